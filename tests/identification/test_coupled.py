@@ -9,7 +9,7 @@ import torchsko as ts
 from torchsko.identification.diagnostics.coupled_joints import followers_told
 from torchsko.identification.diagnostics.fit_notes import left_out
 from torchsko.identification.friction import RotorInertia, SmoothCoulomb, Viscous
-from torchsko.identification.regression.normal_equations import Problem
+from torchsko.identification.regression.normal_equations import RegressionProblem
 from torchsko.identification.signals.cleaning import Faults
 from torchsko.identification.signals.filter_settings import settings_of
 from torchsko.identification.signals.preprocess import motions
@@ -202,7 +202,7 @@ def gripper():
 def notes_of(mech, log):
     settings = settings_of(log, 8.0)
     some = list(motions(mech, log, settings, Faults()))
-    return followers_told(mech, Problem.of(mech, [Viscous()]), log, settings, some)
+    return followers_told(mech, RegressionProblem.of(mech, [Viscous()]), log, settings, some)
 
 
 def test_forces_of_joints_that_follow_are_said_and_refused_where_they_are_missing(

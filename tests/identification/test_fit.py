@@ -20,9 +20,12 @@ from torchsko.identification.friction import (
 )
 from torchsko.identification.friction.dahl import bristle_state
 from torchsko.identification.regression.nearest_physical import nearest_physical
-from torchsko.identification.regression.physical_least_squares import Prior, entropic_least_squares
+from torchsko.identification.regression.physical_least_squares import (
+    EntropicPrior,
+    entropic_least_squares,
+)
 from torchsko.identification.results import html_report as report
-from torchsko.identification.uncertainty.residuals import correlated
+from torchsko.identification.uncertainty.residuals import integrated_autocorrelation
 from torchsko.spatial.inertia import pseudo_inertia
 
 integrate = pytest.importorskip("scipy.integrate")
@@ -61,7 +64,7 @@ EVERY = torch.eye(70, dtype=torch.float64)
 
 def test_the_entropic_minimum_is_stationary_and_physical_however_small_the_prior():
     mech = ts.load(ts.robots.panda)
-    prior = Prior.at(ts.inertial_parameters(mech), EVERY)
+    prior = EntropicPrior.at(ts.inertial_parameters(mech), EVERY)
     g = torch.Generator().manual_seed(0)
     X = torch.randn(30, 70, generator=g, dtype=mech.dtype)
     # Data that no body explains: the minimum lies at the wall of the cone.
@@ -72,7 +75,7 @@ def test_the_entropic_minimum_is_stationary_and_physical_however_small_the_prior
 
         def objective(p, weight=weight):
             J = prior.pseudo(p)
-            way = (prior.inverse * J).sum() - torch.logdet(J).sum()
+            way = (prior.inverse_inertia * J).sum() - torch.logdet(J).sum()
             return (X @ p - y).square().sum() + weight * way
 
         slope = torch.func.grad(objective)(phi)
@@ -86,7 +89,7 @@ def test_forces_that_ask_for_other_inertias_than_any_robot_has_end_at_the_minimu
     """There Newton's method creeps along the wall of the cone, for more than a thousand steps."""
     mech = ts.load(ts.robots.panda)
     base, nominal = ts.base_parameters(mech), ts.inertial_parameters(mech)
-    prior, g = Prior.at(nominal, base.matrix), torch.Generator().manual_seed(0)
+    prior, g = EntropicPrior.at(nominal, base.matrix), torch.Generator().manual_seed(0)
     X = torch.randn(500, len(base), generator=g, dtype=mech.dtype)
     y = X @ (size * torch.randn(len(base), generator=g, dtype=mech.dtype))
     phi, steps = entropic_least_squares(X.mT @ X, y @ X, prior, weight)
@@ -107,7 +110,7 @@ def test_where_forces_tell_nothing_the_divergence_alone_decides(size, weight):
     """Its slope is zero there, however large squares are beside its weight."""
     mech = ts.load(ts.robots.panda)
     base, nominal = ts.base_parameters(mech), ts.inertial_parameters(mech)
-    prior, g = Prior.at(nominal, base.matrix), torch.Generator().manual_seed(3)
+    prior, g = EntropicPrior.at(nominal, base.matrix), torch.Generator().manual_seed(3)
     X = size * torch.randn(500, len(base), generator=g, dtype=mech.dtype)
     y = X @ base.of(1.3 * nominal.flatten()) + torch.randn(500, generator=g, dtype=mech.dtype)
     phi, _ = entropic_least_squares(X.mT @ X, y @ X, prior, weight)
@@ -121,7 +124,7 @@ def test_a_smaller_prior_leaves_smaller_squares_and_a_robot_farther_away():
     """As all minima of a sum with a weight. Forces ask for what no body is: next to the cone's wall."""
     mech = ts.load(ts.robots.panda)
     base, nominal = ts.base_parameters(mech), ts.inertial_parameters(mech)
-    prior, g = Prior.at(nominal, base.matrix), torch.Generator().manual_seed(1)
+    prior, g = EntropicPrior.at(nominal, base.matrix), torch.Generator().manual_seed(1)
     X = torch.randn(500, len(base), generator=g, dtype=mech.dtype)
     y = X @ torch.randn(len(base), generator=g, dtype=mech.dtype)
     found = [entropic_least_squares(X.mT @ X, y @ X, prior, 10.0**-k)[0] for k in range(7)]
@@ -134,7 +137,10 @@ def test_a_smaller_prior_leaves_smaller_squares_and_a_robot_farther_away():
 def test_problems_side_by_side_are_solved_as_each_alone():
     """The slowest lies at the wall of the cone, the fastest is the nominal robot."""
     mech = ts.load(ts.robots.panda)
-    prior, g = Prior.at(ts.inertial_parameters(mech), EVERY), torch.Generator().manual_seed(2)
+    prior, g = (
+        EntropicPrior.at(ts.inertial_parameters(mech), EVERY),
+        torch.Generator().manual_seed(2),
+    )
     X = torch.randn(3, 60, 70, generator=g, dtype=mech.dtype)
     at = X @ prior.nominal.flatten()
     y = at + torch.tensor([0.0, 0.1, 10.0])[:, None] * torch.randn(3, 60, generator=g).to(at)
@@ -149,14 +155,14 @@ def test_problems_side_by_side_are_solved_as_each_alone():
 
 
 def test_a_start_outside_of_the_cone_is_refused():
-    prior = Prior.at(ts.inertial_parameters(ts.load(ts.robots.panda)), EVERY)
+    prior = EntropicPrior.at(ts.inertial_parameters(ts.load(ts.robots.panda)), EVERY)
     A, c = torch.eye(70, dtype=torch.float64), torch.ones(70, dtype=torch.float64)
     with pytest.raises(ts.FitError, match="physical no longer"):
         entropic_least_squares(A, c, prior, 1.0, -prior.nominal.flatten())
 
 
 def test_equations_beyond_all_numbers_are_refused():
-    prior = Prior.at(ts.inertial_parameters(ts.load(ts.robots.panda)), EVERY)
+    prior = EntropicPrior.at(ts.inertial_parameters(ts.load(ts.robots.panda)), EVERY)
     A = torch.full((70, 70), torch.inf, dtype=torch.float64)
     with pytest.raises(ts.FitError, match="too far apart in size"):
         entropic_least_squares(A, A[0], prior, 1.0)
@@ -269,9 +275,11 @@ def test_dry_friction_with_memory_is_found_where_it_is():
 def test_correlated_errors_count_as_fewer():
     g = torch.Generator().manual_seed(0)
     white = torch.randn(200_000, 1, generator=g, dtype=torch.float64)
-    assert correlated(white) < 1.1
+    assert integrated_autocorrelation(white) < 1.1
     lasting = white.unfold(0, 20, 1).mean(-1)  # correlations 1 - k / 20: their sum is 20
-    assert_close(correlated(lasting), torch.tensor([20.0]).double(), rtol=0.1, atol=0)
+    assert_close(
+        integrated_autocorrelation(lasting), torch.tensor([20.0]).double(), rtol=0.1, atol=0
+    )
 
 
 def test_unphysical_nominal_inertias_are_made_physical_and_named():

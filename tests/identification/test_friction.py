@@ -28,7 +28,7 @@ from torchsko.identification.friction import (
     Viscous,
     term_classes,
 )
-from torchsko.identification.selection.stepwise import grown
+from torchsko.identification.selection.stepwise import stepwise_search
 from torchsko.identification.term_syntax import learn_of
 
 integrate = pytest.importorskip("scipy.integrate")
@@ -175,7 +175,7 @@ def test_friction_is_sharp_where_the_shortest_way_saves_next_to_nothing(sharp, w
     terms = (Offset(), Coulomb(), SmoothCoulomb(0.02), SmoothCoulomb(0.05))
     error = {(0, 1): sharp, (0, 2): 1.0, (0, 3): 1.2}
     scores: Any = lambda sets: [error.get(some, 2.0) for some in sets]  # noqa: E731
-    chosen = grown(scores, (0, 3), range(4), terms)
+    chosen = stepwise_search(scores, (0, 3), range(4), terms)
     assert [terms[k] for k in chosen] == [Offset(), wanted]
 
 

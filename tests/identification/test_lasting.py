@@ -8,14 +8,14 @@ import torch
 
 import torchsko as ts
 from tests.identification.test_fit import TERMS, arm, friction
-from torchsko.identification.estimators.shooting.block_elimination import eliminated
-from torchsko.identification.estimators.shooting.cluster_covariance import wider
-from torchsko.identification.estimators.shooting.noise_variances import Noise
-from torchsko.identification.estimators.shooting.sensitivities import Linear
+from torchsko.identification.estimators.shooting.block_elimination import eliminate_chain
+from torchsko.identification.estimators.shooting.cluster_covariance import cluster_std_factors
+from torchsko.identification.estimators.shooting.noise_variances import NoiseVariances
+from torchsko.identification.estimators.shooting.sensitivities import LinearisedMotion
 from torchsko.identification.uncertainty.robust_covariance import (
-    over_soft_stretches,
-    over_stretches,
-    period,
+    block_sum_products,
+    find_period,
+    tapered_sum_products,
 )
 
 
@@ -25,10 +25,10 @@ def test_a_motion_repeats_itself_after_its_period_or_never():
     for length in (7.0, 10.0, 20.0):
         g = torch.Generator().manual_seed(1)
         q = ts.identification.exciting_trajectory(mech, period=length, generator=g)(t)[0]
-        assert period(q) == 100 * length
+        assert find_period(q) == 100 * length
     sweep = torch.stack([(0.2 * t + 0.05 * t * t).sin(), (0.3 * t + 0.03 * t * t).cos()], -1)
-    assert period(sweep) == len(t)
-    assert period(torch.zeros(50, 2)) == 50
+    assert find_period(sweep) == len(t)
+    assert find_period(torch.zeros(50, 2)) == 50
 
 
 def test_errors_that_cancel_in_time_are_not_counted_at_ends_of_stretches():
@@ -36,11 +36,11 @@ def test_errors_that_cancel_in_time_are_not_counted_at_ends_of_stretches():
     g = torch.Generator().manual_seed(0)
     x = torch.randn(20_002, 1, generator=g, dtype=torch.float64)
     for series, grows in ((x, 1.0), (x[1:] + x[:-1], 4.0)):
-        for over in (over_stretches, over_soft_stretches):
+        for over in (block_sum_products, tapered_sum_products):
             assert float(over(series, 50)) / len(x) == pytest.approx(grows, rel=0.1)
     bent = x[2:] - 2 * x[1:-1] + x[:-2]
-    assert float(over_stretches(bent, 50)) / len(x) > 0.05
-    assert float(over_soft_stretches(bent, 50)) / len(x) < 1e-3
+    assert float(block_sum_products(bent, 50)) / len(x) > 0.05
+    assert float(tapered_sum_products(bent, 50)) / len(x) < 1e-3
 
 
 def sizes(error, seeds, positions=0.0, method="wls", after=5.0):
@@ -127,15 +127,15 @@ def test_errors_that_windows_have_in_common_widen_by_the_design_effect(white, co
     seen = torch.stack([start.expand_as(z), z, error], -1)
     nothing = seen.new_zeros(1, count - 1, 1, 3)
     variance = seen.new_tensor([white**2 + common**2])
-    noise = Noise(variance.expand(1), variance.new_ones(0))
+    noise = NoiseVariances(variance.expand(1), variance.new_ones(0))
     real = torch.ones(1, count, dtype=torch.bool)
     windows = SimpleNamespace(seen=error[..., None], real=real)
     X = seen / variance.sqrt()
     total = X.mT @ X
-    chain = eliminated(
+    chain = eliminate_chain(
         total[..., :1, :1], nothing[..., :1], total[..., :1, 1:], total[..., 1:, 1:].sum(1)
     )
-    near = Linear(seen, nothing, nothing[..., :1])
-    grown = wider(chain, near, windows, noise, torch.tensor([0]))
+    near = LinearisedMotion(seen, nothing, nothing[..., :1])
+    grown = cluster_std_factors(chain, near, windows, noise, torch.tensor([0]))
     expected = ((white**2 + N * common**2) / (white**2 + common**2)) ** 0.5
     assert grown == pytest.approx(expected, rel=0.05)

@@ -10,11 +10,11 @@ from torch.testing import assert_close
 import torchsko as ts
 from tests.identification.test_fit import TERMS, arm, log_of
 from tests.learn.simulated import simulated
-from torchsko.identification.estimators.shooting import Forward, Shooting, Windows
+from torchsko.identification.estimators.shooting import ForwardModel, ShootingEstimator, Windows
 from torchsko.identification.estimators.shooting import shooting_estimator as estimate
-from torchsko.identification.estimators.shooting.anderson import Mixing
-from torchsko.identification.estimators.shooting.block_elimination import eliminated
-from torchsko.identification.estimators.shooting.sensitivities import linear, moved
+from torchsko.identification.estimators.shooting.anderson import AndersonHistory
+from torchsko.identification.estimators.shooting.block_elimination import eliminate_chain
+from torchsko.identification.estimators.shooting.sensitivities import linearise, simulate_windows
 from torchsko.identification.friction import (
     Coulomb,
     Offset,
@@ -23,8 +23,8 @@ from torchsko.identification.friction import (
     SmoothCoulomb,
     Viscous,
 )
-from torchsko.identification.regression.normal_equations import Problem, Stretches
-from torchsko.identification.regression.physical_least_squares import Prior
+from torchsko.identification.regression.normal_equations import RegressionProblem, TimeFolds
+from torchsko.identification.regression.physical_least_squares import EntropicPrior
 from torchsko.identification.regression.solution import Solution
 from torchsko.identification.signals.filter_settings import settings_of
 
@@ -88,11 +88,11 @@ def test_the_noise_is_found_too(fits):
 def parts(nominal, log, terms=tuple(TERMS), window=None):
     """What shooting is made of."""
     settings, base = settings_of(log), ts.base_parameters(nominal)
-    problem = Problem.of(nominal, terms)
-    folds = Stretches(float(log.t[0]), float(log.t[-1]), 5)
+    problem = RegressionProblem.of(nominal, terms)
+    folds = TimeFolds(float(log.t[0]), float(log.t[-1]), 5)
     windows = Windows.of(problem.mech, log, settings, folds, window)
     every = (tuple(range(len(terms))),) * nominal.num_dof
-    return Forward.of(problem, every), windows, base
+    return ForwardModel.of(problem, every), windows, base
 
 
 @pytest.mark.nightly
@@ -103,7 +103,7 @@ def test_it_converges_from_the_nominal_robot_without_friction(measured, fits):
     nothing = Solution(
         phi.flatten(), base.of(phi.flatten()), (phi.new_zeros(3),) * 3, ((0, 1, 2),) * 3
     )
-    shot = Shooting(forward, windows, base, Prior.at(phi, base.matrix), 5, nothing)
+    shot = ShootingEstimator(forward, windows, base, EntropicPrior.at(phi, base.matrix), 5, nothing)
     shot.run(fits["shooting"].found.prior_weight, lambda part: None)
     gap = (base.of(shot.now.phi) - fits["shooting"].value).abs()
     assert (gap < 0.2 * fits["shooting"].deviation).all()
@@ -116,12 +116,12 @@ def test_small_changes_become_what_differences_say(measured):
     phi, g = ts.inertial_parameters(nominal).flatten(), torch.Generator().manual_seed(0)
     numbers = torch.rand(len(forward.slots), generator=g, dtype=phi.dtype)
     x = windows.starts()
-    here = moved(forward.at(phi, numbers), windows, x, 20)
-    near, h = linear(forward.at(phi, numbers), windows, here).seen[windows.real], 1e-6
+    here = simulate_windows(forward.at(phi, numbers), windows, x, 20)
+    near, h = linearise(forward.at(phi, numbers), windows, here).seen[windows.real], 1e-6
     size, lead = x.shape[-1], len(base)
 
     def differences(change):
-        plus, minus = (moved(*change(s * h), 20).error for s in (-1, 1))
+        plus, minus = (simulate_windows(*change(s * h), 20).error for s in (-1, 1))
         return ((plus - minus) / (2 * h)).flatten(2)[windows.real]
 
     unit = torch.eye(size).to(x)
@@ -145,15 +145,17 @@ def test_steps_are_of_order_two_and_stable_where_friction_is_stiff(measured):
     forward, windows, _ = parts(nominal, log)
     phi = ts.inertial_parameters(nominal).flatten()
     at = forward.at(phi, NUMBERS.repeat(3))
-    ends = [moved(at, windows, windows.starts(), n).states[:, :, -1] for n in (2, 4, 8, 64)]
+    ends = [
+        simulate_windows(at, windows, windows.starts(), n).states[:, :, -1] for n in (2, 4, 8, 64)
+    ]
     error = [(x - ends[-1])[windows.real].norm() for x in ends[:-1]]
     assert 3.3 < error[0] / error[1] < 5 and 3.3 < error[1] / error[2] < 5
     # Steep friction stops a velocity within a step, in the motion and in what becomes of small changes.
     stiff = forward.at(phi, torch.tensor([1e6, 0.0, 0.0], dtype=phi.dtype).repeat(3))
-    path = moved(stiff, windows, windows.starts(), 1)
+    path = simulate_windows(stiff, windows, windows.starts(), 1)
     before = windows.starts()[..., 3:].abs().max()
     assert path.states[:, :, 1:, 3:].abs().max() < 1e-2 * before
-    near = linear(stiff, windows, path)
+    near = linearise(stiff, windows, path)
     later = near.seen.unflatten(2, (-1, 3))[:, :, 2:, :, 3:6]
     assert later.abs().max() < 1e-4  # a start's velocity has moved the robot by next to nothing
 
@@ -201,12 +203,13 @@ def test_small_changes_of_light_links_under_heavy_damping_become_what_difference
     # Forces jump from a sample to the next, as those of controllers do.
     windows = replace(windows, held=True)
     x, h = windows.starts(), 1e-6
-    near = linear(at, windows, moved(at, windows, x, 8)).seen[windows.real]
+    near = linearise(at, windows, simulate_windows(at, windows, x, 8)).seen[windows.real]
     size = x.shape[-1]
     for k in range(6):
         step = torch.zeros_like(numbers).index_fill(0, torch.tensor(k), h)
         plus, minus = (
-            moved(forward.at(phi, numbers + s * step), windows, x, 8).error for s in (-1, 1)
+            simulate_windows(forward.at(phi, numbers + s * step), windows, x, 8).error
+            for s in (-1, 1)
         )
         found = ((plus - minus) / (2 * h)).flatten(2)[windows.real]
         mine = near[..., size + len(base) + k]
@@ -271,7 +274,7 @@ def test_a_chain_is_eliminated_as_a_dense_system_is(windows):
     D = torch.stack([block(w, w) for w in range(windows)], 1)
     O = [block(w, w + 1) for w in range(windows - 1)]
     O = torch.stack(O, 1) if O else D[:, :0]
-    found = eliminated(D, O, R.unflatten(1, (windows, n)), S)
+    found = eliminate_chain(D, O, R.unflatten(1, (windows, n)), S)
     assert_close(found.left, S - R.mT @ torch.linalg.solve(H, R))
     z = torch.randn(p, generator=g, dtype=torch.float64)
     full = torch.cat([z, -torch.ones_like(z[:1])])
@@ -381,11 +384,11 @@ def test_friction_that_grows_with_the_speed_it_causes_is_no_start(measured):
     forward, windows, base = parts(nominal, noisy(log))
     phi = ts.inertial_parameters(nominal)
     wild = phi.new_tensor([0.0, -1e4, 0.0])
-    shot = Shooting(
+    shot = ShootingEstimator(
         forward,
         windows,
         base,
-        Prior.at(phi, base.matrix),
+        EntropicPrior.at(phi, base.matrix),
         5,
         Solution(phi.flatten(), base.of(phi.flatten()), (wild,) * 3, ((0, 1, 2),) * 3),
     )
@@ -400,7 +403,7 @@ def test_forces_that_drive_the_robot_away_within_a_window_are_refused(measured):
         phi.flatten(), base.of(phi.flatten()), (phi.new_zeros(3),) * 3, ((0, 1, 2),) * 3
     )
     with pytest.raises(ts.FitError, match="pass a shorter window"):
-        Shooting(forward, windows, base, Prior.at(phi, base.matrix), 5, start).run(
+        ShootingEstimator(forward, windows, base, EntropicPrior.at(phi, base.matrix), 5, start).run(
             1.0, lambda part: None
         )
 
@@ -410,7 +413,7 @@ def test_mixed_steps_of_a_linear_map_end_at_its_fixed_point():
     g, n = torch.Generator().manual_seed(0), 4
     A = torch.randn(n, n, generator=g, dtype=torch.float64) - 2 * torch.eye(n, dtype=torch.float64)
     there, H = torch.randn(n, generator=g, dtype=torch.float64), torch.eye(n, dtype=torch.float64)
-    x, past, away = torch.zeros(n, dtype=torch.float64), Mixing(), []
+    x, past, away = torch.zeros(n, dtype=torch.float64), AndersonHistory(), []
     for _ in range(n + 1):
         to = there + A @ (x - there)
         past = past.after(to - x, to)
@@ -423,9 +426,9 @@ def test_mixed_steps_of_a_linear_map_end_at_its_fixed_point():
 
 def test_a_fit_that_is_stopped_short_of_its_end_says_how_far_it_is(measured, monkeypatch):
     _, nominal, log = measured
-    monkeypatch.setattr(estimate, "ITERATIONS", 1)
+    monkeypatch.setattr(estimate, "MAX_ITERATIONS", 1)
     with pytest.raises(ts.FitError, match="not ended after 1 steps: the last one moves numbers"):
         ts.identification.identify(nominal, noisy(log), learn=TERMS, method="shooting")
-    monkeypatch.setattr(estimate, "NEARLY", np.inf)
+    monkeypatch.setattr(estimate, "ACCEPTED_STEP", np.inf)
     fit = ts.identification.identify(nominal, noisy(log), learn=TERMS, method="shooting")
     assert any("stopped before its steps were short" in note for note in fit.found.notes)

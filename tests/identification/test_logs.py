@@ -14,7 +14,7 @@ from torch.testing import assert_close
 import torchsko as ts
 from tests.strategies import random_mechanism
 from torchsko.identification.friction import Coulomb, Viscous
-from torchsko.identification.regression.base_columns import Leading
+from torchsko.identification.regression.base_columns import BaseColumns
 from torchsko.identification.signals.cleaning import Faults, cut_off, levels
 from torchsko.identification.signals.filter_settings import Settings, settings_of
 from torchsko.identification.signals.filters import Bank, derivative, low_pass
@@ -190,12 +190,12 @@ def test_a_rate_that_is_lowered_in_two_steps_is_filtered_as_in_one(rate, cutoff,
 def test_entries_that_lead_give_the_whole_regressor_and_the_robots_forces():
     """Of an arm, and of a floating robot."""
     for mech in (ts.load(ts.robots.panda), ts.load(ts.robots.humanoid, floating_base=True)):
-        leading = Leading.of(mech, ts.base_parameters(mech))
+        leading = BaseColumns.of(mech, ts.base_parameters(mech))
         q, qd = mech.random_state(3)
         Y = ts.torque_regressor(mech, q, qd, qd)
-        entries, scale = leading.picked(Y), float(Y.abs().max())
+        entries, scale = leading.select(Y), float(Y.abs().max())
         assert entries.shape[-1] < 0.5 * Y[0].numel()
-        columns = leading.columns(entries, leading.order(0))
+        columns = leading.columns(entries, leading.column_index(0))
         assert_close(columns @ leading.matrix, Y.flatten(-2), rtol=0, atol=1e-7 * scale)
         phi = ts.inertial_parameters(mech).flatten()
         force = Y.flatten(-2) @ phi

@@ -11,7 +11,7 @@ import torchsko as ts
 import torchsko.identification.uncertainty.measurement_bias as looked
 from torchsko.identification.friction import Coulomb, Viscous
 from torchsko.identification.signals.filter_settings import settings_of
-from torchsko.identification.uncertainty.measurement_bias import Noise
+from torchsko.identification.uncertainty.measurement_bias import PositionNoise
 
 TERMS = [Viscous(), Coulomb()]
 
@@ -96,12 +96,12 @@ def test_noise_is_measured_where_no_robot_moves():
     q = log.q.copy()
     q[::97, 0] = np.nan
     for x in (log, replace(log, q=q)):
-        found = Noise.of(mech, x, settings_of(x))
+        found = PositionNoise.of(mech, x, settings_of(x))
         np.testing.assert_allclose(found.q, sizes, rtol=0.1)
         assert found.qd is not None
         np.testing.assert_allclose(found.qd, 1e-2, rtol=0.1)
     exact = measured(mech, 0.0, seconds=20)
-    assert float(Noise.of(mech, exact, settings_of(exact)).q.max()) < 1e-6
+    assert float(PositionNoise.of(mech, exact, settings_of(exact)).q.max()) < 1e-6
 
 
 def test_logs_that_are_joined_are_no_noisier_than_each():
@@ -109,9 +109,9 @@ def test_logs_that_are_joined_are_no_noisier_than_each():
     mech = arm()
     log = measured(mech, 1e-5, seconds=20)
     both = ts.identification.Log.joined([log.part(0, 0.4), log.part(0.6, 1)])
-    np.testing.assert_allclose(Noise.of(mech, both, settings_of(both)).q, 1e-5, rtol=0.1)
+    np.testing.assert_allclose(PositionNoise.of(mech, both, settings_of(both)).q, 1e-5, rtol=0.1)
     jolt = replace(log, q=log.q + 0.3 * (log.t > 10)[:, None])
-    np.testing.assert_allclose(Noise.of(mech, jolt, settings_of(log)).q, 1e-5, rtol=0.1)
+    np.testing.assert_allclose(PositionNoise.of(mech, jolt, settings_of(log)).q, 1e-5, rtol=0.1)
 
 
 def test_a_bias_is_told_as_large_as_it_is_where_some_states_are_looked_at(monkeypatch):
@@ -125,7 +125,7 @@ def test_a_bias_is_told_as_large_as_it_is_where_some_states_are_looked_at(monkey
     rest = replace(log, t=np.arange(len(q)) / 200, q=q, tau=tau)
     fits = []
     for states in (100_000, 2000):
-        monkeypatch.setattr(looked, "STATES", states)
+        monkeypatch.setattr(looked, "MAX_STATES", states)
         both = ts.identification.Log.joined([rest, log])
         fits.append(
             told(ts.identification.identify(mech, both, learn=TERMS, method="ols", cutoff=10.0))
@@ -140,7 +140,7 @@ def test_positions_that_stand_out_are_no_noise():
     q = log.q.copy()
     q[70::400, 0] += 0.5
     np.testing.assert_allclose(
-        Noise.of(mech, replace(log, q=q), settings_of(log)).q, 1e-5, rtol=0.1
+        PositionNoise.of(mech, replace(log, q=q), settings_of(log)).q, 1e-5, rtol=0.1
     )
 
 

@@ -9,8 +9,11 @@ import pytest
 import torch
 
 import torchsko as ts
-from torchsko.identification.regression.physical_least_squares import Prior, entropic_least_squares
-from torchsko.identification.selection.stepwise import Candidates
+from torchsko.identification.regression.physical_least_squares import (
+    EntropicPrior,
+    entropic_least_squares,
+)
+from torchsko.identification.selection.stepwise import SubsetScores
 from torchsko.identification.workers import WIDE, cores, for_unknowns, side_by_side, threads
 
 
@@ -93,7 +96,7 @@ def test_a_robot_of_many_bodies_is_solved_on_several_threads():
     nominal = ts.inertial_parameters(arm).repeat(WIDE // 70 + 1, 1)
     n = nominal.numel()
     every = torch.eye(n, dtype=nominal.dtype)
-    prior = Prior.at(nominal, every)
+    prior = EntropicPrior.at(nominal, every)
     Y = torch.randn(3, 2 * n, n, generator=g, dtype=torch.float64)
     true = prior.nominal.flatten()
     A = Y.mT @ Y / len(Y[0])
@@ -104,8 +107,8 @@ def test_a_robot_of_many_bodies_is_solved_on_several_threads():
     normal = torch.randn(3, 3 * n, n + 3, generator=g, dtype=torch.float64)
     G = normal.mT @ normal / len(normal[0])
     Q = torch.eye(n + 1, dtype=torch.float64).expand(3, -1, -1)
-    many = Candidates.of(G, G, A, c, every, Q, torch.ones((), dtype=torch.float64))
+    many = SubsetScores.of(G, G, A, c, every, Q, torch.ones((), dtype=torch.float64))
     with threads(1):
-        one = Candidates.of(G, G, A, c, every, Q, torch.ones((), dtype=torch.float64))
+        one = SubsetScores.of(G, G, A, c, every, Q, torch.ones((), dtype=torch.float64))
     torch.testing.assert_close(many.M, one.M)
     torch.testing.assert_close(many.E, one.E)

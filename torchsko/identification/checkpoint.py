@@ -13,8 +13,8 @@ import torch
 
 from torchsko.errors import FitError
 from torchsko.identification.logs.log import Log
-from torchsko.identification.regression.normal_equations import Normal, Problem
-from torchsko.identification.regression.solution import Choice, Model
+from torchsko.identification.regression.normal_equations import NormalEquations, RegressionProblem
+from torchsko.identification.regression.solution import ModelStructure, TermChoice
 from torchsko.identification.signals.cleaning import Faults
 from torchsko.identification.signals.filter_settings import Settings
 from torchsko.mechanism.mechanism import PARAMETERS
@@ -38,7 +38,7 @@ class Checkpoint:
 
     @classmethod
     def of(
-        cls, path: str | os.PathLike[str] | None, problem: Problem, log: Log, settings: Settings,
+        cls, path: str | os.PathLike[str] | None, problem: RegressionProblem, log: Log, settings: Settings,
         *options: Any,
     ) -> Checkpoint:  # fmt: skip
         """The checkpoint of a fit."""
@@ -81,8 +81,8 @@ class Checkpoint:
         return state if state.get("key") == self.key else {}
 
     def write(
-        self, normal: Normal, faults: Faults, model: Model | None = None, at: int = 0,
-        before: Choice | None = None,
+        self, normal: NormalEquations, faults: Faults, model: ModelStructure | None = None, at: int = 0,
+        before: TermChoice | None = None,
     ) -> None:  # fmt: skip
         """Keep where the fit is; the old file stays until the new one is whole.
 

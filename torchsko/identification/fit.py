@@ -32,24 +32,35 @@ from torchsko.identification.joint_terms import Learn, moves
 from torchsko.identification.logs.log import Log
 from torchsko.identification.options import Asked, check_robot
 from torchsko.identification.preparation import Known, Say, Task, checked, known_of
-from torchsko.identification.regression.accumulate import again
-from torchsko.identification.regression.least_squares import Information, base_fit
-from torchsko.identification.regression.normal_equations import Problem, Regressor, Stretches
-from torchsko.identification.regression.physical_least_squares import Prior
-from torchsko.identification.regression.rigid_model import lossless
-from torchsko.identification.regression.solution import Model, Solution
+from torchsko.identification.regression.accumulate import accumulate_weighted
+from torchsko.identification.regression.least_squares import (
+    ParameterUncertainty,
+    fit_base_parameters,
+)
+from torchsko.identification.regression.normal_equations import (
+    RegressionProblem,
+    Regressor,
+    TimeFolds,
+)
+from torchsko.identification.regression.physical_least_squares import EntropicPrior
+from torchsko.identification.regression.rigid_model import without_losses
+from torchsko.identification.regression.solution import ModelStructure, Solution
 from torchsko.identification.results.result import Fit, Found
 from torchsko.identification.selection.cross_validation import Folds
 from torchsko.identification.selection.model_selection import (
-    Choosing,
-    left_errors,
-    nominal_errors,
-    plain_model,
+    ModelSelection,
+    cross_validated_errors,
+    cross_validated_nominal_errors,
+    least_squares_structure,
 )
-from torchsko.identification.selection.torque_ripple import waves_missed
-from torchsko.identification.uncertainty.identifiability import labels_of, not_sure, untold
-from torchsko.identification.uncertainty.measurement_bias import Noise
-from torchsko.identification.uncertainty.residuals import Residuals, residuals
+from torchsko.identification.selection.torque_ripple import find_unmodelled_ripple
+from torchsko.identification.uncertainty.identifiability import (
+    parameter_names,
+    unidentifiable_combinations,
+    with_infinite_std,
+)
+from torchsko.identification.uncertainty.measurement_bias import PositionNoise
+from torchsko.identification.uncertainty.residuals import Residuals, compute_residuals
 from torchsko.identification.workers import cores, for_unknowns, threads
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
@@ -150,8 +161,8 @@ def _fitted(
     known = known_of(task, state, asked.folds, kept, say)
     followed = checked(task, known)
     base = task.problem.base
-    divergence = Prior.at(inertial_parameters(task.nominal), base.matrix)
-    chosen = Choosing(
+    divergence = EntropicPrior.at(inertial_parameters(task.nominal), base.matrix)
+    chosen = ModelSelection(
         task.problem, Folds.of(known.normal), base, divergence, task.given(known), task.allowed,
         asked.prior, say, moves if asked.method == "shooting" else None,
     )  # fmt: skip
@@ -163,7 +174,7 @@ def _fitted(
     say("fitting", 0.8)
     data = data_of(task, known, asked, say)
     estimate = ESTIMATORS[asked.method](data, chosen.model, base, divergence)
-    solution = estimate.solve(estimate.normal.all)
+    solution = estimate.solve(estimate.normal.pooled)
     notes += told_of_terms(task, known, chosen.model, solution)
     errors = errors_of(asked.method, data, chosen, estimate, divergence, base)
     more = None
@@ -172,7 +183,7 @@ def _fitted(
             asked.residual, data, solution, chosen.model.scale, asked.folds, say
         )
     say("error bars", 0.9)
-    left = residuals(task.problem, known.seen.motions, solution, more)
+    left = compute_residuals(task.problem, known.seen.motions, solution, more)
     notes += unexplained(task.nominal, left, [*errors.values()][-1])
     notes += told_of_forces(task, known, solution, left)
     told, unsure = informed(
@@ -188,7 +199,7 @@ def _fitted(
     )  # fmt: skip
     fitted = Fit.of(
         task.problem.mech, task.problem.terms, solution, found, base,
-        base_fit(known.normal.all, plain_model(task.problem), base),
+        fit_base_parameters(known.normal.pooled, least_squares_structure(task.problem), base),
         told, left, {k: x.mean(0).sqrt() for k, x in errors.items()}, more,
     )  # fmt: skip
     say("done", 1.0)
@@ -200,7 +211,7 @@ def _fitted(
 
 
 def chosen_wholly(
-    chosen: Choosing, state: Mapping[str, Any], known: Known, kept: Checkpoint
+    chosen: ModelSelection, state: Mapping[str, Any], known: Known, kept: Checkpoint
 ) -> bool:
     """Choose what is not given, and keep every choice; whether nobody interrupted it."""
     try:
@@ -218,7 +229,7 @@ def data_of(task: Task, known: Known, asked: Asked, say: Say) -> Data:
     problem, log, settings = task.problem, task.log, task.settings
     return Data(
         problem, known.normal, known.seen, settings, log,
-        lambda **how: again(problem, log, settings, asked.folds, known.seen, **how),
+        lambda **how: accumulate_weighted(problem, log, settings, asked.folds, known.seen, **how),
         asked.prior, asked.window, lambda part: say("fitting", 0.8 + 0.05 * part),
     )  # fmt: skip
 
@@ -227,7 +238,7 @@ def residual_force(
     residual: nn.Module, data: Data, solution: Solution, scale: Tensor, folds: int, say: Say
 ) -> tuple[Shrunk, Tensor]:
     """The force that is learned of what terms do not explain, and the errors with it that were left out."""
-    stretches = Stretches(float(data.log.t[0]), float(data.log.t[-1]), folds)
+    stretches = TimeFolds(float(data.log.t[0]), float(data.log.t[-1]), folds)
     with threads(cores()):
         return trained(
             residual, data.problem, data.seen.motions, solution, stretches, scale,
@@ -236,28 +247,33 @@ def residual_force(
 
 
 def informed(
-    mech: Mechanism, method: str, data: Data, estimate: Estimate, model: Model, solution: Solution,
+    mech: Mechanism, method: str, data: Data, estimate: Estimate, model: ModelStructure, solution: Solution,
     left: Residuals,
-) -> tuple[Information, list[str]]:  # fmt: skip
+) -> tuple[ParameterUncertainty, list[str]]:  # fmt: skip
     """What the data tell of a solution, and lines about what they do not tell."""
     told = estimate.inform(solution, left)
     if method == "shooting":
         return told, []
     base = data.problem.base
-    labels = labels_of(mech, base, solution.choice, data.terms)
-    shares = untold(data.normal.all, model, solution.choice)
-    lines, told = untold_lines(shares, labels, len(base)), not_sure(told, shares)
+    labels = parameter_names(mech, base, solution.choice, data.terms)
+    shares = unidentifiable_combinations(data.normal.pooled, model, solution.choice)
+    lines, told = (
+        untold_lines(shares, labels, len(base)),
+        with_infinite_std(told, shares),
+    )
     if estimate.bias is not None:
-        noise = Noise.of(mech, data.log, data.settings)
+        noise = PositionNoise.of(mech, data.log, data.settings)
         bias = estimate.bias(noise, solution.choice)
         lines += biased(mech, noise, data.seen.motions, bias, told, labels, estimate.advice)
     return told, lines
 
 
-def told_of_terms(task: Task, known: Known, model: Model, solution: Solution) -> list[str]:
+def told_of_terms(task: Task, known: Known, model: ModelStructure, solution: Solution) -> list[str]:
     """Lines about terms that were asked for: those that are zero, and waves of teeth that they miss."""
     lines = vanished(task.problem, model, solution, task.named)
-    missed = waves_missed(task.problem, known.seen.motions, solution.choice, sorted(task.named))
+    missed = find_unmodelled_ripple(
+        task.problem, known.seen.motions, solution.choice, sorted(task.named)
+    )
     names = dof_names(task.nominal)
     return lines + [waves_told(names[j], some) for j, some in missed.items()]
 
@@ -266,14 +282,17 @@ def told_of_forces(task: Task, known: Known, solution: Solution, left: Residuals
     """Lines about forces: those at an end, those that do not change, those that nothing explains."""
     return [
         *unchanging(task.nominal, left),
-        *undriven(lossless(task.nominal), known.seen.motions),
+        *undriven(without_losses(task.nominal), known.seen.motions),
         *resting(task.nominal, known.seen.motions, task.problem.terms, solution.choice),
         *noted(task.nominal, task.problem.terms, solution.choice),
     ]
 
 
 def vanished(
-    problem: Problem, model: Model, solution: Solution, named: Mapping[int, tuple[int, ...]]
+    problem: RegressionProblem,
+    model: ModelStructure,
+    solution: Solution,
+    named: Mapping[int, tuple[int, ...]],
 ) -> list[str]:
     """Says which terms that were asked for are zero: of numbers that are not negative."""
     names = dof_names(problem.mech)
@@ -287,15 +306,17 @@ def vanished(
 
 
 def errors_of(
-    method: str, data: Data, chosen: Choosing, estimate: Estimate, divergence: Prior,
+    method: str, data: Data, chosen: ModelSelection, estimate: Estimate, divergence: EntropicPrior,
     base: BaseParameters,
 ) -> dict[str, Tensor]:  # fmt: skip
     """Mean square errors in what was left out, `[folds, num_dof]`, of a method and what it is beside."""
-    parts, plain = chosen.folds, plain_model(data.problem)
+    parts, plain = chosen.folds, least_squares_structure(data.problem)
     return {
-        "nominal": nominal_errors(parts, plain, divergence),
-        "least squares": left_errors(parts, parts, lambda some: base_fit(some, plain, base)),
+        "nominal": cross_validated_nominal_errors(parts, plain, divergence),
+        "least squares": cross_validated_errors(
+            parts, parts, lambda some: fit_base_parameters(some, plain, base)
+        ),
         method: chosen.squares
         if method == "physical"
-        else left_errors(Folds.of(estimate.normal, data.normal), parts, estimate.solve),
+        else cross_validated_errors(Folds.of(estimate.normal, data.normal), parts, estimate.solve),
     }

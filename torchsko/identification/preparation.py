@@ -42,15 +42,15 @@ from torchsko.identification.joint_terms import terms_of
 from torchsko.identification.logs.log import Log
 from torchsko.identification.options import Asked
 from torchsko.identification.regression.accumulate import (
-    Seen,
-    read,
-    seen_again,
-    with_kernel,
+    ResidualSample,
+    compile_regressor,
+    read_log,
+    reread_sample,
 )
 from torchsko.identification.regression.nearest_physical import nearest_physical
-from torchsko.identification.regression.normal_equations import Normal, Problem
-from torchsko.identification.regression.rigid_model import lossless
-from torchsko.identification.selection.torque_ripple import waves_in
+from torchsko.identification.regression.normal_equations import NormalEquations, RegressionProblem
+from torchsko.identification.regression.rigid_model import without_losses
+from torchsko.identification.selection.torque_ripple import find_ripple
 from torchsko.identification.signals.cleaning import Faults
 from torchsko.identification.signals.filter_settings import Settings, rate_of, settings_of
 from torchsko.identification.signals.preprocess import check_columns
@@ -63,9 +63,9 @@ Say = Callable[[str, float], None]
 class Known(NamedTuple):
     """What was read of a log: normal equations, what is wrong in it, motions to look at residuals in."""
 
-    normal: Normal
+    normal: NormalEquations
     faults: Faults
-    seen: Seen
+    seen: ResidualSample
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class Task:
     log: Log
     settings: Settings
     constants: Constants | None
-    problem: Problem
+    problem: RegressionProblem
     named: Mapping[int, tuple[int, ...]]
     allowed: Mapping[int, tuple[Term, ...]]
     blank: Sequence[int]
@@ -109,13 +109,13 @@ class Task:
         log, wrapped = counted_on(log, q_names(nominal))
         log, settings, constants = made_ready(nominal, log, asked.cutoff)
         dofs = range(nominal.num_dof)
-        problem = Problem.of(nominal, terms, asked.regressor, named)
-        waves = waves_in(problem, log, settings, [j for j in dofs if j not in named])
+        problem = RegressionProblem.of(nominal, terms, asked.regressor, named)
+        waves = find_ripple(problem, log, settings, [j for j in dofs if j not in named])
         besides = {j: [term for x in some for term in x.terms] for j, some in waves.items()}
         new = (term for some in besides.values() for term in some)
         problem = replace(problem, terms=tuple(dict.fromkeys([*terms, *new])))
         if asked.regressor is None:
-            problem = with_kernel(problem, log, settings)
+            problem = compile_regressor(problem, log, settings)
         allowed = {j: (*asked.library, *besides.get(j, ())) for j in dofs}
         changes = (*changes_told(mech, changed), *left_out(nominal), *wrapped)
         return cls(
@@ -132,7 +132,7 @@ class Task:
 
     def standing(self, known: Known) -> list[int]:
         """Dofs that stood still, where no terms were asked for."""
-        return [j for j in standing(known.normal.all, self.problem.terms) if j not in self.named]
+        return [j for j in standing(known.normal.pooled, self.problem.terms) if j not in self.named]
 
     def given(self, known: Known) -> dict[int, tuple[int, ...]]:
         """Places of the terms of dofs for which none are chosen: what stood still has an offset."""
@@ -176,10 +176,10 @@ def known_of(task: Task, state: Mapping[str, Any], folds: int, kept: Checkpoint,
     """What a log says: of a run that was stopped, or read now."""
     problem, log, settings = task.problem, task.log, task.settings
     if state:
-        normal = Normal(state["sums"], state["count"], len(problem.base))
-        return Known(normal, Faults(**state["faults"]), seen_again(problem, log, settings))
+        normal = NormalEquations(state["sums"], state["count"], len(problem.base))
+        return Known(normal, Faults(**state["faults"]), reread_sample(problem, log, settings))
     known = Known(
-        *read(problem, log, settings, folds, lambda part: say("reading the log", 0.2 * part))
+        *read_log(problem, log, settings, folds, lambda part: say("reading the log", 0.2 * part))
     )
     enough(log, problem.mech, known.normal, settings)
     kept.write(known.normal, known.faults)
@@ -194,8 +194,8 @@ def checked(task: Task, known: Known) -> list[str]:
             nothing moves; says what there is in it that the robot cannot have.
     """
     problem, log, motions = task.problem, task.log, known.seen.motions
-    refuse_standing(problem, log, task.settings, known.normal.all)
-    whole = lossless(task.nominal)  # with all its rotors
+    refuse_standing(problem, log, task.settings, known.normal.pooled)
+    whole = without_losses(task.nominal)  # with all its rotors
     refuse_unfelt(whole, log, motions)
     followed = followers_told(whole, problem, log, task.settings, motions)
     refuse_other_forces(problem, log, known.normal)

@@ -14,8 +14,13 @@ from torchsko.bridge.singular_hinges import checked
 from torchsko.errors import FusedError, MechanismError
 from torchsko.fused.automatic import PAYS, cost, kernels_for, rollout
 from torchsko.fused.tracing.clean import is_differentiated, is_followed
-from torchsko.learn.parametrized import Learned, learned, merged, plan_of
-from torchsko.learn.targets import find_target, fitting, refuse_overlap
+from torchsko.learn.parametrized import (
+    ParametrizedValue,
+    assemble_field,
+    assembly_plan,
+    parametrize_target,
+)
+from torchsko.learn.targets import default_parametrization, find_target, refuse_overlap
 from torchsko.mechanism.dispatch import MechanismLayer, missing_attribute, provides_mechanism
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.utils.concrete_values import concrete_values
@@ -83,9 +88,9 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
         for name in PARAMETERS:
             self.start.register_buffer(name, getattr(mech, name).detach().clone())
         self.learned = nn.ModuleDict(
-            {t.key: learned(mech, t, learn[name]) for name, t in self._targets.items()}
+            {t.key: parametrize_target(mech, t, learn[name]) for name, t in self._targets.items()}
         )
-        self._plan = plan_of(self._targets, mech)
+        self._plan = assembly_plan(self._targets, mech)
         # Names, topology and index tensors; the tensors of PARAMETERS in it are never read.
         still = {name: getattr(mech, name).detach() for name in PARAMETERS}
         flags = (field.name for field in fields(mech) if field.name.startswith("has_"))
@@ -99,11 +104,11 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
         """The mechanism with the current values, differentiable with respect to the parameters."""
         fields = {name: getattr(self.start, name) for name in PARAMETERS}
         parts = {
-            name: target.write(cast(Learned, self.learned[target.key]).value)
+            name: target.write(cast(ParametrizedValue, self.learned[target.key]).value)
             for name, target in self._targets.items()
         }
         for field, runs in self._plan.items():
-            fields[field] = merged(field, fields[field], runs, parts)
+            fields[field] = assemble_field(field, fields[field], runs, parts)
         start, learned = self._structure, self._plan.keys()
         if fields["mass"].is_meta:
             start = start.to("meta")
@@ -275,5 +280,5 @@ def _by_target(mech: Mechanism, learn: Any) -> dict[str, nn.Module]:
     raise MechanismError(
         f"learn={learn!r} says what to learn, not how.",
         "Each target has a parametrization, which keeps its numbers physical.",
-        f'Type learn={{"{name}": ts.learn.{fitting(mech, name)}()}}, say.',
+        f'Type learn={{"{name}": ts.learn.{default_parametrization(mech, name)}()}}, say.',
     )

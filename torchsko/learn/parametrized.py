@@ -16,7 +16,7 @@ from torchsko.utils.shapes import concatenate
 _VALUE = "parametrizations.value"  # where torch keeps what a learned value is computed from
 
 
-class Learned(nn.Module):
+class ParametrizedValue(nn.Module):
     """One learned value, with a parametrization registered on it by `torch.nn.utils.parametrize`.
 
     Args:
@@ -59,11 +59,11 @@ class _Restored(nn.Module):
 
 def _restore(
     parametrization: nn.Module, kept: Mapping[str, nn.Parameter], training: bool
-) -> Learned:
+) -> ParametrizedValue:
     # The value is computed here: another process takes over shared memory of what still exists.
     own = [p.detach() for name, p in kept.items() if name.startswith(f"{_VALUE}.original")]
     one = f"{_VALUE}.original" in kept
-    made = Learned(
+    made = ParametrizedValue(
         parametrization(*own).detach(), _Restored(parametrization, own[0] if one else own)
     )
     cast(nn.ModuleList, made.get_submodule(_VALUE))[0] = parametrization
@@ -73,7 +73,9 @@ def _restore(
     return made.train(training)
 
 
-def learned(mech: Mechanism, target: Target, parametrization: nn.Module) -> Learned:
+def parametrize_target(
+    mech: Mechanism, target: Target, parametrization: nn.Module
+) -> ParametrizedValue:
     """The learned value of a target, at its start.
 
     Args:
@@ -87,12 +89,12 @@ def learned(mech: Mechanism, target: Target, parametrization: nn.Module) -> Lear
     value = target.read(mech).detach().clone()
     start = getattr(parametrization, "start", None)
     try:
-        return Learned(value if start is None else start(value), parametrization)
+        return ParametrizedValue(value if start is None else start(value), parametrization)
     except MechanismError as fault:
         raise MechanismError(f"{target.name!r} cannot be learned: {fault}") from None
 
 
-def plan_of(
+def assembly_plan(
     targets: Mapping[str, Target], mech: Mechanism
 ) -> dict[str, tuple[tuple[int, str | None], ...]]:
     """For each learned field its entries in order, as runs: a length, and the target or None.
@@ -113,7 +115,7 @@ def plan_of(
     return plan
 
 
-def merged(
+def assemble_field(
     field: str,
     start: Tensor,
     runs: tuple[tuple[int, str | None], ...],
@@ -124,7 +126,7 @@ def merged(
     Args:
         field: its name.
         start: its values where nothing is learned, `[*batch, *shape]`.
-        runs: of `plan_of`.
+        runs: of `assembly_plan`.
         parts: of each target, the slices of the fields that it sets; of batches that broadcast.
     """
     dim = -len(PARAMETERS[field])

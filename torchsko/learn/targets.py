@@ -31,10 +31,10 @@ JOINT_FIELDS = {
 }
 """Fields of one joint: as written in a target, and the mechanism's field."""
 
-VECTORS = ("damping", "friction", "armature", "stiffness", "gravity", "joint_parameters")
+VECTOR_FIELDS = ("damping", "friction", "armature", "stiffness", "gravity", "joint_parameters")
 """Fields whose entries are numbers, several to a joint: a target is a slice of them."""
 
-NEVER_NEGATIVE = ("mass", "damping", "friction", "armature")
+NONNEGATIVE_FIELDS = ("mass", "damping", "friction", "armature")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Target:
         field = self.fields[0]
         dim = -len(PARAMETERS[field])
         part = getattr(mech, field).narrow(dim, self.start, self.size)
-        return part if field in VECTORS else part.squeeze(dim)
+        return part if field in VECTOR_FIELDS else part.squeeze(dim)
 
     def write(self, value: Tensor) -> dict[str, Tensor]:
         """A value as slices of the mechanism's fields, `[*batch, size, ...]` each."""
@@ -89,7 +89,9 @@ class Target:
                 "inertia": inertia[..., None, :, :],
             }
         field = self.fields[0]
-        return {field: value if field in VECTORS else value.unsqueeze(-len(PARAMETERS[field]))}
+        return {
+            field: value if field in VECTOR_FIELDS else value.unsqueeze(-len(PARAMETERS[field]))
+        }
 
 
 def find_target(mech: Mechanism, name: str, parametrization: nn.Module) -> Target:
@@ -125,7 +127,7 @@ def find_target(mech: Mechanism, name: str, parametrization: nn.Module) -> Targe
             mech, name, parametrization, "Rotation() learns a rotation, and nothing else keeps one"
         )
     below = isinstance(parametrization, Bounded) and parametrization.lower < 0
-    if field in NEVER_NEGATIVE and (below or isinstance(parametrization, Free)):
+    if field in NONNEGATIVE_FIELDS and (below or isinstance(parametrization, Free)):
         _refuse_unfit(mech, name, parametrization, "the number could become negative")
     return target
 
@@ -139,7 +141,7 @@ _INSTEAD = {
 """What else would do, by what is usual."""
 
 
-def fitting(mech: Mechanism, name: str) -> str:
+def default_parametrization(mech: Mechanism, name: str) -> str:
     """The parametrization that is usual for a target.
 
     Raises:
@@ -150,12 +152,12 @@ def fitting(mech: Mechanism, name: str) -> str:
     field = _find_field(mech, name).fields[0]
     if field == "joint_rotation":
         return "Rotation"
-    return "Positive" if field in NEVER_NEGATIVE else "Free"
+    return "Positive" if field in NONNEGATIVE_FIELDS else "Free"
 
 
 def _refuse_unfit(mech: Mechanism, name: str, parametrization: nn.Module, why: str) -> None:
     owner = name.rpartition(".")[0]
-    usual = fitting(mech, name)
+    usual = default_parametrization(mech, name)
     advice = f'{{"{name}": ts.learn.{usual}()}}' + _INSTEAD[usual].format(name=name)
     body = f', or {{"{owner}": ...}} for the whole body' if owner in mech.body_names else ""
     raise MechanismError(
@@ -173,10 +175,10 @@ def _find_field(mech: Mechanism, name: str) -> Target:
         return Target(name, (BODY_FIELDS[field],), mech.body_index(owner), 1)
     if owner in mech.tree_joint_names and field in JOINT_FIELDS:
         place = mech.tree_dof_slice(owner)
-        if field in VECTORS:
+        if field in VECTOR_FIELDS:
             return Target(name, (JOINT_FIELDS[field],), place.start, place.stop - place.start)
         return Target(name, (JOINT_FIELDS[field],), mech.joint_index(owner), 1)
-    if owner in mech.tree_joint_names and field in _own_fields(mech, owner):
+    if owner in mech.tree_joint_names and field in _joint_parameter_names(mech, owner):
         place = mech.parameter_slice(owner, field)
         return Target(name, ("joint_parameters",), place.start, place.stop - place.start)
     if owner in mech.body_names and field == "inertia":
@@ -185,20 +187,24 @@ def _find_field(mech: Mechanism, name: str) -> Target:
             "An inertia is physical only together with its mass.",
             f'Type {{"{owner}": ts.learn.InertiaLogCholesky()}}.',
         )
-    raise MechanismError(*unknown_name("learnable parameter", name, _near(mech, owner)))
+    raise MechanismError(*unknown_name("learnable parameter", name, _similar_targets(mech, owner)))
 
 
-def _own_fields(mech: Mechanism, joint: str) -> tuple[str, ...]:
+def _joint_parameter_names(mech: Mechanism, joint: str) -> tuple[str, ...]:
     """What a kind of joint has besides, such as a pitch; directions would not stay unit vectors."""
     kind = mech.joints.kinds[mech.joint_index(joint)]
     return tuple(parameter.name for parameter in kind.parameters if not parameter.unit)
 
 
-def _near(mech: Mechanism, owner: str) -> tuple[str, ...]:
+def _similar_targets(mech: Mechanism, owner: str) -> tuple[str, ...]:
     """Everything that can be learned; the targets of a body or joint that exists come first."""
     bodies = [f"{body}.{f}" for body in mech.body_names for f in BODY_FIELDS]
     joints = [f"{joint}.{f}" for joint in mech.tree_joint_names for f in JOINT_FIELDS]
-    joints += [f"{joint}.{f}" for joint in mech.tree_joint_names for f in _own_fields(mech, joint)]
+    joints += [
+        f"{joint}.{f}"
+        for joint in mech.tree_joint_names
+        for f in _joint_parameter_names(mech, joint)
+    ]
     every = [*mech.body_names, *bodies, *joints, "gravity"]
     own = [name for name in every if owner and name.startswith(f"{owner}.")]
     return tuple(dict.fromkeys([*own, *every]))

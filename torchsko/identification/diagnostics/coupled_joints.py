@@ -17,8 +17,8 @@ from torchsko.identification.diagnostics.log_hypotheses import WELL, States, per
 from torchsko.identification.dof_names import dof_names
 from torchsko.identification.logs.log import Log
 from torchsko.identification.logs.units import CURRENTS
-from torchsko.identification.regression.accumulate import seen_again
-from torchsko.identification.regression.normal_equations import Problem
+from torchsko.identification.regression.accumulate import reread_sample
+from torchsko.identification.regression.normal_equations import RegressionProblem
 from torchsko.identification.signals.filter_settings import Settings
 from torchsko.identification.signals.preprocess import Motion
 from torchsko.identification.signals.unwrap import TURN
@@ -51,7 +51,11 @@ def led_by(mech: Mechanism, name: str) -> dict[int, float]:
 
 
 def followers_told(
-    mech: Mechanism, problem: Problem, log: Log, settings: Settings, motions: Sequence[Motion]
+    mech: Mechanism,
+    problem: RegressionProblem,
+    log: Log,
+    settings: Settings,
+    motions: Sequence[Motion],
 ) -> list[str]:
     """Lines of what a log holds of joints that follow others, and is not read.
 
@@ -78,7 +82,7 @@ def followers_told(
     if log.units.get("tau") in CURRENTS:
         return [*lines, f"currents of joints that follow others do not count: {', '.join(told)}"]
     with_theirs = replace(log, tau=log.tau + _felt(mech, {j: forces[j] for j in pushed}))
-    seen = seen_again(problem, with_theirs, settings).motions
+    seen = reread_sample(problem, with_theirs, settings).motions
     as_is, added = (States.of(mech, x).left_over() for x in (motions, seen))
     names, shares = dof_names(mech), []
     for k in dict.fromkeys(k for j in pushed for k in led_by(mech, j)):

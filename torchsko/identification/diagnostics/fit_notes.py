@@ -14,19 +14,19 @@ from torchsko.identification.diagnostics.missing_forces import unmeasured
 from torchsko.identification.dof_names import dof_names, q_names
 from torchsko.identification.friction import Offset, Spring, Term, Viscous
 from torchsko.identification.logs.log import Log
-from torchsko.identification.regression.accumulate import Seen
-from torchsko.identification.regression.elimination import means
-from torchsko.identification.regression.least_squares import Information
-from torchsko.identification.regression.normal_equations import Normal, Problem
-from torchsko.identification.regression.rigid_model import own_positions
-from torchsko.identification.regression.solution import Choice
-from torchsko.identification.selection.cross_validation import full_folds
-from torchsko.identification.selection.torque_ripple import Wave
+from torchsko.identification.regression.accumulate import ResidualSample
+from torchsko.identification.regression.elimination import mean_equations
+from torchsko.identification.regression.least_squares import ParameterUncertainty
+from torchsko.identification.regression.normal_equations import NormalEquations, RegressionProblem
+from torchsko.identification.regression.rigid_model import dof_positions
+from torchsko.identification.regression.solution import TermChoice
+from torchsko.identification.selection.cross_validation import complete_folds
+from torchsko.identification.selection.torque_ripple import RippleComponent
 from torchsko.identification.signals.cleaning import Faults
 from torchsko.identification.signals.filter_settings import ENOUGH, ROOM, SELDOM, Settings
 from torchsko.identification.signals.preprocess import AT_LIMIT, Motion
-from torchsko.identification.uncertainty.measurement_bias import Noise
-from torchsko.identification.uncertainty.residuals import CONSTANT, Residuals
+from torchsko.identification.uncertainty.measurement_bias import PositionNoise
+from torchsko.identification.uncertainty.residuals import CONSTANT_TOLERANCE, Residuals
 from torchsko.mechanism.mechanism import Mechanism
 
 NAMED = 12
@@ -65,7 +65,7 @@ SLOW = 0.03
 """Its speed over that of the fastest, likewise: encoders and servos are never quite still."""
 
 
-def standing(normal: Normal, terms: Sequence[Term]) -> tuple[int, ...]:
+def standing(normal: NormalEquations, terms: Sequence[Term]) -> tuple[int, ...]:
     """Dofs that stood still: what they moved is noise, and friction or springs would be fitted to it.
 
     Args:
@@ -77,10 +77,10 @@ def standing(normal: Normal, terms: Sequence[Term]) -> tuple[int, ...]:
     return tuple(still.nonzero().flatten().tolist())
 
 
-def _moved(normal: Normal, terms: Sequence[Term]) -> tuple[Tensor, Tensor]:
+def _moved(normal: NormalEquations, terms: Sequence[Term]) -> tuple[Tensor, Tensor]:
     """Standard deviation of positions, and mean square of velocities, `[num_dof]` each."""
     G, at = (
-        means(normal),
+        mean_equations(normal),
         [normal.base + terms.index(x) for x in (Spring(), Offset(), Viscous())],
     )
     (position, _, _), (mean, one, _), (_, _, speed) = (G[:, k, at].unbind(-1) for k in at)
@@ -88,7 +88,9 @@ def _moved(normal: Normal, terms: Sequence[Term]) -> tuple[Tensor, Tensor]:
     return spread, speed
 
 
-def refuse_standing(problem: Problem, log: Log, settings: Settings, normal: Normal) -> None:
+def refuse_standing(
+    problem: RegressionProblem, log: Log, settings: Settings, normal: NormalEquations
+) -> None:
     """Refuse a log in which all dofs stood still: they moved no further than the noise of their positions.
 
     Args:
@@ -104,7 +106,7 @@ def refuse_standing(problem: Problem, log: Log, settings: Settings, normal: Norm
     spread, _ = _moved(normal, problem.terms)
     if (spread > NOISY).any():
         return
-    noise, most = Noise.of(mech, log, settings).q, torch.zeros_like(spread)
+    noise, most = PositionNoise.of(mech, log, settings).q, torch.zeros_like(spread)
     for name, k in zip(mech.joint_names, mech.independent_joints, strict=True):
         if mech.joints.kinds[k].vector:
             most[mech.dof_slice(name)] = noise[mech.q_slice(name)].to(most)
@@ -135,7 +137,7 @@ def beyond(mech: Mechanism, motions: Sequence[Motion]) -> list[str]:
 
 
 def resting(
-    mech: Mechanism, motions: Sequence[Motion], terms: Sequence[Term], choice: Choice
+    mech: Mechanism, motions: Sequence[Motion], terms: Sequence[Term], choice: TermChoice
 ) -> list[str]:
     """A line that names dofs of dry friction which stand for a good part of a motion, with what to do.
 
@@ -148,7 +150,7 @@ def resting(
         choice: those of each dof.
     """
     least, most = (
-        torch.stack([getattr(own_positions(mech, x.q), name)(0) for x in motions if len(x)])
+        torch.stack([getattr(dof_positions(mech, x.q), name)(0) for x in motions if len(x)])
         for name in ("amin", "amax")
     )
     way = most.amax(0) - least.amin(0)
@@ -156,7 +158,7 @@ def resting(
     for motion in motions:
         length = math.ceil(REST * motion.settings.fine / motion.settings.cutoff)
         if len(motion) >= length:
-            q = own_positions(mech, motion.q).unfold(0, length, length)
+            q = dof_positions(mech, motion.q).unfold(0, length, length)
             good = motion.good.unfold(0, length, length).amin(-1)
             still = still + (good * (q.amax(-1) - q.amin(-1) <= BARELY * way)).sum(0)
             total = total + good.sum(0)
@@ -192,7 +194,7 @@ def left_out(mech: Mechanism) -> list[str]:
     ]
 
 
-def noted(mech: Mechanism, terms: Sequence[Term], choice: Choice) -> list[str]:
+def noted(mech: Mechanism, terms: Sequence[Term], choice: TermChoice) -> list[str]:
     """What has to be known of terms that were fitted, a line for each `Term.note`, with their joints."""
     told: dict[str, list[str]] = {}
     for name, some in zip(dof_names(mech), choice, strict=True):
@@ -204,7 +206,9 @@ def noted(mech: Mechanism, terms: Sequence[Term], choice: Choice) -> list[str]:
 def unchanging(mech: Mechanism, left: Residuals) -> list[str]:
     """A line that names dofs whose force is the same all along, and not zero as where nothing drives."""
     most = left.tau.abs().amax(0)
-    same = (left.spread <= CONSTANT * left.spread.max()) & (most > CONSTANT * most.max())
+    same = (left.spread <= CONSTANT_TOLERANCE * left.spread.max()) & (
+        most > CONSTANT_TOLERANCE * most.max()
+    )
     names = [name for name, x in zip(dof_names(mech), same.tolist(), strict=True) if x]
     if not names:
         return []
@@ -256,7 +260,8 @@ WEIGHT = 1.5
 
 
 def biased(
-    mech: Mechanism, noise: Noise, motions: Sequence[Motion], bias: Tensor, told: Information,
+    mech: Mechanism, noise: PositionNoise, motions: Sequence[Motion], bias: Tensor,
+    told: ParameterUncertainty,
     labels: Sequence[str], advice: str,
 ) -> list[str]:  # fmt: skip
     """A line where noise of positions moves numbers by as much as their deviations, or none.
@@ -291,7 +296,7 @@ MISSING = 0.1
 """Share of a joint's forces from which on they are the reason that none is left."""
 
 
-def enough(log: Log, mech: Mechanism, normal: Normal, settings: Settings) -> None:
+def enough(log: Log, mech: Mechanism, normal: NormalEquations, settings: Settings) -> None:
     """Refuse a log that says too little.
 
     Raises:
@@ -328,7 +333,7 @@ def enough(log: Log, mech: Mechanism, normal: Normal, settings: Settings) -> Non
             "without a gap on each side, and forces below their limit.",
             "Log more, or pass a higher cutoff.",
         )
-    if len(full_folds(normal.count)) < 2:
+    if len(complete_folds(normal.count)) < 2:
         raise FitError(
             f"{log.name}: all samples of a joint lie in one stretch of {len(normal.count)}.",
             "Cross-validation leaves out one stretch and needs another, and the filter of "
@@ -358,9 +363,9 @@ def changes_told(mech: Mechanism, names: Sequence[str]) -> list[str]:
     ]
 
 
-def waves_told(name: str, waves: Sequence[Wave]) -> str:
+def waves_told(name: str, waves: Sequence[RippleComponent]) -> str:
     """A line that says which waves a joint's errors have, and what to name for them."""
-    each = " and ".join(f"{x.times:.4g} times a turn, by {x.size:.2g}" for x in waves)
+    each = " and ".join(f"{x.periods_per_turn:.4g} times a turn, by {x.size:.2g}" for x in waves)
     terms = ", ".join(f"{term!r}" for x in waves for term in x.terms)
     return (
         f"errors of {name} come back with its position, {each}, and spoil other numbers: "
@@ -409,11 +414,11 @@ def rate_lines(settings: Settings) -> list[str]:
     ]
 
 
-def sample_lines(seen: Seen) -> list[str]:
+def sample_lines(seen: ResidualSample) -> list[str]:
     """Says of which part of the log they are, where it is not the whole."""
-    if len(seen.motions) == seen.pieces:
+    if len(seen.motions) == seen.num_pieces:
         return []
     return [
         f"residuals, their correlation in time and figures: of {len(seen.motions)} stretches, evenly "
-        f"spread, of {seen.pieces}; all else is of the whole log"
+        f"spread, of {seen.num_pieces}; all else is of the whole log"
     ]

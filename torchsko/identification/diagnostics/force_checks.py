@@ -12,11 +12,11 @@ from torchsko.identification.diagnostics.unit_checks import FOLLOWS, SURE
 from torchsko.identification.dof_names import dof_names
 from torchsko.identification.friction import Coulomb, Offset, Viscous
 from torchsko.identification.logs.log import Log
-from torchsko.identification.regression.elimination import eliminated, means
-from torchsko.identification.regression.least_squares import base_fit
-from torchsko.identification.regression.normal_equations import Normal, Problem
-from torchsko.identification.selection.model_selection import plain_model
-from torchsko.identification.uncertainty.residuals import CONSTANT
+from torchsko.identification.regression.elimination import mean_equations, schur_complement
+from torchsko.identification.regression.least_squares import fit_base_parameters
+from torchsko.identification.regression.normal_equations import NormalEquations, RegressionProblem
+from torchsko.identification.selection.model_selection import least_squares_structure
+from torchsko.identification.uncertainty.residuals import CONSTANT_TOLERANCE
 from torchsko.verbs.regressors import inertial_parameters
 
 MANY = 30.0
@@ -26,7 +26,7 @@ DRIVES = 0.25
 """Of a joint's mean square force, that is friction of the wrong sign."""
 
 
-def refuse_other_forces(problem: Problem, log: Log, normal: Normal) -> None:
+def refuse_other_forces(problem: RegressionProblem, log: Log, normal: NormalEquations) -> None:
     """Refuse forces that are another multiple of what the nominal robot needs, friction set aside.
 
     Args:
@@ -55,16 +55,18 @@ def refuse_other_forces(problem: Problem, log: Log, normal: Normal) -> None:
         )
 
 
-def _by_nominal(problem: Problem, normal: Normal) -> tuple[list[float], list[float]]:
+def _by_nominal(
+    problem: RegressionProblem, normal: NormalEquations
+) -> tuple[list[float], list[float]]:
     """Mean squares of the nominal robot's forces, and of these times what was measured, of each dof.
 
     Friction is set aside, and the mean square of what was measured is one; nan where it does not vary.
     """
     beta = problem.base.of(inertial_parameters(problem.mech).flatten())
-    usual = plain_model(problem).choice
+    usual = least_squares_structure(problem).choice
     explained, both = [], []
-    for g, choice in zip(means(normal.all), usual, strict=True):
-        part = eliminated(g, len(beta), choice)
+    for g, choice in zip(mean_equations(normal.pooled), usual, strict=True):
+        part = schur_complement(g, len(beta), choice)
         S = [len(beta) + k for k in choice]
         size = float(g[-1, -1] - g[S, -1] @ part.start)
         explained.append(float(beta @ part.A @ beta) / size if size > 0 else math.nan)
@@ -72,7 +74,7 @@ def _by_nominal(problem: Problem, normal: Normal) -> tuple[list[float], list[flo
     return explained, both
 
 
-def in_other_units(problem: Problem, log: Log, normal: Normal) -> list[str]:
+def in_other_units(problem: RegressionProblem, log: Log, normal: NormalEquations) -> list[str]:
     """Lines that name joints whose forces alone are another multiple of what the nominal robot needs.
 
     They are told, not refused: a file may say any mass of a light link that nobody weighed.
@@ -97,7 +99,7 @@ def in_other_units(problem: Problem, log: Log, normal: Normal) -> list[str]:
     return lines
 
 
-def refuse_driving(problem: Problem, log: Log, normal: Normal) -> None:
+def refuse_driving(problem: RegressionProblem, log: Log, normal: NormalEquations) -> None:
     """Refuse forces of which friction, as the nominal robot and as least squares have it, would drive.
 
     Args:
@@ -109,24 +111,29 @@ def refuse_driving(problem: Problem, log: Log, normal: Normal) -> None:
         FitError: names the joint.
     """
     nominal = problem.base.of(inertial_parameters(problem.mech).flatten())
-    plain, whole = plain_model(problem), means(normal.all)
-    free, most = base_fit(normal.all, plain, problem.base).beta, whole[:, -1, -1].max()
+    plain, whole = least_squares_structure(problem), mean_equations(normal.pooled)
+    free, most = (
+        fit_base_parameters(normal.pooled, plain, problem.base).beta,
+        whole[:, -1, -1].max(),
+    )
     speed = normal.base + problem.terms.index(Viscous())
     rest = normal.base + problem.terms.index(Offset())
-    parts = [means(normal.only([k])) for k in range(len(normal.count))]
+    parts = [mean_equations(normal.of_folds([k])) for k in range(len(normal.count))]
     for j, (name, choice) in enumerate(zip(dof_names(problem.mech), plain.choice, strict=True)):
         rubs = [k for k in choice if isinstance(problem.terms[k], (Viscous, Coulomb))]
         at, own = [normal.base + k for k in rubs], [choice.index(k) for k in rubs]
 
         def driven(g: Tensor, beta: Tensor, choice=choice, at=at, own=own) -> tuple[float, float]:
             """Mean power times speed that friction takes out, and its part of the force's variation."""
-            size = eliminated(g, len(beta), choice).numbers(beta)[own]
+            size = schur_complement(g, len(beta), choice).numbers(beta)[own]
             varies = g - torch.outer(g[:, rest], g[rest]) / g[rest, rest].clamp_min(1e-300)
             part = size @ varies[at][:, at] @ size / varies[-1, -1].clamp_min(1e-300)
             return float(g[speed, at] @ size), float(part)
 
         g = whole[j]
-        if not g[-1, -1] > CONSTANT**2 * most:  # as of a robot in flight, which nothing pushes
+        if (
+            not g[-1, -1] > CONSTANT_TOLERANCE**2 * most
+        ):  # as of a robot in flight, which nothing pushes
             continue
         # Where a joint hardly turns round, an offset is as good, and chance says which sign friction has.
         steady = all(driven(x[j], nominal)[0] < 0 for x in parts if x[j, rest, rest] > 0)

@@ -21,7 +21,7 @@ from torchsko.identification.dof_names import dof_names
 from torchsko.identification.friction import Balancer, Periodic, Spring
 from torchsko.identification.logs.log import Log
 from torchsko.identification.logs.units import SCALE
-from torchsko.identification.regression.normal_equations import Problem
+from torchsko.identification.regression.normal_equations import RegressionProblem
 from torchsko.identification.signals.preprocess import Motion
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import inverse_dynamics
@@ -157,7 +157,10 @@ class Otherwise:
 
 
 def refuse_mistaken(
-    problem: Problem, log: Log, motions: Sequence[Motion], named: Mapping[int, Sequence[int]]
+    problem: RegressionProblem,
+    log: Log,
+    motions: Sequence[Motion],
+    named: Mapping[int, Sequence[int]],
 ) -> None:
     """Refuse a log that the nominal robot explains only if one thing of it were otherwise.
 

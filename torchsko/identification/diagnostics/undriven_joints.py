@@ -12,7 +12,7 @@ from torchsko.identification.diagnostics.log_hypotheses import States
 from torchsko.identification.dof_names import dof_names
 from torchsko.identification.logs.log import Log
 from torchsko.identification.signals.preprocess import Motion
-from torchsko.identification.uncertainty.residuals import CONSTANT
+from torchsko.identification.uncertainty.residuals import CONSTANT_TOLERANCE
 from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import inverse_dynamics
@@ -80,7 +80,7 @@ def undriven(mech: Mechanism, motions: Sequence[Motion]) -> list[str]:
         return []
     force = inverse_dynamics(mech, states.q, states.qd, states.qdd)
     needed = force.square().mean(0).sqrt()
-    odd = zero & (needed > CONSTANT * needed.max())
+    odd = zero & (needed > CONSTANT_TOLERANCE * needed.max())
     rows = zip(dof_names(mech), odd.tolist(), needed.tolist(), strict=True)
     told = [f"{name} ({x:.2g})" for name, is_odd, x in rows if is_odd]
     if not told:
@@ -95,7 +95,7 @@ def undriven(mech: Mechanism, motions: Sequence[Motion]) -> list[str]:
 def _zero(tau: Tensor) -> Tensor:
     """Which dofs have no force all along, `[num_dof]`."""
     most = tau.abs().amax(0)
-    return most <= CONSTANT * most.max()
+    return most <= CONSTANT_TOLERANCE * most.max()
 
 
 def _size(force: Tensor) -> float:

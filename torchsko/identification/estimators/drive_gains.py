@@ -21,11 +21,15 @@ from torchsko.identification.diagnostics.fit_notes import enough
 from torchsko.identification.dof_names import dof_names
 from torchsko.identification.friction import Gain, Offset, SmoothCoulomb, Viscous
 from torchsko.identification.logs.log import Log
-from torchsko.identification.regression.accumulate import Seen, read
-from torchsko.identification.regression.elimination import Reduced, eliminated, means
-from torchsko.identification.regression.normal_equations import Normal, Problem
+from torchsko.identification.regression.accumulate import ResidualSample, read_log
+from torchsko.identification.regression.elimination import (
+    SchurComplement,
+    mean_equations,
+    schur_complement,
+)
+from torchsko.identification.regression.normal_equations import NormalEquations, RegressionProblem
 from torchsko.identification.signals.filter_settings import Settings
-from torchsko.identification.uncertainty.residuals import correlated
+from torchsko.identification.uncertainty.residuals import integrated_autocorrelation
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.regressors import inertial_parameters
@@ -73,18 +77,18 @@ def torque_constants(mech: Mechanism, log: Log, settings: Settings) -> Constants
             the constants do not come to rest.
     """
     free = mech.replace(effort_limit=torch.full_like(mech.effort_limit, torch.inf))
-    problem = Problem.of(free, (*LAWS, Gain()))
-    normal, _, seen = read(problem, log, settings, 2, lambda part: None)
+    problem = RegressionProblem.of(free, (*LAWS, Gain()))
+    normal, _, seen = read_log(problem, log, settings, 2, lambda part: None)
     enough(log, mech, normal, settings)
     columns = _columns(problem)
-    parts, size = _of_currents(normal.all, columns, len(problem.base))
+    parts, size = _of_currents(normal.pooled, columns, len(problem.base))
     _refuse_unseen(mech, log, parts, size)
     A, c = torch.stack([p.A for p in parts]), torch.stack([p.c for p in parts])
     scale, change = _joint_scales(A, c, size)
     lasting = _lasting(problem, seen, columns, parts, scale, change)
     H, near, _ = _equations(A, c, size, scale, change)
     bread = torch.linalg.inv(H.sum(0) + torch.diag(near))
-    count = normal.all.count[0] / lasting
+    count = normal.pooled.count[0] / lasting
     covariance = bread @ (H / count[:, None, None]).sum(0) @ bread
     spread = covariance.diagonal()[len(change) :].clamp_min(0).sqrt()
     return Constants(1 / scale, spread / scale.square())
@@ -105,7 +109,7 @@ def constants_told(mech: Mechanism, constants: Constants) -> str:
     )
 
 
-def _columns(problem: Problem) -> Tensor:
+def _columns(problem: RegressionProblem) -> Tensor:
     """What makes columns of a problem those of currents, `[columns, columns]`.
 
     Base parameters, the nominal force, friction, and the rest of the current after springs and armature,
@@ -121,20 +125,23 @@ def _columns(problem: Problem) -> Tensor:
     return change
 
 
-def _of_currents(normal: Normal, columns: Tensor, base: int) -> tuple[list[Reduced], Tensor]:
+def _of_currents(
+    normal: NormalEquations, columns: Tensor, base: int
+) -> tuple[list[SchurComplement], Tensor]:
     """Each joint's equations of base parameters and of the nominal force, friction eliminated.
 
     Returns:
         Their explained side, and the mean square current that friction leaves, `[num_dof]`.
     """
-    G = columns.mT @ means(normal) @ columns
-    parts = [eliminated(g, base + 1, range(len(LAWS))) for g in G]
+    G = columns.mT @ mean_equations(normal) @ columns
+    parts = [schur_complement(g, base + 1, range(len(LAWS))) for g in G]
     left = [g[-1, -1] - g[base + 1 : -1, -1] @ p.start for g, p in zip(G, parts, strict=True)]
     return parts, torch.stack(left).clamp_min(0)
 
 
 def _lasting(
-    problem: Problem, seen: Seen, columns: Tensor, parts: list[Reduced], scale: Tensor, change: Tensor
+    problem: RegressionProblem, seen: ResidualSample, columns: Tensor,
+    parts: list[SchurComplement], scale: Tensor, change: Tensor,
 ) -> Tensor:  # fmt: skip
     """How many samples of each joint's error are one, `[num_dof]`."""
     robot = torch.cat([change, change.new_ones(1)])
@@ -145,12 +152,12 @@ def _lasting(
     weights = torch.stack(rows)
     errors = (
         torch.where(good, torch.einsum("sjc,jc->sj", X, weights), 0.0)
-        for _, X, good in problem.rows(seen.motions)
+        for _, X, good in problem.filtered_rows(seen.motions)
     )
-    return correlated(*errors)
+    return integrated_autocorrelation(*errors)
 
 
-def _refuse_unseen(mech: Mechanism, log: Log, parts: list[Reduced], size: Tensor) -> None:
+def _refuse_unseen(mech: Mechanism, log: Log, parts: list[SchurComplement], size: Tensor) -> None:
     for name, part, square in zip(dof_names(mech), parts, size, strict=True):
         shown = part.c[-1].abs() / (part.A[-1, -1] * square).sqrt().clamp_min(1e-300)
         if not shown > SHOWN:

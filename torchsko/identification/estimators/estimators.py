@@ -35,22 +35,39 @@ from torchsko.identification.estimators.instrumental import (
     instrumental_information,
     paired,
 )
-from torchsko.identification.estimators.shooting import Forward, Shooting, Windows
+from torchsko.identification.estimators.shooting import ForwardModel, ShootingEstimator, Windows
 from torchsko.identification.friction import Term
 from torchsko.identification.logs.log import Log
-from torchsko.identification.regression.accumulate import Seen
-from torchsko.identification.regression.least_squares import Information, base_fit, information
-from torchsko.identification.regression.normal_equations import Normal, Problem, Stretches
-from torchsko.identification.regression.physical_least_squares import Prior
-from torchsko.identification.regression.solution import Choice, Model, Solution, solved
-from torchsko.identification.selection.cross_validation import WEIGHTS, Folds, least_sure
+from torchsko.identification.regression.accumulate import ResidualSample
+from torchsko.identification.regression.least_squares import (
+    ParameterUncertainty,
+    fit_base_parameters,
+    parameter_uncertainty,
+)
+from torchsko.identification.regression.normal_equations import (
+    NormalEquations,
+    RegressionProblem,
+    TimeFolds,
+)
+from torchsko.identification.regression.physical_least_squares import EntropicPrior
+from torchsko.identification.regression.solution import (
+    ModelStructure,
+    Solution,
+    TermChoice,
+    solve_physical,
+)
+from torchsko.identification.selection.cross_validation import (
+    PRIOR_WEIGHTS,
+    Folds,
+    one_standard_error_rule,
+)
 from torchsko.identification.signals.filter_settings import Settings
-from torchsko.identification.uncertainty.measurement_bias import Noise, noise_bias
-from torchsko.identification.uncertainty.residuals import Residuals, residuals
+from torchsko.identification.uncertainty.measurement_bias import PositionNoise, noise_bias
+from torchsko.identification.uncertainty.residuals import Residuals, compute_residuals
 from torchsko.identification.uncertainty.robust_covariance import (
     Cancelling,
-    Weighted,
-    with_lasting_errors,
+    LeastSquaresInfluence,
+    with_robust_std,
 )
 from torchsko.identification.workers import cores, threads
 from torchsko.verbs.base_parameters import BaseParameters
@@ -88,12 +105,12 @@ class Data:
         tell: called with the part of the estimation that is done.
     """
 
-    problem: Problem
-    normal: Normal
-    seen: Seen
+    problem: RegressionProblem
+    normal: NormalEquations
+    seen: ResidualSample
     settings: Settings
     log: Log
-    again: Callable[..., Normal]
+    again: Callable[..., NormalEquations]
     prior: float | None
     window: float | None
     tell: Callable[[float], None]
@@ -104,8 +121,8 @@ class Data:
         return self.problem.terms
 
 
-Solve = Callable[[Normal], Solution]
-Estimator = Callable[[Data, Model, BaseParameters, Prior], "Estimate"]
+Solve = Callable[[NormalEquations], Solution]
+Estimator = Callable[[Data, ModelStructure, BaseParameters, EntropicPrior], "Estimate"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,83 +140,106 @@ class Estimate:
         notes: lines to read.
     """
 
-    normal: Normal
+    normal: NormalEquations
     solve: Solve
-    inform: Callable[[Solution, Residuals], Information]
-    bias: Callable[[Noise, Choice], Tensor] | None = None
+    inform: Callable[[Solution, Residuals], ParameterUncertainty]
+    bias: Callable[[PositionNoise, TermChoice], Tensor] | None = None
     advice: str = ""
     weight: float | None = None
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def weighted(cls, data: Data, normal: Normal, solve: Solve, model: Model) -> Estimate:
+    def weighted(
+        cls, data: Data, normal: NormalEquations, solve: Solve, model: ModelStructure
+    ) -> Estimate:
         """Of least squares with the weights of a model."""
 
-        def inform(solution: Solution, left: Residuals) -> Information:
-            whole, seen = normal.all, data.seen.motions
-            told = information(whole, model, solution.choice, left.variance, left.inflation)
-            influence = Weighted(whole, model, solution)
-            return with_lasting_errors(
-                told, data.problem, seen, whole, solution, left.inflation, influence
+        def inform(solution: Solution, left: Residuals) -> ParameterUncertainty:
+            whole, seen = normal.pooled, data.seen.motions
+            told = parameter_uncertainty(
+                whole, model, solution.choice, left.variance, left.autocorrelation_samples
+            )
+            influence = LeastSquaresInfluence(whole, model, solution)
+            return with_robust_std(
+                told, data.problem, seen, whole, solution, left.autocorrelation_samples, influence
             )
 
-        def bias(noise: Noise, choice: Choice) -> Tensor:
+        def bias(noise: PositionNoise, choice: TermChoice) -> Tensor:
             return noise_bias(
-                data.problem, data.normal.all, noise, data.seen.motions, model, choice, 0
+                data.problem, data.normal.pooled, noise, data.seen.motions, model, choice, 0
             )
 
         return cls(normal, solve, inform, bias, 'take method="iv" (--method iv), or "shooting"')
 
 
-def physical(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
+def physical(
+    data: Data, model: ModelStructure, base: BaseParameters, prior: EntropicPrior
+) -> Estimate:
     """Physically consistent least squares."""
     return Estimate.weighted(
-        data, data.normal, lambda normal: solved(normal, model, prior, data.terms), model
+        data, data.normal, lambda normal: solve_physical(normal, model, prior, data.terms), model
     )
 
 
-def ordinary(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
+def ordinary(
+    data: Data, model: ModelStructure, base: BaseParameters, prior: EntropicPrior
+) -> Estimate:
     """Ordinary least squares."""
     return weighted(data, replace(model, scale=torch.ones_like(model.scale)), base, prior)
 
 
-def weighted(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
+def weighted(
+    data: Data, model: ModelStructure, base: BaseParameters, prior: EntropicPrior
+) -> Estimate:
     """Least squares weighed dof by dof."""
-    return Estimate.weighted(data, data.normal, lambda normal: base_fit(normal, model, base), model)
+    return Estimate.weighted(
+        data, data.normal, lambda normal: fit_base_parameters(normal, model, base), model
+    )
 
 
-def reweighted(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
+def reweighted(
+    data: Data, model: ModelStructure, base: BaseParameters, prior: EntropicPrior
+) -> Estimate:
     """Least squares whose weights follow the errors, until they do not change."""
     normal, last = data.normal, None
     for _ in range(ROUNDS):
-        fit = base_fit(normal.all, model, base)
-        spread = usual(residuals(data.problem, data.seen.motions, fit).error)
-        normal = data.again(weigh=lambda X, fit=fit, spread=spread: huber(fit.error(X), spread))
+        fit = fit_base_parameters(normal.pooled, model, base)
+        spread = usual(compute_residuals(data.problem, data.seen.motions, fit).error)
+        normal = data.again(
+            weigh=lambda X, fit=fit, spread=spread: huber(fit.prediction_error(X), spread)
+        )
         if last is not None and bool(((spread - last).abs() <= STILL * last).all()):
             break
         last = spread
-    return Estimate.weighted(data, normal, lambda some: base_fit(some, model, base), model)
+    return Estimate.weighted(
+        data, normal, lambda some: fit_base_parameters(some, model, base), model
+    )
 
 
-def instrumental(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
+def instrumental(
+    data: Data, model: ModelStructure, base: BaseParameters, prior: EntropicPrior
+) -> Estimate:
     """Instrumental variables: columns a lag before and after."""
     lag = math.ceil(LAG / data.settings.cutoff * data.settings.coarse)
     pair = paired(data.again(lag=lag), data.normal)
 
-    def inform(solution: Solution, left: Residuals) -> Information:
-        whole, told = data.normal.all, (pair.all, model, left.variance, left.inflation)
+    def inform(solution: Solution, left: Residuals) -> ParameterUncertainty:
+        whole, told = (
+            data.normal.pooled,
+            (pair.pooled, model, left.variance, left.autocorrelation_samples),
+        )
         # As long as the filter remembers, but a log is several stretches.
         memory = math.ceil(data.settings.reach * data.settings.coarse)
         length = min(memory, int(whole.count.max()) // SEVERAL)
-        return with_lasting_errors(
+        return with_robust_std(
             instrumental_information(*told), data.problem, data.seen.motions, whole, solution,
-            left.inflation, Instrumental(pair.all, model, lag),
+            left.autocorrelation_samples, Instrumental(pair.pooled, model, lag),
             Cancelling(length, instrumental_information(*told, weak=True)),
         )  # fmt: skip
 
-    def bias(noise: Noise, choice: Choice) -> Tensor:
+    def bias(noise: PositionNoise, choice: TermChoice) -> Tensor:
         return noise_bias(
-            data.problem, data.normal.all, noise, data.seen.motions, model, choice, lag
+            data.problem, data.normal.pooled, noise, data.seen.motions, model, choice, lag
         )
 
     return Estimate(
@@ -208,25 +248,27 @@ def instrumental(data: Data, model: Model, base: BaseParameters, prior: Prior) -
     )  # fmt: skip
 
 
-def shooting(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
+def shooting(
+    data: Data, model: ModelStructure, base: BaseParameters, prior: EntropicPrior
+) -> Estimate:
     """Multiple shooting through the forward dynamics, from where the physical fit is."""
-    start = solved(data.normal.all, model, prior, data.terms)
-    folds = Stretches(float(data.log.t[0]), float(data.log.t[-1]), len(data.normal.sums))
+    start = solve_physical(data.normal.pooled, model, prior, data.terms)
+    folds = TimeFolds(float(data.log.t[0]), float(data.log.t[-1]), len(data.normal.sums))
     windows = Windows.of(data.problem.mech, data.log, data.settings, folds, data.window)
-    forward = Forward.of(data.problem, model.choice)
-    shot = Shooting(forward, windows, base, prior, folds.count, start)
+    forward = ForwardModel.of(data.problem, model.choice)
+    shot = ShootingEstimator(forward, windows, base, prior, folds.count, start)
     weight = model.prior_weight if data.prior is None else data.prior
     with threads(cores()):  # each step moves all windows
         shot.run(weight, data.tell)
     if data.prior is None:
         # What is left out is judged by its own motion, linearised where the fit is by now.
         parts, ones = Folds.of(shot.normal), torch.ones_like(model.scale[:1])
-        tried = sorted(WEIGHTS, reverse=True)
-        weight = tried[least_sure([shot.left_errors(parts, w) for w in tried], ones)]
+        tried = sorted(PRIOR_WEIGHTS, reverse=True)
+        weight = tried[one_standard_error_rule([shot.left_errors(parts, w) for w in tried], ones)]
         with threads(cores()):
             shot.run(weight, data.tell)
 
-    def inform(solution: Solution, left: Residuals) -> Information:
+    def inform(solution: Solution, left: Residuals) -> ParameterUncertainty:
         return shot.information(weight)
 
     return Estimate(

@@ -11,15 +11,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchsko.identification.regression.elimination import means, places
+from torchsko.identification.regression.elimination import mean_equations, term_columns
 from torchsko.identification.regression.least_squares import (
-    RANK,
-    Information,
+    RANK_TOLERANCE,
+    ParameterUncertainty,
+    inverse_column_norms,
     scaled_pseudo_inverse,
-    unit_sizes,
 )
-from torchsko.identification.regression.normal_equations import Normal
-from torchsko.identification.regression.solution import Choice, Model, Solution
+from torchsko.identification.regression.normal_equations import NormalEquations
+from torchsko.identification.regression.solution import ModelStructure, Solution, TermChoice
 from torchsko.verbs.base_parameters import BaseParameters
 
 STRONG = 0.1
@@ -27,15 +27,17 @@ STRONG = 0.1
 bias: a weak instrument has less bias, and a variance that knows no bounds."""
 
 
-def paired(lagged: Normal, plain: Normal) -> Normal:
+def paired(lagged: NormalEquations, plain: NormalEquations) -> NormalEquations:
     """Equations with the lag, then those without: as of twice as many dofs."""
     sums, count = (
         torch.cat([getattr(x, name) for x in (lagged, plain)], 1) for name in ("sums", "count")
     )
-    return Normal(sums, count, plain.base)
+    return NormalEquations(sums, count, plain.base)
 
 
-def instrumental_fit(pair: Normal, model: Model, base: BaseParameters) -> Solution:
+def instrumental_fit(
+    pair: NormalEquations, model: ModelStructure, base: BaseParameters
+) -> Solution:
     """Solve the instruments' equations of one fold, from where least squares are.
 
     Args:
@@ -54,8 +56,13 @@ def instrumental_fit(pair: Normal, model: Model, base: BaseParameters) -> Soluti
 
 
 def instrumental_information(
-    pair: Normal, model: Model, variance: Tensor, inflation: Tensor, *, weak: bool = False
-) -> Information:
+    pair: NormalEquations,
+    model: ModelStructure,
+    variance: Tensor,
+    inflation: Tensor,
+    *,
+    weak: bool = False,
+) -> ParameterUncertainty:
     """Covariance of `instrumental_fit`, errors correlated in time that go with nothing.
 
     What instruments take away of other directions, over its deviation, weak directions keep: their bias.
@@ -70,7 +77,7 @@ def instrumental_information(
     dofs = len(variance)
     (A, c), (A0, c0) = both(pair, model)
     meat = model.scale.square() * variance * inflation / pair.count[0, dofs:].clamp_min(1)
-    B, _ = assembled(means(pair)[dofs:], meat, model.choice, pair.base)
+    B, _ = assembled(mean_equations(pair)[dofs:], meat, model.choice, pair.base)
     root, value, vector = strengths(A, A0)
     strong, way = value > STRONG, root @ vector
     size = (way.mT @ B @ way).diagonal().clamp_min(1e-300)
@@ -82,13 +89,13 @@ def instrumental_information(
     deviation, count = covariance.diagonal().clamp_min(0).sqrt(), pair.base
     parts = deviation[count:].split([len(some) for some in model.choice])
     condition = scaled_pseudo_inverse(A0)[1]
-    return Information(covariance[:count, :count], tuple(parts), condition)
+    return ParameterUncertainty(covariance[:count, :count], tuple(parts), condition)
 
 
 class Instrumental:
     """What each sample's error does to the part of `instrumental_fit` that instruments tell.
 
-    The `torchsko.identification.uncertainty.robust_covariance.Influence` of it.
+    The `torchsko.identification.uncertainty.robust_covariance.InfluenceFunction` of it.
 
     Args:
         pair: from `paired`.
@@ -96,7 +103,7 @@ class Instrumental:
         lag: of the instruments [samples].
     """
 
-    def __init__(self, pair: Normal, model: Model, lag: int) -> None:
+    def __init__(self, pair: NormalEquations, model: ModelStructure, lag: int) -> None:
         (A, _), (A0, _) = both(pair, model)
         root, value, vector = strengths(A, A0)
         gain = torch.where(value > STRONG, 1 / value.clamp_min(STRONG), 0.0)
@@ -109,31 +116,33 @@ class Instrumental:
     def __call__(self, dof: int, X: Tensor, error: Tensor) -> Tensor:
         """Of one dof's columns `[samples, columns]` and errors `[samples]`: `[samples, parameters]`."""
         columns = torch.cat([torch.arange(self.base, device=X.device),
-                             places(self.base, self.choice[dof], X)])  # fmt: skip
+                             term_columns(self.base, self.choice[dof], X)])  # fmt: skip
         X = X.index_select(-1, columns)
         none = torch.zeros_like(X[: self.lag])
         early, late = torch.cat([none, X[: -self.lag]]), torch.cat([X[self.lag :], none])
         return error[:, None] * (early + late)[: len(X)] / 2 @ self.bread[dof]
 
 
-def both(pair: Normal, model: Model) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def both(
+    pair: NormalEquations, model: ModelStructure
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Both systems of a pair, with the lag and without."""
-    with_lag, without = means(pair).chunk(2)
+    with_lag, without = mean_equations(pair).chunk(2)
     rest = model.scale, model.choice, pair.base
     return assembled(with_lag, *rest), assembled(without, *rest)
 
 
 def strengths(A: Tensor, A0: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Correlations of directions with their instruments: a root of A0^-1, eigenvalues in it, vectors."""
-    size = unit_sizes(A0)
+    size = inverse_column_norms(A0)
     value, vector = torch.linalg.eigh(size[:, None] * A0 * size)
-    known = value > RANK * value[-1]
+    known = value > RANK_TOLERANCE * value[-1]
     root = size[:, None] * vector * torch.where(known, value, 1.0).rsqrt() * known
     inside = root.mT @ A @ root
     return root, *torch.linalg.eigh((inside + inside.mT) / 2)
 
 
-def assembled(G: Tensor, scale: Tensor, choice: Choice, base: int) -> tuple[Tensor, Tensor]:
+def assembled(G: Tensor, scale: Tensor, choice: TermChoice, base: int) -> tuple[Tensor, Tensor]:
     """One system of base parameters and all terms, of each dof's normal equations and its weight."""
     at, first = base, torch.arange(base, device=G.device)
     size = base + sum(map(len, choice))
@@ -141,7 +150,7 @@ def assembled(G: Tensor, scale: Tensor, choice: Choice, base: int) -> tuple[Tens
     for j, some in enumerate(choice):
         own = torch.arange(at, at + len(some), device=G.device)
         place = torch.cat([first, own])
-        pick = torch.cat([first, places(base, some, G)])
+        pick = torch.cat([first, term_columns(base, some, G)])
         A = A.index_put(
             (place[:, None], place), scale[j] * G[j][pick[:, None], pick], accumulate=True
         )

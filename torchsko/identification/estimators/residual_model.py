@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from torchsko.errors import FitError
 from torchsko.identification.estimators.residual_network import Shrunk
-from torchsko.identification.regression.normal_equations import Problem, Stretches
-from torchsko.identification.regression.rigid_model import own_positions
+from torchsko.identification.regression.normal_equations import RegressionProblem, TimeFolds
+from torchsko.identification.regression.rigid_model import dof_positions
 from torchsko.identification.regression.solution import Solution
 from torchsko.identification.signals.preprocess import Motion
-from torchsko.identification.uncertainty.residuals import of_motion
+from torchsko.identification.uncertainty.residuals import motion_residuals
 
 STEPS, PATIENCE = 800, 150
 """Of Adam at most, and without a better prediction of what is left out."""
@@ -50,10 +50,10 @@ class Sheet:
 
 def trained(
     module: nn.Module,
-    problem: Problem,
+    problem: RegressionProblem,
     motions: Sequence[Motion],
     solution: Solution,
-    folds: Stretches,
+    folds: TimeFolds,
     scale: Tensor,
     tell: Callable[[float], None],
 ) -> tuple[Shrunk, Tensor]:
@@ -174,10 +174,12 @@ def _by_lbfgs(
             return
 
 
-def _sheet(problem: Problem, motion: Motion, solution: Solution, folds: Stretches) -> Sheet:
-    t, _, error, good = of_motion(problem, motion, solution)
+def _sheet(
+    problem: RegressionProblem, motion: Motion, solution: Solution, folds: TimeFolds
+) -> Sheet:
+    t, _, error, good = motion_residuals(problem, motion, solution)
     out = (folds.of(t) % 2 == (folds.count - 1) % 2)[:, None].expand_as(good)
-    states = (own_positions(problem.mech, motion.q), motion.qd, motion.qdd)
+    states = (dof_positions(problem.mech, motion.q), motion.qd, motion.qdd)
     train, test = (good & ~out).to(error), (good & out).to(error)
     return Sheet(states, motion.settings.laws, -error, train, test)
 

@@ -14,11 +14,11 @@ from torchsko.fused.build.toolchain import find_toolchain
 from torchsko.fused.fuse import fuse
 from torchsko.identification.logs.log import Log
 from torchsko.identification.regression.normal_equations import (
-    Normal,
-    Problem,
-    Stretches,
-    Weigh,
-    normal_equations,
+    NormalEquations,
+    RegressionProblem,
+    TimeFolds,
+    WeightFunction,
+    accumulate_equations,
 )
 from torchsko.identification.signals.cleaning import Faults
 from torchsko.identification.signals.filter_settings import Settings
@@ -33,21 +33,23 @@ from torchsko.identification.workers import side_by_side
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.regressors import torque_regressor
 
-KEPT = 100_000
+MAX_SAMPLE_STATES = 100_000
 """States of which residuals are looked at, at most."""
 
-PAYS = 150_000
+MIN_KERNEL_STATES = 150_000
 """States from which on a kernel of the regressor is built: that takes seconds, and saves more."""
 
 
-def with_kernel(problem: Problem, log: Log, settings: Settings) -> Problem:
+def compile_regressor(
+    problem: RegressionProblem, log: Log, settings: Settings
+) -> RegressionProblem:
     """The problem with a kernel of its regressor, where that pays and can be built."""
-    mech, leading = problem.mech, problem.leading
-    if len(log) / settings.states.every < PAYS or mech.device.type != "cpu":
+    mech, leading = problem.mech, problem.base_columns
+    if len(log) / settings.states.every < MIN_KERNEL_STATES or mech.device.type != "cpu":
         return problem
 
     def regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
-        return leading.picked(torque_regressor(mech, q, qd, qdd))
+        return leading.select(torque_regressor(mech, q, qd, qdd))
 
     try:
         find_toolchain()
@@ -60,7 +62,7 @@ def with_kernel(problem: Problem, log: Log, settings: Settings) -> Problem:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class ResidualSample:
     """Motions to look at residuals in.
 
     Attributes:
@@ -69,12 +71,16 @@ class Seen:
     """
 
     motions: list[Motion]
-    pieces: int
+    num_pieces: int
 
 
-def read(
-    problem: Problem, log: Log, settings: Settings, folds: int, tell: Callable[[float], None]
-) -> tuple[Normal, Faults, Seen]:
+def read_log(
+    problem: RegressionProblem,
+    log: Log,
+    settings: Settings,
+    folds: int,
+    tell: Callable[[float], None],
+) -> tuple[NormalEquations, Faults, ResidualSample]:
     """One pass over a log, pieces side by side on the cores that torch may use.
 
     Args:
@@ -89,52 +95,57 @@ def read(
     """
     check_columns(problem.mech, log)
     faults, kept = Faults(), []
-    stretches = Stretches(float(log.t[0]), float(log.t[-1]), folds)
-    parts, total = pieces(log, settings, faults), normal_equations(problem, [], stretches)
-    looked = set(sample(parts, settings))
+    stretches = TimeFolds(float(log.t[0]), float(log.t[-1]), folds)
+    parts, total = pieces(log, settings, faults), accumulate_equations(problem, [], stretches)
+    looked = set(sample_pieces(parts, settings))
 
-    def one(piece: Piece) -> tuple[Motion, Faults, Normal]:
+    def one(piece: Piece) -> tuple[Motion, Faults, NormalEquations]:
         wrong = Faults()
         motion = filtered(problem.mech, log, settings, wrong, piece)
-        return motion, wrong, normal_equations(problem, [motion], stretches)
+        return motion, wrong, accumulate_equations(problem, [motion], stretches)
 
     for k, (motion, wrong, normal) in enumerate(side_by_side(one, parts)):
         faults.add(wrong)
-        total = total.plus(normal)
+        total = total.added(normal)
         kept += [motion] if parts[k] in looked else []
         tell((k + 1) / len(parts))
-    return total, faults, Seen(kept, len(parts))
+    return total, faults, ResidualSample(kept, len(parts))
 
 
-def seen_again(problem: Problem, log: Log, settings: Settings) -> Seen:
-    """The motions that `read` keeps, read again."""
+def reread_sample(problem: RegressionProblem, log: Log, settings: Settings) -> ResidualSample:
+    """The motions that `read_log` keeps, read again."""
     parts = pieces(log, settings, Faults())
-    again = [filtered(problem.mech, log, settings, Faults(), x) for x in sample(parts, settings)]
-    return Seen(again, len(parts))
+    again = [
+        filtered(problem.mech, log, settings, Faults(), x) for x in sample_pieces(parts, settings)
+    ]
+    return ResidualSample(again, len(parts))
 
 
-def again(
-    problem: Problem, log: Log, settings: Settings, folds: int, seen: Seen,
-    *, lag: int = 0, weigh: Weigh | None = None,
-) -> Normal:  # fmt: skip
+def accumulate_weighted(
+    problem: RegressionProblem, log: Log, settings: Settings, folds: int, seen: ResidualSample,
+    *, lag: int = 0, weigh: WeightFunction | None = None,
+) -> NormalEquations:  # fmt: skip
     """Normal equations with a lag or weights: of the motions that were kept, or of the log once more."""
-    stretches = Stretches(float(log.t[0]), float(log.t[-1]), folds)
+    stretches = TimeFolds(float(log.t[0]), float(log.t[-1]), folds)
 
-    def one(item: Motion | Piece) -> Normal:
+    def one(item: Motion | Piece) -> NormalEquations:
         motion = (
             item
             if isinstance(item, Motion)
             else filtered(problem.mech, log, settings, Faults(), item)
         )
-        return normal_equations(problem, [motion], stretches, lag=lag, weigh=weigh)
+        return accumulate_equations(problem, [motion], stretches, lag=lag, weigh=weigh)
 
-    total, whole = normal_equations(problem, [], stretches), len(seen.motions) == seen.pieces
+    total, whole = (
+        accumulate_equations(problem, [], stretches),
+        len(seen.motions) == seen.num_pieces,
+    )
     for part in side_by_side(one, seen.motions if whole else pieces(log, settings, Faults())):
-        total = total.plus(part)
+        total = total.added(part)
     return total
 
 
-def sample(parts: Sequence[Piece], settings: Settings) -> Sequence[Piece]:
-    """Every so many pieces, no more states than `KEPT`."""
+def sample_pieces(parts: Sequence[Piece], settings: Settings) -> Sequence[Piece]:
+    """Every so many pieces, no more states than `MAX_SAMPLE_STATES`."""
     states = sum(b - a for a, b in (piece.rows for piece in parts)) / settings.states.every
-    return parts[:: max(1, math.ceil(states / KEPT))]
+    return parts[:: max(1, math.ceil(states / MAX_SAMPLE_STATES))]

@@ -13,7 +13,7 @@ from torchsko.verbs.regressors import torque_regressor
 
 
 @dataclass(frozen=True, eq=False)
-class Leading:
+class BaseColumns:
     """Columns that lead base parameters, at the dofs that these act on; the others are their combinations.
 
     Attributes:
@@ -34,7 +34,7 @@ class Leading:
         return len(self.matrix)
 
     @classmethod
-    def of(cls, mech: Mechanism, base: BaseParameters) -> Leading:
+    def of(cls, mech: Mechanism, base: BaseParameters) -> BaseColumns:
         """That of a mechanism: what is zero at random states is zero always."""
         Y = torque_regressor(mech, *anywhere(mech, 4, seed=1)).flatten(-2)
         acts = (Y[..., base.independent] != 0).any(0)
@@ -43,7 +43,7 @@ class Leading:
         entries = dof * inertial + base.independent[number]
         return cls(entries, dof * size + number, base.matrix, mech.num_dof)
 
-    def picked(self, Y: Tensor) -> Tensor:
+    def select(self, Y: Tensor) -> Tensor:
         """The entries of regressors `[*batch, num_dof, num_bodies, 10]`: `[*batch, leading]`."""
         return Y.flatten(-3).index_select(-1, self.entries)
 
@@ -54,7 +54,7 @@ class Leading:
         rows = torch.arange(len(dof), device=phi.device)
         return out.index_put((rows, dof), (self.matrix @ phi)[number])
 
-    def order(self, others: int) -> Tensor:
+    def column_index(self, others: int) -> Tensor:
         """Where columns are among entries, so many others of each dof, and a zero: `[num_dof, columns]`."""
         lead, dofs = len(self.places), torch.arange(self.dofs, device=self.places.device)
         # Each place is read where its number stands; where none does, of a zero behind them all.

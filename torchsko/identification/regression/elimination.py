@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.identification.regression.normal_equations import Normal
+from torchsko.identification.regression.normal_equations import NormalEquations
 from torchsko.utils.shapes import matvec
 
-Choice = tuple[tuple[int, ...], ...]
+TermChoice = tuple[tuple[int, ...], ...]
 """For each dof the terms it has, by place in the problem's."""
 
 
 @dataclass(frozen=True, eq=False)
-class Gains:
+class EliminatedTerms:
     """How a dof's terms answer to base parameters.
 
     Attributes:
@@ -25,28 +25,28 @@ class Gains:
         start: these numbers where base parameters are zero, `[*batch, terms]`.
     """
 
-    products: Tensor
-    gain: Tensor
+    cross_products: Tensor
+    base_gain: Tensor
     start: Tensor
 
     @classmethod
-    def stacked(cls, some: Sequence[Gains]) -> Gains:
+    def stacked(cls, some: Sequence[EliminatedTerms]) -> EliminatedTerms:
         """Those of several problems as one, `[problems, ...]`."""
-        each = ((x.products, x.gain, x.start) for x in some)
+        each = ((x.cross_products, x.base_gain, x.start) for x in some)
         return cls(*map(torch.stack, zip(*each, strict=True)))
 
     def numbers(self, beta: Tensor) -> Tensor:
         """The terms' numbers that are best beside base parameters, `[*batch, terms]`."""
-        return self.start - matvec(self.gain, beta)
+        return self.start - matvec(self.base_gain, beta)
 
     @property
     def form(self) -> Tensor:
         """The same as a matrix on base parameters and 1, `[*batch, terms, base + 1]`."""
-        return torch.cat([-self.gain, self.start[..., None]], -1)
+        return torch.cat([-self.base_gain, self.start[..., None]], -1)
 
 
 @dataclass(frozen=True, eq=False)
-class Reduced(Gains):
+class SchurComplement(EliminatedTerms):
     """Normal equations whose terms are eliminated: those of base parameters alone.
 
     Attributes:
@@ -58,12 +58,12 @@ class Reduced(Gains):
     c: Tensor
 
 
-def places(base: int, terms: Sequence[int], like: Tensor) -> Tensor:
+def term_columns(base: int, terms: Sequence[int], like: Tensor) -> Tensor:
     """Columns of terms."""
     return torch.tensor([base + k for k in terms], dtype=torch.long, device=like.device)
 
 
-def gains(rows: Tensor, base: int, at: Tensor) -> Gains:
+def eliminate_terms(rows: Tensor, base: int, at: Tensor) -> EliminatedTerms:
     """What terms answer, of their own equations, means of squares.
 
     Collinear ones share; a term that never acts has the number zero.
@@ -77,13 +77,15 @@ def gains(rows: Tensor, base: int, at: Tensor) -> Gains:
     own = rows.gather(-1, at[..., None, :].expand(*rows.shape[:-1], count))
     size = own.diagonal(dim1=-2, dim2=-1).clamp_min(1e-300).rsqrt()
     unit = size[..., :, None] * own * size[..., None, :]
-    unit = unit + TOGETHER * torch.eye(count).to(rows)
+    unit = unit + COLLINEARITY_RIDGE * torch.eye(count).to(rows)
     both = torch.cat([rows[..., :base], rows[..., -1:]], -1)
     solved = size[..., None] * torch.linalg.solve(unit, size[..., None] * both) if count else both
-    return Gains(rows[..., :base], solved[..., :base], solved[..., base])
+    return EliminatedTerms(rows[..., :base], solved[..., :base], solved[..., base])
 
 
-def all_gains(G: Tensor, base: int, choices: Mapping[int, Choice]) -> dict[int, list[Gains]]:
+def eliminate_terms_of_problems(
+    G: Tensor, base: int, choices: Mapping[int, TermChoice]
+) -> dict[int, list[EliminatedTerms]]:
     """What terms of each dof of some problems answer, those of as many terms found at once.
 
     Args:
@@ -95,32 +97,34 @@ def all_gains(G: Tensor, base: int, choices: Mapping[int, Choice]) -> dict[int, 
     for k, choice in choices.items():
         for dof, chosen in enumerate(choice):
             like.setdefault(len(chosen), []).append((k, dof))
-    found: dict[tuple[int, int], Gains] = {}
+    found: dict[tuple[int, int], EliminatedTerms] = {}
     for some in like.values():
         k, dof = torch.tensor(some, device=G.device)[..., None].unbind(1)
-        at = torch.stack([places(base, choices[k][dof], G) for k, dof in some])
-        part = gains(G[k, dof, at], base, at)
-        each = zip(part.products, part.gain, part.start, strict=True)
-        found |= {one: Gains(*fields) for one, fields in zip(some, each, strict=True)}
+        at = torch.stack([term_columns(base, choices[k][dof], G) for k, dof in some])
+        part = eliminate_terms(G[k, dof, at], base, at)
+        each = zip(part.cross_products, part.base_gain, part.start, strict=True)
+        found |= {one: EliminatedTerms(*fields) for one, fields in zip(some, each, strict=True)}
     return {k: [found[k, dof] for dof in range(G.shape[1])] for k in choices}
 
 
-def eliminated(G: Tensor, base: int, terms: Sequence[int]) -> Reduced:
+def schur_complement(G: Tensor, base: int, terms: Sequence[int]) -> SchurComplement:
     """Eliminate terms from one dof's normal equations `[*batch, columns, columns]`, means of squares."""
-    at = places(base, terms, G)
-    part = gains(G.index_select(-2, at), base, at)
-    A = G[..., :base, :base] - part.products.mT @ part.gain
-    c = G[..., :base, -1] - matvec(part.products.mT, part.start)
-    return Reduced(part.products, part.gain, part.start, (A + A.mT) / 2, c)
+    at = term_columns(base, terms, G)
+    part = eliminate_terms(G.index_select(-2, at), base, at)
+    A = G[..., :base, :base] - part.cross_products.mT @ part.base_gain
+    c = G[..., :base, -1] - matvec(part.cross_products.mT, part.start)
+    return SchurComplement(part.cross_products, part.base_gain, part.start, (A + A.mT) / 2, c)
 
 
-def summed(G: Tensor, scale: Tensor) -> Tensor:
+def weighted_sum(G: Tensor, scale: Tensor) -> Tensor:
     """Weighted sums over dofs of equations `[problems, num_dof, columns, columns]`."""
     # One at a time, each is a product of a vector and a matrix that is not copied.
     return torch.stack([scale @ one.flatten(1) for one in G]).unflatten(-1, G.shape[-2:])
 
 
-def explained(total: Tensor, scale: Tensor, parts: Sequence[Gains]) -> tuple[Tensor, Tensor]:
+def schur_complement_over_dofs(
+    total: Tensor, scale: Tensor, parts: Sequence[EliminatedTerms]
+) -> tuple[Tensor, Tensor]:
     """Normal equations of base parameters, of all dofs together, their terms eliminated.
 
     Terms are few beside base parameters: what they take is a product of tall matrices, all dofs' at once.
@@ -133,24 +137,28 @@ def explained(total: Tensor, scale: Tensor, parts: Sequence[Gains]) -> tuple[Ten
     Returns:
         `[*batch, base, base]` and `[*batch, base]`.
     """
-    n = parts[0].gain.shape[-1]
-    rows = torch.cat([w * p.products for w, p in zip(scale, parts, strict=True)], -2).mT
-    A = total[..., :n, :n] - rows @ torch.cat([p.gain for p in parts], -2)
+    n = parts[0].base_gain.shape[-1]
+    rows = torch.cat([w * p.cross_products for w, p in zip(scale, parts, strict=True)], -2).mT
+    A = total[..., :n, :n] - rows @ torch.cat([p.base_gain for p in parts], -2)
     c = total[..., :n, -1] - matvec(rows, torch.cat([p.start for p in parts], -1))
     return (A + A.mT) / 2, c
 
 
-TOGETHER = 1e-10
+COLLINEARITY_RIDGE = 1e-10
 """Square of the sine of the angle between two terms that share: they act alike."""
 
 
-def means(normal: Normal) -> Tensor:
+def mean_equations(normal: NormalEquations) -> Tensor:
     """Normal equations of one fold as means, `[num_dof, columns, columns]`."""
     return normal.sums[0] / normal.count[0].clamp_min(1)[:, None, None]
 
 
-def judged(
-    total: Tensor, G: Tensor, scale: Tensor, parts: Sequence[Gains], choice: Sequence[Sequence[int]]
+def residual_quadratic_form(
+    total: Tensor,
+    G: Tensor,
+    scale: Tensor,
+    parts: Sequence[EliminatedTerms],
+    choice: Sequence[Sequence[int]],
 ) -> Tensor:
     """Weighted mean square error of dofs as a quadratic form of base parameters and 1, terms at their best.
 
@@ -161,9 +169,9 @@ def judged(
         parts: terms of each dof.
         choice: which these are.
     """
-    n, forms, halves = parts[0].gain.shape[-1], [], []
+    n, forms, halves = parts[0].base_gain.shape[-1], [], []
     for j, (part, terms) in enumerate(zip(parts, choice, strict=True)):
-        S, form = places(n, terms, G), part.form
+        S, form = term_columns(n, terms, G), part.form
         rows = G[..., j, :, :].index_select(-2, S)
         cross = torch.cat([rows[..., :n], -rows[..., -1:]], -1)
         forms.append(form)

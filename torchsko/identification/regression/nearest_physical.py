@@ -8,17 +8,17 @@ from torch import Tensor
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import from_pseudo_inertia, pseudo_inertia
 
-PHYSICAL = ("physical", "shooting")
+PHYSICAL_METHODS = ("physical", "shooting")
 """Methods whose inertial numbers are a body's."""
 
-SIZE = 0.1
+LENGTH_SCALE = 0.1
 """Length that makes masses and moments comparable [m]."""
 
-LEAST = 1e-4
-"""Least share of a body's mass that lies off a plane, in units of `SIZE` squared: a millimetre across."""
+MIN_THICKNESS_SHARE = 1e-4
+"""Smallest second moment over the mass, in units of `LENGTH_SCALE` squared: a thickness of one millimetre."""
 
 
-MASS = 1e-3
+MIN_MASS_SHARE = 1e-3
 """Mass of a body that has none, against the mean of all."""
 
 
@@ -31,16 +31,16 @@ def nearest_physical(mech: Mechanism) -> tuple[Mechanism, tuple[str, ...]]:
     Reference: N. Higham, *Computing a nearest symmetric positive semidefinite matrix*, Linear Algebra and
     its Applications 103, 1988.
     """
-    unit = torch.tensor([1 / SIZE] * 3 + [1.0]).to(mech.mass)
+    unit = torch.tensor([1 / LENGTH_SCALE] * 3 + [1.0]).to(mech.mass)
     J = unit[:, None] * pseudo_inertia(mech.mass, mech.com, mech.inertia) * unit
     usual = mech.mass.abs().mean().clamp_min(1e-6)
-    mass = torch.where(mech.mass > 0, mech.mass, MASS * usual)
+    mass = torch.where(mech.mass > 0, mech.mass, MIN_MASS_SHARE * usual)
     value, vector = torch.linalg.eigh(J)
-    bad = (value[:, 0] <= 1e-3 * LEAST * mass) | (mech.mass <= 0)
+    bad = (value[:, 0] <= 1e-3 * MIN_THICKNESS_SHARE * mass) | (mech.mass <= 0)
     if not bool(bad.any()):
         return mech, ()
     clipped = value.clamp_min(0) + 0 * mass[:, None]
-    clipped = torch.maximum(clipped, (LEAST * mass)[:, None])
+    clipped = torch.maximum(clipped, (MIN_THICKNESS_SHARE * mass)[:, None])
     near = (vector * clipped[:, None, :]) @ vector.mT / unit[:, None] / unit
     found = from_pseudo_inertia(near)
     old = mech.mass, mech.com, mech.inertia
@@ -54,7 +54,7 @@ def nearest_physical(mech: Mechanism) -> tuple[Mechanism, tuple[str, ...]]:
     return mech.replace(mass=new[0], com=new[1], inertia=new[2]), names
 
 
-def bodies(phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def unpack_inertias(phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Mass `[bodies]`, centre of mass `[bodies, 3]` and inertia about it of `[bodies * 10]`."""
     x = phi.reshape(-1, 10)
     mass, first = x[:, 0], x[:, 1:4]

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from torchsko.identification.friction import Term, TermInput
-from torchsko.identification.regression.base_columns import Leading
+from torchsko.identification.regression.base_columns import BaseColumns
 from torchsko.identification.regression.rigid_model import (
-    joints_own,
-    lossless,
-    own_positions,
-    without_rotors,
+    dof_positions,
+    passive_and_armature_force,
+    without_armature,
+    without_losses,
 )
 from torchsko.identification.signals.preprocess import Motion
 from torchsko.mechanism.mechanism import Mechanism
@@ -25,18 +25,18 @@ from torchsko.verbs.regressors import inertial_parameters, torque_regressor
 
 Regressor = Callable[[Tensor, Tensor, Tensor], Tensor]
 
-AT_ONCE = 8192
+MIN_CHUNK_STATES = 8192
 """States whose columns are in memory at once, at least."""
 
-NUMBERS = 6_000_000
+MAX_CHUNK_NUMBERS = 6_000_000
 """Numbers in memory at once where states have few: the fewer parts, the less that they overlap by."""
 
-EQUATIONS = 512
+EQUATIONS_PER_PRODUCT = 512
 """Filtered equations whose products are taken at once: they stay in the cache."""
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class RegressionProblem:
     """What explains a joint's force: columns for each base parameter, then one for each term.
 
     Attributes:
@@ -52,8 +52,8 @@ class Problem:
     terms: tuple[Term, ...]
     regressor: Regressor
     base: BaseParameters
-    leading: Leading
-    rotors: tuple[int, ...] = ()
+    base_columns: BaseColumns
+    rotor_dofs: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -62,7 +62,7 @@ class Problem:
         terms: Sequence[Term],
         regressor: Regressor | None = None,
         named: Mapping[int, Sequence[int]] | None = None,
-    ) -> Problem:
+    ) -> RegressionProblem:
         """The problem of a robot, its losses set aside, and the rotors of joints that name theirs.
 
         Args:
@@ -74,11 +74,11 @@ class Problem:
         rotors = tuple(
             j for j, some in (named or {}).items() if any(terms[k].armature for k in some)
         )
-        bare = without_rotors(lossless(mech), rotors)
+        bare = without_armature(without_losses(mech), rotors)
         base = base_parameters(bare)
-        leading, whole = Leading.of(bare, base), regressor or partial(torque_regressor, bare)
+        leading, whole = BaseColumns.of(bare, base), regressor or partial(torque_regressor, bare)
         return cls(
-            bare, tuple(terms), lambda *at: leading.picked(whole(*at)), base, leading, rotors
+            bare, tuple(terms), lambda *at: leading.select(whole(*at)), base, leading, rotors
         )
 
     def columns(self, motion: Motion) -> tuple[Tensor, Tensor, Tensor]:
@@ -90,70 +90,72 @@ class Problem:
         """
         q, qd, qdd = motion.q, motion.qd, motion.qdd
         inertial = self.regressor(q, qd, qdd)
-        rigid = inertial @ self.leading.forces(inertial_parameters(self.mech).flatten())
-        known = joints_own(self.mech, q, qd, qdd)
+        rigid = inertial @ self.base_columns.forces(inertial_parameters(self.mech).flatten())
+        known = passive_and_armature_force(self.mech, q, qd, qdd)
         load = rigid + known
         series = TermInput(
-            own_positions(self.mech, q), qd, qdd, load, motion.rate, step=1 / motion.settings.fine
+            dof_positions(self.mech, q), qd, qdd, load, motion.rate, step=1 / motion.settings.fine
         )
         parts = [*(term.basis(series) for term in self.terms), motion.tau - known]
         linear, bent = (
             torch.stack([parts[k] for k in some], -2)
             if some
             else q.new_zeros(len(q), 0, qd.shape[-1])
-            for some in self.apart
+            for some in self.term_order
         )
         return inertial, linear, bent
 
     @property
-    def apart(self) -> tuple[list[int], list[int]]:
+    def term_order(self) -> tuple[list[int], list[int]]:
         """Places of the terms that are linear in the state, and of what they explain, and of the others."""
         linear = [k for k, term in enumerate(self.terms) if term.linear]
         bent = [k for k, term in enumerate(self.terms) if not term.linear]
         return [*linear, len(self.terms)], bent
 
-    def rows(self, motions: Iterable[Motion]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def filtered_rows(self, motions: Iterable[Motion]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Filtered equations of each motion: times, columns, and which count.
 
         Yields:
             `[samples]`, `[samples, num_dof, base + terms + 1]`, `[samples, num_dof]`.
         """
-        order = self.leading.order(len(self.terms) + 1)
-        place = torch.tensor([*itertools.chain(*self.apart)], device=order.device).argsort()
+        order = self.base_columns.column_index(len(self.terms) + 1)
+        place = torch.tensor([*itertools.chain(*self.term_order)], device=order.device).argsort()
         order = torch.cat([order[:, : len(self.base)], order[:, len(self.base) + place]], -1)
         for motion in motions:
             once, twice = motion.settings.forces, motion.settings.laws
             taps, every, n = len(twice.taps), twice.every, twice.count(len(motion))
-            size = len(self.leading.entries) + (len(self.terms) + 1) * self.mech.num_dof
-            step = max(1, max(AT_ONCE, NUMBERS // size) // every)
+            size = len(self.base_columns.entries) + (len(self.terms) + 1) * self.mech.num_dof
+            step = max(1, max(MIN_CHUNK_STATES, MAX_CHUNK_NUMBERS // size) // every)
             for a in range(0, n, step):
                 b = min(n, a + step)
-                lead = min(a * every, MEMORY)
+                lead = min(a * every, WARM_UP_STATES)
                 part = slice(a * every - lead, (b - 1) * every + taps)
                 # Filtered apart: put together before, they would be copied at the rate of states.
-                inertial, linear, bent = (x[lead:] for x in self.columns(picked(motion, part)))
+                inertial, linear, bent = (
+                    x[lead:] for x in self.columns(slice_motion(motion, part))
+                )
                 ends = twice.reach - once.reach
                 inertial, linear = (once(x[ends : len(x) - ends]) for x in (inertial, linear))
                 others = torch.cat([linear, twice(bent)], -2)
                 good = twice(motion.good[part][lead:]) > 0.98
                 t = motion.t[part][lead:][twice.reach :: every][: b - a]
-                each = (x.split(EQUATIONS) for x in (t, inertial, others, good))
+                each = (x.split(EQUATIONS_PER_PRODUCT) for x in (t, inertial, others, good))
                 for at, entries, more, fine in zip(*each, strict=True):
-                    yield at, self.leading.columns(entries, order, more), fine
+                    yield at, self.base_columns.columns(entries, order, more), fine
 
 
-MEMORY = 512
+WARM_UP_STATES = 512
 """States before a part that what remembers is given, to forget where it began."""
 
 
-def picked(motion: Motion, rows: slice) -> Motion:
+def slice_motion(motion: Motion, rows: slice) -> Motion:
     """Some samples of a motion."""
     names = ("t", "q", "qd", "qdd", "tau", "rate", "good")
     return replace(motion, **{name: getattr(motion, name)[rows] for name in names})
 
 
 @dataclass(frozen=True, eq=False)
-class Normal:
+class NormalEquations:
     """Sums of products of columns, apart for each joint and each fold of time.
 
     Attributes:
@@ -166,32 +168,32 @@ class Normal:
     count: Tensor
     base: int
 
-    def without(self, fold: int) -> Normal:
+    def without_fold(self, fold: int) -> NormalEquations:
         """All folds but one, as one."""
         keep = [k for k in range(len(self.sums)) if k != fold]
-        return self.only(keep)
+        return self.of_folds(keep)
 
-    def only(self, folds: Sequence[int]) -> Normal:
+    def of_folds(self, folds: Sequence[int]) -> NormalEquations:
         """Some folds, as one."""
         rows = torch.tensor(list(folds), device=self.sums.device)
-        return Normal(
+        return NormalEquations(
             self.sums[rows].sum(0, keepdim=True),
             self.count[rows].sum(0, keepdim=True),
             self.base,
         )
 
-    def plus(self, other: Normal) -> Normal:
+    def added(self, other: NormalEquations) -> NormalEquations:
         """The sums over these and other data."""
-        return Normal(self.sums + other.sums, self.count + other.count, self.base)
+        return NormalEquations(self.sums + other.sums, self.count + other.count, self.base)
 
     @property
-    def all(self) -> Normal:
+    def pooled(self) -> NormalEquations:
         """All folds as one."""
-        return self.only(range(len(self.sums)))
+        return self.of_folds(range(len(self.sums)))
 
 
 @dataclass(frozen=True)
-class Stretches:
+class TimeFolds:
     """Equal stretches of a log's time, each of which cross-validation leaves out once.
 
     Attributes:
@@ -210,18 +212,18 @@ class Stretches:
         return (part * self.count).floor().clamp(0, self.count - 1).long()
 
 
-Weigh = Callable[[Tensor], Tensor]
+WeightFunction = Callable[[Tensor], Tensor]
 """Of columns `[samples, num_dof, base + terms + 1]` how much each sample counts, `[samples, num_dof]`."""
 
 
-def normal_equations(
-    problem: Problem,
+def accumulate_equations(
+    problem: RegressionProblem,
     motions: Iterable[Motion],
-    folds: Stretches,
+    folds: TimeFolds,
     *,
     lag: int = 0,
-    weigh: Weigh | None = None,
-) -> Normal:
+    weigh: WeightFunction | None = None,
+) -> NormalEquations:
     """Accumulate the normal equations of motions.
 
     Args:
@@ -236,7 +238,7 @@ def normal_equations(
     like = {"dtype": problem.mech.dtype, "device": problem.mech.device}
     sums = torch.zeros(folds.count, dofs, size, size, **like)
     count = torch.zeros(folds.count, dofs, **like)
-    for t, X, good in lagged(problem, motions, lag):
+    for t, X, good in lagged_rows(problem, motions, lag):
         w = good.to(X) if weigh is None else good * weigh(X[:, 0])
         alike = weigh is None and bool(good.all())
         # In order of time a fold is a run.
@@ -247,11 +249,11 @@ def normal_equations(
             part = (late if alike else late * weight.mT[..., None]).mT @ early
             sums[f] += (part + part.mT) / 2 if lag else part
             count[f] += weight.sum(0)
-    return Normal(sums, count, len(problem.base))
+    return NormalEquations(sums, count, len(problem.base))
 
 
-def lagged(
-    problem: Problem, motions: Iterable[Motion], lag: int
+def lagged_rows(
+    problem: RegressionProblem, motions: Iterable[Motion], lag: int
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Rows of a problem, each beside the one so many samples before it in the same motion.
 
@@ -261,7 +263,7 @@ def lagged(
     """
     for motion in motions:
         before: list[tuple[Tensor, Tensor]] = []
-        for t, X, good in problem.rows([motion]):
+        for t, X, good in problem.filtered_rows([motion]):
             if lag == 0:
                 yield t, X[:, None], good
                 continue

@@ -34,23 +34,23 @@ from torchsko.errors import FitError
 from torchsko.identification.workers import solve_each
 from torchsko.utils.shapes import matvec
 
-UNITS = ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))
+INERTIA_ENTRIES = ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))
 """Places of the last six of the ten numbers in the rotational inertia."""
 
-WALL = 0.6
+MAX_STEP_TO_BOUNDARY = 0.6
 """Part of the way to the cone's wall that a step goes at most: from next to it steps only double."""
 
-NEWTON = 200
+MAX_NEWTON_STEPS = 200
 """Steps after which Newton's method is given up; for each weight of the barrier it needs about ten."""
 
-PATIENCE = 30
+MAX_WARM_START_STEPS = 30
 """Steps from a given start after which the way begins at the nominal robot instead."""
 
-SLACK = 1e-6
+MIN_TRACE_RATIO = 1e-6
 """The trace's weight over the barrier's is no less: inertias would grow beyond all numbers."""
 
 
-def pseudo_units(like: Tensor) -> Tensor:
+def pseudo_inertia_basis(like: Tensor) -> Tensor:
     """The pseudo-inertia of each of the ten numbers of `inertial_vector`, `[10, 4, 4]`.
 
     J = [[tr(I) / 2 - I, h], [h*, m]], I the inertia about the origin.
@@ -59,7 +59,7 @@ def pseudo_units(like: Tensor) -> Tensor:
     E[0, 3, 3] = 1
     for axis in range(3):
         E[1 + axis, axis, 3] = E[1 + axis, 3, axis] = 1
-    for k, (i, j) in enumerate(UNITS):
+    for k, (i, j) in enumerate(INERTIA_ENTRIES):
         if i == j:
             E[4 + k, :3, :3] = torch.eye(3).to(like) / 2
             E[4 + k, i, i] -= 1
@@ -68,19 +68,21 @@ def pseudo_units(like: Tensor) -> Tensor:
     return E
 
 
-def numbers_of(J: Tensor) -> Tensor:
-    """The ten numbers whose sum of `pseudo_units` a symmetric matrix is: `[..., 4, 4]` to `[..., 10]`."""
+def to_inertial_parameters(J: Tensor) -> Tensor:
+    """Inertial parameters `[..., 10]` of pseudo-inertias `[..., 4, 4]`; inverse of `pseudo_inertia_basis`."""
     about = J[..., :3, :3]
     inertia = about.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None] * torch.eye(3).to(J) - about
-    return torch.cat([J[..., 3, 3:], J[..., :3, 3], inertia[..., *zip(*UNITS, strict=True)]], -1)
+    return torch.cat(
+        [J[..., 3, 3:], J[..., :3, 3], inertia[..., *zip(*INERTIA_ENTRIES, strict=True)]], -1
+    )
 
 
-def multiplied(L: Tensor) -> Tensor:
+def parameters_of_factors(L: Tensor) -> Tensor:
     """The ten numbers of each pseudo-inertia L L*, `[*batch, bodies, 4, 4]` to `[*batch, bodies * 10]`."""
-    return numbers_of(L @ L.mT).flatten(-2)
+    return to_inertial_parameters(L @ L.mT).flatten(-2)
 
 
-def symmetric_units(like: Tensor) -> Tensor:
+def symmetric_basis(like: Tensor) -> Tensor:
     """Symmetric matrices that others are sums of, each of length 1 and at right angles, `[10, 4, 4]`."""
     i, j = torch.triu_indices(4, 4)
     E = like.new_zeros(10, 4, 4)
@@ -91,7 +93,7 @@ def symmetric_units(like: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Prior:
+class EntropicPrior:
     """How far from a nominal robot, and its derivatives, in the ten numbers of each body; and what is told.
 
     Numbers have any leading dimensions, those of several problems.
@@ -101,29 +103,29 @@ class Prior:
         told: takes numbers to base parameters, `[base, bodies * 10]`.
         inverse: of the nominal pseudo-inertias, `[bodies, 4, 4]`.
         known: logarithm of the determinant of all of `inverse`.
-        units: `pseudo_units`.
-        matrices: `symmetric_units`.
+        units: `pseudo_inertia_basis`.
+        matrices: `symmetric_basis`.
     """
 
     nominal: Tensor
-    told: Tensor
-    inverse: Tensor
-    known: Tensor
-    units: Tensor
-    matrices: Tensor
+    base_map: Tensor
+    inverse_inertia: Tensor
+    logdet_inverse: Tensor
+    basis: Tensor
+    step_basis: Tensor
 
     @classmethod
-    def at(cls, nominal: Tensor, told: Tensor) -> Prior:
+    def at(cls, nominal: Tensor, told: Tensor) -> EntropicPrior:
         """Of nominal numbers `[bodies, 10]`, all physical, and what takes them to base parameters."""
-        units = pseudo_units(nominal)
+        units = pseudo_inertia_basis(nominal)
         J = (nominal @ units.flatten(1)).unflatten(-1, (4, 4))
         inverse = torch.linalg.inv(J)
         known = torch.linalg.slogdet(inverse)[1].sum()
-        return cls(nominal, told, inverse, known, units, symmetric_units(nominal))
+        return cls(nominal, told, inverse, known, units, symmetric_basis(nominal))
 
     def pseudo(self, phi: Tensor) -> Tensor:
         """Pseudo-inertias `[*batch, bodies, 4, 4]` of numbers `[*batch, bodies * 10]`."""
-        return (phi.unflatten(-1, (-1, 10)) @ self.units.flatten(1)).unflatten(-1, (4, 4))
+        return (phi.unflatten(-1, (-1, 10)) @ self.basis.flatten(1)).unflatten(-1, (4, 4))
 
     def factors(self, phi: Tensor) -> Tensor:
         """Lower triangular L of pseudo-inertias L L* of numbers, `[*batch, bodies, 4, 4]`.
@@ -142,7 +144,7 @@ class Prior:
         Raises:
             FitError: when the wall is nearer than numbers are told apart.
         """
-        phi = multiplied(L)
+        phi = parameters_of_factors(L)
         self.factors(phi)
         return phi
 
@@ -151,23 +153,23 @@ class Prior:
         J = self.pseudo(phi)
         L, info = torch.linalg.cholesky_ex(J)
         logdet = 2 * L.diagonal(dim1=-2, dim2=-1).log().sum((-2, -1))
-        trace = (self.inverse * J).sum((-3, -2, -1)) - 4 * J.shape[-3]
-        apart = trace - logdet - self.known
+        trace = (self.inverse_inertia * J).sum((-3, -2, -1)) - 4 * J.shape[-3]
+        apart = trace - logdet - self.logdet_inverse
         inside = (info == 0).all(-1) & apart.isfinite()
         return torch.where(inside, apart, torch.inf)
 
     def derivatives(self, phi: Tensor) -> tuple[Tensor, Tensor]:
         """Gradient `[*batch, n]` of `value`, Hessian `[*batch, n, n]`, positive definite; n = 10 bodies."""
-        inverse, units = torch.linalg.inv(self.pseudo(phi)), self.units.flatten(1)
-        slope = (self.inverse - inverse).flatten(-2) @ units.mT
-        each = inverse[..., None, :, :] @ self.units
+        inverse, units = torch.linalg.inv(self.pseudo(phi)), self.basis.flatten(1)
+        slope = (self.inverse_inertia - inverse).flatten(-2) @ units.mT
+        each = inverse[..., None, :, :] @ self.basis
         blocks = each.flatten(-2) @ each.mT.flatten(-2).mT
         apart = torch.eye(len(self.nominal)).to(phi)[:, None, :, None]
         return slope.flatten(-2), (blocks[..., None, :] * apart).flatten(-2).flatten(-3, -2)
 
 
 def entropic_least_squares(
-    A: Tensor, c: Tensor, prior: Prior, weight: float, start: Tensor | None = None
+    A: Tensor, c: Tensor, prior: EntropicPrior, weight: float, start: Tensor | None = None
 ) -> tuple[Tensor, int]:
     """The numbers that are the minimum above, of several problems side by side.
 
@@ -192,7 +194,9 @@ def entropic_least_squares(
         )
     steps = 0
     if start is not None:
-        L, steps, ended = _newton(A, c, prior, weight, weight, prior.factors(start), PATIENCE)
+        L, steps, ended = _newton(
+            A, c, prior, weight, weight, prior.factors(start), MAX_WARM_START_STEPS
+        )
         if ended:
             return prior.physical(L), steps
     L = prior.factors(prior.nominal.flatten().expand(*c.shape[:-1], -1))
@@ -201,7 +205,14 @@ def entropic_least_squares(
         last = barrier <= 3 * weight
         barrier = weight if last else barrier
         L, taken, ended = _newton(
-            A, c, prior, max(weight, SLACK * barrier), barrier, L, NEWTON, loose=not last
+            A,
+            c,
+            prior,
+            max(weight, MIN_TRACE_RATIO * barrier),
+            barrier,
+            L,
+            MAX_NEWTON_STEPS,
+            loose=not last,
         )
         steps, barrier = steps + taken, barrier / 10
         if not ended:
@@ -227,19 +238,21 @@ class _Step:
 
     @classmethod
     def at(
-        cls, A: Tensor, c: Tensor, prior: Prior, weight: float, barrier: float, L: Tensor
+        cls, A: Tensor, c: Tensor, prior: EntropicPrior, weight: float, barrier: float, L: Tensor
     ) -> _Step:
         """From factors `[*batch, bodies, 4, 4]`, with weights of the divergence's trace and logarithm."""
-        flat, eye = prior.matrices.flatten(1), torch.eye(4).to(L)
-        units = numbers_of(L[..., None, :, :] @ prior.matrices @ L[..., None, :, :].mT)
-        told = torch.einsum("bki,...ksi->...ksb", prior.told.unflatten(-1, (-1, 10)), units)
+        flat, eye = prior.step_basis.flatten(1), torch.eye(4).to(L)
+        units = to_inertial_parameters(
+            L[..., None, :, :] @ prior.step_basis @ L[..., None, :, :].mT
+        )
+        told = torch.einsum("bki,...ksi->...ksb", prior.base_map.unflatten(-1, (-1, 10)), units)
         # Householder's vectors and R of told* = Q R, of Q times R.
         packed = torch.geqrf(told.flatten(-3, -2))
-        R = packed[0][..., : len(prior.told), :].triu()
-        beta = multiplied(L) @ prior.told.mT
-        slope = ((weight * L.mT @ prior.inverse @ L - barrier * eye).flatten(-2) @ flat.mT).flatten(
-            -2
-        )
+        R = packed[0][..., : len(prior.base_map), :].triu()
+        beta = parameters_of_factors(L) @ prior.base_map.mT
+        slope = (
+            (weight * L.mT @ prior.inverse_inertia @ L - barrier * eye).flatten(-2) @ flat.mT
+        ).flatten(-2)
         turned = torch.ormqr(*packed, slope[..., None], transpose=True)[..., 0]
         seen, unseen = turned.tensor_split([R.shape[-1]], -1)
         steep = seen + 2 * matvec(R, matvec(A, beta) - c)
@@ -271,7 +284,7 @@ class _Step:
 
 
 def _newton(
-    A: Tensor, c: Tensor, prior: Prior, weight: float, barrier: float, L: Tensor, most: int,
+    A: Tensor, c: Tensor, prior: EntropicPrior, weight: float, barrier: float, L: Tensor, most: int,
     *, loose: bool = False,
 ) -> tuple[Tensor, int, bool]:  # fmt: skip
     """Newton's method with steps that stay in the cone.
@@ -299,7 +312,7 @@ def _newton(
         small = step.decrement <= barrier / 100
         near = (small & (step.decrement > last / 4)) | (step.decrement <= enough)
         farthest, last = step.reach.amax(-1), step.decrement
-        size = torch.where(farthest > WALL, WALL / farthest, 1.0)
+        size = torch.where(farthest > MAX_STEP_TO_BOUNDARY, MAX_STEP_TO_BOUNDARY / farthest, 1.0)
         while True:
             high = ~done & ~near & ~(step.change(size, barrier) <= -0.1 * size * step.decrement)
             if not bool(high.any()):

@@ -13,13 +13,13 @@ from torchsko.verbs.dynamics import inverse_dynamics, passive_force
 from torchsko.verbs.regressors import inertial_parameters, torque_regressor
 
 
-def lossless(mech: Mechanism) -> Mechanism:
+def without_losses(mech: Mechanism) -> Mechanism:
     """The mechanism without damping and dry friction."""
     nothing = torch.zeros_like(mech.damping)
     return mech.replace(damping=nothing, friction=nothing)
 
 
-def without_rotors(mech: Mechanism, dofs: Collection[int]) -> Mechanism:
+def without_armature(mech: Mechanism, dofs: Collection[int]) -> Mechanism:
     """The mechanism without the armature of some of its own dofs: that of joints that follow stays."""
     if not dofs:
         return mech
@@ -27,7 +27,7 @@ def without_rotors(mech: Mechanism, dofs: Collection[int]) -> Mechanism:
     return mech.replace(armature=mech.armature * (1 - among_all_dofs(mech, gone)))
 
 
-def joints_own(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
+def passive_and_armature_force(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
     """Forces of springs and armature: what `inverse_dynamics` has and `torque_regressor` has not."""
     if mech.coupling is None:
         return passive_force(mech, q, qd) + mech.armature * qdd
@@ -35,7 +35,7 @@ def joints_own(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
     return inverse_dynamics(mech, q, qd, qdd) - rigid
 
 
-def own_positions(mech: Mechanism, q: Tensor) -> Tensor:
+def dof_positions(mech: Mechanism, q: Tensor) -> Tensor:
     """Positions dof by dof; 0 at joints whose coordinates are no vector."""
     if mech.num_q == mech.num_dof:
         return q

@@ -11,18 +11,21 @@ from torch import Tensor
 
 from torchsko.identification.friction import Term
 from torchsko.identification.regression.elimination import (
-    Choice,
-    all_gains,
-    explained,
-    means,
-    summed,
+    TermChoice,
+    eliminate_terms_of_problems,
+    mean_equations,
+    schur_complement_over_dofs,
+    weighted_sum,
 )
-from torchsko.identification.regression.normal_equations import Normal
-from torchsko.identification.regression.physical_least_squares import Prior, entropic_least_squares
+from torchsko.identification.regression.normal_equations import NormalEquations
+from torchsko.identification.regression.physical_least_squares import (
+    EntropicPrior,
+    entropic_least_squares,
+)
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class ModelStructure:
     """What a fit has decided of its form.
 
     Attributes:
@@ -31,7 +34,7 @@ class Model:
         prior_weight: of the divergence from the nominal robot, against the mean weighted square error.
     """
 
-    choice: Choice
+    choice: TermChoice
     scale: Tensor
     prior_weight: float
 
@@ -50,13 +53,13 @@ class Solution:
     phi: Tensor
     beta: Tensor
     numbers: tuple[Tensor, ...]
-    choice: Choice
+    choice: TermChoice
 
-    def error(self, X: Tensor) -> Tensor:
+    def prediction_error(self, X: Tensor) -> Tensor:
         """Predicted less measured force of columns `[samples, num_dof, columns]`: `[samples, num_dof]`."""
-        return torch.einsum("sjc,jc->sj", X, self.weights(X.shape[-1]))
+        return torch.einsum("sjc,jc->sj", X, self.residual_weights(X.shape[-1]))
 
-    def weights(self, columns: int) -> Tensor:
+    def residual_weights(self, columns: int) -> Tensor:
         """What takes so many columns of each dof to predicted less measured force, `[num_dof, columns]`."""
         base, rows = len(self.beta), []
         for chosen, x in zip(self.choice, self.numbers, strict=True):
@@ -66,22 +69,22 @@ class Solution:
         return torch.stack(rows)
 
 
-def solved(
-    normal: Normal,
-    model: Model,
-    prior: Prior,
+def solve_physical(
+    normal: NormalEquations,
+    model: ModelStructure,
+    prior: EntropicPrior,
     terms: Sequence[Term],
     start: Solution | None = None,
 ) -> Solution:
-    """The physically consistent fit of a model to normal equations of one fold; `all_solved` says how."""
+    """Fit a model to the normal equations of one fold; see `solve_physical_batch`."""
     starts = None if start is None else [start]
-    return all_solved(means(normal)[None], model, prior, terms, starts)[0]
+    return solve_physical_batch(mean_equations(normal)[None], model, prior, terms, starts)[0]
 
 
-def all_solved(
+def solve_physical_batch(
     G: Tensor,
-    model: Model,
-    prior: Prior,
+    model: ModelStructure,
+    prior: EntropicPrior,
     terms: Sequence[Term],
     starts: Sequence[Solution] | None = None,
 ) -> list[Solution]:
@@ -99,25 +102,27 @@ def all_solved(
     choices = [model.choice] * len(G) if starts is None else [start.choice for start in starts]
     phi = {} if starts is None else {k: start.phi for k, start in enumerate(starts)}
     found: dict[int, Solution] = {}
-    totals = summed(G, model.scale)
+    totals = weighted_sum(G, model.scale)
     while len(found) < len(G):
         at = [k for k in range(len(G)) if k not in found]
-        parts = all_gains(G, len(prior.told), {k: choices[k] for k in at})
-        each = (explained(totals[k], model.scale, some) for k, some in parts.items())
+        parts = eliminate_terms_of_problems(G, len(prior.base_map), {k: choices[k] for k in at})
+        each = (
+            schur_complement_over_dofs(totals[k], model.scale, some) for k, some in parts.items()
+        )
         A, c = map(torch.stack, zip(*each, strict=True))
         start = torch.stack([phi[k] for k in at]) if phi else None
         best, _ = entropic_least_squares(A, c, prior, model.prior_weight, start)
         for x, (k, some) in zip(best, parts.items(), strict=True):
-            beta = prior.told @ x
+            beta = prior.base_map @ x
             numbers = tuple(part.numbers(beta) for part in some)
-            left = tuple(map(partial(_without_negative, terms), choices[k], numbers))
+            left = tuple(map(partial(_drop_most_negative, terms), choices[k], numbers))
             if left == choices[k]:
                 found[k] = Solution(x, beta, numbers, left)
             choices[k], phi[k] = left, x
     return [found[k] for k in range(len(G))]
 
 
-def _without_negative(
+def _drop_most_negative(
     terms: Sequence[Term], chosen: tuple[int, ...], numbers: Tensor
 ) -> tuple[int, ...]:
     """A dof's terms without the most negative of those that are friction."""

@@ -8,7 +8,10 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FitError
-from torchsko.identification.regression.least_squares import not_told_apart, scaled_pseudo_inverse
+from torchsko.identification.regression.least_squares import (
+    collinear_combinations,
+    scaled_pseudo_inverse,
+)
 from torchsko.identification.results.result import Fit
 
 
@@ -82,7 +85,7 @@ def payload(fit: Fit, body: str, before: Fit | None = None) -> Payload:
     inverse, _ = scaled_pseudo_inverse(covariance[told][:, told])
     columns, moved = columns[told], (fit.value - old)[told]
     information = columns.mT @ inverse @ columns
-    alike = not_told_apart(information)
+    alike = collinear_combinations(information)
     spread, _ = scaled_pseudo_inverse(information)
     change = spread @ (columns.mT @ (inverse @ moved))
     rest = moved - columns @ change

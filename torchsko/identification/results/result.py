@@ -15,9 +15,9 @@ from torchsko.errors import FitError
 from torchsko.identification.checkpoint import put
 from torchsko.identification.estimators.residual_network import Shrunk
 from torchsko.identification.friction import Term, TermInput
-from torchsko.identification.regression.least_squares import Information
-from torchsko.identification.regression.nearest_physical import PHYSICAL, bodies
-from torchsko.identification.regression.rigid_model import lossless, own_positions
+from torchsko.identification.regression.least_squares import ParameterUncertainty
+from torchsko.identification.regression.nearest_physical import PHYSICAL_METHODS, unpack_inertias
+from torchsko.identification.regression.rigid_model import dof_positions, without_losses
 from torchsko.identification.regression.solution import Solution
 from torchsko.identification.uncertainty.residuals import Residuals
 from torchsko.mechanism.coordinates import among_all_dofs
@@ -105,12 +105,12 @@ class Fit:
     @classmethod
     def of(
         cls, nominal: Mechanism, terms: Sequence[Term], solution: Solution, found: Found,
-        base: BaseParameters, ordinary: Solution, told: Information, left: Residuals,
+        base: BaseParameters, ordinary: Solution, told: ParameterUncertainty, left: Residuals,
         errors: dict[str, Tensor], residual: Shrunk | None = None,
     ) -> Fit:  # fmt: skip
         """Gather what the steps of a fit gave."""
         chosen = tuple(tuple(terms[k] for k in some) for some in solution.choice)
-        nominal = lossless(nominal)
+        nominal = without_losses(nominal)
         return cls(
             nominal, fitted_robot(nominal, solution.phi, chosen, solution.numbers, found.method),
             solution.phi, chosen, solution.numbers, told.terms, base, base.of(solution.phi),
@@ -126,7 +126,7 @@ class Fit:
     def friction(self, q: Tensor, qd: Tensor, qdd: Tensor, *, series: bool = False) -> Tensor:
         """Forces of the terms, `[*batch, num_dof]`; arguments are those of `inverse_dynamics`."""
         load = inverse_dynamics(self.nominal, q, qd, qdd)
-        motion = TermInput(own_positions(self.nominal, q), qd, qdd, load, ordered=series)
+        motion = TermInput(dof_positions(self.nominal, q), qd, qdd, load, ordered=series)
         total = torch.zeros_like(load)
         for term in dict.fromkeys(term for some in self.terms for term in some):
             rows = zip(self.terms, self.numbers, strict=True)
@@ -155,7 +155,7 @@ class Fit:
         force = rigid + moved + self.friction(q, qd, qdd, series=series)
         if self.residual is None:
             return force
-        return force + self.residual(own_positions(self.nominal, q), qd, qdd)
+        return force + self.residual(dof_positions(self.nominal, q), qd, qdd)
 
     def save(
         self,
@@ -239,8 +239,8 @@ def fitted_robot(
 ) -> Mechanism:
     """The nominal robot with what was fitted: inertias (where physical), damping, friction, armature."""
     changes: dict[str, Tensor] = {}
-    if method in PHYSICAL:
-        changes |= zip(("mass", "com", "inertia"), bodies(phi), strict=True)
+    if method in PHYSICAL_METHODS:
+        changes |= zip(("mass", "com", "inertia"), unpack_inertias(phi), strict=True)
     # Those of joints that follow others are felt at the joints they follow.
     for field in ("damping", "friction"):
         total = _at_dofs(numbers, [[getattr(t, field) for t in some] for some in terms])

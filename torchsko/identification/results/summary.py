@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from torchsko.identification.dof_names import dof_names
-from torchsko.identification.regression.nearest_physical import PHYSICAL
+from torchsko.identification.regression.nearest_physical import PHYSICAL_METHODS
 
 if TYPE_CHECKING:
     from torchsko.identification.results.result import Fit
@@ -24,7 +24,7 @@ def page(fit: Fit) -> str:
     found, names = fit.found, dof_names(fit.mechanism)
     how = "chosen by the data" if found.chosen else "as asked"
     # Others have none: they only share its weights of joints.
-    prior = f"prior {found.prior_weight:.3g}, " if found.method in PHYSICAL else ""
+    prior = f"prior {found.prior_weight:.3g}, " if found.method in PHYSICAL_METHODS else ""
     lines = [
         f"{fit.mechanism.name}: {found.equations} filtered forces, cut-off {found.cutoff:.3g} Hz ({how})",
         f"method {found.method}, {prior}condition {_condition(fit.condition)}",
@@ -64,7 +64,7 @@ def page(fit: Fit) -> str:
         lines += ["", "No force depends on: " + ", ".join(fit.base.unseen)]
     if fit.nominal.unused:
         lines += ["", "In the robot's file, and not in the model:", *map(str, fit.nominal.unused)]
-    lasting = fit.residuals.lasting
+    lasting = fit.residuals.autocorrelation_time
     memory = f"{1 / (2 * found.cutoff):.2g}"
     told = ", ".join(f"{x:.2g}" for x in lasting.tolist())
     lines += ["", f"Errors last (s; the filter's own memory is {memory}): {told}"]

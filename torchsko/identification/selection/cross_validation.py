@@ -10,20 +10,28 @@ from torch import Tensor
 
 from torchsko.identification.friction import Term
 from torchsko.identification.regression.elimination import (
-    Gains,
-    all_gains,
-    explained,
-    judged,
-    means,
-    summed,
+    EliminatedTerms,
+    eliminate_terms_of_problems,
+    mean_equations,
+    residual_quadratic_form,
+    schur_complement_over_dofs,
+    weighted_sum,
 )
-from torchsko.identification.regression.normal_equations import Normal
-from torchsko.identification.regression.physical_least_squares import Prior
-from torchsko.identification.regression.solution import Model, Solution, all_solved
-from torchsko.identification.selection.stepwise import Candidates, Told, grown
+from torchsko.identification.regression.normal_equations import NormalEquations
+from torchsko.identification.regression.physical_least_squares import EntropicPrior
+from torchsko.identification.regression.solution import (
+    ModelStructure,
+    Solution,
+    solve_physical_batch,
+)
+from torchsko.identification.selection.stepwise import (
+    SubsetScores,
+    TermInformation,
+    stepwise_search,
+)
 from torchsko.utils.shapes import matvec
 
-WEIGHTS = tuple(10.0**k for k in range(-4, 4))
+PRIOR_WEIGHTS = tuple(10.0**k for k in range(-4, 4))
 """Of the prior."""
 
 
@@ -38,52 +46,54 @@ class Folds:
         count: equations of each dof in all of them, `[num_dof]`.
     """
 
-    seen: tuple[Normal, ...]
+    train_equations: tuple[NormalEquations, ...]
     train: Tensor
     test: Tensor
     count: Tensor
 
     @classmethod
-    def of(cls, normal: Normal, like: Normal | None = None) -> Folds:
+    def of(cls, normal: NormalEquations, like: NormalEquations | None = None) -> Folds:
         """Folds in which each dof has equations (of other normal equations, if given), left out once.
 
         Dofs that have none at all do not count.
         """
         count = (normal if like is None else like).count
-        full = full_folds(count)
-        seen = tuple(normal.without(k) for k in full)
-        test = torch.stack([means(normal.only([k])) for k in full])
-        train = torch.stack([means(some) for some in seen])
+        full = complete_folds(count)
+        seen = tuple(normal.without_fold(k) for k in full)
+        test = torch.stack([mean_equations(normal.of_folds([k])) for k in full])
+        train = torch.stack([mean_equations(some) for some in seen])
         return cls(seen, train, test, normal.count[full].sum(0))
 
 
-def full_folds(count: Tensor) -> list[int]:
+def complete_folds(count: Tensor) -> list[int]:
     """Folds in which each dof has equations that has any, of counts `[folds, num_dof]`."""
     felt = count.sum(0) > 0
     return [k for k in range(len(count)) if bool((count[k] > 0)[felt].all())]
 
 
-def errors(
+def fit_folds(
     folds: Folds,
-    model: Model,
-    prior: Prior,
+    model: ModelStructure,
+    prior: EntropicPrior,
     terms: Sequence[Term],
     starts: Sequence[Solution] | None = None,
 ) -> tuple[Tensor, list[Solution]]:
     """Mean square errors of each dof in each stretch left out, `[folds, num_dof]`, and the fits."""
-    fits = all_solved(folds.train, model, prior, terms, starts)
-    return torch.stack([judged_by(fit, G) for fit, G in zip(fits, folds.test, strict=True)]), fits
+    fits = solve_physical_batch(folds.train, model, prior, terms, starts)
+    return torch.stack(
+        [mean_square_errors(fit, G) for fit, G in zip(fits, folds.test, strict=True)]
+    ), fits
 
 
-def judged_by(fit: Solution, G: Tensor) -> Tensor:
+def mean_square_errors(fit: Solution, G: Tensor) -> Tensor:
     """Mean square errors `[num_dof]` of a fit to equations `[num_dof, columns, columns]`."""
-    v = fit.weights(G.shape[-1])[..., None]
+    v = fit.residual_weights(G.shape[-1])[..., None]
     return (v.mT @ G @ v)[..., 0, 0].clamp_min(0)
 
 
-def chosen_weight(
-    folds: Folds, model: Model, prior: Prior, terms: Sequence[Term]
-) -> tuple[Model, Tensor, list[Solution]]:
+def select_prior_weight(
+    folds: Folds, model: ModelStructure, prior: EntropicPrior, terms: Sequence[Term]
+) -> tuple[ModelStructure, Tensor, list[Solution]]:
     """The model with the prior's weight that predicts best, its errors `[folds, num_dof]`, and its fits.
 
     Of weights that predict alike to one standard error the largest: what folds cannot tell is the nominal
@@ -92,18 +102,20 @@ def chosen_weight(
     Reference: L. Breiman et al., *Classification and regression trees*, 1984 (the one standard error rule).
     """
     starts, tried, scores, best = None, [], torch.empty(0), 0
-    for weight in reversed(WEIGHTS):  # from the nominal robot to the data
-        squares, starts = errors(folds, replace(model, prior_weight=weight), prior, terms, starts)
+    for weight in reversed(PRIOR_WEIGHTS):  # from the nominal robot to the data
+        squares, starts = fit_folds(
+            folds, replace(model, prior_weight=weight), prior, terms, starts
+        )
         tried.append((weight, squares, starts))
         scores = torch.stack([(model.scale * x).mean(1) for _, x, _ in tried])  # [tried, folds]
         best = int(scores.mean(1).argmin())
         if best < len(tried) - 2:
             break
-    weight, squares, fits = tried[least_sure([x for _, x, _ in tried], model.scale)]
+    weight, squares, fits = tried[one_standard_error_rule([x for _, x, _ in tried], model.scale)]
     return replace(model, prior_weight=weight), squares, fits
 
 
-def least_sure(squares: Sequence[Tensor], scale: Tensor) -> int:
+def one_standard_error_rule(squares: Sequence[Tensor], scale: Tensor) -> int:
     """Which is the strongest prior that the best is not surely better than.
 
     Args:
@@ -117,15 +129,15 @@ def least_sure(squares: Sequence[Tensor], scale: Tensor) -> int:
     return int(unsure.nonzero()[0])
 
 
-def with_terms_chosen(
+def select_terms(
     folds: Folds,
-    model: Model,
-    prior: Prior,
+    model: ModelStructure,
+    prior: EntropicPrior,
     terms: Sequence[Term],
     allowed: Sequence[int],
     starts: Sequence[Solution] | None,
     dof: int,
-) -> tuple[Model, list[Solution]]:
+) -> tuple[ModelStructure, list[Solution]]:
     """The model with the terms of one dof that predict stretches left out best, while the others' stay.
 
     `torchsko.identification.selection.stepwise` says how. Fits are those of the divergence's quadratic
@@ -146,20 +158,24 @@ def with_terms_chosen(
     """
     if starts is not None:
         starts = [replace(fit, choice=model.choice) for fit in starts]
-    fits = all_solved(folds.train, model, prior, terms, starts)
-    told, choice = prior.told, list(model.choice)
+    fits = solve_physical_batch(folds.train, model, prior, terms, starts)
+    told, choice = prior.base_map, list(model.choice)
     half, phi0 = model.prior_weight / 2, torch.stack([fit.phi for fit in fits])
     slope, curvature = prior.derivatives(phi0)
     # This dof's are candidates yet: without terms.
     others = tuple(() if j == dof else chosen for j, chosen in enumerate(choice))
-    each = all_gains(folds.train, len(told), dict.fromkeys(range(len(fits)), others))
-    parts = [Gains.stacked(some) for some in zip(*each.values(), strict=True)]
-    A, c = explained(summed(folds.train, model.scale), model.scale, parts)
+    each = eliminate_terms_of_problems(
+        folds.train, len(told), dict.fromkeys(range(len(fits)), others)
+    )
+    parts = [EliminatedTerms.stacked(some) for some in zip(*each.values(), strict=True)]
+    A, c = schur_complement_over_dofs(weighted_sum(folds.train, model.scale), model.scale, parts)
     near, data = half * curvature, A.mean(0)
     A, c = told.mT @ A @ told + near, c @ told + matvec(near, phi0) - half * slope
     w, test = model.scale[dof], folds.test[:, dof]
-    Q = judged(summed(folds.test, model.scale) - w * test, folds.test, model.scale, parts, others)
-    scores = Candidates.of(folds.train[:, dof], test, A, c, told, Q, w)
-    sure = Told.of(folds.train[:, dof].mean(0), data, w, folds.count[dof], scores, terms)
-    choice[dof] = grown(scores, choice[dof], allowed, terms, sure.doubtful)
+    Q = residual_quadratic_form(
+        weighted_sum(folds.test, model.scale) - w * test, folds.test, model.scale, parts, others
+    )
+    scores = SubsetScores.of(folds.train[:, dof], test, A, c, told, Q, w)
+    sure = TermInformation.of(folds.train[:, dof].mean(0), data, w, folds.count[dof], scores, terms)
+    choice[dof] = stepwise_search(scores, choice[dof], allowed, terms, sure.doubtful)
     return replace(model, choice=tuple(choice)), fits

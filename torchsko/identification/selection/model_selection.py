@@ -12,22 +12,22 @@ from torch import Tensor
 from torchsko.identification.dof_names import dof_names
 from torchsko.identification.friction import Coulomb, Offset, Term, Viscous
 from torchsko.identification.friction.candidates import INITIAL_TERMS
-from torchsko.identification.regression.elimination import eliminated
-from torchsko.identification.regression.least_squares import base_fit
-from torchsko.identification.regression.normal_equations import Normal, Problem
-from torchsko.identification.regression.physical_least_squares import Prior
-from torchsko.identification.regression.solution import Choice, Model, Solution
+from torchsko.identification.regression.elimination import schur_complement
+from torchsko.identification.regression.least_squares import fit_base_parameters
+from torchsko.identification.regression.normal_equations import NormalEquations, RegressionProblem
+from torchsko.identification.regression.physical_least_squares import EntropicPrior
+from torchsko.identification.regression.solution import ModelStructure, Solution, TermChoice
 from torchsko.identification.selection.cross_validation import (
     Folds,
-    chosen_weight,
-    errors,
-    judged_by,
-    with_terms_chosen,
+    fit_folds,
+    mean_square_errors,
+    select_prior_weight,
+    select_terms,
 )
 from torchsko.verbs.base_parameters import BaseParameters
 
 
-class Choosing:
+class ModelSelection:
     """Cross-validation: a model that gets better, at every moment the best so far.
 
     Attributes:
@@ -41,10 +41,10 @@ class Choosing:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: RegressionProblem,
         folds: Folds,
         base: BaseParameters,
-        divergence: Prior,
+        divergence: EntropicPrior,
         named: Mapping[int, tuple[int, ...]],
         library: Mapping[int, Sequence[Term]],
         prior: float | None,
@@ -69,7 +69,7 @@ class Choosing:
         self.dofs, self.at = problem.mech.num_dof, 0
         self.names = dof_names(problem.mech)
         self.fits: list[Solution] | None = None
-        self.before: Choice | None = None
+        self.before: TermChoice | None = None
         self.allowed = [
             tuple(
                 k
@@ -80,11 +80,13 @@ class Choosing:
         ]
         usual = [tuple(k for k in some if self.terms[k] in INITIAL_TERMS) for some in self.allowed]
         choice = tuple(named.get(j, usual[j]) for j in range(self.dofs))
-        plain = plain_model(problem)
-        first = left_errors(folds, folds, lambda some: base_fit(some, plain, base))
-        self.sizes = sizes(folds, divergence)
-        scale = weights(first.mean(0), self.sizes)
-        self.model = Model(choice, scale, 1.0 if prior is None else prior)
+        plain = least_squares_structure(problem)
+        first = cross_validated_errors(
+            folds, folds, lambda some: fit_base_parameters(some, plain, base)
+        )
+        self.sizes = mean_square_scale(folds, divergence)
+        scale = inverse_variance_weights(first.mean(0), self.sizes)
+        self.model = ModelStructure(choice, scale, 1.0 if prior is None else prior)
         self.squares = first
 
     def run(self, state: Mapping[str, Any], keep: Callable[[], None]) -> None:
@@ -97,41 +99,45 @@ class Choosing:
         if state.get("model"):
             model = state["model"]
             choice = tuple(tuple(some) for some in model["choice"])
-            self.model = Model(choice, model["scale"], model["prior_weight"])
+            self.model = ModelStructure(choice, model["scale"], model["prior_weight"])
             # Of an older file nobody knows what its round began with: one round more is run.
             self.at, self.before = state["at"], state.get("before")
             if self.at % self.dofs:
                 self._see()
         if self.at % self.dofs == 0:
             self._judge()
-        while self.at < TURNS * self.dofs and (
+        while self.at < MAX_ROUNDS * self.dofs and (
             self.at % self.dofs or self.model.choice != self.before
         ):
             if self.at % self.dofs == 0:
                 self.before = self.model.choice
-                self.model = replace(self.model, scale=weights(self.squares.mean(0), self.sizes))
+                self.model = replace(
+                    self.model, scale=inverse_variance_weights(self.squares.mean(0), self.sizes)
+                )
             turn = self.at // self.dofs
             if len(self.named) < self.dofs:
                 while self.at < (turn + 1) * self.dofs:
                     dof = self.at % self.dofs
                     self.say(
                         f"choosing friction of {self.names[dof]}",
-                        0.2 + 0.6 * self.at / TURNS / self.dofs,
+                        0.2 + 0.6 * self.at / MAX_ROUNDS / self.dofs,
                     )
                     if dof not in self.named:
-                        self.model, self.fits = with_terms_chosen(
+                        self.model, self.fits = select_terms(
                             self.folds, self.model, self.divergence, self.terms,
                             self.allowed[dof], self.fits, dof,
                         )  # fmt: skip
                     self.at += 1
                     keep()
             self._judge()
-        self.model = replace(self.model, scale=weights(self.squares.mean(0), self.sizes))
+        self.model = replace(
+            self.model, scale=inverse_variance_weights(self.squares.mean(0), self.sizes)
+        )
 
     def _judge(self) -> None:
         """Choose the prior's weight, and see how good the model is."""
         if self.prior is None:
-            self.model, self.squares, self.fits = chosen_weight(
+            self.model, self.squares, self.fits = select_prior_weight(
                 self.folds, self.model, self.divergence, self.terms
             )
         else:
@@ -139,31 +145,31 @@ class Choosing:
 
     def _see(self) -> None:
         """How good the model is."""
-        self.squares, self.fits = errors(self.folds, self.model, self.divergence, self.terms)
+        self.squares, self.fits = fit_folds(self.folds, self.model, self.divergence, self.terms)
 
 
-TURNS = 3
+MAX_ROUNDS = 3
 """Rounds of choosing terms, weights and prior, at most; the choice seldom changes after the first."""
 
 
-ROUNDING = 1e-12
+MIN_RELATIVE_VARIANCE = 1e-12
 """Mean square error, of the mean square of what it is a difference of, that counts as no less: sums of
 squares are rounded to 1e-16, and with a larger weight this rounding would outweigh the smallest prior, and
 bend the objective."""
 
 
-def sizes(folds: Folds, divergence: Prior) -> Tensor:
+def mean_square_scale(folds: Folds, divergence: EntropicPrior) -> Tensor:
     """Mean squares of what each dof's error is a difference of, `[num_dof]`: what rounding is a part of.
 
     These are the force that was measured, less springs and armature, and those of base parameters, as the
     nominal robot has them: where nothing drives a joint, they cancel.
     """
     squares = folds.test.diagonal(dim1=-2, dim2=-1).mean(0)
-    beta = divergence.told @ divergence.nominal.flatten()
+    beta = divergence.base_map @ divergence.nominal.flatten()
     return squares[:, -1] + squares[:, : len(beta)] @ beta.square()
 
 
-def weights(squares: Tensor, size: Tensor) -> Tensor:
+def inverse_variance_weights(squares: Tensor, size: Tensor) -> Tensor:
     """One over each dof's mean square error; bounded, where a log has no noise, or a joint no force.
 
     Dofs may differ in their forces as a lift and a finger do: no bound is of another dof's.
@@ -172,24 +178,26 @@ def weights(squares: Tensor, size: Tensor) -> Tensor:
         squares: mean square errors, `[num_dof]`.
         size: of what they are differences of, `[num_dof]`.
     """
-    least = torch.where(size > 0, ROUNDING * size, squares.max())
+    least = torch.where(size > 0, MIN_RELATIVE_VARIANCE * size, squares.max())
     return 1 / squares.maximum(least.clamp_min(1e-300))
 
 
-PLAIN = (Viscous(), Coulomb(), Offset())
+BASIC_FRICTION = (Viscous(), Coulomb(), Offset())
 """Friction that any joint may have."""
 
 
-def plain_model(problem: Problem) -> Model:
+def least_squares_structure(problem: RegressionProblem) -> ModelStructure:
     """Ordinary least squares: viscous and dry friction and an offset for each joint, rotors set aside."""
     dofs = problem.mech.num_dof
-    plain = [k for k, term in enumerate(problem.terms) if term in PLAIN]
+    plain = [k for k, term in enumerate(problem.terms) if term in BASIC_FRICTION]
     more = [k for k, term in enumerate(problem.terms) if term.armature]
-    choice = tuple((*plain, *more) if j in problem.rotors else (*plain,) for j in range(dofs))
-    return Model(choice, torch.ones(dofs, dtype=torch.float64), 0.0)
+    choice = tuple((*plain, *more) if j in problem.rotor_dofs else (*plain,) for j in range(dofs))
+    return ModelStructure(choice, torch.ones(dofs, dtype=torch.float64), 0.0)
 
 
-def left_errors(used: Folds, plain: Folds, solve: Callable[[Normal], Solution]) -> Tensor:
+def cross_validated_errors(
+    used: Folds, plain: Folds, solve: Callable[[NormalEquations], Solution]
+) -> Tensor:
     """Mean square errors of a method in what was left out, `[folds, num_dof]`.
 
     Args:
@@ -197,17 +205,19 @@ def left_errors(used: Folds, plain: Folds, solve: Callable[[Normal], Solution]) 
         plain: to judge by.
         solve: the method.
     """
-    each = zip(used.seen, plain.test, strict=True)
-    return torch.stack([judged_by(solve(seen), test) for seen, test in each])
+    each = zip(used.train_equations, plain.test, strict=True)
+    return torch.stack([mean_square_errors(solve(seen), test) for seen, test in each])
 
 
-def nominal_errors(folds: Folds, model: Model, divergence: Prior) -> Tensor:
+def cross_validated_nominal_errors(
+    folds: Folds, model: ModelStructure, divergence: EntropicPrior
+) -> Tensor:
     """The same of the nominal robot, with friction as least squares has it."""
     phi, out = divergence.nominal.flatten(), []
-    beta = divergence.told @ phi
+    beta = divergence.base_map @ phi
     for train, test in zip(folds.train, folds.test, strict=True):
         each = zip(train, model.choice, strict=True)
-        parts = [eliminated(G, len(beta), chosen) for G, chosen in each]
+        parts = [schur_complement(G, len(beta), chosen) for G, chosen in each]
         fit = Solution(phi, beta, tuple(p.numbers(beta) for p in parts), model.choice)
-        out.append(judged_by(fit, test))
+        out.append(mean_square_errors(fit, test))
     return torch.stack(out)

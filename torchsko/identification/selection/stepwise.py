@@ -9,26 +9,29 @@ import torch
 from torch import Tensor
 
 from torchsko.identification.friction import Term
-from torchsko.identification.regression.elimination import TOGETHER
-from torchsko.identification.regression.least_squares import not_told_apart, scaled_pseudo_inverse
+from torchsko.identification.regression.elimination import COLLINEARITY_RIDGE
+from torchsko.identification.regression.least_squares import (
+    collinear_combinations,
+    scaled_pseudo_inverse,
+)
 from torchsko.identification.workers import solve_each
 
-GAIN = 0.005
+MIN_RELATIVE_GAIN = 0.005
 """Part of a joint's error that one more term has to save."""
 
-EDGE = GAIN / 2
+MIN_PRESLIDING_GAIN = MIN_RELATIVE_GAIN / 2
 """Part that a law of dry friction which turns smoothly has to save over a sharp one: its way is short."""
 
-SURE = 2.0
+MIN_Z_SCORE = 2.0
 """Standard deviations, by the data alone, that a number is away from zero, were filtered forces apart: two to
 three are alike, so that these are little more than one of what is reported."""
 
-MOST = 8
+MAX_TERMS = 8
 """Terms of a dof."""
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
+class SubsetScores:
     """Scores of sets of one dof's terms: inertial numbers eliminated, they are small systems.
 
     With numbers x of the terms, base parameters are best at u - V x; so x solves M x = r, rows and columns of
@@ -47,7 +50,7 @@ class Candidates:
     @classmethod
     def of(
         cls, train: Tensor, test: Tensor, A: Tensor, c: Tensor, told: Tensor, Q: Tensor, w: Tensor
-    ) -> Candidates:
+    ) -> SubsetScores:
         """Of one dof's normal equations, `[folds, columns, columns]`.
 
         Args:
@@ -65,7 +68,7 @@ class Candidates:
         right = torch.cat([w * told.mT @ Gtp.mT, c[..., None]], -1)
         V, u = (told @ solve_each(A, right)).split([count, 1], -1)
         # Two terms that act alike share: a ridge below all that matters.
-        ridge = TOGETHER * Gtt.diagonal(dim1=-2, dim2=-1).diag_embed()
+        ridge = COLLINEARITY_RIDGE * Gtt.diagonal(dim1=-2, dim2=-1).diag_embed()
         M, r = Gtt + ridge - Gtp @ V, train[:, n:-1, -1] - (Gtp @ u)[..., 0]
         one = torch.eye(count + 1).to(c).expand(len(c), -1, -1)
         F = torch.cat([-V, u], -1)
@@ -92,7 +95,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class TermInformation:
     """What the data alone tell of one dof's terms, the nominal robot not known.
 
     Stretches of time left out are near those that are seen, and where a log is short, or a joint does not
@@ -113,9 +116,9 @@ class Told:
 
     @classmethod
     def of(
-        cls, own: Tensor, A: Tensor, w: Tensor, count: Tensor, scores: Candidates,
+        cls, own: Tensor, A: Tensor, w: Tensor, count: Tensor, scores: SubsetScores,
         terms: Sequence[Term],
-    ) -> Told:  # fmt: skip
+    ) -> TermInformation:  # fmt: skip
         """Of one dof's normal equations.
 
         Args:
@@ -142,19 +145,19 @@ class Told:
         size = M.diagonal().clamp_min(1e-300).rsqrt()
         value, vector = torch.linalg.eigh(size[:, None] * M * size)
         # Of terms that act as others do rounding is left, which may be negative.
-        deviation = size * (vector.square() @ (1 / value.clamp_min(TOGETHER))).sqrt()
+        deviation = size * (vector.square() @ (1 / value.clamp_min(COLLINEARITY_RIDGE))).sqrt()
         base = len(self.whole) - len(self.information)
         columns = torch.cat([torch.arange(base, device=at.device), base + at])
-        alike = not_told_apart(self.whole[columns[:, None], columns])[:, base:]
+        alike = collinear_combinations(self.whole[columns[:, None], columns])[:, base:]
         deviation = torch.where((alike > 0).any(0), torch.inf, deviation)
         sure = dict(zip(some, (self.numbers(some)[at].abs() / deviation).tolist(), strict=True))
         # What is kept goes where the log does not tell it apart at all, after what it is not told apart from.
         others = [k for k in others if not self.terms[k].always_included or not sure[k]]
         out = min(others, key=lambda k: (sure[k], self.terms[k].always_included), default=None)
-        return out if out is not None and sure[out] < SURE else None
+        return out if out is not None and sure[out] < MIN_Z_SCORE else None
 
 
-def grown(
+def stepwise_search(
     scores: Callable[[Sequence[tuple[int, ...]]], list[float]],
     start: tuple[int, ...],
     allowed: Sequence[int],
@@ -183,18 +186,18 @@ def grown(
         moves = list(dict.fromkeys(moves))
         # One more has to pay, one less may cost a little.
         scored = [
-            (value + GAIN * best * (len(move) - len(now)), value, move)
+            (value + MIN_RELATIVE_GAIN * best * (len(move) - len(now)), value, move)
             for value, move in zip(scores(moves), moves, strict=True)
         ]
-        better = sorted(x for x in scored if x[0] < best * (1 - 1e-9) and len(x[2]) <= MOST)
+        better = sorted(x for x in scored if x[0] < best * (1 - 1e-9) and len(x[2]) <= MAX_TERMS)
         told = ((value, move) for _, value, move in better if doubtful(move) is None)
         value, move = next(told, (best, now))
         if move == now:
-            return _sharp(scores, now, allowed, terms)
+            return _prefer_shorter_presliding(scores, now, allowed, terms)
         now, best = move, value
 
 
-def _sharp(
+def _prefer_shorter_presliding(
     scores: Callable[[Sequence[tuple[int, ...]]], list[float]],
     now: tuple[int, ...],
     allowed: Sequence[int],
@@ -212,4 +215,4 @@ def _sharp(
              for k in allowed if k not in now and (d := shortest.get(terms[k])) in now]  # fmt: skip
     best, *values = scores([now, *moves])
     value, move = min(zip(values, moves, strict=True), default=(best, now))
-    return move if value <= best * (1 + EDGE) else now
+    return move if value <= best * (1 + MIN_PRESLIDING_GAIN) else now

@@ -11,15 +11,20 @@ from torch import Tensor
 from torchsko.identification.dof_names import dof_names
 from torchsko.identification.estimators.instrumental import assembled
 from torchsko.identification.friction import Term
-from torchsko.identification.regression.elimination import means
-from torchsko.identification.regression.least_squares import Information, not_told_apart
-from torchsko.identification.regression.normal_equations import Normal
-from torchsko.identification.regression.solution import Choice, Model
+from torchsko.identification.regression.elimination import mean_equations
+from torchsko.identification.regression.least_squares import (
+    ParameterUncertainty,
+    collinear_combinations,
+)
+from torchsko.identification.regression.normal_equations import NormalEquations
+from torchsko.identification.regression.solution import ModelStructure, TermChoice
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.base_parameters import BaseParameters
 
 
-def untold(normal: Normal, model: Model, choice: Choice) -> Tensor:
+def unidentifiable_combinations(
+    normal: NormalEquations, model: ModelStructure, choice: TermChoice
+) -> Tensor:
     """Combinations of base parameters and terms whose columns cancel each other, `[combinations, numbers]`.
 
     Args:
@@ -28,12 +33,14 @@ def untold(normal: Normal, model: Model, choice: Choice) -> Tensor:
         choice: terms of each dof.
 
     Returns:
-        The share of each number; see `not_told_apart`.
+        The share of each number; see `collinear_combinations`.
     """
-    return not_told_apart(assembled(means(normal), model.scale, choice, normal.base)[0])
+    return collinear_combinations(
+        assembled(mean_equations(normal), model.scale, choice, normal.base)[0]
+    )
 
 
-def not_sure(told: Information, shares: Tensor) -> Information:
+def with_infinite_std(told: ParameterUncertainty, shares: Tensor) -> ParameterUncertainty:
     """Infinite deviations of numbers that are not told apart: only the nominal robot says what they are."""
     base, *terms = (shares > 0).any(0).split([len(told.covariance), *map(len, told.terms)])
     each = zip(told.terms, terms, strict=True)
@@ -44,8 +51,8 @@ def not_sure(told: Information, shares: Tensor) -> Information:
     )
 
 
-def labels_of(
-    mech: Mechanism, base: BaseParameters, choice: Choice, terms: Sequence[Term]
+def parameter_names(
+    mech: Mechanism, base: BaseParameters, choice: TermChoice, terms: Sequence[Term]
 ) -> list[str]:
     """Names of base parameters, by the number that leads, and of all terms."""
     lead = [name.split(" + ")[0].split(" - ")[0] for name in base.names]

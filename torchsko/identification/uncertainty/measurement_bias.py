@@ -30,13 +30,13 @@ from torchsko.identification.estimators.instrumental import (
 from torchsko.identification.logs.log import Array, Log
 from torchsko.identification.regression.least_squares import scaled_pseudo_inverse
 from torchsko.identification.regression.normal_equations import (
-    Normal,
-    Problem,
-    Stretches,
-    normal_equations,
-    picked,
+    NormalEquations,
+    RegressionProblem,
+    TimeFolds,
+    accumulate_equations,
+    slice_motion,
 )
-from torchsko.identification.regression.solution import Choice, Model
+from torchsko.identification.regression.solution import ModelStructure, TermChoice
 from torchsko.identification.signals.cleaning import even_samples, in_rows, repaired
 from torchsko.identification.signals.duplicate_samples import repeats, without
 from torchsko.identification.signals.filter_settings import Settings
@@ -44,24 +44,24 @@ from torchsko.identification.signals.filters import spectrum
 from torchsko.identification.signals.preprocess import Motion, stretches
 from torchsko.mechanism.mechanism import Mechanism
 
-LOOKED = 50_000
+MAX_NOISE_SAMPLES = 50_000
 """Samples whose noise is looked at."""
 
-USUAL = 0.8
+QUIET_SHARE = 0.8
 """Share of pieces of time, the quietest, that noise is told of."""
 
-STATES = 2_500
+MAX_STATES = 2_500
 """Filtered states that are moved by more noise, at most: what it adds shows in few."""
 
-MORE = 4
+INSTRUMENT_STATE_FACTOR = 4
 """Times as many for instruments, which have to be as strong in these states as they are in all."""
 
-BLOCK = 8
+BLOCK_FILTER_LENGTHS = 8
 """Length of blocks of them over the filter's, whose reach at both ends is lost."""
 
 
 @dataclass(frozen=True, eq=False)
-class Noise:
+class PositionNoise:
     """Standard deviations of white noise.
 
     Attributes:
@@ -73,7 +73,7 @@ class Noise:
     qd: Tensor | None
 
     @classmethod
-    def of(cls, mech: Mechanism, log: Log, settings: Settings) -> Noise:
+    def of(cls, mech: Mechanism, log: Log, settings: Settings) -> PositionNoise:
         """That of a log, by the upper half of its spectrum, where no robot moves."""
         q = torch.from_numpy(_white(log, log.q, settings))
         vector = torch.zeros_like(q)
@@ -105,8 +105,8 @@ def _white(log: Log, signals: Array, settings: Settings) -> Array:
     A jump between two logs, or as a robot starts, has all frequencies: what most pieces of time have counts.
     """
     start, stop = max(stretches(log, settings), key=lambda x: x[1] - x[0])
-    start += max(0, (stop - start - LOOKED) // 2)
-    rows = slice(start, min(start + LOOKED, stop))
+    start += max(0, (stop - start - MAX_NOISE_SAMPLES) // 2)
+    rows = slice(start, min(start + MAX_NOISE_SAMPLES, stop))
     t, x = np.asarray(log.t[rows], np.float64), in_rows(signals[rows])
     # A value that stands out has all frequencies, as noise has.
     x, _ = repaired(t, without(repeats(x), x))
@@ -118,17 +118,17 @@ def _white(log: Log, signals: Array, settings: Settings) -> Array:
     each = [spectrum(x[:, a : a + length].T, settings.rate, length)[1] for a in starts]
     # Of one piece the power at a frequency spreads as a square of two normal numbers: its median is less.
     power = np.stack([np.median(some[len(some) // 2 :], axis=0) / math.log(2) for some in each])
-    usual = np.sort(power, axis=0)[: max(1, int(USUAL * len(power)))]
+    usual = np.sort(power, axis=0)[: max(1, int(QUIET_SHARE * len(power)))]
     return np.sqrt(usual.mean(0) / (taper**2).sum())
 
 
 def noise_bias(
-    problem: Problem,
-    normal: Normal,
-    noise: Noise,
+    problem: RegressionProblem,
+    normal: NormalEquations,
+    noise: PositionNoise,
     motions: Sequence[Motion],
-    model: Model,
-    choice: Choice,
+    model: ModelStructure,
+    choice: TermChoice,
     lag: int,
 ) -> Tensor:
     """What noise of positions moves base parameters and terms by, `[base + terms]`.
@@ -145,12 +145,12 @@ def noise_bias(
     used = sorted({k for some in choice for k in some})
     few = replace(problem, terms=tuple(problem.terms[k] for k in used))
     model = replace(model, choice=tuple(tuple(map(used.index, some)) for some in choice))
-    some = _spread(motions, MORE * STATES if lag else STATES)
-    whole = Stretches(0.0, math.inf, 1)
+    some = _spread(motions, INSTRUMENT_STATE_FACTOR * MAX_STATES if lag else MAX_STATES)
+    whole = TimeFolds(0.0, math.inf, 1)
 
-    def equations(sign: float, lag: int = 0) -> Normal:
+    def equations(sign: float, lag: int = 0) -> NormalEquations:
         g = torch.Generator().manual_seed(0)
-        return normal_equations(few, [noise.added(x, sign, g) for x in some], whole, lag=lag)
+        return accumulate_equations(few, [noise.added(x, sign, g) for x in some], whole, lag=lag)
 
     if lag:
         fits = [
@@ -179,7 +179,7 @@ def _spread(motions: Sequence[Motion], most: int) -> Sequence[Motion]:
         return motions
     blocks = []
     for motion in motions:
-        size = BLOCK * len(motion.settings.laws.taps)
+        size = BLOCK_FILTER_LENGTHS * len(motion.settings.laws.taps)
         starts = range(0, max(len(motion) - size, 0) + 1, size)
-        blocks += [picked(motion, slice(a, a + size)) for a in starts]
+        blocks += [slice_motion(motion, slice(a, a + size)) for a in starts]
     return blocks[:: math.ceil(total / most)]

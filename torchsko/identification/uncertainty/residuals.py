@@ -8,20 +8,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from torchsko.identification.regression.normal_equations import Problem
-from torchsko.identification.regression.rigid_model import own_positions
+from torchsko.identification.regression.normal_equations import RegressionProblem
+from torchsko.identification.regression.rigid_model import dof_positions
 from torchsko.identification.regression.solution import Solution
 from torchsko.identification.signals.autocorrelation import lagged_products, times_alike
 from torchsko.identification.signals.preprocess import Motion
 from torchsko.identification.workers import side_by_side
 
-SHOWN = 4000
+MAX_PLOT_SAMPLES = 4000
 """Samples of residuals that are kept to be looked at."""
 
-LAGS = 400
+MAX_LAGS = 400
 """Of autocorrelations at most."""
 
-CONSTANT = 1e-9
+CONSTANT_TOLERANCE = 1e-9
 """Spread of a force, over the largest of all, up to which it is rounding."""
 
 
@@ -47,18 +47,21 @@ class Residuals:
     error: Tensor
     variance: Tensor
     spread: Tensor
-    inflation: Tensor
-    lasting: Tensor
+    autocorrelation_samples: Tensor
+    autocorrelation_time: Tensor
     speed: Tensor | None = None
 
     def relative(self, error: Tensor) -> Tensor:
         """Errors `[num_dof]` over the spread of each force; nan where a force is constant, as no force is."""
-        varies = self.spread > CONSTANT * self.spread.max()
+        varies = self.spread > CONSTANT_TOLERANCE * self.spread.max()
         return torch.where(varies, error / self.spread, torch.nan)
 
 
-def residuals(
-    problem: Problem, motions: Sequence[Motion], solution: Solution, more: nn.Module | None = None
+def compute_residuals(
+    problem: RegressionProblem,
+    motions: Sequence[Motion],
+    solution: Solution,
+    more: nn.Module | None = None,
 ) -> Residuals:
     """Residuals of a solution, in motions in order of time.
 
@@ -68,37 +71,37 @@ def residuals(
         solution: what was fitted.
         more: a force besides, of positions, velocities and accelerations.
     """
-    found = list(side_by_side(lambda x: of_motion(problem, x, solution, more), motions))
+    found = list(side_by_side(lambda x: motion_residuals(problem, x, solution, more), motions))
     t, tau, e, good = (torch.cat(x) for x in zip(*found, strict=True))
     count = good.sum(0).clamp_min(1)
     variance = e.square().sum(0) / count
     mean = torch.where(good, tau, 0.0).sum(0) / count
     spread = (torch.where(good, tau - mean, 0.0).square().sum(0) / count).sqrt()
-    inflation = correlated(*(x[2] for x in found))
+    inflation = integrated_autocorrelation(*(x[2] for x in found))
     step = torch.diff(t).median() if len(t) > 1 else t.new_ones(())
-    thin = slice(None, None, max(1, len(t) // SHOWN))
+    thin = slice(None, None, max(1, len(t) // MAX_PLOT_SAMPLES))
     speed = torch.stack([x.qd.abs().amax(0) for x in motions]).amax(0)
     return Residuals(
         t[thin], tau[thin], e[thin], variance, spread, inflation, inflation * step, speed
     )
 
 
-def of_motion(
-    problem: Problem, motion: Motion, solution: Solution, more: nn.Module | None = None
+def motion_residuals(
+    problem: RegressionProblem, motion: Motion, solution: Solution, more: nn.Module | None = None
 ) -> tuple[Tensor, ...]:
     """Times, forces, errors (0 where a force does not count), and which count."""
     parts = [
-        (t, X[..., -1], torch.where(good, solution.error(X), 0.0), good)
-        for t, X, good in problem.rows([motion])
+        (t, X[..., -1], torch.where(good, solution.prediction_error(X), 0.0), good)
+        for t, X, good in problem.filtered_rows([motion])
     ]
     t, tau, e, good = (torch.cat(x) for x in zip(*parts, strict=True))
     if more is not None:
-        force = more(own_positions(problem.mech, motion.q), motion.qd, motion.qdd)
+        force = more(dof_positions(problem.mech, motion.q), motion.qd, motion.qdd)
         e = e + torch.where(good, motion.settings.laws(force), 0.0)
     return t, tau, e, good
 
 
-def correlated(*errors: Tensor) -> Tensor:
+def integrated_autocorrelation(*errors: Tensor) -> Tensor:
     """1 + 2 times the sum of autocorrelations up to where they vanish.
 
     Args:
@@ -107,8 +110,8 @@ def correlated(*errors: Tensor) -> Tensor:
     Returns:
         `[dofs]`.
     """
-    total = errors[0].new_zeros(LAGS, errors[0].shape[1])
+    total = errors[0].new_zeros(MAX_LAGS, errors[0].shape[1])
     for e in errors:
-        auto = lagged_products(e, LAGS)
-        total = total + torch.nn.functional.pad(auto, (0, 0, 0, LAGS - len(auto)))
+        auto = lagged_products(e, MAX_LAGS)
+        total = total + torch.nn.functional.pad(auto, (0, 0, 0, MAX_LAGS - len(auto)))
     return times_alike(total)

@@ -25,10 +25,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchsko.identification.regression.least_squares import Bread, Information
-from torchsko.identification.regression.normal_equations import Normal, Problem
-from torchsko.identification.regression.rigid_model import own_positions
-from torchsko.identification.regression.solution import Model, Solution
+from torchsko.identification.regression.least_squares import ParameterUncertainty, SandwichBread
+from torchsko.identification.regression.normal_equations import NormalEquations, RegressionProblem
+from torchsko.identification.regression.rigid_model import dof_positions
+from torchsko.identification.regression.solution import ModelStructure, Solution
 from torchsko.identification.signals.autocorrelation import lagged_products
 from torchsko.identification.signals.filters import Kernel
 from torchsko.identification.signals.preprocess import Motion
@@ -44,11 +44,12 @@ PLACES = (32, 64)
 """Parts of a joint's range that are looked at as places."""
 
 
-def with_lasting_errors(
-    told: Information, problem: Problem, motions: Sequence[Motion], normal: Normal,
-    solution: Solution, inflation: Tensor, influence: Influence, cancelling: Cancelling | None = None,
-) -> Information:  # fmt: skip
-    """`Information` where errors go with the motion: deviations of influences, where they are larger.
+def with_robust_std(
+    told: ParameterUncertainty, problem: RegressionProblem, motions: Sequence[Motion],
+    normal: NormalEquations, solution: Solution, inflation: Tensor, influence: InfluenceFunction,
+    cancelling: Cancelling | None = None,
+) -> ParameterUncertainty:  # fmt: skip
+    """Enlarge standard errors where residuals are correlated with the motion.
 
     Args:
         told: by errors that go with nothing.
@@ -67,7 +68,7 @@ def with_lasting_errors(
     length = max(1, math.ceil(STRETCHES * float(inflation.max())))
     if cancelling is not None:
         length = max(length, cancelling.length)
-    over = over_stretches if cancelling is None else over_soft_stretches
+    over = block_sum_products if cancelling is None else tapered_sum_products
     ranges = _ranges(problem, motions)
     sums = _Sums(problem, solution, influence, inflation, length, over, ranges, known)
     each = zip(*side_by_side(sums, motions), strict=True)
@@ -108,9 +109,9 @@ class Cancelling:
     """
 
     length: int
-    rest: Information
+    rest: ParameterUncertainty
 
-    def with_rest(self, part: Tensor, sizes: Sequence[int]) -> Information:
+    def with_rest(self, part: Tensor, sizes: Sequence[int]) -> ParameterUncertainty:
         """The rest, and a covariance of all parameters `[parameters, parameters]`, of such sizes."""
         own = part.diagonal().split(list(sizes))[1:]
         both = zip(self.rest.terms, own, strict=True)
@@ -121,9 +122,9 @@ class Cancelling:
         )
 
 
-def _ranges(problem: Problem, motions: Sequence[Motion]) -> Tensor:
+def _ranges(problem: RegressionProblem, motions: Sequence[Motion]) -> Tensor:
     """Least and largest position of each dof, `[2, num_dof]`."""
-    own = [own_positions(problem.mech, motion.q) for motion in motions if len(motion)]
+    own = [dof_positions(problem.mech, motion.q) for motion in motions if len(motion)]
     return torch.stack(
         [
             torch.stack([x.amin(0) for x in own]).amin(0),
@@ -147,9 +148,9 @@ class _Sums:
         like: of as many entries as there are parameters.
     """
 
-    problem: Problem
+    problem: RegressionProblem
     solution: Solution
-    influence: Influence
+    influence: InfluenceFunction
     inflation: Tensor
     length: int
     over: Callable[[Tensor, int], Tensor]
@@ -160,15 +161,15 @@ class _Sums:
         """Products of sums over stretches, how many, samples, those that come again, sums at places."""
         none, dofs = self.like.new_zeros(()), len(self.inflation)
         at_places = [self.like.new_zeros(dofs, count, len(self.like)) for count in PLACES]
-        parts = list(self.problem.rows([motion]))
+        parts = list(self.problem.filtered_rows([motion]))
         if not parts:
             return torch.diag(self.like * 0), none, none, none, *at_places
         t, X, good = (torch.cat(part) for part in zip(*parts, strict=True))
         q = motion.q[torch.searchsorted(motion.t.contiguous(), t).clamp_max(len(motion.t) - 1)]
         first, last = self.ranges
-        share = (own_positions(self.problem.mech, q) - first) / (last - first).clamp_min(1e-300)
-        error = torch.where(good, self.solution.error(X), 0.0)
-        after, total = period(q), none
+        share = (dof_positions(self.problem.mech, q) - first) / (last - first).clamp_min(1e-300)
+        error = torch.where(good, self.solution.prediction_error(X), 0.0)
+        after, total = find_period(q), none
         for j in range(dofs):
             x = self.influence(j, X[:, j], error[:, j])
             total = total + x
@@ -181,39 +182,39 @@ class _Sums:
         return in_time, free, count, count * (after < len(t)), *at_places
 
 
-Influence = Callable[[int, Tensor, Tensor], Tensor]
+InfluenceFunction = Callable[[int, Tensor, Tensor], Tensor]
 """What each sample's error of a dof does to base parameters and terms, `[samples, parameters]`.
 
 Of the dof, its columns `[samples, columns]`, samples in order of time, and its errors `[samples]`.
 """
 
 
-class Weighted:
-    """The `Influence` of weighted least squares."""
+class LeastSquaresInfluence:
+    """The `InfluenceFunction` of weighted least squares."""
 
-    def __init__(self, normal: Normal, model: Model, solution: Solution) -> None:
+    def __init__(self, normal: NormalEquations, model: ModelStructure, solution: Solution) -> None:
         self.scale, self.base = model.scale, normal.base
-        self.told = Bread.of(normal, model, solution.choice)
+        self.bread = SandwichBread.of(normal, model, solution.choice)
 
     def __call__(self, dof: int, X: Tensor, error: Tensor) -> Tensor:
         """Of one dof's columns `[samples, columns]` and errors `[samples]`: `[samples, parameters]`."""
-        told, e = self.told, error[:, None]
+        told, e = self.bread, error[:, None]
         terms = X.index_select(-1, told.columns[dof])
-        left = X[..., : self.base] - terms @ told.gain[dof]
+        left = X[..., : self.base] - terms @ told.base_gain[dof]
         base = self.scale[dof] * e * left @ told.bread
-        own = [-base @ gain.mT for gain in told.gain]
+        own = [-base @ gain.mT for gain in told.base_gain]
         own[dof] = own[dof] + e * terms @ told.own[dof]
         return torch.cat([base, *own], -1)
 
 
-def over_stretches(x: Tensor, length: int) -> Tensor:
+def block_sum_products(x: Tensor, length: int) -> Tensor:
     """Mean products of sums over all stretches of a length that touch a series, per sample of a stretch."""
     run = torch.nn.functional.pad(x, (0, 0, length, length - 1)).cumsum(0)
     sums = run[length:] - run[:-length]
     return sums.mT @ sums / length
 
 
-def over_soft_stretches(x: Tensor, length: int) -> Tensor:
+def tapered_sum_products(x: Tensor, length: int) -> Tensor:
     """The same of sums whose samples count more and more, then less and less: no end cuts what cancels."""
     reach = length // 2
     place = torch.arange(1, 2 * reach + 2).to(x) / (2 * reach + 2)
@@ -228,7 +229,7 @@ def _folded(x: Tensor, period: int) -> Tensor:
     return x.new_zeros(min(period, len(x)), x.shape[1]).index_add(0, place, x)
 
 
-def period(q: Tensor) -> int:
+def find_period(q: Tensor) -> int:
     """After how many samples a series `[samples, coordinates]` repeats itself; its length if it does not."""
     n = len(q)
     x = q - q.mean(0)

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-DEPTH = 4
+MAX_HISTORY = 4
 """Steps before the present one that are mixed with it."""
 
-EVEN = 1e-10
+RANK_TOLERANCE = 1e-10
 """Squared part of the largest difference of changes up to which others are none."""
 
 
 @dataclass(frozen=True, eq=False)
-class Mixing:
+class AndersonHistory:
     """The last steps.
 
     Attributes:
@@ -34,14 +34,16 @@ class Mixing:
     changes: tuple[Tensor, ...] = ()
     aims: tuple[Tensor, ...] = ()
 
-    def after(self, change: Tensor, aim: Tensor) -> Mixing:
-        """With one more step, and no more than `DEPTH` before it."""
-        return Mixing((*self.changes[-DEPTH:], change), (*self.aims[-DEPTH:], aim))
+    def after(self, change: Tensor, aim: Tensor) -> AndersonHistory:
+        """With one more step, and no more than `MAX_HISTORY` before it."""
+        return AndersonHistory(
+            (*self.changes[-MAX_HISTORY:], change), (*self.aims[-MAX_HISTORY:], aim)
+        )
 
     @property
-    def begun(self) -> Mixing:
+    def begun(self) -> AndersonHistory:
         """With the last step alone."""
-        return Mixing(self.changes[-1:], self.aims[-1:])
+        return AndersonHistory(self.changes[-1:], self.aims[-1:])
 
     def aim(self, H: Tensor) -> Tensor | None:
         """The mixture `[unknowns]`, of weights that add up to one; None of a single step.
@@ -52,6 +54,6 @@ class Mixing:
         if len(self.changes) < 2:
             return None
         apart, led = (torch.stack(x, 1).diff(dim=1) for x in (self.changes, self.aims))
-        inverse = torch.linalg.pinv(apart.mT @ H @ apart, rtol=EVEN, hermitian=True)
+        inverse = torch.linalg.pinv(apart.mT @ H @ apart, rtol=RANK_TOLERANCE, hermitian=True)
         shares = inverse @ (apart.mT @ (H @ self.changes[-1]))
         return self.aims[-1] - led @ shares

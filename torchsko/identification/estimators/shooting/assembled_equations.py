@@ -5,22 +5,27 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchsko.identification.estimators.shooting.block_elimination import Eliminated, eliminated
-from torchsko.identification.estimators.shooting.integrator import Forward
-from torchsko.identification.estimators.shooting.noise_variances import Noise
-from torchsko.identification.estimators.shooting.sensitivities import Linear
+from torchsko.identification.estimators.shooting.block_elimination import (
+    EliminatedChain,
+    eliminate_chain,
+)
+from torchsko.identification.estimators.shooting.integrator import ForwardModel
+from torchsko.identification.estimators.shooting.noise_variances import NoiseVariances
+from torchsko.identification.estimators.shooting.sensitivities import LinearisedMotion
 from torchsko.identification.estimators.shooting.windows import Windows
-from torchsko.identification.regression.normal_equations import Normal
+from torchsko.identification.regression.normal_equations import NormalEquations
 
 
-def without_states(near: Linear, windows: Windows, noise: Noise, held: Tensor) -> Eliminated:
+def eliminate_states(
+    near: LinearisedMotion, windows: Windows, noise: NoiseVariances, held: Tensor
+) -> EliminatedChain:
     """Normal equations, states of windows eliminated.
 
     Args:
         near: how motions depend on states and numbers.
         windows: what was measured.
         noise: its variances.
-        held: what holds chains where they start, see `held_starts`.
+        held: what holds chains where they start, see `start_velocity_rows`.
     """
     size, pad = near.next.shape[-1], torch.nn.functional.pad
     seen = noise.seen.repeat(windows.seen.shape[2])
@@ -31,11 +36,13 @@ def without_states(near: Linear, windows: Windows, noise: Noise, held: Tensor) -
     fake = ~windows.real[..., None, None] * torch.eye(size).to(X)
     D = total[..., :size, :size] + pad(N.mT @ N, (0, 0, 0, 0, 1, 0)) + fake
     R = total[..., :size, size:] + pad(N.mT @ E[..., size:], (0, 0, 0, 0, 1, 0))
-    return eliminated(D, E[..., :size].mT @ N, R, total[..., size:, size:].sum(1))
+    return eliminate_chain(D, E[..., :size].mT @ N, R, total[..., size:, size:].sum(1))
 
 
-def held_starts(forward: Forward, starts: Tensor, off: Tensor, known: Tensor) -> Tensor:
-    """Rows of what is known of velocities where chains start, like `Linear`, `[chains, num_dof, columns]`.
+def start_velocity_rows(
+    forward: ForwardModel, starts: Tensor, off: Tensor, known: Tensor
+) -> Tensor:
+    """Rows that hold the velocities at the starts of chains near estimates, `[chains, num_dof, columns]`.
 
     Args:
         forward: the robot where motions are linearised.
@@ -49,7 +56,9 @@ def held_starts(forward: Forward, starts: Tensor, off: Tensor, known: Tensor) ->
     return known[..., None].sqrt() * rows
 
 
-def of_folds(left: Tensor, here: Tensor, windows: Windows, folds: int, base: int) -> Normal:
+def fold_equations(
+    left: Tensor, here: Tensor, windows: Windows, folds: int, base: int
+) -> NormalEquations:
     """Normal equations of each fold, of numbers themselves in place of their changes.
 
     Args:
@@ -65,4 +74,4 @@ def of_folds(left: Tensor, here: Tensor, windows: Windows, folds: int, base: int
     count = windows.good.sum((1, 2, 3)).to(left) / windows.mass.shape[-1]
     sums = left.new_zeros(folds, *each.shape[1:]).index_add(0, windows.fold, each)
     rows = left.new_zeros(folds, 1).index_add(0, windows.fold, count[:, None])
-    return Normal(sums, rows, base)
+    return NormalEquations(sums, rows, base)

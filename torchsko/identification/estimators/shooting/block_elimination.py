@@ -18,7 +18,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Eliminated:
+class EliminatedChain:
     """A chain whose states are eliminated.
 
     Attributes:
@@ -67,7 +67,7 @@ class Eliminated:
         return torch.stack(own[::-1], 1), between
 
 
-def eliminated(D: Tensor, O: Tensor, R: Tensor, S: Tensor) -> Eliminated:
+def eliminate_chain(D: Tensor, O: Tensor, R: Tensor, S: Tensor) -> EliminatedChain:
     """Eliminate the states of chains.
 
     Args:
@@ -81,15 +81,15 @@ def eliminated(D: Tensor, O: Tensor, R: Tensor, S: Tensor) -> Eliminated:
         if w:
             gain = gains[-1].mT
             block, right = D[:, w] - gain @ O[:, w - 1], R[:, w] - gain @ right
-        pivot = _inverse(block)
+        pivot = _scaled_inverse(block)
         S = S - right.mT @ pivot @ right
         pivots, rights = [*pivots, pivot], [*rights, right]
         if w < O.shape[1]:
             gains = [*gains, pivot @ O[:, w]]
-    return Eliminated(S, tuple(gains), tuple(pivots), tuple(rights))
+    return EliminatedChain(S, tuple(gains), tuple(pivots), tuple(rights))
 
 
-def _inverse(A: Tensor) -> Tensor:
+def _scaled_inverse(A: Tensor) -> Tensor:
     """Of positive definite matrices whose rows differ in size."""
     size = A.diagonal(dim1=-2, dim2=-1).rsqrt()
     inner = torch.linalg.inv(size[..., :, None] * A * size[..., None, :])

@@ -14,18 +14,24 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchsko.identification.estimators.shooting.block_elimination import Eliminated
-from torchsko.identification.estimators.shooting.noise_variances import Noise
-from torchsko.identification.estimators.shooting.sensitivities import Linear
+from torchsko.identification.estimators.shooting.block_elimination import EliminatedChain
+from torchsko.identification.estimators.shooting.noise_variances import NoiseVariances
+from torchsko.identification.estimators.shooting.sensitivities import LinearisedMotion
 from torchsko.identification.estimators.shooting.windows import Windows
 from torchsko.identification.regression.least_squares import scaled_pseudo_inverse
-from torchsko.identification.uncertainty.robust_covariance import over_stretches
+from torchsko.identification.uncertainty.robust_covariance import block_sum_products
 
-IN_A_ROW = 3
+WINDOWS_PER_CLUSTER = 3
 """Windows: neighbours share the state between them."""
 
 
-def wider(chain: Eliminated, near: Linear, windows: Windows, noise: Noise, kept: Tensor) -> Tensor:
+def cluster_std_factors(
+    chain: EliminatedChain,
+    near: LinearisedMotion,
+    windows: Windows,
+    noise: NoiseVariances,
+    kept: Tensor,
+) -> Tensor:
     """By how much deviations of numbers grow, `[kept]`, 1 at least.
 
     Args:
@@ -39,14 +45,18 @@ def wider(chain: Eliminated, near: Linear, windows: Windows, noise: Noise, kept:
     """
     inverse = scaled_pseudo_inverse(chain.left[:, :-1, :-1].sum(0)[kept[:, None], kept])[0]
     influence = _slopes(chain, near, windows, noise)[..., kept] @ inverse
-    found = torch.stack([over_stretches(x, IN_A_ROW).diagonal() for x in influence]).sum(0)
+    found = torch.stack(
+        [block_sum_products(x, WINDOWS_PER_CLUSTER).diagonal() for x in influence]
+    ).sum(0)
     # Every number that is fitted takes its part of errors.
     count = windows.real.sum()
     found = found * count / (count - len(kept)).clamp_min(1)
     return (found / inverse.diagonal().clamp_min(1e-300)).clamp_min(1.0).sqrt()
 
 
-def _slopes(chain: Eliminated, near: Linear, windows: Windows, noise: Noise) -> Tensor:
+def _slopes(
+    chain: EliminatedChain, near: LinearisedMotion, windows: Windows, noise: NoiseVariances
+) -> Tensor:
     """What each window adds to the slope of the likelihood, states at their best, `[chains, windows, P]`."""
     change = chain.changes()
     size = change.shape[-2]

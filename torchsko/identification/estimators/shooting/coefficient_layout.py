@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchsko.identification.estimators.shooting.integrator import Forward
+from torchsko.identification.estimators.shooting.integrator import ForwardModel
 from torchsko.identification.regression.solution import Solution
 
 
-def slotted(forward: Forward, solution: Solution) -> Tensor:
+def flatten_coefficients(forward: ForwardModel, solution: Solution) -> Tensor:
     """Numbers of all slots of a solution dof by dof; zero where it has none."""
     out = []
     for k, dof in forward.slots:
@@ -23,24 +23,24 @@ def slotted(forward: Forward, solution: Solution) -> Tensor:
     return torch.stack(out) if out else solution.phi[:0]
 
 
-def all_slots(forward: Forward, solution: Solution) -> Tensor:
+def full_coefficients(forward: ForwardModel, solution: Solution) -> Tensor:
     """Those of a solution as of one dof: zero where friction came out negative and was left out."""
     (kept,), (values,) = solution.choice, solution.numbers
     at = torch.tensor(kept, dtype=torch.long, device=values.device)
     return values.new_zeros(len(forward.slots)).index_put((at,), values)
 
 
-def dof_by_dof(forward: Forward, solution: Solution) -> Solution:
+def split_by_dof(forward: ForwardModel, solution: Solution) -> Solution:
     """A solution as of one dof, its numbers dof by dof."""
     (kept,), (values,) = solution.choice, solution.numbers
     choice, numbers = [], []
-    for mine in of_each_dof(forward, kept):
+    for mine in slots_by_dof(forward, kept):
         choice.append(tuple(forward.places[forward.slots[kept[i]][0]] for i in mine))
         numbers.append(values[mine])
     return Solution(solution.phi, solution.beta, tuple(numbers), tuple(choice))
 
 
-def of_each_dof(forward: Forward, kept: Sequence[int]) -> list[list[int]]:
+def slots_by_dof(forward: ForwardModel, kept: Sequence[int]) -> list[list[int]]:
     """Places among the slots that are kept, of each dof."""
     return [
         [i for i, k in enumerate(kept) if forward.slots[k][1] == dof]

@@ -36,10 +36,10 @@ from torchsko.errors import CompilerError, FusedError
 from torchsko.fused.build.toolchain import find_toolchain
 from torchsko.fused.fuse import fuse
 from torchsko.identification.friction import Term, TermInput
-from torchsko.identification.regression.base_columns import Leading
-from torchsko.identification.regression.nearest_physical import bodies
-from torchsko.identification.regression.normal_equations import Problem, Regressor
-from torchsko.identification.regression.solution import Choice
+from torchsko.identification.regression.base_columns import BaseColumns
+from torchsko.identification.regression.nearest_physical import unpack_inertias
+from torchsko.identification.regression.normal_equations import RegressionProblem, Regressor
+from torchsko.identification.regression.solution import TermChoice
 from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
@@ -49,12 +49,12 @@ from torchsko.verbs.dynamics import forward_dynamics, inverse_dynamics
 GAMMA = 1 - 0.5**0.5
 """Part of a step by which friction is implicit: steep friction stops a velocity within it."""
 
-INPUTS = ("mass", "com", "inertia", "armature")
+MECHANISM_INPUTS = ("mass", "com", "inertia", "armature")
 """Parameters of the mechanism that a fit moves."""
 
 
 @dataclass(frozen=True, eq=False)
-class Forward:
+class ForwardModel:
     """A robot with forces at its joints.
 
     Attributes:
@@ -66,8 +66,8 @@ class Forward:
         table: numbers of what acts at once, term by term, `[terms, num_dof]`.
         shows: part by which each position is shown larger, `[num_dof]`.
         regressor: entries of the torque regressor that lead base parameters.
-        leading: which entries these are.
-        order: where base parameters' columns are among them, as by `Leading.order`.
+        base_columns: which entries these are.
+        column_index: where base parameters' columns are among them, as by `BaseColumns.order`.
     """
 
     mech: MechanismLike
@@ -78,25 +78,25 @@ class Forward:
     table: Tensor
     shows: Tensor
     regressor: Regressor
-    leading: Leading
-    order: Tensor
+    base_columns: BaseColumns
+    column_index: Tensor
 
     @classmethod
-    def of(cls, problem: Problem, choice: Choice) -> Forward:
+    def of(cls, problem: RegressionProblem, choice: TermChoice) -> ForwardModel:
         """Of a problem with these terms of each dof; where kernels can be built, by them."""
         mech = problem.mech
         used = tuple(dict.fromkeys(k for some in choice for k in some))
         slots = tuple((used.index(k), j) for j, some in enumerate(choice) for k in some)
         table = mech.armature.new_zeros(len(used), mech.num_dof)
         return cls(
-            kernels_of_inputs(mech), mech.armature, tuple(problem.terms[k] for k in used), used, slots,
-            table, table.new_zeros(mech.num_dof), problem.regressor, problem.leading,
-            problem.leading.order(0),
+            compile_mechanism(mech), mech.armature, tuple(problem.terms[k] for k in used), used, slots,
+            table, table.new_zeros(mech.num_dof), problem.regressor, problem.base_columns,
+            problem.base_columns.column_index(0),
         )  # fmt: skip
 
-    def at(self, phi: Tensor, numbers: Tensor) -> Forward:
+    def at(self, phi: Tensor, numbers: Tensor) -> ForwardModel:
         """The robot of inertial numbers `[inertial]` and those of terms `[slots]`."""
-        mass, com, inertia = bodies(phi)
+        mass, com, inertia = unpack_inertias(phi)
         table, rotors = torch.zeros_like(self.table), torch.zeros_like(self.shows)
         shows = torch.zeros_like(self.shows)
         for (k, dof), x in zip(self.slots, numbers, strict=True):
@@ -206,15 +206,15 @@ class Forward:
     def shown_by(self, states: Tensor) -> Tensor:
         """Derivatives of `shown` to base parameters and numbers, `[*batch, num_dof or twice, numbers]`."""
         dofs = len(self.shows)
-        own = torch.zeros(dofs, self.leading.base + len(self.slots)).to(states)
+        own = torch.zeros(dofs, self.base_columns.base + len(self.slots)).to(states)
         for s, (k, dof) in enumerate(self.slots):
-            place = torch.tensor(dof), torch.tensor(self.leading.base + s)
+            place = torch.tensor(dof), torch.tensor(self.base_columns.base + s)
             own = own.index_put(place, own.new_tensor(self.terms[k].sensor_scale))
         return states[..., None] * own.repeat(states.shape[-1] // dofs, 1)
 
     def columns(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
         """Joint forces by base parameters and numbers of terms, `[*batch, num_dof, base + slots]`."""
-        Y = self.leading.columns(self.regressor(q, qd, qdd), self.order)
+        Y = self.base_columns.columns(self.regressor(q, qd, qdd), self.column_index)
         nothing = torch.full_like(q, torch.nan)
         motion = TermInput(q, qd, qdd, nothing, ordered=False)
         if not self.slots:
@@ -226,12 +226,12 @@ class Forward:
         return torch.cat([Y, each[..., places] * own], -1)
 
 
-def kernels_of_inputs(mech: Mechanism) -> MechanismLike:
+def compile_mechanism(mech: Mechanism) -> MechanismLike:
     """Kernels that take the numbers of a fit, where they can be built; else the mechanism."""
     if mech.device.type != "cpu":
         return mech
     try:
         find_toolchain()
-        return fuse(mech, inputs=INPUTS)
+        return fuse(mech, inputs=MECHANISM_INPUTS)
     except (FusedError, CompilerError):
         return mech

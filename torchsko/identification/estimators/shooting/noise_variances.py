@@ -10,23 +10,26 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.identification.estimators.shooting.sensitivities import Linear, Path
+from torchsko.identification.estimators.shooting.sensitivities import (
+    LinearisedMotion,
+    WindowTrajectories,
+)
 from torchsko.identification.estimators.shooting.windows import Windows
 from torchsko.identification.signals.autocorrelation import lagged_products, times_alike
 from torchsko.utils.shapes import matvec
 
-FREE = 1e-3
+MIN_FREE_GAPS = 1e-3
 """Gaps that are free at least, where states are as good as tied together."""
 
-TIED = 1e-2
+MIN_VELOCITY_NOISE = 1e-2
 """Noise of velocities over a window, at least, against that of positions over its length: less is as none."""
 
-SAME = 0.01
+VARIANCE_TOLERANCE = 0.01
 """Part by which a variance may differ and is kept."""
 
 
 @dataclass(frozen=True, eq=False)
-class Noise:
+class NoiseVariances:
     """Variances, of each dof.
 
     Attributes:
@@ -38,22 +41,24 @@ class Noise:
     states: Tensor
 
     @classmethod
-    def at_first(cls, windows: Windows, path: Path) -> Noise:
+    def at_first(cls, windows: Windows, path: WindowTrajectories) -> NoiseVariances:
         """As if all errors were noise."""
         seen = path.error.square().sum((0, 1, 2)) / windows.good.sum((0, 1, 2)).clamp_min(1)
         gaps = path.gap.square().sum((0, 1)).reshape(2, -1).sum(0)
         return cls(seen, gaps / (2 * windows.linked.sum()).clamp_min(1))
 
-    def towards(self, other: Noise, share: float) -> Noise:
+    def towards(self, other: NoiseVariances, share: float) -> NoiseVariances:
         """The other where it is another, or a share of the way there, in logarithms.
 
         Steps under variances that follow each step go to and fro.
         """
         pairs = ((self.seen, other.seen), (self.states, other.states))
         there = ((x, x ** (1 - share) * y**share, y) for x, y in pairs)
-        return Noise(*(torch.where((y - x).abs() <= SAME * x, x, z) for x, z, y in there))
+        return NoiseVariances(
+            *(torch.where((y - x).abs() <= VARIANCE_TOLERANCE * x, x, z) for x, z, y in there)
+        )
 
-    def same(self, other: Noise) -> bool:
+    def same(self, other: NoiseVariances) -> bool:
         """Whether no variance differs."""
         return bool((self.seen == other.seen).all() and (self.states == other.states).all())
 
@@ -62,14 +67,14 @@ class Noise:
         """Of white gaps, `[2 num_dof]`."""
         return torch.cat([self.states, self.states])
 
-    def cost(self, path: Path) -> float:
+    def cost(self, path: WindowTrajectories) -> float:
         """Squared errors over their variances."""
         seen, gaps = path.error.square() / self.seen, path.gap.square() / self.gaps
         return float(seen.sum() + gaps.sum())
 
     @classmethod
-    def of(cls, old: Noise, windows: Windows, near: Linear, P: Tensor, between: Tensor,
-           move: Tensor, p: Tensor) -> Noise:  # fmt: skip
+    def of(cls, old: NoiseVariances, windows: Windows, near: LinearisedMotion, P: Tensor, between: Tensor,
+           move: Tensor, p: Tensor) -> NoiseVariances:  # fmt: skip
         """Variances of what is left over, for each error that no state has used up.
 
         Args:
@@ -85,7 +90,7 @@ class Noise:
         rest = near.seen[..., -1] - matvec(J, move) - near.seen[..., size:-1] @ p
         rest, used = (x.reshape(good.shape) for x in (rest, ((J @ P) * J).sum(-1)))
         free = (good.to(used) - used / old.seen).sum((0, 1, 2))
-        seen = alike(rest) * rest.square().sum((0, 1, 2)) / free.clamp_min(1)
+        seen = window_autocorrelation(rest) * rest.square().sum((0, 1, 2)) / free.clamp_min(1)
 
         E, N = near.end[..., :size], near.next
         gap = near.end[..., -1] - near.end[..., size:-1] @ p
@@ -95,11 +100,11 @@ class Noise:
         both = [x.reshape(2, -1).sum(0) for x in (gap.square().sum((0, 1)), free)]
         T = windows.length.mean()
         mass = windows.mass.diagonal(dim1=-2, dim2=-1).mean((0, 1))
-        least = TIED**2 * mass**2 * seen[: len(old.states)] / T**3
-        return cls(seen, torch.maximum(both[0] / both[1].clamp_min(FREE), least))
+        least = MIN_VELOCITY_NOISE**2 * mass**2 * seen[: len(old.states)] / T**3
+        return cls(seen, torch.maximum(both[0] / both[1].clamp_min(MIN_FREE_GAPS), least))
 
 
-def alike(rest: Tensor) -> Tensor:
+def window_autocorrelation(rest: Tensor) -> Tensor:
     """How many samples of a window say the same: 1 + 2 times the sum of autocorrelations, `[seen]`.
 
     What is left of real logs is no white noise: elastic joints swing, sensors lag. A thousand samples a

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.identification.estimators.shooting.integrator import Forward
+from torchsko.identification.estimators.shooting.integrator import ForwardModel
 from torchsko.identification.estimators.shooting.windows import Windows
 
-AT_ONCE = 4096
+MAX_CHUNK_STEPS = 4096
 """Windows times steps whose derivatives are in memory at once."""
 
 
 @dataclass(frozen=True, eq=False)
-class Path:
+class WindowTrajectories:
     """Where windows go from their starts.
 
     Attributes:
         states: before each step and after the last, `[chains, windows, steps + 1, 2 num_dof]`.
         steps: between two samples.
         error: measured less predicted, `[chains, windows, N, seen]`; 0 where nothing was measured.
-        gap: the next window's start less this one's end, `whitened`, `[chains, windows - 1, 2 num_dof]`.
+        gap: the next window's start less this one's end, `whiten`, `[chains, windows - 1, 2 num_dof]`.
     """
 
     states: Tensor
@@ -31,7 +31,9 @@ class Path:
     gap: Tensor
 
 
-def moved(forward: Forward, windows: Windows, x: Tensor, steps: int) -> Path:
+def simulate_windows(
+    forward: ForwardModel, windows: Windows, x: Tensor, steps: int
+) -> WindowTrajectories:
     """Move all windows from starts `[chains, windows, 2 num_dof]`, so many steps between two samples."""
     q, qd = x.chunk(2, -1)
     states = [x]
@@ -44,15 +46,15 @@ def moved(forward: Forward, windows: Windows, x: Tensor, steps: int) -> Path:
     path = torch.stack(states, 2)
     shown = forward.shown(path[:, :, :-1:steps, : windows.seen.shape[-1]])
     error = torch.where(windows.good, windows.seen - shown, 0.0)
-    apart = whitened(
+    apart = whiten(
         (x[:, 1:] - path[:, :-1, -1])[..., None], windows.length[:, :-1], windows.mass[:, 1:]
     )[..., 0]
     gap = torch.where(windows.linked[..., None], apart, 0.0)
-    return Path(path, steps, error, gap)
+    return WindowTrajectories(path, steps, error, gap)
 
 
 @dataclass(frozen=True, eq=False)
-class Linear:
+class LinearisedMotion:
     """The motion near a path: columns of the start, of numbers, and last the error.
 
     Attributes:
@@ -66,7 +68,9 @@ class Linear:
     next: Tensor
 
 
-def linear(forward: Forward, windows: Windows, path: Path) -> Linear:
+def linearise(
+    forward: ForwardModel, windows: Windows, path: WindowTrajectories
+) -> LinearisedMotion:
     """Linearise the motion of windows."""
     chains, many, _, size = path.states.shape
     S, error = _sensitivities(forward, windows, path), path.error.flatten(2)
@@ -81,16 +85,16 @@ def linear(forward: Forward, windows: Windows, path: Path) -> Linear:
     length, mass = windows.length[:, :-1], windows.mass[:, 1:]
     unit = torch.eye(size).to(S).expand(chains, many - 1, -1, -1)
     tied = windows.linked[..., None, None]
-    return Linear(
+    return LinearisedMotion(
         torch.where(good, seen, 0.0),
         torch.where(
-            tied, torch.cat([whitened(S[:, :-1, -1], length, mass), path.gap[..., None]], -1), 0.0
+            tied, torch.cat([whiten(S[:, :-1, -1], length, mass), path.gap[..., None]], -1), 0.0
         ),
-        torch.where(tied, -whitened(unit, length, mass), 0.0),
+        torch.where(tied, -whiten(unit, length, mass), 0.0),
     )
 
 
-def whitened(rows: Tensor, length: Tensor, mass: Tensor) -> Tensor:
+def whiten(rows: Tensor, length: Tensor, mass: Tensor) -> Tensor:
     """Rows of positions and velocities after white noise of joint forces: made white.
 
     Of unit density and at unit mass, it gives positions T^3 / 3, velocities T, and T^2 / 2 between them.
@@ -105,22 +109,24 @@ def whitened(rows: Tensor, length: Tensor, mass: Tensor) -> Tensor:
     return torch.cat([3**0.5 / T**1.5 * q, 2 / T.sqrt() * (v - 1.5 / T * q)], -2)
 
 
-def _sensitivities(forward: Forward, windows: Windows, path: Path) -> Tensor:
+def _sensitivities(forward: ForwardModel, windows: Windows, path: WindowTrajectories) -> Tensor:
     """Of states at samples and at the end, `[chains, windows, N + 1, 2 num_dof, 2 num_dof + numbers]`."""
     flat = path.states.flatten(0, 1)
     steps, total = path.steps, path.states.shape[2] - 1
     h = (torch.diff(windows.t) / steps).repeat_interleave(steps, -1).flatten(0, 1)[..., None]
     q, qd = ((flat[:, 1:] + flat[:, :-1]) / 2).chunk(2, -1)
     qdd = torch.diff(flat, dim=1).chunk(2, -1)[1] / h
-    some = max(1, AT_ONCE // total)
+    some = max(1, MAX_CHUNK_STEPS // total)
     found = []
     for a in range(0, len(flat), some):
         now, rate, accel, dt = (x[a : a + some] for x in (q, qd, qdd, h))
-        found.append(_over(forward, now, rate, accel, dt, steps))
+        found.append(_accumulate_sensitivities(forward, now, rate, accel, dt, steps))
     return torch.cat(found).unflatten(0, path.states.shape[:2])
 
 
-def _over(forward: Forward, q: Tensor, qd: Tensor, qdd: Tensor, h: Tensor, steps: int) -> Tensor:
+def _accumulate_sensitivities(
+    forward: ForwardModel, q: Tensor, qd: Tensor, qdd: Tensor, h: Tensor, steps: int
+) -> Tensor:
     by_state, by_numbers = forward.changes(q, qd, qdd, h)
     size, count = by_state.shape[-1], by_numbers.shape[-1]
     S = torch.cat([torch.eye(size), torch.zeros(size, count)], -1).to(q).expand(len(q), -1, -1)

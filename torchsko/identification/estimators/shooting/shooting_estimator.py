@@ -36,56 +36,64 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FitError
-from torchsko.identification.estimators.shooting.anderson import Mixing
+from torchsko.identification.estimators.shooting.anderson import AndersonHistory
 from torchsko.identification.estimators.shooting.assembled_equations import (
-    held_starts,
-    of_folds,
-    without_states,
+    eliminate_states,
+    fold_equations,
+    start_velocity_rows,
 )
-from torchsko.identification.estimators.shooting.block_elimination import Eliminated
-from torchsko.identification.estimators.shooting.cluster_covariance import wider
+from torchsko.identification.estimators.shooting.block_elimination import EliminatedChain
+from torchsko.identification.estimators.shooting.cluster_covariance import cluster_std_factors
 from torchsko.identification.estimators.shooting.coefficient_layout import (
-    all_slots,
-    dof_by_dof,
-    of_each_dof,
-    slotted,
+    flatten_coefficients,
+    full_coefficients,
+    slots_by_dof,
+    split_by_dof,
 )
-from torchsko.identification.estimators.shooting.integrator import Forward
-from torchsko.identification.estimators.shooting.noise_variances import Noise
-from torchsko.identification.estimators.shooting.sensitivities import Linear, Path, linear, moved
+from torchsko.identification.estimators.shooting.integrator import ForwardModel
+from torchsko.identification.estimators.shooting.noise_variances import NoiseVariances
+from torchsko.identification.estimators.shooting.sensitivities import (
+    LinearisedMotion,
+    WindowTrajectories,
+    linearise,
+    simulate_windows,
+)
 from torchsko.identification.estimators.shooting.windows import Windows
-from torchsko.identification.regression.least_squares import Information, information
-from torchsko.identification.regression.normal_equations import Normal
-from torchsko.identification.regression.physical_least_squares import Prior
-from torchsko.identification.regression.solution import Model, Solution, solved
-from torchsko.identification.selection.cross_validation import Folds, judged_by
+from torchsko.identification.regression.least_squares import (
+    ParameterUncertainty,
+    parameter_uncertainty,
+)
+from torchsko.identification.regression.normal_equations import NormalEquations
+from torchsko.identification.regression.physical_least_squares import EntropicPrior
+from torchsko.identification.regression.solution import ModelStructure, Solution, solve_physical
+from torchsko.identification.selection.cross_validation import Folds, mean_square_errors
 from torchsko.verbs.base_parameters import BaseParameters
 
-COARSE = 5e-3
+MAX_INITIAL_STEP = 5e-3
 """Longest step at first [s]."""
 
-SURE = 0.1
+MAX_STEP_ERROR = 0.1
 """Part of the noise by which shorter steps may move what is predicted."""
 
-FINEST = 64
+MAX_SUBSTEPS = 64
 """Steps between two samples at most."""
 
-ITERATIONS = 60
+MAX_ITERATIONS = 60
 """Of Gauss and Newton at most."""
 
-STILL = 1e-3
+STEP_TOLERANCE = 1e-3
 """Squared length of the last step, in deviations."""
 
-NEARLY = 0.1
+ACCEPTED_STEP = 0.1
 """The same of one that a fit may end with where it has no more steps, or none helps; it is then told."""
 
-ENOUGH = 0.1
+SUFFICIENT_DECREASE = 0.1
 """Part of what linearised equations promise that a step must hold: from 2 on it leads to and fro."""
 
-VARIANCES = 4
+MAX_VARIANCE_UPDATES = 4
 """Times that variances are estimated of one linearisation."""
 
-BOLD = 10
+UNDAMPED_ITERATIONS = 10
 """Steps after which variances follow the fit by halves, and steps are mixed: they may go to and fro."""
 
 _TOO_FAR = (
@@ -96,7 +104,7 @@ _TOO_FAR = (
 
 
 @dataclass(frozen=True, eq=False)
-class Shot:
+class ShootingIterate:
     """Where Gauss and Newton have come to.
 
     Attributes:
@@ -109,16 +117,16 @@ class Shot:
     phi: Tensor
     numbers: Tensor
     starts: Tensor
-    path: Path
+    path: WindowTrajectories
 
 
-class Shooting:
+class ShootingEstimator:
     """Maximum likelihood of a log by the motion of its windows.
 
     Attributes:
         now: the fit so far.
         noise: its variances.
-        normal: normal equations there, of base parameters and all slots as of one dof, `Normal`.
+        normal: normal equations there, of base parameters and all slots as of one dof, `NormalEquations`.
         steps: between two samples.
         starts: states of windows where parabolas through them start, `[chains, windows, 2 num_dof]`.
         length: of the last step that was looked for, squared, in deviations.
@@ -126,22 +134,22 @@ class Shooting:
     """
 
     def __init__(
-        self, forward: Forward, windows: Windows, base: BaseParameters, prior: Prior, folds: int,
+        self, forward: ForwardModel, windows: Windows, base: BaseParameters, prior: EntropicPrior, folds: int,
         start: Solution,
     ) -> None:  # fmt: skip
         self.forward, self.windows, self.base, self.prior = forward, windows, base, prior
         self.folds, self.starts = folds, windows.starts()
-        self.steps = max(1, math.ceil(float(torch.diff(windows.t).max()) / COARSE))
+        self.steps = max(1, math.ceil(float(torch.diff(windows.t).max()) / MAX_INITIAL_STEP))
         self.now = self._first(start)
-        self.noise = Noise.at_first(windows, self.now.path)
-        self.length, self.past = math.inf, Mixing()
+        self.noise = NoiseVariances.at_first(windows, self.now.path)
+        self.length, self.past = math.inf, AndersonHistory()
 
-    def _first(self, start: Solution) -> Shot:
+    def _first(self, start: Solution) -> ShootingIterate:
         """Where a fit of forces is; the robot as given, without friction, if motions leave all numbers there.
 
         Forces of friction fitted to little data may grow with the speed that they cause.
         """
-        numbers = slotted(self.forward, start)
+        numbers = flatten_coefficients(self.forward, start)
         given = self.prior.nominal.flatten()
         for at in ((start.phi, numbers), (given, torch.zeros_like(numbers))):
             shot = self._at(*at, self.starts)
@@ -149,9 +157,11 @@ class Shooting:
                 return shot
         raise FitError(_TOO_FAR)
 
-    def _at(self, phi: Tensor, numbers: Tensor, starts: Tensor) -> Shot:
+    def _at(self, phi: Tensor, numbers: Tensor, starts: Tensor) -> ShootingIterate:
         forward = self.forward.at(phi, numbers)
-        return Shot(phi, numbers, starts, moved(forward, self.windows, starts, self.steps))
+        return ShootingIterate(
+            phi, numbers, starts, simulate_windows(forward, self.windows, starts, self.steps)
+        )
 
     def run(self, weight: float, tell: Callable[[float], None]) -> None:
         """Gauss and Newton until steps are small, and shorter time steps change nothing.
@@ -161,16 +171,16 @@ class Shooting:
             tell: called with the part that is done.
 
         Raises:
-            FitError: the last step still moves numbers by `NEARLY`.
+            FitError: the last step still moves numbers by `ACCEPTED_STEP`.
         """
-        self.past, k = Mixing(), 0
-        for k in range(ITERATIONS):
-            tell(k / ITERATIONS)
-            if self._improved(weight, bold=k < BOLD):
+        self.past, k = AndersonHistory(), 0
+        for k in range(MAX_ITERATIONS):
+            tell(k / MAX_ITERATIONS)
+            if self._improved(weight, bold=k < UNDAMPED_ITERATIONS):
                 continue
             if not self._refined():
                 break
-        if self.length > NEARLY:
+        if self.length > ACCEPTED_STEP:
             raise FitError(
                 f"shooting has not ended after {k + 1} steps: the last one moves numbers by "
                 f"{math.sqrt(self.length):.2g} of their deviations.",
@@ -182,22 +192,22 @@ class Shooting:
         """Whether shorter time steps move what is predicted; they are taken then."""
         finer = self.steps * 2
         forward = self.forward.at(self.now.phi, self.now.numbers)
-        path = moved(forward, self.windows, self.now.starts, finer)
+        path = simulate_windows(forward, self.windows, self.now.starts, finer)
         change = (path.error - self.now.path.error).square().amax((0, 1, 2))
-        if bool((change <= SURE**2 * self.noise.seen).all()) or finer > FINEST:
+        if bool((change <= MAX_STEP_ERROR**2 * self.noise.seen).all()) or finer > MAX_SUBSTEPS:
             return False
-        self.steps, self.now, self.past = finer, replace(self.now, path=path), Mixing()
+        self.steps, self.now, self.past = finer, replace(self.now, path=path), AndersonHistory()
         return True
 
     def _improved(self, weight: float, bold: bool) -> bool:
         """One step; whether it was a step at all."""
         now = self.now
-        near = linear(self.forward.at(now.phi, now.numbers), self.windows, now.path)
+        near = linearise(self.forward.at(now.phi, now.numbers), self.windows, now.path)
         chain = self._chain(near)
         aim, numbers, p, move = self._aim(chain, weight)
         before = self.noise
-        for _ in range(VARIANCES if bold else 1):
-            found = Noise.of(self.noise, self.windows, near, *chain.covariances(), move, p)
+        for _ in range(MAX_VARIANCE_UPDATES if bold else 1):
+            found = NoiseVariances.of(self.noise, self.windows, near, *chain.covariances(), move, p)
             before, self.noise = self.noise, self.noise.towards(found, 1.0 if bold else 0.5)
             if self.noise.same(before):
                 break
@@ -205,10 +215,10 @@ class Shooting:
             aim, numbers, p, move = self._aim(chain, weight)
         H = chain.left[:, :-1, :-1].sum(0)
         self.length = float(p @ H @ p)
-        if self.length <= STILL and bool((before.seen == self.noise.seen).all()):
+        if self.length <= STEP_TOLERANCE and bool((before.seen == self.noise.seen).all()):
             return False
         to = torch.cat([aim, numbers, (now.starts + move).flatten()])
-        self.past = Mixing() if bold else self.past.after(p, to)
+        self.past = AndersonHistory() if bold else self.past.after(p, to)
         return self._moved(to, H, weight)
 
     def _moved(self, to: Tensor, H: Tensor, weight: float) -> bool:
@@ -216,12 +226,14 @@ class Shooting:
         here = torch.cat([self.now.phi, self.now.numbers, self.now.starts.flatten()])
         cost, mixed = self._cost(self.now, weight), self.past.aim(H)
         if mixed is not None:
-            if self._went(mixed, cost - ENOUGH * self.length, weight):
+            if self._went(mixed, cost - SUFFICIENT_DECREASE * self.length, weight):
                 return True
             self.past = self.past.begun
         size = 1.0
         while size > 1e-3:
-            if self._went(here + size * (to - here), cost - ENOUGH * size * self.length, weight):
+            if self._went(
+                here + size * (to - here), cost - SUFFICIENT_DECREASE * size * self.length, weight
+            ):
                 return True
             size /= 2
         return False
@@ -236,14 +248,14 @@ class Shooting:
         self.now = tried
         return True
 
-    def _aim(self, chain: Eliminated, weight: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _aim(self, chain: EliminatedChain, weight: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The minimum of linearised equations: inertial numbers, those of slots, both changes."""
         if not bool(chain.left.isfinite().all()):
             raise FitError(_TOO_FAR)
         here = torch.cat([self.base.of(self.now.phi), self.now.numbers])
-        self.normal = of_folds(chain.left, here, self.windows, self.folds, len(self.base))
+        self.normal = fold_equations(chain.left, here, self.windows, self.folds, len(self.base))
         try:
-            aim = self.solved(self.normal.all, weight)
+            aim = self.solved(self.normal.pooled, weight)
         except FitError as error:
             length = float(self.windows.length.mean())
             raise FitError(
@@ -252,63 +264,67 @@ class Shooting:
                 f"({str(error).splitlines()[0]})",
                 f'Pass a shorter window, such as window={length / 4:.2g}, or method="physical".',
             ) from error
-        numbers = all_slots(self.forward, aim)
+        numbers = full_coefficients(self.forward, aim)
         p = torch.cat([self.base.of(aim.phi - self.now.phi), numbers - self.now.numbers])
         return aim.phi, numbers, p, chain.states(p)
 
-    def _off(self, shot: Shot) -> tuple[Tensor, Tensor]:
+    def _off(self, shot: ShootingIterate) -> tuple[Tensor, Tensor]:
         """How far from a parabola's chains' velocities start, one over variances, `[chains, num_dof]`."""
         dofs = shot.starts.shape[-1] // 2
         shown = self.forward.at(shot.phi, shot.numbers).shown(shot.starts[:, 0, dofs:])
         known = self.windows.known_rates(self.noise.seen[:dofs])
         return self.starts[:, 0, dofs:] - shown, known
 
-    def _cost(self, shot: Shot, weight: float) -> float:
+    def _cost(self, shot: ShootingIterate, weight: float) -> float:
         off, known = self._off(shot)
         value = self.noise.cost(shot.path) + float((known * off.square()).sum())
         penalty = float(self.normal.count.sum() * weight * self.prior.value(shot.phi))
         return value + penalty if math.isfinite(value) else math.inf
 
-    def _chain(self, near: Linear) -> Eliminated:
+    def _chain(self, near: LinearisedMotion) -> EliminatedChain:
         """Normal equations of this linearisation and noise, states eliminated."""
         now, (off, known) = self.now, self._off(self.now)
-        held = held_starts(self.forward.at(now.phi, now.numbers), now.starts[:, 0], off, known)
-        return without_states(near, self.windows, self.noise, held)
+        held = start_velocity_rows(
+            self.forward.at(now.phi, now.numbers), now.starts[:, 0], off, known
+        )
+        return eliminate_states(near, self.windows, self.noise, held)
 
-    def solved(self, normal: Normal, weight: float) -> Solution:
+    def solved(self, normal: NormalEquations, weight: float) -> Solution:
         """The physically consistent minimum of linearised equations, numbers as of one dof."""
         slots = tuple(range(len(self.forward.slots)))
-        model = Model((slots,), torch.ones(1).to(normal.sums), weight)
+        model = ModelStructure((slots,), torch.ones(1).to(normal.sums), weight)
         terms = [self.forward.terms[k] for k, _ in self.forward.slots]
         # From the nominal robot: where the fit is, next to the cone's wall, Newton's steps are short.
-        return solved(normal, model, self.prior, terms)
+        return solve_physical(normal, model, self.prior, terms)
 
     def left_errors(self, folds: Folds, weight: float) -> Tensor:
         """Mean square errors in what is left out, states at their best, `[folds, 1]`."""
-        each = zip(folds.seen, folds.test, strict=True)
-        return torch.stack([judged_by(self.solved(seen, weight), test) for seen, test in each])
+        each = zip(folds.train_equations, folds.test, strict=True)
+        return torch.stack(
+            [mean_square_errors(self.solved(seen, weight), test) for seen, test in each]
+        )
 
-    def spread(self, normal: Normal, weight: float) -> Solution:
-        """`solved`, numbers dof by dof."""
-        return dof_by_dof(self.forward, self.solved(normal, weight))
+    def spread(self, normal: NormalEquations, weight: float) -> Solution:
+        """`solve_physical`, numbers dof by dof."""
+        return split_by_dof(self.forward, self.solved(normal, weight))
 
-    def information(self, weight: float) -> Information:
+    def information(self, weight: float) -> ParameterUncertainty:
         """What the log tells, errors of a window taken together."""
         now = self.now
-        found, one = self.solved(self.normal.all, weight), torch.ones(1).to(self.noise.seen)
-        model = Model(found.choice, one, weight)
-        told = information(self.normal.all, model, found.choice, one, one)
+        found, one = self.solved(self.normal.pooled, weight), torch.ones(1).to(self.noise.seen)
+        model = ModelStructure(found.choice, one, weight)
+        told = parameter_uncertainty(self.normal.pooled, model, found.choice, one, one)
         (kept,), (each,) = found.choice, told.terms
-        near = linear(self.forward.at(now.phi, now.numbers), self.windows, now.path)
+        near = linearise(self.forward.at(now.phi, now.numbers), self.windows, now.path)
         first = len(self.base)
         places = [*range(first), *(first + k for k in kept)]
         at = torch.tensor(places, device=one.device)
-        more = wider(self._chain(near), near, self.windows, self.noise, at)
+        more = cluster_std_factors(self._chain(near), near, self.windows, self.noise, at)
         base, terms = more[:first], each * more[first:]
         return replace(
             told,
             covariance=base[:, None] * told.covariance * base,
-            terms=tuple(terms[mine] for mine in of_each_dof(self.forward, kept)),
+            terms=tuple(terms[mine] for mine in slots_by_dof(self.forward, kept)),
         )
 
     def __str__(self) -> str:
@@ -325,7 +341,7 @@ class Shooting:
 
     def notes(self) -> tuple[str, ...]:
         """What was fitted, and how far from its end where steps did not become short."""
-        if self.length <= STILL:
+        if self.length <= STEP_TOLERANCE:
             return (str(self),)
         return (
             str(self),

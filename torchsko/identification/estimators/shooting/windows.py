@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchsko.errors import FitError
 from torchsko.identification.logs.log import Log
-from torchsko.identification.regression.normal_equations import Stretches
+from torchsko.identification.regression.normal_equations import TimeFolds
 from torchsko.identification.signals.cleaning import in_rows, repaired
 from torchsko.identification.signals.duplicate_samples import repeats, without
 from torchsko.identification.signals.filter_settings import Settings
@@ -18,13 +18,13 @@ from torchsko.identification.signals.preprocess import AT_LIMIT, stretches
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import mass_matrix
 
-LENGTH = 0.1
+DEFAULT_LENGTH = 0.1
 """Of a window [s], where none is asked for."""
 
-FEWEST = 5
+MIN_DEFAULT_SAMPLES = 5
 """Samples of a window, where none is asked for."""
 
-FAR = 3.0
+START_STD_FACTOR = 3.0
 """Deviations of the velocity by a parabola within which a chain starts."""
 
 
@@ -56,14 +56,14 @@ class Windows:
 
     @classmethod
     def of(
-        cls, mech: Mechanism, log: Log, settings: Settings, folds: Stretches, length: float | None
+        cls, mech: Mechanism, log: Log, settings: Settings, folds: TimeFolds, length: float | None
     ) -> Windows:
         """Cut a log: at gaps, where a fold ends, and where a force is no measurement.
 
         Raises:
             FitError: fewer than two windows.
         """
-        n = samples(settings.rate, length)
+        n = samples_per_window(settings.rate, length)
         t = np.asarray(log.t, np.float64)
         rows = [in_rows(x) for x in (log.q, log.tau, log.qd) if x is not None]
         new = (x if k == 1 else without(repeats(x), x) for k, x in enumerate(rows))
@@ -145,14 +145,14 @@ class Windows:
         dofs = self.tau.shape[-1]
         t, y = self.t[:, 0, :-1], self.seen[:, 0, :, :dofs]
         n = t.shape[-1]
-        if self.seen.shape[-1] > dofs or n < FEWEST:
+        if self.seen.shape[-1] > dofs or n < MIN_DEFAULT_SAMPLES:
             return torch.zeros_like(y[:, 0])
         columns = _powers(t)
         rest = y - columns @ torch.linalg.lstsq(columns, y).solution
         # What bends more than a parabola is no noise that samples share: it goes together.
         bends = (rest.square().sum(-2) / (n - 3) - seen).clamp_min(0)
         spread = torch.linalg.inv(columns.mT @ columns)[:, 1, 1, None]
-        return 1 / (FAR**2 * spread * (seen + n * bends))
+        return 1 / (START_STD_FACTOR**2 * spread * (seen + n * bends))
 
 
 def _powers(t: Tensor) -> Tensor:
@@ -160,20 +160,20 @@ def _powers(t: Tensor) -> Tensor:
     return torch.stack([t**k for k in range(min(3, t.shape[-1]))], -1)
 
 
-def samples(rate: float, length: float | None) -> int:
+def samples_per_window(rate: float, length: float | None) -> int:
     """Samples of a window.
 
     Raises:
         FitError: fewer than two.
     """
     if length is None:
-        return max(FEWEST, round(LENGTH * rate))
+        return max(MIN_DEFAULT_SAMPLES, round(DEFAULT_LENGTH * rate))
     n = round(length * rate)
     if n < 2:
         raise FitError(
             f"window is {length:g} s, at {rate:.4g} samples a second.",
             "Two samples at least say where a window starts, and how fast.",
-            f"Pass window={FEWEST / rate:.2g}, say, or leave it out.",
+            f"Pass window={MIN_DEFAULT_SAMPLES / rate:.2g}, say, or leave it out.",
         )
     return n
 
