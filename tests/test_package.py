@@ -1,4 +1,4 @@
-"""What a user meets first: the version, and what an import and a load cost."""
+"""The package as imported: version, public names, and the cost of an import and a load."""
 
 import ast
 import subprocess
@@ -75,35 +75,39 @@ def imported(program):
 def test_an_import_opens_no_room_that_makes_robots_or_kernels():
     opened = imported("import torchsko")
     assert "torchsko.rollout.rollout" in opened and "torchsko.verbs.dynamics" in opened
-    assert [name for name in opened if name.startswith(SHUT)] == []
+    dispatcher = {"torchsko.fused", "torchsko.fused.automatic"}  # decides when kernels are built
+    assert [x for x in opened if x.startswith(SHUT) and x not in dispatcher] == []
     assert {"tomllib", "xml", "importlib.metadata", "torch._dynamo"} & set(opened) == set()
 
 
-def declared_later():
-    """Names that type checkers read under TYPE_CHECKING in torchsko/__init__.py."""
-    tree = ast.parse((ROOT / "torchsko" / "__init__.py").read_text("utf-8"))
-    conditions = (node for node in tree.body if isinstance(node, ast.If))
-    (block,) = (node for node in conditions if ast.unparse(node.test) == "TYPE_CHECKING")
-    for node in block.body:
+def public_names():
+    """Module and name of each import in the stub torchsko/__init__.pyi."""
+    tree = ast.parse((ROOT / "torchsko" / "__init__.pyi").read_text("utf-8"))
+    for node in tree.body:
         if isinstance(node, ast.ImportFrom):
             yield from ((node.module, alias.name) for alias in node.names)
-        elif isinstance(node, ast.AnnAssign):
-            yield None, ast.unparse(node.target)
 
 
-def test_what_type_checkers_see_is_there_on_its_first_use():
+def test_every_name_of_the_stub_is_there_on_its_first_use():
     program = "import torchsko\n"
-    for module, name in declared_later():
+    for module, name in public_names():
         program += f"assert {name!r} in dir(torchsko), {name!r}\nfound = torchsko.{name}\n"
-        if module is not None:
-            program += f"from {module} import {name} as same\nassert found is same, {name!r}\n"
+        program += f"from {module} import {name} as same\nassert found is same, {name!r}\n"
         program += f"assert vars(torchsko)[{name!r}] is found, {name!r}\n"
     imported(program)
 
 
-def test_names_of_later_rooms_are_those_that_type_checkers_see():
-    later = {*ts._LATER, *ts._ROOMS, "__version__"}
-    assert {name for _, name in declared_later()} == later
+def test_public_names_are_those_of_the_stub():
+    names = {name for _, name in public_names()}
+    assert set(ts.__all__) == names
+    assert set(dir(ts)) - {x for x in dir(ts) if x.startswith("__")} == names
+
+
+def test_the_stub_is_installed_with_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert {"py.typed", "__init__.pyi"} <= set(
+        project["tool"]["setuptools"]["package-data"]["torchsko"]
+    )
 
 
 def test_help_and_completion_tell_of_public_names_and_no_others():
