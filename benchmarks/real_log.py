@@ -31,20 +31,22 @@ from torch import Tensor
 
 import torchsko as ts
 from torchsko.identification.friction import Offset, SmoothCoulomb, Viscous
-from torchsko.identification.signals.cleaning import Faults
-from torchsko.identification.signals.filter_settings import Settings
-from torchsko.identification.signals.preprocess import Motion, motions
+from torchsko.identification.signals.cleaning import LogDefects
+from torchsko.identification.signals.filter_settings import FilterSettings
+from torchsko.identification.signals.preprocess import FilteredMotion, filter_log
 from torchsko.spatial.inertia import pseudo_inertia
 
 PLAIN = [Viscous(), SmoothCoulomb(0.05), Offset()]
 
 
-def filtered(mech: ts.Mechanism, log: ts.identification.Log, settings: Settings) -> Motion:
+def filtered(
+    mech: ts.Mechanism, log: ts.identification.Log, settings: FilterSettings
+) -> FilteredMotion:
     """The longest stretch of a log without a gap."""
-    return max(motions(mech, log, settings, Faults(), len(log)), key=len)
+    return max(filter_log(mech, log, settings, LogDefects(), len(log)), key=len)
 
 
-def design(robot: str, motion: Motion) -> np.ndarray:
+def design(robot: str, motion: FilteredMotion) -> np.ndarray:
     """Least squares' columns: Pinocchio's regressor, viscous and Coulomb friction, an offset."""
     model = pin.buildModelFromUrdf(robot)
     data = model.createData()
@@ -67,7 +69,7 @@ def least_squares(X: np.ndarray, tau: np.ndarray, rows: np.ndarray) -> np.ndarra
     return np.linalg.lstsq(X[rows].reshape(-1, X.shape[-1]), tau[rows].reshape(-1), rcond=1e-9)[0]
 
 
-def nrmse(predicted: Tensor, motion: Motion, rows: Tensor) -> Tensor:
+def nrmse(predicted: Tensor, motion: FilteredMotion, rows: Tensor) -> Tensor:
     """Root mean square error of each joint over its force's spread, on some samples."""
     error = (predicted - motion.tau)[rows]
     return error.square().mean(0).sqrt() / motion.tau[rows].std(0)
@@ -117,7 +119,7 @@ def main() -> None:
         fit = by_command(args.robot, args.log, args.use, Path(folder) / "fit")
     J = pseudo_inertia(fit.mechanism.mass, fit.mechanism.com, fit.mechanism.inertia)
     print(f"smallest eigenvalue of a pseudo-inertia: {torch.linalg.eigvalsh(J).min():.2g}")
-    settings = Settings.of(fit.found.rate, fit.found.cutoff)
+    settings = FilterSettings.of(fit.found.rate, fit.found.cutoff)
     train, test = (filtered(mech, log.part(*x), settings) for x in ((0, args.use), (args.use, 1)))
     print(f"cut-off {settings.cutoff:.3g} Hz, {len(train)} states fitted, {len(test)} judged\n")
 

@@ -23,9 +23,9 @@ from report import origin
 
 import torchsko as ts
 from torchsko.identification.friction import Coulomb, Delay, Offset, Viscous
-from torchsko.identification.signals.cleaning import Faults
-from torchsko.identification.signals.filter_settings import Settings
-from torchsko.identification.signals.preprocess import motions
+from torchsko.identification.signals.cleaning import LogDefects
+from torchsko.identification.signals.filter_settings import FilterSettings
+from torchsko.identification.signals.preprocess import filter_log
 from torchsko.spatial.inertia import pseudo_inertia
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
@@ -143,8 +143,8 @@ def main() -> None:
         assert bool((torch.linalg.eigvalsh(J) > 0).all())
         true = fit.base.of(ts.inertial_parameters(truth).flatten())
         z.append((fit.value - true) / fit.deviation)
-        settings = Settings.of(RATE, fit.found.cutoff)
-        (seen,) = motions(nominal, unseen, settings, Faults())
+        settings = FilterSettings.of(RATE, fit.found.cutoff)
+        (seen,) = filter_log(nominal, unseen, settings, LogDefects())
         rows = np.searchsorted(unseen.t, seen.t.numpy() - 0.5 / RATE)
         error = (
             fit.inverse_dynamics(seen.q, seen.qd, seen.qdd, series=True).numpy() - unseen.tau[rows]

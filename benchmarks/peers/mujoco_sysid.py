@@ -16,7 +16,7 @@ import mujoco
 import numpy as np
 
 import torchsko as ts
-from torchsko.identification.signals.preprocess import Motion
+from torchsko.identification.signals.preprocess import FilteredMotion
 
 STEP = 8e-3
 """Of Runge and Kutta's method, about [s]: so many as go into a sample."""
@@ -126,7 +126,7 @@ class Ended:
     told: str
 
 
-def fitted(mech: ts.Mechanism, motion: Motion, iterations: int) -> Ended:
+def fitted(mech: ts.Mechanism, motion: FilteredMotion, iterations: int) -> Ended:
     """The model that explains a motion, after so many iterations at most.
 
     Three of its defaults are not for logs of real robots, and are replaced by its own options for that:
@@ -208,7 +208,7 @@ def remembering(spec: mujoco.MjSpec):
     return build
 
 
-def forces(model: mujoco.MjModel, motion: Motion) -> np.ndarray:
+def forces(model: mujoco.MjModel, motion: FilteredMotion) -> np.ndarray:
     """Joint forces of motors that cause a motion."""
     data, found = mujoco.MjData(model), []
     for state in zip(*(x.numpy() for x in (motion.q, motion.qd, motion.qdd)), strict=True):

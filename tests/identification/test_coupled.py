@@ -10,9 +10,9 @@ from torchsko.identification.diagnostics.coupled_joints import followers_told
 from torchsko.identification.diagnostics.fit_notes import left_out
 from torchsko.identification.friction import RotorInertia, SmoothCoulomb, Viscous
 from torchsko.identification.regression.normal_equations import RegressionProblem
-from torchsko.identification.signals.cleaning import Faults
-from torchsko.identification.signals.filter_settings import settings_of
-from torchsko.identification.signals.preprocess import motions
+from torchsko.identification.signals.cleaning import LogDefects
+from torchsko.identification.signals.filter_settings import design_filters
+from torchsko.identification.signals.preprocess import filter_log
 
 LINK = """<link name="{}"><inertial><origin xyz="0.1 {} 0"/><mass value="{}"/>
 <inertia ixx=".01" iyy=".02" izz=".02" ixy="0" ixz="0" iyz="0"/></inertial></link>"""
@@ -200,8 +200,8 @@ def gripper():
 
 
 def notes_of(mech, log):
-    settings = settings_of(log, 8.0)
-    some = list(motions(mech, log, settings, Faults()))
+    settings = design_filters(log, 8.0)
+    some = list(filter_log(mech, log, settings, LogDefects()))
     return followers_told(mech, RegressionProblem.of(mech, [Viscous()]), log, settings, some)
 
 

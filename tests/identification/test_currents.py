@@ -9,7 +9,7 @@ import torchsko as ts
 from tests.identification.test_fit import arm, friction, log_of
 from torchsko.identification.estimators import drive_gains as currents
 from torchsko.identification.estimators.drive_gains import torque_constants
-from torchsko.identification.signals.filter_settings import settings_of
+from torchsko.identification.signals.filter_settings import design_filters
 
 CONSTANTS = np.array([8.0, 0.5, -3.0])
 
@@ -20,7 +20,7 @@ def currents_of(truth, seed=0, friction=friction):
 
 
 def found_by(nominal, log):
-    return torque_constants(nominal, log, settings_of(log, 8.0)).value.numpy()
+    return torque_constants(nominal, log, design_filters(log, 8.0)).value.numpy()
 
 
 def test_constants_are_found_where_the_weights_are_right():
@@ -33,7 +33,7 @@ def test_deviations_of_constants_are_how_much_noise_changes_them():
     truth, _ = arm()
     known = lambda q, qd: 0.3 * qd + 0.5 * (qd / 0.05).tanh() + 0.2  # noqa: E731
     logs = [currents_of(truth, seed, known) for seed in range(12)]
-    found = [torque_constants(truth, log, settings_of(log, 8.0)) for log in logs]
+    found = [torque_constants(truth, log, design_filters(log, 8.0)) for log in logs]
     value = np.stack([x.value.numpy() for x in found])
     told = np.stack([x.deviation.numpy() for x in found]).mean(0)
     away = (value - CONSTANTS) / told

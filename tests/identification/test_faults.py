@@ -20,8 +20,8 @@ from torchsko.identification.friction import (
     Viscous,
 )
 from torchsko.identification.results.html_report import write_report
-from torchsko.identification.signals.filter_settings import settings_of
-from torchsko.identification.signals.unwrap import counted_on
+from torchsko.identification.signals.filter_settings import design_filters
+from torchsko.identification.signals.unwrap import unwrap_angles
 
 
 def two(limit=float("inf")):
@@ -174,7 +174,7 @@ def test_one_position_missing_of_each_joint_changes_no_cut_off(rows):
     t, q, tau, qd = swinging(two())
     q2 = q.copy()
     q2[rows, (0, 1)] = np.nan
-    whole, holes = (settings_of(ts.identification.Log(t, x, tau, qd)) for x in (q, q2))
+    whole, holes = (design_filters(ts.identification.Log(t, x, tau, qd)) for x in (q, q2))
     assert abs(holes.cutoff - whole.cutoff) < 0.02 * whole.cutoff
 
 
@@ -528,7 +528,7 @@ def test_positions_that_are_no_numbers_twice_in_a_row_warn_of_nothing(value):
     t = np.arange(100) / 100.0
     q = np.sin(t)[:, None].repeat(2, 1)
     q[40:42, 0], q[42, 0] = value, -value
-    log, told = counted_on(ts.identification.Log(t, q, q))
+    log, told = unwrap_angles(ts.identification.Log(t, q, q))
     assert not told and np.array_equal(log.q, q)
 
 

@@ -217,7 +217,7 @@ def test_the_fit_does_not_depend_on_how_the_log_is_cut_into_pieces(monkeypatch):
     log, _ = log_of(truth, friction, noise=0.02)
     found = []
     for piece in (10**6, 2000):
-        monkeypatch.setattr("torchsko.identification.signals.preprocess.PIECE", piece)
+        monkeypatch.setattr("torchsko.identification.signals.preprocess.PIECE_SAMPLES", piece)
         found.append(
             ts.identification.identify(nominal, log, learn=TERMS, cutoff=8.0, prior=1e-2).phi
         )

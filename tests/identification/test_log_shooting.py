@@ -26,7 +26,7 @@ from torchsko.identification.friction import (
 from torchsko.identification.regression.normal_equations import RegressionProblem, TimeFolds
 from torchsko.identification.regression.physical_least_squares import EntropicPrior
 from torchsko.identification.regression.solution import Solution
-from torchsko.identification.signals.filter_settings import settings_of
+from torchsko.identification.signals.filter_settings import design_filters
 
 NOISE = 1e-3
 NUMBERS = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)  # offset, viscous, smooth Coulomb
@@ -87,7 +87,7 @@ def test_the_noise_is_found_too(fits):
 
 def parts(nominal, log, terms=tuple(TERMS), window=None):
     """What shooting is made of."""
-    settings, base = settings_of(log), ts.base_parameters(nominal)
+    settings, base = design_filters(log), ts.base_parameters(nominal)
     problem = RegressionProblem.of(nominal, terms)
     folds = TimeFolds(float(log.t[0]), float(log.t[-1]), 5)
     windows = Windows.of(problem.mech, log, settings, folds, window)

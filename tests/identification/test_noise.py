@@ -10,7 +10,7 @@ import torch
 import torchsko as ts
 import torchsko.identification.uncertainty.measurement_bias as looked
 from torchsko.identification.friction import Coulomb, Viscous
-from torchsko.identification.signals.filter_settings import settings_of
+from torchsko.identification.signals.filter_settings import design_filters
 from torchsko.identification.uncertainty.measurement_bias import PositionNoise
 
 TERMS = [Viscous(), Coulomb()]
@@ -96,12 +96,12 @@ def test_noise_is_measured_where_no_robot_moves():
     q = log.q.copy()
     q[::97, 0] = np.nan
     for x in (log, replace(log, q=q)):
-        found = PositionNoise.of(mech, x, settings_of(x))
+        found = PositionNoise.of(mech, x, design_filters(x))
         np.testing.assert_allclose(found.q, sizes, rtol=0.1)
         assert found.qd is not None
         np.testing.assert_allclose(found.qd, 1e-2, rtol=0.1)
     exact = measured(mech, 0.0, seconds=20)
-    assert float(PositionNoise.of(mech, exact, settings_of(exact)).q.max()) < 1e-6
+    assert float(PositionNoise.of(mech, exact, design_filters(exact)).q.max()) < 1e-6
 
 
 def test_logs_that_are_joined_are_no_noisier_than_each():
@@ -109,9 +109,9 @@ def test_logs_that_are_joined_are_no_noisier_than_each():
     mech = arm()
     log = measured(mech, 1e-5, seconds=20)
     both = ts.identification.Log.joined([log.part(0, 0.4), log.part(0.6, 1)])
-    np.testing.assert_allclose(PositionNoise.of(mech, both, settings_of(both)).q, 1e-5, rtol=0.1)
+    np.testing.assert_allclose(PositionNoise.of(mech, both, design_filters(both)).q, 1e-5, rtol=0.1)
     jolt = replace(log, q=log.q + 0.3 * (log.t > 10)[:, None])
-    np.testing.assert_allclose(PositionNoise.of(mech, jolt, settings_of(log)).q, 1e-5, rtol=0.1)
+    np.testing.assert_allclose(PositionNoise.of(mech, jolt, design_filters(log)).q, 1e-5, rtol=0.1)
 
 
 def test_a_bias_is_told_as_large_as_it_is_where_some_states_are_looked_at(monkeypatch):
@@ -140,7 +140,7 @@ def test_positions_that_stand_out_are_no_noise():
     q = log.q.copy()
     q[70::400, 0] += 0.5
     np.testing.assert_allclose(
-        PositionNoise.of(mech, replace(log, q=q), settings_of(log)).q, 1e-5, rtol=0.1
+        PositionNoise.of(mech, replace(log, q=q), design_filters(log)).q, 1e-5, rtol=0.1
     )
 
 
@@ -152,7 +152,7 @@ def test_a_log_with_too_few_samples_for_its_motion_says_so():
         notes = ts.identification.identify(
             arm(), log, learn=TERMS, method="ols", **options
         ).found.notes
-        return [note for note in notes if "samples a second are few" in note]
+        return [note for note in notes if "the sampling rate of" in note]
 
     (line,) = said(10)
     enough = int(re.search(r"Log at (\d+) Hz or more", line)[1])

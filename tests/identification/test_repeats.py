@@ -8,7 +8,7 @@ from torch.testing import assert_close
 import torchsko as ts
 from tests.identification.test_fit import arm
 from torchsko.identification.friction import Offset, SmoothCoulomb, Viscous
-from torchsko.identification.signals.duplicate_samples import repeats
+from torchsko.identification.signals.duplicate_samples import find_repeated_samples
 
 TERMS = [Viscous(), SmoothCoulomb(0.1), Offset()]
 
@@ -57,7 +57,7 @@ def test_states_that_are_repeated_are_fitted_as_those_between_which_they_lie(las
     )
     assert fit.found.cutoff < 2 * whole.found.cutoff
     assert_close(torch.stack(fit.numbers), torch.stack(whole.numbers), rtol=0.02, atol=5e-3)
-    assert "repeat the one before, of a slower sensor" in str(fit)
+    assert "repeat the previous sample" in str(fit)
     assert "repeat" not in str(whole)
 
 
@@ -73,9 +73,9 @@ def test_shooting_does_not_take_repeats_for_measured():
 
 def test_rest_and_slowly_counting_encoders_are_measured():
     _, _, q, _, _ = measured()
-    assert not repeats(np.round(q.T / 2e-4) * 2e-4).any()
+    assert not find_repeated_samples(np.round(q.T / 2e-4) * 2e-4).any()
     resting = q[np.clip(np.arange(2 * len(q)) - 5000, 0, len(q) - 1)].T
-    assert not repeats(resting).any()
+    assert not find_repeated_samples(resting).any()
     held = resting[:, every(5, resting.shape[1])]
-    assert repeats(held)[:, 6000:20000].mean() > 0.7
-    assert not repeats(held)[:, 10:4900].any()
+    assert find_repeated_samples(held)[:, 6000:20000].mean() > 0.7
+    assert not find_repeated_samples(held)[:, 10:4900].any()

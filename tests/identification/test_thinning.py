@@ -38,7 +38,7 @@ def test_several_logs_are_fitted_as_one_each_filtered_by_itself():
         [fit(nominal, log) for log in logs],
         fit(nominal, ts.identification.Log.joined(logs)),
     )
-    assert whole.found.notes[-1] == "2 gaps: filtered apart"
+    assert whole.found.notes[-1] == "2 gaps: the parts are filtered separately"
     assert whole.found.equations == sum(x.found.equations for x in each)
     true = whole.base.of(ts.inertial_parameters(truth).flatten())
     assert ((whole.value - true).abs() < 3 * whole.deviation).all()
@@ -54,7 +54,7 @@ def test_how_many_filtered_forces_are_kept_matters_to_nothing(long_log, monkeypa
     """Below the cut-off the rest are between those kept: neither estimates nor deviations change."""
     _, nominal, log = long_log
     usual = fit(nominal, log)
-    monkeypatch.setattr(settings, "COARSE", 4 * settings.COARSE)
+    monkeypatch.setattr(settings, "FORCE_RATE_RATIO", 4 * settings.FORCE_RATE_RATIO)
     more = fit(nominal, log)
     assert more.found.equations > 2.5 * usual.found.equations
     assert ((more.value - usual.value).abs() < 0.3 * usual.deviation).all()

@@ -8,7 +8,7 @@ import torch
 
 import torchsko as ts
 from torchsko.identification.friction import Coulomb, Viscous
-from torchsko.identification.signals.unwrap import TURN, counted_on
+from torchsko.identification.signals.unwrap import TURN, unwrap_angles
 
 
 def wheels():
@@ -58,7 +58,7 @@ def test_a_log_of_angles_within_a_turn_is_that_of_angles_that_go_on(velocities):
     np.testing.assert_allclose(found.value, whole.value, rtol=1e-9)
     np.testing.assert_allclose(found.deviation, whole.deviation, rtol=1e-9)
     (line,) = set(found.found.notes) - set(whole.found.notes)
-    assert "counted on" in line and "j1" in line and "j2" in line
+    assert "unwrapped" in line and "j1" in line and "j2" in line
 
 
 @pytest.mark.parametrize("low", [-np.pi, 0.0])
@@ -69,17 +69,11 @@ def test_turns_are_counted_through_missing_samples_and_beside_outliers(low):
     x = within(q, low)
     x[rng.choice(len(x), 60, replace=False), 0] = np.nan
     x[rng.choice(np.arange(5, 2900), 20, replace=False), 1] = 1.7e3
-    found, _ = counted_on(ts.identification.Log(t, x, 0 * q))
+    found, _ = unwrap_angles(ts.identification.Log(t, x, 0 * q))
     off = (found.q - q) / TURN
     for j in range(2):
         mine = off[np.isfinite(x[:, j]) & (np.abs(x[:, j]) < 10), j]
         np.testing.assert_allclose(mine, mine[0], atol=1e-9)
-
-
-def test_smoothed_positions_go_on_beyond_a_turn():
-    log = turning(wheels(), noise=2e-3).pick(slice(0, 600))
-    smooth = replace(log, q=within(log.q)).smoothed(2e-3, 10.0).q - log.smoothed(2e-3, 10.0).q
-    np.testing.assert_allclose(smooth - smooth[0], 0.0, atol=1e-5)
 
 
 def test_what_is_not_kept_within_a_turn_is_left_as_it_is():
@@ -91,12 +85,12 @@ def test_what_is_not_kept_within_a_turn_is_left_as_it_is():
     jumps[1000:] += 4.0
     q = np.stack([fast, swing, spikes, jumps], -1)
     log = ts.identification.Log(t, q, 0 * q)
-    found, lines = counted_on(log)
+    found, lines = unwrap_angles(log)
     assert found is log and not lines
 
 
 def test_turns_that_nobody_can_count_are_refused():
     t = np.arange(2000) / 100
     q = within(20 * np.cumsum(10 + np.sin(t))[:, None] / 100)
-    with pytest.raises(ts.FitError, match="positions of wheel are kept within a turn"):
-        counted_on(ts.identification.Log(t, q, 0 * q), ("wheel",))
+    with pytest.raises(ts.FitError, match="positions of wheel wrap around at one turn"):
+        unwrap_angles(ts.identification.Log(t, q, 0 * q), ("wheel",))

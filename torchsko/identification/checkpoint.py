@@ -15,8 +15,8 @@ from torchsko.errors import FitError
 from torchsko.identification.logs.log import Log
 from torchsko.identification.regression.normal_equations import NormalEquations, RegressionProblem
 from torchsko.identification.regression.solution import ModelStructure, TermChoice
-from torchsko.identification.signals.cleaning import Faults
-from torchsko.identification.signals.filter_settings import Settings
+from torchsko.identification.signals.cleaning import LogDefects
+from torchsko.identification.signals.filter_settings import FilterSettings
 from torchsko.mechanism.mechanism import PARAMETERS
 from torchsko.utils.atomic_write import temporary_path
 
@@ -38,8 +38,8 @@ class Checkpoint:
 
     @classmethod
     def of(
-        cls, path: str | os.PathLike[str] | None, problem: RegressionProblem, log: Log, settings: Settings,
-        *options: Any,
+        cls, path: str | os.PathLike[str] | None, problem: RegressionProblem, log: Log,
+        settings: FilterSettings, *options: Any,
     ) -> Checkpoint:  # fmt: skip
         """The checkpoint of a fit."""
         if path is None:
@@ -81,7 +81,7 @@ class Checkpoint:
         return state if state.get("key") == self.key else {}
 
     def write(
-        self, normal: NormalEquations, faults: Faults, model: ModelStructure | None = None, at: int = 0,
+        self, normal: NormalEquations, faults: LogDefects, model: ModelStructure | None = None, at: int = 0,
         before: TermChoice | None = None,
     ) -> None:  # fmt: skip
         """Keep where the fit is; the old file stays until the new one is whole.

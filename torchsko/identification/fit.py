@@ -192,7 +192,7 @@ def _fitted(
     weight = chosen.model.prior_weight if estimate.weight is None else estimate.weight
     settings, constants = task.settings, task.constants
     found = Found(
-        asked.method, settings.cutoff, settings.rate, settings.chosen, weight, chosen.model.scale,
+        asked.method, settings.cutoff, settings.rate, settings.automatic, weight, chosen.model.scale,
         int(known.normal.count.sum()),
         (*notes, *unsure, *fault_lines(task.faults(known)), *estimate.notes),
         *((None, None) if constants is None else (constants.value, constants.deviation)),

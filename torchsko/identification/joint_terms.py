@@ -9,7 +9,7 @@ from typing import Any
 from torchsko.errors import FitError, unknown_name
 from torchsko.identification.friction import Term
 from torchsko.identification.friction.candidates import CANDIDATE_TERMS
-from torchsko.identification.signals.preprocess import turning
+from torchsko.identification.signals.preprocess import quaternion_joints
 from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -66,7 +66,7 @@ def _by_joint(mech: Mechanism, learn: Learn) -> dict[str, Sequence[Term]]:
 
 
 def _refuse_turning(mech: Mechanism) -> None:
-    if odd := turning(mech):
+    if odd := quaternion_joints(mech):
         raise FitError(
             f"joint {odd[0]!r} turns by a quaternion.",
             "Shooting moves joints whose coordinates are a vector.",

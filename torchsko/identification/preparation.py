@@ -51,10 +51,14 @@ from torchsko.identification.regression.nearest_physical import nearest_physical
 from torchsko.identification.regression.normal_equations import NormalEquations, RegressionProblem
 from torchsko.identification.regression.rigid_model import without_losses
 from torchsko.identification.selection.torque_ripple import find_ripple
-from torchsko.identification.signals.cleaning import Faults
-from torchsko.identification.signals.filter_settings import Settings, rate_of, settings_of
+from torchsko.identification.signals.cleaning import LogDefects
+from torchsko.identification.signals.filter_settings import (
+    FilterSettings,
+    design_filters,
+    sampling_rate,
+)
 from torchsko.identification.signals.preprocess import check_columns
-from torchsko.identification.signals.unwrap import counted_on
+from torchsko.identification.signals.unwrap import unwrap_angles
 from torchsko.mechanism.mechanism import Mechanism
 
 Say = Callable[[str, float], None]
@@ -64,7 +68,7 @@ class Known(NamedTuple):
     """What was read of a log: normal equations, what is wrong in it, motions to look at residuals in."""
 
     normal: NormalEquations
-    faults: Faults
+    faults: LogDefects
     seen: ResidualSample
 
 
@@ -86,7 +90,7 @@ class Task:
 
     nominal: Mechanism
     log: Log
-    settings: Settings
+    settings: FilterSettings
     constants: Constants | None
     problem: RegressionProblem
     named: Mapping[int, tuple[int, ...]]
@@ -106,7 +110,7 @@ class Task:
         say("reading the log", 0.0)
         log = with_all_forces(nominal, log)
         check_columns(nominal, log)
-        log, wrapped = counted_on(log, q_names(nominal))
+        log, wrapped = unwrap_angles(log, q_names(nominal))
         log, settings, constants = made_ready(nominal, log, asked.cutoff)
         dofs = range(nominal.num_dof)
         problem = RegressionProblem.of(nominal, terms, asked.regressor, named)
@@ -139,7 +143,7 @@ class Task:
         still = self.standing(known)
         return {j: (self.problem.terms.index(Offset()),) for j in still} | dict(self.named)
 
-    def faults(self, known: Known) -> Faults:
+    def faults(self, known: Known) -> LogDefects:
         """What is wrong in the log, less what nobody measured."""
         return without_unmeasured(self.nominal, known.faults, self.blank)
 
@@ -161,15 +165,15 @@ class Task:
 
 def made_ready(
     mech: Mechanism, log: Log, cutoff: float | None
-) -> tuple[Log, Settings, Constants | None]:
+) -> tuple[Log, FilterSettings, Constants | None]:
     """A log of forces, how it is filtered, and the torque constants of a log of currents."""
-    refuse_other_units(mech, log, rate_of(log))
-    settings = settings_of(log, cutoff)
+    refuse_other_units(mech, log, sampling_rate(log))
+    settings = design_filters(log, cutoff)
     if not log.current:
         return log, settings, None
     constants = torque_constants(mech, log, settings)
     log = with_forces(log, constants.value)
-    return log, settings_of(log, cutoff), constants
+    return log, design_filters(log, cutoff), constants
 
 
 def known_of(task: Task, state: Mapping[str, Any], folds: int, kept: Checkpoint, say: Say) -> Known:
@@ -177,7 +181,7 @@ def known_of(task: Task, state: Mapping[str, Any], folds: int, kept: Checkpoint,
     problem, log, settings = task.problem, task.log, task.settings
     if state:
         normal = NormalEquations(state["sums"], state["count"], len(problem.base))
-        return Known(normal, Faults(**state["faults"]), reread_sample(problem, log, settings))
+        return Known(normal, LogDefects(**state["faults"]), reread_sample(problem, log, settings))
     known = Known(
         *read_log(problem, log, settings, folds, lambda part: say("reading the log", 0.2 * part))
     )

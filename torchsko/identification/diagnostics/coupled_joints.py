@@ -19,8 +19,8 @@ from torchsko.identification.logs.log import Log
 from torchsko.identification.logs.units import CURRENTS
 from torchsko.identification.regression.accumulate import reread_sample
 from torchsko.identification.regression.normal_equations import RegressionProblem
-from torchsko.identification.signals.filter_settings import Settings
-from torchsko.identification.signals.preprocess import Motion
+from torchsko.identification.signals.filter_settings import FilterSettings
+from torchsko.identification.signals.preprocess import FilteredMotion
 from torchsko.identification.signals.unwrap import TURN
 from torchsko.mechanism.coordinates import all_q, own_forces
 from torchsko.mechanism.mechanism import Mechanism
@@ -54,8 +54,8 @@ def followers_told(
     mech: Mechanism,
     problem: RegressionProblem,
     log: Log,
-    settings: Settings,
-    motions: Sequence[Motion],
+    settings: FilterSettings,
+    motions: Sequence[FilteredMotion],
 ) -> list[str]:
     """Lines of what a log holds of joints that follow others, and is not read.
 

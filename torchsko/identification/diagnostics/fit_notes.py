@@ -22,9 +22,14 @@ from torchsko.identification.regression.rigid_model import dof_positions
 from torchsko.identification.regression.solution import TermChoice
 from torchsko.identification.selection.cross_validation import complete_folds
 from torchsko.identification.selection.torque_ripple import RippleComponent
-from torchsko.identification.signals.cleaning import Faults
-from torchsko.identification.signals.filter_settings import ENOUGH, ROOM, SELDOM, Settings
-from torchsko.identification.signals.preprocess import AT_LIMIT, Motion
+from torchsko.identification.signals.cleaning import LogDefects
+from torchsko.identification.signals.filter_settings import (
+    CUTOFF_RATIO,
+    MIN_CUTOFF_RATIO,
+    MIN_RATE_RATIO,
+    FilterSettings,
+)
+from torchsko.identification.signals.preprocess import SATURATED_SHARE, FilteredMotion
 from torchsko.identification.uncertainty.measurement_bias import PositionNoise
 from torchsko.identification.uncertainty.residuals import CONSTANT_TOLERANCE, Residuals
 from torchsko.mechanism.mechanism import Mechanism
@@ -89,7 +94,7 @@ def _moved(normal: NormalEquations, terms: Sequence[Term]) -> tuple[Tensor, Tens
 
 
 def refuse_standing(
-    problem: RegressionProblem, log: Log, settings: Settings, normal: NormalEquations
+    problem: RegressionProblem, log: Log, settings: FilterSettings, normal: NormalEquations
 ) -> None:
     """Refuse a log in which all dofs stood still: they moved no further than the noise of their positions.
 
@@ -119,7 +124,7 @@ def refuse_standing(
         )
 
 
-def beyond(mech: Mechanism, motions: Sequence[Motion]) -> list[str]:
+def beyond(mech: Mechanism, motions: Sequence[FilteredMotion]) -> list[str]:
     """Lines that name joints which moved far beyond their limits: the file's are wrong, or the log's unit."""
     least = torch.stack([motion.q.amin(0) for motion in motions if len(motion)]).amin(0)
     most = torch.stack([motion.q.amax(0) for motion in motions if len(motion)]).amax(0)
@@ -137,7 +142,7 @@ def beyond(mech: Mechanism, motions: Sequence[Motion]) -> list[str]:
 
 
 def resting(
-    mech: Mechanism, motions: Sequence[Motion], terms: Sequence[Term], choice: TermChoice
+    mech: Mechanism, motions: Sequence[FilteredMotion], terms: Sequence[Term], choice: TermChoice
 ) -> list[str]:
     """A line that names dofs of dry friction which stand for a good part of a motion, with what to do.
 
@@ -156,10 +161,10 @@ def resting(
     way = most.amax(0) - least.amin(0)
     still, total = torch.zeros_like(way), torch.zeros_like(way)
     for motion in motions:
-        length = math.ceil(REST * motion.settings.fine / motion.settings.cutoff)
+        length = math.ceil(REST * motion.settings.state_rate / motion.settings.cutoff)
         if len(motion) >= length:
             q = dof_positions(mech, motion.q).unfold(0, length, length)
-            good = motion.good.unfold(0, length, length).amin(-1)
+            good = motion.valid.unfold(0, length, length).amin(-1)
             still = still + (good * (q.amax(-1) - q.amin(-1) <= BARELY * way)).sum(0)
             total = total + good.sum(0)
     share = still / total.clamp_min(1)
@@ -260,7 +265,7 @@ WEIGHT = 1.5
 
 
 def biased(
-    mech: Mechanism, noise: PositionNoise, motions: Sequence[Motion], bias: Tensor,
+    mech: Mechanism, noise: PositionNoise, motions: Sequence[FilteredMotion], bias: Tensor,
     told: ParameterUncertainty,
     labels: Sequence[str], advice: str,
 ) -> list[str]:  # fmt: skip
@@ -296,7 +301,7 @@ MISSING = 0.1
 """Share of a joint's forces from which on they are the reason that none is left."""
 
 
-def enough(log: Log, mech: Mechanism, normal: NormalEquations, settings: Settings) -> None:
+def enough(log: Log, mech: Mechanism, normal: NormalEquations, settings: FilterSettings) -> None:
     """Refuse a log that says too little.
 
     Raises:
@@ -317,19 +322,19 @@ def enough(log: Log, mech: Mechanism, normal: NormalEquations, settings: Setting
                 "Keep the samples that have a force: states between them may be missing.",
             )
         limit = mech.effort_limit[dof].item()
-        held = float((np.abs(tau) >= AT_LIMIT * limit).mean())
+        held = float((np.abs(tau) >= SATURATED_SHARE * limit).mean())
         if held > 0:
             raise FitError(
                 f"{log.name}: no sample of joint {quiet[0]!r} is left.",
                 f"{100 * held:.3g} percent of its forces, up to {np.nanmax(np.abs(tau)):.3g}, are at the "
                 f"robot's effort limit of {limit:.3g} or beyond it, where a drive gives what it can, and the "
-                f"filter needs {settings.reach:.3g} s without one on each side.",
+                f"filter needs {settings.half_width:.3g} s without one on each side.",
                 "Pass the robot with the drives' true limits, mech.replace(effort_limit=...), or log motions "
                 "that need less.",
             )
         raise FitError(
             f"{log.name}: no sample of joint {quiet[0]!r} is left.",
-            f"The filter of {settings.cutoff:.3g} Hz needs {settings.reach:.3g} s "
+            f"The filter of {settings.cutoff:.3g} Hz needs {settings.half_width:.3g} s "
             "without a gap on each side, and forces below their limit.",
             "Log more, or pass a higher cutoff.",
         )
@@ -337,7 +342,7 @@ def enough(log: Log, mech: Mechanism, normal: NormalEquations, settings: Setting
         raise FitError(
             f"{log.name}: all samples of a joint lie in one stretch of {len(normal.count)}.",
             "Cross-validation leaves out one stretch and needs another, and the filter of "
-            f"{settings.cutoff:.3g} Hz needs {settings.reach:.3g} s without a gap on each side.",
+            f"{settings.cutoff:.3g} Hz needs {settings.half_width:.3g} s without a gap on each side.",
             "Log more, or pass a higher cutoff: below half of the rate, "
             f"{settings.rate:.4g} Hz, is possible.",
         )
@@ -373,44 +378,37 @@ def waves_told(name: str, waves: Sequence[RippleComponent]) -> str:
     )
 
 
-def fault_lines(faults: Faults) -> list[str]:
-    """Each fault and what was done about it."""
-    out = [f"{faults.gaps} gaps: filtered apart"] if faults.gaps else []
-    if faults.short:
-        out.append(f"{faults.short} pieces between gaps too short for the filter: left out")
-    out += [
-        f"{n} outliers at {joint}: interpolated, and of no weight"
-        for joint, n in faults.outliers.items()
-    ]
-    out += [
-        f"{n} positions and velocities of {joint} missing or far off: interpolated"
-        + (
-            f"; {faults.missing[joint]} in long runs, where no force counts"
-            if joint in faults.missing
-            else ""
+def fault_lines(faults: LogDefects) -> list[str]:
+    """Describe the defects of a log, and how each was treated."""
+    lines = [f"{faults.gaps} gaps: the parts are filtered separately"] if faults.gaps else []
+    if n := faults.short_segments:
+        lines.append(f"{n} segments between gaps are shorter than the filter: ignored")
+    for joint, n in faults.outliers.items():
+        lines.append(f"{n} outliers at {joint}: interpolated, with zero weight")
+    for joint, n in faults.replaced_states.items():
+        missing = faults.missing_states.get(joint)
+        runs = f"; {missing} of them in long runs, where forces are ignored" if missing else ""
+        lines.append(
+            f"{n} positions and velocities of {joint} missing or outliers: interpolated{runs}"
         )
-        for joint, n in faults.positions.items()
-    ]
-    out += [
-        f"{n} positions and velocities of {joint} repeat the one before, of a slower sensor: interpolated"
-        for joint, n in faults.repeated.items()
-    ]
-    out += [
-        f"{n} forces of {joint} at their limit: of no weight"
-        for joint, n in faults.saturated.items()
-    ]
-    return out
+    for joint, n in faults.repeated_states.items():
+        lines.append(
+            f"{n} positions and velocities of {joint} repeat the previous sample: interpolated"
+        )
+    for joint, n in faults.saturated.items():
+        lines.append(f"{n} forces of {joint} at their limit: zero weight")
+    return lines
 
 
-def rate_lines(settings: Settings) -> list[str]:
-    """What is to be said of a log that was sampled too seldom for its motion; nothing of others."""
-    if settings.motion is None or settings.cutoff >= ENOUGH * settings.motion:
+def rate_lines(settings: FilterSettings) -> list[str]:
+    """Warn of a sampling rate that is too low for the motion."""
+    if settings.bandwidth is None or settings.cutoff >= MIN_CUTOFF_RATIO * settings.bandwidth:
         return []
-    enough = math.ceil(0.5 * ROOM * SELDOM * settings.motion)
+    sufficient = math.ceil(0.5 * CUTOFF_RATIO * MIN_RATE_RATIO * settings.bandwidth)
     return [
-        f"{settings.rate:.3g} samples a second are few for a motion of up to {settings.motion:.2g} Hz: the "
-        f"filter ends at {settings.cutoff:.3g} Hz, where forces have more, and numbers may lie further off "
-        f"than their deviations say. Log at {enough} Hz or more, or move more slowly"
+        f"the sampling rate of {settings.rate:.3g} Hz is low for a motion of up to {settings.bandwidth:.2g} "
+        f"Hz. Forces have frequencies above the cut-off of {settings.cutoff:.3g} Hz, so errors may exceed "
+        f"the standard errors. Log at {sufficient} Hz or more, or move more slowly"
     ]
 
 

@@ -22,7 +22,7 @@ from torchsko.identification.friction import Balancer, Periodic, Spring
 from torchsko.identification.logs.log import Log
 from torchsko.identification.logs.units import SCALE
 from torchsko.identification.regression.normal_equations import RegressionProblem
-from torchsko.identification.signals.preprocess import Motion
+from torchsko.identification.signals.preprocess import FilteredMotion
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import inverse_dynamics
 
@@ -73,10 +73,10 @@ class States:
     felt: Tensor
 
     @classmethod
-    def of(cls, mech: Mechanism, motions: Sequence[Motion]) -> States:
+    def of(cls, mech: Mechanism, motions: Sequence[FilteredMotion]) -> States:
         """Samples of motions whose forces all count, besides those that nobody measured."""
-        felt = torch.stack([m.good.bool().any(0) for m in motions]).any(0)
-        good = [m.good.bool()[:, felt].all(1) for m in motions]
+        felt = torch.stack([m.valid.bool().any(0) for m in motions]).any(0)
+        good = [m.valid.bool()[:, felt].all(1) for m in motions]
         parts = [[getattr(m, name) for m in motions] for name in ("q", "qd", "qdd", "tau")]
         q, qd, qdd, tau = (
             torch.cat([x[rows] for x, rows in zip(part, good, strict=True)]) for part in parts
@@ -159,7 +159,7 @@ class Otherwise:
 def refuse_mistaken(
     problem: RegressionProblem,
     log: Log,
-    motions: Sequence[Motion],
+    motions: Sequence[FilteredMotion],
     named: Mapping[int, Sequence[int]],
 ) -> None:
     """Refuse a log that the nominal robot explains only if one thing of it were otherwise.

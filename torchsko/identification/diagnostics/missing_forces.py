@@ -10,8 +10,8 @@ import numpy as np
 from torchsko.errors import FitError
 from torchsko.identification.dof_names import dof_names
 from torchsko.identification.logs.log import Log
-from torchsko.identification.logs.memmap import forget
-from torchsko.identification.signals.cleaning import Faults
+from torchsko.identification.logs.memmap import release_pages
+from torchsko.identification.signals.cleaning import LogDefects
 from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -49,7 +49,7 @@ def unmeasured(mech: Mechanism, log: Log) -> list[int]:
         if not found:
             return []
         part = np.any(np.isfinite(np.asarray(log.tau[at : at + AT_ONCE])), axis=0)
-        forget(log)
+        release_pages(log)
         found = [k for k in found if not part[k]]
     if len(found) == mech.num_dof:
         raise FitError(
@@ -71,7 +71,7 @@ def unmeasured_lines(mech: Mechanism, dofs: Sequence[int]) -> list[str]:
     ]
 
 
-def without_unmeasured(mech: Mechanism, faults: Faults, dofs: Sequence[int]) -> Faults:
+def without_unmeasured(mech: Mechanism, faults: LogDefects, dofs: Sequence[int]) -> LogDefects:
     """Faults without those of joints whose forces nobody measured: they are no outliers."""
     whole = {
         name

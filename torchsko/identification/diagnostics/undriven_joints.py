@@ -11,7 +11,7 @@ from torchsko.errors import FitError
 from torchsko.identification.diagnostics.log_hypotheses import States
 from torchsko.identification.dof_names import dof_names
 from torchsko.identification.logs.log import Log
-from torchsko.identification.signals.preprocess import Motion
+from torchsko.identification.signals.preprocess import FilteredMotion
 from torchsko.identification.uncertainty.residuals import CONSTANT_TOLERANCE
 from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.mechanism import Mechanism
@@ -24,7 +24,7 @@ In free flight a robot needs none, whatever of it is not known; one that stands 
 """
 
 
-def refuse_unfelt(mech: Mechanism, log: Log, motions: Sequence[Motion]) -> None:
+def refuse_unfelt(mech: Mechanism, log: Log, motions: Sequence[FilteredMotion]) -> None:
     """Refuse a log of a robot that floats, and has no force where it floats, but does not fall.
 
     Args:
@@ -63,7 +63,7 @@ def refuse_unfelt(mech: Mechanism, log: Log, motions: Sequence[Motion]) -> None:
             )
 
 
-def undriven(mech: Mechanism, motions: Sequence[Motion]) -> list[str]:
+def undriven(mech: Mechanism, motions: Sequence[FilteredMotion]) -> list[str]:
     """A line that names dofs without a force all along that need one, besides those of free joints.
 
     Args:

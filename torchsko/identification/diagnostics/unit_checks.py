@@ -10,9 +10,9 @@ from torchsko.errors import FitError
 from torchsko.identification.diagnostics.angle_units import SLIDING, refuse_degrees, refuse_kinds
 from torchsko.identification.diagnostics.quaternion_convention import refuse_other_habits
 from torchsko.identification.logs.log import Array, Log
-from torchsko.identification.logs.memmap import forget
+from torchsko.identification.logs.memmap import release_pages
 from torchsko.identification.logs.units import OF, SCALE
-from torchsko.identification.signals.cleaning import within_reach
+from torchsko.identification.signals.cleaning import mask_invalid_magnitudes
 from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -65,8 +65,10 @@ def refuse_other_units(mech: Mechanism, log: Log, rate: float) -> None:
     rows = (starts[:, None] + np.arange(size + 1)).clip(max=len(log) - 1)
 
     def blocks(x: Array) -> Array:
-        found = within_reach(np.asarray(x[rows], np.float64))
-        forget(log)  # of an array that is mapped, whole folios around each block are in memory
+        found = mask_invalid_magnitudes(np.asarray(x[rows], np.float64))
+        release_pages(
+            log
+        )  # of an array that is mapped, whole folios around each block are in memory
         return found
 
     t, q = blocks(log.t), blocks(log.q)

@@ -28,7 +28,7 @@ from torchsko.identification.regression.elimination import (
     schur_complement,
 )
 from torchsko.identification.regression.normal_equations import NormalEquations, RegressionProblem
-from torchsko.identification.signals.filter_settings import Settings
+from torchsko.identification.signals.filter_settings import FilterSettings
 from torchsko.identification.uncertainty.residuals import integrated_autocorrelation
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import matvec
@@ -64,7 +64,7 @@ class Constants:
     deviation: Tensor
 
 
-def torque_constants(mech: Mechanism, log: Log, settings: Settings) -> Constants:
+def torque_constants(mech: Mechanism, log: Log, settings: FilterSettings) -> Constants:
     """Torque constants of a log of motor currents.
 
     Args:

@@ -61,7 +61,7 @@ from torchsko.identification.selection.cross_validation import (
     Folds,
     one_standard_error_rule,
 )
-from torchsko.identification.signals.filter_settings import Settings
+from torchsko.identification.signals.filter_settings import FilterSettings
 from torchsko.identification.uncertainty.measurement_bias import PositionNoise, noise_bias
 from torchsko.identification.uncertainty.residuals import Residuals, compute_residuals
 from torchsko.identification.uncertainty.robust_covariance import (
@@ -108,7 +108,7 @@ class Data:
     problem: RegressionProblem
     normal: NormalEquations
     seen: ResidualSample
-    settings: Settings
+    settings: FilterSettings
     log: Log
     again: Callable[..., NormalEquations]
     prior: float | None
@@ -220,7 +220,7 @@ def instrumental(
     data: Data, model: ModelStructure, base: BaseParameters, prior: EntropicPrior
 ) -> Estimate:
     """Instrumental variables: columns a lag before and after."""
-    lag = math.ceil(LAG / data.settings.cutoff * data.settings.coarse)
+    lag = math.ceil(LAG / data.settings.cutoff * data.settings.force_rate)
     pair = paired(data.again(lag=lag), data.normal)
 
     def inform(solution: Solution, left: Residuals) -> ParameterUncertainty:
@@ -229,7 +229,7 @@ def instrumental(
             (pair.pooled, model, left.variance, left.autocorrelation_samples),
         )
         # As long as the filter remembers, but a log is several stretches.
-        memory = math.ceil(data.settings.reach * data.settings.coarse)
+        memory = math.ceil(data.settings.half_width * data.settings.force_rate)
         length = min(memory, int(whole.count.max()) // SEVERAL)
         return with_robust_std(
             instrumental_information(*told), data.problem, data.seen.motions, whole, solution,

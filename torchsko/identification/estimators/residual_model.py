@@ -16,7 +16,7 @@ from torchsko.identification.estimators.residual_network import Shrunk
 from torchsko.identification.regression.normal_equations import RegressionProblem, TimeFolds
 from torchsko.identification.regression.rigid_model import dof_positions
 from torchsko.identification.regression.solution import Solution
-from torchsko.identification.signals.preprocess import Motion
+from torchsko.identification.signals.preprocess import FilteredMotion
 from torchsko.identification.uncertainty.residuals import motion_residuals
 
 STEPS, PATIENCE = 800, 150
@@ -51,7 +51,7 @@ class Sheet:
 def trained(
     module: nn.Module,
     problem: RegressionProblem,
-    motions: Sequence[Motion],
+    motions: Sequence[FilteredMotion],
     solution: Solution,
     folds: TimeFolds,
     scale: Tensor,
@@ -175,13 +175,13 @@ def _by_lbfgs(
 
 
 def _sheet(
-    problem: RegressionProblem, motion: Motion, solution: Solution, folds: TimeFolds
+    problem: RegressionProblem, motion: FilteredMotion, solution: Solution, folds: TimeFolds
 ) -> Sheet:
     t, _, error, good = motion_residuals(problem, motion, solution)
     out = (folds.of(t) % 2 == (folds.count - 1) % 2)[:, None].expand_as(good)
     states = (dof_positions(problem.mech, motion.q), motion.qd, motion.qdd)
     train, test = (good & ~out).to(error), (good & out).to(error)
-    return Sheet(states, motion.settings.laws, -error, train, test)
+    return Sheet(states, motion.settings.double_filter, -error, train, test)
 
 
 def _squares(module: nn.Module | None, sheet: Sheet, which: str) -> Tensor:

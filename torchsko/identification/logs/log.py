@@ -15,10 +15,8 @@ from torchsko.errors import FitError
 from torchsko.identification.logs.columns import matched
 from torchsko.identification.logs.extra_columns import of_others
 from torchsko.identification.logs.table import read
-from torchsko.identification.logs.timestamps import refuse_times
+from torchsko.identification.logs.timestamps import check_times
 from torchsko.identification.logs.units import CURRENTS, Units, labelled, scaled, written
-from torchsko.identification.signals.smoother import smoothed
-from torchsko.identification.signals.unwrap import counted_on
 
 Array = NDArray[np.floating[Any]]
 
@@ -122,7 +120,7 @@ class Log:
             )
         if (start, stop) == (0, 1):
             return self
-        refuse_times(self.name, self.t)
+        check_times(self.name, self.t)
         first, last = float(self.t[0]), float(self.t[-1])
         edges = [first + x * (last - first) for x in (start, stop)]
         a, b = np.searchsorted(self.t, edges)
@@ -183,32 +181,6 @@ class Log:
         """What logs that are joined have in common: of arrays their columns."""
         x = getattr(self, name)
         return x.shape[1] if hasattr(x, "ndim") else x
-
-    def smoothed(self, noise: float | Array, jerk: float | Array | None = None) -> Log:
-        """The log with positions and velocities of Kalman's smoother, where the noise of q is known.
-
-        Positions that are missing, or stand out of their neighbours, tell nothing, and stay missing, with
-        their velocities: a fit finds and counts them. Logs that were joined are smoothed each by itself.
-
-        Args:
-            noise: standard deviation of positions, of all joints or of each [rad or m].
-            jerk: see `torchsko.identification.signals.smoother.smoothed`.
-
-        Raises:
-            FitError: on a noise or jerk that is not positive, times that do not ascend, or positions of which
-                some are a quaternion's.
-        """
-        if self.q.shape[1] != self.tau.shape[1]:
-            raise FitError(
-                f"{self.name}: there are {self.q.shape[1]} positions and {self.tau.shape[1]} forces.",
-                "Some are a quaternion's, of which the smoother would make no rotation.",
-                "Leave it out: a fit filters orientations as such, and takes noise by its cut-off.",
-            )
-        log, _ = counted_on(self)
-        t, q = (np.asarray(x, np.float64) for x in (log.t, log.q))
-        found = smoothed(t, q, noise, jerk)
-        q, qd = (np.where(found.unseen, np.nan, x) for x in (found.q, found.qd))
-        return replace(log, q=q, qd=qd)
 
     @classmethod
     def load(

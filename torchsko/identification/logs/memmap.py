@@ -1,4 +1,4 @@
-"""Arrays of a log that are mapped from a file."""
+"""Memory of logs whose arrays are memory-mapped files."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from torchsko.identification.logs.log import Log
 
 
-def forget(log: Log) -> None:
-    """Give back the memory of a log's pages, of arrays that are mapped to be read: they stay on disk."""
+def release_pages(log: Log) -> None:
+    """Release the resident pages of read-only memory-mapped arrays; later accesses read them from disk."""
     advice = getattr(mmap, "MADV_DONTNEED", None)
     for x in (log.t, log.q, log.tau, log.qd):
         root: Any = x

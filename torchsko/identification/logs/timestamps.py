@@ -1,4 +1,4 @@
-"""Times of samples: finite and ascending, or refused with what went wrong."""
+"""Checks that time stamps are finite and increase."""
 
 from __future__ import annotations
 
@@ -11,60 +11,60 @@ from torchsko.errors import FitError
 
 Array = NDArray[np.floating[Any]]
 
-OFTEN = 0.01
-"""Share of times that repeat the one before from which on it is their digits, and no sample written twice."""
+SYSTEMATIC_SHARE = 0.01
+"""Share of faulty time steps above which the clock or its resolution is at fault, not single samples."""
 
 
-def refuse_times(name: str, t: Array, at: int = 0, stop: int | None = None) -> Array:
-    """Times of a part of a log `[samples]` [s], one sample more, in double precision.
+def check_times(name: str, t: Array, start: int = 0, stop: int | None = None) -> Array:
+    """Check the times of a part of a log and of the sample after it; return them [s] in double precision.
 
     Args:
-        name: of the log.
-        t: all times, which may be memory-mapped.
-        at: first sample that is looked at.
-        stop: last one; all when left out.
+        name: of the log, for messages.
+        t: all times, which may be memory-mapped, `[samples]` [s].
+        start: first sample to check.
+        stop: end of the samples to check, exclusive; all if None.
 
     Raises:
-        FitError: where a time is not finite or not after the one before; names the sample.
+        FitError: if a time is not finite or not later than the previous one; names the sample.
     """
-    found = np.asarray(t[at : None if stop is None else stop + 1], np.float64)
-    none = np.flatnonzero(~np.isfinite(found))
-    if len(none):
+    times = np.asarray(t[start : None if stop is None else stop + 1], np.float64)
+    invalid = np.flatnonzero(~np.isfinite(times))
+    if len(invalid):
         raise FitError(
-            f"{name}: {len(none)} times are not finite, the first at sample {at + none[0]}.",
-            "Samples are placed by their time; a second line of names in a file has none.",
-            "Leave those samples out.",
+            f"{name}: {len(invalid)} times are not finite, the first at sample {start + invalid[0]}.",
+            "Every sample needs a time; a second header line in a file has none.",
+            "Remove these samples.",
         )
-    step = np.diff(found)
-    back = np.flatnonzero(step <= 0)
-    if not len(back):
-        return found
-    k = int(back[0])
+    step = np.diff(times)
+    backward = np.flatnonzero(step <= 0)
+    if not len(backward):
+        return times
+    k = int(backward[0])
     raise FitError(
-        f"{name}: the time at sample {at + k + 1} is {found[k + 1]:.15g} s, after {found[k]:.15g} s.",
-        "Times ascend.",
-        f"{_advice(step, at + k, np.asarray(t[at + k : at + k + 1]))}",
+        f"{name}: the time at sample {start + k + 1} is {times[k + 1]:.15g} s, after {times[k]:.15g} s.",
+        "Times must increase.",
+        _advice(step, start + k, np.asarray(t[start + k : start + k + 1])),
     )
 
 
-def _advice(step: Array, k: int, given: Array) -> str:
-    """What to do about times that do not ascend, by their steps and the last one before, sample k."""
-    same = int((step == 0).sum())
+def _advice(step: Array, k: int, previous: Array) -> str:
+    """Advice for times that do not increase, from the time steps and the time of the sample before, k."""
     first = float(step[step <= 0][0])
-    if first == 0 and given.dtype.kind == "f" and given.dtype.itemsize < 8:
+    if first == 0 and previous.dtype.kind == "f" and previous.dtype.itemsize < 8:
         return (
-            f"In {given.dtype} they are {np.spacing(np.abs(given))[0]:.2g} s apart there at least: pass t "
-            "in float64, as it was measured."
+            f"The resolution of {previous.dtype} is {np.spacing(np.abs(previous))[0]:.2g} s there: pass t in "
+            "float64, as it was measured."
         )
-    if first == 0 and same > OFTEN * len(step):
+    repeated = int((step == 0).sum())
+    if first == 0 and repeated > SYSTEMATIC_SHARE * len(step):
         return (
-            f"{same} of {len(step)} times repeat the one before, as those of a slower clock or of too few "
-            "digits: write them with more, or from the start of the log on."
+            f"{repeated} of {len(step)} times repeat the previous one: the clock is too slow, or the times "
+            "have too few digits. Write more digits, or times from the start of the log."
         )
-    if first < 0 and (step < 0).sum() <= OFTEN * len(step):
+    if first < 0 and (step < 0).sum() <= SYSTEMATIC_SHARE * len(step):
         return (
-            "Where a clock was set back, or another log begins, cut it: ts.identification.Log.joined("
-            f"[log.pick(slice({k + 1})), log.pick(slice({k + 1}, None))]), or two files. Samples out of "
-            "order sort by their time."
+            "If the clock was set back or another log begins there, split the log: ts.identification.Log."
+            f"joined([log.pick(slice({k + 1})), log.pick(slice({k + 1}, None))]), or use two files. If "
+            "samples are out of order, sort them by time."
         )
-    return "Sort the samples and leave out those that come twice."
+    return "Sort the samples by time, and remove duplicates."

@@ -20,14 +20,14 @@ from torchsko.identification.regression.normal_equations import (
     WeightFunction,
     accumulate_equations,
 )
-from torchsko.identification.signals.cleaning import Faults
-from torchsko.identification.signals.filter_settings import Settings
+from torchsko.identification.signals.cleaning import LogDefects
+from torchsko.identification.signals.filter_settings import FilterSettings
 from torchsko.identification.signals.preprocess import (
-    Motion,
-    Piece,
+    FilteredMotion,
+    LogPiece,
     check_columns,
-    filtered,
-    pieces,
+    filter_piece,
+    split_log,
 )
 from torchsko.identification.workers import side_by_side
 from torchsko.mechanism.mechanism import Mechanism
@@ -41,11 +41,11 @@ MIN_KERNEL_STATES = 150_000
 
 
 def compile_regressor(
-    problem: RegressionProblem, log: Log, settings: Settings
+    problem: RegressionProblem, log: Log, settings: FilterSettings
 ) -> RegressionProblem:
     """The problem with a kernel of its regressor, where that pays and can be built."""
     mech, leading = problem.mech, problem.base_columns
-    if len(log) / settings.states.every < MIN_KERNEL_STATES or mech.device.type != "cpu":
+    if len(log) / settings.state_filter.decimation < MIN_KERNEL_STATES or mech.device.type != "cpu":
         return problem
 
     def regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
@@ -70,17 +70,17 @@ class ResidualSample:
         pieces: of the whole log.
     """
 
-    motions: list[Motion]
+    motions: list[FilteredMotion]
     num_pieces: int
 
 
 def read_log(
     problem: RegressionProblem,
     log: Log,
-    settings: Settings,
+    settings: FilterSettings,
     folds: int,
     tell: Callable[[float], None],
-) -> tuple[NormalEquations, Faults, ResidualSample]:
+) -> tuple[NormalEquations, LogDefects, ResidualSample]:
     """One pass over a log, pieces side by side on the cores that torch may use.
 
     Args:
@@ -94,14 +94,14 @@ def read_log(
         The normal equations, what is wrong in the log, and motions to look at residuals in.
     """
     check_columns(problem.mech, log)
-    faults, kept = Faults(), []
+    faults, kept = LogDefects(), []
     stretches = TimeFolds(float(log.t[0]), float(log.t[-1]), folds)
-    parts, total = pieces(log, settings, faults), accumulate_equations(problem, [], stretches)
+    parts, total = split_log(log, settings, faults), accumulate_equations(problem, [], stretches)
     looked = set(sample_pieces(parts, settings))
 
-    def one(piece: Piece) -> tuple[Motion, Faults, NormalEquations]:
-        wrong = Faults()
-        motion = filtered(problem.mech, log, settings, wrong, piece)
+    def one(piece: LogPiece) -> tuple[FilteredMotion, LogDefects, NormalEquations]:
+        wrong = LogDefects()
+        motion = filter_piece(problem.mech, log, settings, wrong, piece)
         return motion, wrong, accumulate_equations(problem, [motion], stretches)
 
     for k, (motion, wrong, normal) in enumerate(side_by_side(one, parts)):
@@ -112,27 +112,28 @@ def read_log(
     return total, faults, ResidualSample(kept, len(parts))
 
 
-def reread_sample(problem: RegressionProblem, log: Log, settings: Settings) -> ResidualSample:
+def reread_sample(problem: RegressionProblem, log: Log, settings: FilterSettings) -> ResidualSample:
     """The motions that `read_log` keeps, read again."""
-    parts = pieces(log, settings, Faults())
+    parts = split_log(log, settings, LogDefects())
     again = [
-        filtered(problem.mech, log, settings, Faults(), x) for x in sample_pieces(parts, settings)
+        filter_piece(problem.mech, log, settings, LogDefects(), x)
+        for x in sample_pieces(parts, settings)
     ]
     return ResidualSample(again, len(parts))
 
 
 def accumulate_weighted(
-    problem: RegressionProblem, log: Log, settings: Settings, folds: int, seen: ResidualSample,
+    problem: RegressionProblem, log: Log, settings: FilterSettings, folds: int, seen: ResidualSample,
     *, lag: int = 0, weigh: WeightFunction | None = None,
 ) -> NormalEquations:  # fmt: skip
     """Normal equations with a lag or weights: of the motions that were kept, or of the log once more."""
     stretches = TimeFolds(float(log.t[0]), float(log.t[-1]), folds)
 
-    def one(item: Motion | Piece) -> NormalEquations:
+    def one(item: FilteredMotion | LogPiece) -> NormalEquations:
         motion = (
             item
-            if isinstance(item, Motion)
-            else filtered(problem.mech, log, settings, Faults(), item)
+            if isinstance(item, FilteredMotion)
+            else filter_piece(problem.mech, log, settings, LogDefects(), item)
         )
         return accumulate_equations(problem, [motion], stretches, lag=lag, weigh=weigh)
 
@@ -140,12 +141,16 @@ def accumulate_weighted(
         accumulate_equations(problem, [], stretches),
         len(seen.motions) == seen.num_pieces,
     )
-    for part in side_by_side(one, seen.motions if whole else pieces(log, settings, Faults())):
+    for part in side_by_side(
+        one, seen.motions if whole else split_log(log, settings, LogDefects())
+    ):
         total = total.added(part)
     return total
 
 
-def sample_pieces(parts: Sequence[Piece], settings: Settings) -> Sequence[Piece]:
+def sample_pieces(parts: Sequence[LogPiece], settings: FilterSettings) -> Sequence[LogPiece]:
     """Every so many pieces, no more states than `MAX_SAMPLE_STATES`."""
-    states = sum(b - a for a, b in (piece.rows for piece in parts)) / settings.states.every
+    states = (
+        sum(b - a for a, b in (piece.rows for piece in parts)) / settings.state_filter.decimation
+    )
     return parts[:: max(1, math.ceil(states / MAX_SAMPLE_STATES))]

@@ -18,7 +18,7 @@ from torchsko.identification.regression.rigid_model import (
     without_armature,
     without_losses,
 )
-from torchsko.identification.signals.preprocess import Motion
+from torchsko.identification.signals.preprocess import FilteredMotion
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.base_parameters import BaseParameters, base_parameters
 from torchsko.verbs.regressors import inertial_parameters, torque_regressor
@@ -81,7 +81,7 @@ class RegressionProblem:
             bare, tuple(terms), lambda *at: leading.select(whole(*at)), base, leading, rotors
         )
 
-    def columns(self, motion: Motion) -> tuple[Tensor, Tensor, Tensor]:
+    def columns(self, motion: FilteredMotion) -> tuple[Tensor, Tensor, Tensor]:
         """What explains forces, and last what is left of them after springs and armature; not yet filtered.
 
         Returns:
@@ -94,7 +94,12 @@ class RegressionProblem:
         known = passive_and_armature_force(self.mech, q, qd, qdd)
         load = rigid + known
         series = TermInput(
-            dof_positions(self.mech, q), qd, qdd, load, motion.rate, step=1 / motion.settings.fine
+            dof_positions(self.mech, q),
+            qd,
+            qdd,
+            load,
+            motion.force_rate,
+            step=1 / motion.settings.state_rate,
         )
         parts = [*(term.basis(series) for term in self.terms), motion.tau - known]
         linear, bent = (
@@ -112,7 +117,9 @@ class RegressionProblem:
         bent = [k for k, term in enumerate(self.terms) if not term.linear]
         return [*linear, len(self.terms)], bent
 
-    def filtered_rows(self, motions: Iterable[Motion]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def filtered_rows(
+        self, motions: Iterable[FilteredMotion]
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Filtered equations of each motion: times, columns, and which count.
 
         Yields:
@@ -122,8 +129,8 @@ class RegressionProblem:
         place = torch.tensor([*itertools.chain(*self.term_order)], device=order.device).argsort()
         order = torch.cat([order[:, : len(self.base)], order[:, len(self.base) + place]], -1)
         for motion in motions:
-            once, twice = motion.settings.forces, motion.settings.laws
-            taps, every, n = len(twice.taps), twice.every, twice.count(len(motion))
+            once, twice = motion.settings.force_filter, motion.settings.double_filter
+            taps, every, n = len(twice.taps), twice.decimation, twice.count(len(motion))
             size = len(self.base_columns.entries) + (len(self.terms) + 1) * self.mech.num_dof
             step = max(1, max(MIN_CHUNK_STATES, MAX_CHUNK_NUMBERS // size) // every)
             for a in range(0, n, step):
@@ -134,11 +141,11 @@ class RegressionProblem:
                 inertial, linear, bent = (
                     x[lead:] for x in self.columns(slice_motion(motion, part))
                 )
-                ends = twice.reach - once.reach
+                ends = twice.half_width - once.half_width
                 inertial, linear = (once(x[ends : len(x) - ends]) for x in (inertial, linear))
                 others = torch.cat([linear, twice(bent)], -2)
-                good = twice(motion.good[part][lead:]) > 0.98
-                t = motion.t[part][lead:][twice.reach :: every][: b - a]
+                good = twice(motion.valid[part][lead:]) > 0.98
+                t = motion.t[part][lead:][twice.half_width :: every][: b - a]
                 each = (x.split(EQUATIONS_PER_PRODUCT) for x in (t, inertial, others, good))
                 for at, entries, more, fine in zip(*each, strict=True):
                     yield at, self.base_columns.columns(entries, order, more), fine
@@ -148,9 +155,9 @@ WARM_UP_STATES = 512
 """States before a part that what remembers is given, to forget where it began."""
 
 
-def slice_motion(motion: Motion, rows: slice) -> Motion:
+def slice_motion(motion: FilteredMotion, rows: slice) -> FilteredMotion:
     """Some samples of a motion."""
-    names = ("t", "q", "qd", "qdd", "tau", "rate", "good")
+    names = ("t", "q", "qd", "qdd", "tau", "force_rate", "valid")
     return replace(motion, **{name: getattr(motion, name)[rows] for name in names})
 
 
@@ -218,7 +225,7 @@ WeightFunction = Callable[[Tensor], Tensor]
 
 def accumulate_equations(
     problem: RegressionProblem,
-    motions: Iterable[Motion],
+    motions: Iterable[FilteredMotion],
     folds: TimeFolds,
     *,
     lag: int = 0,
@@ -253,7 +260,7 @@ def accumulate_equations(
 
 
 def lagged_rows(
-    problem: RegressionProblem, motions: Iterable[Motion], lag: int
+    problem: RegressionProblem, motions: Iterable[FilteredMotion], lag: int
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Rows of a problem, each beside the one so many samples before it in the same motion.
 

@@ -27,8 +27,8 @@ from torchsko.identification.selection.model_selection import (
     BASIC_FRICTION,
     least_squares_structure,
 )
-from torchsko.identification.signals.filter_settings import Settings
-from torchsko.identification.signals.preprocess import Motion
+from torchsko.identification.signals.filter_settings import FilterSettings
+from torchsko.identification.signals.preprocess import FilteredMotion
 
 MAX_STATES = 10_000
 """States that are looked at."""
@@ -93,7 +93,7 @@ class RippleComponent:
 
 
 def find_ripple(
-    problem: RegressionProblem, log: Log, settings: Settings, dofs: Sequence[int]
+    problem: RegressionProblem, log: Log, settings: FilterSettings, dofs: Sequence[int]
 ) -> dict[int, list[RippleComponent]]:
     """Waves of a log besides a rigid robot, viscous and dry friction and an offset.
 
@@ -115,7 +115,10 @@ def find_ripple(
 
 
 def find_residual_ripple(
-    problem: RegressionProblem, motions: Iterable[Motion], choice: TermChoice, dofs: Sequence[int]
+    problem: RegressionProblem,
+    motions: Iterable[FilteredMotion],
+    choice: TermChoice,
+    dofs: Sequence[int],
 ) -> dict[int, list[RippleComponent]]:
     """Waves of motions besides a rigid robot and terms of each dof; see `find_ripple`."""
     some, room = [], MAX_STATES
@@ -140,7 +143,10 @@ def find_residual_ripple(
 
 
 def find_unmodelled_ripple(
-    problem: RegressionProblem, motions: Iterable[Motion], choice: TermChoice, dofs: Sequence[int]
+    problem: RegressionProblem,
+    motions: Iterable[FilteredMotion],
+    choice: TermChoice,
+    dofs: Sequence[int],
 ) -> dict[int, list[RippleComponent]]:
     """Waves besides a rigid robot, terms of each dof, and viscous and dry friction and an offset.
 
@@ -170,11 +176,11 @@ class _RippleSearch:
     known: Tensor
     error: Tensor
     good: Tensor
-    settings: Settings
+    settings: FilterSettings
 
     @classmethod
     def of(
-        cls, q: list[Tensor], qd: list[Tensor], X: Tensor, good: Tensor, settings: Settings
+        cls, q: list[Tensor], qd: list[Tensor], X: Tensor, good: Tensor, settings: FilterSettings
     ) -> _RippleSearch:
         """Of columns `[samples, columns]` of which the last is the force."""
         good = good[:, None].to(X)
@@ -197,7 +203,7 @@ class _RippleSearch:
             return []
         lobe = 2 * math.pi / span
         # States are too far apart for faster waves: they would show as slow ones.
-        last = 2 * math.pi * (self.settings.fine - 2 * self.settings.cutoff) / self.fastest
+        last = 2 * math.pi * (self.settings.state_rate - 2 * self.settings.cutoff) / self.fastest
         first, step = MIN_PERIODS_IN_RANGE * lobe, lobe / FREQUENCIES_PER_PERIOD
         # A joint that stands, of noisy velocity, is too fast for any.
         times = torch.arange(first, max(first, min(last, first + MAX_FREQUENCIES * step)), step).to(
@@ -232,7 +238,7 @@ class _RippleSearch:
         each = []
         for q in self.q:
             angle = q[:, None] * times
-            each.append(self.settings.laws(torch.stack([angle.cos(), angle.sin()], -1)))
+            each.append(self.settings.double_filter(torch.stack([angle.cos(), angle.sin()], -1)))
         X = torch.cat(each) * self.good[..., None]
         return X - (self.known @ (self.known.mT @ X.flatten(1))).unflatten(1, X.shape[1:])
 

@@ -1,4 +1,4 @@
-"""Products of a series with itself, later, and how long it is alike."""
+"""Autocovariance of signals, and their autocorrelation time."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from torch import Tensor
 
 
 def lagged_products(x: Tensor, lags: int) -> Tensor:
-    """Sums over time of x(t) x(t + k), for k = 0 to lags - 1 or the last there is, `[k, columns]`.
+    """Sums over time of x(t) x(t + k) for lags k = 0, 1, ..., `[min(samples, lags), columns]`.
 
     Args:
         x: `[samples, columns]`.
-        lags: how many.
+        lags: number of lags.
     """
     size = 1 << (2 * len(x) - 1).bit_length()
     spectrum = torch.fft.rfft(x, size, dim=0)
     return torch.fft.irfft(spectrum.abs().square(), size, dim=0)[: min(len(x), lags)]
 
 
-def times_alike(products: Tensor) -> Tensor:
-    """1 + 2 times the sum of autocorrelations up to where they vanish, `[columns]`.
+def autocorrelation_time(products: Tensor) -> Tensor:
+    """Integrated autocorrelation time in samples, `[columns]`, at least 1.
+
+    This is 1 plus twice the sum of the autocorrelations up to their first zero crossing.
 
     Args:
-        products: as by `lagged_products`, sums of several where there are several.
+        products: result of `lagged_products`, or a sum of such results over several signals.
     """
     rho = products / products[:1].clamp_min(1e-300)
-    still = (rho > 0).to(rho).cumprod(0)
-    return (2 * (rho * still).sum(0) - 1).clamp_min(1.0)
+    before_zero = (rho > 0).to(rho).cumprod(0)
+    return (2 * (rho * before_zero).sum(0) - 1).clamp_min(1.0)

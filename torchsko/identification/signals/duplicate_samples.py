@@ -1,4 +1,4 @@
-"""Samples that are none: what a slower sensor showed last, written again at every step of a faster log."""
+"""Repeated samples: a slow sensor logged at a faster rate, where its last value is held."""
 
 from __future__ import annotations
 
@@ -9,37 +9,44 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.floating[Any]]
 
-MOST = 0.9
-"""Share of runs of one value that are as long as is usual, or of repeats that all signals have at once."""
+MIN_REGULAR_SHARE = 0.9
+"""Smallest share of runs of typical length, or of repetitions common to all signals, in held signals."""
 
-FEW = 20
-"""Runs below which none is usual."""
+MIN_RUNS = 20
+"""Smallest number of runs from which a typical run length is estimated."""
 
-LONGER = 2.0, 10.0
-"""Lengths over the usual one up to which runs repeat: of regular ones, and of all signals at once."""
+MAX_REGULAR_RUN = 2.0
+"""Longest run, over the typical one, that counts as held samples if run lengths are regular."""
+
+MAX_COMMON_RUN = 10.0
+"""Longest run, over the typical one, that counts as held samples if all signals repeat at once."""
 
 
-def repeats(x: Array) -> NDArray[np.bool_]:
-    """Which samples `[signals, samples]` repeat the one before, where a slower sensor is new now and then.
+def find_repeated_samples(x: Array) -> NDArray[np.bool_]:
+    """Mark samples that only repeat the previous one, `[signals, samples]`.
 
-    It is new every so many samples, or all its signals are at once. So is no encoder that counts slowly, and
-    a robot at rest repeats itself for longer: that is measured.
+    A slow sensor is recognised by runs of regular length, or by all signals repeating at once. Neither holds
+    for an encoder of low resolution. Longer runs are a robot at rest, and are not marked.
+
+    Args:
+        x: `[signals, samples]`.
     """
     same = x[:, 1:] == x[:, :-1]
-    out, moving = np.zeros(x.shape, np.bool_), same[~same.all(1)]
-    at_once = len(moving) > 1 and moving.all(0).sum() >= MOST * moving.any(0).sum()
-    for mine, own in zip(out, same, strict=True):
-        if 2 * int(own.sum()) < len(own) - 1:  # not even every other one
+    marks, moving = np.zeros(x.shape, np.bool_), same[~same.all(1)]
+    common = len(moving) > 1 and moving.all(0).sum() >= MIN_REGULAR_SHARE * moving.any(0).sum()
+    for row, repeated in zip(marks, same, strict=True):
+        if 2 * int(repeated.sum()) < len(repeated) - 1:  # fewer than every other sample
             continue
-        new = np.append(True, ~own)
+        new = np.append(True, ~repeated)
         runs = np.diff(np.flatnonzero(new), append=len(new))
-        usual = np.median(runs)
-        regular = (np.abs(runs - usual) <= 1).mean() >= MOST
-        if len(runs) >= FEW and (regular or at_once):
-            mine[:] = ~new & np.repeat(runs <= LONGER[not regular] * usual, runs)
-    return out
+        typical = np.median(runs)
+        regular = (np.abs(runs - typical) <= 1).mean() >= MIN_REGULAR_SHARE
+        if len(runs) >= MIN_RUNS and (regular or common):
+            longest = typical * (MAX_REGULAR_RUN if regular else MAX_COMMON_RUN)
+            row[:] = ~new & np.repeat(runs <= longest, runs)
+    return marks
 
 
-def without(old: NDArray[np.bool_], x: Array) -> Array:
-    """Signals that are nan where samples are old; the same where none is."""
-    return np.where(old, np.nan, x) if old.any() else x
+def replace_by_nan(marks: NDArray[np.bool_], x: Array) -> Array:
+    """Replace marked samples by nan; x itself if none is marked."""
+    return np.where(marks, np.nan, x) if marks.any() else x

@@ -1,8 +1,7 @@
-"""How a log is filtered: cut-off, rates and kernels, chosen by the motion where none is given."""
+"""Filter design: cut-off frequency, sampling rates and filters for a log."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,173 +10,170 @@ from numpy.typing import NDArray
 
 from torchsko.errors import FitError
 from torchsko.identification.logs.log import Log
-from torchsko.identification.logs.timestamps import refuse_times
-from torchsko.identification.signals.cleaning import (
-    cut_off,
-    even_samples,
-    in_rows,
-    levels,
-    repaired,
-)
-from torchsko.identification.signals.duplicate_samples import repeats, without
-from torchsko.identification.signals.filters import Bank, Kernel, bandwidth, low_pass
+from torchsko.identification.logs.timestamps import check_times
+from torchsko.identification.signals.cleaning import replace_outliers, resample, to_rows
+from torchsko.identification.signals.duplicate_samples import find_repeated_samples, replace_by_nan
+from torchsko.identification.signals.filters import DerivativeFilter, FIRFilter, butterworth_filter
+from torchsko.identification.signals.saturation import saturation_limits
+from torchsko.identification.signals.spectrum import motion_bandwidth
 
 Array = NDArray[np.floating[Any]]
 
-ROOM = 10.0
-"""Cut-off over the bandwidth of the motion: forces have harmonics of the motion (Gautier 1997)."""
+CUTOFF_RATIO = 10.0
+"""Cut-off over the bandwidth of the motion: forces contain harmonics of the motion (Gautier 1997)."""
 
-ENOUGH = 3.5
-"""The same, below which forces miss more than their deviations say: a log has no more samples for it.
+MIN_CUTOFF_RATIO = 3.5
+"""Cut-off over the bandwidth of the motion below which standard errors are too small.
 
-Of a Panda's motions of 4 s and 10 s at 10 to 100 Hz base parameters lay 0.8 to 1.1 of their deviations off
-from 3.7 on, and 1.2 to 2.2 below (root mean square).
+The filter then removes harmonics of the forces. For motions of a Panda of 4 s and 10 s, sampled at 10 to
+100 Hz, the errors of base parameters were 0.8 to 1.1 standard errors above this ratio, and 1.2 to 2.2 below
+(root mean square).
 """
 
-SELDOM = 8.0
-"""Rate over the cut-off at least."""
+MIN_RATE_RATIO = 8.0
+"""Smallest sampling rate over the automatic cut-off."""
 
-GAP = 0.25
-"""Time without samples that is a gap, over the cut-off's period: what lies on its sides is filtered apart."""
+GAP_PERIODS = 0.25
+"""Time between samples that counts as a gap, in periods of the cut-off frequency."""
 
-LONG = 100.0
-"""Missing samples in a row across which no spectrum is taken."""
+SPECTRUM_GAP_SAMPLES = 100.0
+"""Missing samples in a row that separate the segments of which a spectrum is taken."""
 
-FINE = 16.0
-"""Rate of filtered states over the cut-off: forces are computed of states, and have higher frequencies."""
+STATE_RATE_RATIO = 16.0
+"""Sampling rate of filtered states over the cut-off: forces computed from states have higher frequencies."""
 
-COARSE = 5.0
-"""Rate of filtered forces over the cut-off."""
+FORCE_RATE_RATIO = 5.0
+"""Sampling rate of filtered forces over the cut-off."""
 
-ALONE = 1.0
-"""Length of a stretch between two of these from which on its spectrum is the log's [s]."""
+MIN_SPECTRUM_SECONDS = 1.0
+"""Shortest segment between gaps whose spectrum represents the log [s]."""
 
-SPECTRUM = 800_000
-"""First samples of a log, of which the spectrum is taken."""
+MAX_SPECTRUM_SAMPLES = 800_000
+"""Number of samples at the start of a log from which the cut-off is chosen."""
 
 
 @dataclass(frozen=True, eq=False)
-class Settings:
-    """How a log is filtered; the same for every piece.
+class FilterSettings:
+    """Filters of a log, common to all of its pieces.
 
     Attributes:
-        rate: of the even samples [Hz].
-        cutoff: [Hz].
-        motion: the bandwidth of the motion [Hz], by which the cut-off was chosen; None if it was given.
-        states: takes samples to states, and their derivatives.
-        forces: takes forces at the rate of the states to forces filtered.
-        laws: the same for laws that bend filtered states: what was measured went through the filter of the
-            states besides, and what a law makes of these did not yet.
-        ends: where measured forces are cut off, `[2, num_dof]`; None where that was not looked for.
-        levels: where they are besides for a while, of each dof.
+        rate: sampling rate of the evenly resampled log [Hz].
+        cutoff: cut-off frequency [Hz].
+        bandwidth: bandwidth of the motion that determined the cut-off [Hz]; None if the cut-off was given.
+        state_filter: filters and differentiates positions and velocities, and filters forces.
+        force_filter: filters forces once more, from the rate of the states to the rate of the equations.
+        double_filter: `force_filter` applied twice, for terms that are nonlinear in the filtered states; like
+            measured forces they are then filtered twice.
+        force_limits: values at which measured forces are clipped, `[2, num_dof]`; None if not determined.
     """
 
     rate: float
     cutoff: float
-    motion: float | None
-    states: Bank
-    forces: Kernel
-    laws: Kernel
-    ends: Array | None = None
-    levels: tuple[Array, ...] = ()
+    bandwidth: float | None
+    state_filter: DerivativeFilter
+    force_filter: FIRFilter
+    double_filter: FIRFilter
+    force_limits: Array | None = None
 
     @classmethod
     def of(
-        cls, rate: float, cutoff: float, motion: float | None = None, ends: Array | None = None,
-        levels: Sequence[Array] = (),
-    ) -> Settings:  # fmt: skip
-        """Kernels of a rate and a cut-off."""
-        states = Bank.of(cutoff, rate, max(1, int(rate / (FINE * cutoff))))
-        fine = rate / states.every
-        every = max(1, int(fine / (COARSE * cutoff)))
-        forces, laws = (low_pass(cutoff, fine, every, times=n) for n in (1, 2))
-        return cls(rate, cutoff, motion, states, forces, laws, ends, tuple(levels))
+        cls,
+        rate: float,
+        cutoff: float,
+        bandwidth: float | None = None,
+        force_limits: Array | None = None,
+    ) -> FilterSettings:
+        """Design the filters for a sampling rate and a cut-off frequency."""
+        decimation = max(1, int(rate / (STATE_RATE_RATIO * cutoff)))
+        state_filter = DerivativeFilter.of(cutoff, rate, decimation)
+        state_rate = rate / state_filter.decimation
+        decimation = max(1, int(state_rate / (FORCE_RATE_RATIO * cutoff)))
+        once, twice = (butterworth_filter(cutoff, state_rate, decimation, passes=n) for n in (1, 2))
+        return cls(rate, cutoff, bandwidth, state_filter, once, twice, force_limits)
 
     @property
-    def chosen(self) -> bool:
-        """Whether the data chose the cut-off."""
-        return self.motion is not None
+    def automatic(self) -> bool:
+        """Whether the bandwidth of the motion determined the cut-off."""
+        return self.bandwidth is not None
 
     @property
-    def fine(self) -> float:
-        """Rate of the states [Hz]."""
-        return self.rate / self.states.every
+    def state_rate(self) -> float:
+        """Sampling rate of the filtered states [Hz]."""
+        return self.rate / self.state_filter.decimation
 
     @property
-    def gap(self) -> float:
-        """Time between two samples that is a gap [s]."""
-        return max(GAP / self.cutoff, 2.5 / self.rate)
+    def force_rate(self) -> float:
+        """Sampling rate of the filtered forces [Hz]."""
+        return self.state_rate / self.force_filter.decimation
 
     @property
-    def reach(self) -> float:
-        """Time on each side of a filtered force that it is of [s]."""
-        return self.states.reach / self.rate + self.laws.reach / self.fine
+    def max_gap(self) -> float:
+        """Longest time between two samples of one segment [s]."""
+        return max(GAP_PERIODS / self.cutoff, 2.5 / self.rate)
 
     @property
-    def coarse(self) -> float:
-        """Rate of the filtered forces [Hz]."""
-        return self.fine / self.forces.every
+    def half_width(self) -> float:
+        """Time on each side of a filtered force that contributes to it [s]."""
+        states = self.state_filter.half_width / self.rate
+        return states + self.double_filter.half_width / self.state_rate
 
 
-def first_times(log: Log) -> Array:
-    """Times of the first samples of a log [s]; all are looked at.
+def _first_times(log: Log) -> Array:
+    """Times of the first samples [s]; checks the times of all samples."""
+    for at in range(0, len(log), MAX_SPECTRUM_SAMPLES):
+        # Parts overlap by one sample, to check the step between them too.
+        check_times(log.name, log.t, at, at + MAX_SPECTRUM_SAMPLES)
+    return np.asarray(log.t[:MAX_SPECTRUM_SAMPLES], np.float64)
+
+
+def sampling_rate(log: Log) -> float:
+    """Sampling rate of a log, from its median time step [Hz].
 
     Raises:
-        FitError: when times do not grow.
+        FitError: if times do not increase.
     """
-    for at in range(0, len(log), SPECTRUM):
-        # One sample more: from a part to the next, too.
-        refuse_times(log.name, log.t, at, at + SPECTRUM)
-    return np.asarray(log.t[:SPECTRUM], np.float64)
+    return 1 / float(np.median(np.diff(_first_times(log))))
 
 
-def rate_of(log: Log) -> float:
-    """The usual rate of a log [Hz].
+def design_filters(log: Log, cutoff: float | None = None) -> FilterSettings:
+    """Design the filters of a log.
+
+    Without a given cut-off it is ten times the frequency below which 99% of the power of the velocities lies.
+
+    Args:
+        log: at least its times and forces are read.
+        cutoff: cut-off frequency [Hz]; chosen by the motion if None.
 
     Raises:
-        FitError: when times do not grow.
+        FitError: if no joint moves, times do not increase, or the cut-off is too high.
     """
-    return _usual_rate(first_times(log))
-
-
-def _usual_rate(t: Array) -> float:
-    return 1 / float(np.median(np.diff(t)))
-
-
-def settings_of(log: Log, cutoff: float | None = None) -> Settings:
-    """The rate of a log, and the cut-off of its filter, chosen by the motion where none is given.
-
-    The cut-off is ten times the frequency below which 99% of the power of the velocities lies.
-
-    Raises:
-        FitError: when nothing moves, times do not grow, or the cut-off does not fit.
-    """
-    t = first_times(log)
-    steps, rate = np.diff(t), _usual_rate(t)
-    tau = in_rows(log.tau[:SPECTRUM]).T
-    ends, within = cut_off(tau), levels(tau)
+    t = _first_times(log)
+    steps = np.diff(t)
+    rate = 1 / float(np.median(steps))
+    limits = saturation_limits(to_rows(log.tau[:MAX_SPECTRUM_SAMPLES]).T)
     if cutoff is not None:
-        return Settings.of(rate, cutoff, ends=ends, levels=within)
-    edges = np.concatenate([[0], np.flatnonzero(steps > LONG / rate) + 1, [len(t)]])
-    most = int(np.diff(edges).argmax())
-    some = slice(int(edges[most]), int(edges[most + 1]))
-    if some.stop - some.start < ALONE * rate:  # pieces too short to tell: across gaps
-        some = slice(0, len(t))
-    longest = t[some]
-    even = longest[0] + np.arange(int((longest[-1] - longest[0]) * rate)) / rate
-    x = in_rows(log.q[some])
-    x = without(repeats(x), x)
+        return FilterSettings.of(rate, cutoff, force_limits=limits)
+    gaps = np.flatnonzero(steps > SPECTRUM_GAP_SAMPLES / rate) + 1
+    edges = np.concatenate([[0], gaps, [len(t)]])
+    longest = int(np.diff(edges).argmax())
+    rows = slice(int(edges[longest]), int(edges[longest + 1]))
+    if rows.stop - rows.start < MIN_SPECTRUM_SECONDS * rate:
+        rows = slice(0, len(t))  # all segments are too short: one spectrum across gaps
+    t = t[rows]
+    even = t[0] + np.arange(int((t[-1] - t[0]) * rate)) / rate
+    x = to_rows(log.q[rows])
+    x = replace_by_nan(find_repeated_samples(x), x)
     if not np.isfinite(x).all():
-        x, _ = repaired(longest, x)  # a spectrum has no holes
-    (q,) = even_samples(longest, even, [x])
+        x, _ = replace_outliers(t, x)
+    (q,) = resample(t, even, [x])
     if not (np.ptp(q, axis=1) > 0).any():
         raise FitError(
             f"{log.name}: no joint moves.",
-            "Parameters show in forces of motion.",
-            "Check the columns of q, and its units.",
+            "Only forces during motion determine the parameters.",
+            "Check the columns of q and their units.",
         )
-    motion = bandwidth(q.T, rate)
-    # Not so low that the filter is longer than a twentieth of the log.
-    least = 20 / (even[-1] - even[0])
-    chosen = float(np.clip(ROOM * motion, least, rate / SELDOM))
-    return Settings.of(rate, chosen, motion, ends, within)
+    bandwidth = motion_bandwidth(q.T, rate)
+    # The filter is at most a twentieth of the log.
+    lowest = 20 / (even[-1] - even[0])
+    automatic = float(np.clip(CUTOFF_RATIO * bandwidth, lowest, rate / MIN_RATE_RATIO))
+    return FilterSettings.of(rate, automatic, bandwidth, limits)

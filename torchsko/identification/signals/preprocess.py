@@ -1,4 +1,4 @@
-"""A log made ready for a fit: evenly sampled, filtered without phase, its faults marked."""
+"""Preprocessing of a log for a fit: cleaning, even sampling and zero-phase filtering, piece by piece."""
 
 from __future__ import annotations
 
@@ -13,35 +13,38 @@ from torch import Tensor
 
 from torchsko.errors import FitError
 from torchsko.identification.logs.log import Log
-from torchsko.identification.logs.memmap import forget
+from torchsko.identification.logs.memmap import release_pages
 from torchsko.identification.signals.cleaning import (
-    BURST,
-    Faults,
-    count,
-    even_samples,
-    in_rows,
-    in_runs,
-    repaired,
-    without_flips,
+    MAX_BURST,
+    LogDefects,
+    count_samples,
+    mark_long_runs,
+    replace_outliers,
+    resample,
+    to_rows,
+    unflip_quaternions,
 )
-from torchsko.identification.signals.duplicate_samples import repeats, without
-from torchsko.identification.signals.filter_settings import Settings
+from torchsko.identification.signals.duplicate_samples import find_repeated_samples, replace_by_nan
+from torchsko.identification.signals.filter_settings import FilterSettings
 from torchsko.mechanism.mechanism import Mechanism
 
 Array = NDArray[np.floating[Any]]
 
-PIECE = 200_000
-"""Samples of a log that are read at once."""
+PIECE_SAMPLES = 200_000
+"""Samples of a log that are read at a time."""
 
-AT_LIMIT = 0.999
-"""Part of a drive's limit from which on a force is at it, where it tells nothing."""
+SATURATED_SHARE = 0.999
+"""Force over the effort limit of a joint from which on it counts as saturated."""
 
-REACHED = 1e-4
-"""Share of a filter's weight on positions that are missing, up to which a state counts."""
+MAX_INVALID_FORCE_WEIGHT = 0.02
+"""Largest filter weight on invalid force samples of a valid output."""
+
+MAX_MISSING_STATE_WEIGHT = 1e-4
+"""Largest filter weight on missing states of a valid output; interpolated states have large errors."""
 
 
 @dataclass(frozen=True, eq=False)
-class Motion:
+class FilteredMotion:
     """Filtered states and forces without a gap.
 
     Attributes:
@@ -50,10 +53,10 @@ class Motion:
         qd: `[samples, num_dof]`.
         qdd: `[samples, num_dof]`.
         tau: `[samples, num_dof]`.
-        rate: of tau, `[samples, num_dof]` [N m/s or N/s].
-        good: 0 where a force says nothing (saturated, or made up for one missing), else 1,
+        force_rate: time derivative of tau, `[samples, num_dof]` [N m/s or N/s].
+        valid: 1 where a force is valid, 0 where it is saturated, interpolated or near missing states,
             `[samples, num_dof]`.
-        settings: how the log was filtered.
+        settings: filters that were used.
     """
 
     t: Tensor
@@ -61,9 +64,9 @@ class Motion:
     qd: Tensor
     qdd: Tensor
     tau: Tensor
-    rate: Tensor
-    good: Tensor
-    settings: Settings
+    force_rate: Tensor
+    valid: Tensor
+    settings: FilterSettings
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -71,76 +74,82 @@ class Motion:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A part of a stretch without gaps that is filtered at once.
+class LogPiece:
+    """Part of a segment between gaps that is filtered at a time.
 
     Attributes:
-        stretch: samples of the log between two gaps.
-        start: of the stretch [s].
-        rows: even samples from there on.
+        segment: range of samples of the log between two gaps.
+        start: time of the first sample of the segment [s].
+        rows: range of evenly resampled samples, counted from `start`.
     """
 
-    stretch: tuple[int, int]
+    segment: tuple[int, int]
     start: float
     rows: tuple[int, int]
 
 
-def pieces(log: Log, settings: Settings, faults: Faults, piece: int | None = None) -> list[Piece]:
-    """The parts of a log, which overlap: forces filtered are those of the whole.
+def split_log(
+    log: Log, settings: FilterSettings, defects: LogDefects, piece: int | None = None
+) -> list[LogPiece]:
+    """Split a log into overlapping pieces whose filtered forces are those of the whole log.
 
     Args:
         log: only its times are read.
-        settings: from `settings_of`.
-        faults: gaps, and stretches too short for the filter, are counted here.
-        piece: samples of each; `PIECE` when left out.
+        settings: from `design_filters`.
+        defects: receives the numbers of gaps and of segments shorter than the filter.
+        piece: samples per piece; `PIECE_SAMPLES` if None.
     """
-    kernel, again = settings.states, settings.laws
-    # A stride that both filters keep, so that pieces meet.
-    every = kernel.every * again.every
-    stride = max((PIECE if piece is None else piece) // every, 1) * every
-    lap = 2 * kernel.reach + 2 * again.reach * kernel.every
-    out: list[Piece] = []
-    for start, stop in stretches(log, settings):
-        faults.gaps += start > 0
+    states, forces = settings.state_filter, settings.double_filter
+    # The stride is a multiple of both decimations, so that outputs of adjacent pieces are adjacent.
+    decimation = states.decimation * forces.decimation
+    stride = max((PIECE_SAMPLES if piece is None else piece) // decimation, 1) * decimation
+    overlap = 2 * states.half_width + 2 * forces.half_width * states.decimation
+    pieces: list[LogPiece] = []
+    for start, stop in find_segments(log, settings):
+        defects.gaps += start > 0
         first = float(log.t[start])
         total = int(np.floor((float(log.t[stop - 1]) - first) * settings.rate * (1 + 1e-9))) + 1
-        if total <= lap:
-            faults.short += 1
+        if total <= overlap:
+            defects.short_segments += 1
             continue
-        last = -(-(total - lap) // stride)  # what is left after it is shorter than the filters
-        out += [
-            Piece((start, stop), first, (k * stride, min((k + 1) * stride + lap, total)))
-            for k in range(last)
+        count = -(-(total - overlap) // stride)
+        pieces += [
+            LogPiece((start, stop), first, (k * stride, min((k + 1) * stride + overlap, total)))
+            for k in range(count)
         ]
-    return out
+    return pieces
 
 
-def motions(
-    mech: Mechanism, log: Log, settings: Settings, faults: Faults, piece: int | None = None
-) -> Iterator[Motion]:
-    """A log, filtered piece by piece.
+def filter_log(
+    mech: Mechanism,
+    log: Log,
+    settings: FilterSettings,
+    defects: LogDefects,
+    piece: int | None = None,
+) -> Iterator[FilteredMotion]:
+    """Filter a log piece by piece.
 
     Args:
-        mech: whose joints the columns are.
-        log: read from its arrays piece by piece.
-        settings: from `settings_of`.
-        faults: what is found wrong is counted here.
-        piece: samples read at once; `PIECE` when left out.
+        mech: mechanism whose joints are the columns.
+        log: its arrays are read piece by piece.
+        settings: from `design_filters`.
+        defects: receives the numbers of defects.
+        piece: samples per piece; `PIECE_SAMPLES` if None.
 
     Yields:
-        Motions, in order of time.
+        Filtered motions in order of time.
     """
     check_columns(mech, log)
-    for part in pieces(log, settings, faults, piece):
-        yield filtered(mech, log, settings, faults, part)
+    for part in split_log(log, settings, defects, piece):
+        yield filter_piece(mech, log, settings, defects, part)
 
 
-def stretches(log: Log, settings: Settings) -> Iterator[tuple[int, int]]:
-    """Samples between gaps, as ranges."""
+def find_segments(log: Log, settings: FilterSettings) -> Iterator[tuple[int, int]]:
+    """Ranges of samples between gaps."""
     start, total = 0, len(log)
-    for at in range(0, total, 4 * PIECE):
-        t = np.asarray(log.t[max(at - 1, 0) : at + 4 * PIECE], np.float64)
-        for k in np.flatnonzero(np.diff(t) > settings.gap):
+    for at in range(0, total, 4 * PIECE_SAMPLES):
+        t = np.asarray(log.t[max(at - 1, 0) : at + 4 * PIECE_SAMPLES], np.float64)
+        for k in np.flatnonzero(np.diff(t) > settings.max_gap):
             stop = max(at - 1, 0) + int(k) + 1
             yield start, stop
             start = stop
@@ -148,10 +157,10 @@ def stretches(log: Log, settings: Settings) -> Iterator[tuple[int, int]]:
 
 
 def check_columns(mech: Mechanism, log: Log) -> None:
-    """Refuse a log that is another robot's.
+    """Check that the numbers of columns are those of the mechanism.
 
     Raises:
-        FitError: on another number of columns.
+        FitError: if they differ, or velocities are missing and some joint has a quaternion.
     """
     sizes = {"q": mech.num_q, "qd": mech.num_dof, "tau": mech.num_dof}
     for name, size in sizes.items():
@@ -159,118 +168,130 @@ def check_columns(mech: Mechanism, log: Log) -> None:
         if x is not None and x.shape[1] != size:
             raise FitError(
                 f"{log.name}: {name} has {x.shape[1]} columns, {mech.name!r} has {size}.",
-                f"Columns are those of the joints {', '.join(_columns(mech, name)[:8])}, in this order.",
-                "Leave the others out, or lock joints that were not logged: mech.lock({...}).",
+                f"The columns are the joints {', '.join(_column_names(mech, name)[:8])}, in this order.",
+                "Remove additional columns, or lock joints that were not logged: mech.lock({...}).",
             )
-    odd = turning(mech)
-    if odd and log.qd is None:
+    quaternions = quaternion_joints(mech)
+    if quaternions and log.qd is None:
         raise FitError(
-            f"joint {odd[0]!r} turns by a quaternion, and the log has no velocities.",
-            "Velocities come from positions only where these are a vector.",
+            f"joint {quaternions[0]!r} has a quaternion, and the log has no velocities.",
+            "Velocities are computed from positions only if these are a vector.",
             "Log qd as well.",
         )
 
 
-def _columns(mech: Mechanism, name: str) -> list[str]:
-    """Joints with the names of their columns of q, qd or tau, where these are several."""
-    out = []
+def _column_names(mech: Mechanism, name: str) -> list[str]:
+    """Joints, with the names of their columns of q, qd or tau if there are several."""
+    names = []
     for joint, k in zip(mech.joint_names, mech.independent_joints, strict=True):
         kind = mech.joints.kinds[k]
-        own = kind.coordinates if name == "q" else kind.rates
-        out.append(joint if len(own) == 1 else f"{joint} ({', '.join(own)})")
-    return out
+        columns = kind.coordinates if name == "q" else kind.rates
+        names.append(joint if len(columns) == 1 else f"{joint} ({', '.join(columns)})")
+    return names
 
 
-def turning(mech: Mechanism) -> list[str]:
-    """Names of joints whose coordinates are no vector."""
-    named = zip(mech.joint_names, mech.independent_joints, strict=True)
-    return [name for name, k in named if not mech.joints.kinds[k].vector]
+def quaternion_joints(mech: Mechanism) -> list[str]:
+    """Names of the joints whose coordinates are not a vector."""
+    joints = zip(mech.joint_names, mech.independent_joints, strict=True)
+    return [name for name, k in joints if not mech.joints.kinds[k].vector]
 
 
-def filtered(mech: Mechanism, log: Log, settings: Settings, faults: Faults, piece: Piece) -> Motion:
-    """A piece of a log at even times; what is wrong in it is counted in `faults`."""
-    bank = settings.states
-    start, stop = piece.stretch
+def filter_piece(
+    mech: Mechanism, log: Log, settings: FilterSettings, defects: LogDefects, piece: LogPiece
+) -> FilteredMotion:
+    """Clean, resample and filter a piece of a log; `defects` receives the numbers of defects."""
+    state_filter = settings.state_filter
+    start, stop = piece.segment
     even = piece.start + np.arange(*piece.rows) / settings.rate
     times = log.t[start:stop]
-    # One sample more on each side, so that the ends of a piece are interpolated as its middle.
+    # One more sample on each side, to interpolate at the ends as well.
     rows = slice(
         start + max(int(np.searchsorted(times, even[0])) - 1, 0),
         start + min(int(np.searchsorted(times, even[-1])) + 2, stop - start),
     )
     t = np.asarray(log.t[rows], np.float64)
-    measured = [log.q, log.tau] if log.qd is None else [log.q, log.tau, log.qd]
-    parts = [in_rows(x[rows]) for x in measured]
-    forget(log)
-    limit = mech.effort_limit.detach().cpu().numpy()[:, None]
-    held = np.abs(parts[1]) >= AT_LIMIT * limit
-    if settings.ends is not None:
-        least, most = settings.ends[..., None]
-        held |= (parts[1] <= least) | (parts[1] >= most)
-    for marks, force, values in zip(held, parts[1], settings.levels, strict=False):
-        marks |= np.isin(force, values)
-    held &= np.isfinite(parts[1])  # what is infinite no drive gave: an outlier
-    count(faults.saturated, mech, held)
-    parts[0] = without_flips(mech, parts[0])
-    old = [repeats(x) for x in parts[::2]]
-    none = np.zeros(parts[1].shape, np.bool_)
-    new = map(without, [old[0], none, *old[1:]], parts)
-    mended = [repaired(t, x) for x in new]
-    parts, bad = [x for x, _ in mended], mended[1][1]
-    count(faults.outliers, mech, bad)
-    held |= bad
-    lost = _lost(mech, settings, faults, [bad for _, bad in mended[::2]], old)
-    q, tau, *qd = (torch.from_numpy(x) for x in even_samples(t, even, parts))
+    arrays = [log.q, log.tau] if log.qd is None else [log.q, log.tau, log.qd]
+    measured = [to_rows(x[rows]) for x in arrays]
+    release_pages(log)
+    invalid = _saturated(mech, settings, measured[1])
+    count_samples(defects.saturated, mech, invalid)
+    measured[0] = unflip_quaternions(mech, measured[0])
+    repeated = [find_repeated_samples(x) for x in measured[::2]]
+    none = np.zeros(measured[1].shape, np.bool_)
+    new = map(replace_by_nan, [repeated[0], none, *repeated[1:]], measured)
+    cleaned = [replace_outliers(t, x) for x in new]
+    signals, outliers = [x for x, _ in cleaned], cleaned[1][1]
+    count_samples(defects.outliers, mech, outliers)
+    invalid |= outliers
+    missing = _missing_states(mech, settings, defects, [bad for _, bad in cleaned[::2]], repeated)
+    q, tau, *qd = (torch.from_numpy(x) for x in resample(t, even, signals))
     if qd:
-        (at,), (rate, accel) = bank(q, 0), bank(qd[0], 0, 1)
+        (position,), (velocity, acceleration) = state_filter(q, 0), state_filter(qd[0], 0, 1)
     else:
-        at, rate, accel = bank(q, 0, 1, 2)
-    force, slope = bank(tau, 0, 1)
+        position, velocity, acceleration = state_filter(q, 0, 1, 2)
+    force, force_rate = state_filter(tau, 0, 1)
 
-    def share(marks: NDArray[np.bool_]) -> Tensor:
-        """What part of each state is of samples that are marked."""
-        (evenly,) = even_samples(t, even, [marks.astype(np.float64)])
-        return bank(torch.from_numpy(evenly), 0)[0]
+    def filter_weight(marks: NDArray[np.bool_]) -> Tensor:
+        """Total filter weight of marked samples in each output."""
+        (evenly,) = resample(t, even, [marks.astype(np.float64)])
+        return state_filter(torch.from_numpy(evenly), 0)[0]
 
-    good = torch.ones_like(force)
-    if held.any():
-        good = (share(held) < 0.02).to(force)
-    if lost.any():
-        # What stands there is made up: nothing that it reaches counts, as beside a gap.
-        good = good * (share(lost).abs() < REACHED).to(force)
-    times = torch.from_numpy(even)[bank.reach :: bank.every][: force.shape[1]]
-    at, rate, accel, force, slope, good = (
-        x.mT.contiguous() for x in (at, rate, accel, force, slope, good)
+    valid = torch.ones_like(force)
+    if invalid.any():
+        valid = (filter_weight(invalid) < MAX_INVALID_FORCE_WEIGHT).to(force)
+    if missing.any():
+        valid = valid * (filter_weight(missing).abs() < MAX_MISSING_STATE_WEIGHT).to(force)
+    at = slice(state_filter.half_width, None, state_filter.decimation)
+    outputs = (position, velocity, acceleration, force, force_rate, valid)
+    return FilteredMotion(
+        torch.from_numpy(even)[at][: force.shape[1]],
+        *(x.mT.contiguous() for x in outputs),
+        settings=settings,
     )
-    return Motion(times, at, rate, accel, force, slope, good, settings)
 
 
-def _lost(
-    mech: Mechanism, settings: Settings, faults: Faults, bad: Sequence[NDArray[np.bool_]],
-    old: Sequence[NDArray[np.bool_]],
-) -> NDArray[np.bool_]:  # fmt: skip
-    """Samples at which no force counts: a position or velocity is missing too long, `[1, samples]`.
+def _saturated(mech: Mechanism, settings: FilterSettings, force: Array) -> NDArray[np.bool_]:
+    """Mark forces `[num_dof, samples]` at an effort limit, or where measured forces are clipped."""
+    effort_limit = mech.effort_limit.detach().cpu().numpy()[:, None]
+    marks = np.abs(force) >= SATURATED_SHARE * effort_limit
+    if settings.force_limits is not None:
+        lower, upper = settings.force_limits[..., None]
+        marks |= (force <= lower) | (force >= upper)
+    return np.asarray(marks & np.isfinite(force))  # infinite forces are outliers
+
+
+def _missing_states(
+    mech: Mechanism,
+    settings: FilterSettings,
+    defects: LogDefects,
+    replaced: Sequence[NDArray[np.bool_]],
+    repeated: Sequence[NDArray[np.bool_]],
+) -> NDArray[np.bool_]:
+    """Mark samples at which some position or velocity is missing for too long, `[1, samples]`.
 
     Args:
-        mech: whose joints they are.
-        settings: what is a gap.
-        faults: where they are counted.
-        bad: positions `[num_q, samples]`, and velocities `[num_dof, samples]` if there are, that were
-            replaced.
-        old: of these, that repeated the one before.
+        mech: mechanism whose joints are the rows.
+        settings: defines the longest gap.
+        defects: receives the numbers of samples.
+        replaced: marks of replaced positions `[num_q, samples]`, and of velocities `[num_dof, samples]`.
+        repeated: marks of those samples that repeated the previous one.
     """
-    none = np.zeros((1, bad[0].shape[1]), np.bool_)
-    if not any(x.any() for x in bad):
-        return none
-    longest = max(BURST, round(settings.gap * settings.rate))
-    for marks, again, slices in zip(bad, old, (mech.q_slice, mech.dof_slice), strict=False):
-        long = in_runs(marks, longest)
-        none |= long.any(0)
+    missing = np.zeros((1, replaced[0].shape[1]), np.bool_)
+    if not any(x.any() for x in replaced):
+        return missing
+    longest = max(MAX_BURST, round(settings.max_gap * settings.rate))
+    for marks, again, slices in zip(
+        replaced, repeated, (mech.q_slice, mech.dof_slice), strict=False
+    ):
+        long = mark_long_runs(marks, longest)
+        missing |= long.any(0)
         for joint in mech.joint_names:
-            own = slices(joint)
-            for into, x in (
-                (faults.positions, marks & ~again), (faults.missing, long), (faults.repeated, again),
-            ):  # fmt: skip
-                if n := int(x[own].any(0).sum()):
-                    into[joint] = into.get(joint, 0) + n
-    return none
+            rows = slices(joint)
+            for counts, x in (
+                (defects.replaced_states, marks & ~again),
+                (defects.missing_states, long),
+                (defects.repeated_states, again),
+            ):
+                if n := int(x[rows].any(0).sum()):
+                    counts[joint] = counts.get(joint, 0) + n
+    return missing

@@ -1,4 +1,4 @@
-"""Angles that a log keeps within one turn, as encoders do, counted on: a jump by a turn is no motion."""
+"""Unwrapping of angles that a log keeps within one turn, as absolute encoders do."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsko.errors import FitError
-from torchsko.identification.logs.memmap import forget
-from torchsko.identification.signals.cleaning import within_reach
+from torchsko.identification.logs.memmap import release_pages
+from torchsko.identification.signals.cleaning import mask_invalid_magnitudes
 
 if TYPE_CHECKING:
     from torchsko.identification.logs.log import Log
@@ -20,100 +20,100 @@ Array = NDArray[np.floating[Any]]
 
 TURN = 2 * np.pi
 
-PIECE = 200_000
-"""Samples that are looked at once."""
+PIECE_SAMPLES = 200_000
+"""Samples that are read at a time."""
 
-LARGER = 8.0
-"""Step from a sample to the next over the usual one around it, up to which it is motion."""
+MAX_STEP_RATIO = 8.0
+"""Largest step of the motion at a wrap, over the typical step around it."""
 
-AROUND = 5
-"""Steps on each side that say what is usual: more than an outlier spoils."""
+TYPICAL_STEPS = 5
+"""Steps on each side of a wrap from which the typical step is estimated, robust to an outlier."""
 
-MOST = 0.99
-"""Share of positions that lie within the turn: the others are outliers."""
+MIN_WRAPPED_SHARE = 0.99
+"""Smallest share of positions within the turn; the others may be outliers."""
 
-COUNTED = TURN / 4
-"""Usual step up to which turns can be counted [rad]: beyond half of one a joint seems to turn back."""
+MAX_TYPICAL_STEP = TURN / 4
+"""Largest typical step with which turns are counted [rad]: beyond half a turn they are ambiguous."""
 
 
-def counted_on(log: Log, names: Sequence[str] = ()) -> tuple[Log, list[str]]:
-    """A log whose positions go on beyond a turn, where they were kept within one, and lines that say so.
+def unwrap_angles(log: Log, names: Sequence[str] = ()) -> tuple[Log, list[str]]:
+    """Unwrap positions that are kept within one turn.
 
-    Positions are kept within a turn where they jump by one, always at the same place, and lie in the turn
-    that ends there. What slides does not jump by 6.28 m, nor do parts of quaternions.
+    A position is wrapped if it jumps by a turn, always at the same place, and lies within the turn that ends
+    there. Prismatic joints and quaternions do not show this pattern.
 
     Args:
-        log: read piece by piece; positions that jump are copied.
-        names: of the columns of q, for messages; their places when left out.
+        log: read piece by piece; only wrapped positions are copied.
+        names: of the columns of q, for messages; column numbers if empty.
+
+    Returns:
+        The log, and lines for the report about unwrapped positions.
 
     Raises:
-        FitError: where the turns of such a joint cannot be counted, for it turns too far in a sample.
+        FitError: if a joint moves too far from sample to sample to count its turns.
     """
-    jumping = np.zeros(log.q.shape[1], np.bool_)
-    for at in range(0, len(log), PIECE):
-        x = np.asarray(log.q[at : at + PIECE + 1], np.float64)
-        jumping |= _far_apart(x)
-        forget(log)
-    found = {}
-    for j in np.flatnonzero(jumping).tolist():
+    jumps = np.zeros(log.q.shape[1], np.bool_)
+    for at in range(0, len(log), PIECE_SAMPLES):
+        x = np.asarray(log.q[at : at + PIECE_SAMPLES + 1], np.float64)
+        jumps |= _has_half_turn_step(x)
+        release_pages(log)
+    unwrapped = {}
+    for j in np.flatnonzero(jumps).tolist():
         x = np.array(log.q[:, j], np.float64)
         name = names[j] if names else f"column {j}"
-        count, x = _counted(f"{log.name}: positions of {name}", x)
+        count, x = _unwrap(f"{log.name}: positions of {name}", x)
         if count:
-            found[j] = (f"{name} {count} times", x)
-    if not found:
+            unwrapped[j] = (f"{name} {count} times", x)
+    if not unwrapped:
         return log, []
     q = np.array(log.q, np.float64)
-    q[:, list(found)] = np.stack([x for _, x in found.values()], -1)
-    told = ", ".join(text for text, _ in found.values())
-    return replace(log, q=q), [
-        f"positions are kept within a turn, and jump by one: counted on, {told}"
-    ]
+    q[:, list(unwrapped)] = np.stack([x for _, x in unwrapped.values()], -1)
+    counts = ", ".join(text for text, _ in unwrapped.values())
+    return replace(log, q=q), [f"positions wrap around at one turn: unwrapped, {counts}"]
 
 
-def _far_apart(x: Array) -> NDArray[np.bool_]:
-    """Which positions `[samples, num_q]` move by more than half a turn from a sample to the next."""
-    # Most never do, which both ends of all steps tell in a part of the time; what is no number goes on.
+def _has_half_turn_step(x: Array) -> NDArray[np.bool_]:
+    """Mark positions `[samples, num_q]` with a step of more than half a turn."""
+    # The extremes of all steps decide most logs, in a fraction of the time; nan goes on below.
     with np.errstate(over="ignore", invalid="ignore"):
         step = np.diff(x, axis=0)
     if not step.size or (step.max() <= TURN / 2 and step.min() >= -TURN / 2):
         return np.zeros(x.shape[1], np.bool_)
-    return np.asarray((np.abs(np.diff(within_reach(x), axis=0)) > TURN / 2).any(0))
+    valid = mask_invalid_magnitudes(x)
+    return np.asarray((np.abs(np.diff(valid, axis=0)) > TURN / 2).any(0))
 
 
-def _counted(what: str, x: Array) -> tuple[int, Array]:
-    """How often positions `[samples]` jump by a turn, and the positions without these jumps."""
-    fine = np.flatnonzero(np.isfinite(within_reach(x)))
-    near = fine[np.abs(x[fine] - np.median(x[fine])) <= TURN] if len(fine) else fine
-    if len(near) <= max(2 * AROUND, MOST * len(fine)):
+def _unwrap(label: str, x: Array) -> tuple[int, Array]:
+    """Count the wraps of positions `[samples]`, and remove them."""
+    finite = np.flatnonzero(np.isfinite(mask_invalid_magnitudes(x)))
+    if not len(finite):
         return 0, x
-    near = near[np.append(True, np.diff(x[near]) != 0)]  # a slower sensor repeats itself
-    a, b = x[near[:-1]], x[near[1:]]
-    turns = np.rint((b - a) / TURN)
-    left = np.abs(b - a - TURN * turns)
+    near = finite[np.abs(x[finite] - np.median(x[finite])) <= TURN]
+    if len(near) <= max(2 * TYPICAL_STEPS, MIN_WRAPPED_SHARE * len(finite)):
+        return 0, x
+    near = near[np.append(True, np.diff(x[near]) != 0)]  # omit repeated samples of a slow sensor
+    before, after = x[near[:-1]], x[near[1:]]
+    turns = np.rint((after - before) / TURN)
+    step = np.abs(after - before - TURN * turns)
     at = np.flatnonzero(turns)
-    beside = np.clip(at[:, None] + np.arange(-AROUND, AROUND + 1), 0, len(left) - 1)
-    # A little more, for rounding of numbers in a file.
-    usual = np.median(left[beside], axis=1) + 1e-6
-    jumps = left[at] <= LARGER * usual
-    if not jumps.any():
+    around = np.clip(at[:, None] + np.arange(-TYPICAL_STEPS, TYPICAL_STEPS + 1), 0, len(step) - 1)
+    # 1e-6 rad for the rounding of numbers in a file.
+    typical = np.median(step[around], axis=1) + 1e-6
+    wraps = step[at] <= MAX_STEP_RATIO * typical
+    if not wraps.any():
         return 0, x
-    middle = (a + b)[at] / 2
-    place, slack = np.median(middle[jumps]), LARGER * usual
-    if np.mean(np.abs(x[fine] - place) <= TURN / 2 + slack.max()) < MOST:
+    middle = (before + after)[at] / 2
+    place, tolerance = np.median(middle[wraps]), MAX_STEP_RATIO * typical
+    within_turn = np.abs(x[finite] - place) <= TURN / 2 + tolerance.max()
+    if np.mean(within_turn) < MIN_WRAPPED_SHARE:
         return 0, x
-    if (step := float(np.median(usual[jumps]))) > COUNTED:
+    if (typical_step := float(np.median(typical[wraps]))) > MAX_TYPICAL_STEP:
         raise FitError(
-            f"{what} are kept within a turn, and move by {step:.3g} rad from sample to sample.",
-            "From so far apart nobody tells how often it turned, and which way.",
-            "Log more often, or the turns as well: positions that go on beyond a turn.",
+            f"{label} wrap around at one turn, and move by {typical_step:.3g} rad from sample to sample.",
+            "The number and direction of turns between such samples is ambiguous.",
+            "Log at a higher rate, or log positions that are not wrapped.",
         )
-    at = at[jumps & (np.abs(middle - place) <= slack)]
-    return len(at), _without(x, near[at + 1], turns[at])
-
-
-def _without(x: Array, at: NDArray[np.intp], turns: Array) -> Array:
-    """Positions less so many turns from each of some samples on."""
+    chosen = wraps & (np.abs(middle - place) <= tolerance)
     shift = np.zeros_like(x)
-    shift[at] = turns
-    return x - TURN * np.cumsum(shift)
+    shift[near[at[chosen] + 1]] = turns[at[chosen]]
+    return int(chosen.sum()), x - TURN * np.cumsum(shift)

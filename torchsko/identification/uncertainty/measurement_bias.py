@@ -37,11 +37,11 @@ from torchsko.identification.regression.normal_equations import (
     slice_motion,
 )
 from torchsko.identification.regression.solution import ModelStructure, TermChoice
-from torchsko.identification.signals.cleaning import even_samples, in_rows, repaired
-from torchsko.identification.signals.duplicate_samples import repeats, without
-from torchsko.identification.signals.filter_settings import Settings
-from torchsko.identification.signals.filters import spectrum
-from torchsko.identification.signals.preprocess import Motion, stretches
+from torchsko.identification.signals.cleaning import replace_outliers, resample, to_rows
+from torchsko.identification.signals.duplicate_samples import find_repeated_samples, replace_by_nan
+from torchsko.identification.signals.filter_settings import FilterSettings
+from torchsko.identification.signals.preprocess import FilteredMotion, find_segments
+from torchsko.identification.signals.spectrum import power_spectrum
 from torchsko.mechanism.mechanism import Mechanism
 
 MAX_NOISE_SAMPLES = 50_000
@@ -73,7 +73,7 @@ class PositionNoise:
     qd: Tensor | None
 
     @classmethod
-    def of(cls, mech: Mechanism, log: Log, settings: Settings) -> PositionNoise:
+    def of(cls, mech: Mechanism, log: Log, settings: FilterSettings) -> PositionNoise:
         """That of a log, by the upper half of its spectrum, where no robot moves."""
         q = torch.from_numpy(_white(log, log.q, settings))
         vector = torch.zeros_like(q)
@@ -82,10 +82,12 @@ class PositionNoise:
         qd = None if log.qd is None else torch.from_numpy(_white(log, log.qd, settings))
         return cls(q * vector, qd)
 
-    def added(self, motion: Motion, sign: float, generator: torch.Generator) -> Motion:
+    def added(
+        self, motion: FilteredMotion, sign: float, generator: torch.Generator
+    ) -> FilteredMotion:
         """A motion of which as much was measured once more, filtered as it was."""
-        bank = motion.settings.states
-        length = (len(motion) - 1) * bank.every + 2 * bank.reach + 1
+        bank = motion.settings.state_filter
+        length = (len(motion) - 1) * bank.decimation + 2 * bank.half_width + 1
 
         def white(size: Tensor) -> Tensor:
             n = torch.randn(len(size), length, generator=generator, dtype=size.dtype)
@@ -99,23 +101,23 @@ class PositionNoise:
         return replace(motion, q=motion.q + q, qd=motion.qd + qd, qdd=motion.qdd + qdd)
 
 
-def _white(log: Log, signals: Array, settings: Settings) -> Array:
+def _white(log: Log, signals: Array, settings: FilterSettings) -> Array:
     """Standard deviation of signals' white noise, `[signals]`, of the middle of a log's longest stretch.
 
     A jump between two logs, or as a robot starts, has all frequencies: what most pieces of time have counts.
     """
-    start, stop = max(stretches(log, settings), key=lambda x: x[1] - x[0])
+    start, stop = max(find_segments(log, settings), key=lambda x: x[1] - x[0])
     start += max(0, (stop - start - MAX_NOISE_SAMPLES) // 2)
     rows = slice(start, min(start + MAX_NOISE_SAMPLES, stop))
-    t, x = np.asarray(log.t[rows], np.float64), in_rows(signals[rows])
+    t, x = np.asarray(log.t[rows], np.float64), to_rows(signals[rows])
     # A value that stands out has all frequencies, as noise has.
-    x, _ = repaired(t, without(repeats(x), x))
+    x, _ = replace_outliers(t, replace_by_nan(find_repeated_samples(x), x))
     even = t[0] + np.arange(int((t[-1] - t[0]) * settings.rate)) / settings.rate
-    (x,) = even_samples(t, even, [x])
+    (x,) = resample(t, even, [x])
     length = min(len(even), max(int(4 * settings.rate) + 1, len(even) // 50))
     taper = np.sin(np.pi * np.arange(length) / length) ** 2
     starts = range(0, len(even) - length + 1, max(length // 2, 1))
-    each = [spectrum(x[:, a : a + length].T, settings.rate, length)[1] for a in starts]
+    each = [power_spectrum(x[:, a : a + length].T, settings.rate, length)[1] for a in starts]
     # Of one piece the power at a frequency spreads as a square of two normal numbers: its median is less.
     power = np.stack([np.median(some[len(some) // 2 :], axis=0) / math.log(2) for some in each])
     usual = np.sort(power, axis=0)[: max(1, int(QUIET_SHARE * len(power)))]
@@ -126,7 +128,7 @@ def noise_bias(
     problem: RegressionProblem,
     normal: NormalEquations,
     noise: PositionNoise,
-    motions: Sequence[Motion],
+    motions: Sequence[FilteredMotion],
     model: ModelStructure,
     choice: TermChoice,
     lag: int,
@@ -172,14 +174,14 @@ def noise_bias(
     return -root @ (vector @ ((vector.mT @ (root.mT @ (c - A @ start))) / value.clamp_min(STRONG)))
 
 
-def _spread(motions: Sequence[Motion], most: int) -> Sequence[Motion]:
+def _spread(motions: Sequence[FilteredMotion], most: int) -> Sequence[FilteredMotion]:
     """States of motions, no more than so many: every so many blocks, for a robot may rest as it begins."""
     total = sum(map(len, motions))
     if total <= most:
         return motions
     blocks = []
     for motion in motions:
-        size = BLOCK_FILTER_LENGTHS * len(motion.settings.laws.taps)
+        size = BLOCK_FILTER_LENGTHS * len(motion.settings.double_filter.taps)
         starts = range(0, max(len(motion) - size, 0) + 1, size)
         blocks += [slice_motion(motion, slice(a, a + size)) for a in starts]
     return blocks[:: math.ceil(total / most)]

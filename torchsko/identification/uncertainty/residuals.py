@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torchsko.identification.regression.normal_equations import RegressionProblem
 from torchsko.identification.regression.rigid_model import dof_positions
 from torchsko.identification.regression.solution import Solution
-from torchsko.identification.signals.autocorrelation import lagged_products, times_alike
-from torchsko.identification.signals.preprocess import Motion
+from torchsko.identification.signals.autocorrelation import autocorrelation_time, lagged_products
+from torchsko.identification.signals.preprocess import FilteredMotion
 from torchsko.identification.workers import side_by_side
 
 MAX_PLOT_SAMPLES = 4000
@@ -59,7 +59,7 @@ class Residuals:
 
 def compute_residuals(
     problem: RegressionProblem,
-    motions: Sequence[Motion],
+    motions: Sequence[FilteredMotion],
     solution: Solution,
     more: nn.Module | None = None,
 ) -> Residuals:
@@ -87,7 +87,10 @@ def compute_residuals(
 
 
 def motion_residuals(
-    problem: RegressionProblem, motion: Motion, solution: Solution, more: nn.Module | None = None
+    problem: RegressionProblem,
+    motion: FilteredMotion,
+    solution: Solution,
+    more: nn.Module | None = None,
 ) -> tuple[Tensor, ...]:
     """Times, forces, errors (0 where a force does not count), and which count."""
     parts = [
@@ -97,7 +100,7 @@ def motion_residuals(
     t, tau, e, good = (torch.cat(x) for x in zip(*parts, strict=True))
     if more is not None:
         force = more(dof_positions(problem.mech, motion.q), motion.qd, motion.qdd)
-        e = e + torch.where(good, motion.settings.laws(force), 0.0)
+        e = e + torch.where(good, motion.settings.double_filter(force), 0.0)
     return t, tau, e, good
 
 
@@ -114,4 +117,4 @@ def integrated_autocorrelation(*errors: Tensor) -> Tensor:
     for e in errors:
         auto = lagged_products(e, MAX_LAGS)
         total = total + torch.nn.functional.pad(auto, (0, 0, 0, MAX_LAGS - len(auto)))
-    return times_alike(total)
+    return autocorrelation_time(total)

@@ -30,8 +30,8 @@ from torchsko.identification.regression.normal_equations import NormalEquations,
 from torchsko.identification.regression.rigid_model import dof_positions
 from torchsko.identification.regression.solution import ModelStructure, Solution
 from torchsko.identification.signals.autocorrelation import lagged_products
-from torchsko.identification.signals.filters import Kernel
-from torchsko.identification.signals.preprocess import Motion
+from torchsko.identification.signals.filters import FIRFilter
+from torchsko.identification.signals.preprocess import FilteredMotion
 from torchsko.identification.workers import side_by_side
 
 SAME = 1e-2
@@ -45,7 +45,7 @@ PLACES = (32, 64)
 
 
 def with_robust_std(
-    told: ParameterUncertainty, problem: RegressionProblem, motions: Sequence[Motion],
+    told: ParameterUncertainty, problem: RegressionProblem, motions: Sequence[FilteredMotion],
     normal: NormalEquations, solution: Solution, inflation: Tensor, influence: InfluenceFunction,
     cancelling: Cancelling | None = None,
 ) -> ParameterUncertainty:  # fmt: skip
@@ -122,7 +122,7 @@ class Cancelling:
         )
 
 
-def _ranges(problem: RegressionProblem, motions: Sequence[Motion]) -> Tensor:
+def _ranges(problem: RegressionProblem, motions: Sequence[FilteredMotion]) -> Tensor:
     """Least and largest position of each dof, `[2, num_dof]`."""
     own = [dof_positions(problem.mech, motion.q) for motion in motions if len(motion)]
     return torch.stack(
@@ -157,7 +157,7 @@ class _Sums:
     ranges: Tensor
     like: Tensor
 
-    def __call__(self, motion: Motion) -> tuple[Tensor, ...]:
+    def __call__(self, motion: FilteredMotion) -> tuple[Tensor, ...]:
         """Products of sums over stretches, how many, samples, those that come again, sums at places."""
         none, dofs = self.like.new_zeros(()), len(self.inflation)
         at_places = [self.like.new_zeros(dofs, count, len(self.like)) for count in PLACES]
@@ -218,7 +218,7 @@ def tapered_sum_products(x: Tensor, length: int) -> Tensor:
     """The same of sums whose samples count more and more, then less and less: no end cuts what cancels."""
     reach = length // 2
     place = torch.arange(1, 2 * reach + 2).to(x) / (2 * reach + 2)
-    taper = Kernel((torch.pi * place).sin().square(), 1)
+    taper = FIRFilter((torch.pi * place).sin().square(), 1)
     sums = taper(torch.nn.functional.pad(x, (0, 0, 2 * reach, 2 * reach)))
     return sums.mT @ sums / taper.taps.square().sum()
 

@@ -15,7 +15,7 @@ from torchsko.identification.estimators.shooting.sensitivities import (
     WindowTrajectories,
 )
 from torchsko.identification.estimators.shooting.windows import Windows
-from torchsko.identification.signals.autocorrelation import lagged_products, times_alike
+from torchsko.identification.signals.autocorrelation import autocorrelation_time, lagged_products
 from torchsko.utils.shapes import matvec
 
 MIN_FREE_GAPS = 1e-3
@@ -115,4 +115,4 @@ def window_autocorrelation(rest: Tensor) -> Tensor:
     """
     N, seen = rest.shape[2:]
     products = lagged_products(rest.movedim(2, 0).flatten(1), N)
-    return times_alike(products.unflatten(1, (-1, seen)).sum(1))
+    return autocorrelation_time(products.unflatten(1, (-1, seen)).sum(1))

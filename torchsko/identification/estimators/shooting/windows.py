@@ -11,10 +11,10 @@ from torch import Tensor
 from torchsko.errors import FitError
 from torchsko.identification.logs.log import Log
 from torchsko.identification.regression.normal_equations import TimeFolds
-from torchsko.identification.signals.cleaning import in_rows, repaired
-from torchsko.identification.signals.duplicate_samples import repeats, without
-from torchsko.identification.signals.filter_settings import Settings
-from torchsko.identification.signals.preprocess import AT_LIMIT, stretches
+from torchsko.identification.signals.cleaning import replace_outliers, to_rows
+from torchsko.identification.signals.duplicate_samples import find_repeated_samples, replace_by_nan
+from torchsko.identification.signals.filter_settings import FilterSettings
+from torchsko.identification.signals.preprocess import SATURATED_SHARE, find_segments
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import mass_matrix
 
@@ -56,7 +56,12 @@ class Windows:
 
     @classmethod
     def of(
-        cls, mech: Mechanism, log: Log, settings: Settings, folds: TimeFolds, length: float | None
+        cls,
+        mech: Mechanism,
+        log: Log,
+        settings: FilterSettings,
+        folds: TimeFolds,
+        length: float | None,
     ) -> Windows:
         """Cut a log: at gaps, where a fold ends, and where a force is no measurement.
 
@@ -65,14 +70,16 @@ class Windows:
         """
         n = samples_per_window(settings.rate, length)
         t = np.asarray(log.t, np.float64)
-        rows = [in_rows(x) for x in (log.q, log.tau, log.qd) if x is not None]
-        new = (x if k == 1 else without(repeats(x), x) for k, x in enumerate(rows))
-        (q, off), (tau, wrong), *rates = (repaired(t, x) for x in new)
+        rows = [to_rows(x) for x in (log.q, log.tau, log.qd) if x is not None]
+        new = (
+            x if k == 1 else replace_by_nan(find_repeated_samples(x), x) for k, x in enumerate(rows)
+        )
+        (q, off), (tau, wrong), *rates = (replace_outliers(t, x) for x in new)
         limit = mech.effort_limit.detach().cpu().numpy()[:, None]
-        wrong = wrong | (np.abs(tau) >= AT_LIMIT * limit)
+        wrong = wrong | (np.abs(tau) >= SATURATED_SHARE * limit)
         fold, bad = folds.of(torch.from_numpy(t)).numpy(), np.any(wrong, 0)
         chains: list[list[int]] = []
-        for start, stop in stretches(log, settings):
+        for start, stop in find_segments(log, settings):
             before, chain = -1, list[int]()
             for a in range(start, stop - n, n):
                 # What a force that is none leads to is not to be explained.
