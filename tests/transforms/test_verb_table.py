@@ -91,8 +91,11 @@ def options_of(name, mech):
 def test_every_public_function_of_mechanisms_is_on_all_three():
     mech = floating_tree()
     public = dict(public_functions_of_mechanisms())
-    of_table = {name for name, x in vars(Verbs).items() if inspect.isfunction(x)}
-    assert of_table - {"mechanism", "_verb"} == set(public)
+    of_table = {name for name, x in vars(Verbs).items() if inspect.isfunction(x)} - {"_verb"}
+    missing = sorted(set(public) - of_table)
+    assert not missing, f"add a row for {missing} to class Verbs in torchsko/api/verb_table.py"
+    missing = sorted(of_table - set(public))
+    assert not missing, f"add {missing} to torchsko/__init__.pyi, which lists the public names"
     for given in (ts.Dynamics(mech), ts.fuse(mech)):
         for name, fn in public.items():
             (_, *arguments) = inspect.signature(fn).parameters.values()
@@ -100,10 +103,32 @@ def test_every_public_function_of_mechanisms_is_on_all_three():
             assert [*method.parameters.values()] == arguments
 
 
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_declares_all_tensors_of_its_function_and_the_number_of_its_outputs(name):
+    row, mech = ROWS[name], floating_tree()
+    (_, *arguments) = inspect.signature(row.function).parameters.values()
+    tensors = [x.name for x in arguments if x.annotation in ("Tensor", "Tensor | None")]
+    assert [*row.tensors] == [x for x in tensors if x not in row.refuses], (
+        f"declare the tensor arguments of {name} in its row in torchsko/api/verb_table.py"
+    )
+    if row.num_outputs:
+        g = torch.Generator().manual_seed(0)
+        states = {n: sample(mech, n, (), g) for n in row.tensors}
+        found = row.function(mech, **states, **options_of(name, mech))
+        count = 1 if isinstance(found, torch.Tensor) else len(found)
+        assert row.num_outputs == count, (
+            f"declare {count} outputs of {name} in its row in torchsko/api/verb_table.py"
+        )
+
+
 def test_every_row_is_traced_or_refused_or_runs_as_it_is():
     kernels = ts.FusedMechanism.fused_methods - {"step", "trajectory"}
     refused = {name for name, row in ROWS.items() if "" in row.refuses}
-    assert kernels == set(PARAMETERS) and not kernels & refused
+    missing, unknown = sorted(kernels - set(PARAMETERS)), sorted(set(PARAMETERS) - kernels)
+    assert not missing, f"add a case for {missing} to _OF_ROWS in tests/transforms/verbs.py"
+    assert not unknown, (
+        f"_OF_ROWS in tests/transforms/verbs.py has cases of {unknown}, without a kernel"
+    )
     public = {name for name, _ in public_functions_of_mechanisms()}
     assert public - kernels - refused == {
         "actuate",
@@ -193,7 +218,7 @@ def test_what_has_no_kernel_is_refused_by_name_with_the_reason(name, option, val
     given |= {x: torch.zeros(1) if x in ("qs", "qds") else sample(mech, x, (), g) for x in states}
     with pytest.raises(FusedError) as caught:
         getattr(ts.fuse(mech), name)(**given)
-    what, why, instead = str(caught.value).splitlines()
+    what, why, instead = caught.value.what, caught.value.why, caught.value.advice
     assert f"{name} has no kernel" in what and option in what and why == reason
     assert f"ts.{name}(fast.mechanism(), ...)" in instead
 

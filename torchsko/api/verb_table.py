@@ -1,8 +1,12 @@
-"""The table of verbs: a row each, from which come methods of layers and kernels of fused mechanisms.
+"""Table of verbs: one row for each public function of a mechanism.
 
-A verb is a function whose first argument is a mechanism, and a row in `Verbs`. What arguments it takes is
-read off its signature: tensors, whose names say their shapes, are inputs of a kernel; all others (names of
-frames, a rule, a method) are constants, with a kernel for each choice. A row adds what no signature says.
+A verb is a function whose first argument is a mechanism, and a row in `Verbs`. The row declares which
+arguments are tensors and how many tensors the function returns. From the rows follow the methods of
+`torchsko.Dynamics` and the kernels of `torchsko.FusedMechanism`. Tensors are inputs of a kernel; every other
+argument (frame names, a reference frame, a method) is a constant, with one kernel for each value.
+
+To add a verb: write the function, add its row to `Verbs` and its name to ``torchsko/__init__.pyi``, and add a
+case to ``tests/transforms/verbs.py``.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from torchsko.algorithms.operational_space import rounding_of_rank
 from torchsko.bridge.assemble import assemble
 from torchsko.bridge.singular_hinges import checked
 from torchsko.control.ik import inverse_kinematics as control
+from torchsko.errors import FusedError
 from torchsko.io import saving
 from torchsko.mechanism import coordinates
 from torchsko.mechanism.dispatch import MechanismLike, MechanismSource
@@ -54,20 +59,21 @@ Options = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """What layers and kernels need to know of one verb; made by `row_of`.
+    """Signature of a verb, as layers and kernels use it; made by `make_row`.
 
     Attributes:
-        name: of the verb.
-        function: of a mechanism.
-        positional: names of the arguments after the mechanism that may come without their names.
-        required: names of those that have no default.
-        arguments: names of all.
-        tensors: names of those that are tensors.
-        options: defaults of all others.
-        num_outputs: how many tensors the function returns.
-        pack: makes its result of several tensors.
-        refuses: for options without a kernel the reason, whatever the value or by value; "" for all.
-        unless_given: what an option stands for that was left at None, by (mechanism, options).
+        name: name of the verb.
+        function: the function, whose first argument is a mechanism.
+        positional: arguments after the mechanism that may be passed by position.
+        required: arguments without a default.
+        arguments: all arguments after the mechanism.
+        tensors: arguments that are tensors, in the order of the signature.
+        options: default value of each other argument.
+        num_outputs: number of tensors that the function returns; 0 if it returns something else.
+        pack: makes the result from a tuple of tensors.
+        refuses: reason why an option has no kernel, for all its values or by value; the name "" stands for
+            the verb itself.
+        default_of: functions of (mechanism, options) that replace an option whose value is None.
     """
 
     name: str
@@ -80,12 +86,12 @@ class Row:
     num_outputs: int
     pack: Callable[[tuple[Tensor, ...]], Any]
     refuses: Mapping[str, str | Mapping[Any, str]]
-    unless_given: Mapping[str, Callable[..., Any]]
+    default_of: Mapping[str, Callable[..., Any]]
 
     def split(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[dict[str, Tensor], Options]:
-        """The tensors given in a call, by name, and the values of all options.
+        """Separate the arguments of a call into tensors by name and the values of all options.
 
         Raises:
             TypeError: as a call of the function with these arguments would.
@@ -96,38 +102,41 @@ class Row:
         if not all_known or not self.arguments.issuperset(given):
             inspect.signature(self.function).bind(None, *args, **kwargs)
         states = {n: given[n] for n in self.tensors if given.get(n) is not None}
-        options = [(n, _constant(given.get(n, default))) for n, default in self.options.items()]
+        options = [(n, _as_key(given.get(n, default))) for n, default in self.options.items()]
         return states, tuple(options)
 
-    def refusal(self, options: Options) -> str | None:
-        """Why no kernel takes these options, and what to call instead; None where one does."""
+    def refusal(self, options: Options) -> FusedError | None:
+        """The error for options that have no kernel; None if there is one."""
         for name, value in (("", None), *options):
             rule = self.refuses.get(name)
             reason = rule.get(value) if isinstance(rule, Mapping) else rule
             if reason is not None and (not name or value is not self.options[name]):
-                said = f"{name}={value!r}" if isinstance(rule, Mapping) else name
-                what = f"{self.name} has no kernel" + (f" for {said}" if name else "")
-                return f"{what}.\n{reason}\nCall ts.{self.name}(fast.mechanism(), ...), which runs eagerly."
-        if lost := [name for name, value in options if _of_tensors(value)]:
-            return (
-                f"{', '.join(lost)} of {self.name} was given as a tensor, or a Frame, which holds some.\n"
-                "It is a constant of a kernel, and a tensor's values may differ from call to call.\n"
-                "Pass a number or names; or make a kernel that reads such tensors anew at each call, "
-                f"ts.fuse(lambda mech, q: ts.{self.name}(mech, q, ...), mech); or call "
-                f"ts.{self.name}(fast.mechanism(), ...), which runs eagerly."
+                option = f"{name}={value!r}" if isinstance(rule, Mapping) else name
+                what = f"{self.name} has no kernel" + (f" for {option}" if name else "")
+                return FusedError(f"{what}.", reason, f"Call {self._eager_call}.")
+        if names := [name for name, value in options if _holds_tensors(value)]:
+            return FusedError(
+                f"{', '.join(names)} of {self.name} is a tensor, or a Frame, which contains tensors.",
+                "It is a constant of the kernel, but a tensor's values may differ from call to call.",
+                "Pass a number or names. Or fuse a function that captures the tensor, "
+                f"ts.fuse(lambda mech, q: ts.{self.name}(mech, q, ...), mech). Or call {self._eager_call}.",
             )
         return None
 
+    @property
+    def _eager_call(self) -> str:
+        return f"ts.{self.name}(fast.mechanism(), ...), which runs eagerly"
+
     def bound(self, names: Iterable[str], options: Options, like: Mechanism) -> Callable[..., Any]:
-        """The function of a mechanism and of the tensors named, in their order, the options fixed.
+        """The verb as a function of the mechanism and of positional tensors, with fixed options.
 
         Args:
-            names: of the tensors.
-            options: values of the others.
-            like: gives its type, which a program in the tracing has not.
+            names: names of the tensors, in their order.
+            options: values of the options.
+            like: mechanism whose dtype gives defaults; a traced mechanism has no dtype.
         """
         names, chosen = tuple(names), dict(options)
-        for name, default in self.unless_given.items():
+        for name, default in self.default_of.items():
             chosen[name] = default(like, chosen) if chosen[name] is None else chosen[name]
 
         def call(mech: Mechanism, *tensors: Tensor) -> Any:
@@ -136,53 +145,62 @@ class Row:
         return call
 
 
-def row_of(
+def make_row(
     function: Callable[..., Any],
-    name: str | None = None,
+    tensors: str,
+    outputs: int | type[tuple] = 1,
     *,
-    pack: Any = tuple,
+    name: str | None = None,
     refuses: Mapping[str, str | Mapping[Any, str]] | None = None,
-    unless_given: Mapping[str, Callable[..., Any]] | None = None,
+    default_of: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Row:
-    """The row of a function; see `Row`. `pack` may be a class of named tuples."""
-    signature, refuses = inspect.signature(function), refuses or {}
-    arguments = [*signature.parameters.values()][1:]
-    tensors = tuple(a.name for a in arguments if a.annotation in _TENSOR and a.name not in refuses)
+    """Declare a verb.
+
+    Args:
+        function: function whose first argument is a mechanism.
+        tensors: names of its tensor arguments, in the order of the signature, separated by spaces.
+        outputs: number of tensors that it returns, or the named tuple of them.
+        name: name of the verb; that of the function if left out.
+        refuses: see `Row`.
+        default_of: see `Row`.
+    """
+    arguments = [*inspect.signature(function).parameters.values()][1:]
+    names = tuple(tensors.split())
     return Row(
         name or function.__name__,
         function,
         tuple(a.name for a in arguments if a.kind is not a.KEYWORD_ONLY),
         frozenset(a.name for a in arguments if a.default is a.empty),
         frozenset(a.name for a in arguments),
-        tensors,
-        {a.name: a.default for a in arguments if a.name not in tensors},
-        len(getattr(pack, "_fields", ())) or str(signature.return_annotation).count("Tensor"),
-        getattr(pack, "_make", pack),
-        refuses,
-        unless_given or {},
+        names,
+        {a.name: a.default for a in arguments if a.name not in names},
+        outputs if isinstance(outputs, int) else len(outputs._fields),  # type: ignore[attr-defined]
+        tuple if isinstance(outputs, int) else outputs._make,  # type: ignore[attr-defined]
+        refuses or {},
+        default_of or {},
     )
 
 
-_TENSOR = ("Tensor", "Tensor | None")
-
-
-def _of_tensors(value: Any) -> bool:
+def _holds_tensors(value: Any) -> bool:
     parts = value if isinstance(value, tuple) else (value,)
     return any(isinstance(part, Tensor | frame.Frame) for part in parts)
 
 
-def _constant(value: Any) -> Any:
-    """An option's value as a part of a key: sequences of names become tuples."""
+def _as_key(value: Any) -> Any:
+    """An option's value as part of a dictionary key: sequences of names become tuples."""
     if value is None or isinstance(value, (str, tuple, Tensor)) or not isinstance(value, Iterable):
         return value
     return tuple(value)
 
 
 def method(
-    function: Callable[Concatenate[MechanismLike, P], R], **row: Any
+    function: Callable[Concatenate[MechanismLike, P], R],
+    tensors: str,
+    outputs: int | type[tuple] = 1,
+    **row: Any,
 ) -> Callable[Concatenate[Any, P], R]:
-    """A verb as a method of what gives a mechanism; keyword arguments as in `row_of`."""
-    made = row_of(function, **row)
+    """Make a verb a method of objects that provide a mechanism; arguments as in `make_row`."""
+    made = make_row(function, tensors, outputs, **row)
 
     @wraps(function)
     def call(self: Verbs, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -193,15 +211,13 @@ def method(
     return call
 
 
-_SCAN = (
-    "The scan does more operations so that fewer wait for one another; a kernel has none that wait."
-)
+_SCAN = "The scan trades more operations for parallel ones; a kernel runs them one after another."
 _PARENTS = (
-    "Its operations follow from the tree, which parents given as a tensor change from call to call."
+    "The sequence of operations follows from the tree, which must be known when a kernel is built."
 )
 _SINGULAR = {
     "pinv": "A pseudo-inverse takes eigenvalues, which no fixed sequence of operations gives.",
-    "raise": "An error depends on values, which a kernel computes and nobody reads.",
+    "raise": "The error depends on values, which a kernel cannot raise errors for.",
 }
 
 
@@ -210,83 +226,108 @@ def _rank_tolerance(mech: Mechanism, options: Mapping[str, Any]) -> float:
     return rounding_of_rank(6 * (1 if isinstance(chosen, str) else len(chosen)), mech.dtype)
 
 
-_INVERTS = {"refuses": {"singular": _SINGULAR}, "unless_given": {"rank_tolerance": _rank_tolerance}}
+_INVERTS = {"refuses": {"singular": _SINGULAR}, "default_of": {"rank_tolerance": _rank_tolerance}}
 
 
 class Verbs(MechanismSource):
-    """Every public function of a mechanism, as a method of what gives one: the table, a row a line."""
+    """Every public function of a mechanism as a method, one row each."""
 
-    inverse_dynamics = method(dynamics.inverse_dynamics, refuses={"parents": _PARENTS})
-    forward_dynamics = method(dynamics.forward_dynamics, refuses={"method": {"scan": _SCAN}})
-    hybrid_dynamics = method(dynamics.hybrid_dynamics)
-    mass_matrix = method(dynamics.mass_matrix)
-    bias_force = method(dynamics.bias_force)
-    passive_force = method(dynamics.passive_force)
-    inverse_dynamics_derivatives = method(derivatives.inverse_dynamics_derivatives)
-    forward_dynamics_derivatives = method(derivatives.forward_dynamics_derivatives)
-    linearize = method(linearized.linearize)
-    coriolis_matrix = method(coriolis.coriolis_matrix)
-    christoffel_symbols = method(coriolis.christoffel_symbols)
-    passive_force_parts = method(energy.passive_force_parts, pack=energy.PassiveForces)
-    torque_regressor = method(regressors.torque_regressor)
-    drive_regressor = method(regressors.drive_regressor)
-    wrench_regressor = method(regressors.wrench_regressor)
-    momentum_regressor = method(regressors.momentum_regressor)
-    kinetic_energy_regressor = method(regressors.kinetic_energy_regressor)
-    potential_energy_regressor = method(regressors.potential_energy_regressor)
-    forward_kinematics = method(kinematics.forward_kinematics, pack=kinematics.Pose)
-    frame_pose = method(frames.frame_pose, pack=kinematics.Pose)
-    frame_jacobian = method(frames.frame_jacobian)
-    frame_velocity = method(frames.frame_velocity)
-    frame_acceleration = method(frames.frame_acceleration)
-    frame_jacobian_rate = method(frames.frame_jacobian_rate)
-    frame_velocity_derivatives = method(frame_derivatives.frame_velocity_derivatives)
-    frame_acceleration_derivatives = method(frame_derivatives.frame_acceleration_derivatives)
-    frame_coordinates = method(analytic.frame_coordinates)
-    analytic_jacobian = method(analytic.analytic_jacobian)
-    relative_pose = method(relative.relative_pose, pack=kinematics.Pose)
-    relative_velocity = method(relative.relative_velocity)
-    relative_acceleration = method(relative.relative_acceleration)
-    relative_jacobian = method(relative.relative_jacobian)
-    relative_jacobian_rate = method(relative.relative_jacobian_rate)
-    center_of_mass = method(momenta.center_of_mass)
-    com_velocity = method(momenta.com_velocity)
-    com_acceleration = method(momenta.com_acceleration)
-    com_jacobian = method(momenta.com_jacobian)
-    kinetic_energy = method(momenta.kinetic_energy)
-    potential_energy = method(momenta.potential_energy)
-    total_energy = method(energy.total_energy)
-    power_balance = method(energy.power_balance, pack=energy.PowerBalance)
-    composite_inertias = method(energy.composite_inertias)
-    centroidal_inertia = method(energy.centroidal_inertia)
-    centroidal_momentum = method(momenta.centroidal_momentum)
-    centroidal_momentum_matrix = method(momenta.centroidal_momentum_matrix)
-    subtree_centers = method(balance.subtree_centers)
-    centroidal_momentum_rate = method(balance.centroidal_momentum_rate)
-    centroidal_momentum_matrix_rate = method(balance.centroidal_momentum_matrix_rate)
+    inverse_dynamics = method(
+        dynamics.inverse_dynamics, "q qd qdd f_ext", refuses={"parents": _PARENTS}
+    )
+    forward_dynamics = method(
+        dynamics.forward_dynamics, "q qd tau f_ext", refuses={"method": {"scan": _SCAN}}
+    )
+    hybrid_dynamics = method(dynamics.hybrid_dynamics, "q qd tau qdd f_ext", 2)
+    mass_matrix = method(dynamics.mass_matrix, "q")
+    bias_force = method(dynamics.bias_force, "q qd f_ext")
+    passive_force = method(dynamics.passive_force, "q qd")
+    inverse_dynamics_derivatives = method(
+        derivatives.inverse_dynamics_derivatives, "q qd qdd f_ext", 3
+    )
+    forward_dynamics_derivatives = method(
+        derivatives.forward_dynamics_derivatives, "q qd tau f_ext", 3
+    )
+    linearize = method(linearized.linearize, "q qd tau", 2)
+    coriolis_matrix = method(coriolis.coriolis_matrix, "q qd")
+    christoffel_symbols = method(coriolis.christoffel_symbols, "q")
+    passive_force_parts = method(energy.passive_force_parts, "q qd", energy.PassiveForces)
+    torque_regressor = method(regressors.torque_regressor, "q qd qdd")
+    drive_regressor = method(regressors.drive_regressor, "q qd qdd")
+    wrench_regressor = method(regressors.wrench_regressor, "q qd qdd")
+    momentum_regressor = method(regressors.momentum_regressor, "q qd")
+    kinetic_energy_regressor = method(regressors.kinetic_energy_regressor, "q qd")
+    potential_energy_regressor = method(regressors.potential_energy_regressor, "q")
+    forward_kinematics = method(kinematics.forward_kinematics, "q", kinematics.Pose)
+    frame_pose = method(frames.frame_pose, "q", kinematics.Pose)
+    frame_jacobian = method(frames.frame_jacobian, "q")
+    frame_velocity = method(frames.frame_velocity, "q qd")
+    frame_acceleration = method(frames.frame_acceleration, "q qd qdd")
+    frame_jacobian_rate = method(frames.frame_jacobian_rate, "q qd")
+    frame_velocity_derivatives = method(frame_derivatives.frame_velocity_derivatives, "q qd", 2)
+    frame_acceleration_derivatives = method(
+        frame_derivatives.frame_acceleration_derivatives, "q qd qdd", 3
+    )
+    frame_coordinates = method(analytic.frame_coordinates, "q")
+    analytic_jacobian = method(analytic.analytic_jacobian, "q")
+    relative_pose = method(relative.relative_pose, "q", kinematics.Pose)
+    relative_velocity = method(relative.relative_velocity, "q qd")
+    relative_acceleration = method(relative.relative_acceleration, "q qd qdd")
+    relative_jacobian = method(relative.relative_jacobian, "q")
+    relative_jacobian_rate = method(relative.relative_jacobian_rate, "q qd")
+    center_of_mass = method(momenta.center_of_mass, "q")
+    com_velocity = method(momenta.com_velocity, "q qd")
+    com_acceleration = method(momenta.com_acceleration, "q qd qdd")
+    com_jacobian = method(momenta.com_jacobian, "q")
+    kinetic_energy = method(momenta.kinetic_energy, "q qd")
+    potential_energy = method(momenta.potential_energy, "q")
+    total_energy = method(energy.total_energy, "q qd")
+    power_balance = method(energy.power_balance, "q qd tau f_ext", energy.PowerBalance)
+    composite_inertias = method(energy.composite_inertias, "q")
+    centroidal_inertia = method(energy.centroidal_inertia, "q")
+    centroidal_momentum = method(momenta.centroidal_momentum, "q qd")
+    centroidal_momentum_matrix = method(momenta.centroidal_momentum_matrix, "q")
+    subtree_centers = method(balance.subtree_centers, "q")
+    centroidal_momentum_rate = method(balance.centroidal_momentum_rate, "q qd qdd")
+    centroidal_momentum_matrix_rate = method(balance.centroidal_momentum_matrix_rate, "q qd")
     centroidal_derivatives = method(
         centroidal_derivatives.centroidal_derivatives,
-        pack=centroidal_derivatives.CentroidalDerivatives,
+        "q qd qdd",
+        centroidal_derivatives.CentroidalDerivatives,
     )
-    zero_moment_point = method(balance.zero_moment_point)
-    gravity_force = method(momenta.gravity_force)
-    joint_wrenches = method(momenta.joint_wrenches)
-    operational_space_compliance = method(operational_space.operational_space_compliance)
-    operational_space_inertia = method(operational_space.operational_space_inertia, **_INVERTS)
-    consistent_jacobian_inverse = method(operational_space.consistent_jacobian_inverse, **_INVERTS)
-    manipulability = method(operational_space.manipulability)
-    integrate = method(configuration.integrate)
-    difference = method(configuration.difference)
-    expand = method(coordinates.expand)
-    expand_velocity = method(coordinates.expand_velocity)
-    # No kernels, each for its reason.
-    assemble = method(assemble, refuses={"": "A model is made of operators; kernels give tensors."})
-    checked = method(checked, refuses={"": "It reads values, and gives a mechanism, no tensor."})
+    zero_moment_point = method(balance.zero_moment_point, "q qd qdd")
+    gravity_force = method(momenta.gravity_force, "q")
+    joint_wrenches = method(momenta.joint_wrenches, "q qd qdd f_ext")
+    operational_space_compliance = method(operational_space.operational_space_compliance, "q")
+    operational_space_inertia = method(operational_space.operational_space_inertia, "q", **_INVERTS)
+    consistent_jacobian_inverse = method(
+        operational_space.consistent_jacobian_inverse, "q", **_INVERTS
+    )
+    manipulability = method(operational_space.manipulability, "q")
+    integrate = method(configuration.integrate, "q step")
+    difference = method(configuration.difference, "start end")
+    expand = method(coordinates.expand, "q")
+    expand_velocity = method(coordinates.expand_velocity, "qd")
+    # Verbs without a kernel.
+    assemble = method(
+        assemble,
+        "q qd f_ext",
+        0,
+        refuses={"": "It returns a model of operators; kernels return tensors."},
+    )
+    checked = method(
+        checked,
+        "",
+        0,
+        refuses={"": "It branches on values and returns a mechanism; kernels return tensors."},
+    )
     first_nonfinite = method(
-        finite.first_nonfinite, refuses={"": "It reads values, and gives a report, no tensor."}
+        finite.first_nonfinite,
+        "qs qds",
+        0,
+        refuses={"": "It branches on values and returns a report; kernels return tensors."},
     )
-    # As they are: without a state is nothing to trace, what takes steps runs the kernels of these, and what
-    # actuators are is no tensor.
+    # Plain methods: these have no state to trace, take time steps or write files.
     inertial_parameters = regressors.inertial_parameters
     drive_parameters = regressors.drive_parameters
     base_parameters = base_parameters.base_parameters
@@ -297,14 +338,14 @@ class Verbs(MechanismSource):
     save = saving.save
 
     def _verb(self, row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """What a row's verb gives for these arguments."""
+        """Call the verb of a row with these arguments."""
         return row.function(self, *args, **kwargs)
 
 
 ROWS: dict[str, Row] = {
     name: entry.row for name, entry in vars(Verbs).items() if hasattr(entry, "row")
 }
-"""Rows by name; see `Verbs`."""
+"""Rows by name."""
 
 FUSIBLE = frozenset(name for name, row in ROWS.items() if "" not in row.refuses)
-"""Names of those that are kernels, for some of their options at least."""
+"""Names of the verbs that have a kernel, at least for some of their options."""

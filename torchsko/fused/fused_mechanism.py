@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchsko.algorithms import innovations
-from torchsko.api.verb_table import FUSIBLE, ROWS, Options, Row, Verbs, row_of
+from torchsko.api.verb_table import FUSIBLE, ROWS, Options, Row, Verbs, make_row
 from torchsko.bridge.assemble import model_at
 from torchsko.errors import FusedError, ShapeError, unknown_name
 from torchsko.fused.functions.dynamics_adjoint import implicit_pullback
@@ -386,8 +386,8 @@ class FusedMechanism(Verbs):
             outputs = function(*args, *self._parameters)
             return outputs[0] if row.num_outputs == 1 else row.pack(outputs)
         states, options = row.split(args, kwargs)
-        if reason := row.refusal(options):
-            raise FusedError(reason)
+        if error := row.refusal(options):
+            raise error
         names, tensors = tuple(states), (*states.values(), *self._parameters)
         check_dtype(self._mech, tensors[0])
         if (
@@ -444,9 +444,10 @@ def _logdet(mech: Mechanism, q: Tensor) -> Tensor:
 
 
 _FORWARD = ROWS["forward_dynamics"]
-_OWN = {"solve": row_of(_solve, "solve"), "logdet": row_of(_logdet, "logdet")} | {
-    name: row_of(step_of(name), name) for name in INTEGRATORS
-}
+_OWN = {
+    "solve": make_row(_solve, "q x", name="solve"),
+    "logdet": make_row(_logdet, "q", name="logdet"),
+} | {name: make_row(step_of(name), "q qd tau dt f_ext", 2, name=name) for name in INTEGRATORS}
 """What no public function gives: actions of the factors at a configuration, and steps."""
 
 
