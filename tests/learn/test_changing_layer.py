@@ -297,7 +297,7 @@ def test_a_type_that_is_refused_leaves_the_layer_as_it_was(arm, wrong):
 
 
 def learned_at_once(layer, queue):
-    queue.put(layer.learned["body1/inertial"].value.detach().numpy().tolist())
+    queue.put(layer.learned["body1/inertial"]().detach().numpy().tolist())
 
 
 @pytest.mark.nightly
@@ -309,7 +309,7 @@ def test_a_layer_that_learns_goes_to_a_spawned_process(arm):
     process.start()
     process.join(60)
     assert process.exitcode == 0
-    assert queue.get() == layer.learned["body1/inertial"].value.detach().numpy().tolist()
+    assert queue.get() == layer.learned["body1/inertial"]().detach().numpy().tolist()
 
 
 def test_pickles_of_a_trained_layer_hold_parameters_only(arm):

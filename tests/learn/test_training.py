@@ -221,9 +221,9 @@ def test_no_samples_and_nothing_to_learn_are_named():
     layer, data = arm_and_data(0)
     refused(layer, data, r"there are no samples: tau has shape \[0, 2\]")
     mech, data = layer.mechanism(), arm_and_data(5)[1]
-    refused(ts.Dynamics(mech), data, "nothing to learn")
+    refused(ts.Dynamics(mech), data, "no learnable parameters")
     layer.requires_grad_(False)
-    refused(layer, data, "nothing to learn")
+    refused(layer, data, "no learnable parameters")
 
 
 def test_a_body_that_has_no_distance_to_others_is_named_and_the_advice_works():
@@ -233,13 +233,13 @@ def test_a_body_that_has_no_distance_to_others_is_named_and_the_advice_works():
     q, qd, qdd = state(mech, 10)
     tau = ts.inverse_dynamics(mech, q, qd, qdd)
     layer = ts.Dynamics(mech, {"joint0.damping": Positive()})
-    refused(layer, (q, qd, qdd, tau), "body 'body0' has no positive definite inertia")
+    refused(layer, (q, qd, qdd, tau), "initial inertia of body 'body0' is not positive")
     assert fit(layer, (q, qd, qdd, tau), prior=0).isfinite().all()
 
 
 def test_a_step_too_far_is_named_and_the_parameters_stay_finite():
     layer, data = arm_and_data(10)
-    with pytest.raises(ts.FitError, match=r"at step [12].*\n.*\nPass a smaller lr"):
+    with pytest.raises(ts.FitError, match=r"at step [12].*\n.*\nPass a smaller learning rate"):
         fit(layer, data, lr=1e4)
     assert layer.inverse_dynamics(*data[:3]).isfinite().all()
 
@@ -286,7 +286,7 @@ def test_kernels_give_the_fit_of_the_eager_functions():
 def test_a_layer_that_declines_kernels_is_fitted_without(declines, monkeypatch):
     """They were built whatever the layer had been told."""
     module = sys.modules[ts.learn.train.__module__]
-    monkeypatch.setattr(module, "_PAYS", 1)
+    monkeypatch.setattr(module, "_MIN_KERNEL_EVALUATIONS", 1)
     layer, _ = arm_and_data(4)
     layer.fused = False if declines else None
     with torch.no_grad():
@@ -303,7 +303,7 @@ def test_kernels_that_nobody_asked_for_are_said_where_they_are_built(
     by_themselves = asked is wants is None
     if by_themselves:
         monkeypatch.setenv("TORCHSKO_CACHE", str(tmp_path))
-    monkeypatch.setattr(sys.modules[ts.learn.train.__module__], "_PAYS", 1)
+    monkeypatch.setattr(sys.modules[ts.learn.train.__module__], "_MIN_KERNEL_EVALUATIONS", 1)
     with caplog.at_level(logging.WARNING, "torchsko"):
         for _ in range(2):
             layer, data = arm_and_data(40)
@@ -329,5 +329,5 @@ def test_what_cannot_be_traced_is_fitted_eagerly_and_said_when_kernels_are_asked
     layer = ts.Dynamics(mech, {"joint0.damping": Sorted()})
     with pytest.raises(ts.FusedError, match="sort"):
         fit(layer, data, fused=True)
-    monkeypatch.setattr(sys.modules[ts.learn.train.__module__], "_PAYS", 1)
+    monkeypatch.setattr(sys.modules[ts.learn.train.__module__], "_MIN_KERNEL_EVALUATIONS", 1)
     assert fit(layer, data).isfinite().all()

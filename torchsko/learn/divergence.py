@@ -1,4 +1,4 @@
-"""How far apart two robots' inertial parameters are."""
+"""Divergence between the inertial parameters of two robots."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torchsko.spatial.inertia import pseudo_inertia
 
 @verb
 def inertia_divergence(mech: Mechanism, reference: MechanismLike) -> Tensor:
-    """How far the inertial parameters of each body are from others, free of units and frames.
+    """Log-det Bregman divergence of each body's pseudo-inertia from a reference.
 
-    The log-det Bregman divergence of pseudo-inertias, tr(X) - log det(X) - 4 with X = J J_ref^-1:
-    zero when they agree, without bound towards unphysical ones. Added to a loss, it holds what the
-    data cannot see near the reference.
+    The value is tr(X) - log det(X) - 4 with X = J J_ref^-1. It does not depend on units and frames, is zero
+    for equal inertias, and grows without bound towards unphysical ones. As a term of a loss it keeps
+    unidentifiable parameters near the reference.
 
     Args:
         mech: the mechanism.
-        reference: one of as many bodies, all with positive definite pseudo-inertia.
+        reference: a mechanism with as many bodies, each with a positive definite pseudo-inertia.
 
     Returns:
         `[*batch, num_bodies]`, not negative.

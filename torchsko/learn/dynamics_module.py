@@ -1,4 +1,4 @@
-"""A mechanism as an `nn.Module`: some of its numbers learn, and stay physical while they do."""
+"""`Dynamics`: a mechanism as an `nn.Module` with learnable, physically valid parameters."""
 
 from __future__ import annotations
 
@@ -14,12 +14,7 @@ from torchsko.bridge.singular_hinges import checked
 from torchsko.errors import FusedError, MechanismError
 from torchsko.fused.automatic import PAYS, cost, kernels_for, rollout
 from torchsko.fused.tracing.clean import is_differentiated, is_followed
-from torchsko.learn.parametrized import (
-    ParametrizedValue,
-    assemble_field,
-    assembly_plan,
-    parametrize_target,
-)
+from torchsko.learn.parametrized import assemble_field, assembly_plan, parametrize_target
 from torchsko.learn.targets import default_parametrization, find_target, refuse_overlap
 from torchsko.mechanism.dispatch import MechanismLayer, missing_attribute, provides_mechanism
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
@@ -32,30 +27,32 @@ if TYPE_CHECKING:
 
 
 class Dynamics(nn.Module, Verbs, MechanismLayer):
-    """Dynamics of a mechanism, some of whose physical parameters are `nn.Parameter`s.
+    """Dynamics of a mechanism whose selected physical parameters are learnable.
 
-    The layer holds no dynamics of its own: `mechanism()` gives a `Mechanism` with the current
-    values, differentiable with respect to the parameters, and every method is the function of the
-    same name on it. What is not learned is a buffer. Both move with ``.to``, and live in
-    ``state_dict``.
+    `mechanism()` returns a `Mechanism` with the current values, differentiable with respect to the
+    parameters. Each method is the function of the same name, applied to that mechanism. Fixed values are
+    buffers. Parameters and buffers follow ``.to`` and are part of ``state_dict``.
+
+    Each parameter is an offset from the nominal value in the coordinates of its parametrization. Offsets
+    start at zero, so weight decay pulls learned values towards the nominal robot.
 
     Args:
-        mech: the start; its tensors are copied, without the graph they came from.
+        mech: nominal mechanism; its tensors are copied and detached.
         learn: parametrization by target. Targets are a body ("link5": mass, centre of mass and
             inertia together), a field of a body ("link5.mass", "link5.com") or of a joint
             ("joint4.damping", ".friction", ".armature", ".stiffness", ".position", ".rotation"),
             and "gravity". Parametrizations are those of `torchsko.learn`, or any module with
-            ``forward`` and ``right_inverse`` as `torch.nn.utils.parametrize` wants them.
-        fused: whether kernels compute the methods, rollouts too. None: on a CPU, from the call on where all
-            calls together have cost about as much as the build (see `torchsko.fused.automatic`); a layer
-            that is called
-            within `torch.utils.checkpoint` before that stays as it is, rollouts apart that pay alone. True:
-            from the first. False: never. What has no kernel runs eagerly.
+            ``forward`` and ``right_inverse`` as defined by `torch.nn.utils.parametrize`.
+        fused: selects compiled kernels for the methods, including rollouts. True: from the first call. False:
+            never. None: on a CPU, once the calls so far have cost about as much as the build (see
+            `torchsko.fused.automatic`). A layer that is called within `torch.utils.checkpoint` before that
+            stays eager, except for rollouts long enough to repay a build. Methods without a kernel run
+            eagerly.
 
     Raises:
-        MechanismError: on what is no `Mechanism`, targets without a parametrization, an unknown target, a
-            parametrization that does not fit it, a start value outside of its domain, or two targets
-            that set the same numbers.
+        MechanismError: when `mech` is not a `Mechanism`, a target is unknown or has no parametrization, a
+            parametrization does not fit its target, an initial value is outside of its domain, or two
+            targets set the same values.
 
     Example:
         >>> import torchsko as ts
@@ -65,8 +62,7 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
         >>> q, qd = arm.random_state(16)
         >>> layer(q, qd, 0 * qd).square().sum().backward()
         >>> {name: tuple(p.grad.shape) for name, p in layer.named_parameters()}
-        {'learned.link5/inertial.parametrizations.value.original': (10,),
-         'learned.joint4/damping.parametrizations.value.original': (1,)}
+        {'learned.link5/inertial.offset': (10,), 'learned.joint4/damping.offset': (1,)}
     """
 
     def __init__(
@@ -78,9 +74,11 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
     ) -> None:
         super().__init__()
         if not isinstance(mech, Mechanism):
-            raise MechanismError(_no_start(mech))
+            raise _not_a_mechanism(mech)
         self.fused, self._eager_cost = fused, 0
-        self._fast: FusedMechanism | str | None = None  # a text says why there are no kernels
+        self._fast: FusedMechanism | str | None = (
+            None  # a string is the reason for having no kernels
+        )
         learn = {} if learn is None else _by_target(mech, learn)
         self._targets = {name: find_target(mech, name, p) for name, p in learn.items()}
         refuse_overlap(self._targets)
@@ -91,21 +89,20 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
             {t.key: parametrize_target(mech, t, learn[name]) for name, t in self._targets.items()}
         )
         self._plan = assembly_plan(self._targets, mech)
-        # Names, topology and index tensors; the tensors of PARAMETERS in it are never read.
+        # Names, topology and index tensors. Its tensors of PARAMETERS are never read.
         still = {name: getattr(mech, name).detach() for name in PARAMETERS}
         flags = (field.name for field in fields(mech) if field.name.startswith("has_"))
         self._structure = mech.replace(**still, **{name: getattr(mech, name) for name in flags})
         if mech.singular_joints and learn:
             self._check_hinges()
-        self.register_load_state_dict_post_hook(_loaded)
+        self.register_load_state_dict_post_hook(_update_structure)
 
     @without_autocast
     def mechanism(self) -> Mechanism:
         """The mechanism with the current values, differentiable with respect to the parameters."""
         fields = {name: getattr(self.start, name) for name in PARAMETERS}
         parts = {
-            name: target.write(cast(ParametrizedValue, self.learned[target.key]).value)
-            for name, target in self._targets.items()
+            name: target.write(self.learned[target.key]()) for name, target in self._targets.items()
         }
         for field, runs in self._plan.items():
             fields[field] = assemble_field(field, fields[field], runs, parts)
@@ -116,7 +113,7 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
             flag: getattr(start, flag) or any(n in learned or self._acts(n) for n in names)
             for flag, names in _FLAGS.items()
         }
-        # Notes as they are: nobody is to read limits at every call.
+        # `unused` is passed on, since deriving it reads the limits at every call.
         return start.replace(**fields, **flags, replaced=self.learned_fields, unused=start.unused)
 
     rollout = rollout
@@ -124,7 +121,7 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Parameters, buffers and modules; of what only the mechanism has, where that is."""
+            """Parameters, buffers and modules. The error names where a mechanism's attribute is found."""
             try:
                 return super().__getattr__(name)
             except AttributeError:
@@ -132,24 +129,24 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
 
     @property
     def stored_fields(self) -> Mapping[str, Tensor]:
-        """The mechanism's tensors by name, as they are now; of those that learn the start."""
-        own = cast(dict[str, Tensor], self.start._buffers)
-        if own.keys() >= PARAMETERS.keys():
-            return own
-        # Somebody made a parameter of one, or parametrized it.
+        """Current tensors of the mechanism by name; learned fields have their initial values."""
+        buffers = cast(dict[str, Tensor], self.start._buffers)
+        if buffers.keys() >= PARAMETERS.keys():
+            return buffers
+        # The user has replaced a buffer by a parameter or a parametrization.
         return {name: getattr(self.start, name) for name in PARAMETERS}
 
     def _acts(self, name: str) -> bool:
-        """Whether a tensor of the start may be other than zero.
+        """True when a fixed tensor may be nonzero.
 
-        Looked at in each call: what collectives, and ``.data``, write is not counted as a change. A compiled
-        program cannot look.
+        The tensor is read at each call, because writes by collectives or through ``.data`` do not change its
+        version counter. A compiled program cannot read it, and assumes True.
         """
         x = self.stored_fields[name]
         if torch.compiler.is_compiling() or is_differentiated(x):
             return True
-        read = concrete_values(x)
-        return read is None or bool(read.any())
+        values = concrete_values(x)
+        return values is None or bool(values.any())
 
     def _check_hinges(self) -> None:
         with torch.no_grad():
@@ -160,12 +157,12 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
 
     @property
     def learned_fields(self) -> tuple[str, ...]:
-        """Names of the mechanism's tensors that are learned, in whole or in part."""
+        """Names of the mechanism's tensors with at least one learned entry."""
         return tuple(self._plan)
 
     @property
     def fused_methods(self) -> frozenset[str]:  # type: ignore[override]
-        """Names of the methods that may be kernels."""
+        """Names of the methods that may run as kernels."""
         return frozenset() if self.fused is False else FUSIBLE
 
     def forward(self, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None = None) -> Tensor:
@@ -178,33 +175,33 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
             return row.function(self.mechanism(), *args, **kwargs)
         return getattr(fast, row.name)(*args, **kwargs)
 
-    def _kernels(self, given: Iterable[Any]) -> FusedMechanism | None:
-        """The kernels, made where they pay by now; None where calls are eager."""
+    def _kernels(self, args: Iterable[Any]) -> FusedMechanism | None:
+        """The kernels, built when their cost is repaid; None for an eager call."""
         if torch.compiler.is_compiling():
             return None
-        batch = max([0, *(x.shape[:-1].numel() for x in given if isinstance(x, Tensor))])
+        batch = max([0, *(x.shape[:-1].numel() for x in args if isinstance(x, Tensor))])
         fast = self.fused_mechanism() if self.should_fuse(cost(1, batch)) else ""
         return None if isinstance(fast, str) else fast
 
     def should_fuse(self, samples: int) -> bool:
-        """Whether kernels take a call over; if not, it is eager work that counts from then on.
+        """True when kernels compute a call; otherwise adds the cost of the eager call.
 
         Args:
-            samples: what it costs eagerly, in samples; see `torchsko.fused.automatic`.
+            samples: eager cost of the call in samples; see `torchsko.fused.automatic`.
         """
         if self.fused:
             return True
         if self._fast is None and is_followed():
-            self._fast = _FOLLOWED
+            self._fast = _CHECKPOINTED
         if self._fast is None:
             self._eager_cost += samples
             return self._eager_cost >= PAYS
         return not isinstance(self._fast, str)
 
     def fused_mechanism(self) -> FusedMechanism | str:
-        """The kernels, made once; or why there are none."""
+        """The kernels, built once, or the reason for having none."""
         fast = self._fast
-        if fast is None or fast is _FOLLOWED:
+        if fast is None or fast is _CHECKPOINTED:
             fast = kernels_for(self, tell=not self.fused)
         if self._fast is None:
             self._fast = fast
@@ -213,32 +210,31 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
         return fast
 
     def __getstate__(self) -> dict[str, Any]:
-        # Kernels are made again, from the disk cache.
+        # Kernels are rebuilt from the disk cache.
         return {**self.__dict__, "_fast": None}
 
     def extra_repr(self) -> str:
-        """The robot and what is learned of it."""
+        """Name of the robot and its learned targets."""
         return f"{self._structure.name!r}, learn={list(self._targets)}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Dynamics:
-        # .to(), .cuda(), .float() and their kin all end here. Index tensors are no buffers (they
-        # are the mechanism's structure), so they follow here, once, and no call has to look.
-        # A type that no mechanism has is refused before anything is converted.
+        # .to(), .cuda() and .float() all end here. Index tensors belong to the structure and are not
+        # buffers, so they are converted here. An unsupported dtype is refused before any conversion.
         structure = self._structure.to(fn(self.stored_fields["mass"].detach()[..., :0]).dtype)
         super()._apply(fn, recurse)
-        self._fast = None  # made for one type and device
+        self._fast = None  # kernels are built for one dtype and device
         like = self.stored_fields["mass"]
-        # A skeleton on "meta" serves torch.func.functional_call with tensors that lie elsewhere.
+        # A layer on "meta" serves torch.func.functional_call with tensors on another device.
         self._structure = structure if like.is_meta else structure.to(like.device)
         return self
 
 
-_FOLLOWED = (
-    "it was called within torch.utils.checkpoint, or other hooks of what autograd saves.\n"
-    "What a call saves is counted there, and has to be the same when it is made again.\n"
-    "Pass fused=True: kernels run from the first call on."
+_CHECKPOINTED = (
+    "it was called within torch.utils.checkpoint or under other saved-tensor hooks.\n"
+    "Recomputation there requires the same saved tensors, so the layer cannot switch to kernels.\n"
+    "Pass fused=True, which uses kernels from the first call."
 )
-"""Why a layer does not take kernels in the midst of its calls."""
+"""Reason for staying eager in a layer that was called under saved-tensor hooks."""
 
 _FLAGS = {
     "has_armature": ("armature",),
@@ -246,27 +242,26 @@ _FLAGS = {
     "has_higher_damping": ("higher_damping",),
     "has_gravcomp": ("gravcomp",),
 }
-"""What a mechanism says of its tensors being other than zero."""
+"""Flags of a mechanism, and the tensors that are zero when the flag is False."""
 
 
-def _loaded(layer: nn.Module, _: Any) -> None:
-    """Make the verdict on the hinges anew, of the values loaded; those assigned have types of their own."""
-    own = cast(Dynamics, layer)
-    like = own.stored_fields["mass"]
+def _update_structure(layer: nn.Module, _: Any) -> None:
+    """Adapt dtype, device and singular hinges to the values that ``load_state_dict`` has set."""
+    dynamics = cast(Dynamics, layer)
+    like = dynamics.stored_fields["mass"]
     if not like.is_meta:
-        own._structure = own._structure.to(like.dtype).to(like.device)
-        own._check_hinges()
+        dynamics._structure = dynamics._structure.to(like.dtype).to(like.device)
+        dynamics._check_hinges()
 
 
-def _no_start(given: Any) -> str:
-    """Message that a layer starts from a mechanism itself."""
-    advice = "ts.Dynamics(ts.load(path))"
-    if provides_mechanism(given):
-        advice = "ts.Dynamics(given.mechanism()), whose values are copied; say learn= anew"
-    return (
-        f"a layer was to start from a {type(given).__name__}.\n"
-        "It starts from the tensors of a Mechanism, and learns what it is told to.\n"
-        f"Type {advice}."
+def _not_a_mechanism(value: Any) -> MechanismError:
+    advice = "Pass ts.Dynamics(ts.load(path))."
+    if provides_mechanism(value):
+        advice = "Pass ts.Dynamics(x.mechanism()), which copies its values, and learn= again."
+    return MechanismError(
+        f"mech is a {type(value).__name__}.",
+        "A layer copies the tensors of a Mechanism as nominal values.",
+        advice,
     )
 
 
@@ -278,7 +273,7 @@ def _by_target(mech: Mechanism, learn: Any) -> dict[str, nn.Module]:
     )
     name = next((n for n in names if isinstance(n, str)), "gravity")
     raise MechanismError(
-        f"learn={learn!r} says what to learn, not how.",
-        "Each target has a parametrization, which keeps its numbers physical.",
-        f'Type learn={{"{name}": ts.learn.{default_parametrization(mech, name)}()}}, say.',
+        f"learn={learn!r} has no parametrizations.",
+        "Each target needs one, which keeps its values physical.",
+        f'Pass for example learn={{"{name}": ts.learn.{default_parametrization(mech, name)}()}}.',
     )

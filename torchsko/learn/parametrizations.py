@@ -1,13 +1,16 @@
-r"""Parametrizations: maps from unconstrained numbers onto physical ones, with an exact way back.
+r"""Parametrizations: maps from unconstrained coordinates onto physical values, with exact inverses.
 
-Each is a module of the kind that `torch.nn.utils.parametrize` takes: ``forward`` maps what an
-optimiser moves to the physical value, ``right_inverse`` maps a start value back, so that
-``forward(right_inverse(x))`` is x. Whatever the optimiser does, the value stays in its domain.
+Each is a module with the interface of `torch.nn.utils.parametrize`. ``forward`` maps coordinates to the
+physical value, and ``right_inverse`` maps a value back: ``forward(right_inverse(x))`` is x. Values stay in
+their domain for all coordinates.
+
+`torchsko.Dynamics` learns an offset of the coordinates from those of the nominal value (see
+`torchsko.learn.parametrized.ParametrizedValue`): an offset of zero is the nominal robot.
 
 ==================== ====================================== ======================================
 parametrization      physical value                         domain
 ==================== ====================================== ======================================
-`Free`               any tensor                             everything
+`Free`               any tensor                             all numbers
 `Positive`           any tensor                             > 0
 `Bounded`            any tensor                             between two bounds
 `Rotation`           rotation matrix                        SO(3)
@@ -25,41 +28,41 @@ from torchsko.spatial.rotation import matrix_to_quaternion, quaternion_to_matrix
 
 
 class Parametrization(nn.Module):
-    """Base class of the parametrizations: a ``forward``, its ``right_inverse``, and where to start."""
+    """Base class of parametrizations: the map ``forward``, its ``right_inverse``, and the initial value."""
 
     def start(self, value: Tensor) -> Tensor:
-        """The value to start from, given the mechanism's own; of its shape."""
+        """Initial value for the mechanism's value; both have one shape."""
         return value
 
     def right_inverse(self, value: Tensor) -> Tensor:
-        """The unconstrained numbers of a value; of any shape, besides those of `Rotation`.
+        """Unconstrained coordinates of a value, of its shape; those of `Rotation` are quaternions.
 
         Raises:
-            MechanismError: when the value is not in the domain.
+            MechanismError: when the value is outside of the domain.
         """
         raise NotImplementedError
 
 
 class Free(Parametrization):
-    """No constraint: centre of mass, gravity, position of a joint."""
+    """Identity, for values without a constraint: centre of mass, gravity, position of a joint."""
 
     def forward(self, theta: Tensor) -> Tensor:
-        """The number itself."""
+        """The coordinates, unchanged."""
         return theta
 
     def right_inverse(self, value: Tensor) -> Tensor:
-        """The value itself."""
+        """The value, unchanged."""
         return value
 
 
 class Positive(Parametrization):
-    """Positive numbers by their logarithm: damping, friction, armature, stiffness, a mass.
+    """Exponential, for positive numbers: damping, friction, armature, stiffness, a mass.
 
-    Steps of an optimiser are relative, so numbers of any size learn alike.
+    Optimiser steps change values by a factor, so small and large values learn at the same relative rate.
 
     Args:
-        init: value to start from instead of the mechanism's own; needed where that is zero, which
-            no logarithm reaches.
+        init: initial value in place of the mechanism's. It is required where that value is zero, which has
+            no logarithm.
 
     Example:
         >>> import torch
@@ -72,7 +75,7 @@ class Positive(Parametrization):
         self.init = init
 
     def start(self, value: Tensor) -> Tensor:
-        """`init`, or the mechanism's own value."""
+        """`init`, or the mechanism's value."""
         return value if self.init is None else torch.full_like(value, self.init)
 
     def forward(self, theta: Tensor) -> Tensor:
@@ -87,20 +90,20 @@ class Positive(Parametrization):
         """
         if not bool((value > 0).all()):
             raise MechanismError(
-                f"it starts at {value.min().item():g}.",
-                "Positive() learns the logarithm of a number, so it starts above zero.",
-                "Pass Positive(init=0.01), or give the mechanism another value: mech.replace(...).",
+                f"its initial value is {value.min().item():g}.",
+                "Positive() learns the logarithm of a value, which has to be above zero.",
+                "Pass Positive(init=0.01), or change the value with mech.replace(...).",
             )
         return value.log()
 
 
 class Bounded(Parametrization):
-    """Numbers between two bounds, by a sigmoid.
+    """Scaled sigmoid, for numbers between two bounds.
 
     Args:
-        lower: lower bound, not reached.
-        upper: upper bound, not reached.
-        init: value to start from instead of the mechanism's own.
+        lower: lower bound, excluded.
+        upper: upper bound, excluded.
+        init: initial value in place of the mechanism's.
 
     Raises:
         MechanismError: when `lower` is not below `upper`.
@@ -110,14 +113,14 @@ class Bounded(Parametrization):
         super().__init__()
         if not lower < upper:
             raise MechanismError(
-                f"Bounded({lower}, {upper}) holds no number.",
-                "The lower bound is below the upper one.",
-                "Pass Bounded(-1.0, 1.0), say.",
+                f"Bounded({lower}, {upper}) has an empty range.",
+                "The lower bound has to be below the upper bound.",
+                "Pass for example Bounded(-1.0, 1.0).",
             )
         self.lower, self.upper, self.init = lower, upper, init
 
     def start(self, value: Tensor) -> Tensor:
-        """`init`, or the mechanism's own value."""
+        """`init`, or the mechanism's value."""
         return value if self.init is None else torch.full_like(value, self.init)
 
     def forward(self, theta: Tensor) -> Tensor:
@@ -132,27 +135,27 @@ class Bounded(Parametrization):
         """
         if not bool(((value > self.lower) & (value < self.upper)).all()):
             raise MechanismError(
-                f"it starts at {value.tolist()}.",
-                f"Bounded({self.lower}, {self.upper}) holds numbers strictly between the two.",
-                "Widen them, or pass init=..., a value between them.",
+                f"its initial value is {value.tolist()}.",
+                f"Bounded({self.lower}, {self.upper}) requires values strictly between its bounds.",
+                "Widen the bounds, or pass init=... with a value between them.",
             )
         return ((value - self.lower) / (self.upper - value)).log()
 
 
 class Rotation(Parametrization):
-    """Rotation matrices by a quaternion of any length: how a joint is mounted."""
+    """Rotation matrices from quaternions of any length, for the orientation of a joint's frame."""
 
     def forward(self, theta: Tensor) -> Tensor:
-        """The rotation of the quaternion `w x y z` in a matrix of four numbers `[*, 4]`."""
+        """Rotation matrices `[*, 3, 3]` of quaternions (w, x, y, z), `[*, 4]`."""
         return quaternion_to_matrix(theta)
 
     def right_inverse(self, value: Tensor) -> Tensor:
-        """A unit quaternion of the rotation, `[*, 3, 3]` to `[*, 4]`."""
+        """Unit quaternions `[*, 4]` of rotation matrices `[*, 3, 3]`."""
         return matrix_to_quaternion(value)
 
 
 def _refuse_extent(moments: Tensor, rounding: Tensor) -> None:
-    """Refuse an inertia per mass `[*, 6]` [m^2] whose second moments are not positive definite."""
+    """Raise for an inertia per mass `[*, 6]` [m^2] whose second moments are not positive definite."""
     xx, yy, zz, xy, xz, yz = moments.unbind(-1)
     half = (xx + yy + zz) / 2
     rows = [[half - xx, -xy, -xz], [-xy, half - yy, -yz], [-xz, -yz, half - zz]]
@@ -161,40 +164,38 @@ def _refuse_extent(moments: Tensor, rounding: Tensor) -> None:
     if bool((below > rounding).any()):
         spread = 1.1 * below.max().item() ** 0.5
         raise MechanismError(
-            "it starts with an inertia that no rigid body has (the largest principal moment is more than "
-            "the sum of the others).",
-            "InertiaLogCholesky() learns physical inertias only.",
-            f"Correct the inertia, or pass InertiaLogCholesky(spread={spread:.2g}), which smears the mass "
-            "out so far [m] that a body has it.",
+            "its initial inertia is unphysical: the largest principal moment exceeds the sum of the others.",
+            "InertiaLogCholesky() represents physical inertias only.",
+            f"Correct the inertia, or pass InertiaLogCholesky(spread={spread:.2g}), which spreads the mass "
+            "by that length [m] and makes the inertia physical.",
         )
     raise MechanismError(
-        "its mass starts on a point, a line or a plane (the largest principal moment of "
-        "inertia is the sum of the others).",
-        "InertiaLogCholesky() learns the logarithm of an extent, which is zero there.",
-        "Pass InertiaLogCholesky(spread=0.01): one centimetre more in every direction.",
+        "its initial mass lies on a point, a line or a plane: the largest principal moment of inertia equals "
+        "the sum of the others.",
+        "InertiaLogCholesky() learns the logarithm of the extent, which is zero there.",
+        "Pass InertiaLogCholesky(spread=0.01), which adds one centimetre in every direction.",
     )
 
 
 class InertiaLogCholesky(Parametrization):
-    r"""All inertial parameters of a body, physical whatever the ten numbers behind them.
+    r"""All inertial parameters of a body, physical for any ten coordinates.
 
-    The pseudo-inertia is factored, J = U U* with U upper triangular and a positive diagonal,
+    The pseudo-inertia is factored as J = U U* with U upper triangular and a positive diagonal,
 
     .. math::
         U = e^{\alpha} \begin{bmatrix} e^{d_1} & s_{12} & s_{13} & t_1 \\ & e^{d_2} & s_{23}
         & t_2 \\ & & e^{d_3} & t_3 \\ & & & 1 \end{bmatrix}.
 
-    Read off the last row and column: the mass is exp(2 alpha), t the centre of mass, and the
-    triangle left over, S, gives the second moments about it, mass S S*. That form is used here: no
-    difference of large numbers where the body's frame is far from its centre of mass.
+    The mass is exp(2 alpha), t is the centre of mass, and mass S S* are the second moments about it, with S
+    the upper left triangle. This form avoids differences of large numbers where the frame of the body is far
+    from its centre of mass.
 
     Values are packed as `[*, 10]`: mass, centre of mass (3), inertia about it (xx, yy, zz, xy, xz,
-    yz); the unconstrained numbers as alpha, d1, d2, d3, s12, s13, s23, t1, t2, t3.
+    yz). Coordinates are alpha, d1, d2, d3, s12, s13, s23, t1, t2, t3.
 
     Args:
-        spread: how far to smear out the start's mass in every direction [m]: adds mass * spread^2
-            to its second moments. For point masses and flat bodies, which have no log-Cholesky
-            factor.
+        spread: length by which the initial mass is spread in every direction [m]. It adds mass * spread^2 to
+            the second moments, for point masses and flat bodies, which have no log-Cholesky factor.
 
     Reference: C. Rucker, P. Wensing, *Smooth parameterization of rigid-body inertia*, IEEE Robotics
     and Automation Letters 7(2), 2022.
@@ -205,13 +206,13 @@ class InertiaLogCholesky(Parametrization):
         self.spread = spread
 
     def start(self, value: Tensor) -> Tensor:
-        """The mechanism's own value `[*, 10]`, smeared out by `spread`."""
+        """The mechanism's value `[*, 10]`, its mass spread by `spread`."""
         mass = value[..., :1]
         extra = 2 * self.spread**2 * mass.expand(*mass.shape[:-1], 3)
         return value + torch.nn.functional.pad(extra, (4, 3))
 
     def forward(self, theta: Tensor) -> Tensor:
-        """Mass, centre of mass and inertia of log-Cholesky numbers, `[*, 10]`."""
+        """Mass, centre of mass and inertia of log-Cholesky coordinates, `[*, 10]`."""
         alpha, d1, d2, d3, s12, s13, s23, *t = theta.unbind(-1)
         mass, x, y, z = (2 * alpha).exp(), d1.exp(), d2.exp(), d3.exp()
         # Second moments about the centre of mass, over the mass: S S*.
@@ -221,19 +222,18 @@ class InertiaLogCholesky(Parametrization):
         return torch.stack([mass, *t, *inertia], -1)
 
     def right_inverse(self, value: Tensor) -> Tensor:
-        """Log-Cholesky numbers of mass [kg], centre of mass [m] and inertia [kg m^2], `[*, 10]`.
+        """Log-Cholesky coordinates of mass [kg], centre of mass [m] and inertia [kg m^2], `[*, 10]`.
 
         Raises:
-            MechanismError: on a mass that is not positive, an inertia that no rigid body has, or a mass on a
-                point, a line or a plane.
+            MechanismError: on a mass that is not positive, an unphysical inertia, or a mass on a point, a
+                line or a plane.
         """
         mass, *t = value[..., :4].unbind(-1)
         if not bool((mass > 0).all()):
             raise MechanismError(
-                f"its mass starts at {mass.min().item():g} kg.",
-                "InertiaLogCholesky() learns the logarithm of a mass: a massless link cannot start."
-                "",
-                "Give the link mass and inertia: mech.replace(mass=..., inertia=...).",
+                f"its initial mass is {mass.min().item():g} kg.",
+                "InertiaLogCholesky() learns the logarithm of the mass, so the body cannot be massless.",
+                "Give the body mass and inertia with mech.replace(mass=..., inertia=...).",
             )
         xx, yy, zz, xy, xz, yz = (value[..., 4:] / mass[..., None]).unbind(-1)
         # Elimination from the last row up: second moments are (trace / 2) 1 - inertia.
@@ -244,7 +244,7 @@ class InertiaLogCholesky(Parametrization):
         x2 = (yy + zz - xx) / 2 - s12 * s12 - s13 * s13
         pivots = torch.stack([x2, y2, z2], -1)
         rounding = 16 * torch.finfo(value.dtype).eps * (xx + yy + zz)
-        # Written so that a nan fails it.
+        # The negated form also refuses nan.
         if not bool((pivots > rounding[..., None]).all()):
             _refuse_extent(torch.stack([xx, yy, zz, xy, xz, yz], -1), rounding)
         logs = [mass.log() / 2, *(pivots.log() / 2).unbind(-1)]

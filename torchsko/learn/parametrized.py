@@ -1,117 +1,107 @@
-"""Numbers that are learned: how one is kept and pickled, and how a mechanism's fields are made of them."""
+"""Learned values as modules, and the assembly of a mechanism's fields from them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
+import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from torchsko.errors import MechanismError
 from torchsko.learn.targets import Target
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.utils.shapes import concatenate
 
-_VALUE = "parametrizations.value"  # where torch keeps what a learned value is computed from
-
 
 class ParametrizedValue(nn.Module):
-    """One learned value, with a parametrization registered on it by `torch.nn.utils.parametrize`.
+    """One learned value, as an offset from its initial value in the coordinates of a parametrization.
+
+    The value is ``parametrization(reference + offset)``. The buffer ``reference`` holds the coordinates of
+    the initial value. The parameter ``offset`` starts at zero, so weight decay pulls the value towards the
+    initial one. A parametrization of several tensors has ``reference0``, ``offset0``, and so on.
 
     Args:
-        value: to start from.
+        value: initial physical value.
         parametrization: module with ``forward`` and ``right_inverse``.
-
-    Attributes:
-        value: the physical value, computed from the parameter.
     """
-
-    value: Tensor
 
     def __init__(self, value: Tensor, parametrization: nn.Module) -> None:
         super().__init__()
-        self.register_parameter("value", nn.Parameter(value))
-        parametrize.register_parametrization(self, "value", parametrization)
+        self.parametrization = parametrization
+        coordinates = self._coordinates(value)
+        self._suffixes = (
+            [""] if len(coordinates) == 1 else [str(k) for k in range(len(coordinates))]
+        )
+        for suffix, x in zip(self._suffixes, coordinates, strict=True):
+            self.register_buffer(f"reference{suffix}", x.detach().clone())
+            self.register_parameter(f"offset{suffix}", nn.Parameter(torch.zeros_like(x)))
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        # Registering a parametrization makes a class at run time, which pickle refuses.
-        kept = dict(self.named_parameters())
-        parametrization = self.get_submodule(f"{_VALUE}.0")
-        return _restore, (parametrization, kept, self.training)
+    def forward(self) -> Tensor:
+        """The physical value, differentiable with respect to the offset."""
+        pairs = (
+            (getattr(self, f"reference{k}"), getattr(self, f"offset{k}")) for k in self._suffixes
+        )
+        return self.parametrization(*(reference + offset for reference, offset in pairs))
 
+    @torch.no_grad()
+    def assign(self, value: Tensor) -> None:
+        """Set the offset so that `forward` returns a physical value.
 
-class _Restored(nn.Module):
-    """A parametrization whose numbers are kept: at the edge of its domain its inverse finds none."""
+        Raises:
+            MechanismError: when the value is outside of the parametrization's domain.
+        """
+        for suffix, x in zip(self._suffixes, self._coordinates(value), strict=True):
+            getattr(self, f"offset{suffix}").copy_(x - getattr(self, f"reference{suffix}"))
 
-    def __init__(self, parametrization: nn.Module, kept: Any) -> None:
-        super().__init__()
-        self.parametrization, self.kept = parametrization, kept
-
-    def forward(self, *own: Tensor) -> Tensor:
-        """Its value."""
-        return self.parametrization(*own)
-
-    def right_inverse(self, _: Tensor) -> Any:
-        """What was kept, a tensor or several, whatever the value."""
-        return self.kept
-
-
-def _restore(
-    parametrization: nn.Module, kept: Mapping[str, nn.Parameter], training: bool
-) -> ParametrizedValue:
-    # The value is computed here: another process takes over shared memory of what still exists.
-    own = [p.detach() for name, p in kept.items() if name.startswith(f"{_VALUE}.original")]
-    one = f"{_VALUE}.original" in kept
-    made = ParametrizedValue(
-        parametrization(*own).detach(), _Restored(parametrization, own[0] if one else own)
-    )
-    cast(nn.ModuleList, made.get_submodule(_VALUE))[0] = parametrization
-    for name, parameter in kept.items():
-        path, _, leaf = name.rpartition(".")
-        made.get_submodule(path).register_parameter(leaf, parameter)
-    return made.train(training)
+    def _coordinates(self, value: Tensor) -> tuple[Tensor, ...]:
+        inverse: Any = self.parametrization.right_inverse
+        found = inverse(value)
+        return (found,) if isinstance(found, Tensor) else tuple(found)
 
 
 def parametrize_target(
     mech: Mechanism, target: Target, parametrization: nn.Module
 ) -> ParametrizedValue:
-    """The learned value of a target, at its start.
+    """Make the learned value of a target, at its initial value.
 
     Args:
-        mech: to start from.
-        target: what is learned of it.
-        parametrization: that keeps it physical; one with a ``start`` says where it begins itself.
+        mech: mechanism with the initial values.
+        target: the learned entries.
+        parametrization: module that keeps the value physical. Its method ``start``, if there is one, maps the
+            mechanism's value to the initial value.
 
     Raises:
-        MechanismError: when the start is outside of the parametrization's domain; names the target.
+        MechanismError: when the initial value is outside of the parametrization's domain; names the target.
     """
     value = target.read(mech).detach().clone()
     start = getattr(parametrization, "start", None)
     try:
         return ParametrizedValue(value if start is None else start(value), parametrization)
-    except MechanismError as fault:
-        raise MechanismError(f"{target.name!r} cannot be learned: {fault}") from None
+    except MechanismError as error:
+        raise error.located(f"{target.name!r} cannot be learned") from None
 
 
 def assembly_plan(
     targets: Mapping[str, Target], mech: Mechanism
 ) -> dict[str, tuple[tuple[int, str | None], ...]]:
-    """For each learned field its entries in order, as runs: a length, and the target or None.
+    """Divide each learned field into runs of entries: the length of a run, and its target or None.
 
     Args:
-        targets: what is learned, by name; none sets what another does.
-        mech: whose fields they are.
+        targets: learned targets by name; they do not overlap.
+        mech: mechanism that has the fields.
     """
     plan: dict[str, tuple[tuple[int, str | None], ...]] = {}
     for field in dict.fromkeys(field for target in targets.values() for field in target.fields):
-        mine = sorted((t.start, t.size, name) for name, t in targets.items() if field in t.fields)
-        runs, at = [], 0
-        for start, size, name in mine:
-            runs += [(start - at, None), (size, name)]
-            at = start + size
+        learned = sorted(
+            (t.start, t.size, name) for name, t in targets.items() if field in t.fields
+        )
+        runs, end = [], 0
+        for start, size, name in learned:
+            runs += [(start - end, None), (size, name)]
+            end = start + size
         total = getattr(mech, field).shape[-len(PARAMETERS[field])]
-        plan[field] = tuple(run for run in [*runs, (total - at, None)] if run[0])
+        plan[field] = tuple(run for run in [*runs, (total - end, None)] if run[0])
     return plan
 
 
@@ -121,18 +111,18 @@ def assemble_field(
     runs: tuple[tuple[int, str | None], ...],
     parts: Mapping[str, dict[str, Tensor]],
 ) -> Tensor:
-    """A field of the mechanism, its learned runs in place of the start's.
+    """Build a field of the mechanism from its fixed and its learned runs.
 
     Args:
-        field: its name.
-        start: its values where nothing is learned, `[*batch, *shape]`.
-        runs: of `assembly_plan`.
-        parts: of each target, the slices of the fields that it sets; of batches that broadcast.
+        field: name of the field.
+        start: values of the entries that are not learned, `[*batch, *shape]`.
+        runs: lengths and targets, from `assembly_plan`.
+        parts: slices of fields by target, from `Target.write`; their batches broadcast.
     """
     dim = -len(PARAMETERS[field])
-    kept = start.split([size for size, _ in runs], dim)
+    fixed = start.split([size for size, _ in runs], dim)
     pieces = [
         piece if name is None else parts[name][field]
-        for piece, (_, name) in zip(kept, runs, strict=True)
+        for piece, (_, name) in zip(fixed, runs, strict=True)
     ]
     return concatenate(pieces, dim)

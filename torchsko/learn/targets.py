@@ -1,4 +1,4 @@
-"""What can be learned, by name: "link5", "link5.mass", "joint4.damping", "gravity"."""
+"""Names of learnable parameters, such as "link5", "link5.mass", "joint4.damping" and "gravity"."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.spatial.inertia import pack_inertial, unpack_inertial
 
 BODY_FIELDS = {"mass": "mass", "com": "com"}
-"""Fields of one body: as written in a target, and the mechanism's field."""
+"""Learnable fields of a body: name in a target, name in the mechanism."""
 
 JOINT_FIELDS = {
     "damping": "damping",
@@ -29,23 +29,23 @@ JOINT_FIELDS = {
     "position": "joint_position",
     "rotation": "joint_rotation",
 }
-"""Fields of one joint: as written in a target, and the mechanism's field."""
+"""Learnable fields of a joint: name in a target, name in the mechanism."""
 
 VECTOR_FIELDS = ("damping", "friction", "armature", "stiffness", "gravity", "joint_parameters")
-"""Fields whose entries are numbers, several to a joint: a target is a slice of them."""
+"""Fields with one number for each dof or coordinate: a target is a slice of their last dimension."""
 
 NONNEGATIVE_FIELDS = ("mass", "damping", "friction", "armature")
 
 
 @dataclass(frozen=True)
 class Target:
-    """One thing to learn and where it lies in the mechanism.
+    """A learnable parameter and its entries in the mechanism.
 
     Attributes:
-        name: as the user wrote it.
-        fields: fields of the mechanism that it changes.
-        start: of its entries along the first dimension of each field.
-        size: number of these entries.
+        name: the user's name for it.
+        fields: fields of the mechanism that it sets.
+        start: index of its first entry along the first event dimension of each field.
+        size: number of entries.
     """
 
     name: str
@@ -55,19 +55,19 @@ class Target:
 
     @property
     def whole_body(self) -> bool:
-        """Whether it is all inertial parameters of a body."""
+        """True for all inertial parameters of a body together."""
         return len(self.fields) > 1
 
     @property
     def key(self) -> str:
-        """Name of its module: with a slash, as no attribute has, and no dot, as torch demands."""
+        """Name of its module. Torch forbids dots, and a slash cannot collide with an attribute."""
         owner, _, field = self.name.rpartition(".")
         if self.whole_body:
             owner, field = self.name, "inertial"
         return f"{owner}/{field}".replace("%", "%25").replace(".", "%2E")
 
     def read(self, mech: Mechanism) -> Tensor:
-        """Its value in a mechanism: `[*batch, *event]`."""
+        """Value in a mechanism, `[*batch, *event]`."""
         if self.whole_body:
             return pack_inertial(
                 mech.mass[..., self.start],
@@ -80,7 +80,7 @@ class Target:
         return part if field in VECTOR_FIELDS else part.squeeze(dim)
 
     def write(self, value: Tensor) -> dict[str, Tensor]:
-        """A value as slices of the mechanism's fields, `[*batch, size, ...]` each."""
+        """Slices of the mechanism's fields for a value, each `[*batch, size, ...]`."""
         if self.whole_body:
             mass, com, inertia = unpack_inertial(value)
             return {
@@ -95,19 +95,21 @@ class Target:
 
 
 def find_target(mech: Mechanism, name: str, parametrization: nn.Module) -> Target:
-    """Where a target lies.
+    """Find the entries of a target.
 
     Raises:
-        MechanismError: on an unknown name, or a parametrization that does not keep it physical.
+        MechanismError: on an unknown name, or a parametrization that does not keep the value physical.
     """
     if not isinstance(parametrization, nn.Module):
-        known = isinstance(parametrization, type) and issubclass(parametrization, Parametrization)
-        meant = parametrization.__name__ if known else "Positive"
-        meant += "(0.0, 10.0, init=1.0)" if meant == "Bounded" else "()"
+        is_class = isinstance(parametrization, type) and issubclass(
+            parametrization, Parametrization
+        )
+        example = parametrization.__name__ if is_class else "Positive"
+        example += "(0.0, 10.0, init=1.0)" if example == "Bounded" else "()"
         raise MechanismError(
             f"the parametrization of {name!r} is {parametrization!r}.",
-            "It is a module: it holds what it needs to know.",
-            f'Type {{"{name}": ts.learn.{meant}}}, with parentheses, or another of ts.learn.',
+            "A parametrization is an instance of a module, not a class or a name.",
+            f'Pass learn={{"{name}": ts.learn.{example}}} with parentheses, or another class of ts.learn.',
         )
     if name in mech.body_names:
         target = Target(name, ("mass", "com", "inertia"), mech.body_index(name), 1)
@@ -115,34 +117,35 @@ def find_target(mech: Mechanism, name: str, parametrization: nn.Module) -> Targe
         target = _find_field(mech, name)
     field = target.fields[0]
     if target.whole_body != isinstance(parametrization, InertiaLogCholesky):
-        _refuse_unfit(
+        _refuse_parametrization(
             mech,
             name,
             parametrization,
-            "InertiaLogCholesky() learns mass, centre of mass and inertia of a body together, and "
-            "nothing else keeps them physical",
+            "only InertiaLogCholesky() keeps mass, centre of mass and inertia of a body physical together",
         )
     if (field == "joint_rotation") != isinstance(parametrization, Rotation):
-        _refuse_unfit(
-            mech, name, parametrization, "Rotation() learns a rotation, and nothing else keeps one"
+        _refuse_parametrization(
+            mech, name, parametrization, "only Rotation() keeps a matrix a rotation"
         )
-    below = isinstance(parametrization, Bounded) and parametrization.lower < 0
-    if field in NONNEGATIVE_FIELDS and (below or isinstance(parametrization, Free)):
-        _refuse_unfit(mech, name, parametrization, "the number could become negative")
+    allows_negative = isinstance(parametrization, Free) or (
+        isinstance(parametrization, Bounded) and parametrization.lower < 0
+    )
+    if field in NONNEGATIVE_FIELDS and allows_negative:
+        _refuse_parametrization(mech, name, parametrization, "the value could become negative")
     return target
 
 
-_INSTEAD = {
+_ALTERNATIVES = {
     "InertiaLogCholesky": ', or a target "{name}.mass", "{name}.com"',
     "Rotation": "",
     "Positive": ", or ts.learn.Bounded(0.0, 10.0)",
     "Free": ", or ts.learn.Bounded(-1.0, 1.0)",
 }
-"""What else would do, by what is usual."""
+"""Advice on alternatives, by the default parametrization of the target."""
 
 
 def default_parametrization(mech: Mechanism, name: str) -> str:
-    """The parametrization that is usual for a target.
+    """Name of the default parametrization of a target.
 
     Raises:
         MechanismError: on an unknown name.
@@ -155,15 +158,17 @@ def default_parametrization(mech: Mechanism, name: str) -> str:
     return "Positive" if field in NONNEGATIVE_FIELDS else "Free"
 
 
-def _refuse_unfit(mech: Mechanism, name: str, parametrization: nn.Module, why: str) -> None:
+def _refuse_parametrization(
+    mech: Mechanism, name: str, parametrization: nn.Module, why: str
+) -> None:
     owner = name.rpartition(".")[0]
-    usual = default_parametrization(mech, name)
-    advice = f'{{"{name}": ts.learn.{usual}()}}' + _INSTEAD[usual].format(name=name)
+    default = default_parametrization(mech, name)
+    advice = f'{{"{name}": ts.learn.{default}()}}' + _ALTERNATIVES[default].format(name=name)
     body = f', or {{"{owner}": ...}} for the whole body' if owner in mech.body_names else ""
     raise MechanismError(
         f"{type(parametrization).__name__} does not fit {name!r}.",
-        f"Learned numbers stay physical by construction: {why}.",
-        f"Type {advice}{body}.",
+        f"Learned values have to stay physical during training: {why}.",
+        f"Pass learn={advice}{body}.",
     )
 
 
@@ -185,19 +190,19 @@ def _find_field(mech: Mechanism, name: str) -> Target:
         raise MechanismError(
             f"{name!r} cannot be learned by itself.",
             "An inertia is physical only together with its mass.",
-            f'Type {{"{owner}": ts.learn.InertiaLogCholesky()}}.',
+            f'Pass learn={{"{owner}": ts.learn.InertiaLogCholesky()}}.',
         )
     raise MechanismError(*unknown_name("learnable parameter", name, _similar_targets(mech, owner)))
 
 
 def _joint_parameter_names(mech: Mechanism, joint: str) -> tuple[str, ...]:
-    """What a kind of joint has besides, such as a pitch; directions would not stay unit vectors."""
+    """Parameters of the joint's type, such as a pitch, except unit vectors, which training would break."""
     kind = mech.joints.kinds[mech.joint_index(joint)]
     return tuple(parameter.name for parameter in kind.parameters if not parameter.unit)
 
 
 def _similar_targets(mech: Mechanism, owner: str) -> tuple[str, ...]:
-    """Everything that can be learned; the targets of a body or joint that exists come first."""
+    """All learnable names; those of the named body or joint come first."""
     bodies = [f"{body}.{f}" for body in mech.body_names for f in BODY_FIELDS]
     joints = [f"{joint}.{f}" for joint in mech.tree_joint_names for f in JOINT_FIELDS]
     joints += [
@@ -206,15 +211,15 @@ def _similar_targets(mech: Mechanism, owner: str) -> tuple[str, ...]:
         for f in _joint_parameter_names(mech, joint)
     ]
     every = [*mech.body_names, *bodies, *joints, "gravity"]
-    own = [name for name in every if owner and name.startswith(f"{owner}.")]
-    return tuple(dict.fromkeys([*own, *every]))
+    first = [name for name in every if owner and name.startswith(f"{owner}.")]
+    return tuple(dict.fromkeys([*first, *every]))
 
 
 def refuse_overlap(targets: Mapping[str, Target]) -> None:
-    """Refuse two targets that change the same numbers.
+    """Raise when two targets set the same entries.
 
     Raises:
-        MechanismError: names both.
+        MechanismError: names the two targets.
     """
     owner: dict[tuple[str, int], str] = {}
     for name, target in targets.items():
@@ -223,6 +228,6 @@ def refuse_overlap(targets: Mapping[str, Target]) -> None:
             if first != name:
                 raise MechanismError(
                     f"{first!r} and {name!r} both set the {field} of the same body.",
-                    "One number follows one parameter.",
-                    "Leave one of them out.",
+                    "Each value can have one parametrization.",
+                    "Remove one of the two targets.",
                 )

@@ -1,4 +1,4 @@
-"""Measured samples: flattened, and refused by name before a fit sees them."""
+"""Validation and flattening of torque measurements for training."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torchsko.mechanism.state import check_state
 
 
 class Samples(NamedTuple):
-    """Measurements, one row a sample.
+    """Measurements, one sample a row.
 
     Attributes:
         q: `[samples, num_q]`.
         qd: `[samples, num_dof]`.
         qdd: `[samples, num_dof]`.
         tau: `[samples, num_dof]`.
-        weight: of each squared error in tau, `[samples, num_dof]`.
+        weight: weight of each squared error in tau, `[samples, num_dof]`.
     """
 
     q: Tensor
@@ -30,14 +30,14 @@ class Samples(NamedTuple):
     weight: Tensor
 
     def pick(self, rows: Tensor) -> Samples:
-        """Some of the samples."""
+        """Select rows."""
         return Samples(*(x.index_select(0, rows) for x in self))
 
 
 def as_samples(
     mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, tau: Tensor, weight: Tensor | None
 ) -> Samples:
-    """Measurements of any leading dimensions as rows; values are read and checked.
+    """Validate measurements and flatten their leading dimensions.
 
     Args:
         mech: the mechanism.
@@ -48,45 +48,44 @@ def as_samples(
         weight: `[*samples, num_dof]` or `[num_dof]`; one over each dof's mean square force if None.
 
     Raises:
-        ShapeError: when a tensor does not fit the mechanism, or has other leading dimensions.
-        FitError: no samples, a number that is not finite, a negative weight, none that is positive,
-            or a joint without force where its weight follows from that.
+        ShapeError: when a tensor does not fit the mechanism, or leading dimensions differ.
+        FitError: when there are no samples, a number is not finite, weights are negative or all zero, or
+            `weight` is None and a joint has no force.
     """
-    given = {"q": q, "qd": qd, "qdd": qdd, "tau": tau}
-    given |= {} if weight is None else {"weight": weight}
-    check_state(mech, **given)
+    measurements = {"q": q, "qd": qd, "qdd": qdd, "tau": tau}
+    measurements |= {} if weight is None else {"weight": weight}
+    check_state(mech, **measurements)
     lead = tau.shape[:-1]
-    for name, x in given.items():
+    for name, x in measurements.items():
         if x.shape[:-1] != lead and not (name == "weight" and x.ndim == 1):
             raise ShapeError(
                 f"{name} has the leading dimensions {list(x.shape[:-1])}, tau has {list(lead)}.",
-                "All leading dimensions count samples, and each sample has every measurement.",
-                "Pass tensors of one shape [*samples, ...]; a weight may also be [num_dof].",
+                "Leading dimensions index samples, and each sample needs all measurements.",
+                "Pass tensors of one shape [*samples, ...]; weight may also be [num_dof].",
             )
     if lead.numel() == 0:
         raise FitError(
             f"there are no samples: tau has shape {list(tau.shape)}.",
-            "A fit needs at least one.",
-            "Pass tensors [*samples, num_dof] that hold some.",
+            "Training needs at least one sample.",
+            "Pass tensors [*samples, num_dof] with samples >= 1.",
         )
-    for name, x in given.items():
+    for name, x in measurements.items():
         _refuse_not_finite(mech, name, x)
-    weight = _usual_weight(mech, tau) if weight is None else _checked_weight(mech, weight)
+    weight = _default_weight(mech, tau) if weight is None else _checked_weight(mech, weight)
     rows = [x.reshape(-1, x.shape[-1]) for x in (q, qd, qdd, tau, weight.expand_as(tau))]
     return Samples(*rows)
 
 
-def _usual_weight(mech: Mechanism, tau: Tensor) -> Tensor:
+def _default_weight(mech: Mechanism, tau: Tensor) -> Tensor:
     """One over the mean square force of each dof, `[num_dof]`."""
     weight = 1 / tau.reshape(-1, mech.num_dof).square().mean(0)
-    useless = ~(weight.isfinite() & (weight > 0))
-    if useless.any():
+    invalid = ~(weight.isfinite() & (weight > 0))
+    if invalid.any():
         raise FitError(
-            f"the force of joint {_names(mech, useless)} is zero, or too small or large to square, in "
-            "all samples.",
-            "Without a weight, errors count in parts of a joint's mean square force, here no number.",
-            "Pass weight=(tau != 0).flatten(0, -2).any(0).to(tau), which leaves such a joint out, or "
-            "[num_dof] of one over the variance of each force's noise.",
+            f"the force of joint {_names(mech, invalid)} is zero in all samples, or its square overflows.",
+            "The default weight is one over the mean square force of each joint.",
+            "Pass weight=(tau != 0).flatten(0, -2).any(0).to(tau), which excludes such a joint, or a tensor "
+            "[num_dof] with one over the noise variance of each force.",
         )
     return weight
 
@@ -97,14 +96,14 @@ def _checked_weight(mech: Mechanism, weight: Tensor) -> Tensor:
         raise FitError(
             f"weight is negative at joint {_names(mech, negative.any(0))}, in "
             f"{int(negative.any(-1).sum())} samples.",
-            "A fit would seek the largest error there.",
-            "Pass one over the variance of the noise, or zero for what is not to count.",
+            "A negative weight rewards errors.",
+            "Pass one over the noise variance, or zero to exclude a measurement.",
         )
     if not (weight > 0).any():
         raise FitError(
             "weight is zero everywhere.",
-            "No measurement would count.",
-            "Pass a positive weight for what the model describes, or no weight.",
+            "All measurements are excluded.",
+            "Pass positive weights for the measurements to fit, or no weight.",
         )
     return weight
 
@@ -122,12 +121,12 @@ def _refuse_not_finite(mech: Mechanism, name: str, x: Tensor) -> None:
     raise FitError(
         f"{name} is {x[tuple(first)].item()} at joint {_names(mech, columns)}{which}; {count} of "
         f"{x[..., 0].numel()} samples of {name} are not finite.",
-        "One such number turns every parameter into nan.",
-        "Leave those samples out of all tensors, or put a number there and weight=0 beside it.",
+        "One such number makes all parameters nan.",
+        "Remove those samples from all tensors, or set the number to 0 and its weight to 0.",
     )
 
 
 def _names(mech: Mechanism, marked: Tensor) -> str:
-    """Joints any of whose components are marked, of `[num_q]` or `[num_dof]`."""
+    """Names of joints with a marked component in a mask `[num_q]` or `[num_dof]`."""
     of = mech.dof_slice if marked.shape[-1] == mech.num_dof else mech.q_slice
     return ", ".join(repr(joint) for joint in mech.joint_names if bool(marked[of(joint)].any()))

@@ -1,4 +1,4 @@
-"""Identification: fit what a layer learns to measured joint forces, by gradient descent."""
+"""Training of a `Dynamics` layer on measured joint forces by gradient descent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from numbers import Integral, Real
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchsko.errors import CompilerError, FitError, FusedError, MissingExtraError
 from torchsko.fused.automatic import say_built
@@ -22,8 +22,8 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.optional_dependencies import require
 from torchsko.verbs.dynamics import inverse_dynamics
 
-_PAYS = 400_000
-"""Samples times steps for which building kernels takes less time than it saves, of an arm by half or more."""
+_MIN_KERNEL_EVALUATIONS = 400_000
+"""Samples times steps from which kernels save more time than their build takes, for an arm."""
 
 
 def train(
@@ -42,54 +42,52 @@ def train(
     generator: torch.Generator | None = None,
     fused: bool | None = None,
 ) -> Tensor:
-    """Fit a layer's parameters to measured joint forces, in place, by Adam on random batches.
+    """Fit a layer's parameters to measured joint forces by Adam on random batches, in place.
 
-    The loss is the weighted mean square error of inverse dynamics, plus `prior` times the mean
-    `inertia_divergence` from the values at the start, which keeps there whatever the data cannot
-    see.
+    The loss is the weighted mean square error of inverse dynamics plus `prior` times the mean
+    `inertia_divergence` from the initial values. The prior keeps unidentifiable parameters at their initial
+    values.
 
     Args:
-        layer: what it learns is fitted.
-        q: measured configurations, `[*samples, num_q]`. Leading dimensions, `[trajectories, times]`
-            say, all count samples; they are the same for every measurement.
+        layer: layer to train.
+        q: measured positions, `[*samples, num_q]`. All leading dimensions, for example
+            `[trajectories, times]`, index samples, and are equal for all measurements.
         qd: velocities, `[*samples, num_dof]` [rad/s or m/s].
         qdd: accelerations, `[*samples, num_dof]` [rad/s^2 or m/s^2].
         tau: joint forces, `[*samples, num_dof]` [N m or N].
-        weight: of each squared error, `[*samples, num_dof]` or `[num_dof]`: one over the variance of
-            its noise is the best, zero leaves out what the model does not describe (a joint stuck at
-            rest, whose dry friction can be anything). One over each dof's mean square force when
-            left out.
-        steps: of the optimiser.
-        lr: first step size, annealed to zero by a cosine.
-        batch: samples a step, drawn with replacement.
-        prior: weight of the divergence; 0 for none.
-        progress: show a progress bar, which needs tqdm; where tqdm is installed, when left out.
-        generator: source of randomness, on the device of the samples.
-        fused: whether kernels, built within seconds, compute the error, the divergence and their gradients.
-            None: where a compiler is there, on a CPU, and steps times batch are 400 000 at least, which pays
-            for the build, unless the layer declines (``ts.Dynamics(..., fused=False)``); a parametrization
-            that cannot be traced is left to the eager functions. The logger ``torchsko`` says so where they
-            are built now, and the progress bar. True: errors of tracing are raised. Both ways give the same
-            fit to rounding.
+        weight: weight of each squared error, `[*samples, num_dof]` or `[num_dof]`. One over the noise
+            variance is optimal. Zero excludes a measurement that the model does not describe, such as the
+            dry friction of a joint at rest. Default: one over the mean square force of each dof.
+        steps: number of optimiser steps.
+        lr: initial learning rate, reduced to zero on a cosine schedule.
+        batch: samples in each step, drawn with replacement.
+        prior: weight of the divergence; 0 disables it.
+        progress: shows a progress bar, which needs tqdm. Default: when tqdm is installed.
+        generator: random generator on the device of the samples.
+        fused: selects compiled kernels for the error, the divergence and their gradients. True: errors of
+            tracing are raised. False: eager functions. None: kernels on a CPU with a compiler when steps
+            times batch is at least 400 000, unless the layer has ``fused=False``. A parametrization that
+            cannot be traced then runs eagerly, and the logger ``torchsko`` reports a build. Results agree
+            to rounding.
 
     Returns:
-        The squared error, without the prior's part, at every step, `[steps]`.
+        Mean square error of each step, without the prior, `[steps]`.
 
     Raises:
-        ShapeError: when a tensor does not fit the mechanism or has other leading dimensions.
-        FitError: before the first step, on measurements that are not finite, a joint without force
-            where no weight is given, options out of range, nothing to learn; during the fit, when the
-            error leaves the finite numbers (the parameters are then the last that gave a finite one).
-        MissingExtraError: when a progress bar is asked for and tqdm is not installed.
+        ShapeError: when a tensor does not fit the mechanism, or leading dimensions differ.
+        FitError: before the first step, when measurements are not finite, a joint has no force and
+            `weight` is None, an option is out of range, or the layer learns nothing. During training, when
+            the error is not finite; the parameters are then those of the last finite error.
+        MissingExtraError: when ``progress=True`` and tqdm is not installed.
         FusedError: with ``fused=True``, when a parametrization cannot be traced.
     """
     _check_options(steps=steps, lr=lr, batch=batch, prior=prior)
     learned = [p for p in layer.parameters() if p.requires_grad]
     if not learned:
         raise FitError(
-            "the layer has nothing to learn.",
-            "A fit changes its parameters, and it has none.",
-            'Pass ts.Dynamics(mech, learn={"link1": ts.learn.InertiaLogCholesky()}), say.',
+            "the layer has no learnable parameters.",
+            "Training needs at least one.",
+            'Pass for example ts.Dynamics(mech, learn={"link1": ts.learn.InertiaLogCholesky()}).',
         )
     with torch.no_grad():
         reference = layer.mechanism()
@@ -101,22 +99,23 @@ def train(
     losses, count = [], len(samples.tau)
     before = [p.detach().clone() for p in learned]
     objective = _objective(layer, reference, fused, steps * batch)
-    for step in _counted(steps, progress, objective.is_fused):
+    for step in _progress(steps, progress, objective.is_fused):
         rows = torch.randint(count, (batch,), generator=generator, device=tau.device)
-        some = samples.pick(rows)
-        errors = objective.misfit(some.q, some.qd, some.qdd, some.tau, some.weight)
+        drawn = samples.pick(rows)
+        errors = objective.misfit(drawn.q, drawn.qd, drawn.qdd, drawn.tau, drawn.weight)
         misfit = errors.mean() / reference.num_dof
         loss = misfit + prior * objective.divergence() if prior else misfit
         optimiser.zero_grad()
         loss.backward()
-        slope = torch.nn.utils.get_total_norm([p.grad for p in learned if p.grad is not None])
-        if not (loss.isfinite() and slope.isfinite()):
-            _give_back(learned, before)
+        norm = torch.nn.utils.get_total_norm([p.grad for p in learned if p.grad is not None])
+        if not (loss.isfinite() and norm.isfinite()):
+            with torch.no_grad():
+                for parameter, value in zip(learned, before, strict=True):
+                    parameter.copy_(value)
             raise FitError(
-                f"the error is {loss.item():g} at step {step}, the length of its gradient "
-                f"{slope.item():g}.",
-                "The last step went too far; the parameters are those before it.",
-                f"Pass a smaller lr, {lr / 10:g} say.",
+                f"the error is {loss.item():g} at step {step}, the norm of its gradient {norm.item():g}.",
+                "The last step was too long, and the parameters have been reset to those before it.",
+                f"Pass a smaller learning rate, for example lr={lr / 10:g}.",
             )
         before = [p.detach().clone() for p in learned]
         optimiser.step()
@@ -127,7 +126,7 @@ def train(
 
 @dataclass(frozen=True)
 class _Objective:
-    """What a fit makes small: the error of each sample, and the way from the start."""
+    """Terms of the loss: squared error of each sample, and divergence from the initial values."""
 
     misfit: Callable[..., Tensor]
     divergence: Callable[[], Tensor]
@@ -137,7 +136,7 @@ class _Objective:
 def _objective(
     layer: Dynamics, reference: Mechanism, fused: bool | None, evaluations: int
 ) -> _Objective:
-    """The objective, as kernels where that was asked for, or pays."""
+    """Build the objective, as kernels when requested or worthwhile."""
 
     def misfit(
         mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, tau: Tensor, weight: Tensor
@@ -149,37 +148,31 @@ def _objective(
         robot = layer.mechanism().replace(scalar=mech.scalar)
         return inertia_divergence(robot, reference).mean()
 
-    may = fused is None and layer.fused is not False and reference.device.type == "cpu"
-    if fused or (may and evaluations >= _PAYS):
+    allowed = fused is None and layer.fused is not False and reference.device.type == "cpu"
+    if fused or (allowed and evaluations >= _MIN_KERNEL_EVALUATIONS):
         try:
             toolchain = find_toolchain()
             errors = fuse(misfit, reference, shapes={"weight": (reference.num_dof,)})
-            way = fuse(divergence, reference)
-            # Traced now, so that what has no rule is known before the first step.
-            way.function(()).trace()
+            distance = fuse(divergence, reference)
+            # Trace now, so that an operation without a rule is found before the first step.
+            distance.function(()).trace()
             error = errors.function(("q", "qd", "qdd", "tau", "weight"))
             error.trace()
-            asked = fused or layer.fused
-            # Where the disk has that of the error, those of gradients and divergence were built with it.
-            if not asked and not error.is_built(reference.dtype, toolchain):
+            requested = fused or layer.fused
+            # A cached kernel of the error implies cached kernels of gradients and divergence.
+            if not requested and not error.is_built(reference.dtype, toolchain):
                 say_built(reference.name)
-            return _Objective(errors, way, True)
+            return _Objective(errors, distance, True)
         except (FusedError, CompilerError):
             if fused:
                 raise
     return _Objective(partial(misfit, reference), partial(divergence, reference), False)
 
 
-def _give_back(learned: list[nn.Parameter], values: list[Tensor]) -> None:
-    with torch.no_grad():
-        for parameter, value in zip(learned, values, strict=True):
-            parameter.copy_(value)
-
-
 def _check_options(*, steps: int, lr: float, batch: int, prior: float) -> None:
-    """Refuse options out of range, by name."""
-    whole, positive = "a whole number, at least 1", "a finite positive number"
-    for name, value, fits, what, usual in (
+    """Raise for an option out of range."""
+    whole, positive = "an integer, at least 1", "a finite positive number"
+    for name, value, valid, domain, default in (
         ("steps", steps, isinstance(steps, Integral) and steps >= 1, whole, 400),
         ("batch", batch, isinstance(batch, Integral) and batch >= 1, whole, 1024),
         ("lr", lr, isinstance(lr, Real) and 0 < lr < math.inf, positive, 0.03),
@@ -191,29 +184,29 @@ def _check_options(*, steps: int, lr: float, batch: int, prior: float) -> None:
             1e-4,
         ),
     ):
-        if not fits:
+        if not valid:
             raise FitError(
                 f"{name} is {value!r}.",
-                f"It has to be {what}.",
-                f"Pass {name}={usual}, the default.",
+                f"It has to be {domain}.",
+                f"Pass {name}={default}, the default.",
             )
 
 
 def _check_prior(reference: Mechanism) -> None:
-    """Refuse a start from which the divergence is no number."""
-    known = inertia_divergence(reference, reference).isfinite()
-    known = known.reshape(-1, reference.num_bodies).all(0).tolist()
-    bad = [n for n, is_known in zip(reference.body_names, known, strict=True) if not is_known]
+    """Raise when a body's initial inertia has no finite divergence."""
+    finite = inertia_divergence(reference, reference).isfinite()
+    finite = finite.reshape(-1, reference.num_bodies).all(0).tolist()
+    bad = [n for n, is_finite in zip(reference.body_names, finite, strict=True) if not is_finite]
     if bad:
         raise FitError(
-            f"body {', '.join(map(repr, bad))} has no positive definite inertia to stay near.",
-            "The prior measures a distance from the values at the start, infinite from there.",
+            f"the initial inertia of body {', '.join(map(repr, bad))} is not positive definite.",
+            "The divergence from it, which the prior penalises, is infinite.",
             "Pass prior=0, or give the body mass and inertia in all directions.",
         )
 
 
-def _counted(steps: int, progress: bool | None, is_fused: bool) -> Iterable[int]:
-    """The numbers of the steps, with a progress bar if one is wanted or possible."""
+def _progress(steps: int, progress: bool | None, is_fused: bool) -> Iterable[int]:
+    """Step numbers, with a progress bar when requested, or by default when tqdm is installed."""
     if progress is False:
         return range(steps)
     try:
@@ -222,4 +215,4 @@ def _counted(steps: int, progress: bool | None, is_fused: bool) -> Iterable[int]
         if progress:
             raise
         return range(steps)
-    return tqdm(range(steps), desc="identifying" + " by kernels" * is_fused, unit="step")
+    return tqdm(range(steps), desc="training" + " with kernels" * is_fused, unit="step")
