@@ -157,14 +157,14 @@ def test_problems_side_by_side_are_solved_as_each_alone():
 def test_a_start_outside_of_the_cone_is_refused():
     prior = EntropicPrior.at(ts.inertial_parameters(ts.load(ts.robots.panda)), EVERY)
     A, c = torch.eye(70, dtype=torch.float64), torch.ones(70, dtype=torch.float64)
-    with pytest.raises(ts.FitError, match="physical no longer"):
+    with pytest.raises(ts.FitError, match="not positive definite"):
         entropic_least_squares(A, c, prior, 1.0, -prior.nominal.flatten())
 
 
 def test_equations_beyond_all_numbers_are_refused():
     prior = EntropicPrior.at(ts.inertial_parameters(ts.load(ts.robots.panda)), EVERY)
     A = torch.full((70, 70), torch.inf, dtype=torch.float64)
-    with pytest.raises(ts.FitError, match="too far apart in size"):
+    with pytest.raises(ts.FitError, match="orders of magnitude"):
         entropic_least_squares(A, A[0], prior, 1.0)
 
 

@@ -392,7 +392,7 @@ def test_friction_that_grows_with_the_speed_it_causes_is_no_start(measured):
         5,
         Solution(phi.flatten(), base.of(phi.flatten()), (wild,) * 3, ((0, 1, 2),) * 3),
     )
-    assert shot.now.path.states.isfinite().all() and not shot.now.numbers.any()
+    assert shot.now.path.states.isfinite().all() and not shot.now.coefficients.any()
 
 
 def test_forces_that_drive_the_robot_away_within_a_window_are_refused(measured):

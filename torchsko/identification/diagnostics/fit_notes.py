@@ -86,7 +86,7 @@ def _moved(normal: NormalEquations, terms: Sequence[Term]) -> tuple[Tensor, Tens
     """Standard deviation of positions, and mean square of velocities, `[num_dof]` each."""
     G, at = (
         mean_equations(normal),
-        [normal.base + terms.index(x) for x in (Spring(), Offset(), Viscous())],
+        [normal.num_base + terms.index(x) for x in (Spring(), Offset(), Viscous())],
     )
     (position, _, _), (mean, one, _), (_, _, speed) = (G[:, k, at].unbind(-1) for k in at)
     spread = (position - mean.square() / one.clamp_min(1e-300)).clamp_min(0).sqrt()
@@ -280,7 +280,7 @@ def biased(
         labels: of base parameters and of the terms, in this order.
         advice: what to do about it.
     """
-    deviation = torch.cat([told.covariance.diagonal().clamp_min(0).sqrt(), *told.terms])
+    deviation = torch.cat([told.covariance.diagonal().clamp_min(0).sqrt(), *told.term_std])
     # What no noise spreads has no deviation to be biased by.
     away = (bias.abs() / deviation).nan_to_num(0.0, posinf=0.0)
     worst = int(away.argmax())

@@ -116,16 +116,16 @@ def refuse_driving(problem: RegressionProblem, log: Log, normal: NormalEquations
         fit_base_parameters(normal.pooled, plain, problem.base).beta,
         whole[:, -1, -1].max(),
     )
-    speed = normal.base + problem.terms.index(Viscous())
-    rest = normal.base + problem.terms.index(Offset())
+    speed = normal.num_base + problem.terms.index(Viscous())
+    rest = normal.num_base + problem.terms.index(Offset())
     parts = [mean_equations(normal.of_folds([k])) for k in range(len(normal.count))]
     for j, (name, choice) in enumerate(zip(dof_names(problem.mech), plain.choice, strict=True)):
         rubs = [k for k in choice if isinstance(problem.terms[k], (Viscous, Coulomb))]
-        at, own = [normal.base + k for k in rubs], [choice.index(k) for k in rubs]
+        at, own = [normal.num_base + k for k in rubs], [choice.index(k) for k in rubs]
 
         def driven(g: Tensor, beta: Tensor, choice=choice, at=at, own=own) -> tuple[float, float]:
             """Mean power times speed that friction takes out, and its part of the force's variation."""
-            size = schur_complement(g, len(beta), choice).numbers(beta)[own]
+            size = schur_complement(g, len(beta), choice).coefficients(beta)[own]
             varies = g - torch.outer(g[:, rest], g[rest]) / g[rest, rest].clamp_min(1e-300)
             part = size @ varies[at][:, at] @ size / varies[-1, -1].clamp_min(1e-300)
             return float(g[speed, at] @ size), float(part)

@@ -148,7 +148,7 @@ def _lasting(
     rows = []
     for part, by in zip(parts, scale, strict=True):
         x = by * robot
-        rows.append(columns @ torch.cat([x, part.numbers(x), -x.new_ones(1)]))
+        rows.append(columns @ torch.cat([x, part.coefficients(x), -x.new_ones(1)]))
     weights = torch.stack(rows)
     errors = (
         torch.where(good, torch.einsum("sjc,jc->sj", X, weights), 0.0)

@@ -32,7 +32,7 @@ def paired(lagged: NormalEquations, plain: NormalEquations) -> NormalEquations:
     sums, count = (
         torch.cat([getattr(x, name) for x in (lagged, plain)], 1) for name in ("sums", "count")
     )
-    return NormalEquations(sums, count, plain.base)
+    return NormalEquations(sums, count, plain.num_base)
 
 
 def instrumental_fit(
@@ -51,7 +51,7 @@ def instrumental_fit(
     known = value > STRONG
     gain = torch.where(known, 1 / torch.where(known, value, 1.0), 0.0)
     theta = start + root @ (vector @ (gain * (vector.mT @ (root.mT @ (c - A @ start)))))
-    beta, *numbers = theta.split([pair.base, *(len(some) for some in model.choice)])
+    beta, *numbers = theta.split([pair.num_base, *(len(some) for some in model.choice)])
     return Solution(base.representative @ beta, beta, tuple(numbers), model.choice)
 
 
@@ -77,7 +77,7 @@ def instrumental_information(
     dofs = len(variance)
     (A, c), (A0, c0) = both(pair, model)
     meat = model.scale.square() * variance * inflation / pair.count[0, dofs:].clamp_min(1)
-    B, _ = assembled(mean_equations(pair)[dofs:], meat, model.choice, pair.base)
+    B, _ = assembled(mean_equations(pair)[dofs:], meat, model.choice, pair.num_base)
     root, value, vector = strengths(A, A0)
     strong, way = value > STRONG, root @ vector
     size = (way.mT @ B @ way).diagonal().clamp_min(1e-300)
@@ -86,7 +86,7 @@ def instrumental_information(
     gain = torch.where(strong, 0.0 if weak else 1 / value, more * torch.ones_like(value))
     bread = way * gain @ way.mT
     covariance = bread @ B @ bread.mT
-    deviation, count = covariance.diagonal().clamp_min(0).sqrt(), pair.base
+    deviation, count = covariance.diagonal().clamp_min(0).sqrt(), pair.num_base
     parts = deviation[count:].split([len(some) for some in model.choice])
     condition = scaled_pseudo_inverse(A0)[1]
     return ParameterUncertainty(covariance[:count, :count], tuple(parts), condition)
@@ -108,15 +108,15 @@ class Instrumental:
         root, value, vector = strengths(A, A0)
         gain = torch.where(value > STRONG, 1 / value.clamp_min(STRONG), 0.0)
         bread, dofs = root @ (vector * gain) @ vector.mT @ root.mT, len(model.scale)
-        self.lag, self.choice, self.base = lag, model.choice, pair.base
-        first, *own = bread.split([pair.base, *(len(some) for some in model.choice)])
+        self.lag, self.choice, self.num_base = lag, model.choice, pair.num_base
+        first, *own = bread.split([pair.num_base, *(len(some) for some in model.choice)])
         each = zip(model.scale, pair.count[0, :dofs].clamp_min(1), own, strict=True)
         self.bread = [w / n * torch.cat([first, rows]) for w, n, rows in each]
 
     def __call__(self, dof: int, X: Tensor, error: Tensor) -> Tensor:
         """Of one dof's columns `[samples, columns]` and errors `[samples]`: `[samples, parameters]`."""
-        columns = torch.cat([torch.arange(self.base, device=X.device),
-                             term_columns(self.base, self.choice[dof], X)])  # fmt: skip
+        columns = torch.cat([torch.arange(self.num_base, device=X.device),
+                             term_columns(self.num_base, self.choice[dof], X)])  # fmt: skip
         X = X.index_select(-1, columns)
         none = torch.zeros_like(X[: self.lag])
         early, late = torch.cat([none, X[: -self.lag]]), torch.cat([X[self.lag :], none])
@@ -128,7 +128,7 @@ def both(
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Both systems of a pair, with the lag and without."""
     with_lag, without = mean_equations(pair).chunk(2)
-    rest = model.scale, model.choice, pair.base
+    rest = model.scale, model.choice, pair.num_base
     return assembled(with_lag, *rest), assembled(without, *rest)
 
 

@@ -1,4 +1,4 @@
-"""How a fit reads a log: once, piece by piece, by a kernel where it pays."""
+"""Accumulation of normal equations from a log, piece by piece and in parallel."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.regressors import torque_regressor
 
 MAX_SAMPLE_STATES = 100_000
-"""States of which residuals are looked at, at most."""
+"""Largest number of states for which residuals are computed."""
 
 MIN_KERNEL_STATES = 150_000
-"""States from which on a kernel of the regressor is built: that takes seconds, and saves more."""
+"""States from which a compiled regressor saves more time than its build of a few seconds."""
 
 
 def compile_regressor(
     problem: RegressionProblem, log: Log, settings: FilterSettings
 ) -> RegressionProblem:
-    """The problem with a kernel of its regressor, where that pays and can be built."""
-    mech, leading = problem.mech, problem.base_columns
+    """Compile the regressor of a problem for a long log on a CPU; otherwise return the problem unchanged."""
+    mech, columns = problem.mech, problem.base_columns
     if len(log) / settings.state_filter.decimation < MIN_KERNEL_STATES or mech.device.type != "cpu":
         return problem
 
     def regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
-        return leading.select(torque_regressor(mech, q, qd, qdd))
+        return columns.select(torque_regressor(mech, q, qd, qdd))
 
     try:
         find_toolchain()
         call = fuse(regressor, mech)
-        q, still = mech.neutral()[None], torch.zeros(1, mech.num_dof, dtype=mech.dtype)
-        call(q, still, still)  # built before threads ask for it
+        q, zero = mech.neutral()[None], torch.zeros(1, mech.num_dof, dtype=mech.dtype)
+        call(q, zero, zero)  # build before several threads call it
     except (FusedError, CompilerError):
         return problem
     return replace(problem, regressor=call)
@@ -63,11 +63,11 @@ def compile_regressor(
 
 @dataclass(frozen=True, eq=False)
 class ResidualSample:
-    """Motions to look at residuals in.
+    """Motions for which residuals are computed.
 
     Attributes:
-        motions: all of a short log, of a long one every so many pieces.
-        pieces: of the whole log.
+        motions: all pieces of a short log, evenly spaced pieces of a long one.
+        num_pieces: number of pieces of the whole log.
     """
 
     motions: list[FilteredMotion]
@@ -81,75 +81,72 @@ def read_log(
     folds: int,
     tell: Callable[[float], None],
 ) -> tuple[NormalEquations, LogDefects, ResidualSample]:
-    """One pass over a log, pieces side by side on the cores that torch may use.
+    """Accumulate the normal equations of a log in one pass, pieces in parallel threads.
 
     Args:
-        problem: what explains forces.
-        log: read piece by piece.
-        settings: how it is filtered.
-        folds: of cross-validation.
-        tell: called with the part that is done.
+        problem: regression problem.
+        log: log, read piece by piece.
+        settings: filter settings.
+        folds: number of cross-validation folds.
+        tell: called with the share that is done.
 
     Returns:
-        The normal equations, what is wrong in the log, and motions to look at residuals in.
+        The normal equations, the faults of the log, and motions for residuals.
     """
     check_columns(problem.mech, log)
-    faults, kept = LogDefects(), []
-    stretches = TimeFolds(float(log.t[0]), float(log.t[-1]), folds)
-    parts, total = split_log(log, settings, faults), accumulate_equations(problem, [], stretches)
-    looked = set(sample_pieces(parts, settings))
+    defects, motions = LogDefects(), []
+    time_folds = TimeFolds(float(log.t[0]), float(log.t[-1]), folds)
+    parts, total = split_log(log, settings, defects), accumulate_equations(problem, [], time_folds)
+    sampled = set(sample_pieces(parts, settings))
 
-    def one(piece: LogPiece) -> tuple[FilteredMotion, LogDefects, NormalEquations]:
-        wrong = LogDefects()
-        motion = filter_piece(problem.mech, log, settings, wrong, piece)
-        return motion, wrong, accumulate_equations(problem, [motion], stretches)
+    def read_piece(piece: LogPiece) -> tuple[FilteredMotion, LogDefects, NormalEquations]:
+        found = LogDefects()
+        motion = filter_piece(problem.mech, log, settings, found, piece)
+        return motion, found, accumulate_equations(problem, [motion], time_folds)
 
-    for k, (motion, wrong, normal) in enumerate(side_by_side(one, parts)):
-        faults.add(wrong)
+    for k, (motion, found, normal) in enumerate(side_by_side(read_piece, parts)):
+        defects.add(found)
         total = total.added(normal)
-        kept += [motion] if parts[k] in looked else []
+        motions += [motion] if parts[k] in sampled else []
         tell((k + 1) / len(parts))
-    return total, faults, ResidualSample(kept, len(parts))
+    return total, defects, ResidualSample(motions, len(parts))
 
 
 def reread_sample(problem: RegressionProblem, log: Log, settings: FilterSettings) -> ResidualSample:
-    """The motions that `read_log` keeps, read again."""
+    """Read the motions that `read_log` returns for residuals."""
     parts = split_log(log, settings, LogDefects())
-    again = [
-        filter_piece(problem.mech, log, settings, LogDefects(), x)
-        for x in sample_pieces(parts, settings)
+    motions = [
+        filter_piece(problem.mech, log, settings, LogDefects(), piece)
+        for piece in sample_pieces(parts, settings)
     ]
-    return ResidualSample(again, len(parts))
+    return ResidualSample(motions, len(parts))
 
 
 def accumulate_weighted(
     problem: RegressionProblem, log: Log, settings: FilterSettings, folds: int, seen: ResidualSample,
     *, lag: int = 0, weigh: WeightFunction | None = None,
 ) -> NormalEquations:  # fmt: skip
-    """Normal equations with a lag or weights: of the motions that were kept, or of the log once more."""
-    stretches = TimeFolds(float(log.t[0]), float(log.t[-1]), folds)
+    """Accumulate normal equations with a lag or weights, reading the log only where motions are missing."""
+    time_folds = TimeFolds(float(log.t[0]), float(log.t[-1]), folds)
 
-    def one(item: FilteredMotion | LogPiece) -> NormalEquations:
+    def accumulate(item: FilteredMotion | LogPiece) -> NormalEquations:
         motion = (
             item
             if isinstance(item, FilteredMotion)
             else filter_piece(problem.mech, log, settings, LogDefects(), item)
         )
-        return accumulate_equations(problem, [motion], stretches, lag=lag, weigh=weigh)
+        return accumulate_equations(problem, [motion], time_folds, lag=lag, weigh=weigh)
 
-    total, whole = (
-        accumulate_equations(problem, [], stretches),
-        len(seen.motions) == seen.num_pieces,
-    )
-    for part in side_by_side(
-        one, seen.motions if whole else split_log(log, settings, LogDefects())
-    ):
+    total = accumulate_equations(problem, [], time_folds)
+    complete = len(seen.motions) == seen.num_pieces
+    items = seen.motions if complete else split_log(log, settings, LogDefects())
+    for part in side_by_side(accumulate, items):
         total = total.added(part)
     return total
 
 
 def sample_pieces(parts: Sequence[LogPiece], settings: FilterSettings) -> Sequence[LogPiece]:
-    """Every so many pieces, no more states than `MAX_SAMPLE_STATES`."""
+    """Evenly spaced pieces with at most `MAX_SAMPLE_STATES` states."""
     states = (
         sum(b - a for a, b in (piece.rows for piece in parts)) / settings.state_filter.decimation
     )

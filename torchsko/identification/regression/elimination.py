@@ -1,4 +1,4 @@
-"""Normal equations whose terms are eliminated: those of base parameters alone."""
+"""Elimination of friction terms from normal equations by Schur complements."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from torchsko.identification.regression.normal_equations import NormalEquations
 from torchsko.utils.shapes import matvec
 
 TermChoice = tuple[tuple[int, ...], ...]
-"""For each dof the terms it has, by place in the problem's."""
+"""Indices of the chosen terms of each dof, into the terms of the problem."""
+
+COLLINEARITY_RIDGE = 1e-10
+"""Ridge on terms of unit length, the squared sine of the angle below which two terms share one force."""
 
 
 @dataclass(frozen=True, eq=False)
 class EliminatedTerms:
-    """How a dof's terms answer to base parameters.
+    """Least-squares coefficients of a dof's terms, as an affine function of base parameters.
 
     Attributes:
-        products: of the terms' columns with base parameters', `[*batch, terms, base]`.
-        gain: what the terms' numbers lose to base parameters, `[*batch, terms, base]`.
-        start: these numbers where base parameters are zero, `[*batch, terms]`.
+        cross_products: products of the terms' columns with those of base parameters, `[*batch, terms, base]`.
+        base_gain: decrease of the coefficients per base parameter, `[*batch, terms, base]`.
+        start: coefficients at zero base parameters, `[*batch, terms]`.
     """
 
     cross_products: Tensor
@@ -30,24 +33,24 @@ class EliminatedTerms:
     start: Tensor
 
     @classmethod
-    def stacked(cls, some: Sequence[EliminatedTerms]) -> EliminatedTerms:
-        """Those of several problems as one, `[problems, ...]`."""
-        each = ((x.cross_products, x.base_gain, x.start) for x in some)
-        return cls(*map(torch.stack, zip(*each, strict=True)))
+    def stacked(cls, problems: Sequence[EliminatedTerms]) -> EliminatedTerms:
+        """Stack several problems along a new first dimension."""
+        fields = ((x.cross_products, x.base_gain, x.start) for x in problems)
+        return cls(*map(torch.stack, zip(*fields, strict=True)))
 
-    def numbers(self, beta: Tensor) -> Tensor:
-        """The terms' numbers that are best beside base parameters, `[*batch, terms]`."""
+    def coefficients(self, beta: Tensor) -> Tensor:
+        """Least-squares coefficients of the terms at base parameters `beta`, `[*batch, terms]`."""
         return self.start - matvec(self.base_gain, beta)
 
     @property
-    def form(self) -> Tensor:
-        """The same as a matrix on base parameters and 1, `[*batch, terms, base + 1]`."""
+    def affine_map(self) -> Tensor:
+        """Matrix from base parameters and 1 to coefficients, `[*batch, terms, base + 1]`."""
         return torch.cat([-self.base_gain, self.start[..., None]], -1)
 
 
 @dataclass(frozen=True, eq=False)
 class SchurComplement(EliminatedTerms):
-    """Normal equations whose terms are eliminated: those of base parameters alone.
+    """Normal equations of base parameters after the terms are eliminated.
 
     Attributes:
         A: `[*batch, base, base]`.
@@ -59,83 +62,84 @@ class SchurComplement(EliminatedTerms):
 
 
 def term_columns(base: int, terms: Sequence[int], like: Tensor) -> Tensor:
-    """Columns of terms."""
+    """Column indices of terms in normal equations with `base` base parameters."""
     return torch.tensor([base + k for k in terms], dtype=torch.long, device=like.device)
 
 
-def eliminate_terms(rows: Tensor, base: int, at: Tensor) -> EliminatedTerms:
-    """What terms answer, of their own equations, means of squares.
+def eliminate_terms(rows: Tensor, base: int, columns: Tensor) -> EliminatedTerms:
+    """Solve a dof's mean equations for its terms.
 
-    Collinear ones share; a term that never acts has the number zero.
+    Collinear terms share one force. A term that never acts has the coefficient zero.
 
     Args:
-        rows: `[*batch, terms, columns]`.
-        base: how many columns are base parameters'.
-        at: columns of the terms, `[terms]` or `[*batch, terms]`.
+        rows: rows of the terms in the mean equations, `[*batch, terms, columns]`.
+        base: number of base parameters, which are the first columns.
+        columns: column indices of the terms, `[terms]` or `[*batch, terms]`.
     """
     count = rows.shape[-2]
-    own = rows.gather(-1, at[..., None, :].expand(*rows.shape[:-1], count))
-    size = own.diagonal(dim1=-2, dim2=-1).clamp_min(1e-300).rsqrt()
-    unit = size[..., :, None] * own * size[..., None, :]
+    block = rows.gather(-1, columns[..., None, :].expand(*rows.shape[:-1], count))
+    scale = block.diagonal(dim1=-2, dim2=-1).clamp_min(1e-300).rsqrt()
+    unit = scale[..., :, None] * block * scale[..., None, :]
     unit = unit + COLLINEARITY_RIDGE * torch.eye(count).to(rows)
-    both = torch.cat([rows[..., :base], rows[..., -1:]], -1)
-    solved = size[..., None] * torch.linalg.solve(unit, size[..., None] * both) if count else both
-    return EliminatedTerms(rows[..., :base], solved[..., :base], solved[..., base])
+    right = torch.cat([rows[..., :base], rows[..., -1:]], -1)
+    if count:
+        right = scale[..., None] * torch.linalg.solve(unit, scale[..., None] * right)
+    return EliminatedTerms(rows[..., :base], right[..., :base], right[..., base])
 
 
 def eliminate_terms_of_problems(
     G: Tensor, base: int, choices: Mapping[int, TermChoice]
 ) -> dict[int, list[EliminatedTerms]]:
-    """What terms of each dof of some problems answer, those of as many terms found at once.
+    """Eliminate the terms of each dof of several problems, batched by the number of terms.
 
     Args:
-        G: `[problems, num_dof, columns, columns]`, means of squares.
-        base: how many columns are base parameters'.
-        choices: terms of each dof, of these problems.
+        G: mean equations, `[problems, num_dof, columns, columns]`.
+        base: number of base parameters.
+        choices: terms of each dof, by index of the problem.
     """
-    like: dict[int, list[tuple[int, int]]] = {}
+    by_count: dict[int, list[tuple[int, int]]] = {}
     for k, choice in choices.items():
         for dof, chosen in enumerate(choice):
-            like.setdefault(len(chosen), []).append((k, dof))
-    found: dict[tuple[int, int], EliminatedTerms] = {}
-    for some in like.values():
-        k, dof = torch.tensor(some, device=G.device)[..., None].unbind(1)
-        at = torch.stack([term_columns(base, choices[k][dof], G) for k, dof in some])
-        part = eliminate_terms(G[k, dof, at], base, at)
-        each = zip(part.cross_products, part.base_gain, part.start, strict=True)
-        found |= {one: EliminatedTerms(*fields) for one, fields in zip(some, each, strict=True)}
-    return {k: [found[k, dof] for dof in range(G.shape[1])] for k in choices}
+            by_count.setdefault(len(chosen), []).append((k, dof))
+    eliminated: dict[tuple[int, int], EliminatedTerms] = {}
+    for keys in by_count.values():
+        k, dof = torch.tensor(keys, device=G.device)[..., None].unbind(1)
+        columns = torch.stack([term_columns(base, choices[k][dof], G) for k, dof in keys])
+        part = eliminate_terms(G[k, dof, columns], base, columns)
+        fields = zip(part.cross_products, part.base_gain, part.start, strict=True)
+        eliminated |= {key: EliminatedTerms(*x) for key, x in zip(keys, fields, strict=True)}
+    return {k: [eliminated[k, dof] for dof in range(G.shape[1])] for k in choices}
 
 
 def schur_complement(G: Tensor, base: int, terms: Sequence[int]) -> SchurComplement:
-    """Eliminate terms from one dof's normal equations `[*batch, columns, columns]`, means of squares."""
-    at = term_columns(base, terms, G)
-    part = eliminate_terms(G.index_select(-2, at), base, at)
+    """Eliminate terms from the mean equations of one dof, `[*batch, columns, columns]`."""
+    columns = term_columns(base, terms, G)
+    part = eliminate_terms(G.index_select(-2, columns), base, columns)
     A = G[..., :base, :base] - part.cross_products.mT @ part.base_gain
     c = G[..., :base, -1] - matvec(part.cross_products.mT, part.start)
     return SchurComplement(part.cross_products, part.base_gain, part.start, (A + A.mT) / 2, c)
 
 
 def weighted_sum(G: Tensor, scale: Tensor) -> Tensor:
-    """Weighted sums over dofs of equations `[problems, num_dof, columns, columns]`."""
-    # One at a time, each is a product of a vector and a matrix that is not copied.
+    """Sum mean equations `[problems, num_dof, columns, columns]` over dofs with weights `[num_dof]`."""
+    # A vector-matrix product for each problem avoids a copy of G.
     return torch.stack([scale @ one.flatten(1) for one in G]).unflatten(-1, G.shape[-2:])
 
 
 def schur_complement_over_dofs(
     total: Tensor, scale: Tensor, parts: Sequence[EliminatedTerms]
 ) -> tuple[Tensor, Tensor]:
-    """Normal equations of base parameters, of all dofs together, their terms eliminated.
+    """Normal equations of base parameters over all dofs, terms eliminated.
 
-    Terms are few beside base parameters: what they take is a product of tall matrices, all dofs' at once.
+    The terms of all dofs are subtracted in one product of tall matrices.
 
     Args:
         total: weighted sum of the dofs' equations, `[*batch, columns, columns]`.
-        scale: their weights.
-        parts: their terms.
+        scale: weights of the dofs, `[num_dof]`.
+        parts: eliminated terms of each dof.
 
     Returns:
-        `[*batch, base, base]` and `[*batch, base]`.
+        The matrix `[*batch, base, base]` and the right side `[*batch, base]`.
     """
     n = parts[0].base_gain.shape[-1]
     rows = torch.cat([w * p.cross_products for w, p in zip(scale, parts, strict=True)], -2).mT
@@ -144,12 +148,8 @@ def schur_complement_over_dofs(
     return (A + A.mT) / 2, c
 
 
-COLLINEARITY_RIDGE = 1e-10
-"""Square of the sine of the angle between two terms that share: they act alike."""
-
-
 def mean_equations(normal: NormalEquations) -> Tensor:
-    """Normal equations of one fold as means, `[num_dof, columns, columns]`."""
+    """Normal equations of one fold divided by their number of samples, `[num_dof, columns, columns]`."""
     return normal.sums[0] / normal.count[0].clamp_min(1)[:, None, None]
 
 
@@ -160,23 +160,23 @@ def residual_quadratic_form(
     parts: Sequence[EliminatedTerms],
     choice: Sequence[Sequence[int]],
 ) -> Tensor:
-    """Weighted mean square error of dofs as a quadratic form of base parameters and 1, terms at their best.
+    """Quadratic form `[*batch, base + 1, base + 1]` of the mean square error in base parameters and 1.
 
     Args:
-        total: weighted sum of the dofs' equations, `[*batch, columns, columns]`.
-        G: of each dof, `[*batch, num_dof, columns, columns]`.
-        scale: their weights, `[num_dof]`.
-        parts: terms of each dof.
-        choice: which these are.
+        total: weighted sum of the dofs' test equations, `[*batch, columns, columns]`.
+        G: test equations of each dof, `[*batch, num_dof, columns, columns]`.
+        scale: weights of the dofs, `[num_dof]`.
+        parts: terms of each dof, eliminated with the training equations.
+        choice: indices of these terms.
     """
-    n, forms, halves = parts[0].base_gain.shape[-1], [], []
+    n, maps, halves = parts[0].base_gain.shape[-1], [], []
     for j, (part, terms) in enumerate(zip(parts, choice, strict=True)):
-        S, form = term_columns(n, terms, G), part.form
-        rows = G[..., j, :, :].index_select(-2, S)
+        columns, affine = term_columns(n, terms, G), part.affine_map
+        rows = G[..., j, :, :].index_select(-2, columns)
         cross = torch.cat([rows[..., :n], -rows[..., -1:]], -1)
-        forms.append(form)
-        halves.append(scale[j] * (cross + rows.index_select(-1, S) @ form / 2))
-    half = torch.cat(forms, -2).mT @ torch.cat(halves, -2)
+        maps.append(affine)
+        halves.append(scale[j] * (cross + rows.index_select(-1, columns) @ affine / 2))
+    half = torch.cat(maps, -2).mT @ torch.cat(halves, -2)
     ends = torch.tensor([*range(n), total.shape[-1] - 1], device=total.device)
     sign = torch.cat([total.new_ones(n), -total.new_ones(1)])
     plain = sign[:, None] * total.index_select(-2, ends).index_select(-1, ends) * sign

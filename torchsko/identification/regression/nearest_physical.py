@@ -1,4 +1,4 @@
-"""The physical robot nearest to one whose file has inertias that no body has."""
+"""Projection of unphysical nominal inertias onto the nearest physical ones."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import from_pseudo_inertia, pseudo_inertia
 
 PHYSICAL_METHODS = ("physical", "shooting")
-"""Methods whose inertial numbers are a body's."""
+"""Estimators whose inertial parameters are physical."""
 
 LENGTH_SCALE = 0.1
-"""Length that makes masses and moments comparable [m]."""
+"""Length unit that makes masses and moments comparable [m]."""
 
 MIN_THICKNESS_SHARE = 1e-4
 """Smallest second moment over the mass, in units of `LENGTH_SCALE` squared: a thickness of one millimetre."""
@@ -23,18 +23,19 @@ MIN_MASS_SHARE = 1e-3
 
 
 def nearest_physical(mech: Mechanism) -> tuple[Mechanism, tuple[str, ...]]:
-    """The mechanism with every pseudo-inertia positive definite, and the names of bodies that changed.
+    """Make every pseudo-inertia positive definite; also returns the names of changed bodies.
 
-    A pseudo-inertia is changed to the nearest (in the Frobenius norm, lengths in tenths of a metre) whose
-    smallest eigenvalues are a small share of the mass. Bodies that are physical are untouched, to the bit.
+    An unphysical pseudo-inertia is replaced by the nearest one in the Frobenius norm, with lengths in tenths
+    of a metre and eigenvalues bounded below by a small share of the mass. Physical bodies are unchanged to
+    the bit.
 
     Reference: N. Higham, *Computing a nearest symmetric positive semidefinite matrix*, Linear Algebra and
     its Applications 103, 1988.
     """
     unit = torch.tensor([1 / LENGTH_SCALE] * 3 + [1.0]).to(mech.mass)
     J = unit[:, None] * pseudo_inertia(mech.mass, mech.com, mech.inertia) * unit
-    usual = mech.mass.abs().mean().clamp_min(1e-6)
-    mass = torch.where(mech.mass > 0, mech.mass, MIN_MASS_SHARE * usual)
+    mean_mass = mech.mass.abs().mean().clamp_min(1e-6)
+    mass = torch.where(mech.mass > 0, mech.mass, MIN_MASS_SHARE * mean_mass)
     value, vector = torch.linalg.eigh(J)
     bad = (value[:, 0] <= 1e-3 * MIN_THICKNESS_SHARE * mass) | (mech.mass <= 0)
     if not bool(bad.any()):
@@ -42,11 +43,11 @@ def nearest_physical(mech: Mechanism) -> tuple[Mechanism, tuple[str, ...]]:
     clipped = value.clamp_min(0) + 0 * mass[:, None]
     clipped = torch.maximum(clipped, (MIN_THICKNESS_SHARE * mass)[:, None])
     near = (vector * clipped[:, None, :]) @ vector.mT / unit[:, None] / unit
-    found = from_pseudo_inertia(near)
-    old = mech.mass, mech.com, mech.inertia
+    projected = from_pseudo_inertia(near)
+    nominal = mech.mass, mech.com, mech.inertia
     new = [
         torch.where(bad.reshape(-1, *[1] * (x.ndim - 1)), y, x)
-        for x, y in zip(old, found, strict=True)
+        for x, y in zip(nominal, projected, strict=True)
     ]
     names = tuple(
         name for name, is_bad in zip(mech.body_names, bad.tolist(), strict=True) if is_bad
@@ -55,7 +56,7 @@ def nearest_physical(mech: Mechanism) -> tuple[Mechanism, tuple[str, ...]]:
 
 
 def unpack_inertias(phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mass `[bodies]`, centre of mass `[bodies, 3]` and inertia about it of `[bodies * 10]`."""
+    """Masses, centres of mass and central inertias of inertial parameters `[bodies * 10]`."""
     x = phi.reshape(-1, 10)
     mass, first = x[:, 0], x[:, 1:4]
     com = first / mass[:, None]

@@ -1,4 +1,4 @@
-"""Normal equations of a log: all that a fit reads of it, in memory that does not grow with its length."""
+"""Normal equations of a log, accumulated in memory that does not grow with its length."""
 
 from __future__ import annotations
 
@@ -26,26 +26,34 @@ from torchsko.verbs.regressors import inertial_parameters, torque_regressor
 Regressor = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 MIN_CHUNK_STATES = 8192
-"""States whose columns are in memory at once, at least."""
+"""Smallest number of states whose columns are in memory at once."""
 
 MAX_CHUNK_NUMBERS = 6_000_000
-"""Numbers in memory at once where states have few: the fewer parts, the less that they overlap by."""
+"""Numbers in memory at once for small robots; larger chunks repeat fewer states where they overlap."""
 
 EQUATIONS_PER_PRODUCT = 512
-"""Filtered equations whose products are taken at once: they stay in the cache."""
+"""Filtered equations multiplied at once, so that they stay in the cache."""
+
+WARM_UP_STATES = 512
+"""States before a chunk that let terms with memory forget their initial state."""
+
+MIN_VALID_WEIGHT = 0.98
+"""Share of valid samples under the filter from which on a filtered sample counts."""
 
 
 @dataclass(frozen=True, eq=False)
 class RegressionProblem:
-    """What explains a joint's force: columns for each base parameter, then one for each term.
+    """Linear regression of joint forces on base parameters and terms.
+
+    The columns of a dof are those of the base parameters, then those of the terms, and last the force.
 
     Attributes:
-        mech: the nominal robot; its damping and dry friction are left to the terms.
-        terms: of every joint, to choose from.
-        regressor: of positions, velocities, accelerations: entries of `torque_regressor` that lead.
-        base: combinations of inertial numbers that forces depend on.
-        leading: which entries these are.
-        rotors: dofs whose armature is left to a term, too.
+        mech: nominal robot without damping and dry friction, which terms describe.
+        terms: available terms of every joint.
+        regressor: maps positions, velocities and accelerations to the entries of `base_columns`.
+        base: base parameters of the robot.
+        base_columns: independent entries of the torque regressor.
+        rotor_dofs: dofs whose armature is a term, and zero in `mech`.
     """
 
     mech: Mechanism
@@ -63,30 +71,36 @@ class RegressionProblem:
         regressor: Regressor | None = None,
         named: Mapping[int, Sequence[int]] | None = None,
     ) -> RegressionProblem:
-        """The problem of a robot, its losses set aside, and the rotors of joints that name theirs.
+        """Build the problem of a robot.
 
         Args:
             mech: the robot.
-            terms: of every joint, to choose from.
-            regressor: instead of `torque_regressor`.
-            named: places of terms that were asked for, of each dof.
+            terms: available terms of every joint.
+            regressor: replaces `torque_regressor`.
+            named: indices of the terms that the user requested, by dof.
         """
-        rotors = tuple(
-            j for j, some in (named or {}).items() if any(terms[k].armature for k in some)
+        rotor_dofs = tuple(
+            j for j, chosen in (named or {}).items() if any(terms[k].armature for k in chosen)
         )
-        bare = without_armature(without_losses(mech), rotors)
+        bare = without_armature(without_losses(mech), rotor_dofs)
         base = base_parameters(bare)
-        leading, whole = BaseColumns.of(bare, base), regressor or partial(torque_regressor, bare)
+        columns, full = BaseColumns.of(bare, base), regressor or partial(torque_regressor, bare)
         return cls(
-            bare, tuple(terms), lambda *at: leading.select(whole(*at)), base, leading, rotors
+            bare,
+            tuple(terms),
+            lambda *state: columns.select(full(*state)),
+            base,
+            columns,
+            rotor_dofs,
         )
 
     def columns(self, motion: FilteredMotion) -> tuple[Tensor, Tensor, Tensor]:
-        """What explains forces, and last what is left of them after springs and armature; not yet filtered.
+        """Unfiltered columns of a motion.
 
         Returns:
-            Entries that lead the inertial ones, `[samples, leading]`; the others, in the order of `apart`:
-            those linear in the state, `[samples, linear + 1, num_dof]`, and `[samples, bent, num_dof]`.
+            Independent regressor entries `[samples, entries]`; linear terms and last the measured force
+            without springs and armature `[samples, linear + 1, num_dof]`; nonlinear terms
+            `[samples, nonlinear, num_dof]`. Terms are in the order of `term_order`.
         """
         q, qd, qdd = motion.q, motion.qd, motion.qdd
         inertial = self.regressor(q, qd, qdd)
@@ -102,28 +116,29 @@ class RegressionProblem:
             step=1 / motion.settings.state_rate,
         )
         parts = [*(term.basis(series) for term in self.terms), motion.tau - known]
-        linear, bent = (
-            torch.stack([parts[k] for k in some], -2)
-            if some
+        linear, nonlinear = (
+            torch.stack([parts[k] for k in group], -2)
+            if group
             else q.new_zeros(len(q), 0, qd.shape[-1])
-            for some in self.term_order
+            for group in self.term_order
         )
-        return inertial, linear, bent
+        return inertial, linear, nonlinear
 
     @property
     def term_order(self) -> tuple[list[int], list[int]]:
-        """Places of the terms that are linear in the state, and of what they explain, and of the others."""
+        """Indices of the linear terms and the force, and of the nonlinear terms."""
         linear = [k for k, term in enumerate(self.terms) if term.linear]
-        bent = [k for k, term in enumerate(self.terms) if not term.linear]
-        return [*linear, len(self.terms)], bent
+        nonlinear = [k for k, term in enumerate(self.terms) if not term.linear]
+        return [*linear, len(self.terms)], nonlinear
 
     def filtered_rows(
         self, motions: Iterable[FilteredMotion]
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Filtered equations of each motion: times, columns, and which count.
+        """Filtered equations of motions, in chunks.
 
         Yields:
-            `[samples]`, `[samples, num_dof, base + terms + 1]`, `[samples, num_dof]`.
+            Times `[samples]`, columns `[samples, num_dof, base + terms + 1]` and a mask of the samples that
+            count `[samples, num_dof]`.
         """
         order = self.base_columns.column_index(len(self.terms) + 1)
         place = torch.tensor([*itertools.chain(*self.term_order)], device=order.device).argsort()
@@ -137,76 +152,72 @@ class RegressionProblem:
                 b = min(n, a + step)
                 lead = min(a * every, WARM_UP_STATES)
                 part = slice(a * every - lead, (b - 1) * every + taps)
-                # Filtered apart: put together before, they would be copied at the rate of states.
-                inertial, linear, bent = (
+                # Filtering before concatenation avoids copies at the rate of the states.
+                inertial, linear, nonlinear = (
                     x[lead:] for x in self.columns(slice_motion(motion, part))
                 )
                 ends = twice.half_width - once.half_width
                 inertial, linear = (once(x[ends : len(x) - ends]) for x in (inertial, linear))
-                others = torch.cat([linear, twice(bent)], -2)
-                good = twice(motion.valid[part][lead:]) > 0.98
+                terms = torch.cat([linear, twice(nonlinear)], -2)
+                good = twice(motion.valid[part][lead:]) > MIN_VALID_WEIGHT
                 t = motion.t[part][lead:][twice.half_width :: every][: b - a]
-                each = (x.split(EQUATIONS_PER_PRODUCT) for x in (t, inertial, others, good))
-                for at, entries, more, fine in zip(*each, strict=True):
-                    yield at, self.base_columns.columns(entries, order, more), fine
-
-
-WARM_UP_STATES = 512
-"""States before a part that what remembers is given, to forget where it began."""
+                chunks = (x.split(EQUATIONS_PER_PRODUCT) for x in (t, inertial, terms, good))
+                for times, entries, columns, mask in zip(*chunks, strict=True):
+                    yield times, self.base_columns.columns(entries, order, columns), mask
 
 
 def slice_motion(motion: FilteredMotion, rows: slice) -> FilteredMotion:
-    """Some samples of a motion."""
+    """Select samples of a motion."""
     names = ("t", "q", "qd", "qdd", "tau", "force_rate", "valid")
     return replace(motion, **{name: getattr(motion, name)[rows] for name in names})
 
 
 @dataclass(frozen=True, eq=False)
 class NormalEquations:
-    """Sums of products of columns, apart for each joint and each fold of time.
+    """Sums of products of columns for each fold and dof.
 
     Attributes:
         sums: `[folds, num_dof, columns, columns]`.
-        count: equations of each, `[folds, num_dof]`.
-        base: how many of the columns are base parameters'; then come the terms', last the force.
+        count: total weight of the equations, `[folds, num_dof]`.
+        num_base: number of base parameters, whose columns come first. Those of the terms follow, and last
+            that of the force.
     """
 
     sums: Tensor
     count: Tensor
-    base: int
+    num_base: int
 
     def without_fold(self, fold: int) -> NormalEquations:
-        """All folds but one, as one."""
-        keep = [k for k in range(len(self.sums)) if k != fold]
-        return self.of_folds(keep)
+        """Pool all folds except one."""
+        return self.of_folds([k for k in range(len(self.sums)) if k != fold])
 
     def of_folds(self, folds: Sequence[int]) -> NormalEquations:
-        """Some folds, as one."""
+        """Pool the given folds."""
         rows = torch.tensor(list(folds), device=self.sums.device)
         return NormalEquations(
             self.sums[rows].sum(0, keepdim=True),
             self.count[rows].sum(0, keepdim=True),
-            self.base,
+            self.num_base,
         )
 
     def added(self, other: NormalEquations) -> NormalEquations:
-        """The sums over these and other data."""
-        return NormalEquations(self.sums + other.sums, self.count + other.count, self.base)
+        """Add the equations of other data."""
+        return NormalEquations(self.sums + other.sums, self.count + other.count, self.num_base)
 
     @property
     def pooled(self) -> NormalEquations:
-        """All folds as one."""
+        """The equations of all folds as one fold."""
         return self.of_folds(range(len(self.sums)))
 
 
 @dataclass(frozen=True)
 class TimeFolds:
-    """Equal stretches of a log's time, each of which cross-validation leaves out once.
+    """Cross-validation folds: contiguous intervals of equal length.
 
     Attributes:
-        first: time [s].
-        last: time [s].
-        count: of stretches.
+        first: first time of the log [s].
+        last: last time of the log [s].
+        count: number of folds.
     """
 
     first: float
@@ -214,13 +225,13 @@ class TimeFolds:
     count: int
 
     def of(self, t: Tensor) -> Tensor:
-        """In which one times lie."""
-        part = (t - self.first) / max(self.last - self.first, 1e-9)
-        return (part * self.count).floor().clamp(0, self.count - 1).long()
+        """Fold indices of times, clamped to the first and the last fold."""
+        share = (t - self.first) / max(self.last - self.first, 1e-9)
+        return (share * self.count).floor().clamp(0, self.count - 1).long()
 
 
 WeightFunction = Callable[[Tensor], Tensor]
-"""Of columns `[samples, num_dof, base + terms + 1]` how much each sample counts, `[samples, num_dof]`."""
+"""Maps columns `[samples, num_dof, base + terms + 1]` to weights `[samples, num_dof]`."""
 
 
 def accumulate_equations(
@@ -234,12 +245,12 @@ def accumulate_equations(
     """Accumulate the normal equations of motions.
 
     Args:
-        problem: what the columns are.
+        problem: regression problem, which defines the columns.
         motions: filtered states and forces.
-        folds: stretches of time.
-        lag: products of columns with those so many samples before and after, of which the mean is taken:
-            noise that does not last so long is in none.
-        weigh: how much samples count; alike when left out.
+        folds: cross-validation folds.
+        lag: delay of one factor of each product [samples], symmetrised. Noise with a shorter
+            autocorrelation then has no expected contribution.
+        weigh: weights of samples. Default: all ones.
     """
     dofs, size = problem.mech.num_dof, len(problem.base) + len(problem.terms) + 1
     like = {"dtype": problem.mech.dtype, "device": problem.mech.device}
@@ -247,13 +258,13 @@ def accumulate_equations(
     count = torch.zeros(folds.count, dofs, **like)
     for t, X, good in lagged_rows(problem, motions, lag):
         w = good.to(X) if weigh is None else good * weigh(X[:, 0])
-        alike = weigh is None and bool(good.all())
-        # In order of time a fold is a run.
-        of, lengths = folds.of(t).unique_consecutive(return_counts=True)
-        runs = zip(of.tolist(), X.split(lengths.tolist()), w.split(lengths.tolist()), strict=True)
+        unweighted = weigh is None and bool(good.all())
+        # Samples are in order of time, so each fold is one run.
+        fold, lengths = folds.of(t).unique_consecutive(return_counts=True)
+        runs = zip(fold.tolist(), X.split(lengths.tolist()), w.split(lengths.tolist()), strict=True)
         for f, x, weight in runs:
             late, early = x[:, 0].transpose(0, 1), x[:, -1].transpose(0, 1)
-            part = (late if alike else late * weight.mT[..., None]).mT @ early
+            part = (late if unweighted else late * weight.mT[..., None]).mT @ early
             sums[f] += (part + part.mT) / 2 if lag else part
             count[f] += weight.sum(0)
     return NormalEquations(sums, count, len(problem.base))
@@ -262,11 +273,11 @@ def accumulate_equations(
 def lagged_rows(
     problem: RegressionProblem, motions: Iterable[FilteredMotion], lag: int
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Rows of a problem, each beside the one so many samples before it in the same motion.
+    """Pair each row of a problem with the row `lag` samples before it in the same motion.
 
     Yields:
-        Times `[samples]`, columns `[samples, 2, num_dof, base + terms + 1]` (with no lag,
-        `[samples, 1, ...]`), and which count, `[samples, num_dof]`.
+        Times `[samples]`, columns `[samples, 2, num_dof, base + terms + 1]` (`[samples, 1, ...]` for a lag of
+        zero) and a mask of the pairs that count `[samples, num_dof]`.
     """
     for motion in motions:
         before: list[tuple[Tensor, Tensor]] = []
@@ -278,5 +289,5 @@ def lagged_rows(
             X, good = (torch.cat(x) for x in zip(*before, strict=True))
             before = [(X[-lag:], good[-lag:])]
             if len(X) > lag:
-                both = torch.stack([X[lag:], X[:-lag]], 1)
-                yield t[n - len(both) :], both, good[lag:] & good[:-lag]
+                pairs = torch.stack([X[lag:], X[:-lag]], 1)
+                yield t[n - len(pairs) :], pairs, good[lag:] & good[:-lag]

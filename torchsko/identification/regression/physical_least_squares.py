@@ -1,23 +1,23 @@
-r"""Physically consistent least squares: convex, solved by Newton's method inside of the physical cone.
+r"""Physically consistent least squares, a convex problem solved by Newton's method in the physical cone.
 
 .. math::
     \min_\phi \; \beta^T A \beta - 2 c^T \beta + \lambda \sum_k D(J_k(\phi) \| J_{k,0}), \qquad
     \beta = K \phi, \qquad D(X \| Y) = \mathrm{tr}(X Y^{-1}) - \log\det(X Y^{-1}) - 4
 
-with the 4 x 4 pseudo-inertias J, linear in the ten numbers phi, and base parameters beta, all that forces
-tell. D is infinite where J is not positive definite, so a step that lowers the objective stays physical: a
-step too long is halved. The objective is self-concordant: from any physical start Newton's method ends at the
-one minimum. A parametrization (`InertiaLogCholesky`) would bend this, and its steps would stall where the
-cone's wall is near.
+with the 4 x 4 pseudo-inertias J, linear in the ten inertial parameters phi of each body, and base parameters
+beta. D is infinite where J is not positive definite, so a step that lowers the objective stays physical, and
+steps that are too long are halved. The objective is self-concordant: Newton's method converges to the global
+minimum from any physical start. A parametrization such as `InertiaLogCholesky` would lose convexity and stall
+near the boundary of the cone.
 
-There Newton's method itself creeps, a thousand steps and more, when forces ask for inertias far from nominal
-ones. So the logarithm is a barrier of its own at first: beside the trace, whose weight is lambda already, its
-weight falls from a large one to lambda, and every step has room.
+Near the boundary plain Newton steps are short, and forces that require inertias far from the nominal ones
+would take a thousand of them. So the log-determinant is also used as a barrier: its weight decreases from a
+large value to lambda, while the weight of the trace stays lambda.
 
-A step is sought in symmetric matrices S, in which J = L L* goes to L (I - S) L*: there the logarithm's
-curvature is the identity however near the wall is, and no inverse of J is needed. What K takes to zero the
-divergence alone decides. Squares have no part there, neither their slope nor their curvature: not even of
-their rounding, which a small weight would magnify until inertias are anything.
+Steps are computed in symmetric matrices S that move J = L L* to L (I - S) L*. In these coordinates the
+Hessian of the barrier is the identity everywhere, and J is never inverted. A QR factorisation separates the
+null space of K, where only the divergence acts, so that rounding errors of the squares cannot move parameters
+there.
 
 Reference: T. Lee, P. Wensing, F. Park, *Geometric robot dynamic identification: a convex programming
 approach*, IEEE Transactions on Robotics 36(2), 2020; S. Boyd, L. Vandenberghe, *Convex optimization*, 9.6.
@@ -35,23 +35,23 @@ from torchsko.identification.workers import solve_each
 from torchsko.utils.shapes import matvec
 
 INERTIA_ENTRIES = ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))
-"""Places of the last six of the ten numbers in the rotational inertia."""
+"""Row and column in the rotational inertia of each of the last six inertial parameters."""
 
 MAX_STEP_TO_BOUNDARY = 0.6
-"""Part of the way to the cone's wall that a step goes at most: from next to it steps only double."""
+"""Largest step, as a share of the distance to the boundary of the cone. Closer steps would only double."""
 
 MAX_NEWTON_STEPS = 200
-"""Steps after which Newton's method is given up; for each weight of the barrier it needs about ten."""
+"""Limit of Newton steps for one barrier weight; about ten are usual."""
 
 MAX_WARM_START_STEPS = 30
-"""Steps from a given start after which the way begins at the nominal robot instead."""
+"""Limit of Newton steps from a warm start, before a restart from the nominal robot."""
 
 MIN_TRACE_RATIO = 1e-6
-"""The trace's weight over the barrier's is no less: inertias would grow beyond all numbers."""
+"""Smallest weight of the trace, relative to the barrier's, which bounds the inertias."""
 
 
 def pseudo_inertia_basis(like: Tensor) -> Tensor:
-    """The pseudo-inertia of each of the ten numbers of `inertial_vector`, `[10, 4, 4]`.
+    """Pseudo-inertia of each unit vector of the ten inertial parameters, `[10, 4, 4]`.
 
     J = [[tr(I) / 2 - I, h], [h*, m]], I the inertia about the origin.
     """
@@ -78,12 +78,12 @@ def to_inertial_parameters(J: Tensor) -> Tensor:
 
 
 def parameters_of_factors(L: Tensor) -> Tensor:
-    """The ten numbers of each pseudo-inertia L L*, `[*batch, bodies, 4, 4]` to `[*batch, bodies * 10]`."""
+    """Inertial parameters `[*batch, bodies * 10]` of factors L, `[*batch, bodies, 4, 4]`."""
     return to_inertial_parameters(L @ L.mT).flatten(-2)
 
 
 def symmetric_basis(like: Tensor) -> Tensor:
-    """Symmetric matrices that others are sums of, each of length 1 and at right angles, `[10, 4, 4]`."""
+    """Orthonormal basis of the symmetric 4 x 4 matrices, `[10, 4, 4]`."""
     i, j = torch.triu_indices(4, 4)
     E = like.new_zeros(10, 4, 4)
     E[torch.arange(10), i, j] = E[torch.arange(10), j, i] = torch.where(i == j, 1.0, 0.5**0.5).to(
@@ -94,17 +94,17 @@ def symmetric_basis(like: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class EntropicPrior:
-    """How far from a nominal robot, and its derivatives, in the ten numbers of each body; and what is told.
+    """Divergence from a nominal robot, and the map to base parameters.
 
-    Numbers have any leading dimensions, those of several problems.
+    Methods take batches of inertial parameters.
 
     Attributes:
-        nominal: `[bodies, 10]`.
-        told: takes numbers to base parameters, `[base, bodies * 10]`.
-        inverse: of the nominal pseudo-inertias, `[bodies, 4, 4]`.
-        known: logarithm of the determinant of all of `inverse`.
-        units: `pseudo_inertia_basis`.
-        matrices: `symmetric_basis`.
+        nominal: nominal inertial parameters, `[bodies, 10]`.
+        base_map: map from inertial to base parameters, `[base, bodies * 10]`.
+        inverse_inertia: inverses of the nominal pseudo-inertias, `[bodies, 4, 4]`.
+        logdet_inverse: sum of their log-determinants.
+        basis: `pseudo_inertia_basis`.
+        step_basis: `symmetric_basis`.
     """
 
     nominal: Tensor
@@ -115,82 +115,82 @@ class EntropicPrior:
     step_basis: Tensor
 
     @classmethod
-    def at(cls, nominal: Tensor, told: Tensor) -> EntropicPrior:
-        """Of nominal numbers `[bodies, 10]`, all physical, and what takes them to base parameters."""
-        units = pseudo_inertia_basis(nominal)
-        J = (nominal @ units.flatten(1)).unflatten(-1, (4, 4))
+    def at(cls, nominal: Tensor, base_map: Tensor) -> EntropicPrior:
+        """Build the prior of physical nominal parameters `[bodies, 10]` and a base map."""
+        basis = pseudo_inertia_basis(nominal)
+        J = (nominal @ basis.flatten(1)).unflatten(-1, (4, 4))
         inverse = torch.linalg.inv(J)
-        known = torch.linalg.slogdet(inverse)[1].sum()
-        return cls(nominal, told, inverse, known, units, symmetric_basis(nominal))
+        logdet = torch.linalg.slogdet(inverse)[1].sum()
+        return cls(nominal, base_map, inverse, logdet, basis, symmetric_basis(nominal))
 
     def pseudo(self, phi: Tensor) -> Tensor:
-        """Pseudo-inertias `[*batch, bodies, 4, 4]` of numbers `[*batch, bodies * 10]`."""
+        """Pseudo-inertias `[*batch, bodies, 4, 4]` of inertial parameters `[*batch, bodies * 10]`."""
         return (phi.unflatten(-1, (-1, 10)) @ self.basis.flatten(1)).unflatten(-1, (4, 4))
 
     def factors(self, phi: Tensor) -> Tensor:
-        """Lower triangular L of pseudo-inertias L L* of numbers, `[*batch, bodies, 4, 4]`.
+        """Cholesky factors of the pseudo-inertias, `[*batch, bodies, 4, 4]`.
 
         Raises:
-            FitError: when the numbers are not in the cone.
+            FitError: when the parameters are not physical.
         """
         L, info = torch.linalg.cholesky_ex(self.pseudo(phi))
         if bool(info.any()):
-            raise _too_far_apart("inertias of the fit are physical no longer, to rounding.")
+            raise _scaling_error("an inertia of the fit is not positive definite.")
         return L
 
     def physical(self, L: Tensor) -> Tensor:
-        """The numbers of factors, `[*batch, n]`.
+        """Inertial parameters of factors, `[*batch, n]`.
 
         Raises:
-            FitError: when the wall is nearer than numbers are told apart.
+            FitError: when rounding moves them out of the cone.
         """
         phi = parameters_of_factors(L)
         self.factors(phi)
         return phi
 
     def value(self, phi: Tensor) -> Tensor:
-        """The sum of divergences `[*batch]`, inf outside of the cone."""
+        """Sum of the bodies' divergences `[*batch]`, inf outside of the cone."""
         J = self.pseudo(phi)
         L, info = torch.linalg.cholesky_ex(J)
         logdet = 2 * L.diagonal(dim1=-2, dim2=-1).log().sum((-2, -1))
         trace = (self.inverse_inertia * J).sum((-3, -2, -1)) - 4 * J.shape[-3]
-        apart = trace - logdet - self.logdet_inverse
-        inside = (info == 0).all(-1) & apart.isfinite()
-        return torch.where(inside, apart, torch.inf)
+        divergence = trace - logdet - self.logdet_inverse
+        inside = (info == 0).all(-1) & divergence.isfinite()
+        return torch.where(inside, divergence, torch.inf)
 
     def derivatives(self, phi: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradient `[*batch, n]` of `value`, Hessian `[*batch, n, n]`, positive definite; n = 10 bodies."""
+        """Gradient `[*batch, n]` and positive definite Hessian `[*batch, n, n]` of `value`; n = 10 bodies."""
         inverse, units = torch.linalg.inv(self.pseudo(phi)), self.basis.flatten(1)
-        slope = (self.inverse_inertia - inverse).flatten(-2) @ units.mT
+        gradient = (self.inverse_inertia - inverse).flatten(-2) @ units.mT
         each = inverse[..., None, :, :] @ self.basis
         blocks = each.flatten(-2) @ each.mT.flatten(-2).mT
-        apart = torch.eye(len(self.nominal)).to(phi)[:, None, :, None]
-        return slope.flatten(-2), (blocks[..., None, :] * apart).flatten(-2).flatten(-3, -2)
+        diagonal = torch.eye(len(self.nominal)).to(phi)[:, None, :, None]
+        return gradient.flatten(-2), (blocks[..., None, :] * diagonal).flatten(-2).flatten(-3, -2)
 
 
 def entropic_least_squares(
     A: Tensor, c: Tensor, prior: EntropicPrior, weight: float, start: Tensor | None = None
 ) -> tuple[Tensor, int]:
-    """The numbers that are the minimum above, of several problems side by side.
+    """Minimise the objective above for a batch of problems.
 
     Args:
         A: positive semidefinite, `[*batch, base, base]`.
         c: `[*batch, base]`.
-        prior: the nominal robot, and what takes its numbers to base parameters.
+        prior: divergence from the nominal robot.
         weight: lambda, positive.
-        start: physical numbers to begin at, `[*batch, n]` with n = 10 bodies; the nominal ones when left out.
+        start: physical initial parameters, `[*batch, n]` with n = 10 bodies. Default: the nominal ones.
 
     Returns:
-        phi, `[*batch, n]`, and how many steps the slowest problem took.
+        phi, `[*batch, n]`, and the number of Newton steps of the slowest problem.
 
     Raises:
-        FitError: on a weight that is not positive, or no progress.
+        FitError: on a weight that is not positive, or when Newton's method does not converge.
     """
     if not weight > 0:
         raise FitError(
             f"the weight of the prior is {weight:g}.",
-            "It keeps inertias physical, and bounds what the data do not tell.",
-            "Pass a small positive number, prior=1e-6 say.",
+            "A positive weight is needed to bound unidentifiable parameters and to keep inertias physical.",
+            "Pass a small positive number, for example prior=1e-6.",
         )
     steps = 0
     if start is not None:
@@ -200,11 +200,11 @@ def entropic_least_squares(
         if ended:
             return prior.physical(L), steps
     L = prior.factors(prior.nominal.flatten().expand(*c.shape[:-1], -1))
-    barrier, last = _explained(A, c), False
+    barrier, last = _largest_decrease(A, c), False
     while not last:
         last = barrier <= 3 * weight
         barrier = weight if last else barrier
-        L, taken, ended = _newton(
+        L, taken, converged = _newton(
             A,
             c,
             prior,
@@ -215,20 +215,20 @@ def entropic_least_squares(
             loose=not last,
         )
         steps, barrier = steps + taken, barrier / 10
-        if not ended:
-            raise _too_far_apart(f"Newton's method has not ended after {taken} steps.")
+        if not converged:
+            raise _scaling_error(f"Newton's method has not converged in {taken} steps.")
     return prior.physical(L), steps
 
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """Newton's step in symmetric matrices S of bodies: from L L* to L (I - S) L*.
+    """Newton step from L L* to L (I - S) L*.
 
     Attributes:
         S: `[*batch, bodies, 4, 4]`.
-        decrement: what it lowers the objective by, twice, were that a parabola, `[*batch]`.
-        squares: what they grow by, beside their slope, `[*batch]`.
-        reach: eigenvalues of S, `[*batch, 4 * bodies]`; one of 1 ends at the cone's wall.
+        decrement: squared Newton decrement, `[*batch]`.
+        squares: second-order change of the squares, `[*batch]`.
+        reach: eigenvalues of S, `[*batch, 4 * bodies]`. A step with an eigenvalue of 1 ends on the boundary.
     """
 
     S: Tensor
@@ -240,77 +240,78 @@ class _Step:
     def at(
         cls, A: Tensor, c: Tensor, prior: EntropicPrior, weight: float, barrier: float, L: Tensor
     ) -> _Step:
-        """From factors `[*batch, bodies, 4, 4]`, with weights of the divergence's trace and logarithm."""
+        """Compute the step at factors `[*batch, bodies, 4, 4]` for weights of trace and barrier."""
         flat, eye = prior.step_basis.flatten(1), torch.eye(4).to(L)
         units = to_inertial_parameters(
             L[..., None, :, :] @ prior.step_basis @ L[..., None, :, :].mT
         )
-        told = torch.einsum("bki,...ksi->...ksb", prior.base_map.unflatten(-1, (-1, 10)), units)
-        # Householder's vectors and R of told* = Q R, of Q times R.
-        packed = torch.geqrf(told.flatten(-3, -2))
+        jacobian = torch.einsum("bki,...ksi->...ksb", prior.base_map.unflatten(-1, (-1, 10)), units)
+        # Householder vectors and R of the QR factorisation of the transposed Jacobian.
+        packed = torch.geqrf(jacobian.flatten(-3, -2))
         R = packed[0][..., : len(prior.base_map), :].triu()
         beta = parameters_of_factors(L) @ prior.base_map.mT
         slope = (
             (weight * L.mT @ prior.inverse_inertia @ L - barrier * eye).flatten(-2) @ flat.mT
         ).flatten(-2)
         turned = torch.ormqr(*packed, slope[..., None], transpose=True)[..., 0]
-        seen, unseen = turned.tensor_split([R.shape[-1]], -1)
-        steep = seen + 2 * matvec(R, matvec(A, beta) - c)
+        # The gradient in the range of K and in its null space.
+        in_range, in_null = turned.tensor_split([R.shape[-1]], -1)
+        gradient = in_range + 2 * matvec(R, matvec(A, beta) - c)
         curvature = R @ A @ R.mT
         H = 2 * curvature + barrier * torch.eye(R.shape[-1]).to(L)
         scale = H.diagonal(dim1=-2, dim2=-1).rsqrt()
-        along = scale * _solution(scale[..., :, None] * H * scale[..., None, :], scale * steep)
-        turned = torch.cat([along, unseen / barrier], -1)
+        along = scale * _solve(scale[..., :, None] * H * scale[..., None, :], scale * gradient)
+        turned = torch.cat([along, in_null / barrier], -1)
         S = torch.ormqr(*packed, turned[..., None])[..., 0].unflatten(-1, (-1, 10)) @ flat
         S = S.unflatten(-1, (4, 4))
         if not bool(S.isfinite().all()):
-            raise _too_far_apart("steps of the fit are no numbers.")
+            raise _scaling_error("a Newton step of the fit is not finite.")
         return cls(
             S,
-            (steep * along).sum(-1) + unseen.square().sum(-1) / barrier,
+            (gradient * along).sum(-1) + in_null.square().sum(-1) / barrier,
             (along * matvec(curvature, along)).sum(-1),
             torch.linalg.eigvalsh(S).flatten(-2),
         )
 
     def change(self, size: Tensor, barrier: float) -> Tensor:
-        """How parts of the step `[*batch]` change the objective, where a difference of two would drown."""
+        """Change of the objective for shares of the step `[*batch]`, without cancellation."""
         part = size[..., None] * self.reach
         bend = -barrier * (torch.log1p(-part) + part).sum(-1)
         return size * (size * self.squares - self.decrement) + bend
 
     def taken(self, L: Tensor, size: Tensor) -> Tensor:
-        """Factors of where a part of the step leads."""
+        """Factors after a share of the step."""
         return L @ torch.linalg.cholesky(torch.eye(4).to(L) - size[..., None, None, None] * self.S)
 
 
 def _newton(
-    A: Tensor, c: Tensor, prior: EntropicPrior, weight: float, barrier: float, L: Tensor, most: int,
+    A: Tensor, c: Tensor, prior: EntropicPrior, weight: float, barrier: float, L: Tensor, max_steps: int,
     *, loose: bool = False,
 ) -> tuple[Tensor, int, bool]:  # fmt: skip
-    """Newton's method with steps that stay in the cone.
+    """Damped Newton iteration in the cone.
 
     Args:
-        A: of the squares.
-        c: of the squares.
-        prior: the nominal robot.
-        weight: of its divergence, but its logarithm.
-        barrier: weight of that.
-        L: factors of pseudo-inertias, where to begin. Inertias next to the wall, which numbers do not tell
-            from it, have factors.
-        most: steps, at most.
-        loose: only to where the next barrier begins.
+        A: matrix of the squares.
+        c: right side of the squares.
+        prior: divergence from the nominal robot.
+        weight: weight of its trace.
+        barrier: weight of its log-determinant.
+        L: initial factors. Factors represent inertias so close to the boundary that inertial parameters round
+            onto it.
+        max_steps: limit of steps.
+        loose: stop at the accuracy that the next barrier weight needs.
 
     Returns:
-        Where it is, how many steps that took, and whether it is the minimum.
+        The final factors, the number of steps, and whether the method converged.
     """
-    enough = barrier / 10 if loose else 1e-11 * barrier
+    tolerance = barrier / 10 if loose else 1e-11 * barrier
     done = torch.zeros(c.shape[:-1], dtype=torch.bool)
     last = c.new_full(c.shape[:-1], torch.inf)
-    for count in range(1, most + 1):
+    for count in range(1, max_steps + 1):
         step = _Step.at(A, c, prior, weight, barrier, L)
-        # So near it falls by its square, or is rounding: a whole step is right, and the last.
+        # In the region of quadratic convergence a full step is right; a slower decrease is rounding.
         small = step.decrement <= barrier / 100
-        near = (small & (step.decrement > last / 4)) | (step.decrement <= enough)
+        near = (small & (step.decrement > last / 4)) | (step.decrement <= tolerance)
         farthest, last = step.reach.amax(-1), step.decrement
         size = torch.where(farthest > MAX_STEP_TO_BOUNDARY, MAX_STEP_TO_BOUNDARY / farthest, 1.0)
         while True:
@@ -324,26 +325,25 @@ def _newton(
         done = done | near
         if bool(done.all()):
             return L, count, True
-    return L, most, False
+    return L, max_steps, False
 
 
-def _explained(A: Tensor, c: Tensor) -> float:
-    """By how much one parameter alone lowers the squares, at most: what a barrier is large beside."""
+def _largest_decrease(A: Tensor, c: Tensor) -> float:
+    """Largest decrease of the squares by one parameter alone, the scale of the initial barrier."""
     size = A.diagonal(dim1=-2, dim2=-1)
     return float(torch.where(size > 0, c * c / size, 0.0).amax())
 
 
-def _solution(A: Tensor, b: Tensor) -> Tensor:
-    """Of equations that are positive definite, if numbers are not too far apart."""
+def _solve(A: Tensor, b: Tensor) -> Tensor:
     try:
         return solve_each(A, b)
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # public by its documentation
-        raise _too_far_apart("the curvature of the fit is singular, to rounding.") from None
+        raise _scaling_error("the Hessian of the fit is numerically singular.") from None
 
 
-def _too_far_apart(what: str) -> FitError:
+def _scaling_error(what: str) -> FitError:
     return FitError(
-        f"{what}",
-        "Forces or inertias are too far apart in size.",
+        what,
+        "Forces or inertias differ by too many orders of magnitude.",
         "Check the units of the log, or pass a larger prior.",
     )

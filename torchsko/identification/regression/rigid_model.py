@@ -1,4 +1,4 @@
-"""What of a robot base parameters and terms do not explain: springs, armatures, its own coordinates."""
+"""Parts of the nominal model that the regressor omits: springs, armature, positions by dof."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from torchsko.verbs.regressors import inertial_parameters, torque_regressor
 
 
 def without_losses(mech: Mechanism) -> Mechanism:
-    """The mechanism without damping and dry friction."""
-    nothing = torch.zeros_like(mech.damping)
-    return mech.replace(damping=nothing, friction=nothing)
+    """Set damping and dry friction to zero."""
+    zero = torch.zeros_like(mech.damping)
+    return mech.replace(damping=zero, friction=zero)
 
 
 def without_armature(mech: Mechanism, dofs: Collection[int]) -> Mechanism:
-    """The mechanism without the armature of some of its own dofs: that of joints that follow stays."""
+    """Set the armature of the given independent dofs to zero; that of coupled joints stays."""
     if not dofs:
         return mech
-    gone = mech.armature.new_tensor([k in dofs for k in range(mech.num_dof)])
-    return mech.replace(armature=mech.armature * (1 - among_all_dofs(mech, gone)))
+    removed = mech.armature.new_tensor([k in dofs for k in range(mech.num_dof)])
+    return mech.replace(armature=mech.armature * (1 - among_all_dofs(mech, removed)))
 
 
 def passive_and_armature_force(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
-    """Forces of springs and armature: what `inverse_dynamics` has and `torque_regressor` has not."""
+    """Forces of springs and armature, which `inverse_dynamics` includes and `torque_regressor` omits."""
     if mech.coupling is None:
         return passive_force(mech, q, qd) + mech.armature * qdd
     rigid = torque_regressor(mech, q, qd, qdd).flatten(-2) @ inertial_parameters(mech).flatten()
@@ -36,7 +36,7 @@ def passive_and_armature_force(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tens
 
 
 def dof_positions(mech: Mechanism, q: Tensor) -> Tensor:
-    """Positions dof by dof; 0 at joints whose coordinates are no vector."""
+    """Positions by dof, `[*batch, num_dof]`; 0 for joints whose coordinates are not a vector."""
     if mech.num_q == mech.num_dof:
         return q
     parts = []

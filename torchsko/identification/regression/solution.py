@@ -1,4 +1,4 @@
-"""The physically consistent fit of a model whose terms are chosen."""
+"""Physically consistent fit of inertial parameters and friction coefficients, for a given model structure."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ from torchsko.identification.regression.physical_least_squares import (
 
 @dataclass(frozen=True, eq=False)
 class ModelStructure:
-    """What a fit has decided of its form.
+    """Choices that define a fit.
 
     Attributes:
-        choice: terms of each dof.
-        scale: one over the variance of each dof's error, `[num_dof]`.
-        prior_weight: of the divergence from the nominal robot, against the mean weighted square error.
+        choice: indices of the terms of each dof.
+        scale: weights of the dofs, one over the error variance of each, `[num_dof]`.
+        prior_weight: weight of the divergence from the nominal robot, relative to the mean weighted square
+            error.
     """
 
     choice: TermChoice
@@ -41,30 +42,30 @@ class ModelStructure:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Numbers that were fitted.
+    """Fitted parameters.
 
     Attributes:
-        phi: inertial, `[inertial]`.
-        beta: base parameters of these, `[base]`.
-        numbers: of the terms of each dof.
-        choice: terms of each dof that were kept: friction that came out negative is left out.
+        phi: inertial parameters, `[inertial]`.
+        beta: base parameters, `[base]`.
+        coefficients: coefficients of the terms of each dof.
+        choice: indices of the terms of each dof, without friction terms whose coefficient was negative.
     """
 
     phi: Tensor
     beta: Tensor
-    numbers: tuple[Tensor, ...]
+    coefficients: tuple[Tensor, ...]
     choice: TermChoice
 
     def prediction_error(self, X: Tensor) -> Tensor:
-        """Predicted less measured force of columns `[samples, num_dof, columns]`: `[samples, num_dof]`."""
+        """Predicted minus measured force `[samples, num_dof]` of columns `[samples, num_dof, columns]`."""
         return torch.einsum("sjc,jc->sj", X, self.residual_weights(X.shape[-1]))
 
     def residual_weights(self, columns: int) -> Tensor:
-        """What takes so many columns of each dof to predicted less measured force, `[num_dof, columns]`."""
+        """Weights that map columns to predicted minus measured force, `[num_dof, columns]`."""
         base, rows = len(self.beta), []
-        for chosen, x in zip(self.choice, self.numbers, strict=True):
-            S = torch.tensor(chosen, dtype=torch.long, device=x.device)
-            terms = x.new_zeros(columns - base - 1).index_put((S,), x)
+        for chosen, x in zip(self.choice, self.coefficients, strict=True):
+            index = torch.tensor(chosen, dtype=torch.long, device=x.device)
+            terms = x.new_zeros(columns - base - 1).index_put((index,), x)
             rows.append(torch.cat([self.beta, terms, -x.new_ones(1)]))
         return torch.stack(rows)
 
@@ -88,47 +89,49 @@ def solve_physical_batch(
     terms: Sequence[Term],
     starts: Sequence[Solution] | None = None,
 ) -> list[Solution]:
-    """The physically consistent fits of a model to several normal equations, side by side.
+    """Fit a model to several normal equations at once.
 
-    Friction that comes out negative is left out, and the rest fitted again.
+    Nonnegative terms with a negative coefficient are removed one by one, and the rest is refitted.
 
     Args:
-        G: means of squares, `[problems, num_dof, columns, columns]`.
-        model: what is fitted.
-        prior: the nominal robot.
-        terms: that the model chose from.
-        starts: of each problem where to begin, and its terms; the nominal robot and the model's if left out.
+        G: mean equations, `[problems, num_dof, columns, columns]`.
+        model: structure of the fit.
+        prior: divergence from the nominal robot.
+        terms: terms of the problem, to which the choice refers.
+        starts: initial solution and terms of each problem. Default: the nominal robot and the model's terms.
     """
     choices = [model.choice] * len(G) if starts is None else [start.choice for start in starts]
     phi = {} if starts is None else {k: start.phi for k, start in enumerate(starts)}
-    found: dict[int, Solution] = {}
+    solutions: dict[int, Solution] = {}
     totals = weighted_sum(G, model.scale)
-    while len(found) < len(G):
-        at = [k for k in range(len(G)) if k not in found]
-        parts = eliminate_terms_of_problems(G, len(prior.base_map), {k: choices[k] for k in at})
-        each = (
-            schur_complement_over_dofs(totals[k], model.scale, some) for k, some in parts.items()
+    while len(solutions) < len(G):
+        unsolved = [k for k in range(len(G)) if k not in solutions]
+        parts = eliminate_terms_of_problems(
+            G, len(prior.base_map), {k: choices[k] for k in unsolved}
         )
-        A, c = map(torch.stack, zip(*each, strict=True))
-        start = torch.stack([phi[k] for k in at]) if phi else None
-        best, _ = entropic_least_squares(A, c, prior, model.prior_weight, start)
-        for x, (k, some) in zip(best, parts.items(), strict=True):
+        equations = (
+            schur_complement_over_dofs(totals[k], model.scale, part) for k, part in parts.items()
+        )
+        A, c = map(torch.stack, zip(*equations, strict=True))
+        start = torch.stack([phi[k] for k in unsolved]) if phi else None
+        minima, _ = entropic_least_squares(A, c, prior, model.prior_weight, start)
+        for x, (k, part) in zip(minima, parts.items(), strict=True):
             beta = prior.base_map @ x
-            numbers = tuple(part.numbers(beta) for part in some)
-            left = tuple(map(partial(_drop_most_negative, terms), choices[k], numbers))
-            if left == choices[k]:
-                found[k] = Solution(x, beta, numbers, left)
-            choices[k], phi[k] = left, x
-    return [found[k] for k in range(len(G))]
+            coefficients = tuple(dof.coefficients(beta) for dof in part)
+            remaining = tuple(map(partial(_drop_most_negative, terms), choices[k], coefficients))
+            if remaining == choices[k]:
+                solutions[k] = Solution(x, beta, coefficients, remaining)
+            choices[k], phi[k] = remaining, x
+    return [solutions[k] for k in range(len(G))]
 
 
 def _drop_most_negative(
-    terms: Sequence[Term], chosen: tuple[int, ...], numbers: Tensor
+    terms: Sequence[Term], chosen: tuple[int, ...], coefficients: Tensor
 ) -> tuple[int, ...]:
-    """A dof's terms without the most negative of those that are friction."""
-    low = [(x, k) for x, k in zip(numbers.tolist(), chosen, strict=True)
-           if terms[k].nonnegative and x < 0]  # fmt: skip
-    if not low:
+    """Remove the most negative of a dof's nonnegative terms, if any."""
+    negative = [(x, k) for x, k in zip(coefficients.tolist(), chosen, strict=True)
+                if terms[k].nonnegative and x < 0]  # fmt: skip
+    if not negative:
         return chosen
-    worst = min(low)[1]
+    worst = min(negative)[1]
     return tuple(k for k in chosen if k != worst)

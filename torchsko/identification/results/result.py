@@ -112,8 +112,8 @@ class Fit:
         chosen = tuple(tuple(terms[k] for k in some) for some in solution.choice)
         nominal = without_losses(nominal)
         return cls(
-            nominal, fitted_robot(nominal, solution.phi, chosen, solution.numbers, found.method),
-            solution.phi, chosen, solution.numbers, told.terms, base, base.of(solution.phi),
+            nominal, fitted_robot(nominal, solution.phi, chosen, solution.coefficients, found.method),
+            solution.phi, chosen, solution.coefficients, told.term_std, base, base.of(solution.phi),
             told.covariance.diagonal().clamp_min(0).sqrt(), told.covariance, base.of(ordinary.phi),
             told.condition, errors, left, found, residual,
         )  # fmt: skip

@@ -218,6 +218,6 @@ def cross_validated_nominal_errors(
     for train, test in zip(folds.train, folds.test, strict=True):
         each = zip(train, model.choice, strict=True)
         parts = [schur_complement(G, len(beta), chosen) for G, chosen in each]
-        fit = Solution(phi, beta, tuple(p.numbers(beta) for p in parts), model.choice)
+        fit = Solution(phi, beta, tuple(p.coefficients(beta) for p in parts), model.choice)
         out.append(mean_square_errors(fit, test))
     return torch.stack(out)

@@ -78,10 +78,10 @@ class SubsetScores:
 
     def __call__(self, sets: Sequence[tuple[int, ...]]) -> list[float]:
         """The error of all dofs in what was left out, with each of these sets."""
-        z = torch.nn.functional.pad(self.numbers(sets), (0, 1), value=1.0)[..., None]
+        z = torch.nn.functional.pad(self.coefficients(sets), (0, 1), value=1.0)[..., None]
         return (z.mT @ self.E @ z)[..., 0, 0].mean(1).tolist()
 
-    def numbers(self, sets: Sequence[tuple[int, ...]]) -> Tensor:
+    def coefficients(self, sets: Sequence[tuple[int, ...]]) -> Tensor:
         """Numbers of the terms of each set, in each fold; of others zero, `[sets, folds, terms]`."""
         mask = self.r.new_zeros(len(sets), 1, self.r.shape[-1])
         for row, some in zip(mask, sets, strict=True):
@@ -111,7 +111,7 @@ class TermInformation:
 
     information: Tensor
     whole: Tensor
-    numbers: Callable[[tuple[int, ...]], Tensor]
+    coefficients: Callable[[tuple[int, ...]], Tensor]
     terms: Sequence[Term]
 
     @classmethod
@@ -133,7 +133,9 @@ class TermInformation:
         cross = own[n:-1, :n]
         left = own[n:-1, n:-1] - w * cross @ scaled_pseudo_inverse(A)[0] @ cross.mT
         whole = torch.cat([torch.cat([A, w * cross.mT], 1), w * own[n:-1, :-1]])
-        return cls(count * w * left, whole, lambda some: scores.numbers([some])[0].mean(0), terms)
+        return cls(
+            count * w * left, whole, lambda some: scores.coefficients([some])[0].mean(0), terms
+        )
 
     def doubtful(self, some: tuple[int, ...]) -> int | None:
         """The term of a set that the data tell least of, where that is too little."""
@@ -150,7 +152,9 @@ class TermInformation:
         columns = torch.cat([torch.arange(base, device=at.device), base + at])
         alike = collinear_combinations(self.whole[columns[:, None], columns])[:, base:]
         deviation = torch.where((alike > 0).any(0), torch.inf, deviation)
-        sure = dict(zip(some, (self.numbers(some)[at].abs() / deviation).tolist(), strict=True))
+        sure = dict(
+            zip(some, (self.coefficients(some)[at].abs() / deviation).tolist(), strict=True)
+        )
         # What is kept goes where the log does not tell it apart at all, after what it is not told apart from.
         others = [k for k in others if not self.terms[k].always_included or not sure[k]]
         out = min(others, key=lambda k: (sure[k], self.terms[k].always_included), default=None)

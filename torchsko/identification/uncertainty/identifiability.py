@@ -36,14 +36,14 @@ def unidentifiable_combinations(
         The share of each number; see `collinear_combinations`.
     """
     return collinear_combinations(
-        assembled(mean_equations(normal), model.scale, choice, normal.base)[0]
+        assembled(mean_equations(normal), model.scale, choice, normal.num_base)[0]
     )
 
 
 def with_infinite_std(told: ParameterUncertainty, shares: Tensor) -> ParameterUncertainty:
     """Infinite deviations of numbers that are not told apart: only the nominal robot says what they are."""
-    base, *terms = (shares > 0).any(0).split([len(told.covariance), *map(len, told.terms)])
-    each = zip(told.terms, terms, strict=True)
+    base, *terms = (shares > 0).any(0).split([len(told.covariance), *map(len, told.term_std)])
+    each = zip(told.term_std, terms, strict=True)
     return replace(
         told,
         covariance=torch.where(base.diag_embed(), torch.inf, told.covariance),

@@ -159,13 +159,17 @@ def noise_bias(
             instrumental_fit(paired(equations(x, lag), equations(x)), model, problem.base)
             for x in (1.0, -1.0, 0.0)
         ]
-        more, less, now = (torch.cat([fit.beta, *fit.numbers]) for fit in fits)
+        more, less, now = (torch.cat([fit.beta, *fit.coefficients]) for fit in fits)
         return (more + less) / 2 - now
     more, less, now = map(equations, (1.0, -1.0, 0.0))
     # What noise adds to a sample, of some; what robots tell, of all: some may have been at rest.
     added = (more.sums + less.sums) / 2 - now.sums
     each = (normal.count / now.count.clamp_min(1))[..., None, None]
-    columns = [*range(normal.base), *(normal.base + k for k in used), normal.sums.shape[-1] - 1]
+    columns = [
+        *range(normal.num_base),
+        *(normal.num_base + k for k in used),
+        normal.sums.shape[-1] - 1,
+    ]
     known = replace(normal, sums=normal.sums[..., columns, :][..., columns])
     without = replace(known, sums=known.sums - each * added)
     (A, c), (A0, c0) = both(paired(without, known), model)

@@ -63,8 +63,8 @@ def with_robust_std(
 
     Reference: Newey, West 1987.
     """
-    sizes = [normal.base, *(len(x) for x in told.terms)]
-    known = torch.cat([told.covariance.diagonal(), *(x.square() for x in told.terms)])
+    sizes = [normal.num_base, *(len(x) for x in told.term_std)]
+    known = torch.cat([told.covariance.diagonal(), *(x.square() for x in told.term_std)])
     length = max(1, math.ceil(STRETCHES * float(inflation.max())))
     if cancelling is not None:
         length = max(length, cancelling.length)
@@ -86,7 +86,7 @@ def with_robust_std(
     if cancelling is not None:
         part = scale * in_time * free / (free - len(known)).clamp_min(1)
         told, more, alone = cancelling.with_rest(part, sizes), more[1:], known
-        known = torch.cat([told.covariance.diagonal(), *(x.square() for x in told.terms)])
+        known = torch.cat([told.covariance.diagonal(), *(x.square() for x in told.term_std)])
         # What outlasts the filter does not cancel, and its stretches are too few to sum over.
         if float(inflation.max()) > cancelling.length and float(again) < float(seen) / 2:
             more.append((alone - known).clamp_min(0))
@@ -95,7 +95,7 @@ def with_robust_std(
     return replace(
         told,
         covariance=base_wider[:, None] * told.covariance * base_wider,
-        terms=tuple(x * y for x, y in zip(told.terms, own, strict=True)),
+        terms=tuple(x * y for x, y in zip(told.term_std, own, strict=True)),
     )
 
 
@@ -114,7 +114,7 @@ class Cancelling:
     def with_rest(self, part: Tensor, sizes: Sequence[int]) -> ParameterUncertainty:
         """The rest, and a covariance of all parameters `[parameters, parameters]`, of such sizes."""
         own = part.diagonal().split(list(sizes))[1:]
-        both = zip(self.rest.terms, own, strict=True)
+        both = zip(self.rest.term_std, own, strict=True)
         return replace(
             self.rest,
             covariance=self.rest.covariance + part[: sizes[0], : sizes[0]],
@@ -193,17 +193,17 @@ class LeastSquaresInfluence:
     """The `InfluenceFunction` of weighted least squares."""
 
     def __init__(self, normal: NormalEquations, model: ModelStructure, solution: Solution) -> None:
-        self.scale, self.base = model.scale, normal.base
+        self.scale, self.num_base = model.scale, normal.num_base
         self.bread = SandwichBread.of(normal, model, solution.choice)
 
     def __call__(self, dof: int, X: Tensor, error: Tensor) -> Tensor:
         """Of one dof's columns `[samples, columns]` and errors `[samples]`: `[samples, parameters]`."""
         told, e = self.bread, error[:, None]
         terms = X.index_select(-1, told.columns[dof])
-        left = X[..., : self.base] - terms @ told.base_gain[dof]
+        left = X[..., : self.num_base] - terms @ told.base_gain[dof]
         base = self.scale[dof] * e * left @ told.bread
         own = [-base @ gain.mT for gain in told.base_gain]
-        own[dof] = own[dof] + e * terms @ told.own[dof]
+        own[dof] = own[dof] + e * terms @ told.term_inverse[dof]
         return torch.cat([base, *own], -1)
 
 

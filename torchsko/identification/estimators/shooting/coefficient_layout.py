@@ -18,21 +18,21 @@ def flatten_coefficients(forward: ForwardModel, solution: Solution) -> Tensor:
         some, place = solution.choice[dof], forward.places[k]
         known = place in some
         out.append(
-            solution.numbers[dof][some.index(place)] if known else solution.phi.new_zeros(())
+            solution.coefficients[dof][some.index(place)] if known else solution.phi.new_zeros(())
         )
     return torch.stack(out) if out else solution.phi[:0]
 
 
 def full_coefficients(forward: ForwardModel, solution: Solution) -> Tensor:
     """Those of a solution as of one dof: zero where friction came out negative and was left out."""
-    (kept,), (values,) = solution.choice, solution.numbers
+    (kept,), (values,) = solution.choice, solution.coefficients
     at = torch.tensor(kept, dtype=torch.long, device=values.device)
     return values.new_zeros(len(forward.slots)).index_put((at,), values)
 
 
 def split_by_dof(forward: ForwardModel, solution: Solution) -> Solution:
     """A solution as of one dof, its numbers dof by dof."""
-    (kept,), (values,) = solution.choice, solution.numbers
+    (kept,), (values,) = solution.choice, solution.coefficients
     choice, numbers = [], []
     for mine in slots_by_dof(forward, kept):
         choice.append(tuple(forward.places[forward.slots[kept[i]][0]] for i in mine))

@@ -206,9 +206,9 @@ class ForwardModel:
     def shown_by(self, states: Tensor) -> Tensor:
         """Derivatives of `shown` to base parameters and numbers, `[*batch, num_dof or twice, numbers]`."""
         dofs = len(self.shows)
-        own = torch.zeros(dofs, self.base_columns.base + len(self.slots)).to(states)
+        own = torch.zeros(dofs, self.base_columns.num_base + len(self.slots)).to(states)
         for s, (k, dof) in enumerate(self.slots):
-            place = torch.tensor(dof), torch.tensor(self.base_columns.base + s)
+            place = torch.tensor(dof), torch.tensor(self.base_columns.num_base + s)
             own = own.index_put(place, own.new_tensor(self.terms[k].sensor_scale))
         return states[..., None] * own.repeat(states.shape[-1] // dofs, 1)
 

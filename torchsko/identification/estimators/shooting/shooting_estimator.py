@@ -115,7 +115,7 @@ class ShootingIterate:
     """
 
     phi: Tensor
-    numbers: Tensor
+    coefficients: Tensor
     starts: Tensor
     path: WindowTrajectories
 
@@ -137,7 +137,7 @@ class ShootingEstimator:
         self, forward: ForwardModel, windows: Windows, base: BaseParameters, prior: EntropicPrior, folds: int,
         start: Solution,
     ) -> None:  # fmt: skip
-        self.forward, self.windows, self.base, self.prior = forward, windows, base, prior
+        self.forward, self.windows, self.num_base, self.prior = forward, windows, base, prior
         self.folds, self.starts = folds, windows.starts()
         self.steps = max(1, math.ceil(float(torch.diff(windows.t).max()) / MAX_INITIAL_STEP))
         self.now = self._first(start)
@@ -191,7 +191,7 @@ class ShootingEstimator:
     def _refined(self) -> bool:
         """Whether shorter time steps move what is predicted; they are taken then."""
         finer = self.steps * 2
-        forward = self.forward.at(self.now.phi, self.now.numbers)
+        forward = self.forward.at(self.now.phi, self.now.coefficients)
         path = simulate_windows(forward, self.windows, self.now.starts, finer)
         change = (path.error - self.now.path.error).square().amax((0, 1, 2))
         if bool((change <= MAX_STEP_ERROR**2 * self.noise.seen).all()) or finer > MAX_SUBSTEPS:
@@ -202,7 +202,7 @@ class ShootingEstimator:
     def _improved(self, weight: float, bold: bool) -> bool:
         """One step; whether it was a step at all."""
         now = self.now
-        near = linearise(self.forward.at(now.phi, now.numbers), self.windows, now.path)
+        near = linearise(self.forward.at(now.phi, now.coefficients), self.windows, now.path)
         chain = self._chain(near)
         aim, numbers, p, move = self._aim(chain, weight)
         before = self.noise
@@ -223,7 +223,7 @@ class ShootingEstimator:
 
     def _moved(self, to: Tensor, H: Tensor, weight: float) -> bool:
         """Go where the last steps, mixed, or this one leads, as far as that helps; whether it does."""
-        here = torch.cat([self.now.phi, self.now.numbers, self.now.starts.flatten()])
+        here = torch.cat([self.now.phi, self.now.coefficients, self.now.starts.flatten()])
         cost, mixed = self._cost(self.now, weight), self.past.aim(H)
         if mixed is not None:
             if self._went(mixed, cost - SUFFICIENT_DECREASE * self.length, weight):
@@ -240,7 +240,7 @@ class ShootingEstimator:
 
     def _went(self, to: Tensor, most: float, weight: float) -> bool:
         """Go to numbers, slots' numbers and starts, all flat, if the cost is less there than `most`."""
-        sizes = [len(self.now.phi), len(self.now.numbers), self.now.starts.numel()]
+        sizes = [len(self.now.phi), len(self.now.coefficients), self.now.starts.numel()]
         phi, numbers, starts = to.split(sizes)
         tried = self._at(phi, numbers, starts.reshape(self.now.starts.shape))
         if not self._cost(tried, weight) < most:
@@ -252,8 +252,8 @@ class ShootingEstimator:
         """The minimum of linearised equations: inertial numbers, those of slots, both changes."""
         if not bool(chain.left.isfinite().all()):
             raise FitError(_TOO_FAR)
-        here = torch.cat([self.base.of(self.now.phi), self.now.numbers])
-        self.normal = fold_equations(chain.left, here, self.windows, self.folds, len(self.base))
+        here = torch.cat([self.num_base.of(self.now.phi), self.now.coefficients])
+        self.normal = fold_equations(chain.left, here, self.windows, self.folds, len(self.num_base))
         try:
             aim = self.solved(self.normal.pooled, weight)
         except FitError as error:
@@ -265,13 +265,13 @@ class ShootingEstimator:
                 f'Pass a shorter window, such as window={length / 4:.2g}, or method="physical".',
             ) from error
         numbers = full_coefficients(self.forward, aim)
-        p = torch.cat([self.base.of(aim.phi - self.now.phi), numbers - self.now.numbers])
+        p = torch.cat([self.num_base.of(aim.phi - self.now.phi), numbers - self.now.coefficients])
         return aim.phi, numbers, p, chain.states(p)
 
     def _off(self, shot: ShootingIterate) -> tuple[Tensor, Tensor]:
         """How far from a parabola's chains' velocities start, one over variances, `[chains, num_dof]`."""
         dofs = shot.starts.shape[-1] // 2
-        shown = self.forward.at(shot.phi, shot.numbers).shown(shot.starts[:, 0, dofs:])
+        shown = self.forward.at(shot.phi, shot.coefficients).shown(shot.starts[:, 0, dofs:])
         known = self.windows.known_rates(self.noise.seen[:dofs])
         return self.starts[:, 0, dofs:] - shown, known
 
@@ -285,7 +285,7 @@ class ShootingEstimator:
         """Normal equations of this linearisation and noise, states eliminated."""
         now, (off, known) = self.now, self._off(self.now)
         held = start_velocity_rows(
-            self.forward.at(now.phi, now.numbers), now.starts[:, 0], off, known
+            self.forward.at(now.phi, now.coefficients), now.starts[:, 0], off, known
         )
         return eliminate_states(near, self.windows, self.noise, held)
 
@@ -314,9 +314,9 @@ class ShootingEstimator:
         found, one = self.solved(self.normal.pooled, weight), torch.ones(1).to(self.noise.seen)
         model = ModelStructure(found.choice, one, weight)
         told = parameter_uncertainty(self.normal.pooled, model, found.choice, one, one)
-        (kept,), (each,) = found.choice, told.terms
-        near = linearise(self.forward.at(now.phi, now.numbers), self.windows, now.path)
-        first = len(self.base)
+        (kept,), (each,) = found.choice, told.term_std
+        near = linearise(self.forward.at(now.phi, now.coefficients), self.windows, now.path)
+        first = len(self.num_base)
         places = [*range(first), *(first + k for k in kept)]
         at = torch.tensor(places, device=one.device)
         more = cluster_std_factors(self._chain(near), near, self.windows, self.noise, at)
