@@ -47,7 +47,7 @@ def with_infinite_std(told: ParameterUncertainty, shares: Tensor) -> ParameterUn
     return replace(
         told,
         covariance=torch.where(base.diag_embed(), torch.inf, told.covariance),
-        terms=tuple(torch.where(unknown, torch.inf, x) for x, unknown in each),
+        term_std=tuple(torch.where(unknown, torch.inf, x) for x, unknown in each),
     )
 
 

@@ -95,7 +95,7 @@ def with_robust_std(
     return replace(
         told,
         covariance=base_wider[:, None] * told.covariance * base_wider,
-        terms=tuple(x * y for x, y in zip(told.term_std, own, strict=True)),
+        term_std=tuple(x * y for x, y in zip(told.term_std, own, strict=True)),
     )
 
 
@@ -118,7 +118,7 @@ class Cancelling:
         return replace(
             self.rest,
             covariance=self.rest.covariance + part[: sizes[0], : sizes[0]],
-            terms=tuple((x.square() + y).sqrt() for x, y in both),
+            term_std=tuple((x.square() + y).sqrt() for x, y in both),
         )
 
 

@@ -324,7 +324,7 @@ class ShootingEstimator:
         return replace(
             told,
             covariance=base[:, None] * told.covariance * base,
-            terms=tuple(terms[mine] for mine in slots_by_dof(self.forward, kept)),
+            term_std=tuple(terms[mine] for mine in slots_by_dof(self.forward, kept)),
         )
 
     def __str__(self) -> str:
