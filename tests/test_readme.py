@@ -1,4 +1,4 @@
-"""What the README and the guide show runs, and what they name exists."""
+"""The code blocks of README and documentation run, and the names they mention exist."""
 
 from __future__ import annotations
 
@@ -15,14 +15,34 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/coming_from.md"])
+PAGES_WITH_CODE = [
+    path.relative_to(ROOT).as_posix()
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    if "```python\n" in path.read_text()
+]
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_CODE)
 def test_the_code_runs_as_printed(page: str) -> None:
     if "coming" in page:
         pytest.importorskip("pinocchio")
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
-    assert blocks
-    for block in blocks:
+    for block in blocks(page):
         exec(compile(block, page, "exec"), {})
+
+
+def test_pages_with_code_are_found() -> None:
+    assert len(PAGES_WITH_CODE) >= 8
+
+
+def test_the_quickstart_prints_what_its_comments_show(capsys) -> None:
+    (block,) = (text for text in blocks("README.md") if "ts.fuse" in text)
+    expected = re.findall(r"^print\(.*\)  # (.+)$", block, re.MULTILINE)
+    exec(compile(block, "README.md", "exec"), {})
+    assert expected and capsys.readouterr().out.splitlines() == expected
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *(ROOT / "docs").glob("*.md")], ids=str)
