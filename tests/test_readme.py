@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import operator
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import torchsko as ts
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 
 
 PAGES_WITH_CODE = [
@@ -113,3 +116,12 @@ def test_every_name_of_the_library_that_a_page_or_a_docstring_says_is_there() ->
         (page.name, name) for page in PAGES for name in named(page.read_text()) if not leads(name)
     }
     assert not wrong
+
+
+@pytest.mark.parametrize("heading", re.findall(r"^## (Add .+)$", CONTRIBUTING, re.MULTILINE))
+def test_the_worked_examples_for_contributors_run(heading: str) -> None:
+    """Each runs in a process of its own, since it registers a joint type or a term."""
+    section = CONTRIBUTING.split(f"## {heading}\n")[1].split("\n## ")[0]
+    (block,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", block], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
