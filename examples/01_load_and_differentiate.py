@@ -1,4 +1,4 @@
-"""Load a robot and differentiate its dynamics: Jacobians of accelerations by torch.func."""
+"""Load a robot and differentiate its dynamics: Jacobians of accelerations with torch.func."""
 
 import torch
 from torch.func import jacfwd, jacrev, vmap
@@ -14,14 +14,16 @@ def main():
     tau = torch.zeros_like(qd)
 
     qdd = ts.forward_dynamics(arm, q, qd, tau)
-    print(f"\n{len(q)} states in one call; accelerations of the first, no torque [rad/s^2]:")
+    print(
+        f"\n{len(q)} states in one call; accelerations of the first one, without torque [rad/s^2]:"
+    )
     print(
         " ".join(
             f"{joint}: {value:.2f}" for joint, value in zip(arm.joint_names, qdd[0], strict=True)
         )
     )
     back = ts.inverse_dynamics(arm, q, qd, qdd)
-    print(f"inverse dynamics gives the torques back within {(back - tau).abs().max():.1e} N m")
+    print(f"inverse dynamics returns the torques to within {(back - tau).abs().max():.1e} N m")
 
     def accelerate(q, qd, tau):
         return ts.forward_dynamics(arm, q, qd, tau)
@@ -31,12 +33,12 @@ def main():
     print(
         f"\nJacobians d qdd / d q, d qd, d tau: {[tuple(J.shape) for J in (by_q, by_qd, by_tau)]}"
     )
-    print(f"reverse and forward mode agree within {relative(forward, by_q):.1e}")
+    print(f"reverse and forward mode agree to within {relative(forward, by_q):.1e}")
 
     minv = torch.linalg.inv(ts.mass_matrix(arm, q))
-    print(f"d qdd / d tau is the inverse mass matrix within {relative(by_tau, minv):.1e}")
+    print(f"d qdd / d tau is the inverse mass matrix to within {relative(by_tau, minv):.1e}")
 
-    # Parameters are tensors like any other: what would a heavier hand do to the accelerations?
+    # Gradients to physical parameters: the effect of a heavier hand on the accelerations.
     def with_load(mass):
         return ts.forward_dynamics(arm.replace(mass=arm.mass + mass), q[0], qd[0], tau[0])
 

@@ -1,7 +1,7 @@
 """Identify a robot arm: inertial parameters and joint friction from noisy torques, by gradient descent.
 
-MuJoCo moves a Panda arm whose parameters differ from the robot file's. The fit starts at the file and
-sees only measured motion and motor torque. Needs pip install ".[identify]" in a clone; half a minute.
+MuJoCo moves a Panda arm whose parameters differ from those of the robot file. The fit starts from the file
+and uses only measured motion and motor torque. Half a minute; needs pip install ".[identify]".
 """
 
 import argparse
@@ -18,12 +18,12 @@ NOISE = (1e-4, 1e-3, 2e-2, 0.15)  # standard deviation of q, qd, qdd [rad, s], t
 
 
 def moving(qd):
-    """Where a joint moves: at rest, dry friction may be anything up to its Coulomb value."""
+    """Mask of moving joints: at rest, dry friction can have any value up to its Coulomb value."""
     return qd.abs() > 0.05
 
 
 def torque_errors(mech, q, qd, qdd, tau):
-    """Root mean square error of each joint, while it moves [N m]."""
+    """Root mean square torque error of each joint while it moves [N m]."""
     weight, error = moving(qd).to(tau), ts.inverse_dynamics(mech, q, qd, qdd) - tau
     return ((weight * error.square()).sum(0) / weight.sum(0)).sqrt()
 
@@ -44,7 +44,7 @@ def identify(nominal, q, qd, qdd, tau, steps, generator):
 
 
 def base_parameters(mech, q, qd, qdd):
-    """The combinations of inertial numbers that any torque depends on: orthonormal rows."""
+    """The identifiable combinations of inertial parameters, as orthonormal rows."""
     Y = ts.torque_regressor(mech, q, qd, qdd).flatten(-2).flatten(0, 1)
     _, size, rows = torch.linalg.svd(Y, full_matrices=False)
     return rows[size > 1e-9 * size[0]]
@@ -64,8 +64,8 @@ def main():
     motions = [
         ts.identification.exciting_trajectory(nominal, generator=generator) for _ in range(3)
     ]
-    *seen, held_out = [measure(arm, motion, NOISE, rng) for motion in motions]
-    samples = [torch.cat(parts) for parts in zip(*seen, strict=True)]
+    *training, held_out = [measure(arm, motion, NOISE, rng) for motion in motions]
+    samples = [torch.cat(parts) for parts in zip(*training, strict=True)]
     print(f"{len(samples[0])} samples of {nominal.name!r}, torque noise {NOISE[-1]} N m")
 
     fitted = identify(nominal, *samples, args.steps, generator)

@@ -1,6 +1,8 @@
-"""The innovations factorisation of the mass matrix: factor once, then solve, log det, whitened rates.
+"""Factor the mass matrix once, then solve, compute its determinant and whiten velocities.
 
-M = [I + H A K] D [I + H A K]* costs O(N) and never forms M (Jain 2011, Part II, Lemma 11).
+The innovations factorisation M = [I + H A K] D [I + H A K]* costs O(N) and never forms M. H is the joint
+map, A the propagation along the tree, K the shifted gain, D the hinge inertias (Jain 2011, Part II, Lemma
+11).
 """
 
 import torch
@@ -16,7 +18,7 @@ def main():
     arm = ts.load(ts.robots.panda)
     q, qd = arm.random_state(64, generator=torch.Generator().manual_seed(0))
     factor = ts.innovations(ts.assemble(arm, q, qd))
-    M = ts.mass_matrix(arm, q)  # only to compare with
+    M = ts.mass_matrix(arm, q)  # for comparison
 
     print(f"{arm.name}: mass matrices of {len(q)} configurations, factored in one pass")
     rhs = torch.ones_like(qd)
@@ -28,7 +30,7 @@ def main():
     W = factor.sqrt(columns, columns=True)
     print(f"  W W* against M:                  {relative(W @ W.mT, M):.1e}")
 
-    # Whitened rates: velocities in which the kinetic energy is a plain sum of squares.
+    # Whitened rates: velocities in which the kinetic energy is a sum of squares.
     rates = factor.sqrt_transpose(qd)
     kinetic = (qd[:, None] @ M @ qd[..., None]).flatten() / 2
     print(f"  |rates|^2 / 2 against energy:    {relative(rates.square().sum(-1) / 2, kinetic):.1e}")
@@ -37,7 +39,7 @@ def main():
     for joint, share in zip(arm.joint_names, shares, strict=True):
         print(f"  {joint} {100 * share:5.1f} % " + "#" * round(50 * share.item()))
 
-    # sqrt(det M) is the volume element of configuration space. It has a gradient like all else.
+    # sqrt(det M) is the volume element of configuration space; its gradient follows by autograd.
     def log_volume(q):
         return ts.innovations(ts.assemble(arm, q)).logdet() / 2
 
@@ -48,10 +50,10 @@ def main():
         " ".join(f"{joint}: {s:+.3f}" for joint, s in zip(arm.joint_names, slope[0], strict=True)),
     )
     print(
-        f"  The first is zero, as turning the whole arm changes nothing: {slope[:, 0].abs().max():.1e}"
+        f"  The first is zero, since rotating the whole arm does not change M: {slope[:, 0].abs().max():.1e}"
     )
 
-    # Samples of momentum p ~ N(0, M): what a Hamiltonian sampler on a robot's configurations needs.
+    # Samples of momentum p ~ N(0, M), as Hamiltonian Monte Carlo needs them.
     noise = torch.randn(
         20_000, arm.num_dof, dtype=q.dtype, generator=torch.Generator().manual_seed(1)
     )

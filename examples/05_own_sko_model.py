@@ -1,13 +1,15 @@
-"""An SKO model that is no robot: the temperatures of a heat sink, by the algorithms of dynamics.
+"""Apply the dynamics algorithms to a model that is not a robot: the temperatures of a heat sink.
 
-The recipe of Jain 2011, Part II, section 8.1, for a tree of metal nodes joined by bars to a cold wall:
+The recipe of Jain 2011, Part II, section 8.1, for a tree of metal nodes connected by bars to a cold wall:
 
-1. tree: the nodes; 2. "velocity" V(k): temperature above ambient [K]; "inertia" M(k): leak to the air [W/K];
-3. "rate" qd(k): temperature drop along the bar to the parent, V(k) = V(p) + qd(k), so A(p, k) = H(k) = 1;
-   the bar's conductance [W/K] resists the drop as an armature S(k);
-4. "gyroscopic force" b(k): minus the power fed into the node [W].
+1. The tree has the metal nodes. The "velocity" V(k) is the temperature above ambient [K].
+2. The "inertia" M(k) is the heat loss to the air [W/K].
+3. The "rate" qd(k) is the temperature drop along the bar to the parent, V(k) = V(p) + qd(k), so A(p, k) =
+    H(k) = 1.
+   The conductance of the bar [W/K] acts as an armature S(k).
+4. The "gyroscopic force" b(k) is the negative power into the node [W].
 
-Then T = MM qd + C balances the heat through each bar, T being what a heat pump in the bar adds [W].
+Then T = MM qd + C is the heat balance of each bar, where T is the power of a heat pump in the bar [W].
 """
 
 import torch
@@ -68,7 +70,7 @@ def main():
 
     hold = nothing.index_fill(0, torch.tensor(1), -5.0)  # the plate held 5 K below the stem
     _, pump = ts.algorithms.hybrid_dynamics(model, nothing, hold, prescribed=["plate"])
-    print("heat pump that does it [W]:", pump[:, 1].detach().numpy().round(2))
+    print("power of the heat pump [W]:", pump[:, 1].detach().numpy().round(2))
     slope = torch.autograd.grad(theta[0, 1], bar)[0]
     print("plate temperature per bar conductance [K per W/K]:", slope.numpy().round(3))
 

@@ -1,6 +1,7 @@
-"""Motors track a sway, with feedback alone and with feed-forward torque (Isobe and Yagi, Fig. 8).
+"""Track a reference with motors: feedback alone, and with feed-forward torque (Isobe and Yagi, Fig. 8).
 
-Of another connectivity the feed-forward learns by data alone. Needs pip install ".[plot]" in a clone.
+The feed-forward follows a change of the connectivity of the links by changing two tensors. Needs pip
+install ".[plot]".
 """
 
 import argparse
@@ -19,12 +20,12 @@ TREE, CUT = [-1, 0, 1, 1, 3], [-1, 0, 1, 1, -1]  # parents of the links of NAMES
 CASES = {"links 3 and 5 on link 2, 4 on 3": TREE, "cut: link 4 on the far end": CUT}
 NAMES = ["link 1", "link 2", "link 5 (branch)", "link 3", "link 4"]
 MOTOR, GAINS = Motor(3.84e-4, 1.5e-4, 1.5e-4), PID(15.0, 0.80, 0.10)  # Table I
-SWAY = torch.tensor([0.5, 0.4, 0.6, -0.4, 0.3], dtype=torch.float64)  # rad
+REFERENCE = torch.tensor([0.5, 0.4, 0.6, -0.4, 0.3], dtype=torch.float64)  # rad
 COLORS = {"feedback alone": "C1", "with feed-forward": "C0"}
 
 
 def links(parents):
-    """Rods in the horizontal plane, each on its parent's tip; the far end is 0.4 m away."""
+    """Rods in the horizontal plane, each attached to the tip of its parent; the far end is at 0.4 m."""
     builder = ts.MechanismBuilder("links")
     for k, (p, length, rod, tip) in enumerate(zip(parents, LENGTH, ROD, TIP, strict=True)):
         mass, com = rod + tip, length * (rod / 2 + tip) / (rod + tip)
@@ -37,9 +38,9 @@ def links(parents):
 
 
 def sway(t):
-    """There and back in 2 s, at rest at both ends: angles, rates and accelerations."""
+    """Reference angles, rates and accelerations: forth and back in 2 s, at rest at both ends."""
     c, s, w = math.cos(math.pi * t), math.sin(math.pi * t), math.pi
-    return SWAY * (1 - c) / 2, SWAY * w * s / 2, SWAY * w**2 * c / 2
+    return REFERENCE * (1 - c) / 2, REFERENCE * w * s / 2, REFERENCE * w**2 * c / 2
 
 
 def track(model, parents, steps, dt):
@@ -49,7 +50,7 @@ def track(model, parents, steps, dt):
     share = torch.tensor([[0.0], [1.0]], dtype=torch.float64)  # without and with feed-forward
     control = MotorControl(model, sway, MOTOR, GAINS, share, torch.tensor(parents))
     plant = MOTOR.on(plant.replace(mass=1.05 * plant.mass, inertia=1.05 * plant.inertia))
-    return ts.rollout(plant, *SWAY.new_zeros(2, 2, 5), control, steps, dt)[0]
+    return ts.rollout(plant, *REFERENCE.new_zeros(2, 2, 5), control, steps, dt)[0]
 
 
 def main():
@@ -72,10 +73,11 @@ def main():
             print(f"{title}; {name}: largest error of any joint {error.abs().max():.2f} deg")
         top.plot(time, target[:, 0].rad2deg(), "k--", lw=1, label="target")
         top.set(title=title, ylabel="angle of joint 1 [deg]")
-        bottom.set(xlabel="time [s]", ylabel="its error [deg]")
+        bottom.set(xlabel="time [s]", ylabel="error of joint 1 [deg]")
         top.label_outer(), bottom.label_outer()
     fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     fig.savefig(args.out / "motor_tracking.png", dpi=150)
+    print("figure:", args.out / "motor_tracking.png")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The Panda's hand as a spring and a damper: MuJoCo pushes it aside, and lets go.
+"""Control the Panda's hand as a spring and a damper: MuJoCo pushes it aside and releases it.
 
-Inverse kinematics says where to start. The position of the hand is the first task, its rotation the second;
-what is left of the arm brakes. Needs pip install ".[identify]" in a clone.
+Inverse kinematics finds the initial configuration. The position of the hand is the first task, its rotation
+the second; the remaining motion of the arm is damped. Needs pip install ".[identify]".
 """
 
 import argparse
@@ -32,7 +32,7 @@ def law(mech, q, qd):
 
 
 def pushed(arm, model, start):
-    """Position of the hand at every step, in metres from where it shall be."""
+    """Displacement of the hand from its target at every step [m]."""
     data, control, way = mujoco.MjData(model), ts.fuse(law, arm), []
     data.qpos[:] = start.numpy()
     body = model.body("link7").id
@@ -55,21 +55,24 @@ def main():
     arm = ts.load(ts.robots.panda)
     arm = arm.replace(damping=0 * arm.damping, friction=0 * arm.friction)
     goal, again = {HAND: (DOWN, PLACE)}, {"restarts": 8, "generator": torch.Generator()}
-    found = ts.inverse_kinematics(arm, goal, arm.middle(), limits=True, **again)
-    print(f"start: converged {bool(found.converged)}, off by {found.residual.norm():.1e}")
-    way = pushed(arm, mujoco_model(ts.robots.panda, arm), found.q)
+    result = ts.inverse_kinematics(arm, goal, arm.middle(), limits=True, **again)
+    print(f"start: converged {bool(result.converged)}, residual {result.residual.norm():.1e}")
+    way = pushed(arm, mujoco_model(ts.robots.panda, arm), result.q)
     asked = torch.from_numpy(PUSH) / STIFFNESS[1]
     held, after = way[round(2.4 * RATE)], way[-1]
-    print(f"pushed: {1e3 * held.norm():.1f} mm aside, its spring says {1e3 * asked.norm():.1f} mm")
-    print(f"let go: {1e3 * after.norm():.2f} mm off")
+    print(
+        f"pushed: {1e3 * held.norm():.1f} mm aside; force over stiffness is {1e3 * asked.norm():.1f} mm"
+    )
+    print(f"released: {1e3 * after.norm():.2f} mm from the target")
     fig, axes = plt.subplots(figsize=(8, 4))
     time = torch.arange(len(way)) / RATE
     for k, name in enumerate("xyz"):
         axes.plot(time, 1e3 * way[:, k], f"C{k}", label=name)
         axes.hlines(1e3 * asked[k], 1.0, 2.5, f"C{k}", "dashed", lw=1)
-    axes.set(xlabel="time [s]", ylabel="hand off its place [mm]")
+    axes.set(xlabel="time [s]", ylabel="displacement of the hand [mm]")
     axes.legend(frameon=False, title="dashed: F / K")
     fig.savefig(args.out / "impedance.png", dpi=150, bbox_inches="tight")
+    print("figure:", args.out / "impedance.png")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""From a log to a robot with error bars: a file of times, positions and torques goes in, a report comes out.
+"""Make a robot with error bars, and a report, from a log of times, positions and torques.
 
-MuJoCo moves a Panda whose parameters differ from the robot file's, and a CSV file is written as a robot's
-own logger would; or pass a log of yours: `09_log_to_report.py --robot arm.urdf --log log.csv`. In one line:
-`python -m torchsko identify arm.urdf log.csv --out DIR`. Needs pip install ".[identify]" in a clone.
+MuJoCo moves a Panda whose parameters differ from those of the robot file and a CSV file is written, as a
+robot's logger would. For your own log: `09_log_to_report.py --robot arm.urdf --log log.csv`, or in one line
+`python -m torchsko identify arm.urdf log.csv --out DIR`. Needs pip install ".[identify]".
 """
 
 import argparse
@@ -19,7 +19,7 @@ NOISE = (1e-4, 1e-3, 0.0, 0.15)  # standard deviation of q, qd, (qdd,) tau
 
 
 def write_log(path, nominal, period):
-    """What a logger writes while a controller follows a trajectory; the robot that moved."""
+    """Write the log of a controller that follows a trajectory; return the true robot."""
     g, rng = torch.Generator().manual_seed(0), np.random.default_rng(0)
     truth = secret_parameters(nominal, g)
     motion = ts.identification.exciting_trajectory(nominal, period=period, generator=g)
@@ -35,7 +35,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--robot", default=ts.robots.panda, help="URDF or MJCF")
     parser.add_argument(
-        "--log", type=Path, help="CSV, NPZ or Parquet; made by MuJoCo when left out"
+        "--log", type=Path, help="CSV, NPZ or Parquet; simulated by MuJoCo by default"
     )
     parser.add_argument("--period", type=float, default=20.0, help="of the motion by MuJoCo [s]")
     parser.add_argument("--out", type=Path, default=Path("identified"), help="folder")
@@ -57,8 +57,10 @@ def main():
         off = ((fit.value - true) / fit.deviation).abs()
         start = (fit.base.of(fit.nominal_numbers) - true).norm() / true.norm()
         now = (fit.value - true).norm() / true.norm()
-        print(f"\nbase parameters off by {100 * start:.1f} % before, {100 * now:.1f} % after")
-        print(f"within three of their standard deviations: {int((off < 3).sum())} of {len(off)}")
+        print(
+            f"\nerror of the base parameters: {100 * start:.1f} % before, {100 * now:.1f} % after"
+        )
+        print(f"within three standard errors: {int((off < 3).sum())} of {len(off)}")
     print(f"\nreport: {args.out / 'report.html'}, robot: {args.out / 'robot.urdf'}")
 
 

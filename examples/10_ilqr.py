@@ -1,7 +1,8 @@
-"""Many arms reach for many points at once: iterative LQR on kernels.
+"""Bring the hands of many arms to many points at once: iterative LQR on kernels.
 
-Each arm starts somewhere and has a second to bring its hand to a point, at rest, within its torques. Every
-arm has a step length, a regularisation and an end of its own. Needs pip install ".[plot]" in a clone.
+Each arm has one second to bring its hand from a random configuration to a random point and stop, within its
+torque limits. Step lengths, regularisation and convergence are separate for each arm. Needs pip install
+".[plot]".
 """
 
 import argparse
@@ -17,21 +18,21 @@ HAND, DT = "flange", 0.02  # s
 
 
 def running(mech, q, qd, u, target):
-    """Residuals of a step: torques beyond gravity's, speeds."""
+    """Residuals of a step: torque in excess of gravity, velocity."""
     return DT**0.5 * torch.cat([0.1 * (u - ts.gravity_force(mech, q)), 0.5 * qd], -1)
 
 
 def final(mech, q, qd, target):
-    """Residuals at the end: how far the hand is from the target, speeds."""
+    """Residuals at the end: distance of the hand to the target, velocity."""
     return torch.cat([30.0 * (ts.frame_pose(mech, q, HAND).position - target), 3.0 * qd], -1)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--arms", type=int, default=1024)
+    parser.add_argument("--arms", type=int, default=512)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--eager", action="store_true")
-    parser.add_argument("--out", type=Path, default=Path(), help="folder")
+    parser.add_argument("--out", type=Path, default=Path(), help="folder of the figure")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     arm = ts.load(ts.robots.panda)
@@ -46,10 +47,14 @@ def main():
     target = ts.frame_pose(arm, there, HAND).position
     u = ts.gravity_force(arm, q)[:, None].expand(-1, args.steps, -1)
     first = (q[:1], 0 * q[:1], u[:1], target[:1])
-    ts.control.ilqr(problem, *first, max_iterations=1)  # builds the kernels
-    began = time.perf_counter()
+    print("Building kernels of the dynamics, costs and their derivatives ...", flush=True)
+    start = time.perf_counter()
+    ts.control.ilqr(problem, *first, max_iterations=1)
+    print(f"  {time.perf_counter() - start:.0f} s (stored on disk for the next run)")
+    print(f"Solving {args.arms} problems ...", flush=True)
+    start = time.perf_counter()
     found = ts.control.ilqr(problem, q, torch.zeros_like(q), u, target)
-    spent = time.perf_counter() - began
+    spent = time.perf_counter() - start
     way = (ts.frame_pose(arm, found.q, HAND).position - target[:, None]).norm(dim=-1)
     used = (found.u.abs() / arm.effort_limit).amax((1, 2))
     done = found.converged
@@ -74,6 +79,7 @@ def main():
     right.set(xlabel="largest torque, of its limit", ylabel="arms")
     figure.tight_layout()
     figure.savefig(args.out / "ilqr.png", dpi=150)
+    print("figure:", args.out / "ilqr.png")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A quadruped sways on its feet in MuJoCo: whole-body control finds joint torques and contact forces.
+"""Move a quadruped's body sideways in MuJoCo with whole-body control.
 
-Each call solves one quadratic program: the centre of mass goes to and fro, the posture is held, feet push
-inside their cones of friction, motors stay within limits. Needs pip install ".[identify]" in a clone.
+Each control step solves one quadratic program: the centre of mass follows a reference, the posture is held,
+feet push inside their friction cones, motors stay within their limits. Needs pip install ".[identify]".
 """
 
 import argparse
@@ -22,7 +22,7 @@ STANCE = torch.tensor([0.0, -0.8, 1.6], dtype=torch.float64).repeat(4)  # rad
 
 
 def on_the_ground(dog):
-    """MuJoCo's model of the robot on a floor, a small ball for each foot."""
+    """MuJoCo model of the robot on a floor, with a small ball for each foot."""
     with tempfile.TemporaryDirectory() as folder:
         ts.save(dog, Path(folder) / "dog.xml")
         spec = mujoco.MjSpec.from_file(str(Path(folder) / "dog.xml"))
@@ -36,7 +36,7 @@ def on_the_ground(dog):
 
 
 def sway(dog, model, rate, seconds):
-    """At every step the side way and its target [m], commanded normal forces, and MuJoCo's sum [N]."""
+    """Lateral position and its reference [m], commanded normal forces, and their sum in MuJoCo [N]."""
     data, there, log = mujoco.MjData(model), ts.conventions("mujoco", dog), []
     start = torch.cat([dog.neutral()[:7], STANCE])
     lift = 0.005 - ts.frame_pose(dog, start, FEET).position[:, 2].mean()
@@ -67,11 +67,11 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     dog = ts.load(ts.robots.quadruped, floating_base=True)
     log = sway(dog, on_the_ground(dog), args.rate, args.seconds)
-    print(f"centre of mass: {1e3 * (log[:, 0] - log[:, 1]).abs().max():.2f} mm off its way at most")
+    print(f"centre of mass: {1e3 * (log[:, 0] - log[:, 1]).abs().max():.2f} mm largest error")
     time, (fig, axes) = torch.arange(len(log)) / args.rate, plt.subplots(1, 2, figsize=(10, 4))
     axes[0].plot(time, 1e3 * log[:, 0], label="centre of mass")
-    axes[0].plot(time, 1e3 * log[:, 1], "k--", label="its way")
-    axes[0].set(xlabel="time [s]", ylabel="to the side [mm]")
+    axes[0].plot(time, 1e3 * log[:, 1], "k--", label="reference")
+    axes[0].set(xlabel="time [s]", ylabel="lateral position [mm]")
     axes[1].plot(time, log[:, 2:6], label=[foot.replace("_", " ") for foot in FEET])
     axes[1].plot(time, log[:, 2:6].sum(-1), "k", label="sum")
     axes[1].plot(time, log[:, 6], "0.5", ls=":", label="sum in MuJoCo")
@@ -80,6 +80,7 @@ def main():
         each.legend(frameon=False, loc=place, fontsize="small")
     fig.tight_layout()
     fig.savefig(args.out / "whole_body.png", dpi=150)
+    print("figure:", args.out / "whole_body.png")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Identification by rollouts, shared out to processes: torch.distributed does all of it.
+"""Identify a tool by rollouts in two processes with torch.distributed.
 
     torchrun --nproc-per-node 2 --max-restarts 1 examples/12_two_processes.py --out DIR [--kill-at 5]
 
-Each process simulates its share of the motions; gradients are summed. One process alone, without torchrun,
-finds the same to rounding. A run goes on from its last file: --kill-at ends the last process once.
+Each process simulates its share of the motions, and gradients are summed. A single process without torchrun
+finds the same result to rounding. A run continues from its last file: --kill-at ends the last process once,
+to show it.
 """
 
 import argparse
@@ -21,7 +22,7 @@ LEARNED = {"link5": ts.learn.InertiaLogCholesky, "joint4.damping": ts.learn.Posi
 
 
 def measured(arm):
-    """Motions of a robot with a tool that the nominal one does not know of: starts, torques, states."""
+    """Motions of a robot with a tool that the nominal robot lacks: initial states, torques, states."""
     g = torch.Generator().manual_seed(0)
     more = 0.5 * (torch.arange(arm.num_bodies) == arm.body_index("link5"))
     real = arm.replace(mass=arm.mass + more)
@@ -33,7 +34,7 @@ def measured(arm):
 
 
 def share(layer, data):
-    """This process's part of the mean squared error of the simulated motions."""
+    """Share of this process in the mean squared error of the simulated motions."""
     q, tau, qs, qds = (x[RANK::WORLD] for x in data)
     mine = ts.rollout(layer, q, torch.zeros(q.shape[-1]).double(), tau, STEPS, DT)
     return ((mine[0] - qs).square().sum() + 0.01 * (mine[1] - qds).square().sum()) / MOTIONS
@@ -53,7 +54,7 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     arm = ts.load(ts.robots.panda)
     if WORLD > 1:
-        # A place to meet of each attempt's own: where the killed one met, nobody answers any more.
+        # Each attempt has its own rendezvous file; that of a killed attempt is stale.
         attempt = (os.environ[f"TORCHELASTIC_{x}"] for x in ("RUN_ID", "RESTART_COUNT"))
         place = (args.out / "-".join(("meet", *attempt))).resolve()
         dist.init_process_group("gloo", f"file://{place}", rank=RANK, world_size=WORLD)

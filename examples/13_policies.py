@@ -1,8 +1,8 @@
-"""Two policies learn by gradients through rollouts: balance of a pole on a cart, and reaching of any target.
+"""Train two policies by gradients through rollouts: balance a pole on a cart, and reach any target.
 
-Small networks, new random starts or targets in each iteration. All steps are one kernel, their gradient is
-another, and the weights are inputs of both. What was learned is shown on new ones, for twice the time. Needs
-pip install ".[plot]" in a clone.
+Small networks, with new random starts or targets in each iteration. All steps are one kernel, their
+gradient is another, and the weights are inputs of both. The result is tested on new samples, for twice the
+time. Needs pip install ".[plot]".
 """
 
 import argparse
@@ -19,7 +19,7 @@ FORCE = {"balance": torch.tensor([20.0, 0.0]).double(), "reaching": 8.0}  # N, N
 
 
 def two_links(first):
-    """A rod of a kilogram and half a metre, on a joint like it or on a cart."""
+    """A rod of 1 kg and 0.5 m, on another rod or on a cart."""
     builder, turning = ts.MechanismBuilder(first), torch.eye(3).mul(0.02).tolist()
     cart, axis = first == "prismatic", (0.0, 1.0, 0.0)
     builder.link("one", mass=1.0, com=(0, 0, 0 if cart else -0.25), inertia=turning)
@@ -30,7 +30,7 @@ def two_links(first):
 
 
 class Policy(torch.nn.Module):
-    """A network from the miss and the state to joint forces; it remembers the target of its sample."""
+    """A network from the error and the state to joint forces; its memory is the target of the sample."""
 
     def __init__(self, force):
         super().__init__()
@@ -39,16 +39,16 @@ class Policy(torch.nn.Module):
         self.network = torch.nn.Sequential(*layers).double()
 
     def start(self, q, qd):
-        """What is remembered."""
+        """Initial memory: the target."""
         return self.target
 
     def act(self, t, dt, q, qd, target):
-        """Joint forces, and what is remembered then."""
+        """Joint forces and the new memory."""
         return self.force * self.network(torch.cat([q - target, qd, q], -1)), target
 
 
-def missed(name, mech, policy, batch, steps, fused):
-    """How far all joints are from where they shall be, `[batch, steps + 1]`."""
+def target_error(name, mech, policy, batch, steps, fused):
+    """Distance of the joints from their target, `[batch, steps + 1]`."""
     some, none = 2 * torch.rand(batch, 2).double() - 1, torch.zeros(batch, 2).double()
     policy.target, start = (none, 0.5 * some) if name == "balance" else (some, none)
     qs, _ = ts.rollout(mech, start, none, policy, steps, DT, "implicit", fused=fused)
@@ -69,30 +69,32 @@ def main():
         FORCE.items(), ("prismatic", "revolute"), axes[1:], strict=True
     ):
         mech, policy = two_links(first), Policy(force)
-        given = (name, mech if args.eager else ts.fuse(mech), policy, args.batch)
+        setup = (name, mech if args.eager else ts.fuse(mech), policy, args.batch)
         fused, began, rewards = None if args.eager else True, time.perf_counter(), []
-        before = missed(*given, 2 * args.steps, fused)[:, -1].median()
+        before = target_error(*setup, 2 * args.steps, fused)[:, -1].median()
         optimiser = torch.optim.Adam(policy.parameters(), lr=0.01)
         for _ in range(args.iterations):
             optimiser.zero_grad()
-            loss = missed(*given, args.steps, fused).mean()
+            loss = target_error(*setup, args.steps, fused).mean()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
             optimiser.step()
             rewards.append(-loss.item())
-        after = missed(*given, 2 * args.steps, fused).detach()
+        after = target_error(*setup, 2 * args.steps, fused).detach()
         print(
             f"{name}: reward {rewards[0]:.3f} at first, {rewards[-1]:.3f} after {args.iterations} iterations "
-            f"({time.perf_counter() - began:.0f} s); {2 * DT * args.steps:g} s from new starts, miss: median "
+            f"({time.perf_counter() - began:.0f} s); {2 * DT * args.steps:g} s from new starts, "
+            f"error: median "
             f"{before:.3g} untrained, {after[:, -1].median():.3g} trained, worst {after[:, -1].max():.3g}"
         )
         axes[0].plot(rewards, label=name)
         axis.plot(DT * torch.arange(after.shape[1]), after[:40].T, lw=0.6, color="C0")
-        axis.set(xlabel="time [s]", title=f"{name}: miss of 40 new samples", ylim=(0, 1.5))
-    axes[0].set(xlabel="iteration", title="reward: minus the mean miss", ylim=(-2, 0))
+        axis.set(xlabel="time [s]", title=f"{name}: error of 40 new samples", ylim=(0, 1.5))
+    axes[0].set(xlabel="iteration", title="reward: negative mean error", ylim=(-2, 0))
     axes[0].legend()
     figure.tight_layout()
     figure.savefig(args.out / "policies.png", dpi=150)
+    print("figure:", args.out / "policies.png")
 
 
 if __name__ == "__main__":

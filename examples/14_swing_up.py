@@ -1,7 +1,7 @@
-"""A double pendulum swings up by motors too weak to lift it, found by gradients through the rollout.
+"""Swing up a double pendulum with motors that are too weak to lift it, by gradients through the rollout.
 
-Many series of torques are improved at once, each from a random first guess: one kernel simulates them all,
-another gives all gradients. The best one is drawn. Needs pip install ".[plot]" in a clone.
+128 random torque series are improved at once: one kernel simulates all of them, another computes all
+gradients. The figure shows the best motion as a film strip. Needs pip install ".[plot]".
 """
 
 import argparse
@@ -19,9 +19,9 @@ LIMIT = torch.tensor([6.0, 3.0]).double()  # N m; held out straight, the pendulu
 
 def double_pendulum():
     """Two rods of a kilogram and half a metre, hanging at q = 0."""
-    builder, turning = ts.MechanismBuilder("pendulum"), torch.eye(3).mul(0.02).tolist()
+    builder, inertia = ts.MechanismBuilder("pendulum"), torch.eye(3).mul(0.02).tolist()
     for name, parent, height in (("first", None, 0.0), ("second", "first rod", -0.5)):
-        builder.link(f"{name} rod", mass=1.0, com=(0, 0, -0.25), inertia=turning)
+        builder.link(f"{name} rod", mass=1.0, com=(0, 0, -0.25), inertia=inertia)
         joint = {"child": f"{name} rod", "position": (0, 0, height), "axis": (0, 1, 0)}
         builder.joint(name, "revolute", parent=parent, damping=0.02, **joint)
     return builder.build()
@@ -31,67 +31,76 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, number in (("iterations", 900), ("steps", 200), ("guesses", 128)):
         parser.add_argument(f"--{name}", type=int, default=number)
-    parser.add_argument("--eager", action="store_true", help="no kernels")
-    parser.add_argument("--out", type=Path, default=Path(), help="folder")
+    parser.add_argument("--eager", action="store_true", help="without kernels")
+    parser.add_argument("--out", type=Path, default=Path(), help="folder of the figure")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     mech = double_pendulum()
-    given = mech if args.eager else ts.fuse(mech)
+    plant = mech if args.eager else ts.fuse(mech)
     zero, up = torch.zeros(2).double(), torch.tensor([torch.pi, 0.0]).double()
 
-    # Smooth first guesses: a few random values each, with lines between them.
+    # Smooth initial guesses: linear interpolation of a few random values.
     g = torch.Generator().manual_seed(0)
-    few = torch.randn(args.guesses, 2, 12, generator=g).double()
-    u = torch.nn.functional.interpolate(few, args.steps, mode="linear").mT.clone().requires_grad_()
+    knots = torch.randn(args.guesses, 2, 12, generator=g).double()
+    u = torch.nn.functional.interpolate(knots, args.steps, mode="linear").mT.clone()
+    u.requires_grad_()
     optimiser = torch.optim.Adam([u], lr=0.05)
-    slower = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, args.iterations)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, args.iterations)
 
-    def moved():
+    def simulate():
         tau = LIMIT * torch.tanh(u)
-        return tau, *ts.rollout(given, zero, zero, tau, args.steps, DT, "rk4")
+        return tau, *ts.rollout(plant, zero, zero, tau, args.steps, DT, "rk4")
 
-    began, losses = time.perf_counter(), []
-    for _ in range(args.iterations):
-        tau, q, qd = moved()
-        # 1 - cos: whole turns are free. The last quarter of a second counts.
-        miss = (1 - torch.cos(q - up)).sum(-1) + 0.05 * qd.square().sum(-1)
-        loss = miss[:, -12:].mean(-1) + 1e-5 * u.square().mean((-1, -2))
+    start, losses = time.perf_counter(), []
+    for iteration in range(args.iterations):
+        tau, q, qd = simulate()
+        # 1 - cos ignores whole turns; the loss is the mean over the last quarter of a second.
+        error = (1 - torch.cos(q - up)).sum(-1) + 0.05 * qd.square().sum(-1)
+        loss = error[:, -12:].mean(-1) + 1e-5 * u.square().mean((-1, -2))
         optimiser.zero_grad()
         loss.sum().backward()
         optimiser.step()
-        slower.step()
+        schedule.step()
         losses.append(loss.detach())
+        if iteration % 100 == 0:
+            print(f"iteration {iteration}: best loss {loss.min():.2e}", flush=True)
     best = int(losses[-1].argmin())
-    tau, q, qd = (x[best].detach() for x in moved())
+    tau, q, qd = (x[best].detach() for x in simulate())
     energy = ts.kinetic_energy(mech, q[-1], qd[-1]) + ts.potential_energy(mech, q[-1])
     off = torch.rad2deg(torch.remainder(q[-1] - up + torch.pi, 2 * torch.pi) - torch.pi)
-    spent, weight = time.perf_counter() - began, ts.potential_energy(mech, up)
+    spent, weight = time.perf_counter() - start, ts.potential_energy(mech, up)
     print(f"{args.guesses} guesses, {args.iterations} iterations: {spent:.1f} s;", end=" ")
     print("torques up to", " and ".join(f"{x:.2f}" for x in tau.abs().amax(0)), "N m")
     print(f"best: {off[0]:.2f} and {off[1]:.2f} degrees from upright at the end, speeds", end=" ")
     print(f"{qd[-1, 0]:.3f} and {qd[-1, 1]:.3f} rad/s, energy", end=" ")
     print(f"{energy:.2f} J at the end, {weight:.2f} J upright")
 
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.8))
+    figure = plt.figure(figsize=(12, 6))
+    grid = figure.add_gridspec(2, 2, height_ratios=[1, 2])
+    strip, middle, right = (figure.add_subplot(x) for x in (grid[0, :], grid[1, 0], grid[1, 1]))
     angle = torch.stack([q[:, 0], q.sum(-1)], -1)
     rods = -0.5 * torch.stack([angle.sin(), angle.cos()], -1)
-    for k in range(0, len(q), 5):
-        ends = torch.cat([torch.zeros(1, 2), rods[k].cumsum(0)])
-        left.plot(*ends.T, color=plt.get_cmap("viridis")(k / len(q)), lw=1.5)
-    left.set(aspect="equal", title="from dark to light", xlabel="x [m]", ylabel="z [m]")
+    frames = torch.linspace(0, len(q) - 1, 15).round().long().tolist()
+    for column, k in enumerate(frames):
+        ends = torch.cat([torch.zeros(1, 2), rods[k].cumsum(0)]) + torch.tensor([2.2 * column, 0.0])
+        strip.plot(*ends.T, "o-", color="C0", ms=3)
+        strip.text(2.2 * column, -1.35, f"{DT * k:.2f} s", ha="center", fontsize=7)
+    strip.set(aspect="equal", ylim=(-1.5, 1.1), title="the best motion")
+    strip.axis("off")
     t = DT * torch.arange(len(q))
     for k, name in enumerate(("first", "second")):
         middle.plot(t, q[:, k], label=f"{name} angle [rad]")
         middle.step(t[:-1], tau[:, k], label=f"{name} torque [N m]", lw=0.8, where="post")
-    middle.margins(y=0.2)  # room for the legend above the curves
-    middle.set(xlabel="time [s]", title="the best motion")
+    middle.margins(y=0.2)  # space for the legend above the curves
+    middle.set(xlabel="time [s]")
     middle.legend(fontsize=7, loc="upper center", ncols=2)
     losses = torch.stack(losses)
     right.semilogy(losses, lw=0.5, color="0.6")
     right.semilogy(losses[:, best], color="C3")
-    right.set(xlabel="iteration", title="loss of every guess, the best in red")
+    right.set(xlabel="iteration", title="loss of each guess; the best in red")
     figure.tight_layout()
     figure.savefig(args.out / "swing_up.png", dpi=150)
+    print("figure:", args.out / "swing_up.png")
 
 
 if __name__ == "__main__":

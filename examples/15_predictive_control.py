@@ -1,8 +1,8 @@
-"""Model predictive control of an arm: its hand goes from corner to corner, and the arm is pushed on its way.
+"""Model predictive control: the hand of an arm moves between corners, and the arm is pushed.
 
-At every step of 20 ms one iteration of LQR plans half a second ahead, from the state that is measured and the
-last plan, a step further; its states need not follow from that state (multiple shooting). The arm carries a
-load that the plan does not know of. Needs pip install ".[plot]" in a clone.
+Every 20 ms one iteration of LQR plans half a second ahead, from the measured state and the shifted last
+plan; the states of the plan need not be consistent with it (multiple shooting). The arm carries a load that
+the model lacks. Needs pip install ".[plot]".
 """
 
 import argparse
@@ -18,7 +18,7 @@ HAND, DT = "flange", 0.02  # s
 
 
 def running(mech, q, qd, u, target):
-    """Residuals of a step: torques beyond gravity's, speeds, the way to the target."""
+    """Residuals of a step: torque in excess of gravity, velocity, distance to the target."""
     miss = ts.frame_pose(mech, q, HAND).position - target
     return DT**0.5 * torch.cat([0.03 * (u - ts.gravity_force(mech, q)), 0.2 * qd, 10 * miss], -1)
 
@@ -29,7 +29,7 @@ def final(mech, q, qd, target):
 
 
 def shifted(x):
-    """A plan one step later; its last row stays."""
+    """A plan shifted by one step; the last row is repeated."""
     return torch.cat([x[1:], x[-1:]])
 
 
@@ -78,21 +78,25 @@ def main():
     print(
         f"one plan of {args.horizon} steps: median {solves.median():.1f} ms, worst {solves.max():.1f} ms"
     )
-    print("hand from its corner before each jump [cm]:", " ".join(f"{x:.2f}" for x in ends))
+    print(
+        "distance of the hand from its corner before each change [cm]:",
+        " ".join(f"{x:.2f}" for x in ends),
+    )
 
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.6))
     left.plot(*way[:, 1:].T, lw=1)
     left.plot(*corners[:, 1:].T, "C3s", ms=5)
-    left.set(aspect="equal", xlabel="y [m]", ylabel="z [m]", title="way of the hand")
+    left.set(aspect="equal", xlabel="y [m]", ylabel="z [m]", title="path of the hand")
     t = DT * torch.arange(count)
     middle.plot(t, miss)
     middle.axvspan(0.6 * args.seconds, 0.63 * args.seconds, color="0.85", label="pushed")
-    middle.set(xlabel="time [s]", ylabel="hand to its corner [cm]")
+    middle.set(xlabel="time [s]", ylabel="distance to the corner [cm]")
     middle.legend(frameon=False, loc="upper left", bbox_to_anchor=(0.25, 1.0))
     right.plot(t, solves, lw=0.8)
     right.set(xlabel="time [s]", ylabel="one plan [ms]", ylim=(0, None))
     figure.tight_layout()
     figure.savefig(args.out / "predictive_control.png", dpi=150)
+    print("figure:", args.out / "predictive_control.png")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The Panda's hand draws an eight in MuJoCo, by two ways: through its joints, and in operational space.
+"""Draw a figure eight with the Panda's hand in MuJoCo, in joint space and in operational space.
 
-Inverse kinematics makes a path of the joints, each pose from the one before, which computed torque follows.
-In operational space the hand is the task, and needs no path of joints. pip install ".[identify]" in a clone.
+In joint space, inverse kinematics computes a joint path that computed torque follows. In operational space
+the hand is the task, and no joint path is needed. Needs pip install ".[identify]".
 """
 
 import argparse
@@ -23,7 +23,7 @@ SPEED = 0.5 * math.pi * TURNS.double()  # rad/s
 
 
 def eight(t):
-    """Place of the hand, and [omega; v] and its rate, at times `[n]` or one time."""
+    """Position of the hand, [omega; v] and its rate, at times `[n]` or one time."""
     t = torch.as_tensor(t, dtype=torch.float64)[..., None]
     v = SIZES * SPEED * (SPEED * t).cos()
     a = -SIZES * SPEED**2 * (SPEED * t).sin()
@@ -31,7 +31,7 @@ def eight(t):
 
 
 def joint_path(arm, fast, seconds):
-    """Angles at every pose of the path: the first from anywhere within limits, others from there on."""
+    """Joint angles at every pose of the path; each solution starts from the one before."""
     goal, g = {HAND: (DOWN, eight(0.0)[0])}, torch.Generator().manual_seed(0)
     found = ts.inverse_kinematics(fast, goal, arm.middle(), limits=True, restarts=16, generator=g)
     path = [found.q]
@@ -51,7 +51,7 @@ def hand(mech, q, qd, place, twist, rate):
 
 
 def track(law, targets, arm, model, start):
-    """Places of the hand at every step."""
+    """Positions of the hand at every step."""
     names = [*"xva"] if law is joints else ["place", "twist", "rate"]
     shapes = {name: x.shape[1:] for name, x in zip(names, targets, strict=True)}
     data, there, control = mujoco.MjData(model), [], ts.fuse(law, arm, shapes=shapes)
@@ -72,27 +72,28 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     arm = arm.replace(damping=0 * arm.damping, friction=0 * arm.friction)
     path, found = joint_path(arm, ts.fuse(arm), args.seconds)
-    print(f"path of the joints: {len(path)} poses, the first found: {found}")
+    print(f"joint path: {len(path)} poses, first one converged: {found}")
     time = np.arange(round(args.seconds * RATE)) / RATE
     rates, knots, of_joints = path.numpy(), np.arange(len(path)) / PATH, []
-    for _ in range(3):  # angles, and by differences their rates and accelerations
+    for _ in range(3):  # angles; rates and accelerations by finite differences
         each = [np.interp(time, knots, x) for x in rates.T]
         of_joints.append(torch.from_numpy(np.stack(each, -1)))
         rates = np.gradient(rates, 1 / PATH, axis=0)
     targets, start = {joints: of_joints, hand: eight(time)}, [x[0] for x in of_joints[:2]]
     model = mujoco_model(ts.robots.panda, arm)
     fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    left.plot(*eight(time)[0][:, 1:].T, "k--", lw=3, alpha=0.3, label="asked for")
+    left.plot(*eight(time)[0][:, 1:].T, "k--", lw=3, alpha=0.3, label="reference")
     for law, asked in targets.items():
         there = track(law, asked, arm, model, start)
         off = 1e3 * (there - eight(time)[0]).norm(dim=-1)
-        print(f"{law.__name__}: hand {off.square().mean().sqrt():.3f} mm off (root mean square)")
+        print(f"{law.__name__}: hand {off.square().mean().sqrt():.3f} mm error (root mean square)")
         left.plot(*there[:, 1:].T, label=law.__name__)
         right.semilogy(time[1:], off[1:])
     left.set(xlabel="y [m]", ylabel="z [m]", aspect="equal", xticks=[-0.2, 0.0, 0.2])
     left.legend(frameon=False, loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.25))
-    right.set(xlabel="time [s]", ylabel="hand off its way [mm]")
+    right.set(xlabel="time [s]", ylabel="error of the hand [mm]")
     fig.savefig(args.out / "along_a_curve.png", dpi=150)
+    print("figure:", args.out / "along_a_curve.png")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What no law explains: a rigid model plus a network against a network alone, where there were no data.
+"""Learn an unmodelled force: a rigid model plus a network, against a network alone.
 
-Three joints of a Panda are pulled by a cable that the library has no term for. A fit with a residual network
-and a network that learns all of the torque see the same log; both are asked about motions like it, and about
-faster ones. A figure is saved as residual.png. Needs pip install ".[identify]" in a clone.
+A cable pulls at three joints of a Panda, and the library has no term for it. A fit with a residual network
+and a network for the whole torque use the same log. Both are tested on motions like it and on faster ones.
+Needs pip install ".[identify]".
 """
 
 import argparse
@@ -20,7 +20,7 @@ RATE = 250.0
 
 
 def measured(robot, seed, seconds, faster=1.0, noise=0.05):
-    """States of a random motion, and torques: the robot's, friction's and the cable's."""
+    """States of a random motion, and the torques of robot, friction and cable."""
     g = torch.Generator().manual_seed(seed)
     motion = ts.identification.exciting_trajectory(
         robot, period=60.0, harmonics=24, reach=0.5, generator=g
@@ -29,12 +29,12 @@ def measured(robot, seed, seconds, faster=1.0, noise=0.05):
     q, qd, qdd = motion(faster * t)
     qd, qdd = faster * qd, faster**2 * qdd
     tau = ts.inverse_dynamics(robot, q, qd, qdd) + 0.5 * qd + 0.4 * (qd / 0.05).tanh()
-    tau = tau + 1.5 * (2 * q.roll(1, -1)).tanh()  # the cable: each joint pulls at the next
+    tau = tau + 1.5 * (2 * q.roll(1, -1)).tanh()  # the cable couples each joint to the next one
     return t, (q, qd, qdd), tau + noise * torch.randn(tau.shape, generator=g, dtype=tau.dtype)
 
 
 def network_alone(states, tau, steps):
-    """A network of the same states that knows of no robot."""
+    """A network of the same states without a robot model."""
     x, size = torch.cat(states, -1), tau.std(0)
     middle, spread = x.mean(0), x.std(0)
     sizes = (x.shape[1], 64, 64, tau.shape[1])
@@ -51,7 +51,9 @@ def network_alone(states, tau, steps):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60.0, help="of the log")
-    parser.add_argument("--steps", type=int, default=800, help="of the network alone")
+    parser.add_argument(
+        "--steps", type=int, default=800, help="training steps of the network alone"
+    )
     parser.add_argument("--out", type=Path, default=Path("."), help="folder for the figure")
     args = parser.parse_args()
     torch.manual_seed(0)
@@ -71,7 +73,7 @@ def main():
         "network alone": network_alone(states, tau, args.steps),
     }
     speeds, rows = (1.0, 1.5, 2.0), {}
-    print("torque error over the spread of the torque, motions never seen\n")
+    print("torque error over the standard deviation of the torque, on unseen motions\n")
     print(" " * 16 + "".join(f"{f'{x:g} x speed':>12}" for x in speeds))
     for name, model in models.items():
         rows[name] = []
@@ -85,8 +87,8 @@ def main():
     ax = figure.subplots()
     for name, errors in rows.items():
         ax.semilogy(speeds, errors, "o-", label=name)
-    ax.set_xlabel("speed over the log's")
-    ax.set_ylabel("torque error / spread")
+    ax.set_xlabel("speed relative to the log")
+    ax.set_ylabel("torque error / standard deviation")
     ax.legend()
     args.out.mkdir(parents=True, exist_ok=True)
     figure.savefig(args.out / "residual.png", dpi=110)

@@ -1,4 +1,4 @@
-"""What 02_identify.py prints and draws; robots come as {"true": ..., "start": ..., "identified": ...}."""
+"""Tables and figure of 02_identify.py; robots are {"true": ..., "start": ..., "identified": ...}."""
 
 import torch
 
@@ -19,42 +19,42 @@ def table(names, groups):
 
 
 def print_tables(robots, errors, base):
-    """Parameters and torque errors; rows of `base` are the combinations that torques depend on."""
+    """Print what is identified first: torque errors and base parameters; then single parameters."""
     truth = robots["true"]
     guesses = {name: mech for name, mech in robots.items() if name != "true"}
-    off = {name: 1e3 * (mech.com - truth.com).norm(dim=-1) for name, mech in guesses.items()}
-    mass = {name: mech.mass for name, mech in robots.items()}
-    table(truth.body_names, {"mass [kg]": mass, "com off by [mm]": off})
-    damping = {name: mech.damping for name, mech in robots.items()}
-    friction = {name: mech.friction for name, mech in robots.items()}
-    table(truth.joint_names, {"damping [N m s]": damping, "dry friction [N m]": friction})
     table(truth.joint_names, {"torque error, held out [N m]": errors})
-    print("(the true parameters leave the sensor noise)\n")
+    print("(the error of the true robot is the sensor noise)\n")
 
     true = ts.inertial_parameters(truth).flatten()
     for name, mech in guesses.items():
         miss = ts.inertial_parameters(mech).flatten() - true
         percent = 100 * (base @ miss).norm() / (base @ true).norm()
-        print(f"{name}: identifiable combinations off by {percent:.1f} % altogether")
+        print(f"{name}: error of the identifiable parameter combinations {percent:.1f} %")
+    damping = {name: mech.damping for name, mech in robots.items()}
+    friction = {name: mech.friction for name, mech in robots.items()}
+    table(truth.joint_names, {"damping [N m s]": damping, "dry friction [N m]": friction})
+    error = {name: 1e3 * (mech.com - truth.com).norm(dim=-1) for name, mech in guesses.items()}
+    mass = {name: mech.mass for name, mech in robots.items()}
+    table(truth.body_names, {"mass [kg]": mass, "error of the com [mm]": error})
     print(
-        f"Torques depend on {base.shape[0]} combinations of the {true.numel()} inertial numbers; the "
-        "fit is as good as those are.\nNo torque tells the others (link1's mass is one): single "
-        "masses and centres may stay wrong."
+        f"Torques depend on {base.shape[0]} combinations of the {true.numel()} inertial parameters, and "
+        "only these are identified.\nSingle masses and centres of mass, such as the mass of link1, "
+        "are not identifiable and may stay wrong."
     )
 
 
 def figure(path, robots, errors, held_out, moving):
-    """Measured against predicted torque on the held-out trajectory, before and after."""
+    """Plot measured against predicted torque on the held-out trajectory, before and after the fit."""
     require("matplotlib", "identify").use("Agg")
     plt = require("matplotlib.pyplot", "identify")
     q, qd, qdd, tau = held_out
     looks = {"start": ("tab:orange", "before"), "identified": ("tab:blue", "after")}
     panels, axes = plt.subplots(2, 4, figsize=(13, 6.5), layout="constrained")
     for joint, ax in enumerate(axes.flat[:-1]):
-        seen = moving[:, joint]
+        mask = moving[:, joint]
         for name, (color, label) in looks.items():
-            predicted = ts.inverse_dynamics(robots[name], q, qd, qdd)[seen, joint]
-            ax.plot(tau[seen, joint], predicted, ".", ms=2, alpha=0.5, color=color, label=label)
+            predicted = ts.inverse_dynamics(robots[name], q, qd, qdd)[mask, joint]
+            ax.plot(tau[mask, joint], predicted, ".", ms=2, alpha=0.5, color=color, label=label)
         ax.axline((0, 0), slope=1, color="black", lw=0.8)
         ax.set(title=robots["true"].joint_names[joint])
     for name, (color, label) in looks.items():
@@ -63,9 +63,7 @@ def figure(path, robots, errors, held_out, moving):
     axes[1, 3].axhline(errors["true"].mean(), color="black", lw=0.8, ls="--", label="sensor noise")
     axes[1, 3].set(title="rms torque error [N m]", xlabel="joint", xticks=range(1, 8))
     axes[1, 3].legend()
-    panels.suptitle(
-        "A trajectory that the fit has not seen: torques before and after identification"
-    )
+    panels.suptitle("Torques on a held-out trajectory before and after identification")
     panels.supxlabel("measured torque [N m]")
     panels.supylabel("predicted torque [N m]")
     panels.savefig(path, dpi=120)

@@ -1,4 +1,4 @@
-"""The arm that 02_identify.py measures: MuJoCo moves it and knows its parameters, the fit does not."""
+"""The simulated arm of 02_identify.py: MuJoCo moves it with parameters that the fit does not use."""
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ mujoco = require("mujoco", "identify")
 
 
 def secret_parameters(mech, generator):
-    """A robot like `mech` with other masses, centres of mass, inertias, damping and dry friction."""
+    """A robot like `mech` with randomly changed masses, centres of mass, inertias, damping and friction."""
     layer = ts.Dynamics(mech, {name: ts.learn.InertiaLogCholesky() for name in mech.body_names})
     size = torch.tensor([0.15] + 3 * [0.2] + 3 * [0.01] + 3 * [0.02], dtype=mech.dtype)
     with torch.no_grad():
@@ -22,7 +22,7 @@ def secret_parameters(mech, generator):
 
 
 def mujoco_model(urdf, mech):
-    """MuJoCo's model of a URDF file, with the physical parameters of `mech` instead of the file's."""
+    """MuJoCo model of a URDF file with the physical parameters of `mech`."""
     spec = mujoco.MjSpec.from_file(str(urdf))
     spec.option.timestep = 1e-3
     for k, name in enumerate(mech.body_names):
@@ -36,13 +36,14 @@ def mujoco_model(urdf, mech):
         joint = spec.joint(name)
         joint.damping = [mech.damping[k].item(), 0, 0]
         joint.frictionloss = mech.friction[k].item()
-        # MuJoCo's dry friction is a soft constraint; this stiff it is Coulomb's, but for standstill.
+        # MuJoCo's dry friction is a soft constraint; at this stiffness it is Coulomb friction, except at
+        # rest.
         joint.solref_friction, joint.solimp_friction = [4e-3, 1], [0.99, 0.99, 1e-3, 0.5, 2]
     return spec.compile()
 
 
 def measure(model, trajectory, noise, rng, every=2):
-    """Let a controller follow a trajectory; q, qd, qdd and motor torque as sensors would give them."""
+    """Follow a trajectory with a controller; return q, qd, qdd and motor torque with sensor noise."""
     data = mujoco.MjData(model)
     steps = round(trajectory.period / model.opt.timestep)
     times = torch.arange(steps, dtype=torch.float64) * model.opt.timestep
