@@ -249,5 +249,5 @@ def test_columns_of_joints_that_follow_are_found_in_arrays_whose_joints_a_file_n
     read = ts.identification.Log.load(tmp_path / "log.npz", mech.joint_names, units={"tau": "mNm"})
     assert_close(read.tau, log.tau, rtol=1e-12, atol=0)
     assert_close(read.others["tau"]["g2"], 3 * log.t, rtol=1e-12, atol=1e-12)
-    both = ts.identification.Log.joined([read.part(0.0, 0.5), read.part(0.5, 1.0)])
+    both = ts.identification.Log.concatenate([read.part(0.0, 0.5), read.part(0.5, 1.0)])
     assert np.array_equal(both.others["q"]["g2"], three[:, 0])

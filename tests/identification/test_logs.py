@@ -83,7 +83,7 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path):
         return lambda: ts.identification.Log.load(tmp_path / name, joints, **options)
 
     refused(load("none.csv"), "there is no such file")
-    refused(load("log.mat"), "the name says no format")
+    refused(load("log.mat"), "no known extension")
     table(tmp_path / "a.csv", ["t", "q_shoulder", "q_elbow", "tau_shoulder"], [t, *q.T, t])
     refused(load("a.csv"), "no column is tau of joint 'elbow'")
     table(tmp_path / "b.csv", ["t", "q1", "q2"], [t, *q.T])

@@ -108,7 +108,7 @@ def test_logs_that_are_joined_are_no_noisier_than_each():
     """Across the gap positions were put on a line, and its corners were taken for noise: fits were blamed."""
     mech = arm()
     log = measured(mech, 1e-5, seconds=20)
-    both = ts.identification.Log.joined([log.part(0, 0.4), log.part(0.6, 1)])
+    both = ts.identification.Log.concatenate([log.part(0, 0.4), log.part(0.6, 1)])
     np.testing.assert_allclose(PositionNoise.of(mech, both, design_filters(both)).q, 1e-5, rtol=0.1)
     jolt = replace(log, q=log.q + 0.3 * (log.t > 10)[:, None])
     np.testing.assert_allclose(PositionNoise.of(mech, jolt, design_filters(log)).q, 1e-5, rtol=0.1)
@@ -126,7 +126,7 @@ def test_a_bias_is_told_as_large_as_it_is_where_some_states_are_looked_at(monkey
     fits = []
     for states in (100_000, 2000):
         monkeypatch.setattr(looked, "MAX_STATES", states)
-        both = ts.identification.Log.joined([rest, log])
+        both = ts.identification.Log.concatenate([rest, log])
         fits.append(
             told(ts.identification.identify(mech, both, learn=TERMS, method="ols", cutoff=10.0))
         )

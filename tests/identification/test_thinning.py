@@ -36,7 +36,7 @@ def test_several_logs_are_fitted_as_one_each_filtered_by_itself():
     logs = [replace(log, t=log.t + 100.0 - 40 * k) for k, log in enumerate(logs)]
     each, whole = (
         [fit(nominal, log) for log in logs],
-        fit(nominal, ts.identification.Log.joined(logs)),
+        fit(nominal, ts.identification.Log.concatenate(logs)),
     )
     assert whole.found.notes[-1] == "2 gaps: the parts are filtered separately"
     assert whole.found.equations == sum(x.found.equations for x in each)
@@ -45,8 +45,8 @@ def test_several_logs_are_fitted_as_one_each_filtered_by_itself():
     assert all((whole.deviation < x.deviation).all() for x in each)
     for wrong, what in (([], "there is none"), ([logs[0], replace(logs[1], qd=None)], "3, None")):
         with pytest.raises(ts.FitError, match=what):
-            ts.identification.Log.joined(wrong)
-    with pytest.raises(ts.FitError, match=r"Log\.joined"):
+            ts.identification.Log.concatenate(wrong)
+    with pytest.raises(ts.FitError, match=r"Log\.concatenate"):
         ts.identification.identify(nominal, logs)
 
 

@@ -146,7 +146,7 @@ def identify(
             "A log is times, positions and forces, of one robot.",
             "Pass ts.identification.Log(t, q, tau), or of a file "
             "ts.identification.Log.load(path, mech.joint_names); "
-            "of several logs ts.identification.Log.joined(logs).",
+            "of several logs ts.identification.Log.concatenate(logs).",
         )
     with threads(for_unknowns(10 * mech.num_bodies)):
         return _fitted(mech, log, asked, tell or (lambda text, part: None), done)

@@ -124,13 +124,13 @@ def read_log(mech: Mechanism, path: str | os.PathLike[str]) -> Motion:
 def _read_table(mech: Mechanism, file: Path) -> dict[str, Any]:
     """The columns of t and q."""
     # These modules are imported only if a table is read.
-    from torchsko.identification.logs.columns import matched
-    from torchsko.identification.logs.table import read
-    from torchsko.identification.logs.units import labelled
+    from torchsko.identification.logs.columns import match_columns
+    from torchsko.identification.logs.files import read_table
+    from torchsko.identification.logs.units import apply_file_units
 
-    columns = labelled(file, read(file), mech.joint_names, {}, {})
+    columns = apply_file_units(file, read_table(file), mech.joint_names, {}, {})
     try:
-        return matched(file, columns, mech.joint_names, {}, {}, ("t", "q"))
+        return match_columns(file, columns, mech.joint_names, {}, {}, ("t", "q"))
     except FitError as error:
         names = ", ".join(f"q_{name}" for name in mech.joint_names[:3])
         more = ", ..." if len(mech.joint_names) > 3 else ""

@@ -7,7 +7,7 @@ import torch
 
 from torchsko.errors import FitError
 from torchsko.identification.logs.log import Array, Log
-from torchsko.identification.logs.units import CURRENTS, LENGTHS, SCALE
+from torchsko.identification.logs.units import CURRENT_UNITS, LINEAR_UNITS, SI_SCALE
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import inverse_dynamics
 
@@ -26,11 +26,11 @@ TURNING = ("revolute", "universal", "helical")
 
 def _has(kind: str, name: str, unit: str) -> bool:
     """Whether a joint of this kind has this unit; one that does both has none but SI units."""
-    if SCALE[unit] == 1 or name == "t" or unit in CURRENTS:
+    if SI_SCALE[unit] == 1 or name == "t" or unit in CURRENT_UNITS:
         return True
     if kind == "spherical":
-        return name != "q" and unit not in LENGTHS
-    return kind in (SLIDING if unit in LENGTHS else TURNING)
+        return name != "q" and unit not in LINEAR_UNITS
+    return kind in (SLIDING if unit in LINEAR_UNITS else TURNING)
 
 
 def refuse_kinds(mech: Mechanism, log: Log) -> None:
@@ -78,7 +78,7 @@ def refuse_degrees(mech: Mechanism, log: Log, q: Array, tau: Array) -> None:
         return
     turned = q.copy()
     for name in far:
-        turned[:, mech.q_slice(name)] *= SCALE["deg"]
+        turned[:, mech.q_slice(name)] *= SI_SCALE["deg"]
     as_said, in_degrees = (_by_gravity(mech, x, tau) for x in (q, turned))
     if in_degrees > TOLD and in_degrees > 2 * as_said:
         name, more = far[0], "" if log.qd is None else " --unit qd=deg/s"

@@ -16,7 +16,7 @@ from torchsko.identification.diagnostics.angle_units import TURNING
 from torchsko.identification.diagnostics.log_hypotheses import WELL, States, percent
 from torchsko.identification.dof_names import dof_names
 from torchsko.identification.logs.log import Log
-from torchsko.identification.logs.units import CURRENTS
+from torchsko.identification.logs.units import CURRENT_UNITS
 from torchsko.identification.regression.accumulate import reread_sample
 from torchsko.identification.regression.normal_equations import RegressionProblem
 from torchsko.identification.signals.filter_settings import FilterSettings
@@ -79,7 +79,7 @@ def followers_told(
     if not pushed:
         return lines
     told = [f"{j} (up to {most[j]:.3g})" for j in pushed]
-    if log.units.get("tau") in CURRENTS:
+    if log.units.get("tau") in CURRENT_UNITS:
         return [*lines, f"currents of joints that follow others do not count: {', '.join(told)}"]
     with_theirs = replace(log, tau=log.tau + _felt(mech, {j: forces[j] for j in pushed}))
     seen = reread_sample(problem, with_theirs, settings).motions

@@ -20,7 +20,7 @@ from torchsko.identification.diagnostics.angle_units import TURNING
 from torchsko.identification.dof_names import dof_names
 from torchsko.identification.friction import Balancer, Periodic, Spring
 from torchsko.identification.logs.log import Log
-from torchsko.identification.logs.units import SCALE
+from torchsko.identification.logs.units import SI_SCALE
 from torchsko.identification.regression.normal_equations import RegressionProblem
 from torchsko.identification.signals.preprocess import FilteredMotion
 from torchsko.mechanism.mechanism import Mechanism
@@ -128,7 +128,7 @@ class States:
         def change(x: Tensor, at: Place) -> Tensor:
             size = torch.ones_like(x[0])
             for joint in angles:
-                size[at(joint)] = 1 / SCALE["deg"]
+                size[at(joint)] = 1 / SI_SCALE["deg"]
             return x * size
 
         return self._with(("q",), change)

@@ -10,7 +10,6 @@ import numpy as np
 from torchsko.errors import FitError
 from torchsko.identification.dof_names import dof_names
 from torchsko.identification.logs.log import Log
-from torchsko.identification.logs.memmap import release_pages
 from torchsko.identification.signals.cleaning import LogDefects
 from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.mechanism import Mechanism
@@ -49,7 +48,7 @@ def unmeasured(mech: Mechanism, log: Log) -> list[int]:
         if not found:
             return []
         part = np.any(np.isfinite(np.asarray(log.tau[at : at + AT_ONCE])), axis=0)
-        release_pages(log)
+        log.release_pages()
         found = [k for k in found if not part[k]]
     if len(found) == mech.num_dof:
         raise FitError(

@@ -10,8 +10,7 @@ from torchsko.errors import FitError
 from torchsko.identification.diagnostics.angle_units import SLIDING, refuse_degrees, refuse_kinds
 from torchsko.identification.diagnostics.quaternion_convention import refuse_other_habits
 from torchsko.identification.logs.log import Array, Log
-from torchsko.identification.logs.memmap import release_pages
-from torchsko.identification.logs.units import OF, SCALE
+from torchsko.identification.logs.units import QUANTITY_UNITS, SI_SCALE
 from torchsko.identification.signals.cleaning import mask_invalid_magnitudes
 from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.mechanism import Mechanism
@@ -66,9 +65,7 @@ def refuse_other_units(mech: Mechanism, log: Log, rate: float) -> None:
 
     def blocks(x: Array) -> Array:
         found = mask_invalid_magnitudes(np.asarray(x[rows], np.float64))
-        release_pages(
-            log
-        )  # of an array that is mapped, whole folios around each block are in memory
+        log.release_pages()  # of an array that is mapped, whole folios around each block are in memory
         return found
 
     t, q = blocks(log.t), blocks(log.q)
@@ -99,7 +96,11 @@ def _refuse_rate(log: Log, rate: float) -> None:
     if SLOWEST <= rate <= FASTEST:
         return
     if rate < SLOWEST:
-        off = {u: abs(math.log(rate / SCALE[u] / USUAL)) for u in OF["t"] if SCALE[u] != 1}
+        off = {
+            u: abs(math.log(rate / SI_SCALE[u] / USUAL))
+            for u in QUANTITY_UNITS["t"]
+            if SI_SCALE[u] != 1
+        }
         unit = min(off, key=lambda u: off[u])
         why = "Inertia shows in accelerations, which times so far apart do not tell."
         advice = (
@@ -228,7 +229,9 @@ def _likely(ratio: float) -> str:
     if 1 / TWICE < abs(ratio) < TWICE:
         return "Turn the sign of one of them, or name the right columns."
     signs = {"t": 1, "qd": 1, "q": -1}
-    each = [(name, unit) for name in signs for unit in OF[name] if SCALE[unit] != 1]
-    off = [abs(math.log(abs(ratio)) + signs[name] * math.log(SCALE[unit])) for name, unit in each]
+    each = [(name, unit) for name in signs for unit in QUANTITY_UNITS[name] if SI_SCALE[unit] != 1]
+    off = [
+        abs(math.log(abs(ratio)) + signs[name] * math.log(SI_SCALE[unit])) for name, unit in each
+    ]
     name, unit = each[off.index(min(off))]
     return f'Declare the unit, units={{"{name}": "{unit}"}} or --unit {name}={unit}, say.'

@@ -1,4 +1,4 @@
-"""What a log does not say, or not for sure: refused by column, with what to type."""
+"""Errors about columns of a log that are missing or ambiguous."""
 
 from __future__ import annotations
 
@@ -12,129 +12,179 @@ from numpy.typing import NDArray
 
 from torchsko.errors import FitError
 from torchsko.identification.logs.column_names import (
-    AMPERES,
-    CALLED,
-    COMMANDED,
-    NOTHING,
-    TIMELY,
-    WORDS,
-    has_word,
-    owners_of,
+    COMMAND_WORDS,
+    CURRENT_NAMES,
+    QUANTITY_NAMES,
+    TIME_WORDS,
+    contains_word,
+    joint_candidates,
+    quantity_names,
 )
-from torchsko.identification.logs.units import IN_NAME, OF, SCALE, unit_of
+from torchsko.identification.logs.units import (
+    BRACKETED,
+    QUANTITY_UNITS,
+    SI_SCALE,
+    Units,
+    normalize_unit,
+)
 
 if TYPE_CHECKING:
     from torchsko.identification.logs.table import Table
 
 Array = NDArray[np.floating[Any]]
 
-LONG = {"t": "the time", "q": "a position", "tau": "a joint force"}
+LABELS = {"t": "the time", "q": "a position", "tau": "a joint force"}
+"""Quantities in messages."""
+
+TEXT_TYPES = ("text", "string", "large_string", "string_view")
+"""Types of columns of text; the last three are those of Parquet."""
+
+EMPTY_TYPES = ("null", "empty lists")
+"""Types of columns without any value."""
+
+MAX_LISTED_COLUMNS = 12
+"""Columns of numbers that a message lists."""
+
+MAX_LISTED_OTHERS = 6
+"""Columns of other types that a message lists."""
 
 
-def there(table: Table) -> str:
-    """Columns, and the types of those that hold no numbers."""
-    words = [f"{name!r} ({kind}, no number)" for name, kind in table.other.items()]
-    names = list(map(repr, table.columns))
-    more = len(names[12:]) + len(words[6:])
-    return ", ".join([*names[:12], *words[:6]]) + (f", and {more} more" if more else "")
+def list_columns(table: Table) -> str:
+    """Names of the columns, and types of those that contain no numbers."""
+    names = [repr(name) for name in table.columns]
+    others = [f"{name!r} ({kind}, not numbers)" for name, kind in table.other.items()]
+    more = len(names[MAX_LISTED_COLUMNS:]) + len(others[MAX_LISTED_OTHERS:])
+    listed = ", ".join([*names[:MAX_LISTED_COLUMNS], *others[:MAX_LISTED_OTHERS]])
+    return listed + (f", and {more} more" if more else "")
 
 
-def in_lists(table: Table, called: Sequence[str]) -> str:
-    """What to do where cells hold times as words, or the numbers of all joints; empty for others."""
+def missing_quantity(
+    path: Path, name: str, table: Table, renamed: Table, joints: tuple[str, ...], units: Units
+) -> FitError:
+    """No column is a quantity.
+
+    Args:
+        path: of the file.
+        name: of the quantity.
+        table: contents of the file.
+        renamed: the same with joint names in place of numbers.
+        joints: names in the robot's order.
+        units: declared by the user.
+    """
+    names = quantity_names(units.get("tau"))[name]
+    if name == "tau":
+        for column in renamed.columns:
+            current = re.search("|".join(CURRENT_NAMES), column, re.IGNORECASE)
+            if current or re.search(r"[\[(]m?A[\])]$", column):
+                return undeclared_current(path, column)
+    advice = _type_advice(table, names) or _selection_advice(name, names, renamed, joints)
+    return FitError(
+        f"{path}: no column is {LABELS[name]} ({name!r}).",
+        f"The columns are {list_columns(table)}.",
+        advice,
+    )
+
+
+def _type_advice(table: Table, names: Sequence[str]) -> str:
+    """Advice for columns of times as text, or of lists; empty if there are none."""
     for name, kind in table.other.items():
-        if kind in WORDS and called == CALLED["t"] and name.lower() in called:
-            return f"Write {name!r} as seconds, or as moments with a day: 2026-01-02T12:00:00.5."
-        if kind in ("lists", "objects") and re.split(r"[/.]", name.lower())[-1] in called:
+        if kind in TEXT_TYPES and names == QUANTITY_NAMES["t"] and name.lower() in names:
             return (
-                f"Give each number of {name!r} a column of its own, {name}_0, {name}_1, ..., or an array "
+                f"Write {name!r} in seconds, or as dates with a time, 2026-01-02T12:00:00.5. With pandas: "
+                f"pandas.to_timedelta(table[{name!r}]).dt.total_seconds()."
+            )
+        if kind in ("lists", "objects") and re.split(r"[/.]", name.lower())[-1] in names:
+            return (
+                f"Write each number of {name!r} to its own column, {name}_0, {name}_1, ..., or save an array "
                 "[samples, joints] in an NPZ file."
             )
     return ""
 
 
-def to_type(name: str, called: Sequence[str], table: Table, joints: tuple[str, ...]) -> str:
-    """How columns are named; those that may be meant: as many as joints, alike but for a number."""
+def _selection_advice(
+    name: str, names: Sequence[str], table: Table, joints: tuple[str, ...]
+) -> str:
+    """Advice to select columns, with those that may be meant as an example."""
     if name == "t":
-        times = [
-            c
-            for c, x in table.columns.items()
-            if _may_be_time(c, table.units.get(c)) and x.ndim == 1
-        ]
-        return (
-            f'Name it, and its unit where that is not s: columns={{"t": ["{times[0]}"]}}, or --column '
-            f"t={times[0]}, say."
-            if times
-            else 'Name it: columns={"t": ["..."]}, or --column t=...'
-        )
-    alike: dict[str, list[str]] = {}
+        for column, x in table.columns.items():
+            has_time_unit = table.units.get(column) in QUANTITY_UNITS["t"]
+            if x.ndim == 1 and (has_time_unit or contains_word(column, TIME_WORDS)):
+                return (
+                    f'Select it, and declare its unit if that is not s: columns={{"t": ["{column}"]}}, or '
+                    f"--column t={column}, for example."
+                )
+        return 'Select it: columns={"t": ["..."]}, or --column t=...'
+    # Columns whose names differ in one number only, as many as joints.
+    groups: dict[str, list[str]] = {}
     for column in table.columns:
-        alike.setdefault(re.sub(r"\d+(?=\D*$)", "#", column), []).append(column)
-    wide = [x for x in table.columns.values() if x.ndim == 2]
-    some = [x for x in alike.values() if joints and len(x) == len(joints)]
-    some += [[c] for c, x in table.columns.items() if x.ndim == 2] if wide else []
-    some = [x for x in some if has_word(x[0], called)]
-    # What was commanded is not what was measured.
-    some.sort(key=lambda x: has_word(x[0], COMMANDED))
-    if not some:
-        return f'Name them: columns={{"{name}": ["..."]}}, or --column {name}=...'
+        groups.setdefault(re.sub(r"\d+(?=\D*$)", "#", column), []).append(column)
+    candidates = [x for x in groups.values() if joints and len(x) == len(joints)]
+    candidates += [[c] for c, x in table.columns.items() if x.ndim == 2]
+    candidates = [x for x in candidates if contains_word(x[0], names)]
+    if not candidates:
+        return f'Select them: columns={{"{name}": ["..."]}}, or --column {name}=...'
+    # Measured columns first.
+    example = min(candidates, key=lambda x: contains_word(x[0], COMMAND_WORDS))
     return (
-        f'Name them, in the order of the joints: columns={{"{name}": [...]}}, or --column '
-        f"{name}={','.join(some[0])}, say."
+        f'Select them, in the order of the joints: columns={{"{name}": [...]}}, or --column '
+        f"{name}={','.join(example)}, for example."
     )
 
 
-def _may_be_time(column: str, unit: str | None) -> bool:
-    """Whether a column may be meant that is not called a time as others call it."""
-    return unit in ("s", "ms", "us", "ns") or has_word(column, TIMELY)
-
-
-def refuse_currents(path: Path, found: Mapping[str, Array]) -> None:
-    """Refuse a log whose joint forces are currents by their names, of which no unit is declared."""
-    called = [
-        name
-        for name in found
-        if re.search("|".join(AMPERES), name, re.IGNORECASE) or re.search(r"[\[(]m?A[\])]$", name)
-    ]
-    if called:
-        raise of_current(path, called[0])
-
-
-def of_current(path: Path, name: str) -> FitError:
+def undeclared_current(path: Path, name: str) -> FitError:
     """A column is a current, and no unit is declared."""
     return FitError(
         f"{path}: {name!r} is a current, and no unit is declared.",
-        "Taken for a force it would make another robot.",
-        'Declare it, units={"tau": "A"} or --unit tau=A: torque constants are found; or tau=Nm.',
+        "Currents are not forces: torque constants must be identified as well.",
+        'Declare the unit, units={"tau": "A"} or --unit tau=A. If it is a force, declare tau=Nm.',
     )
 
 
-def refuse_words(path: Path, table: Table, called: Sequence[str], joints: tuple[str, ...]) -> None:
-    """Refuse velocities that hold no numbers: without them positions would be differentiated, unsaid."""
+def check_velocity_types(
+    path: Path, table: Table, names: Sequence[str], joints: tuple[str, ...]
+) -> None:
+    """Check that no velocity is text or lists: it would be ignored, and positions differentiated instead."""
     for name, kind in table.other.items():
-        owners = {owner for word in called for owner in owners_of(word, name)}
-        own = any(owner in joints or owner.isdigit() for owner in owners)
-        if kind not in NOTHING and (own or name.lower() in called):
+        candidates = {x for word in names for x in joint_candidates(word, name)}
+        is_velocity = name.lower() in names or any(x in joints or x.isdigit() for x in candidates)
+        if kind not in EMPTY_TYPES and is_velocity:
             raise FitError(
-                f"{path}: the velocity {name!r} holds no numbers ({kind}).",
-                "Velocities that were measured count; those that were not have no column, or an empty one.",
-                f"Write {name!r} as numbers, or leave all velocities out: positions tell them.",
+                f"{path}: the velocity {name!r} does not contain numbers ({kind}).",
+                "Velocities are optional, but a column of velocities must contain numbers or be empty.",
+                f"Write {name!r} as numbers, or remove all velocities: positions are then differentiated.",
             )
 
 
-def of_two(path: Path, name: str, owner: str, one: str, other: str) -> FitError:
-    """Two columns are the same of one joint, or of all."""
+def ambiguous_columns(path: Path, name: str, owner: str, first: str, second: str) -> FitError:
+    """Two columns are the same quantity of one joint, or of all."""
     return FitError(
-        f"{path}: two columns are {name} of {owner}: {one!r} and {other!r}.",
-        "One of them would count, and nobody said which.",
-        f'Say which are: columns={{"{name}": [...]}}, or --column {name}=...',
+        f"{path}: two columns are {name} of {owner}: {first!r} and {second!r}.",
+        "The names do not determine which one to use.",
+        f'Select the columns: columns={{"{name}": [...]}}, or --column {name}=...',
     )
 
 
-def of_unknown_unit(found: Mapping[str, Array], quantity: str, joint: str) -> str:
-    """What to do where a joint's column has a unit that is not known; empty where it has none."""
+def missing_joint(
+    path: Path, name: str, found: Mapping[str, Array], by_joint: Mapping[str, str], joint: str
+) -> FitError:
+    """A quantity has columns of other joints, but not of this one."""
+    advice = (
+        f'Name the column "{name}_{joint}"'
+        + (", with zeros if the joint has no drive," if name == "tau" else ",")
+        + f' or select all columns: columns={{"{name}": [...]}}, or --column {name}=... A floating joint '
+        + (
+            "has six forces; leave them out if they were not measured."
+            if name == "tau"
+            else "has several."
+        )
+    )
     for column in found:
-        mark = IN_NAME.fullmatch(column)
-        if mark is not None and joint in mark[1] and unit_of(mark[2]) not in SCALE:
-            able = ", ".join(OF[quantity])
-            return f"The unit of {column!r} is not known: write its numbers in one of {able}."
-    return ""
+        match = BRACKETED.fullmatch(column)
+        if match is not None and joint in match[1] and normalize_unit(match[2]) not in SI_SCALE:
+            known = ", ".join(QUANTITY_UNITS[name])
+            advice = f"The unit of {column!r} is unknown: convert its numbers to one of {known}."
+    return FitError(
+        f"{path}: no column is {name} of joint {joint!r}.",
+        f"Its columns of other joints are {', '.join(map(repr, by_joint.values()))}.",
+        advice,
+    )

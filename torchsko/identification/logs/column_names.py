@@ -1,79 +1,70 @@
-"""What columns of logs are called: the words that people use."""
+"""Names of log columns in common use, and the parts of names that identify joints."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 
-from torchsko.identification.logs.units import CURRENTS
+from torchsko.identification.logs.units import CURRENT_UNITS
 
-NOTHING = ("null", "empty lists")
-"""Types of columns in which there is nothing."""
-
-
-CALLED = {
+QUANTITY_NAMES = {
     "t": ("t", "time", "stamp", "timestamp"),
     "q": ("q", "pos", "position", "positions", "angle"),
     "qd": ("qd", "dq", "qdot", "q_dot", "vel", "velocity", "velocities"),
     "tau": ("tau", "torque", "torques", "effort", "efforts", "force"),
 }
-"""What each quantity is called in the files of others; where two stand in one file, the first counts."""
+"""Names of each quantity; if a file has several, the first one counts."""
 
+CURRENT_NAMES = ("current", "currents")
+"""Names of motor currents, which count as forces only if their unit is declared."""
 
-OF_JOINTS = r"(?:joints?[\s_-]*)?"
-"""What may stand before these: joint_positions."""
+ALL_NAMES = (*(name for names in QUANTITY_NAMES.values() for name in names), *CURRENT_NAMES)
+"""Names of all quantities."""
 
-AMPERES = ("current", "currents")
-"""What motor currents are called: forces where their unit is declared."""
+JOINT_PREFIX = r"(?:joints?[\s_-]*)?"
+"""Optional prefix of these names: joint_positions."""
 
-
-STAMPED = re.compile(
+SECONDS_OR_NANOSECONDS = re.compile(
     r"(|.*[^a-z])(?:(s|secs?|seconds)|(ns|nsecs?|nanosecs?|nanoseconds))", re.IGNORECASE
 )
-"""What the halves of a time in two columns are called, as in messages of ROS."""
+"""Names of the two columns of a time stamp in ROS messages."""
 
-
-WORDS = ("words", "string", "large_string", "string_view")
-"""Types of columns of words, also those of Parquet."""
-
-
-TIMELY = (
-    *CALLED["t"],
+TIME_WORDS = (
+    *QUANTITY_NAMES["t"],
     *"times timestamps ts elapsed clock date datetime sec secs seconds index".split(),
 )
-"""Words in the names of columns that may be times: nobody knows for sure, or in which unit."""
+"""Words in names of columns that may be times."""
+
+COMMAND_WORDS = tuple("target desired des d cmd command commanded goal ref reference".split())
+"""Words in names of columns of commands."""
 
 
-COMMANDED = tuple("target desired des d cmd command commanded goal ref reference".split())
-"""What columns of commands are called."""
+def quantity_names(tau_unit: str | Mapping[str, str] | None) -> dict[str, tuple[str, ...]]:
+    """Names of each quantity; those of currents are names of tau if its unit is declared."""
+    tau = QUANTITY_NAMES["tau"]
+    if tau_unit is not None:
+        tau = CURRENT_NAMES + tau if tau_unit in CURRENT_UNITS else tau + CURRENT_NAMES
+    return {**QUANTITY_NAMES, "tau": tau}
 
 
-def called_by(unit: str | Mapping[str, str] | None) -> dict[str, tuple[str, ...]]:
-    """What each quantity is called, where joint forces have a unit: first currents where it is theirs."""
-    tau = CALLED["tau"]
-    if unit is not None:
-        tau = AMPERES + tau if unit in CURRENTS else tau + AMPERES
-    return {**CALLED, "tau": tau}
-
-
-def has_word(column: str, words: Sequence[str]) -> bool:
-    """Whether one of some words stands in a name, as a word of its own."""
+def contains_word(column: str, words: Sequence[str]) -> bool:
+    """Whether a name contains one of several words, delimited by other characters than letters."""
     return bool(re.search(rf"(?:^|[^a-z])(?:{'|'.join(words)})(?:[^a-z]|$)", column, re.IGNORECASE))
 
 
-def owners_of(word: str, column: str) -> set[str]:
-    """Whose a column may be, by what stands beside a word in its name."""
-    # Whole words, so that "qd_1" is no position and "joint1_tau" no time; parts of a path are words.
-    first = re.fullmatch(
-        rf"(?:.*(?:[/.]|__))?{OF_JOINTS}{word}(?:[\s_./\[(-]*)(.+?)[\])]*", column, re.IGNORECASE
+def joint_candidates(word: str, column: str) -> set[str]:
+    """Parts of a column name beside a quantity's name that may be the name or the number of a joint."""
+    # Only whole words count: "qd_1" is not a position, and "joint1_tau" is not a time.
+    before = re.fullmatch(
+        rf"(?:.*(?:[/.]|__))?{JOINT_PREFIX}{word}(?:[\s_./\[(-]*)(.+?)[\])]*", column, re.IGNORECASE
     )
-    last = re.fullmatch(rf"(.+?)[\s_./-]+{word}", column, re.IGNORECASE)
-    owners = {m[1] for m in (first, last) if m is not None}
-    return owners | {owner.rsplit("/", 1)[-1] for owner in owners}
+    after = re.fullmatch(rf"(.+?)[\s_./-]+{word}", column, re.IGNORECASE)
+    names = {m[1] for m in (before, after) if m is not None}
+    return names | {name.rsplit("/", 1)[-1] for name in names}
 
 
-def rank(column: str, called: Sequence[str]) -> int:
-    """Which of some words an array is called by, as a part of a path, or of "joint": joint_positions."""
+def name_rank(column: str, names: Sequence[str]) -> int:
+    """Index of an array's name among `names`, without path and joint prefix; their number if not found."""
     last = re.split(r"[/.]|__", column.lower())[-1]
-    bare = re.sub(rf"^{OF_JOINTS}", "", last)
-    return called.index(bare) if bare in called else len(called)
+    bare = re.sub(rf"^{JOINT_PREFIX}", "", last)
+    return names.index(bare) if bare in names else len(names)

@@ -1,11 +1,10 @@
-"""Which columns of a log are which: by the names that people give them."""
+"""Assignment of the columns of a file to time, positions, velocities and forces, by their names."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,26 +13,26 @@ from numpy.typing import NDArray
 
 from torchsko.errors import FitError
 from torchsko.identification.logs.column_errors import (
-    LONG,
-    in_lists,
-    of_current,
-    of_two,
-    of_unknown_unit,
-    refuse_currents,
-    refuse_words,
-    there,
-    to_type,
+    ambiguous_columns,
+    check_velocity_types,
+    list_columns,
+    missing_joint,
+    missing_quantity,
+    undeclared_current,
 )
 from torchsko.identification.logs.column_names import (
-    AMPERES,
-    CALLED,
-    OF_JOINTS,
-    STAMPED,
-    called_by,
-    owners_of,
-    rank,
+    SECONDS_OR_NANOSECONDS,
+    joint_candidates,
+    name_rank,
+    quantity_names,
 )
-from torchsko.identification.logs.units import CURRENTS, Units, refuse_other
+from torchsko.identification.logs.table import name_columns_by_joint
+from torchsko.identification.logs.units import (
+    CURRENT_UNITS,
+    SI_SCALE,
+    Units,
+    check_quantity_units,
+)
 
 if TYPE_CHECKING:
     from torchsko.identification.logs.table import Table
@@ -41,292 +40,227 @@ if TYPE_CHECKING:
 Array = NDArray[np.floating[Any]]
 
 
-def matched(
+def match_columns(
     path: Path,
     table: Table,
     joints: tuple[str, ...],
     columns: Mapping[str, Sequence[str]],
     units: Units,
-    wanted: Sequence[str] = ("t", "q", "qd", "tau"),
+    quantities: Sequence[str] = ("t", "q", "qd", "tau"),
 ) -> dict[str, Array]:
-    """The arrays t, q, qd and tau of a table, as far as wanted, columns in the order of the joints.
+    """Arrays of t, q, qd and tau from a table, with columns in the order of the joints.
+
+    Args:
+        path: of the file, for messages.
+        table: contents of the file.
+        joints: names in the robot's order.
+        columns: names of columns that the user gave, by quantity.
+        units: declared by the user.
+        quantities: that are needed.
 
     Raises:
-        FitError: where a quantity that is wanted, besides velocities, or a joint's column is missing; names
-            it and what there is.
+        FitError: if a quantity other than velocities, or a joint's column, is missing; names it.
     """
-    out: dict[str, Array] = {}
-    known = by_joint(path, table, joints, columns)
-    found = known.columns
-    for name, called in called_by(units.get("tau")).items():
-        if name not in wanted:
+    arrays: dict[str, Array] = {}
+    renamed = name_columns_by_joint(path, table, joints, columns)
+    for name, names in quantity_names(units.get("tau")).items():
+        if name not in quantities:
             continue
-        named = columns.get(name)
-        picked = (
-            _picked(path, name, called, known, joints, units)
-            if named is None
-            else [x for c in named for x in _column(path, known, c, joints)]
-        )
-        if not picked:
-            continue
-        said = {c: known.units[c] for c, _ in picked if c in known.units}
-        refuse_other(path, name, said)
-        currents = [c for c, unit in said.items() if unit in CURRENTS]
-        if currents and "tau" not in units:
-            raise of_current(path, currents[0])
-        out[name] = (
-            _time(path, dict(picked), units) if name == "t" else _side_by_side(path, name, picked)
-        )
-        if name == "qd" and named is None and _is_empty(out[name]):
-            del out[name]  # of a driver that has columns for velocities, and none
-    for name in wanted:
-        if name in out:
-            continue
-        called = called_by(units.get("tau"))[name]
-        if name == "qd":
-            refuse_words(path, table, called, joints)
-            continue
-        if name == "tau":
-            refuse_currents(path, found)
-        raise FitError(
-            f"{path}: no column is {LONG[name]} ({name!r}).",
-            f"There are {there(table)}.",
-            in_lists(table, called) or to_type(name, called, known, joints),
-        )
-    return out
+        if name in columns:
+            found = [x for c in columns[name] for x in _given_columns(path, renamed, c, joints)]
+        else:
+            found = _find_columns(path, name, names, renamed, joints, units)
+        if found:
+            file_units = {c: renamed.units[c] for c, _ in found if c in renamed.units}
+            check_quantity_units(path, name, file_units)
+            currents = [c for c, unit in file_units.items() if unit in CURRENT_UNITS]
+            if currents and "tau" not in units:
+                raise undeclared_current(path, currents[0])
+            x = _time(path, dict(found), units) if name == "t" else _concatenate(path, name, found)
+            if name != "qd" or name in columns or not _is_all_nan(x):
+                arrays[name] = x
+        elif name == "qd":
+            check_velocity_types(path, table, names, joints)
+        else:
+            raise missing_quantity(path, name, table, renamed, joints, units)
+    return arrays
 
 
-def _side_by_side(path: Path, name: str, picked: Sequence[tuple[str, Array]]) -> Array:
-    """Columns `[samples]`, and arrays `[samples, some]`, as one; not copied where it is one array.
+def extra_columns(
+    path: Path, table: Table, joints: tuple[str, ...], units: Units
+) -> dict[str, dict[str, Array]]:
+    """Positions and forces of other joints than the robot's, in SI units, by quantity and joint, `[samples]`.
+
+    The name of a column gives the joint. If two columns may belong to one joint, neither is used.
+
+    Args:
+        path: of the file.
+        table: its contents, in SI units where the file specifies units.
+        joints: names of the robot's joints.
+        units: declared by the user.
+    """
+    columns = name_columns_by_joint(path, table, joints, {}).columns if joints else {}
+    extra: dict[str, dict[str, Array]] = {}
+    for name in ("q", "tau"):
+        by_joint: dict[str, set[str]] = {}
+        for word, column in itertools.product(quantity_names(units.get("tau"))[name], columns):
+            if columns[column].ndim == 1:
+                for joint in joint_candidates(word, column):
+                    by_joint.setdefault(joint, set()).add(column)
+        extra[name] = {}
+        for joint, names in by_joint.items():
+            if len(names) == 1 and joint not in joints and not joint.isdigit():
+                x, unit = columns[next(iter(names))], units.get(name)
+                unit = unit.get(joint) if isinstance(unit, Mapping) else unit
+                extra[name][joint] = (
+                    x if unit is None or SI_SCALE[unit] == 1 else x * SI_SCALE[unit]
+                )
+    return extra
+
+
+def _concatenate(path: Path, name: str, found: Sequence[tuple[str, Array]]) -> Array:
+    """Concatenate columns `[samples]` and arrays `[samples, n]`; a single array is not copied.
 
     Raises:
-        FitError: they have different numbers of samples.
+        FitError: if their numbers of samples differ.
     """
-    blocks = [x if x.ndim != 1 else x[:, None] for _, x in picked]
+    blocks = [x if x.ndim != 1 else x[:, None] for _, x in found]
     if len(blocks) == 1:
         return blocks[0]
     if len({x.shape[:-1] for x in blocks}) > 1 or blocks[0].ndim != 2:
-        shapes = ", ".join(f"{c!r} {list(x.shape)}" for c, x in picked)
+        shapes = ", ".join(f"{c!r} {list(x.shape)}" for c, x in found)
         raise FitError(
-            f"{path}: the columns of {name} have other shapes: {shapes}.",
-            "Each sample has a number for each joint.",
-            "Give all as many samples, [samples] or [samples, joints].",
+            f"{path}: the columns of {name} have different shapes: {shapes}.",
+            "Each sample needs a number for each joint.",
+            "Give all columns the same number of samples, [samples] or [samples, joints].",
         )
     return np.concatenate(blocks, -1)
 
 
-def _is_empty(x: Array) -> bool:
-    """Whether there is no number in it at all; one glance where there are some."""
+def _is_all_nan(x: Array) -> bool:
+    """Whether there is no number in an array; the first sample decides most cases."""
     return x.dtype.kind == "f" and x.ndim == 2 and bool(np.isnan(x[:1]).all() and np.isnan(x).all())
 
 
-def _picked(
+def _find_columns(
     path: Path,
     name: str,
-    called: Sequence[str],
+    names: Sequence[str],
     table: Table,
     joints: tuple[str, ...],
     units: Units,
 ) -> list[tuple[str, Array]]:
-    """The columns of a quantity, with their names, in the order of the joints; none where there are none."""
-    found = table.columns
-    whole = next((c for c in found if c.lower().strip("_%") in called), None)
+    """Columns of a quantity with their names, in the order of the joints; empty if there are none."""
+    columns = table.columns
+    exact = next((c for c in columns if c.lower().strip("_%") in names), None)
     if name == "t":
-        if whole is None:  # of a message: /joint_states/header/stamp
-            whole = next((c for c in found if re.split(r"[/.]", c.lower())[-1] in called), None)
-        return _halves(path, found, units) if whole is None else [(whole, found[whole])]
-    if whole is not None and found[whole].ndim == 2:
-        return [(whole, found[whole])]
-    some = _of_joints(path, name, called, found, joints)
-    if not some and whole is not None and len(joints) == 1:  # all of a pendulum
-        some = [whole]
-    if not some:
-        arrays = ((rank(c, called), c) for c, x in found.items() if x.ndim == 2)
-        first = sorted(x for x in arrays if x[0] < len(called))
-        if len(first) > 1 and first[0][0] == first[1][0]:
-            raise of_two(path, name, "all joints", first[0][1], first[1][1])
-        some = [c for _, c in first[:1]]
-    return [(c, found[c]) for c in some]
+        if exact is None:  # the end of a path: /joint_states/header/stamp
+            exact = next((c for c in columns if re.split(r"[/.]", c.lower())[-1] in names), None)
+        if exact is None:
+            return _seconds_and_nanoseconds(path, columns, units)
+        return [(exact, columns[exact])]
+    if exact is not None and columns[exact].ndim == 2:
+        return [(exact, columns[exact])]
+    found = _find_joint_columns(path, name, names, columns, joints)
+    if not found and exact is not None and len(joints) == 1:
+        found = [exact]
+    if not found:
+        ranks = [(name_rank(c, names), c) for c, x in columns.items() if x.ndim == 2]
+        best = sorted(x for x in ranks if x[0] < len(names))
+        if len(best) > 1 and best[0][0] == best[1][0]:
+            raise ambiguous_columns(path, name, "all joints", best[0][1], best[1][1])
+        found = [c for _, c in best[:1]]
+    return [(c, columns[c]) for c in found]
 
 
-def by_joint(
-    path: Path, table: Table, joints: tuple[str, ...], columns: Mapping[str, Sequence[str]]
-) -> Table:
-    """Columns with the names of joints for their numbers, where the file says which are whose.
+def _seconds_and_nanoseconds(
+    path: Path, columns: Mapping[str, Array], units: Units
+) -> list[tuple[str, Array]]:
+    """The two columns of seconds and nanoseconds of a ROS time stamp, in this order.
 
-    As messages of ROS have them, in an order of their own, the alphabet's say. Arrays of all joints of the
-    robot have its order.
-    """
-    found, units = dict(table.columns), dict(table.units)
-    words = "|".join(word for some in (*CALLED.values(), AMPERES) for word in some)
-    for stem, named in table.orders.items():
-        order = {k: _own_name(x, joints) for k, x in named.items()}
-        if not set(order.values()) & set(joints):
-            continue
-        twice = [x for x in joints if list(order.values()).count(x) > 1]
-        if twice:
-            raise FitError(
-                f"{path}: it names the joint {twice[0]!r} twice, in {', '.join(order.values())}.",
-                "One of them would count, and nobody said which.",
-                "Name the columns by columns=.",
-            )
-        theirs = [order[k] for k in sorted(order)]
-        for name, x in table.columns.items():
-            new: dict[str, Array] = {}
-            if x.ndim == 2 and name.startswith(stem):
-                new = _in_order(path, name, x, theirs, joints, columns)
-            numbered = re.fullmatch(
-                rf"{re.escape(stem)}({OF_JOINTS}(?:{words}))[\s_./\[(-]*(\d+)[\])]*",
-                name,
-                re.IGNORECASE,
-            )
-            if numbered and int(numbered[2]) in order:
-                new = {f"{stem}{numbered[1]}_{order[int(numbered[2])]}": x}
-            if new:
-                if name not in new:
-                    del found[name]
-                found |= new
-                units |= dict.fromkeys(new, units[name]) if name in units else {}
-    return replace(table, columns=found, units=units)
-
-
-def _in_order(
-    path: Path,
-    name: str,
-    x: Array,
-    theirs: Sequence[str],
-    joints: tuple[str, ...],
-    columns: Mapping[str, Sequence[str]],
-) -> dict[str, Array]:
-    """An array whose columns the file names: in the robot's order, or by joint where one is missing.
+    Empty if there are none, or a unit of t is declared.
 
     Raises:
-        FitError: it has another number of columns, and they may be in another order than the robot's.
+        FitError: if the values are not seconds and nanoseconds of one time.
     """
-    if x.shape[1] == len(theirs):
-        if set(joints) <= set(theirs):
-            if theirs == list(joints):
-                return {name: x}
-            more = {f"{name}_{j}": x[:, i] for i, j in enumerate(theirs) if j not in joints}
-            return {name: x[:, [theirs.index(j) for j in joints]]} | more
-        # Of others nobody asks; two of one name may be among them.
-        return {f"{name}_{j}": x[:, i] for i, j in enumerate(theirs)}
-    all_called = [word for some in (*CALLED.values(), AMPERES) for word in some]
-    is_asked = rank(name, all_called) < len(all_called) or any(name in c for c in columns.values())
-    # A joint that floats has several coordinates, and one name.
-    if is_asked and list(theirs) != [j for j in joints if j in theirs]:
-        raise FitError(
-            f"{path}: {name!r} has {x.shape[1]} columns, and the file names the joints {', '.join(theirs)}.",
-            "Which column is whose nobody can tell, as their order is not the robot's.",
-            "Give the array a column for each name, or put both in the robot's order: "
-            f"{', '.join(joints)}.",
-        )
-    return {}
-
-
-def _own_name(name: str, joints: tuple[str, ...]) -> str:
-    """A joint's name without the namespace before it, "left/elbow", where the robot's has none."""
-    return name if name in joints else name.rsplit("/", 1)[-1]
-
-
-def _halves(path: Path, found: Mapping[str, Array], units: Units) -> list[tuple[str, Array]]:
-    """The two columns of seconds and nanoseconds of one time, called alike but for this, in this order.
-
-    None where there are none, or a unit of times is declared: these have theirs.
-
-    Raises:
-        FitError: the two are no halves of one time, but two times.
-    """
-    halves: dict[str, dict[bool, str]] = {}
-    for name in found if "t" not in units else ():
-        if word := STAMPED.fullmatch(name):
-            halves.setdefault(word[1].lower(), {}).setdefault(word[2] is None, name)
-    pair = next((x for x in halves.values() if len(x) == 2), None)
+    pairs: dict[str, dict[bool, str]] = {}
+    for name in columns if "t" not in units else ():
+        if match := SECONDS_OR_NANOSECONDS.fullmatch(name):
+            pairs.setdefault(match[1].lower(), {}).setdefault(match[2] is None, name)
+    pair = next((x for x in pairs.values() if len(x) == 2), None)
     if pair is None:
         return []
-    sec, nano = found[pair[False]], found[pair[True]]
-    beyond = np.isfinite(nano) & ((nano < 0) | (nano >= 1e9))
-    if beyond.any() or (np.isfinite(sec) & (sec != np.floor(sec))).any():
+    seconds, nanoseconds = columns[pair[False]], columns[pair[True]]
+    invalid = np.isfinite(nanoseconds) & ((nanoseconds < 0) | (nanoseconds >= 1e9))
+    if invalid.any() or (np.isfinite(seconds) & (seconds != np.floor(seconds))).any():
         raise FitError(
-            f"{path}: {pair[False]!r} and {pair[True]!r} are called like halves of one time, and are two.",
-            "Halves are whole seconds, and nanoseconds from 0 to less than 1e9.",
-            f'Name one of them: columns={{"t": ["{pair[True]}"]}}, or --column t={pair[True]}, say.',
+            f"{path}: {pair[False]!r} and {pair[True]!r} are not seconds and nanoseconds of one time.",
+            "Seconds must be whole numbers, and nanoseconds from 0 to less than 1e9.",
+            f'Select one of them: columns={{"t": ["{pair[True]}"]}}, or --column t={pair[True]}.',
         )
-    return [(pair[k], found[pair[k]]) for k in (False, True)]
+    return [(pair[k], columns[pair[k]]) for k in (False, True)]
 
 
-def _time(path: Path, named: Mapping[str, Array], units: Units) -> Array:
-    """The time of the columns that are it: one, also of `[samples, 1]`, or seconds and nanoseconds."""
-    if len(named) == 1:
-        time = next(iter(named.values()))
+def _time(path: Path, found: Mapping[str, Array], units: Units) -> Array:
+    """The time from one column, also of shape `[samples, 1]`, or from seconds and nanoseconds."""
+    if len(found) == 1:
+        time = next(iter(found.values()))
         return time.reshape(-1) if time.ndim == 2 and 1 in time.shape else time
-    pair = _halves(path, named, units) if len(named) == 2 else []
+    pair = _seconds_and_nanoseconds(path, found, units) if len(found) == 2 else []
     if not pair:
         raise FitError(
-            f"{path}: the time was named as {len(named)} columns, {', '.join(map(repr, named))}.",
-            "It is one column, or two whose names end in sec and nanosec, which are their units.",
-            "Name one of these, and no unit of t beside two.",
+            f"{path}: {len(found)} columns are selected for the time, {', '.join(map(repr, found))}.",
+            "The time is one column, or two in s and ns whose names end in sec and nanosec.",
+            "Select one of them. With two, do not declare a unit of t.",
         )
     return pair[0][1] + 1e-9 * pair[1][1]
 
 
-def _column(
+def _given_columns(
     path: Path, table: Table, name: str, joints: tuple[str, ...]
 ) -> list[tuple[str, Array]]:
-    """A column that was named, or, of an array whose columns the file names, those of the joints."""
+    """A column that the user gave; for an array that was split by joint, the columns of the joints."""
     if name in table.columns:
         return [(name, table.columns[name])]
     parts = [(c, table.columns[c]) for j in joints if (c := f"{name}_{j}") in table.columns]
     if not parts or len(parts) < len(joints):
         raise FitError(
             f"{path}: there is no column {name!r}.",
-            f"There are {there(table)}.",
-            "Name one of these.",
+            f"The columns are {list_columns(table)}.",
+            "Use one of these names.",
         )
     return parts
 
 
-def _of_joints(
+def _find_joint_columns(
     path: Path,
     name: str,
-    called: Sequence[str],
-    found: Mapping[str, Array],
+    names: Sequence[str],
+    columns: Mapping[str, Array],
     joints: tuple[str, ...],
 ) -> list[str]:
-    """Columns of one quantity, by the name of the joint or by number; none where there are none."""
-    by: dict[str, str] = {}
-    words: dict[str, str] = {}
-    for word, column in itertools.product(called, found):
-        for owner in owners_of(word, column):
-            if owner not in joints and not owner.isdigit():
+    """Columns of a quantity by the name or number of the joint; empty if there are none."""
+    by_joint: dict[str, str] = {}
+    word_of_joint: dict[str, str] = {}
+    for word, column in itertools.product(names, columns):
+        for joint in joint_candidates(word, column):
+            if joint not in joints and not joint.isdigit():
                 continue
-            if by.get(owner, column) != column and words[owner] == word:
-                raise of_two(path, name, repr(owner), by[owner], column)
-            by.setdefault(owner, column)
-            words.setdefault(owner, word)
-    if any(owner in joints for owner in by):
-        missing = [joint for joint in joints if joint not in by]
+            if by_joint.get(joint, column) != column and word_of_joint[joint] == word:
+                raise ambiguous_columns(path, name, repr(joint), by_joint[joint], column)
+            by_joint.setdefault(joint, column)
+            word_of_joint.setdefault(joint, word)
+    if any(joint in joints for joint in by_joint):
+        named = {joint: by_joint[joint] for joint in joints if joint in by_joint}
+        missing = [joint for joint in joints if joint not in named]
         if missing:
-            raise FitError(
-                f"{path}: no column is {name} of joint {missing[0]!r}.\n"
-                f"There are {', '.join(repr(by[j]) for j in joints if j in by)}.\n"
-                + (
-                    of_unknown_unit(found, name, missing[0])
-                    or f'Name the column "{name}_{missing[0]}"'
-                    + (", of zeros where nothing drives the joint," if name == "tau" else ",")
-                    + f' or say which are: columns={{"{name}": '
-                    "[...]}, all that a joint has, seven positions of one that floats say"
-                    + (", and no forces of it if nobody measured them." if name == "tau" else ".")
-                )
-            )
-        return [by[joint] for joint in joints]
-    numbered = sorted((owner for owner in by if owner.isdigit()), key=int)
-    if not numbered:
-        return []
-    if joints and len(numbered) != len(joints):
+            raise missing_joint(path, name, columns, named, missing[0])
+        return list(named.values())
+    numbers = sorted((joint for joint in by_joint if joint.isdigit()), key=int)
+    if numbers and joints and len(numbers) != len(joints):
         raise FitError(
-            f"{path}: {len(numbered)} columns are {name}, the robot has {len(joints)} joints.",
-            "Columns with numbers are taken in the order of the joints.",
-            f'Name them after the joints, "{name}_{joints[0]}", or pass columns={{"{name}": [...]}}.',
+            f"{path}: {len(numbers)} columns are {name}, the robot has {len(joints)} joints.",
+            "Numbered columns are assigned in the order of the joints.",
+            f'Name the columns by joint, "{name}_{joints[0]}", or pass columns={{"{name}": [...]}}.',
         )
-    return [by[owner] for owner in numbered]
+    return [by_joint[joint] for joint in numbers]

@@ -1,8 +1,8 @@
-"""Logs as Parquet files: numbers, moments, lists of joints."""
+"""Parquet logs: columns of numbers, dates, and lists with a number for each joint."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,131 +10,114 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsko.errors import FitError
-from torchsko.identification.logs.column_names import CALLED
-from torchsko.identification.logs.csv_cells import NAMED, in_order_of, moments, seconds, stem_of
+from torchsko.identification.logs.column_names import QUANTITY_NAMES
+from torchsko.identification.logs.table import (
+    NUMBERED_JOINT_NAME,
+    Table,
+    joint_array_prefix,
+    unique_order,
+)
+from torchsko.identification.logs.timestamps import seconds_of_dates, seconds_of_texts
 from torchsko.utils.optional_dependencies import require
 
 Array = NDArray[np.floating[Any]]
 
-INDEX = "__index_level_0__"
-"""What pandas calls an index that has no name."""
+PANDAS_INDEX = "__index_level_0__"
+"""Name that pandas gives an index without a name."""
 
 
-def read_parquet(
-    path: Path,
-) -> tuple[dict[str, Array], dict[str, str], dict[str, str], dict[str, dict[int, str]]]:
-    """Columns of a Parquet file by name; units of its times; types of what is no number; see `Table`."""
-    table: Any = require("pyarrow.parquet", "parquet").read_table(path)
+def read_parquet(path: Path) -> Table:
+    """Read a Parquet file; dates become seconds from the first one."""
+    data: Any = require("pyarrow.parquet", "parquet").read_table(path)
     types = require("pyarrow.types", "parquet")
-    lists = {n: table[n] for n in table.column_names if _is_list(types, table[n].type)}
-    orders = _orders(path, types, lists)
+    lists = {n: data[n] for n in data.column_names if _is_list(types, data[n].type)}
+    orders = _list_orders(path, types, lists)
     columns, units, other = {}, {}, {}
-    for name in table.column_names:
-        column = table[name]
-        if name in lists and _is_empty(column):
-            other[name] = "empty lists"
-        elif name in lists and _is_number_type(types, column.type.value_type):
-            columns |= _by_joint(name, _of_lists(path, name, column), orders)
-        elif (times := _times(types, column)) is not None:
+    for name in data.column_names:
+        column = data[name]
+        if name in lists and not any(len(chunk.flatten()) for chunk in column.chunks):
+            other[name] = "empty lists"  # in ROS messages, for quantities that were not measured
+        elif name in lists and _is_number(types, column.type.value_type):
+            x = _list_array(path, name, column)
+            order = next((o for prefix, o in orders.items() if name.startswith(prefix)), ())
+            if len(order) == x.shape[1]:
+                columns |= {f"{name}_{j}": y for j, y in zip(order, x.T, strict=True)}
+            else:
+                columns[name] = x
+        elif (times := _dates(types, column)) is not None:
             columns[name], units[name] = times, "s"
-        elif _is_number_type(types, column.type):
-            # Nanoseconds since 1970 have more digits than a double has: the last are rounded.
+        elif _is_number(types, column.type):
+            # Not safe: nanoseconds since 1970 have more digits than a double, and are rounded.
             columns[name] = column.cast("float64", safe=False).to_numpy()
         else:
             other[name] = str(column.type)
-    if not any(name.lower() in CALLED["t"] for name in columns):
-        columns, units = _with_time(columns, units)
-    words = {n: table[n] for n in other if n not in lists}
-    numbered = _numbered(path, words) | {k: dict(enumerate(o)) for k, o in orders.items()}
-    return columns, units, other, numbered
-
-
-def _by_joint(
-    name: str, x: NDArray[np.float64], orders: Mapping[str, Sequence[str]]
-) -> dict[str, Array]:
-    """A column for each joint of lists whose file names the joints; else the lists, as one."""
-    order = next((o for stem, o in orders.items() if name.startswith(stem)), ())
-    if len(order) != x.shape[1]:
-        return {name: x}
-    return {f"{name}_{j}": y for j, y in zip(order, x.T, strict=True)}
-
-
-def _times(types: Any, column: Any) -> Array | None:
-    """Moments and spans of time, also in words, in seconds; None where a column is none."""
-    kind = column.type
-    if types.is_timestamp(kind) or types.is_duration(kind):
-        return seconds(column.to_numpy())
-    return moments(column.to_pylist()) if _is_word(types, kind) else None
-
-
-def _with_time(
-    columns: dict[str, Array], units: dict[str, str]
-) -> tuple[dict[str, Array], dict[str, str]]:
-    """Columns of which none is a time: moments in what pandas calls an index without a name are it."""
-    if INDEX not in units:
-        return columns, units
-    return (
-        {"time" if n == INDEX else n: x for n, x in columns.items()},
-        {"time" if n == INDEX else n: unit for n, unit in units.items()},
+    has_time = any(name.lower() in QUANTITY_NAMES["t"] for name in columns)
+    if PANDAS_INDEX in units and not has_time:  # an index of dates is the time
+        columns["time"], units["time"] = columns.pop(PANDAS_INDEX), units.pop(PANDAS_INDEX)
+    texts = {n: data[n] for n in other if n not in lists}
+    numbered = _numbered_orders(path, texts)
+    return Table(
+        columns, units, other, numbered | {k: dict(enumerate(o)) for k, o in orders.items()}
     )
 
 
-def _is_number_type(types: Any, kind: Any) -> bool:
+def _dates(types: Any, column: Any) -> Array | None:
+    """Dates and durations, or dates as text, in seconds; None for other columns."""
+    kind = column.type
+    if types.is_timestamp(kind) or types.is_duration(kind):
+        return seconds_of_dates(column.to_numpy())
+    if types.is_string(kind) or types.is_large_string(kind):
+        return seconds_of_texts(column.to_pylist())
+    return None
+
+
+def _is_number(types: Any, kind: Any) -> bool:
     return types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
-
-
-def _is_word(types: Any, kind: Any) -> bool:
-    return types.is_string(kind) or types.is_large_string(kind)
 
 
 def _is_list(types: Any, kind: Any) -> bool:
     return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
-def _orders(path: Path, types: Any, lists: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Joints in the order of lists whose names begin alike, where each row names them alike, as ROS does."""
-    found: dict[str, tuple[str, ...]] = {}
+def _list_orders(path: Path, types: Any, lists: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Joint names of lists of numbers, by the prefix of their names, from lists of joint names."""
+    orders: dict[str, tuple[str, ...]] = {}
     for name, column in lists.items():
-        stem = stem_of(name)
-        if stem is None or _is_number_type(types, column.type.value_type):
+        prefix = joint_array_prefix(name)
+        if prefix is None or _is_number(types, column.type.value_type):
             continue
-        theirs = (x for n, x in lists.items() if n.startswith(stem))
-        if any(_is_number_type(types, x.type.value_type) for x in theirs):
-            # Whatever kind of words they are: pandas, polars and ROS write others.
+        same_prefix = (x for n, x in lists.items() if n.startswith(prefix))
+        if any(_is_number(types, x.type.value_type) for x in same_prefix):
+            # By Python objects, because pandas, polars and ROS use different types of text.
             rows = list(dict.fromkeys(tuple(row or ()) for row in column.to_pylist()))
-            found[stem] = in_order_of(path, rows)
-    return found
+            orders[prefix] = unique_order(path, rows)
+    return orders
 
 
-def _numbered(path: Path, words: Mapping[str, Any]) -> dict[str, dict[int, str]]:
-    """Joints that columns of words name by number, "name_0", for each stem of these columns.
+def _numbered_orders(path: Path, texts: Mapping[str, Any]) -> dict[str, dict[int, str]]:
+    """Joint names of numbered columns, by the prefix of their names, from columns "name_0".
 
     Raises:
-        FitError: one names several.
+        FitError: if such a column contains several names.
     """
-    found: dict[str, dict[int, str]] = {}
-    for name, column in words.items():
-        if (mark := NAMED.fullmatch(name)) and len(column):
+    orders: dict[str, dict[int, str]] = {}
+    for name, column in texts.items():
+        if (match := NUMBERED_JOINT_NAME.fullmatch(name)) and len(column):
             rows = [(str(x),) for x in column.unique().to_pylist()]
-            found.setdefault(mark[1], {})[int(mark[2])] = in_order_of(path, rows)[0]
-    return found
+            orders.setdefault(match[1], {})[int(match[2])] = unique_order(path, rows)[0]
+    return orders
 
 
-def _is_empty(column: Any) -> bool:
-    """Whether no list has an entry: ROS writes them so of what a driver does not measure."""
-    return not any(len(chunk.flatten()) for chunk in column.chunks)
-
-
-def _of_lists(path: Path, name: str, column: Any) -> NDArray[np.float64]:
-    """A column of lists of one length, `[samples, length]`."""
-    found = require("pyarrow.compute", "parquet").list_value_length(column)
-    lengths = found.unique().to_pylist()
+def _list_array(path: Path, name: str, column: Any) -> NDArray[np.float64]:
+    """Convert a column of lists of equal length to an array, `[samples, length]`."""
+    counts = require("pyarrow.compute", "parquet").list_value_length(column)
+    lengths = counts.unique().to_pylist()
     if len(lengths) != 1 or not lengths[0]:
-        told = ", ".join(str(n or "no") for n in lengths[:4])
+        listed = ", ".join(str(n or "no") for n in lengths[:4])
         raise FitError(
-            f"{path}: lists of column {name!r} have {told} numbers.",
-            "Each sample has a number for each joint.",
-            "Leave out samples that have another length.",
+            f"{path}: lists of column {name!r} have {listed} numbers.",
+            "Each sample needs a number for each joint.",
+            "Remove samples that have another length.",
         )
     parts = [
         chunk.flatten().cast("float64").to_numpy(zero_copy_only=False) for chunk in column.chunks

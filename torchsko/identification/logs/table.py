@@ -1,33 +1,44 @@
-"""Files of logs as named arrays: CSV, NPZ and Parquet, with the units that they say themselves."""
+"""Tables of named columns, and the joints that a file specifies for numbered columns and arrays."""
 
 from __future__ import annotations
 
-import zipfile
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsko.errors import FitError, TorchskoError
-from torchsko.identification.logs.csv_cells import in_order_of, moments, seconds, stem_of
-from torchsko.identification.logs.csv_file import read_text
-from torchsko.identification.logs.parquet import read_parquet
+from torchsko.errors import FitError
+from torchsko.identification.logs.column_names import (
+    ALL_NAMES,
+    JOINT_PREFIX,
+    name_rank,
+)
 
 Array = NDArray[np.floating[Any]]
+
+NUMBERED_JOINT_NAME = re.compile(
+    r"((?:.*(?:[/.]|__))?)(?:joint_?)?names?[\s_./\[(-]*(\d+)[\])]*", re.IGNORECASE
+)
+"""Name of a column that contains the name of a numbered joint: "field.name0", "name_0"."""
+
+JOINT_NAME_ARRAYS = "name names joint_name joint_names joints joint_order jointnames".split()
+"""Names of arrays that contain the names of all joints, in order."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """What a file holds.
+    """Contents of the file of a log.
 
     Attributes:
-        columns: arrays by name, of one dimension, or `[samples, joints]`.
-        units: of columns, where the file says them.
-        other: types of columns that are no numbers.
-        orders: joints that the file itself names, by number from 0 or 1 on, for numbered columns whose names
-            begin alike, and for arrays `[samples, joints]` whose names begin so, "" for all.
+        columns: arrays by name, `[samples]` or `[samples, joints]`.
+        units: units that the file specifies, by column.
+        other: types of the columns that do not contain numbers, by name.
+        orders: joint names that the file specifies for numbered columns and arrays, by number from 0 or 1
+            on. The key is the prefix of the names of these columns, "" for all columns.
     """
 
     columns: dict[str, Array]
@@ -36,91 +47,106 @@ class Table:
     orders: dict[str, dict[int, str]] = field(default_factory=dict)
 
 
-def read(path: Path) -> Table:
-    """What a file holds.
+def joint_array_prefix(name: str) -> str | None:
+    """Prefix of the arrays whose joints an array of joint names specifies; None for other arrays."""
+    last = re.split(r"[/.]|__", name)[-1]
+    return name[: len(name) - len(last)] if last.lower() in JOINT_NAME_ARRAYS else None
+
+
+def unique_order(path: Path, rows: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Joint names that all samples have in common.
 
     Raises:
-        FitError: no such file, an unknown format, or a file that is not whole; names the line.
-        MissingExtraError: for Parquet, when pyarrow is not installed.
+        FitError: if `rows`, the distinct lists of names, are several; names two.
     """
-    ending = path.suffix.lower()
-    if ending not in (".npz", ".csv", ".txt", ".parquet"):
+    if len(rows) > 1:
         raise FitError(
-            f"{path}: the name says no format.",
-            "A log is CSV (.csv, .txt), NumPy (.npz) or Parquet (.parquet).",
-            "Give the file one of these endings, or make a ts.identification.Log of arrays.",
+            f"{path}: one sample has the joints {', '.join(rows[0])}, another {', '.join(rows[1])}.",
+            "The columns must be the same joints in all samples.",
+            "Remove the samples of other joints, or sort the columns of each sample by joint.",
         )
-    if not path.is_file():
-        raise FitError(
-            f"{path}: there is no such file.",
-            "A log is read from a file.",
-            "Check the path.",
+    return tuple(rows[0]) if rows else ()
+
+
+def name_columns_by_joint(
+    path: Path, table: Table, joints: tuple[str, ...], columns: Mapping[str, Sequence[str]]
+) -> Table:
+    """Replace the numbers of columns by joint names, if the file specifies the joints.
+
+    Messages of ROS, for example, have their own order of joints. Arrays `[samples, joints]` are reordered to
+    the order of the robot.
+
+    Args:
+        path: of the file.
+        table: its contents.
+        joints: names in the robot's order.
+        columns: names that the user gave, by quantity.
+    """
+    renamed, units = dict(table.columns), dict(table.units)
+    for prefix, file_names in table.orders.items():
+        order = {k: _without_namespace(x, joints) for k, x in file_names.items()}
+        if not set(order.values()) & set(joints):
+            continue
+        duplicates = [x for x in joints if list(order.values()).count(x) > 1]
+        if duplicates:
+            raise FitError(
+                f"{path}: it names the joint {duplicates[0]!r} twice, in {', '.join(order.values())}.",
+                "Each joint has one column of a quantity.",
+                "Select the columns by columns= or --column.",
+            )
+        numbered = re.compile(
+            rf"{re.escape(prefix)}({JOINT_PREFIX}(?:{'|'.join(ALL_NAMES)}))[\s_./\[(-]*(\d+)[\])]*",
+            re.IGNORECASE,
         )
-    try:
-        if ending == ".npz":
-            return _read_arrays(path)
-        if ending == ".parquet":
-            return Table(*read_parquet(path))
-        return Table(*read_text(path))
-    except (OSError, EOFError, ValueError, KeyError) as error:
-        if isinstance(error, TorchskoError):
-            raise
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        if isinstance(error, UnicodeError):
-            why = f"its encoding is not the one of its first lines ({why})"
-        raise FitError(
-            f"{path}: cannot be read: {why}.",
-            f"The ending {path.suffix} says what it should hold.",
-            "Check that the file is whole, or make a ts.identification.Log of arrays.",
-        ) from error
+        names = [order[k] for k in sorted(order)]
+        for name, x in table.columns.items():
+            new: dict[str, Array] = {}
+            if x.ndim == 2 and name.startswith(prefix):
+                new = _reorder(path, name, x, names, joints, columns)
+            match = numbered.fullmatch(name)
+            if match and int(match[2]) in order:
+                new = {f"{prefix}{match[1]}_{order[int(match[2])]}": x}
+            if new:
+                if name not in new:
+                    del renamed[name]
+                renamed |= new
+                units |= dict.fromkeys(new, units[name]) if name in units else {}
+    return replace(table, columns=renamed, units=units)
 
 
-def _read_arrays(path: Path) -> Table:
-    """Arrays of NumPy; those of objects, which only code in the file could read, are none.
-
-    Moments count from the first, in seconds.
+def _reorder(
+    path: Path,
+    name: str,
+    x: Array,
+    names: Sequence[str],
+    joints: tuple[str, ...],
+    columns: Mapping[str, Sequence[str]],
+) -> dict[str, Array]:
+    """Reorder an array with named columns; split it into columns if joints of the robot are missing.
 
     Raises:
-        FitError: names of joints are objects, or differ from sample to sample: numbers would be taken in the
-            robot's order.
+        FitError: if it has another number of columns than names, and the names are not in the robot's order.
     """
-    if not zipfile.is_zipfile(path):
-        raise ValueError("it is no archive of numpy.savez")
-    arrays: dict[str, Array] = {}
-    units, other, order = {}, {}, {}
-    with np.load(path, allow_pickle=False) as data:
-        for name in data.files:
-            stem = stem_of(name)
-            try:
-                x = np.asarray(data[name])
-            except ValueError as error:
-                if "allow_pickle" not in str(error):
-                    raise
-                if stem is not None:
-                    raise _of_objects(path, name) from error
-                other[name] = "objects"
-                continue
-            if x.dtype.kind in "US" and stem is not None and x.ndim in (1, 2):
-                each = x if x.dtype.kind == "U" else np.char.decode(x, "utf-8", "replace")
-                every = np.atleast_2d(each)
-                others = every[(every != every[:1]).any(1)]
-                order[stem] = dict(
-                    enumerate(in_order_of(path, [*every[:1].tolist(), *others[:1].tolist()]))
-                )
-                other[name] = "words"
-            elif x.dtype.kind == "U" and x.ndim == 1 and (told := moments(x.tolist())) is not None:
-                arrays[name], units[name] = told, "s"
-            elif x.dtype.kind in "mM" and np.datetime_data(x.dtype)[0] != "generic":
-                arrays[name], units[name] = seconds(x.reshape(-1)), "s"
-            else:
-                arrays[name] = x
-    return Table(arrays, units, other, order)
-
-
-def _of_objects(path: Path, name: str) -> FitError:
-    return FitError(
-        f"{path}: {name!r} holds objects of Python, which only code in the file could read.",
-        "Names of joints say whose the numbers are.",
-        f"Save them as words, {name}=np.array(names, dtype=str), or, where joints are in the robot's order, "
-        "leave them out.",
+    if x.shape[1] == len(names):
+        if set(joints) <= set(names):
+            if names == list(joints):
+                return {name: x}
+            extra = {f"{name}_{j}": x[:, i] for i, j in enumerate(names) if j not in joints}
+            return {name: x[:, [names.index(j) for j in joints]]} | extra
+        return {f"{name}_{j}": x[:, i] for i, j in enumerate(names)}
+    is_used = name_rank(name, ALL_NAMES) < len(ALL_NAMES) or any(
+        name in chosen for chosen in columns.values()
     )
+    # A floating joint has several coordinates, and one name.
+    if is_used and list(names) != [j for j in joints if j in names]:
+        raise FitError(
+            f"{path}: {name!r} has {x.shape[1]} columns, and the file names the joints {', '.join(names)}.",
+            "The columns cannot be assigned to joints, because their order is not that of the robot.",
+            f"Give the array a column for each name, or use the robot's order: {', '.join(joints)}.",
+        )
+    return {}
+
+
+def _without_namespace(name: str, joints: tuple[str, ...]) -> str:
+    """Name of a joint without its namespace, "left/elbow", unless the robot's joint has it too."""
+    return name if name in joints else name.rsplit("/", 1)[-1]

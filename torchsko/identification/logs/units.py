@@ -1,4 +1,4 @@
-"""Units of logs: what they are in SI units, which quantities and joints have them."""
+"""Units of logs: conversion to SI units, and the units that files specify."""
 
 from __future__ import annotations
 
@@ -17,33 +17,32 @@ if TYPE_CHECKING:
     from torchsko.identification.logs.table import Table
 
 Units = Mapping[str, str | Mapping[str, str]]
-"""Of quantities, or of their joints by name."""
+"""Units by quantity; of a quantity, one unit or units by joint."""
 
 Array = NDArray[np.floating[Any]]
 
-SCALE = {
+SI_SCALE = {
     "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "rad": 1.0, "deg": np.pi / 180, "m": 1.0, "mm": 1e-3,
     "rad/s": 1.0, "deg/s": np.pi / 180, "m/s": 1.0, "mm/s": 1e-3, "rpm": np.pi / 30,
     "Nm": 1.0, "mNm": 1e-3, "kNm": 1e3, "N": 1.0, "kN": 1e3, "A": 1.0, "mA": 1e-3,
 }  # fmt: skip
-"""SI units in each unit."""
+"""Factor from each unit to the SI unit."""
 
-OF = {
+QUANTITY_UNITS = {
     "t": ("s", "ms", "us", "ns"),
     "q": ("rad", "deg", "m", "mm"),
     "qd": ("rad/s", "deg/s", "m/s", "mm/s", "rpm"),
     "tau": ("Nm", "mNm", "kNm", "N", "kN", "A", "mA"),
 }
-"""Units of each quantity."""
+"""Units of each quantity, the default one first."""
 
-CURRENTS = ("A", "mA")
-"""Units of tau that are no force's."""
+CURRENT_UNITS = ("A", "mA")
+"""Units of tau that are units of a current."""
 
+LINEAR_UNITS = ("m", "mm", "m/s", "mm/s", "N", "kN")
+"""Units of prismatic joints."""
 
-LENGTHS = ("m", "mm", "m/s", "mm/s", "N", "kN")
-"""Units of what slides."""
-
-WRITTEN = {
+SPELLINGS = {
     "deg": ("\N{DEGREE SIGN}", "\N{MASCULINE ORDINAL INDICATOR}", "degree", "degrees"),
     "rad": ("radian", "radians"),
     "s": ("sec", "secs", "second", "seconds"),
@@ -52,229 +51,233 @@ WRITTEN = {
     "ns": ("nsec", "nsecs", "nanosec", "nanosecs", "nanosecond", "nanoseconds"),
     "rpm": ("RPM", "rev/min", "1/min"),
 }  # fmt: skip
-"""How else units, and the parts of those per second, are written in files."""
+"""Other spellings of units, and of the numerator and denominator of units."""
 
-_KNOWN = {word: unit for unit, words in WRITTEN.items() for word in words}
+_UNIT_OF_SPELLING = {text: unit for unit, texts in SPELLINGS.items() for text in texts}
 
-IN_NAME = re.compile(r"(.*?\S)[\s_]*[\[(]([^\[\]()]+)[\])]")
-"""A name with something in brackets at its end, which may be its unit."""
+BRACKETED = re.compile(r"(.*?\S)[\s_]*[\[(]([^\[\]()]+)[\])]")
+"""A name that ends in brackets, which may contain its unit."""
+
+_TIME = r"(?:t|time|stamp|timestamp)"
+
+TIME_WITH_UNIT = re.compile(rf"((?:.*[/.])?{_TIME})[\s_-]+([^\W\d_]+)", re.IGNORECASE)
+"""Name of a time that ends in its unit: t_ms."""
+
+LAST_WORDS = re.compile(r".*?[^\s_-][\s_-]+(?:([^\W\d_]+)[_/])?([^\W\d_]+)")
+"""The last words of a name, which may be a unit: angle_deg, speed_deg_s."""
 
 
-def unit_of(text: str) -> str:
-    """A unit as `SCALE` has it, however it is written: "N m", a degree's sign; others as they are."""
-    bare = re.sub(r"(?<=N)[\s.*\N{MIDDLE DOT}\N{DOT OPERATOR}-](?=m$)", "", text.strip())
-    whole = _KNOWN.get(bare, bare)
-    return "/".join(_KNOWN.get(x.strip(), x.strip()) for x in whole.split("/"))
+def normalize_unit(text: str) -> str:
+    """Convert a spelling of a unit, "N m" or a degree sign, to its key in `SI_SCALE`; keep unknown text."""
+    text = re.sub(r"(?<=N)[\s.*\N{MIDDLE DOT}\N{DOT OPERATOR}-](?=m$)", "", text.strip())
+    text = _UNIT_OF_SPELLING.get(text, text)
+    return "/".join(_UNIT_OF_SPELLING.get(x.strip(), x.strip()) for x in text.split("/"))
 
 
-def written(units: Units) -> Units:
-    """Units that were declared, as `SCALE` has them."""
+def normalize_units(units: Units) -> Units:
+    """Convert the spellings of all units."""
     return {
-        name: unit_of(x) if isinstance(x, str) else {j: unit_of(u) for j, u in x.items()}
+        name: normalize_unit(x)
+        if isinstance(x, str)
+        else {joint: normalize_unit(unit) for joint, unit in x.items()}
         for name, x in units.items()
     }
 
 
-def scaled(
+def to_si(
     name: str, x: Array, unit: str | Mapping[str, str] | None, joints: tuple[str, ...] = ()
 ) -> Array:
-    """A quantity in SI units; untouched, and not copied, where it is in these.
+    """Convert a quantity to SI units; x itself if it is in SI units.
 
     Args:
         name: "t", "q", "qd" or "tau".
         x: `[samples]` or `[samples, joints]`.
-        unit: of all columns, or of joints by name.
+        unit: of all columns, or by joint.
         joints: names of the columns.
 
     Raises:
-        FitError: on a unit that it cannot have, names those that it can; or of a joint that is not there.
+        FitError: if the quantity cannot have the unit, or there is no such joint.
     """
     if unit is None:
         return x
-    by: Mapping[str, str] = {"": unit} if isinstance(unit, str) else unit
-    # Constants of currents are found for all joints at once.
-    able = [u for u in OF[name] if isinstance(unit, str) or u not in CURRENTS]
-    for joint, its in by.items():
-        if its not in able:
+    by_joint: Mapping[str, str] = {"": unit} if isinstance(unit, str) else unit
+    # Torque constants are identified for all joints or none, so currents have one unit.
+    allowed = [u for u in QUANTITY_UNITS[name] if isinstance(unit, str) or u not in CURRENT_UNITS]
+    for joint, joint_unit in by_joint.items():
+        if joint_unit not in allowed:
             raise FitError(
-                f"the unit of {name}{joint and f' of joint {joint!r}'} is {its!r}.",
-                f"Units of {name} are {', '.join(able)}.",
+                f"the unit of {name}{joint and f' of joint {joint!r}'} is {joint_unit!r}.",
+                f"Units of {name} are {', '.join(allowed)}.",
                 "Pass one of these.",
             )
         if joint and joint not in joints:
             raise FitError(*unknown_name("joint", joint, joints))
     if isinstance(unit, str):
-        return x if SCALE[unit] == 1 else x * SCALE[unit]
+        return x if SI_SCALE[unit] == 1 else x * SI_SCALE[unit]
     if x.ndim != 2 or x.shape[1] != len(joints):
         raise FitError(
             f"units of {name} are given by joint, and {name} has shape {list(x.shape)}.",
-            f"They need a column for each of {len(joints)} joints.",
+            f"Units by joint need one column for each of the {len(joints)} joints.",
             f"Pass one unit: units={{{name!r}: ...}}.",
         )
-    usual = OF[name][0]
-    return x * np.array([SCALE[by[joint] if joint in by else usual] for joint in joints])
+    default = QUANTITY_UNITS[name][0]
+    units = [by_joint[joint] if joint in by_joint else default for joint in joints]
+    return x * np.array([SI_SCALE[unit] for unit in units])
 
 
-def labelled(
+def apply_file_units(
     path: Path,
     table: Table,
     joints: tuple[str, ...],
     columns: Mapping[str, Sequence[str]],
     units: Units,
 ) -> Table:
-    """A table whose columns are in SI units where the file says theirs, without these in their names.
+    """Convert the columns whose unit the file specifies to SI units, and remove units from their names.
 
     Args:
         path: of the file.
-        table: what it holds.
-        joints: names in the robot's order: "q[m]" may be one.
-        columns: names that are given stay as they are.
-        units: that are declared: what the file says in other words is refused.
+        table: its contents.
+        joints: names in the robot's order; "q[m]" may be one.
+        columns: names that the user gave, by quantity; these are kept.
+        units: declared by the user; the file must not contradict them.
 
     Raises:
-        FitError: where file and declaration say different units, or a column that was named for a quantity
-            says a unit that is not known and none is declared; names the column.
+        FitError: if the file and the declaration differ, or the name of a column that the user gave ends in a
+            unit that is not declared.
     """
-    refuse_unsaid(path, joints, columns, units)
-    given = {name for some in columns.values() for name in some}
-    times = timed(table, set(columns.get("t", ())))
-    found: dict[str, Array] = {}
-    said: dict[str, str] = {}
+    _check_given_names(path, joints, columns, units)
+    given = {name for names in columns.values() for name in names}
+    times = _times_with_units(table, set(columns.get("t", ())))
+    converted: dict[str, Array] = {}
+    file_units: dict[str, str] = {}
     for name, x in table.columns.items():
-        bare, unit = _told_by(name, table.units.get(name), joints, given, times)
-        of = next((quantity for quantity, able in OF.items() if unit in able), None)
-        declared = None if of is None else units.get(of)
-        if unit is None or of is None or (unit in CURRENTS and declared is None):
-            found[name] = x
-            if unit is not None and unit in SCALE:
-                said[name] = unit
+        bare, unit = _split_unit(name, table.units.get(name), joints, given, times)
+        quantity = next((key for key, names in QUANTITY_UNITS.items() if unit in names), None)
+        declared = None if quantity is None else units.get(quantity)
+        if unit is None or quantity is None or (unit in CURRENT_UNITS and declared is None):
+            converted[name] = x
+            if unit is not None and unit in SI_SCALE:
+                file_units[name] = unit
             continue
         if declared not in (None, unit):
             raise FitError(
-                f"{path}: column {name!r} is in {unit}, and {of} was declared in {declared}.",
-                "What the file says of its units counts already.",
-                f"Leave the unit of {of} out.",
+                f"{path}: column {name!r} is in {unit}, and {quantity} was declared in {declared}.",
+                "Units in the file are applied without a declaration.",
+                f"Leave the unit of {quantity} out.",
             )
-        if bare in found or (bare != name and bare in table.columns):
+        if bare in converted or (bare != name and bare in table.columns):
             raise FitError(
-                f"{path}: the column {bare!r} is there twice, once as {name!r}.",
-                "One of them would count, and nobody said which.",
-                "Name the other otherwise, or leave it out.",
+                f"{path}: there are two columns {bare!r}, one of them as {name!r}.",
+                "The names of columns, without units, must be unique.",
+                "Rename one of them, or remove it.",
             )
-        found[bare] = x * SCALE[unit] if declared is None and SCALE[unit] != 1 else x
-        said[bare] = unit
-    return replace(table, columns=found, units=said)
+        scale = 1.0 if declared is not None else SI_SCALE[unit]
+        converted[bare] = x if scale == 1 else x * scale
+        file_units[bare] = unit
+    return replace(table, columns=converted, units=file_units)
 
 
-def _told_by(
+def _split_unit(
     name: str,
     unit: str | None,
     joints: tuple[str, ...],
     given: Collection[str],
     times: Mapping[str, tuple[str, str]],
 ) -> tuple[str, str | None]:
-    """A column's name without its unit, and the unit: what the file says of it elsewhere, or its name.
+    """Split the name of a column into the name without unit, and the unit.
 
     Args:
         name: of the column.
-        unit: that the file says elsewhere.
-        joints: which stand in brackets, too.
-        given: names that stay as they are.
-        times: of `timed`.
+        unit: that the file specifies elsewhere.
+        joints: names that may stand in brackets, too.
+        given: names that are kept.
+        times: result of `_times_with_units`.
     """
-    mark = IN_NAME.fullmatch(name)
-    bracketed = None if mark is None or mark[2] in joints else unit_of(mark[2])
+    match = BRACKETED.fullmatch(name)
+    bracketed = None if match is None or match[2] in joints else normalize_unit(match[2])
     if name in times:
-        bare, at_its_end = times[name]
-        return bare, unit or bracketed or at_its_end
-    if mark is not None and bracketed in SCALE and name not in given:
-        return mark[1], unit or bracketed
+        bare, suffix = times[name]
+        return bare, unit or bracketed or suffix
+    if match is not None and bracketed in SI_SCALE and name not in given:
+        return match[1], unit or bracketed
     return name, unit or bracketed
 
 
-_TIME = r"(?:t|time|stamp|timestamp)"
-
-CLOCK = re.compile(rf"((?:.*[/.])?{_TIME})[\s_-]+([^\W\d_]+)", re.IGNORECASE)
-"""A time with its unit at its end, t_ms; of what else is called so nobody knows what it is the time of."""
-
-LAST = re.compile(r".*?[^\s_-][\s_-]+(?:([^\W\d_]+)[_/])?([^\W\d_]+)")
-"""The last words of a name, which may be a unit: angle_deg, speed_deg_s."""
-
-
-def unit_in(name: str) -> str | None:
-    """The unit at the end of a column's name: in brackets, or of a time; None where there is none."""
-    if mark := IN_NAME.fullmatch(name):
-        unit, able = unit_of(mark[2]), tuple(SCALE)
-    elif clock := CLOCK.fullmatch(name):
-        unit, able = unit_of(clock[2].lower()), OF["t"]
+def unit_in_name(name: str) -> str | None:
+    """The unit at the end of a column's name: in brackets, or of a time; None if there is none."""
+    if match := BRACKETED.fullmatch(name):
+        unit, known = normalize_unit(match[2]), tuple(SI_SCALE)
+    elif match := TIME_WITH_UNIT.fullmatch(name):
+        unit, known = normalize_unit(match[2].lower()), QUANTITY_UNITS["t"]
     else:
         return None
-    return unit if unit in able else None
+    return unit if unit in known else None
 
 
-def timed(table: Table, given: Collection[str]) -> dict[str, tuple[str, str]]:
-    """Times with their unit at the end of their name: what they are called without it, and the unit.
+def _times_with_units(table: Table, given: Collection[str]) -> dict[str, tuple[str, str]]:
+    """Find times whose names end in their unit: the name without unit, and the unit, by column.
 
-    One that is given keeps its name, and is all there is; so is a time without a unit in its name. Of two the
-    first counts, besides halves of one, in s and ns.
+    A time that the user gave keeps its name, and is the only one. A time without a unit in its name has
+    priority. Of several with units the first one counts; the two columns of a ROS time stamp are kept.
     """
     if given:
-        word = LAST.fullmatch(next(iter(given))) if len(given) == 1 else None
-        unit = unit_of(word[2].lower()) if word is not None else ""
-        return {name: (name, unit) for name in given} if unit in OF["t"] else {}
+        match = LAST_WORDS.fullmatch(next(iter(given))) if len(given) == 1 else None
+        unit = normalize_unit(match[2].lower()) if match is not None else ""
+        return {name: (name, unit) for name in given} if unit in QUANTITY_UNITS["t"] else {}
     if any(re.fullmatch(_TIME, name.strip("_%"), re.IGNORECASE) for name in table.columns):
         return {}
     found: dict[str, tuple[str, str]] = {}
     for name in table.columns:
-        if clock := CLOCK.fullmatch(name):
-            bare, unit = clock[1], unit_of(clock[2].lower())
-            if unit in OF["t"] and bare not in table.columns:
+        if match := TIME_WITH_UNIT.fullmatch(name):
+            bare, unit = match[1], normalize_unit(match[2].lower())
+            if unit in QUANTITY_UNITS["t"] and bare not in table.columns:
                 found[name] = bare, unit
-    once: dict[str, tuple[str, str]] = {}
+    first: dict[str, tuple[str, str]] = {}
     for name, (bare, unit) in found.items():
-        alike = [u for b, u in found.values() if b.lower() == bare.lower()]
-        if not {"s", "ns"} <= set(alike) and bare not in (b for b, _ in once.values()):
-            once[name] = bare, unit
-    return once
+        units = {u for b, u in found.values() if b.lower() == bare.lower()}
+        if not units >= {"s", "ns"} and bare not in (b for b, _ in first.values()):
+            first[name] = bare, unit
+    return first
 
 
-def refuse_unsaid(
+def _check_given_names(
     path: Path, joints: tuple[str, ...], columns: Mapping[str, Sequence[str]], units: Units
 ) -> None:
-    """Refuse columns named for a quantity whose names end in a unit that nobody declared.
+    """Check that names of columns that the user gave do not end in a unit that is not declared.
 
-    Taken as they are, milliradians or degrees would be radians. Units in brackets that are known count, as do
-    those of times.
+    Such columns would be read as SI units: milliradians or degrees as radians. Known units in brackets and
+    units of times are applied.
     """
-    for quantity, some in columns.items():
-        for name in some if quantity not in units else ():
-            mark, last = IN_NAME.fullmatch(name), LAST.fullmatch(name)
-            if mark is not None:
-                unit = mark[2]
-                if unit_of(unit) in SCALE or unit in joints or unit.strip().isdigit():
+    for quantity, names in columns.items():
+        for name in names if quantity not in units else ():
+            match, last = BRACKETED.fullmatch(name), LAST_WORDS.fullmatch(name)
+            if match is not None:
+                unit = match[2]
+                if normalize_unit(unit) in SI_SCALE or unit in joints or unit.strip().isdigit():
                     continue
             elif last is not None and quantity != "t" and not name.endswith(joints):
-                both = [unit_of(f"{last[1]}/{last[2]}"), unit_of(last[2])]
-                unit = next((u for u in both if u in OF[quantity] and SCALE[u] != 1), "")
-                if not unit or unit in CURRENTS:
+                candidates = [normalize_unit(f"{last[1]}/{last[2]}"), normalize_unit(last[2])]
+                known = QUANTITY_UNITS[quantity]
+                unit = next((u for u in candidates if u in known and SI_SCALE[u] != 1), "")
+                if not unit or unit in CURRENT_UNITS:
                     continue
             else:
                 continue
-            known = unit if unit in OF[quantity] else OF[quantity][0]
+            example = unit if unit in QUANTITY_UNITS[quantity] else QUANTITY_UNITS[quantity][0]
             raise FitError(
-                f"{path}: {name!r} was named for {quantity}, and may be in {unit.strip()}.",
-                "What its name says at its end is no unit that is told for sure, and none is declared.",
-                f'Declare the unit of its numbers, units={{"{quantity}": "{known}"}} or --unit '
-                f"{quantity}={known}, of {', '.join(OF[quantity])}.",
+                f"{path}: the column {name!r} for {quantity} may be in {unit.strip()}.",
+                "The unit at the end of its name is ambiguous, and none is declared.",
+                f'Declare the unit, units={{"{quantity}": "{example}"}} or --unit {quantity}={example}: one '
+                f"of {', '.join(QUANTITY_UNITS[quantity])}.",
             )
 
 
-def refuse_other(path: Path, quantity: str, said: Mapping[str, str]) -> None:
-    """Refuse columns of a quantity that the file says to be in units of another; by name, with their unit."""
-    for name, unit in said.items():
-        if unit not in OF[quantity]:
+def check_quantity_units(path: Path, quantity: str, units: Mapping[str, str]) -> None:
+    """Check that the units of columns are units of their quantity."""
+    for name, unit in units.items():
+        if unit not in QUANTITY_UNITS[quantity]:
             raise FitError(
-                f"{path}: {name!r} is {quantity} by its name, and in {unit} by its unit.",
-                f"One of them is wrong: units of {quantity} are {', '.join(OF[quantity])}.",
-                "Correct the name, or the unit, in the file.",
+                f"{path}: the name of {name!r} stands for {quantity}, but its unit is {unit}.",
+                f"Units of {quantity} are {', '.join(QUANTITY_UNITS[quantity])}.",
+                "Correct the name or the unit in the file.",
             )

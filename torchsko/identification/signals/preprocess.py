@@ -13,7 +13,6 @@ from torch import Tensor
 
 from torchsko.errors import FitError
 from torchsko.identification.logs.log import Log
-from torchsko.identification.logs.memmap import release_pages
 from torchsko.identification.signals.cleaning import (
     MAX_BURST,
     LogDefects,
@@ -212,7 +211,7 @@ def filter_piece(
     t = np.asarray(log.t[rows], np.float64)
     arrays = [log.q, log.tau] if log.qd is None else [log.q, log.tau, log.qd]
     measured = [to_rows(x[rows]) for x in arrays]
-    release_pages(log)
+    log.release_pages()
     invalid = _saturated(mech, settings, measured[1])
     count_samples(defects.saturated, mech, invalid)
     measured[0] = unflip_quaternions(mech, measured[0])

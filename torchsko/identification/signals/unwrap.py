@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsko.errors import FitError
-from torchsko.identification.logs.memmap import release_pages
 from torchsko.identification.signals.cleaning import mask_invalid_magnitudes
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def unwrap_angles(log: Log, names: Sequence[str] = ()) -> tuple[Log, list[str]]:
     for at in range(0, len(log), PIECE_SAMPLES):
         x = np.asarray(log.q[at : at + PIECE_SAMPLES + 1], np.float64)
         jumps |= _has_half_turn_step(x)
-        release_pages(log)
+        log.release_pages()
     unwrapped = {}
     for j in np.flatnonzero(jumps).tolist():
         x = np.array(log.q[:, j], np.float64)
