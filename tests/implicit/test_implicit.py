@@ -135,7 +135,7 @@ FIELDS = [name for name, kind in get_type_hints(Mechanism).items() if kind is Te
 
 def eager_robot() -> tuple[ts.Mechanism, ts.Mechanism]:
     """A joint of every kind, one of which follows another; what calls its verbs, and the mechanism."""
-    parents = [-1, 0, 1, 1, -1, 4, 2, 4, 7, 3]
+    parents = [[-1, 0, 1, 1, -1, 4, 2, 4, 7, 3][k % 10] for k in range(len(ALL_KINDS))]
     couplings = {ALL_KINDS.index("helical"): {ALL_KINDS.index("revolute"): 0.7}}
     mech = random_mechanism(list(ALL_KINDS), parents, 4, armature=True, couplings=couplings)
     return mech, mech

@@ -1,7 +1,8 @@
-"""A user's own kind of joint works in every verb, rollout, learning layer and kernel."""
+"""A user's joint type works in every verb, rollout, learning layer and kernel; a wrong one is refused."""
 
 import pickle
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.newton import along, kinetic_energy, potential_energy
+from torchsko.mechanism.joints.check_type import check_joint_type
+from torchsko.mechanism.joints.kind import JointType
 from torchsko.mechanism.joints.registry import JOINT_TYPES
+from torchsko.mechanism.joints.universal import Universal
 
 sys.path.insert(0, str(Path(__file__).parent))
 from tests.mechanism.own_joint import Crank
@@ -142,6 +146,97 @@ def test_it_survives_pickling_where_it_is_not_registered(mech, state):
     assert_close(ts.forward_dynamics(again, q, qd, tau), ts.forward_dynamics(mech, q, qd, tau))
 
 
+@dataclass(frozen=True)
+class WithoutBias(Crank):
+    """Reports no rate of its joint map."""
+
+    bias_accel = JointType.bias_accel
+
+
+@dataclass(frozen=True)
+class WithoutMap(Crank):
+    """Inherits `joint_map_at`, as if the map were constant."""
+
+    joint_map_at = JointType.joint_map_at
+
+    def joint_map(self, constants):
+        return torch.nn.functional.pad(constants["axis"] * constants["radius"][..., None], (3, 0))[
+            ..., None, :
+        ]
+
+
+@dataclass(frozen=True)
+class WrongMap(Crank):
+    """The joint map of a crank of twice the radius."""
+
+    def joint_map_at(self, constants, q):
+        return 2 * super().joint_map_at(constants, q)
+
+
+@dataclass(frozen=True)
+class WrongBias(Crank):
+    def bias_accel(self, constants, q, qd):
+        return 0.5 * super().bias_accel(constants, q, qd)
+
+
+@dataclass(frozen=True)
+class WrongStep(Crank):
+    def difference(self, start, end):
+        return start - end
+
+
+@dataclass(frozen=True)
+class WrongNeutral(Crank):
+    def neutral(self):
+        return (0.5,)
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        (WithoutBias(), "bias_accel.*Override it"),
+        (WithoutMap(), "joint_map of.*override joint_map_at"),
+        (WrongMap(), "joint_map_at"),
+        (WrongBias(), "bias_accel"),
+        (WrongStep(), "difference"),
+        (WrongNeutral(), r"pose at neutral\(\)"),
+        (Crank(orthonormal=True), "orthonormal=True"),
+        (Crank(unit_rows=True), "unit_rows=True"),
+        (Crank(has_axis=False), "has_axis is False"),
+        (Crank(rates=("angle", "other")), "2 rates|shape"),
+    ],
+    ids=lambda x: type(x).__name__ if isinstance(x, JointType) else x,
+)
+def test_a_joint_type_whose_methods_disagree_is_refused_at_registration(kind, named):
+    known = dict(JOINT_TYPES)
+    JOINT_TYPES.pop("crank", None)
+    try:
+        with pytest.raises(ts.MechanismError, match=f"(?s){named}"):
+            ts.register_joint(kind)
+        assert "crank" not in JOINT_TYPES
+    finally:
+        JOINT_TYPES.update(known)
+
+
+@pytest.mark.parametrize("kind", JOINT_TYPES.values(), ids=lambda kind: kind.name)
+def test_the_joint_types_of_the_library_agree_with_their_poses(kind):
+    axes = {"axis": (0, 0, 2), "second_axis": (1, 0, 0)}
+    motions = [ts.Turn((0, 1, 0), (0.1, 0.2, 0.3)), ts.Slide((1, 1, 0)), ts.Turn((1, 0, 2))]
+    example = {"universal": axes, "compound": {"motions": motions}}
+    check_joint_type(kind, example.get(kind.name, {}))
+
+
+def test_parameters_that_are_not_arbitrary_come_from_an_example():
+    @dataclass(frozen=True)
+    class Cardan(Universal):
+        name: str = "cardan"
+
+    with pytest.raises(ts.MechanismError, match=r"refuses random parameters[^$]*example="):
+        ts.register_joint(Cardan())
+    ts.register_joint(Cardan(), example={"axis": (0, 0, 1), "second_axis": (0, 1, 0)})
+    JOINT_TYPES.pop("cardan")
+
+
 def test_a_kind_that_nobody_registered_is_an_error_by_name():
     builder = ts.MechanismBuilder().link("a", mass=1.0)
     with pytest.raises(ts.MechanismError, match="'crankshaft'"):
@@ -152,5 +247,5 @@ def test_a_name_is_taken_once():
     class Other(Crank):
         pass
 
-    with pytest.raises(ts.MechanismError, match="'revolute' already"):
+    with pytest.raises(ts.MechanismError, match="'revolute' exists already"):
         ts.register_joint(Other(name="revolute"))

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchsko.mechanism.joints.revolute import turn_about
+from torchsko.mechanism.joints.revolute import rotation_about
 from torchsko.spatial.rigid_transform import rotate_inertia, turn_inertia
 
 
@@ -15,7 +15,7 @@ def test_turning_about_an_axis_is_rotating(batch, seed):
         torch.randn(4, 3, generator=g, dtype=torch.float64), dim=-1
     )
     axis = torch.cat([axis, torch.eye(3, dtype=torch.float64)])
-    rotation = turn_about(axis, 3 * torch.randn(*batch, 7, 1, generator=g, dtype=torch.float64))
+    rotation = rotation_about(axis, 3 * torch.randn(*batch, 7, 1, generator=g, dtype=torch.float64))
     P = torch.randn(*batch, 7, 6, 6, generator=g, dtype=torch.float64)
     P = P + P.mT
     torch.testing.assert_close(turn_inertia(axis, rotation, P), rotate_inertia(rotation, P))

@@ -22,7 +22,13 @@ from tests.strategies import (
 from torchsko.mechanism.joints.kind import Constants
 from torchsko.mechanism.joints.registry import JOINT_TYPES
 from torchsko.mechanism.joints.spherical import Spherical
-from torchsko.spatial.rotation import quaternion_exp, quaternion_multiply, quaternion_to_matrix
+from torchsko.spatial.rotation import (
+    quaternion_conjugate,
+    quaternion_exp,
+    quaternion_log,
+    quaternion_multiply,
+    quaternion_to_matrix,
+)
 
 
 def bare(mech):
@@ -72,6 +78,7 @@ class Gimbal(Spherical):
     """A ball joint whose rates are the angular velocity in the *joint* frame: H turns with the child."""
 
     name: str = "gimbal"
+    unit_rows: bool = False
 
     def joint_map_at(self, constants: Constants, q: Tensor) -> Tensor:
         R = quaternion_to_matrix(q)
@@ -79,6 +86,9 @@ class Gimbal(Spherical):
 
     def integrate(self, q: Tensor, step: Tensor) -> Tensor:
         return quaternion_multiply(quaternion_exp(step), q)
+
+    def difference(self, start: Tensor, end: Tensor) -> Tensor:
+        return quaternion_log(quaternion_multiply(end, quaternion_conjugate(start)))
 
     def bracket(self, u: Tensor, v: Tensor) -> Tensor:
         return -torch.linalg.cross(u, v)

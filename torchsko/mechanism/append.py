@@ -44,7 +44,7 @@ def appended(
     _check_types(mech, other)
     roots = [k for k, p in enumerate(other.parents) if p < 0]
     base = other.joints.kinds[roots[0]]
-    afloat = len(roots) == 1 and base.name == "free"
+    afloat = len(roots) == 1 and base.is_free
     if weld and afloat:
         other = _renamed(other, other.tree_joint_names[roots[0]])
     _check_names(mech, other, prefix)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def free_joints(mech: Mechanism) -> tuple[str, ...]:
     """Names of the joints by which a robot floats."""
-    kinds = zip(mech.joint_names, mech.joint_kinds, strict=True)
-    return tuple(name for name, kind in kinds if kind == "free")
+    joints = zip(mech.joint_names, mech.joint_types, strict=True)
+    return tuple(name for name, kind in joints if kind.is_free)
 
 
 @verb

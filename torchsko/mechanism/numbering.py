@@ -57,9 +57,14 @@ class Numbering:
         return tuple(range(self.num_bodies)) if self.coupling is None else self.coupling.independent
 
     @property
+    def joint_types(self) -> tuple[JointType, ...]:
+        """Type of each joint in `joint_names`."""
+        return tuple(self.joints.kinds[k] for k in self.independent_joints)
+
+    @property
     def joint_kinds(self) -> tuple[str, ...]:
-        """Name of the kind of each joint in `joint_names`: "revolute", "spherical", ..."""
-        return tuple(self.joints.kinds[k].name for k in self.independent_joints)
+        """Name of the type of each joint in `joint_names`: "revolute", "spherical", ..."""
+        return tuple(kind.name for kind in self.joint_types)
 
     @property
     def num_q(self) -> int:

@@ -55,7 +55,7 @@ def mechanism_of(
     Raises:
         MechanismError: on such limits, a coupling that cannot be, or an unknown kind of joint.
     """
-    kinds = tuple(joint_type(joint.kind).specialised(joint.name, joint.data) for joint in hinges)
+    kinds = tuple(joint_type(joint.kind).specialise(joint.name, joint.data) for joint in hinges)
     following = followers(robot, hinges, kinds)
     own = [k for k in range(len(hinges)) if k not in following]
     allowed = couplings.limits(hinges, following)
@@ -223,7 +223,7 @@ def _joint_parameters(
 ) -> torch.Tensor:
     """What each kind needs to know besides, joint after joint; directions snapped as axes are."""
     rows = [
-        kind.values(joint.name, joint.axis, joint.data)
+        kind.parameter_values(joint.name, joint.axis, joint.data)
         for joint, kind in zip(hinges, kinds, strict=True)
     ]
     return _tensor(snapped(np.array([x for row in rows for x in row], dtype=np.float64)))

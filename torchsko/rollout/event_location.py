@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchsko.errors import ShapeError, TorchskoError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
-from torchsko.mechanism.joints.configuration import apart, moved
+from torchsko.mechanism.joints.configuration import add_step, subtract
 from torchsko.mechanism.state import check_coordinates
 from torchsko.rollout.argument_checks import accepts_arguments
 from torchsko.utils.shapes import broadcast_shapes
@@ -110,7 +110,7 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Event
     ).split(1, -1)
     gap = torch.where(happened[..., None], g - g_next, torch.ones_like(g))
     share = torch.where(happened[..., None], g / gap, torch.zeros_like(g))
-    there = moved(robot, q, share * apart(robot, q, q_next))
+    there = add_step(robot, q, share * subtract(robot, q, q_next))
     speed = qd + share * (qd_next - qd)
     after = (torch.arange(rows, device=value.device) > step[..., None])[..., None]
     time = torch.where(

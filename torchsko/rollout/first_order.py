@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from torchsko.mechanism.coordinates import all_rates, own_forces
-from torchsko.mechanism.joints.configuration import apart
+from torchsko.mechanism.joints.configuration import subtract
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import State
 from torchsko.utils.shapes import matvec
@@ -58,7 +58,7 @@ class _Expanded:
         """The acceleration to first order in how all four differ from what they are here."""
         damping, armature = mech.damping - self.mech.damping, mech.armature - self.mech.armature
         lost = all_rates(mech, self.qd) * damping + all_rates(mech, self.qdd) * armature
-        changes = apart(mech, self.q, q), qd - self.qd, tau - self.tau - own_forces(mech, lost)
+        changes = subtract(mech, self.q, q), qd - self.qd, tau - self.tau - own_forces(mech, lost)
         return self.qdd + sum(matvec(D, x) for D, x in zip(self.derivatives, changes, strict=True))
 
 

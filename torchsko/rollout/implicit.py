@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from torchsko.linalg.unpivoted import solve_without_pivots
-from torchsko.mechanism.joints.configuration import advance, carried, turning_accel
+from torchsko.mechanism.joints.configuration import advance, transport, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import Accelerate, State, implicit_losses
 from torchsko.utils.shapes import matvec
@@ -64,16 +64,16 @@ class ImplicitEuler:
         opposed = implicit_losses(mech, qd, dt, self.creep) if mech.has_losses else mech
         M, C = mass_and_coriolis_matrix(mech, q, qd)
         kick = accelerate(opposed, t, q, qd, matvec(C, qd))
-        u, turning = qd + dt * kick, turning_accel(mech, qd, qd)
+        u, turning = qd + dt * kick, transport_rate(mech, qd, qd)
         if turning is None:
             end, v = advance(mech, q, qd, kick, dt)
             return end, v - _lost(mech, M, mass_matrix(mech, end), C, u, dt)
         end, v = advance(mech, q, qd, kick - turning, dt)
         step, units = dt * u, _units(qd)
-        P = carried(mech, step, units).movedim(0, -1)
-        W = cast(Tensor, turning_accel(mech, qd, units)).movedim(0, -1)
+        P = transport(mech, step, units).movedim(0, -1)
+        W = cast(Tensor, transport_rate(mech, qd, units)).movedim(0, -1)
         M_end = P.mT @ mass_matrix(mech, end) @ P
-        return end, v - carried(mech, step, _lost(mech, M, M_end, C - M @ W, u, dt))
+        return end, v - transport(mech, step, _lost(mech, M, M_end, C - M @ W, u, dt))
 
 
 def _lost(

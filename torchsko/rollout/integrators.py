@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.coordinates import among_all_dofs, own_forces
-from torchsko.mechanism.joints.configuration import advance, bracket, integrate, turning_accel
+from torchsko.mechanism.joints.configuration import advance, bracket, integrate, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.implicit import ImplicitEuler
 from torchsko.rollout.step import Accelerate, State, Step, implicit_losses
@@ -71,7 +71,7 @@ class SemiImplicitEuler:
         """The next state."""
         if not mech.has_losses:
             return advance(mech, q, qd, accelerate(mech, t, q, qd), dt)
-        opposed, turning = implicit_losses(mech, qd, dt, self.creep), turning_accel(mech, qd, qd)
+        opposed, turning = implicit_losses(mech, qd, dt, self.creep), transport_rate(mech, qd, qd)
         held = None
         if turning is not None:
             held = own_forces(mech, -dt * opposed.damping * among_all_dofs(mech, turning))

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.joints.configuration import apart, bracket, moved
+from torchsko.mechanism.joints.configuration import add_step, bracket, subtract
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.rollout.argument_checks import check_dt, check_method_name
@@ -171,8 +171,8 @@ def perturbed_step(
     end, _ = evaluate_step(mech, q, qd, tau, dt, step)
 
     def nearby(d: Tensor, rate: Tensor, force: Tensor) -> Tensor:
-        there, speed = evaluate_step(mech, moved(mech, q, d), rate, force, dt, step)
-        return torch.cat([apart(mech, end, there), speed], -1)
+        there, speed = evaluate_step(mech, add_step(mech, q, d), rate, force, dt, step)
+        return torch.cat([subtract(mech, end, there), speed], -1)
 
     return nearby
 
@@ -189,8 +189,10 @@ def _first_order_step(
     end, _ = after(q, qd, first_order_acceleration(expansions, tau))
 
     def nearby(d: Tensor, rate: Tensor, force: Tensor) -> Tensor:
-        there, speed = after(moved(mech, q, d), rate, first_order_acceleration(expansions, force))
-        return torch.cat([apart(mech, end, there), speed], -1)
+        there, speed = after(
+            add_step(mech, q, d), rate, first_order_acceleration(expansions, force)
+        )
+        return torch.cat([subtract(mech, end, there), speed], -1)
 
     return nearby
 

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from torchsko.linalg.symmetric import spd_solve
 from torchsko.linalg.unpivoted import solve_without_pivots
-from torchsko.mechanism.joints.configuration import apart, moved
+from torchsko.mechanism.joints.configuration import add_step, subtract
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import Accelerate, State
 from torchsko.utils.shapes import matvec
@@ -67,11 +67,11 @@ class ImplicitMidpoint:
 
         def residual(w: Tensor) -> Tensor:
             rate = (qd + w) / 2
-            there = accelerate(mech, t + dt / 2, moved(mech, q, dt / 2 * rate), rate)
+            there = accelerate(mech, t + dt / 2, add_step(mech, q, dt / 2 * rate), rate)
             return w - qd - dt * there
 
         w = newton(residual, qd, self.iterations, scalar=mech.scalar)
-        return moved(mech, q, dt * (qd + w) / 2), w
+        return add_step(mech, q, dt * (qd + w) / 2), w
 
 
 @dataclass(frozen=True)
@@ -95,27 +95,27 @@ class Variational:
         p = matvec(mass_matrix(mech, q), qd)
 
         def action(start: Tensor, end: Tensor) -> Tensor:
-            u = apart(mech, start, end)
-            middle = moved(mech, start, u / 2)
+            u = subtract(mech, start, end)
+            middle = add_step(mech, start, u / 2)
             lagrangian = kinetic_energy(mech, middle, u / dt) - potential_energy(mech, middle)
             # A step for each sample is [*batch, 1], one for all a number or [].
             return lagrangian * (dt[..., 0] if isinstance(dt, Tensor) and dt.ndim else dt)
 
         def impulse(u: Tensor) -> Tensor:
             """Half of that of all forces without a potential."""
-            middle, rate = moved(mech, q, u / 2), u / dt
+            middle, rate = add_step(mech, q, u / 2), u / dt
             qdd = accelerate(mech, t + dt / 2, middle, rate)
             applied = inverse_dynamics(mech, middle, rate, qdd)
             return dt / 2 * (applied - _without_potential(mech, middle, rate))
 
         def residual(u: Tensor) -> Tensor:
-            end = moved(mech, q, u)
-            slope = _slope(lambda a: action(moved(mech, q, a), end), u)
+            end = add_step(mech, q, u)
+            slope = _slope(lambda a: action(add_step(mech, q, a), end), u)
             return -slope - impulse(u) - p
 
         u = newton(residual, dt * qd, self.iterations, scalar=mech.scalar)
-        end = moved(mech, q, u)
-        after = _slope(lambda b: action(q, moved(mech, end, b)), u) + impulse(u)
+        end = add_step(mech, q, u)
+        after = _slope(lambda b: action(q, add_step(mech, end, b)), u) + impulse(u)
         M = mass_matrix(mech, end)
         return end, spd_solve(M, after[..., None], scalar=mech.scalar)[..., 0]
 
@@ -126,7 +126,7 @@ def _without_potential(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     if all(kind.vector for kind in mech.joints.kinds):
         return passive_force(mech.replace(stiffness=torch.zeros_like(mech.stiffness)), q, qd)
     return passive_force(mech, q, qd) - _slope(
-        lambda step: spring_energy(mech, moved(mech, q, step)), qd
+        lambda step: spring_energy(mech, add_step(mech, q, step)), qd
     )
 
 

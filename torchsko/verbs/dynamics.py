@@ -26,7 +26,7 @@ from torchsko.mechanism.coordinates import (
     uncoupled,
 )
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.joints.configuration import apart
+from torchsko.mechanism.joints.configuration import subtract
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.validation import check_names
@@ -303,7 +303,7 @@ def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 def passive_forces(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """`passive_force` without checks of the state."""
     q, qd, tree = all_q(mech, q), all_rates(mech, qd), uncoupled(mech)
-    stretch = apart(tree, mech.spring_reference, q)
+    stretch = subtract(tree, mech.spring_reference, q)
     losses = damping_force(mech, qd) + mech.friction * torch.sign(qd)
     forces = losses + mech.stiffness * stretch
     if mech.has_gravcomp:

@@ -18,7 +18,7 @@ from torchsko.bridge.body_momenta import body_inertias, compensating_forces, com
 from torchsko.bridge.body_motion import body_accels
 from torchsko.mechanism.coordinates import all_q, all_rates, own_forces, uncoupled
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.joints.configuration import apart
+from torchsko.mechanism.joints.configuration import subtract
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.utils.shapes import broadcast_shapes
@@ -81,7 +81,7 @@ def passive_force_parts(mech: Mechanism, q: Tensor, qd: Tensor) -> PassiveForces
     check_state(mech, q=q, qd=qd)
     q, qd = all_q(mech, q), all_rates(mech, qd)
     tree = uncoupled(mech)
-    springs = mech.stiffness * apart(tree, mech.spring_reference, q)
+    springs = mech.stiffness * subtract(tree, mech.spring_reference, q)
     lifted = -compensating_forces(tree, q) if mech.has_gravcomp else torch.zeros_like(springs)
     parts = (damping_force(mech, qd), mech.friction * torch.sign(qd), springs, lifted)
     return PassiveForces(*torch.broadcast_tensors(*(own_forces(mech, x) for x in parts)))

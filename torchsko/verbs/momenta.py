@@ -22,7 +22,7 @@ from torchsko.bridge.body_momenta import body_momenta, composite_momenta, joint_
 from torchsko.bridge.body_motion import body_accels, body_rates
 from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.joints.configuration import apart
+from torchsko.mechanism.joints.configuration import subtract
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.spatial.inertia import compensated_mass
@@ -182,7 +182,7 @@ def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
 
 def spring_energy(mech: Mechanism, q: Tensor) -> Tensor:
     """Energy of joint springs as part of `potential_energy`, `[*batch]` [J]."""
-    stretch = apart(uncoupled(mech), mech.spring_reference, all_q(mech, q))
+    stretch = subtract(uncoupled(mech), mech.spring_reference, all_q(mech, q))
     return (mech.stiffness * stretch.square()).sum(-1) / 2
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from torchsko.bridge.body_motion import body_accels, body_jacobians, body_rates
 from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.joints.configuration import apart
+from torchsko.mechanism.joints.configuration import subtract
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.spatial.inertia import force_regressor, inertia_of_vector, inertial_vector
@@ -178,7 +178,7 @@ def drive_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tens
     """
     check_state(mech, q=q, qd=qd, qdd=qdd)
     q, qd, qdd = all_q(mech, q), all_rates(mech, qd), all_rates(mech, qdd)
-    stretch = apart(uncoupled(mech), mech.spring_reference, q)
+    stretch = subtract(uncoupled(mech), mech.spring_reference, q)
     parts = torch.broadcast_tensors(qdd, qd, torch.sign(qd), stretch)
     return torch.stack([own_rows(mech, torch.diag_embed(x)).mT for x in parts], -1)
 

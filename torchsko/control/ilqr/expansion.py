@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError
-from torchsko.mechanism.joints.configuration import apart, moved
+from torchsko.mechanism.joints.configuration import add_step, subtract
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.linearize import evaluate_step, jacobians, linearize_step, perturbed_step
 from torchsko.rollout.step import Step
@@ -77,7 +77,7 @@ class ProblemFunctions:
         k: Tensor, K: Tensor, alpha: Tensor, *goals: Tensor,
     ) -> tuple[Tensor, ...]:  # fmt: skip
         """A step under u + alpha k + K x, x the state's difference to that with a bar; u and its cost."""
-        x = torch.cat([apart(mech, q_bar, q), qd - qd_bar], -1)
+        x = torch.cat([subtract(mech, q_bar, q), qd - qd_bar], -1)
         u = u + alpha[..., None] * k + matvec(K, x)
         if self.bounds is not None:
             u = torch.minimum(torch.maximum(u, self.bounds[0]), self.bounds[1])
@@ -102,12 +102,12 @@ class ProblemFunctions:
 
     def _running(self, mech: Mechanism, q: Tensor, goals: Sequence[Tensor]) -> Cost:
         return lambda d, w, u: check_cost_value(
-            "running", self.running(mech, moved(mech, q, d), w, u, *goals), w
+            "running", self.running(mech, add_step(mech, q, d), w, u, *goals), w
         )
 
     def _final(self, mech: Mechanism, q: Tensor, goals: Sequence[Tensor]) -> Cost:
         return lambda d, w, u: check_cost_value(
-            "final", self.final(mech, moved(mech, q, d), w, *goals), w
+            "final", self.final(mech, add_step(mech, q, d), w, *goals), w
         )
 
 

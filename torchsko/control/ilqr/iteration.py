@@ -25,7 +25,7 @@ from torchsko.control.ilqr.backward_pass import (
 )
 from torchsko.control.ilqr.problem import OptimalControl
 from torchsko.control.ilqr.trajectory import SolverState, rollout_step_sizes
-from torchsko.mechanism.joints.configuration import apart
+from torchsko.mechanism.joints.configuration import subtract
 from torchsko.utils.shapes import matvec
 
 SHARE, HALVINGS = 1e-4, 8
@@ -178,7 +178,7 @@ def compute_gaps(
     zero = torch.zeros_like(u[..., 0])
     still = torch.zeros_like(u), motion.K, zero
     q, qd, u, cost = problem.feedback_step(q, qd, q, qd, u, *still, *(x[:-1] for x in goals))
-    gap = torch.cat([apart(problem.mech, q, motion.q[1:]), motion.qd[1:] - qd], -1)
+    gap = torch.cat([subtract(problem.mech, q, motion.q[1:]), motion.qd[1:] - qd], -1)
     end = problem.cost_final(motion.q[-1], motion.qd[-1], *(x[-1] for x in goals))
     return gap, u, cost.sum(0) + end
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchsko.control.ilqr.problem import OptimalControl
-from torchsko.mechanism.joints.configuration import moved
+from torchsko.mechanism.joints.configuration import add_step
 
 
 class SolverState(NamedTuple):
@@ -66,7 +66,7 @@ def rollout_policy(
         q, qd, u, cost = problem.feedback_step(q, qd, *bar, k[t], K[t], alpha, *here)
         if motion.shooting:
             turn, speed = (left * motion.gap[t]).tensor_split(2, -1)
-            q, qd = moved(problem.mech, q, turn), qd + speed
+            q, qd = add_step(problem.mech, q, turn), qd + speed
         for found, x in zip((qs, qds, us, costs), (q, qd, u, cost), strict=True):
             found.append(x)
     total = torch.stack(costs).sum(0) + problem.cost_final(q, qd, *(x[-1] for x in goals))

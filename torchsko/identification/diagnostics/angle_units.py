@@ -8,6 +8,7 @@ import torch
 from torchsko.errors import FitError
 from torchsko.identification.logs.log import Array, Log
 from torchsko.identification.logs.units import CURRENT_UNITS, LINEAR_UNITS, SI_SCALE
+from torchsko.mechanism.joints.kind import JointType
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import inverse_dynamics
 
@@ -17,20 +18,13 @@ TURNS = 3.0
 TOLD = 0.4
 """Share of forces that gravity at positions in degrees explains, from which on they are in degrees."""
 
-SLIDING = ("prismatic", "translation")
-"""Kinds of joints that have lengths."""
 
-TURNING = ("revolute", "universal", "helical")
-"""Kinds of joints that have angles."""
-
-
-def _has(kind: str, name: str, unit: str) -> bool:
-    """Whether a joint of this kind has this unit; one that does both has none but SI units."""
+def _has(kind: JointType, name: str, unit: str) -> bool:
+    """Whether this unit fits a joint of this type; only SI units fit rotation combined with translation."""
     if SI_SCALE[unit] == 1 or name == "t" or unit in CURRENT_UNITS:
         return True
-    if kind == "spherical":
-        return name != "q" and unit not in LINEAR_UNITS
-    return kind in (SLIDING if unit in LINEAR_UNITS else TURNING)
+    own = kind.coordinate_unit if name == "q" else kind.rate_unit
+    return own == ("m" if unit in LINEAR_UNITS else "rad")
 
 
 def refuse_kinds(mech: Mechanism, log: Log) -> None:
@@ -39,7 +33,7 @@ def refuse_kinds(mech: Mechanism, log: Log) -> None:
     Raises:
         FitError: names the joint, and the joints that can.
     """
-    kinds = dict(zip(mech.joint_names, mech.joint_kinds, strict=True))
+    kinds = dict(zip(mech.joint_names, mech.joint_types, strict=True))
     for name, unit in log.units.items():
         by = dict.fromkeys(kinds, unit) if isinstance(unit, str) else unit
         for joint, its in by.items():
@@ -47,7 +41,7 @@ def refuse_kinds(mech: Mechanism, log: Log) -> None:
                 fit = {x: u for x, u in by.items() if x in kinds and _has(kinds[x], name, u)}
                 told = "".join(f" --unit {name}.{x}={u}" for x, u in fit.items())
                 raise FitError(
-                    f"{log.name}: {name} was declared in {its}, and joint {joint!r} is {kinds[joint]}.",
+                    f"{log.name}: {name} was declared in {its}, and joint {joint!r} is {kinds[joint].name}.",
                     "Angles are of joints that turn, lengths of those that slide.",
                     f"Declare them by joint, units={{{name!r}: {fit}}} or{told or ' none'}; "
                     "others are in SI units.",
@@ -69,8 +63,8 @@ def refuse_degrees(mech: Mechanism, log: Log, q: Array, tau: Array) -> None:
     tau = np.where(np.isfinite(tau).any(0), tau, 0.0)
     fine = np.isfinite(q).all(1) & np.isfinite(tau).all(1)
     q, tau = q[fine], tau[fine]
-    kinds = zip(mech.joint_names, mech.joint_kinds, strict=True)
-    turning = [name for name, kind in kinds if kind == "revolute"]
+    kinds = zip(mech.joint_names, mech.joint_types, strict=True)
+    turning = [x for x, kind in kinds if kind.num_q == 1 and kind.coordinate_unit == "rad"]
     far = [
         name for name in turning if len(q) and np.ptp(q[:, mech.q_slice(name)]) > TURNS * 2 * np.pi
     ]

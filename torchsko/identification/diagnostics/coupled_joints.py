@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchsko.errors import FitError
-from torchsko.identification.diagnostics.angle_units import TURNING
 from torchsko.identification.diagnostics.log_hypotheses import WELL, States, percent
 from torchsko.identification.dof_names import dof_names
 from torchsko.identification.logs.log import Log
@@ -134,7 +133,7 @@ def _positions_told(mech: Mechanism, log: Log) -> list[str]:
         k = mech.tree_joint_names.index(name)
         expected = every[:, mech.tree_q_slice(name)][:, 0]
         off = np.asarray(x[some], np.float64) - expected
-        if mech.joints.kinds[k].name in TURNING:
+        if mech.joints.kinds[k].coordinate_unit == "rad":
             off = off - TURN * np.rint(off / TURN)
         off, spread = off[np.isfinite(off)], float(np.nanstd(expected))
         if len(off) and (most := float(np.sqrt(np.mean(off**2)))) > APART * spread:

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FitError
-from torchsko.identification.diagnostics.angle_units import TURNING
 from torchsko.identification.dof_names import dof_names
 from torchsko.identification.friction import Balancer, Periodic, Spring
 from torchsko.identification.logs.log import Log
@@ -122,8 +121,8 @@ class States:
 
     def in_radians(self) -> States:
         """With angles, and their rates, as they were before they were taken for degrees."""
-        kinds = zip(self.mech.joint_names, self.mech.joint_kinds, strict=True)
-        angles = [name for name, kind in kinds if kind in TURNING]
+        kinds = zip(self.mech.joint_names, self.mech.joint_types, strict=True)
+        angles = [name for name, kind in kinds if kind.coordinate_unit == "rad"]
 
         def change(x: Tensor, at: Place) -> Tensor:
             size = torch.ones_like(x[0])
@@ -231,7 +230,7 @@ def others(states: States, *, borne: bool) -> Iterator[Otherwise]:
             f'Say which columns are which, columns={{"{some[0]}": [...]}} or --column {some[0]}=..., in the '
             f"order {', '.join(mech.joint_names)}.",
         )
-    if any(kind in TURNING for kind in mech.joint_kinds):
+    if any(kind.coordinate_unit == "rad" for kind in mech.joint_types):
         yield Otherwise(
             states.in_radians(),
             "angles are radians that were taken for degrees",

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from torchsko.errors import FitError
-from torchsko.identification.diagnostics.angle_units import SLIDING, refuse_degrees, refuse_kinds
+from torchsko.identification.diagnostics.angle_units import refuse_degrees, refuse_kinds
 from torchsko.identification.diagnostics.quaternion_convention import refuse_other_habits
 from torchsko.identification.logs.log import Array, Log
 from torchsko.identification.logs.units import QUANTITY_UNITS, SI_SCALE
@@ -154,11 +154,8 @@ def _refuse_far(mech: Mechanism, log: Log, name: str, q: Array) -> None:
     least, most = np.nanquantile(q, (0.01, 0.99), axis=(0, 1))
     for a, b, lo, hi in zip(least, most, lower, upper, strict=True):
         if math.isfinite(hi - lo) and hi > lo and b - a > FAR * (hi - lo):
-            unit = (
-                "mm"
-                if dict(zip(mech.joint_names, mech.joint_kinds, strict=True))[name] in SLIDING
-                else "deg"
-            )
+            types = dict(zip(mech.joint_names, mech.joint_types, strict=True))
+            unit = "mm" if types[name].coordinate_unit == "m" else "deg"
             raise FitError(
                 f"{log.name}: joint {name!r} moves from {a:.4g} to {b:.4g}, "
                 f"its limits are {lo:.4g} and {hi:.4g}.",

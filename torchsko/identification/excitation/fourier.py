@@ -17,7 +17,7 @@ from torch import Tensor
 from torchsko.errors import FitError, MechanismError
 from torchsko.identification.diagnostics.zero_limits import refuse_zero_limits
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.joints.kind import range_of
+from torchsko.mechanism.joints.kind import sampling_range
 from torchsko.mechanism.mechanism import Mechanism
 
 FINE = 40
@@ -133,7 +133,7 @@ def exciting_trajectory(
     refuse_zero_limits(mech, "velocity_limit", "upper")
     like = {"dtype": mech.dtype, "device": mech.device}
     usual = usual_of(mech)
-    lower, upper = range_of(mech.lower, mech.upper, usual)
+    lower, upper = sampling_range(mech.lower, mech.upper, usual)
     speed = torch.where(mech.velocity_limit.isfinite(), mech.velocity_limit, usual)
     cosine, sine = torch.randn(2, harmonics, mech.num_dof, generator=generator, **like)
     grid = torch.linspace(0, period, 1 + FINE * harmonics, **like)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchsko.identification.dof_names import dof_names
 from torchsko.identification.excitation.fourier import FINE, Trajectory, usual_of
-from torchsko.mechanism.joints.kind import range_of
+from torchsko.mechanism.joints.kind import sampling_range
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.base_parameters import base_parameters
 from torchsko.verbs.dynamics import inverse_dynamics
@@ -75,7 +75,7 @@ class Judge:
         used = inverse_dynamics(mech, *state).square().mean(0).sqrt().clamp_min(1e-9)
         effort = torch.where(mech.effort_limit.isfinite(), mech.effort_limit, 3 * used)
         size = (Y / effort[:, None]).square().sum((0, 1)).sqrt().clamp_min(1e-12)
-        ranges = torch.stack(range_of(mech.lower, mech.upper, usual_of(mech)))
+        ranges = torch.stack(sampling_range(mech.lower, mech.upper, usual_of(mech)))
         return cls(mech, lead, size, effort, reach, workspace, t, ranges)
 
     def __call__(self, trajectory: Trajectory) -> Course:

@@ -190,7 +190,10 @@ def _joint(mech: Mechanism, k: int, name: str, parent: str) -> list[str]:
 
 def _check_direction(mech: Mechanism, kind: Planar, name: str, axis: list[float]) -> None:
     own = mech.joint_parameters[mech.parameter_slice(name, "direction")].tolist()
-    if max(abs(a - b) for a, b in zip(own, kind.values(name, axis, {}), strict=True)) > 1e-14:
+    if (
+        max(abs(a - b) for a, b in zip(own, kind.parameter_values(name, axis, {}), strict=True))
+        > 1e-14
+    ):
         raise MechanismError(
             f"joint {name!r} slides along a direction of its own.",
             "URDF has none: x is the frame's there.",

@@ -1,7 +1,7 @@
-"""Joints as objects: an interface (`kind`), one file a kind, a registry; and all joints as data.
+"""Joint types: their interface (`kind`), one module for each type, the registry, and joints by group.
 
 =========== ===== === ======================================== ==================================
-kind        num_q d   q                                        qd
+type        num_q d   q                                        qd
 =========== ===== === ======================================== ==================================
 revolute    1     1   angle [rad]                              its rate
 prismatic   1     1   displacement [m]                         its rate
@@ -12,9 +12,9 @@ planar      3     3   `x y` in the plane [m], angle [rad]      their rates
 translation 3     3   `x y z` in the joint frame [m]           their rates
 spherical   4     3   quaternion `w x y z`                     omega in the child frame [rad/s]
 free        7     6   `x y z` [m], quaternion `w x y z`        [omega; v] in the child frame
-compound    n     n   one angle or displacement a motion       their rates
+compound    n     n   one angle or displacement per motion     their rates
 =========== ===== === ======================================== ==================================
 
-Of a quaternion only the direction counts, in every function: the gradient to it is orthogonal to it.
-One of length zero (below 1e-15) stands for the identity, as in MuJoCo, and has a gradient of zero.
+Every function normalises quaternions, so the gradient with respect to a quaternion is orthogonal to it. A
+quaternion shorter than 1e-15 stands for the identity, as in MuJoCo, and has a zero gradient.
 """

@@ -1,4 +1,4 @@
-"""Several one-dof motions on one body, one after the other, as MJCF stacks joints."""
+"""Compound joint: several one-dof motions of one body in sequence, like stacked MJCF joints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchsko.errors import MechanismError
 from torchsko.mechanism.joints.kind import Constants, JointType, Parameter, Pose
-from torchsko.mechanism.joints.revolute import turn_about
+from torchsko.mechanism.joints.revolute import rotation_about
 from torchsko.spatial.motion import cross_motion
 from torchsko.spatial.rotation import cross
 from torchsko.utils.shapes import matvec
@@ -26,8 +26,8 @@ class Turn:
     """A rotation about an axis through a point, part of a compound joint.
 
     Attributes:
-        axis: in the joint frame, when all motions of the joint are at zero; need not be a unit vector.
-        point: on the axis, likewise [m].
+        axis: direction in the joint frame at zero displacement; need not be a unit vector.
+        point: point on the axis in the joint frame at zero displacement [m].
     """
 
     axis: Sequence[float] = (0.0, 0.0, 1.0)
@@ -39,7 +39,7 @@ class Slide:
     """A translation along an axis, part of a compound joint.
 
     Attributes:
-        axis: in the joint frame, when all motions of the joint are at zero; need not be a unit vector.
+        axis: direction in the joint frame at zero displacement; need not be a unit vector.
     """
 
     axis: Sequence[float] = (0.0, 0.0, 1.0)
@@ -47,12 +47,11 @@ class Slide:
 
 @dataclass(frozen=True)
 class Compound(JointType):
-    """One-dof motions in sequence, each in the frame that those before it have moved.
+    """One-dof motions in sequence, each in the frame moved by the motions before it.
 
-    Every motion turns about or slides along an axis of its own, through a point of its own; q is the
-    angles [rad] and displacements [m] in their order, qd their rates. Three crossing hinges in a row are
-    singular where the first and the last align: the joint has two freedoms there, and forward dynamics no
-    finite answer without armature.
+    Each motion is a rotation about an axis through a point, or a translation along an axis. q is the angles
+    [rad] and displacements [m] in order, qd their rates. Three rotations with crossing axes are singular when
+    the first and last axes align: one degree of freedom is lost, and forward dynamics needs armature there.
 
     Attributes:
         turns: for each motion, whether it is a rotation.
@@ -68,17 +67,17 @@ class Compound(JointType):
 
     @property
     def keywords(self) -> tuple[str, ...]:
-        """The motions, in sequence."""
+        """``motions``, a list of `Turn` and `Slide`."""
         return ("motions",)
 
-    def specialised(self, joint: str, given: Mapping[str, Any]) -> JointType:
-        """The kind of joint with these motions."""
-        motions = given.get("motions", ())
+    def specialise(self, joint: str, data: Mapping[str, Any]) -> JointType:
+        """The joint type for these motions."""
+        motions = data.get("motions", ())
         if not 1 <= len(motions) <= 6 or not all(isinstance(m, (Turn, Slide)) for m in motions):
             raise MechanismError(
                 f"joint {joint!r} has the motions {motions!r}.",
                 "A compound joint is one to six rotations and translations, in sequence.",
-                "Pass motions=[torchsko.Turn(axis, point), torchsko.Slide(axis)], say.",
+                "Pass motions=[torchsko.Turn(axis, point), torchsko.Slide(axis)], for example.",
             )
         turns = tuple(isinstance(motion, Turn) for motion in motions)
         names = tuple(f"{'turn' if turn else 'slide'}{k}" for k, turn in enumerate(turns))
@@ -91,51 +90,53 @@ class Compound(JointType):
             turns=turns,
         )
 
-    def values(self, joint: str, axis: Sequence[float], given: Mapping[str, Any]) -> list[float]:
-        """Unit axes, then points (of a translation: zero)."""
-        motions = given["motions"]
+    def parameter_values(
+        self, joint: str, axis: Sequence[float], data: Mapping[str, Any]
+    ) -> list[float]:
+        """Unit axes, then points, which are zero for translations."""
+        motions = data["motions"]
         axes = [motion.axis for motion in motions]
         points = [m.point if isinstance(m, Turn) else (0.0, 0.0, 0.0) for m in motions]
-        flat = super().values(joint, axis, {"axes": axes, "points": points})
+        flat = super().parameter_values(joint, axis, {"axes": axes, "points": points})
         lengths = np.linalg.norm(np.reshape(flat[: len(flat) // 2], (-1, 3)), axis=-1)
         if not ((lengths > 0) & (lengths < math.inf)).all():
             raise MechanismError(
                 f"joint {joint!r} has a motion whose axis is zero.",
-                "A direction of motion has a finite, nonzero length.",
-                "Pass axis=(0, 0, 1), say.",
+                "A direction needs a finite, nonzero length.",
+                "Pass another axis, such as axis=(0, 0, 1).",
             )
         unit = np.reshape(flat[: len(flat) // 2], (-1, 3)) / lengths[:, None]
         return [*unit.ravel().tolist(), *flat[len(flat) // 2 :]]
 
     def pose(self, constants: Constants, q: Tensor) -> Pose:
-        """The product of the motions' poses."""
+        """Product of the poses of all motions."""
         turn, shift = None, None
-        for own_turn, own_shift, _ in self._motions(constants, q):
-            moved = own_shift if turn is None else matvec(turn, own_shift)
+        for motion_turn, motion_shift, _ in self._motions(constants, q):
+            moved = motion_shift if turn is None else matvec(turn, motion_shift)
             shift = moved if shift is None else shift + moved
-            if own_turn is not None:
-                turn = own_turn if turn is None else turn @ own_turn
+            if motion_turn is not None:
+                turn = motion_turn if turn is None else turn @ motion_turn
         return turn, shift
 
     def joint_map(self, constants: Constants) -> Tensor:
-        """[axis, point x axis] of a rotation, [0, axis] of a translation."""
+        """Rows [axis, point x axis] for rotations and [0, axis] for translations."""
         rows = [_row(*part) for part in self._parts(constants)]
         return torch.stack(torch.broadcast_tensors(*rows), -2)
 
     def joint_map_at(self, constants: Constants, q: Tensor) -> Tensor:
-        """Each motion's row carried through the motions after it."""
+        """Row of each motion, transformed by the motions after it."""
         rows: list[Tensor] = []
         for turn, shift, row in self._motions(constants, q):
-            rows = [*(_carried(turn, shift, x) for x in rows), row]
+            rows = [*(_transform_row(turn, shift, x) for x in rows), row]
         return torch.stack(torch.broadcast_tensors(*rows), -2)
 
     def bias_accel(self, constants: Constants, q: Tensor, qd: Tensor) -> Tensor:
-        """Velocity and acceleration carried from motion to motion, rates constant."""
+        """Acceleration at constant rates, accumulated from motion to motion."""
         velocity = accel = torch.zeros_like(constants["axes"][..., 0, :]).repeat_interleave(2, -1)
         for k, (turn, shift, row) in enumerate(self._motions(constants, q)):
             rate = row * qd[..., k, None]
-            velocity = _carried(turn, shift, velocity) + rate
-            accel = _carried(turn, shift, accel) + _cross(velocity, rate)
+            velocity = _transform_row(turn, shift, velocity) + rate
+            accel = _transform_row(turn, shift, accel) + _cross(velocity, rate)
         return accel
 
     def _parts(self, constants: Constants) -> Iterator[tuple[bool, Tensor, Tensor]]:
@@ -145,11 +146,11 @@ class Compound(JointType):
     def _motions(
         self, constants: Constants, q: Tensor
     ) -> Iterator[tuple[Tensor | None, Tensor, Tensor]]:
-        """Rotation, translation and row of H of each motion by itself."""
+        """Rotation, translation and row of H of each single motion."""
         for k, (turns, axis, point) in enumerate(self._parts(constants)):
             coordinate, row = q[..., k, None], _row(turns, axis, point)
             if turns:
-                turn = turn_about(axis, coordinate)
+                turn = rotation_about(axis, coordinate)
                 yield turn, point - matvec(turn, point), row
             else:
                 yield None, axis * coordinate, row
@@ -161,7 +162,7 @@ def _row(turns: bool, axis: Tensor, point: Tensor) -> Tensor:
     return torch.cat([torch.zeros_like(axis), axis], -1)
 
 
-def _carried(turn: Tensor | None, shift: Tensor, row: Tensor) -> Tensor:
+def _transform_row(turn: Tensor | None, shift: Tensor, row: Tensor) -> Tensor:
     """A motion row `[*, g, 6]` in the frame at this pose."""
     angular, linear = row.split(3, -1)
     halves = torch.broadcast_tensors(angular, linear - cross(shift, angular))

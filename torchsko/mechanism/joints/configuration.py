@@ -1,4 +1,4 @@
-"""Configurations of a mechanism on their manifold: each joint's part as its kind says."""
+"""Configurations on their manifold: integrate, difference, brackets, limits and random sampling."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 @verb
 def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
-    """Move a configuration along a tangent step: q + step where q is a vector.
+    """Move a configuration along a tangent step: q + step for joints whose q is a vector.
 
-    Spherical joints turn by the exponential of the step, free joints move by the exponential of SE(3).
-    Quaternions come out normalised, whatever their length was.
+    Spherical joints rotate by the exponential of the step, free joints move by the exponential of SE(3).
+    Returned quaternions are normalised.
 
     Args:
         mech: the mechanism.
-        q: `[*batch, num_q]`.
+        q: configuration, `[*batch, num_q]`.
         step: displacement, for example qd * dt, `[*batch, num_dof]` [rad or m], in the child frame.
 
     Returns:
@@ -50,13 +50,13 @@ def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
         True
     """
     check_coordinates(mech, q=q, step=step)
-    return moved(mech, q, step)
+    return add_step(mech, q, step)
 
 
-def moved(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
-    """`integrate` of what is known to fit."""
+def add_step(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
+    """`integrate` without checks of shapes."""
     if mech.coupling is not None:
-        return own_q(mech, moved(uncoupled(mech), all_q(mech, q), all_rates(mech, step)))
+        return own_q(mech, add_step(uncoupled(mech), all_q(mech, q), all_rates(mech, step)))
     parts = [
         group.kind.integrate(group.coordinates(q), group.rates(step))
         for group in mech.joints.groups
@@ -66,20 +66,20 @@ def moved(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
 
 @verb
 def difference(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
-    """The tangent step that leads from one configuration to another, inverse of `integrate`.
+    """The tangent step from one configuration to another, inverse of `integrate`.
 
-    Angles count their turns, as MuJoCo's and Drake's do, those without limits, too: 2 pi is a turn away
-    from 0, and laws of control turn a joint all the way. The short way, as Pinocchio's
-    of cosine and sine, is ``torch.remainder(x + pi, 2 * pi) - pi`` of its number x here.
+    Angles are not wrapped, as in MuJoCo and Drake: 2 pi and 0 are one full turn apart, also for joints
+    without limits. ``torch.remainder(x + pi, 2 * pi) - pi`` wraps a difference x to the shorter way, as the
+    continuous joints of Pinocchio do.
 
     Args:
         mech: the mechanism.
-        start: `[*batch, num_q]`.
-        end: `[*batch, num_q]`.
+        start: first configuration, `[*batch, num_q]`.
+        end: second configuration, `[*batch, num_q]`.
 
     Returns:
-        `[*batch, num_dof]` [rad or m]: ``integrate(mech, start, difference(mech, start, end))`` is
-        `end` (a quaternion up to its sign). Smooth except at half turns.
+        Step `[*batch, num_dof]` [rad or m]: ``integrate(mech, start, difference(mech, start, end))`` is
+        `end`, quaternions up to their sign. It is smooth except at half turns.
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
@@ -87,13 +87,13 @@ def difference(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
     Reference: Sola, Deray, Atchuthan 2018, A micro Lie theory (right minus).
     """
     check_coordinates(mech, start=start, end=end)
-    return apart(mech, start, end)
+    return subtract(mech, start, end)
 
 
-def apart(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
-    """`difference` of what is known to fit."""
+def subtract(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
+    """`difference` without checks of shapes."""
     if mech.coupling is not None:
-        return own_rates(mech, apart(uncoupled(mech), all_q(mech, start), all_q(mech, end)))
+        return own_rates(mech, subtract(uncoupled(mech), all_q(mech, start), all_q(mech, end)))
     parts = [
         group.kind.difference(group.coordinates(start), group.coordinates(end))
         for group in mech.joints.groups
@@ -102,7 +102,7 @@ def apart(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
 
 
 def bracket(mech: Mechanism, u: Tensor, v: Tensor) -> Tensor:
-    """Lie bracket of two tangent vectors, joint by joint, `[*batch, num_dof]`; zero on vectors."""
+    """Lie bracket of two tangent vectors `[*batch, num_dof]` for each joint; zero on vector spaces."""
     if mech.coupling is not None:
         u, v = (all_rates(mech, x) for x in (u, v))
         return own_rates(mech, bracket(uncoupled(mech), u, v))
@@ -113,12 +113,12 @@ def bracket(mech: Mechanism, u: Tensor, v: Tensor) -> Tensor:
 def advance(
     mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, dt: float | Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Semi-implicit step of order 1, joint by joint: the next q and qd.
+    """Semi-implicit Euler step: the next q and qd.
 
     Args:
         mech: the mechanism.
-        q: `[*batch, num_q]`.
-        qd: `[*batch, num_dof]`.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]`.
         qdd: acceleration over the step, `[*batch, num_dof]`.
         dt: time step [s], a number or a tensor that broadcasts with qd.
     """
@@ -126,10 +126,10 @@ def advance(
         qd, qdd = (all_rates(mech, x) for x in (qd, qdd))
         q, qd = advance(uncoupled(mech), all_q(mech, q), qd, qdd, dt)
         return own_q(mech, q), own_rates(mech, qd)
-    if all(group.kind.plain_advance for group in mech.joints.groups):
+    if all(group.kind.has_default_advance for group in mech.joints.groups):
         qd = qd + dt * qdd
         plain = all(group.kind.vector for group in mech.joints.groups)
-        return q + dt * qd if plain else moved(mech, q, dt * qd), qd
+        return q + dt * qd if plain else add_step(mech, q, dt * qd), qd
     dt = dt[..., None] if isinstance(dt, Tensor) else dt
     parts = [
         group.kind.advance(group.coordinates(q), group.rates(qd), group.rates(qdd), dt)
@@ -140,24 +140,28 @@ def advance(
     return joints.vector(list(after), joints.q_place), joints.vector(list(rates), joints.dof_place)
 
 
-def turning_accel(mech: Mechanism, qd: Tensor, x: Tensor) -> Tensor | None:
-    """What the turning of their axes adds to the rates of rates x `[*batch, num_dof]`; None for nothing."""
-    if not any(group.kind.turning_axes for group in mech.joints.groups):
+def transport_rate(mech: Mechanism, qd: Tensor, x: Tensor) -> Tensor | None:
+    """Transport term of rates x `[*batch, num_dof]`, see `JointType.transport_rate`; None if zero."""
+    if not any(group.kind.has_moving_axes for group in mech.joints.groups):
         return None
     qd, x = all_rates(mech, qd), all_rates(mech, x)
-    parts = [group.kind.turning(group.rates(qd), group.rates(x)) for group in mech.joints.groups]
+    parts = [
+        group.kind.transport_rate(group.rates(qd), group.rates(x)) for group in mech.joints.groups
+    ]
     return own_rates(mech, mech.joints.vector(parts, mech.joints.dof_place))
 
 
-def carried(mech: Mechanism, step: Tensor, x: Tensor) -> Tensor:
-    """Rates x `[*batch, num_dof]` after a tangent step, held in axes that do not turn with the child."""
+def transport(mech: Mechanism, step: Tensor, x: Tensor) -> Tensor:
+    """Rates x `[*batch, num_dof]`, constant in the joint frames' axes, re-expressed after a tangent step."""
     step, x = all_rates(mech, step), all_rates(mech, x)
-    parts = [group.kind.carried(group.rates(step), group.rates(x)) for group in mech.joints.groups]
+    parts = [
+        group.kind.transport(group.rates(step), group.rates(x)) for group in mech.joints.groups
+    ]
     return own_rates(mech, mech.joints.vector(parts, mech.joints.dof_place))
 
 
 def within_limits(mech: Mechanism, q: Tensor) -> Tensor:
-    """The nearest configuration between `lower` and `upper`; joints that are no vector have no limits."""
+    """The nearest configuration between `lower` and `upper`, which bound joints with vector coordinates."""
     kinds = [mech.joints.kinds[k] for k in mech.independent_joints]
     flat = [kind.vector for kind in kinds for _ in range(kind.num_q)]
     inside = torch.minimum(torch.maximum(q, mech.lower), mech.upper)
@@ -165,7 +169,7 @@ def within_limits(mech: Mechanism, q: Tensor) -> Tensor:
 
 
 def neutral_configuration(mech: Mechanism) -> Tensor:
-    """The child frame of every independent joint on its joint frame, `[num_q]`."""
+    """Neutral coordinates of all independent joints, `[num_q]`."""
     kinds = mech.joints.kinds
     values = [x for k in mech.independent_joints for x in kinds[k].neutral()]
     return torch.tensor(values, dtype=mech.dtype, device=mech.device)
@@ -174,7 +178,7 @@ def neutral_configuration(mech: Mechanism) -> Tensor:
 def random_configuration(
     mech: Mechanism, batch: tuple[int, ...], generator: torch.Generator | None
 ) -> Tensor:
-    """Configurations for `Mechanism.random_state`, `[*batch, num_q]`."""
+    """Random configurations within limits, `[*batch, num_q]`."""
     parts, (low, high) = [], (among_all_q(mech, x) for x in (mech.lower, mech.upper))
     for group in mech.joints.groups:
         lower, upper = group.coordinates(low), group.coordinates(high)

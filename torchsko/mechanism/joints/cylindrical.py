@@ -1,4 +1,4 @@
-"""One axis to turn about and to slide along."""
+"""Cylindrical joint."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.joints.kind import Constants, JointType, Pose
-from torchsko.mechanism.joints.revolute import turn_about
+from torchsko.mechanism.joints.revolute import rotation_about
 
 
 @dataclass(frozen=True)
 class Cylindrical(JointType):
-    """Turns about its axis and slides along it: q is (angle [rad], displacement [m]), qd its rate."""
+    """Rotation about and translation along the axis: q is (angle [rad], displacement [m]), qd its rate."""
 
     name: str = "cylindrical"
     coordinates: tuple[str, ...] = ("angle", "displacement")
@@ -24,9 +24,9 @@ class Cylindrical(JointType):
     one_axis: bool = True
 
     def pose(self, constants: Constants, q: Tensor) -> Pose:
-        """A turn by the angle and a shift by the displacement."""
+        """Rotation by the angle and translation by the displacement."""
         axis = constants["axis"]
-        return turn_about(axis, q[..., :1]), axis * q[..., 1:]
+        return rotation_about(axis, q[..., :1]), axis * q[..., 1:]
 
     def joint_map(self, constants: Constants) -> Tensor:
         """[axis, 0] and [0, axis]."""

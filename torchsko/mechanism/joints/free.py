@@ -1,4 +1,4 @@
-"""No joint at all: a body that floats."""
+"""Free joint of a floating base."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torchsko.mechanism.joints.spherical import (
     QUATERNION,
     Spherical,
     random_quaternion,
-    turn_between,
-    turned,
+    rotate_quaternion,
+    rotation_between,
     unit_rows,
 )
 from torchsko.spatial.motion import cross_motion
@@ -32,9 +32,9 @@ from torchsko.spatial.rotation import (
 
 @dataclass(frozen=True)
 class Free(JointType):
-    """Moves freely: q is `x y z` [m] and a quaternion `w x y z`, qd [omega; v] in the child frame.
+    """Any rigid motion: q is `x y z` [m] and a quaternion `w x y z`, qd [omega; v] in the child frame.
 
-    Only the direction of the quaternion counts; zero stands for the identity.
+    Quaternions are normalised in every method; zero stands for the identity.
     """
 
     name: str = "free"
@@ -42,11 +42,12 @@ class Free(JointType):
     rates: tuple[str, ...] = (*ANGULAR, "vx", "vy", "vz")
     usual_speed: tuple[float, ...] = (*Spherical.usual_speed, 1.0, 1.0, 1.0)
     vector: bool = False
+    is_free: bool = True
     urdf: tuple[str, ...] = ("floating",)
     mjcf: str = "free"
 
     def pose(self, constants: Constants, q: Tensor) -> Pose:
-        """The rotation of the quaternion, and the position."""
+        """Rotation matrix of the quaternion, and position."""
         return quaternion_to_matrix(q[..., 3:]), q[..., :3]
 
     def joint_map(self, constants: Constants) -> Tensor:
@@ -71,50 +72,50 @@ class Free(JointType):
         return torch.cat([position, quat], -1)
 
     def integrate(self, q: Tensor, step: Tensor) -> Tensor:
-        """Moved by the exponential of SE(3)."""
+        """Q times the exponential of the step in SE(3)."""
         rotvec, shift, quat = step[..., :3], step[..., 3:], unit_quaternion(q[..., 3:])
         along = translation_jacobian(rotvec) @ shift[..., None]
         position = q[..., :3] + (unit_quaternion_to_matrix(quat) @ along)[..., 0]
-        return torch.cat([position, turned(quat, rotvec)], -1)
+        return torch.cat([position, rotate_quaternion(quat, rotvec)], -1)
 
     def difference(self, start: Tensor, end: Tensor) -> Tensor:
-        """The logarithm of SE(3)."""
+        """Logarithm in SE(3) of the relative pose."""
         quat = unit_quaternion(start[..., 3:])
-        rotvec = turn_between(quat, unit_quaternion(end[..., 3:]))
+        rotvec = rotation_between(quat, unit_quaternion(end[..., 3:]))
         apart = unit_quaternion_to_matrix(quat).mT @ (end[..., :3] - start[..., :3])[..., None]
         return torch.cat([rotvec, (translation_jacobian_inverse(rotvec) @ apart)[..., 0]], -1)
 
     def bracket(self, u: Tensor, v: Tensor) -> Tensor:
-        """That of SE(3)."""
+        """Lie bracket of se(3)."""
         return cross_motion(u[..., None], v[..., None])[..., 0]
 
-    def turning(self, qd: Tensor, x: Tensor) -> Tensor:
-        """The linear part is omega x v."""
+    def transport_rate(self, qd: Tensor, x: Tensor) -> Tensor:
+        """Omega x v in the linear part."""
         linear = cross(qd[..., :3], x[..., 3:])
         return torch.cat([torch.zeros_like(linear), linear], -1)
 
-    def carried(self, step: Tensor, x: Tensor) -> Tensor:
-        """The linear part turns back."""
-        linear = _turned_back(quaternion_exp(step[..., :3]), x[..., 3:])
+    def transport(self, step: Tensor, x: Tensor) -> Tensor:
+        """Linear part rotated back by the angular part of the step."""
+        linear = _rotate_back(quaternion_exp(step[..., :3]), x[..., 3:])
         return torch.cat([x[..., :3].expand(linear.shape), linear], -1)
 
     def advance(
         self, q: Tensor, qd: Tensor, qdd: Tensor, dt: float | Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Straight on, turning: linear velocity is constant in the joint frame, not in the child.
+        """Semi-implicit Euler step with the linear velocity held constant in the joint frame's axes.
 
-        The velocity turns back into the new axes by the quaternion of the step: by the matrices of both
-        ends rounding would add up, to 1e-12 of the speed in 5000 steps.
+        The velocity is rotated into the new axes by the quaternion of the step. Rotation matrices of both
+        ends would accumulate rounding errors, 1e-12 of the speed in 5000 steps.
         """
-        qd = qd + dt * (qdd + self.turning(qd, qd))
+        qd = qd + dt * (qdd + self.transport_rate(qd, qd))
         step, v, quat = dt * qd, qd[..., 3:], unit_quaternion(q[..., 3:])
         along = (unit_quaternion_to_matrix(quat) @ step[..., 3:, None])[..., 0]
         turn = quaternion_exp(step[..., :3])
-        rates = torch.cat([qd[..., :3], _turned_back(turn, v)], -1)
+        rates = torch.cat([qd[..., :3], _rotate_back(turn, v)], -1)
         return torch.cat([q[..., :3] + along, quaternion_multiply(quat, turn)], -1), rates
 
 
-def _turned_back(quat: Tensor, v: Tensor) -> Tensor:
-    """A vector as seen from axes turned by a unit quaternion."""
+def _rotate_back(quat: Tensor, v: Tensor) -> Tensor:
+    """Components of a vector in axes rotated by a unit quaternion."""
     twice = 2 * cross(v, quat[..., 1:])
     return v + quat[..., :1] * twice + cross(twice, quat[..., 1:])

@@ -1,4 +1,4 @@
-"""Joints as data: all joints of one kind together, whatever their number, and the way back."""
+"""Joints grouped by type, so that each type computes all its joints at once."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class JointGroup:
-    """All joints of one kind, breadth first.
+    """All joints of one type, breadth first.
 
     Attributes:
-        kind: of all of them.
-        bodies: the bodies they move, numbered in file order, int64 `[g]`.
-        q_index: place of their coordinates in q, int64 `[g * num_q]`.
-        dof_index: place of their dofs in qd, int64 `[g * d]`.
-        parameter_index: place of their parameters among those of all joints, int64.
+        kind: the joint type.
+        bodies: indices of the bodies that the joints move, in file order, int64 `[g]`.
+        q_index: indices of their coordinates in q, int64 `[g * num_q]`.
+        dof_index: indices of their dofs in qd, int64 `[g * d]`.
+        parameter_index: indices of their parameters in `Mechanism.joint_parameters`, int64.
     """
 
     kind: JointType
@@ -36,7 +36,7 @@ class JointGroup:
     parameter_index: Tensor
 
     def constants(self, mech: Mechanism) -> Constants:
-        """What the kind's methods need to know of these joints, by name."""
+        """Constants of these joints by name, as methods of `JointType` take them."""
         constants = {"axis": mech.axis.index_select(-2, self.bodies)}
         if self.kind.parameters:
             chosen = gather_entries(mech.joint_parameters, self.parameter_index)
@@ -56,7 +56,7 @@ class JointGroup:
         return gather_entries(qd, self.dof_index).unflatten(-1, (-1, self.kind.num_dof))
 
     def to(self, device: torch.device | str) -> JointGroup:
-        """The same group with its index tensors on a device."""
+        """The group with its index tensors on a device."""
         names = ("bodies", "q_index", "dof_index", "parameter_index")
         moved = {name: getattr(self, name).to(device) for name in names}
         return replace(self, **moved)
@@ -64,18 +64,20 @@ class JointGroup:
 
 @dataclass(frozen=True, eq=False)
 class JointSet:
-    """All joints of a mechanism by kind, and the way back from parts by kind to one tensor.
+    """All joints of a mechanism grouped by type, and the permutations from groups back to one tensor.
+
+    A run is the set of joints of one group in one level of the tree.
 
     Attributes:
-        kinds: of every joint, in file order.
-        groups: one per kind that occurs.
-        node_place: for each node, breadth first, its place among the groups' joints, int64.
-        q_place: for each coordinate of q its place among the groups' coordinates, int64.
-        dof_place: likewise for qd.
-        counts: for each group how many of its joints are in each level that has any: its runs.
-        runs: for each level of the tree, the runs in it, as (group, place among the group's runs).
-        shuffles: for each level, the order that turns its joined runs into breadth-first order; None
-            where one run is the whole level.
+        kinds: type of every joint, in file order.
+        groups: one group for each type that occurs.
+        node_place: for each node, breadth first, its index among the concatenated groups, int64.
+        q_place: for each coordinate of q its index among the groups' coordinates, int64.
+        dof_place: for each dof of qd its index among the groups' dofs, int64.
+        counts: for each group, the sizes of its runs.
+        runs: for each level of the tree its runs, as (group, index among the group's runs).
+        shuffles: for each level, the permutation from concatenated runs to breadth-first order; None if one
+            run fills the level.
     """
 
     kinds: tuple[JointType, ...]
@@ -103,7 +105,7 @@ class JointSet:
 
     @staticmethod
     def of(kinds: tuple[JointType, ...], levels: tuple[tuple[int, ...], ...]) -> JointSet:
-        """Joints of these kinds in file order, on a tree with these levels of bodies."""
+        """Group joints of these types, in file order, on a tree with these levels of bodies."""
         order = tuple(k for level in levels for k in level)
         members: dict[JointType, list[int]] = {}
         for k in order:
@@ -133,7 +135,7 @@ class JointSet:
         )
 
     def to(self, device: torch.device | str) -> JointSet:
-        """The same joints with their index tensors on a device."""
+        """The joints with their index tensors on a device."""
         return JointSet(
             self.kinds,
             tuple(group.to(device) for group in self.groups),
@@ -146,13 +148,13 @@ class JointSet:
         )
 
     def nodes(self, parts: list[Tensor], dim: int) -> Tensor:
-        """Per-joint parts of all groups, joined along `dim` (negative) breadth first."""
+        """Concatenate per-joint parts of all groups along `dim` (negative), in breadth-first order."""
         if len(parts) == 1:
             return parts[0]
         return concatenate(parts, dim).index_select(dim, self.node_place)
 
     def levels(self, parts: Sequence[Sequence[Tensor]], dim: int) -> list[Tensor]:
-        """For each level its joints, breadth first along `dim`, from the runs of every group."""
+        """Concatenate the runs of every group along `dim` for each level, in breadth-first order."""
         found = []
         for runs, shuffle in zip(self.runs, self.shuffles, strict=True):
             here = [parts[group][place] for group, place in runs]
@@ -164,12 +166,12 @@ class JointSet:
         return found
 
     def vector(self, parts: list[Tensor], place: Tensor) -> Tensor:
-        """Parts `[*batch, g, w]` of all groups as one vector; `place` is `q_place` or `dof_place`."""
+        """Concatenate parts `[*batch, g, w]` of all groups, reordered by `q_place` or `dof_place`."""
         return gather_entries(concatenate([part.flatten(-2) for part in parts]), place)
 
 
 def _places(sizes: list[int], bodies: list[int]) -> Tensor:
-    """Where the entries of these bodies lie in a vector of parts of these sizes, int64."""
+    """Indices of the entries of these bodies in a vector of parts of these sizes, int64."""
     start = [0, *accumulate(sizes)]
     places = [i for k in bodies for i in range(start[k], start[k + 1])]
     return torch.tensor(places, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""A screw."""
+"""Helical (screw) joint."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.joints.kind import Constants, JointType, Parameter, Pose
-from torchsko.mechanism.joints.revolute import turn_about
+from torchsko.mechanism.joints.revolute import rotation_about
 
 
 @dataclass(frozen=True)
 class Helical(JointType):
-    """Turns about its axis and slides along it by the pitch [m/rad]: q is the angle [rad]."""
+    """Rotation about the axis, and translation along it by the pitch [m/rad]: q is the angle [rad]."""
 
     name: str = "helical"
     coordinates: tuple[str, ...] = ("angle",)
     rates: tuple[str, ...] = ("angle",)
     usual_speed: tuple[float, ...] = (math.pi,)
+    coordinate_unit: str = "rad"
     parameters: tuple[Parameter, ...] = (Parameter("pitch"),)
     has_axis: bool = True
     orthonormal: bool = False
@@ -27,9 +28,9 @@ class Helical(JointType):
     one_axis: bool = True
 
     def pose(self, constants: Constants, q: Tensor) -> Pose:
-        """A turn by the angle, and a shift by pitch times the angle."""
+        """Rotation by the angle, and translation by pitch times the angle."""
         axis, pitch = constants["axis"], constants["pitch"][..., None]
-        return turn_about(axis, q), axis * (pitch * q)
+        return rotation_about(axis, q), axis * (pitch * q)
 
     def joint_map(self, constants: Constants) -> Tensor:
         """[axis, pitch axis]."""

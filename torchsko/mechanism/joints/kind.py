@@ -1,13 +1,14 @@
-r"""What a joint is: the one interface that every kind of joint fills in, one file a kind.
+r"""Interface of joint types; each type is a subclass of `JointType` in a file of its name.
 
-A joint moves its child frame, which coincides with the joint frame at its neutral configuration. With
-V_J = H* qd the velocity of the child relative to the joint frame, in the child frame at its origin,
+A joint moves its child frame, which coincides with the joint frame in the neutral configuration. V_J = H* qd
+is the velocity of the child relative to the joint frame, in the child frame at its origin. The Coriolis
+acceleration of body k is
 
 .. math::
-    a(k) = \dot H^* \dot q + V(k) \times_m H^* \dot q ,
+    a(k) = \dot H^* \dot q + V(k) \times_m H^* \dot q .
 
-so a kind says its pose, H and, where H is not constant, :math:`\dot H^* \dot q`. Everything else
-(assembly, kinematics, rollouts, layers, kernels) follows from these: no other file compares a kind.
+A joint type defines its pose, the joint map H and, if H depends on q, the bias :math:`\dot H^* \dot q`. All
+other code uses these methods and the attributes of the type, and never compares its name.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from torchsko.mechanism.joints.weights import WeightTerms
 from torchsko.spatial.rigid_transform import force_matrix
 
 Constants = Mapping[str, Tensor]
-"""Constants of g joints of one kind by name: "axis" `[*, g, 3]`, and what `parameters` lists."""
+"""Constants of g joints of one type by name: "axis" `[*, g, 3]`, and each entry of `parameters`."""
 
 Pose = tuple[Tensor | None, Tensor | None]
-"""Rotation (child to joint coordinates) and position [m]; None for the identity and for zero."""
+"""Rotation from child to joint coordinates and position [m]; None stands for the identity and for zero."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """Numbers of a kind of joint besides placement and axis; they lie in `Mechanism.joint_parameters`.
+    """A parameter of a joint type besides placement and axis, stored in `Mechanism.joint_parameters`.
 
     Attributes:
-        name: as the builder takes it.
-        shape: for one joint.
-        unit: whether they are directions, which stay unit vectors: learned by no plain number.
+        name: keyword of `MechanismBuilder.joint`.
+        shape: shape for one joint.
+        unit: whether the last dimension is a unit vector.
     """
 
     name: str
@@ -53,15 +54,15 @@ class Parameter:
         return math.prod(self.shape)
 
 
-def range_of(lower: Tensor, upper: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
-    """Where coordinates of a vector move at random or on purpose: their limits, where they have any.
+def sampling_range(lower: Tensor, upper: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
+    """Range of random coordinates of a vector: between the limits, or of a default width without limits.
 
-    A limit on one side only leaves a range of the usual width on the other.
+    A coordinate with one limit has a range of the default width beside that limit.
 
     Args:
-        lower: `[*, num_q]` [rad or m], infinite where there is none.
-        upper: likewise.
-        reach: half of the usual width.
+        lower: lower limits, `[*, num_q]` [rad or m], -inf for none.
+        upper: upper limits, `[*, num_q]` [rad or m], inf for none.
+        reach: half of the default width, `[*, num_q]` [rad or m].
     """
     low = torch.where(
         lower.isfinite(), lower, torch.where(upper.isfinite(), upper - 2 * reach, -reach)
@@ -74,25 +75,28 @@ def range_of(lower: Tensor, upper: Tensor, reach: Tensor) -> tuple[Tensor, Tenso
 
 @dataclass(frozen=True)
 class JointType(ABC):
-    """A kind of joint. All methods take all g joints of the kind together, in any batch shape.
+    """Base class of joint types; `torchsko.register_joint` adds one and compares its methods.
 
-    The defaults are those of a joint whose coordinates are a vector and whose rates are their time
-    derivatives; joints on another manifold override what moves and compares configurations.
+    Every method takes all g joints of the type together, with any batch dimensions. The defaults suit a
+    joint whose coordinates are a vector and whose rates are their time derivatives. A joint type on another
+    manifold overrides `neutral`, `random`, `integrate`, `difference` and `bracket`.
 
     Attributes:
-        name: of the kind.
+        name: name of the type.
         coordinates: names of the entries of q.
         rates: names of the entries of qd.
-        usual_speed: largest rate of a random state where there is no limit, one per dof [rad/s, m/s];
-            in rad and m also the range of a random coordinate of a vector.
-        vector: whether q is a vector and qd its rate.
-        has_axis: whether it has a unit axis of its own.
-        parameters: what it needs to know besides.
+        usual_speed: largest rate of a random state without velocity limits, one per dof [rad/s, m/s];
+            the same numbers in rad and m bound random coordinates without limits.
+        vector: whether q is a vector and qd its time derivative.
+        has_axis: whether the pose depends on the joint's unit axis.
+        parameters: parameters besides placement and axis.
         orthonormal: whether the rows of H are orthonormal.
-        unit_rows: whether they are unit vectors where the axis is a coordinate axis.
-        one_axis: whether the child turns about the axis only, if at all.
+        unit_rows: whether the rows of H are signed unit vectors for an axis along a coordinate axis.
+        one_axis: whether the child rotates about the axis only, or not at all.
+        coordinate_unit: unit of all coordinates, "rad" or "m"; empty for mixed units and quaternions.
+        is_free: whether the child floats: all six velocity components are independent.
         urdf: names of the type in URDF.
-        mjcf: name of the type in MJCF; empty where it has none.
+        mjcf: name of the type in MJCF; empty if it has none.
     """
 
     name: str
@@ -105,6 +109,8 @@ class JointType(ABC):
     orthonormal: bool = True
     unit_rows: bool = True
     one_axis: bool = False
+    coordinate_unit: str = ""
+    is_free: bool = False
     urdf: tuple[str, ...] = ()
     mjcf: str = ""
 
@@ -119,36 +125,42 @@ class JointType(ABC):
         return len(self.rates)
 
     @property
+    def rate_unit(self) -> str:
+        """Unit of all rates times one second, "rad" or "m"; empty for mixed units."""
+        return self.coordinate_unit
+
+    @property
     def num_parameters(self) -> int:
         """Number of entries of all parameters of one joint."""
         return sum(parameter.size for parameter in self.parameters)
 
     @property
     def keywords(self) -> tuple[str, ...]:
-        """What a description of such a joint holds besides placement and axis."""
+        """Keywords of `MechanismBuilder.joint` for this type besides placement and axis."""
         return tuple(parameter.name for parameter in self.parameters)
 
-    def specialised(self, joint: str, given: Mapping[str, Any]) -> JointType:
-        """The kind of the joint of this name and data: itself, unless its sizes depend on them."""
+    def specialise(self, joint: str, data: Mapping[str, Any]) -> JointType:
+        """The type of a joint with this name and data; differs from self if its sizes depend on them."""
         return self
 
-    def values(self, joint: str, axis: Sequence[float], given: Mapping[str, Any]) -> list[float]:
-        """Entries of all parameters of the joint of this name, axis and data, one after the other.
+    def parameter_values(
+        self, joint: str, axis: Sequence[float], data: Mapping[str, Any]
+    ) -> list[float]:
+        """Entries of all parameters of a joint with this name, axis and data, one after the other.
 
         Raises:
-            MechanismError: when one is missing or has another shape, or is not finite.
+            MechanismError: when a parameter is missing, has another shape or is not finite.
         """
         flat: list[float] = []
         for parameter in self.parameters:
-            value = np.array(given.get(parameter.name, math.nan), dtype=np.float64)
+            value = np.array(data.get(parameter.name, math.nan), dtype=np.float64)
             if value.shape != parameter.shape or not np.isfinite(value).all():
-                what = given.get(parameter.name, "missing")
-                wanted = (
-                    f"numbers of shape {list(parameter.shape)}" if parameter.shape else "a number"
-                )
+                what = data.get(parameter.name, "missing")
+                shape = parameter.shape
+                wanted = f"finite numbers of shape {list(shape)}" if shape else "a finite number"
                 raise MechanismError(
                     f"the {parameter.name} of joint {joint!r} is {what}.",
-                    f"A {self.name} joint needs it: {wanted}, finite.",
+                    f"A {self.name} joint needs {wanted}.",
                     f"Pass {parameter.name}=... to the joint.",
                 )
             flat += value.ravel().tolist()
@@ -156,26 +168,26 @@ class JointType(ABC):
 
     @property
     def constant_map(self) -> bool:
-        """Whether H is the same in every configuration: where `joint_map_at` is not overridden."""
+        """Whether H is the same in every configuration, as without an override of `joint_map_at`."""
         return type(self).joint_map_at is JointType.joint_map_at
 
     @property
-    def plain_advance(self) -> bool:
-        """Whether a step is the usual one: where `advance` is not overridden."""
+    def has_default_advance(self) -> bool:
+        """Whether `advance` is not overridden."""
         return type(self).advance is JointType.advance
 
     @property
-    def turning_axes(self) -> bool:
-        """Whether rates are taken in axes that turn with the child: where `turning` is overridden."""
-        return type(self).turning is not JointType.turning
+    def has_moving_axes(self) -> bool:
+        """Whether rates are expressed in axes that rotate with the child; see `transport_rate`."""
+        return type(self).transport_rate is not JointType.transport_rate
 
     @abstractmethod
     def pose(self, constants: Constants, q: Tensor) -> Pose:
         """Pose of the child frame in the joint frame.
 
         Args:
-            constants: of the joints.
-            q: `[*batch, g, num_q]`.
+            constants: constants of the joints.
+            q: coordinates, `[*batch, g, num_q]`.
 
         Returns:
             Rotation `[*batch, g, 3, 3]` and position `[*batch, g, 3]` [m].
@@ -183,18 +195,18 @@ class JointType(ABC):
 
     @abstractmethod
     def joint_map(self, constants: Constants) -> Tensor:
-        """H in the child frame, `[*, g, d, 6]`: everywhere, or in the neutral configuration."""
+        """H in the child frame in the neutral configuration, `[*, g, d, 6]`."""
 
     def joint_map_at(self, constants: Constants, q: Tensor) -> Tensor:
-        """H in the child frame at a configuration, `[*batch, g, d, 6]`."""
+        """H in the child frame at a configuration, `[*batch, g, d, 6]`; override it if H depends on q."""
         return self.joint_map(constants)
 
     def bias_accel(self, constants: Constants, q: Tensor, qd: Tensor) -> Tensor:
-        """Hdot* qd, `[*batch, g, 6]`; read where H is not constant."""
+        """Hdot* qd, `[*batch, g, 6]`; override it together with `joint_map_at`."""
         return torch.cat([torch.zeros_like(constants["axis"])] * 2, -1)
 
     def weight_terms(self, constants: Constants, q: Tensor, placement: Tensor) -> WeightTerms:
-        """The edge weight, placement `[*, g, 6, 6]` times that of the joint; see `WeightTerms`."""
+        """Edge weights: placement `[*, g, 6, 6]` times the force transform of the pose."""
         turn, shift = self.pose(constants, q)
         axis = constants["axis"]
         turn = torch.eye(3, dtype=axis.dtype, device=axis.device) if turn is None else turn
@@ -202,7 +214,7 @@ class JointType(ABC):
         return WeightTerms(placement @ force_matrix(turn, shift))
 
     def neutral(self) -> tuple[float, ...]:
-        """The configuration in which the child frame is the joint frame, num_q numbers."""
+        """Coordinates for which the child frame coincides with the joint frame, num_q numbers."""
         return (0.0,) * self.num_q
 
     def random(
@@ -215,7 +227,7 @@ class JointType(ABC):
         """Random configurations within limits `[*, g, num_q]`: `[*size, num_q]`, size = (*batch, g)."""
         like = {"dtype": lower.dtype, "device": lower.device}
         reach = torch.tensor(self.usual_speed, **like)
-        low, high = range_of(lower, upper, reach)
+        low, high = sampling_range(lower, upper, reach)
         uniform = torch.rand(*size, self.num_q, generator=generator, **like)
         return low + (high - low) * uniform
 
@@ -224,34 +236,34 @@ class JointType(ABC):
         return q + step
 
     def difference(self, start: Tensor, end: Tensor) -> Tensor:
-        """The tangent step from one configuration to another, inverse of `integrate`."""
+        """The tangent step `[*batch, g, d]` from one configuration to another, inverse of `integrate`."""
         return end - start
 
     def bracket(self, u: Tensor, v: Tensor) -> Tensor:
         """Lie bracket of two tangent vectors `[*batch, g, d]`; zero on a vector space."""
         return torch.zeros_like(v)
 
-    def turning(self, qd: Tensor, x: Tensor) -> Tensor:
-        """What the turning of the axes of the rates adds to the rate of rates x, `[*batch, g, d]`.
+    def transport_rate(self, qd: Tensor, x: Tensor) -> Tensor:
+        """Transport term of rates x expressed in axes that rotate with the child, `[*batch, g, d]`.
 
-        With x = qd, and added to qdd, the acceleration of the child in the joint frame's axes, seen from
-        the child's.
+        It is the linear map W(qd) x for which qdd + W(qd) qd is the acceleration of the child relative to the
+        joint frame's axes, expressed in child axes.
         """
         return torch.zeros_like(x)
 
-    def carried(self, step: Tensor, x: Tensor) -> Tensor:
-        """Rates x that stay as they are in the joint frame's axes, after a tangent step `[*batch, g, d]`."""
+    def transport(self, step: Tensor, x: Tensor) -> Tensor:
+        """Rates x, constant in the joint frame's axes, re-expressed after a tangent step `[*batch, g, d]`."""
         return x
 
     def advance(
         self, q: Tensor, qd: Tensor, qdd: Tensor, dt: float | Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Semi-implicit step of order 1: the rates at its end, and the coordinates moved by them.
+        """Semi-implicit Euler step: update the rates, then move the coordinates by the new rates.
 
         Args:
-            q: `[*batch, g, num_q]`.
-            qd: `[*batch, g, d]`.
-            qdd: `[*batch, g, d]`.
+            q: coordinates, `[*batch, g, num_q]`.
+            qd: rates, `[*batch, g, d]`.
+            qdd: accelerations over the step, `[*batch, g, d]`.
             dt: time step [s], a number or a tensor that broadcasts with qd.
 
         Returns:

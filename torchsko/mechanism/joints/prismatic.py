@@ -1,4 +1,4 @@
-"""One axis to slide along."""
+"""Prismatic joint."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from torchsko.spatial.rotation import skew
 
 @dataclass(frozen=True)
 class Prismatic(JointType):
-    """Slides along its axis: q is the displacement [m], qd its rate [m/s]."""
+    """Translation along the axis: q is the displacement [m], qd its rate [m/s]."""
 
     name: str = "prismatic"
     coordinates: tuple[str, ...] = ("displacement",)
     rates: tuple[str, ...] = ("displacement",)
     usual_speed: tuple[float, ...] = (1.0,)
+    coordinate_unit: str = "m"
     has_axis: bool = True
     one_axis: bool = True
     urdf: tuple[str, ...] = ("prismatic",)
     mjcf: str = "slide"
 
     def pose(self, constants: Constants, q: Tensor) -> Pose:
-        """A shift by the displacement."""
+        """Translation by the displacement."""
         return None, constants["axis"] * q
 
     def joint_map(self, constants: Constants) -> Tensor:
@@ -35,6 +36,6 @@ class Prismatic(JointType):
         return torch.cat([torch.zeros_like(axis), axis], -1)[..., None, :]
 
     def weight_terms(self, constants: Constants, q: Tensor, placement: Tensor) -> WeightTerms:
-        """Affine in q."""
+        """Weights affine in q."""
         sliding = torch.nn.functional.pad(skew(constants["axis"]), (3, 0, 0, 3))
         return WeightTerms(placement, ((q[..., None], placement @ sliding),))

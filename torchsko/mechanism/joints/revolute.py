@@ -1,4 +1,4 @@
-"""One axis to turn about."""
+"""Revolute joint."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from torchsko.spatial.rotation import skew
 
 @dataclass(frozen=True)
 class Revolute(JointType):
-    """Turns about its axis: q is the angle [rad], qd its rate [rad/s]."""
+    """Rotation about the axis: q is the angle [rad], qd its rate [rad/s]."""
 
     name: str = "revolute"
     coordinates: tuple[str, ...] = ("angle",)
     rates: tuple[str, ...] = ("angle",)
     usual_speed: tuple[float, ...] = (math.pi,)
+    coordinate_unit: str = "rad"
     has_axis: bool = True
     one_axis: bool = True
     urdf: tuple[str, ...] = ("revolute", "continuous")
     mjcf: str = "hinge"
 
     def pose(self, constants: Constants, q: Tensor) -> Pose:
-        """A turn by the angle."""
-        return turn_about(constants["axis"], q), None
+        """Rotation by the angle."""
+        return rotation_about(constants["axis"], q), None
 
     def joint_map(self, constants: Constants) -> Tensor:
         """[axis, 0]."""
@@ -37,7 +38,7 @@ class Revolute(JointType):
         return torch.cat([axis, torch.zeros_like(axis)], -1)[..., None, :]
 
     def weight_terms(self, constants: Constants, q: Tensor, placement: Tensor) -> WeightTerms:
-        """Affine in cos q and sin q."""
+        """Weights affine in cos q and sin q."""
         axis, angle = constants["axis"], q[..., None]
         along = axis[..., :, None] * axis[..., None, :]
         identity = torch.eye(3, dtype=axis.dtype, device=axis.device)
@@ -51,10 +52,10 @@ class Revolute(JointType):
         )
 
 
-def turn_about(axis: Tensor, angle: Tensor) -> Tensor:
+def rotation_about(axis: Tensor, angle: Tensor) -> Tensor:
     """Rotation about unit axes `[*, g, 3]` by angles `[*batch, g, 1]`: `[*batch, g, 3, 3]`.
 
-    Rodrigues' formula with the constant parts apart: entries of a coordinate axis stay 0 and 1.
+    Rodrigues' formula with separate constant terms, so that entries 0 and 1 of a coordinate axis stay exact.
     """
     along = axis[..., :, None] * axis[..., None, :]
     identity = torch.eye(3, dtype=axis.dtype, device=axis.device)

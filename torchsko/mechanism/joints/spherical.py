@@ -1,4 +1,4 @@
-"""A ball in a socket."""
+"""Spherical (ball) joint."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ ANGULAR = ("wx", "wy", "wz")
 
 @dataclass(frozen=True)
 class Spherical(JointType):
-    """Turns freely: q is a quaternion `w x y z`, qd the angular velocity in the child frame.
+    """Any rotation: q is a quaternion `w x y z`, qd the angular velocity in the child frame.
 
-    Only the direction of the quaternion counts; zero stands for the identity.
+    Quaternions are normalised in every method; zero stands for the identity.
     """
 
     name: str = "spherical"
@@ -38,8 +38,13 @@ class Spherical(JointType):
     urdf: tuple[str, ...] = ("spherical",)
     mjcf: str = "ball"
 
+    @property
+    def rate_unit(self) -> str:
+        """Radian: rates are angular velocities."""
+        return "rad"
+
     def pose(self, constants: Constants, q: Tensor) -> Pose:
-        """The rotation of the quaternion."""
+        """Rotation matrix of the quaternion."""
         return quaternion_to_matrix(q), None
 
     def joint_map(self, constants: Constants) -> Tensor:
@@ -47,7 +52,7 @@ class Spherical(JointType):
         return unit_rows(constants["axis"], 3)
 
     def neutral(self) -> tuple[float, ...]:
-        """The identity."""
+        """The identity quaternion."""
         return (1.0, 0.0, 0.0, 0.0)
 
     def random(
@@ -61,20 +66,20 @@ class Spherical(JointType):
         return random_quaternion(lower, size, generator)
 
     def integrate(self, q: Tensor, step: Tensor) -> Tensor:
-        """Turned by the exponential of the step."""
-        return turned(unit_quaternion(q), step)
+        """Q times the exponential of the step."""
+        return rotate_quaternion(unit_quaternion(q), step)
 
     def difference(self, start: Tensor, end: Tensor) -> Tensor:
         """The rotation vector from one orientation to the other."""
-        return turn_between(unit_quaternion(start), unit_quaternion(end))
+        return rotation_between(unit_quaternion(start), unit_quaternion(end))
 
     def bracket(self, u: Tensor, v: Tensor) -> Tensor:
-        """That of SO(3)."""
+        """Lie bracket of so(3)."""
         return cross(u, v)
 
 
 def unit_rows(like: Tensor, count: int) -> Tensor:
-    """The first rows of the 6 x 6 identity for vectors `[*, g, 3]`: `[*, g, count, 6]`."""
+    """The first rows of the 6 x 6 identity, for vectors `[*, g, 3]`: `[*, g, count, 6]`."""
     rows = torch.eye(6, dtype=like.dtype, device=like.device)[:count]
     return rows.expand(*like.shape[:-1], *rows.shape)
 
@@ -87,11 +92,11 @@ def random_quaternion(
     return torch.nn.functional.normalize(normal, dim=-1)
 
 
-def turned(quat: Tensor, rotvec: Tensor) -> Tensor:
-    """A unit quaternion turned by a rotation vector in its own axes."""
+def rotate_quaternion(quat: Tensor, rotvec: Tensor) -> Tensor:
+    """A unit quaternion times the exponential of a rotation vector in body axes."""
     return quaternion_multiply(quat, quaternion_exp(rotvec))
 
 
-def turn_between(start: Tensor, end: Tensor) -> Tensor:
-    """The rotation vector that turns one unit quaternion into another."""
+def rotation_between(start: Tensor, end: Tensor) -> Tensor:
+    """The rotation vector from one unit quaternion to another, in the axes of the first."""
     return quaternion_log(quaternion_multiply(quaternion_conjugate(start), end))

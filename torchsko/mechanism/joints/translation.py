@@ -1,4 +1,4 @@
-"""A slide in any direction, without turning."""
+"""Translational joint with three degrees of freedom."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from torchsko.mechanism.joints.kind import Constants, JointType, Pose
 
 @dataclass(frozen=True)
 class Translation(JointType):
-    """Slides along the three axes of the joint frame: q is `x y z` [m], qd its rate [m/s]."""
+    """Translation along the three axes of the joint frame: q is `x y z` [m], qd its rate [m/s]."""
 
     name: str = "translation"
     coordinates: tuple[str, ...] = ("x", "y", "z")
     rates: tuple[str, ...] = ("x", "y", "z")
     usual_speed: tuple[float, ...] = (1.0,) * 3
+    coordinate_unit: str = "m"
     one_axis: bool = True
 
     def pose(self, constants: Constants, q: Tensor) -> Pose:
-        """A shift."""
+        """Translation by q."""
         return None, q
 
     def joint_map(self, constants: Constants) -> Tensor:

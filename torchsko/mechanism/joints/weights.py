@@ -1,4 +1,4 @@
-"""Edge weights of a group of joints, written so that they cost few passes over memory."""
+"""Edge weights of a group of joints as a sum of few terms, to save passes over memory."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class WeightTerms:
-    """Weights of a group of joints as constant matrices times functions of q, summed.
+    """Weights of a group of joints: a constant plus functions of q times constant matrices.
 
-    A joint with one freedom has a weight that is affine in (cos q, sin q) or in q, with coefficients
-    that are the same for all samples: two passes over memory instead of products of small matrices.
+    The weight of a joint with one degree of freedom is affine in (cos q, sin q) or in q. Its coefficients are
+    shared by all samples, so the sum takes two passes over memory instead of products of small matrices.
 
     Attributes:
-        constant: `[*, g, 6, 6]`.
-        factors: coefficient functions of q, `[*batch, g, 1, 1]`, and their matrices `[*, g, 6, 6]`.
+        constant: constant term, `[*, g, 6, 6]`.
+        factors: functions of q, `[*batch, g, 1, 1]`, each with its matrix `[*, g, 6, 6]`.
     """
 
     constant: Tensor
     factors: tuple[tuple[Tensor, Tensor], ...] = ()
 
     def split(self, sizes: Sequence[int]) -> list[Tensor]:
-        """The weights of consecutive runs of the joints, each `[*batch, n, 6, 6]`, contiguous."""
-        # Each tensor is cut once: a cut per run would have a gradient of the size of the whole each.
+        """Weights of consecutive runs of joints, each `[*batch, n, 6, 6]`, contiguous."""
+        # One split per tensor: the gradient of each separate slice would have the size of the whole tensor.
         runs = list(self.constant.split(tuple(sizes), -3))
         for coefficient, matrix in self.factors:
             cuts = coefficient.split(tuple(sizes), -3), matrix.split(tuple(sizes), -3)
