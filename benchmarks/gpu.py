@@ -43,7 +43,7 @@ from torchsko.fused.build.nvrtc import find_nvrtc  # noqa: E402
 from torchsko.fused.emit.cuda import cuda_plan, emit_cuda  # noqa: E402
 from torchsko.fused.functions.scan import Scan  # noqa: E402
 from torchsko.fused.fused_mechanism import FusedMechanism  # noqa: E402
-from torchsko.implicit.step_roles import Roles  # noqa: E402
+from torchsko.implicit.loop_roles import LoopRoles  # noqa: E402
 
 ROBOTS = {"panda": panda, "talos": floating_humanoid}
 VERBS = {"inverse": "inverse dynamics", "forward": "forward dynamics", "mass_matrix": "mass matrix",
@@ -242,15 +242,15 @@ def training(device: Device, asked: argparse.Namespace) -> Section:
     return section
 
 
-def kernels(fast: FusedMechanism) -> Iterator[tuple[str, object, Roles | None]]:
+def kernels(fast: FusedMechanism) -> Iterator[tuple[str, object, LoopRoles | None]]:
     """Every kernel that is timed: its name, its function, and its roles if it repeats."""
     for verb, number in (("inverse_dynamics", 3), ("forward_dynamics", 3), ("mass_matrix", 1)):
         yield verb, fast._positional[verb, number], None
     forward = fast._positional["forward_dynamics", 3]
     yield "forward_dynamics with VJP", forward.value_and_vjp((True,) * 3), None
-    scan = Scan(fast._positional["semi_implicit_euler", 4], Roles(2, 0, 0, 0))
+    scan = Scan(fast._positional["semi_implicit_euler", 4], LoopRoles(2, 0, 0, 0))
     yield "rollout", scan.step, scan.roles
-    back = scan.pulled((False, False), all_states=True)
+    back = scan.vjp_scan((False, False), all_states=True)
     yield "rollout's VJP", back.step, back.roles
 
 

@@ -6,7 +6,7 @@ import hashlib
 import torch
 
 from torchsko.fused.build.kernel_library import BITS
-from torchsko.fused.build.libraries import built_library
+from torchsko.fused.build.library_cache import load_or_build_library
 from torchsko.fused.build.toolchain import find_toolchain
 from torchsko.fused.emit.cuda import cuda_plan, emit_cuda
 from torchsko.fused.functions.fused_function import FusedFunction
@@ -31,7 +31,7 @@ def launch_on_cpu(plan, bits, roles=None):
     text = SHIM + emit_cuda(plan, bits=bits, roles=roles)
     toolchain = find_toolchain()
     key = hashlib.sha256(f"{text}{toolchain.identity}".encode()).hexdigest()
-    library = built_library(key, lambda: [text], toolchain)
+    library = load_or_build_library(key, lambda: [text], toolchain)
 
     def launch(samples, arguments):
         words = [
@@ -51,10 +51,10 @@ def put_kernels_on_it(monkeypatch):
     def load(program, identity, dtype, device, roles=None):
         return launch_on_cpu(cuda_plan(program()), BITS[dtype], roles)
 
-    for module in ("traced", "scan"):
+    for module in ("functions.lazy_kernel", "functions.scan"):
         monkeypatch.setattr(f"torchsko.fused.{module}.load_cuda", load)
     monkeypatch.setattr(
         FusedFunction,
         "_new_kernel",
-        lambda self, dtype, device, *choice: self._cuda_kernel(dtype, device),
+        lambda self, dtype, device, *narrow: self._cuda_kernel(dtype, device),
     )

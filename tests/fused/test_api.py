@@ -11,7 +11,7 @@ from torch.autograd import gradcheck, gradgradcheck
 import torchsko as ts
 from tests.strategies import few, mechanisms
 from torchsko.errors import CompilerError, FusedError, ShapeError
-from torchsko.fused.build import libraries as build
+from torchsko.fused.build import library_cache as build
 from torchsko.fused.calls import kernel
 from torchsko.fused.functions import fused_function as register
 from torchsko.fused.functions import lazy_kernel as traced

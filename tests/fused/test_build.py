@@ -24,10 +24,14 @@ import torch
 from tests.fused.programs import random_program
 from torchsko.errors import CompilerError
 from torchsko.fused.build import kernel_library as compiled
-from torchsko.fused.build import libraries as build
+from torchsko.fused.build import library_cache as build
 from torchsko.fused.build import toolchain
 from torchsko.fused.build.kernel_library import program_digest
-from torchsko.fused.build.libraries import built_library, cached_library, compile_library
+from torchsko.fused.build.library_cache import (
+    compile_library,
+    load_cached_library,
+    load_or_build_library,
+)
 from torchsko.fused.build.toolchain import find_toolchain
 from torchsko.fused.calls import cuda_kernel
 from torchsko.fused.calls.kernel import build_kernel
@@ -46,9 +50,9 @@ def libraries(cache: Path) -> list[Path]:
 
 
 def test_a_library_is_compiled_once(cache):
-    assert cached_library("ab") is None
+    assert load_cached_library("ab") is None
     assert compile_library("ab", [UNIT], find_toolchain()).answer() == 42
-    found = cached_library("ab")
+    found = load_cached_library("ab")
     assert found is not None and found.answer() == 42
     assert {path.suffix for path in cache.iterdir()} == {".so", ".lib"}
 
@@ -71,9 +75,9 @@ def test_a_damaged_library_is_not_loaded(cache, damage):
     elif damage in ("zeros", "empty"):  # as a full disk, or a machine that stopped, leaves it
         library.write_bytes(content)
         (cache / "ab.lib").write_bytes(bytes(100 if damage == "zeros" else 0))
-    assert cached_library("ab") is None
+    assert load_cached_library("ab") is None
     assert compile_library("ab", [UNIT], find_toolchain()).answer() == 42
-    assert cached_library("ab") is not None
+    assert load_cached_library("ab") is not None
 
 
 def test_a_damaged_kernel_is_rebuilt(cache):
@@ -118,7 +122,7 @@ def test_an_interrupted_write_leaves_nothing_that_is_read(cache, monkeypatch):
         compile_library("ab", [UNIT], find_toolchain())
     monkeypatch.undo()
     assert cache.exists() and not list(cache.iterdir())
-    assert cached_library("ab") is None
+    assert load_cached_library("ab") is None
 
 
 def test_the_cache_is_bounded_and_what_was_used_longest_ago_goes_first(cache, monkeypatch):
@@ -128,12 +132,12 @@ def test_the_cache_is_bounded_and_what_was_used_longest_ago_goes_first(cache, mo
         for path in cache.iterdir():
             os.utime(path, (path.stat().st_mtime - 100,) * 2)  # a while ago, in this order
     (cache / "notes.so").write_text("somebody else's")
-    used = cached_library(keys[0])
+    used = load_cached_library(keys[0])
     assert used is not None
     size = max(path.stat().st_size for path in libraries(cache))
-    monkeypatch.setattr(build, "_MOST_BYTES", 3 * size + 1000)
+    monkeypatch.setattr(build, "_MAX_CACHE_BYTES", 3 * size + 1000)
     compile_library(keys[3], [UNIT.replace("42", "3")], find_toolchain())
-    found = [cached_library(key) for key in keys]
+    found = [load_cached_library(key) for key in keys]
     assert [library and library.answer() for library in found] == [0, None, 2, 3]
     assert (cache / "notes.so").exists()
 
@@ -183,7 +187,7 @@ def test_a_build_may_be_killed_at_any_moment(cache, tmp_path, monkeypatch):
                     os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(hook)
-        if built_library(key, lambda: [UNIT], toolchain).answer() != 42:
+        if load_or_build_library(key, lambda: [UNIT], toolchain).answer() != 42:
             os._exit(1)
 
     for moment in range(1, 200):
@@ -197,7 +201,7 @@ def test_a_build_may_be_killed_at_any_moment(cache, tmp_path, monkeypatch):
         assert_whole(cache) if cache.exists() else None
     assert 20 < moment < 199  # the last one ran to its end; all before it were killed
     assert_whole(cache)
-    found = cached_library(key)
+    found = load_cached_library(key)
     assert found is not None and found.answer() == 42
 
 
@@ -228,7 +232,7 @@ def test_processes_and_threads_that_want_one_library_compile_it_once(cache, tmp_
     toolchain = find_toolchain()
 
     def wanted() -> bool:
-        return built_library("ab", lambda: [UNIT], toolchain).answer() == 42
+        return load_or_build_library("ab", lambda: [UNIT], toolchain).answer() == 42
 
     def by_threads() -> None:
         with ThreadPoolExecutor(3) as pool:
@@ -244,13 +248,13 @@ def test_processes_and_threads_that_want_one_library_compile_it_once(cache, tmp_
 def test_a_lock_that_a_killed_process_left_is_none(cache, tmp_path, monkeypatch):
     notes = counting_compiler(tmp_path, monkeypatch)
     toolchain = find_toolchain()
-    child = forked(lambda: built_library("ab", lambda: [UNIT], toolchain))
+    child = forked(lambda: load_or_build_library("ab", lambda: [UNIT], toolchain))
     while not notes.read_text():
         time.sleep(0.01)
     assert (cache / "ab.lock").exists()
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    assert built_library("ab", lambda: [UNIT], toolchain).answer() == 42
+    assert load_or_build_library("ab", lambda: [UNIT], toolchain).answer() == 42
     assert not (cache / "ab.lock").exists()
 
 
@@ -272,15 +276,15 @@ def test_a_cache_that_goes_midway_costs_the_cache_alone(cache, monkeypatch, beco
     said = (
         nullcontext()
         if becomes == "nothing"
-        else pytest.warns(UserWarning, match="cannot be kept in")
+        else pytest.warns(UserWarning, match="cannot be cached in")
     )
     with said:
-        assert built_library("ab", units, find_toolchain()).answer() == 42
+        assert load_or_build_library("ab", units, find_toolchain()).answer() == 42
     monkeypatch.undo()
 
 
 def test_programs_count_for_the_bound_too(cache, monkeypatch):
-    monkeypatch.setattr(build, "_MOST_BYTES", 2500)
+    monkeypatch.setattr(build, "_MAX_CACHE_BYTES", 2500)
     names = [f"{k:064x}.program" for k in range(4)]
     for k, name in enumerate(names):
         build.write_cached(name, bytes(1000))
@@ -380,8 +384,8 @@ def test_a_compiler_may_have_a_launcher_flags_and_spaces(cache, tmp_path, monkey
 @pytest.mark.parametrize(
     ("does", "words"),
     [
-        ("exit 0", "left no library"),
-        ('for last; do :; done; echo nothing > "$last"', "left no library"),
+        ("exit 0", "cannot be loaded"),
+        ('for last; do :; done; echo nothing > "$last"', "cannot be loaded"),
         (r"printf 'caf\351' >&2; exit 1", "caf\ufffd"),
         ("kill -9 $$", "status -9"),  # as a system short of memory does
         ("echo u.s: No space left on device >&2; exit 1", "set TMPDIR"),
@@ -401,7 +405,7 @@ def test_a_compiler_that_fails_in_its_own_way_is_named(cache, tmp_path, monkeypa
 
 @pytest.mark.parametrize("does", ["exit 0", "exec sleep 100", None])
 def test_what_is_no_compiler_is_passed_over_and_said_once(tmp_path, monkeypatch, does):
-    monkeypatch.setattr(toolchain, "_SECONDS", 1)
+    monkeypatch.setattr(toolchain, "_TIMEOUT", 1)
     none = str(tmp_path / "none") if does is None else script(tmp_path / "none", does)
     monkeypatch.setenv("CXX", none)
     with warnings.catch_warnings(record=True) as said:

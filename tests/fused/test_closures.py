@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torchsko as ts
-from torchsko.fused.program.evaluate import evaluate
+from tests.fused.evaluate import evaluate
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
 

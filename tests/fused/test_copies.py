@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import torchsko as ts
 from tests.fused.carts import driven, four_states, slider
-from torchsko.fused.build import libraries as build
+from torchsko.fused.build import library_cache as build
 from torchsko.fused.functions import lazy_kernel as traced
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 import torchsko as ts
-from torchsko.fused.program.evaluate import evaluate
+from tests.fused.evaluate import evaluate
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
 

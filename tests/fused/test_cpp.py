@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fused.evaluate import evaluate
 from tests.fused.programs import every_operation, random_program
 from torchsko.errors import FusedError, ShapeError
 from torchsko.fused.build.toolchain import find_toolchain
@@ -18,7 +19,6 @@ from torchsko.fused.emit import cpp
 from torchsko.fused.emit.cpp import emit_cpp, plan
 from torchsko.fused.emit.statements import literal
 from torchsko.fused.layout.schedule import schedule
-from torchsko.fused.program.evaluate import evaluate
 from torchsko.fused.program.program import Instr, Port, Program
 from torchsko.fused.tracing.tracer import trace
 
@@ -180,11 +180,11 @@ def test_cuts_and_units_change_nothing(seed, max_ops):
     toolchain = find_toolchain()
     width = toolchain.vector_bytes
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpp, "_UNIT_OPS", 5)
+        patch.setattr(cpp, "_MIN_UNIT_STATEMENTS", 5)
         patch.setattr(
             "torchsko.fused.build.kernel_library.plan", lambda p, width, roles: schedule(p, max_ops)
         )
-        patch.setattr("torchsko.fused.build.libraries.cached_library", lambda key: None)
+        patch.setattr("torchsko.fused.build.library_cache.load_cached_library", lambda key: None)
         units = emit_cpp(schedule(program, max_ops), bits=64, vector_bytes=width, max_units=2)
         kernel = build_kernel(program, torch.float64, toolchain)
     assert len(units) == 2

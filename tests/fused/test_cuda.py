@@ -10,6 +10,7 @@ import torch
 import torchsko as ts
 from tests.fused import test_scan
 from tests.fused.card import launch_on_cpu, put_kernels_on_it
+from tests.fused.evaluate import evaluate
 from tests.fused.programs import every_operation, random_program, special_constants
 from tests.strategies import random_mechanism
 from tests.transforms.verbs import OF_ROWS, mixed_tree, sample
@@ -23,8 +24,7 @@ from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.scan import Scan
 from torchsko.fused.functions.traits import Traits
 from torchsko.fused.layout.schedule import schedule
-from torchsko.fused.program.evaluate import evaluate
-from torchsko.implicit.step_roles import Roles
+from torchsko.implicit.loop_roles import LoopRoles
 
 ARM = ts.load(ts.robots.panda)
 TWO = random_mechanism(["revolute", "revolute"], [-1, 0], seed=4)
@@ -56,7 +56,7 @@ def test_the_text_computes_the_program(program, max_ops):
 def test_the_text_of_a_step_is_the_loop_over_it(monkeypatch, steps, leads, every):
     put_kernels_on_it(monkeypatch)
     function = FusedFunction(test_scan.step, test_scan.PORTS, Traits(num_outputs=5, order=2))
-    loop = Scan(function, Roles(2, 2, 2, 1)).over(steps, every)
+    loop = Scan(function, LoopRoles(2, 2, 2, 1)).of_length(steps, every)
     given = test_scan.inputs(steps, leads)
     mine = loop(*given)
     theirs = [y.expand(x.shape) for x, y in zip(mine, loop.eager(*given), strict=True)]
@@ -184,8 +184,8 @@ def test_nvrtc_compiles_every_kernel_of_a_humanoid_and_its_derivative(compiler, 
     path = robots / "talos_data" / "robots" / "talos_reduced.urdf"
     fast = ts.fuse(ts.load(path, floating_base=True).to(dtype))
     if verb == "rollout":
-        scan = Scan(fast._positional["semi_implicit_euler", 4], Roles(2, 1, 0, 0))
-        back = scan.pulled((True, False), all_states=True)
+        scan = Scan(fast._positional["semi_implicit_euler", 4], LoopRoles(2, 1, 0, 0))
+        back = scan.vjp_scan((True, False), all_states=True)
         both = [(scan.step, scan.roles), (back.step, back.roles)]
     else:
         function = fast._positional[verb, 1 if verb == "mass_matrix" else 3]

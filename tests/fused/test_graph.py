@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchsko.fused.program.evaluate import evaluate
+from tests.fused.evaluate import evaluate
 from torchsko.fused.program.graph import Graph
 from torchsko.fused.program.lower import lower
 from torchsko.fused.program.program import Port

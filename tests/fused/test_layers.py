@@ -7,8 +7,8 @@ from torch.nn.functional import huber_loss, normalize
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.fused.evaluate import evaluate
 from torchsko.errors import FusedError
-from torchsko.fused.program.evaluate import evaluate
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
 

@@ -2,7 +2,7 @@
 
 They are whole programs: the generated C++, the runtime with its threads, and a `main` that makes the call
 which `Kernel` and `ScanKernel` make in a process of PyTorch. What needs Python's own headers and library,
-`native/quick.cpp`, is not among them.
+`native/native_call.cpp`, is not among them.
 """
 
 import math
@@ -15,10 +15,10 @@ import pytest
 import torch
 
 import torchsko as ts
+from tests.fused.evaluate import evaluate
 from tests.fused.programs import every_operation, random_program
 from torchsko.fused.build.toolchain import Toolchain, find_toolchain
-from torchsko.fused.emit.cpp import Roles, emit_cpp, native, plan
-from torchsko.fused.program.evaluate import evaluate
+from torchsko.fused.emit.cpp import LoopRoles, emit_cpp, native, plan
 from torchsko.fused.program.program import Port, Program
 from torchsko.fused.tracing.tracer import trace
 
@@ -80,7 +80,11 @@ def toolchain():
 
 
 def compiled(
-    folder, toolchain: Toolchain, program: Program, dtype: torch.dtype, roles: Roles | None = None
+    folder,
+    toolchain: Toolchain,
+    program: Program,
+    dtype: torch.dtype,
+    roles: LoopRoles | None = None,
 ):
     """The path of a program that makes one call of the kernel."""
     bits = 64 if dtype == torch.float64 else 32
@@ -187,7 +191,7 @@ def test_steps_of_an_arm_in_one_kernel_are_those_of_the_eager_rollout(tmp_path, 
     tau = torch.cos(torch.arange(batch * steps * n).reshape(batch, steps, n).to(dtype))
     ports = [Port(name, (n,)) for name in ("q", "qd", "tau")]
     program = trace(lambda *x: step(own, *x), ports)
-    path = compiled(tmp_path, toolchain, program, dtype, Roles(2, 1, 0, 0))
+    path = compiled(tmp_path, toolchain, program, dtype, LoopRoles(2, 1, 0, 0))
     rows = (batch, steps + 1, n)
     found = emulated(
         path,

@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.fused.evaluate import evaluate
 from torchsko.errors import FusedError
-from torchsko.fused.program.evaluate import evaluate
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
 

@@ -8,7 +8,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from torchsko.errors import CompilerError, FusedError
 from torchsko.fused.calls import scan_kernel
-from torchsko.fused.emit.cpp import Roles
+from torchsko.fused.emit.cpp import LoopRoles
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.scan import Scan
 from torchsko.fused.functions.traits import Traits
@@ -26,7 +26,7 @@ def step(a, b, x, c, p):
 
 @pytest.fixture(scope="module")
 def scan():
-    return Scan(FusedFunction(step, PORTS, Traits(num_outputs=5, order=2)), Roles(2, 2, 2, 1))
+    return Scan(FusedFunction(step, PORTS, Traits(num_outputs=5, order=2)), LoopRoles(2, 2, 2, 1))
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def states_alone():
     function = FusedFunction(
         lambda *inputs: step(*inputs)[:2], PORTS, Traits(num_outputs=2, order=2)
     )
-    return Scan(function, Roles(2, 2, 0, 0))
+    return Scan(function, LoopRoles(2, 2, 0, 0))
 
 
 def inputs(steps, leads, dtype=torch.float64):
@@ -66,7 +66,7 @@ def one_by_one(steps, a, b, x, c, p):
 @pytest.mark.parametrize("steps", [1, 7, 8, 21])
 def test_it_is_the_loop_over_its_steps(scan, steps):
     given = inputs(steps, [()] * 5)
-    mine, theirs = scan.over(steps)(*given), one_by_one(steps, *given)
+    mine, theirs = scan.of_length(steps)(*given), one_by_one(steps, *given)
     cotangents = [torch.randn_like(y) for y in theirs]
     for x, y in zip(mine, theirs, strict=True):
         torch.testing.assert_close(x, y, rtol=1e-13, atol=1e-13)
@@ -82,7 +82,7 @@ LEADS = st.lists(st.sampled_from([(), (1,), (3,), (2, 3), (2, 1)]), min_size=5, 
 @given(LEADS, st.integers(0, 18), st.sampled_from([0, 1]))
 def test_batches_broadcast_and_gradients_have_the_shapes_of_inputs(scan, leads, steps, every):
     given = inputs(steps, leads)
-    function = scan.over(steps, every)
+    function = scan.of_length(steps, every)
     mine = function(*given)
     batch = torch.broadcast_shapes(*leads)
     theirs = [y.expand(x.shape) for x, y in zip(mine, function.eager(*given), strict=True)]
@@ -99,9 +99,9 @@ def test_batches_broadcast_and_gradients_have_the_shapes_of_inputs(scan, leads, 
 @pytest.mark.parametrize("leads", [[(0,)] * 5, [(0,), (1,), (), (2, 0), ()]])
 def test_an_empty_batch_is_an_empty_batch(scan, leads):
     given = inputs(4, leads)
-    found = scan.over(4)(*given)
+    found = scan.of_length(4)(*given)
     batch = torch.broadcast_shapes(*leads)
-    for y, port in zip(found, scan.over(4).outputs, strict=True):
+    for y, port in zip(found, scan.of_length(4).outputs, strict=True):
         assert y.shape == (*batch, *port.shape)
     for x, y in zip(given, torch.autograd.grad(sum(y.sum() for y in found), given), strict=True):
         assert y.shape == x.shape
@@ -117,7 +117,7 @@ def test_no_step_leaves_the_start_of_the_whole_batch(every, compiler, states_alo
         monkeypatch.setattr(scan_kernel, "find_toolchain", _none)
         states_alone = Scan(states_alone.step, states_alone.roles)
     given = inputs(0, [(4,), (), (), (), (1,)])
-    found = states_alone.over(0, every)(*given)
+    found = states_alone.of_length(0, every)(*given)
     starts = [x.expand(4, -1) for x in given[:2]]
     starts = [x[:, None] for x in starts] if every else starts
     for x, y in zip(found, starts, strict=True):
@@ -135,16 +135,16 @@ def _none(*args):
 @pytest.mark.parametrize("every", [0, 1])
 def test_derivatives_of_both_modes_and_of_second_order(scan, every):
     given = inputs(3, [(2,), (), (2,), (2,), ()])
-    assert gradcheck(scan.over(3, every), given, check_forward_ad=True)
-    assert gradgradcheck(scan.over(3, every), given)
+    assert gradcheck(scan.of_length(3, every), given, check_forward_ad=True)
+    assert gradgradcheck(scan.of_length(3, every), given)
 
 
 @pytest.mark.some(3)
 @pytest.mark.parametrize(("steps", "every"), [(7, 3), (6, 2), (2, 3), (1, 2)])
 def test_thinned_states_are_those_of_the_whole_and_so_are_gradients(states_alone, steps, every):
     given = inputs(steps, [(2,), (2,), (2,), (), ()])
-    thinned = states_alone.over(steps, every)(*given)
-    whole = [y[:, ::every] for y in states_alone.over(steps)(*given)]
+    thinned = states_alone.of_length(steps, every)(*given)
+    whole = [y[:, ::every] for y in states_alone.of_length(steps)(*given)]
     cotangents = [torch.randn_like(y) for y in whole]
     assert all(torch.equal(x, y) for x, y in zip(thinned, whole, strict=True))
     pulled = [torch.autograd.grad(outputs, given, cotangents) for outputs in (thinned, whole)]
@@ -153,29 +153,29 @@ def test_thinned_states_are_those_of_the_whole_and_so_are_gradients(states_alone
 
 
 def test_thinning_is_refused_where_something_else_comes_out(scan):
-    with pytest.raises(FusedError, match="thinned"):
-        scan.over(4, 2)
+    with pytest.raises(FusedError, match="every="):
+        scan.of_length(4, 2)
 
 
 def test_a_series_that_stays_the_same_is_read_once(scan):
     given = inputs(9, [(4,), (4,), (4,), (4,), ()])
     given[2] = given[2][:, :1].expand(-1, 9, -1)
-    mine = scan.over(9)(*given)
-    theirs = scan.over(9)(*given[:2], given[2].contiguous(), *given[3:])
+    mine = scan.of_length(9)(*given)
+    theirs = scan.of_length(9)(*given[:2], given[2].contiguous(), *given[3:])
     assert all(torch.equal(x, y) for x, y in zip(mine, theirs, strict=True))
 
 
 def test_it_maps(scan):
     a, b, x, c, p = inputs(5, [(4,), (4,), (4,), (4,), ()])
-    mapped = torch.func.vmap(scan.over(5), (0, 0, 0, 0, None))(a, b, x, c, p)
-    for y, z in zip(mapped, scan.over(5)(a, b, x, c, p), strict=True):
+    mapped = torch.func.vmap(scan.of_length(5), (0, 0, 0, 0, None))(a, b, x, c, p)
+    for y, z in zip(mapped, scan.of_length(5)(a, b, x, c, p), strict=True):
         torch.testing.assert_close(y, z, rtol=1e-14, atol=1e-14)
 
 
 def test_single_precision_rounds_and_does_no_more(scan):
     given = inputs(12, [(3,)] * 5)
-    exact = scan.over(12)(*given)
-    for x, y in zip(scan.over(12)(*(x.float() for x in given)), exact, strict=True):
+    exact = scan.of_length(12)(*given)
+    for x, y in zip(scan.of_length(12)(*(x.float() for x in given)), exact, strict=True):
         torch.testing.assert_close(x.double(), y, rtol=2e-5, atol=2e-5)
 
 
@@ -183,9 +183,9 @@ def test_single_precision_rounds_and_does_no_more(scan):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_few_samples_are_rows_of_many(scan, few, dtype):
     given = inputs(9, [(20,)] * 4 + [()], dtype)
-    whole = scan.over(9)(*given)
+    whole = scan.of_length(9)(*given)
     close = 4 * torch.finfo(dtype).eps
-    for x, y in zip(scan.over(9)(*(x[:few] for x in given[:4]), given[4]), whole, strict=True):
+    for x, y in zip(scan.of_length(9)(*(x[:few] for x in given[:4]), given[4]), whole, strict=True):
         torch.testing.assert_close(x, y[:few], rtol=close, atol=close)
 
 
@@ -193,10 +193,10 @@ def test_a_library_is_built_for_few_samples_and_one_for_many_when_they_are_run(
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("TORCHSKO_CACHE", str(tmp_path))
-    scan = Scan(FusedFunction(step, PORTS, Traits(num_outputs=5)), Roles(2, 2, 2, 1))
+    scan = Scan(FusedFunction(step, PORTS, Traits(num_outputs=5)), LoopRoles(2, 2, 2, 1))
     built = []
     for samples in (1, 2, 20, 1, 200):
-        scan.over(3)(*(x.detach() for x in inputs(3, [(samples,)] * 5)))
+        scan.of_length(3)(*(x.detach() for x in inputs(3, [(samples,)] * 5)))
         built.append(len(list(tmp_path.glob("*.so"))))
     threads_and_memory = 1
     assert built == [threads_and_memory + n for n in (1, 1, 2, 2, 2)]
@@ -208,7 +208,7 @@ def test_threads_change_nothing(scan):
     try:
         for number in (1, 3):
             torch.set_num_threads(number)
-            found.append(scan.over(40)(*given))
+            found.append(scan.of_length(40)(*given))
     finally:
         torch.set_num_threads(threads)
     assert all(torch.equal(x, y) for x, y in zip(*found, strict=True))

@@ -10,10 +10,10 @@ from torch import Tensor
 
 import torchsko as ts
 from tests.fused import toy
+from tests.fused.evaluate import evaluate
 from tests.fused.programs import random_program
-from torchsko.fused.layout.register_order import REGISTERS, in_registers
+from torchsko.fused.layout.register_order import NUM_REGISTERS, order_for_registers
 from torchsko.fused.layout.schedule import Schedule, depth_first, num_live, schedule
-from torchsko.fused.program.evaluate import evaluate
 from torchsko.fused.program.program import Port, Program
 from torchsko.fused.tracing.tracer import trace
 
@@ -117,7 +117,7 @@ def test_matrices_of_pairs_are_computed_from_the_tips_inward():
     assert sorted(as_given) == sorted(outermost)
     given, least = (sum(num_live(program, order)) for order in (as_given, outermost))
     assert least < 0.7 * given
-    assert schedule(program, 500).order == tuple(in_registers(program, outermost))
+    assert schedule(program, 500).order == tuple(order_for_registers(program, outermost))
 
 
 def far(program: Program, order: Sequence[int]) -> int:
@@ -128,7 +128,7 @@ def far(program: Program, order: Sequence[int]) -> int:
         reads = [x for x in program.code[value].args if program.code[x].op != "const"]
         count += sum(x not in used for x in reads)
         used = [x for x in used if x not in reads] + reads + [value]
-        used = used[-REGISTERS:]
+        used = used[-NUM_REGISTERS:]
     return count
 
 
@@ -148,7 +148,7 @@ def most_waiting(program: Program, order: Sequence[int]) -> int:
 def test_moving_forward_keeps_an_order_and_lets_no_more_values_wait(seed, num_ops):
     program = random_program(seed, num_ops=num_ops)
     order = depth_first(program)
-    moved = in_registers(program, order)
+    moved = order_for_registers(program, order)
     assert sorted(moved) == sorted(order)
     place = {value: k for k, value in enumerate(moved)}
     for value, k in place.items():
@@ -159,4 +159,4 @@ def test_moving_forward_keeps_an_order_and_lets_no_more_values_wait(seed, num_op
 
 def test_values_are_used_while_they_are_in_registers(program):
     order = depth_first(program)
-    assert far(program, in_registers(program, order)) < 0.85 * far(program, order)
+    assert far(program, order_for_registers(program, order)) < 0.85 * far(program, order)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.fused import toy
+from tests.fused.evaluate import evaluate
 from torchsko.errors import FusedError
-from torchsko.fused.program.evaluate import evaluate
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
 
@@ -296,13 +296,13 @@ def test_shared_port_has_no_batch():
     [
         (lambda x, y: x if x.sum() > 0 else y, "torch.where"),
         (lambda x, y: torch.full_like(y, x[0].item()), "item"),
-        (lambda x, y: torch.linalg.pinv(torch.outer(x, y)), "a pseudo-inverse solve J"),
+        (lambda x, y: torch.linalg.pinv(torch.outer(x, y)), "pseudo-inverse solve with J"),
         (lambda x, y: x.sort().values, "aten.sort.default has no rule"),
         (lambda x, y: x[y.long()], "int64"),
         (lambda x, y: torch.zeros(4).copy_(x), "torch.cat"),
         (
             lambda x, y: torch.outer(x, y).scatter(0, y.argmax()[None, None], 1.0),
-            "of the same shape",
+            "traced index must have the shape",
         ),
         (lambda x, y: x[y.argmax(0, keepdim=True)], "Select with torch.where or torch.gather"),
         (lambda x, y: x.scatter(0, torch.tensor([1]), y[:1], reduce="multiply"), "plain scatter"),

@@ -9,6 +9,7 @@ from torch.func import jvp
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.fused.evaluate import evaluate
 from tests.newton import kinetic_energy, potential_energy, unskew
 from tests.strategies import (
     ALL_KINDS,
@@ -19,7 +20,6 @@ from tests.strategies import (
     mechanisms,
     random_mechanism,
 )
-from torchsko.fused.program.evaluate import evaluate
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
 from torchsko.mechanism.joints.configuration import bracket

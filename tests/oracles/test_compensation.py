@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import torchsko as ts
+from tests.fused.evaluate import evaluate
 from tests.oracles.test_mjcf import WITHOUT, against_mujoco, error, names_of_joints
-from torchsko.fused.program.evaluate import evaluate
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
 from torchsko.rollout.step import implicit_losses

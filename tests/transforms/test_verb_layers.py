@@ -74,7 +74,7 @@ def fast():
 @pytest.fixture
 def runs(monkeypatch):
     """How often a kernel's function was called."""
-    counted, call, at_once = [], FusedFunction.__call__, FusedFunction.at_once
+    counted, call, at_once = [], FusedFunction.__call__, FusedFunction.call_native
 
     def counting(self, *tensors):
         counted.append(self)
@@ -86,7 +86,7 @@ def runs(monkeypatch):
         return found
 
     monkeypatch.setattr(FusedFunction, "__call__", counting)
-    monkeypatch.setattr(FusedFunction, "at_once", counting_small)
+    monkeypatch.setattr(FusedFunction, "call_native", counting_small)
     return counted
 
 

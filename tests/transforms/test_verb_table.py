@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import torchsko as ts
+from tests.fused.evaluate import evaluate
 from tests.strategies import random_mechanism
 from tests.transforms.verbs import PARAMETERS, sample
 from torchsko.api.verb_table import ROWS, Verbs
 from torchsko.errors import FusedError
 from torchsko.fused.functions import lazy_kernel as traced
-from torchsko.fused.program.evaluate import evaluate
 
 
 def public_functions_of_mechanisms():

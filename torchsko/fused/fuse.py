@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from typing import TypeVar, cast, overload
 
 from torchsko.errors import FusedError
-from torchsko.fused.functions.traits import Around
+from torchsko.fused.functions.traits import TraceContext
 from torchsko.fused.fused_call import FusedCall
 from torchsko.fused.fused_layer import FusedLayer, FusedLayerCall, workshop_of
 from torchsko.fused.fused_mechanism import FusedMechanism
@@ -59,8 +59,8 @@ def fuse(
     one sample instead. Compute what samples share outside, and pass it as an argument.
 
     Kernels are built when first called, within seconds, and kept on disk (see
-    `torchsko.fused.build.libraries.cache_directory`). Without a C++ compiler the eager functions run, after a
-    warning.
+    `torchsko.fused.build.library_cache.cache_directory`). Without a C++ compiler the eager
+    functions run, after a warning.
 
     Args:
         target: a mechanism; a layer, whose learned values stay inputs, read at each call, and get
@@ -135,7 +135,7 @@ def fuse(
 
 
 def kernels_of_robot(
-    given: MechanismLike, inputs: Sequence[str], order: int = 2, around: Around = nullcontext
+    given: MechanismLike, inputs: Sequence[str], order: int = 2, around: TraceContext = nullcontext
 ) -> FusedMechanism:
     """The verbs of a mechanism or a layer as kernels.
 

@@ -14,7 +14,7 @@ from torchsko.api.verb_table import Row
 from torchsko.errors import FusedError
 from torchsko.fused.capture.snapshot import Snapshot
 from torchsko.fused.capture.watch import is_within
-from torchsko.fused.functions.traits import Around
+from torchsko.fused.functions.traits import TraceContext
 from torchsko.fused.fused_call import FusedCall
 from torchsko.fused.fused_mechanism import FusedMechanism
 from torchsko.fused.tracing.clean import (
@@ -215,7 +215,7 @@ class FusedLayerCall(FusedCall):
 
 
 def workshop_of(
-    layer: MechanismLayer, inputs: Sequence[str], order: int, around: Around = nullcontext
+    layer: MechanismLayer, inputs: Sequence[str], order: int, around: TraceContext = nullcontext
 ) -> Workshop:
     """The workshop of a layer, at copies of its values; what it learns is an input.
 

@@ -21,7 +21,7 @@ from torchsko.fused.functions.scan import Scan
 from torchsko.fused.fused_call import FusedCall, say_again
 from torchsko.fused.integrator_steps import step_of, step_over
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
-from torchsko.implicit.step_roles import Roles
+from torchsko.implicit.loop_roles import LoopRoles
 from torchsko.mechanism.dispatch import MechanismAttribute
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.argument_checks import check_dt
@@ -174,7 +174,7 @@ class FusedMechanism(Verbs):
             and not self._workshop.parameters
         ):
             check_dtype(self._mech, q)
-            made = self._positional[method, 4].at_once((q, qd, tau), dt)
+            made = self._positional[method, 4].call_native((q, qd, tau), dt)
             if made is not None:
                 return cast(tuple[Tensor, Tensor], made)
         if not isinstance(dt, Tensor):
@@ -230,10 +230,10 @@ class FusedMechanism(Verbs):
             held |= zip(("q_rest", "qd_rest"), ends.rest, strict=False)
         _put_wrenches(f_ext, steps, series, held)
         names = ("q", "qd", *series, *held)
-        step, roles = self._step_over(method, names), Roles(2, len(series), 0, 0)
+        step, roles = self._step_over(method, names), LoopRoles(2, len(series), 0, 0)
         scan = self._workshop.kept(("trajectory", method, names, roles), lambda: Scan(step, roles))
         inputs = (*series.values(), *held.values(), *self._parameters)
-        return cast(tuple[Tensor, Tensor], scan.over(steps, every)(q, qd, *inputs))
+        return cast(tuple[Tensor, Tensor], scan.of_length(steps, every)(q, qd, *inputs))
 
     def _step_over(self, method: str, names: tuple[str, ...]) -> FusedFunction:
         """A step of these tensors."""
@@ -302,7 +302,7 @@ class FusedMechanism(Verbs):
             call, scan = self._workshop.kept_last(key, make)
             outside = cast(list, call.outside(names))
         inputs = (*series.values(), *held.values(), *outside, *self._parameters)
-        qs, qds, kept = scan.over(steps, every)(q, qd, memory, *inputs)
+        qs, qds, kept = scan.of_length(steps, every)(q, qd, memory, *inputs)
         return qs, qds, kept.select(q.dim() - 1, -1)
 
     def _driven(
@@ -324,7 +324,7 @@ class FusedMechanism(Verbs):
                     f"the next {port.name} has shape {list(found.shape)}, not {list(port.shape)}."
                 )
                 raise FusedError(_OF_ONE_SAMPLE.format(error=what))
-        return call, Scan(function, Roles(3, num_series, 0, 0))
+        return call, Scan(function, LoopRoles(3, num_series, 0, 0))
 
     def fuse_function(
         self, key: Hashable, fn: Eager, shapes: Mapping[str, tuple[int, ...]], num_outputs: int

@@ -18,10 +18,10 @@ from torchsko.errors import FusedError, ShapeError, unknown_name
 from torchsko.fused.build.program_cache import digest, identity_of
 from torchsko.fused.capture.watch import constants_of
 from torchsko.fused.functions.fused_function import FusedFunction
-from torchsko.fused.functions.traits import Around, Traits
+from torchsko.fused.functions.traits import TraceContext, Traits
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.clean import concrete, in_clean_thread, is_differentiated
-from torchsko.implicit.jacobians import Pullback, Tensors
+from torchsko.implicit.jacobian_products import Pullback, Tensors
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.state import CONFIGURATIONS, dtype_advice, no_tensor
 from torchsko.utils.dtype import is_traced_as
@@ -50,7 +50,7 @@ class Workshop:
     leads_to = ("mechanism",)  # see `Reachable`
 
     def __init__(
-        self, mech: Mechanism, inputs: Sequence[str], order: int, around: Around = nullcontext
+        self, mech: Mechanism, inputs: Sequence[str], order: int, around: TraceContext = nullcontext
     ) -> None:
         """Prepare to make them; ``around`` is what they are traced in, unless `make` says."""
         for name in inputs:
@@ -115,7 +115,7 @@ class Workshop:
         *,
         broadcasts: bool = True,
         name: str | None = None,
-        around: Around | None = None,
+        around: TraceContext | None = None,
     ) -> FusedFunction:
         """The fused form of ``fn(mech, *arguments)``, which returns a flat tuple or a tensor.
 
@@ -136,7 +136,7 @@ class Workshop:
                     self._order,
                     batched=batched if broadcasts else None,
                     identity=name and self._identity and digest(self._identity, name, ports),
-                    around=around or self._around,
+                    trace_context=around or self._around,
                     dtype=self.mechanism.dtype,
                 )
                 self._made[key] = FusedFunction(

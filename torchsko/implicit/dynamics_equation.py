@@ -1,10 +1,10 @@
-r"""Forward dynamics as the solution of an equation: inverse dynamics less the forces.
+r"""Forward dynamics as the solution of the equations of motion.
 
 .. math:: R(\ddot q;\, q, \dot q, T, f_{ext}, parameters) = ID(q, \dot q, \ddot q, f_{ext}) - T, \qquad
     R_{\ddot q} = \mathcal{M},
 
-with MM the mass matrix, its own transpose. Inputs are all parameters of a mechanism, those that no
-residual reads among them: none can be forgotten.
+with MM the mass matrix, which is symmetric. The inputs include all parameters of the mechanism, also those
+that the residual does not depend on.
 """
 
 from __future__ import annotations
@@ -25,47 +25,47 @@ _FIXED = tuple(field.name for field in fields(Mechanism) if field.name not in PA
 def accelerations(
     mech: Mechanism, q: Tensor, qd: Tensor, gen_force: Tensor, f_ext: Tensor | None
 ) -> Tensor:
-    """Forward dynamics of the assembled model; derivatives by the equation above.
+    """Forward dynamics of the assembled model, with implicit derivatives.
 
     Args:
         mech: the mechanism.
         q: `[*batch, num_q]`.
         qd: `[*batch, num_dof]`.
-        gen_force: joint forces less passive ones, `[*batch, num_dof]`.
+        gen_force: joint forces minus passive forces, `[*batch, num_dof]`.
         f_ext: `[*batch, num_bodies, 6]`, or None.
 
     Returns:
         qdd, `[*batch, num_dof]`.
     """
-    balance = _Balance({name: getattr(mech, name) for name in _FIXED})
+    equation = _DynamicsEquation({name: getattr(mech, name) for name in _FIXED})
     forces = () if f_ext is None else (f_ext,)
     parameters = [getattr(mech, name) for name in PARAMETERS]
-    return implicit(balance, *parameters, q, qd, gen_force, *forces)
+    return implicit(equation, *parameters, q, qd, gen_force, *forces)
 
 
 @dataclass(frozen=True, eq=False)
-class _Balance:
-    """The equation, of (*parameters, q, qd, gen_force, [f_ext]).
+class _DynamicsEquation:
+    """The equation with inputs (*parameters, q, qd, gen_force, [f_ext]).
 
     Attributes:
-        fixed: fields of the mechanism that are no parameters. What is held besides the inputs no
-            checkpoint can let go, so no tensor of a parameter is.
+        fixed: the fields of the mechanism that are not parameters. Parameters are not stored here, so that a
+            checkpoint can free them.
     """
 
     fixed: dict[str, Any]
 
     def split(self, inputs: tuple[Tensor, ...]) -> tuple[Mechanism, tuple[Tensor, ...]]:
-        """The mechanism with these parameters, and the other inputs."""
+        """The mechanism with the given parameters, and the other inputs."""
         named: dict[str, Any] = dict(zip(PARAMETERS, inputs, strict=False))
         return Mechanism(**self.fixed, **named), inputs[len(named) :]
 
     def solution(self, *inputs: Tensor) -> Tensor:
-        """Qdd, by the articulated-body sweeps."""
+        """The accelerations qdd, by the articulated-body sweeps."""
         mech, (q, qd, gen_force, *forces) = self.split(inputs)
         return algorithms.forward_dynamics(model_at(mech, q, qd, *forces), gen_force)
 
     def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
-        """Inverse dynamics less the forces."""
+        """Inverse dynamics minus the joint forces."""
         mech, (q, qd, gen_force, *forces) = self.split(inputs)
         return algorithms.inverse_dynamics(model_at(mech, q, qd, *forces), x) - gen_force
 

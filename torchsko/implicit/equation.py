@@ -1,13 +1,13 @@
-r"""Derivatives of what an equation defines, without differentiating what solves it.
+r"""Implicit differentiation: derivatives of the solution of an equation, without a tape of its solver.
 
-Where R(x, u) = 0 gives x for every u, and R_x is regular,
+If R(x, u) = 0 defines x as a function of u, and R_x is regular, then
 
 .. math::
-    dx = -R_x^{-1} R_u\, du,
+    dx = -R_x^{-1} R_u\, du.
 
-so a cotangent lambda of x goes to u as minus the vector-Jacobian product of R, at fixed x, with
-:math:`\mu = R_x^{-*} \lambda`. Saved are u and x; what found x leaves no tape. Eager functions and kernels
-take both products from here.
+The gradient by u for a cotangent lambda of x is therefore minus the vector-Jacobian product of R by u, at
+fixed x, with :math:`\mu = R_x^{-*} \lambda`. Only u and x are saved. Eager functions and kernels both use
+these products.
 
 Reference: A. Griewank and A. Walther, *Evaluating Derivatives*, 2nd edition, SIAM, 2008, section 15.
 """
@@ -24,35 +24,39 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 
-from torchsko.implicit.jacobian_products import Tensors, restricted, tangents_along
+from torchsko.implicit.jacobian_products import Tensors, fix_inputs, jvp_by_double_vjp
 from torchsko.utils.dtype import without_autocast
 
 
 class Equation(Protocol):
-    """R(x, *inputs) = 0, any batch dimensions in front; it holds nothing that has derivatives."""
+    """An equation R(x, *inputs) = 0 for x, with any leading batch dimensions.
+
+    Every tensor that derivatives shall reach is one of the inputs, none an attribute.
+    """
 
     def solution(self, *inputs: Tensor) -> Tensor:
-        """The x that solves it, `[*batch, n]`."""
+        """The solution x, `[*batch, n]`."""
         ...
 
     def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
-        """R, `[*batch, n]`."""
+        """The residual R, `[*batch, n]`."""
         ...
 
     def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
-        """R_x^-1 rhs, or R_x^-* rhs, at a solution x, `[*batch, n]`; differentiable itself."""
+        """R_x^-1 rhs, or R_x^-* rhs if transposed, at a solution x, `[*batch, n]`; must be differentiable."""
         ...
 
 
 def implicit(equation: Equation, *inputs: Tensor) -> Tensor:
-    """The solution of an equation; derivatives of any order, in every mode, by the equation.
+    """The solution of an equation, with implicit derivatives of any order in forward and reverse mode.
 
-    Where torch.compile or torch.jit trace, they are those of the tape of ``equation.solution``: Dynamo cannot
-    trace a Function that has both derivatives, and torch.jit none that is given an object.
+    Under torch.compile and torch.jit, ``equation.solution`` is differentiated instead. Dynamo cannot trace
+    an autograd.Function with both a JVP and a VJP, and torch.jit cannot trace one with an argument that is
+    an object.
 
     Args:
         equation: the equation.
-        *inputs: everything in it that derivatives shall reach.
+        *inputs: its inputs.
 
     Returns:
         ``equation.solution(*inputs)``.
@@ -69,20 +73,20 @@ def implicit_vjp(
     solution: Tensor,
     cotangent: Tensor,
 ) -> Tensors:
-    """Gradients of the inputs that need one, from a cotangent of the solution.
+    """Gradients of the needed inputs for a cotangent of the solution.
 
     Args:
         equation: the equation.
-        needed: for each input, whether its gradient is asked for.
-        inputs: of the equation.
-        solution: x, `[*batch, n]`, which solves it.
-        cotangent: of x, `[*batch, n]`.
+        needed: for each input, whether its gradient is computed.
+        inputs: inputs of the equation.
+        solution: the solution x, `[*batch, n]`.
+        cotangent: cotangent of x, `[*batch, n]`.
 
     Returns:
-        The gradients asked for, each of its input's shape; zero where the residual does not depend on it.
+        The gradients of the needed inputs, each of the shape of its input.
     """
     mu = equation.solve(cotangent, solution, *inputs, transposed=True)
-    part, chosen = restricted(_at(equation, solution), inputs, needed)
+    part, chosen = fix_inputs(_at(equation, solution), inputs, needed)
     return torch.func.vjp(part, *chosen)[1]((-mu,))
 
 
@@ -92,19 +96,20 @@ def implicit_jvp(
     solution: Tensor,
     tangents: Sequence[Tensor | None],
 ) -> Tensor:
-    """Tangent of the solution, from those of the inputs; None stands for zero."""
-    part, chosen = restricted(_at(equation, solution), inputs, [dx is not None for dx in tangents])
-    (moved,) = tangents_along(part, chosen, tuple(dx for dx in tangents if dx is not None))
-    return -equation.solve(moved, solution, *inputs, transposed=False)
+    """Tangent of the solution for tangents of the inputs; None is a zero tangent."""
+    part, chosen = fix_inputs(_at(equation, solution), inputs, [dx is not None for dx in tangents])
+    moving = tuple(dx for dx in tangents if dx is not None)
+    (change,) = jvp_by_double_vjp(part, chosen, moving)
+    return -equation.solve(change, solution, *inputs, transposed=False)
 
 
 def _at(equation: Equation, solution: Tensor) -> Any:
-    """The residual as a function of the inputs."""
+    """The residual at a fixed solution, as a function of the inputs."""
     return lambda *inputs: (equation.residual(solution, *inputs),)
 
 
 class _Solution(torch.autograd.Function):
-    """Solution of an equation, with the derivatives of this module."""
+    """Autograd function of the solution of an equation."""
 
     @staticmethod
     def forward(equation: Equation, *inputs: Tensor) -> Tensor:
@@ -119,7 +124,7 @@ class _Solution(torch.autograd.Function):
     @staticmethod
     @without_autocast
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        # Aliases: torch.func cannot wrap again what it saved at a level that has ended since.
+        # Aliases, since torch.func cannot wrap a tensor again that it saved at a level that has ended.
         solution, *inputs = (x.view_as(x) for x in ctx.saved_tensors)
         needed = ctx.needs_input_grad[1:]
         found = iter(implicit_vjp(ctx.equation, needed, inputs, solution, grad_outputs[0]))
@@ -128,8 +133,8 @@ class _Solution(torch.autograd.Function):
     @staticmethod
     @without_autocast
     def jvp(ctx: Any, *grad_inputs: Any) -> Tensor:
-        # torch turns forward mode off in here, which would make jvp of jvp zero without a word. It is
-        # turned on again for the levels outside; the one being differentiated is taken off first.
+        # PyTorch disables forward mode here, so a JVP of a JVP would silently be zero. It is enabled again
+        # for outer levels, after the tangents of this level are removed.
         with forward_ad._set_fwd_grad_enabled(True):
             solution, *inputs = (_primal(x) for x in ctx.saved_tensors)
             tangents = [None if dx is None else _primal(dx) for dx in grad_inputs[1:]]
@@ -143,10 +148,10 @@ class _Solution(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _Mapped:
-    """An equation over a mapped dimension, the first of its solution.
+    """An equation under vmap; the mapped dimension is the first of its solution.
 
-    PyTorch's own rule (`generate_vmap_rule`) runs derivatives within the vmap, where forward mode cannot
-    tell its levels.
+    PyTorch's rule (`generate_vmap_rule`) computes derivatives within the vmap, where the levels of forward
+    mode are mixed up.
     """
 
     equation: Equation

@@ -1,4 +1,4 @@
-"""Products with Jacobians, of functions of tensors of which some inputs are held."""
+"""Jacobian-vector and vector-Jacobian products, as functions of tensors that can be differentiated again."""
 
 from __future__ import annotations
 
@@ -9,29 +9,74 @@ from torch import Tensor
 
 Flags = tuple[bool, ...]
 Tensors = tuple[Tensor, ...]
+Function = Callable[..., Tensor | Sequence[Tensor]]
+Pullback = Callable[[Flags, Tensors, Tensors, Tensors], Sequence[Tensor]]
+"""Maps (needed, inputs, outputs, cotangents) to the gradients of the needed inputs."""
 
 
-def restricted(
+def fix_inputs(
     fn: Callable[..., Tensors], inputs: Sequence[Tensor], flags: Sequence[bool]
 ) -> tuple[Callable[..., Tensors], Tensors]:
-    """A function of some of its inputs, the others held at their values; and those inputs."""
-    places = [k for k, flag in enumerate(flags) if flag]
+    """A function of the flagged inputs with all others fixed at their values, and the flagged inputs."""
+    positions = [k for k, flag in enumerate(flags) if flag]
 
     def part(*chosen: Tensor) -> Tensors:
         full = list(inputs)
-        for k, x in zip(places, chosen, strict=True):
+        for k, x in zip(positions, chosen, strict=True):
             full[k] = x
         return fn(*full)
 
-    return part, tuple(inputs[k] for k in places)
+    return part, tuple(inputs[k] for k in positions)
 
 
-def tangents_along(fn: Callable[..., Tensors], inputs: Tensors, by: Tensors) -> Tensors:
-    """JVP as the VJP of the VJP in its cotangent.
+def jvp_by_double_vjp(fn: Callable[..., Tensors], inputs: Tensors, tangents: Tensors) -> Tensors:
+    """JVP of a function, computed as the VJP of its VJP with respect to the cotangent.
 
-    Forward mode has one level for the whole process, so `torch.func.jvp` fails where a caller has
-    entered it. A traced program loses nothing: the cotangent occurs linearly and drops out.
+    `torch.func.jvp` fails if the caller has entered forward mode, which has one level for the whole
+    process. A traced program loses nothing: the cotangent occurs linearly and is eliminated.
     """
     outputs, pullback = torch.func.vjp(fn, *inputs)[:2]
     zeros = tuple(torch.zeros_like(y) for y in outputs)
-    return torch.func.vjp(lambda *cotangents: pullback(cotangents), *zeros)[1](by)
+    return torch.func.vjp(lambda *cotangents: pullback(cotangents), *zeros)[1](tangents)
+
+
+def vjp_of(
+    fn: Callable[..., Tensors],
+    needed: Flags,
+    num_outputs: int,
+    with_value: bool,
+    pullback: Pullback | None = None,
+) -> Function:
+    """The function (inputs, saved outputs, cotangents) -> gradients of the needed inputs.
+
+    Args:
+        fn: the function to differentiate.
+        needed: for each input, whether its gradient is returned.
+        num_outputs: number of outputs of ``fn``.
+        with_value: whether the outputs of ``fn`` are returned before the gradients.
+        pullback: computes the gradients; by default the VJP of ``fn``. Outputs are saved only for a pullback.
+    """
+    num_inputs = len(needed)
+
+    def gradients(*tensors: Tensor) -> Tensors:
+        inputs, cotangents = tensors[:num_inputs], tensors[-num_outputs:]
+        if pullback is None:
+            part, chosen = fix_inputs(fn, inputs, needed)
+            value, pull = torch.func.vjp(part, *chosen)[:2]
+            found = pull(cotangents)
+        else:
+            value = fn(*inputs) if with_value else tensors[num_inputs:-num_outputs]
+            found = pullback(needed, inputs, value, cotangents)
+        return (*value, *found) if with_value else tuple(found)
+
+    return gradients
+
+
+def jvp_of(fn: Callable[..., Tensors], moving: Flags) -> Function:
+    """The function (inputs, tangents) -> output tangents; ``moving`` flags the inputs that have a tangent."""
+
+    def output_tangents(*tensors: Tensor) -> Tensors:
+        part, chosen = fix_inputs(fn, tensors[: len(moving)], moving)
+        return jvp_by_double_vjp(part, chosen, tensors[len(moving) :])
+
+    return output_tangents

@@ -1,8 +1,8 @@
-"""Loops of a number of rounds that is known: in eager mode they are written out, in kernels they stay loops.
+"""Loops with a fixed number of iterations: Python loops in eager mode, loops in kernels.
 
-A solver's iterations, a policy's memory, the substeps of a step: traced to a straight line they would be
-repeated in the program as often as in time. `loop` keeps the body once. Its derivatives are loops as well,
-of the body's; see `torchsko.implicit.repetition`.
+Examples are the iterations of a solver, a policy with memory, or the substeps of an integrator. Without
+`loop` a trace repeats the body for every iteration; with it the program contains the body once. The
+derivatives are loops as well; see `torchsko.implicit.tensor_loop`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError
-from torchsko.implicit.jacobians import Tensors
-from torchsko.implicit.repetition import Repeated, Rounds
-from torchsko.implicit.step_roles import Roles
+from torchsko.implicit.jacobian_products import Tensors
+from torchsko.implicit.loop_roles import LoopRoles
+from torchsko.implicit.tensor_loop import TensorLoop, TensorLoopFunction
 from torchsko.utils.traced_tensor import TracedTensor
 
 
@@ -50,27 +50,27 @@ def loop(
     *,
     until: Callable[..., Tensor] | None = None,
 ) -> Tensor | tuple[Tensor, ...]:
-    """Apply a function again and again: in eager mode as a Python loop would, in kernels as a loop.
+    """Apply a function n times: by a Python loop in eager mode, by a loop in a kernel.
 
     Args:
-        body: of the carried tensors and of ``args``, each an argument of its own; gives the carried ones, of
-            the same shapes.
-        carry: a tensor, or several.
-        n: number of rounds.
-        args: what the body reads besides, the same in each round. In a traced function (`torchsko.fuse`) all
-            that depends on its inputs has to come by these; what the body closes over is constant, or what a
-            `torch.vmap` within the function maps.
-        until: of the same arguments as the body, for each sample whether it is done, a number or truth of no
-            dimensions but the batch's. What is done stays as it is; a kernel leaves the loop when all of its
-            lanes are done.
+        body: a function of the carried tensors and of ``args``, each an argument, which returns the carried
+            tensors with the same shapes.
+        carry: one or several tensors.
+        n: number of iterations.
+        args: further arguments of the body, the same in each iteration. In a traced function
+            (`torchsko.fuse`) everything that depends on its inputs must be passed here. Tensors that the
+            body captures are constant, unless a `torch.vmap` within the function maps them.
+        until: a function of the arguments of the body, which returns for each sample whether it is
+            finished, as a number or bool without dimensions other than the batch's. Finished samples do not
+            change. A kernel leaves the loop when all of its lanes are finished.
 
     Returns:
-        The carried tensors after n rounds.
+        The carried tensors after n iterations.
 
     Raises:
-        ShapeError: when the body gives other shapes than it takes, or a number of tensors; when n is no
-            number of rounds; when what is carried, or given besides, is no tensors.
-        FusedError: in a traced function, a derivative by a tensor that the body closes over.
+        ShapeError: the body returns other shapes or another number of tensors than it takes, n is not a
+            nonnegative int, or ``carry`` or ``args`` contain objects that are not tensors.
+        FusedError: in a traced function, the body captures a tensor that is being differentiated.
 
     Example:
         >>> import torch, torchsko as ts
@@ -78,22 +78,23 @@ def loop(
         >>> ts.loop(lambda x, a: (x + a / x) / 2, two, 6, [two])
         tensor(1.4142, dtype=torch.float64)
     """
-    _check_given(carry, n, args)
+    _check_arguments(carry, n, args)
     single = isinstance(carry, Tensor)
     state: Tensors = (carry,) if isinstance(carry, Tensor) else tuple(carry)
     count = len(state)
 
-    def step(*tensors: Tensor) -> Tensors:
-        found = body(*tensors)
-        alone = single and isinstance(found, Tensor)
-        return _checked((found,) if alone else found, tensors[:count])
+    def checked_body(*tensors: Tensor) -> Tensors:
+        result = body(*tensors)
+        is_bare = single and isinstance(result, Tensor)
+        return _checked((result,) if is_bare else result, tensors[:count])
 
+    step = checked_body
     if until is not None:
-        state, step = _halting(step, until, state, tuple(args))
-    given = (*state, *args)
-    if n > 1 and _in_a_trace(given):
-        found = _traced(step, given, Roles(len(state), 0, 0, 0), n, until is not None)
-        state = tuple(x[-1] for x in found)
+        state, step = _stopping(step, until, state, tuple(args))
+    inputs = (*state, *args)
+    if n > 1 and _is_traced(inputs):
+        outputs = _traced_loop(step, inputs, LoopRoles(len(state), 0, 0, 0), n, until is not None)
+        state = tuple(x[-1] for x in outputs)
     else:
         for _ in range(n):
             state = step(*state, *args)
@@ -101,128 +102,133 @@ def loop(
 
 
 def subprogram(fn: Callable[..., Tensors], args: Sequence[Tensor], num_outputs: int) -> Tensors:
-    """A function that a kernel has once, wherever it is called with arguments of the same structure.
+    """Call a function that becomes one function of the kernel, shared by calls of equal structure.
 
-    Else a traced function is written out at each call. Structure are zeros, constants and which entries are
-    equal: what is known of the arguments is known within.
+    Otherwise a trace contains the function once for each call. The structure of arguments consists of
+    zeros, constants and equal entries, which simplify the function.
 
     Args:
-        fn: of the tensors alone; what it closes over is constant.
+        fn: a function of tensors; tensors that it captures are constant.
         args: its arguments.
-        num_outputs: how many tensors it gives.
+        num_outputs: number of tensors that it returns.
 
     Returns:
-        What it gives, as in eager mode, where it is called and no more.
+        The results of the function. In eager mode it is simply called.
     """
-    if not _in_a_trace(args):
+    if not _is_traced(args):
         return tuple(fn(*args))
-    return tuple(x[0] for x in _traced(fn, args, Roles(0, 0, num_outputs, 0), 1, False))
+    outputs = _traced_loop(fn, args, LoopRoles(0, 0, num_outputs, 0), 1, False)
+    return tuple(x[0] for x in outputs)
 
 
-def _in_a_trace(given: Sequence[Tensor]) -> bool:
-    """Whether tensors are of a program that is being traced."""
-    return not torch.compiler.is_compiling() and any(map(_is_traced, given))
+def _is_traced(tensors: Sequence[Tensor]) -> bool:
+    """True if a tensor belongs to a program that is being traced."""
+    return not torch.compiler.is_compiling() and any(map(_is_symbolic, tensors))
 
 
-def _traced(
-    step: Callable[..., Tensors], given: Sequence[Tensor], roles: Roles, n: int, halts: bool
+def _is_symbolic(x: Tensor) -> bool:
+    return isinstance(torch.func.debug_unwrap(x, recurse=True), TracedTensor)
+
+
+def _traced_loop(
+    body: Callable[..., Tensors],
+    inputs: Sequence[Tensor],
+    roles: LoopRoles,
+    n: int,
+    stops_early: bool,
 ) -> list[Tensor]:
-    """All rounds of a step as one instruction of the program: see `Rounds.run`."""
-    symbolic: Any = torch.func.debug_unwrap(next(filter(_is_traced, given)), recurse=True)
-    step, more = symbolic.convert_closure(step)
-    given = (*given, *more)
-    truths = [x.dtype == torch.bool for x in given]
-    step = _of_numbers(step, truths) if any(truths) else step
-    rounds = Rounds(step, roles, n, False, halts)
-    # By functions of torch, so that a captured tensor takes part as the input that it is.
-    given = [
-        torch.where(x, 1.0, 0.0) if t else x.clone() for x, t in zip(given, truths, strict=True)
+    """The outputs of `TensorLoop.run`, as one instruction of the traced program."""
+    symbolic: Any = torch.func.debug_unwrap(next(filter(_is_symbolic, inputs)), recurse=True)
+    body, captured = symbolic.convert_closure(body)
+    inputs = (*inputs, *captured)
+    are_bool = [x.dtype == torch.bool for x in inputs]
+    body = _with_float_inputs(body, are_bool) if any(are_bool) else body
+    # Torch functions here let a captured tensor take part as the input that replaces it.
+    floats = [
+        torch.where(x, 1.0, 0.0) if flag else x.clone()
+        for x, flag in zip(inputs, are_bool, strict=True)
     ]
-    found = Repeated.apply(rounds, *given)
-    are_truths = [k < roles.carry and truths[k] for k in range(len(found))]
-    return [x != 0 if t else x for x, t in zip(found, are_truths, strict=True)]
+    outputs = TensorLoopFunction.apply(TensorLoop(body, roles, n, False, stops_early), *floats)
+    return [x != 0 if k < roles.carry and are_bool[k] else x for k, x in enumerate(outputs)]
 
 
-def _check_given(carry: Any, n: Any, args: Any) -> None:
-    """Refuse what the annotations of `loop` exclude."""
+def _check_arguments(carry: Any, n: Any, args: Any) -> None:
+    """Refuse arguments that the annotations of `loop` exclude."""
     if type(n) is not int or n < 0:
         raise ShapeError(
-            f"n={n!r} is no number of rounds.",
-            "A kernel's loop has as many as it was built with.",
-            "Pass a Python integer, 0 or more; until= says which samples end sooner.",
+            f"n={n!r} is not a number of iterations.",
+            "The loop of a kernel has a fixed number of iterations.",
+            "Pass a nonnegative int; with until= samples can stop earlier.",
         )
     if isinstance(args, Tensor):
         raise ShapeError(
-            "args is one tensor, whose entries would be arguments of the body.",
-            "What the body reads besides are several tensors.",
+            "args is a single tensor.",
+            "Each entry of args is an argument of the body.",
             "Pass a list: args=[x].",
         )
-    for name, given in (
+    for name, tensors in (
         ("carry", (carry,) if isinstance(carry, Tensor) else carry),
         ("args", args),
     ):
-        odd = [given] if not isinstance(given, (list, tuple)) else _no_tensors(given)
-        if odd:
+        wrong = [tensors] if not isinstance(tensors, (list, tuple)) else _not_tensors(tensors)
+        if wrong:
             raise ShapeError(
-                f"{name} of a loop holds {type(odd[0]).__name__}.",
-                "Loops are of tensors, each an argument of the body.",
+                f"{name} of a loop contains {type(wrong[0]).__name__}.",
+                "Each entry is an argument of the body, and must be a tensor.",
                 "Pass a list of tensors, with torch.tensor(x) for a number.",
             )
 
 
-def _no_tensors(items: Sequence[Any]) -> list[Any]:
+def _not_tensors(items: Sequence[Any]) -> list[Any]:
     return [x for x in items if not isinstance(x, Tensor)]
 
 
-def _checked(found: Any, state: Tensors) -> Tensors:
-    if not isinstance(found, (list, tuple)) or _no_tensors(found):
+def _checked(result: Any, state: Tensors) -> Tensors:
+    if not isinstance(result, (list, tuple)) or _not_tensors(result):
         raise ShapeError(
-            f"the body of a loop gives {type(found).__name__}, not {len(state)} tensors.",
-            "What it gives is what it takes in the next round.",
-            "Return the carried tensor, or a tuple of them in their order.",
+            f"the body of a loop returns {type(result).__name__}, not {len(state)} tensors.",
+            "Its results are its arguments in the next iteration.",
+            "Return the carried tensor, or a tuple of all carried tensors in their order.",
         )
-    shapes, wanted = ([tuple(x.shape) for x in tensors] for tensors in (found, state))
-    if shapes != wanted:
+    shapes, expected = ([tuple(x.shape) for x in tensors] for tensors in (result, state))
+    if shapes != expected:
         raise ShapeError(
-            f"the body of a loop gives tensors of shapes {shapes}, and takes {wanted}.",
-            "What it gives is what it takes in the next round.",
-            "Give the carried tensors, alone and in their order; expand() the first ones if they broadcast.",
+            f"the body of a loop returns tensors of shapes {shapes}, but takes {expected}.",
+            "Its results are its arguments in the next iteration.",
+            "Return the carried tensors only, in their order; expand() the initial ones if they broadcast.",
         )
-    return tuple(found)
+    return tuple(result)
 
 
-def _of_numbers(step: Callable[..., Tensors], truths: Sequence[bool]) -> Callable[..., Tensors]:
-    """The step with 1 and 0 in the place of truth values, which have no derivatives."""
+def _with_float_inputs(
+    body: Callable[..., Tensors], are_bool: Sequence[bool]
+) -> Callable[..., Tensors]:
+    """The body with 1.0 and 0.0 in place of bool tensors, which have no derivatives."""
 
-    def numbered(*tensors: Tensor) -> Tensors:
-        found = step(*(x != 0 if t else x for x, t in zip(tensors, truths, strict=True)))
-        return tuple(torch.where(x, 1.0, 0.0) if x.dtype == torch.bool else x for x in found)
+    def float_body(*tensors: Tensor) -> Tensors:
+        outputs = body(*(x != 0 if b else x for x, b in zip(tensors, are_bool, strict=True)))
+        return tuple(torch.where(x, 1.0, 0.0) if x.dtype == torch.bool else x for x in outputs)
 
-    return numbered
+    return float_body
 
 
-def _halting(
-    step: Callable[..., Tensors], until: Callable[..., Tensor], state: Tensors, args: Tensors
+def _stopping(
+    body: Callable[..., Tensors], until: Callable[..., Tensor], state: Tensors, args: Tensors
 ) -> tuple[Tensors, Callable[..., Tensors]]:
-    """The state with a mark of what is done, and the step that leaves it."""
+    """The carry with a flag for finished samples, and the body that does not change these samples."""
     count = len(state)
 
-    def marked(*tensors: Tensor) -> Tensor:
+    def finished(*tensors: Tensor) -> Tensor:
         return until(*tensors).to(tensors[0].dtype).detach()
 
-    def halting(*tensors: Tensor) -> Tensors:
-        old, done, more = tensors[:count], tensors[count], tensors[count + 1 :]
-        new = step(*old, *more)
-        still = done != 0
-        kept = [
-            torch.where(still.reshape((*still.shape, *(1,) * (x.ndim - still.ndim))), x, y)
+    def stopping_body(*tensors: Tensor) -> Tensors:
+        old, flag, others = tensors[:count], tensors[count], tensors[count + 1 :]
+        new = body(*old, *others)
+        is_done = flag != 0
+        selected = [
+            torch.where(is_done.reshape((*is_done.shape, *(1,) * (x.ndim - is_done.ndim))), x, y)
             for x, y in zip(old, new, strict=True)
         ]
-        return (*kept, torch.where(still, done, marked(*kept, *more)))
+        return (*selected, torch.where(is_done, flag, finished(*selected, *others)))
 
-    return (*state, marked(*state, *args)), halting
-
-
-def _is_traced(x: Tensor) -> bool:
-    """Whether a tensor belongs to a program that is being traced."""
-    return isinstance(torch.func.debug_unwrap(x, recurse=True), TracedTensor)
+    return (*state, finished(*state, *args)), stopping_body

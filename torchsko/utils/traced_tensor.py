@@ -17,10 +17,10 @@ class TracedTensor(Tensor):
         """The dtype in which the compiled program computes, which may differ from the tensor's dtype."""
         raise NotImplementedError
 
-    def convert_closure(self, step: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
+    def convert_closure(self, body: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
         """A loop body with its captured batched tensors as additional arguments, and these tensors."""
         raise NotImplementedError
 
-    def record_loop(self, rounds: Any, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Record a loop (`torchsko.implicit.repetition.Rounds`) over tensors as one instruction."""
+    def record_loop(self, loop: Any, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Record a loop (`torchsko.implicit.tensor_loop.TensorLoop`) over tensors as one instruction."""
         raise NotImplementedError

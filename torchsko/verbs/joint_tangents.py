@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchsko.bridge.tangents import Bend
-from torchsko.implicit.jacobian_products import tangents_along
+from torchsko.implicit.jacobian_products import jvp_by_double_vjp
 from torchsko.mechanism.joints.groups import JointGroup
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import broadcast_shapes
@@ -53,8 +53,8 @@ def _bend(mech: Mechanism, group: JointGroup, q: Tensor, qd: Tensor, width: int)
     zero = torch.zeros_like(u)
     for e in torch.eye(kind.num_dof, dtype=q.dtype, device=q.device).unbind(0):
         along = e.expand(u.shape)
-        stepped = tangents_along(near, (zero, u), (along, zero))
-        hastened = tangents_along(near, (zero, u), (zero, along))
+        stepped = jvp_by_double_vjp(near, (zero, u), (along, zero))
+        hastened = jvp_by_double_vjp(near, (zero, u), (zero, along))
         for row, x in zip(found, (*stepped, hastened[1]), strict=True):
             row.append(x)
     H, bias, per_rate = torch.stack(found[0], -3), *(torch.stack(x, -2) for x in found[1:])

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torchsko.control.ik.targets import TargetSpec, error_at, jacobian_at
-from torchsko.implicit.jacobian_products import tangents_along
+from torchsko.implicit.jacobian_products import jvp_by_double_vjp
 from torchsko.mechanism.joints.configuration import integrate
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.utils.shapes import matvec
@@ -102,12 +102,12 @@ class StationaryEquation:
         n = mech.num_dof
         units = torch.eye(n, dtype=x.dtype, device=x.device)
         units = units.reshape(n, *(1 for _ in x.shape[:-1]), n).expand(n, *zero.shape)
-        (rows,) = tangents_along(turned, (torch.zeros_like(units),), (units,))
+        (rows,) = jvp_by_double_vjp(turned, (torch.zeros_like(units),), (units,))
         H = rows.movedim(0, -1)
         if transposed:
             (step,) = torch.func.vjp(moved, zero)[1]((rhs,))
             return self._inverse(mech, targets, x, H, step, True)
-        (change,) = tangents_along(
+        (change,) = jvp_by_double_vjp(
             moved, (zero,), (self._inverse(mech, targets, x, H, rhs, False),)
         )
         return change

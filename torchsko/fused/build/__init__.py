@@ -1,1 +1,1 @@
-"""Compilation of kernels and their cache on disk."""
+"""Compilers, compiled libraries and their cache on disk."""

@@ -1,4 +1,4 @@
-"""One process or thread at a time, by a file that the system unlocks when its holder ends in any way."""
+"""Lock files, which the operating system releases when the process that holds them ends."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from pathlib import Path
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a path; nothing is locked where the system cannot.
+    """Hold an exclusive lock; on systems and folders without file locks nothing is locked.
 
-    The file goes with the lock. One that a killed process has left is no lock.
+    The file is deleted on release. A file left by a killed process is not locked.
 
     Args:
-        path: a file of nothing else; its folder is made.
+        path: a file used for this lock only; its folder is created.
     """
     handle = _acquire(path)
     try:
         yield
     finally:
         if handle is not None:
-            # A folder that can be written no longer keeps the file, which is no lock once it is closed.
+            # If the folder is no longer writable the file remains, unlocked.
             with suppress(OSError):
                 path.unlink()
             os.close(handle)
 
 
 def _acquire(path: Path) -> int | None:
-    """The open file once it is ours, None where there can be none."""
+    """The open, locked file; None if it cannot be locked."""
     if sys.platform == "win32":
         return None
-    import fcntl  # Unix alone has it
+    import fcntl  # exists on Unix only
 
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -46,13 +46,13 @@ def _acquire(path: Path) -> int | None:
             except BaseException:
                 os.close(handle)
                 raise
-            os.close(handle)  # its last holder has deleted it: others lock the next one
-    except OSError:  # a folder that cannot be written, a system of files without locks
+            os.close(handle)  # the last holder has deleted it
+    except OSError:  # the folder is read-only, or the file system has no locks
         return None
 
 
 def _is_at(handle: int, path: Path) -> bool:
-    """Whether an open file is the one that has this name now."""
+    """True if an open file still is the file at the path."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Libraries of kernels: made of programs, found again on disk, and run."""
+"""Libraries of kernels: compiled from programs or loaded from the disk cache."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from torchsko.errors import FusedError
-from torchsko.fused.build.libraries import built_library, cached_library, name_again
+from torchsko.fused.build.library_cache import add_key, load_cached_library, load_or_build_library
 from torchsko.fused.build.toolchain import Toolchain, digest_of
 from torchsko.fused.emit.cpp import ENTRY, emit_cpp, native, plan
 from torchsko.fused.program.program import Program
-from torchsko.implicit.step_roles import Roles
+from torchsko.implicit.loop_roles import LoopRoles
 
 BITS = {torch.float32: 32, torch.float64: 64}
 _RUNTIME = ("runtime.cpp", "memory.cpp")
@@ -28,29 +28,28 @@ _NATIVE = tuple(
     f"emit/native/{name}" for name in ("vector.hpp", "rows.hpp", "driver.hpp", *_RUNTIME)
 )
 WRITERS = (
-    *("emit/cpp.py", "emit/loop_source.py", "emit/register_hints.py", "emit/statements.py"),
-    *("layout/angles.py", "layout/multiples.py", "layout/register_order.py"),
-    *("layout/result_places.py", "layout/schedule.py", "layout/widths.py"),
-    "program/product_rounds.py",
+    *("emit/cpp.py", "emit/loop_source.py", "emit/register_allocation.py", "emit/statements.py"),
+    *("layout/driver_passes.py", "layout/register_order.py", "layout/schedule.py"),
+    "layout/tuning.py",
 )
-"""Files below `torchsko/fused` that determine the source text of any kernel."""
+"""Files in `torchsko/fused` that determine the source text of every kernel."""
 
 _GENERATOR = (*WRITERS, *_NATIVE)
-_OF_STEPS = "emit/native/scan.hpp"
+_SCAN_DRIVER = "emit/native/scan.hpp"
 
-# A helper thread costs its caller some microseconds, more if it sleeps. It pays for each so much work,
-# counted in additions of one vector.
 THREADED_COST = 80_000
+"""Work, in additions of one vector, for which an additional thread pays; waking a thread takes several us."""
 
-# Results of so many bytes come from memory that earlier ones have left. The C library maps such anew each
-# time, or gives its last ones back when several are freed together, and to have their pages provided again
-# takes longer than to compute what is written there. Smaller ones gain less than a call of the pool costs.
-FRESH_BYTES = 2**19
+MIN_POOLED_BYTES = 2**19
+"""Size of a result from which its memory comes from a pool of earlier results.
 
-# Bound of a block, the unit of work of a thread: small enough that a call ends at once for all threads.
+The C library maps large blocks anew at each allocation, and page faults then take longer than the
+computation. For smaller results the gain is less than the cost of the pool."""
+
 BLOCK_COST = 50_000
+"""Largest cost of a block, the unit of work of a thread; so small that all threads end almost together."""
 
-_CAPSULE = b"dltensor"  # kept: capsules point to their name
+_CAPSULE = b"dltensor"  # referenced here, since capsules store a pointer to their name
 
 
 def build_library(
@@ -58,23 +57,23 @@ def build_library(
     dtype: torch.dtype,
     toolchain: Toolchain,
     identity: str | None = None,
-    roles: Roles | None = None,
+    roles: LoopRoles | None = None,
     vector_bytes: int | None = None,
 ) -> Compiled:
-    """Compile a program, or load it from the disk cache.
+    """Load the library of a program from the disk cache, or compile it.
 
     Args:
         program: the program.
         dtype: float32 or float64.
         toolchain: the compiler.
-        identity: a hexadecimal digest of all that the program depends on; given, `load_library` finds
-            the library without the program.
-        roles: of its ports, if it is a step to be repeated.
-        vector_bytes: width of its vectors; by default the widest of the toolchain.
+        identity: a hexadecimal digest of everything that the program depends on, by which
+            `load_library` finds the library without the program.
+        roles: roles of the ports, if the program is the step of a scan.
+        vector_bytes: width of the vectors; by default the widest of the toolchain.
 
     Raises:
         CompilerError: the compiler failed.
-        FusedError: another dtype, or an instruction without a rule.
+        FusedError: the dtype is not supported, or an instruction is unknown.
     """
     if dtype not in BITS:
         raise FusedError(
@@ -93,9 +92,9 @@ def build_library(
             roles=roles,
         )
 
-    library = built_library(key, units, toolchain)
+    library = load_or_build_library(key, units, toolchain)
     if identity is not None:
-        name_again(key, library_key(toolchain, dtype, identity, roles, width))
+        add_key(key, library_key(toolchain, dtype, identity, roles, width))
     return Compiled(library, toolchain)
 
 
@@ -103,28 +102,28 @@ def load_library(
     identity: str,
     dtype: torch.dtype,
     toolchain: Toolchain,
-    roles: Roles | None = None,
+    roles: LoopRoles | None = None,
     vector_bytes: int | None = None,
 ) -> Compiled | None:
-    """The library that `build_library` stored under an identity, or None."""
+    """The library that `build_library` stored under an identity; None if there is none."""
     width = vector_bytes or toolchain.vector_bytes
-    library = cached_library(library_key(toolchain, dtype, identity, roles, width))
+    library = load_cached_library(library_key(toolchain, dtype, identity, roles, width))
     return library and Compiled(library, toolchain)
 
 
 def is_built(
     program: Program, dtype: torch.dtype, toolchain: Toolchain, vector_bytes: int | None = None
 ) -> bool:
-    """Whether the disk cache has the library of a program that `build_library` would compile."""
+    """True if the disk cache has the library of a program."""
     width = vector_bytes or toolchain.vector_bytes
     return (
-        cached_library(library_key(toolchain, dtype, program_digest(program), None, width))
+        load_cached_library(library_key(toolchain, dtype, program_digest(program), None, width))
         is not None
     )
 
 
 def program_digest(program: Program) -> str:
-    """SHA-256 of all that a program computes; names of ports do not count."""
+    """SHA-256 of a program; names of ports are ignored."""
     total = hashlib.sha256()
     total.update(repr([port.size for port in program.inputs]).encode())
     total.update(repr([port.size for port in program.outputs]).encode())
@@ -132,27 +131,27 @@ def program_digest(program: Program) -> str:
     total.update(array("d", program.constants).tobytes())
     total.update("\n".join([f"{op}{args}" for op, args in program.code]).encode())
     for loop in program.loops:
-        total.update(repr((loop.count, loop.backward, loop.halts, loop.ports)).encode())
+        total.update(repr((loop.count, loop.reverse, loop.stops_early, loop.ports)).encode())
         total.update(program_digest(loop.program).encode())
     return total.hexdigest()
 
 
 def library_key(toolchain: Toolchain, *parts: object) -> str:
-    """The name in the cache of what these parts say, as this compiler and this package make it."""
-    steps = (_OF_STEPS,) if any(isinstance(part, Roles) for part in parts) else ()
-    return cache_key((*_GENERATOR, *steps), toolchain.identity, toolchain.flags, *parts)
+    """The cache key of a library, from the parts that identify it, the compiler and the generator."""
+    driver = (_SCAN_DRIVER,) if any(isinstance(part, LoopRoles) for part in parts) else ()
+    return cache_key((*_GENERATOR, *driver), toolchain.identity, toolchain.flags, *parts)
 
 
 def cache_key(generator: Iterable[str], *parts: object) -> str:
-    """A name in the cache, by parts with a faithful ``repr`` and the files of this folder that generate."""
+    """A cache key, from the ``repr`` of the parts and the content of the files of the generator."""
     sources = (files("torchsko.fused") / name for name in generator)
     return digest_of(repr(parts).encode(), *(source.read_bytes() for source in sources))
 
 
 def _runtime(toolchain: Toolchain) -> ctypes.CDLL:
-    """Threads and memory, one library for all kernels."""
+    """The library of threads and memory, one for all kernels."""
     key = library_key(toolchain, "runtime")
-    return built_library(key, lambda: [native(name) for name in _RUNTIME], toolchain)
+    return load_or_build_library(key, lambda: [native(name) for name in _RUNTIME], toolchain)
 
 
 def _address(library: ctypes.CDLL, name: str) -> int:
@@ -167,14 +166,16 @@ class _Plan(ctypes.Structure):
 
 
 class Compiled:
-    """A library of a kernel, and how to run it.
+    """The library of a kernel.
 
     Attributes:
-        width: lanes of its vectors.
-        tiles: how many vectors of samples it takes together.
+        toolchain: the compiler that built it.
+        width: number of lanes of its vectors.
+        tiles: number of vectors of samples that it processes together.
         cost: time of one vector, in additions.
-        kernel: address of the code.
-        scratch_bytes: what a thread needs.
+        kernel: address of its code.
+        launch_address: address of the function that runs it on several threads.
+        scratch_bytes: scratch memory of a thread.
     """
 
     def __init__(self, library: ctypes.CDLL, toolchain: Toolchain) -> None:
@@ -189,7 +190,7 @@ class Compiled:
         )
         self._plan = _Plan(self.kernel, self.scratch_bytes)
         self._plan_address = ctypes.addressof(self._plan)
-        # A prototype of our own: setting argtypes on the library's function would be shared.
+        # A new prototype, since argtypes set on the library's function would be shared.
         prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int)
         self._launch = prototype(("torchsko_launch", runtime))
         prototype = ctypes.CFUNCTYPE(
@@ -202,25 +203,25 @@ class Compiled:
         self._capsule = prototype(("PyCapsule_New", ctypes.pythonapi))
 
     def launch(self, words: bytes, threads: int) -> None:
-        """Run one call, its words as the driver's text says.
+        """Run one call; ``words`` is the struct ``Call`` of the driver.
 
         Raises:
-            MemoryError: there was none for scratch.
+            MemoryError: no memory for scratch.
         """
         if self._launch(self._plan_address, words, threads) != 0:
             raise MemoryError("no memory for the scratch of a fused kernel")
 
     def result(self, like: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """A new tensor, not initialised; a large one in memory that an earlier result has left.
+        """A new uninitialised tensor; a large one may reuse the memory of an earlier result.
 
         Raises:
-            MemoryError: there was none.
+            MemoryError: no memory for it.
         """
-        if prod(shape) * like.element_size() < FRESH_BYTES:
+        if prod(shape) * like.element_size() < MIN_POOLED_BYTES:
             return like.new_empty(shape)
         sizes = struct.pack(f"@{len(shape)}q", *shape)
         threads = torch.get_num_threads()
-        made = self._result(len(shape), sizes, BITS[like.dtype], threads)
-        if made is None:
+        managed = self._result(len(shape), sizes, BITS[like.dtype], threads)
+        if managed is None:
             raise MemoryError(f"no memory for a result of shape {list(shape)}")
-        return from_dlpack(self._capsule(made, _CAPSULE, None))
+        return from_dlpack(self._capsule(managed, _CAPSULE, None))

@@ -1,7 +1,7 @@
-"""NVIDIA's run-time compiler: CUDA in, machine code of one architecture out. No GPU is needed, nor a toolkit.
+"""NVIDIA's run-time compiler NVRTC, which compiles CUDA to machine code without a GPU or a toolkit.
 
-It comes with PyTorch's CUDA builds; the wheels ``nvidia-cuda-nvrtc`` and ``nvidia-cuda-nvrtc-cu12`` bring
-it beside any other build.
+CUDA builds of PyTorch contain it. For other builds there are the wheels ``nvidia-cuda-nvrtc`` and
+``nvidia-cuda-nvrtc-cu12``.
 
 Reference: *NVRTC user guide*, NVIDIA.
 """
@@ -19,18 +19,13 @@ from torchsko.errors import CompilerError
 
 _NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 _FOLDERS = ("cu13/lib", "cuda_nvrtc/lib")
-_NONE = (
-    "no NVRTC for fused kernels on GPUs ({tried} not found).\n"
-    "It compiles their CUDA on first use; without it the eager functions serve.\n"
-    "Install a CUDA build of PyTorch, which brings it, or pip install nvidia-cuda-nvrtc."
-)
 
 
 class Nvrtc:
-    """The compiler, loaded.
+    """The loaded compiler.
 
     Attributes:
-        version: of it, major and minor.
+        version: its major and minor version.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -40,14 +35,14 @@ class Nvrtc:
         self.version = (major.value, minor.value)
 
     def compile(self, source: str, architecture: str) -> bytes:
-        """Machine code of a translation unit, as a module that the driver loads.
+        """Compile a translation unit to a module for the CUDA driver.
 
         Args:
-            source: CUDA that includes nothing.
-            architecture: ``"sm_90"``, say.
+            source: CUDA text without includes.
+            architecture: for example ``"sm_90"``.
 
         Raises:
-            CompilerError: the compiler failed; the message holds its own.
+            CompilerError: the compiler failed; the error contains its message.
         """
         library, program = self._library, ctypes.c_void_p()
         made = library.nvrtcCreateProgram(
@@ -57,21 +52,21 @@ class Nvrtc:
         try:
             options = (ctypes.c_char_p * 1)(f"--gpu-architecture={architecture}".encode("ascii"))
             if library.nvrtcCompileProgram(program, len(options), options) != 0:
-                said = self._read(program, "ProgramLog").decode(errors="replace").rstrip("\0")
+                log = self._read(program, "ProgramLog").decode(errors="replace").rstrip("\0")
                 raise CompilerError(
                     f"NVRTC failed on a fused kernel for {architecture}:",
-                    f"{said[-2000:]}",
+                    log[-2000:],
                     "Install a newer CUDA build of PyTorch, or use the eager functions.",
                 )
             return self._read(program, "CUBIN")
         finally:
             library.nvrtcDestroyProgram(ctypes.byref(program))
 
-    def _read(self, program: ctypes.c_void_p, what: str) -> bytes:
+    def _read(self, program: ctypes.c_void_p, item: str) -> bytes:
         size = ctypes.c_size_t()
-        self._check(getattr(self._library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+        self._check(getattr(self._library, f"nvrtcGet{item}Size")(program, ctypes.byref(size)))
         content = ctypes.create_string_buffer(size.value)
-        self._check(getattr(self._library, f"nvrtcGet{what}")(program, content))
+        self._check(getattr(self._library, f"nvrtcGet{item}")(program, content))
         return content.raw
 
     def _check(self, result: int) -> None:
@@ -85,30 +80,34 @@ class Nvrtc:
 
 
 def find_nvrtc() -> Nvrtc:
-    """The compiler of PyTorch's own CUDA; where PyTorch has none, the newest that is installed.
+    """Load the compiler of PyTorch's CUDA build, or else the newest one installed.
 
     Raises:
-        CompilerError: none is.
+        CompilerError: NVRTC is not installed.
     """
     for name in _candidates():
         try:
             if (path := Path(name)).is_absolute():
-                # It asks for this one by its name alone, which the loader knows then.
+                # NVRTC loads this library by its name, which succeeds if it is loaded already.
                 for other in path.parent.glob("libnvrtc-builtins.so.*"):
                     ctypes.CDLL(str(other))
             return Nvrtc(ctypes.CDLL(name))
         except OSError:
             continue
-    raise CompilerError(_NONE.format(tried=", ".join(_NAMES)))
+    raise CompilerError(
+        f"NVRTC, the compiler of fused kernels for GPUs, was not found ({', '.join(_NAMES)}).",
+        "Kernels are compiled on first use.",
+        "Install a CUDA build of PyTorch, or pip install nvidia-cuda-nvrtc, or use the eager functions.",
+    )
 
 
 def _candidates() -> Iterator[str]:
-    """Names and paths, in the order in which they are tried."""
+    """Names and paths of the library, in the order in which they are tried."""
     cuda = torch.version.cuda
     own = f"libnvrtc.so.{cuda.split('.')[0]}" if cuda else None
     names = sorted(_NAMES, key=lambda name: name != own)
     for name in names[:1] if own else []:
-        yield name  # PyTorch has loaded it, or knows where it is
+        yield name  # loaded by PyTorch, or on its search path
     for name in names:
         for folder in (Path(place).resolve() for place in sys.path if place):
             for part in _FOLDERS:

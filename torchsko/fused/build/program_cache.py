@@ -1,7 +1,7 @@
-"""Traced programs on disk, so that a kernel from the cache needs no tracing either.
+"""Cache of traced programs on disk, so that a cached kernel needs no tracing.
 
-Only functions that this package can name completely are kept: its own verbs of a mechanism. The key
-holds all that a trace depends on: the mechanism, bit for bit, the verb, and the package's source.
+Only verbs of a mechanism are cached, since everything that their trace depends on is known: the values of the
+mechanism, the verb, and the source of this package.
 """
 
 from __future__ import annotations
@@ -11,52 +11,60 @@ import marshal
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from torchsko.fused.build.libraries import read_cached, write_cached
+from torchsko.fused.build.library_cache import read_cached, write_cached
 from torchsko.fused.program.program import Instr, Loop, Port, Program
 from torchsko.mechanism.geometry import NO_SHAPES
 from torchsko.mechanism.mechanism import Mechanism
 
 
 def identity_of(mech: Mechanism, *choices: object) -> str | None:
-    """A digest of a mechanism, of choices made for it and of the package's source.
+    """A digest of a mechanism, of options and of the source of this package.
 
     Returns:
-        None where something has no faithful text; nothing is saved then.
+        The digest; None if an object cannot be digested, such as a joint type of the user.
     """
     total = hashlib.sha256()
     try:
-        # No program depends on how a robot looks, or was made.
+        # Programs do not depend on shapes, nor on the history of the mechanism.
         bare = mech.replace(geometry=NO_SHAPES, replaced=())
         for part in _texts((bare, choices, torch.__version__, sys.version)):
             total.update(part)
             total.update(b";")
     except TypeError:
         return None
-    root = Path(__file__).parents[2]
-    for source in sorted(root.rglob("*.py")):
-        total.update(hashlib.sha256(source.read_bytes()).digest())
+    total.update(_source_digest())
     return total.hexdigest()
 
 
+@cache  # the imported source does not change within a process, and hashing 430 files takes 30 ms
+def _source_digest() -> bytes:
+    """Digest of the source of this package."""
+    total = hashlib.sha256()
+    for source in sorted(Path(__file__).parents[2].rglob("*.py")):
+        total.update(hashlib.sha256(source.read_bytes()).digest())
+    return total.digest()
+
+
 def digest(*parts: object) -> str:
-    """A digest of objects with a faithful ``repr``."""
+    """A digest of objects, by their ``repr``."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def _texts(x: object) -> Iterator[bytes]:
-    """All that an object of frozen dataclasses, tuples and tensors is made of."""
+    """The bytes of all parts of an object of dataclasses, tuples, tensors and numbers."""
     yield type(x).__qualname__.encode()
     if isinstance(x, Tensor):
         yield repr((x.dtype, tuple(x.shape))).encode()
         yield x.detach().cpu().contiguous().numpy().tobytes()
     elif is_dataclass(x):
         if not type(x).__module__.startswith("torchsko."):
-            raise TypeError  # a joint of the user's own: its source is not in the digest
+            raise TypeError  # a type of the user: its source is not in the digest
         for field in fields(x):
             yield from _texts(getattr(x, field.name))
     elif isinstance(x, (tuple, list)):
@@ -96,7 +104,7 @@ def _program(content: tuple) -> Program:
 
 
 def _content(program: Program) -> tuple:
-    """A program as nested tuples; `_program` reads them."""
+    """A program as nested tuples, the inverse of `_program`."""
     inputs, outputs = (
         tuple((p.name, p.shape, p.shared) for p in ports)
         for ports in (program.inputs, program.outputs)
@@ -110,7 +118,7 @@ def _content(program: Program) -> tuple:
 
 
 def save_program(identity: str, program: Program) -> None:
-    """Keep a program, and its output ports by themselves; without a writable cache nothing happens."""
+    """Save a program and, separately, its output ports; does nothing if the cache is not writable."""
     content = _content(program)
     write_cached(f"{identity}.program", marshal.dumps(content))
     write_cached(f"{identity}.ports", marshal.dumps(content[1]))

@@ -1,4 +1,4 @@
-"""Programs as functions of tensors on an NVIDIA GPU: compiled once, kept on disk, one launch a call."""
+"""Compiled programs as functions of tensors on an NVIDIA GPU, one launch for each call."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from torch import Tensor
 from torchsko.errors import CompilerError
 from torchsko.fused.build.file_lock import locked
 from torchsko.fused.build.kernel_library import BITS, WRITERS, cache_key, program_digest
-from torchsko.fused.build.libraries import cache_directory, read_cached, write_cached
+from torchsko.fused.build.library_cache import cache_directory, read_cached, write_cached
 from torchsko.fused.build.nvrtc import find_nvrtc
 from torchsko.fused.calls.kernel import common_batch, rows
 from torchsko.fused.calls.scan_kernel import step_rows
 from torchsko.fused.emit.cpp import ENTRY
 from torchsko.fused.emit.cuda import cuda_plan, emit_cuda
 from torchsko.fused.program.program import Port, Program
-from torchsko.implicit.step_roles import Roles
+from torchsko.implicit.loop_roles import LoopRoles
 
 _GENERATOR = (*WRITERS, "emit/cuda.py", "emit/native/lane.cuh")
 
 _WARP, _BLOCK = 32, 128
 
-_FULL = 16
-"""Warps that a multiprocessor has to have before blocks get larger: few samples are spread over all."""
+_MIN_WARPS = 16
+"""Warps for each multiprocessor from which blocks have several warps."""
 
 Launch = Callable[[int, Sequence[Tensor | int]], None]
-"""Runs a kernel on so many samples, with these arguments after their number."""
+"""Runs a kernel, from the number of samples and the other arguments."""
 
 
 def load_cuda(
@@ -36,33 +36,34 @@ def load_cuda(
     identity: str | None,
     dtype: torch.dtype,
     device: torch.device,
-    roles: Roles | None = None,
+    roles: LoopRoles | None = None,
 ) -> Launch:
-    """A program on a device, from the disk cache where it is there.
+    """Load the kernel of a program on a device, compiled or from the disk cache.
 
     Args:
-        program: gives it.
-        identity: a digest of all that it depends on, by which it is found without tracing.
+        program: makes the program.
+        identity: a digest of everything that the program depends on, by which the kernel is found
+            without tracing.
         dtype: float32 or float64.
-        device: where it is to run.
-        roles: of its ports, if it is a step to be repeated.
+        device: the device.
+        roles: roles of the ports, if the program is the step of a scan.
 
     Raises:
-        CompilerError: NVRTC is missing or failed, or the driver did not take what it made.
+        CompilerError: NVRTC is not installed or failed, or the driver refused the module.
     """
     try:
         with torch.cuda.device(device):
             major, minor = torch.cuda.get_device_capability()
             module = cubin(program, identity, dtype, f"sm_{major}{minor}", roles)
-            # PyTorch's own loader, since the driver's context is PyTorch's.
+            # PyTorch's loader, which uses PyTorch's CUDA context.
             kernel = getattr(torch.cuda._utils._cuda_load_module(module), ENTRY)
     except CompilerError:
         raise
     except (AttributeError, OSError, RuntimeError) as error:
         raise CompilerError(
             f"a fused kernel could not be loaded on {device}: {error}",
-            "Its machine code is for this device, the driver may be older than PyTorch's CUDA.",
-            "Renew the driver, or use the eager functions.",
+            "The driver may be older than the CUDA version of PyTorch.",
+            "Update the driver, or use the eager functions.",
         ) from error
     count = torch.cuda.get_device_properties(device).multi_processor_count
 
@@ -76,8 +77,8 @@ def load_cuda(
 
 
 def block_size(samples: int, multiprocessors: int) -> int:
-    """Lanes of a block: one warp, as long as warps are too few to fill the multiprocessors."""
-    return _WARP if samples <= _FULL * _WARP * multiprocessors else _BLOCK
+    """Threads of a block: one warp if the samples are too few to fill the multiprocessors."""
+    return _WARP if samples <= _MIN_WARPS * _WARP * multiprocessors else _BLOCK
 
 
 def cubin(
@@ -85,37 +86,37 @@ def cubin(
     identity: str | None,
     dtype: torch.dtype,
     architecture: str,
-    roles: Roles | None = None,
+    roles: LoopRoles | None = None,
 ) -> bytes:
-    """Machine code of a program, compiled if the cache has none; once, however many ask for it at a time.
+    """Machine code of a program, from the disk cache or compiled once for all processes that request it.
 
     Args:
-        program: gives it.
-        identity: as for `load_cuda`; None: the program tells it from others.
+        program: makes the program.
+        identity: a digest as for `load_cuda`; by default that of the program.
         dtype: float32 or float64.
-        architecture: ``"sm_90"``, say.
-        roles: as for `load_cuda`.
+        architecture: for example ``"sm_90"``.
+        roles: roles of the ports, if the program is the step of a scan.
 
     Raises:
-        CompilerError: NVRTC is missing or failed.
+        CompilerError: NVRTC is not installed or failed.
     """
     compiler = find_nvrtc()
     depends_on = identity or program_digest(program())
     name = cache_key(_GENERATOR, depends_on, dtype, architecture, compiler.version, roles)
-    found = read_cached(f"{name}.cubin")
-    if found is not None:
-        return found
+    code = read_cached(f"{name}.cubin")
+    if code is not None:
+        return code
     with locked(cache_directory() / f"{name}.lock"):
-        found = read_cached(f"{name}.cubin")
-        if found is None:
+        code = read_cached(f"{name}.cubin")
+        if code is None:
             text = emit_cuda(cuda_plan(program()), bits=BITS[dtype], roles=roles)
-            found = compiler.compile(text, architecture)
-            write_cached(f"{name}.cubin", found)
-    return found
+            code = compiler.compile(text, architecture)
+            write_cached(f"{name}.cubin", code)
+    return code
 
 
 class CudaKernel:
-    """One program in one dtype on one device: one launch a call, on the current stream.
+    """A compiled program of one dtype on one device; a call is one launch on the current stream.
 
     Attributes:
         inputs: the input ports.
@@ -133,12 +134,12 @@ class CudaKernel:
     def __call__(
         self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None
     ) -> tuple[Tensor, ...]:
-        """Run the program on a batch; arguments and results as for `torchsko.fused.calls.kernel.Kernel`."""
+        """Apply the program to a batch; arguments and results as for `torchsko.fused.calls.kernel.Kernel`."""
         batch = common_batch(self.inputs, self.dtype, inputs[0].device.type, inputs)
-        held, arguments = [], []
+        alive, arguments = [], []
         for x, port in zip(inputs, self.inputs, strict=True):
             x, stride = rows(x, port.shape, x.dim() - len(port.shape), batch)
-            held.append(x)  # the kernel reads its memory
+            alive.append(x)  # the kernel reads its memory
             arguments += [x, stride]
         results = [inputs[0].new_empty((*batch, *p.shape)) for p in self.outputs]
         if prod(batch) > 0:
@@ -151,36 +152,36 @@ class CudaKernel:
 
 
 class CudaScan:
-    """So many steps of a program in one launch; see `torchsko.fused.functions.scan.ScanFunction`.
+    """A scan with a fixed number of steps, in one launch; see `torchsko.fused.functions.scan.ScanFunction`.
 
     Attributes:
-        inputs: the ports of the state, of series, and of what stays.
-        outputs: the ports of the state or its series, of series, and of sums.
+        inputs: ports of the state, the streamed and the invariant inputs.
+        outputs: ports of the last state or the states, the stacked and the summed outputs.
         dtype: float32 or float64.
     """
 
     def __init__(
         self,
         launch: Launch,
-        roles: Roles,
+        roles: LoopRoles,
         dtype: torch.dtype,
         inputs: Sequence[Port],
         outputs: Sequence[Port],
-        times: tuple[int, int, bool],
+        steps_every_reverse: tuple[int, int, bool],
     ) -> None:
         self.inputs, self.outputs, self.dtype = tuple(inputs), tuple(outputs), dtype
         self._launch, self._roles = launch, roles
-        self._head = list(map(int, times))  # steps, every, backward
+        self._head = list(map(int, steps_every_reverse))
 
     def __call__(
         self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None
     ) -> tuple[Tensor, ...]:
-        """Run all steps on a batch; see `torchsko.fused.calls.scan_kernel.ScanKernel`."""
+        """Apply all steps to a batch; see `torchsko.fused.calls.scan_kernel.ScanKernel`."""
         batch = common_batch(self.inputs, self.dtype, inputs[0].device.type, inputs)
-        held, arguments = [], []
+        alive, arguments = [], []
         for k, (x, port) in enumerate(zip(inputs, self.inputs, strict=True)):
             x, stride, step = step_rows(k, x, port, batch, self._roles, self._head[0])
-            held.append(x)  # the kernel reads its memory
+            alive.append(x)  # the kernel reads its memory
             arguments += [x, stride, step]
         results = [inputs[0].new_empty((*batch, *p.shape)) for p in self.outputs]
         if prod(batch) > 0:

@@ -14,20 +14,20 @@ from torchsko.errors import ShapeError
 from torchsko.fused.build.kernel_library import (
     BITS,
     BLOCK_COST,
-    FRESH_BYTES,
+    MIN_POOLED_BYTES,
     THREADED_COST,
     Compiled,
     build_library,
     load_library,
 )
 from torchsko.fused.build.toolchain import Toolchain, find_toolchain
-from torchsko.fused.calls.quick import Quick, quick_call
+from torchsko.fused.calls.native_call import NativeCall, make_native_call
 from torchsko.fused.program.program import Port, Program
 from torchsko.mechanism.state import apart
 from torchsko.utils.shapes import are_broadcastable, broadcast_shapes
 
-# Tiles of a block at least: drawing one costs nothing then.
-_BLOCKS = 16
+_MIN_TILES_PER_BLOCK = 16
+"""Fewest tiles of a block, so that the time to fetch a block is negligible."""
 
 
 def build_kernel(
@@ -37,19 +37,19 @@ def build_kernel(
     identity: str | None = None,
     vector_bytes: int | None = None,
 ) -> Kernel:
-    """Compile a program, or load it from the disk cache.
+    """Load the kernel of a program from the disk cache, or compile it.
 
     Args:
         program: the program.
         dtype: float32 or float64.
         toolchain: the compiler; by default `find_toolchain()`.
-        identity: a hexadecimal digest of all that the program depends on; given, `load_kernel` finds
-            the kernel without the program.
-        vector_bytes: width of its vectors; by default the widest of the toolchain.
+        identity: a hexadecimal digest of everything that the program depends on, by which
+            `load_kernel` finds the kernel without the program.
+        vector_bytes: width of the vectors; by default the widest of the toolchain.
 
     Raises:
-        CompilerError: no compiler, or it failed.
-        FusedError: another dtype, or an instruction without a rule.
+        CompilerError: there is no compiler, or it failed.
+        FusedError: the dtype is not supported, or an instruction is unknown.
     """
     compiled = build_library(
         program, dtype, toolchain or find_toolchain(), identity, vector_bytes=vector_bytes
@@ -60,17 +60,17 @@ def build_kernel(
 def load_kernel(
     identity: str, inputs: Sequence[Port], outputs: Sequence[Port], dtype: torch.dtype
 ) -> Kernel | None:
-    """The kernel that `build_kernel` stored under an identity, or None.
+    """The kernel that `build_kernel` stored under an identity; None if there is none.
 
     Raises:
-        CompilerError: no compiler.
+        CompilerError: there is no compiler.
     """
     compiled = load_library(identity, dtype, find_toolchain())
     return compiled and Kernel(inputs, outputs, dtype, compiled)
 
 
 class Kernel:
-    """One program in one dtype, compiled.
+    """A compiled program of one dtype, as a function of CPU tensors.
 
     Attributes:
         inputs: the input ports.
@@ -97,65 +97,65 @@ class Kernel:
             for p in self.outputs
         )
         widest = max([1, *(p.size for p in self.outputs)])
-        self._fresh_batch = FRESH_BYTES // (widest * BITS[dtype] // 8)
+        self._pooled_batch = MIN_POOLED_BYTES // (widest * BITS[dtype] // 8)
         self._width, cost = compiled.width, compiled.cost
         self._threaded_batch = max(1, THREADED_COST * self._width // cost)
-        self._rows_of_tiles = self._width * _BLOCKS
-        together = compiled.tiles
-        self._most_tiles = max(1, min(64, BLOCK_COST // cost) // together) * together
+        self._rows_per_tile = self._width * _MIN_TILES_PER_BLOCK
+        tiles = compiled.tiles
+        self._max_tiles = max(1, min(64, BLOCK_COST // cost) // tiles) * tiles
 
-    def quick(self, one_lead: bool) -> Quick | None:
-        """The kernel's call for usual inputs of small batches; see `torchsko.fused.calls.quick`.
+    def native_call(self, equal_batches: bool) -> NativeCall | None:
+        """The native call of the kernel for small batches; see `torchsko.fused.calls.native_call`.
 
         Args:
-            one_lead: whether all inputs must have the same batch shape, none of them without.
+            equal_batches: whether all inputs must have the same batch shape.
         """
         words = [
             BITS[self.dtype],
             len(self.inputs),
             len(self.outputs),
-            min(self._threaded_batch, self._fresh_batch),
+            min(self._threaded_batch, self._pooled_batch),
             self._width,
-            self._rows_of_tiles,
-            self._most_tiles,
-            int(one_lead),
+            self._rows_per_tile,
+            self._max_tiles,
+            int(equal_batches),
         ]
         ports = [(port.shape, port.size, -1) for port in self.inputs]
         ports += [(shape, size, -1 if k is None else k) for shape, size, k in self._sizes]
-        return quick_call(self._compiled, words, ports)
+        return make_native_call(self._compiled, words, ports)
 
     def __call__(
         self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None
     ) -> tuple[Tensor, ...]:
-        """Run the program on a batch.
+        """Apply the program to a batch.
 
         Args:
             inputs: for each port a CPU tensor ``[*batch, *port.shape]`` of the kernel's dtype; the
-                batch shapes broadcast. One without batch dimensions is read once for all samples.
-            summed: for each output, whether it is to be summed over the whole batch.
+                batch shapes broadcast. An input without batch dimensions is read once for all samples.
+            summed: for each output, whether it is summed over the whole batch.
 
         Returns:
-            For each output port a tensor ``[*batch, *port.shape]``, or ``port.shape`` if summed
-            (in a fixed order of summation: the same result from call to call).
+            For each output port a tensor ``[*batch, *port.shape]``, or ``port.shape`` if summed.
+            The order of summation is fixed, so results are reproducible.
 
         Raises:
             ShapeError: shape, dtype or device of an input does not fit.
         """
-        words, batch, held = self._usual_words(inputs) or self._words(inputs)
+        words, batch, alive = self._contiguous_words(inputs) or self._words(inputs)
         total = words[0]
-        # By the batch alone: sums over blocks must not depend on the threads.
-        tiles = total // self._rows_of_tiles or 1
+        # The block size depends on the batch alone, so that sums do not depend on the number of threads.
+        tiles = total // self._rows_per_tile or 1
         block_rows = words[1] = self._width * (
-            tiles if tiles < self._most_tiles else self._most_tiles
+            tiles if tiles < self._max_tiles else self._max_tiles
         )
         results = []
         for k, (shape, size, like) in enumerate(self._sizes):
             if summed is not None and summed[k]:
                 y, stride = inputs[0].new_empty((-(-total // block_rows), *shape)), 0
-            elif total >= self._fresh_batch:
+            elif total >= self._pooled_batch:
                 y, stride = self._compiled.result(inputs[0], (*batch, *shape)), size
-            elif like is not None and not held:
-                y, stride = torch.empty_like(inputs[like]), size  # sooner made than by its shape
+            elif like is not None and not alive:
+                y, stride = torch.empty_like(inputs[like]), size  # faster than new_empty
             else:
                 y, stride = inputs[0].new_empty((*batch, *shape)), size
             results.append(y)
@@ -167,12 +167,12 @@ class Kernel:
             results = [y.sum(0) if s else y for y, s in zip(results, summed, strict=True)]
         return tuple(results)
 
-    def _usual_words(
+    def _contiguous_words(
         self, inputs: Sequence[Tensor]
     ) -> tuple[list[int], tuple[int, ...], Sequence[Tensor]] | None:
-        """`_words` where all inputs are contiguous and have one batch shape, else None.
+        """Words as by `_words` if all inputs are contiguous and have one batch shape, else None.
 
-        At small batches the time of a call is that of these lines.
+        These lines determine the time of a call for small batches.
         """
         dtype, words = self.dtype, [0, 0]
         lead = tuple(inputs[0].shape)
@@ -180,33 +180,33 @@ class Kernel:
         for x, (shape, _, size) in zip(inputs, self._shapes, strict=True):
             if x.shape != lead + shape or x.dtype is not dtype:
                 return None
-            place = x.data_ptr()
-            if not place or not x.is_contiguous() or not x.is_cpu or x.is_neg():
+            address = x.data_ptr()
+            if not address or not x.is_contiguous() or not x.is_cpu or x.is_neg():
                 return None
-            words += (place, size)
+            words += (address, size)
         words[0] = lead[0] if len(lead) == 1 else prod(lead)
         return words, lead, ()
 
     def _words(
         self, inputs: Sequence[Tensor]
     ) -> tuple[list[int], tuple[int, ...], Sequence[Tensor]]:
-        """The words of a call up to its inputs; the batch shape; what to keep alive.
+        """The words of a call up to its inputs, the batch shape, and tensors that must outlive the call.
 
-        Words: the batch size, a place for the block size, address and stride of each input.
+        Words are the batch size, a placeholder for the block size, and address and stride of each input.
         """
         batch = common_batch(self.inputs, self.dtype, "cpu", inputs)
-        words, held = [prod(batch), 0], []
+        words, alive = [prod(batch), 0], []
         for x, (shape, rank, _) in zip(inputs, self._shapes, strict=True):
             x, stride = rows(x, shape, x.dim() - rank, batch)
-            held.append(x)
+            alive.append(x)
             words += (x.data_ptr(), stride)
-        return words, batch, held
+        return words, batch, alive
 
 
 def common_batch(
     ports: Sequence[Port], dtype: torch.dtype, device: str, inputs: Sequence[Tensor]
 ) -> tuple[int, ...]:
-    """The common batch shape of a call, after a check of every input.
+    """Check every input of a call; returns the common batch shape.
 
     Raises:
         ShapeError: shape, dtype or device of an input does not fit.
@@ -223,7 +223,7 @@ def common_batch(
         if x.dtype is not dtype or x.device.type != device:
             raise ShapeError(
                 f"{port.name} is {x.dtype} on {x.device}; this kernel takes {dtype} on {device}.",
-                "Nothing is cast or moved in silence.",
+                "Kernels do not convert inputs.",
                 f"Convert all inputs to one dtype and device: {port.name}.to({device!r}, {dtype}).",
             )
         shapes.append(x.shape[:num_batch])
@@ -234,7 +234,7 @@ def broadcast_batch(ports: Sequence[Port], shapes: Sequence[Sequence[int]]) -> t
     """The common batch shape of inputs.
 
     Raises:
-        ShapeError: there is none; names two that do not fit.
+        ShapeError: two shapes do not broadcast; the error names them.
     """
     try:
         return broadcast_shapes(*shapes)
@@ -247,10 +247,10 @@ def broadcast_batch(ports: Sequence[Port], shapes: Sequence[Sequence[int]]) -> t
 def rows(
     x: Tensor, shape: tuple[int, ...], num_batch: int, batch: tuple[int, ...]
 ) -> tuple[Tensor, int]:
-    """A tensor with the same values, and how far apart its samples are; 0 if there is only one."""
-    # The imaginary part of a conjugate may be contiguous, its sign yet to be changed.
+    """A tensor of equal values with dense samples, and the stride between samples; 0 for a single sample."""
+    # The imaginary part of a conjugate has a negation that is applied lazily.
     x = x.resolve_neg()
-    # A derivative of a derivative may get zeros of no memory as cotangents.
+    # Second derivatives may have cotangents that are zero tensors without memory.
     if not x.data_ptr():
         x = torch.zeros_like(x)
     if prod(x.shape[:num_batch]) == 1:

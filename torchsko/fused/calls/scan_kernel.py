@@ -20,62 +20,68 @@ from torchsko.fused.build.kernel_library import (
 from torchsko.fused.build.toolchain import find_toolchain
 from torchsko.fused.calls.kernel import common_batch, rows
 from torchsko.fused.program.program import Port, Program
-from torchsko.implicit.step_roles import Roles
+from torchsko.implicit.loop_roles import LoopRoles
 
-# Of one scalar of all samples: up to here a scan is compiled for vectors of no more. Wider ones would be
-# mostly copies: with 64 bytes a step of one humanoid takes longer by a third, one of an arm by a fifth.
-FEW_BYTES = 16
+NARROW_VECTOR_BYTES = 16
+"""Width of the vectors for batches whose scalars fit into one such vector.
+
+Wider vectors would mostly hold copies: with 64 bytes a step of one humanoid takes a third longer,
+of one arm a fifth."""
 
 
 def scan_kernels(
     program: Callable[[], Program],
     identity: str | None,
-    roles: Roles,
+    roles: LoopRoles,
     dtype: torch.dtype,
-    few: bool,
+    narrow: bool,
 ) -> Callable[..., ScanKernel]:
-    """Compile a step that repeats, or load it from the disk cache; gives what makes kernels of it.
+    """Load the library of a scan from the disk cache, or compile it.
 
     Args:
-        program: gives the step's program.
-        identity: a digest of all that the program depends on, by which its library is found without it.
-        roles: of the step's ports.
+        program: makes the program of the step.
+        identity: a digest of everything that the program depends on, by which the library is found
+            without it.
+        roles: roles of the ports of the step.
         dtype: float32 or float64.
-        few: whether for samples of `FEW_BYTES`, not for any number.
+        narrow: whether vectors have `NARROW_VECTOR_BYTES` instead of the widest width.
+
+    Returns:
+        A function of (inputs, outputs, steps, every, reverse) that makes a kernel.
 
     Raises:
-        CompilerError: no compiler, or it failed.
+        CompilerError: there is no compiler, or it failed.
     """
     toolchain = find_toolchain()
-    width = FEW_BYTES if few else None
-    known = identity and load_library(identity, dtype, toolchain, roles, width)
-    compiled = known or build_library(program(), dtype, toolchain, identity, roles, width)
+    width = NARROW_VECTOR_BYTES if narrow else None
+    cached = identity and load_library(identity, dtype, toolchain, roles, width)
+    compiled = cached or build_library(program(), dtype, toolchain, identity, roles, width)
     return partial(ScanKernel, compiled, roles, dtype)
 
 
 class ScanKernel:
-    """So many steps of a compiled scan.
+    """A compiled scan with a fixed number of steps.
 
     Attributes:
-        inputs: the ports of the state, of series, and of what stays.
-        outputs: the ports of the state or its series, of series, and of sums.
+        inputs: ports of the state, the streamed and the invariant inputs.
+        outputs: ports of the last state or the states, the stacked and the summed outputs.
         dtype: float32 or float64.
     """
 
     def __init__(
         self,
         compiled: Compiled,
-        roles: Roles,
+        roles: LoopRoles,
         dtype: torch.dtype,
         inputs: Sequence[Port],
         outputs: Sequence[Port],
         steps: int,
         every: int,
-        backward: bool,
+        reverse: bool,
     ) -> None:
         self.inputs, self.outputs, self.dtype = tuple(inputs), tuple(outputs), dtype
         self._compiled, self._roles = compiled, roles
-        self._head = (steps, every, int(backward))
+        self._head = (steps, every, int(reverse))
         self._steps = steps
         self._pack = struct.Struct(f"@{5 + 3 * (len(inputs) + len(outputs))}q").pack
         cost = max(1, steps) * compiled.cost
@@ -85,7 +91,7 @@ class ScanKernel:
     def __call__(
         self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None
     ) -> tuple[Tensor, ...]:
-        """Run all steps on a batch; see `ScanFunction` for inputs and results.
+        """Apply all steps to a batch, as `torchsko.fused.functions.scan.ScanFunction` describes.
 
         Raises:
             ShapeError: shape, dtype or device of an input does not fit.
@@ -93,10 +99,10 @@ class ScanKernel:
         batch = common_batch(self.inputs, self.dtype, "cpu", inputs)
         total = prod(batch)
         words: list[int] = [total, self._block_rows, *self._head]
-        held = []  # until the kernel has run
+        alive = []  # until the kernel has run
         for k, (x, port) in enumerate(zip(inputs, self.inputs, strict=True)):
             x, stride, step = step_rows(k, x, port, batch, self._roles, self._steps)
-            held.append(x)
+            alive.append(x)
             words += (x.data_ptr(), stride, step)
         results = [self._compiled.result(inputs[0], (*batch, *port.shape)) for port in self.outputs]
         for y, port in zip(results, self.outputs, strict=True):
@@ -108,16 +114,16 @@ class ScanKernel:
 
 
 def step_rows(
-    k: int, x: Tensor, port: Port, batch: tuple[int, ...], roles: Roles, steps: int
+    k: int, x: Tensor, port: Port, batch: tuple[int, ...], roles: LoopRoles, steps: int
 ) -> tuple[Tensor, int, int]:
-    """Input k of a scan with the same values, how far apart its samples are, and its steps."""
+    """Input k of a scan with dense samples, its stride between samples, and its stride between steps."""
     num_batch = x.dim() - len(port.shape)
     if not 0 <= k - roles.carry < roles.stream or steps == 0:
         return *rows(x, port.shape, num_batch, batch), 0
     shape = port.shape[1:]
-    if steps > 1 and x.stride(num_batch) == 0:  # the same at each step
+    if steps > 1 and x.stride(num_batch) == 0:  # equal at every step
         return *rows(x.select(num_batch, 0), shape, num_batch, batch), 0
-    if num_batch > 1 and x.shape[:num_batch] == batch:  # a view, where there is one
-        batch = (prod(batch),)  # said, since a memory of nothing leaves it open
+    if num_batch > 1 and x.shape[:num_batch] == batch:  # a view if possible
+        batch = (prod(batch),)  # explicit, since reshape cannot infer a size of an empty tensor
         x, num_batch = x.reshape(*batch, *port.shape), 1
     return *rows(x, port.shape, num_batch, batch), prod(shape)

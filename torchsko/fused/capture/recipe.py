@@ -19,7 +19,7 @@ from torchsko.fused.capture.generators import Generators
 from torchsko.fused.capture.sources import Reachable
 from torchsko.fused.capture.watch import constants_of, draws
 from torchsko.fused.tracing.clean import in_clean_thread, unfollowed
-from torchsko.fused.tracing.refusals import refused_by_torch
+from torchsko.fused.tracing.unsupported import unsupported_by_functorch
 from torchsko.fused.workshop import Eager, Workshop
 from torchsko.utils.dtype import without_autocast
 
@@ -87,8 +87,8 @@ def _evaluate(
     except (IndexError, RuntimeError, ValueError) as error:
         if isinstance(error, TorchskoError):
             raise
-        if isinstance(error, RuntimeError) and (why := refused_by_torch(error)) is not None:
-            raise FusedError(why) from error
+        if isinstance(error, RuntimeError) and (cause := unsupported_by_functorch(error)):
+            raise cause from error
         # Of the function's own: its batch may be all that it misses.
         seen = ", ".join(f"{name} {list(s)}" for name, s in shapes.items() if 0 not in s)
         error.add_note(_OF_ONE_SAMPLE.format(seen=seen))

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import (
 )
 
 from torchsko.errors import FusedError
-from torchsko.fused.program.factors import DETERMINANTS
+from torchsko.fused.program.factorizations import DETERMINANTS
 from torchsko.fused.tracing.symbolic import Symbolic
 
 _READS = frozenset(

@@ -1,1 +1,1 @@
-"""C++ and CUDA source of a program."""
+"""C++ and CUDA source text of scheduled programs."""

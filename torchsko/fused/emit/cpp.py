@@ -1,10 +1,9 @@
 """Print a scheduled program as C++: one vector of samples per value, one function per chunk.
 
-The text is made of value numbers, constants in hexadecimal and the fixed files of ``native/``;
-nothing that a user wrote (names of joints, of inputs) can reach it. Every chunk is a function
-``c<k>(in, out, s)`` of the inputs' vectors, the outputs' vectors and the scratch slots; the driver
-(``native/driver.hpp``; ``native/scan.hpp`` for programs that are steps) transposes batch-first rows into such
-vectors and back.
+The text consists of value numbers, hexadecimal constants and the fixed files of ``native/``. It
+never contains text of a user, such as the names of joints. Every chunk is a function
+``c<k>(in, out, s)`` of the input vectors, the output vectors and the scratch slots. The driver
+(``native/driver.hpp``, for scans ``native/scan.hpp``) transposes batch-first rows into such vectors and back.
 """
 
 from __future__ import annotations
@@ -17,20 +16,19 @@ from itertools import accumulate, pairwise
 
 from torchsko.errors import FusedError
 from torchsko.fused.emit.loop_source import PARAMETERS, loop_functions
-from torchsko.fused.emit.statements import chunk_lines, lines_in_registers, literal
-from torchsko.fused.layout.angles import with_angles
-from torchsko.fused.layout.multiples import with_multiples
-from torchsko.fused.layout.result_places import Places
+from torchsko.fused.emit.statements import chunk_lines, lines_with_registers, literal
+from torchsko.fused.layout.driver_passes import ResultVectors, defer_scaling, precompute_sincos
 from torchsko.fused.layout.schedule import Schedule, schedule
-from torchsko.fused.layout.widths import layout_of
+from torchsko.fused.layout.tuning import tuning_for
 from torchsko.fused.program.program import BINARY, TERNARY, UNARY, Program
-from torchsko.implicit.step_roles import Roles
+from torchsko.implicit.loop_roles import LoopRoles
 
 ENTRY = "torchsko_kernel"
+"""Exported name of a kernel."""
 
 _KNOWN = frozenset(("const", "input", "loop", "part", *UNARY, *BINARY, *TERNARY))
 
-# Costs in time of one addition, to size blocks of work and to decide whether threads pay.
+# Times of operations, in additions, to size blocks of work and to decide on the number of threads.
 _COST = {
     "div": 8,
     "recip": 8,
@@ -42,40 +40,42 @@ _COST = {
     "tanh": 30,
     "log": 25,
 } | {name: 100 for name in "pow atan2 fmod tan atan asin acos log1p erf sinh cosh".split()}
-_UNIT_OPS = 1500
+_MIN_UNIT_STATEMENTS = 1500
+"""Fewest statements of a translation unit, if there are several."""
 
 
 def cost(program: Program) -> int:
-    """Time of one vector of samples through a program, in additions."""
-    own = sum(_COST.get(op, 1) for op, _ in program.code if op not in ("const", "input", "part"))
-    return own + sum(loop.count * cost(loop.program) for loop in program.loops)
+    """Time of a program for one vector of samples, in additions."""
+    straight = sum(
+        _COST.get(op, 1) for op, _ in program.code if op not in ("const", "input", "part")
+    )
+    return straight + sum(loop.count * cost(loop.program) for loop in program.loops)
 
 
-def plan(program: Program, vector_bytes: int, roles: Roles | None = None) -> Schedule:
-    """The order and the cuts in which a program becomes C++; arguments as for `emit_cpp`."""
-    layout = layout_of(vector_bytes, repeated=roles is not None)
-    program, factors = (program, {}) if roles is not None else with_multiples(program)
-    program, angles = with_angles(program)
+def plan(program: Program, vector_bytes: int, roles: LoopRoles | None = None) -> Schedule:
+    """The schedule of a program for `emit_cpp`; ``roles`` are those of the ports of a scan step."""
+    tuning = tuning_for(vector_bytes, is_scan=roles is not None)
+    program, factors = (program, {}) if roles is not None else defer_scaling(program)
+    program, angles = precompute_sincos(program)
     ops = program.num_flops
-    max_ops = ops if ops <= layout.whole_ops else layout.function_ops
-    cuts = schedule(program, max_ops, layout.sums)
-    return replace(cuts, angles=angles, factors=factors)
+    max_ops = ops if ops <= tuning.max_single_ops else tuning.max_function_ops
+    cuts = schedule(program, max_ops, tuning.max_sums)
+    return replace(cuts, sincos_inputs=angles, result_factors=factors)
 
 
 def refuse_unknown(program: Program) -> None:
-    """Refuse instructions that the generators have no rule for.
+    """Refuse programs with unknown instructions.
 
     Raises:
-        FusedError: names them.
+        FusedError: an instruction is not one of `torchsko.fused.program.program`.
     """
     for loop in program.loops:
         refuse_unknown(loop.program)
     unknown = sorted({op for op, _ in program.code} - _KNOWN)
     if unknown:
         raise FusedError(
-            f"the program contains {unknown}: the code generators have no rule for that.",
-            "A misspelt operation would be a misspelt function.",
-            "Use the instructions listed in torchsko.fused.program.program.",
+            f"the program contains the unknown instructions {unknown}.",
+            advice="Use the instructions listed in torchsko.fused.program.program.",
         )
 
 
@@ -85,45 +85,45 @@ def emit_cpp(
     bits: int,
     vector_bytes: int,
     max_units: int = 1,
-    roles: Roles | None = None,
+    roles: LoopRoles | None = None,
 ) -> list[str]:
     """The C++ source of a kernel.
 
     Args:
-        cuts: the program, ordered and cut, as by `plan`.
+        cuts: the schedule, from `plan`.
         bits: 64 for float64, 32 for float32.
         vector_bytes: width of the vectors, 16, 32 or 64.
         max_units: number of translation units that can be compiled at a time.
-        roles: of the ports, if the program is a step that the kernel repeats.
+        roles: roles of the ports, if the program is the step of a scan.
 
     Returns:
-        Translation units, to be compiled separately and linked; the first has the entry. Small
-        programs have one, whatever ``max_units`` says.
+        Translation units, to be compiled separately and linked; the first contains the entry. Small
+        programs have one unit.
 
     Raises:
-        FusedError: an instruction that is none of `torchsko.fused.program.program`.
+        FusedError: an instruction is not one of `torchsko.fused.program.program`.
     """
     program = cuts.program
     refuse_unknown(program)
     prelude = _prelude(bits, vector_bytes)
-    places = Places.of(cuts) if roles is None else Places.in_order(program)
-    lines_of = partial(lines_in_registers, registers=layout_of(vector_bytes).registers)
+    results = ResultVectors.of(cuts) if roles is None else ResultVectors.in_order(program)
+    lines_of = partial(lines_with_registers, registers=tuning_for(vector_bytes).registers)
     functions = [*loop_functions(cuts, bits, "", lines_of)]
-    for k, chunk in enumerate(map(places.of_chunk, cuts.chunks)):
+    for k, chunk in enumerate(map(results.of_chunk, cuts.chunks)):
         statements = chunk_lines(cuts, chunk, bits, constants=False)
         functions.append((f"void c{k}({PARAMETERS})", [*statements]))
     length = sum(len(statements) for _, statements in functions)
-    groups = _in_equal_parts(functions, max(1, min(max_units, length // _UNIT_OPS)))
+    parts = _in_equal_parts(functions, max(1, min(max_units, length // _MIN_UNIT_STATEMENTS)))
     linkage, declared = "static ", []
-    if len(groups) > 1:
+    if len(parts) > 1:
         linkage, declared = "", [f"{head};" for head, _ in functions]
     units = []
-    for group in groups:
+    for part in parts:
         lines = [prelude, *declared]
-        for head, statements in group:
+        for head, statements in part:
             lines += [f"{linkage}{head} {{", *statements, "}"]
         units.append("\n".join(lines) + "\n")
-    units[0] += _driver(cuts, vector_bytes, bits, places, roles)
+    units[0] += _driver(cuts, vector_bytes, bits, results, roles)
     return units
 
 
@@ -140,55 +140,55 @@ def _prelude(bits: int, vector_bytes: int) -> str:
     )
 
 
-def _given_constants(cuts: Schedule) -> dict[int, float]:
-    """Constants that loops read, by the slots where they do."""
+def _loop_constants(cuts: Schedule) -> dict[int, float]:
+    """Constants that loops read, by their slots."""
     program = cuts.program
     return {
-        at: program.constants[program.code[x].args[0]]
+        slot: program.constants[program.code[x].args[0]]
         for value in cuts.regions
-        for x, at in cuts.places_of_arguments(value)
+        for x, slot in cuts.slots_of_arguments(value)
         if program.code[x].op == "const"
     }
 
 
-Texts = tuple[str, list[str]]
+FunctionText = tuple[str, list[str]]
 """Head and statements of a function."""
 
 
-def _in_equal_parts(functions: Sequence[Texts], num_parts: int) -> list[list[Texts]]:
-    """Parts of about as many statements each, none of them empty."""
+def _in_equal_parts(functions: Sequence[FunctionText], num_parts: int) -> list[list[FunctionText]]:
+    """Nonempty parts with about the same number of statements."""
     ends = [0, *accumulate(len(statements) for _, statements in functions)]
-    wanted = [ends[-1] * k / num_parts for k in range(1, num_parts)]
-    cuts = [min(range(len(ends)), key=lambda k: abs(ends[k] - end)) for end in wanted]
+    targets = [ends[-1] * k / num_parts for k in range(1, num_parts)]
+    cuts = [min(range(len(ends)), key=lambda k: abs(ends[k] - target)) for target in targets]
     parts = pairwise([0, *cuts, len(functions)])
     return [[*functions[start:stop]] for start, stop in parts if start < stop]
 
 
 def _shuffles(width: int, part: int) -> dict[str, str]:
-    """Lanes of two vectors that `transpose` puts into one, for vectors of one or two parts."""
+    """Lane permutations of `transpose`, for vectors of one or two parts."""
     lanes, half = range(width), part // 2
-    found = {
+    permutations = {
         "LOW": [x for k in lanes if k % part < half for x in (k, k + width)],
         "HIGH": [x for k in lanes if k % part >= half for x in (k, k + width)],
     }
     if part < width:
-        found |= {
+        permutations |= {
             "FRONT": [*lanes[:part], *range(width, width + part)],
             "BACK": [*lanes[part:], *range(width + part, 2 * width)],
         }
-    return {"PART": str(part)} | {name: ", ".join(map(str, x)) for name, x in found.items()}
+    return {"PART": str(part)} | {name: ", ".join(map(str, x)) for name, x in permutations.items()}
 
 
 def _driver(
     cuts: Schedule,
     vector_bytes: int,
     bits: int,
-    places: Places,
-    roles: Roles | None,
+    results: ResultVectors,
+    roles: LoopRoles | None,
 ) -> str:
     program, width = cuts.program, vector_bytes * 8 // bits
     inputs = [port.size for port in program.inputs]
-    if cuts.angles:
+    if cuts.sincos_inputs:
         del inputs[-1]
     outputs = [port.size for port in program.outputs]
     defines = {
@@ -198,34 +198,41 @@ def _driver(
         "NUM_IN_PORTS": len(inputs),
         "NUM_OUT_PORTS": len(outputs),
         "NUM_SLOTS": cuts.num_slots,
-        "NUM_ANGLES": len(cuts.angles),
-        "COST": max(1, cost(program) + len(cuts.angles) * (_COST["sin"] + _COST["cos"])),
+        "NUM_ANGLES": len(cuts.sincos_inputs),
+        "COST": max(1, cost(program) + len(cuts.sincos_inputs) * (_COST["sin"] + _COST["cos"])),
     } | _shuffles(width, width // 2 if vector_bytes == 32 else width)
     if roles is not None:
-        defines |= _of_roles(roles, inputs, outputs)
+        defines |= _role_sizes(roles, inputs, outputs)
     else:
-        read = sum(inputs) + 2 * len(cuts.angles)
-        of_tile = read + places.own + cuts.num_slots
-        tiles = layout_of(vector_bytes).tiles_of(of_tile, vector_bytes)
-        defines |= {"NUM_READ": read, "OF_TILE": of_tile, "TILES": tiles}
-    constants, given = places.constants, _given_constants(cuts)
-    defines |= {"NUM_CONSTANT": len(constants), "NUM_GIVEN": len(given)}
-    in_order = not places.by and list(places.at) == list(range(len(program.results)))
-    defines |= {"NUM_OWN": places.own, "IN_ORDER": int(in_order), "MULTIPLES": int(bool(places.by))}
+        read = sum(inputs) + 2 * len(cuts.sincos_inputs)
+        tile_vectors = read + results.num_vectors + cuts.num_slots
+        tiles = tuning_for(vector_bytes).num_tiles(tile_vectors, vector_bytes)
+        defines |= {"NUM_READ": read, "TILE_VECTORS": tile_vectors, "TILES": tiles}
+    constants, loop_constants = results.constants, _loop_constants(cuts)
+    defines |= {"NUM_CONSTANT": len(constants), "NUM_LOOP_CONSTANT": len(loop_constants)}
+    in_order = not results.factors and list(results.vectors) == list(range(len(program.results)))
+    defines |= {
+        "NUM_RESULT_VECTORS": results.num_vectors,
+        "IN_ORDER": int(in_order),
+        "SCALED": int(bool(results.factors)),
+    }
     lines = [f"#define {name} {value}" for name, value in defines.items()]
-    for name, values in ("CONSTANT", constants.values()), ("GIVEN", given.values()):
+    for name, values in (
+        ("CONSTANT", constants.values()),
+        ("LOOP_CONSTANT", loop_constants.values()),
+    ):
         texts = ", ".join([literal(x, bits) for x in (*values, 0.0)])
         lines.append(f"static const T {name}[] = {{{texts}}};")
     tables = {
         "CONSTANT_AT": constants,
-        "GIVEN_AT": given,
-        "ANGLES": cuts.angles,
-        "ZERO": places.zero_blocks(width),
-        "AT": () if in_order else places.at,
-        "BY": places.by,
+        "LOOP_CONSTANT_AT": loop_constants,
+        "ANGLES": cuts.sincos_inputs,
+        "ZERO": results.zero_blocks(width),
+        "RESULT_AT": () if in_order else results.vectors,
+        "FACTOR_AT": results.factors,
     }
-    tables |= {"IN_SIZE": inputs, "OUT_SIZE": outputs, "READ_AT_ALL": _read_ports(cuts)}
-    # A trailing 0: C++ has no empty array.
+    tables |= {"IN_SIZE": inputs, "OUT_SIZE": outputs, "IS_READ": _read_ports(cuts)}
+    # The trailing 0 is needed because C++ has no empty array.
     for name, entries in tables.items():
         lines.append(f"static constexpr int {name}[] = {{{', '.join(map(str, [*entries, 0]))}}};")
     lines += _calls(cuts, by_tile=roles is None)
@@ -234,10 +241,10 @@ def _driver(
 
 
 def _calls(cuts: Schedule, *, by_tile: bool) -> list[str]:
-    """The function that runs all chunks, for one vector of samples, or each for several before the next."""
+    """The function that runs all chunks, for one vector of samples or, by tile, each for several vectors."""
     calls = [f"c{k}(in, out, s);" for k in range(len(cuts.chunks))]
     lines = []
-    if cuts.angles:
+    if cuts.sincos_inputs:
         calls.insert(0, "angles_of(in);")
         lines += [
             "static void angles_of(V* in) {",
@@ -252,7 +259,7 @@ def _calls(cuts: Schedule, *, by_tile: bool) -> list[str]:
     for call in calls:
         lines += [
             "  for (int t = 0; t < count; ++t) {",
-            "    V *in = tiles + t * OF_TILE, *out = in + NUM_READ, *s = out + NUM_OWN;",
+            "    V *in = tiles + t * TILE_VECTORS, *out = in + NUM_READ, *s = out + NUM_RESULT_VECTORS;",
             f"    {call}",
             "  }",
         ]
@@ -260,17 +267,17 @@ def _calls(cuts: Schedule, *, by_tile: bool) -> list[str]:
 
 
 def _read_ports(cuts: Schedule) -> list[int]:
-    """For each input port whether anything of it is read: of what a gradient is given, not all is."""
+    """1 for each input port that is read, else 0; gradients do not read all of their inputs."""
     code = cuts.program.code
-    values = {*cuts.program.results, *cuts.factors.values()}
+    values = {*cuts.program.results, *cuts.result_factors.values()}
     values.update(x for value in range(len(code)) for x in cuts.program.operands(value))
-    read = {*cuts.angles, *(code[x].args[0] for x in values if code[x].op == "input")}
+    read = {*cuts.sincos_inputs, *(code[x].args[0] for x in values if code[x].op == "input")}
     ends = [0, *accumulate(port.size for port in cuts.program.inputs)]
     return [int(not read.isdisjoint(range(*bounds))) for bounds in pairwise(ends)]
 
 
-def _of_roles(roles: Roles, inputs: Sequence[int], outputs: Sequence[int]) -> dict[str, int]:
-    """What `native/scan.hpp` asks for, from the sizes of the ports."""
+def _role_sizes(roles: LoopRoles, inputs: Sequence[int], outputs: Sequence[int]) -> dict[str, int]:
+    """The macros of `native/scan.hpp` that describe the roles of the ports."""
     stream = inputs[roles.carry :][: roles.stream]
     stacked, summed = (
         outputs[roles.carry :][: roles.stacked],

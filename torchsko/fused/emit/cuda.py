@@ -1,9 +1,9 @@
-"""Print a scheduled program as CUDA, one sample a lane.
+"""Print a scheduled program as CUDA, one sample per thread.
 
-The statements are those of the C++ generator, with scalars for vectors. A program whose chunks are
-inlined keeps its values in registers as far as they go; the largest keep their chunks as functions,
-which bounds the time of the compiler, and pass values through local memory. Of a step that repeats, the
-state stays where the values are, from the first step to the last.
+The statements are those of the C++ generator, with scalars in place of vectors. Chunks are inlined
+and keep their values in registers if there are enough. The largest programs keep chunks as
+functions, which bounds the compile time, and pass values through local memory. In a scan the state
+stays in registers or local memory from the first step to the last.
 """
 
 from __future__ import annotations
@@ -15,40 +15,42 @@ from torchsko.fused.emit.loop_source import loop_functions
 from torchsko.fused.emit.statements import chunk_lines
 from torchsko.fused.layout.schedule import Schedule, schedule
 from torchsko.fused.program.program import Program
-from torchsko.implicit.step_roles import Roles
+from torchsko.implicit.loop_roles import LoopRoles
 
-# Read off the machine code for sm_90: fewer accesses to local memory than with smaller bounds, and no
-# longer to compile; a humanoid's forward dynamics, inlined, has a fifth of those of 500-operation calls.
-_FUNCTION_OPS = 4000
-_INLINED_OPS = 12_000
+# Chosen from machine code for sm_90: smaller bounds cause more accesses to local memory and compile
+# no faster. Forward dynamics of a humanoid, inlined, has a fifth of the accesses that functions of
+# 500 operations have.
+_MAX_FUNCTION_OPS = 4000
+_MAX_INLINED_OPS = 12_000
 _PARAMETERS = "In in, Out out, V* __restrict__ s"
 
 
 def cuda_plan(program: Program) -> Schedule:
-    """A program, ordered and cut for `emit_cuda`."""
-    return schedule(program, _FUNCTION_OPS)
+    """The schedule of a program for `emit_cuda`."""
+    return schedule(program, _MAX_FUNCTION_OPS)
 
 
-def emit_cuda(plan: Schedule, *, bits: int, roles: Roles | None = None) -> str:
+def emit_cuda(plan: Schedule, *, bits: int, roles: LoopRoles | None = None) -> str:
     """The CUDA source of a kernel.
 
     Args:
-        plan: the program, ordered and cut.
+        plan: the schedule, from `cuda_plan`.
         bits: 64 for float64, 32 for float32.
-        roles: of its ports, if it is a step to be repeated.
+        roles: roles of the ports, if the program is the step of a scan.
 
     Returns:
         One translation unit, which defines the kernel ``torchsko_kernel(batch, data of input 0, its
-        stride in scalars, ..., data of output 0, ...)``; of a step ``torchsko_kernel(batch, steps, every,
-        backward, data of input 0, its stride, how far apart its steps are, ..., data of output 0, ...)``,
-        see `torchsko.fused.functions.scan.Scan.over`.
+        stride in scalars, ..., data of output 0, ...)``. The kernel of a scan is
+        ``torchsko_kernel(batch, steps, every, backward, data of input 0, its stride, its stride
+        between steps, ..., data of output 0, ...)``; `torchsko.fused.functions.scan.Scan.of_length`
+        describes ``every``.
 
     Raises:
-        FusedError: an instruction that is none of `torchsko.fused.program.program`.
+        FusedError: an instruction is not one of `torchsko.fused.program.program`.
     """
     program = plan.program
     refuse_unknown(program)
-    inline = "__forceinline__" if len(plan.order) <= _INLINED_OPS else "__noinline__"
+    inline = "__forceinline__" if len(plan.order) <= _MAX_INLINED_OPS else "__noinline__"
     lines = [f"typedef {'double' if bits == 64 else 'float'} T;", f"#define T_BITS {bits}"]
     lines.append(native("lane.cuh"))
     lines.extend(_accessor("In", "const T*", "T", [p.size for p in program.inputs]))
@@ -64,7 +66,7 @@ def emit_cuda(plan: Schedule, *, bits: int, roles: Roles | None = None) -> str:
 
 
 def _accessor(name: str, pointer: str, element: str, sizes: Sequence[int]) -> list[str]:
-    """A type whose ``[k]`` is scalar k of all ports; every k in the source is a constant."""
+    """A struct whose ``[k]`` is scalar k of all ports; every k in the source is a constant."""
     lines = [f"struct {name} {{"]
     lines.extend(f"  {pointer} p{k};" for k in range(len(sizes)))
     lines.append(f"  __device__ __forceinline__ {element} operator[](int k) const {{")
@@ -100,13 +102,13 @@ _SAMPLE = (
 
 
 def _run(plan: Schedule) -> Iterator[str]:
-    """The chunks, one after another."""
+    """Calls of all chunks."""
     yield f"  V s[{max(1, plan.num_slots)}];"
     yield from (f"  c{k}(in, out, s);" for k in range(len(plan.chunks)))
 
 
-def _scan(plan: Schedule, roles: Roles) -> list[str]:
-    """The kernel of a step that repeats: ``x`` is the state, ``y`` the next one, ``g`` what is summed."""
+def _scan(plan: Schedule, roles: LoopRoles) -> list[str]:
+    """The kernel of a scan: ``x`` is the state, ``y`` the next state, ``g`` the summed outputs of a step."""
     sizes_in = [port.size for port in plan.program.inputs]
     sizes_out = [port.size for port in plan.program.outputs]
     carry, series = range(roles.carry), range(roles.carry, roles.carry + roles.stream)
@@ -128,11 +130,11 @@ def _scan(plan: Schedule, roles: Roles) -> list[str]:
     ]
     arguments = ", ".join(["int batch", "int steps", "int every", "int backward", *reads, *writes])
 
-    def kept(row: str) -> Iterator[str]:
+    def store_state(row: str) -> Iterator[str]:
         """Write the state into a row of its series."""
         for k in carry:
-            place = f"o{k}[{sizes_in[k]} * (sample * rows + {row}) + i]"
-            yield _each(sizes_in[k], f"{place} = x{k}[i];")
+            target = f"o{k}[{sizes_in[k]} * (sample * rows + {row}) + i]"
+            yield _each(sizes_in[k], f"{target} = x{k}[i];")
 
     return [
         f'extern "C" __global__ void {ENTRY}({arguments}) {{',
@@ -144,7 +146,7 @@ def _scan(plan: Schedule, roles: Roles) -> list[str]:
         *(_each(sizes_out[k], f"sum{k}[i] = 0;") for k in summed),
         "  if (every > 0) {",
         "    const long long row = backward ? rows - 1 : 0;",
-        *kept("row"),
+        *store_state("row"),
         "  }",
         "#pragma unroll 1",
         "  for (int step = 0; step < steps; ++step) {",
@@ -156,11 +158,11 @@ def _scan(plan: Schedule, roles: Roles) -> list[str]:
         *(_each(sizes_out[k], f"sum{k}[i] += g{k}[i];") for k in summed),
         "    if (every > 0 && (step + 1) % every == 0) {",
         "      const long long done = (step + 1) / every, row = backward ? rows - 1 - done : done;",
-        *kept("row"),
+        *store_state("row"),
         "    }",
         "  }",
         "  if (every == 0) {",
-        *kept("0"),
+        *store_state("0"),
         "  }",
         *(_each(sizes_out[k], f"o{k}[{sizes_out[k]} * sample + i] = sum{k}[i];") for k in summed),
         "}",
@@ -168,5 +170,5 @@ def _scan(plan: Schedule, roles: Roles) -> list[str]:
 
 
 def _each(size: int, statement: str) -> str:
-    """A statement for each scalar of a port, written out by the compiler, so that arrays are registers."""
+    """A statement for each scalar of a port; the loop is unrolled, so that arrays can be registers."""
     return f"#pragma unroll\n    for (int i = 0; i < {size}; ++i) {statement}"

@@ -1,4 +1,4 @@
-"""The statements of the functions of a kernel, one for each instruction, in what C++ and CUDA share."""
+"""Statements of chunks, one for each instruction, in the common subset of C++ and CUDA."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 
 from torchsko.fused.emit.loop_source import function_name
-from torchsko.fused.emit.register_hints import held_lines
+from torchsko.fused.emit.register_allocation import allocated_lines
+from torchsko.fused.layout.register_order import has_only_products
 from torchsko.fused.layout.schedule import Chunk, Schedule
-from torchsko.fused.program.product_rounds import is_round_of_products
 from torchsko.fused.program.program import Program
 
-# `v<name>` is a function of native/vector.hpp.
+# All other operations call the function `v<name>` of native/vector.hpp.
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
@@ -22,21 +22,21 @@ def chunk_lines(
     chunk: Chunk,
     bits: int,
     name: str = "",
-    place: Callable[[int], str] = "in[{}]".format,
+    location: Callable[[int], str] = "in[{}]".format,
     *,
     constants: bool = True,
 ) -> Iterator[str]:
-    """The statements of one chunk: each load before its first reader, each store at once.
+    """The statements of one chunk, with each load before its first reader and each store after its value.
 
     Args:
         cuts: the program.
         chunk: one of its functions.
-        bits: of its numbers.
-        name: of the program; those of its loops begin with it.
-        place: where the program's inputs stand.
-        constants: whether constants that loops read are written here, not once for all samples.
+        bits: bits of its scalars.
+        name: name of the program; the names of its loops begin with it.
+        location: where an input of the program is read.
+        constants: whether constants that loops read are stored here, instead of once by the driver.
     """
-    program, loads, settle = cuts.program, dict(chunk.loads), _settling(cuts, chunk)
+    program, loads, stores = cuts.program, dict(chunk.loads), _stores(cuts, chunk)
     pairs = _sine_cosine_pairs(program, chunk)
     loaded: set[int] = set()
     done: set[int] = set()
@@ -52,12 +52,12 @@ def chunk_lines(
         if op == "const":
             yield f"const V v{value} = splat({literal(program.constants[args[0]], bits)});"
         elif op == "input":
-            yield f"const V v{value} = {place(args[0])};"
+            yield f"const V v{value} = {location(args[0])};"
         elif op == "part":
-            yield f"const V v{value} = s[{cuts.place_of_part(value)}];"
+            yield f"const V v{value} = s[{cuts.slot_of_part(value)}];"
         elif op == "loop":
             yield from _loop_lines(cuts, value, name, constants)
-            continue  # what it gives stands in the scratch already
+            continue  # its outputs are in the scratch array already
         else:
             yield from first_read(args)
             if value in done:
@@ -66,40 +66,40 @@ def chunk_lines(
                 sine, cosine = pairs[value]
                 yield f"V v{sine}, v{cosine}; vsincos(v{args[0]}, &v{sine}, &v{cosine});"
                 done.update((sine, cosine))
-                yield from settle(sine)
-                yield from settle(cosine)
+                yield from stores(sine)
+                yield from stores(cosine)
                 continue
             yield f"const V v{value} = {_expression(op, [f'v{x}' for x in args])};"
-        yield from settle(value)
+        yield from stores(value)
 
 
 def _loop_lines(cuts: Schedule, value: int, name: str, constants: bool) -> Iterator[str]:
-    """Stores of what a loop reads and no other statement stores, and its call."""
+    """Stores of the inputs and constants that a loop reads, and the call of its function."""
     code = cuts.program.code
     stored = ("input", "const") if constants else ("input",)
-    for x, at in cuts.places_of_arguments(value):
+    for x, slot in cuts.slots_of_arguments(value):
         if code[x].op in stored:
-            yield f"s[{at}] = v{x};"
-    yield f"{function_name(name, value)}(s + {cuts.regions[value][0]}, s + {cuts.stays[value]});"
+            yield f"s[{slot}] = v{x};"
+    yield f"{function_name(name, value)}(s + {cuts.regions[value][0]}, s + {cuts.invariant_slots[value]});"
 
 
-def lines_in_registers(
+def lines_with_registers(
     cuts: Schedule,
     chunk: Chunk,
     bits: int,
     name: str,
-    place: Callable[[int], str],
+    location: Callable[[int], str],
     *,
     registers: int,
 ) -> Iterator[str]:
-    """As `chunk_lines`, but rounds of products say what is in registers, and in how many."""
+    """Statements as by `chunk_lines`, with explicit register allocation in bodies of matrix-product loops."""
     program, loads = cuts.program, dict(chunk.loads)
-    if not is_round_of_products(program):
-        return chunk_lines(cuts, chunk, bits, name, place)
+    if not has_only_products(program):
+        return chunk_lines(cuts, chunk, bits, name, location)
 
-    def places(value: int) -> str:
+    def source(value: int) -> str:
         op, args = program.code[value]
-        return place(args[0]) if op == "input" else f"s[{loads[value]}]"
+        return location(args[0]) if op == "input" else f"s[{loads[value]}]"
 
     def expression(value: int, names: Callable[[int], str]) -> str:
         op, args = program.code[value]
@@ -107,38 +107,39 @@ def lines_in_registers(
             return f"splat({literal(program.constants[args[0]], bits)})"
         return _expression(op, [names(x) for x in args])
 
-    return held_lines(program, chunk, places, expression, _settling(cuts, chunk), registers)
+    return allocated_lines(program, chunk, source, expression, _stores(cuts, chunk), registers)
 
 
-def _settling(cuts: Schedule, chunk: Chunk) -> Callable[[int], Iterator[str]]:
-    """The statements that store a value of a chunk where others read it."""
-    stores = dict(chunk.stores)
+def _stores(cuts: Schedule, chunk: Chunk) -> Callable[[int], Iterator[str]]:
+    """The statements that store a value of a chunk to its slots and outputs."""
+    slots = dict(chunk.stores)
     outputs: dict[int, list[int]] = {}
     for scalar, value in chunk.outputs:
         outputs.setdefault(value, []).append(scalar)
 
-    def settle(value: int) -> Iterator[str]:
-        if value in stores:
-            yield f"s[{stores[value]}] = v{value};"
-        for at in cuts.given.get(value, ()):
-            yield f"s[{at}] = v{value};"
+    def stores(value: int) -> Iterator[str]:
+        if value in slots:
+            yield f"s[{slots[value]}] = v{value};"
+        for slot in cuts.loop_slots.get(value, ()):
+            yield f"s[{slot}] = v{value};"
         for scalar in outputs.get(value, ()):
             yield f"out[{scalar}] = v{value};"
 
-    return settle
+    return stores
 
 
 def _sine_cosine_pairs(program: Program, chunk: Chunk) -> dict[int, tuple[int, int]]:
-    """For sines and cosines of one argument in one chunk: both values, keyed by each."""
-    of: dict[tuple[str, int], int] = {}
+    """Pairs (sine, cosine) of one argument in one chunk, keyed by both values."""
+    value_of: dict[tuple[str, int], int] = {}
     for value in chunk.instrs:
         op, args = program.code[value]
         if op in ("sin", "cos"):
-            of[op, args[0]] = value
+            value_of[op, args[0]] = value
     pairs: dict[int, tuple[int, int]] = {}
-    for (op, x), sine in of.items():
-        if op == "sin" and ("cos", x) in of:
-            pairs[sine] = pairs[of["cos", x]] = (sine, of["cos", x])
+    for (op, x), sine in value_of.items():
+        if op == "sin" and ("cos", x) in value_of:
+            cosine = value_of["cos", x]
+            pairs[sine] = pairs[cosine] = (sine, cosine)
     return pairs
 
 
@@ -157,7 +158,7 @@ def _expression(op: str, args: list[str]) -> str:
 
 
 def literal(x: float, bits: int) -> str:
-    """A constant as exact hexadecimal text, rounded once if the kernel is single precision."""
+    """A constant as hexadecimal text, exact in double precision and rounded once in single precision."""
     if math.isnan(x):
         return "NOT_A_NUMBER"
     if bits == 32:

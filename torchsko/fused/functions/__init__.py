@@ -1,1 +1,1 @@
-"""Kernels as differentiable PyTorch functions."""
+"""Kernels as differentiable PyTorch functions, and scans of them."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchsko.algorithms import innovations
 from torchsko.bridge.assemble import model_at
 from torchsko.implicit.equation import implicit_vjp
-from torchsko.implicit.jacobians import Flags, Pullback, Tensors
+from torchsko.implicit.jacobian_products import Flags, Pullback, Tensors
 from torchsko.verbs.dynamics import forward_dynamics, inverse_dynamics
 
 SplitInputs = Callable[[Tensors], Sequence[Any]]

@@ -1,10 +1,9 @@
-"""Fused kernels as PyTorch functions: autograd, torch.func and torch.compile see one operator.
+"""Fused kernels as PyTorch functions that autograd, torch.func and torch.compile see as one operator.
 
-A `FusedFunction` is one operator of PyTorch's dispatcher. Its kernels for autograd, vmap, fake
-tensors and devices are registered below, so every transform meets it in the same way, inside of
-torch.compile and outside; and forward mode is part of its autograd kernel, so that it cannot be
-dropped in silence. Its VJP and JVP are FusedFunctions again, made from the same source when first
-needed; past a given order of differentiation they run that source eagerly instead of a kernel.
+A `FusedFunction` is one operator of PyTorch's dispatcher (`torchsko.fused.functions.operator`),
+with implementations for autograd, forward mode, vmap, fake tensors and devices, inside and outside
+of torch.compile. Its VJP and JVP are FusedFunctions too, made from the same source on first use.
+Above a given order of differentiation they run the source eagerly instead of a kernel.
 """
 
 from __future__ import annotations
@@ -16,28 +15,33 @@ from torch import Tensor
 
 from torchsko.errors import ShapeError
 from torchsko.fused.capture.watch import is_within
-from torchsko.fused.functions.lazy_kernel import Traced
-from torchsko.fused.functions.operator import Node, define_operator, is_transformed, node_of
+from torchsko.fused.functions.lazy_kernel import LazyKernel
+from torchsko.fused.functions.operator import (
+    TransformNode,
+    autograd_node_for,
+    define_operator,
+    needs_dispatch,
+)
 from torchsko.fused.functions.traits import Traits
 from torchsko.fused.program.program import Port
-from torchsko.implicit.jacobians import (
+from torchsko.implicit.jacobian_products import (
     Flags,
     Function,
     Pullback,
     Tensors,
-    gradients_of,
-    tangents_of,
+    jvp_of,
+    vjp_of,
 )
 
 
-class FusedFunction(Traced):
-    """A function of one sample, run on batches by a kernel and differentiable to any order.
+class FusedFunction(LazyKernel):
+    """A function of one sample that a kernel applies to batches, differentiable to any order.
 
-    Derivatives are made when first needed, and kept as programs and kernels are.
+    Derivatives are made on first use and then kept.
 
     Attributes:
-        saves_outputs: whether the backward pass reads the outputs besides the inputs.
-        operator: the operator of the dispatcher.
+        saves_outputs: whether the backward pass reads the outputs in addition to the inputs.
+        operator: the operator in PyTorch's dispatcher.
     """
 
     leads_to = ()  # see `Reachable`
@@ -50,12 +54,12 @@ class FusedFunction(Traced):
         *,
         pullback: Pullback | None = None,
     ) -> None:
-        """Prepare a function; nothing is traced yet.
+        """Register the function without tracing it.
 
         Args:
-            fn: see `Traced`.
+            fn: takes one tensor per port, of the port's shape, and returns one or several tensors.
             inputs: the ports, at least one.
-            traits: what else is known of it.
+            traits: further properties of the function.
             pullback: maps (needed, inputs, outputs, cotangents) to the gradients of the needed
                 inputs, for one sample; by default the VJP of ``fn`` by torch.func.
         """
@@ -63,7 +67,7 @@ class FusedFunction(Traced):
         self.saves_outputs, self._pullback = pullback is not None, pullback
         self._derivatives: dict[tuple[str, Flags], FusedFunction] = {}
         self.operator = define_operator(self)
-        self.__name__ = self.operator._opname  # torch.func puts it into its messages
+        self.__name__ = self.operator._opname  # for messages of torch.func
 
     def __call__(self, *inputs: Tensor) -> Tensors:
         """Apply the function to a batch.
@@ -84,50 +88,51 @@ class FusedFunction(Traced):
                 return self.eager(*inputs)
             outputs = self.operator(*inputs)
             return (outputs,) if self.num_outputs == 1 else tuple(outputs)
-        node = node_of(inputs)
+        node = autograd_node_for(inputs)
         if node is None:
             return self.run(inputs)
         for port, x in zip(self.inputs, inputs, strict=False):
             if not isinstance(x, Tensor):
-                raise ShapeError(_no_tensor(port, x))
-        # A kernel of another function that calls this one is made of the source of both; tensors of a trace
-        # are none of a node of reverse mode alone.
-        within = node is Node and is_within(inputs)
-        return self._mapped(*inputs) if within else node.apply(self, *inputs)
+                raise _not_a_tensor(port, x)
+        # Inside of another traced function the source becomes part of its program. Symbolic tensors
+        # never select the node for reverse mode alone.
+        inlined = node is TransformNode and is_within(inputs)
+        return self._mapped(*inputs) if inlined else node.apply(self, *inputs)
 
-    def at_once(self, inputs: Sequence[Tensor], *numbers: float) -> Tensors | None:
-        """The results where a call is a kernel's and no more, with numbers in the place of the last tensors.
+    def call_native(self, inputs: Sequence[Tensor], *numbers: float) -> Tensors | None:
+        """Apply the kernel by its native call; ``numbers`` are the last inputs as Python floats.
 
-        None where it is not: nothing is compiled yet, derivatives or transforms are asked for, the
-        batch is large.
+        Returns:
+            The results, or None if there is no native call for these inputs: no kernel is compiled
+            yet, derivatives or transforms are active, or the batch is large.
         """
-        if self._quick is None or torch.compiler.is_compiling() or is_transformed(inputs):
+        if self._native_call is None or torch.compiler.is_compiling() or needs_dispatch(inputs):
             return None
-        return self._quick(*inputs, *numbers)
+        return self._native_call(*inputs, *numbers)
 
-    def pull(
+    def vjp(
         self,
         needed: Flags,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        by: Sequence[Tensor],
+        cotangents: Sequence[Tensor],
     ) -> Tensors:
-        """VJP: the gradients of the needed inputs, each of the shape of its input.
+        """Gradients of the needed inputs, each of the shape of its input.
 
         Args:
-            needed: which inputs.
-            inputs: as for a call.
-            outputs: the results of that call if `saves_outputs`, else none.
-            by: cotangents, one per output; their batch shapes broadcast.
+            needed: for each input, whether its gradient is computed.
+            inputs: the inputs of the call.
+            outputs: its results if `saves_outputs`, else empty.
+            cotangents: one per output; their batch shapes broadcast.
         """
-        return self._derivative("vjp", needed)(*inputs, *outputs, *by)
+        return self._derivative("vjp", needed)(*inputs, *outputs, *cotangents)
 
-    def push(self, given: Flags, inputs: Sequence[Tensor], by: Sequence[Tensor]) -> Tensors:
-        """JVP: the tangents of the outputs for the tangents ``by`` of the given inputs."""
-        return self._derivative("jvp", given)(*inputs, *by)
+    def jvp(self, moving: Flags, inputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> Tensors:
+        """Tangents of the outputs; ``moving`` flags the inputs that have a tangent in ``tangents``."""
+        return self._derivative("jvp", moving)(*inputs, *tangents)
 
     def value_and_vjp(self, needed: Flags) -> FusedFunction:
-        """Outputs and gradients from one kernel, as a function of the inputs and the cotangents."""
+        """A function of inputs and cotangents that computes outputs and gradients in one kernel."""
         return self._derivative("value_and_vjp", needed)
 
     def _derivative(self, kind: str, flags: Flags) -> FusedFunction:
@@ -138,33 +143,32 @@ class FusedFunction(Traced):
 
     def _new_derivative(self, kind: str, flags: Flags) -> FusedFunction:
         chosen = [k for k, flag in enumerate(flags) if flag]
-        num_extra = self.num_outputs
-        like: Sequence[int | None] | None
+        summed_to: Sequence[int | None] | None
         outputs: Sequence[Port]
         if kind == "jvp":
             ports = [self.inputs[k] for k in chosen]
-            like, outputs = self.like, self.outputs
-            fn, batched = tangents_of(self.sample, flags), tangents_of(self.eager, flags)
+            summed_to, outputs = self.summed_to, self.outputs
+            fn, batched = jvp_of(self.sample, flags), jvp_of(self.eager, flags)
         else:
             with_value = kind == "value_and_vjp"
-            like, outputs = chosen, [self.inputs[k] for k in chosen]
+            summed_to, outputs = chosen, [self.inputs[k] for k in chosen]
             if with_value:
-                like = [*(self.like or [None] * num_extra), *chosen]
+                summed_to = [*(self.summed_to or [None] * self.num_outputs), *chosen]
                 outputs = [*self.outputs, *outputs]
             ports = [*self.outputs] * (1 + (self.saves_outputs and not with_value))
-            fn = gradients_of(self.sample, flags, num_extra, with_value, self._pullback)
-            batched = gradients_of(self.eager, flags, num_extra, with_value)
+            fn = vjp_of(self.sample, flags, self.num_outputs, with_value, self._pullback)
+            batched = vjp_of(self.eager, flags, self.num_outputs, with_value)
         ports = [*self.inputs, *ports]
-        traits = self.traits.derived(ports, outputs, batched, kind, flags, like=like)
+        traits = self.traits.derived(ports, outputs, batched, kind, flags, summed_to=summed_to)
         return FusedFunction(fn, ports, traits)
 
 
-def _no_tensor(port: Port, x: object) -> str:
+def _not_a_tensor(port: Port, x: object) -> ShapeError:
     advice = f"torch.as_tensor({port.name}, dtype=...)"
     if x is None:
-        advice = f"torch.zeros({', '.join(map(str, port.shape))}, dtype=...), say"
-    return (
-        f"{port.name} was given as {type(x).__name__}.\n"
-        "A kernel reads tensors, so that gradients and devices come along.\n"
-        f"Pass {advice}, in the type of the mechanism."
+        advice = f"for example torch.zeros({', '.join(map(str, port.shape))}, dtype=...)"
+    return ShapeError(
+        f"{port.name} was given as {type(x).__name__}.",
+        "A kernel reads tensors, which carry gradients and a device.",
+        f"Pass {advice}, in the dtype of the mechanism.",
     )

@@ -1,4 +1,4 @@
-"""A function of one sample, and what is made of its source: a program, and kernels for batches."""
+"""A function of one sample whose program is traced and whose kernels are compiled on first use."""
 
 from __future__ import annotations
 
@@ -18,56 +18,57 @@ from torchsko.fused.build.program_cache import load_ports, load_program, save_pr
 from torchsko.fused.build.toolchain import Toolchain
 from torchsko.fused.calls.cuda_kernel import CudaKernel, load_cuda
 from torchsko.fused.calls.kernel import Kernel, broadcast_batch, build_kernel, load_kernel
-from torchsko.fused.calls.quick import Quick
-from torchsko.fused.calls.scan_kernel import FEW_BYTES
+from torchsko.fused.calls.native_call import NativeCall
+from torchsko.fused.calls.scan_kernel import NARROW_VECTOR_BYTES
 from torchsko.fused.emit.cpp import cost
 from torchsko.fused.functions.operator import empty_outputs
 from torchsko.fused.functions.traits import Traits
 from torchsko.fused.program.program import Port, Program, refuse_size
 from torchsko.fused.tracing.clean import below_modes, in_clean_thread
-from torchsko.fused.tracing.refusals import refused_by_torch
 from torchsko.fused.tracing.tracer import trace
-from torchsko.implicit.jacobians import Function, Tensors
+from torchsko.fused.tracing.unsupported import unsupported_by_functorch
+from torchsko.implicit.jacobian_products import Function, Tensors
 from torchsko.utils.dtype import without_autocast
 
-LONG = 100_000
-"""Time of a vector of samples, in additions, from which on few samples have a narrower kernel: some 30 us."""
+MIN_NARROW_COST = 100_000
+"""Cost of a vector, in additions (about 30 us), from which small batches have a narrower kernel."""
 
 
-class Traced:
-    """A function of one sample, run on batches of plain tensors by a kernel.
+class LazyKernel:
+    """A function of one sample that a kernel applies to batches of plain tensors.
 
-    Its program is traced and its kernels are compiled when first needed, in the dtype of the inputs; they
-    are the only state. Without a compiler the source runs eagerly, after one warning.
+    The program is traced and the kernels are compiled on first use, in the dtype of the inputs;
+    both are then kept. Without a compiler the source runs eagerly, after one warning.
 
     Attributes:
         inputs: the input ports.
-        traits: what else is known of it.
-        like: of these, as `num_outputs`, which every call reads.
-        num_outputs: likewise.
+        traits: further properties of the function.
+        summed_to: ``traits.summed_to``.
+        num_outputs: ``traits.num_outputs``.
     """
 
     def __init__(self, fn: Function, inputs: Sequence[Port], traits: Traits) -> None:
-        """Prepare a function; nothing is traced yet.
+        """Store the function without tracing it.
 
         Args:
-            fn: takes one tensor per port, of the port's shape, and returns a tensor or several; must
+            fn: takes one tensor per port, of the port's shape, and returns one or several tensors; must
                 work under `torch.func.vmap`.
             inputs: the ports, at least one.
-            traits: see the class.
+            traits: further properties of the function.
         """
         self.inputs, self.traits = tuple(inputs), traits
-        self.like, self.num_outputs = traits.like, traits.num_outputs
+        # Copied because every call reads them.
+        self.summed_to, self.num_outputs = traits.summed_to, traits.num_outputs
         self._fn = fn
         self._lock = threading.RLock()
         self._outputs = traits.outputs
         self._program: Program | None = None
-        self._quick: Quick | None = None  # of the kernel made last
+        self._native_call: NativeCall | None = None  # of the latest kernel
         self._kernels: dict[tuple[Any, ...], Callable[..., Tensors]] = {}
 
     @property
     def program(self) -> Program:
-        """The scalar program; traced on first use."""
+        """The scalar program; loaded or traced on first use."""
         with self._lock:
             program = self._program
             if program is None and self.traits.identity is not None:
@@ -80,21 +81,24 @@ class Traced:
             return program
 
     def trace(self) -> None:
-        """Trace the program now, not at its first use."""
+        """Trace the program now."""
         self.program  # noqa: B018
 
     def is_built(self, dtype: torch.dtype, toolchain: Toolchain) -> bool:
-        """Whether the disk has its kernel for a CPU, for few samples or many; it is traced for that."""
-        return any(is_built(self.program, dtype, toolchain, width) for width in (None, FEW_BYTES))
+        """True if the disk cache has a CPU kernel of the function, which is traced to find out."""
+        return any(
+            is_built(self.program, dtype, toolchain, width) for width in (None, NARROW_VECTOR_BYTES)
+        )
 
     def _trace(self) -> Program:
         try:
-            with self.traits.around():
+            with self.traits.trace_context():
                 program = trace(self.sample, self.inputs, self.traits.dtype)
         except RuntimeError as error:
-            if (why := refused_by_torch(error)) is None:
+            cause = unsupported_by_functorch(error)
+            if cause is None:
                 raise
-            raise FusedError(why) from error
+            raise cause from error
         refuse_size(program.num_flops)
         return program
 
@@ -102,46 +106,46 @@ class Traced:
     def outputs(self) -> tuple[Port, ...]:
         """The output ports."""
         if self._outputs is None:
-            known = self.traits.identity and load_ports(self.traits.identity)
-            self._outputs = known or self.program.outputs
+            cached = self.traits.identity and load_ports(self.traits.identity)
+            self._outputs = cached or self.program.outputs
         return self._outputs
 
     def run(self, inputs: Sequence[Tensor]) -> Tensors:
-        """The kernel itself: plain tensors only, no derivatives."""
+        """Apply the kernel to plain tensors, without derivatives."""
         if len(inputs) != len(self.inputs):
             raise ShapeError(
-                f"got {len(inputs)} tensors.",
-                f"This function has {len(self.inputs)} inputs.",
+                f"the function got {len(inputs)} tensors and has {len(self.inputs)} inputs.",
+                "",
                 f"Pass {', '.join(port.name for port in self.inputs)}.",
             )
-        if self._quick is not None:
-            outputs = self._quick(*inputs)
+        if self._native_call is not None:
+            outputs = self._native_call(*inputs)
             if outputs is not None:
                 return outputs
-        where = self._where(inputs)
-        kernel = self._kernels.get(where) or self._kernel(*where)
-        if self.like is None:
+        key = self._kernel_key(inputs)
+        kernel = self._kernels.get(key) or self._kernel(*key)
+        if self.summed_to is None:
             return kernel(inputs)
-        # The kernel can sum over all samples; sums over some are left to PyTorch.
+        # The kernel can sum over the whole batch; PyTorch sums over some of its dimensions.
         ranks = [len(port.shape) for port in self.inputs]
-        summed = [k is not None and inputs[k].dim() == ranks[k] for k in self.like]
+        summed = [k is not None and inputs[k].dim() == ranks[k] for k in self.summed_to]
         return self._sum(inputs, kernel(inputs, summed))
 
     @without_autocast
     def eager(self, *inputs: Tensor) -> Tensors:
-        """The source on a batch, by ordinary tensor operations; differentiable to any order."""
+        """Apply the source to a batch eagerly; differentiable to any order."""
         if self.traits.batched is None:
             return self._mapped(*inputs)
         return self._sum(inputs, self._checked(self.traits.batched(*inputs)))
 
     def _mapped(self, *inputs: Tensor) -> Tensors:
-        """The source for one sample, mapped over a batch."""
+        """Apply the source for one sample to a batch by vmap."""
         leads = [self.batch_of(k, x) for k, x in enumerate(inputs)]
         batch = broadcast_batch(self.inputs, leads)
         if not batch:
             return self.sample(*inputs)
         if 0 in batch:
-            return self._of_none(inputs, batch)
+            return self._empty_batch(inputs, batch)
         flat = [
             x.expand((*batch, *port.shape)).reshape((prod(batch), *port.shape)) if lead else x
             for x, lead, port in zip(inputs, leads, self.inputs, strict=True)
@@ -150,9 +154,9 @@ class Traced:
         outputs = torch.func.vmap(self.sample, in_dims)(*flat)
         return self._sum(inputs, [y.reshape(*batch, *y.shape[1:]) for y in outputs])
 
-    def _of_none(self, inputs: Sequence[Tensor], batch: Sequence[int]) -> Tensors:
-        """Results of an empty batch, of which a vmap within the source would look for the first sample."""
-        zero = sum(x.sum() for x in inputs)  # so that derivatives are zero, and not unknown
+    def _empty_batch(self, inputs: Sequence[Tensor], batch: Sequence[int]) -> Tensors:
+        """Results of an empty batch; vmap within the source would fail without a first sample."""
+        zero = sum(x.sum() for x in inputs)  # makes derivatives zero instead of undefined
         outputs = [inputs[0].new_zeros((*batch, *port.shape)) + zero for port in self.outputs]
         return self._sum(inputs, outputs)
 
@@ -161,57 +165,60 @@ class Traced:
         return x.shape[: x.dim() - len(self.inputs[k].shape)]
 
     def sample(self, *inputs: Tensor) -> Tensors:
-        """The source, for one sample."""
+        """Apply the source to one sample."""
         return self._checked(self._fn(*inputs))
 
     def _checked(self, outputs: Tensor | Sequence[Tensor]) -> Tensors:
         outputs = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
         if len(outputs) != self.num_outputs:
             raise FusedError(
-                f"the function returned {len(outputs)} tensors, where num_outputs="
-                f"{self.num_outputs}.",
-                "An operator has a fixed number of outputs.",
+                f"the function returned {len(outputs)} tensors, but num_outputs={self.num_outputs}.",
+                "A PyTorch operator has a fixed number of outputs.",
                 f"Pass num_outputs={len(outputs)}.",
             )
         return outputs
 
     def _sum(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensors:
-        if self.like is None:
+        if self.summed_to is None:
             return tuple(outputs)
         return tuple(
             y if k is None or y.shape == inputs[k].shape else y.sum_to_size(inputs[k].shape)
-            for k, y in zip(self.like, outputs, strict=True)
+            for k, y in zip(self.summed_to, outputs, strict=True)
         )
 
-    def _where(self, inputs: Sequence[Tensor]) -> tuple[Any, ...]:
-        """Dtype and device of the kernel that serves these inputs; of some, whether it is for few samples."""
-        where = inputs[0].dtype, inputs[0].device
-        if not self._narrows:
-            return where
-        most = max(self.batch_of(k, x).numel() for k, x in enumerate(inputs))
-        return *where, most * inputs[0].element_size() <= FEW_BYTES
+    def _kernel_key(self, inputs: Sequence[Tensor]) -> tuple[Any, ...]:
+        """Dtype and device of the kernel for these inputs, and whether its vectors are narrow."""
+        key = inputs[0].dtype, inputs[0].device
+        if not self._has_narrow_kernel:
+            return key
+        samples = max(self.batch_of(k, x).numel() for k, x in enumerate(inputs))
+        return *key, samples * inputs[0].element_size() <= NARROW_VECTOR_BYTES
 
     @cached_property
-    def _narrows(self) -> bool:
-        """Whether few samples have a kernel of their own, with narrower vectors: what takes long gains by it.
+    def _has_narrow_kernel(self) -> bool:
+        """True if small batches use a kernel with narrower vectors, which pays for expensive programs.
 
-        A function with an identity is found on disk without its program, and takes no such time.
+        Functions with an identity are loaded from disk without their program, and are cheaper than
+        the threshold.
         """
-        return self.traits.order >= 0 and self.traits.identity is None and cost(self.program) > LONG
+        traits = self.traits
+        return (
+            traits.order >= 0 and traits.identity is None and cost(self.program) > MIN_NARROW_COST
+        )
 
-    def _kernel(self, *where: Any) -> Callable[..., Tensors]:
+    def _kernel(self, *key: Any) -> Callable[..., Tensors]:
         with self._lock:
-            if where not in self._kernels:
-                self._kernels[where] = self._new_kernel(*where)
-            return self._kernels[where]
+            if key not in self._kernels:
+                self._kernels[key] = self._new_kernel(*key)
+            return self._kernels[key]
 
     def _new_kernel(
-        self, dtype: torch.dtype, device: torch.device, *choice: Any
+        self, dtype: torch.dtype, device: torch.device, *narrow: bool
     ) -> Callable[..., Tensors]:
         if device.type == "meta":
             return lambda inputs, summed=None: empty_outputs(self, inputs)
         if self.traits.order < 0:
-            return self._without_a_kernel
+            return self._run_eagerly
         if device.type not in ("cpu", "cuda"):
             raise FusedError(
                 f"no fused kernel for device {device}.",
@@ -220,25 +227,22 @@ class Traced:
             )
         try:
             cuda = device.type == "cuda"
-            return self._cuda_kernel(dtype, device) if cuda else self._cpu_kernel(dtype, *choice)
+            return self._cuda_kernel(dtype, device) if cuda else self._cpu_kernel(dtype, *narrow)
         except CompilerError as error:
             message = f"{error}\nThe eager functions run instead."
             warnings.warn(message, stacklevel=caller_stack_level())
-            return self._without_a_kernel
+            return self._run_eagerly
 
-    def _without_a_kernel(self, inputs: Sequence[Tensor], summed: object = None) -> Tensors:
+    def _run_eagerly(self, inputs: Sequence[Tensor], summed: object = None) -> Tensors:
         return below_modes(lambda: self.eager(*inputs))
 
-    def _cpu_kernel(self, dtype: torch.dtype, few: bool = False) -> Callable[..., Tensors]:
-        known = self.traits.identity and load_kernel(
-            self.traits.identity, self.inputs, self.outputs, dtype
-        )
-        width = FEW_BYTES if few else None
-        kernel = known or build_kernel(
-            self.program, dtype, identity=self.traits.identity, vector_bytes=width
-        )
-        if isinstance(kernel, Kernel) and not self._narrows:
-            self._quick = kernel.quick(one_lead=self.like is not None)
+    def _cpu_kernel(self, dtype: torch.dtype, narrow: bool = False) -> Callable[..., Tensors]:
+        identity = self.traits.identity
+        cached = identity and load_kernel(identity, self.inputs, self.outputs, dtype)
+        width = NARROW_VECTOR_BYTES if narrow else None
+        kernel = cached or build_kernel(self.program, dtype, identity=identity, vector_bytes=width)
+        if isinstance(kernel, Kernel) and not self._has_narrow_kernel:
+            self._native_call = kernel.native_call(equal_batches=self.summed_to is not None)
         return kernel
 
     def _cuda_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:

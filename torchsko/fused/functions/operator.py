@@ -1,22 +1,21 @@
-"""One operator of PyTorch's dispatcher for each fused function.
+"""Registration of a fused function as an operator of PyTorch's dispatcher.
 
-`torch.library.custom_op` would be shorter, but its autograd kernel drops the tangents of forward
-mode in silence and its registrations live as long as the process. Here the operator lives as long
-as its function: the registry of PyTorch itself is needed, since torch.compile and torch.func know
-functions that are no tensor operations by their registered names only, but nothing else holds on
-to it, and it holds the function weakly.
+`torch.library.custom_op` would be shorter, but its autograd implementation silently drops the
+tangents of forward mode, and its registrations last as long as the process. torch.compile and
+torch.func recognise such functions by their registered names only, so a registration is needed. It
+refers to the function weakly and ends with it.
 
-Some of that has no public name in PyTorch. Private ones, which a later version may change: whether
-transforms of torch.func or modes of dispatch are active, and which (`_are_functorch_transforms_active`,
-`peek_interpreter_stack`, `_len_torch_dispatch_stack`, `_get_current_dispatch_mode_stack`), the old vmap
-of autograd (`_dispatch_tls_is_dispatch_key_included`, `_parse_dispatch_key`), forward mode
-(`forward_ad._current_level`, `forward_ad._set_fwd_grad_enabled`), the call below autograd
-(`_AutoDispatchBelowAutograd`) and the end of a library (`Library._destroy`). Tracing asks besides
-whether make_fx records (`_get_dispatch_mode`), whether torch.func itself calls requires_grad_
-(`get_inplace_requires_grad_allowed`), what it wraps (`get_unwrapped`), and for the strides of results
-(`compute_elementwise_output_strides`) and PyTorch's own decompositions (`decomposition_table`).
-Layers and traces ask whether hooks take what is saved (`_top_saved_tensors_default_hooks`). Kernels on
-GPUs are loaded by `torch.cuda._utils._cuda_load_module`.
+The following private names of PyTorch are used by fused functions and may change in later versions.
+
+* Active transforms and dispatch modes: `_are_functorch_transforms_active`, `peek_interpreter_stack`,
+  `_len_torch_dispatch_stack`, `_get_current_dispatch_mode_stack`, `_get_dispatch_mode`.
+* The vmap of autograd: `_dispatch_tls_is_dispatch_key_included`, `_parse_dispatch_key`.
+* Forward mode: `forward_ad._current_level`, `forward_ad._set_fwd_grad_enabled`.
+* Calls below autograd and the end of a registration: `_AutoDispatchBelowAutograd`, `Library._destroy`.
+* Tracing: `get_inplace_requires_grad_allowed`, `get_unwrapped`, `compute_elementwise_output_strides`,
+  `decomposition_table`.
+* Saved-tensor hooks: `_top_saved_tensors_default_hooks`.
+* Kernels on GPUs: `torch.cuda._utils._cuda_load_module`.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from torch.overrides import has_torch_function_unary
 from torchsko.fused.calls.kernel import broadcast_batch
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.clean import in_clean_thread
-from torchsko.implicit.jacobians import Flags, Tensors
+from torchsko.implicit.jacobian_products import Flags, Tensors
 
 _NAMESPACE = "torchsko"
 # The vmap of autograd.grad(is_grads_batched=True).
@@ -54,7 +53,7 @@ class BatchedFunction(Protocol):
     """A function on batches; `torchsko.fused.functions.lazy_kernel` implements it."""
 
     inputs: tuple[Port, ...]
-    like: tuple[int | None, ...] | None
+    summed_to: tuple[int | None, ...] | None
     num_outputs: int
 
     @property
@@ -81,50 +80,48 @@ class DifferentiableFunction(BatchedFunction, Protocol):
         """Apply the kernel to plain tensors."""
         ...
 
-    def pull(
+    def vjp(
         self,
         needed: Flags,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        by: Sequence[Tensor],
+        cotangents: Sequence[Tensor],
     ) -> Tensors:
         """Gradients of the needed inputs."""
         ...
 
-    def push(self, given: Flags, inputs: Sequence[Tensor], by: Sequence[Tensor]) -> Tensors:
+    def jvp(self, moving: Flags, inputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> Tensors:
         """Tangents of the outputs."""
         ...
 
 
 def define_operator(function: DifferentiableFunction) -> Any:
-    """Register a function as an operator, which is unregistered when the function is collected.
+    """Register a function as an operator that is unregistered when the function is garbage-collected.
 
     Args:
-        function: held weakly.
+        function: referenced weakly.
     """
-    if torch.compiler.is_compiling():  # which follows no thread, nor a registry that grows
-        return in_clean_thread(lambda: _defined(function))
-    return _defined(function)
+    if torch.compiler.is_compiling():  # Dynamo cannot trace a registration
+        return in_clean_thread(lambda: _register(function))
+    return _register(function)
 
 
-def _defined(function: DifferentiableFunction) -> Any:
-    """The operator of a function, registered."""
+def _register(function: DifferentiableFunction) -> Any:
     library = torch.library.Library(_NAMESPACE, "FRAGMENT")
-    # What a library's own finalizer forgets (PyTorch 2.11) is the name in torch.ops, a trap to those
-    # who enumerate them; this clears it as well.
+    # The finalizer of a library does not remove the name from torch.ops (PyTorch 2.11); this does.
     weakref.finalize(function, library._destroy)
-    # Named anew in every process: torch.compile keeps graphs on disk by the names of operators, and
-    # would meet there derivatives that this process has not defined, or another function's shapes.
+    # A new name in every process: torch.compile caches graphs on disk by operator names, and a
+    # cached graph could name derivatives that this process has not registered.
     name = f"k{uuid.uuid4().hex}"
     schema = _schema(len(function.inputs), function.num_outputs)
     library.define(name + schema, tags=torch.Tag.pt2_compliant_tag)
     reference = weakref.ref(function)
 
     def alive() -> DifferentiableFunction:
-        found = reference()
-        if found is None:
+        target = reference()
+        if target is None:
             raise RuntimeError("a fused function was deleted while a graph still calls it")
-        return found
+        return target
 
     def packed(outputs: Sequence[Tensor]) -> Any:
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -135,10 +132,10 @@ def _defined(function: DifferentiableFunction) -> Any:
     def with_autograd(*inputs: Tensor) -> Any:
         if peek_interpreter_stack() is not None:
             raise RuntimeError(
-                "an operator of torchsko was called under torch.func. It has no derivatives there: "
-                "call the FusedFunction, which has them."
+                "an operator of torchsko was called under torch.func, where it has no derivatives: "
+                "call the FusedFunction instead."
             )
-        return packed(Node.apply(alive(), *inputs))
+        return packed(TransformNode.apply(alive(), *inputs))
 
     def with_shapes(*inputs: Tensor) -> Any:
         return packed(empty_outputs(alive(), inputs))
@@ -155,13 +152,13 @@ def _schema(num_inputs: int, num_outputs: int) -> str:
     return f"({arguments}) -> {results if num_outputs == 1 else f'({results})'}"
 
 
-class Node(torch.autograd.Function):
-    """Autograd and torch.func's view of a function: saves the inputs, and what `pull` wants."""
+class TransformNode(torch.autograd.Function):
+    """Autograd function for all transforms: reverse mode, forward mode and vmap."""
 
     @staticmethod
     def forward(function: DifferentiableFunction, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """The operator without derivatives."""
-        if not is_transformed(inputs):  # the dispatcher would change nothing
+        """Apply the operator without derivatives."""
+        if not needs_dispatch(inputs):  # a direct call is faster
             return function.run(inputs)
         with torch._C._AutoDispatchBelowAutograd():
             outputs = function.operator(*inputs)
@@ -169,58 +166,59 @@ class Node(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        """Save the inputs, and the outputs if `pull` reads them."""
+        """Save the inputs, and the outputs if the VJP reads them."""
         function, *tensors = inputs
-        _keep(ctx, function, tensors, output)
+        _save(ctx, function, tensors, output)
         ctx.save_for_forward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         """Gradients of the inputs that need them."""
-        # Aliases: torch.func cannot wrap again what it saved at a level that has ended since.
-        return _pulled(ctx, [x.view_as(x) for x in ctx.saved_tensors], cotangents)
+        # Aliases, since torch.func cannot wrap a tensor again that it saved at a level that has ended.
+        return _backward(ctx, [x.view_as(x) for x in ctx.saved_tensors], cotangents)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, ...]:
         """Tangents of the outputs."""
-        given = tuple(x is not None for x in tangents[1:])
-        by = [x for x in tangents[1:] if x is not None]
-        # Torch turns forward mode off in here, which would make the JVP of a JVP zero in silence.
-        # Turned on again, it must not see the tangents of this level.
+        moving = tuple(x is not None for x in tangents[1:])
+        directions = [x for x in tangents[1:] if x is not None]
+        # PyTorch disables forward mode here, so a JVP of a JVP would silently be zero. It is enabled again
+        # for outer levels, and the tangents of this level are removed.
         with forward_ad._set_fwd_grad_enabled(True):
             inputs = [forward_ad.unpack_dual(x).primal for x in ctx.saved_tensors]
-            return ctx.function.push(given, inputs, by)
+            return ctx.function.jvp(moving, inputs, directions)
 
     @staticmethod
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], *arguments: Any
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        """The function over a batch with one more dimension."""
+        """Apply the function to a batch with one more dimension."""
         outputs = _vmap(arguments[0], info.batch_size, in_dims[1:], arguments[1:])
         return outputs, (0,) * len(outputs)
 
 
-# Function.apply looks the signature up at every call; else that takes a fifth of a small call's time.
-Node.forward.__signature__ = inspect.signature(Node.forward)
+# Function.apply computes the signature at every call, a fifth of the time of a small call, unless
+# it is stored here.
+TransformNode.forward.__signature__ = inspect.signature(TransformNode.forward)
 
 
-class PlainNode(torch.autograd.Function):
-    """`Node` where there is reverse mode and nothing else: torch.func's way in takes twice as long."""
+class ReverseModeNode(torch.autograd.Function):
+    """Autograd function for reverse mode alone; `TransformNode` takes twice as long for small calls."""
 
     @staticmethod
     def forward(ctx: Any, function: DifferentiableFunction, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """The kernel; saves what `Node` does."""
+        """Apply the kernel, and save the inputs and what the VJP reads."""
         outputs = function.run(inputs)
-        _keep(ctx, function, inputs, outputs)
+        _save(ctx, function, inputs, outputs)
         return outputs
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         """Gradients of the inputs that need them."""
-        return _pulled(ctx, ctx.saved_tensors, cotangents)
+        return _backward(ctx, ctx.saved_tensors, cotangents)
 
 
-def _keep(
+def _save(
     ctx: Any,
     function: DifferentiableFunction,
     inputs: Sequence[Tensor],
@@ -231,54 +229,56 @@ def _keep(
     ctx.set_materialize_grads(False)
 
 
-def _pulled(
+def _backward(
     ctx: Any, saved: Sequence[Tensor], cotangents: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
     function: DifferentiableFunction = ctx.function
     inputs, outputs = saved[: len(function.inputs)], saved[len(function.inputs) :]
-    # A zero without batch dimensions broadcasts to any.
-    by = [
+    # A zero without batch dimensions broadcasts to any batch.
+    gradients = [
         inputs[0].new_zeros(port.shape) if y is None else y
         for y, port in zip(cotangents, function.outputs, strict=True)
     ]
     needed = tuple(ctx.needs_input_grad[1:])
-    found = iter(function.pull(needed, inputs, outputs, by))
-    return None, *(next(found) if flag else None for flag in needed)
+    results = iter(function.vjp(needed, inputs, outputs, gradients))
+    return None, *(next(results) if flag else None for flag in needed)
 
 
-def is_transformed(inputs: Iterable[Tensor]) -> bool:
-    """Whether a call must pass PyTorch's dispatcher: gradients, transforms, modes, subclasses."""
-    return node_of(inputs) is not None
+def needs_dispatch(inputs: Iterable[Tensor]) -> bool:
+    """True if gradients, transforms, modes or tensor subclasses require PyTorch's dispatcher."""
+    return autograd_node_for(inputs) is not None
 
 
-def node_of(inputs: Iterable[Tensor]) -> type[Node] | type[PlainNode] | None:
-    """What a call has to pass: nothing, a node of reverse mode, or one for all that PyTorch knows."""
+def autograd_node_for(
+    inputs: Iterable[Tensor],
+) -> type[TransformNode] | type[ReverseModeNode] | None:
+    """The autograd function for a call; None if no derivative and no transform is active."""
     if (
         _are_functorch_transforms_active()
         or forward_ad._current_level >= 0
         or _len_torch_dispatch_stack() > 0
-        or has_torch_function_unary(None)  # by a mode: tensors are looked at below
+        or has_torch_function_unary(None)  # an active mode; tensors are checked below
         or is_tracing()
         or _dispatch_tls_is_dispatch_key_included(_LEGACY_VMAP)
     ):
-        return Node
+        return TransformNode
     with_grad, node = torch.is_grad_enabled(), None
     for x in inputs:
         if type(x) is not Tensor and type(x) is not Parameter:
-            return Node
+            return TransformNode
         if with_grad and x.requires_grad:
-            node = PlainNode
+            node = ReverseModeNode
     return node
 
 
 def empty_outputs(function: BatchedFunction, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Uninitialised tensors of the outputs' shapes, like the inputs in dtype and device."""
+    """Uninitialised tensors with the shapes of the outputs and the dtype and device of the inputs."""
     leads = [function.batch_of(k, x) for k, x in enumerate(inputs)]
     batch = broadcast_batch(function.inputs, leads)
-    like = function.like or (None,) * function.num_outputs
+    summed_to = function.summed_to or (None,) * function.num_outputs
     return tuple(
         inputs[0].new_empty((*batch, *port.shape) if k is None else inputs[k].shape)
-        for k, port in zip(like, function.outputs, strict=True)
+        for k, port in zip(summed_to, function.outputs, strict=True)
     )
 
 
@@ -288,23 +288,24 @@ def _vmap(
     in_dims: Sequence[int | None],
     inputs: Sequence[Tensor],
 ) -> tuple[Tensor, ...]:
-    """The function with the mapped dimension as first batch dimension, there in all outputs too."""
-    like = function.like or (None,) * function.num_outputs
-    own, ranks, is_mapped = [], [], []
+    """Apply the function with the mapped dimension as first batch dimension of inputs and outputs."""
+    summed_to = function.summed_to or (None,) * function.num_outputs
+    moved, ranks, is_mapped = [], [], []
     for k, (x, dim) in enumerate(zip(inputs, in_dims, strict=True)):
         if dim is not None:
             x = x.movedim(dim, 0)
-        elif k in like:  # a gradient belongs to one mapped sample even if its input serves all
+        elif k in summed_to:  # each mapped sample has a gradient, even if it shares the input
             x = x.expand(size, *x.shape)
-        own.append(x)
-        is_mapped.append(dim is not None or k in like)
+        moved.append(x)
+        is_mapped.append(dim is not None or k in summed_to)
         ranks.append(len(function.batch_of(k, x)) - is_mapped[k])
-    # Ones between the mapped dimension and the others let the others broadcast from the right.
+    # Dimensions of size 1 after the mapped one let the others broadcast from the right.
     aligned = [
         x.reshape(size, *[1] * (max(ranks) - rank), *x.shape[1:]) if flag else x
-        for x, rank, flag in zip(own, ranks, is_mapped, strict=True)
+        for x, rank, flag in zip(moved, ranks, is_mapped, strict=True)
     ]
     outputs = function(*aligned)
     return tuple(
-        y if k is None else y.reshape(own[k].shape) for k, y in zip(like, outputs, strict=True)
+        y if k is None else y.reshape(moved[k].shape)
+        for k, y in zip(summed_to, outputs, strict=True)
     )

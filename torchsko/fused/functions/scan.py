@@ -1,12 +1,13 @@
-"""A step repeated within one kernel: the state stays in vectors from the first step to the last.
+"""Scans: one kernel repeats a step, and the state stays in vectors from the first step to the last.
 
-A `Scan` takes a step of one sample, (state, what comes anew, what stays) to (next state, what is stacked,
-what is summed), and repeats it; `Scan.over` fixes how often and gives a `FusedFunction`. The step's program
-is traced and compiled once, whatever the number of steps.
+A `Scan` repeats a step of one sample, a function (state, streamed, invariant) -> (next state,
+stacked, summed); `torchsko.implicit.loop_roles` defines these roles, with the state as carry.
+`Scan.of_length` fixes the number of steps and returns a `FusedFunction`. The program of the step is
+traced and compiled once for all numbers of steps.
 
-Scans are closed under differentiation. The VJP of a scan is a scan in the other direction, of the step's
-VJP: its state is the cotangent of the state, what comes anew are the states before each step, of which
-the forward pass gave all, and the gradients of what stays are summed. The JVP is a scan of states with their
+The derivatives of a scan are scans. The VJP goes in the opposite direction: its state is the
+cotangent of the state, its streamed inputs include the states before each step, saved by the
+forward pass, and gradients of invariant inputs are summed. The JVP is a scan of states and their
 tangents.
 """
 
@@ -25,69 +26,70 @@ from torchsko.fused.calls.cuda_kernel import CudaScan, Launch, load_cuda
 from torchsko.fused.calls.kernel import broadcast_batch
 from torchsko.fused.calls.scan_kernel import ScanKernel, scan_kernels
 from torchsko.fused.functions.fused_function import FusedFunction
-from torchsko.fused.functions.scan_derivatives import pulled_step, pushed_step
+from torchsko.fused.functions.scan_derivatives import jvp_step, vjp_step
 from torchsko.fused.program.program import Port
-from torchsko.implicit.jacobians import Flags, Tensors
-from torchsko.implicit.step_roles import Roles, parted
+from torchsko.implicit.jacobian_products import Flags, Tensors
+from torchsko.implicit.loop_roles import LoopRoles, split_by_sizes
 
 
 class Scan:
-    """A step to be repeated.
+    """A step and the roles of its inputs and outputs.
 
     Attributes:
-        step: of one sample; its inputs are the state, what comes anew, what stays, in this order.
-        roles: how many of each.
-        backward: whether steps go from the last to the first.
+        step: the step of one sample; its inputs are ordered (state, streamed, invariant).
+        roles: number of inputs and outputs of each role.
+        reverse: whether steps go from the last to the first.
     """
 
-    def __init__(self, step: FusedFunction, roles: Roles, *, backward: bool = False) -> None:
-        self.step, self.roles, self.backward = step, roles, backward
+    def __init__(self, step: FusedFunction, roles: LoopRoles, *, reverse: bool = False) -> None:
+        self.step, self.roles, self.reverse = step, roles, reverse
         self._lock = threading.RLock()
         self._libraries: dict[tuple[torch.dtype, bool], Callable[..., ScanKernel]] = {}
         self._launches: dict[tuple[torch.dtype, torch.device], Launch] = {}
-        self._made: dict[tuple[int, int], ScanFunction] = {}
+        self._functions: dict[tuple[int, int], ScanFunction] = {}
         self._derivatives: dict[tuple[object, ...], Scan] = {}
 
-    def over(self, steps: int, every: int = 1) -> ScanFunction:
-        """The function of so many steps.
+    def of_length(self, steps: int, every: int = 1) -> ScanFunction:
+        """The function that applies a number of steps.
 
         Args:
-            steps: their number.
-            every: give the state after each so many steps, the start included; 0: the last one alone.
+            steps: number of steps.
+            every: number of steps from one returned state to the next, the start included; 0 to
+                return only the last.
 
         Raises:
-            FusedError: when states are to be thinned of a scan that stacks or sums, or goes backward.
+            FusedError: ``every > 1`` for a scan that has stacked or summed outputs, or that is reversed.
         """
-        if every > 1 and (self.backward or self.roles.stacked or self.roles.summed):
+        if every > 1 and (self.reverse or self.roles.stacked or self.roles.summed):
             raise FusedError(
-                "states are to be thinned of a scan that gives something else at every step.",
-                "What lies between them is computed again in the backward pass, from the states alone.",
-                "Pass every=1, or stack and sum nothing.",
+                f"every={every} was given for a scan with stacked or summed outputs.",
+                "The backward pass recomputes the steps between saved states, from the states alone.",
+                "Pass every=1, or return states only.",
             )
         with self._lock:
-            if (steps, every) not in self._made:
-                self._made[steps, every] = ScanFunction(self, steps, every)
-            return self._made[steps, every]
+            if (steps, every) not in self._functions:
+                self._functions[steps, every] = ScanFunction(self, steps, every)
+            return self._functions[steps, every]
 
-    def kernel(self, dtype: torch.dtype, few: bool) -> Callable[..., ScanKernel]:
-        """Makes the kernel of so many steps; compiled once for few samples, once for many.
+    def kernels(self, dtype: torch.dtype, narrow: bool) -> Callable[..., ScanKernel]:
+        """Makes CPU kernels of any number of steps, from one library for narrow or for wide vectors.
 
         Raises:
-            CompilerError: no compiler, or it failed.
+            CompilerError: there is no compiler, or it failed.
         """
         with self._lock:
-            if (dtype, few) not in self._libraries:
+            if (dtype, narrow) not in self._libraries:
                 step = self.step
-                self._libraries[dtype, few] = scan_kernels(
-                    lambda: step.program, step.traits.identity, self.roles, dtype, few
+                self._libraries[dtype, narrow] = scan_kernels(
+                    lambda: step.program, step.traits.identity, self.roles, dtype, narrow
                 )
-            return self._libraries[dtype, few]
+            return self._libraries[dtype, narrow]
 
-    def on_gpu(self, dtype: torch.dtype, device: torch.device) -> Launch:
-        """Launches any number of steps; compiled once.
+    def cuda_launch(self, dtype: torch.dtype, device: torch.device) -> Launch:
+        """Launches the CUDA kernel of any number of steps.
 
         Raises:
-            CompilerError: no compiler, or it failed.
+            CompilerError: there is no compiler, or it failed.
         """
         with self._lock:
             if (dtype, device) not in self._launches:
@@ -97,57 +99,57 @@ class Scan:
                 )
             return self._launches[dtype, device]
 
-    def pulled(self, needed: Flags, all_states: bool) -> Scan:
-        """The scan that carries cotangents back, for the needed ones of what comes anew and what stays.
+    def vjp_scan(self, needed: Flags, all_states: bool) -> Scan:
+        """The scan of cotangents.
 
         Args:
-            needed: of the step's inputs after the state.
-            all_states: whether every state has a cotangent, not the last alone.
+            needed: flags the streamed and invariant inputs whose gradients are computed.
+            all_states: whether every state has a cotangent, not only the last.
         """
         with self._lock:
             key = ("vjp", needed, all_states)
             if key not in self._derivatives:
-                step, roles = pulled_step(self.step, self.roles, needed, all_states)
-                self._derivatives[key] = Scan(step, roles, backward=not self.backward)
+                step, roles = vjp_step(self.step, self.roles, needed, all_states)
+                self._derivatives[key] = Scan(step, roles, reverse=not self.reverse)
             return self._derivatives[key]
 
-    def pushed(self, given: Flags) -> Scan:
-        """The scan of states with their tangents, for the given ones of what comes anew and what stays."""
+    def jvp_scan(self, moving: Flags) -> Scan:
+        """The scan of states and tangents; ``moving`` flags streamed and invariant inputs with a tangent."""
         with self._lock:
-            if ("jvp", given) not in self._derivatives:
-                step, roles = pushed_step(self.step, self.roles, given)
-                self._derivatives["jvp", given] = Scan(step, roles, backward=self.backward)
-            return self._derivatives["jvp", given]
+            if ("jvp", moving) not in self._derivatives:
+                step, roles = jvp_step(self.step, self.roles, moving)
+                self._derivatives["jvp", moving] = Scan(step, roles, reverse=self.reverse)
+            return self._derivatives["jvp", moving]
 
     def split(self, inputs: Sequence[Tensor]) -> tuple[Tensors, Tensors, Tensors]:
-        """The state, what comes anew and what stays."""
-        state, streams, stay = parted(inputs, (self.roles.carry, self.roles.stream))
-        return state, streams, stay
+        """The state, the streamed and the invariant inputs."""
+        state, streamed, invariant = split_by_sizes(inputs, (self.roles.carry, self.roles.stream))
+        return state, streamed, invariant
 
 
 class ScanFunction(FusedFunction):
-    """So many steps as one function; `Scan.over` makes it.
+    """A scan with a fixed number of steps; made by `Scan.of_length`.
 
-    Inputs are the state at the start, what comes anew as series ``[*batch, steps, *shape]``, and what
-    stays; outputs the states ``[*batch, steps / every + 1, *shape]``, or the last one, what is stacked
-    ``[*batch, steps, *shape]``, and what is summed.
+    Inputs are the state at the start, streamed inputs ``[*batch, steps, *shape]`` and invariant
+    inputs. Outputs are the states ``[*batch, steps // every + 1, *shape]`` or the last state,
+    stacked outputs ``[*batch, steps, *shape]``, and summed outputs.
 
     Attributes:
-        scan: what is repeated.
-        steps: how often.
-        every: see `Scan.over`.
+        scan: the scan.
+        steps: number of steps.
+        every: number of steps from one returned state to the next; 0 if only the last state is returned.
     """
 
     def __init__(self, scan: Scan, steps: int, every: int) -> None:
         self.scan, self.steps, self.every = scan, steps, every
         step, roles = scan.step, scan.roles
-        state, streams, stay = parted(step.inputs, (roles.carry, roles.stream))
-        _, stacked, summed = parted(step.outputs, (roles.carry, roles.stacked))
+        state, streamed, invariant = split_by_sizes(step.inputs, (roles.carry, roles.stream))
+        _, stacked, summed = split_by_sizes(step.outputs, (roles.carry, roles.stacked))
         rows = steps // every + 1 if every else 0
         states = [Port(p.name, (rows, *p.shape)) for p in state] if every else state
         super().__init__(
             lambda *inputs: self._loop(step.sample, inputs),
-            [*state, *(Port(p.name, (steps, *p.shape)) for p in streams), *stay],
+            [*state, *(Port(p.name, (steps, *p.shape)) for p in streamed), *invariant],
             replace(
                 step.traits,
                 batched=lambda *inputs: self._loop(step.eager, inputs),
@@ -158,20 +160,20 @@ class ScanFunction(FusedFunction):
         self.saves_outputs = every > 0
 
     def _loop(self, step: Callable[..., Tensors], inputs: Sequence[Tensor]) -> Tensors:
-        """The steps one by one, by ordinary tensor operations."""
+        """Apply the steps eagerly, one after another."""
         scan, every = self.scan, self.every
-        state, streams, stay = scan.split(inputs)
+        state, streamed, invariant = scan.split(inputs)
         count, stop = scan.roles.carry, scan.roles.carry + scan.roles.stacked
         ranks = [len(port.shape) for port in scan.step.inputs]
         times = range(self.steps)
         batch = broadcast_batch(self.inputs, [self.batch_of(k, x) for k, x in enumerate(inputs)])
-        # At once: where no step follows, nothing else brings the start into the batch.
+        # Expanded here, since without any step the start keeps its own batch shape.
         pairs = zip(state, self.inputs, strict=False)
         state = tuple(x.expand(*batch, *port.shape) for x, port in pairs)
         states, stacked, summed = [state], [], []
-        for t in reversed(times) if scan.backward else times:
-            now = [x.select(-1 - r, t) for x, r in zip(streams, ranks[count:], strict=False)]
-            found = step(*state, *now, *stay)
+        for t in reversed(times) if scan.reverse else times:
+            entries = [x.select(-1 - r, t) for x, r in zip(streamed, ranks[count:], strict=False)]
+            found = step(*state, *entries, *invariant)
             state = tuple(found[:count])
             if every and (len(stacked) + 1) % every == 0:
                 states.append(state)
@@ -181,81 +183,83 @@ class ScanFunction(FusedFunction):
         outputs = scan.step.outputs
         if not self.steps:
             summed = [state[0].new_zeros((*batch, *port.shape)) for port in outputs[stop:]]
-        if scan.backward:
+        if scan.reverse:
             states, stacked = states[::-1], stacked[::-1]
-        kept = state if not every else _stacked(states, outputs[:count])
+        returned = state if not every else _stacked(states, outputs[:count])
         if self.steps:
             series = _stacked(stacked, outputs[count:stop])
         else:
             series = tuple(state[0].new_zeros((*batch, 0, *p.shape)) for p in outputs[count:stop])
-        return (*kept, *series, *summed)
+        return (*returned, *series, *summed)
 
-    def pull(
+    def vjp(
         self,
         needed: Flags,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        by: Sequence[Tensor],
+        cotangents: Sequence[Tensor],
     ) -> Tensors:
-        """VJP: the gradients of the needed inputs, each of the shape of its input."""
+        """Gradients of the needed inputs, each of the shape of its input."""
         count = self.scan.roles.carry
         flags = (True,) * count + needed[count:]
-        pull = self._pull_thinned if self.every > 1 else self._pull_at_once
-        found = iter(pull(needed[count:], inputs, outputs, by))
-        both = [(k, next(found)) for k, flag in enumerate(flags) if flag]
-        return tuple(g.sum_to_size(inputs[k].shape) for k, g in both if needed[k])
+        vjp = self._vjp_by_segments if self.every > 1 else self._vjp_in_one_scan
+        found = iter(vjp(needed[count:], inputs, outputs, cotangents))
+        gradients = [(k, next(found)) for k, flag in enumerate(flags) if flag]
+        return tuple(g.sum_to_size(inputs[k].shape) for k, g in gradients if needed[k])
 
-    def _pull_at_once(
+    def _vjp_in_one_scan(
         self,
         needed: Flags,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        by: Sequence[Tensor],
+        cotangents: Sequence[Tensor],
     ) -> Tensors:
-        """Gradients of the state at the start, and of what is needed else, each of the whole batch."""
+        """Gradients of the start and the needed inputs, with the batch shape of the call."""
         scan, count, steps = self.scan, self.scan.roles.carry, self.steps
-        _, streams, stay = scan.split(inputs)
-        states = outputs[:count] if self.every else scan.over(steps)(*inputs)[:count]
-        stop = count + scan.roles.stacked
-        marks, stacked, summed = by[:count], by[count:stop], by[stop:]
-        shift, end = (1, 0) if scan.backward else (0, steps)
-        before = self._span(states, shift, steps)
-        last, marked = marks, ()
+        _, streamed, invariant = scan.split(inputs)
+        states = outputs[:count] if self.every else scan.of_length(steps)(*inputs)[:count]
+        of_states, stacked, summed = split_by_sizes(cotangents, (count, scan.roles.stacked))
+        first, end = (1, 0) if scan.reverse else (0, steps)
+        before = self._states(states, first, steps)
+        of_last, of_others = of_states, ()
         if self.every:
-            last, marked = self._row(marks, end), self._span(marks, shift, steps)
-        back = scan.pulled(needed, bool(self.every)).over(steps, 0)
-        return back(*last, *before, *streams, *marked, *stacked, *stay, *summed)
+            of_last, of_others = self._state(of_states, end), self._states(of_states, first, steps)
+        vjp = scan.vjp_scan(needed, bool(self.every)).of_length(steps, 0)
+        return vjp(*of_last, *before, *streamed, *of_others, *stacked, *invariant, *summed)
 
-    def _pull_thinned(
+    def _vjp_by_segments(
         self,
         needed: Flags,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        by: Sequence[Tensor],
+        cotangents: Sequence[Tensor],
     ) -> Tensors:
-        """Likewise, the states between those that are kept computed again, from one to the next."""
+        """Gradients with the states of each segment recomputed from its first state."""
         scan, every, count = self.scan, self.every, self.scan.roles.carry
-        _, streams, stay = scan.split(inputs)
-        kept = self.steps // every
+        _, streamed, invariant = scan.split(inputs)
+        segments = self.steps // every
         chosen = [k for k, flag in enumerate(needed) if flag]
-        if not kept:  # the start is all that is given
-            own = [x + torch.zeros_like(y) for x, y in zip(self._row(by, 0), inputs, strict=False)]
-            return (*own, *(torch.zeros_like(inputs[count + k]) for k in chosen))
-        forth, back = scan.over(every), scan.pulled(needed, False).over(every, 0)
-        num_streams = sum(needed[: len(streams)])
+        if not segments:  # the only returned state is the start
+            of_start = zip(self._state(cotangents, 0), inputs, strict=False)
+            gradients = [x + torch.zeros_like(y) for x, y in of_start]
+            return (*gradients, *(torch.zeros_like(inputs[count + k]) for k in chosen))
+        forward = scan.of_length(every)
+        vjp = scan.vjp_scan(needed, False).of_length(every, 0)
+        num_streamed = sum(needed[: len(streamed)])
         ranks = [len(port.shape) for port in scan.step.inputs[count:]]
-        state_by = self._row(by, kept)
+        of_state = self._state(cotangents, segments)
         parts, sums = [], ()
-        for row in reversed(range(kept)):
-            start = self._row(outputs, row)
-            span = _spans(streams, ranks, row * every, every)
-            states = forth(*start, *span, *stay)
-            found = back(*state_by, *self._span(states, 0, every), *span, *stay)
-            state_by = tuple(x + y for x, y in zip(found[:count], self._row(by, row), strict=True))
-            parts.append(found[count : count + num_streams])
-            new = found[count + num_streams :]
-            sums = tuple(x + y for x, y in zip(sums, new, strict=True)) if sums else new
-        rest = self.steps - kept * every  # steps after the last state that is kept
+        for k in reversed(range(segments)):
+            start = self._state(outputs, k)
+            span = _narrowed(streamed, ranks, k * every, every)
+            states = forward(*start, *span, *invariant)
+            found = vjp(*of_state, *self._states(states, 0, every), *span, *invariant)
+            pairs = zip(found[:count], self._state(cotangents, k), strict=True)
+            of_state = tuple(x + y for x, y in pairs)
+            parts.append(found[count : count + num_streamed])
+            terms = found[count + num_streamed :]
+            sums = tuple(x + y for x, y in zip(sums, terms, strict=True)) if sums else terms
+        rest = self.steps - segments * every  # steps after the last returned state
         series = []
         for k, column in zip(chosen, zip(*reversed(parts), strict=True), strict=False):
             shape = scan.step.inputs[count + k].shape
@@ -263,55 +267,56 @@ class ScanFunction(FusedFunction):
                 (*column[0].shape[: column[0].dim() - 1 - len(shape)], rest, *shape)
             )
             series.append(torch.cat([*column, zeros], -1 - len(shape)))
-        return (*state_by, *series, *sums)
+        return (*of_state, *series, *sums)
 
-    def _row(self, series: Sequence[Tensor], row: int) -> Tensors:
-        """The states of one row."""
+    def _state(self, series: Sequence[Tensor], k: int) -> Tensors:
+        """State k of a series of states."""
         ports = self.scan.step.inputs[: self.scan.roles.carry]
         pairs = zip(series, ports, strict=False)
-        return tuple(x.select(-1 - len(port.shape), row) for x, port in pairs)
+        return tuple(x.select(-1 - len(port.shape), k) for x, port in pairs)
 
-    def _span(self, series: Sequence[Tensor], start: int, length: int) -> Tensors:
-        """The states of some rows."""
+    def _states(self, series: Sequence[Tensor], start: int, length: int) -> Tensors:
+        """A range of a series of states."""
         ports = self.scan.step.inputs[: self.scan.roles.carry]
-        return _spans(series, [len(port.shape) for port in ports], start, length)
+        return _narrowed(series, [len(port.shape) for port in ports], start, length)
 
-    def push(self, given: Flags, inputs: Sequence[Tensor], by: Sequence[Tensor]) -> Tensors:
-        """JVP: the tangents of the outputs for the tangents ``by`` of the given inputs."""
+    def jvp(self, moving: Flags, inputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> Tensors:
+        """Tangents of the outputs; ``moving`` flags the inputs that have a tangent in ``tangents``."""
         count, stream = self.scan.roles.carry, self.scan.roles.stream
-        state, streams, stay = self.scan.split(inputs)
-        tangents = iter(by)
-        turn = [
-            next(tangents) if flag else torch.zeros_like(x)
-            for flag, x in zip(given[:count], state, strict=True)
+        state, streamed, invariant = self.scan.split(inputs)
+        remaining = iter(tangents)
+        of_state = [
+            next(remaining) if flag else torch.zeros_like(x)
+            for flag, x in zip(moving[:count], state, strict=True)
         ]
-        moving = [next(tangents) for flag in given[count : count + stream] if flag]
-        along = self.scan.pushed(given[count:]).over(self.steps, self.every)
-        found = along(*turn, *state, *streams, *moving, *stay, *tangents)
-        states, _, more = parted(found, (count, count))
-        return *states, *more
+        of_streamed = [next(remaining) for flag in moving[count : count + stream] if flag]
+        jvp = self.scan.jvp_scan(moving[count:]).of_length(self.steps, self.every)
+        found = jvp(*of_state, *state, *streamed, *of_streamed, *invariant, *remaining)
+        state_tangents, _, others = split_by_sizes(found, (count, count))
+        return *state_tangents, *others
 
     @cached_property
-    def _narrows(self) -> bool:
+    def _has_narrow_kernel(self) -> bool:
         return True
 
-    def _cpu_kernel(self, dtype: torch.dtype, few: bool = False) -> Callable[..., Tensors]:
-        made = self.scan.kernel(dtype, few)
-        return made(self.inputs, self.outputs, self.steps, self.every, self.scan.backward)
+    def _cpu_kernel(self, dtype: torch.dtype, narrow: bool = False) -> Callable[..., Tensors]:
+        kernel_of = self.scan.kernels(dtype, narrow)
+        return kernel_of(self.inputs, self.outputs, self.steps, self.every, self.scan.reverse)
 
     def _cuda_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:
-        launch, scan = self.scan.on_gpu(dtype, device), self.scan
-        times = (self.steps, self.every, scan.backward)
-        return CudaScan(launch, scan.roles, dtype, self.inputs, self.outputs, times)
+        scan = self.scan
+        launch = scan.cuda_launch(dtype, device)
+        arguments = (self.steps, self.every, scan.reverse)
+        return CudaScan(launch, scan.roles, dtype, self.inputs, self.outputs, arguments)
 
 
 def _stacked(rows: Sequence[Sequence[Tensor]], ports: Sequence[Port]) -> Tensors:
-    """Series of what each step gave, of one batch shape."""
+    """Series of the tensors of each step, expanded to one batch shape."""
     return tuple(
         torch.stack(torch.broadcast_tensors(*column), -1 - len(port.shape))
         for column, port in zip(zip(*rows, strict=True), ports, strict=True)
     )
 
 
-def _spans(series: Sequence[Tensor], ranks: Sequence[int], start: int, length: int) -> Tensors:
+def _narrowed(series: Sequence[Tensor], ranks: Sequence[int], start: int, length: int) -> Tensors:
     return tuple(x.narrow(-1 - r, start, length) for x, r in zip(series, ranks, strict=False))

@@ -1,4 +1,4 @@
-"""The steps of a scan's derivatives, which are scans again; see `torchsko.fused.functions.scan`."""
+"""Steps of the derivatives of a scan, which are scans too; see `torchsko.fused.functions.scan`."""
 
 from __future__ import annotations
 
@@ -6,70 +6,70 @@ from collections.abc import Callable, Sequence
 
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.program.program import Port
-from torchsko.implicit.jacobians import Flags, Tensors
-from torchsko.implicit.step_roles import Roles, parted, pulled, pushed
+from torchsko.implicit.jacobian_products import Flags, Tensors
+from torchsko.implicit.loop_roles import LoopRoles, jvp_body, split_by_sizes, vjp_body
 
 
-def pulled_step(
-    step: FusedFunction, roles: Roles, needed: Flags, all_states: bool
-) -> tuple[FusedFunction, Roles]:
-    """The step that carries cotangents back, and the roles of its ports.
+def vjp_step(
+    step: FusedFunction, roles: LoopRoles, needed: Flags, all_states: bool
+) -> tuple[FusedFunction, LoopRoles]:
+    """The step that propagates cotangents backward, and the roles of its ports.
 
     Args:
-        step: the step.
-        roles: of its ports.
-        needed: which of its inputs after the state want gradients.
-        all_states: whether every state has a cotangent, not the last alone.
+        step: the step of the scan.
+        roles: roles of its ports.
+        needed: flags the streamed and invariant inputs whose gradients are computed.
+        all_states: whether every state has a cotangent, not only the last.
     """
     count = roles.carry
 
-    def made_of(fn: Callable[..., Tensors]) -> Callable[..., Tensors]:
-        return pulled(fn, roles, needed, step.num_outputs, all_states)
+    def derived(fn: Callable[..., Tensors]) -> Callable[..., Tensors]:
+        return vjp_body(fn, roles, needed, step.num_outputs, all_states)
 
-    state, streams, stay = parted(step.inputs, (count, roles.stream))
-    _, stacked, summed = parted(step.outputs, (count, roles.stacked))
-    ports = [*state, *state, *streams, *(state if all_states else ()), *stacked, *stay, *summed]
-    wanted = [port for port, flag in zip((*streams, *stay), needed, strict=True) if flag]
-    num_streams = sum(needed[: roles.stream])
-    function = _derived(step, roles, made_of, ports, [*state, *wanted], ("vjp", needed, all_states))
-    own = Roles(
-        count,
-        count + roles.stream + count * all_states + roles.stacked,
-        num_streams,
-        len(wanted) - num_streams,
-    )
-    return function, own
+    state, streamed, invariant = split_by_sizes(step.inputs, (count, roles.stream))
+    _, stacked, summed = split_by_sizes(step.outputs, (count, roles.stacked))
+    variable = [*state, *state, *streamed, *(state if all_states else ()), *stacked]
+    wanted = [p for p, flag in zip((*streamed, *invariant), needed, strict=True) if flag]
+    num_streamed = sum(needed[: roles.stream])
+    kind = ("vjp", needed, all_states)
+    ports = [*variable, *invariant, *summed]
+    function = _derived_step(step, roles, derived, ports, [*state, *wanted], kind)
+    num_summed = len(wanted) - num_streamed
+    return function, LoopRoles(count, len(variable) - count, num_streamed, num_summed)
 
 
-def pushed_step(step: FusedFunction, roles: Roles, given: Flags) -> tuple[FusedFunction, Roles]:
-    """The step of states with their tangents, and the roles of its ports.
+def jvp_step(
+    step: FusedFunction, roles: LoopRoles, moving: Flags
+) -> tuple[FusedFunction, LoopRoles]:
+    """The step of states and their tangents, and the roles of its ports.
 
     Args:
-        step: the step.
-        roles: of its ports.
-        given: which of its inputs after the state have tangents.
+        step: the step of the scan.
+        roles: roles of its ports.
+        moving: flags the streamed and invariant inputs that have tangents.
     """
-    count = roles.carry
-    own = pushed(step.sample, roles, given)[1]
 
-    def made_of(fn: Callable[..., Tensors]) -> Callable[..., Tensors]:
-        return pushed(fn, roles, given)[0]
+    def derived(fn: Callable[..., Tensors]) -> Callable[..., Tensors]:
+        return jvp_body(fn, roles, moving)[0]
 
-    state, streams, stay = parted(step.inputs, (count, roles.stream))
-    moving = [p for p, flag in zip(streams, given, strict=False) if flag]
-    changing = [p for p, flag in zip(stay, given[roles.stream :], strict=True) if flag]
-    ports = [*state, *state, *streams, *moving, *stay, *changing]
+    state, streamed, invariant = split_by_sizes(step.inputs, (roles.carry, roles.stream))
+    streamed_tangents = [p for p, flag in zip(streamed, moving, strict=False) if flag]
+    flags = moving[roles.stream :]
+    invariant_tangents = [p for p, flag in zip(invariant, flags, strict=True) if flag]
+    variable = [*state, *state, *streamed, *streamed_tangents]
+    ports = [*variable, *invariant, *invariant_tangents]
     outputs = [*state, *step.outputs]
-    return _derived(step, roles, made_of, ports, outputs, ("jvp", given)), own
+    function = _derived_step(step, roles, derived, ports, outputs, ("jvp", moving))
+    return function, jvp_body(step.sample, roles, moving)[1]
 
 
-def _derived(
+def _derived_step(
     step: FusedFunction,
-    roles: Roles,
-    made_of: Callable[[Callable[..., Tensors]], Callable[..., Tensors]],
+    roles: LoopRoles,
+    derived: Callable[[Callable[..., Tensors]], Callable[..., Tensors]],
     inputs: Sequence[Port],
     outputs: Sequence[Port],
     kind: tuple[object, ...],
 ) -> FusedFunction:
-    traits = step.traits.derived(inputs, outputs, made_of(step.eager), "scan", kind, roles)
-    return FusedFunction(made_of(step.sample), inputs, traits)
+    traits = step.traits.derived(inputs, outputs, derived(step.eager), "scan", kind, roles)
+    return FusedFunction(derived(step.sample), inputs, traits)

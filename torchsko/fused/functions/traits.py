@@ -1,4 +1,4 @@
-"""What is known of a function of one sample besides its source, and what follows for its derivatives."""
+"""Properties of a fused function in addition to its source and inputs, and those of its derivatives."""
 
 from __future__ import annotations
 
@@ -12,36 +12,38 @@ from torch import Tensor
 from torchsko.fused.build.program_cache import digest
 from torchsko.fused.calls.kernel import broadcast_batch
 from torchsko.fused.program.program import Port
-from torchsko.implicit.jacobians import Function
+from torchsko.implicit.jacobian_products import Function
 
-Around = Callable[[], AbstractContextManager]
+TraceContext = Callable[[], AbstractContextManager]
+"""Makes a context manager that is active while a function is traced."""
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What is known of a function besides its source and its inputs.
+    """Properties of a fused function in addition to its source and inputs.
 
     Attributes:
         num_outputs: number of tensors that the source returns.
-        order: derivatives up to this order are kernels; below 0, the function is none itself.
-        like: for each output the input whose shape it takes, by a sum over the other samples, as a
-            gradient does; None for the batch shape of the call. None alone stands for all None.
+        order: highest order of derivatives that are kernels; below 0 the function itself runs eagerly.
+        summed_to: for each output, the input to whose shape it is summed, as a gradient is; None
+            for an output that keeps the batch shape of the call. A single None means None for all
+            outputs.
         batched: the function on batches, in eager operations that broadcast; by default the source
             under vmap.
-        outputs: the output ports if they are known; by default those of the program.
-        identity: a hexadecimal digest of all that the trace depends on; given, the program is kept on
-            disk.
-        around: makes a context to trace in.
-        dtype: in which its kernels compute, for functions that ask what that rounds.
+        outputs: the output ports; by default those of the program.
+        identity: a hexadecimal digest of everything that the trace depends on; the program of a
+            function with an identity is cached on disk.
+        trace_context: makes a context manager that is active while the function is traced.
+        dtype: dtype of the kernels, for functions whose tolerances depend on it.
     """
 
     num_outputs: int = 1
     order: int = 1
-    like: tuple[int | None, ...] | None = None
+    summed_to: tuple[int | None, ...] | None = None
     batched: Function | None = None
     outputs: tuple[Port, ...] | None = None
     identity: str | None = None
-    around: Around = nullcontext
+    trace_context: TraceContext = nullcontext
     dtype: torch.dtype = torch.float64
 
     def derived(
@@ -50,22 +52,22 @@ class Traits:
         outputs: Sequence[Port],
         batched: Function,
         *kind: object,
-        like: Sequence[int | None] | None = None,
+        summed_to: Sequence[int | None] | None = None,
     ) -> Traits:
-        """Those of a derivative.
+        """The properties of a derivative of the function.
 
         Args:
-            inputs: the derivative's ports.
-            outputs: likewise.
+            inputs: input ports of the derivative.
+            outputs: output ports of the derivative.
             batched: the derivative on tensors of one batch shape.
-            *kind: which one it is.
-            like: see the class.
+            *kind: identifies the derivative among those of the function.
+            summed_to: see the class.
         """
         return replace(
             self,
             num_outputs=len(outputs),
             order=self.order - 1,
-            like=None if like is None else tuple(like),
+            summed_to=None if summed_to is None else tuple(summed_to),
             batched=lambda *tensors: batched(*_expanded(inputs, tensors)),
             outputs=tuple(outputs),
             identity=self.identity and digest(self.identity, *kind),
@@ -73,7 +75,7 @@ class Traits:
 
 
 def _expanded(ports: Sequence[Port], tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors of ports, all of one batch shape."""
+    """Tensors expanded to a common batch shape."""
     ranks = [len(port.shape) for port in ports]
     pairs = list(zip(tensors, ranks, strict=True))
     batch = broadcast_batch(ports, [x.shape[: x.dim() - rank] for x, rank in pairs])

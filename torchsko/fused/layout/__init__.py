@@ -1,1 +1,1 @@
-"""Instruction order and memory layout of a program."""
+"""Instruction order, chunks, scratch slots and tuning parameters of generated code."""

@@ -1,8 +1,11 @@
-"""An order of a program in which values are used while they are in registers.
+"""Instruction orders that use values while they are in registers.
 
-Depth first, a value that several others read is computed for the first of them, and waits in memory for the
-next ones. Most of these could be computed at once: what they read is in registers, and one of these registers
-becomes free for the result. This module moves such instructions forward.
+In depth-first order a value with several readers is computed for the first of them and waits in
+memory for the others. Most of these readers could run at once: their operands are in registers, and
+one of these registers becomes free for the result. `order_for_registers` moves such instructions
+forward.
+
+Bodies of matrix-product loops hold sums that grow side by side; `limit_parallel_sums` bounds their number.
 """
 
 from __future__ import annotations
@@ -12,22 +15,25 @@ from heapq import heappop, heappush
 
 from torchsko.fused.program.program import Program
 
-REGISTERS = 24
-"""How many values are taken to be in registers, those used last: of 32 some hold what waits for nothing."""
+NUM_REGISTERS = 24
+"""Number of values assumed to be in registers; the other 8 of 32 hold temporary values."""
+
+_PRODUCT_OPS = frozenset(("const", "input", "mul", "add", "sub", "neg"))
+_SUM_OPS = frozenset(("add", "sub", "neg"))
 
 
-def in_registers(program: Program, order: Sequence[int]) -> list[int]:
-    """The order, but each instruction as soon as it needs no load and no further register.
+def order_for_registers(program: Program, order: Sequence[int]) -> list[int]:
+    """Move each instruction forward to where it needs no load and no additional register.
 
     Args:
         program: the program.
-        order: its arithmetic values, each behind those that it reads.
+        order: its arithmetic values, operands before readers.
     """
-    return _Moving(program, order).run()
+    return _Reordering(program, order).run()
 
 
-class _Moving:
-    """The state of `in_registers`: what waits for its turn, and what is in registers."""
+class _Reordering:
+    """State of `order_for_registers`: the values to compute and the values in registers."""
 
     def __init__(self, program: Program, order: Sequence[int]) -> None:
         operands, hosts = program.operands, _fused_products(program, order)
@@ -35,7 +41,7 @@ class _Moving:
         for product, host in hosts.items():
             self._products.setdefault(host, []).append(product)
         self._reads: dict[int, tuple[int, ...]] = {}
-        self._readers: dict[int, dict[int, None]] = {}  # those that wait
+        self._readers: dict[int, dict[int, None]] = {}  # not yet computed
         for value in order:
             if value in hosts:
                 continue
@@ -45,31 +51,31 @@ class _Moving:
             for x in reads:
                 self._readers.setdefault(x, {})[value] = None
         self._rank = {value: k for k, value in enumerate(self._reads)}
-        self._absent = {value: len(reads) for value, reads in self._reads.items()}
-        # What loops read and give lies in memory.
+        self._num_absent = {value: len(reads) for value, reads in self._reads.items()}
+        # Loops read and write memory.
         self._loops = {v for v in self._reads if program.code[v].op == "loop"}
-        self._registers: dict[int, None] = {}  # those used last at the end
-        self._next: list[tuple[int, int]] = []
+        self._registers: dict[int, None] = {}  # the value used last at the end
+        self._candidates: list[tuple[int, int]] = []
         self._order: list[int] = []
         self._done: set[int] = set()
 
     def run(self) -> list[int]:
-        """All that waits, in turn, but first whatever is near."""
+        """The values in the given order, preceded at each point by those that cost no load."""
         for value in self._reads:
             while value not in self._done:
-                self._compute(self._near(value))
+                self._compute(self._next_candidate(value))
         return self._order
 
-    def _near(self, otherwise: int) -> int:
-        """The first of those that need neither a load nor a further register, if there is one."""
-        while self._next:
-            value = heappop(self._next)[1]
-            if value not in self._done and self._is_near(value):
+    def _next_candidate(self, default: int) -> int:
+        """The first value that needs neither a load nor an additional register, else ``default``."""
+        while self._candidates:
+            value = heappop(self._candidates)[1]
+            if value not in self._done and self._is_candidate(value):
                 return value
-        return otherwise
+        return default
 
-    def _is_near(self, value: int) -> bool:
-        if self._absent[value] or value in self._loops:
+    def _is_candidate(self, value: int) -> bool:
+        if self._num_absent[value] or value in self._loops:
             return False
         return value not in self._readers or any(
             len(self._readers[x]) == 1 for x in self._reads[value]
@@ -83,35 +89,40 @@ class _Moving:
         if value in self._loops:
             return
         for x in self._reads[value]:
-            self._hold(x)
+            self._use(x)
         if value in self._readers:
-            self._hold(value)
+            self._use(value)
 
-    def _hold(self, x: int) -> None:
-        """A value in a register, as the one used last; out of it if nothing reads it any more."""
-        held, readers = x in self._registers, self._readers[x]
-        if held:
+    def _use(self, x: int) -> None:
+        """Mark a value as used last; free its register if it has no more readers."""
+        was_in_register, readers = x in self._registers, self._readers[x]
+        if was_in_register:
             del self._registers[x]
         if not readers:
             return
         self._registers[x] = None
-        for reader in readers if not held or len(readers) == 1 else ():
-            self._absent[reader] -= not held
-            if self._is_near(reader):
-                heappush(self._next, (self._rank[reader], reader))
-        if len(self._registers) > REGISTERS:
+        for reader in readers if not was_in_register or len(readers) == 1 else ():
+            self._num_absent[reader] -= not was_in_register
+            if self._is_candidate(reader):
+                heappush(self._candidates, (self._rank[reader], reader))
+        if len(self._registers) > NUM_REGISTERS:
             oldest = next(iter(self._registers))
             del self._registers[oldest]
             for reader in self._readers[oldest]:
-                self._absent[reader] += 1
+                self._num_absent[reader] += 1
 
 
-def _fused_products(program: Program, order: Sequence[int]) -> dict[int, int]:
-    """Products that one sum alone reads, one for each such sum: an instruction together with it."""
+def _readers_of(program: Program, order: Sequence[int]) -> dict[int, list[int]]:
     readers: dict[int, list[int]] = {}
     for value in order:
         for x in program.operands(value):
             readers.setdefault(x, []).append(value)
+    return readers
+
+
+def _fused_products(program: Program, order: Sequence[int]) -> dict[int, int]:
+    """Products that a fused multiply-add computes with the sum that reads them, at most one for each sum."""
+    readers = _readers_of(program, order)
     results, hosts = set(program.results), {}
     taken: set[int] = set()
     for value in order:
@@ -122,3 +133,30 @@ def _fused_products(program: Program, order: Sequence[int]) -> dict[int, int]:
             hosts[value] = of[0]
             taken.add(of[0])
     return hosts
+
+
+def has_only_products(program: Program) -> bool:
+    """True for the body of a matrix-product loop: a program of products and sums alone."""
+    return all(op in _PRODUCT_OPS for op, _ in program.code)
+
+
+def limit_parallel_sums(program: Program, order: Sequence[int], max_sums: int) -> list[int]:
+    """Reorder a body of products so that at most ``max_sums`` sums grow at a time.
+
+    Each growing sum occupies a register. The bodies are written for the registers of 64-byte vectors.
+
+    Args:
+        program: a program for which `has_only_products` is true.
+        order: its arithmetic values, operands before readers.
+        max_sums: largest number of sums.
+    """
+    readers = _readers_of(program, order)
+    results = set(program.results)
+    last_of_sum: dict[int, int] = {}
+    for value in reversed(order):
+        (reader, *others) = readers.get(value, [value])
+        grows = not others and value not in results and program.code[reader].op in _SUM_OPS
+        last_of_sum[value] = last_of_sum.get(reader, value) if grows else value
+    lasts = (x for x in order if last_of_sum[x] == x)
+    rank = {last: k for k, last in enumerate(lasts)}
+    return sorted(order, key=lambda value: rank[last_of_sum[value]] // max_sums)

@@ -1,17 +1,17 @@
 """Order a scalar program for few live values and split it into functions of bounded size.
 
-A compiler's time grows faster than the size of a function, and a straight-line program of ten
-thousand operations spills whatever it does. So a large program is cut into chunks, each a function of
-its own; values that cross a cut travel through numbered slots of a scratch array (one vector of samples
-a slot), as in any linear-scan register allocator.
+The time of a compiler grows faster than the size of a function, and a straight-line program of ten
+thousand operations spills registers in any case. A large program is therefore split into chunks,
+each a function. Values that cross from one chunk to another pass through numbered slots of a
+scratch array, one vector of samples for each slot, as in a linear-scan register allocator.
 
-Rules that a code generator can rely on:
+Invariants for code generators:
 
 * Inputs and constants are read where they are needed: they appear in ``instrs`` of every chunk that
   reads them and never occupy a slot.
-* Every value that an instruction reads is, in that chunk, either loaded or computed before.
+* Every value that an instruction reads is either loaded or computed earlier in the same chunk.
 * Within one chunk no slot is both loaded and stored, so loads and stores may be printed anywhere
-  between the ends of the chunk; a load is best printed just before its first reader (``loads`` is
+  in the chunk. A load is best printed just before its first reader (``loads`` is
   listed in that order) and a store just after its value.
 * Output scalars are written in the chunk that computes them (``outputs``).
 """
@@ -23,8 +23,11 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, count
 from math import prod
 
-from torchsko.fused.layout.register_order import in_registers
-from torchsko.fused.program.product_rounds import by_sums, is_round_of_products
+from torchsko.fused.layout.register_order import (
+    has_only_products,
+    limit_parallel_sums,
+    order_for_registers,
+)
 from torchsko.fused.program.program import Program
 
 _FREE = ("const", "input")
@@ -49,22 +52,22 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A program with the order and the cuts in which it is to be printed.
+    """A program with its instruction order and its chunks.
 
     Attributes:
         program: the program.
         order: all arithmetic values in order of computation (no ``const``, no ``input``).
         chunks: the functions, in calling order.
         num_slots: size of the scratch array, in vectors.
-        regions: for the value of each loop, where its region of the scratch array begins, behind the slots,
-            and the schedule of its program. There lie what it reads anew, what it gives, state and results
-            of one round, and scratch of its program, in this order.
-        stays: for the value of each loop, where in the scratch array what it reads in every round begins.
-        given: for a computed value that loops read, where they do, and it is to be written at once.
-        angles: inputs whose sines and cosines are the last input port, in turn; see
-            `torchsko.fused.layout.angles`.
-        factors: by the positions of results, the values that they are still to be multiplied with; see
-            `torchsko.fused.layout.multiples`.
+        regions: for the value of each loop, the first slot of its region of the scratch array, and
+            the schedule of its body. The region holds, in this order: carry and streamed inputs,
+            all outputs, the current carry, the outputs of one iteration, scratch of the body.
+        invariant_slots: for the value of each loop, the first slot of its invariant inputs.
+        loop_slots: for each computed value that loops read, the slots to which it is stored at once.
+        sincos_inputs: inputs whose sines and cosines are the last input port; see
+            `torchsko.fused.layout.driver_passes.precompute_sincos`.
+        result_factors: the value of the factor of each scaled result, by position; see
+            `torchsko.fused.layout.driver_passes.defer_scaling`.
     """
 
     program: Program
@@ -72,75 +75,82 @@ class Schedule:
     chunks: tuple[Chunk, ...]
     num_slots: int
     regions: Mapping[int, tuple[int, Schedule]]
-    stays: Mapping[int, int]
-    given: Mapping[int, Sequence[int]]
-    angles: tuple[int, ...] = ()
-    factors: Mapping[int, int] = field(default_factory=dict)
+    invariant_slots: Mapping[int, int]
+    loop_slots: Mapping[int, Sequence[int]]
+    sincos_inputs: tuple[int, ...] = ()
+    result_factors: Mapping[int, int] = field(default_factory=dict)
 
-    def place_of_part(self, value: int) -> int:
-        """Where in the scratch array lies what a loop gives, for the value of a ``part``."""
+    def slot_of_part(self, value: int) -> int:
+        """The slot of the loop output that a ``part`` instruction reads."""
         loop, k = self.program.code[value].args
-        return self.regions[loop][0] + self.program.loop_of(loop).num_moving + k
+        return self.regions[loop][0] + self.program.loop_of(loop).num_variable + k
 
-    def places_of_arguments(self, loop: int) -> Iterator[tuple[int, int]]:
-        """What the value of a loop reads, each with where in the scratch array."""
-        args, moving = self.program.code[loop].args[1:], self.program.loop_of(loop).num_moving
-        yield from zip(args[:moving], count(self.regions[loop][0]), strict=False)
-        yield from zip(args[moving:], count(self.stays[loop]), strict=False)
+    def slots_of_arguments(self, loop: int) -> Iterator[tuple[int, int]]:
+        """Pairs (value, slot) of all inputs of a loop."""
+        args, num_variable = (
+            self.program.code[loop].args[1:],
+            self.program.loop_of(loop).num_variable,
+        )
+        yield from zip(args[:num_variable], count(self.regions[loop][0]), strict=False)
+        yield from zip(args[num_variable:], count(self.invariant_slots[loop]), strict=False)
 
 
 @dataclass(frozen=True)
 class _Split:
-    """An order cut into chunks, and the slots that they share."""
+    """The chunks of an order, and the number of slots that they share."""
 
     chunks: tuple[Chunk, ...]
     num_slots: int
 
 
-def schedule(program: Program, max_ops: int, sums: int = 0) -> Schedule:
-    """Order a program and cut it into chunks of at most ``max_ops`` operations.
+def schedule(program: Program, max_ops: int, max_sums: int = 0) -> Schedule:
+    """Order a program and split it into chunks of at most ``max_ops`` operations.
 
-    The order is depth first, its results as they come or outermost first, whichever needs values less long;
-    what can be computed in registers then moves forward.
+    Two depth-first orders are compared, with results in the given order or outermost first. The one
+    with the shorter lifetimes of values is then reordered for registers.
 
     Args:
         program: the program.
         max_ops: bound on the arithmetic instructions of one chunk.
-        sums: how many sums of a round of products grow at once; 0: as many as are written so.
+        max_sums: number of sums that grow at a time in the body of a matrix-product loop; 0 for no bound.
 
     Returns:
         The schedule; a program of at most ``max_ops`` operations is one chunk without scratch.
     """
-    orders = [depth_first(program, outermost_first=way) for way in (False, True)]
-    order = in_registers(program, min(orders, key=lambda order: _time_kept(program, order)))
-    return _scheduled(program, order, _split(program, order, max_ops), _Rounds(max_ops, sums))
+    orders = [depth_first(program, outermost_first=flag) for flag in (False, True)]
+    shortest = min(orders, key=lambda order: _total_lifetime(program, order))
+    order = order_for_registers(program, shortest)
+    split = _split(program, order, max_ops)
+    return _scheduled(program, order, split, _LoopSchedules(max_ops, max_sums))
 
 
-class _Rounds:
-    """Schedules of the programs of loops; of equal programs there is one."""
+class _LoopSchedules:
+    """Schedules of loop bodies; equal bodies share one schedule."""
 
-    def __init__(self, max_ops: int, sums: int) -> None:
-        self._max_ops, self._sums = max_ops, sums
-        self._known: dict[Program, Schedule] = {}
+    def __init__(self, max_ops: int, max_sums: int) -> None:
+        self._max_ops, self._max_sums = max_ops, max_sums
+        self._schedules: dict[Program, Schedule] = {}
 
     def of(self, program: Program) -> Schedule:
-        """The schedule: depth first or as written, whichever needs values less long.
+        """The schedule with the shorter lifetimes, of the depth-first order and the traced order.
 
-        A product of matrices is written so that an entry is read once for all columns of a round. Depth
-        first it would be column by column, and all entries would wait in memory for the next one.
+        A matrix product is traced so that each entry is read once for all columns of an iteration.
+        Depth first it would be computed column by column, and all entries would wait in memory for
+        the next column.
         """
-        if program not in self._known:
-            written = [v for v, instr in enumerate(program.code) if instr.op not in _FREE]
-            if self._sums and is_round_of_products(program):
-                written = by_sums(program, written, self._sums)
-            order = min(depth_first(program), written, key=lambda order: _time_kept(program, order))
+        if program not in self._schedules:
+            traced = [v for v, instr in enumerate(program.code) if instr.op not in _FREE]
+            if self._max_sums and has_only_products(program):
+                traced = limit_parallel_sums(program, traced, self._max_sums)
+            orders = depth_first(program), traced
+            order = min(orders, key=lambda order: _total_lifetime(program, order))
             split = _split(program, order, self._max_ops)
-            self._known[program] = _scheduled(program, order, split, self)
-        return self._known[program]
+            self._schedules[program] = _scheduled(program, order, split, self)
+        return self._schedules[program]
 
 
-def _time_kept(program: Program, order: Sequence[int]) -> int:
-    """How many instructions all values are kept for, those of inputs and constants from their first use."""
+def _total_lifetime(program: Program, order: Sequence[int]) -> int:
+    """Sum of the lifetimes of all values, in instructions; inputs live from their first use."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for k, value in enumerate(order):
@@ -151,37 +161,34 @@ def _time_kept(program: Program, order: Sequence[int]) -> int:
 
 
 def _scheduled(
-    program: Program,
-    order: list[int],
-    split: _Split,
-    rounds: _Rounds,
+    program: Program, order: list[int], split: _Split, loop_schedules: _LoopSchedules
 ) -> Schedule:
     num_slots = split.num_slots
     regions: dict[int, tuple[int, Schedule]] = {}
-    stays: dict[int, int] = {}
+    invariant_slots: dict[int, int] = {}
     shared: dict[tuple[int, ...], int] = {}
     for value in order:
         if program.code[value].op == "loop":
             loop = program.loop_of(value)
-            inner = rounds.of(loop.program)
+            inner = loop_schedules.of(loop.program)
             regions[value] = num_slots, inner
             num_slots += loop.region_size + inner.num_slots
-            # What stays is only read: loops that read the same share it.
-            stay = program.code[value].args[1 + loop.num_moving :]
-            if stay not in shared:
-                shared[stay], num_slots = num_slots, num_slots + len(stay)
-            stays[value] = shared[stay]
-    cuts = Schedule(program, tuple(order), split.chunks, num_slots, regions, stays, {})
-    given: dict[int, dict[int, None]] = {}
+            # Invariant inputs are never written: loops with the same ones share their slots.
+            invariant = program.code[value].args[1 + loop.num_variable :]
+            if invariant not in shared:
+                shared[invariant], num_slots = num_slots, num_slots + len(invariant)
+            invariant_slots[value] = shared[invariant]
+    cuts = Schedule(program, tuple(order), split.chunks, num_slots, regions, invariant_slots, {})
+    loop_slots: dict[int, dict[int, None]] = {}
     for value in regions:
-        for x, place in cuts.places_of_arguments(value):
+        for x, slot in cuts.slots_of_arguments(value):
             if program.code[x].op not in _FREE:
-                given.setdefault(x, {})[place] = None
-    return replace(cuts, given={x: tuple(places) for x, places in given.items()})
+                loop_slots.setdefault(x, {})[slot] = None
+    return replace(cuts, loop_slots={x: tuple(slots) for x, slots in loop_slots.items()})
 
 
 def _read(program: Program, value: int) -> tuple[int, ...]:
-    """Values that this one reads as vectors; what a loop reads and gives lies in its region of scratch."""
+    """Values that an instruction reads as vectors, without those that loops read from their region."""
     op, args = program.code[value]
     if op == "loop":
         return tuple(x for x in args[1:] if program.code[x].op in _FREE)
@@ -196,23 +203,24 @@ def depth_first(program: Program, *, outermost_first: bool = False) -> list[int]
 
     Args:
         program: the program.
-        outermost_first: whether entries of matrices, as results and as what loops read, come by pairs of
-            nodes, from the tips of a tree, whose numbers are highest, to its base. What travels inboard from
-            a node is then used up before that of the next one begins.
+        outermost_first: whether entries of matrices, both results and loop inputs, are ordered by
+            pairs of nodes from the tips of the tree (highest numbers) to its base. Values that
+            propagate inboard from one node are then consumed before those of the next node are
+            computed.
     """
     depth: list[int] = []
     for value in range(len(program.code)):
         depth.append(1 + max((depth[x] for x in program.operands(value)), default=-1))
     order: list[int] = []
-    seen: set[int] = set()
+    visited: set[int] = set()
     for result in _outermost_results(program) if outermost_first else program.results:
         pending = [(result, False)]
         while pending:
             value, is_ready = pending.pop()
             if is_ready:
                 order.append(value)
-            elif value not in seen and program.code[value].op not in _FREE:
-                seen.add(value)
+            elif value not in visited and program.code[value].op not in _FREE:
+                visited.add(value)
                 pending.append((value, True))
                 if outermost_first and program.code[value].op == "loop":
                     operands = _outermost_operands(program, value)[::-1]
@@ -235,24 +243,24 @@ def _outermost_results(program: Program) -> list[int]:
 
 
 def _outermost_operands(program: Program, value: int) -> list[int]:
-    """What a loop reads: first what stays, then what comes anew by pairs of nodes, outermost first."""
+    """Inputs of a loop: carry, invariant inputs, then streamed inputs by pairs of nodes, outermost first."""
     loop = program.loop_of(value)
     operands = program.operands(value)
     start = loop.carry
-    anew = operands[start : start + loop.count * loop.stream]
-    rest = [*operands[:start], *operands[start + len(anew) :]]
+    streamed = operands[start : start + loop.count * loop.stream]
+    rest = [*operands[:start], *operands[start + len(streamed) :]]
     first = loop.program.inputs[loop.ports[0]].shape if loop.ports[1] else ()
     rows = max(1, (1, *first)[-1])
     keyed = []
-    for k, x in enumerate(anew):
+    for k, x in enumerate(streamed):
         column, row = divmod(k, rows)
-        of_block = column % rows
-        keyed.append(((-max(row, of_block), -min(row, of_block), column), x))
+        node = column % rows
+        keyed.append(((-max(row, node), -min(row, node), column), x))
     return [*rest, *(x for _, x in sorted(keyed, key=lambda item: item[0]))]
 
 
 def num_live(program: Program, order: Sequence[int]) -> list[int]:
-    """Number of values that must be kept behind each position of an order."""
+    """Number of live values after each position of an order."""
     position = {value: k for k, value in enumerate(order)}
     last_use = dict(position)
     for k, value in enumerate(order):
@@ -265,7 +273,7 @@ def num_live(program: Program, order: Sequence[int]) -> list[int]:
 
 
 def _cut(program: Program, order: list[int], max_ops: int) -> list[list[int]]:
-    """Pieces of equal size, each cut moved back to where the fewest values cross it."""
+    """Split an order into pieces of equal size, each cut moved back to where the fewest values cross it."""
     if len(order) <= max_ops:
         return [order]
     live = num_live(program, order)
@@ -311,7 +319,7 @@ def _split(program: Program, order: list[int], max_ops: int) -> _Split:
                 outputs=tuple(writes[k]),
             )
         )
-        # Freed only now: no chunk may store to a slot that it loads.
+        # Freed after the stores: no chunk may store to a slot that it loads.
         for value in loads:
             if last_reader[value] == k:
                 free.append(slot[value])
@@ -325,7 +333,7 @@ def _reads(
     home: dict[int, int],
     chunk: int,
 ) -> tuple[list[int], list[int]]:
-    """Values of earlier chunks that a piece reads, and the piece with its inputs and constants."""
+    """Values of earlier chunks that a piece reads, and its instructions with inputs and constants."""
     loads: dict[int, None] = {}
     instrs: dict[int, None] = {}
     for value in piece:

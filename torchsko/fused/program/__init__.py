@@ -1,1 +1,1 @@
-"""Scalar programs: the expression graph, its simplification and the program it becomes."""
+"""Scalar programs: expression graph, arithmetic rules, simplification and lowering."""

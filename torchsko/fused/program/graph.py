@@ -1,12 +1,11 @@
 """Hash-consed graph of scalar expressions that simplifies while it is built.
 
 An expression is an integer. Its magnitude numbers a node and its sign is the sign of the
-expression, so ``-k`` is the negation of ``k``: negations cost nothing, move outward through sums
-and products by themselves, and ``a - b`` and ``b - a`` are one node. Number 0 is the constant 0 and
-number 1 the constant 1. Equal expressions get equal numbers, whatever the order in which
-commuting operands were given.
+expression, so ``-k`` is the negation of ``k``. Negations therefore cost nothing, move outward through sums
+and products, and ``a - b`` and ``b - a`` are one node. Number 0 is the constant 0 and
+number 1 the constant 1. Equal expressions get equal numbers, independent of the order of commuting operands.
 
-Rewriting keeps every value up to rounding, with the usual freedoms of structural algebra:
+Simplification keeps every value up to rounding, with the usual freedoms of structural algebra:
 ``0 * x`` is 0, ``x - x`` is 0, ``x * (1 / x)`` is 1 and the sign of a zero is ignored. Constants
 that cancel to within ``SNAP`` of their size become an exact zero, those within ``SNAP`` of 1 an
 exact one.
@@ -25,6 +24,7 @@ from torch import Tensor
 from torchsko.fused.program.program import Loop, operands_of
 
 SNAP = 1e-15
+"""Relative size of rounding noise in constants."""
 
 ODD = frozenset("sin tan tanh atan asin sign sinh erf trunc round".split())
 _EVEN = frozenset("cos cosh abs".split())
@@ -65,7 +65,7 @@ _FOLD = {
 
 
 def _snapped(value: float, scale: float) -> float:
-    """The value with rounding noise removed: cancelled to 0 relative to ``scale``, or nearly 1."""
+    """The value without rounding noise: 0 if small relative to ``scale``, and 1 or -1 if close to it."""
     if abs(value) <= SNAP * scale < math.inf:
         return 0.0
     if abs(abs(value) - 1.0) <= SNAP:
@@ -89,15 +89,15 @@ class MatrixProduct:
 
 
 class Graph:
-    """Expressions built so far; see the module's text for the meaning of their numbers.
+    """The expressions of a program, numbered as described in `torchsko.fused.program.graph`.
 
     Attributes:
         nodes: for each number, the operation and its arguments, e.g. ``("add", 4, 7)``; arguments
             are expressions (signed). ``add``, ``sub`` and ``mul`` have positive arguments only.
-        loops: the table of loops.
+        loops: the loops; ``loop`` nodes index them.
         products: for nodes of loops that compute a product of matrices, that product.
         constant: for each number, its value if it is a constant, else None.
-        dtype: in which the kernel will compute.
+        dtype: the dtype of the kernel.
     """
 
     def __init__(self, dtype: torch.dtype = torch.float64) -> None:
@@ -138,7 +138,7 @@ class Graph:
         return number
 
     def args(self, node: int) -> tuple[int, ...]:
-        """The expressions that a node reads; none for a constant or an input."""
+        """The operands of a node; empty for constants and inputs."""
         op, *args = self.nodes[node]
         return operands_of(op, tuple(args))
 
@@ -147,12 +147,12 @@ class Graph:
         return self._intern(("input", index))
 
     def loop(self, loop: Loop, args: Sequence[int]) -> int:
-        """The node of a loop of these expressions; its value is never read, only its parts are."""
+        """The node of a loop with these inputs; only its parts are read."""
         self.loops.append(loop)
         return self._intern(("loop", len(self.loops) - 1, *args))
 
     def part(self, loop: int, index: int) -> int:
-        """The expression of one scalar that a loop gives."""
+        """The expression of one output scalar of a loop."""
         return self._intern(("part", loop, index))
 
     def value(self, x: int) -> float | None:
@@ -252,7 +252,7 @@ class Graph:
         return self._intern(("mul", min(x, y), max(x, y)))
 
     def _cancelled(self, x: int, y: int) -> int:
-        """X * y where y is 1 / x or has that factor; 0 if it is not so."""
+        """Simplified x * y if y is 1 / x or has this factor, else 0."""
         inverse = self._inverse.get(x)
         if inverse is None:
             return 0
@@ -280,24 +280,24 @@ class Graph:
         return self.mul(x, self.recip(y))
 
     def quotient(self, x: int, y: int) -> int:
-        """Expression x / y, rounded once, for what asks whether it is whole."""
+        """Expression x / y with a single rounding, for tests whether it is an integer."""
         return self._function("div", (x, y))
 
     def pow(self, x: int, y: int) -> int:
-        """Expression x ** y; small whole and half exponents become products and roots."""
+        """Expression x ** y; small integer and half-integer exponents become products and roots."""
         exponent = self.value(y)
         if exponent is None or abs(exponent) > 8 or exponent * 2 != int(exponent * 2):
             return self._function("pow", (x, y))
         if exponent < 0:
             return self.recip(self.pow(x, -y))
-        half, whole = math.modf(exponent)
-        power = self._whole_power(x, int(whole))
+        half, integer = math.modf(exponent)
+        power = self._integer_power(x, int(integer))
         return self.mul(power, self.sqrt(x)) if half else power
 
-    def _whole_power(self, x: int, n: int) -> int:
+    def _integer_power(self, x: int, n: int) -> int:
         if n <= 1:
             return x if n else 1
-        root = self._whole_power(x, n // 2)
+        root = self._integer_power(x, n // 2)
         square = self.mul(root, root)
         return self.mul(square, x) if n % 2 else square
 
@@ -308,7 +308,7 @@ class Graph:
         return self._function("sqrt", (x,))
 
     def unary(self, op: str, x: int) -> int:
-        """A function of ``UNARY``; ``-x`` leaves odd functions and vanishes in even ones."""
+        """A function of ``UNARY``; a negation moves out of odd functions and is dropped in even ones."""
         if op == "neg":
             return -x
         if op == "recip":
@@ -349,7 +349,7 @@ class Graph:
         values = [np.float64(self.value(x)) for x in args]  # type: ignore[arg-type]
         with np.errstate(all="ignore"):
             result = float(_FOLD[op](*values))
-        # The argument's own rounding error is the size of the noise in a sine or cosine.
+        # The rounding error of the argument determines the noise of a sine or cosine.
         scale = max(1.0, abs(values[0])) if op == "cos" else abs(values[0])
         noise = scale if op in ("sin", "cos", "tan") and abs(values[0]) > 1.0 else 0.0
         return self.const(_snapped(result, noise))

@@ -1,4 +1,4 @@
-"""From the expression graph to a program: dead code dropped, signs and divisions made explicit."""
+"""Lowering of the expression graph to a program without dead code, with explicit signs and divisions."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _CARRIES_SIGN = ODD | {"add", "mul", "recip"}
 def lower(
     graph: Graph, outputs: Sequence[int], inputs: Sequence[Port], output_ports: Sequence[Port]
 ) -> Program:
-    """Write expressions as a program.
+    """Convert expressions to a program.
 
     Args:
-        graph: the graph that numbers the expressions.
-        outputs: one expression for every output scalar, ports one after the other.
+        graph: the graph of the expressions.
+        outputs: one expression for every output scalar, port after port.
         inputs: ports of the input scalars.
         output_ports: ports of the output scalars.
 
     Returns:
-        The program: instructions in the order in which the graph was built, without dead code.
+        The program, with instructions in the order in which the graph was built.
     """
     lowering = _Lowering(graph, outputs)
     return Program(
@@ -38,7 +38,7 @@ def lower(
 
 
 def live_nodes(graph: Graph, outputs: Sequence[int]) -> list[int]:
-    """Numbers of all nodes that the output expressions need, in increasing order."""
+    """Numbers of all nodes that the outputs depend on, in increasing order."""
     needed = {abs(x) for x in outputs}
     pending = list(needed)
     while pending:
@@ -52,8 +52,8 @@ def live_nodes(graph: Graph, outputs: Sequence[int]) -> list[int]:
 class _Lowering:
     """State of one lowering.
 
-    A node may be computed as its negation where that is free (``flipped``); whoever reads it takes
-    that into account, so that an explicit ``neg`` is the last resort.
+    A node may be computed as its negation where this is free (``flipped``). Readers account for it,
+    so that few explicit ``neg`` instructions remain.
     """
 
     def __init__(self, graph: Graph, outputs: Sequence[int]) -> None:
@@ -71,15 +71,15 @@ class _Lowering:
         self.constants: list[float] = []
         self.loops: list[Loop] = []
         self._number: dict[tuple, int] = {}
-        self._place: dict[int, int] = {}
+        self._value_of: dict[int, int] = {}
         self._denominators = self._single_reciprocals(live)
         for node in live:
             if node not in self._denominators and graph.nodes[node][0] not in ("const", "input"):
-                self._place[node] = self._print(node)
+                self._value_of[node] = self._emit_node(node)
         self.results = tuple(self._signed(x) for x in outputs)
 
     def _single_reciprocals(self, live: list[int]) -> set[int]:
-        """Reciprocals with one reader, a product: the product is printed as a division."""
+        """Reciprocals that one product alone reads; the product becomes a division."""
         found = set()
         for node in live:
             op, *factors = self.graph.nodes[node]
@@ -91,9 +91,9 @@ class _Lowering:
         return self.graph.nodes[x][0] == "recip" and self.uses[x] == 1
 
     def _flip(self, node: int, depth: int) -> bool:
-        """Have the negation of a node computed instead of it; False if that would cost something.
+        """Compute the negation of a node instead of the node if this costs nothing; returns whether it does.
 
-        Below the first node only values with a single reader are touched, so nobody else cares.
+        Operands are negated as well only if they have a single reader.
         """
         op = self.graph.nodes[node][0]
         args = self.graph.args(node)
@@ -126,22 +126,22 @@ class _Lowering:
         return self._emit("const", index)
 
     def _read(self, node: int) -> int:
-        """Value number of a node as computed, i.e. negated if it is flipped."""
+        """Value number of a node as computed: of its negation if it is flipped."""
         op, *args = self.graph.nodes[node]
         if op == "input":
             return self._emit("input", *args)
         value = self.graph.constant[node]
-        return self._place[node] if value is None else self._const(value)
+        return self._value_of[node] if value is None else self._const(value)
 
     def _signed(self, x: int) -> int:
-        """Value number of an expression with its sign."""
+        """Value number of an expression, with its sign."""
         value = self.graph.value(x)
         if value is not None:
             return self._const(value)
         number = self._read(abs(x))
         return number if (x < 0) == (abs(x) in self.flipped) else self._emit("neg", number)
 
-    def _print(self, node: int) -> int:
+    def _emit_node(self, node: int) -> int:
         op, *args = self.graph.nodes[node]
         if op in ("add", "sub"):
             x, y = args
@@ -152,7 +152,7 @@ class _Lowering:
             self.loops.append(self.graph.loops[args[0]])
             return self._emit(op, len(self.loops) - 1, *(self._signed(x) for x in args[1:]))
         if op == "part":
-            return self._emit(op, self._place[args[0]], args[1])
+            return self._emit(op, self._value_of[args[0]], args[1])
         if node in self.flipped:  # an odd function
             return self._emit(op, self._signed(-args[0]))
         return self._emit(op, *(self._signed(x) for x in args))

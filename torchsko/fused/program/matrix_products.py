@@ -1,11 +1,10 @@
-"""Products of matrices of expressions: spelt out while that is short, as a loop when it is not.
+"""Products of matrices of expressions: unrolled if they are small, otherwise loops over columns.
 
-Spelt out, zeros cost nothing and equal entries are computed once. The large products of a humanoid would
-be most of its program, however: a hundred thousand instructions, each executed once a sample, come from
-memory more slowly than they run, and compile for minutes. A loop has the products of some columns as its
-body, which stays in the cache, one loop for each kind of columns
-(`torchsko.fused.program.column_groups`); `_by_columns`
-decides by counting.
+Unrolled, zeros cost nothing and equal entries are computed once. For a humanoid, however, unrolled
+products can be a hundred thousand instructions, each executed once a sample. They run at the speed
+of the instruction fetch from memory, and compile for minutes. The body of a loop multiplies a few
+columns and stays in the cache. There is one loop for each group of columns
+(`torchsko.fused.program.column_groups`); `_loops_over_columns` decides by counting operations.
 """
 
 from __future__ import annotations
@@ -15,25 +14,28 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchsko.fused.program.column_groups import Group, grouped
-from torchsko.fused.program.entries import listed, staying, tensor_of, within
+from torchsko.fused.program.column_groups import Group, group_columns
+from torchsko.fused.program.elementwise import flat_list, ids_in_body, ids_tensor, invariant_ids
 from torchsko.fused.program.graph import Graph, MatrixProduct
 from torchsko.fused.program.lower import lower
-from torchsko.fused.program.program import MOST_OPERATIONS, Loop, Port, refuse_size
-from torchsko.implicit.step_roles import Roles
+from torchsko.fused.program.program import MAX_OPERATIONS, Loop, Port, refuse_size
+from torchsko.implicit.loop_roles import LoopRoles
 
-_LONG = 4000  # products of entries that are spelt out without a second thought
-_WASTE = 1.9  # products in loops to one spelt out; of symmetric ones a loop computes both halves
-_USES = 4  # products an operand: each is copied to where the loop reads it
-# Rows that a round multiplies with its columns, so that an entry is read once for several.
-_ROWS_AT_ONCE = 4
+_MAX_UNROLLED = 4000
+"""Largest number of scalar products that is always unrolled."""
+_MAX_EXTRA_WORK = 1.9
+"""Largest ratio of scalar products in loops to unrolled ones; loops do not use symmetry."""
+_MIN_PRODUCTS_PER_OPERAND = 4
+"""Fewest scalar products for each operand, since operands are copied to the scratch of the loop."""
+_ROWS_PER_BLOCK = 4
+"""Rows that a loop body multiplies together, with one read of each column entry."""
 
 
 def bmm(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
-    """Product of stacks of matrices; zeros cost nothing."""
+    """Products of two stacks of matrices."""
     pairs = list(zip(x, y, strict=True))
-    if 2 * x.numel() * y.shape[-1] > MOST_OPERATIONS:  # before anyone waits for it
-        refuse_size(2 * sum(_written_products(a, b) for a, b in pairs))
+    if 2 * x.numel() * y.shape[-1] > MAX_OPERATIONS:
+        refuse_size(2 * sum(_products_in_code(a, b) for a, b in pairs))
     products = [_product(graph, a, b) for a, b in pairs]
     return torch.stack(products) if products else x.new_zeros(*x.shape[:-1], y.shape[-1])
 
@@ -53,110 +55,115 @@ def dot(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
     return mv(graph, x[None], y)[0]
 
 
-def _spelt_out(x: Tensor, y: Tensor) -> int:
-    """Products of entries that are not zero."""
+def _num_unrolled(x: Tensor, y: Tensor) -> int:
+    """Number of scalar products of nonzero entries."""
     return int(((x != 0).sum(-2) * (y != 0).sum(-1)).sum())
 
 
-def _by_columns(x: Tensor, y: Tensor) -> bool | None:
-    """Whether loops over columns of y compute the product, or over rows of x; None for no loop."""
-    spelt_out = _spelt_out(x, y)
+def _loops_over_columns(x: Tensor, y: Tensor) -> bool | None:
+    """True for loops over columns of y, False for loops over rows of x, None for an unrolled product."""
+    unrolled = _num_unrolled(x, y)
     if x.shape == y.mT.shape and torch.equal(x, y.mT):
-        spelt_out //= 2  # of two equal entries one is computed
-    if spelt_out <= _LONG:
+        unrolled //= 2  # the result is symmetric: equal entries are computed once
+    if unrolled <= _MAX_UNROLLED:
         return None
     columns, rows = (
-        sum(group.products for group in grouped([a != 0], b != 0))
+        sum(group.products for group in group_columns([a != 0], b != 0))
         for a, b in ((x, y), (y.mT, x.mT))
     )
     operands = int((x != 0).sum() + (y != 0).sum())
-    pays = _USES * operands < min(columns, rows) < _WASTE * spelt_out
-    return columns <= rows if pays else None
+    fewest = min(columns, rows)
+    use_loops = _MIN_PRODUCTS_PER_OPERAND * operands < fewest < _MAX_EXTRA_WORK * unrolled
+    return columns <= rows if use_loops else None
 
 
-def _written_products(x: Tensor, y: Tensor) -> int:
-    """Products of entries that the program has: all, or those of one round of each loop."""
-    by_columns = _by_columns(x, y)
-    if by_columns is None:
-        return _spelt_out(x, y)
-    first, last = (x, y) if by_columns else (y.mT, x.mT)
-    return sum(group.written for group in grouped([first != 0], last != 0))
+def _products_in_code(x: Tensor, y: Tensor) -> int:
+    """Number of scalar products in the program: all if unrolled, else those of one iteration of each loop."""
+    over_columns = _loops_over_columns(x, y)
+    if over_columns is None:
+        return _num_unrolled(x, y)
+    first, last = (x, y) if over_columns else (y.mT, x.mT)
+    return sum(group.products_in_code for group in group_columns([first != 0], last != 0))
 
 
 def _product(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
-    by_columns = _by_columns(x, y)
-    if by_columns is None:
-        return _written(graph, x.tolist(), y.mT.tolist(), rows_at_once=1)
-    return _looped(graph, x, y) if by_columns else _looped(graph, y.mT, x.mT).mT
+    over_columns = _loops_over_columns(x, y)
+    if over_columns is None:
+        return _unrolled(graph, x.tolist(), y.mT.tolist(), rows_per_block=1)
+    return _looped(graph, x, y) if over_columns else _looped(graph, y.mT, x.mT).mT
 
 
-def _written(
-    graph: Graph, rows: list[list[int]], columns: list[list[int]], rows_at_once: int
+def _unrolled(
+    graph: Graph, rows: list[list[int]], columns: list[list[int]], rows_per_block: int
 ) -> Tensor:
     add, mul = graph.add, graph.mul
     flat = []
-    for first in range(0, len(rows), rows_at_once):
-        block = rows[first : first + rows_at_once]
+    for first in range(0, len(rows), rows_per_block):
+        block = rows[first : first + rows_per_block]
         entries = [[0] * len(columns) for _ in block]
-        # Outside: what is read is multiplied with all of the block before the next.
-        for k, of_block in enumerate(zip(*block, strict=True)):
-            for i, a in enumerate(of_block):
+        # The outer loop runs over k, so that each entry is used for the whole block after it is read.
+        for k, block_column in enumerate(zip(*block, strict=True)):
+            for i, a in enumerate(block_column):
                 for j, column in enumerate(columns if a else ()):
                     if b := column[k]:
                         entries[i][j] = add(entries[i][j], mul(a, b))
         flat += [x for row in entries for x in row]
-    return tensor_of(flat, (len(rows), len(columns)))
+    return ids_tensor(flat, (len(rows), len(columns)))
 
 
 def _looped(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
-    """X y as loops over columns of y; a y that is such a product itself is computed in the same rounds."""
-    nodes = (graph.nodes[abs(k)] for k in listed(y) if k)
-    before = next((graph.products.get(node[1]) for node in nodes if node[0] == "part"), None)
+    """Product x y by loops over columns of y. If y is such a product as well, the same loops compute it."""
+    nodes = (graph.nodes[abs(k)] for k in flat_list(y) if k)
+    inner = next((graph.products.get(node[1]) for node in nodes if node[0] == "part"), None)
     factors, columns = [x], y
-    if before is not None and torch.equal(before.result, y):
-        factors, columns = [x, *before.factors], before.columns
+    if inner is not None and torch.equal(inner.result, y):
+        factors, columns = [x, *inner.factors], inner.columns
     result = x.new_zeros(x.shape[0], y.shape[1])
     loops = []
-    for group in grouped([factor != 0 for factor in factors], columns != 0):
-        rows, found, node = _rounds(graph, factors, columns, group)
-        result[rows[:, None], torch.tensor(group.columns)] = found
+    for group in group_columns([factor != 0 for factor in factors], columns != 0):
+        rows, entries, node = _loop(graph, factors, columns, group)
+        result[rows[:, None], torch.tensor(group.columns)] = entries
         loops.append(node)
     graph.products.update((node, MatrixProduct(factors, columns, result)) for node in loops)
     return result
 
 
-def _rounds(
+def _loop(
     graph: Graph, factors: Sequence[Tensor], y: Tensor, group: Group
 ) -> tuple[Tensor, Tensor, int]:
-    """Some columns of the product of all, some of them a round.
+    """One group of columns of the product of all factors and y, ``group.width`` columns an iteration.
 
     Returns:
-        The numbers of rows that are not zero, these rows, and the node of the loop.
+        The indices of rows that are not zero, the entries of these rows, and the node of the loop.
     """
-    rows = _kept(y[:, group.columns] != 0)
-    # The last column once more, to fill the last round.
-    anew = y[rows][:, [*group.columns, *[group.columns[-1]] * (-len(group.columns) % group.width)]]
+    rows = _nonzero_rows(y[:, group.columns] != 0)
+    # The last column is repeated to fill the last iteration.
+    streamed = y[rows][
+        :, [*group.columns, *[group.columns[-1]] * (-len(group.columns) % group.width)]
+    ]
     matrices = []
     for factor in reversed(factors):
         matrix = factor[:, rows]
-        rows = _kept(matrix != 0)
+        rows = _nonzero_rows(matrix != 0)
         matrices.append(matrix[rows])
-    body, num_anew = Graph(), anew.shape[0] * group.width
-    columns = tensor_of([body.input(k) for k in range(num_anew)], (group.width, anew.shape[0]))
-    kept = staying(graph, factors)  # of all groups the same, in one place
-    inside = {x: body.input(num_anew + k) for k, x in enumerate(kept)}
+    body, num_streamed = Graph(), streamed.shape[0] * group.width
+    columns = ids_tensor(
+        [body.input(k) for k in range(num_streamed)], (group.width, streamed.shape[0])
+    )
+    invariant = invariant_ids(graph, factors)  # equal for all groups, which share their slots
+    inputs = {x: body.input(num_streamed + k) for k, x in enumerate(invariant)}
     for x in matrices:
-        matrix = within(graph, body, inside, x)
-        columns = _written(body, matrix.tolist(), columns.tolist(), _ROWS_AT_ONCE).mT
-    ports = [Port("columns", (group.width, anew.shape[0])), Port("matrix", (len(kept),))]
-    program = lower(body, listed(columns), ports, [Port("products", tuple(columns.shape))])
-    loop = Loop.of(program, Roles(0, 1, 1, 0), anew.shape[1] // group.width, False, False)
-    node = graph.loop(loop, [*listed(anew.mT), *kept])
+        matrix = ids_in_body(graph, body, inputs, x)
+        columns = _unrolled(body, matrix.tolist(), columns.tolist(), _ROWS_PER_BLOCK).mT
+    ports = [Port("columns", (group.width, streamed.shape[0])), Port("matrix", (len(invariant),))]
+    program = lower(body, flat_list(columns), ports, [Port("products", tuple(columns.shape))])
+    loop = Loop.of(program, LoopRoles(0, 1, 1, 0), streamed.shape[1] // group.width, False, False)
+    node = graph.loop(loop, [*flat_list(streamed.mT), *invariant])
     parts = [graph.part(node, k) for k in range(loop.num_parts)]
-    found = tensor_of(parts, (anew.shape[1], rows.shape[0])).mT
-    return rows, found[:, : len(group.columns)], node
+    entries = ids_tensor(parts, (streamed.shape[1], rows.shape[0])).mT
+    return rows, entries[:, : len(group.columns)], node
 
 
-def _kept(some: Tensor) -> Tensor:
-    """The numbers of rows of which some entry is not zero."""
-    return some.any(1).nonzero()[:, 0]
+def _nonzero_rows(is_nonzero: Tensor) -> Tensor:
+    """Indices of rows with a nonzero entry."""
+    return is_nonzero.any(1).nonzero()[:, 0]

@@ -1,8 +1,8 @@
-"""The scalar program: what the tracer writes and the code generators read.
+"""Scalar programs: the intermediate representation between the tracer and the code generators.
 
-A program is straight-line but for loops, each one instruction, and in static single assignment: value ``k``
-is the result of ``code[k]``, which reads values with smaller numbers only. It computes every output for *one*
-sample; a code generator wraps it in one loop over the batch.
+A program is straight-line code in static single assignment form: value ``k`` is the result of
+``code[k]``, which reads values with smaller numbers only. A loop is one instruction. The program
+computes every output for *one* sample; a code generator wraps it in one loop over the batch.
 
 ======== ============================ ===================================================
 op       args                         value
@@ -17,10 +17,10 @@ neg      (x,)                         -x
 recip    (x,)                         1 / x
 sqrt     (x,)                         square root
 sin cos  (x,)                         sine, cosine
-...      (x,) or (x, y)               the further names of ``UNARY`` and ``BINARY``
+...      (x,) or (x, y)               the other names of ``UNARY`` and ``BINARY``
 where    (c, x, y)                    x if c != 0 else y
-loop     (index, x, ...)              ``loops[index]`` of these; only its parts are read
-part     (loop, index)                one scalar of what a loop gives
+loop     (index, x, ...)              ``loops[index]`` of these inputs; only its parts are read
+part     (loop, index)                one output scalar of a loop
 ======== ============================ ===================================================
 
 Comparisons (``lt le gt ge eq ne``) give 1 or 0.
@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from torchsko.errors import FusedError
-from torchsko.implicit.step_roles import Roles
+from torchsko.implicit.loop_roles import LoopRoles
 
 UNARY = (
     "neg recip sqrt sin cos tan exp log tanh atan asin acos sign abs expm1 log1p erf sinh cosh "
@@ -43,20 +43,20 @@ BINARY = "add sub mul div pow atan2 fmod min max lt le gt ge eq ne".split()
 TERNARY = ("where",)
 
 
-MOST_OPERATIONS = 500_000
-"""Of a program: the compiler needs some minutes for so many."""
+MAX_OPERATIONS = 500_000
+"""Largest number of operations of a program; the compiler needs several minutes for this many."""
 
 
 def refuse_size(operations: int) -> None:
-    """Refuse a program that would take longer to build than anyone waits.
+    """Refuse a program that takes too long to compile.
 
     Raises:
-        FusedError: names the number of operations.
+        FusedError: there are more than `MAX_OPERATIONS` operations.
     """
-    if operations > MOST_OPERATIONS:
+    if operations > MAX_OPERATIONS:
         raise FusedError(
-            f"the kernel would have {operations} operations, more than {MOST_OPERATIONS}.",
-            "It is a straight line, with every product of every matrix spelt out.",
+            f"the kernel would have {operations} operations, more than {MAX_OPERATIONS}.",
+            "Kernels are straight-line code that contains every product of every matrix.",
             "Run large networks eagerly and fuse the step alone, or fuse fewer steps.",
         )
 
@@ -69,7 +69,7 @@ class Instr(NamedTuple):
 
 
 def operands_of(op: str, args: tuple[int, ...]) -> tuple[int, ...]:
-    """What an instruction reads of other values: some of its arguments are places in tables."""
+    """The values that an instruction reads; its other arguments are table indices."""
     if op in ("const", "input"):
         return ()
     return args[1:] if op == "loop" else args[:1] if op == "part" else args
@@ -100,7 +100,7 @@ class Program:
     """A straight-line scalar program for one sample.
 
     Attributes:
-        inputs: the input ports, in call order; ``input`` instructions number their scalars through.
+        inputs: the input ports, in call order; ``input`` instructions number all their scalars consecutively.
         outputs: the output ports, in result order.
         code: the instructions; position is value number.
         constants: the table that ``const`` instructions index, exact doubles.
@@ -117,94 +117,97 @@ class Program:
 
     @property
     def num_flops(self) -> int:
-        """Arithmetic instructions, all but ``const`` and ``input``; those of equal loops count once."""
+        """Number of arithmetic instructions; those of equal loop bodies count once."""
         return sum(
             instr.op not in ("const", "input", "loop", "part")
-            for program in self.distinct()
+            for program in self.distinct_programs()
             for instr in program.code
         )
 
     def operands(self, value: int) -> tuple[int, ...]:
-        """Values that are to be computed before this one; none of a constant or an input."""
+        """Values that the instruction of a value reads; empty for constants and inputs."""
         return operands_of(*self.code[value])
 
     def loop_of(self, value: int) -> Loop:
-        """The loop that a ``loop`` instruction repeats."""
+        """The loop of a ``loop`` instruction."""
         return self.loops[self.code[value].args[0]]
 
-    def distinct(self) -> tuple[Program, ...]:
-        """This one and those of its loops, each once."""
-        inner = (program for loop in self.loops for program in loop.program.distinct())
+    def distinct_programs(self) -> tuple[Program, ...]:
+        """This program and the bodies of its loops, each once."""
+        inner = (body for loop in self.loops for body in loop.program.distinct_programs())
         return tuple(dict.fromkeys((self, *inner)))
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A program that is repeated within another one.
+    """A program that is repeated within another one; `torchsko.implicit.loop_roles` defines the terms.
 
     Attributes:
-        program: of one round. Its inputs are the state, what comes anew, what stays; its outputs the next
-            state, what is stacked, what is summed.
-        count: number of rounds.
-        backward: whether what comes anew is taken from its end, and states are numbered from there.
-        halts: whether the last scalar of the state says, if it is not 0, that nothing changes any more.
-        ports: how many ports are state, anew, stacked.
-        carry: scalars of the state.
-        stream: scalars that come anew with each round.
-        stay: scalars that stay.
-        stacked: scalars that are kept round by round.
-        summed: scalars that are summed.
+        program: the loop body. Its inputs are the carry, the streamed and the invariant inputs; its
+            outputs the next carry, the stacked and the summed outputs.
+        count: number of iterations.
+        reverse: whether iterations go from the last entry of the streamed inputs to the first.
+        stops_early: whether a nonzero last scalar of the carry means that no later iteration
+            changes the carry.
+        ports: number of carried, streamed and stacked ports.
+        carry: number of carried scalars.
+        stream: number of streamed scalars of one iteration.
+        invariant: number of invariant scalars.
+        stacked: number of stacked scalars of one iteration.
+        summed: number of summed scalars.
     """
 
     program: Program
     count: int
-    backward: bool
-    halts: bool
+    reverse: bool
+    stops_early: bool
     ports: tuple[int, int, int]
     carry: int
     stream: int
-    stay: int
+    invariant: int
     stacked: int
     summed: int
 
     @staticmethod
-    def of(program: Program, roles: Roles, count: int, backward: bool, halts: bool) -> Loop:
-        """The loop of a program whose ports have these roles."""
+    def of(
+        program: Program, roles: LoopRoles, count: int, reverse: bool, stops_early: bool
+    ) -> Loop:
+        """The loop of a body whose ports have these roles."""
         inputs, outputs = (
             [port.size for port in ports] for ports in (program.inputs, program.outputs)
         )
-        state, anew = roles.carry, roles.carry + roles.stream
-        kept = roles.carry + roles.stacked
+        carry, streamed = roles.carry, roles.carry + roles.stream
+        stacked = roles.carry + roles.stacked
         return Loop(
             program,
             count,
-            backward,
-            halts,
+            reverse,
+            stops_early,
             (roles.carry, roles.stream, roles.stacked),
-            sum(inputs[:state]),
-            sum(inputs[state:anew]),
-            sum(inputs[anew:]),
-            sum(outputs[state:kept]),
-            sum(outputs[kept:]),
+            sum(inputs[:carry]),
+            sum(inputs[carry:streamed]),
+            sum(inputs[streamed:]),
+            sum(outputs[carry:stacked]),
+            sum(outputs[stacked:]),
         )
 
     @property
-    def num_moving(self) -> int:
-        """How many scalars it reads that are not the same in each round."""
+    def num_variable(self) -> int:
+        """Number of input scalars that are not invariant."""
         return self.carry + self.count * self.stream
 
     @property
     def num_parts(self) -> int:
-        """How many scalars it gives: states, the start included, what is stacked, what is summed."""
+        """Number of output scalars: the carry before and after each iteration, stacked and summed outputs."""
         return (self.count + 1) * self.carry + self.count * self.stacked + self.summed
 
     @property
-    def num_out(self) -> int:
-        """How many results of a round are distributed after it; what is stacked alone goes to its place."""
-        alone = self.carry == self.summed == 0
-        return 0 if alone else self.carry + self.stacked + self.summed
+    def num_copied(self) -> int:
+        """Number of body outputs copied after an iteration; 0 if all are stacked and written directly."""
+        stacks_only = self.carry == self.summed == 0
+        return 0 if stacks_only else self.carry + self.stacked + self.summed
 
     @property
     def region_size(self) -> int:
-        """Vectors of its own, besides the scratch of its program; see `torchsko.fused.emit.loop_source`."""
-        return self.num_moving + self.num_parts + self.carry + self.num_out
+        """Number of scratch vectors of the loop itself; see `torchsko.fused.emit.loop_source`."""
+        return self.num_variable + self.num_parts + self.carry + self.num_copied

@@ -1,8 +1,8 @@
 """Arithmetic of ATen operations on tensors of expressions.
 
-Every rule takes the graph and the arguments of the ATen operation, with each tensor of values
-replaced by the int64 tensor of its expressions; tensors named ``index`` or ``indices`` stay as they
-are, and so do Python numbers. It returns the expressions of the result.
+A rule takes the graph and the arguments of the ATen operation, and returns the expressions of the
+result. Each tensor of values is replaced by the int64 tensor of its expressions. Python numbers and
+tensors named ``index`` or ``indices`` are passed unchanged.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FusedError
-from torchsko.fused.program import entries
-from torchsko.fused.program.entries import Number, Rule, add, div, ids_of, mul, sub, tensor_of
+from torchsko.fused.program import elementwise
+from torchsko.fused.program.elementwise import Number, Rule, add, div, ids_of, ids_tensor, mul, sub
 from torchsko.fused.program.graph import Graph
 from torchsko.fused.program.matrix_products import bmm, dot, mm, mv
 
@@ -27,12 +27,12 @@ def _reduced(
     fold: Callable[[list[int]], int], x: Tensor, dim: int | Sequence[int] | None, keepdim: bool
 ) -> Tensor:
     dims = [dim] if isinstance(dim, int) else list(dim if dim else range(x.ndim))
-    dims = sorted(d % x.ndim for d in dims if x.ndim)  # a number alone has dimension 0 or -1, too
-    kept = [d for d in range(x.ndim) if d not in dims]
-    rows = x.permute(*kept, *dims).flatten(len(kept)) if dims else x[..., None]
+    dims = sorted(d % x.ndim for d in dims if x.ndim)  # PyTorch accepts dim 0 and -1 for scalars
+    others = [d for d in range(x.ndim) if d not in dims]
+    rows = x.permute(*others, *dims).flatten(len(others)) if dims else x[..., None]
     shape = [1 if d in dims else n for d, n in enumerate(x.shape) if keepdim or d not in dims]
     flat = rows.reshape(rows.shape[:-1].numel(), rows.shape[-1]).tolist()
-    return tensor_of([fold(row) for row in flat], shape)
+    return ids_tensor([fold(row) for row in flat], shape)
 
 
 def total(graph: Graph, x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any) -> Tensor:
@@ -49,7 +49,7 @@ def mean(graph: Graph, x: Tensor, dim: Any = None, keepdim: bool = False, **_: A
 def var(
     graph: Graph, x: Tensor, dim: Any = None, correction: float | None = 1, keepdim: bool = False
 ) -> Tensor:
-    """Variance over dimensions, n - correction in its denominator."""
+    """Variance over dimensions, with denominator n - correction."""
     centred = sub(graph, x, mean(graph, x, dim if dim else range(x.ndim), keepdim=True))
     sums = total(graph, mul(graph, centred, centred), dim, keepdim)
     count = x.numel() // max(sums.numel(), 1) - (1 if correction is None else correction)
@@ -80,9 +80,9 @@ def cumsum(graph: Graph, x: Tensor, dim: int, **_: Any) -> Tensor:
     if not x.ndim:
         return x
     rows = x.movedim(dim, -1)
-    listed = rows.reshape(rows.shape[:-1].numel(), rows.shape[-1]).tolist()
-    flat = [k for row in listed for k in _running(graph.add, row)]
-    return tensor_of(flat, rows.shape).movedim(-1, dim).contiguous()
+    columns = rows.reshape(rows.shape[:-1].numel(), rows.shape[-1]).tolist()
+    flat = [k for row in columns for k in _running(graph.add, row)]
+    return ids_tensor(flat, rows.shape).movedim(-1, dim).contiguous()
 
 
 # -- products ------------------------------------------------------------------------------------
@@ -99,23 +99,27 @@ def _plus(product: Rule) -> Rule:
 
 
 def cross(graph: Graph, x: Tensor, y: Tensor, dim: int = -1) -> Tensor:
-    """Vector product along a dimension of three."""
+    """Vector product along a dimension of size 3."""
     x, y = (z.movedim(dim, -1) for z in torch.broadcast_tensors(x, y))
-    ahead, behind = [1, 2, 0], [2, 0, 1]
-    plus = mul(graph, x[..., ahead], y[..., behind])
-    return sub(graph, plus, mul(graph, x[..., behind], y[..., ahead])).movedim(-1, dim).contiguous()
+    next_axis, last_axis = [1, 2, 0], [2, 0, 1]
+    plus = mul(graph, x[..., next_axis], y[..., last_axis])
+    return (
+        sub(graph, plus, mul(graph, x[..., last_axis], y[..., next_axis]))
+        .movedim(-1, dim)
+        .contiguous()
+    )
 
 
 # -- accumulation at indices ---------------------------------------------------------------------
 
 
 def _accumulated(graph: Graph, x: Tensor, positions: Tensor, source: Tensor) -> Tensor:
-    """Expressions x with the source added at flat positions, which may repeat."""
+    """Expressions x with the source added at flat positions; positions may repeat."""
     flat = x.reshape(-1).tolist()
     source = source.expand(positions.shape)
     for k, s in zip(positions.reshape(-1).tolist(), source.reshape(-1).tolist(), strict=True):
         flat[k] = graph.add(flat[k], s)
-    return tensor_of(flat, x.shape)
+    return ids_tensor(flat, x.shape)
 
 
 def _positions(x: Tensor) -> Tensor:
@@ -125,22 +129,22 @@ def _positions(x: Tensor) -> Tensor:
 def index_add(
     graph: Graph, x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float = 1
 ) -> Tensor:
-    """Slices of the source added to x at an index."""
+    """Expressions x with slices of the source added at an index."""
     if alpha != 1:
         source = mul(graph, source, alpha)
     return _accumulated(graph, x, _positions(x).index_select(dim, index), source)
 
 
 def scatter_add(graph: Graph, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """Entries of the source added to x at an index."""
-    within = source[tuple(slice(n) for n in index.shape)]
-    return _accumulated(graph, x, _positions(x).gather(dim, index), within)
+    """Expressions x with entries of the source added at an index."""
+    values = source[tuple(slice(n) for n in index.shape)]
+    return _accumulated(graph, x, _positions(x).gather(dim, index), values)
 
 
 def scatter(
     graph: Graph, x: Tensor, dim: int, index: Tensor, source: Number, reduce: str | None = None
 ) -> Tensor:
-    """Entries of x replaced at an index, or added to."""
+    """Expressions x with entries replaced at an index, or increased for ``reduce="add"``."""
     ids = ids_of(graph, source)
     ids = ids if ids.ndim else ids.expand(index.shape)
     if reduce is None:
@@ -148,15 +152,15 @@ def scatter(
     if reduce == "add":
         return scatter_add(graph, x, dim, index, ids)
     raise FusedError(
-        f"torch.scatter(reduce={reduce!r}) has no derivative and no kernel.",
-        advice="Multiply what torch.gather takes, and put it back by a plain scatter.",
+        f"torch.scatter(reduce={reduce!r}) has neither a derivative nor a kernel.",
+        advice="Read the entries by torch.gather, multiply them, and write them by a plain scatter.",
     )
 
 
 def index_put(
     graph: Graph, x: Tensor, indices: list[Tensor | None], source: Tensor, accumulate: bool = False
 ) -> Tensor:
-    """Entries of x replaced, or with ``accumulate`` added to."""
+    """Expressions x with entries replaced, or increased for ``accumulate``."""
     if not accumulate:
         return torch.index_put(x, indices, source)  # type: ignore[arg-type]
     positions = torch.ops.aten.index(_positions(x), indices)
@@ -175,48 +179,48 @@ _LOGIC = {
     f"{kind}_{name}": rule
     for kind in ("logical", "bitwise")
     for name, rule in {
-        "not": entries.logical_not,
-        "and": entries.logical_and,
-        "or": entries.logical_or,
-        "xor": entries.logical_xor,
+        "not": elementwise.logical_not,
+        "and": elementwise.logical_and,
+        "or": elementwise.logical_or,
+        "xor": elementwise.logical_xor,
     }.items()
 }
 
 RULES: dict[str, Rule] = {
-    **{name: entries.unary(op) for name, op in _UNARY.items()},
-    **{name: entries.binary(op) for name, op in (_BINARY | _COMPARE).items()},
+    **{name: elementwise.unary(op) for name, op in _UNARY.items()},
+    **{name: elementwise.binary(op) for name, op in (_BINARY | _COMPARE).items()},
     "neg": lambda graph, x: -x,
     "add": add,
     "sub": sub,
-    "rsub": entries.rsub,
+    "rsub": elementwise.rsub,
     "mul": mul,
     "div": div,
     "floor_divide": partial(div, rounding_mode="floor"),
-    "remainder": entries.remainder,
-    "ceil": entries.ceil,
-    "round": entries.rounded,
-    "rsqrt": entries.rsqrt,
-    "log2": entries.logarithm(2.0),
-    "log10": entries.logarithm(10.0),
-    "exp2": entries.exp2,
-    "hypot": entries.hypot,
-    "where": entries.where,
-    "masked_fill": entries.masked_fill,
-    "clamp": entries.clamp,
-    "clamp_min": entries.clamp,
-    "clamp_max": lambda graph, x, high: entries.clamp(graph, x, None, high),
-    "relu": partial(entries.clamp, low=0.0),
-    "tanh_backward": entries.tanh_backward,
+    "remainder": elementwise.remainder,
+    "ceil": elementwise.ceil,
+    "round": elementwise.rounded,
+    "rsqrt": elementwise.rsqrt,
+    "log2": elementwise.logarithm(2.0),
+    "log10": elementwise.logarithm(10.0),
+    "exp2": elementwise.exp2,
+    "hypot": elementwise.hypot,
+    "where": elementwise.where,
+    "masked_fill": elementwise.masked_fill,
+    "clamp": elementwise.clamp,
+    "clamp_min": elementwise.clamp,
+    "clamp_max": lambda graph, x, high: elementwise.clamp(graph, x, None, high),
+    "relu": partial(elementwise.clamp, low=0.0),
+    "tanh_backward": elementwise.tanh_backward,
     **_LOGIC,
-    "fill": entries.full_like,
-    "full_like": entries.full_like,
-    "ones_like": partial(entries.full_like, value=1.0),
-    "new_full": entries.new_full,
-    "new_ones": partial(entries.new_full, value=1.0),
-    "constant_pad_nd": entries.constant_pad_nd,
-    "copy": entries.copy,
-    "triu": entries.triangle(torch.ge),
-    "tril": entries.triangle(torch.le),
+    "fill": elementwise.full_like,
+    "full_like": elementwise.full_like,
+    "ones_like": partial(elementwise.full_like, value=1.0),
+    "new_full": elementwise.new_full,
+    "new_ones": partial(elementwise.new_full, value=1.0),
+    "constant_pad_nd": elementwise.constant_pad_nd,
+    "copy": elementwise.copy,
+    "triu": elementwise.triangle(torch.ge),
+    "tril": elementwise.triangle(torch.le),
     "zero": lambda graph, x: torch.zeros_like(x),
     "sum": total,
     "mean": mean,
@@ -238,11 +242,11 @@ RULES: dict[str, Rule] = {
     "scatter_add": scatter_add,
     "index_put": index_put,
 }
-"""Rules by the name of the ATen operation, without overload and without trailing underscore."""
+"""Rules by the name of the ATen operation, without overload and trailing underscore."""
 
 ELEMENTWISE = frozenset(
     [*_UNARY, *_BINARY, *_COMPARE, *_LOGIC]
     + "neg add sub rsub mul div floor_divide remainder ceil round rsqrt log2 log10 exp2 hypot where "
     "masked_fill clamp clamp_min clamp_max relu full_like ones_like".split()
 )
-"""Operations entry by entry, whose results lie in memory as their operands do."""
+"""Elementwise operations, whose results have the strides of their operands."""

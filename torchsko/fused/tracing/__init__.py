@@ -1,1 +1,1 @@
-"""Tracing of eager functions to scalar programs."""
+"""Symbolic tensors, and the tracer that turns eager functions into scalar programs."""

@@ -1,16 +1,16 @@
-"""A tensor whose entries are expressions of a scalar graph.
+"""Symbolic tensors, whose entries are expressions of a scalar graph.
 
-`Symbolic` is a tensor subclass below autograd and torch.func: every operation that PyTorch's own
-differentiation and batching produce arrives at ``__torch_dispatch__`` as a plain ATen call. Its
-data is an int64 tensor of expression numbers (`torchsko.fused.program.graph`), so
+`Symbolic` is a tensor subclass below autograd and torch.func: every operation of PyTorch's
+differentiation and batching arrives at ``__torch_dispatch__`` as a plain ATen call. The data is an
+int64 tensor of expression numbers (`torchsko.fused.program.graph`).
 
-* operations that only move entries run as themselves on the numbers (0 is the constant 0, hence
-  zero padding and zero fill are right without further thought);
-* arithmetic has a rule in `torchsko.fused.program.rules`, a loop over scalars;
-* what has neither is decomposed by PyTorch, or refused by name.
+* Operations that only move entries run unchanged on the numbers. Number 0 is the constant 0, so
+  zero padding is right.
+* Arithmetic follows a rule of `torchsko.fused.program.rules`, a loop over scalars.
+* All other operations are decomposed by PyTorch, or refused by name.
 
-Views of a symbolic tensor are views of its numbers, and an operation in place writes numbers in
-place: autograd accumulates gradients that way, and dropping it gives zero gradients in silence.
+Views of a symbolic tensor are views of its numbers, and in-place operations write these numbers.
+Autograd accumulates gradients in place; without this, gradients would be zero.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from torch._decomp import decomposition_table
 from torch._prims_common import compute_elementwise_output_strides
 
 from torchsko.errors import FusedError
-from torchsko.fused.program.choices import CHOICES, place
-from torchsko.fused.program.entries import constants
-from torchsko.fused.program.factors import FACTORS, lu, pivots_of
+from torchsko.fused.program.elementwise import constants
+from torchsko.fused.program.factorizations import FACTORIZATIONS, lu, pivots_of
 from torchsko.fused.program.graph import Graph
-from torchsko.fused.program.kinds import (
-    INTO_FIRST,
-    are_truths,
-    checked,
-    leaves,
-    of_kind,
-    refuse_bits,
-    result_kind,
-    widest,
-)
+from torchsko.fused.program.indexing import VALUE_INDEXED, first_index_of
 from torchsko.fused.program.rules import ELEMENTWISE, RULES
-from torchsko.fused.tracing.refusals import refusal
+from torchsko.fused.program.type_promotion import (
+    WRITES_INTO_FIRST,
+    are_all_bool,
+    converted,
+    leaves,
+    promoted_dtype,
+    refuse_bitwise,
+    result_dtype,
+    traced_dtype,
+)
 from torchsko.fused.tracing.traced_loops import TracedGraph
-from torchsko.implicit.jacobians import Tensors
-from torchsko.implicit.repetition import Rounds
+from torchsko.fused.tracing.unsupported import unsupported_operation
+from torchsko.implicit.jacobian_products import Tensors
+from torchsko.implicit.tensor_loop import TensorLoop
 from torchsko.utils.traced_tensor import TracedTensor
 
 _MOVES = frozenset(
@@ -58,7 +58,7 @@ _MOVES = frozenset(
 aten = torch.ops.aten
 _PYTHON_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.Python)
 
-# Of make_fx, which does not see what symbolic tensors stand for, and would keep them as constants.
+# The mode of make_fx, which would record symbolic tensors as constants.
 _RECORDER = torch._C._TorchDispatchModeKey.PROXY
 
 _FACTORY_OPTIONS = frozenset("dtype layout device pin_memory memory_format".split())
@@ -68,8 +68,8 @@ class Symbolic(TracedTensor):
     """A tensor of expressions.
 
     Attributes:
-        graph: the graph that numbers the expressions.
-        ids: int64 tensor of the same shape, the expressions.
+        graph: the graph of the expressions.
+        ids: int64 tensor of the same shape, the numbers of the expressions.
     """
 
     graph: TracedGraph
@@ -94,23 +94,23 @@ class Symbolic(TracedTensor):
 
     @property
     def compute_dtype(self) -> torch.dtype:
-        """The type in which the kernel will compute; see `torchsko.utils.dtype.compute_dtype`."""
+        """The dtype of the kernel; see `torchsko.utils.dtype.compute_dtype`."""
         return self.graph.dtype
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"Symbolic(shape={tuple(self.shape)}, dtype={self.dtype})"
 
-    def convert_closure(self, step: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
+    def convert_closure(self, body: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
         """A loop body with its captured batched tensors as additional arguments, and these tensors.
 
         Raises:
             FusedError: the body captures a tensor that is being differentiated.
         """
-        return self.graph.convert_closure(step)
+        return self.graph.convert_closure(body)
 
-    def record_loop(self, rounds: Rounds, tensors: Sequence[Tensor]) -> Tensors:
+    def record_loop(self, loop: TensorLoop, tensors: Sequence[Tensor]) -> Tensors:
         """The outputs of a loop, which becomes one instruction; some of the inputs are symbolic."""
-        ids = self.graph.trace_loop(rounds, [lift(self.graph, x) for x in tensors])
+        ids = self.graph.trace_loop(loop, [lift(self.graph, x) for x in tensors])
         return tuple(Symbolic(self.graph, x) for x in ids)
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore
@@ -118,19 +118,19 @@ class Symbolic(TracedTensor):
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         if torch._C._get_dispatch_mode(_RECORDER) is not None:
-            raise FusedError(refusal(func, "recorded"))
+            raise unsupported_operation(func, "recorded")
         return _run(func, args, kwargs or {})
 
 
 def lift(graph: Graph, x: Tensor) -> Tensor:
-    """Expressions of a tensor: a symbolic one's own, the constants of a concrete one."""
+    """Expressions of a tensor: those of a symbolic one, constants for a concrete one."""
     if not isinstance(x, Symbolic):
         return constants(graph, x)
     if x.graph is not graph:
         raise FusedError(
-            "a tensor of another trace was used, such as q of the function around the body of a loop.",
-            "The body of a loop is traced by itself, where what it closes over has no meaning.",
-            "Pass q to it by args=[q], as ts.loop says; and let no tensor leave a traced function.",
+            "a traced tensor was used in another trace, such as one that a loop body captures.",
+            "It is valid only in the trace that made it, and a loop body is traced separately.",
+            "Pass the tensor by args=[...] of ts.loop, and do not store traced tensors.",
         )
     return x.ids
 
@@ -140,24 +140,25 @@ def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     name = func.overloadpacket.__name__
     if name in _SPECIAL:
         return _SPECIAL[name](*args, **kwargs)
-    if name in CHOICES and isinstance(args[2], Symbolic):
-        return CHOICES[name](*args, **kwargs)
+    if name in VALUE_INDEXED and isinstance(args[2], Symbolic):
+        return VALUE_INDEXED[name](*args, **kwargs)
     is_in_place = name.endswith("_") and func._schema.is_mutable
     if "out" in kwargs:
-        raise FusedError(refusal(func, "out"))
+        raise unsupported_operation(func, "out")
     base = _rule_of(func, name.removesuffix("_") if is_in_place else name, args)
     if is_in_place and torch.Tag.inplace_view in func.tags and base in _MOVES:
         return _reshape_in_place(func, getattr(aten, base), args, kwargs)
     if base in RULES or name in _MOVES:
         first = next(x for x in leaves((args, kwargs)) if isinstance(x, Symbolic))
-        refuse_bits(base, args[:2])
+        refuse_bitwise(base, args[:2])
         result = _run_on_ids(first.graph, base, func, args, kwargs)
-        kind = result_kind(base, name in _MOVES, args, kwargs)
-        if base in INTO_FIRST:
-            result = of_kind(first.graph, result, widest(args, [*kwargs.values()]), kind)
+        dtype = result_dtype(base, name in _MOVES, args, kwargs)
+        if base in WRITES_INTO_FIRST:
+            source = promoted_dtype(args, [*kwargs.values()])
+            result = converted(first.graph, result, source, dtype)
         if is_in_place:
-            return _write(name, args[0], result, kind)
-        return _wrapped(first.graph, result, kind)
+            return _write(name, args[0], result, dtype)
+        return _wrapped(first.graph, result, dtype)
     if is_in_place and isinstance(args[0], Symbolic) and hasattr(aten, base):
         found = getattr(aten, base)(*args, **kwargs)
         return _write(name, args[0], lift(args[0].graph, found), found.dtype)
@@ -167,10 +168,10 @@ def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     except FusedError:
         raise
     except (ValueError, TypeError, RuntimeError) as error:
-        # PyTorch's own, of kinds that it does not write out.
-        raise FusedError(refusal(func, name)) from error
+        # Some decompositions fail on tensor subclasses.
+        raise unsupported_operation(func, name) from error
     if result is NotImplemented:
-        raise FusedError(refusal(func, name))
+        raise unsupported_operation(func, name)
     return result
 
 
@@ -182,19 +183,19 @@ def _run_on_ids(
     id_kwargs = {k: _ids(graph, k, x) for k, x in kwargs.items() if k not in _FACTORY_OPTIONS}
     if base in RULES:
         result = RULES[base](graph, *id_args, **id_kwargs)
-        return _laid_out(result, id_args) if base in ELEMENTWISE else result
+        return _with_pytorch_strides(result, id_args) if base in ELEMENTWISE else result
     if kwargs.get("memory_format") is not None:
         id_kwargs["memory_format"] = kwargs["memory_format"]
     if base in ("view", "_unsafe_view"):
-        # The numbers may be strided where PyTorch's own copy would be contiguous.
+        # The numbers may be strided where PyTorch's copy is contiguous.
         return id_args[0].reshape(id_args[1])
     if base in ("new_empty", "empty_like"):
         func = aten.new_zeros.default if base == "new_empty" else aten.zeros_like.default
     return func(*id_args, **id_kwargs)
 
 
-def _laid_out(ids: Tensor, operands: Sequence[Any]) -> Tensor:
-    """Expressions in the strides that PyTorch gives its result: views of it are views of these, then."""
+def _with_pytorch_strides(ids: Tensor, operands: Sequence[Any]) -> Tensor:
+    """Expressions with the strides of PyTorch's result, so that views of it are views of the expressions."""
     tensors = [x for x in operands if isinstance(x, Tensor)]
     if all(x.is_contiguous() for x in tensors):
         return ids
@@ -203,7 +204,7 @@ def _laid_out(ids: Tensor, operands: Sequence[Any]) -> Tensor:
 
 
 def _ids(graph: Graph, name: str, x: Any) -> Any:
-    """An argument with its values replaced by expressions; indices and numbers stay."""
+    """An argument with values replaced by expressions; indices and numbers are unchanged."""
     if isinstance(x, (list, tuple)):
         return [_ids(graph, name, y) for y in x]
     if not isinstance(x, Tensor):
@@ -212,15 +213,15 @@ def _ids(graph: Graph, name: str, x: Any) -> Any:
         return lift(graph, x)
     if isinstance(x, Symbolic):
         raise FusedError(
-            "an index depends on the values of the inputs, so the program would not be a straight "
-            "line.",
-            advice="Select with torch.where or torch.gather instead.",
+            "an index depends on traced values.",
+            "Kernels are straight-line code, in which every index is constant.",
+            "Select with torch.where or torch.gather instead.",
         )
     return x
 
 
 def _reshape_in_place(func: Any, functional: Any, args: Any, kwargs: Any) -> Symbolic:
-    """An operation that gives a tensor another shape in place: its numbers, and PyTorch's own record."""
+    """Reshape a tensor in place: its numbers, and the sizes and strides that PyTorch stores."""
     target, *rest = args
     target.ids = functional(target.ids, *rest, **kwargs)
     with torch._C._ExcludeDispatchKeyGuard(_PYTHON_KEYS):
@@ -228,13 +229,13 @@ def _reshape_in_place(func: Any, functional: Any, args: Any, kwargs: Any) -> Sym
     return target
 
 
-def _write(name: str, target: Any, ids: Tensor, kind: torch.dtype) -> Symbolic:
+def _write(name: str, target: Any, ids: Tensor, dtype: torch.dtype) -> Symbolic:
     if not isinstance(target, Symbolic):
         raise FusedError(
-            f"{name} writes traced values into a constant tensor, which cannot hold them.",
+            f"{name} writes traced values into a constant tensor.",
             advice="Build the result with torch.cat or torch.stack, or start from x.new_zeros(...).",
         )
-    target.ids.copy_(of_kind(target.graph, ids, kind, target.dtype))
+    target.ids.copy_(converted(target.graph, ids, dtype, target.dtype))
     return target
 
 
@@ -245,17 +246,17 @@ def _wrapped(graph: TracedGraph, result: Any, dtype: torch.dtype) -> Any:
 
 
 def _rule_of(func: Any, base: str, args: Sequence[Any]) -> str:
-    """The name of the rule of an operation that goes by the rule of another."""
-    return "logical_or" if base == "add" and are_truths(args[:2]) else base
+    """The name of the rule of an operation: the sum of bool tensors is a logical or."""
+    return "logical_or" if base == "add" and are_all_bool(args[:2]) else base
 
 
 def _cast(
     x: Symbolic, dtype: torch.dtype | None = None, device: torch.device | None = None, **_: Any
 ) -> Tensor:
-    """The same values; all floating types are one inside a program, whose kernel has one type."""
-    dtype = checked(dtype or x.dtype, x.dtype)
+    """Convert the dtype; all floating-point types are one type in a program."""
+    dtype = traced_dtype(dtype or x.dtype, x.dtype)
     if device is not None and torch.device(device).type == "meta":
-        # Forward mode derives the shape of a sum with a zero tangent from meta tensors.
+        # Forward mode computes the shape of a sum with a zero tangent with meta tensors.
         return torch.empty(x.shape, dtype=dtype, device="meta")
     if dtype == torch.bool and x.dtype != torch.bool:
         return x != 0  # type: ignore[return-value]
@@ -263,7 +264,7 @@ def _cast(
 
 
 def _zeros_with_batch_of(x: Tensor, like: Tensor, *, self_num_batch_dims: int = 0) -> Tensor:
-    """Zeros of the shape of ``like`` behind x's batch dimensions (forward mode asks for it)."""
+    """Zeros of the shape of ``like`` behind the batch dimensions of x; forward mode calls this."""
     graph = next(t.graph for t in (x, like) if isinstance(t, Symbolic))
     shape = (*x.shape[:self_num_batch_dims], *like.shape)
     return Symbolic(graph, torch.zeros(shape, dtype=torch.int64))
@@ -276,50 +277,50 @@ def _new_strided(
     dtype: torch.dtype | None = None,
     **_: Any,
 ) -> Tensor:
-    """Zeros laid out so; the gradient of a tensor that was written to in part goes there."""
+    """Zeros with given strides; autograd needs them for the gradient of a partly overwritten tensor."""
     ids = torch.empty_strided(tuple(size), tuple(stride), dtype=torch.int64).zero_()
-    return Symbolic(x.graph, ids, checked(dtype or x.dtype, x.dtype))
+    return Symbolic(x.graph, ids, traced_dtype(dtype or x.dtype, x.dtype))
 
 
 def _is_any_true(x: Symbolic) -> Tensor:
-    """No: anomaly mode asks of each gradient whether it is nan, and what is traced has no values yet."""
+    """False, since traced gradients have no values; anomaly mode asks whether any of them is nan."""
     return torch.zeros((), dtype=torch.bool)
 
 
 def _as_strided(
     x: Symbolic, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
-    """The view that a backward pass takes of a gradient; functions know no strides, kernels have others."""
+    """A strided view, allowed in backward passes only, since kernels have other strides."""
     if torch._C._current_graph_task_id() < 0:
-        raise FusedError(refusal(aten.as_strided.default, "as_strided"))
+        raise unsupported_operation(aten.as_strided.default, "as_strided")
     return Symbolic(x.graph, x.ids.as_strided(size, stride, storage_offset), x.dtype)
 
 
 def _extreme(name: str, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The largest or smallest of all, or along a dimension, with its place there."""
+    """The extreme entry, or the extreme entries along a dimension and their indices."""
     if dim is None:
         return getattr(aten, name)(x)
     value = getattr(aten, name)(x, [dim], True)
-    found: Any = place(x, value, dim) if x.ndim else torch.zeros_like(x)
-    where = Symbolic(x.graph, found.ids, torch.int64)
-    return (value, where) if keepdim or not x.ndim else (value.squeeze(dim), where.squeeze(dim))
+    first: Any = first_index_of(x, value, dim) if x.ndim else torch.zeros_like(x)
+    index = Symbolic(x.graph, first.ids, torch.int64)
+    return (value, index) if keepdim or not x.ndim else (value.squeeze(dim), index.squeeze(dim))
 
 
-def _place(name: str, x: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Where it is."""
+def _extreme_index(name: str, x: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Index of the extreme entry, or indices along a dimension."""
     if dim is not None:
         return _extreme(name, x, dim, keepdim)[1]
-    found = _extreme(name, x.reshape(-1), 0)[1]
-    return found.reshape([1] * x.ndim) if keepdim else found
+    index = _extreme(name, x.reshape(-1), 0)[1]
+    return index.reshape([1] * x.ndim) if keepdim else index
 
 
 def _lu_factor(A: Any, *, pivot: bool = True, check_errors: bool = False) -> Any:
-    """Factors of a matrix, and its pivots."""
+    """LU factors of a matrix and LAPACK pivots."""
     if not pivot:
         raise FusedError(
             "lu_factor was called with pivot=False.",
-            "PyTorch itself has that on GPUs only.",
-            "Leave pivot out.",
+            "PyTorch supports this on GPUs only.",
+            "Omit pivot.",
         )
     LU, order, _ = lu(A)
     info = torch.zeros(A.shape[:-2], dtype=torch.int32)
@@ -327,13 +328,13 @@ def _lu_factor(A: Any, *, pivot: bool = True, check_errors: bool = False) -> Any
 
 
 _SPECIAL: dict[str, Callable[..., Any]] = {
-    **FACTORS,
+    **FACTORIZATIONS,
     "linalg_lu_factor_ex": _lu_factor,
     "_is_any_true": _is_any_true,
     "max": partial(_extreme, "amax"),
     "min": partial(_extreme, "amin"),
-    "argmax": partial(_place, "amax"),
-    "argmin": partial(_place, "amin"),
+    "argmax": partial(_extreme_index, "amax"),
+    "argmin": partial(_extreme_index, "amin"),
     "is_same_size": lambda x, y: x.shape == y.shape,
     "_has_same_storage_numel": lambda x, y: True,
     "_new_zeros_with_same_feature_meta": _zeros_with_batch_of,

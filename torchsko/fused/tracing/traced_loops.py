@@ -1,8 +1,8 @@
-"""Loops of a program: how they are traced, and what their instruction reads and gives.
+"""Loops in a traced function: one instruction, whose body is a program that is traced once.
 
-A loop is one instruction of the program. It reads scalars in a row: the state at the start, what comes anew
-round by round, what stays. Its results are parts of it: all states, round by round, what is stacked, round by
-round, and what is summed. Inside is a program of its own, traced once.
+The instruction reads scalars in this order: carry, streamed inputs by iteration, invariant inputs.
+Its parts are the carry before and after each iteration, stacked outputs by iteration, and summed
+outputs. `torchsko.implicit.loop_roles` defines these terms.
 """
 
 from __future__ import annotations
@@ -15,90 +15,92 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.fused.program.entries import inputs_of, listed, staying, tensor_of, within
+from torchsko.fused.program.elementwise import (
+    flat_list,
+    ids_in_body,
+    ids_tensor,
+    input_ids,
+    invariant_ids,
+)
 from torchsko.fused.program.graph import Graph
 from torchsko.fused.program.program import Loop, Port, Program
-from torchsko.implicit.repetition import Rounds
-from torchsko.implicit.step_roles import parted
+from torchsko.implicit.loop_roles import split_by_sizes
+from torchsko.implicit.tensor_loop import TensorLoop
 
 
 class TracedGraph(Graph, ABC):
     """The graph of a function that is being traced; `torchsko.fused.tracing.tracer` implements it."""
 
     @abstractmethod
-    def convert_closure(self, step: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
+    def convert_closure(self, body: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
         """See `torchsko.fused.tracing.symbolic.Symbolic.convert_closure`."""
 
     @abstractmethod
-    def trace_loop(self, rounds: Rounds, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def trace_loop(self, loop: TensorLoop, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Expressions of the outputs of a loop, from those of its inputs."""
 
 
 def traced_loop(
-    trace: Callable[..., Program], graph: Graph, rounds: Rounds, tensors: Sequence[Tensor]
+    trace: Callable[..., Program], graph: Graph, loop: TensorLoop, tensors: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Expressions of what `Rounds.run` gives, from those of what it takes.
+    """Expressions of the outputs of `TensorLoop.run`, from those of its inputs.
 
-    Of what stays, constants are constants of the loop's program, and equal entries are one input: zeros
-    of matrices cost nothing there, and what is symmetric is known to be.
+    Constant entries of invariant inputs are constants of the body, and equal entries are one input
+    of it. Zeros and symmetry of a matrix are therefore known in the body.
 
     Args:
-        trace: makes a program of the step; `torchsko.fused.tracing.tracer.trace`.
-        graph: numbers the expressions.
-        rounds: the loop.
-        tensors: expressions.
-
-    Returns:
-        Tensors of expressions.
+        trace: makes a program of the loop body; `torchsko.fused.tracing.tracer.trace`.
+        graph: the graph that contains the loop.
+        loop: the loop.
+        tensors: expressions of its inputs.
     """
-    roles, n = rounds.roles, rounds.count
-    own, anew, stay = parted(list(tensors), (roles.carry, roles.stream))
-    shapes = (*(x.shape for x in own), *(x.shape[1:] for x in anew))
-    moving = [Port(f"x{k}", tuple(shape)) for k, shape in enumerate(shapes)]
-    kept = staying(graph, stay)
-    ports = [*moving, Port("stay", (len(kept),))]
+    roles, n = loop.roles, loop.count
+    carry, streamed, invariant = split_by_sizes(list(tensors), (roles.carry, roles.stream))
+    shapes = (*(x.shape for x in carry), *(x.shape[1:] for x in streamed))
+    ports = [Port(f"x{k}", tuple(shape)) for k, shape in enumerate(shapes)]
+    entries = invariant_ids(graph, invariant)
+    ports.append(Port("invariant", (len(entries),)))
 
     def arguments(body: Graph) -> list[Tensor]:
-        *found, inputs = inputs_of(body, ports)
-        inside = dict(zip(kept, listed(inputs), strict=True))
-        return [*found, *(within(graph, body, inside, x) for x in stay)]
+        *variable, inputs = input_ids(body, ports)
+        input_of = dict(zip(entries, flat_list(inputs), strict=True))
+        return [*variable, *(ids_in_body(graph, body, input_of, x) for x in invariant)]
 
-    program = trace(rounds.step, ports, graph.dtype, arguments)
-    loop = Loop.of(program, roles, n, rounds.backward, rounds.halts)
-    args = _flat(own)
-    for k in range(n):
-        args += _flat([x[k] for x in anew])
-    node = graph.loop(loop, [*args, *kept])
-    return _results(graph, node, loop, _flat(own), [port.shape for port in program.outputs])
+    program = trace(loop.body, ports, graph.dtype, arguments)
+    instruction = Loop.of(program, roles, n, loop.reverse, loop.stops_early)
+    start = _flat(carry)
+    args = [*start, *(x for k in range(n) for x in _flat([y[k] for y in streamed])), *entries]
+    node = graph.loop(instruction, args)
+    return _outputs(graph, node, instruction, start, [port.shape for port in program.outputs])
 
 
 def _flat(tensors: Sequence[Tensor]) -> list[int]:
-    return [x for tensor in tensors for x in listed(tensor)]
+    return [x for tensor in tensors for x in flat_list(tensor)]
 
 
-def _results(
+def _outputs(
     graph: Graph, node: int, loop: Loop, start: list[int], shapes: list[tuple[int, ...]]
 ) -> list[Tensor]:
-    """All states, what is stacked, what is summed."""
-    states, stacked, summed = parted(shapes, (loop.ports[0], loop.ports[2]))
-    known = dict(enumerate(start, loop.count * loop.carry if loop.backward else 0))
+    """Expressions of the carries, the stacked and the summed outputs."""
+    carries, stacked, summed = split_by_sizes(shapes, (loop.ports[0], loop.ports[2]))
+    known = dict(enumerate(start, loop.count * loop.carry if loop.reverse else 0))
 
     def part(j: int) -> int:
         return known[j] if j in known else graph.part(node, j)
 
     def series(of: tuple[tuple[int, ...], ...], first: int, length: int) -> list[Tensor]:
         sizes = [Port("", shape).size for shape in of]
-        found = []
-        for shape, size, at in zip(of, sizes, accumulate(sizes, initial=first), strict=False):
-            ids = [part(at + k * sum(sizes) + i) for k in range(length) for i in range(size)]
-            found.append(tensor_of(ids, (length, *shape)))
-        return found
+        tensors = []
+        for shape, size, offset in zip(of, sizes, accumulate(sizes, initial=first), strict=False):
+            ids = [part(offset + k * sum(sizes) + i) for k in range(length) for i in range(size)]
+            tensors.append(ids_tensor(ids, (length, *shape)))
+        return tensors
 
-    after = (loop.count + 1) * loop.carry
-    totals = series(summed, after + loop.count * loop.stacked, 1)
-    found = [
-        *series(states, 0, loop.count + 1),
-        *series(stacked, after, loop.count),
-        *(x[0] for x in totals),
+    first_stacked = (loop.count + 1) * loop.carry
+    first_summed = first_stacked + loop.count * loop.stacked
+    outputs = [
+        *series(carries, 0, loop.count + 1),
+        *series(stacked, first_stacked, loop.count),
+        *(x[0] for x in series(summed, first_summed, 1)),
     ]
-    return [torch.clone(x) for x in found]
+    return [torch.clone(x) for x in outputs]

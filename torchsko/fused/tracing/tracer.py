@@ -1,12 +1,12 @@
-"""Run a function of tensors once on expressions and keep the scalar program that it computes.
+"""Tracing: run a function of tensors once on symbolic tensors and record its scalar program.
 
-The function is ordinary eager code for one sample: whatever PyTorch operations, transforms of
-torch.func and calls of torch.autograd.grad it makes act on symbolic tensors
-(`torchsko.fused.tracing.symbolic`). Tensors that it closes over become constants, exactly.
+The function is ordinary eager code for one sample. Its PyTorch operations, torch.func transforms
+and calls of torch.autograd.grad act on symbolic tensors (`torchsko.fused.tracing.symbolic`).
+Captured tensors become exact constants.
 
-Differentiation happens in PyTorch, before simplification sees anything. What an inner derivative
-must hold fixed is therefore said as in eager code: compute it outside of the differentiated
-function, or detach it. Simplification can never reconnect it.
+PyTorch differentiates before expressions are simplified. A value that an inner derivative must hold
+fixed is marked as in eager code: it is computed outside of the differentiated function, or
+detached.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FusedError
-from torchsko.fused.program.entries import inputs_of, listed
+from torchsko.fused.program.elementwise import flat_list, input_ids
 from torchsko.fused.program.graph import Graph
 from torchsko.fused.program.lower import lower
 from torchsko.fused.program.program import Port, Program
 from torchsko.fused.tracing.closures import alive, mapped_as_arguments, refuse_differentiated
 from torchsko.fused.tracing.symbolic import Symbolic, lift
 from torchsko.fused.tracing.traced_loops import TracedGraph, traced_loop
-from torchsko.implicit.repetition import Rounds
+from torchsko.implicit.tensor_loop import TensorLoop
 
 Arguments = Callable[[Graph], Sequence[Tensor]]
-"""Expressions of a function's arguments, numbered by the graph of its program."""
+"""Makes the expressions of a function's arguments in the graph of its program."""
 
 
 def trace(
@@ -37,22 +37,22 @@ def trace(
     dtype: torch.dtype = torch.float64,
     arguments: Arguments | None = None,
 ) -> Program:
-    """The simplified scalar program of a function of tensors, for one sample.
+    """Trace a function of tensors for one sample; returns its simplified scalar program.
 
     Args:
         fn: a function of one float64 tensor per port, of the port's shape (no batch dimension);
             returns a tensor or a nested tuple or list of tensors.
         inputs: the input ports, in the order of the arguments.
-        dtype: in which the kernel will compute, for functions that ask what it rounds
+        dtype: the dtype of the kernel, for functions whose tolerances depend on it
             (`torchsko.utils.dtype.compute_dtype`).
-        arguments: of inputs of the graph and constants, where an argument for each port is not all.
+        arguments: makes the arguments from inputs and constants of the graph; by default one for each port.
 
     Returns:
-        A program with these inputs, and one output port for every tensor returned.
+        A program with these inputs and one output port for each returned tensor.
 
     Raises:
-        FusedError: an operation without a rule, a branch on a value, an index computed from
-            values, or a result that is no tensor.
+        FusedError: an operation has no rule, a branch or an index depends on traced values, or a
+            result is not a tensor.
 
     Example:
         >>> import torch
@@ -63,25 +63,25 @@ def trace(
         ['const', 'input', 'mul', 'input', 'mul']
     """
     graph = _TracedGraph(dtype)
-    given = inputs_of(graph, inputs) if arguments is None else arguments(graph)
+    args = input_ids(graph, inputs) if arguments is None else arguments(graph)
     outputs: list[int] = []
     ports: list[Port] = []
-    for name, result in _named_tensors("out", fn(*(Symbolic(graph, ids) for ids in given))):
+    for name, result in _named_tensors("out", fn(*(Symbolic(graph, ids) for ids in args))):
         ports.append(Port(name, tuple(result.shape)))
-        outputs.extend(listed(lift(graph, result)))
+        outputs.extend(flat_list(lift(graph, result)))
     return lower(graph, outputs, inputs, ports)
 
 
 class _TracedGraph(TracedGraph):
-    """A graph whose loop bodies are traced by `trace`."""
+    """The graph of a traced function; `trace` traces the bodies of its loops."""
 
-    def convert_closure(self, step: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
-        refuse_differentiated(step)
-        return mapped_as_arguments(step)
+    def convert_closure(self, body: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
+        refuse_differentiated(body)
+        return mapped_as_arguments(body)
 
-    def trace_loop(self, rounds: Rounds, tensors: Sequence[Tensor]) -> list[Tensor]:
-        with alive(rounds.step):
-            return traced_loop(trace, self, rounds, tensors)
+    def trace_loop(self, loop: TensorLoop, tensors: Sequence[Tensor]) -> list[Tensor]:
+        with alive(loop.body):
+            return traced_loop(trace, self, loop, tensors)
 
 
 def _named_tensors(name: str, result: Any) -> Iterator[tuple[str, Tensor]]:
@@ -92,7 +92,6 @@ def _named_tensors(name: str, result: Any) -> Iterator[tuple[str, Tensor]]:
             yield from _named_tensors(f"{name}_{k}", part)
     else:
         raise FusedError(
-            f"the traced function returned a {type(result).__name__} as {name!r}: a program has "
-            "tensors as results.",
+            f"the traced function returned a {type(result).__name__} as {name!r}.",
             advice="Return a tensor or a (nested) tuple of tensors.",
         )

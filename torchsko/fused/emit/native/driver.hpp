@@ -21,11 +21,11 @@
 // not in order: where results are, and BY: where what they are multiplied with is, from `out` on.
 
 #if IN_ORDER
-#define FROM(out) ((const V*)(out))
-#elif MULTIPLES
-#define FROM(out) (Multiples{out, AT, BY})
+#define RESULTS(out) ((const V*)(out))
+#elif SCALED
+#define RESULTS(out) (ScaledResults{out, RESULT_AT, FACTOR_AT})
 #else
-#define FROM(out) (Placed{out, AT})
+#define RESULTS(out) (IndexedResults{out, RESULT_AT})
 #endif
 
 struct Call {
@@ -56,9 +56,9 @@ static long long half_of_third_level() {
   const long long line = (shape & 4095) + 1, partitions = (shape >> 12 & 1023) + 1, ways = (shape >> 22) + 1;
   return line * partitions * ways * (sets + 1LL) / 2;
 }
-static const long long MOST_CACHED = half_of_third_level();
+static const long long MAX_CACHED = half_of_third_level();
 #else
-static const long long MOST_CACHED = 7 << 21;
+static const long long MAX_CACHED = 7 << 21;
 #endif
 
 // What the next tiles read and these write arrives while these are computed: the hardware does
@@ -67,7 +67,7 @@ static void prefetch_tile(
     const CallPort* in, const CallPort* out, long long sample, long long rows, bool past) {
   if (rows < (TILES + 1) * W) return;
   for (int p = 0; p < NUM_IN_PORTS; ++p)
-    if (READ_AT_ALL[p] && in[p].stride != 0) prefetch_rows(in[p], sample + TILES * W, IN_SIZE[p], false);
+    if (IS_READ[p] && in[p].stride != 0) prefetch_rows(in[p], sample + TILES * W, IN_SIZE[p], false);
   for (int p = 0; p < NUM_OUT_PORTS; ++p)
     if (out[p].stride != 0 && FETCHED_BEFORE(OUT_SIZE[p]) && !(past && goes_past(out[p].data, OUT_SIZE[p])))
       prefetch_rows(out[p], sample, OUT_SIZE[p], true);
@@ -78,7 +78,7 @@ template <int P = 0>
 INLINE void load_ports(const CallPort* ports, long long sample, long long rows, V* to) {
   if constexpr (P < NUM_IN_PORTS) {
     const CallPort port = ports[P];
-    if (READ_AT_ALL[P] && port.stride != 0) load_rows<IN_SIZE[P]>(port.data + sample * port.stride, port.stride, rows, to);
+    if (IS_READ[P] && port.stride != 0) load_rows<IN_SIZE[P]>(port.data + sample * port.stride, port.stride, rows, to);
     load_ports<P + 1>(ports, sample, rows, to + IN_SIZE[P]);
   }
 }
@@ -105,29 +105,29 @@ INLINE void store_ports(
   }
 }
 
-TELL torchsko_width = W;
-TELL torchsko_tiles = TILES;
-TELL torchsko_cost = COST;
-TELL torchsko_scratch_bytes = (TILES * OF_TILE + NUM_OUT) * sizeof(V);
+EXPORT torchsko_width = W;
+EXPORT torchsko_tiles = TILES;
+EXPORT torchsko_cost = COST;
+EXPORT torchsko_scratch_bytes = (TILES * TILE_VECTORS + NUM_OUT) * sizeof(V);
 
 // The samples of blocks first to last - 1, some tiles of W at a time, each with scratch of its own. Scratch comes
 // from the caller: thread stacks are small.
 extern "C" __attribute__((visibility("default"))) void ENTRY(
     const Call* call, void* scratch, long long first, long long last) {
-  V *tiles = (V*)scratch, *sums = tiles + TILES * OF_TILE;
+  V *tiles = (V*)scratch, *sums = tiles + TILES * TILE_VECTORS;
   const CallPort *inputs = call->ports, *outputs = inputs + NUM_IN_PORTS;
   // More than a second-level cache holds.
   const bool is_large = call->batch > (long long)((1 << 20) / ((NUM_IN + NUM_OUT) * sizeof(T)));
-  const bool past = call->batch * (long long)(NUM_OUT * sizeof(T)) > MOST_CACHED;
+  const bool past = call->batch * (long long)(NUM_OUT * sizeof(T)) > MAX_CACHED;
   bool sum = false;
   for (int p = 0; p < NUM_OUT_PORTS; ++p) sum |= outputs[p].stride == 0;
   for (int t = 0; t < TILES && t * (long long)W < call->batch; ++t) {
-    V *to = tiles + t * OF_TILE, *out = to + NUM_READ, *slots = out + NUM_OWN;
+    V *to = tiles + t * TILE_VECTORS, *out = to + NUM_READ, *slots = out + NUM_RESULT_VECTORS;
     for (int p = 0; p < NUM_IN_PORTS; to += IN_SIZE[p++])
       if (inputs[p].stride == 0)
         for (int k = 0; k < IN_SIZE[p]; ++k) to[k] = splat(inputs[p].data[k]);
     for (int k = 0; k < NUM_CONSTANT; ++k) out[CONSTANT_AT[k]] = splat(CONSTANT[k]);
-    for (int k = 0; k < NUM_GIVEN; ++k) slots[GIVEN_AT[k]] = splat(GIVEN[k]);
+    for (int k = 0; k < NUM_LOOP_CONSTANT; ++k) slots[LOOP_CONSTANT_AT[k]] = splat(LOOP_CONSTANT[k]);
   }
   for (long long block = first; block < last; ++block) {
     for (int k = 0; sum && k < NUM_OUT; ++k) sums[k] = V{};
@@ -136,20 +136,20 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
     for (long long group = begin; group < end; group += TILES * W) {
       int count = 0;
       for (long long sample = group; count < TILES && sample < end; sample += W, ++count) {
-        load_ports(inputs, sample, call->batch - sample, tiles + count * OF_TILE);
+        load_ports(inputs, sample, call->batch - sample, tiles + count * TILE_VECTORS);
         if (is_large) prefetch_tile(inputs, outputs, sample, call->batch - sample, past);
       }
       run_tiles(tiles, count);
       for (int t = 0; t < count; ++t) {
         const long long sample = group + t * W, rows = call->batch - sample;
-        V* out = tiles + t * OF_TILE + NUM_READ;
-        store_ports(outputs, sample, rows, FROM(out), ZERO, past);
+        V* out = tiles + t * TILE_VECTORS + NUM_READ;
+        store_ports(outputs, sample, rows, RESULTS(out), ZERO, past);
         if (!sum) continue;
         M live;
         LANES live[lane] = lane < rows ? -1 : 0;
         for (int k = 0, p = 0; p < NUM_OUT_PORTS; k += OUT_SIZE[p++])
           for (int j = 0; outputs[p].stride == 0 && j < OUT_SIZE[p]; ++j)
-            sums[k + j] += select(live, FROM(out)[k + j], V{});
+            sums[k + j] += select(live, RESULTS(out)[k + j], V{});
       }
     }
     int k = 0;

@@ -82,19 +82,19 @@ static void load_rows(const T* data, long long stride, long long rows, V* to) {
 #define FETCHED_BEFORE(size) ((size) * W * (long long)sizeof(T) <= 1 << 14)
 
 // Vectors in the order of a table.
-struct Placed {
+struct IndexedResults {
   const V* from;
   const int* at;
   __attribute__((always_inline)) V operator[](int k) const { return from[at[k]]; }
-  __attribute__((always_inline)) Placed operator+(int k) const { return {from, at + k}; }
+  __attribute__((always_inline)) IndexedResults operator+(int k) const { return {from, at + k}; }
 };
 
 // The same, each times another one.
-struct Multiples {
+struct ScaledResults {
   const V* from;
   const int *at, *by;
   __attribute__((always_inline)) V operator[](int k) const { return from[at[k]] * from[by[k]]; }
-  __attribute__((always_inline)) Multiples operator+(int k) const { return {from, at + k, by + k}; }
+  __attribute__((always_inline)) ScaledResults operator+(int k) const { return {from, at + k, by + k}; }
 };
 
 // Output rows follow each other without gaps. `zero` tells for each whole block of W columns
@@ -305,4 +305,4 @@ INLINE T lane_sum(V x) {
 
 // What the caller has to know: lanes of a vector, how many vectors go together, the cost of one, bytes of scratch for
 // one thread.
-#define TELL extern "C" __attribute__((visibility("default"))) const long long
+#define EXPORT extern "C" __attribute__((visibility("default"))) const long long

@@ -42,10 +42,10 @@ static void load_port(ScanPort port, long long sample, long long first, int size
     for (int k = 0; k < size; ++k) to[k] = splat(data[k]);
 }
 
-TELL torchsko_width = W;
-TELL torchsko_tiles = 1;
-TELL torchsko_cost = COST;
-TELL torchsko_scratch_bytes =
+EXPORT torchsko_width = W;
+EXPORT torchsko_tiles = 1;
+EXPORT torchsko_cost = COST;
+EXPORT torchsko_scratch_bytes =
     (NUM_IN + 2 * NUM_ANGLES + NUM_OUT + SUMMED + W * (CARRY + STREAM + STACKED) + NUM_SLOTS) * sizeof(V);
 
 // The samples of blocks first to last - 1. Steps are read and written W at a time, which makes whole vectors
@@ -60,7 +60,7 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
   const ScanPort* summed = stacks + STACKED_PORTS;
   const long long steps = call->steps, every = call->every;
   for (int k = 0; k < NUM_CONSTANT; ++k) out[CONSTANT_AT[k]] = splat(CONSTANT[k]);
-  for (int k = 0; k < NUM_GIVEN; ++k) slots[GIVEN_AT[k]] = splat(GIVEN[k]);
+  for (int k = 0; k < NUM_LOOP_CONSTANT; ++k) slots[LOOP_CONSTANT_AT[k]] = splat(LOOP_CONSTANT[k]);
   for (long long block = first; block < last; ++block) {
     const long long begin = block * call->block_rows, next = begin + call->block_rows;
     const long long end = next < call->batch ? next : call->batch;

@@ -58,7 +58,7 @@ LEADS = [
 def test_results_are_those_of_the_long_way(made, leads):
     function, inputs = made
     tensors = inputs(*leads)
-    mine = function.at_once(tensors)
+    mine = function.call_native(tensors)
     assert mine is not None
     for x, y in zip(mine, the_long_way(function, tensors), strict=True):
         assert x.shape == y.shape and x.dtype == y.dtype and torch.equal(x, y)
@@ -70,7 +70,7 @@ def test_a_number_stands_for_a_tensor_of_no_dimension():
         lambda x, m, c: source(x, c, m), [PORTS[0], PORTS[2], PORTS[1]], Traits(num_outputs=3)
     )
     theirs = again(x, m, torch.tensor(0.1, dtype=torch.float64))
-    mine = again.at_once((x, m), 0.1)
+    mine = again.call_native((x, m), 0.1)
     assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
@@ -95,8 +95,8 @@ def test_what_is_not_usual_is_left_to_the_long_way(made):
         "many": (x[:1].expand(10**6, 3).contiguous(), c[0], m[0]),
     }
     for what, tensors in unusual.items():
-        assert function.at_once(tensors) is None, what
-    assert function.at_once((x, c)) is None
+        assert function.call_native(tensors) is None, what
+    assert function.call_native((x, c)) is None
 
 
 def test_under_a_transform_it_is_left_to_the_dispatcher(made):
@@ -105,7 +105,7 @@ def test_under_a_transform_it_is_left_to_the_dispatcher(made):
     seen = []
 
     def spy(x, c, m):
-        seen.append(function.at_once((x, c, m)))
+        seen.append(function.call_native((x, c, m)))
         return function(x, c, m)
 
     torch.func.vmap(spy)(*tensors)
@@ -130,18 +130,18 @@ def test_wrong_inputs_are_said_as_ever(made):
 def test_nothing_is_kept_and_nothing_freed_that_is_held(made):
     function, inputs = made
     tensors = inputs((2,), (2,), (2,))
-    function.at_once(tensors)
+    function.call_native(tensors)
     before = [sys.getrefcount(x) for x in tensors], sys.getrefcount(None)
     for _ in range(1000):
-        results = function.at_once(tensors)
-        function.at_once((tensors[0].mT, *tensors[1:]))
+        results = function.call_native(tensors)
+        function.call_native((tensors[0].mT, *tensors[1:]))
     counts = [sys.getrefcount(x) for x in tensors]
     assert counts == before[0] and abs(sys.getrefcount(None) - before[1]) < 100
     assert [sys.getrefcount(y) for y in results] == [3] * 3  # the tuple, the loop, the call
     held = results[0].clone()
     del results
     gc.collect()
-    assert torch.equal(function.at_once(tensors)[0], held)
+    assert torch.equal(function.call_native(tensors)[0], held)
 
 
 def test_a_step_is_the_same_for_a_number_and_a_tensor():

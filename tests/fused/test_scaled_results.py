@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import torchsko as ts
+from tests.fused.evaluate import evaluate
 from tests.fused.programs import random_program
 from torchsko.fused.calls.kernel import build_kernel
 from torchsko.fused.emit.cpp import plan
-from torchsko.fused.layout.multiples import with_multiples
-from torchsko.fused.program.evaluate import evaluate
+from torchsko.fused.layout.driver_passes import defer_scaling
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
 
@@ -26,7 +26,7 @@ def test_what_is_given_times_what_is_left_is_the_result(seed, num_ops):
     program = random_program(seed, num_ops=num_ops)
     g = torch.Generator().manual_seed(seed)
     inputs = [torch.randn(5, *p.shape, generator=g, dtype=torch.float64) for p in program.inputs]
-    split, factors = with_multiples(program)
+    split, factors = defer_scaling(program)
     given = columns(split, inputs)
     flat = torch.cat([x.reshape(5, -1) for x in inputs], 1)
     for at, value in factors.items():
@@ -50,7 +50,7 @@ PORTS = [Port("x", (7,)), Port("step", (), shared=True), Port("mass", ())]
 @pytest.mark.parametrize("size", [1, 5, 23, 5000])
 def test_kernels_give_such_multiples(dtype, vector_bytes, size):
     program = trace(matrices, PORTS)
-    assert plan(program, 32).factors
+    assert plan(program, 32).result_factors
     kernel = build_kernel(program, dtype, vector_bytes=vector_bytes)
     x, step = torch.randn(size, 7, dtype=dtype), torch.tensor(0.01, dtype=dtype)
     mass = torch.rand(size, dtype=dtype)
@@ -69,8 +69,8 @@ def test_the_matrices_of_a_step_are_such_and_those_of_a_state_are_not():
     arm = ts.load(ts.robots.panda).replace(scalar=True)
     ports = [Port(name, (7,)) for name in ("q", "qd", "tau")]
     step = trace(lambda q, qd, tau: ts.linearize(arm, q, qd, tau, 1e-3), ports)
-    split, factors = with_multiples(step)
+    split, factors = defer_scaling(step)
     read = [split.constants[split.code[by].args[0]] for by in factors.values()]
     assert {1e-3, 1e-3 * 1e-3} <= {*read}
     state = trace(lambda q, qd, tau: ts.forward_dynamics_derivatives(arm, q, qd, tau), ports)
-    assert with_multiples(state) == (state, {})
+    assert defer_scaling(state) == (state, {})

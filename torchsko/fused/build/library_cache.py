@@ -1,10 +1,10 @@
-"""Compile C++ to shared libraries and keep them on disk.
+"""Compile C++ to shared libraries and cache them on disk.
 
-The cache holds, for every key, a text file ``<key>.lib`` with the SHA-256 of a library and the
-library itself under that digest. Both are written to a temporary file and renamed, the library
-first; so a build that is interrupted or killed leaves nothing that is read, and a library whose bytes no
-longer give its name is rebuilt. Who builds a library holds a lock on its key: others wait for it and load it.
-The cache is bounded: what was used longest ago goes first.
+For every key the cache contains a text file ``<key>.lib`` with the SHA-256 of a library, and the
+library under that digest. Both are written to a temporary file and renamed, the library first. An
+interrupted build therefore leaves nothing that is read, and a library whose bytes do not match its
+digest is rebuilt. A build holds a lock on its key; other processes wait for it and load the result.
+If the cache exceeds its size limit, the files used longest ago are deleted.
 """
 
 from __future__ import annotations
@@ -24,62 +24,63 @@ from torchsko.errors import CompilerError, caller_stack_level
 from torchsko.fused.build.file_lock import locked
 from torchsko.fused.build.toolchain import TEXT, Toolchain, digest_of
 
-_SECONDS = 600
+_BUILD_TIMEOUT = 600
+"""Longest time of one compiler run, in s."""
 
-# Of the cache. A humanoid's kernels take some MiB each.
-_MOST_BYTES = 2**31
+_MAX_CACHE_BYTES = 2**31
+"""Size limit of the cache; kernels of a humanoid take a few MiB each."""
 _SUFFIXES = (".so", ".lib", ".program", ".ports", ".cubin", ".lock")
 _TEMPORARY = ".torchsko-"
 
 
 def cache_directory() -> Path:
-    """``$TORCHSKO_CACHE``, else ``torchsko`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
+    """``$TORCHSKO_CACHE``, or else ``torchsko`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
 
     Raises:
-        CompilerError: nothing says where the user's home is.
+        CompilerError: the home directory of the user is unknown.
     """
     try:
-        if own := os.environ.get("TORCHSKO_CACHE"):
-            return Path(own).expanduser()
+        if folder := os.environ.get("TORCHSKO_CACHE"):
+            return Path(folder).expanduser()
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchsko"
     except RuntimeError as error:
         raise CompilerError(
-            "no folder for kernels: the environment has no HOME, and the system knows none of this user.",
-            "Kernels are kept on disk.",
+            "no cache folder for kernels: HOME is not set, and the system does not know the user's home.",
+            "Kernels are cached on disk.",
             "Set TORCHSKO_CACHE to a folder of this user.",
         ) from error
 
 
-def built_library(
+def load_or_build_library(
     key: str, units: Callable[[], Sequence[str]], toolchain: Toolchain
 ) -> ctypes.CDLL:
-    """The library stored under a key, compiled if there is none; once, however many ask for it at a time.
+    """Load the library of a key, or compile it once for all processes that request it.
 
     Args:
         key: name in the cache, of hexadecimal digits.
-        units: gives the C++ texts.
+        units: makes the C++ texts.
         toolchain: the compiler.
 
     Raises:
-        CompilerError: the compiler failed; the message holds its own.
+        CompilerError: the compiler failed; the error contains its message.
     """
-    found = cached_library(key)
-    if found is not None:
-        return found
+    library = load_cached_library(key)
+    if library is not None:
+        return library
     with locked(cache_directory() / f"{key}.lock"):
-        return cached_library(key) or compile_library(key, units(), toolchain)
+        return load_cached_library(key) or compile_library(key, units(), toolchain)
 
 
 def compile_library(key: str, units: Sequence[str], toolchain: Toolchain) -> ctypes.CDLL:
     """Compile translation units in parallel, link them, store the library and load it.
 
     Args:
-        key: name in the cache, of hexadecimal digits; see `cached_library`.
+        key: name in the cache, of hexadecimal digits; see `load_cached_library`.
         units: the C++ texts.
         toolchain: the compiler.
 
     Raises:
-        CompilerError: the compiler failed; the message holds its own.
+        CompilerError: the compiler failed; the error contains its message.
     """
     try:
         with tempfile.TemporaryDirectory(prefix="torchsko-") as name:
@@ -98,65 +99,65 @@ def compile_library(key: str, units: Sequence[str], toolchain: Toolchain) -> cty
                 _run_all(toolchain, [["-shared", *map(str, objects), "-o", str(built)]])
             return _loaded(_store(key, built.read_bytes()), built)
     except OSError as error:
-        raise CompilerError(_unloaded(toolchain, error)) from error
+        raise _load_error(toolchain, error) from error
 
 
-def _unloaded(toolchain: Toolchain, error: OSError) -> str:
-    """Message that there is no library, by what went wrong."""
+def _load_error(toolchain: Toolchain, error: OSError) -> CompilerError:
     if _is_full(str(error)):
-        return _full()
-    said = f"{toolchain.path} left no library that can be loaded: {error}.\n"
+        return _disk_full()
+    what = f"the library that {toolchain.path} built cannot be loaded: {error}."
     if "undefined symbol" in str(error):
-        return (
-            f"{said}A compiler of C, as gcc is, leaves out the library of C++.\n"
-            "Set CXX to g++ or clang++, or unset it."
+        return CompilerError(
+            what,
+            "A C compiler such as gcc does not link the C++ standard library.",
+            "Set CXX to g++ or clang++, or unset it.",
         )
-    return (
-        f"{said}A disk may be full, or one from which nothing is run (noexec).\n"
-        "Set TMPDIR and TORCHSKO_CACHE to other folders, CXX to another compiler, or use the eager "
-        "functions."
+    return CompilerError(
+        what,
+        "The disk may be full, or mounted with noexec.",
+        "Set TMPDIR and TORCHSKO_CACHE to other folders, set CXX to another compiler, or use the eager "
+        "functions.",
     )
 
 
-def _is_full(said: str) -> bool:
-    """Whether a text, of a compiler or an error, says that a disk is full."""
-    return any(os.strerror(x) in said for x in (errno.ENOSPC, errno.EDQUOT))
+def _is_full(message: str) -> bool:
+    """True if the message of a compiler or an error reports a full disk."""
+    return any(os.strerror(x) in message for x in (errno.ENOSPC, errno.EDQUOT))
 
 
-def _full() -> str:
-    """Message that there is no room to compile in."""
-    return (
-        f"no room to compile a fused kernel in {tempfile.gettempdir()}: the disk is full, or a quota is.\n"
-        "The compiler writes its files there.\n"
-        "Free some space, set TMPDIR to a folder on another disk, or use the eager functions."
+def _disk_full() -> CompilerError:
+    return CompilerError(
+        f"no space to compile a fused kernel in {tempfile.gettempdir()}: the disk or a quota is full.",
+        "The compiler writes temporary files there.",
+        "Free some space, set TMPDIR to a folder on another disk, or use the eager functions.",
     )
 
 
 def _loaded(stored: Path | None, built: Path) -> ctypes.CDLL:
-    """The library from its place in the cache; from where it was built if it cannot be run there."""
+    """Load the library from the cache, or from the build folder if the cache does not allow execution."""
     try:
         return ctypes.CDLL(str(stored or built))
     except OSError as error:
         library = ctypes.CDLL(str(built))
-        _say_not_kept(error)
+        _warn_not_cached(error)
         return library
 
 
 def _run_all(toolchain: Toolchain, jobs: Sequence[Sequence[str]]) -> None:
-    """Run the compiler side by side; what fails so runs once more alone, when all memory is its own."""
+    """Run the compiler in parallel; failed jobs run once more alone, since memory may have been short."""
     for job, _ in _failed(toolchain, jobs):
-        for _, said in _failed(toolchain, [job]):
-            if _is_full(said):
-                raise CompilerError(_full())
+        for _, message in _failed(toolchain, [job]):
+            if _is_full(message):
+                raise _disk_full()
             raise CompilerError(
                 f"{toolchain.path} failed on a fused kernel:",
-                f"{said[-2000:]}",
+                message[-2000:],
                 "Set CXX to another compiler, or use the eager functions.",
             )
 
 
 def _failed(toolchain: Toolchain, jobs: Sequence[Sequence[str]]) -> list[tuple[Sequence[str], str]]:
-    """Run the compiler side by side; the jobs that fail, and what it says of each."""
+    """Run the compiler in parallel; returns the failed jobs and the compiler's messages."""
     running: list[subprocess.Popen[str]] = []
     failed = []
     try:
@@ -166,11 +167,10 @@ def _failed(toolchain: Toolchain, jobs: Sequence[Sequence[str]]) -> list[tuple[S
                 subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **TEXT)
             )
         for job, process in zip(jobs, running, strict=True):
-            _, said = process.communicate(timeout=_SECONDS)
+            _, message = process.communicate(timeout=_BUILD_TIMEOUT)
             if process.returncode != 0:
-                failed.append(
-                    (job, said or f"It ended with status {process.returncode}, without a word.")
-                )
+                default = f"It ended with status {process.returncode} and no message."
+                failed.append((job, message or default))
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompilerError(f"{toolchain.path} could not build a fused kernel: {error}") from error
     finally:
@@ -181,8 +181,8 @@ def _failed(toolchain: Toolchain, jobs: Sequence[Sequence[str]]) -> list[tuple[S
     return failed
 
 
-def cached_library(key: str) -> ctypes.CDLL | None:
-    """The library stored under a key, or None if there is none or its bytes have changed."""
+def load_cached_library(key: str) -> ctypes.CDLL | None:
+    """The library of a key; None if there is none or its bytes have changed."""
     folder = cache_directory()
     try:
         digest = (folder / f"{key}.lib").read_text(encoding="ascii").strip()
@@ -191,24 +191,24 @@ def cached_library(key: str) -> ctypes.CDLL | None:
         library = folder / f"{digest}.so"
         if digest_of(library.read_bytes()) != digest:
             return None
-        for used in (folder / f"{key}.lib", library):
-            _touch(used)
+        for path in (folder / f"{key}.lib", library):
+            _touch(path)
         return ctypes.CDLL(str(library))
     except (OSError, UnicodeDecodeError):
         return None
 
 
-def name_again(key: str, name: str) -> None:
-    """Store the library under a second key; nothing happens where it is not in the cache."""
+def add_key(key: str, new_key: str) -> None:
+    """Store a library under a second key; does nothing if the library is not in the cache."""
     folder = cache_directory()
     try:
-        _write(folder / f"{name}.lib", (folder / f"{key}.lib").read_bytes())
+        _write(folder / f"{new_key}.lib", (folder / f"{key}.lib").read_bytes())
     except OSError:
         return
 
 
 def read_cached(name: str) -> bytes | None:
-    """The content of a file that `write_cached` wrote, None if it is not there or has changed."""
+    """The content of a file of `write_cached`; None if it does not exist or its bytes have changed."""
     try:
         content = (cache_directory() / name).read_bytes()
     except OSError:
@@ -219,71 +219,71 @@ def read_cached(name: str) -> bytes | None:
 
 
 def write_cached(name: str, payload: bytes) -> None:
-    """Store a file with its digest; nothing happens where the cache cannot be written."""
+    """Store a file with its digest; does nothing if the cache is not writable."""
     folder = cache_directory()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(folder / name, digest_of(payload).encode() + payload)
-        trim_cache(_MOST_BYTES, keep=folder / name)
+        trim_cache(_MAX_CACHE_BYTES, keep=folder / name)
     except OSError:
         return
 
 
 def _store(key: str, library: bytes) -> Path | None:
-    """The library's place in the cache, or None where the cache cannot be written."""
+    """The path of the library in the cache; None if the cache is not writable."""
     folder, digest = cache_directory(), digest_of(library)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(folder / f"{digest}.so", library)
         _write(folder / f"{key}.lib", digest.encode())
-        trim_cache(_MOST_BYTES, keep=folder / f"{digest}.so")
+        trim_cache(_MAX_CACHE_BYTES, keep=folder / f"{digest}.so")
     except OSError as error:
-        _say_not_kept(error)
+        _warn_not_cached(error)
         return None
     return folder / f"{digest}.so"
 
 
-def _say_not_kept(error: OSError) -> None:
-    """Say that kernels work and are built again by whoever needs them next."""
+def _warn_not_cached(error: OSError) -> None:
     warnings.warn(
-        f"kernels cannot be kept in {cache_directory()}: {error}.\n"
+        f"kernels cannot be cached in {cache_directory()}: {error}.\n"
         "Every process builds them again, which takes seconds.\n"
-        "Set TORCHSKO_CACHE to a folder that can be written, and that libraries can be loaded from.",
+        "Set TORCHSKO_CACHE to a folder that is writable and allows execution.",
         stacklevel=caller_stack_level(),
     )
 
 
-def trim_cache(most_bytes: int, keep: Path) -> None:
-    """Delete what was used longest ago, until the cache is no larger than this.
+def trim_cache(max_bytes: int, keep: Path) -> None:
+    """Delete the files used longest ago until the cache is within its size limit.
 
-    A library that a process has loaded stays with it, and what refers to a deleted file is built anew.
-    Temporary files that are older than any build belong to one that was killed, and go.
+    A loaded library remains usable after its file is deleted. Temporary files older than the
+    longest build were left by a killed process and are deleted.
 
     Args:
-        most_bytes: bound on the sum of its files' sizes.
-        keep: a file that stays.
+        max_bytes: bound on the total size of the files.
+        keep: a file that is not deleted.
     """
     files = []
-    for path in filter(_is_ours, cache_directory().iterdir()):
+    for path in filter(_is_cache_file, cache_directory().iterdir()):
         try:
             stat = path.stat()
-            if path.name.startswith(_TEMPORARY) and stat.st_mtime < time.time() - _SECONDS:
+            is_stale = stat.st_mtime < time.time() - _BUILD_TIMEOUT
+            if path.name.startswith(_TEMPORARY) and is_stale:
                 path.unlink()
                 continue
-        except OSError:  # another process was faster
+        except OSError:  # deleted by another process
             continue
         files.append((stat.st_mtime_ns, stat.st_size, path))
     total = sum(size for _, size, _ in files)
     for _, size, path in sorted(files):
-        if total <= most_bytes:
+        if total <= max_bytes:
             return
         if path != keep:
             path.unlink(missing_ok=True)
             total -= size
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether a file is of the cache: the folder may be one that holds others."""
+def _is_cache_file(path: Path) -> bool:
+    """True for files of the cache; the folder may contain others."""
     if path.name.startswith(_TEMPORARY):
         return True
     return path.suffix in _SUFFIXES and _is_digest(path.stem)
@@ -296,7 +296,7 @@ def _is_digest(text: str) -> bool:
 def _touch(path: Path) -> None:
     try:
         os.utime(path)
-    except OSError:  # not ours to write
+    except OSError:  # read-only
         return
 
 

@@ -55,11 +55,11 @@ struct Plan {
   int64_t scratch_bytes;
   int64_t bits, inputs, outputs;
   int64_t rows;        // fewer samples than these are few
-  int64_t width, rows_of_tiles, most_tiles;  // see `Kernel`
-  int64_t one_lead;    // whether all inputs must have the batch shape
+  int64_t width, rows_per_tile, max_tiles;  // see `Kernel`
+  int64_t equal_batches;    // whether all inputs must have the batch shape
   Port ports[1];
 };
-static const int MOST_PORTS = 40;
+static const int MAX_PORTS = 40;
 
 // Whether a tensor is one of a port's, its rows one after the other. Strides of dimensions of size 1 count,
 // too: the imaginary part of a conjugate has 2, and its sign is yet to be changed.
@@ -108,14 +108,14 @@ static Object* shape_of(const View& batch, int lead, const Port& port) {
 }
 
 // Self is (plan, None, the type of tensors, empty_like, "new_empty"). Returns a tuple of results, or None.
-extern "C" __attribute__((visibility("default"))) Object* torchsko_quick(
+extern "C" __attribute__((visibility("default"))) Object* torchsko_native_call(
     Object* self, Object* const* args, ptrdiff_t count) {
   const Plan& plan = *(const Plan*)PyBytes_AsString(PyTuple_GetItem(self, 0));
   Object* none = PyTuple_GetItem(self, 1);
   Object* type = PyTuple_GetItem(self, 2);
-  View x[MOST_PORTS];
-  double numbers[MOST_PORTS];
-  int64_t words[2 + 2 * MOST_PORTS];
+  View x[MAX_PORTS];
+  double numbers[MAX_PORTS];
+  int64_t words[2 + 2 * MAX_PORTS];
   const int inputs = (int)plan.inputs, outputs = (int)plan.outputs;
   int batched = 0, lead = 0;  // the first input with batch dimensions, and how many
   bool usual = count == inputs;
@@ -135,12 +135,12 @@ extern "C" __attribute__((visibility("default"))) Object* torchsko_quick(
     if (own > 0 && lead == 0) {
       batched = k;
       lead = own;
-      usual = k == 0 || !plan.one_lead;
+      usual = k == 0 || !plan.equal_batches;
     } else if (own > 0) {
       usual = own == lead;
       for (int j = 0; usual && j < lead; ++j) usual = x[k].shape[j] == x[batched].shape[j];
     } else {
-      usual = lead == 0 || !plan.one_lead;
+      usual = lead == 0 || !plan.equal_batches;
     }
     words[2 + 2 * k] = (int64_t)start(x[k]);
     if (own > 0) words[3 + 2 * k] = plan.ports[k].size;
@@ -151,9 +151,9 @@ extern "C" __attribute__((visibility("default"))) Object* torchsko_quick(
     Py_IncRef(none);
     return none;
   }
-  const int64_t tiles = total / plan.rows_of_tiles ? total / plan.rows_of_tiles : 1;
+  const int64_t tiles = total / plan.rows_per_tile ? total / plan.rows_per_tile : 1;
   words[0] = total;
-  words[1] = plan.width * (tiles < plan.most_tiles ? tiles : plan.most_tiles);
+  words[1] = plan.width * (tiles < plan.max_tiles ? tiles : plan.max_tiles);
 
   Object* results = PyTuple_New(outputs);
   if (results == nullptr) return nullptr;
@@ -195,4 +195,4 @@ struct Method {
   const char* text;
 };
 extern "C" __attribute__((visibility("default"))) Method torchsko_method = {
-    "quick", torchsko_quick, 0x0080, "A kernel's results for plain contiguous tensors, or None."};
+    "quick", torchsko_native_call, 0x0080, "A kernel's results for plain contiguous tensors, or None."};

@@ -1,4 +1,4 @@
-"""Interpreter of scalar programs on batched tensors: the oracle of the code generators."""
+"""Interpreter of scalar programs on batched tensors, the oracle of the code generators."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ def _results(program: Program, scalars: list[Tensor], like: Tensor) -> list[Tens
 
 
 def _repeated(loop: Loop, args: list[Tensor], like: Tensor) -> list[Tensor]:
-    """What a loop gives, in the order of its parts."""
-    state, stay = args[: loop.carry], args[loop.num_moving :]
+    """The outputs of a loop, in the order of its parts."""
+    state, invariant = args[: loop.carry], args[loop.num_variable :]
     states, stacked = [state], []
     summed = [like.new_zeros(())] * loop.summed
-    for k in reversed(range(loop.count)) if loop.backward else range(loop.count):
+    for k in reversed(range(loop.count)) if loop.reverse else range(loop.count):
         first = loop.carry + k * loop.stream
-        anew = args[first : first + loop.stream]
-        found = _results(loop.program, [*state, *anew, *stay], like)
-        state, kept = found[: loop.carry], found[loop.carry : loop.carry + loop.stacked]
+        streamed = args[first : first + loop.stream]
+        found = _results(loop.program, [*state, *streamed, *invariant], like)
+        state, entries = found[: loop.carry], found[loop.carry : loop.carry + loop.stacked]
         summed = [x + y for x, y in zip(summed, found[loop.carry + loop.stacked :], strict=True)]
         states.append(state)
-        stacked.append(kept)
-    turn = slice(None, None, -1 if loop.backward else 1)
-    return [x for row in (*states[turn], *stacked[turn], summed) for x in row]
+        stacked.append(entries)
+    direction = slice(None, None, -1 if loop.reverse else 1)
+    return [x for row in (*states[direction], *stacked[direction], summed) for x in row]
 
 
 def _scalars(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:

@@ -228,7 +228,7 @@ def test_opcheck_passes_for_the_operator_and_its_derivatives(fused, shapes):
     torch.library.opcheck(fused.operator, tuple(inputs))
     torch.library.opcheck(fused.operator, tuple(x.detach() for x in inputs))
     outputs = [y.detach().requires_grad_() for y in fused(*inputs)]
-    fused.pull((True,) * 3, inputs, (), outputs)
+    fused.vjp((True,) * 3, inputs, (), outputs)
     for (kind, _), derivative in list(fused._derivatives.items()):
         if kind == "vjp" and len(derivative.outputs) == 3:
             torch.library.opcheck(derivative.operator, (*inputs, *outputs))

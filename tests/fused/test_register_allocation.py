@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fused.test_column_groups import limbs, on_paths
 from tests.fused.test_cpp import TARGETS, agree, toolchain_for
-from tests.fused.test_groups import limbs, on_paths
-from tests.fused.test_products import masked
+from tests.fused.test_matrix_products import masked
 from torchsko.fused.calls.kernel import build_kernel
-from torchsko.fused.emit.register_hints import held
+from torchsko.fused.emit.register_allocation import allocate
+from torchsko.fused.layout.register_order import has_only_products, limit_parallel_sums
 from torchsko.fused.layout.schedule import schedule
-from torchsko.fused.program.product_rounds import by_sums, is_round_of_products
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
 
@@ -78,7 +78,7 @@ def reads_by_habit(steps, registers):
 def test_no_more_is_read_than_where_the_oldest_makes_room(n, m, density, seed, registers):
     program = rounds(n, m, density, seed)
     (chunk,) = schedule(program, 10**6).chunks
-    reads, left = held(program, chunk, registers)
+    reads, left = allocate(program, chunk, registers)
     found = [x for anew in reads.values() for x in anew]
     assert len(found) <= reads_by_habit(steps_of(program, chunk), registers)
     # What is read was an input, or is kept when it leaves; each input is read once at least.
@@ -93,7 +93,7 @@ def test_no_more_is_read_than_where_the_oldest_makes_room(n, m, density, seed, r
 def test_by_sums_all_is_computed_once_and_no_more_sums_grow(n, m, density, seed, sums):
     program = rounds(n, m, density, seed)
     written = [v for v, instr in enumerate(program.code) if instr.op not in ("const", "input")]
-    order = by_sums(program, written, sums)
+    order = limit_parallel_sums(program, written, sums)
     assert sorted(order) == written
     place = {value: k for k, value in enumerate(order)}
     assert all(place[x] < k for v, k in place.items() for x in program.operands(v) if x in place)
@@ -115,7 +115,7 @@ def _spans(program, order):
 
 
 def test_fewer_registers_serve_sums_that_grow_fewer_at_once():
-    """Rounds are written for sixteen sums; in thirteen registers eight at once are read less often."""
+    """TensorLoop are written for sixteen sums; in thirteen registers eight at once are read less often."""
     factor = limbs([7, 7, 5])
     n = factor.shape[0]
     fn = masked(
@@ -126,7 +126,7 @@ def test_fewer_registers_serve_sums_that_grow_fewer_at_once():
     def moved(sums):
         cuts = schedule(program, 10**6, sums)
         inner = {id(part): part for _, part in cuts.regions.values()}.values()
-        counts = [held(part.program, chunk, 13) for part in inner for chunk in part.chunks]
+        counts = [allocate(part.program, chunk, 13) for part in inner for chunk in part.chunks]
         return sum(len(left) + sum(map(len, reads.values())) for reads, left in counts)
 
     assert moved(8) < moved(0)
@@ -143,7 +143,7 @@ def test_kernels_of_products_over_limbs_are_what_the_interpreter_computes(target
         lambda w, x: w.mT @ (w @ x), factor.to(D), torch.cat([on_paths(factor).to(D)] * 4, 1)
     )
     program = trace(fn, [Port("w", (n, n)), Port("x", (n, 4 * n))])
-    assert program.loops and all(is_round_of_products(loop.program) for loop in program.loops)
+    assert program.loops and all(has_only_products(loop.program) for loop in program.loops)
     g = torch.Generator().manual_seed(1)
     inputs = [
         torch.randn(21, *port.shape, generator=g, dtype=dtype) / n**0.5 for port in program.inputs

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import torchsko as ts
-from torchsko.fused.build.kernel_library import FRESH_BYTES
+from torchsko.fused.build.kernel_library import MIN_POOLED_BYTES
 
 STATES = 70_000
 
@@ -39,7 +39,7 @@ def some(arm, seed, n=STATES):
 def test_a_result_that_is_alive_keeps_its_memory(arm, fast):
     q, expected = some(arm, 0)
     first = fast.mass_matrix(q)
-    assert first.nbytes > FRESH_BYTES / 2
+    assert first.nbytes > MIN_POOLED_BYTES / 2
     kept = [fast.mass_matrix(some(arm, seed, 90_000)[0])[:100] for seed in (1, 2, 3)]  # views alone
     for seed, found in zip((1, 2, 3), kept, strict=True):
         torch.testing.assert_close(found, some(arm, seed, 90_000)[1], rtol=1e-12, atol=1e-12)
@@ -50,7 +50,7 @@ def test_a_result_that_is_alive_keeps_its_memory(arm, fast):
 def test_what_a_result_leaves_is_used_by_the_next(arm, fast, n):
     q = some(arm, 0, n)[0]
     before = fast.mass_matrix(q)
-    assert before.nbytes > FRESH_BYTES
+    assert before.nbytes > MIN_POOLED_BYTES
     place = before.data_ptr()
     again = fast.mass_matrix(q)
     assert again.data_ptr() != place

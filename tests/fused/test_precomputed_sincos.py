@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import torchsko as ts
+from tests.fused.evaluate import evaluate
 from tests.fused.programs import random_program
 from torchsko.fused.calls.kernel import build_kernel
 from torchsko.fused.emit.cpp import plan
-from torchsko.fused.layout.angles import with_angles
-from torchsko.fused.program.evaluate import evaluate
+from torchsko.fused.layout.driver_passes import precompute_sincos
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
 
@@ -26,7 +26,7 @@ def test_a_program_that_is_given_sines_and_cosines_computes_the_same(seed, num_o
     program = random_program(seed, num_ops=num_ops)
     g = torch.Generator().manual_seed(seed)
     inputs = [torch.randn(5, *p.shape, generator=g, dtype=torch.float64) for p in program.inputs]
-    split, angles = with_angles(program)
+    split, angles = precompute_sincos(program)
     if not angles:
         assert split is program
         return
@@ -41,7 +41,7 @@ def test_no_chunk_of_a_robot_calls_a_sine():
         lambda q, qd: ts.inverse_dynamics(arm, q, qd, qd), [Port("q", (7,)), Port("qd", (7,))]
     )
     cuts = plan(program, 32)
-    assert len(cuts.angles) == 6  # the first joint turns about gravity
+    assert len(cuts.sincos_inputs) == 6  # the first joint turns about gravity
     assert not {"sin", "cos"} & {op for op, _ in cuts.program.code}
 
 
@@ -52,7 +52,7 @@ def test_sines_and_cosines_as_results_and_of_one_input_alone():
         return x.sin(), y.cos(), (x + y).sin(), torch.stack([x[0].cos(), x[0], y[1].cos()])
 
     program = trace(fn, [Port("x", (3,)), Port("y", (3,))])
-    assert with_angles(program)[1] == (0, 1, 2, 3, 4, 5)
+    assert precompute_sincos(program)[1] == (0, 1, 2, 3, 4, 5)
     x, y = torch.randn(2, 11, 3, dtype=torch.float64)
     x[4] = 1e300
     for mine, right in zip(

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import torchsko as ts
+from tests.fused.evaluate import evaluate
 from torchsko.errors import FusedError
 from torchsko.fused.emit.cuda import emit_cuda
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.traits import Traits
 from torchsko.fused.layout.schedule import schedule
-from torchsko.fused.program.evaluate import evaluate
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
 

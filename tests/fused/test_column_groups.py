@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fused.test_products import masked
-from torchsko.fused.program.column_groups import grouped
-from torchsko.fused.program.evaluate import evaluate
+from tests.fused.evaluate import evaluate
+from tests.fused.test_matrix_products import masked
+from torchsko.fused.program.column_groups import group_columns
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
 
@@ -37,7 +37,7 @@ def on_paths(factor):
 def test_columns_of_one_limb_are_together_and_none_is_left_out(counts):
     factor = limbs(counts)
     columns = torch.cat([on_paths(factor)] * 2, 1)
-    groups = grouped([factor.mT, factor], columns)
+    groups = group_columns([factor.mT, factor], columns)
     assert sorted(k for group in groups for k in group.columns) == [*range(columns.shape[1])]
     of_group = {k: i for i, group in enumerate(groups) for k in group.columns}
     first = 6
@@ -53,14 +53,16 @@ def test_groups_hold_all_that_is_not_zero_and_cost_no_more_than_all_columns_alik
 ):
     g = torch.Generator().manual_seed(seed)
     factor, columns = (torch.rand(n, k, generator=g) < density for k in (n, m))
-    groups = grouped([factor], columns)
+    groups = group_columns([factor], columns)
     found = [k for group in groups for k in group.columns]
     assert len(found) == len(set(found)) and {*columns.any(0).nonzero()[:, 0].tolist()} <= {*found}
     for group in groups:
         rows = columns[:, group.columns].any(1)
-        assert group.each == int(factor[:, rows].sum())
-        assert group.products >= group.each * len(group.columns)
-    assert sum(group.written for group in groups) <= 4 * int(factor.sum()) * max(1, len(groups))
+        assert group.products_per_column == int(factor[:, rows].sum())
+        assert group.products >= group.products_per_column * len(group.columns)
+    assert sum(group.products_in_code for group in groups) <= 4 * int(factor.sum()) * max(
+        1, len(groups)
+    )
 
 
 def test_products_over_limbs_are_a_loop_a_limb_with_fewer_products_and_the_same_values():
@@ -77,7 +79,7 @@ def test_products_over_limbs_are_a_loop_a_limb_with_fewer_products_and_the_same_
     assert done < 0.7 * 2 * int(factor.sum()) * 2 * n  # those of all columns alike
     # All read the same matrix, which is in one place.
     stays = {
-        code.args[1 + program.loop_of(k).num_moving :]
+        code.args[1 + program.loop_of(k).num_variable :]
         for k, code in enumerate(program.code)
         if code.op == "loop"
     }
