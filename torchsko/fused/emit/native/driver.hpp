@@ -1,24 +1,29 @@
 // The loop over the batch: rows of samples are transposed into vectors, the chunks run, and the
-// results are transposed back into rows.
+// results are transposed back into rows. A tile is one vector of samples with all of its scratch.
 //
 // The generator defines before this text
-//   ENTRY                  the exported name
-//   NUM_IN, NUM_OUT        input and output scalars of one sample
+//   ENTRY                  exported name
+//   NUM_IN, NUM_OUT        number of input and output scalars of one sample
 //   NUM_IN_PORTS, NUM_OUT_PORTS
-//   NUM_ANGLES             inputs whose sines and cosines stand behind the inputs
-//   NUM_SLOTS              scratch vectors of the chunks
+//   NUM_ANGLES             number of inputs whose sines and cosines follow the inputs
+//   NUM_SLOTS              number of scratch vectors of the chunks
 //   COST                   time of one vector of samples, in additions
-//   TILES                  how many vectors of samples a chunk is run for at most, before the next one
-//   NUM_READ, OF_TILE      vectors of inputs and their sines and cosines, and of all scratch, for one of these
-//   run_tiles(tiles, n)    calls the chunks for n of these
-//   NUM_OWN                vectors of results alone; some results are equal, some lie in the slots behind
-//   IN_ORDER               whether each result has a vector of its own, in order
-//   MULTIPLES              whether results are vectors times others
-//   NUM_CONSTANT           vectors of results that are constants, which no chunk writes
-//   NUM_GIVEN              slots of loops that are constants, likewise
-// and the tables IN_SIZE, OUT_SIZE of the ports' sizes, READ_AT_ALL: whether an input port is, CONSTANT_AT, CONSTANT of those vectors, GIVEN_AT,
-// GIVEN of those slots, ZERO of the ports' whole blocks of W columns: whether they are zeros, AT, if they are
-// not in order: where results are, and BY: where what they are multiplied with is, from `out` on.
+//   TILES                  largest number of tiles that a chunk processes before the next chunk runs
+//   NUM_READ               number of vectors of the inputs and of their sines and cosines
+//   TILE_VECTORS           number of vectors of one tile
+//   run_tiles(tiles, n)    runs the chunks for n tiles
+//   NUM_RESULT_VECTORS     number of vectors of results; equal results share one, results of loops lie in slots
+//   IN_ORDER               1 if each result has its own vector, in order
+//   SCALED                 1 if results are multiplied by factors
+//   NUM_CONSTANT           number of constant result vectors, which no chunk writes
+//   NUM_LOOP_CONSTANT      number of constant slots of loops, which no chunk writes
+// and the tables
+//   IN_SIZE, OUT_SIZE      sizes of the ports
+//   IS_READ                1 for each input port that is read
+//   CONSTANT_AT, CONSTANT  index and value of the constant result vectors
+//   LOOP_CONSTANT_AT, LOOP_CONSTANT   index and value of the constant slots
+//   ZERO                   1 for each whole block of W columns of a port that is zero
+//   RESULT_AT, FACTOR_AT   vector of each result and of its factor, counted from `out`; unless IN_ORDER
 
 #if IN_ORDER
 #define RESULTS(out) ((const V*)(out))
@@ -29,12 +34,12 @@
 #endif
 
 struct Call {
-  long long batch, block_rows;  // samples, and those of a block, the unit of work of a thread
+  long long batch, block_rows;  // number of samples, and of those of a block, the unit of work of a thread
   CallPort ports[1];  // inputs, then outputs
 };
 
-// Fetches the cache lines of the W rows of a port from `sample` on; what is read later goes to the second
-// level, since the computation in between sweeps the first.
+// Prefetches the cache lines of W rows of a port, starting at `sample`. Data that is read later goes to the second-level
+// cache, since the computation in between replaces the first level.
 INLINE void prefetch_rows(CallPort port, long long sample, int size, bool to_write) {
   const bool is_dense = port.stride == size;
   const long long bytes = (is_dense ? W : 1) * size * (long long)sizeof(T);
@@ -45,14 +50,14 @@ INLINE void prefetch_rows(CallPort port, long long sample, int size, bool to_wri
   }
 }
 
-// Results of more bytes are stored past the caches. Who reads smaller ones next finds them there, and so does who
-// writes to their memory again. Zen (known by an instruction of its own) has a third level that takes what the
-// second one gives up, and tells its size: where results take a half of it, both ways are as fast.
+// Results larger than MAX_CACHED bytes are written with non-temporal stores, which bypass the caches. Smaller ones stay
+// in the caches for the next reader or writer. AMD Zen (recognised by its instruction CLZERO) has a third-level victim
+// cache and reports its size; both kinds of stores are equally fast for results of half its size.
 #ifdef __CLZERO__
 static long long half_of_third_level() {
   unsigned kind = 0x8000001d, shape, sets = 3, rest;  // AMD64 manual, volume 3, appendix E: each number less 1
   __asm__("cpuid" : "+a"(kind), "=b"(shape), "+c"(sets), "=d"(rest));
-  if ((kind & 31) == 0) return 1 << 24;  // not told: of most Zen
+  if ((kind & 31) == 0) return 1 << 24;  // not reported: the size of most Zen processors
   const long long line = (shape & 4095) + 1, partitions = (shape >> 12 & 1023) + 1, ways = (shape >> 22) + 1;
   return line * partitions * ways * (sets + 1LL) / 2;
 }
@@ -61,8 +66,8 @@ static const long long MAX_CACHED = half_of_third_level();
 static const long long MAX_CACHED = 7 << 21;
 #endif
 
-// What the next tiles read and these write arrives while these are computed: the hardware does
-// not foresee a few rows of several arrays every thousand operations.
+// Prefetches the inputs of the next tiles and the results of these during the computation. Hardware prefetchers do
+// not detect accesses to a few rows of several arrays every thousand operations.
 static void prefetch_tile(
     const CallPort* in, const CallPort* out, long long sample, long long rows, bool past) {
   if (rows < (TILES + 1) * W) return;
@@ -73,7 +78,7 @@ static void prefetch_tile(
       prefetch_rows(out[p], sample, OUT_SIZE[p], true);
 }
 
-// The rows of each port as vectors, but for those that all samples share.
+// Loads the rows of each port as vectors, except ports that all samples share.
 template <int P = 0>
 INLINE void load_ports(const CallPort* ports, long long sample, long long rows, V* to) {
   if constexpr (P < NUM_IN_PORTS) {
@@ -83,14 +88,14 @@ INLINE void load_ports(const CallPort* ports, long long sample, long long rows, 
   }
 }
 
-// Whole blocks of columns of the ports before one.
+// Number of whole blocks of columns of all ports before `port`.
 constexpr int blocks_before(int port) {
   int blocks = 0;
   for (int p = 0; p < port; ++p) blocks += OUT_SIZE[p] / W;
   return blocks;
 }
 
-// Vectors as the rows of each port, but for those that are summed.
+// Stores vectors as the rows of each port, except ports that are summed.
 template <int P = 0, class Vectors>
 INLINE void store_ports(
     const CallPort* ports, long long sample, long long rows, Vectors from, const int* zero, bool past) {
@@ -110,13 +115,13 @@ EXPORT torchsko_tiles = TILES;
 EXPORT torchsko_cost = COST;
 EXPORT torchsko_scratch_bytes = (TILES * TILE_VECTORS + NUM_OUT) * sizeof(V);
 
-// The samples of blocks first to last - 1, some tiles of W at a time, each with scratch of its own. Scratch comes
-// from the caller: thread stacks are small.
+// Processes the samples of blocks first to last - 1, up to TILES tiles at a time. The caller provides the scratch,
+// since thread stacks are small.
 extern "C" __attribute__((visibility("default"))) void ENTRY(
     const Call* call, void* scratch, long long first, long long last) {
   V *tiles = (V*)scratch, *sums = tiles + TILES * TILE_VECTORS;
   const CallPort *inputs = call->ports, *outputs = inputs + NUM_IN_PORTS;
-  // More than a second-level cache holds.
+  // Inputs and results exceed a second-level cache.
   const bool is_large = call->batch > (long long)((1 << 20) / ((NUM_IN + NUM_OUT) * sizeof(T)));
   const bool past = call->batch * (long long)(NUM_OUT * sizeof(T)) > MAX_CACHED;
   bool sum = false;

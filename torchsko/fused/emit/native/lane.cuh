@@ -1,11 +1,11 @@
-// One sample a lane: the functions that a scalar program may call, for CUDA.
+// Functions that a scalar program may call, for CUDA, where each thread processes one sample.
 //
 // The names are those of vector.hpp, so that both generators print the same statements; here a
 // "vector" V is one scalar. The generator defines before this text
 //   T, T_BITS     the scalar type and its size, 32 or 64
 
 typedef T V;
-// NVRTC has no header and none of GCC's builtins.
+// NVRTC has neither headers nor GCC's builtins.
 #define INFINITE (T) __longlong_as_double(0x7ff0000000000000LL)
 #define NOT_A_NUMBER (T) __longlong_as_double(0x7ff8000000000000LL)
 #define IN_THIS_ORDER

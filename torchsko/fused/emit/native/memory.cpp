@@ -1,9 +1,8 @@
-// Memory of large results, used again.
+// Memory pool of large results.
 //
-// The C library maps every large block anew and gives it back when it is freed. To have its pages provided,
-// zeroed, takes as long as to compute what a kernel writes there. So what a result leaves when its last
-// tensor goes is kept for the next one of about its size, up to a bound. Tensors are made by DLPack, whose
-// deleter is called then, by whatever thread.
+// The C library maps every large block anew and unmaps it when it is freed. Page faults, which also zero the pages, take
+// as long as the computation of a kernel. The memory of a deleted result is therefore kept, up to a limit, for the next
+// result of similar size. Tensors are made by DLPack, whose deleter may be called by any thread.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 
 extern "C" void torchsko_provide(void* data, long long bytes, int threads);
 
-// DLPack, without versions.
+// DLPack structs without version.
 struct Tensor {
   void* data;
   int32_t device_type, device_id;
@@ -28,7 +27,7 @@ struct Managed {
 };
 static const int CPU = 1, REAL = 2;
 
-// A block of memory, free or in use. Free ones are in a list, the one that was used last first.
+// A block of memory, free or in use. Free blocks form a list, the one used last first.
 struct Block {
   Managed managed;
   void* data;
@@ -37,7 +36,8 @@ struct Block {
   int64_t shape[1];
 };
 
-static const size_t PIECE = 1 << 21, SMALL_PIECE = 1 << 16, KEPT = (size_t)1 << 29;
+static const size_t PIECE = 1 << 21, SMALL_PIECE = 1 << 16;  // sizes are multiples of these, in bytes
+static const size_t MAX_POOL_BYTES = (size_t)1 << 29;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Block* unused = nullptr;
 
@@ -46,8 +46,8 @@ static void destroy(Block* block) {
   free(block);
 }
 
-// Takes the memory of a free block that fits and is not much too large. A lock that is held, as it may
-// stay in a forked child, is not waited for.
+// Takes the memory of the smallest free block that fits and is at most a quarter too large. Does not wait for the lock,
+// which may stay locked for ever in a forked child.
 static void* take(size_t bytes, size_t* size) {
   if (pthread_mutex_trylock(&lock) != 0) return nullptr;
   Block** best = nullptr;
@@ -67,13 +67,13 @@ static void* take(size_t bytes, size_t* size) {
 
 static void give(Managed* managed) {
   Block* block = (Block*)managed->context;
-  if (block->bytes > KEPT || pthread_mutex_trylock(&lock) != 0) return destroy(block);
+  if (block->bytes > MAX_POOL_BYTES || pthread_mutex_trylock(&lock) != 0) return destroy(block);
   block->next = unused;
   unused = block;
   size_t total = 0;
   Block** at = &unused;
-  while (*at != nullptr && (total += (*at)->bytes) <= KEPT) at = &(*at)->next;
-  Block* rest = *at;  // those unused longest
+  while (*at != nullptr && (total += (*at)->bytes) <= MAX_POOL_BYTES) at = &(*at)->next;
+  Block* rest = *at;  // the blocks unused longest
   *at = nullptr;
   pthread_mutex_unlock(&lock);
   while (rest != nullptr) {
@@ -83,7 +83,7 @@ static void give(Managed* managed) {
   }
 }
 
-// A dense tensor of real numbers, not initialised, for a capsule of DLPack; null if memory ran out.
+// A dense, uninitialised floating-point tensor for a DLPack capsule; null if memory ran out.
 extern "C" __attribute__((visibility("default"))) Managed* torchsko_result(
     int ndim, const int64_t* shape, int bits, int threads) {
   size_t bytes = bits / 8, size = 0;
@@ -92,7 +92,7 @@ extern "C" __attribute__((visibility("default"))) Managed* torchsko_result(
   if (block == nullptr) return nullptr;
   void* data = take(bytes, &size);
   if (data == nullptr) {
-    const size_t piece = bytes < 8 * PIECE ? SMALL_PIECE : PIECE;  // far less than what may be too large
+    const size_t piece = bytes < 8 * PIECE ? SMALL_PIECE : PIECE;  // rounding up wastes at most an eighth
     size = (bytes + piece - 1) / piece * piece;
     data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {

@@ -1,9 +1,9 @@
-// A call of a kernel without Python in between, for batches so small that Python's share is most of it.
+// Call of a kernel without Python code, for small batches, where Python would take most of the time.
 //
-// Addresses and shapes come from PyTorch by the C exchange interface of DLPack 1.x, results are made by
-// functions of PyTorch that the caller hands over; numbers may stand for tensors of no dimension. Of Python only functions of the stable ABI are called, and
-// declared here: its headers are not on every machine. What is not usual (another type or device, strides,
-// batches that broadcast or fill several threads) is left to the caller: None says so.
+// Addresses and shapes are read by the C exchange interface of DLPack 1.x. Results are made by PyTorch functions that
+// the caller passes. Python floats may replace tensors without dimensions. Only functions of Python's stable ABI are
+// called; they are declared here, since not every machine has Python's headers. For unsupported inputs (another dtype or
+// device, strides, batches that broadcast or are large enough for several threads) the result is None.
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,7 +25,7 @@ void Py_IncRef(Object*);
 void Py_DecRef(Object*);
 }
 
-// DLPack, version 1: a tensor as others see it, and the functions that tell.
+// DLPack, version 1: a view of a tensor, and the functions of the exchange interface.
 struct View {
   void* data;
   int32_t device_type, device_id;
@@ -38,13 +38,13 @@ struct View {
 struct Exchange {
   uint32_t major, minor;
   void *older, *allocate, *take, *give;
-  int (*look)(void* object, View* to);  // borrows; 0, or -1 with an exception set
+  int (*look)(void* object, View* to);  // borrows the data; returns 0, or -1 with an exception set
 };
 static const int CPU = 1, REAL = 2;
 
-// A kernel and its ports, in 64-bit words; `quick.py` writes them.
+// A kernel and its ports, in 64-bit words; written by `native_call.py`.
 struct Port {
-  int64_t like;  // the input of the same shape for one sample, -1 for none; of outputs only
+  int64_t like;  // of an output: the input of the same shape for one sample, or -1
   int64_t size, rank;
   int64_t shape[4];
 };
@@ -54,18 +54,18 @@ struct Plan {
   const void* kernel;
   int64_t scratch_bytes;
   int64_t bits, inputs, outputs;
-  int64_t rows;        // fewer samples than these are few
-  int64_t width, rows_per_tile, max_tiles;  // see `Kernel`
-  int64_t equal_batches;    // whether all inputs must have the batch shape
+  int64_t rows;        // bound on the number of samples
+  int64_t width, rows_per_tile, max_tiles;  // see `Kernel` in kernel.py
+  int64_t equal_batches;    // whether all inputs must have the same batch shape
   Port ports[1];
 };
 static const int MAX_PORTS = 40;
 
-// Whether a tensor is one of a port's, its rows one after the other. Strides of dimensions of size 1 count,
-// too: the imaginary part of a conjugate has 2, and its sign is yet to be changed.
+// True if a tensor has the dtype and shape of a port and dense rows. Strides of dimensions of size 1 are checked as well:
+// the imaginary part of a conjugate has stride 2 there, and a negation that PyTorch applies lazily.
 static bool fits(const View& x, const Port& port, int64_t bits) {
   if (x.device_type != CPU || x.code != REAL || x.bits != bits || x.lanes != 1) return false;
-  if (x.data == nullptr) return false;  // zeros that PyTorch keeps no memory for, or none at all
+  if (x.data == nullptr) return false;  // a zero tensor without memory, or an empty tensor
   const int lead = x.ndim - (int)port.rank;
   if (lead < 0) return false;
   int64_t dense = 1;
@@ -107,7 +107,7 @@ static Object* shape_of(const View& batch, int lead, const Port& port) {
   return shape;
 }
 
-// Self is (plan, None, the type of tensors, empty_like, "new_empty"). Returns a tuple of results, or None.
+// Self is (plan, None, torch.Tensor, torch.empty_like, "new_empty"). Returns a tuple of results, or None.
 extern "C" __attribute__((visibility("default"))) Object* torchsko_native_call(
     Object* self, Object* const* args, ptrdiff_t count) {
   const Plan& plan = *(const Plan*)PyBytes_AsString(PyTuple_GetItem(self, 0));
@@ -117,37 +117,37 @@ extern "C" __attribute__((visibility("default"))) Object* torchsko_native_call(
   double numbers[MAX_PORTS];
   int64_t words[2 + 2 * MAX_PORTS];
   const int inputs = (int)plan.inputs, outputs = (int)plan.outputs;
-  int batched = 0, lead = 0;  // the first input with batch dimensions, and how many
-  bool usual = count == inputs;
-  for (int k = 0; usual && k < inputs; ++k) {
+  int batched = 0, lead = 0;  // the first input with batch dimensions, and their number
+  bool supported = count == inputs;
+  for (int k = 0; supported && k < inputs; ++k) {
     words[3 + 2 * k] = 0;
     if (plan.ports[k].rank == 0 && is_number(args[k])) {
       numbers[k] = PyFloat_AsDouble(args[k]);
       if (plan.bits == 32) *(float*)&numbers[k] = (float)numbers[k];
       x[k].ndim = 0;
       words[2 + 2 * k] = (int64_t)&numbers[k];
-      usual = k > 0;  // results are made by the first
+      supported = k > 0;  // the first input makes the results
       continue;
     }
-    usual = look(plan.exchange, type, args[k], &x[k]) && fits(x[k], plan.ports[k], plan.bits);
-    if (!usual) break;
+    supported = look(plan.exchange, type, args[k], &x[k]) && fits(x[k], plan.ports[k], plan.bits);
+    if (!supported) break;
     const int own = x[k].ndim - (int)plan.ports[k].rank;
     if (own > 0 && lead == 0) {
       batched = k;
       lead = own;
-      usual = k == 0 || !plan.equal_batches;
+      supported = k == 0 || !plan.equal_batches;
     } else if (own > 0) {
-      usual = own == lead;
-      for (int j = 0; usual && j < lead; ++j) usual = x[k].shape[j] == x[batched].shape[j];
+      supported = own == lead;
+      for (int j = 0; supported && j < lead; ++j) supported = x[k].shape[j] == x[batched].shape[j];
     } else {
-      usual = lead == 0 || !plan.equal_batches;
+      supported = lead == 0 || !plan.equal_batches;
     }
     words[2 + 2 * k] = (int64_t)start(x[k]);
     if (own > 0) words[3 + 2 * k] = plan.ports[k].size;
   }
   int64_t total = 1;
-  for (int j = 0; usual && j < lead; ++j) total *= x[batched].shape[j];
-  if (!usual || total < 1 || total >= plan.rows) {
+  for (int j = 0; supported && j < lead; ++j) total *= x[batched].shape[j];
+  if (!supported || total < 1 || total >= plan.rows) {
     Py_IncRef(none);
     return none;
   }
@@ -187,7 +187,7 @@ extern "C" __attribute__((visibility("default"))) Object* torchsko_native_call(
   return results;
 }
 
-// What Python makes a function of: name, code, calling convention (METH_FASTCALL), text.
+// PyMethodDef of Python: name, code, calling convention (METH_FASTCALL), docstring.
 struct Method {
   const char* name;
   Object* (*code)(Object*, Object* const*, ptrdiff_t);
@@ -195,4 +195,4 @@ struct Method {
   const char* text;
 };
 extern "C" __attribute__((visibility("default"))) Method torchsko_method = {
-    "quick", torchsko_native_call, 0x0080, "A kernel's results for plain contiguous tensors, or None."};
+    "native_call", torchsko_native_call, 0x0080, "A kernel's results for plain contiguous tensors, or None."};

@@ -1,20 +1,20 @@
-// Rows of samples as vectors, and back: what the loops over a batch share.
+// Transposition of rows of samples into vectors, and back.
 //
 // The generator defines before this text
-//   PART                   lanes within which values move in one instruction
+//   PART                   number of lanes that one shuffle instruction can permute
 //   LOW, HIGH              lanes of the interleaved lower and upper halves of each part of two vectors
 //   FRONT, BACK            lanes of the first and of the last parts of two vectors
 
-// A port of one call. Rows are `stride` scalars apart; stride 0 says that an input has one row for
-// the whole batch, and that an output is to be summed over each block of the batch, into one row a
-// block (a fixed order of summation, whatever the threads do).
+// A port of one call. Rows are `stride` scalars apart. Stride 0 means that an input has one row for
+// the whole batch, or that an output is summed over each block of the batch into one row per
+// block, so that the order of summation does not depend on the threads.
 struct CallPort {
   T* data;
   long long stride;
 };
 
 // Transposes W vectors: within each part by perfect shuffles of PART vectors, and then the parts. Vectors of
-// 32 bytes are two parts; to move a value from one to the other within a shuffle takes three instructions.
+// 32 bytes have two parts, since a shuffle across them takes three instructions.
 INLINE void transpose(V* a) {
   V b[W];
 #pragma GCC unroll 4
@@ -41,8 +41,8 @@ INLINE void transpose(V* a) {
 
 typedef T Row __attribute__((vector_size(BYTES), may_alias, aligned(sizeof(T))));
 
-// `rows` counts the samples from here to the end of the batch. Lanes beyond it repeat the last
-// sample, so that they raise no exception of their own.
+// `rows` is the number of samples from here to the end of the batch. Lanes beyond it repeat the last
+// sample, so that they raise no floating-point exceptions.
 static void load_rows(const T* data, long long stride, int size, long long rows, V* to) {
   // A block of W columns may read past the end of its row as long as W further rows follow.
   const int blocked = rows >= 2 * W ? size : rows >= W ? size / W * W : 0;
@@ -61,27 +61,26 @@ static void load_rows(const T* data, long long stride, int size, long long rows,
   }
 }
 
-// The same where the size is known: that a block of fewer than W columns is spelt out halves the time of small
-// ports.
+// Loads rows of a size known at compile time. Unrolling the last partial block halves the time of small ports.
 template <int SIZE>
 static void load_rows(const T* data, long long stride, long long rows, V* to) {
   enum { WIDE = SIZE % W, WHOLE = SIZE - WIDE };
-  const bool spelt = WIDE && rows >= 2 * W;
-  if (spelt) {
+  const bool unrolled = WIDE && rows >= 2 * W;
+  if (unrolled) {
     V block[W];
     LANES block[lane] = *(const Row*)(data + lane * stride + WHOLE);
     transpose(block);
     for (int k = 0; k < WIDE; ++k) to[WHOLE + k] = block[k];
   }
-  load_rows(data, stride, spelt ? WHOLE : SIZE, rows, to);
+  load_rows(data, stride, unrolled ? WHOLE : SIZE, rows, to);
 }
 
-// Whether the results of a port for W samples are fetched before they are computed: as long as they fill
-// half of the first level of the cache at most. Those of larger ones are fetched while they are written,
-// two stores ahead: without that eight rows at a time are written a quarter to a third more slowly.
+// True if the result rows of a port are prefetched before the computation: they must fit into half of the first-level
+// cache. Larger ones are prefetched two stores ahead while they are written; otherwise writes of eight rows at a time
+// take a quarter to a third longer.
 #define FETCHED_BEFORE(size) ((size) * W * (long long)sizeof(T) <= 1 << 14)
 
-// Vectors in the order of a table.
+// Result vectors in the order of a table.
 struct IndexedResults {
   const V* from;
   const int* at;
@@ -89,7 +88,7 @@ struct IndexedResults {
   __attribute__((always_inline)) IndexedResults operator+(int k) const { return {from, at + k}; }
 };
 
-// The same, each times another one.
+// Result vectors in the order of a table, each multiplied by its factor.
 struct ScaledResults {
   const V* from;
   const int *at, *by;
@@ -97,12 +96,12 @@ struct ScaledResults {
   __attribute__((always_inline)) ScaledResults operator+(int k) const { return {from, at + k, by + k}; }
 };
 
-// Output rows follow each other without gaps. `zero` tells for each whole block of W columns
-// whether it is all zeros for every sample: most of a regressor is, and of a Jacobian.
+// Stores vectors as output rows without gaps. `zero` is 1 for each whole block of W columns
+// that is zero for every sample, as most blocks of a regressor or a Jacobian are.
 template <int SIZE, class Vectors>
 static void store_rows(T* data, long long rows, Vectors from, const int* zero) {
   enum { WIDE = SIZE % W, WHOLE = SIZE - WIDE };
-  if (rows < W) {  // rows that end where the batch does
+  if (rows < W) {  // the last rows of the batch
     for (int column = 0; column < SIZE; ++column) {
       const V v = from[column];
       for (int lane = 0; lane < rows; ++lane) data[lane * SIZE + column] = v[lane];
@@ -110,8 +109,8 @@ static void store_rows(T* data, long long rows, Vectors from, const int* zero) {
     return;
   }
   V block[W];
-  // A partial block of columns writes past its row, over what is written later; so it goes first, and what
-  // would come after the last row is left out.
+  // A partial block of columns writes past its row, into memory that is written later. It is therefore stored first,
+  // and the part after the last row is omitted.
   if (WIDE) {
     LANES block[lane] = from[WHOLE + (lane < WIDE ? lane : 0)];
     transpose(block);
@@ -136,8 +135,8 @@ static void store_rows(T* data, long long rows, Vectors from, const int* zero) {
   }
 }
 
-// Stores past the caches: a line that is written whole need not be read before. Where results are larger than
-// the caches that takes a half of the time.
+// Non-temporal stores, which bypass the caches: a whole line is written without being read first. For results
+// larger than the caches this halves the time.
 #if defined(__clang__)
 #define STORE_PAST(to, x) __builtin_nontemporal_store(x, to)
 #elif !defined(__x86_64__)
@@ -155,7 +154,7 @@ static void store_rows(T* data, long long rows, Vectors from, const int* zero) {
 #define MOVE_PAST(bits) __builtin_ia32_movntps##bits
 #endif
 
-// Before another thread reads what was stored past the caches.
+// Fence before another thread reads the data of non-temporal stores.
 INLINE void finish_past() {
 #if defined(__x86_64__)
   __builtin_ia32_sfence();
@@ -164,7 +163,7 @@ INLINE void finish_past() {
 #endif
 }
 
-// Whether a port's rows can be stored so, and gain by it: where there are no such stores they only take a detour.
+// True if non-temporal stores are possible for a port and faster; other targets have no such stores.
 INLINE bool goes_past(const T* data, int size) {
 #if defined(__clang__) || defined(__x86_64__)
   return size >= 2 * W && (unsigned long long)data % BYTES == 0;
@@ -173,7 +172,7 @@ INLINE bool goes_past(const T* data, int size) {
 #endif
 }
 
-// The vector that begins SKIP lanes into `a` and goes on in `b`.
+// The vector of the last W - SKIP lanes of `a` and the first SKIP lanes of `b`.
 template <int SKIP, int LEFT = W, int... TAKEN>
 INLINE V joined(V a, V b) {
   if constexpr (LEFT == 0)
@@ -182,13 +181,13 @@ INLINE V joined(V a, V b) {
     return joined<SKIP, LEFT - 1, SKIP + LEFT - 1, TAKEN...>(a, b);
 }
 
-// How many scalars of a row, size mod W = REST, stand in front of its first vector of memory.
+// Number of scalars of a row before its first aligned vector of memory; REST is the row size mod W.
 template <int REST>
 INLINE constexpr int head_of(int lane) {
   return (W - lane * REST % W) % W;
 }
 
-// A vector of memory for each row, from two blocks of its columns.
+// Stores one aligned vector of each row, from two blocks of its columns.
 template <int REST, int LANE = 0>
 INLINE void store_joined(T* data, int size, const V* a, const V* b) {
   if constexpr (LANE < W) {
@@ -198,9 +197,9 @@ INLINE void store_joined(T* data, int size, const V* a, const V* b) {
   }
 }
 
-// Blocks of columns that go together where whole groups of them are zeros, as in a regressor: each row then takes
-// several lines of the cache at a time, and whether a block is zeros is asked, and guessed wrongly, less often.
-// That takes three quarters of the time there; where groups are not zeros it takes more.
+// Number of column blocks that are stored together if whole groups of them are zero, as in a regressor. Each row then
+// gets several cache lines at a time, and there are fewer mispredicted branches on zero blocks. This takes three
+// quarters of the time there, but more time if groups are not zero.
 enum { TOGETHER = 32 / W > 1 ? 32 / W : 1 };
 
 constexpr bool are_zero(const int* zero) {
@@ -215,17 +214,17 @@ constexpr bool has_zero_groups(const int* zero, int blocks) {
   return 4 * found * TOGETHER > blocks;
 }
 
-// No load or store moves across it when compiled: stores past the caches are fast in runs, a row after the other.
+// A compiler barrier for loads and stores: non-temporal stores are fast in runs, one row after the other.
 #define AS_WRITTEN() __asm__ volatile("" ::: "memory")
 
-// Vectors of memory of one row, from the blocks of its columns, the first one of them before the group.
+// Stores the aligned vectors of one row from its column blocks; the first block precedes the group.
 template <int HEAD>
 INLINE void store_blocks(T* row, const V* blocks) {
 #pragma GCC unroll 32
   for (int j = 0; j < TOGETHER; ++j) STORE_PAST((V*)(row + HEAD + j * W), joined<HEAD>(blocks[j], blocks[j + 1]));
 }
 
-// The same where all of them but the first one are zeros.
+// Stores the aligned vectors of one row if all blocks but the first are zero.
 template <int HEAD>
 INLINE void store_zeros(T* row, V before) {
   STORE_PAST((V*)(row + HEAD), joined<HEAD>(before, V{}));
@@ -243,8 +242,8 @@ INLINE void store_group(T* data, int size, const V (*blocks)[TOGETHER + 1], bool
   }
 }
 
-// Blocks k to k + TOGETHER - 1, but for the last columns, and with those of the block before, which becomes the
-// last of these.
+// Stores blocks k to k + TOGETHER - 1 except the last columns, together with the remaining columns of the block
+// `before`, which is then the last of these blocks.
 template <int REST, class Vectors>
 INLINE void store_together(T* data, int size, int k, Vectors from, const int* zero, V* before) {
   V blocks[W][TOGETHER + 1];
@@ -267,11 +266,11 @@ INLINE void store_together(T* data, int size, int k, Vectors from, const int* ze
   AS_WRITTEN();
 }
 
-// Rows as by `store_rows`, W of them, which `data` aligned to vectors makes a whole number of vectors. A vector
-// of memory takes columns of two blocks, or the last of a row and the first of the next one.
+// Stores W rows by non-temporal stores; `data` is aligned, so the rows are a whole number of vectors. An aligned vector
+// has columns of two blocks, or the last columns of a row and the first of the next.
 template <int REST, bool GROUPS, class Vectors>
 static void store_rows_past(T* data, int size, Vectors from, const int* zero) {
-  const int whole = size / W, safe = (size - W + 1) / W;  // blocks, and vectors within every row
+  const int whole = size / W, safe = (size - W + 1) / W;  // whole blocks, and aligned vectors within every row
   V before[W], now[W], heads[W], ends[W][3] = {};
   for (int k = 0; k * W < size; ++k) {
     if (GROUPS) for (; k > 0 && k + TOGETHER <= safe; k += TOGETHER) store_together<REST>(data, size, k, from, zero, before);
@@ -303,6 +302,5 @@ INLINE T lane_sum(V x) {
   return sum;
 }
 
-// What the caller has to know: lanes of a vector, how many vectors go together, the cost of one, bytes of scratch for
-// one thread.
+// Exports a number to the caller: lanes of a vector, tiles, cost of a vector, scratch bytes of a thread.
 #define EXPORT extern "C" __attribute__((visibility("default"))) const long long

@@ -1,11 +1,10 @@
-// Runs the blocks of one call of a kernel on the calling thread and on helpers that are free.
+// Thread pool: runs the blocks of one kernel call on the calling thread and on idle helper threads.
 //
-// No barrier: threads draw block numbers from a counter, and the caller waits only for helpers in
-// the middle of a block. A helper that the system does not schedule therefore delays nobody.
+// There is no barrier. Threads fetch block numbers from a counter, and the caller waits only for helpers that are
+// within a block. A helper that the system does not schedule therefore causes no delay.
 //
-// To sleep and be woken takes a thread tens of microseconds, as long as a whole call of a thousand
-// samples. So a helper looks out for the next call a little while before it sleeps, and the caller
-// for the end of the last block.
+// Waking a thread takes tens of microseconds, as long as a call with a thousand samples. A helper therefore
+// spins for a short time before it sleeps, and so does the caller while it waits for the last blocks.
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
@@ -16,27 +15,28 @@
 
 typedef void (*Kernel)(const void* call, void* scratch, long long first, long long last);
 
-static const long long PATIENCE_NS = 200000, SHARED_NS = 20000;
+static const long long SPIN_NS = 200000;       // longest time to spin
+static const long long PREEMPTED_NS = 20000;   // a longer gap between two polls means that other threads need this core
 
 struct Job {
   Kernel kernel;
   const void* call;
   long long scratch_bytes, blocks, next;
   int seats;
-  long long at_once;  // blocks that a thread draws: a kernel writes its constants once for all of them
+  long long at_once;  // blocks that a thread fetches together; constants are written once for all of them
 };
 
-// Written under `lock`; `number` and `busy` are also read without it.
+// Fields are written under `lock`; `number` and `busy` are also read without it.
 struct Pool {
   pthread_mutex_t owner, lock;
   pthread_cond_t wake, idle;
   Job* job;
-  unsigned long long number;  // of jobs so far
+  unsigned long long number;  // number of jobs so far
   int helpers, busy, asleep;
   pid_t process;
 };
 
-// The one pool of the process; a forked child has none of its threads and makes its own.
+// The pool of the process; a forked child does not inherit the threads and makes a new pool.
 static Pool* the_pool = nullptr;
 static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -59,7 +59,7 @@ static inline void pause_core() {
 #endif
 }
 
-// Takes a lock that is held for some instructions only: who waits for it should not go to sleep.
+// Acquires a lock that is held for a few instructions only, so that spinning is better than sleeping.
 static void enter(pthread_mutex_t* lock) {
   for (int k = 0; k < 100; ++k) {
     if (pthread_mutex_trylock(lock) == 0) return;
@@ -68,23 +68,23 @@ static void enter(pthread_mutex_t* lock) {
   pthread_mutex_lock(lock);
 }
 
-// Looks at a number, at most PATIENCE_NS long, until it is no longer `old`. Gives up where others need
-// this core: whoever is to change the number may be among them.
+// Polls a number for at most SPIN_NS until it differs from `old`. Returns early if other threads need this core,
+// since the thread that changes the number may be one of them.
 template <typename N>
 static void await_change(const N* place, N old) {
   const long long start = nanoseconds();
-  for (long long last = start, now; last - start < PATIENCE_NS; last = now) {
+  for (long long last = start, now; last - start < SPIN_NS; last = now) {
     for (int k = 0; k < 64; ++k) {
       if (__atomic_load_n(place, __ATOMIC_ACQUIRE) != old) return;
       pause_core();
     }
     sched_yield();
     now = nanoseconds();
-    if (now - last > SHARED_NS) return;
+    if (now - last > PREEMPTED_NS) return;
   }
 }
 
-// Draws blocks until none is left; false if there was no memory to do so.
+// Runs blocks until none is left; returns false if there is no memory for scratch.
 static bool work(Job* job) {
   void* scratch = nullptr;
   if (posix_memalign(&scratch, 64, (size_t)job->scratch_bytes)) return false;
@@ -110,7 +110,7 @@ static void* help(void* argument) {
         ++pool->asleep;
         pthread_cond_wait(&pool->wake, &pool->lock);
         --pool->asleep;
-        has_looked = false;  // woken too late for one call, it is in time for the next
+        has_looked = false;  // a helper woken too late for one call is ready for the next
       } else {
         const unsigned long long number = pool->number;
         pthread_mutex_unlock(&pool->lock);
@@ -166,14 +166,14 @@ __attribute__((constructor)) static void guard_forks() {
   pthread_atfork(before_fork, after_fork, after_fork);
 }
 
-// Runs the blocks of a job on at most so many threads; false if memory ran out.
+// Runs the blocks of a job on at most `threads` threads; returns false if memory ran out.
 static bool run(Job job, int threads) {
   job.seats = (int)(job.blocks < threads ? job.blocks : threads) - 1;
-  // Eight draws a thread: who is interrupted leaves the rest to others.
+  // About eight fetches for each thread, so that other threads take over the share of an interrupted one.
   const long long share = job.seats > 0 ? job.blocks / (8 * threads) : job.blocks;
   job.at_once = share > 0 ? share : 1;
   Pool* pool = job.seats > 0 ? pool_of_this_process() : nullptr;
-  // A pool in use by another caller is left alone: this call then runs on its own thread.
+  // If another caller uses the pool, this call runs on the calling thread alone.
   if (pool == nullptr || pthread_mutex_trylock(&pool->owner) != 0) return work(&job);
   const int seats = job.seats;
   enter(&pool->lock);
@@ -198,7 +198,7 @@ static bool run(Job job, int threads) {
   return done;
 }
 
-// What every call of a kernel shares.
+// Data of a kernel that all calls share.
 struct Plan {
   Kernel kernel;
   long long scratch_bytes;
@@ -220,7 +220,7 @@ struct Range {
   uintptr_t first, last;
 };
 
-// Pieces are huge pages, but for the first and the last.
+// Each block is one huge page, except the first and the last.
 static void populate(const void* call, void*, long long first, long long last) {
   const Range* all = (const Range*)call;
   const uintptr_t origin = all->first / PIECE * PIECE;
@@ -230,9 +230,8 @@ static void populate(const void* call, void*, long long first, long long last) {
 }
 #endif
 
-// Has the system provide fresh memory, in huge pages if it can. The C library maps large results anew at
-// every call, and to fault them in by small pages takes longer than to compute them. Only wishes: where
-// the system does not know or grant them, pages come one by one.
+// Populates new memory, with huge pages if possible, on several threads. Page faults of small pages would take longer
+// than the computation of a large result. On systems without these requests pages are populated on first access.
 extern "C" __attribute__((visibility("default"))) void torchsko_provide(
     void* data, long long bytes, int threads) {
 #if defined(MADV_HUGEPAGE) && defined(MADV_POPULATE_WRITE)

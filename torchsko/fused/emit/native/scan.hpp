@@ -1,13 +1,13 @@
 // The loop over the batch and, inside of it, the loop over steps: the state of W samples stays in vectors
 // from the first step to the last.
 //
-// The generator defines before this text, besides what `driver.hpp` asks for,
-//   CARRY_PORTS, STREAM_PORTS, STACKED_PORTS, SUMMED_PORTS
-//   CARRY, STREAM, STACKED, SUMMED         scalars of these ports
-// Inputs are the state, what comes anew with each step, and what stays; outputs are the next state, what
-// is stacked step by step, and what is summed over the steps.
+// The generator defines before this text, in addition to the macros of `driver.hpp`,
+//   CARRY_PORTS, STREAM_PORTS, STACKED_PORTS, SUMMED_PORTS   number of ports of each role
+//   CARRY, STREAM, STACKED, SUMMED                           number of scalars of these ports
+// Inputs are the carry (state), streamed inputs, of which each step reads its entry, and invariant inputs. Outputs are
+// the next carry, stacked outputs, one entry for each step, and outputs that are summed over the steps.
 
-// Rows of samples are `stride` scalars apart (0: one row for all), those of steps `step` (0: the same at each).
+// Samples are `stride` scalars apart (0: one for all samples), steps `step` scalars (0: one for all steps).
 struct ScanPort {
   T* data;
   long long stride, step;
@@ -15,12 +15,12 @@ struct ScanPort {
 struct ScanCall {
   long long batch, block_rows;  // as in `driver.hpp`
   long long steps;
-  long long every;     // each so many steps the state is written, the start included; 0: the last alone
-  long long backward;  // from the last step to the first; the state before a step is then behind it
+  long long every;     // steps from one written state to the next, the start included; 0: only the last
+  long long backward;  // whether steps go from the last to the first, and states are written in this order
   ScanPort ports[1];   // inputs, then outputs
 };
 
-// Writes rows that are `stride` apart, and nothing between them.
+// Writes rows that are `stride` apart, without changing the memory between them.
 static void store_apart(T* data, long long stride, int size, long long rows, const V* from) {
   const int used = rows < W ? (int)rows : W;
   int column = 0;
@@ -48,8 +48,8 @@ EXPORT torchsko_cost = COST;
 EXPORT torchsko_scratch_bytes =
     (NUM_IN + 2 * NUM_ANGLES + NUM_OUT + SUMMED + W * (CARRY + STREAM + STACKED) + NUM_SLOTS) * sizeof(V);
 
-// The samples of blocks first to last - 1. Steps are read and written W at a time, which makes whole vectors
-// of any rows.
+// Processes the samples of blocks first to last - 1. Steps are read and written W at a time, so that whole vectors
+// are transposed for ports of any size.
 extern "C" __attribute__((visibility("default"))) void ENTRY(
     const ScanCall* call, void* scratch, long long first, long long last) {
   V *in = (V*)scratch, *out = in + NUM_IN + 2 * NUM_ANGLES, *sums = out + NUM_OUT;

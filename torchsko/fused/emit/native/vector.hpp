@@ -4,8 +4,8 @@
 //   T, I          the scalar and the signed integer of its size
 //   T_BITS        32 or 64
 //   BYTES         size of a vector, 16, 32 or 64
-// GCC's vector extensions, which Clang shares, keep this free of instruction names; no fast-math
-// flag is used, so that NaN and infinities propagate as in eager code.
+// GCC's vector extensions, which Clang supports, avoid intrinsics of one instruction set. No fast-math
+// flag is used, so NaN and infinities propagate as in eager code.
 
 typedef T V __attribute__((vector_size(BYTES), may_alias));
 typedef I M __attribute__((vector_size(BYTES), may_alias));
@@ -14,16 +14,16 @@ enum { W = BYTES / sizeof(T) };
 #define NOT_A_NUMBER (T)__builtin_nan("")
 #define INLINE static inline __attribute__((always_inline, unused))
 #define LANES for (int lane = 0; lane < W; ++lane)
-// A number in memory, read here and not once more elsewhere.
+// A load that the compiler cannot repeat elsewhere.
 #define READ(x) (*(const volatile V*)&(x))
-// Of a function whose statements stand in the order in which registers serve them best.
+// Attribute of functions whose statements are already ordered for registers.
 #if BYTES == 64 && defined(__GNUC__) && !defined(__clang__)
 #define IN_THIS_ORDER __attribute__((optimize("no-schedule-insns")))
 #else
 #define IN_THIS_ORDER
 #endif
 
-INLINE V splat(T x) { return x - V{}; }  // minus: the sum would lose the sign of -0
+INLINE V splat(T x) { return x - V{}; }  // a sum would lose the sign of -0
 INLINE V select(M mask, V x, V y) { return mask ? x : y; }
 INLINE bool in_all_lanes(V x) {
   bool all = true;
@@ -47,8 +47,7 @@ INLINE bool any(M mask) {
 #endif
 }
 
-// Loops over lanes: the compiler turns roundings and roots into one instruction, the rest are calls
-// of the C library, lane by lane.
+// Loops over lanes: roundings and roots compile to one instruction, all others to calls of the C library for each lane.
 #if T_BITS == 64
 #define LIBM(name) __builtin_##name
 #else
@@ -88,11 +87,11 @@ INLINE V vmin(V x, V y) { return select((x < y) | (x != x), x, y); }
 INLINE V vsign(V x) { return truth(x > 0) - truth(x < 0); }
 INLINE V vround(V x) { return vrint(x); }  // halves to even, unlike the C library's round
 
-// Sine and cosine. The argument loses its nearest multiple n of pi/2 in steps (Cody and Waite 1980).
-// With a fused multiply-add every product n * PIO2_k is exact, so full-width parts serve; without it
+// Sine and cosine. The nearest multiple n of pi/2 is subtracted from the argument in parts (Cody and Waite 1980).
+// With a fused multiply-add every product n * PIO2_k is exact, so the parts have full width. Without it
 // all parts but the last are short enough for their products to be exact, which bounds n.
-// Beyond REDUCIBLE the C library reduces, lane by lane, those lanes alone. The polynomials are minimax fits on
-// |x| <= pi/4 (Remez exchange), 2^-58 and 2^-64 in double, 2^-37 and 2^-33 in single precision.
+// Lanes beyond REDUCIBLE are computed by the C library. The polynomials are minimax fits on
+// |x| <= pi/4 (Remez exchange) with errors 2^-58 and 2^-64 in double, 2^-37 and 2^-33 in single precision.
 #if T_BITS == 64
 #define SHIFT 0x1.8p+52
 #ifdef __FP_FAST_FMA
@@ -153,7 +152,7 @@ INLINE void sincos_reduced(V x, V* sine, V* cosine) {
   *cosine = (V)((M)select(odd, s, c) ^ (((quadrant + 1) & 2) << (T_BITS - 2)));
 }
 
-// Only the lanes that need it, so that no sample's last digit depends on those beside it.
+// Changes only the lanes out of range, so that no sample depends on the others of its vector.
 static __attribute__((noinline, cold, unused)) void sincos_by_lane(V x, V* sine, V* cosine) {
   sincos_reduced(x, sine, cosine);
   LANES if (!(LIBM(fabs)(x[lane]) <= (T)REDUCIBLE)) {
@@ -166,14 +165,14 @@ INLINE void sincos_of(V x, V* sine, V* cosine) {
   if (__builtin_expect(any(vabs(x) > (T)REDUCIBLE), 0)) return sincos_by_lane(x, sine, cosine);
   sincos_reduced(x, sine, cosine);
 }
-// One copy a unit: inlined, it would cost a third of the build time and gain nothing.
+// Not inlined: inlining takes a third of the build time and gains nothing.
 static __attribute__((noinline, unused)) void vsincos(V x, V* sine, V* cosine) { sincos_of(x, sine, cosine); }
 INLINE V vsin(V x) { V s, c; vsincos(x, &s, &c); return s; }
 INLINE V vcos(V x) { V s, c; vsincos(x, &s, &c); return c; }
 
-// Exponentials and the logarithm. An argument is n ln 2 + r with |r| <= ln 2 / 2 (or 2^n m with m next to
-// 1); ln 2 comes in two parts, the first short enough for its product with n to be exact. The series
-// are cut where the next term is below half a unit in the last place.
+// Exponentials and the logarithm. The argument is n ln 2 + r with |r| <= ln 2 / 2, or 2^n m with m close to
+// 1. Of the two parts of ln 2 the first is short enough for its product with n to be exact. The series
+// are truncated where the next term is below half a unit in the last place.
 #if T_BITS == 64
 static const I MANTISSA = 52, BIAS = 1023;
 #define LN2_1 0x1.62e42feep-1
@@ -181,8 +180,8 @@ static const I MANTISSA = 52, BIAS = 1023;
 #define ROOT_HALF_BITS 0x3fe6a09e667f3bcdLL
 #define SMALLEST_NORMAL 0x1p-1022
 #define LARGEST 0x1.fffffffffffffp+1023
-#define EXP_LARGEST 0x1.62e42fefa39efp+9  // arguments whose exponentials are finite end here
-#define EXP_ZERO -746.0                   // and those whose are not zero here
+#define EXP_LARGEST 0x1.62e42fefa39efp+9  // largest argument with a finite exponential
+#define EXP_ZERO -746.0                   // below this the exponential is zero
 #define TANH_ONE 20.0
 static const T EXP[] = {1 / 2., 1 / 6., 1 / 24., 1 / 120., 1 / 720., 1 / 5040., 1 / 40320., 1 / 362880.,
                         1 / 3628800., 1 / 39916800., 1 / 479001600., 1 / 6227020800.};
