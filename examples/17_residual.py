@@ -23,7 +23,7 @@ def measured(robot, seed, seconds, faster=1.0, noise=0.05):
     """States of a random motion, and the torques of robot, friction and cable."""
     g = torch.Generator().manual_seed(seed)
     motion = ts.identification.exciting_trajectory(
-        robot, period=60.0, harmonics=24, reach=0.5, generator=g
+        robot, period=60.0, harmonics=24, limit_fraction=0.5, generator=g
     )
     t = torch.arange(int(seconds * RATE), dtype=robot.dtype) / RATE
     q, qd, qdd = motion(faster * t)

@@ -43,7 +43,7 @@ def log_of(mech, force):
     g = torch.Generator().manual_seed(0)
     t = torch.arange(4000, dtype=mech.dtype) / 200
     motion = ts.identification.exciting_trajectory(
-        mech, period=20.0, harmonics=8, reach=0.6, generator=g
+        mech, period=20.0, harmonics=8, limit_fraction=0.6, generator=g
     )
     q, qd, qdd = motion(t)
     tau = ts.inverse_dynamics(mech, q, qd, qdd) + force(qd, qdd)

@@ -1,4 +1,4 @@
-"""Trajectories that tell most stay within limits, and tell more than random ones."""
+"""Optimal trajectories stay within limits, and carry more information than random ones."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 
 import torchsko as ts
 from tests.strategies import random_mechanism
-from torchsko.identification.excitation.optimal_trajectory import Judge
+from torchsko.identification.excitation.trajectory_objective import TrajectoryObjective
 
 
 @pytest.fixture(scope="module")
@@ -18,19 +18,19 @@ def arm():
     )
 
 
-def test_the_optimum_tells_more_than_random_motions_within_the_limits(arm):
+def test_the_optimum_has_more_information_than_random_motions(arm):
     g = torch.Generator().manual_seed(0)
     best = ts.identification.optimal_trajectory(arm, harmonics=3, steps=60, generator=g)
     others = [
         ts.identification.exciting_trajectory(arm, harmonics=3, generator=g) for _ in range(4)
     ]
-    judge = Judge.of(arm, others[0], 0.8, {}, 60)
-    told = [float(judge(x).information) for x in (best, *others)]
-    assert told[0] > max(told[1:])
+    objective = TrajectoryObjective.of(arm, others[0], 0.8, {}, 60)
+    information = [float(objective.evaluate(x).information) for x in (best, *others)]
+    assert information[0] > max(information[1:])
 
 
 def parts_of_limits(mech, motion):
-    """Largest parts of the limits of positions, velocities and forces that are used, at 20000 moments."""
+    """Largest parts of the limits of positions, velocities and forces that are used, at 20000 samples."""
     state = motion(torch.linspace(0, motion.period, 20_000, dtype=mech.dtype))
     middle, half = (mech.upper + mech.lower) / 2, (mech.upper - mech.lower) / 2
     used = (
@@ -42,24 +42,24 @@ def parts_of_limits(mech, motion):
 
 
 @pytest.mark.parametrize(
-    ("harmonics", "reach", "effort", "steps"),
+    ("harmonics", "limit_fraction", "effort", "steps"),
     [(3, 0.8, 40.0, 15), (20, 1.0, 400.0, 15), (12, 1.0, 40.0, 40)],
 )
-def test_limits_hold_between_samples(arm, harmonics, reach, effort, steps):
-    """Of an arm that is held by its velocities, and by its forces."""
+def test_limits_hold_between_samples(arm, harmonics, limit_fraction, effort, steps):
+    """Limits of velocities bind, and limits of forces."""
     mech = arm.replace(effort_limit=torch.full((2,), effort, dtype=arm.dtype))
     g = torch.Generator().manual_seed(0)
     best = ts.identification.optimal_trajectory(
-        mech, harmonics=harmonics, steps=steps, reach=reach, generator=g
+        mech, harmonics=harmonics, steps=steps, limit_fraction=limit_fraction, generator=g
     )
     used = parts_of_limits(mech, best)
-    assert 0.7 * reach < max(used) <= reach, used
+    assert 0.7 * limit_fraction < max(used) <= limit_fraction, used
     for _ in range(4):
         random = ts.identification.exciting_trajectory(
-            mech, harmonics=harmonics, reach=reach, generator=g
+            mech, harmonics=harmonics, limit_fraction=limit_fraction, generator=g
         )
         used = parts_of_limits(mech, random)[:2]
-        assert 0.99 * reach < max(used) <= reach, used
+        assert 0.99 * limit_fraction < max(used) <= limit_fraction, used
 
 
 def test_a_limit_on_one_side_alone_holds(arm):
@@ -76,12 +76,12 @@ def test_a_limit_on_one_side_alone_holds(arm):
         q = motion(t)[0]
         assert bool((q >= mech.lower).all() and (q <= mech.upper).all())
         assert float((q.amax(0) - q.amin(0)).min()) > 0.5
-    # The ascent is told of the limit, and not only begins within it.
-    judge = Judge.of(mech, motion, 0.8, {}, 60)
-    out = ts.learn.excitation.Trajectory(
+    # The objective includes the limit: the result does not only start within it.
+    objective = TrajectoryObjective.of(mech, motion, 0.8, {}, 60)
+    out = ts.identification.Trajectory(
         torch.tensor([3.4, -3.9]).to(arm.lower), motion.cosine, motion.sine, 10.0
     )
-    assert bool((judge.passed(out)[:2] > 0).all())
+    assert bool((objective.worst_violations(out)[:2] > 0).all())
 
 
 OPTIONS = [
@@ -89,21 +89,21 @@ OPTIONS = [
     ({"period": -3.0}, "period is -3.0"),
     ({"harmonics": 0}, "harmonics is 0"),
     ({"harmonics": 2.5}, "harmonics is 2.5"),
-    ({"reach": 2.0}, "reach is 2.0"),
-    ({"reach": 0.0}, "reach is 0.0"),
-    ({"reach": float("nan")}, "reach is nan"),
+    ({"limit_fraction": 2.0}, "limit_fraction is 2.0"),
+    ({"limit_fraction": 0.0}, "limit_fraction is 0.0"),
+    ({"limit_fraction": float("nan")}, "limit_fraction is nan"),
 ]
 
-OF_THE_OPTIMUM = [
+OPTIMUM_OPTIONS = [
     ({"steps": -1}, "steps is -1"),
-    ({"moments": 1}, "moments is 1"),
+    ({"samples": 1}, "samples is 1"),
     ({"workspace": {"hand": ((0, 0, 0), (1, 1, 1))}}, "no frame is named 'hand'"),
     ({"workspace": {"body_1": ((0, 0), (1, 1))}}, "the box of frame"),
     ({"workspace": {"body_1": ((1, 1, 1), (0, 0, 0))}}, "the box of frame"),
 ]
 
 
-@pytest.mark.parametrize(("options", "match"), [*OPTIONS, *OF_THE_OPTIMUM], ids=str)
+@pytest.mark.parametrize(("options", "match"), [*OPTIONS, *OPTIMUM_OPTIONS], ids=str)
 def test_options_out_of_range_are_refused_by_name(arm, options, match):
     if "body_1" in options.get("workspace", {}):
         options = {"workspace": {arm.body_names[1]: options["workspace"]["body_1"]}}
@@ -151,10 +151,10 @@ def test_frames_stay_in_their_boxes(arm):
 
     size = 0.8 * float(away(free))
     box = {frame: ((at - size).tolist(), (at + size).tolist())}
-    held = ts.identification.optimal_trajectory(
+    boxed = ts.identification.optimal_trajectory(
         arm, harmonics=2, workspace=box, steps=15, generator=g
     )
-    assert away(held) < 1.05 * size < away(free)
+    assert away(boxed) < 1.05 * size < away(free)
 
 
 def test_a_box_that_cannot_be_reached_is_refused(arm):
@@ -182,7 +182,7 @@ def test_a_trajectory_is_written_as_a_log_is_read(arm, tmp_path):
         (["a"], {}, "x.csv", "1 names were given for the 2 dofs"),
         (["a", "a"], {}, "x.csv", "1 names were given for the 2 dofs"),
         (["a", "b"], {"rate": 0.0}, "x.csv", "rate is 0.0"),
-        (["a", "b"], {}, "none/x.csv", "its folder is not there"),
+        (["a", "b"], {}, "none/x.csv", "its folder does not exist"),
     ],
 )
 def test_a_trajectory_that_cannot_be_written_leaves_no_file(

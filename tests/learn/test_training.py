@@ -47,7 +47,7 @@ def test_divergence_does_not_depend_on_units_or_frames(mech):
 def test_exciting_trajectories_are_consistent_periodic_and_within_limits():
     arm = ts.load(ts.robots.panda)
     motion = ts.identification.exciting_trajectory(
-        arm, reach=0.7, generator=torch.Generator().manual_seed(0)
+        arm, limit_fraction=0.7, generator=torch.Generator().manual_seed(0)
     )
     t = torch.linspace(0, motion.period, 2001, dtype=arm.dtype)
     q, qd, qdd = motion(t)

@@ -1,4 +1,4 @@
-"""Trajectories that excite the dynamics of an arm: random Fourier series within its limits."""
+"""Periodic trajectories as Fourier series, and random ones within the limits of a robot."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.kind import sampling_range
 from torchsko.mechanism.mechanism import Mechanism
 
-FINE = 40
-"""Moments of a period of the fastest harmonic at which limits are looked at."""
+SAMPLES_PER_PERIOD = 40
+"""Samples per period of the fastest harmonic at which limits are checked."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """A periodic motion, a Fourier series in every joint.
+    """Periodic motion, a Fourier series for each joint.
 
     Attributes:
-        center: `[num_dof]` [rad or m].
-        cosine: amplitudes of the harmonics, `[harmonics, num_dof]`.
-        sine: likewise.
+        center: constant term, `[num_dof]` [rad or m].
+        cosine: coefficients of the cosines, `[harmonics, num_dof]` [rad or m].
+        sine: coefficients of the sines, `[harmonics, num_dof]` [rad or m].
         period: [s].
     """
 
@@ -52,36 +52,35 @@ class Trajectory:
     def write(
         self, path: str | os.PathLike[str], joints: Sequence[str], *, rate: float = 1000.0
     ) -> None:
-        """One period as a CSV file, for the robot's controller: t, and q, qd, qdd of each joint.
+        """Write one period as a CSV file for a controller: t, and q, qd, qdd of each joint.
 
         Args:
-            path: of the file; replaced where there is one.
-            joints: names of the columns: ``mech.joint_names``, each of one dof.
-            rate: samples a second [Hz].
+            path: of the file; an existing file is replaced.
+            joints: names of the columns, one for each dof: ``mech.joint_names``.
+            rate: sampling rate [Hz].
 
         Raises:
-            FitError: when names are not one for each dof, the rate gives no sample, or the folder is not
-                there.
+            FitError: if there is not one name for each dof, the rate is too low, or there is no such folder.
         """
         joints, dofs = tuple(joints), len(self.center)
         if len(joints) != dofs or len(set(joints)) != dofs:
             raise FitError(
                 f"{len(set(joints))} names were given for the {dofs} dofs of a trajectory.",
-                "Each column has a name of its own.",
+                "Each column needs a unique name.",
                 "Pass mech.joint_names.",
             )
         if not (isinstance(rate, Real) and 1 <= self.period * rate < math.inf):
             raise FitError(
                 f"rate is {rate!r}, the period {self.period} s.",
-                "A file holds the samples of one period, one at least.",
-                "Pass rate=1000.0, say, in Hz.",
+                "A period must have at least one sample.",
+                "Pass rate=1000.0, in Hz, for example.",
             )
         folder = Path(path).absolute().parent
         if not folder.is_dir():
             raise FitError(
-                f"{os.fspath(path)}: its folder is not there.",
-                "A file is written into a folder that there is.",
-                "Make the folder, or pass another path.",
+                f"{os.fspath(path)}: its folder does not exist.",
+                "A file is written into an existing folder.",
+                "Create the folder, or pass another path.",
             )
         t = torch.arange(round(self.period * rate)).to(self.center) / rate
         names = ["t", *(f"{x}_{joint}" for x in ("q", "qd", "qdd") for joint in joints)]
@@ -95,78 +94,76 @@ def exciting_trajectory(
     *,
     period: float = 10.0,
     harmonics: int = 5,
-    reach: float = 0.8,
+    limit_fraction: float = 0.8,
     generator: torch.Generator | None = None,
 ) -> Trajectory:
-    """A random Fourier series that stays within limits of position and velocity, between samples too.
+    """Random Fourier series within the limits of position and velocity, also between samples.
 
     Args:
-        mech: a mechanism without joints whose coordinates are no vector (spherical, free).
+        mech: mechanism without spherical and free joints, whose coordinates are not a vector.
         period: [s].
-        harmonics: number of terms; the highest frequency is harmonics / period.
-        reach: largest part of the limits that is used, in (0, 1]; pi rad or 1 m (per second) stands
-            for a limit that is not there; of positions with a limit on one side, twice that from there on.
-        generator: source of randomness, on the mechanism's device.
-
-    Returns:
-        The trajectory.
+        harmonics: number of harmonics; the highest frequency is harmonics / period.
+        limit_fraction: largest fraction of the limits that is used, in (0, 1]. Missing limits are replaced
+            by pi rad or 1 m (per second). Positions with a limit on one side use twice that from there on.
+        generator: random number generator on the mechanism's device.
 
     Raises:
-        MechanismError: when the coordinates of a joint are no vector; names it.
-        FitError: on an option out of range, or a limit that is 0; names it.
+        MechanismError: if the coordinates of a joint are not a vector; names it.
+        FitError: if an option is out of range, or a limit is 0; names it.
 
     Reference: J. Swevers, C. Ganseman, D. Tukel, J. De Schutter, H. Van Brussel, *Optimal robot
     excitation and identification*, IEEE Trans. Robotics and Automation 13(5), 1997 (the form of the
     series; `torchsko.identification.optimal_trajectory` optimises it); H. Ehlich, K. Zeller, *Schwankung von
-    Polynomen zwischen Gitterpunkten*, Math. Zeitschrift 86, 1964 (what lies between samples).
+    Polynomen zwischen Gitterpunkten*, Math. Zeitschrift 86, 1964 (the bound between samples).
     """
-    refuse_options(period, harmonics, reach)
+    check_options(period, harmonics, limit_fraction)
     kinds = [mech.joints.kinds[k] for k in mech.independent_joints]
     for name, kind in zip(mech.joint_names, kinds, strict=True):
         if not kind.vector:
             raise MechanismError(
                 f"joint {name!r} is {kind.name}.",
-                "A Fourier series moves joints whose coordinates are a vector.",
-                "Move it by a rollout, or replace it; where it is the root joint, load with "
-                "floating_base=False.",
+                "Fourier series are defined for joints whose coordinates are a vector.",
+                "Replace or lock the joint; for the root joint, load with floating_base=False.",
             )
     refuse_zero_limits(mech, "velocity_limit", "upper")
     like = {"dtype": mech.dtype, "device": mech.device}
-    usual = usual_of(mech)
-    lower, upper = sampling_range(mech.lower, mech.upper, usual)
-    speed = torch.where(mech.velocity_limit.isfinite(), mech.velocity_limit, usual)
+    default = default_limits(mech)
+    lower, upper = sampling_range(mech.lower, mech.upper, default)
+    speed = torch.where(mech.velocity_limit.isfinite(), mech.velocity_limit, default)
     cosine, sine = torch.randn(2, harmonics, mech.num_dof, generator=generator, **like)
-    grid = torch.linspace(0, period, 1 + FINE * harmonics, **like)
+    grid = torch.linspace(0, period, 1 + SAMPLES_PER_PERIOD * harmonics, **like)
     q, qd, _ = Trajectory(torch.zeros_like(lower), cosine, sine, period)(grid)
-    # A series of n harmonics is between m even moments at most 1 / cos(pi n / m) times as large.
-    reach = reach * math.cos(math.pi / FINE)
-    scale = reach * torch.minimum((upper - lower) / 2 / q.abs().amax(0), speed / qd.abs().amax(0))
+    # Between m even samples a series of n harmonics is at most 1 / cos(pi n / m) times as large.
+    fraction = limit_fraction * math.cos(math.pi / SAMPLES_PER_PERIOD)
+    scale = fraction * torch.minimum(
+        (upper - lower) / 2 / q.abs().amax(0), speed / qd.abs().amax(0)
+    )
     return Trajectory((lower + upper) / 2, scale * cosine, scale * sine, period)
 
 
-def usual_of(mech: Mechanism) -> Tensor:
+def default_limits(mech: Mechanism) -> Tensor:
     """Half of the range, and speed, of dofs without limits, `[num_dof]` [rad or m, per second]."""
     kinds = [mech.joints.kinds[k] for k in mech.independent_joints]
-    usual = [x for kind in kinds for x in kind.usual_speed]
-    return torch.tensor(usual, dtype=mech.dtype, device=mech.device)
+    limits = [x for kind in kinds for x in kind.usual_speed]
+    return torch.tensor(limits, dtype=mech.dtype, device=mech.device)
 
 
-def refuse_options(period: float, harmonics: int, reach: float) -> None:
-    """Refuse what is no period, no number of harmonics, or no part of limits."""
+def check_options(period: float, harmonics: int, limit_fraction: float) -> None:
+    """Check the period, the number of harmonics, and the fraction of the limits."""
 
-    def positive(x: Any, most: float) -> bool:
-        return isinstance(x, Real) and 0 < float(x) <= most and math.isfinite(x)
+    def is_positive(x: Any, maximum: float) -> bool:
+        return isinstance(x, Real) and 0 < float(x) <= maximum and math.isfinite(x)
 
     whole = isinstance(harmonics, Integral) and harmonics > 0
-    wrong = {
-        "period": (period, positive(period, math.inf), "positive, in s", "10.0"),
-        "harmonics": (harmonics, whole, "a whole number from 1 on", "5"),
-        "reach": (reach, positive(reach, 1.0), "a part of the limits, in (0, 1]", "0.8"),
+    checks = {
+        "period": (period, is_positive(period, math.inf), "positive, in s", "10.0"),
+        "harmonics": (harmonics, whole, "a positive integer", "5"),
+        "limit_fraction": (limit_fraction, is_positive(limit_fraction, 1.0), "in (0, 1]", "0.8"),
     }
-    for name, (value, fits, what, usual) in wrong.items():
-        if not fits:
+    for name, (value, valid, requirement, default) in checks.items():
+        if not valid:
             raise FitError(
                 f"{name} is {value!r}.",
-                f"It is {what}.",
-                f"Pass {name}={usual}, the default, say.",
+                f"It must be {requirement}.",
+                f"Pass {name}={default}, the default, for example.",
             )

@@ -1,4 +1,4 @@
-"""What trajectories are judged by: what they tell, and the limits that they keep."""
+"""Objective of the trajectory optimisation: information about base parameters, and violations of limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import torch
 from torch import Tensor
 
 from torchsko.identification.dof_names import dof_names
-from torchsko.identification.excitation.fourier import FINE, Trajectory, usual_of
+from torchsko.identification.excitation.fourier import (
+    SAMPLES_PER_PERIOD,
+    Trajectory,
+    default_limits,
+)
 from torchsko.mechanism.joints.kind import sampling_range
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.base_parameters import base_parameters
@@ -17,105 +21,115 @@ from torchsko.verbs.dynamics import inverse_dynamics
 from torchsko.verbs.frames import frame_pose
 from torchsko.verbs.regressors import torque_regressor
 
-HARD = 2e3
-"""Of the penalty, for each base parameter: what a limit costs that is passed by all of its range."""
+PENALTY = 2e3
+"""Penalty, per base parameter, of violating a limit by its whole range."""
 
-SHRUNK = 8
-"""Times that a motion is made smaller that passes a limit between the moments."""
+MARGIN = 0.02
+"""Distance from a limit, over its range, at which the penalty begins, so that iterates stay inside."""
 
-Box = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+MAX_SHRINKAGES = 8
+"""Number of times that a trajectory is scaled down to satisfy the limits between samples."""
+
+Workspace = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+"""Boxes that frames must stay in, by name: lowest and highest corner, in the inertial frame [m]."""
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
-    """What a trajectory does at some moments of its period.
+class Evaluation:
+    """Information and limits of a trajectory at samples of its period.
 
     Attributes:
-        information: log det of what base parameters are told.
-        over: how far each limit is passed, over its range: negative inside, `[moments, limits]`.
+        information: log determinant of the information about the scaled base parameters.
+        violations: violation of each limit over its range, negative inside, `[samples, limits]`.
     """
 
     information: Tensor
-    over: Tensor
+    violations: Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Judge:
-    """What trajectories of one robot are judged by.
+class TrajectoryObjective:
+    """Objective function for trajectories of one robot.
 
     Attributes:
         mech: the nominal robot.
-        lead: numbers that lead base parameters.
-        size: of the columns, `[base]`.
-        effort: size of each dof's force.
-        reach: part of the limits that may be used.
+        independent: indices of the inertial parameters whose regressor columns are independent.
+        column_norms: norms of these columns on a first trajectory, `[base]`.
+        effort: effort limits, or typical forces of dofs without a limit, `[num_dof]`.
+        limit_fraction: fraction of the limits that may be used.
         workspace: boxes of frames.
-        t: moments.
-        ranges: of positions, least and most, `[2, num_dof]`.
+        t: times of the samples.
+        ranges: lower and upper positions, `[2, num_dof]`.
     """
 
     mech: Mechanism
-    lead: Tensor
-    size: Tensor
+    independent: Tensor
+    column_norms: Tensor
     effort: Tensor
-    reach: float
-    workspace: Box
+    limit_fraction: float
+    workspace: Workspace
     t: Tensor
     ranges: Tensor
 
     @classmethod
     def of(
-        cls, mech: Mechanism, start: Trajectory, reach: float, workspace: Box, moments: int
-    ) -> Judge:
-        """The judge of a robot; sizes are those of a first trajectory."""
-        t = torch.linspace(0, start.period, moments + 1).to(start.center)[:-1]
-        lead = base_parameters(mech).independent
+        cls,
+        mech: Mechanism,
+        start: Trajectory,
+        limit_fraction: float,
+        workspace: Workspace,
+        samples: int,
+    ) -> TrajectoryObjective:
+        """Objective of a robot, scaled by a first trajectory."""
+        t = torch.linspace(0, start.period, samples + 1).to(start.center)[:-1]
+        independent = base_parameters(mech).independent
         state = start(t)
-        Y = torque_regressor(mech, *state).flatten(-2)[..., lead]
-        used = inverse_dynamics(mech, *state).square().mean(0).sqrt().clamp_min(1e-9)
-        effort = torch.where(mech.effort_limit.isfinite(), mech.effort_limit, 3 * used)
-        size = (Y / effort[:, None]).square().sum((0, 1)).sqrt().clamp_min(1e-12)
-        ranges = torch.stack(sampling_range(mech.lower, mech.upper, usual_of(mech)))
-        return cls(mech, lead, size, effort, reach, workspace, t, ranges)
+        Y = torque_regressor(mech, *state).flatten(-2)[..., independent]
+        typical = inverse_dynamics(mech, *state).square().mean(0).sqrt().clamp_min(1e-9)
+        effort = torch.where(mech.effort_limit.isfinite(), mech.effort_limit, 3 * typical)
+        norms = (Y / effort[:, None]).square().sum((0, 1)).sqrt().clamp_min(1e-12)
+        ranges = torch.stack(sampling_range(mech.lower, mech.upper, default_limits(mech)))
+        return cls(mech, independent, norms, effort, limit_fraction, workspace, t, ranges)
 
-    def __call__(self, trajectory: Trajectory) -> Course:
-        """What a trajectory tells, and how far it passes limits."""
+    def evaluate(self, trajectory: Trajectory) -> Evaluation:
+        """Evaluate the information and the limits of a trajectory."""
         q, qd, qdd = trajectory(self.t)
-        Y = torque_regressor(self.mech, q, qd, qdd).flatten(-2)[..., self.lead]
-        W = (Y / self.effort[:, None] / self.size).flatten(0, 1)
-        return Course(torch.logdet(W.mT @ W), self._over(q, qd, qdd))
+        Y = torque_regressor(self.mech, q, qd, qdd).flatten(-2)[..., self.independent]
+        W = (Y / self.effort[:, None] / self.column_norms).flatten(0, 1)
+        return Evaluation(torch.logdet(W.mT @ W), self._violations(q, qd, qdd))
 
-    def passed(self, trajectory: Trajectory) -> Tensor:
-        """How far each limit is passed at any time of the period, over its range, `[limits]`.
+    def worst_violations(self, trajectory: Trajectory) -> Tensor:
+        """Largest violation of each limit over the period, over its range, `[limits]`.
 
-        Limits are looked at `FINE` times in a period of the fastest harmonic. Between these a signal may go
-        beyond by an eighth of its second difference, if it is a parabola there; twice that is added, which
-        is enough for harmonics of a force eleven times as fast as the motion's.
+        Limits are checked `SAMPLES_PER_PERIOD` times per period of the fastest harmonic. Between samples a
+        parabola exceeds them by at most an eighth of its second difference. Twice that is added, which is
+        sufficient for harmonics of the force eleven times as fast as those of the motion.
         """
-        t = torch.linspace(0, trajectory.period, FINE * len(trajectory.sine) + 1).to(self.t)[:-1]
+        samples = SAMPLES_PER_PERIOD * len(trajectory.sine)
+        t = torch.linspace(0, trajectory.period, samples + 1).to(self.t)[:-1]
         with torch.no_grad():
-            over = self._over(*trajectory(t))
-        bend = over.roll(1, 0) - 2 * over + over.roll(-1, 0)
-        return (over + bend.abs() / 4).amax(0)
+            violations = self._violations(*trajectory(t))
+        second_difference = violations.roll(1, 0) - 2 * violations + violations.roll(-1, 0)
+        return (violations + second_difference.abs() / 4).amax(0)
 
-    def held(self, trajectory: Trajectory) -> Trajectory | None:
-        """The trajectory, smaller where it passes limits at any time; None where that does not help."""
-        for _ in range(SHRUNK):
-            over = float(self.passed(trajectory).max())
-            if over <= 0:
+    def shrink_to_limits(self, trajectory: Trajectory) -> Trajectory | None:
+        """Scale a trajectory down until it satisfies the limits at any time; None if that fails."""
+        for _ in range(MAX_SHRINKAGES):
+            violation = float(self.worst_violations(trajectory).max())
+            if violation <= 0:
                 return trajectory
-            part = max(0.5, 1 - 2 * over)
+            factor = max(0.5, 1 - 2 * violation)
             trajectory = replace(
-                trajectory, cosine=part * trajectory.cosine, sine=part * trajectory.sine
+                trajectory, cosine=factor * trajectory.cosine, sine=factor * trajectory.sine
             )
         return None
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Of limits."""
+    def limit_names(self) -> tuple[str, ...]:
+        """Names of the limits, in the order of the violations."""
         joints = [
-            f"{what} of joint {name!r}"
-            for what in ("position", "velocity", "force")
+            f"{quantity} of joint {name!r}"
+            for quantity in ("position", "velocity", "force")
             for name in dof_names(self.mech)
         ]
         sides = [
@@ -124,25 +138,25 @@ class Judge:
         return (*joints, *sides)
 
     def information(self, trajectory: Trajectory) -> float:
-        """What a trajectory tells."""
+        """Log determinant of the information of a trajectory."""
         with torch.no_grad():
-            return float(self(trajectory).information)
+            return float(self.evaluate(trajectory).information)
 
-    def cost(self, course: Course) -> Tensor:
-        """What is made small: pushed back from a little before a limit, so that iterates stay inside."""
-        passed = (course.over + 0.02).clamp_min(0)
-        hard = HARD * len(self.lead) / len(self.t)
-        return hard * passed.square().sum() - course.information
+    def cost(self, evaluation: Evaluation) -> Tensor:
+        """Cost to minimise: a penalty on violations, less the information."""
+        excess = (evaluation.violations + MARGIN).clamp_min(0)
+        weight = PENALTY * len(self.independent) / len(self.t)
+        return weight * excess.square().sum() - evaluation.information
 
-    def _over(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
+    def _violations(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
         mech = self.mech
         force = inverse_dynamics(mech, q, qd, qdd)
-        parts = [self._beyond(q)]
+        parts = [self._position_violations(q)]
         for x, limit in ((qd, mech.velocity_limit), (force, mech.effort_limit)):
-            # Infinite limits are passed by nothing; where they are, x may be no number.
-            known = limit.isfinite()
-            size = torch.where(known, limit, 1.0)
-            parts.append(torch.where(known, x.abs() / size - self.reach, -1.0))
+            # Infinite limits are masked before the division, so that gradients are finite.
+            finite = limit.isfinite()
+            size = torch.where(finite, limit, 1.0)
+            parts.append(torch.where(finite, x.abs() / size - self.limit_fraction, -1.0))
         for frame, (low, high) in self.workspace.items():
             at = frame_pose(mech, q, (frame,)).position[:, 0]
             box = torch.tensor([list(low), list(high)]).to(at)
@@ -150,11 +164,12 @@ class Judge:
             parts += [(box[0] - at) / span, (at - box[1]) / span]
         return torch.cat(parts, -1)
 
-    def _beyond(self, q: Tensor) -> Tensor:
-        """How far positions pass their limits, over half of their range; a side may have none."""
-        mech = self.mech
+    def _position_violations(self, q: Tensor) -> Tensor:
+        """Violations of position limits, over half of their range; one side may have no limit."""
         lower, upper = self.ranges
         place = (q - (lower + upper) / 2) / ((upper - lower) / 2)
-        sides = zip((-place, place), (mech.lower, mech.upper), strict=True)
-        under, over = (torch.where(x.isfinite(), y - self.reach, -1.0) for y, x in sides)
-        return torch.maximum(under, over)
+        sides = zip((-place, place), (self.mech.lower, self.mech.upper), strict=True)
+        below, above = (
+            torch.where(limit.isfinite(), x - self.limit_fraction, -1.0) for x, limit in sides
+        )
+        return torch.maximum(below, above)
