@@ -264,8 +264,9 @@ def test_a_layers_rollout_asked_to_be_one_kernel_is(arm, fused):
         qs, _ = ts.rollout(layer, q, qd, law, steps=4, fused=whole)
         found.append(torch.autograd.grad(qs.square().sum(), [gain, *layer.parameters()]))
     torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
-    calls.clear()
-    layer.rollout(q, qd, law, steps=4, fused=True)
+    for _ in range(2):  # the second call is compared with the law
+        calls.clear()
+        layer.rollout(q, qd, law, steps=4, fused=True)
     assert not calls  # the kernel is there
     with pytest.raises(ts.FusedError, match="has no kernels"):
         ts.rollout(layer_of(arm, fused=False), q, qd, law, steps=4, fused=True)

@@ -1,8 +1,7 @@
-"""`fuse`: a mechanism's dynamics, or any function of it, as kernels compiled for it.
+"""`fuse`: a mechanism's dynamics, or a function of a mechanism, as kernels compiled for it.
 
-The kernels are traced from the eager functions (`torchsko.verbs.dynamics` and friends) with the numbers of
-the mechanism as constants, so zeros and ones fold; parameters named in ``inputs`` stay inputs, with
-gradients.
+The kernels are traced from the eager functions, such as `torchsko.forward_dynamics`. The mechanism's numbers
+are constants of the program, where zeros and ones fold; parameters named in ``inputs`` stay inputs.
 """
 
 from __future__ import annotations
@@ -29,7 +28,12 @@ T = TypeVar("T")
 
 @overload
 def fuse(
-    target: MechanismLike, mech: None = None, *, inputs: Sequence[str] = (), order: int = 2
+    target: MechanismLike,
+    mech: None = None,
+    *,
+    inputs: Sequence[str] = (),
+    order: int = 2,
+    verify: bool = True,
 ) -> FusedMechanism: ...
 
 
@@ -41,6 +45,7 @@ def fuse(
     inputs: Sequence[str] = (),
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     order: int = 2,
+    verify: bool = True,
 ) -> FusedCall: ...
 
 
@@ -51,6 +56,7 @@ def fuse(
     inputs: Sequence[str] = (),
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     order: int = 2,
+    verify: bool = True,
 ) -> FusedMechanism | FusedCall:
     """Compile a mechanism's dynamics, or a function of it, to one kernel a call.
 
@@ -62,19 +68,34 @@ def fuse(
     `torchsko.fused.build.library_cache.cache_directory`). Without a C++ compiler the eager
     functions run, after a warning.
 
+    What a function captures, that is, reads from closures, globals, defaults, attributes and containers:
+
+    * **Tensors and modules** are inputs, read at each call, with gradients: a policy may train. Integer
+      tensors are constants. A tensor to which no path leads is refused.
+    * **Python values** (numbers, texts, functions, arrays) are compared at each call, at most about 10,000.
+      After a change the function is traced again. If its program is the same, that value is ignored from
+      then on; else new kernels are built, which takes seconds, with a warning of the logger ``torchsko``.
+    * **Clocks, files, environment variables and random generators** are refused where the trace sees them.
+    * For **all else**, such as the state of an iterator, ``verify`` compares the results with the function's.
+      ``fast.retrace()`` of the returned object traces again at the next call.
+
+    A mechanism changed in place (``mech.mass.mul_(2)``) gets new kernels, too, on a CPU.
+
     Args:
         target: a mechanism; a layer, whose learned values stay inputs, read at each call, and get
             gradients; or an eager function, a bound method or a module, whose first argument is a mechanism.
         mech: with a function: the mechanism to compile it for, or a layer, which is read at each call, as
-            a layer alone. Another object that gives a mechanism is read once.
+            a layer alone. Another object with a method ``mechanism`` is read once.
         inputs: parameters of the mechanism (names of its tensors, such as "mass" or "damping") that
             stay inputs: `replace` changes them without a new build, and gradients reach them. All
-            others are constants of the kernels. Parameters with batch dimensions are inputs anyway.
+            others are constants of the kernels. Parameters with batch dimensions are always inputs.
         shapes: with a function: shapes, for one sample, of its arguments. Known by their names are those of
             q, q0, qs, start, end, q_target (`[num_q]`), of qd, qdd, tau, step, x (`[num_dof]`), of f_ext
             (`[num_bodies, 6]`), of dt, and of the mechanism's parameters; others have to be given.
-        order: derivatives up to this order are kernels too, each built when first asked for, within
+        order: derivatives up to this order are kernels too, each built when first needed, within
             seconds; those of higher order run eagerly.
+        verify: compare kernels of functions, and of controls in rollouts, with the eager function on one
+            sample, at calls 1, 2, 4, 8, ... Each comparison takes one eager evaluation of a single sample.
 
     Returns:
         For a mechanism or a layer an object with the verbs of `torchsko` (`FusedMechanism`); for a
@@ -82,25 +103,18 @@ def fuse(
 
     Raises:
         FusedError: arguments in another order, an unknown parameter or name in shapes, a parameter that
-            requires a gradient but is no input, an argument of unknown shape, random numbers drawn in a
-            function, numbers of a wider type than the mechanism's made in it, or a tensor from outside of
-            it that cannot be an input.
+            requires a gradient but is no input, an argument of unknown shape, a random draw or another read
+            that is refused (see above), numbers of a wider type than the mechanism's made in the function, or
+            a captured tensor that cannot be an input.
 
-    Tensors of real numbers that a function reads from elsewhere (a closure, a module's parameters and
-    buffers, a global, the object of a bound method) are inputs, read anew at each call, and gradients
-    reach them: a policy may train. Integer tensors, Python numbers and texts, arrays of NumPy, functions and
-    objects, and how many entries a list or a dict has, as far as its text names them (``net.scale``), are
-    constants: where one is another by now, the next call makes kernels anew, which takes seconds, and the
-    logger ``torchsko`` says so. What it reads of files and ``os.environ`` is as it was when traced. Keep in
-    tensors of real numbers what changes often. A function that changes a number each time that it runs is
-    refused. Random numbers cannot be drawn within: pass them as an argument. One value of what is captured
-    serves the whole batch. Numbers of narrower types are computed in the mechanism's.
+    One captured value serves the whole batch. Captured tensors of narrower types are promoted to the
+    mechanism's. A function that changes a number each time that it runs, and depends on it, is refused.
 
     A function may simulate: `torchsko.rollout` of a few steps under a feedback law becomes one kernel. It
     may solve: `torch.linalg.solve`, ``inv``, ``det`` and ``lu_factor`` of up to 16 rows, ``cholesky``,
-    ``solve_triangular`` and `torch.cholesky_solve` are written out; a matrix that is singular gives numbers
-    that are not finite. A function that takes long, as whole-body control does, has a kernel of its own for
-    one or two samples, built when they first come: it takes half of the other's time for them.
+    ``solve_triangular`` and `torch.cholesky_solve` are written out; a singular matrix gives numbers that are
+    not finite. A long function, such as whole-body control, has a second kernel for one or two samples, which
+    takes half of the first one's time for them; it is built when they first come.
 
     Example:
         >>> import torch, torchsko as ts
@@ -120,7 +134,7 @@ def fuse(
         )
     target, mech = _layer_itself(target), _layer_itself(mech)
     if provides_mechanism(target):
-        return kernels_of_robot(cast(MechanismLike, target), inputs, order)
+        return kernels_of_robot(cast(MechanismLike, target), inputs, order, verify=verify)
     if mech is None:
         raise FusedError(
             "fuse() got a function and no mechanism.",
@@ -129,43 +143,50 @@ def fuse(
         )
     if isinstance(mech, MechanismLayer):
         workshop = workshop_of(mech, inputs, order)
-        return FusedLayerCall(cast(Eager, target), workshop, mech, shapes or {})
+        return FusedLayerCall(cast(Eager, target), workshop, mech, shapes or {}, verify=verify)
     robot = as_mechanism(mech)
-    return FusedCall(cast(Eager, target), Workshop(robot, inputs, order), robot, shapes or {})
+    workshop = Workshop(robot, inputs, order)
+    return FusedCall(cast(Eager, target), workshop, robot, shapes or {}, verify=verify)
 
 
 def kernels_of_robot(
-    given: MechanismLike, inputs: Sequence[str], order: int = 2, around: TraceContext = nullcontext
+    given: MechanismLike,
+    inputs: Sequence[str],
+    order: int = 2,
+    around: TraceContext = nullcontext,
+    *,
+    verify: bool = True,
 ) -> FusedMechanism:
     """The verbs of a mechanism or a layer as kernels.
 
     Args:
         given: the mechanism or the layer.
         inputs: see `fuse`.
-        order: likewise.
+        order: see `fuse`.
         around: makes a context to trace in.
+        verify: see `fuse`.
     """
     if isinstance(given, MechanismLayer):
-        return FusedLayer(workshop_of(given, inputs, order, around), given)
+        return FusedLayer(workshop_of(given, inputs, order, around), given, verify=verify)
     robot = as_mechanism(given)
-    return FusedMechanism(Workshop(robot, inputs, order, around), robot)
+    return FusedMechanism(Workshop(robot, inputs, order, around), robot, verify=verify)
 
 
 def _layer_itself(given: T) -> T | MechanismLayer:
-    """The layer whose kernels were given: what it learns is read from it; all else as it is."""
+    """The layer of kernels of a layer; any other object as it is."""
     return given.layer if isinstance(given, FusedLayer) else given
 
 
 def _check_choices(inputs: Sequence[str], order: int) -> None:
     if isinstance(inputs, str):
         raise FusedError(
-            f"inputs={inputs!r} is one text, whose letters would be names.",
-            "Inputs are several names, of parameters of the mechanism.",
+            f"inputs={inputs!r} is a text.",
+            "Inputs are a sequence of names of the mechanism's parameters.",
             f"Call ts.fuse(..., inputs=({inputs!r},)).",
         )
     if type(order) is not int or order < 0:
         raise FusedError(
-            f"order={order!r} is no number of derivatives.",
+            f"order={order!r} is not a number of derivatives.",
             "Derivatives up to this order are kernels, those of higher order eager functions.",
-            "Call ts.fuse(..., order=2), say; order=0 for values alone.",
+            "Pass a whole number: order=2, or order=0 for values alone.",
         )

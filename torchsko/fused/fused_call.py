@@ -1,25 +1,24 @@
-"""Any function of a mechanism as kernels.
-
-What it takes is in `arguments`, what one evaluation tells about it in `recipe`, what it reads from outside
-in `capture`; here its kernels are made and called.
-"""
+"""Functions of a mechanism as kernels."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from torchsko.errors import FusedError, ShapeError
+from torchsko.fused.calls.memory_snapshot import MemorySnapshot
 from torchsko.fused.capture.arguments import Arguments, Choice, no_constant
-from torchsko.fused.capture.captured import Captured
+from torchsko.fused.capture.captured import Captured, Changes
+from torchsko.fused.capture.object_graph import ignorable
 from torchsko.fused.capture.recipe import Recipe, recipe_of
+from torchsko.fused.capture.verification import can_verify, first_sample, verify
 from torchsko.fused.capture.watch import Swap, Watch
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
@@ -27,42 +26,67 @@ from torchsko.mechanism.mechanism import Mechanism
 
 _log = logging.getLogger("torchsko")
 
+MAX_RETRACES = 3
+"""Traces in one call, after which a captured value is taken to change at each read."""
 
-class _Made(NamedTuple):
+
+class _Kernels:
     """Kernels of one choice of arguments.
 
     Attributes:
-        function: of the tensors that are given, those from outside, and the mechanism's parameters.
-        spec: how results are nested; None for a single tensor.
-        captured: what is read from outside.
-        kinds: types of results that are of another than the kernel's.
+        function: of the arguments, the captured tensors, and the mechanism's parameters.
+        recipe: results and captures.
+        captured: the captured tensors and values now.
+        is_verified: whether the source is evaluated for a comparison with the kernels.
     """
 
+    captured_attributes = ()
     function: FusedFunction
-    spec: Any
-    captured: Captured
-    kinds: tuple[tuple[int, torch.dtype], ...]
+
+    def __init__(self, recipe: Recipe, captured: Captured) -> None:
+        self.recipe, self.captured = recipe, captured
+        self._calls, self.is_verified = 0, False
+        spec = pytree.tree_structure(recipe.form)
+        self._spec = None if spec.is_leaf() else spec
+
+    def is_check_due(self) -> bool:
+        """Count a call; whether its number is a power of two."""
+        self._calls += 1
+        return self._calls & (self._calls - 1) == 0
+
+    @contextmanager
+    def verifying(self) -> Iterator[None]:
+        """Evaluate the source without a trace."""
+        self.is_verified = True
+        try:
+            yield
+        finally:
+            self.is_verified = False
 
     def results(self, outputs: Sequence[Tensor]) -> Any:
-        """What the kernels gave, in the types and the nest of the function."""
-        if self.kinds:
+        """The kernels' results in the function's dtypes, nested as the function nests them."""
+        if self.recipe.dtypes:
             outputs = [*outputs]
-            for k, kind in self.kinds:
-                outputs[k] = outputs[k].to(kind)
-        return outputs[0] if self.spec is None else pytree.tree_unflatten(list(outputs), self.spec)
+            for k, dtype in self.recipe.dtypes:
+                outputs[k] = outputs[k].to(dtype)
+        return (
+            outputs[0] if self._spec is None else pytree.tree_unflatten(list(outputs), self._spec)
+        )
 
 
 class FusedCall:
     """A function of a mechanism as kernels: `torchsko.fuse` makes it.
 
-    Call it like the function, without the mechanism. Tensors are inputs; other arguments, such as
-    names of frames, are constants with a kernel for each choice. Tensors of real numbers that the
-    function reads from elsewhere (closures, modules, globals) are inputs too, read anew at each call.
+    Call it like the function, without the mechanism. Tensors are inputs; other arguments, such as names of
+    frames, are constants with a kernel for each choice. Captured tensors are inputs, and captured Python
+    values are constants; see `torchsko.fuse`.
 
     Copies, also unpickled ones, load their kernels from the disk cache; a file of `torch.save` is read by
     ``torch.load(file, weights_only=False)``. A copy of a bound method is bound to the copy of its object;
-    a function is pickled by its name, so a lambda cannot be.
+    a function is pickled by its name, so a lambda cannot be pickled.
     """
+
+    captured_attributes = ("_fn", "_mech", "_workshop")
 
     def __init__(
         self,
@@ -71,13 +95,15 @@ class FusedCall:
         mech: Mechanism,
         shapes: Mapping[str, tuple[int, ...]],
         recipes: Mapping[Choice, Recipe] | None = None,
+        *,
+        verify: bool = True,
     ) -> None:
         self._mech = mech
-        self._fn, self._workshop, self._shapes = fn, workshop, dict(shapes)
+        self._fn, self._workshop, self._shapes, self._verify = fn, workshop, dict(shapes), verify
         self._values = tuple(getattr(mech, name) for name in workshop.parameters)
         self._arguments = Arguments.of(fn)
         self._arguments.refuse_unknown(shapes)
-        self._made: dict[Choice, _Made] = {}
+        self._made: dict[Choice, _Kernels] = {}
         self._recipes: dict[Choice, Recipe] = dict(recipes or {})
         required = self._arguments.required
         if recipes is None and all(self._shape(name) is not None for name in required):
@@ -85,8 +111,12 @@ class FusedCall:
             self._make((required, ()))
 
     def __repr__(self) -> str:
-        name = getattr(self._fn, "__qualname__", type(self._fn).__qualname__)
-        return f"FusedCall({name}({', '.join(self._arguments.names)}), {self._mech!r})"
+        return f"FusedCall({self.name}({', '.join(self._arguments.names)}), {self._mech!r})"
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return getattr(self._fn, "__qualname__", type(self._fn).__qualname__)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Apply the function to a batch.
@@ -94,17 +124,19 @@ class FusedCall:
         Args:
             *args: the function's arguments after the mechanism; tensors `[*batch, *shape]`, whose
                 batch shapes broadcast.
-            **kwargs: likewise, by name.
+            **kwargs: the same arguments by name.
 
         Returns:
             What the function returns.
 
         Raises:
-            FusedError: a tensor of unknown shape, or a result that is no tensor nor a nest of them;
-                random numbers drawn within the function, a write into a tensor from outside of it, or a
-                number that it changes each time; within torch.compile, a constant that has changed.
+            FusedError: a tensor of unknown shape; a result that is not a tensor nor a nest of tensors; a
+                random draw, or a read of a clock, a file or the environment; a write into a captured tensor;
+                a number that the function changes each time that it runs; results that differ from the
+                function's (see ``verify`` of `torchsko.fuse`); within torch.compile, a changed constant.
             ShapeError: a tensor that does not fit, or an array or a list in its place.
         """
+        self._follow()
         states, options = self._arguments.chosen(args, kwargs)
         choice = (tuple(states), options)
         try:
@@ -112,52 +144,124 @@ class FusedCall:
         except TypeError:
             raise ShapeError(no_constant(options)) from None
         if made is None:
-            made = self._make_first(choice)
+            self._make_first(choice)
         for x in states.values():
             check_dtype(self._mech, x)
-        outside = made.captured.read()
-        if isinstance(outside, str):
-            made = self._make_again(choice, outside)
-            outside = cast(tuple, made.captured.read())
-        outside = _widened(outside, self._mech)
-        return made.results(made.function(*states.values(), *outside, *self._parameters))
+        made, captured = self._current(choice)
+        tensors = (*states.values(), *captured, *self._parameters)
+        outputs = made.function(*tensors)
+        if self._verify and made.is_check_due() and can_verify(tensors, outputs):
+            function = made.function
+            inputs = first_sample(function.inputs, tensors)
+            with made.verifying():
+                source = lambda x: function.sample(*x)  # noqa: E731
+                verify(self.name, source, inputs, first_sample(function.outputs, outputs))
+        return made.results(outputs)
+
+    def verify_scan(
+        self,
+        names: tuple[str, ...],
+        inputs: Sequence[Tensor],
+        states: Sequence[Tensor],
+        series: tuple[int, int],
+        lead: int,
+    ) -> None:
+        """Compare the first state after the start that a scan gives with the function, as calls are compared.
+
+        Args:
+            names: the arguments of the function.
+            inputs: tensors that the scan takes after the state.
+            states: its states, with time behind the batch dimensions.
+            series: how many of the inputs are series, and steps between two states.
+            lead: number of batch dimensions.
+        """
+        made, (count, every) = self._made[names, ()], series
+        if not (self._verify and made.is_check_due() and can_verify(inputs, states)):
+            return
+        function, carry = made.function, len(states)
+        first = [x.detach()[(0,) * lead] for x in states]
+        streams = [
+            x.detach()[(0,) * (x.dim() - 1 - len(p.shape))]
+            for p, x in zip(function.inputs[carry:], inputs[:count], strict=False)
+        ]
+        held = first_sample(function.inputs[carry + count :], inputs[count:])
+
+        def source(start: Sequence[Tensor]) -> Sequence[Tensor]:
+            state = tuple(start)
+            for k in range(every):
+                state = tuple(function.sample(*state, *(x[k] for x in streams), *held))
+            return state
+
+        with made.verifying():
+            verify(self.name, source, [x[0] for x in first], [x[1] for x in first])
+
+    def _follow(self) -> None:
+        """Make kernels again if the mechanism was changed in place."""
+        if not torch.compiler.is_compiling() and not self._workshop.is_unchanged():
+            self._workshop = self._workshop.renewed(self._mech)
+            self._made = {}
+
+    def retrace(self) -> None:
+        """Trace the function again at its next call, with the Python values that it reads then."""
+        for choice in self._made:
+            self._workshop.forget(choice)
+        self._made, self._recipes = {}, {}
 
     def function(self, names: tuple[str, ...]) -> FusedFunction:
-        """The function of these tensors, of what it reads from outside, and of the mechanism's parameters."""
-        return self._prepared(names).function
+        """The kernels' function of these arguments, the captured tensors and the mechanism's parameters."""
+        return self.current(names)[0]
 
-    def outside(self, names: tuple[str, ...]) -> list[Tensor] | str:
-        """What that function reads from outside, as it is now, or the name of a constant that has changed."""
-        outside = self._prepared(names).captured.read()
-        return outside if isinstance(outside, str) else _widened(outside, self._mech)
+    def current(self, names: tuple[str, ...]) -> tuple[FusedFunction, list[Tensor]]:
+        """The function as in `function`, and the captured tensors as they are now."""
+        self._follow()
+        if (names, ()) not in self._made:
+            self._make((names, ()))
+        made, captured = self._current((names, ()))
+        return made.function, captured
 
-    def _prepared(self, names: tuple[str, ...]) -> _Made:
-        made = self._made.get((names, ()))
-        return self._make((names, ())) if made is None else made
+    def _current(self, choice: Choice) -> tuple[_Kernels, list[Tensor]]:
+        """The kernels of a choice of arguments for the present Python values, and the captured tensors."""
+        made = self._made[choice]
+        for _ in range(MAX_RETRACES):
+            captured = made.captured.read()
+            if not isinstance(captured, Changes):
+                # Promoted to the mechanism's dtype, as PyTorch's operators do.
+                return made, [x.to(self._mech.dtype) for x in captured]
+            made = self._follow_changes(choice, made, captured)
+        changes = made.captured.read()
+        if isinstance(changes, Changes):
+            raise FusedError(
+                f"{changes.name} changes at each read.",
+                "Kernels hold it constant, so none fits the next call.",
+                f"Pass it to {self.name} as an argument.",
+            )
+        return made, [x.to(self._mech.dtype) for x in changes]
 
     def mechanism(self) -> Mechanism:
         """The mechanism, with the current values of the parameters that are inputs."""
         return self._mech
 
     def replace(self, **changes: Tensor) -> FusedCall:
-        """The same kernels with other values of parameters that are inputs.
+        """Change parameters that are inputs; the kernels stay the same.
 
         Raises:
             FusedError: a parameter that is a constant of the kernels.
         """
         refuse_constants(self._workshop, changes)
         mech = self.mechanism().replace(**changes)
-        other = FusedCall(self._fn, self._workshop, mech, self._shapes, self._recipes)
+        other = FusedCall(
+            self._fn, self._workshop, mech, self._shapes, self._recipes, verify=self._verify
+        )
         other._made = dict(self._made)
         return other
 
     def __getstate__(self) -> tuple[Any, ...]:
         choices = self._workshop.choices
-        return self._fn, self._mech, choices, self._shapes, self._recipes
+        return self._fn, self._mech, choices, self._shapes, self._recipes, self._verify
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        fn, mech, choices, shapes, recipes = state
-        self.__init__(fn, Workshop(mech, *choices), mech, shapes, recipes)
+        fn, mech, choices, shapes, recipes, verify = state
+        self.__init__(fn, Workshop(mech, *choices), mech, shapes, recipes, verify=verify)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FusedCall:
         other = memo[id(self)] = FusedCall.__new__(FusedCall)  # its function may hold it
@@ -165,7 +269,7 @@ class FusedCall:
         if fn is not self._fn:
             other.__setstate__((fn, mech, *self.__getstate__()[2:]))
             return other
-        other.__init__(fn, self._workshop, mech, self._shapes, self._recipes)
+        other.__init__(fn, self._workshop, mech, self._shapes, self._recipes, verify=self._verify)
         other._made = dict(self._made)
         return other
 
@@ -177,7 +281,7 @@ class FusedCall:
     def _shape(self, name: str) -> tuple[int, ...] | None:
         return self._shapes.get(name, self._workshop.shape(name))
 
-    def _make_first(self, choice: Choice) -> _Made:
+    def _make_first(self, choice: Choice) -> _Kernels:
         """Make the function of a choice of arguments that is new."""
         if torch.compiler.is_compiling():
             raise FusedError(
@@ -187,63 +291,94 @@ class FusedCall:
             )
         return self._make(choice)
 
-    def _make_again(self, choice: Choice, name: str) -> _Made:
-        """Make the function of a choice of arguments anew, since a constant of it is another."""
+    def _follow_changes(self, choice: Choice, made: _Kernels, changes: Changes) -> _Kernels:
+        """The kernels for other Python values: the same ones if they give the same program."""
         if torch.compiler.is_compiling():
             raise FusedError(
-                f"{name} has changed since the kernels were made.",
-                "They hold it constant, and a compiled program makes no new ones.",
+                f"{changes.name} has changed since the kernels were made.",
+                "Kernels hold it constant, and a compiled program makes no new kernels.",
                 "Call the function once outside of it, or pass what changes as an argument.",
             )
-        say_again(name)
+        ignored = {**made.captured.ignored, **ignorable(changes.values)}
+        if made.function.is_traced:
+            if changes.values and self._is_same_program(choice, made):
+                made.captured.ignore(ignored)
+                return made
+            log_retrace(self.name, changes.name)
         self._recipes.pop(choice, None)
         self._workshop.forget(choice)
         return self._make(choice)
 
-    def _make(self, choice: Choice) -> _Made:
-        """Make the function of a choice of arguments."""
+    def _is_same_program(self, choice: Choice, made: _Kernels) -> bool:
+        """Whether a new trace of the function gives the kernels' programs."""
+        recipe = recipe_of(
+            self._fn, self._arguments, choice, self._shapes_of(choice[0]), self._workshop
+        )
+        old = made.recipe
+        if (recipe.form, recipe.captures, recipe.dtypes) != (old.form, old.captures, old.dtypes):
+            return False
+        made.captured.ignore(made.captured.ignored)
+        try:
+            return made.function.is_current()
+        except FusedError:  # which a new trace raises again, where it is needed
+            return False
+
+    def _make(self, choice: Choice) -> _Kernels:
+        """Make the kernels of a choice of arguments."""
         names, options = choice
         self._arguments.refuse_unknown((*names, *dict(options)))
         shapes = self._shapes_of(names)
-        recipe = self._recipes.get(choice)
+        recipe, is_known = self._recipes.get(choice), choice in self._recipes
         if recipe is None:
             recipe = recipe_of(self._fn, self._arguments, choice, shapes, self._workshop)
-        captured = Captured(self._fn, recipe.captures, recipe.own, self._workshop.constants)
+        fixed = self._workshop.constants
+        snapshot = lambda x: MemorySnapshot(x).is_unchanged  # noqa: E731
+        captured = Captured(self._fn, recipe.captures, recipe.ignored, fixed, snapshot)
         for k, capture in enumerate(captured.inputs):
             shapes[f"{capture.name} ({k})"] = capture.shape  # no name of an argument
-        function = self._traced(choice, shapes, recipe, captured)
+        made = _Kernels(recipe, captured)
+        made.function = self._traced(choice, shapes, made)
+        if recipe.changing and not is_known:
+            made.function.trace()
+            if not made.function.is_current():
+                raise FusedError(
+                    f"the function changes {recipe.changing} each time that it runs.",
+                    "A kernel returns results and changes nothing: it would hold the first value for ever.",
+                    "Pass it as an argument, or see ts.rollout for a control with a memory: start and act.",
+                )
         self._recipes[choice] = recipe
-        spec = pytree.tree_structure(recipe.form)
-        made = _Made(function, None if spec.is_leaf() else spec, captured, recipe.kinds)
         self._made[choice] = made
         return made
 
     def _traced(
-        self,
-        choice: Choice,
-        shapes: Mapping[str, tuple[int, ...]],
-        recipe: Recipe,
-        captured: Captured,
+        self, choice: Choice, shapes: Mapping[str, tuple[int, ...]], made: _Kernels
     ) -> FusedFunction:
-        """The kernels of a choice of arguments, traced when they are first run."""
+        """The kernels' function, traced when it is first run."""
 
         def flat(mech: Mechanism, *tensors: Tensor) -> Any:
-            current = captured.read()
-            if isinstance(current, str):
-                raise FusedError(_TOO_LATE.format(name=current))
-            states, outside = tensors[: len(choice[0])], tensors[len(choice[0]) :]
-            with Swap(current, outside):
+            current = made.captured.read()
+            if isinstance(current, Changes):
+                raise FusedError(
+                    f"{current.name} has changed between a call and the first kernel of its derivative.",
+                    "That kernel is made by the backward pass, from the function as it is now.",
+                    f"Change {current.name} after the backward pass, or keep it in a tensor of real numbers.",
+                )
+            if not made.is_verified and made.captured.ignored.keys() != made.recipe.ignored.keys():
+                # A derivative may depend on a value that the function's own program does not.
+                made.captured.ignore(made.recipe.ignored)
+            states, captured = tensors[: len(choice[0])], tensors[len(choice[0]) :]
+            with Swap(current, captured):
                 found, _ = self._arguments.call(self._fn, choice, mech, states)
-                # A kernel's results are of one type; who calls it gives them theirs.
-                for k, _ in recipe.kinds:
+                # The results of a kernel have one dtype; `_Kernels.results` restores the others.
+                for k, _ in made.recipe.dtypes:
                     found[k] = found[k].to(mech.dtype)
                 return found
 
         def watched() -> AbstractContextManager:
-            return Watch((*self._workshop.constants, *captured.constants), traces=True)
+            return Watch((*self._workshop.constants, *made.captured.constants), traces=True)
 
         return self._workshop.make(
-            choice, flat, shapes, recipe.num_outputs, broadcasts=False, around=watched
+            choice, flat, shapes, made.recipe.num_outputs, broadcasts=False, around=watched
         )
 
     def _shapes_of(self, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
@@ -253,30 +388,19 @@ class FusedCall:
             if shape is None:
                 raise FusedError(
                     f"the shape of {name!r} is unknown.",
-                    "A kernel is compiled for one shape per sample; only states, forces, dt and "
-                    "the mechanism's parameters, by their usual names, have known ones.",
+                    "A kernel is compiled for one shape per sample; states, forces, dt and the mechanism's "
+                    "parameters have known shapes, by their usual names.",
                     f"Call ts.fuse(fn, mech, shapes={{{name!r}: (...)}}).",
                 )
             shapes[name] = shape
         return shapes
 
 
-def _widened(tensors: Sequence[Tensor], mech: Mechanism) -> list[Tensor]:
-    """What is read from outside in the mechanism's type: a narrower one, as PyTorch's promotion does."""
-    return [x.to(mech.dtype) for x in tensors]
-
-
-def say_again(name: str) -> None:
-    """Say that kernels are made anew, since something that they hold constant is another."""
+def log_retrace(function: str, name: str) -> None:
+    """Log that kernels are made again, since something that they hold constant has changed."""
     _log.warning(
-        "kernels are made again: %s has changed, which they hold constant. Keep in a tensor of real numbers "
-        "what changes often: it is read anew at each call",
+        "kernels of %s are made again: %s has changed, which they hold constant. Keep values that change "
+        "often in a tensor of real numbers: it is read at each call",
+        function,
         name,
     )
-
-
-_TOO_LATE = (
-    "{name} has changed between a call and the first kernel of its derivative.\n"
-    "That kernel is made by the backward pass, from the function as it is now.\n"
-    "Change {name} after the backward pass, or keep it in a tensor of real numbers."
-)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchsko.api.verb_table import Row
 from torchsko.errors import FusedError
-from torchsko.fused.capture.snapshot import Snapshot
+from torchsko.fused.calls.memory_snapshot import MemorySnapshot
 from torchsko.fused.capture.watch import is_within
 from torchsko.fused.functions.traits import TraceContext
 from torchsko.fused.fused_call import FusedCall
@@ -38,7 +38,7 @@ class Values:
         workshop: of kernels for what it held when `follow` was last called.
     """
 
-    leads_to = ("layer",)  # see `Reachable`
+    captured_attributes = ("layer",)
 
     def __init__(self, layer: MechanismLayer, workshop: Workshop) -> None:
         self.layer = layer
@@ -47,7 +47,7 @@ class Values:
     def _take(self, workshop: Workshop) -> None:
         self.workshop = workshop
         self._constants = tuple(n for n in PARAMETERS if n not in workshop.parameters)
-        self._seen: Snapshot | None = (
+        self._seen: MemorySnapshot | None = (
             None  # of the layer's constants, when these kernels were theirs
         )
 
@@ -81,7 +81,7 @@ class Values:
             self._take(workshop_of(self.layer, (*inputs, *(() if moved else changed)), order))
             now = [held[name] for name in self._constants]
         if not any(map(is_wrapped, now)):
-            self._seen = in_clean_thread(lambda: Snapshot(now))
+            self._seen = in_clean_thread(lambda: MemorySnapshot(now))
         return bool(changed) or moved
 
     def _refuse_change(self) -> None:
@@ -108,10 +108,12 @@ class FusedLayer(FusedMechanism):
         layer: the layer.
     """
 
-    def __init__(self, workshop: Workshop, layer: MechanismLayer) -> None:
+    captured_attributes = ("layer", "_workshop")
+
+    def __init__(self, workshop: Workshop, layer: MechanismLayer, *, verify: bool = True) -> None:
         self.layer = layer
         self._now = Values(layer, workshop)
-        super().__init__(workshop, workshop.mechanism)
+        super().__init__(workshop, workshop.mechanism, verify=verify)
 
     def mechanism(self) -> Mechanism:
         """The layer's mechanism, with its current values."""
@@ -143,17 +145,18 @@ class FusedLayer(FusedMechanism):
     def _follow(self) -> None:
         """Make new kernels where the layer no longer holds what these have as constants."""
         if self._now.follow():
-            super().__init__(self._now.workshop, self._now.workshop.mechanism)
+            workshop = self._now.workshop
+            super().__init__(workshop, workshop.mechanism, verify=self._verify)
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self.layer, self._workshop.choices
+        return self.layer, self._workshop.choices, self._verify
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        layer, choices = state
-        self.__init__(workshop_of(layer, *choices), layer)
+        layer, choices, verify = state
+        self.__init__(workshop_of(layer, *choices), layer, verify=verify)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FusedLayer:
-        return FusedLayer(self._workshop, deepcopy(self.layer, memo))
+        return FusedLayer(self._workshop, deepcopy(self.layer, memo), verify=self._verify)
 
 
 class FusedLayerCall(FusedCall):
@@ -163,15 +166,19 @@ class FusedLayerCall(FusedCall):
     are constants, those that change are inputs of new kernels from then on.
     """
 
+    captured_attributes = ("_fn", "_now", "_workshop")
+
     def __init__(
         self,
         fn: Eager,
         workshop: Workshop,
         layer: MechanismLayer,
         shapes: Mapping[str, tuple[int, ...]],
+        *,
+        verify: bool = True,
     ) -> None:
         self._now = Values(layer, workshop)
-        super().__init__(fn, workshop, workshop.mechanism, shapes)
+        super().__init__(fn, workshop, workshop.mechanism, shapes, verify=verify)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Apply the function to a batch, with what the layer holds now; see `FusedCall`."""
@@ -198,14 +205,15 @@ class FusedLayerCall(FusedCall):
         """Have kernels made anew where the layer no longer holds what these have as constants."""
         if self._now.follow():
             workshop = self._now.workshop
-            super().__init__(self._fn, workshop, workshop.mechanism, self._shapes)
+            mech, shapes = workshop.mechanism, self._shapes
+            super().__init__(self._fn, workshop, mech, shapes, verify=self._verify)
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self._fn, self._now.layer, self._workshop.choices, self._shapes
+        return self._fn, self._now.layer, self._workshop.choices, self._shapes, self._verify
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        fn, layer, choices, shapes = state
-        self.__init__(fn, workshop_of(layer, *choices), layer, shapes)
+        fn, layer, choices, shapes, verify = state
+        self.__init__(fn, workshop_of(layer, *choices), layer, shapes, verify=verify)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FusedLayerCall:
         other = memo[id(self)] = FusedLayerCall.__new__(FusedLayerCall)  # its function may hold it

@@ -18,7 +18,8 @@ from torchsko.errors import FusedError, ShapeError, unknown_name
 from torchsko.fused.functions.dynamics_adjoint import implicit_pullback
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.scan import Scan
-from torchsko.fused.fused_call import FusedCall, say_again
+from torchsko.fused.functions.traits import ChangedConstantsError
+from torchsko.fused.fused_call import FusedCall
 from torchsko.fused.integrator_steps import step_of, step_over
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
 from torchsko.implicit.loop_roles import LoopRoles
@@ -80,10 +81,11 @@ class FusedMechanism(Verbs):
         fused_methods: names of the methods that run compiled kernels.
     """
 
+    captured_attributes = ("_mech", "_workshop")
     fused_methods = FUSIBLE | {"step", "trajectory"}
 
-    def __init__(self, workshop: Workshop, mech: Mechanism) -> None:
-        self._mech = mech
+    def __init__(self, workshop: Workshop, mech: Mechanism, *, verify: bool = True) -> None:
+        self._mech, self._verify = mech, verify
         self._workshop = workshop
         self._values = _values(workshop, mech)
         # Made now, since torch.compile could not make them while it traces a caller.
@@ -102,7 +104,19 @@ class FusedMechanism(Verbs):
         return self._mech
 
     def _follow(self) -> None:
-        """See to it that the kernels are those of what is held now; a mechanism is frozen."""
+        """Make kernels again if the mechanism was changed in place."""
+        if not torch.compiler.is_compiling() and not self._workshop.is_unchanged():
+            self._renew()
+
+    def _renew(self) -> None:
+        """Make kernels for the mechanism's present numbers."""
+        if torch.compiler.is_compiling():
+            raise ChangedConstantsError
+        self.__init__(self._workshop.renewed(self._mech), self._mech, verify=self._verify)
+
+    def retrace(self) -> None:
+        """Trace controls of rollouts again, with the Python values that they read then."""
+        self._workshop.forget_all()
 
     @property
     def _parameters(self) -> tuple[Tensor, ...]:
@@ -124,12 +138,14 @@ class FusedMechanism(Verbs):
         other = FusedMechanism.__new__(FusedMechanism)
         other._mech, other._workshop = self.mechanism().replace(**changes), self._workshop
         other._values, other._positional = _values(self._workshop, other._mech), self._positional
+        other._verify = self._verify
         return other
 
     def to(self, target: torch.device | torch.dtype | str) -> FusedMechanism:
         """Kernels of the mechanism on another device, or in float32 or float64; see `Mechanism.to`."""
         moved = self.mechanism().to(target)
-        return FusedMechanism(Workshop(moved, *self._workshop.choices), moved)
+        workshop = Workshop(moved, *self._workshop.choices)
+        return FusedMechanism(workshop, moved, verify=self._verify)
 
     def solve(self, q: Tensor, x: Tensor) -> Tensor:
         """The inverse mass matrix times x `[*batch, num_dof]`; see `Innovations.solve`."""
@@ -294,27 +310,30 @@ class FusedMechanism(Verbs):
         # Names alone do not tell forces of each step from those held over all.
         key = ("driven", *step.key, shape, names, len(series))
         make = lambda: self._driven(step, shape, names, len(series))  # noqa: E731
-        call, scan = self._workshop.kept_last(key, make)
-        outside = call.outside(names)
-        if isinstance(outside, str):
-            say_again(outside)
-            self._workshop.forget_last(key)
-            call, scan = self._workshop.kept_last(key, make)
-            outside = cast(list, call.outside(names))
-        inputs = (*series.values(), *held.values(), *outside, *self._parameters)
+        call, scans = self._workshop.kept_last(key, make)
+        function, captured = call.current(names)
+        if function not in scans:  # a captured value has changed
+            scans.clear()
+            scans[function] = Scan(function, LoopRoles(3, len(series), 0, 0))
+        scan = scans[function]
+        inputs = (*series.values(), *held.values(), *captured, *self._parameters)
         qs, qds, kept = scan.of_length(steps, every)(q, qd, memory, *inputs)
+        if steps >= every:
+            states = (qs, qds, kept)
+            call.verify_scan(names, inputs, states, (len(series), every), q.dim() - 1)
         return qs, qds, kept.select(q.dim() - 1, -1)
 
     def _driven(
         self, step: Controlled, memory: tuple[int, ...], names: tuple[str, ...], num_series: int
-    ) -> tuple[FusedCall, Scan]:
+    ) -> tuple[FusedCall, dict[FusedFunction, Scan]]:
         own, ends = Workshop(self._mech, *self._workshop.choices), "going" in names
         q, qd = (cast(tuple, own.shape(name)) for name in ("q", "qd"))
         shapes = {"memory": memory, "t": ()}
         if ends:
             shapes |= {"going": (), "q_rest": q, "qd_rest": qd, "memory_rest": memory}
         try:
-            call = FusedCall(step.ending if ends else step, own, self._mech, shapes)
+            source = step.ending if ends else step
+            call = FusedCall(source, own, self._mech, shapes, verify=self._verify)
             function = call.function(names)
         except ShapeError as error:
             raise FusedError(_OF_ONE_SAMPLE.format(error=error)) from error
@@ -324,7 +343,7 @@ class FusedMechanism(Verbs):
                     f"the next {port.name} has shape {list(found.shape)}, not {list(port.shape)}."
                 )
                 raise FusedError(_OF_ONE_SAMPLE.format(error=what))
-        return call, Scan(function, LoopRoles(3, num_series, 0, 0))
+        return call, {function: Scan(function, LoopRoles(3, num_series, 0, 0))}
 
     def fuse_function(
         self, key: Hashable, fn: Eager, shapes: Mapping[str, tuple[int, ...]], num_outputs: int
@@ -370,21 +389,29 @@ class FusedMechanism(Verbs):
         return qdd, tuple(gradients)
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self._mech, self._workshop.choices
+        return self._mech, self._workshop.choices, self._verify
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        mech, choices = state
-        self.__init__(Workshop(mech, *choices), mech)
+        mech, choices, verify = state
+        self.__init__(Workshop(mech, *choices), mech, verify=verify)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FusedMechanism:
-        return FusedMechanism(self._workshop, deepcopy(self._mech, memo))
+        mech, shared = deepcopy(self._mech, memo), self._workshop
+        # The copy may be changed in place.
+        workshop = Workshop(mech, *shared.choices)
+        return FusedMechanism(workshop, mech, verify=self._verify)
 
     def _verb(self, row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         function = None if kwargs else self._positional.get((row.name, len(args)))
         if function is not None and args[-1] is not None:  # the usual call, spared all that follows
             check_dtype(self._mech, args[0])
-            outputs = function(*args, *self._parameters)
+            try:
+                outputs = function(*args, *self._parameters)
+            except ChangedConstantsError:
+                self._renew()
+                return self._verb(row, args, kwargs)
             return outputs[0] if row.num_outputs == 1 else row.pack(outputs)
+        self._follow()
         states, options = row.split(args, kwargs)
         if error := row.refusal(options):
             raise error

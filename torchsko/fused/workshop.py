@@ -16,6 +16,7 @@ from torch._C import _are_functorch_transforms_active
 
 from torchsko.errors import FusedError, ShapeError, unknown_name
 from torchsko.fused.build.program_cache import digest, identity_of
+from torchsko.fused.calls.memory_snapshot import MemorySnapshot
 from torchsko.fused.capture.watch import constants_of
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.traits import TraceContext, Traits
@@ -45,9 +46,10 @@ class Workshop:
         parameters: names of the parameters that are inputs.
         mechanism: what the kernels are made for; the parameters in it serve for their shapes only.
         choices: the parameters and the order of derivatives, to make another by.
+        is_unchanged: a function: whether the other parameters hold the numbers that they held.
     """
 
-    leads_to = ("mechanism",)  # see `Reachable`
+    captured_attributes = ("mechanism",)  # see `torchsko.fused.capture.object_graph`
 
     def __init__(
         self, mech: Mechanism, inputs: Sequence[str], order: int, around: TraceContext = nullcontext
@@ -76,6 +78,8 @@ class Workshop:
         self.parameters = tuple(dict.fromkeys([*inputs, *batched]))
         # Replaced by itself, a parameter is no longer assumed to be absent or aligned.
         self.mechanism = mech.replace(**{name: getattr(mech, name) for name in self.parameters})
+        fixed = [getattr(mech, name) for name in PARAMETERS if name not in self.parameters]
+        self.is_unchanged = MemorySnapshot(fixed).is_unchanged
         blank = self.mechanism.replace(**self._blank(self.mechanism.mass))
         self._identity = identity_of(blank, self.parameters)
 
@@ -138,6 +142,7 @@ class Workshop:
                     identity=name and self._identity and digest(self._identity, name, ports),
                     trace_context=around or self._around,
                     dtype=self.mechanism.dtype,
+                    is_unchanged=self.is_unchanged,
                 )
                 self._made[key] = FusedFunction(
                     lambda *tensors: fn(*self.split(tensors, scalar=True)),
@@ -146,6 +151,15 @@ class Workshop:
                     pullback=pullback,
                 )
             return self._made[key]
+
+    def renewed(self, mech: Mechanism) -> Workshop:
+        """A workshop for a mechanism whose tensors were changed in place; logs a warning."""
+        _log.warning(
+            "kernels of %r are made again: a tensor of the mechanism was changed in place. Name tensors that "
+            "change often in inputs of ts.fuse: they are read at each call",
+            mech.name,
+        )
+        return Workshop(mech, *self.choices, self._around)
 
     def forget(self, key: Any) -> None:
         """Have a function made anew when it is asked for again."""
@@ -172,10 +186,10 @@ class Workshop:
                 del self._recent[old]
             return found
 
-    def forget_last(self, key: Any) -> None:
-        """Have what `kept_last` keeps under a key made anew."""
+    def forget_all(self) -> None:
+        """Have all that `kept_last` keeps made anew."""
         with self._lock:
-            self._recent.pop(key, None)
+            self._recent.clear()
 
     def _tell_again(self, key: tuple[Any, ...], others: Sequence[tuple[Any, ...]]) -> None:
         """Say once where a function is traced that is another object of the same text as one before.

@@ -65,6 +65,12 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
         {'learned.link5/inertial.offset': (10,), 'learned.joint4/damping.offset': (1,)}
     """
 
+    captured_attributes = (
+        "start",
+        "learned",
+        "_structure",
+    )  # see `torchsko.fused.capture.object_graph`
+
     def __init__(
         self,
         mech: Mechanism,

@@ -31,7 +31,7 @@ class Arguments:
         takes_any: whether it takes more than it names.
     """
 
-    leads_to = ()  # see `Reachable`
+    captured_attributes = ()
 
     names: tuple[str, ...]
     positional: tuple[str, ...]

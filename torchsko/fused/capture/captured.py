@@ -1,45 +1,61 @@
-"""Tensors that a function reads from outside of its arguments, as inputs of its kernels.
+"""Tensors that a function captures, as inputs of its kernels, and Python values, which are constants.
 
-`discover` runs the function once and finds them; `Captured` reads them anew at every call, and tells what
-is no longer as it was found then.
+`discover` evaluates the function once and finds the tensors. `Captured` reads them anew at each call, and
+compares the Python values with those at the time of the trace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from types import FunctionType
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchsko.errors import FusedError
-from torchsko.fused.capture.constants import Constants
-from torchsko.fused.capture.sources import GONE, Link, Reachable, Step, follow_all, names_in
+from torchsko.fused.capture.object_graph import ObjectGraph, Path, follow
 from torchsko.fused.capture.watch import PASS_IT, Swap, Watch, constants_of
-from torchsko.fused.tracing.clean import concrete, is_wrapped, refuse_when_run
+from torchsko.fused.tracing.clean import (
+    concrete,
+    is_wrapped,
+    outside_transforms,
+    refuse_when_run,
+)
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.dtype import is_traced_as
 
 
 @dataclass(frozen=True)
 class Capture:
-    """Something that a function reads from outside.
+    """A tensor or a mechanism that a function reads and that is not one of its arguments.
 
     Attributes:
-        name: for messages.
-        path: the steps to it from the function.
-        shape: of a tensor.
-        dtype: of a tensor.
-        is_input: whether it is an input of the kernels; else a constant that must not change.
+        name: its path in words, for messages.
+        path: the steps from the function to it.
+        shape: shape of a tensor.
+        dtype: dtype of a tensor.
+        is_input: whether it is an input of the kernels; otherwise it is a constant.
     """
 
     name: str
-    path: tuple[Step, ...]
+    path: Path
     shape: tuple[int, ...] = ()
     dtype: torch.dtype | None = None
     is_input: bool = False
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Python values and constant tensors that differ from those of the trace.
+
+    Attributes:
+        name: the first of them, in words.
+        values: the Python values at the trace, by path; empty where a tensor has changed.
+    """
+
+    name: str
+    values: Mapping[Path, Any] = field(default_factory=dict)
 
 
 def discover(
@@ -49,220 +65,224 @@ def discover(
     dtype: torch.dtype,
     wrapped: Sequence[Tensor] = (),
 ) -> tuple[Any, tuple[Capture, ...]]:
-    """Run a function once, and find what it reads from outside.
+    """Evaluate a function once and find the tensors that it captures.
 
     Args:
         fn: the function.
         run: calls it.
-        known: tensors that are its arguments, or constants on purpose.
-        dtype: of the kernels.
-        wrapped: tensors of a transform of torch.func, which does not reach the run; values stand in.
+        known: its arguments, and tensors that are constants by choice.
+        dtype: dtype of the kernels.
+        wrapped: captured tensors wrapped by torch.func, whose values take their place in the run.
 
     Returns:
-        What the run returned, and the captures.
+        The result of the run, and the captures.
 
     Raises:
-        FusedError: on a random draw, a write into a tensor from outside, or a tensor that cannot be
-            an input.
+        FusedError: a random draw, a write into a captured tensor, or a tensor that cannot be an input.
     """
     values = [concrete(x).reshape(-1, *x.shape)[0] for x in wrapped]
-    stands_for = {id(value): x for value, x in zip(values, wrapped, strict=True)}
+    originals = {id(value): x for value, x in zip(values, wrapped, strict=True)}
     swap = Swap(wrapped, values)
     watch = Watch(known, swap, dtype=dtype)
     with watch, swap:
         result = run()
     if not watch.met:
         return result, ()
-    reach = Reachable(fn)
+    graph = ObjectGraph(fn)
     owner = {
         id(x): mech
-        for mech in reach.mechanisms()
+        for mech in graph.objects()
+        if isinstance(mech, Mechanism)
         for x in constants_of(mech)
         if not (x.requires_grad or is_wrapped(x))
     }
     found: dict[int, Capture] = {}
     for met in watch.met.values():
-        x = stands_for.get(id(met), met)
-        held = owner.get(id(x), x)
-        if id(held) not in found:
-            found[id(held)] = _capture(reach, held, dtype)
+        x = originals.get(id(met), met)
+        captured = owner.get(id(x), x)
+        if id(captured) not in found:
+            found[id(captured)] = _capture(graph, captured, dtype)
     return result, tuple(found.values())
 
 
-def _capture(reach: Reachable, held: Any, dtype: torch.dtype) -> Capture:
-    path = reach.path_to(held)
-    if path is None:
+def _capture(graph: ObjectGraph, x: Any, dtype: torch.dtype) -> Capture:
+    if not graph.reaches(x):
         raise FusedError(
-            f"the function reads a tensor {tuple(held.shape)} from outside, and where it is kept was "
-            "not found, or the function has put another one there.",
-            "A kernel reads it anew at each call, through names, attributes and containers.",
-            f"{PASS_IT}",
+            f"the function reads a tensor of shape {tuple(x.shape)} to which no path was found, or which it "
+            "has replaced meanwhile.",
+            "A kernel reads captured tensors at each call, through names, attributes and containers.",
+            PASS_IT,
         )
-    name = reach.name_of(held)
-    if isinstance(held, Mechanism):
+    path = graph.path_to(x)
+    name = graph.name(path)
+    if isinstance(x, Mechanism):
         return Capture(name, path)
-    shape = tuple(held.shape)
-    if not held.is_floating_point() and not held.is_complex():
-        return Capture(name, path, shape, held.dtype)
-    if torch.promote_types(held.dtype, dtype) != dtype:
+    shape = tuple(x.shape)
+    if not x.is_floating_point() and not x.is_complex():
+        return Capture(name, path, shape, x.dtype)
+    if torch.promote_types(x.dtype, dtype) != dtype:
         raise FusedError(
-            f"{name} is {held.dtype}, the mechanism {dtype}.",
-            "A kernel has one type, and nothing is rounded in silence.",
+            f"{name} is {x.dtype}, the mechanism {dtype}.",
+            "A kernel computes in one dtype, and captured tensors are not rounded to it.",
             f"Make it {name}.to({dtype}).",
         )
-    return Capture(name, path, shape, held.dtype, is_input=True)
+    return Capture(name, path, shape, x.dtype, is_input=True)
 
 
 class Captured:
-    """Captures of a function, with the links that lead to them now.
+    """What a function captures, compared at each call with what it captured when it was traced.
+
+    Args:
+        fn: the function.
+        captures: its captured tensors and mechanisms.
+        ignored: paths of Python values that do not matter; see `ObjectGraph`.
+        constants: tensors of the kernels' mechanism, which are constants.
+        snapshot: makes a function that compares the contents of tensors with the present ones.
 
     Attributes:
         inputs: the captures that are inputs of the kernels.
-        constants: tensors of mechanisms that the function closes over.
+        constants: tensors of captured mechanisms.
+        ignored: see above.
     """
+
+    captured_attributes = ()
 
     def __init__(
         self,
         fn: Callable[..., Any],
         captures: Sequence[Capture],
-        own: frozenset[str] = frozenset(),
-        fixed: Sequence[Tensor] = (),
+        ignored: Mapping[Path, Any],
+        constants: Sequence[Tensor],
+        snapshot: Callable[[Sequence[Tensor]], Callable[[], bool]],
     ) -> None:
+        self._snapshot = snapshot
         self.inputs = tuple(c for c in captures if c.is_input)
-        self.constants: tuple[Tensor, ...] = ()
-        self._links: list[tuple[Link, ...]] = []
-        self._still: list[tuple[str, Link, Any]] = []
-        self._fixed: list[tuple[str, tuple[Link, ...], Tensor]] = []
-        self._lists: list[tuple[str, nn.Module, tuple[str, ...]]] = []
-        self._learnable: list[tuple[str, Tensor]] = []
-        self._modules: list[tuple[nn.Module, bool, tuple[str, ...], tuple[Any, ...]]] = []
-        if not captures:
-            self._values = Constants(fn, own, fixed=fixed)
-            return
-        reach = Reachable(fn)
-        held = [follow_all(fn, c.path) for c in captures]
-        for capture, x in zip(captures, held, strict=True):
-            if capture.is_input:
-                self._links.append(reach.links_to(x))
-            elif isinstance(x, Tensor):
-                self._fixed.append((capture.name, reach.links_to(x), x.detach().clone()))
-            else:
-                constants = [t for t in constants_of(x) if not (t.requires_grad or is_wrapped(t))]
-                self.constants += tuple(constants)
-                self._learnable += [(capture.name, t) for t in constants if t.is_floating_point()]
-                self._still += [(capture.name, link, x) for link in reach.links_to(x)]
-        modules: dict[int, nn.Module] = {}
-        for x in reach.holders_of(held):
-            self._still += [(reach.name_of(x), link, x) for link in reach.links_to(x)]
-            if isinstance(x, nn.Module):
-                modules |= {id(m): m for m in x.modules()}
-            if isinstance(x, (nn.ParameterList, nn.ParameterDict)):  # read by no name
-                self._lists.append((reach.name_of(x), x, _entries(x)))
-        parts = frozenset((id(x), n) for x in modules.values() for n in x._modules)
-        self._still = [s for s in self._still if (id(s[1].holder), s[1].step[1]) not in parts]
-        for x in modules.values():
-            name = reach.name_of(x)
-            for n, child in x._modules.items():
-                self._still.append((f"{name}.{n}", Link(x._modules, ("item", n)), child))
-            self._modules.append((x, x.training, tuple(x._modules), _besides(x)))
-        self._values = Constants(fn, own, parts, fixed)
+        self._fn, self._captures, self._mechanism = fn, captures, tuple(constants)
+        held = [(c.name, follow(fn, c.path)) for c in captures]
+        self._of_mechanisms = [
+            (name, x)
+            for name, mech in held
+            if isinstance(mech, Mechanism)
+            for x in constants_of(mech)
+            if not (x.requires_grad or is_wrapped(x))
+        ]
+        self.constants = tuple(x for _, x in self._of_mechanisms)
+        self.ignore(ignored)
 
-    def read(self) -> tuple[Tensor, ...] | str:
-        """The inputs' tensors as they are now, or the name of a constant of the kernels that is another.
+    def ignore(self, ignored: Mapping[Path, Any]) -> None:
+        """Compare with what there is now, without these paths."""
+        own = frozenset(map(id, self._mechanism))
+        self._take(ObjectGraph(self._fn, ignored, own))
+        self.ignored = self._graph.ignored
+        self._ties = self._paths_of(self._graph)
+
+    def _take(self, graph: ObjectGraph) -> None:
+        """Compare with this graph from now on."""
+        self._graph = graph
+        held = [(c, follow(self._fn, c.path)) for c in self._captures]
+        self._integers = [
+            (c.name, c.path, x.detach().clone())
+            for c, x in held
+            if isinstance(x, Tensor) and not c.is_input
+        ]
+        fixed = [(c.name, x) for c, x in held if isinstance(x, Tensor) and not c.is_input]
+        fixed += self._of_mechanisms
+        fixed = [(name, x) for name, x in fixed if not is_wrapped(x)]
+        self._fixed, self._is_unchanged = outside_transforms(
+            lambda: (
+                [(name, x, x.detach().clone()) for name, x in fixed],
+                self._snapshot([x for _, x in fixed]),
+            )
+        )
+        self._tensors = tuple(x for c, x in held if c.is_input)
+        self._places = [graph.places(x) for x in self._tensors]
+        self._guards = [(graph.name(path), path, x) for path, x in graph.guards()]
+
+    def _paths_of(self, graph: ObjectGraph) -> list[frozenset[Path]]:
+        """All paths to each captured object."""
+        held = [follow(self._fn, c.path) for c in self._captures]
+        return [frozenset(graph.paths.get(id(x), ())) for x in held]
+
+    def read(self) -> tuple[Tensor, ...] | Changes:
+        """The inputs' tensors as they are now, or the constants that have changed.
 
         Raises:
             FusedError: a tensor does not fit the kernels.
         """
-        if (name := self._changed()) is not None:
-            return name
-        current = []
-        for capture, links in zip(self.inputs, self._links, strict=True):
-            x = _one(links)
-            if x is None:
-                return capture.name
-            current.append(_fitting(capture, x))
-        return tuple(current)
+        if torch.compiler.is_compiling():
+            return self._read_in_compiler()
+        if not self._graph.is_unchanged() and (changes := self._follow_objects()) is not None:
+            return changes
+        if not self._is_unchanged() and (changes := self._changes_in_memory()) is not None:
+            return changes
+        for name, x in self._of_mechanisms:
+            if x.requires_grad:
+                return Changes(name)
+        return self._tensors
 
-    def _changed(self) -> str | None:
-        if (name := self._values.changed()) is not None:
-            return name
-        for name, link, held in self._still:
-            if not link.holds(held):
-                return name
-        for module, training, names, besides in self._modules:
-            kind = type(module).__name__
-            if tuple(module._modules) != names:
-                return kind
-            if _besides(module) != besides:
-                return f"what a call of {kind} runs (its hooks, its forward)"
-            if module.training is not training and _reads_mode(type(module)):
-                return f"the training mode of {kind}"
-        for name, module, entries in self._lists:
-            if _entries(module) != entries:
-                return name
-        for name, links, value in self._fixed:
-            x = _one(links)
-            if x is None or _differs(name, x, value):
-                return name
-        return next((name for name, x in self._learnable if x.requires_grad), None)
-
-
-def _besides(module: nn.Module) -> tuple[Any, ...]:
-    """What a call of a module runs besides what its class says, or instead."""
-    hooks = (
-        module._forward_pre_hooks,
-        module._forward_hooks,
-        module._backward_pre_hooks,
-        module._backward_hooks,
-    )
-    own = module.__dict__.get("forward")
-    if own is None and not any(hooks):
-        return ()
-    return own, *(tuple(h.values()) for h in hooks)
-
-
-def _entries(module: nn.Module) -> tuple[str, ...]:
-    """Names of the tensors that a module holds."""
-    return *module._parameters, *module._buffers
-
-
-def _reads_mode(kind: type) -> bool:
-    """Whether a module's own functions ask whether it trains, as dropout's do."""
-    owners = kind.__mro__[: kind.__mro__.index(nn.Module)]
-    functions = (f for owner in owners for f in vars(owner).values() if isinstance(f, FunctionType))
-    return any("training" in names_in(f.__code__) for f in functions)
-
-
-def _read(link: Link) -> Any:
-    """What is at a link now; None if nothing is."""
-    try:
-        return link.read()
-    except GONE:
+    def _changes_in_memory(self) -> Changes | None:
+        for name, x, old in self._fixed:
+            if not torch.equal(x, old):
+                return Changes(name)
+        self._take(self._graph)  # equal numbers elsewhere
         return None
 
+    def _follow_objects(self) -> Changes | None:
+        """Take entries that are other objects now; the changes among them, if there are any."""
+        if self._graph.accepts():
+            tensors = tuple(map(self._graph.at, self._places))
+            if None not in map(type, tensors) and len(self._captures) == len(self.inputs):
+                return self._changes_of(tensors)
+        graph = ObjectGraph(self._fn, self.ignored, frozenset(map(id, self._mechanism)))
+        if values := self._graph.changes(graph):
+            return Changes(self._graph.name_of_change(graph), values)
+        for capture, ties, now in zip(
+            self._captures, self._ties, self._paths_of(graph), strict=True
+        ):
+            if now != ties:
+                return Changes(capture.name)
+        for name, path, old in self._integers:
+            x = follow(self._fn, path)
+            if x.shape != old.shape or not torch.equal(x, old):
+                return Changes(name)
+        self._take(graph)
+        return self._changes_of(self._tensors)
 
-def _one(links: tuple[Link, ...]) -> Tensor | None:
-    """The tensor that all links hold; None if there is none."""
-    x = _read(links[0])
-    for link in links[1:]:
-        if _read(link) is not x:
-            return None
-    return x if isinstance(x, Tensor) else None
+    def _changes_of(self, tensors: tuple[Any, ...]) -> Changes | None:
+        """Take these tensors as the inputs; None if each has one path that leads to another tensor."""
+        for capture, x in zip(self.inputs, tensors, strict=True):
+            if not isinstance(x, Tensor):
+                return Changes(capture.name)
+            _check_fit(capture, x)
+        self._tensors = tensors
+        return None
+
+    def _read_in_compiler(self) -> tuple[Tensor, ...] | Changes:
+        """The inputs read step by step, which torch.compile guards; see `read`."""
+        for name, path, old in self._guards:
+            now = follow(self._fn, path)
+            if type(now) is not type(old) or now != old:
+                return Changes(name)
+        for name, path, old in self._integers:
+            refuse_when_run(
+                (follow(self._fn, path) == old).all(),
+                f"{name} has changed, which kernels hold constant.",
+            )
+        tensors = []
+        for capture in self.inputs:
+            x = follow(self._fn, capture.path)
+            if not isinstance(x, Tensor):
+                return Changes(capture.name)
+            _check_fit(capture, x)
+            tensors.append(x)
+        return tuple(tensors)
 
 
-def _fitting(capture: Capture, x: Tensor) -> Tensor:
-    other = x.dtype != capture.dtype and not is_traced_as(x, cast(torch.dtype, capture.dtype))
-    if other or x.shape != capture.shape:
+def _check_fit(capture: Capture, x: Tensor) -> None:
+    has_dtype = x.dtype == capture.dtype or is_traced_as(x, cast(torch.dtype, capture.dtype))
+    if not has_dtype or x.shape != capture.shape:
         raise FusedError(
             f"{capture.name} is now {tuple(x.shape)} of {x.dtype}.",
             f"The kernels were made for {capture.shape} of {capture.dtype}.",
-            "Call ts.fuse again.",
+            "Call retrace() of the fused function, or ts.fuse again.",
         )
-    return x
-
-
-def _differs(name: str, x: Tensor, value: Tensor) -> bool:
-    if torch.compiler.is_compiling():
-        refuse_when_run((x == value).all(), f"{name} has changed, which kernels hold constant.")
-        return False
-    return not torch.equal(x, value)

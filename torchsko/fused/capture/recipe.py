@@ -1,9 +1,9 @@
-"""What one evaluation of a function, before it is traced, tells that its kernels need to know."""
+"""Results and captures of a function, found by one evaluation before it is traced."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import torch
@@ -14,9 +14,8 @@ from torch.utils import _pytree as pytree
 from torchsko.errors import FusedError, TorchskoError
 from torchsko.fused.capture.arguments import Arguments, Choice
 from torchsko.fused.capture.captured import Capture, discover
-from torchsko.fused.capture.constants import Constants
-from torchsko.fused.capture.generators import Generators
-from torchsko.fused.capture.sources import Reachable
+from torchsko.fused.capture.impure_reads import ImpureReads
+from torchsko.fused.capture.object_graph import KEYS, ObjectGraph, Path
 from torchsko.fused.capture.watch import constants_of, draws
 from torchsko.fused.tracing.clean import in_clean_thread, unfollowed
 from torchsko.fused.tracing.unsupported import unsupported_by_functorch
@@ -29,41 +28,43 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Recipe:
-    """What one evaluation told about a function with some choice of arguments.
+    """Results and captures of a function with one choice of arguments.
 
     Attributes:
-        form: its results, nested as it nests them, with their numbers in the place of tensors.
-        num_outputs: how many tensors it returns.
-        captures: what it reads from outside of its arguments.
-        kinds: their types, of results that are of another than the kernel's.
-        own: names of objects that it makes itself, outside of its arguments.
+        form: its results, nested as it nests them, with their positions in the place of tensors.
+        num_outputs: number of tensors that it returns.
+        captures: tensors and mechanisms that it captures.
+        dtypes: position and dtype of results whose dtype is not the kernel's.
+        ignored: Python values that the function itself changes each time that it runs, by path.
+        changing: the name of the first of them.
     """
 
     form: Any
     num_outputs: int
     captures: tuple[Capture, ...]
-    kinds: tuple[tuple[int, torch.dtype], ...] = ()
-    own: frozenset[str] = frozenset()
+    dtypes: tuple[tuple[int, torch.dtype], ...] = ()
+    ignored: Mapping[Path, Any] = field(default_factory=dict)
+    changing: str = ""
 
 
 def recipe_of(
     fn: Eager, arguments: Arguments, choice: Choice, shapes: Shapes, workshop: Workshop
 ) -> Recipe:
-    """Evaluate a function once, out of reach of what its caller does to tensors.
+    """Evaluate a function for one sample, outside of the caller's transforms.
 
     Args:
         fn: the function.
-        arguments: what it takes.
-        choice: what it is given of them.
-        shapes: of the tensors among those, for one sample.
-        workshop: where its kernels are to be made.
+        arguments: its arguments.
+        choice: the arguments of the call.
+        shapes: shapes of the tensors among them, for one sample.
+        workshop: makes its kernels.
 
     Raises:
-        FusedError: it changes a number each time, or returns something that is no tensor; see also
-            `discover`.
+        FusedError: it draws random numbers, reads a clock, a file or the environment, or returns something
+            that is not a tensor; see also `discover`.
     """
     if _are_functorch_transforms_active():
-        wrapped = Reachable(fn).wrapped()
+        wrapped = ObjectGraph(fn).wrapped()
         return in_clean_thread(lambda: _evaluate(fn, arguments, choice, shapes, workshop, wrapped))
     with unfollowed():
         return _evaluate(fn, arguments, choice, shapes, workshop)
@@ -74,7 +75,7 @@ def _evaluate(
     fn: Eager, arguments: Arguments, choice: Choice, shapes: Shapes, workshop: Workshop,
     wrapped: Sequence[Tensor] = (),
 ) -> Recipe:  # fmt: skip
-    """One evaluation, for a single sample; see `discover` for what is wrapped."""
+    """One evaluation for a single sample; see `discover` for ``wrapped``."""
     dtype = workshop.mechanism.dtype
     own, *tensors = workshop.split(_one_sample(workshop, shapes), scalar=False)
     known = [*constants_of(own), *tensors]
@@ -83,32 +84,32 @@ def _evaluate(
         return discover(fn, lambda: arguments.call(fn, choice, own, tensors), known, dtype, wrapped)
 
     try:
-        ((found, spec), captures), made = _run_until_still(fn, once)
+        ((found, spec), captures), ignored, changing = _run_until_stable(fn, once)
     except (IndexError, RuntimeError, ValueError) as error:
         if isinstance(error, TorchskoError):
             raise
         if isinstance(error, RuntimeError) and (cause := unsupported_by_functorch(error)):
             raise cause from error
-        # Of the function's own: its batch may be all that it misses.
-        seen = ", ".join(f"{name} {list(s)}" for name, s in shapes.items() if 0 not in s)
-        error.add_note(_OF_ONE_SAMPLE.format(seen=seen))
+        # The user's own error, which the missing batch dimension may have caused.
+        samples = ", ".join(f"{name} {list(s)}" for name, s in shapes.items() if 0 not in s)
+        error.add_note(_OF_ONE_SAMPLE.format(samples=samples))
         raise
     if not found or not all(isinstance(x, Tensor) for x in found):
         raise FusedError(
-            "the function returned something that is no tensor.",
-            "A kernel's results are tensors.",
-            "Return a tensor, or tuples and dicts of them.",
+            "the function returned something that is not a tensor.",
+            "The results of a kernel are tensors.",
+            "Return a tensor, or tuples and dicts of tensors.",
         )
     form = pytree.tree_unflatten(range(len(found)), spec)
-    kinds = tuple((k, x.dtype) for k, x in enumerate(found) if x.dtype != dtype)
-    return Recipe(form, len(found), captures, kinds, made)
+    dtypes = tuple((k, x.dtype) for k, x in enumerate(found) if x.dtype != dtype)
+    return Recipe(form, len(found), captures, dtypes, ignored, changing)
 
 
 def _one_sample(workshop: Workshop, shapes: Shapes) -> tuple[Tensor, ...]:
     """Tensors to evaluate a function with: its arguments, then parameters that are inputs."""
     mech = workshop.mechanism
     states = [mech.neutral() if n == "q" else mech.mass.new_zeros(s) for n, s in shapes.items()]
-    # Copies: the function may read the same tensors by ways of its own, and is to be seen doing so.
+    # Copies: a function that captures the parameters, too, must be found to do so.
     parameters = [
         _first(getattr(mech, name), cast(tuple, workshop.shape(name))).detach().clone()
         for name in workshop.parameters
@@ -117,40 +118,40 @@ def _one_sample(workshop: Workshop, shapes: Shapes) -> tuple[Tensor, ...]:
 
 
 def _first(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Of a parameter that of the first robot; where there is none, some numbers, since none is read."""
+    """A parameter of the first robot of a batch; ones for an empty batch."""
     rows = x.reshape(-1, *shape)
     return rows[0] if len(rows) else rows.new_ones(shape)
 
 
-def _run_until_still(fn: Eager, run: Callable[[], T]) -> tuple[T, frozenset[str]]:
-    """What a run of the function gives, once it changes no number; some it may set up.
+def _run_until_stable(fn: Eager, run: Callable[[], T]) -> tuple[T, dict[Path, Any], str]:
+    """Evaluate the function, a second time if the first changed Python values, as a set-up does.
 
     Returns:
-        That, and the names of objects that it makes itself.
+        The last result, the values that the second evaluation changed, by path, and the first one's name.
 
     Raises:
-        FusedError: it changes a number each time, or draws one.
+        FusedError: it draws random numbers, or reads a clock, a file or the environment.
     """
-    numbers = own = frozenset[str]()
-    drawn: list[str] = []
     for _ in range(2):
-        before, generators = Constants(fn, own), Generators(fn)
-        found = run()
-        numbers, objects = before.changes()
-        own |= objects
-        drawn = generators.drawn()
-        if not numbers and not drawn:
-            return found, own
-    if drawn:
-        raise FusedError(draws(drawn[0]))
-    raise FusedError(
-        f"the function changes {', '.join(sorted(numbers))} each time that it runs.",
-        "A kernel returns results and changes nothing: it would hold the first value for ever.",
-        "Pass it as an argument, or see ts.rollout for a control with a memory: start and act.",
-    )
+        before, impure = ObjectGraph(fn), ImpureReads(fn)
+        with impure:
+            found = run()
+        changes = before.changes(ObjectGraph(fn))
+        if not changes and not impure.reads and not impure.draws:
+            return found, {}, ""
+    if impure.draws:
+        raise FusedError(draws(impure.draws[0]))
+    if impure.reads:
+        raise FusedError(
+            f"the function calls {impure.reads[0]}.",
+            "A kernel would keep the value that was read when it was traced.",
+            "Read it before the call, and pass it as an argument.",
+        )
+    ignored = {path: x if path[-1] == KEYS else None for path, x in changes.items()}
+    return found, ignored, before.name(next(iter(changes)))
 
 
 _OF_ONE_SAMPLE = (
-    "For a kernel the function was called with one sample, without batch dimensions: {seen}.\n"
+    "For a kernel the function was called with one sample, without batch dimensions: {samples}.\n"
     "Count dimensions from the last: torch.cat([q, qd], -1), q[..., :3]."
 )

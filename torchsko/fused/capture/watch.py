@@ -74,7 +74,7 @@ class Swap(TorchFunctionMode):
             )
         # torch.func itself calls it, too, and says then that it may.
         if name == "requires_grad_" and not get_inplace_requires_grad_allowed():
-            if _are_functorch_transforms_active() and isinstance(_innermost(args[0]), Symbolic):
+            if _are_functorch_transforms_active() and isinstance(innermost(args[0]), Symbolic):
                 raise FusedError(
                     "requires_grad_ was called within the function, for a derivative by torch.autograd.",
                     "The kernels of its gradients are traced through torch.func, which allows none within.",
@@ -82,12 +82,16 @@ class Swap(TorchFunctionMode):
                 )
         if name in DETERMINANTS:
             (matrix,) = (*args, *kwargs.values())[:1]
-            if isinstance(_innermost(matrix), Symbolic):
+            if isinstance(innermost(matrix), Symbolic):
                 return DETERMINANTS[name](matrix)
         return func(*args, **kwargs)
 
     def _is_unknown(self, x: Any) -> bool:
-        return isinstance(_innermost(x), Symbolic) or self.is_outside(x)
+        return isinstance(innermost(x), Symbolic) or self.is_outside(x)
+
+    def replacement(self, x: Tensor) -> Tensor:
+        """The tensor that takes the place of another; itself if none does."""
+        return self._new.get(id(x), x)
 
     def _swapped(self, x: Any) -> Any:
         if isinstance(x, Tensor):
@@ -99,7 +103,7 @@ class Swap(TorchFunctionMode):
         return x
 
 
-def _innermost(x: Any) -> Any:
+def innermost(x: Any) -> Any:
     """What torch.func has wrapped."""
     while isinstance(x, Tensor) and is_functorch_wrapped_tensor(x):
         x = get_unwrapped(x)
@@ -228,7 +232,7 @@ class Watch(TorchDispatchMode):
 def is_within(inputs: Iterable[Any]) -> bool:
     """Whether a call with these arguments is part of a function that is traced, or watched for that."""
     if _are_functorch_transforms_active():  # what is traced may be wrapped
-        inputs = map(_innermost, inputs)
+        inputs = map(innermost, inputs)
     modes = _get_current_dispatch_mode_stack()
     return any(isinstance(x, Symbolic) for x in inputs) or any(isinstance(x, Watch) for x in modes)
 

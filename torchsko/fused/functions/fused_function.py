@@ -9,6 +9,7 @@ Above a given order of differentiation they run the source eagerly instead of a 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ from torchsko.fused.functions.operator import (
 )
 from torchsko.fused.functions.traits import Traits
 from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.clean import in_clean_thread
 from torchsko.implicit.jacobian_products import (
     Flags,
     Function,
@@ -44,7 +46,7 @@ class FusedFunction(LazyKernel):
         operator: the operator in PyTorch's dispatcher.
     """
 
-    leads_to = ()  # see `Reachable`
+    captured_attributes = ()  # see `torchsko.fused.capture.object_graph`
 
     def __init__(
         self,
@@ -66,6 +68,7 @@ class FusedFunction(LazyKernel):
         super().__init__(fn, inputs, traits)
         self.saves_outputs, self._pullback = pullback is not None, pullback
         self._derivatives: dict[tuple[str, Flags], FusedFunction] = {}
+        self.derived: WeakSet[FusedFunction] = WeakSet()  # steps of scans, made of the same source
         self.operator = define_operator(self)
         self.__name__ = self.operator._opname  # for messages of torch.func
 
@@ -108,6 +111,8 @@ class FusedFunction(LazyKernel):
         """
         if self._native_call is None or torch.compiler.is_compiling() or needs_dispatch(inputs):
             return None
+        if self._is_unchanged is not None and not self._is_unchanged():
+            return None
         return self._native_call(*inputs, *numbers)
 
     def vjp(
@@ -134,6 +139,17 @@ class FusedFunction(LazyKernel):
     def value_and_vjp(self, needed: Flags) -> FusedFunction:
         """A function of inputs and cotangents that computes outputs and gradients in one kernel."""
         return self._derivative("value_and_vjp", needed)
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether its program is known."""
+        return self._program is not None
+
+    def is_current(self) -> bool:
+        """Whether a new trace of the source gives the same programs, of the derivatives made so far too."""
+        if self._program is not None and in_clean_thread(self._trace) != self._program:
+            return False
+        return all(x.is_current() for x in (*self._derivatives.values(), *self.derived))
 
     def _derivative(self, kind: str, flags: Flags) -> FusedFunction:
         with self._lock:

@@ -22,7 +22,7 @@ from torchsko.fused.calls.native_call import NativeCall
 from torchsko.fused.calls.scan_kernel import NARROW_VECTOR_BYTES
 from torchsko.fused.emit.cpp import cost
 from torchsko.fused.functions.operator import empty_outputs
-from torchsko.fused.functions.traits import Traits
+from torchsko.fused.functions.traits import ChangedConstantsError, Traits
 from torchsko.fused.program.program import Port, Program, refuse_size
 from torchsko.fused.tracing.clean import below_modes, in_clean_thread
 from torchsko.fused.tracing.tracer import trace
@@ -59,7 +59,7 @@ class LazyKernel:
         self.inputs, self.traits = tuple(inputs), traits
         # Copied because every call reads them.
         self.summed_to, self.num_outputs = traits.summed_to, traits.num_outputs
-        self._fn = fn
+        self._fn, self._is_unchanged = fn, traits.is_unchanged
         self._lock = threading.RLock()
         self._outputs = traits.outputs
         self._program: Program | None = None
@@ -118,6 +118,8 @@ class LazyKernel:
                 "",
                 f"Pass {', '.join(port.name for port in self.inputs)}.",
             )
+        if self._is_unchanged is not None and not self._is_unchanged():
+            raise ChangedConstantsError
         if self._native_call is not None:
             outputs = self._native_call(*inputs)
             if outputs is not None:

@@ -72,4 +72,6 @@ def _derived_step(
     kind: tuple[object, ...],
 ) -> FusedFunction:
     traits = step.traits.derived(inputs, outputs, derived(step.eager), "scan", kind, roles)
-    return FusedFunction(derived(step.sample), inputs, traits)
+    function = FusedFunction(derived(step.sample), inputs, traits)
+    step.derived.add(function)
+    return function

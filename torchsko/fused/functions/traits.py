@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from torchsko.errors import FusedError
 from torchsko.fused.build.program_cache import digest
 from torchsko.fused.calls.kernel import broadcast_batch
 from torchsko.fused.program.program import Port
@@ -16,6 +17,18 @@ from torchsko.implicit.jacobian_products import Function
 
 TraceContext = Callable[[], AbstractContextManager]
 """Makes a context manager that is active while a function is traced."""
+
+
+class ChangedConstantsError(FusedError):
+    """Tensors that kernels hold constant were changed in place."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a tensor of the mechanism was changed in place after ts.fuse.",
+            "Kernels hold it constant, and no new ones can be made here.",
+            "Call the fused object once outside of torch.compile and of backward passes, or name the tensor "
+            "in inputs of ts.fuse.",
+        )
 
 
 @dataclass(frozen=True)
@@ -35,6 +48,7 @@ class Traits:
             function with an identity is cached on disk.
         trace_context: makes a context manager that is active while the function is traced.
         dtype: dtype of the kernels, for functions whose tolerances depend on it.
+        is_unchanged: whether the mechanism's constants are those of the trace; called at each run.
     """
 
     num_outputs: int = 1
@@ -45,6 +59,7 @@ class Traits:
     identity: str | None = None
     trace_context: TraceContext = nullcontext
     dtype: torch.dtype = torch.float64
+    is_unchanged: Callable[[], bool] | None = None
 
     def derived(
         self,

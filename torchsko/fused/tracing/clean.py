@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
-from torch._C import _dispatch_tls_is_dispatch_key_excluded
+from torch._C import _are_functorch_transforms_active, _dispatch_tls_is_dispatch_key_excluded
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor, maybe_get_bdim
 from torch.autograd import forward_ad
 
@@ -19,9 +20,14 @@ _TRANSFORMS: Any = torch._C._parse_dispatch_key("FuncTorchDynamicLayerFrontMode"
 
 
 def in_clean_thread(work: Callable[[], T]) -> T:
-    """Run in a thread of its own: modes, transforms and autocast of the caller do not reach there."""
+    """Run in a new thread, which the caller's modes, transforms and autocast do not reach."""
     with ThreadPoolExecutor(1) as executor:
-        return executor.submit(work).result()
+        return executor.submit(copy_context().run, work).result()
+
+
+def outside_transforms(work: Callable[[], T]) -> T:
+    """Run outside of the transforms of torch.func that are active."""
+    return in_clean_thread(work) if _are_functorch_transforms_active() else work()
 
 
 def below_modes(work: Callable[[], T]) -> T:
