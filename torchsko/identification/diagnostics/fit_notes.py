@@ -370,7 +370,9 @@ def changes_told(mech: Mechanism, names: Sequence[str]) -> list[str]:
 
 def waves_told(name: str, waves: Sequence[RippleComponent]) -> str:
     """A line that says which waves a joint's errors have, and what to name for them."""
-    each = " and ".join(f"{x.periods_per_turn:.4g} times a turn, by {x.size:.2g}" for x in waves)
+    each = " and ".join(
+        f"{x.periods_per_turn:.4g} times a turn, by {x.amplitude:.2g}" for x in waves
+    )
     terms = ", ".join(f"{term!r}" for x in waves for term in x.terms)
     return (
         f"errors of {name} come back with its position, {each}, and spoil other numbers: "

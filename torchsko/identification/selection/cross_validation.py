@@ -1,4 +1,4 @@
-"""Which terms each joint has, and how strong the prior is: what predicts stretches of time left out best."""
+"""Cross-validation over time folds: prediction errors, the weight of the prior, and the terms of a dof."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from torchsko.identification.selection.stepwise import (
 from torchsko.utils.shapes import matvec
 
 PRIOR_WEIGHTS = tuple(10.0**k for k in range(-4, 4))
-"""Of the prior."""
+"""Candidate weights of the prior."""
 
 
 @dataclass(frozen=True, eq=False)
 class Folds:
-    """Normal equations to fit by and to judge by, for each stretch of time left out.
+    """Training and test equations of each cross-validation fold.
 
     Attributes:
-        seen: without each fold.
-        train: means of squares of `seen`, `[folds, num_dof, columns, columns]`.
-        test: those of each fold alone.
-        count: equations of each dof in all of them, `[num_dof]`.
+        train_equations: normal equations without each fold.
+        train: these divided by their number of samples, `[folds, num_dof, columns, columns]`.
+        test: mean equations of each fold alone, `[folds, num_dof, columns, columns]`.
+        count: number of equations of each dof in all folds, `[num_dof]`.
     """
 
     train_equations: tuple[NormalEquations, ...]
@@ -53,22 +53,23 @@ class Folds:
 
     @classmethod
     def of(cls, normal: NormalEquations, like: NormalEquations | None = None) -> Folds:
-        """Folds in which each dof has equations (of other normal equations, if given), left out once.
+        """Split normal equations into the folds in which every dof has samples.
 
-        Dofs that have none at all do not count.
+        Args:
+            normal: equations, by fold.
+            like: equations whose counts select the folds, if not `normal`.
         """
-        count = (normal if like is None else like).count
-        full = complete_folds(count)
-        seen = tuple(normal.without_fold(k) for k in full)
-        test = torch.stack([mean_equations(normal.of_folds([k])) for k in full])
-        train = torch.stack([mean_equations(some) for some in seen])
-        return cls(seen, train, test, normal.count[full].sum(0))
+        folds = complete_folds((normal if like is None else like).count)
+        train_equations = tuple(normal.without_fold(k) for k in folds)
+        test = torch.stack([mean_equations(normal.of_folds([k])) for k in folds])
+        train = torch.stack([mean_equations(x) for x in train_equations])
+        return cls(train_equations, train, test, normal.count[folds].sum(0))
 
 
 def complete_folds(count: Tensor) -> list[int]:
-    """Folds in which each dof has equations that has any, of counts `[folds, num_dof]`."""
-    felt = count.sum(0) > 0
-    return [k for k in range(len(count)) if bool((count[k] > 0)[felt].all())]
+    """Folds in which every dof has samples, from counts `[folds, num_dof]`; empty dofs are ignored."""
+    measured = count.sum(0) > 0
+    return [k for k in range(len(count)) if bool((count[k] > 0)[measured].all())]
 
 
 def fit_folds(
@@ -78,15 +79,14 @@ def fit_folds(
     terms: Sequence[Term],
     starts: Sequence[Solution] | None = None,
 ) -> tuple[Tensor, list[Solution]]:
-    """Mean square errors of each dof in each stretch left out, `[folds, num_dof]`, and the fits."""
+    """Fit each training set; returns mean square test errors `[folds, num_dof]` and the fits."""
     fits = solve_physical_batch(folds.train, model, prior, terms, starts)
-    return torch.stack(
-        [mean_square_errors(fit, G) for fit, G in zip(fits, folds.test, strict=True)]
-    ), fits
+    errors = [mean_square_errors(fit, G) for fit, G in zip(fits, folds.test, strict=True)]
+    return torch.stack(errors), fits
 
 
 def mean_square_errors(fit: Solution, G: Tensor) -> Tensor:
-    """Mean square errors `[num_dof]` of a fit to equations `[num_dof, columns, columns]`."""
+    """Mean square errors `[num_dof]` of a fit in mean equations `[num_dof, columns, columns]`."""
     v = fit.residual_weights(G.shape[-1])[..., None]
     return (v.mT @ G @ v)[..., 0, 0].clamp_min(0)
 
@@ -94,15 +94,13 @@ def mean_square_errors(fit: Solution, G: Tensor) -> Tensor:
 def select_prior_weight(
     folds: Folds, model: ModelStructure, prior: EntropicPrior, terms: Sequence[Term]
 ) -> tuple[ModelStructure, Tensor, list[Solution]]:
-    """The model with the prior's weight that predicts best, its errors `[folds, num_dof]`, and its fits.
+    """Choose the weight of the prior by the one-standard-error rule, from strong to weak.
 
-    Of weights that predict alike to one standard error the largest: what folds cannot tell is the nominal
-    robot's.
-
-    Reference: L. Breiman et al., *Classification and regression trees*, 1984 (the one standard error rule).
+    Returns:
+        The model with this weight, its mean square test errors `[folds, num_dof]`, and the fits.
     """
     starts, tried, scores, best = None, [], torch.empty(0), 0
-    for weight in reversed(PRIOR_WEIGHTS):  # from the nominal robot to the data
+    for weight in reversed(PRIOR_WEIGHTS):
         squares, starts = fit_folds(
             folds, replace(model, prior_weight=weight), prior, terms, starts
         )
@@ -116,17 +114,20 @@ def select_prior_weight(
 
 
 def one_standard_error_rule(squares: Sequence[Tensor], scale: Tensor) -> int:
-    """Which is the strongest prior that the best is not surely better than.
+    """Index of the strongest prior whose score is within one standard error of the best score.
+
+    The standard error is that of the difference of scores over folds.
 
     Args:
-        squares: errors with each, the strongest first, `[folds, num_dof]`.
-        scale: how much each dof's error counts.
+        squares: mean square test errors for each prior, strongest first, each `[folds, num_dof]`.
+        scale: weights of the dofs, `[num_dof]`.
+
+    Reference: L. Breiman et al., *Classification and regression trees*, 1984.
     """
     scores = torch.stack([(scale * x).mean(1) for x in squares])
-    more = scores - scores[int(scores.mean(1).argmin())]
-    # One standard error of what they differ by.
-    unsure = more.mean(1) <= more.std(1) / scores.shape[1] ** 0.5
-    return int(unsure.nonzero()[0])
+    excess = scores - scores[int(scores.mean(1).argmin())]
+    within = excess.mean(1) <= excess.std(1) / scores.shape[1] ** 0.5
+    return int(within.nonzero()[0])
 
 
 def select_terms(
@@ -138,44 +139,48 @@ def select_terms(
     starts: Sequence[Solution] | None,
     dof: int,
 ) -> tuple[ModelStructure, list[Solution]]:
-    """The model with the terms of one dof that predict stretches left out best, while the others' stay.
+    """Select the terms of one dof by stepwise search, with those of other dofs fixed.
 
-    `torchsko.identification.selection.stepwise` says how. Fits are those of the divergence's quadratic
-    part at the fit so far,
-    which are solved at once.
+    Subsets are scored with the quadratic approximation of the divergence at the current fit, so that each
+    score is the solution of a small linear system.
 
     Args:
-        folds: of cross-validation.
-        model: so far.
-        prior: the nominal robot.
-        terms: of the problem.
-        allowed: places of those to choose from.
-        starts: fits of the folds to begin at; the nominal robot if None.
-        dof: whose terms are chosen.
+        folds: cross-validation folds.
+        model: current model.
+        prior: divergence from the nominal robot.
+        terms: terms of the problem.
+        allowed: indices of the candidate terms.
+        starts: initial solutions of the folds. Default: the nominal robot.
+        dof: dof whose terms are selected.
 
     Returns:
-        The model, and the fits that the choice began at.
+        The model with the selected terms, and the fits of the folds before the selection.
     """
     if starts is not None:
         starts = [replace(fit, choice=model.choice) for fit in starts]
     fits = solve_physical_batch(folds.train, model, prior, terms, starts)
-    told, choice = prior.base_map, list(model.choice)
+    base_map, choice = prior.base_map, list(model.choice)
     half, phi0 = model.prior_weight / 2, torch.stack([fit.phi for fit in fits])
-    slope, curvature = prior.derivatives(phi0)
-    # This dof's are candidates yet: without terms.
-    others = tuple(() if j == dof else chosen for j, chosen in enumerate(choice))
-    each = eliminate_terms_of_problems(
-        folds.train, len(told), dict.fromkeys(range(len(fits)), others)
+    gradient, hessian = prior.derivatives(phi0)
+    # The terms of this dof are candidates, so they are not eliminated.
+    fixed = tuple(() if j == dof else chosen for j, chosen in enumerate(choice))
+    by_fold = eliminate_terms_of_problems(
+        folds.train, len(base_map), dict.fromkeys(range(len(fits)), fixed)
     )
-    parts = [EliminatedTerms.stacked(some) for some in zip(*each.values(), strict=True)]
+    parts = [EliminatedTerms.stacked(x) for x in zip(*by_fold.values(), strict=True)]
     A, c = schur_complement_over_dofs(weighted_sum(folds.train, model.scale), model.scale, parts)
-    near, data = half * curvature, A.mean(0)
-    A, c = told.mT @ A @ told + near, c @ told + matvec(near, phi0) - half * slope
+    curvature, data = half * hessian, A.mean(0)
+    A = base_map.mT @ A @ base_map + curvature
+    c = c @ base_map + matvec(curvature, phi0) - half * gradient
     w, test = model.scale[dof], folds.test[:, dof]
     Q = residual_quadratic_form(
-        weighted_sum(folds.test, model.scale) - w * test, folds.test, model.scale, parts, others
+        weighted_sum(folds.test, model.scale) - w * test, folds.test, model.scale, parts, fixed
     )
-    scores = SubsetScores.of(folds.train[:, dof], test, A, c, told, Q, w)
-    sure = TermInformation.of(folds.train[:, dof].mean(0), data, w, folds.count[dof], scores, terms)
-    choice[dof] = stepwise_search(scores, choice[dof], allowed, terms, sure.doubtful)
+    scores = SubsetScores.of(folds.train[:, dof], test, A, c, base_map, Q, w)
+    information = TermInformation.of(
+        folds.train[:, dof].mean(0), data, w, folds.count[dof], scores, terms
+    )
+    choice[dof] = stepwise_search(
+        scores, choice[dof], allowed, terms, information.least_significant
+    )
     return replace(model, choice=tuple(choice)), fits

@@ -1,4 +1,4 @@
-"""Growing the terms of one dof: candidates, scored by what they predict, each told by the data."""
+"""Stepwise selection of the friction terms of one dof, scored by cross-validation."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from torchsko.identification.regression.least_squares import (
 from torchsko.identification.workers import solve_each
 
 MIN_RELATIVE_GAIN = 0.005
-"""Part of a joint's error that one more term has to save."""
+"""Smallest relative decrease of the prediction error for which stepwise search adds a term."""
 
 MIN_PRESLIDING_GAIN = MIN_RELATIVE_GAIN / 2
-"""Part that a law of dry friction which turns smoothly has to save over a sharp one: its way is short."""
+"""Smallest relative gain of a friction law with presliding over its sharp limit."""
 
 MIN_Z_SCORE = 2.0
-"""Standard deviations, by the data alone, that a number is away from zero, were filtered forces apart: two to
-three are alike, so that these are little more than one of what is reported."""
+"""Smallest z-score at which stepwise selection keeps a term. Filtered samples are treated as independent, so
+this is about one reported standard error."""
 
 MAX_TERMS = 8
-"""Terms of a dof."""
+"""Largest number of terms of a dof."""
 
 
 @dataclass(frozen=True, eq=False)
 class SubsetScores:
-    """Scores of sets of one dof's terms: inertial numbers eliminated, they are small systems.
+    """Cross-validation scores of sets of terms of one dof.
 
-    With numbers x of the terms, base parameters are best at u - V x; so x solves M x = r, rows and columns of
-    the set, and the error in what was left out is a quadratic form of x and 1.
+    With the inertial parameters eliminated, the coefficients x of a set solve the rows and columns of M x = r
+    that belong to the set. The test error is a quadratic form of x and 1.
 
     Attributes:
         M: `[folds, terms, terms]`.
         r: `[folds, terms]`.
-        E: `[folds, terms + 1, terms + 1]`.
+        E: quadratic form of the test error of all dofs, `[folds, terms + 1, terms + 1]`.
     """
 
     M: Tensor
@@ -49,116 +49,123 @@ class SubsetScores:
 
     @classmethod
     def of(
-        cls, train: Tensor, test: Tensor, A: Tensor, c: Tensor, told: Tensor, Q: Tensor, w: Tensor
+        cls,
+        train: Tensor,
+        test: Tensor,
+        A: Tensor,
+        c: Tensor,
+        base_map: Tensor,
+        Q: Tensor,
+        w: Tensor,
     ) -> SubsetScores:
-        """Of one dof's normal equations, `[folds, columns, columns]`.
+        """Eliminate the inertial parameters from one dof's mean equations, `[folds, columns, columns]`.
 
         Args:
-            train: to fit by.
-            test: to judge by.
-            A: of inertial numbers, all dofs' and the prior's, with no terms of this dof,
+            train: training equations of the dof.
+            test: test equations of the dof.
+            A: equations of inertial parameters from all dofs and the prior, without terms of this dof,
                 `[folds, inertial, inertial]`.
-            c: likewise, `[folds, inertial]`.
-            told: takes inertial numbers to base parameters, `[base, inertial]`.
-            Q: the other dofs' error in what was left out, of base parameters and 1.
+            c: right side of these equations, `[folds, inertial]`.
+            base_map: map from inertial to base parameters, `[base, inertial]`.
+            Q: quadratic form of the other dofs' test error in base parameters and 1.
             w: weight of the dof.
         """
-        n, count = len(told), train.shape[-1] - len(told) - 1
-        Gtp, Gtt = train[:, n:-1, :n], train[:, n:-1, n:-1]
-        right = torch.cat([w * told.mT @ Gtp.mT, c[..., None]], -1)
-        V, u = (told @ solve_each(A, right)).split([count, 1], -1)
-        # Two terms that act alike share: a ridge below all that matters.
-        ridge = COLLINEARITY_RIDGE * Gtt.diagonal(dim1=-2, dim2=-1).diag_embed()
-        M, r = Gtt + ridge - Gtp @ V, train[:, n:-1, -1] - (Gtp @ u)[..., 0]
-        one = torch.eye(count + 1).to(c).expand(len(c), -1, -1)
-        F = torch.cat([-V, u], -1)
-        rest = torch.cat([F, one[:, -1:]], 1)
-        own = torch.cat([F, one[:, :-1], -one[:, -1:]], 1)
-        return cls(M, r, rest.mT @ Q @ rest + w * own.mT @ test @ own)
+        n, count = len(base_map), train.shape[-1] - len(base_map) - 1
+        cross, block = train[:, n:-1, :n], train[:, n:-1, n:-1]
+        right = torch.cat([w * base_map.mT @ cross.mT, c[..., None]], -1)
+        # Base parameters are u - V x.
+        V, u = (base_map @ solve_each(A, right)).split([count, 1], -1)
+        ridge = COLLINEARITY_RIDGE * block.diagonal(dim1=-2, dim2=-1).diag_embed()
+        M, r = block + ridge - cross @ V, train[:, n:-1, -1] - (cross @ u)[..., 0]
+        unit = torch.eye(count + 1).to(c).expand(len(c), -1, -1)
+        base = torch.cat([-V, u], -1)
+        others = torch.cat([base, unit[:, -1:]], 1)
+        columns = torch.cat([base, unit[:, :-1], -unit[:, -1:]], 1)
+        return cls(M, r, others.mT @ Q @ others + w * columns.mT @ test @ columns)
 
     def __call__(self, sets: Sequence[tuple[int, ...]]) -> list[float]:
-        """The error of all dofs in what was left out, with each of these sets."""
+        """Mean test error of all dofs for each set."""
         z = torch.nn.functional.pad(self.coefficients(sets), (0, 1), value=1.0)[..., None]
         return (z.mT @ self.E @ z)[..., 0, 0].mean(1).tolist()
 
     def coefficients(self, sets: Sequence[tuple[int, ...]]) -> Tensor:
-        """Numbers of the terms of each set, in each fold; of others zero, `[sets, folds, terms]`."""
+        """Coefficients of each set and fold, `[sets, folds, terms]`; zero for terms outside of a set."""
         mask = self.r.new_zeros(len(sets), 1, self.r.shape[-1])
-        for row, some in zip(mask, sets, strict=True):
-            row[0, list(some)] = 1.0
-        # A term that never acts, or as others do to rounding, has the number zero.
-        own = self.M.diagonal(dim1=-2, dim2=-1)
-        mask = mask * (own > 0)
-        size = own.clamp_min(1e-300).rsqrt() * mask
-        M = size[..., :, None] * self.M * size[..., None, :] + (1 - mask).diag_embed()
-        return size * torch.linalg.solve(M, size * self.r)
+        for row, chosen in zip(mask, sets, strict=True):
+            row[0, list(chosen)] = 1.0
+        # A term that never acts, or is collinear to rounding, gets the coefficient zero.
+        square = self.M.diagonal(dim1=-2, dim2=-1)
+        mask = mask * (square > 0)
+        scale = square.clamp_min(1e-300).rsqrt() * mask
+        M = scale[..., :, None] * self.M * scale[..., None, :] + (1 - mask).diag_embed()
+        return scale * torch.linalg.solve(M, scale * self.r)
 
 
 @dataclass(frozen=True, eq=False)
 class TermInformation:
-    """What the data alone tell of one dof's terms, the nominal robot not known.
+    """Fisher information of one dof's terms by the data alone, without the prior.
 
-    Stretches of time left out are near those that are seen, and where a log is short, or a joint does not
-    turn round, an offset and a slow wave that cancel each other predict them well, and nothing else. Damping
-    and dry friction (`Term.common`) every joint has, and neither is negative, so that they do not cancel.
+    Test folds resemble their neighbours in time. In a short log, or where a joint turns little, an offset and
+    a slow periodic force that cancel can predict test folds well and other motions badly. So terms need a
+    z-score as well. Common terms (`Term.common`) are exempt: they cannot cancel, since they are nonnegative.
 
     Attributes:
-        information: of the numbers of all terms, inertial numbers eliminated, `[terms, terms]`.
-        whole: normal equations of base parameters and all terms, `[base + terms, base + terms]`.
-        numbers: of a set, zero else, `[terms]`.
-        terms: of the problem.
+        information: information matrix of all terms, inertial parameters eliminated, `[terms, terms]`.
+        equations: normal equations of base parameters and all terms, `[base + terms, base + terms]`.
+        coefficients: maps a set to its coefficients, zero outside of the set, `[terms]`.
+        terms: terms of the problem.
     """
 
     information: Tensor
-    whole: Tensor
+    equations: Tensor
     coefficients: Callable[[tuple[int, ...]], Tensor]
     terms: Sequence[Term]
 
     @classmethod
     def of(
-        cls, own: Tensor, A: Tensor, w: Tensor, count: Tensor, scores: SubsetScores,
+        cls, G: Tensor, A: Tensor, w: Tensor, count: Tensor, scores: SubsetScores,
         terms: Sequence[Term],
     ) -> TermInformation:  # fmt: skip
-        """Of one dof's normal equations.
+        """Compute the information of one dof's terms.
 
         Args:
-            own: of this dof, means of squares, `[columns, columns]`.
-            A: of base parameters, all dofs', with no terms of this dof and no prior, `[base, base]`.
-            w: weight of the dof, one over the variance of its errors.
-            count: of its equations.
-            scores: what finds numbers.
-            terms: of the problem.
+            G: mean equations of the dof, `[columns, columns]`.
+            A: equations of base parameters from all dofs, without terms of this dof and without the prior,
+                `[base, base]`.
+            w: weight of the dof, one over its error variance.
+            count: number of its equations.
+            scores: scores, which compute coefficients.
+            terms: terms of the problem.
         """
         n = len(A)
-        cross = own[n:-1, :n]
-        left = own[n:-1, n:-1] - w * cross @ scaled_pseudo_inverse(A)[0] @ cross.mT
-        whole = torch.cat([torch.cat([A, w * cross.mT], 1), w * own[n:-1, :-1]])
+        cross = G[n:-1, :n]
+        remaining = G[n:-1, n:-1] - w * cross @ scaled_pseudo_inverse(A)[0] @ cross.mT
+        equations = torch.cat([torch.cat([A, w * cross.mT], 1), w * G[n:-1, :-1]])
         return cls(
-            count * w * left, whole, lambda some: scores.coefficients([some])[0].mean(0), terms
+            count * w * remaining, equations, lambda x: scores.coefficients([x])[0].mean(0), terms
         )
 
-    def doubtful(self, some: tuple[int, ...]) -> int | None:
-        """The term of a set that the data tell least of, where that is too little."""
-        others = [k for k in some if not self.terms[k].common]
-        if not others:
+    def least_significant(self, chosen: tuple[int, ...]) -> int | None:
+        """The term of a set with the smallest z-score, if that is below `MIN_Z_SCORE`; otherwise None."""
+        removable = [k for k in chosen if not self.terms[k].common]
+        if not removable:
             return None
-        at = torch.tensor(some, device=self.information.device)
-        M = self.information[at[:, None], at]
-        size = M.diagonal().clamp_min(1e-300).rsqrt()
-        value, vector = torch.linalg.eigh(size[:, None] * M * size)
-        # Of terms that act as others do rounding is left, which may be negative.
-        deviation = size * (vector.square() @ (1 / value.clamp_min(COLLINEARITY_RIDGE))).sqrt()
-        base = len(self.whole) - len(self.information)
-        columns = torch.cat([torch.arange(base, device=at.device), base + at])
-        alike = collinear_combinations(self.whole[columns[:, None], columns])[:, base:]
-        deviation = torch.where((alike > 0).any(0), torch.inf, deviation)
-        sure = dict(
-            zip(some, (self.coefficients(some)[at].abs() / deviation).tolist(), strict=True)
-        )
-        # What is kept goes where the log does not tell it apart at all, after what it is not told apart from.
-        others = [k for k in others if not self.terms[k].always_included or not sure[k]]
-        out = min(others, key=lambda k: (sure[k], self.terms[k].always_included), default=None)
-        return out if out is not None and sure[out] < MIN_Z_SCORE else None
+        index = torch.tensor(chosen, device=self.information.device)
+        M = self.information[index[:, None], index]
+        scale = M.diagonal().clamp_min(1e-300).rsqrt()
+        value, vector = torch.linalg.eigh(scale[:, None] * M * scale)
+        # Rounding can make eigenvalues of collinear terms negative.
+        deviation = scale * (vector.square() @ (1 / value.clamp_min(COLLINEARITY_RIDGE))).sqrt()
+        base = len(self.equations) - len(self.information)
+        columns = torch.cat([torch.arange(base, device=index.device), base + index])
+        collinear = collinear_combinations(self.equations[columns[:, None], columns])[:, base:]
+        deviation = torch.where((collinear > 0).any(0), torch.inf, deviation)
+        scores = (self.coefficients(chosen)[index].abs() / deviation).tolist()
+        z = dict(zip(chosen, scores, strict=True))
+        # A term that is always included is removed only if it is collinear, and after the other terms.
+        removable = [k for k in removable if not self.terms[k].always_included or not z[k]]
+        worst = min(removable, key=lambda k: (z[k], self.terms[k].always_included), default=None)
+        return worst if worst is not None and z[worst] < MIN_Z_SCORE else None
 
 
 def stepwise_search(
@@ -166,57 +173,66 @@ def stepwise_search(
     start: tuple[int, ...],
     allowed: Sequence[int],
     terms: Sequence[Term],
-    doubtful: Callable[[tuple[int, ...]], int | None] = lambda some: None,
+    least_significant: Callable[[tuple[int, ...]], int | None] = lambda chosen: None,
 ) -> tuple[int, ...]:
-    """The terms of one dof that score best, each worth its place, and none doubtful.
+    """Select the terms of one dof by adding, exchanging and removing one term at a time.
+
+    A step is taken when it lowers the score by more than `MIN_RELATIVE_GAIN` for each added term, and all
+    terms of the new set are significant.
 
     Args:
-        scores: errors of sets.
-        start: set to begin at.
-        allowed: places of terms to choose from.
-        terms: of the problem.
-        doubtful: which term of a set, if one, the data do not tell.
+        scores: prediction errors of sets.
+        start: initial set.
+        allowed: indices of the candidate terms.
+        terms: terms of the problem.
+        least_significant: the insignificant term of a set, if there is one.
     """
-    now = tuple(sorted(set(start) & set(allowed)))
-    while (out := doubtful(now)) is not None:
-        now = tuple(k for k in now if k != out)
-    (best,) = scores([now])
+    chosen = tuple(sorted(set(start) & set(allowed)))
+    while (dropped := least_significant(chosen)) is not None:
+        chosen = tuple(k for k in chosen if k != dropped)
+    (best,) = scores([chosen])
     while True:
-        dry = [k for k in now if terms[k].friction]
-        moves = [tuple(sorted((*now, k))) for k in allowed if k not in now]
-        moves += [tuple(sorted((*(x for x in now if x != d), k)))
-                  for d in dry for k in allowed if k not in now and terms[k].friction]  # fmt: skip
-        moves += [tuple(x for x in now if x != k) for k in now if not terms[k].always_included]
+        candidates = [k for k in allowed if k not in chosen]
+        dry = [k for k in chosen if terms[k].friction]
+        moves = [tuple(sorted((*chosen, k))) for k in candidates]
+        moves += [_exchanged(chosen, d, k) for d in dry for k in candidates if terms[k].friction]
+        moves += [
+            tuple(x for x in chosen if x != k) for k in chosen if not terms[k].always_included
+        ]
         moves = list(dict.fromkeys(moves))
-        # One more has to pay, one less may cost a little.
+        # Each added term costs a minimum gain, and each removed term may lose as much.
         scored = [
-            (value + MIN_RELATIVE_GAIN * best * (len(move) - len(now)), value, move)
+            (value + MIN_RELATIVE_GAIN * best * (len(move) - len(chosen)), value, move)
             for value, move in zip(scores(moves), moves, strict=True)
         ]
         better = sorted(x for x in scored if x[0] < best * (1 - 1e-9) and len(x[2]) <= MAX_TERMS)
-        told = ((value, move) for _, value, move in better if doubtful(move) is None)
-        value, move = next(told, (best, now))
-        if move == now:
-            return _prefer_shorter_presliding(scores, now, allowed, terms)
-        now, best = move, value
+        significant = ((v, move) for _, v, move in better if least_significant(move) is None)
+        value, move = next(significant, (best, chosen))
+        if move == chosen:
+            return _prefer_sharp_friction(scores, chosen, allowed, terms)
+        chosen, best = move, value
 
 
-def _prefer_shorter_presliding(
+def _exchanged(chosen: tuple[int, ...], removed: int, added: int) -> tuple[int, ...]:
+    return tuple(sorted((*(k for k in chosen if k != removed), added)))
+
+
+def _prefer_sharp_friction(
     scores: Callable[[Sequence[tuple[int, ...]]], list[float]],
-    now: tuple[int, ...],
+    chosen: tuple[int, ...],
     allowed: Sequence[int],
     terms: Sequence[Term],
 ) -> tuple[int, ...]:
-    """The same with dry friction that is sharp, where the way that it turns over does not show.
+    """Replace a friction law with presliding by its sharp limit where the prediction error is nearly equal.
 
-    A filter leaves next to nothing of a short way, and noise says which law is better by it; unfiltered
-    forces at each turn are off by all of it.
+    The filter removes most of the effect of a short presliding distance, so noise would decide. Unfiltered
+    forces at each reversal would then be wrong.
     """
     limits = {k: terms[k].sharp_limit for k in allowed if terms[k].sharp_limit is not None}
-    # The shortest way of each, so that it may be shorter.
+    # The first candidate of each limit has the shortest presliding distance.
     shortest = {limit: k for k, limit in reversed(limits.items())}
-    moves = [tuple(sorted((*(x for x in now if x != d), k)))
-             for k in allowed if k not in now and (d := shortest.get(terms[k])) in now]  # fmt: skip
-    best, *values = scores([now, *moves])
-    value, move = min(zip(values, moves, strict=True), default=(best, now))
-    return move if value <= best * (1 + MIN_PRESLIDING_GAIN) else now
+    moves = [_exchanged(chosen, d, k)
+             for k in allowed if k not in chosen and (d := shortest.get(terms[k])) in chosen]  # fmt: skip
+    best, *values = scores([chosen, *moves])
+    value, move = min(zip(values, moves, strict=True), default=(best, chosen))
+    return move if value <= best * (1 + MIN_PRESLIDING_GAIN) else chosen

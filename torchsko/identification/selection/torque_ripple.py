@@ -1,8 +1,8 @@
-r"""Forces that come back with the position many times a turn: of gears' teeth, and of motors' poles.
+r"""Search for torque ripple: periodic forces of gear teeth and motor poles (cogging).
 
-How many times nobody knows, and no law of the library has them all. A joint is looked at for them as stars
-are for their periods: by least squares on a wave of each number of times, beside all that explains its force
-else. One that stands out of all others is the gear's; friction that no law has is in many waves alike.
+The number of periods per turn is unknown, and no candidate term covers all of them. A least-squares
+periodogram of the residual force over joint position finds them. A ripple is one clear peak, while unmodelled
+friction spreads over many frequencies.
 
 Reference: N. Lomb, *Least-squares frequency analysis of unequally spaced data*, Astrophysics and Space
 Science 39, 1976.
@@ -31,87 +31,85 @@ from torchsko.identification.signals.filter_settings import FilterSettings
 from torchsko.identification.signals.preprocess import FilteredMotion
 
 MAX_STATES = 10_000
-"""States that are looked at."""
+"""Largest number of states in the search."""
 
 MIN_SAMPLES_PER_COLUMN = 4
-"""Filtered forces of each number of least squares below which what it leaves over tells nothing."""
+"""Smallest number of filtered samples for each column of the regression."""
 
 RANK_TOLERANCE = 1e-9
-"""Of the largest singular value at unit length, up to which columns are others' combinations."""
+"""Relative singular value below which scaled columns count as collinear."""
 
 MIN_PERIODS_IN_RANGE = 2.0
-"""In the range of a joint at least: fewer are a law of friction, or a spring."""
+"""Smallest number of periods in the range of a joint. Fewer look like friction or a spring."""
 
 FREQUENCIES_PER_PERIOD = 4
-"""To one wave more in the range."""
+"""Frequencies of the search for each period in the range."""
 
 MAX_FREQUENCIES = 1600
-"""Waves that are tried at most."""
+"""Largest number of frequencies in the search."""
 
 FREQUENCIES_PER_CHUNK = 64
-"""Waves whose columns are in memory at once."""
+"""Frequencies whose columns are in memory at once."""
 
 MIN_PEAK_TO_MEDIAN = 20.0
-"""Part of squared errors that a wave takes, over the median of what others then take: of noise the best of
-a thousand takes ten times the median."""
+"""Smallest ratio of a peak to the median of the periodogram. The largest of a thousand values of white noise
+has a ratio of ten."""
 
 MIN_PEAK_TO_SECOND = 2.0
-"""The same over that of the best wave which is far from it."""
+"""Smallest ratio of a peak to the next highest one outside of its main lobe."""
 
 MIN_EXPLAINED_SHARE = 0.05
-"""Of squared errors, that it takes at least."""
+"""Smallest share of the squared residual that a ripple explains."""
 
 MAIN_LOBE_PERIODS = 3
-"""Waves more or less in the range from which on one is far."""
+"""Half-width of the main lobe of a peak, in periods per range."""
 
 MAX_COMPONENTS = 3
-"""Waves of a joint at most."""
+"""Largest number of ripple components of a joint."""
 
 MIN_FILTERED_POWER = 1e-3
-"""Mean square of a wave that the filter leaves, below which it is not looked for."""
+"""Smallest mean square of a filtered unit sine; faster ripple is not searched."""
 
 INTEGER_PREFERENCE = 0.95
-"""Of what the best number of times takes, that a whole number next to it has to take to be the one."""
+"""Share of the best explained variance from which on the nearest integer frequency is taken."""
 
 
 @dataclass(frozen=True)
 class RippleComponent:
-    """A force of a joint that comes back with its position.
+    """A sinusoidal force over joint position.
 
     Attributes:
-        times: in a turn; of a joint that slides, in 2 pi m.
-        size: its amplitude [N m or N].
+        periods_per_turn: number of periods in a turn, or in 2 pi m for a prismatic joint.
+        amplitude: amplitude [N m or N].
     """
 
     periods_per_turn: float
-    size: float
+    amplitude: float
 
     @property
     def terms(self) -> tuple[Periodic, Periodic]:
-        """What has such a wave, whatever its phase."""
+        """Two terms that represent the ripple with any phase."""
         return Periodic(self.periods_per_turn, 0.0), Periodic(self.periods_per_turn, 0.25)
 
 
 def find_ripple(
     problem: RegressionProblem, log: Log, settings: FilterSettings, dofs: Sequence[int]
 ) -> dict[int, list[RippleComponent]]:
-    """Waves of a log besides a rigid robot, viscous and dry friction and an offset.
+    """Find ripple in a log, beside a rigid robot with viscous and dry friction and an offset.
 
     Args:
-        problem: what explains forces.
-        log: a part of it is read.
-        settings: how it is filtered.
-        dofs: to look at.
+        problem: regression problem.
+        log: log, of which a sample is read.
+        settings: filter settings.
+        dofs: dofs to search.
 
     Returns:
-        Of dofs that have some, the strongest first.
+        Components of the dofs with ripple, strongest first.
     """
     if not dofs:
         return {}
-    plain = least_squares_structure(problem)
-    return find_residual_ripple(
-        problem, reread_sample(problem, log, settings).motions, plain.choice, dofs
-    )
+    motions = reread_sample(problem, log, settings).motions
+    return find_residual_ripple(problem, motions, least_squares_structure(problem).choice, dofs)
 
 
 def find_residual_ripple(
@@ -120,26 +118,26 @@ def find_residual_ripple(
     choice: TermChoice,
     dofs: Sequence[int],
 ) -> dict[int, list[RippleComponent]]:
-    """Waves of motions besides a rigid robot and terms of each dof; see `find_ripple`."""
-    some, room = [], MAX_STATES
+    """Find ripple in motions, beside a rigid robot and the given terms of each dof."""
+    used, room = [], MAX_STATES
     for motion in motions:
-        some += [slice_motion(motion, slice(room))] if room > 0 else []
+        used += [slice_motion(motion, slice(room))] if room > 0 else []
         room -= len(motion)
     parts = [(motion, *map(torch.cat, zip(*rows, strict=True)))
-             for motion in some if (rows := [x[1:] for x in problem.filtered_rows([motion])])]  # fmt: skip
-    found = {}
+             for motion in used if (rows := [x[1:] for x in problem.filtered_rows([motion])])]  # fmt: skip
+    ripple = {}
     for j in dofs if parts else ():
         columns = [*range(len(problem.base)), *(len(problem.base) + k for k in choice[j]), -1]
-        sheet = _RippleSearch.of(
+        search = _RippleSearch.of(
             [dof_positions(problem.mech, motion.q)[:, j] for motion, _, _ in parts],
             [motion.qd[:, j] for motion, _, _ in parts],
             torch.cat([X[:, j, columns] for _, X, _ in parts]),
             torch.cat([good[:, j] for _, _, good in parts]),
             parts[0][0].settings,
         )
-        if waves := sheet.waves():
-            found[j] = waves
-    return found
+        if components := search.components():
+            ripple[j] = components
+    return ripple
 
 
 def find_unmodelled_ripple(
@@ -148,31 +146,31 @@ def find_unmodelled_ripple(
     choice: TermChoice,
     dofs: Sequence[int],
 ) -> dict[int, list[RippleComponent]]:
-    """Waves besides a rigid robot, terms of each dof, and viscous and dry friction and an offset.
+    """Find ripple beside a rigid robot, the given terms, and viscous and dry friction and an offset.
 
-    Where friction was not named, what it leaves comes back with the position, too, as motions do.
+    Unmodelled friction would repeat with position like ripple, since motions repeat.
     """
     wider = replace(problem, terms=tuple(dict.fromkeys([*problem.terms, *BASIC_FRICTION])))
-    plain = least_squares_structure(wider).choice
-    both = tuple((*dict.fromkeys(x + y),) for x, y in zip(choice, plain, strict=True))
-    return find_residual_ripple(wider, motions, both, dofs)
+    basic = least_squares_structure(wider).choice
+    merged = tuple((*dict.fromkeys(x + y),) for x, y in zip(choice, basic, strict=True))
+    return find_residual_ripple(wider, motions, merged, dofs)
 
 
 @dataclass(frozen=True, eq=False)
 class _RippleSearch:
-    """What is known of one dof.
+    """Periodogram of the residual force of one dof over its position.
 
     Attributes:
         q: positions of each motion, `[states]`.
-        fastest: its largest speed.
-        known: orthonormal columns that explain its force else, `[samples, columns]`.
-        error: force besides these, `[samples]`.
-        good: which samples count, `[samples, 1]`.
-        settings: how the log was filtered.
+        max_speed: largest speed.
+        known: orthonormal basis of the columns of the other parameters, `[samples, columns]`.
+        error: residual force, `[samples]`.
+        good: weights of samples, 0 or 1, `[samples, 1]`.
+        settings: filter settings.
     """
 
     q: list[Tensor]
-    fastest: float
+    max_speed: float
     known: Tensor
     error: Tensor
     good: Tensor
@@ -182,89 +180,83 @@ class _RippleSearch:
     def of(
         cls, q: list[Tensor], qd: list[Tensor], X: Tensor, good: Tensor, settings: FilterSettings
     ) -> _RippleSearch:
-        """Of columns `[samples, columns]` of which the last is the force."""
+        """Build the search from columns `[samples, columns]`, of which the last is the force."""
         good = good[:, None].to(X)
         X = X * good
         unit = X[:, :-1] / X[:, :-1].norm(dim=0).clamp_min(1e-300)
         U, size, _ = torch.linalg.svd(unit, full_matrices=False)
         known = U[:, size > RANK_TOLERANCE * size[0]]
-        fastest = max(float(x.abs().max()) for x in qd)
-        return cls(q, fastest, known, X[:, -1] - known @ (known.mT @ X[:, -1]), good, settings)
+        max_speed = max(float(x.abs().max()) for x in qd)
+        return cls(q, max_speed, known, X[:, -1] - known @ (known.mT @ X[:, -1]), good, settings)
 
-    def waves(self) -> list[RippleComponent]:
-        """Those that stand out, the strongest first."""
-        every = torch.cat(self.q)
-        span = float(every.max() - every.min())
+    def components(self) -> list[RippleComponent]:
+        """Significant components, strongest first."""
+        q = torch.cat(self.q)
+        span = float(q.max() - q.min())
         if not (
             span > 0
-            and self.fastest > 0
+            and self.max_speed > 0
             and self.good.sum() > MIN_SAMPLES_PER_COLUMN * self.known.shape[1]
         ):
             return []
         lobe = 2 * math.pi / span
-        # States are too far apart for faster waves: they would show as slow ones.
-        last = 2 * math.pi * (self.settings.state_rate - 2 * self.settings.cutoff) / self.fastest
+        # Faster ripple aliases at the rate of the states.
+        last = 2 * math.pi * (self.settings.state_rate - 2 * self.settings.cutoff) / self.max_speed
         first, step = MIN_PERIODS_IN_RANGE * lobe, lobe / FREQUENCIES_PER_PERIOD
-        # A joint that stands, of noisy velocity, is too fast for any.
-        times = torch.arange(first, max(first, min(last, first + MAX_FREQUENCIES * step)), step).to(
-            every
-        )
-        if len(times) <= 4 * MAIN_LOBE_PERIODS * FREQUENCIES_PER_PERIOD:
+        # A joint at rest with noisy velocity has no admissible frequency.
+        last = max(first, min(last, first + MAX_FREQUENCIES * step))
+        frequencies = torch.arange(first, last, step).to(q)
+        if len(frequencies) <= 4 * MAIN_LOBE_PERIODS * FREQUENCIES_PER_PERIOD:
             return []
-        out, error = [], self.error
-        while len(out) < MAX_COMPONENTS:
-            part, _ = self.taken(times, error)
-            at = part.argmax()
-            far = (times - times[at]).abs() > MAIN_LOBE_PERIODS * lobe
-            if not float(part[at]) > max(
-                MIN_EXPLAINED_SHARE, MIN_PEAK_TO_SECOND * float(part[far].max())
-            ):
+        components, error = [], self.error
+        while len(components) < MAX_COMPONENTS:
+            share, _ = self.explained(frequencies, error)
+            peak = share.argmax()
+            outside = (frequencies - frequencies[peak]).abs() > MAIN_LOBE_PERIODS * lobe
+            second = float(share[outside].max())
+            if not float(share[peak]) > max(MIN_EXPLAINED_SHARE, MIN_PEAK_TO_SECOND * second):
                 break
-            best = self._exactly(float(times[at]), step, error)
-            taken, numbers = self.taken(best, error)
-            error = error - self.columns(best)[:, 0] @ numbers[0]
-            # A wave is in its neighbours, too: what is usual shows without it.
-            usual = self.taken(times, error)[0].median() * (1 - taken)
-            if not bool(taken > MIN_PEAK_TO_MEDIAN * usual):
+            best = self._refine(float(frequencies[peak]), step, error)
+            share, coefficients = self.explained(best, error)
+            error = error - self.columns(best)[:, 0] @ coefficients[0]
+            # Side lobes of the peak would raise the median, so it is taken without the component.
+            median = self.explained(frequencies, error)[0].median() * (1 - share)
+            if not bool(share > MIN_PEAK_TO_MEDIAN * median):
                 break
-            out.append(RippleComponent(float(best), float(numbers.norm())))
-        return out
+            components.append(RippleComponent(float(best), float(coefficients.norm())))
+        return components
 
-    def columns(self, times: Tensor) -> Tensor:
-        """Cosines and sines of so many times the position, besides what is known, `[samples, times, 2]`.
-
-        They are filtered as laws of friction are.
-        """
-        each = []
+    def columns(self, frequencies: Tensor) -> Tensor:
+        """Filtered cosines and sines, orthogonal to the known columns, `[samples, frequencies, 2]`."""
+        parts = []
         for q in self.q:
-            angle = q[:, None] * times
-            each.append(self.settings.double_filter(torch.stack([angle.cos(), angle.sin()], -1)))
-        X = torch.cat(each) * self.good[..., None]
+            angle = q[:, None] * frequencies
+            parts.append(self.settings.double_filter(torch.stack([angle.cos(), angle.sin()], -1)))
+        X = torch.cat(parts) * self.good[..., None]
         return X - (self.known @ (self.known.mT @ X.flatten(1))).unflatten(1, X.shape[1:])
 
-    def taken(self, times: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
-        """Part of squared errors that each wave takes, `[times]`, and its numbers `[times, 2]`."""
-        parts = []
-        for some in times.split(FREQUENCIES_PER_CHUNK):
-            X = self.columns(some)
+    def explained(self, frequencies: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
+        """Share of the squared error that each frequency explains, and coefficients `[frequencies, 2]`."""
+        decreases, coefficients = [], []
+        for chunk in frequencies.split(FREQUENCIES_PER_CHUNK):
+            X = self.columns(chunk)
             squares = torch.einsum("ska,skb->kab", X, X)
-            both = torch.einsum("ska,s->ka", X, error)
-            # Of waves that the filter, or what is known, leaves nothing of.
-            shown = (
-                squares.diagonal(dim1=-2, dim2=-1).sum(-1) > MIN_FILTERED_POWER * self.good.sum()
-            )
-            near = 1e-9 * self.good.sum() * torch.eye(2).to(X)
-            numbers = torch.linalg.solve(squares + near, both[..., None])[..., 0] * shown[:, None]
-            parts.append(((numbers * both).sum(-1), numbers))
-        part, numbers = (torch.cat(x) for x in zip(*parts, strict=True))
-        return part / error.square().sum().clamp_min(1e-300), numbers
+            products = torch.einsum("ska,s->ka", X, error)
+            # Frequencies that the filter or the known columns remove have no coefficient.
+            power = squares.diagonal(dim1=-2, dim2=-1).sum(-1)
+            present = power > MIN_FILTERED_POWER * self.good.sum()
+            ridge = 1e-9 * self.good.sum() * torch.eye(2).to(X)
+            solution = torch.linalg.solve(squares + ridge, products[..., None])[..., 0]
+            coefficients.append(solution * present[:, None])
+            decreases.append((coefficients[-1] * products).sum(-1))
+        total = error.square().sum().clamp_min(1e-300)
+        return torch.cat(decreases) / total, torch.cat(coefficients)
 
-    def _exactly(self, about: float, step: float, error: Tensor) -> Tensor:
-        """The best number of times near one, `[1]`; a whole one where that is as good, as gears have."""
-        near = torch.linspace(about - step, about + step, 41).to(error)
-        part, _ = self.taken(near, error)
-        best = near[part.argmax()][None]
-        whole = best.round()
-        return (
-            whole if bool(self.taken(whole, error)[0] > INTEGER_PREFERENCE * part.max()) else best
-        )
+    def _refine(self, guess: float, step: float, error: Tensor) -> Tensor:
+        """Best frequency near a guess, `[1]`; an integer, as of gears, where it is nearly as good."""
+        near = torch.linspace(guess - step, guess + step, 41).to(error)
+        share, _ = self.explained(near, error)
+        best = near[share.argmax()][None]
+        integer = best.round()
+        is_close = bool(self.explained(integer, error)[0] > INTEGER_PREFERENCE * share.max())
+        return integer if is_close else best
