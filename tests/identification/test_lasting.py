@@ -9,11 +9,13 @@ import torch
 import torchsko as ts
 from tests.identification.test_fit import TERMS, arm, friction
 from torchsko.identification.estimators.shooting.block_elimination import eliminate_chain
-from torchsko.identification.estimators.shooting.cluster_covariance import cluster_std_factors
+from torchsko.identification.estimators.shooting.cluster_covariance import (
+    block_sum_products,
+    cluster_std_factors,
+)
 from torchsko.identification.estimators.shooting.noise_variances import NoiseVariances
 from torchsko.identification.estimators.shooting.sensitivities import LinearisedMotion
 from torchsko.identification.uncertainty.robust_covariance import (
-    block_sum_products,
     find_period,
     tapered_sum_products,
 )

@@ -427,8 +427,8 @@ def test_mixed_steps_of_a_linear_map_end_at_its_fixed_point():
 def test_a_fit_that_is_stopped_short_of_its_end_says_how_far_it_is(measured, monkeypatch):
     _, nominal, log = measured
     monkeypatch.setattr(estimate, "MAX_ITERATIONS", 1)
-    with pytest.raises(ts.FitError, match="not ended after 1 steps: the last one moves numbers"):
+    with pytest.raises(ts.FitError, match="not converged in 1 iterations: the last step"):
         ts.identification.identify(nominal, noisy(log), learn=TERMS, method="shooting")
     monkeypatch.setattr(estimate, "ACCEPTED_STEP", np.inf)
     fit = ts.identification.identify(nominal, noisy(log), learn=TERMS, method="shooting")
-    assert any("stopped before its steps were short" in note for note in fit.found.notes)
+    assert any("stopped early" in note for note in fit.found.notes)

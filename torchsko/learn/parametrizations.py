@@ -79,11 +79,11 @@ class Positive(Parametrization):
         return value if self.init is None else torch.full_like(value, self.init)
 
     def forward(self, theta: Tensor) -> Tensor:
-        """exp(theta), elementwise."""
+        """Exponential of theta, elementwise."""
         return theta.exp()
 
     def right_inverse(self, value: Tensor) -> Tensor:
-        """log(value), elementwise.
+        """Logarithm of the value, elementwise.
 
         Raises:
             MechanismError: when a number is not positive.
@@ -124,7 +124,7 @@ class Bounded(Parametrization):
         return value if self.init is None else torch.full_like(value, self.init)
 
     def forward(self, theta: Tensor) -> Tensor:
-        """Lower + (upper - lower) sigmoid(theta), elementwise."""
+        """The value lower + (upper - lower) sigmoid(theta), elementwise."""
         return self.lower + (self.upper - self.lower) * theta.sigmoid()
 
     def right_inverse(self, value: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ def as_samples(
     Raises:
         ShapeError: when a tensor does not fit the mechanism, or leading dimensions differ.
         FitError: when there are no samples, a number is not finite, weights are negative or all zero, or
-            `weight` is None and a joint has no force.
+            a joint has no force and no weight is given.
     """
     measurements = {"q": q, "qd": qd, "qdd": qdd, "tau": tau}
     measurements |= {} if weight is None else {"weight": weight}

@@ -76,7 +76,7 @@ def train(
     Raises:
         ShapeError: when a tensor does not fit the mechanism, or leading dimensions differ.
         FitError: before the first step, when measurements are not finite, a joint has no force and
-            `weight` is None, an option is out of range, or the layer learns nothing. During training, when
+            no weight is given, an option is out of range, or the layer learns nothing. During training, when
             the error is not finite; the parameters are then those of the last finite error.
         MissingExtraError: when ``progress=True`` and tqdm is not installed.
         FusedError: with ``fused=True``, when a parametrization cannot be traced.

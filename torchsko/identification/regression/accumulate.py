@@ -79,7 +79,7 @@ def read_log(
     log: Log,
     settings: FilterSettings,
     folds: int,
-    tell: Callable[[float], None],
+    progress: Callable[[float], None],
 ) -> tuple[NormalEquations, LogDefects, ResidualSample]:
     """Accumulate the normal equations of a log in one pass, pieces in parallel threads.
 
@@ -88,7 +88,7 @@ def read_log(
         log: log, read piece by piece.
         settings: filter settings.
         folds: number of cross-validation folds.
-        tell: called with the share that is done.
+        progress: called with the share that is done.
 
     Returns:
         The normal equations, the faults of the log, and motions for residuals.
@@ -108,7 +108,7 @@ def read_log(
         defects.add(found)
         total = total.added(normal)
         motions += [motion] if parts[k] in sampled else []
-        tell((k + 1) / len(parts))
+        progress((k + 1) / len(parts))
     return total, defects, ResidualSample(motions, len(parts))
 
 

@@ -204,7 +204,7 @@ def entropic_least_squares(
     while not last:
         last = barrier <= 3 * weight
         barrier = weight if last else barrier
-        L, taken, converged = _newton(
+        L, count, converged = _newton(
             A,
             c,
             prior,
@@ -214,9 +214,9 @@ def entropic_least_squares(
             MAX_NEWTON_STEPS,
             loose=not last,
         )
-        steps, barrier = steps + taken, barrier / 10
+        steps, barrier = steps + count, barrier / 10
         if not converged:
-            raise _scaling_error(f"Newton's method has not converged in {taken} steps.")
+            raise _scaling_error(f"Newton's method has not converged in {count} steps.")
     return prior.physical(L), steps
 
 
@@ -279,7 +279,7 @@ class _Step:
         bend = -barrier * (torch.log1p(-part) + part).sum(-1)
         return size * (size * self.squares - self.decrement) + bend
 
-    def taken(self, L: Tensor, size: Tensor) -> Tensor:
+    def apply(self, L: Tensor, size: Tensor) -> Tensor:
         """Factors after a share of the step."""
         return L @ torch.linalg.cholesky(torch.eye(4).to(L) - size[..., None, None, None] * self.S)
 
@@ -321,7 +321,7 @@ def _newton(
             if bool((high & (size < 1e-12)).any()):
                 return L, count, False
             size = torch.where(high, size / 2, size)
-        L = torch.where(done[..., None, None, None], L, step.taken(L, torch.where(done, 0.0, size)))
+        L = torch.where(done[..., None, None, None], L, step.apply(L, torch.where(done, 0.0, size)))
         done = done | near
         if bool(done.all()):
             return L, count, True

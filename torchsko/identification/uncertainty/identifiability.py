@@ -1,4 +1,4 @@
-"""What a log does not tell apart: combinations of numbers that act alike, named."""
+"""Identifiability: parameter combinations that the log cannot separate."""
 
 from __future__ import annotations
 
@@ -25,36 +25,37 @@ from torchsko.verbs.base_parameters import BaseParameters
 def unidentifiable_combinations(
     normal: NormalEquations, model: ModelStructure, choice: TermChoice
 ) -> Tensor:
-    """Combinations of base parameters and terms whose columns cancel each other, `[combinations, numbers]`.
+    """Find combinations of base parameters and terms with collinear columns.
 
     Args:
-        normal: equations of one fold: all.
+        normal: equations of the whole log as one fold.
         model: weights of the fit.
         choice: terms of each dof.
 
     Returns:
-        The share of each number; see `collinear_combinations`.
+        Share of each parameter, `[combinations, parameters]`; see `collinear_combinations`.
     """
     return collinear_combinations(
         assembled(mean_equations(normal), model.scale, choice, normal.num_base)[0]
     )
 
 
-def with_infinite_std(told: ParameterUncertainty, shares: Tensor) -> ParameterUncertainty:
-    """Infinite deviations of numbers that are not told apart: only the nominal robot says what they are."""
-    base, *terms = (shares > 0).any(0).split([len(told.covariance), *map(len, told.term_std)])
-    each = zip(told.term_std, terms, strict=True)
+def with_infinite_std(uncertainty: ParameterUncertainty, shares: Tensor) -> ParameterUncertainty:
+    """Set standard errors of unidentifiable parameters to infinity; their values are those of the prior."""
+    sizes = [len(uncertainty.covariance), *map(len, uncertainty.term_std)]
+    base, *terms = (shares > 0).any(0).split(sizes)
+    pairs = zip(uncertainty.term_std, terms, strict=True)
     return replace(
-        told,
-        covariance=torch.where(base.diag_embed(), torch.inf, told.covariance),
-        term_std=tuple(torch.where(unknown, torch.inf, x) for x, unknown in each),
+        uncertainty,
+        covariance=torch.where(base.diag_embed(), torch.inf, uncertainty.covariance),
+        term_std=tuple(torch.where(unknown, torch.inf, x) for x, unknown in pairs),
     )
 
 
 def parameter_names(
     mech: Mechanism, base: BaseParameters, choice: TermChoice, terms: Sequence[Term]
 ) -> list[str]:
-    """Names of base parameters, by the number that leads, and of all terms."""
-    lead = [name.split(" + ")[0].split(" - ")[0] for name in base.names]
+    """Names of base parameters, by their first inertial parameter, and of all terms."""
+    names = [name.split(" + ")[0].split(" - ")[0] for name in base.names]
     rows = zip(dof_names(mech), choice, strict=True)
-    return lead + [f"{terms[k].label} of {name}" for name, some in rows for k in some]
+    return names + [f"{terms[k].label} of {dof}" for dof, chosen in rows for k in chosen]

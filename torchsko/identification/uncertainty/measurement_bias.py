@@ -1,13 +1,13 @@
-"""What the noise of positions does to least squares, by measure: the same noise once more, and what it adds.
+"""Bias of estimates by noise of positions, estimated by simulation (SIMEX).
 
-Columns that are computed of noisy positions make least squares biased, by the mean square of what noise
-does to them. A second noise of the same size adds as much to their products; of it added and subtracted, what
-it does by chance cancels. Products less that have no bias; estimates that are not linear in them are made
-with the noise once more.
+Regressor columns of noisy positions bias least squares, by the mean square of the noise in the columns.
+Simulated noise of the same size adds as much to the normal equations. The average over noise of both signs
+cancels its linear effect. Subtracting this addition corrects linear estimates. For other estimates the
+simulation is repeated with more noise.
 
 Reference: J. Cook, L. Stefanski, *Simulation-extrapolation estimation in parametric measurement error
 models*, Journal of the American Statistical Association 89(428), 1994; W. Fuller, *Measurement error models*,
-1987 (products less those of noise).
+1987 (corrected normal equations).
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ from torchsko.identification.signals.spectrum import power_spectrum
 from torchsko.mechanism.mechanism import Mechanism
 
 MAX_NOISE_SAMPLES = 50_000
-"""Samples whose noise is looked at."""
+"""Largest number of samples from which noise is estimated."""
 
 QUIET_SHARE = 0.8
-"""Share of pieces of time, the quietest, that noise is told of."""
+"""Share of time segments, the quietest ones, from which noise is estimated."""
 
 MAX_STATES = 2_500
-"""Filtered states that are moved by more noise, at most: what it adds shows in few."""
+"""Largest number of filtered states to which noise is added in the simulation."""
 
 INSTRUMENT_STATE_FACTOR = 4
-"""Times as many for instruments, which have to be as strong in these states as they are in all."""
+"""Factor on `MAX_STATES` for instrumental variables, whose instruments must be as strong as in the log."""
 
 BLOCK_FILTER_LENGTHS = 8
-"""Length of blocks of them over the filter's, whose reach at both ends is lost."""
+"""Length of a block of these states in filter lengths; the filter loses samples at both ends."""
 
 
 @dataclass(frozen=True, eq=False)
 class PositionNoise:
-    """Standard deviations of white noise.
+    """Standard deviations of white measurement noise.
 
     Attributes:
-        q: of positions, 0 where they are no vector, `[num_q]` [rad or m].
-        qd: of velocities, `[num_dof]` [rad/s or m/s]; None where there are none.
+        q: noise of positions, 0 for quaternions, `[num_q]` [rad or m].
+        qd: noise of velocities, `[num_dof]` [rad/s or m/s]; None if the log has none.
     """
 
     q: Tensor
@@ -74,18 +74,18 @@ class PositionNoise:
 
     @classmethod
     def of(cls, mech: Mechanism, log: Log, settings: FilterSettings) -> PositionNoise:
-        """That of a log, by the upper half of its spectrum, where no robot moves."""
-        q = torch.from_numpy(_white(log, log.q, settings))
+        """Estimate the noise from the upper half of the spectrum, where robots do not move."""
+        q = torch.from_numpy(_white_noise_std(log, log.q, settings))
         vector = torch.zeros_like(q)
         for name, k in zip(mech.joint_names, mech.independent_joints, strict=True):
             vector[mech.q_slice(name)] = float(mech.joints.kinds[k].vector)
-        qd = None if log.qd is None else torch.from_numpy(_white(log, log.qd, settings))
+        qd = None if log.qd is None else torch.from_numpy(_white_noise_std(log, log.qd, settings))
         return cls(q * vector, qd)
 
     def added(
         self, motion: FilteredMotion, sign: float, generator: torch.Generator
     ) -> FilteredMotion:
-        """A motion of which as much was measured once more, filtered as it was."""
+        """Add simulated noise, with a sign, to a filtered motion."""
         bank = motion.settings.state_filter
         length = (len(motion) - 1) * bank.decimation + 2 * bank.half_width + 1
 
@@ -94,34 +94,34 @@ class PositionNoise:
             return sign * size[:, None] * n
 
         if self.qd is None:
-            more = bank(white(self.q), 0, 1, 2)
+            noise = bank(white(self.q), 0, 1, 2)
         else:
-            more = [*bank(white(self.q), 0), *bank(white(self.qd), 0, 1)]
-        q, qd, qdd = (x.mT.to(motion.q) for x in more)
+            noise = [*bank(white(self.q), 0), *bank(white(self.qd), 0, 1)]
+        q, qd, qdd = (x.mT.to(motion.q) for x in noise)
         return replace(motion, q=motion.q + q, qd=motion.qd + qd, qdd=motion.qdd + qdd)
 
 
-def _white(log: Log, signals: Array, settings: FilterSettings) -> Array:
-    """Standard deviation of signals' white noise, `[signals]`, of the middle of a log's longest stretch.
+def _white_noise_std(log: Log, signals: Array, settings: FilterSettings) -> Array:
+    """Standard deviations `[signals]` of white noise, from the middle of the longest segment of a log.
 
-    A jump between two logs, or as a robot starts, has all frequencies: what most pieces of time have counts.
+    Jumps have power at all frequencies, so the loudest time segments are ignored.
     """
     start, stop = max(find_segments(log, settings), key=lambda x: x[1] - x[0])
     start += max(0, (stop - start - MAX_NOISE_SAMPLES) // 2)
     rows = slice(start, min(start + MAX_NOISE_SAMPLES, stop))
     t, x = np.asarray(log.t[rows], np.float64), to_rows(signals[rows])
-    # A value that stands out has all frequencies, as noise has.
+    # Outliers have power at all frequencies, like noise.
     x, _ = replace_outliers(t, replace_by_nan(find_repeated_samples(x), x))
     even = t[0] + np.arange(int((t[-1] - t[0]) * settings.rate)) / settings.rate
     (x,) = resample(t, even, [x])
     length = min(len(even), max(int(4 * settings.rate) + 1, len(even) // 50))
     taper = np.sin(np.pi * np.arange(length) / length) ** 2
     starts = range(0, len(even) - length + 1, max(length // 2, 1))
-    each = [power_spectrum(x[:, a : a + length].T, settings.rate, length)[1] for a in starts]
-    # Of one piece the power at a frequency spreads as a square of two normal numbers: its median is less.
-    power = np.stack([np.median(some[len(some) // 2 :], axis=0) / math.log(2) for some in each])
-    usual = np.sort(power, axis=0)[: max(1, int(QUIET_SHARE * len(power)))]
-    return np.sqrt(usual.mean(0) / (taper**2).sum())
+    spectra = [power_spectrum(x[:, a : a + length].T, settings.rate, length)[1] for a in starts]
+    # The power of white noise is exponentially distributed, and its median is log(2) times its mean.
+    power = np.stack([np.median(s[len(s) // 2 :], axis=0) / math.log(2) for s in spectra])
+    quiet = np.sort(power, axis=0)[: max(1, int(QUIET_SHARE * len(power)))]
+    return np.sqrt(quiet.mean(0) / (taper**2).sum())
 
 
 def noise_bias(
@@ -133,59 +133,60 @@ def noise_bias(
     choice: TermChoice,
     lag: int,
 ) -> Tensor:
-    """What noise of positions moves base parameters and terms by, `[base + terms]`.
+    """Simulate the bias of base parameters and terms by noise of positions, `[base + terms]`.
 
     Args:
-        problem: what explains forces.
-        normal: equations of the whole log, of all of its terms.
-        noise: of the log.
-        motions: of it, to add the noise to once more.
+        problem: regression problem.
+        normal: equations of the whole log.
+        noise: measurement noise of the log.
+        motions: motions to which noise is added.
         model: weights of the fit.
-        choice: terms of each dof that were fitted.
-        lag: of instruments; 0 for least squares.
+        choice: fitted terms of each dof.
+        lag: lag of the instruments [samples]; 0 for least squares.
     """
-    used = sorted({k for some in choice for k in some})
-    few = replace(problem, terms=tuple(problem.terms[k] for k in used))
-    model = replace(model, choice=tuple(tuple(map(used.index, some)) for some in choice))
-    some = _spread(motions, INSTRUMENT_STATE_FACTOR * MAX_STATES if lag else MAX_STATES)
-    whole = TimeFolds(0.0, math.inf, 1)
+    used = sorted({k for chosen in choice for k in chosen})
+    reduced = replace(problem, terms=tuple(problem.terms[k] for k in used))
+    model = replace(model, choice=tuple(tuple(map(used.index, chosen)) for chosen in choice))
+    sample = _sample_blocks(motions, INSTRUMENT_STATE_FACTOR * MAX_STATES if lag else MAX_STATES)
+    one_fold = TimeFolds(0.0, math.inf, 1)
 
     def equations(sign: float, lag: int = 0) -> NormalEquations:
         g = torch.Generator().manual_seed(0)
-        return accumulate_equations(few, [noise.added(x, sign, g) for x in some], whole, lag=lag)
+        noisy = [noise.added(x, sign, g) for x in sample]
+        return accumulate_equations(reduced, noisy, one_fold, lag=lag)
 
     if lag:
         fits = [
             instrumental_fit(paired(equations(x, lag), equations(x)), model, problem.base)
             for x in (1.0, -1.0, 0.0)
         ]
-        more, less, now = (torch.cat([fit.beta, *fit.coefficients]) for fit in fits)
-        return (more + less) / 2 - now
-    more, less, now = map(equations, (1.0, -1.0, 0.0))
-    # What noise adds to a sample, of some; what robots tell, of all: some may have been at rest.
-    added = (more.sums + less.sums) / 2 - now.sums
-    each = (normal.count / now.count.clamp_min(1))[..., None, None]
+        plus, minus, plain = (torch.cat([fit.beta, *fit.coefficients]) for fit in fits)
+        return (plus + minus) / 2 - plain
+    plus, minus, plain = map(equations, (1.0, -1.0, 0.0))
+    # The addition by noise is the same for all samples. The information is not, since robots may rest.
+    added = (plus.sums + minus.sums) / 2 - plain.sums
+    factor = (normal.count / plain.count.clamp_min(1))[..., None, None]
     columns = [
         *range(normal.num_base),
         *(normal.num_base + k for k in used),
         normal.sums.shape[-1] - 1,
     ]
-    known = replace(normal, sums=normal.sums[..., columns, :][..., columns])
-    without = replace(known, sums=known.sums - each * added)
-    (A, c), (A0, c0) = both(paired(without, known), model)
+    noisy = replace(normal, sums=normal.sums[..., columns, :][..., columns])
+    corrected = replace(noisy, sums=noisy.sums - factor * added)
+    (A, c), (A0, c0) = both(paired(corrected, noisy), model)
     start = scaled_pseudo_inverse(A0)[0] @ c0
     root, value, vector = strengths(A, A0)
     return -root @ (vector @ ((vector.mT @ (root.mT @ (c - A @ start))) / value.clamp_min(STRONG)))
 
 
-def _spread(motions: Sequence[FilteredMotion], most: int) -> Sequence[FilteredMotion]:
-    """States of motions, no more than so many: every so many blocks, for a robot may rest as it begins."""
+def _sample_blocks(motions: Sequence[FilteredMotion], max_states: int) -> Sequence[FilteredMotion]:
+    """Evenly spaced blocks of motions with at most `max_states` states."""
     total = sum(map(len, motions))
-    if total <= most:
+    if total <= max_states:
         return motions
     blocks = []
     for motion in motions:
         size = BLOCK_FILTER_LENGTHS * len(motion.settings.double_filter.taps)
         starts = range(0, max(len(motion) - size, 0) + 1, size)
         blocks += [slice_motion(motion, slice(a, a + size)) for a in starts]
-    return blocks[:: math.ceil(total / most)]
+    return blocks[:: math.ceil(total / max_states)]

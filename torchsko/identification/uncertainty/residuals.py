@@ -1,4 +1,4 @@
-"""What a fit leaves unexplained: its size, and whether it is noise."""
+"""Residuals of a fit, and their autocorrelation."""
 
 from __future__ import annotations
 
@@ -16,30 +16,29 @@ from torchsko.identification.signals.preprocess import FilteredMotion
 from torchsko.identification.workers import side_by_side
 
 MAX_PLOT_SAMPLES = 4000
-"""Samples of residuals that are kept to be looked at."""
+"""Largest number of residual samples that are stored for plots."""
 
 MAX_LAGS = 400
-"""Of autocorrelations at most."""
+"""Largest lag of autocorrelations [samples]."""
 
 CONSTANT_TOLERANCE = 1e-9
-"""Spread of a force, over the largest of all, up to which it is rounding."""
+"""Standard deviation of a force, relative to the largest of all, up to which it counts as constant."""
 
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """Filtered forces and what is left of them.
+    """Filtered forces and residuals.
 
     Attributes:
-        t: `[samples]` [s], thinned to be drawn.
-        tau: filtered forces, `[samples, num_dof]`, likewise.
-        error: predicted less measured, `[samples, num_dof]`, likewise.
-        variance: of all errors, `[num_dof]`.
+        t: times, thinned for plots, `[samples]` [s].
+        tau: filtered forces at these times, `[samples, num_dof]`.
+        error: predicted minus measured forces at these times, `[samples, num_dof]`.
+        variance: variance of all residuals, `[num_dof]`.
         spread: standard deviation of the forces, `[num_dof]`.
-        inflation: how many samples are one, for the errors are correlated: the sum of their
-            autocorrelations up to where they first vanish, `[num_dof]`; 1 for white noise.
-        lasting: that sum as a time [s].
-        speed: the largest that the log has, `[num_dof]` [rad/s or m/s]; None in files that were written
-            before it was kept.
+        autocorrelation_samples: integrated autocorrelation of the residuals in samples, `[num_dof]`; 1 for
+            white noise.
+        autocorrelation_time: integrated autocorrelation time [s], `[num_dof]`.
+        speed: largest speed of the log, `[num_dof]` [rad/s or m/s]; None in old files.
     """
 
     t: Tensor
@@ -52,7 +51,7 @@ class Residuals:
     speed: Tensor | None = None
 
     def relative(self, error: Tensor) -> Tensor:
-        """Errors `[num_dof]` over the spread of each force; nan where a force is constant, as no force is."""
+        """Errors `[num_dof]` relative to the standard deviation of each force; nan for constant forces."""
         varies = self.spread > CONSTANT_TOLERANCE * self.spread.max()
         return torch.where(varies, error / self.spread, torch.nan)
 
@@ -63,27 +62,25 @@ def compute_residuals(
     solution: Solution,
     more: nn.Module | None = None,
 ) -> Residuals:
-    """Residuals of a solution, in motions in order of time.
+    """Compute the residuals of a solution.
 
     Args:
-        problem: what explains forces.
-        motions: to look at.
-        solution: what was fitted.
-        more: a force besides, of positions, velocities and accelerations.
+        problem: regression problem.
+        motions: motions in order of time.
+        solution: fitted parameters.
+        more: module for an additional force of positions, velocities and accelerations.
     """
-    found = list(side_by_side(lambda x: motion_residuals(problem, x, solution, more), motions))
-    t, tau, e, good = (torch.cat(x) for x in zip(*found, strict=True))
+    parts = list(side_by_side(lambda x: motion_residuals(problem, x, solution, more), motions))
+    t, tau, e, good = (torch.cat(x) for x in zip(*parts, strict=True))
     count = good.sum(0).clamp_min(1)
     variance = e.square().sum(0) / count
     mean = torch.where(good, tau, 0.0).sum(0) / count
     spread = (torch.where(good, tau - mean, 0.0).square().sum(0) / count).sqrt()
-    inflation = integrated_autocorrelation(*(x[2] for x in found))
+    samples = integrated_autocorrelation(*(x[2] for x in parts))
     step = torch.diff(t).median() if len(t) > 1 else t.new_ones(())
     thin = slice(None, None, max(1, len(t) // MAX_PLOT_SAMPLES))
     speed = torch.stack([x.qd.abs().amax(0) for x in motions]).amax(0)
-    return Residuals(
-        t[thin], tau[thin], e[thin], variance, spread, inflation, inflation * step, speed
-    )
+    return Residuals(t[thin], tau[thin], e[thin], variance, spread, samples, samples * step, speed)
 
 
 def motion_residuals(
@@ -92,7 +89,7 @@ def motion_residuals(
     solution: Solution,
     more: nn.Module | None = None,
 ) -> tuple[Tensor, ...]:
-    """Times, forces, errors (0 where a force does not count), and which count."""
+    """Times, forces, residuals and a mask of valid forces; residuals of invalid forces are 0."""
     parts = [
         (t, X[..., -1], torch.where(good, solution.prediction_error(X), 0.0), good)
         for t, X, good in problem.filtered_rows([motion])
@@ -105,10 +102,10 @@ def motion_residuals(
 
 
 def integrated_autocorrelation(*errors: Tensor) -> Tensor:
-    """1 + 2 times the sum of autocorrelations up to where they vanish.
+    """Integrated autocorrelation of residuals in samples, 1 + 2 times the sum of autocorrelations.
 
     Args:
-        errors: of stretches, each `[samples, dofs]`.
+        errors: residuals of each motion, `[samples, dofs]`.
 
     Returns:
         `[dofs]`.

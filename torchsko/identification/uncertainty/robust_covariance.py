@@ -1,19 +1,19 @@
-"""How surely parameters are known when errors last, and go with the motion: from their influence on the fit.
+r"""Standard errors that are robust to autocorrelated and motion-dependent residuals.
 
-A tooth that pulls, or friction that is not quite what the terms say, leaves errors that are no noise: they
-come back where the joint comes back. The autocorrelation of errors alone does not tell what they do to a
-parameter, since its columns go with the motion, too. What a sample does to a parameter, its influence,
-does: sums of influences over stretches longer than errors last vary as the estimate does, and so do sums
-over the times that a joint was at one place. Where a motion repeats itself, as Fourier series do, errors
-come back with it: periods are laid on top of one another before. The largest of these counts.
+Cogging torque, gear ripple and imperfect friction models leave residuals that are autocorrelated and depend
+on joint position. Regressor columns depend on the motion as well, so the autocorrelation of residuals alone
+does not determine the variance of an estimate. Influence functions do: the estimate's error is the sum of the
+influences of all samples. Two estimators of the variance of that sum are used, and the larger one counts:
 
-Errors of accelerations cancel in time. A stretch that begins and ends at once cuts pairs which cancel, at
-both ends, and that was most of its sum: there samples count more and more, and less and less (Hann). Where
-errors outlast the filter, deviations are no less than those by errors that last so long and go with nothing.
+- a HAC estimator (Newey and West), in which products of influences up to a block length apart count. Blocks
+  are tapered (Hann), so that influences that cancel in time, as of noisy accelerations, cancel in a block.
+  Periodic motions repeat their residuals, so periods are summed before.
+- a cluster estimator (Liang and Zeger), in which influences at one position of a joint are one cluster.
 
 References: W. Newey, K. West, *A simple, positive semi-definite, heteroskedasticity and autocorrelation
 consistent covariance matrix*, Econometrica 55(3), 1987; D. Andrews, *Heteroskedasticity and autocorrelation
-consistent covariance matrix estimation*, Econometrica 59(3), 1991 (too small of short series).
+consistent covariance matrix estimation*, Econometrica 59(3), 1991 (small-sample bias); K.-Y. Liang, S. Zeger,
+*Longitudinal data analysis using generalized linear models*, Biometrika 73(1), 1986.
 """
 
 from __future__ import annotations
@@ -34,159 +34,149 @@ from torchsko.identification.signals.filters import FIRFilter
 from torchsko.identification.signals.preprocess import FilteredMotion
 from torchsko.identification.workers import side_by_side
 
-SAME = 1e-2
-"""Mean square difference, relative to that of unrelated motions, of a motion to itself a period later."""
+PERIOD_TOLERANCE = 1e-2
+"""Largest mean square difference of a motion from itself one period later, relative to unrelated motions."""
 
-STRETCHES = 5
-"""Length of a stretch in times that errors last: what is left out beyond is a fifth of a fifth."""
+BLOCK_AUTOCORRELATION_TIMES = 5
+"""Length of a block in autocorrelation times of the residuals."""
 
-PLACES = (32, 64)
-"""Parts of a joint's range that are looked at as places."""
+POSITION_BINS = 32
+"""Clusters in the range of a joint."""
+
+InfluenceFunction = Callable[[int, Tensor, Tensor], Tensor]
+"""Maps a dof, its columns `[samples, columns]` and residuals `[samples]` in order of time to influences
+`[samples, parameters]`."""
 
 
 def with_robust_std(
-    told: ParameterUncertainty, problem: RegressionProblem, motions: Sequence[FilteredMotion],
-    normal: NormalEquations, solution: Solution, inflation: Tensor, influence: InfluenceFunction,
-    cancelling: Cancelling | None = None,
+    plain: ParameterUncertainty, problem: RegressionProblem, motions: Sequence[FilteredMotion],
+    normal: NormalEquations, solution: Solution, autocorrelation: Tensor,
+    influence: InfluenceFunction, cancelling: Cancelling | None = None,
 ) -> ParameterUncertainty:  # fmt: skip
-    """Enlarge standard errors where residuals are correlated with the motion.
+    """Enlarge standard errors to those of the HAC and the cluster estimator where these are larger.
+
+    Correlations between estimates stay.
 
     Args:
-        told: by errors that go with nothing.
-        problem: what explains forces.
-        motions: to look at errors in.
-        normal: equations of one fold: all.
-        solution: what was fitted.
-        inflation: samples of each dof's error that are one, `[num_dof]`.
-        influence: what errors do to the solution.
-        cancelling: where sums over stretches of time count where they are smaller, too.
-
-    Reference: Newey, West 1987.
+        plain: uncertainty for residuals that do not depend on the motion.
+        problem: regression problem.
+        motions: motions for residuals.
+        normal: equations of the whole log as one fold.
+        solution: fitted parameters.
+        autocorrelation: integrated autocorrelation of each dof's residual in samples, `[num_dof]`.
+        influence: influence function of the estimator.
+        cancelling: the HAC estimate of the part that cancels in time, which may also be smaller than that of
+            `plain`. Used if the autocorrelation is shorter than its blocks.
     """
-    sizes = [normal.num_base, *(len(x) for x in told.term_std)]
-    known = torch.cat([told.covariance.diagonal(), *(x.square() for x in told.term_std)])
-    length = max(1, math.ceil(STRETCHES * float(inflation.max())))
+    sizes = [normal.num_base, *(len(x) for x in plain.term_std)]
+    length = max(1, math.ceil(BLOCK_AUTOCORRELATION_TIMES * float(autocorrelation.max())))
     if cancelling is not None:
         length = max(length, cancelling.length)
-    over = block_sum_products if cancelling is None else tapered_sum_products
-    ranges = _ranges(problem, motions)
-    sums = _Sums(problem, solution, influence, inflation, length, over, ranges, known)
-    each = zip(*side_by_side(sums, motions), strict=True)
-    in_time, free, seen, again, *at_places = (torch.stack(x).sum(0) for x in each)
-    # Motions may be a choice out of more. Every parameter that is fitted takes its part of errors.
-    scale = normal.count[0].sum() / seen.clamp_min(1)
-    found = [
-        (in_time.diagonal(), free),
-        *((x.square().sum((0, 1)), x.any(-1).sum()) for x in at_places),
-    ]
-    more = [
-        (scale * total - known).clamp_min(0) * count / (count - len(known)).clamp_min(1)
-        for total, count in found
-    ]
-    if cancelling is not None:
-        part = scale * in_time * free / (free - len(known)).clamp_min(1)
-        told, more, alone = cancelling.with_rest(part, sizes), more[1:], known
-        known = torch.cat([told.covariance.diagonal(), *(x.square() for x in told.term_std)])
-        # What outlasts the filter does not cancel, and its stretches are too few to sum over.
-        if float(inflation.max()) > cancelling.length and float(again) < float(seen) / 2:
-            more.append((alone - known).clamp_min(0))
-    wider = 1 + torch.stack(more).amax(0) / known.clamp_min(1e-300)
-    base_wider, *own = wider.sqrt().split(sizes)
-    return replace(
-        told,
-        covariance=base_wider[:, None] * told.covariance * base_wider,
-        term_std=tuple(x * y for x, y in zip(told.term_std, own, strict=True)),
+    sums = _InfluenceSums(
+        problem, solution, influence, autocorrelation, length, _ranges(problem, motions), sum(sizes)
     )
+    parts = zip(*side_by_side(sums, motions), strict=True)
+    hac, free, count, clusters = (torch.stack(x).sum(0) for x in parts)
+    # Motions may be a sample of the log.
+    scale = normal.count[0].sum() / count.clamp_min(1)
+    hac, cluster = scale * hac, scale * clusters.square().sum((0, 1))
+    hac_correction = _correction(free, sum(sizes))
+    cancels = cancelling is not None and float(autocorrelation.max()) <= cancelling.length
+    known = cancelling.with_rest(hac_correction * hac, sizes) if cancelling and cancels else plain
+    variance = torch.cat([known.covariance.diagonal(), *(x.square() for x in known.term_std)])
+    excess = _correction(clusters.any(-1).sum(), sum(sizes)) * (cluster - variance)
+    if not cancels:
+        excess = torch.maximum(excess, hac_correction * (hac.diagonal() - variance))
+    factor = (1 + excess.clamp_min(0) / variance.clamp_min(1e-300)).sqrt()
+    base_factor, *term_factors = factor.split(sizes)
+    return replace(
+        known,
+        covariance=base_factor[:, None] * known.covariance * base_factor,
+        term_std=tuple(x * y for x, y in zip(known.term_std, term_factors, strict=True)),
+    )
+
+
+def _correction(groups: Tensor, parameters: int) -> Tensor:
+    """Small-sample factor for the degrees of freedom that the fitted parameters use."""
+    return groups / (groups - parameters).clamp_min(1)
 
 
 @dataclass(frozen=True, eq=False)
 class Cancelling:
-    """Errors that cancel in time, as of accelerations: of these, a second derivative, no sum grows.
+    """Estimators whose influences cancel in time, as those of noisy accelerations do.
 
     Attributes:
-        length: of a stretch at least, in which they do [samples].
-        rest: what is not by these errors' influence.
+        length: smallest block length at which they cancel [samples].
+        rest: uncertainty from other causes, without these influences.
     """
 
     length: int
     rest: ParameterUncertainty
 
-    def with_rest(self, part: Tensor, sizes: Sequence[int]) -> ParameterUncertainty:
-        """The rest, and a covariance of all parameters `[parameters, parameters]`, of such sizes."""
-        own = part.diagonal().split(list(sizes))[1:]
-        both = zip(self.rest.term_std, own, strict=True)
+    def with_rest(self, covariance: Tensor, sizes: Sequence[int]) -> ParameterUncertainty:
+        """Add a covariance of all parameters, of groups with the given sizes, to the rest."""
+        base = slice(sizes[0])
+        variances = covariance.diagonal().split(list(sizes))[1:]
+        pairs = zip(self.rest.term_std, variances, strict=True)
         return replace(
             self.rest,
-            covariance=self.rest.covariance + part[: sizes[0], : sizes[0]],
-            term_std=tuple((x.square() + y).sqrt() for x, y in both),
+            covariance=self.rest.covariance + covariance[base, base],
+            term_std=tuple((x.square() + y).sqrt() for x, y in pairs),
         )
 
 
 def _ranges(problem: RegressionProblem, motions: Sequence[FilteredMotion]) -> Tensor:
-    """Least and largest position of each dof, `[2, num_dof]`."""
-    own = [dof_positions(problem.mech, motion.q) for motion in motions if len(motion)]
-    return torch.stack(
-        [
-            torch.stack([x.amin(0) for x in own]).amin(0),
-            torch.stack([x.amax(0) for x in own]).amax(0),
-        ]
-    )
+    """Smallest and largest position of each dof, `[2, num_dof]`."""
+    q = [dof_positions(problem.mech, motion.q) for motion in motions if len(motion)]
+    lower, upper = (torch.stack([x.amin(0) for x in q]), torch.stack([x.amax(0) for x in q]))
+    return torch.stack([lower.amin(0), upper.amax(0)])
 
 
 @dataclass(frozen=True, eq=False)
-class _Sums:
-    """Sums of influences over a motion.
+class _InfluenceSums:
+    """Sums of influences over a motion, in time blocks and in position bins.
 
     Attributes:
-        problem: what explains forces.
-        solution: what was fitted.
-        influence: of errors on parameters.
-        inflation: samples of each dof's error that are one, `[num_dof]`.
-        length: of a stretch [samples].
-        over: mean products of sums over stretches of a series, of such a length.
-        ranges: of positions, `[2, num_dof]`.
-        like: of as many entries as there are parameters.
+        problem: regression problem.
+        solution: fitted parameters.
+        influence: influence function.
+        autocorrelation: integrated autocorrelation of each dof's residual in samples, `[num_dof]`.
+        length: length of a block [samples].
+        ranges: ranges of positions, `[2, num_dof]`.
+        parameters: number of parameters.
     """
 
     problem: RegressionProblem
     solution: Solution
     influence: InfluenceFunction
-    inflation: Tensor
+    autocorrelation: Tensor
     length: int
-    over: Callable[[Tensor, int], Tensor]
     ranges: Tensor
-    like: Tensor
+    parameters: int
 
     def __call__(self, motion: FilteredMotion) -> tuple[Tensor, ...]:
-        """Products of sums over stretches, how many, samples, those that come again, sums at places."""
-        none, dofs = self.like.new_zeros(()), len(self.inflation)
-        at_places = [self.like.new_zeros(dofs, count, len(self.like)) for count in PLACES]
-        parts = list(self.problem.filtered_rows([motion]))
-        if not parts:
-            return torch.diag(self.like * 0), none, none, none, *at_places
-        t, X, good = (torch.cat(part) for part in zip(*parts, strict=True))
+        """HAC covariance, independent samples, samples, and bin sums `[num_dof, bins, parameters]`."""
+        dofs, like = len(self.autocorrelation), self.ranges
+        bins = like.new_zeros(dofs, POSITION_BINS, self.parameters)
+        rows = list(self.problem.filtered_rows([motion]))
+        if not rows:
+            zero = like.new_zeros(())
+            return like.new_zeros(self.parameters, self.parameters), zero, zero, bins
+        t, X, good = (torch.cat(part) for part in zip(*rows, strict=True))
         q = motion.q[torch.searchsorted(motion.t.contiguous(), t).clamp_max(len(motion.t) - 1)]
-        first, last = self.ranges
-        share = (dof_positions(self.problem.mech, q) - first) / (last - first).clamp_min(1e-300)
+        lower, upper = self.ranges
+        share = (dof_positions(self.problem.mech, q) - lower) / (upper - lower).clamp_min(1e-300)
+        index = (share * POSITION_BINS).long().clamp(0, POSITION_BINS - 1)
         error = torch.where(good, self.solution.prediction_error(X), 0.0)
-        after, total = find_period(q), none
+        total = like.new_zeros(len(t), self.parameters)
         for j in range(dofs):
             x = self.influence(j, X[:, j], error[:, j])
             total = total + x
-            for into in at_places:
-                place = (share[:, j] * into.shape[1]).long().clamp(0, into.shape[1] - 1)
-                into[j].index_add_(0, place, x)
-        in_time = self.over(_folded(total, after), self.length)
-        free = (good.sum(0) / self.inflation).sum() * after / len(t)
-        count = good.sum().to(free)
-        return in_time, free, count, count * (after < len(t)), *at_places
-
-
-InfluenceFunction = Callable[[int, Tensor, Tensor], Tensor]
-"""What each sample's error of a dof does to base parameters and terms, `[samples, parameters]`.
-
-Of the dof, its columns `[samples, columns]`, samples in order of time, and its errors `[samples]`.
-"""
+            bins[j].index_add_(0, index[:, j], x)
+        period = find_period(q)
+        hac = tapered_sum_products(_sum_periods(total, period), self.length)
+        free = (good.sum(0) / self.autocorrelation).sum() * period / len(t)
+        return hac, free, good.sum().to(free), bins
 
 
 class LeastSquaresInfluence:
@@ -194,28 +184,26 @@ class LeastSquaresInfluence:
 
     def __init__(self, normal: NormalEquations, model: ModelStructure, solution: Solution) -> None:
         self.scale, self.num_base = model.scale, normal.num_base
-        self.bread = SandwichBread.of(normal, model, solution.choice)
+        self.sandwich = SandwichBread.of(normal, model, solution.choice)
 
     def __call__(self, dof: int, X: Tensor, error: Tensor) -> Tensor:
-        """Of one dof's columns `[samples, columns]` and errors `[samples]`: `[samples, parameters]`."""
-        told, e = self.bread, error[:, None]
-        terms = X.index_select(-1, told.columns[dof])
-        left = X[..., : self.num_base] - terms @ told.base_gain[dof]
-        base = self.scale[dof] * e * left @ told.bread
-        own = [-base @ gain.mT for gain in told.base_gain]
-        own[dof] = own[dof] + e * terms @ told.term_inverse[dof]
-        return torch.cat([base, *own], -1)
-
-
-def block_sum_products(x: Tensor, length: int) -> Tensor:
-    """Mean products of sums over all stretches of a length that touch a series, per sample of a stretch."""
-    run = torch.nn.functional.pad(x, (0, 0, length, length - 1)).cumsum(0)
-    sums = run[length:] - run[:-length]
-    return sums.mT @ sums / length
+        """Influences `[samples, parameters]` of one dof's columns and residuals."""
+        sandwich, e = self.sandwich, error[:, None]
+        terms = X.index_select(-1, sandwich.columns[dof])
+        partial = X[..., : self.num_base] - terms @ sandwich.base_gain[dof]
+        base = self.scale[dof] * e * partial @ sandwich.bread
+        influences = [-base @ gain.mT for gain in sandwich.base_gain]
+        influences[dof] = influences[dof] + e * terms @ sandwich.term_inverse[dof]
+        return torch.cat([base, *influences], -1)
 
 
 def tapered_sum_products(x: Tensor, length: int) -> Tensor:
-    """The same of sums whose samples count more and more, then less and less: no end cuts what cancels."""
+    """HAC estimate of the covariance of the sum of a series, from sums over all Hann-tapered blocks.
+
+    Args:
+        x: `[samples, columns]`.
+        length: length of a block [samples].
+    """
     reach = length // 2
     place = torch.arange(1, 2 * reach + 2).to(x) / (2 * reach + 2)
     taper = FIRFilter((torch.pi * place).sin().square(), 1)
@@ -223,25 +211,25 @@ def tapered_sum_products(x: Tensor, length: int) -> Tensor:
     return sums.mT @ sums / taper.taps.square().sum()
 
 
-def _folded(x: Tensor, period: int) -> Tensor:
-    """Periods of a series on top of one another."""
+def _sum_periods(x: Tensor, period: int) -> Tensor:
+    """Add the periods of a series, `[min(period, samples), columns]`."""
     place = torch.arange(len(x), device=x.device) % period
     return x.new_zeros(min(period, len(x)), x.shape[1]).index_add(0, place, x)
 
 
 def find_period(q: Tensor) -> int:
-    """After how many samples a series `[samples, coordinates]` repeats itself; its length if it does not."""
+    """Period of a series `[samples, coordinates]` in samples, or its length if it is not periodic."""
     n = len(q)
     x = q - q.mean(0)
     products = lagged_products(x, n).sum(1)
     squares = x.square().sum(1).cumsum(0)
-    both = squares.flip(0) + squares[-1] - torch.cat([squares.new_zeros(1), squares[:-1]])
-    apart = (both - 2 * products) / both.clamp_min(1e-300)  # 1 between what has nothing in common
+    energy = squares.flip(0) + squares[-1] - torch.cat([squares.new_zeros(1), squares[:-1]])
+    difference = (energy - 2 * products) / energy.clamp_min(1e-300)  # 1 between unrelated series
     lags = torch.arange(n, device=q.device)
-    away = (apart > 0.5).cumsum(0) > 0
-    again = (away & (apart < SAME) & (lags <= n - n // 5)).nonzero()
-    if not len(again):
+    has_left = (difference > 0.5).cumsum(0) > 0
+    candidates = (has_left & (difference < PERIOD_TOLERANCE) & (lags <= n - n // 5)).nonzero()
+    if not len(candidates):
         return n
-    first = int(again[0])
-    near = apart[first : first + max(1, first // 10)]
+    first = int(candidates[0])
+    near = difference[first : first + max(1, first // 10)]
     return first + int(near.argmin())

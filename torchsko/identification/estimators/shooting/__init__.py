@@ -1,4 +1,4 @@
-"""Multiple shooting: a log cut in windows, each moved through forward dynamics from a start of its own."""
+"""Multiple shooting: simulation of consecutive windows from estimated initial states."""
 
 from torchsko.identification.estimators.shooting.integrator import ForwardModel as ForwardModel
 from torchsko.identification.estimators.shooting.shooting_estimator import (

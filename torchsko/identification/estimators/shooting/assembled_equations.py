@@ -1,4 +1,4 @@
-"""Normal equations of windows' motions where they are linearised."""
+"""Normal equations of windows at a linearised motion."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from torchsko.identification.regression.normal_equations import NormalEquations
 def eliminate_states(
     near: LinearisedMotion, windows: Windows, noise: NoiseVariances, held: Tensor
 ) -> EliminatedChain:
-    """Normal equations, states of windows eliminated.
+    """Build the normal equations and eliminate the states of windows.
 
     Args:
-        near: how motions depend on states and numbers.
-        windows: what was measured.
-        noise: its variances.
-        held: what holds chains where they start, see `start_velocity_rows`.
+        near: linearised motion.
+        windows: measurements.
+        noise: their variances.
+        held: rows that regularise initial velocities, from `start_velocity_rows`.
     """
     size, pad = near.next.shape[-1], torch.nn.functional.pad
     seen = noise.seen.repeat(windows.seen.shape[2])
@@ -33,8 +33,8 @@ def eliminate_states(
     E, N = (x / noise.gaps[:, None].sqrt() for x in (near.end, near.next))
     total = X.mT @ X + pad(E.mT @ E, (0, 0, 0, 0, 0, 1))
     total = total + pad((held.mT @ held)[:, None], (0, 0, 0, 0, 0, total.shape[1] - 1))
-    fake = ~windows.real[..., None, None] * torch.eye(size).to(X)
-    D = total[..., :size, :size] + pad(N.mT @ N, (0, 0, 0, 0, 1, 0)) + fake
+    padding = ~windows.real[..., None, None] * torch.eye(size).to(X)
+    D = total[..., :size, :size] + pad(N.mT @ N, (0, 0, 0, 0, 1, 0)) + padding
     R = total[..., :size, size:] + pad(N.mT @ E[..., size:], (0, 0, 0, 0, 1, 0))
     return eliminate_chain(D, E[..., :size].mT @ N, R, total[..., size:, size:].sum(1))
 
@@ -42,31 +42,31 @@ def eliminate_states(
 def start_velocity_rows(
     forward: ForwardModel, starts: Tensor, off: Tensor, known: Tensor
 ) -> Tensor:
-    """Rows that hold the velocities at the starts of chains near estimates, `[chains, num_dof, columns]`.
+    """Rows that hold initial velocities of chains near estimates, `[chains, num_dof, columns]`.
 
     Args:
-        forward: the robot where motions are linearised.
-        starts: states where chains start, `[chains, 2 num_dof]`.
-        off: how far velocities there are from those known, `[chains, num_dof]`.
-        known: one over variances of those known, `[chains, num_dof]`.
+        forward: robot at which motions are linearised.
+        starts: initial states of chains, `[chains, 2 num_dof]`.
+        off: estimated velocities minus the present ones, `[chains, num_dof]`.
+        known: one over the variances of the estimates, `[chains, num_dof]`.
     """
     rate = torch.diag_embed(forward.shown(torch.ones_like(off)))
-    own = forward.shown_by(starts[:, off.shape[-1] :])
-    rows = torch.cat([torch.zeros_like(rate), rate, own, off[..., None]], -1)
+    by_parameters = forward.shown_by(starts[:, off.shape[-1] :])
+    rows = torch.cat([torch.zeros_like(rate), rate, by_parameters, off[..., None]], -1)
     return known[..., None].sqrt() * rows
 
 
 def fold_equations(
     left: Tensor, here: Tensor, windows: Windows, folds: int, base: int
 ) -> NormalEquations:
-    """Normal equations of each fold, of numbers themselves in place of their changes.
+    """Normal equations of each fold in the parameters themselves, from those in their changes.
 
     Args:
-        left: of changes and -1, chain by chain, `[chains, P + 1, P + 1]`.
-        here: numbers from which they change, `[P]`.
-        windows: what was measured.
-        folds: how many.
-        base: how many of the numbers are base parameters.
+        left: equations of parameter changes and -1 of each chain, `[chains, P + 1, P + 1]`.
+        here: parameters at which the motion is linearised, `[P]`.
+        windows: measurements.
+        folds: number of folds.
+        base: number of base parameters.
     """
     M = torch.eye(left.shape[-1]).to(left)
     M = torch.cat([M[:, :-1], M[:, -1:] + torch.cat([here, left.new_zeros(1)])[:, None]], 1)

@@ -1,8 +1,8 @@
-r"""Least squares of a chain: states of windows, each tied to the next, and numbers that all share.
+r"""Block elimination for least squares of chains of states with shared parameters.
 
-In the unknowns :math:`(x_1, \dots, x_L, p)` the normal equations are an arrow, block tridiagonal but for the
-last rows. The x are eliminated from the first to the last, all chains at once; what is left of p adds up over
-chains.
+In the unknowns :math:`(x_1, \dots, x_L, p)` the normal equations are block tridiagonal, with a border for the
+parameters p. The states x are eliminated from first to last, batched over chains. The Schur complements of p
+add up over chains.
 
 Reference: G. Golub, C. Van Loan, *Matrix Computations*, 4th edition, 2013, section 4.5.1 (block tridiagonal);
 H. Rauch, F. Tung, C. Striebel, *Maximum likelihood estimates of linear dynamic systems*, AIAA Journal 3(8),
@@ -19,13 +19,13 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class EliminatedChain:
-    """A chain whose states are eliminated.
+    """Chains with eliminated states.
 
     Attributes:
         left: normal equations of (p, -1), `[chains, P + 1, P + 1]`.
-        gains: what a state gains of the next, `[windows - 1][chains, n, n]`.
-        pivots: inverses of the blocks met, `[windows][chains, n, n]`.
-        rights: of p and -1, `[windows][chains, n, P + 1]`.
+        gains: products of pivots with the coupling to the next state, `[windows - 1][chains, n, n]`.
+        pivots: inverses of the pivot blocks, `[windows][chains, n, n]`.
+        rights: columns of p and -1 at each state, `[windows][chains, n, P + 1]`.
     """
 
     left: Tensor
@@ -34,19 +34,19 @@ class EliminatedChain:
     rights: tuple[Tensor, ...]
 
     def states(self, p: Tensor) -> Tensor:
-        """The states that are best beside p `[P]`, `[chains, windows, n]`."""
+        """Optimal states at parameters p `[P]`, `[chains, windows, n]`."""
         full = torch.cat([p, -torch.ones_like(p[:1])])
-        return self._beside(full[:, None])[..., 0]
+        return self._back_substitute(full[:, None])[..., 0]
 
     def changes(self) -> Tensor:
-        """How these states change with p, `[chains, windows, n, P]`."""
+        """Derivatives of the optimal states with respect to p, `[chains, windows, n, P]`."""
         size = self.left.shape[-1]
-        return self._beside(torch.eye(size).to(self.left)[:, :-1])
+        return self._back_substitute(torch.eye(size).to(self.left)[:, :-1])
 
-    def _beside(self, full: Tensor) -> Tensor:
-        """The states that are best beside columns of (p, -1) `[P + 1, k]`, `[chains, windows, n, k]`."""
+    def _back_substitute(self, full: Tensor) -> Tensor:
+        """Optimal states for columns of (p, -1) `[P + 1, k]`, `[chains, windows, n, k]`."""
         after = -(self.pivots[-1] @ self.rights[-1]) @ full
-        out = [after]
+        states = [after]
         for pivot, right, gain in zip(
             reversed(self.pivots[:-1]),
             reversed(self.rights[:-1]),
@@ -54,27 +54,31 @@ class EliminatedChain:
             strict=True,
         ):
             after = -(pivot @ right) @ full - gain @ after
-            out.append(after)
-        return torch.stack(out[::-1], 1)
+            states.append(after)
+        return torch.stack(states[::-1], 1)
 
     def covariances(self) -> tuple[Tensor, Tensor]:
-        """Of states, `[chains, windows, n, n]`, and with the next, `[chains, windows - 1, n, n]`; p known."""
-        own, cross = [self.pivots[-1]], []
+        """Covariances of states at known p, and those with the next state.
+
+        Returns:
+            `[chains, windows, n, n]` and `[chains, windows - 1, n, n]`.
+        """
+        states, cross = [self.pivots[-1]], []
         for pivot, gain in zip(reversed(self.pivots[:-1]), reversed(self.gains), strict=True):
-            cross.append(-gain @ own[-1])
-            own.append(pivot - cross[-1] @ gain.mT)
-        between = torch.stack(cross[::-1], 1) if cross else own[0][:, None][:, :0]
-        return torch.stack(own[::-1], 1), between
+            cross.append(-gain @ states[-1])
+            states.append(pivot - cross[-1] @ gain.mT)
+        between = torch.stack(cross[::-1], 1) if cross else states[0][:, None][:, :0]
+        return torch.stack(states[::-1], 1), between
 
 
 def eliminate_chain(D: Tensor, O: Tensor, R: Tensor, S: Tensor) -> EliminatedChain:
     """Eliminate the states of chains.
 
     Args:
-        D: blocks of states, `[chains, windows, n, n]`.
-        O: of states with the next, `[chains, windows - 1, n, n]`.
-        R: of states with (p, -1), `[chains, windows, n, P + 1]`.
-        S: of (p, -1), `[chains, P + 1, P + 1]`.
+        D: diagonal blocks of states, `[chains, windows, n, n]`.
+        O: blocks of states and the next states, `[chains, windows - 1, n, n]`.
+        R: blocks of states and (p, -1), `[chains, windows, n, P + 1]`.
+        S: block of (p, -1), `[chains, P + 1, P + 1]`.
     """
     gains, pivots, rights, block, right = [], [], [], D[:, 0], R[:, 0]
     for w in range(D.shape[1]):
@@ -90,7 +94,7 @@ def eliminate_chain(D: Tensor, O: Tensor, R: Tensor, S: Tensor) -> EliminatedCha
 
 
 def _scaled_inverse(A: Tensor) -> Tensor:
-    """Of positive definite matrices whose rows differ in size."""
+    """Inverse of positive definite matrices after scaling to unit diagonal."""
     size = A.diagonal(dim1=-2, dim2=-1).rsqrt()
     inner = torch.linalg.inv(size[..., :, None] * A * size[..., None, :])
     return size[..., :, None] * (inner + inner.mT) / 2 * size[..., None, :]

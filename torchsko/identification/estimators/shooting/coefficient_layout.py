@@ -1,4 +1,4 @@
-"""Numbers of terms, all in one row, a slot each: shooting solves for them as for those of one dof."""
+"""Flat layout of the terms' coefficients of all dofs, one slot for each coefficient."""
 
 from __future__ import annotations
 
@@ -12,36 +12,37 @@ from torchsko.identification.regression.solution import Solution
 
 
 def flatten_coefficients(forward: ForwardModel, solution: Solution) -> Tensor:
-    """Numbers of all slots of a solution dof by dof; zero where it has none."""
-    out = []
+    """Coefficients of all slots from a solution by dof; zero for terms it omits."""
+    values = []
     for k, dof in forward.slots:
-        some, place = solution.choice[dof], forward.places[k]
-        known = place in some
-        out.append(
-            solution.coefficients[dof][some.index(place)] if known else solution.phi.new_zeros(())
+        chosen, place = solution.choice[dof], forward.places[k]
+        values.append(
+            solution.coefficients[dof][chosen.index(place)]
+            if place in chosen
+            else solution.phi.new_zeros(())
         )
-    return torch.stack(out) if out else solution.phi[:0]
+    return torch.stack(values) if values else solution.phi[:0]
 
 
 def full_coefficients(forward: ForwardModel, solution: Solution) -> Tensor:
-    """Those of a solution as of one dof: zero where friction came out negative and was left out."""
+    """Coefficients of all slots from a flat solution; zero for terms removed as negative."""
     (kept,), (values,) = solution.choice, solution.coefficients
-    at = torch.tensor(kept, dtype=torch.long, device=values.device)
-    return values.new_zeros(len(forward.slots)).index_put((at,), values)
+    index = torch.tensor(kept, dtype=torch.long, device=values.device)
+    return values.new_zeros(len(forward.slots)).index_put((index,), values)
 
 
 def split_by_dof(forward: ForwardModel, solution: Solution) -> Solution:
-    """A solution as of one dof, its numbers dof by dof."""
+    """Split a flat solution by dof."""
     (kept,), (values,) = solution.choice, solution.coefficients
-    choice, numbers = [], []
-    for mine in slots_by_dof(forward, kept):
-        choice.append(tuple(forward.places[forward.slots[kept[i]][0]] for i in mine))
-        numbers.append(values[mine])
-    return Solution(solution.phi, solution.beta, tuple(numbers), tuple(choice))
+    choice, coefficients = [], []
+    for indices in slots_by_dof(forward, kept):
+        choice.append(tuple(forward.places[forward.slots[kept[i]][0]] for i in indices))
+        coefficients.append(values[indices])
+    return Solution(solution.phi, solution.beta, tuple(coefficients), tuple(choice))
 
 
 def slots_by_dof(forward: ForwardModel, kept: Sequence[int]) -> list[list[int]]:
-    """Places among the slots that are kept, of each dof."""
+    """Indices into the kept slots, by dof."""
     return [
         [i for i, k in enumerate(kept) if forward.slots[k][1] == dof]
         for dof in range(len(forward.shows))

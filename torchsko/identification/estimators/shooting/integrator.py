@@ -1,6 +1,6 @@
-r"""A robot with forces at its joints that moves under measured ones, and how its motion depends on numbers.
+r"""Forward dynamics with joint terms, an integrator for stiff friction, and parameter sensitivities.
 
-A step of length h is the midpoint rule, linearly implicit in friction, whose slope by velocity is D >= 0:
+A step of length h is the midpoint rule, linearly implicit in friction, with D >= 0 its velocity derivative:
 
 .. math::
     (M + \gamma h D) a &= \tau - C - f, \qquad v_m = v + \tfrac h2 a, \qquad
@@ -9,16 +9,16 @@ A step of length h is the midpoint rule, linearly implicit in friction, whose sl
     v' = v + h b, \qquad q' = q + h (v_m + \gamma h (b - a)),
 
 M the mass matrix, C Coriolis, gravity and spring forces, f friction, with m at half the step: order 2 for any
-:math:`\gamma`, and with :math:`\gamma = 1 - 1 / \sqrt 2` a velocity is forgotten within a step where friction
-is steep beside inertia. (With 1/2 it would swing to and fro instead, and hide how fast a window starts.)
-With x = (q, v), numbers p that joint forces Y p are linear in, and :math:`\ddot q` of the step, the motion
-nearby obeys
+:math:`\gamma`. With :math:`\gamma = 1 - 1 / \sqrt 2` it is L-stable: velocities decay within a step where
+friction is stiff. (With 1/2 they would oscillate and hide the initial velocity of a window.)
+With x = (q, v), parameters p in which joint forces Y p are linear, and :math:`\ddot q` of the step, nearby
+motions satisfy
 
 .. math::
     \frac{d}{dt} \delta x = \begin{bmatrix} 0 & 1 \\ \partial_q \ddot q & \partial_v \ddot q \end{bmatrix}
     \delta x - \begin{bmatrix} 0 \\ M^{-1} Y \end{bmatrix} \delta p,
 
-whose steps are those of the diagonally implicit method with this :math:`\gamma`, damped alike.
+which is integrated by the diagonally implicit method with the same :math:`\gamma`.
 
 Reference: E. Hairer, G. Wanner, *Solving Ordinary Differential Equations II*, 2nd edition, Springer 1996,
 sections IV.6 (SDIRK methods of order 2), IV.7 (linearly implicit methods).
@@ -47,27 +47,27 @@ from torchsko.verbs.derivatives import forward_dynamics_derivatives
 from torchsko.verbs.dynamics import forward_dynamics, inverse_dynamics
 
 GAMMA = 1 - 0.5**0.5
-"""Part of a step by which friction is implicit: steep friction stops a velocity within it."""
+"""Coefficient of the implicit stages, which makes the method L-stable."""
 
 MECHANISM_INPUTS = ("mass", "com", "inertia", "armature")
-"""Parameters of the mechanism that a fit moves."""
+"""Fields of the mechanism that change during a fit."""
 
 
 @dataclass(frozen=True, eq=False)
 class ForwardModel:
-    """A robot with forces at its joints.
+    """A robot with terms at its joints.
 
     Attributes:
-        mech: the robot with numbers so far, or kernels of it that take them.
-        armature: of the robot as given, `[num_dof]` among all dofs.
-        terms: what joints have besides, each once.
-        places: of these, in the problem.
-        slots: of each number the place of its term among `terms`, and its dof.
-        table: numbers of what acts at once, term by term, `[terms, num_dof]`.
-        shows: part by which each position is shown larger, `[num_dof]`.
-        regressor: entries of the torque regressor that lead base parameters.
-        base_columns: which entries these are.
-        column_index: where base parameters' columns are among them, as by `BaseColumns.order`.
+        mech: mechanism or its compiled kernels, at the present parameters.
+        armature: nominal armature of all dofs.
+        terms: distinct terms of the joints.
+        places: their indices in the problem.
+        slots: for each coefficient the index of its term in `terms`, and its dof.
+        table: coefficients of continuous terms, `[terms, num_dof]`.
+        shows: relative scale error of measured positions, `[num_dof]`.
+        regressor: regressor of the problem.
+        base_columns: independent entries of the regressor.
+        column_index: index of the base parameters' columns, from `BaseColumns.column_index`.
     """
 
     mech: MechanismLike
@@ -83,10 +83,10 @@ class ForwardModel:
 
     @classmethod
     def of(cls, problem: RegressionProblem, choice: TermChoice) -> ForwardModel:
-        """Of a problem with these terms of each dof; where kernels can be built, by them."""
+        """Build the model of a problem with the chosen terms, with compiled kernels if possible."""
         mech = problem.mech
-        used = tuple(dict.fromkeys(k for some in choice for k in some))
-        slots = tuple((used.index(k), j) for j, some in enumerate(choice) for k in some)
+        used = tuple(dict.fromkeys(k for chosen in choice for k in chosen))
+        slots = tuple((used.index(k), j) for j, chosen in enumerate(choice) for k in chosen)
         table = mech.armature.new_zeros(len(used), mech.num_dof)
         return cls(
             compile_mechanism(mech), mech.armature, tuple(problem.terms[k] for k in used), used, slots,
@@ -95,7 +95,7 @@ class ForwardModel:
         )  # fmt: skip
 
     def at(self, phi: Tensor, numbers: Tensor) -> ForwardModel:
-        """The robot of inertial numbers `[inertial]` and those of terms `[slots]`."""
+        """The model at inertial parameters `[inertial]` and coefficients `[slots]`."""
         mass, com, inertia = unpack_inertias(phi)
         table, rotors = torch.zeros_like(self.table), torch.zeros_like(self.shows)
         shows = torch.zeros_like(self.shows)
@@ -110,7 +110,7 @@ class ForwardModel:
         return replace(self, mech=cast(Any, self.mech).replace(**changes), table=table, shows=shows)
 
     def friction(self, q: Tensor, qd: Tensor) -> Tensor:
-        """Forces of terms that follow from position and velocity, `[*batch, num_dof]`."""
+        """Forces of continuous terms, `[*batch, num_dof]`."""
         nothing = torch.full_like(q, torch.nan)
         motion = TermInput(q, qd, nothing, nothing, ordered=False)
         total = torch.zeros_like(qd)
@@ -120,11 +120,11 @@ class ForwardModel:
         return total
 
     def slopes(self, q: Tensor, qd: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Forces of terms, and their derivatives by the joint's own position and velocity."""
+        """Forces of terms, and their derivatives with respect to position and velocity of the joint."""
         with torch.enable_grad():
             at = [x.detach().requires_grad_() for x in (q, qd)]
             force = self.friction(*at)
-            # Each force is of its own joint's state: the gradient of the sum is that of each.
+            # Each force depends on the state of one joint, so the gradient of the sum has all derivatives.
             bend, slope = (
                 torch.autograd.grad(force.sum(), at, materialize_grads=True)
                 if force.requires_grad
@@ -135,14 +135,14 @@ class ForwardModel:
     def step(
         self, q: Tensor, qd: Tensor, tau: Tensor, middle: Tensor, h: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The state a step later.
+        """Integrate one step.
 
         Args:
             q: `[*batch, num_dof]`.
             qd: `[*batch, num_dof]`.
             tau: measured force at the start, `[*batch, num_dof]`.
-            middle: likewise half a step later.
-            h: its length, `[*batch, 1]`.
+            middle: measured force at half the step, `[*batch, num_dof]`.
+            h: step length, `[*batch, 1]`.
         """
         force, _, D = self.slopes(q, qd)
         first = self._stiff(q, qd, tau - force, h, D)
@@ -153,7 +153,7 @@ class ForwardModel:
         return q + h * (early + part * (late - first)), qd + h * late
 
     def _stiff(self, q: Tensor, qd: Tensor, tau: Tensor, h: Tensor, D: Tensor) -> Tensor:
-        """Accelerations with friction's slope as inertia; where it falls with speed it needs none."""
+        """Accelerations with gamma h D added to the inertia; negative slopes are explicit."""
         mech = as_mechanism(self.mech)
         more = among_all_dofs(mech, GAMMA * h * D.clamp_min(0))
         return forward_dynamics(
@@ -161,10 +161,10 @@ class ForwardModel:
         )
 
     def changes(self, q: Tensor, qd: Tensor, qdd: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        """What becomes of a small change over a step, its middle given.
+        """Sensitivities of a step, at its middle.
 
-        Accelerations are the step's, of the velocities at its ends: those of forces in its middle are far
-        larger where friction is steep, and a force jumps.
+        Accelerations are differences of the velocities at the ends of the step. Forces at the middle would
+        give far larger ones where friction is stiff or forces jump.
 
         Args:
             q: `[*batch, num_dof]`.
@@ -173,8 +173,8 @@ class ForwardModel:
             h: length of the step, `[*batch, 1]`.
 
         Returns:
-            By the state before `[*batch, 2 num_dof, 2 num_dof]`, and by base parameters and numbers of terms,
-            `[*batch, 2 num_dof, base + slots]`.
+            Derivatives with respect to the state before, `[*batch, 2 num_dof, 2 num_dof]`, and to base
+            parameters and coefficients, `[*batch, 2 num_dof, base + slots]`.
         """
         n = q.shape[-1]
         _, bend, D = self.slopes(q, qd)
@@ -182,7 +182,7 @@ class ForwardModel:
         to_q, to_qd, inverse = forward_dynamics_derivatives(self.mech, q, qd, force)
         to_q, to_qd = to_q - inverse * bend[..., None, :], to_qd - inverse * D[..., None, :]
         by = -inverse @ self.columns(q, qd, qdd)
-        # Two stages k = A (x + part of k) + b of SDIRK, positions eliminated.
+        # Two stages k = A (x + gamma h k) + b of SDIRK, positions eliminated.
         h, none = h[..., None], torch.zeros_like(by)
         one = torch.eye(n).to(q).expand_as(to_q)
         zero = torch.zeros_like(one)
@@ -200,11 +200,11 @@ class ForwardModel:
         return both[..., : 2 * n], both[..., 2 * n :]
 
     def shown(self, states: Tensor) -> Tensor:
-        """Positions, or these and velocities, as sensors show them, `[*batch, num_dof or twice]`."""
+        """Measured values of positions, or of positions and velocities, `[*batch, num_dof or twice]`."""
         return states * (1 + self.shows).repeat(states.shape[-1] // len(self.shows))
 
     def shown_by(self, states: Tensor) -> Tensor:
-        """Derivatives of `shown` to base parameters and numbers, `[*batch, num_dof or twice, numbers]`."""
+        """Derivatives of `shown` with respect to parameters, `[*batch, num_dof or twice, base + slots]`."""
         dofs = len(self.shows)
         own = torch.zeros(dofs, self.base_columns.num_base + len(self.slots)).to(states)
         for s, (k, dof) in enumerate(self.slots):
@@ -213,7 +213,7 @@ class ForwardModel:
         return states[..., None] * own.repeat(states.shape[-1] // dofs, 1)
 
     def columns(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
-        """Joint forces by base parameters and numbers of terms, `[*batch, num_dof, base + slots]`."""
+        """Columns of base parameters and coefficients, `[*batch, num_dof, base + slots]`."""
         Y = self.base_columns.columns(self.regressor(q, qd, qdd), self.column_index)
         nothing = torch.full_like(q, torch.nan)
         motion = TermInput(q, qd, qdd, nothing, ordered=False)
@@ -227,7 +227,7 @@ class ForwardModel:
 
 
 def compile_mechanism(mech: Mechanism) -> MechanismLike:
-    """Kernels that take the numbers of a fit, where they can be built; else the mechanism."""
+    """Compiled kernels with the parameters of the fit as inputs; the mechanism where none can be built."""
     if mech.device.type != "cpu":
         return mech
     try:

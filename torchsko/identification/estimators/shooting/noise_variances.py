@@ -1,4 +1,4 @@
-"""Variances of what is measured and of forces that nobody measured, from what is left over.
+"""Variances of measurement noise and of unmeasured joint forces, estimated from residuals.
 
 Reference: D. MacKay, *Bayesian interpolation*, Neural Computation 4(3), 1992.
 """
@@ -19,22 +19,22 @@ from torchsko.identification.signals.autocorrelation import autocorrelation_time
 from torchsko.utils.shapes import matvec
 
 MIN_FREE_GAPS = 1e-3
-"""Gaps that are free at least, where states are as good as tied together."""
+"""Smallest number of degrees of freedom of the gaps, for windows that are nearly tied together."""
 
 MIN_VELOCITY_NOISE = 1e-2
-"""Noise of velocities over a window, at least, against that of positions over its length: less is as none."""
+"""Smallest noise of velocities over a window, relative to the noise of positions over its length."""
 
 VARIANCE_TOLERANCE = 0.01
-"""Part by which a variance may differ and is kept."""
+"""Relative difference below which a variance counts as unchanged."""
 
 
 @dataclass(frozen=True, eq=False)
 class NoiseVariances:
-    """Variances, of each dof.
+    """Variances of each dof.
 
     Attributes:
-        seen: of measured positions and velocities, `[seen]`.
-        states: density of forces that nobody measured, `[num_dof]`.
+        seen: variances of measured positions and velocities, `[seen]`.
+        states: spectral densities of unmeasured joint forces, `[num_dof]`.
     """
 
     seen: Tensor
@@ -42,49 +42,49 @@ class NoiseVariances:
 
     @classmethod
     def at_first(cls, windows: Windows, path: WindowTrajectories) -> NoiseVariances:
-        """As if all errors were noise."""
+        """Initial variances, from all residuals and gaps."""
         seen = path.error.square().sum((0, 1, 2)) / windows.good.sum((0, 1, 2)).clamp_min(1)
         gaps = path.gap.square().sum((0, 1)).reshape(2, -1).sum(0)
         return cls(seen, gaps / (2 * windows.linked.sum()).clamp_min(1))
 
     def towards(self, other: NoiseVariances, share: float) -> NoiseVariances:
-        """The other where it is another, or a share of the way there, in logarithms.
+        """Move towards other variances by a share in logarithms; unchanged variances stay.
 
-        Steps under variances that follow each step go to and fro.
+        Full moves at each step can make the iteration oscillate.
         """
         pairs = ((self.seen, other.seen), (self.states, other.states))
-        there = ((x, x ** (1 - share) * y**share, y) for x, y in pairs)
+        moved = ((x, x ** (1 - share) * y**share, y) for x, y in pairs)
         return NoiseVariances(
-            *(torch.where((y - x).abs() <= VARIANCE_TOLERANCE * x, x, z) for x, z, y in there)
+            *(torch.where((y - x).abs() <= VARIANCE_TOLERANCE * x, x, z) for x, z, y in moved)
         )
 
     def same(self, other: NoiseVariances) -> bool:
-        """Whether no variance differs."""
+        """True when all variances are equal."""
         return bool((self.seen == other.seen).all() and (self.states == other.states).all())
 
     @property
     def gaps(self) -> Tensor:
-        """Of white gaps, `[2 num_dof]`."""
+        """Variances of whitened gaps, `[2 num_dof]`."""
         return torch.cat([self.states, self.states])
 
     def cost(self, path: WindowTrajectories) -> float:
-        """Squared errors over their variances."""
+        """Sum of squared residuals and gaps over their variances."""
         seen, gaps = path.error.square() / self.seen, path.gap.square() / self.gaps
         return float(seen.sum() + gaps.sum())
 
     @classmethod
     def of(cls, old: NoiseVariances, windows: Windows, near: LinearisedMotion, P: Tensor, between: Tensor,
            move: Tensor, p: Tensor) -> NoiseVariances:  # fmt: skip
-        """Variances of what is left over, for each error that no state has used up.
+        """Residual variances for the degrees of freedom that the states do not use.
 
         Args:
-            old: with which states were found.
-            windows: what was measured.
-            near: how it depends on states and numbers.
+            old: variances at which the states were estimated.
+            windows: measurements.
+            near: linearised motion.
             P: covariances of states, `[chains, windows, 2 num_dof, 2 num_dof]`.
-            between: with the next, `[chains, windows - 1, 2 num_dof, 2 num_dof]`.
+            between: covariances with the next state, `[chains, windows - 1, 2 num_dof, 2 num_dof]`.
             move: change of states, `[chains, windows, 2 num_dof]`.
-            p: of numbers.
+            p: change of parameters.
         """
         size, J, good = move.shape[-1], near.seen[..., : move.shape[-1]], windows.good
         rest = near.seen[..., -1] - matvec(J, move) - near.seen[..., size:-1] @ p
@@ -105,13 +105,13 @@ class NoiseVariances:
 
 
 def window_autocorrelation(rest: Tensor) -> Tensor:
-    """How many samples of a window say the same: 1 + 2 times the sum of autocorrelations, `[seen]`.
+    """Integrated autocorrelation of residuals in samples, `[seen]`.
 
-    What is left of real logs is no white noise: elastic joints swing, sensors lag. A thousand samples a
-    second, each taken for news, would outweigh what windows tell of each other.
+    Residuals of real logs are not white, because of elastic joints and sensor delays. At high sampling rates
+    they would outweigh the gaps if samples counted as independent.
 
     Args:
-        rest: what is left over, `[chains, windows, N, seen]`.
+        rest: residuals, `[chains, windows, N, seen]`.
     """
     N, seen = rest.shape[2:]
     products = lagged_products(rest.movedim(2, 0).flatten(1), N)

@@ -1,4 +1,4 @@
-"""Windows of a log moved through forward dynamics, and how their motion depends on starts and numbers."""
+"""Simulation of windows, and sensitivities to initial states and parameters."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from torchsko.identification.estimators.shooting.integrator import ForwardModel
 from torchsko.identification.estimators.shooting.windows import Windows
 
 MAX_CHUNK_STEPS = 4096
-"""Windows times steps whose derivatives are in memory at once."""
+"""Windows times steps whose sensitivities are in memory at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class WindowTrajectories:
-    """Where windows go from their starts.
+    """Simulated windows.
 
     Attributes:
-        states: before each step and after the last, `[chains, windows, steps + 1, 2 num_dof]`.
-        steps: between two samples.
-        error: measured less predicted, `[chains, windows, N, seen]`; 0 where nothing was measured.
-        gap: the next window's start less this one's end, `whiten`, `[chains, windows - 1, 2 num_dof]`.
+        states: states before each step and after the last, `[chains, windows, steps + 1, 2 num_dof]`.
+        steps: number of steps between two samples.
+        error: measured minus predicted, `[chains, windows, N, seen]`; 0 for missing measurements.
+        gap: whitened difference of the next initial state from the final state,
+            `[chains, windows - 1, 2 num_dof]`.
     """
 
     states: Tensor
@@ -34,7 +35,7 @@ class WindowTrajectories:
 def simulate_windows(
     forward: ForwardModel, windows: Windows, x: Tensor, steps: int
 ) -> WindowTrajectories:
-    """Move all windows from starts `[chains, windows, 2 num_dof]`, so many steps between two samples."""
+    """Simulate all windows from initial states `[chains, windows, 2 num_dof]`."""
     q, qd = x.chunk(2, -1)
     states = [x]
     for k in range(windows.t.shape[-1] - 1):
@@ -55,12 +56,13 @@ def simulate_windows(
 
 @dataclass(frozen=True, eq=False)
 class LinearisedMotion:
-    """The motion near a path: columns of the start, of numbers, and last the error.
+    """Linearised motion; columns are the initial state, the parameters, and last the residual.
 
     Attributes:
-        seen: `[chains, windows, N * seen, 2 num_dof + numbers + 1]`.
-        end: of what is tied to the next start, white, `[chains, windows - 1, 2 num_dof, ...]` likewise.
-        next: of the next start in that, `[chains, windows - 1, 2 num_dof, 2 num_dof]`.
+        seen: rows of measurements, `[chains, windows, N * seen, 2 num_dof + parameters + 1]`.
+        end: whitened rows of gaps, `[chains, windows - 1, 2 num_dof, 2 num_dof + parameters + 1]`.
+        next: derivatives of gaps with respect to the next initial state,
+            `[chains, windows - 1, 2 num_dof, 2 num_dof]`.
     """
 
     seen: Tensor
@@ -77,7 +79,7 @@ def linearise(
     obs = path.error.shape[-1]
     good = windows.good.flatten(2)[..., None]
     states = path.states[:, :, : -1 : path.steps, :obs]
-    # What is shown depends on states, and by itself on numbers of sensors.
+    # Outputs depend on parameters through states, and directly through scale errors of sensors.
     scale = forward.shown(torch.ones_like(states))[..., None]
     own = torch.nn.functional.pad(forward.shown_by(states), (size, 0))
     rows = scale * S[:, :, :-1, :obs] + own
@@ -95,14 +97,14 @@ def linearise(
 
 
 def whiten(rows: Tensor, length: Tensor, mass: Tensor) -> Tensor:
-    """Rows of positions and velocities after white noise of joint forces: made white.
+    """Whiten position and velocity errors that white joint forces accumulate over a window.
 
-    Of unit density and at unit mass, it gives positions T^3 / 3, velocities T, and T^2 / 2 between them.
+    At unit density and unit mass these have variances T^3 / 3 and T, and the covariance T^2 / 2.
 
     Args:
         rows: `[*batch, 2 num_dof, columns]`.
-        length: T, `[*batch]` [s].
-        mass: matrices of the robot there, `[*batch, num_dof, num_dof]`.
+        length: length T of the window, `[*batch]` [s].
+        mass: mass matrices, `[*batch, num_dof, num_dof]`.
     """
     q, v = (mass @ x for x in rows.chunk(2, -2))
     T = length[..., None, None]
@@ -110,7 +112,7 @@ def whiten(rows: Tensor, length: Tensor, mass: Tensor) -> Tensor:
 
 
 def _sensitivities(forward: ForwardModel, windows: Windows, path: WindowTrajectories) -> Tensor:
-    """Of states at samples and at the end, `[chains, windows, N + 1, 2 num_dof, 2 num_dof + numbers]`."""
+    """Sensitivities of states at samples, `[chains, windows, N + 1, 2 num_dof, 2 num_dof + parameters]`."""
     flat = path.states.flatten(0, 1)
     steps, total = path.steps, path.states.shape[2] - 1
     h = (torch.diff(windows.t) / steps).repeat_interleave(steps, -1).flatten(0, 1)[..., None]

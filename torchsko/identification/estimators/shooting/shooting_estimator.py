@@ -1,24 +1,23 @@
-r"""Multiple shooting: positions explained by motions, with noise where they are measured and in the states.
+r"""Multiple shooting with measurement noise and process noise.
 
-Window w starts at the state x_w, an unknown, and moves to :math:`\phi_w(x_w, p)` by forward dynamics under
-the measured forces. With numbers p of the robot and of friction,
+Window w starts at the unknown state x_w and ends at :math:`\phi_w(x_w, p)`, by forward dynamics under the
+measured forces. With parameters p of the robot and of friction,
 
 .. math::
     y_k = q(t_k) + e_k, \quad e \sim N(0, \sigma^2), \qquad
     x_{w+1} = \phi_w(x_w, p) + g_w, \quad M g \sim N(0, s\, Q(T)),
 
-Q that of a velocity driven by white noise over the window's T seconds, M the mass matrix of the robot as
-given: what no model explains acts as forces of joints do. The likelihood is maximal by Gauss and Newton:
-motions are linearised, states eliminated, and what is left of p is solved within the cone of physical
-inertias (`torchsko.identification.regression.physical_least_squares`); a step that does not help is
-halved, late ones are mixed with those
-before (`torchsko.identification.estimators.shooting.anderson`). Both variances, of each dof, follow
-from what is left over and from how many of it states have not used up. So windows are as good as tied
-together where the model is right, and apart where it is not.
+where Q is the covariance that white noise of joint forces accumulates over the window of T seconds, and M the
+mass matrix of the nominal robot. The likelihood is maximised by Gauss-Newton steps. Motions are linearised,
+states are eliminated, and the remaining equations in p are solved in the cone of physical inertias
+(`torchsko.identification.regression.physical_least_squares`). Steps that do not lower the cost are halved,
+and later ones are accelerated (`torchsko.identification.estimators.shooting.anderson`). The variances of both
+noises are estimated for each dof from residuals and their degrees of freedom. So gaps between windows are
+nearly closed where the model is right, and open where it is wrong.
 
-Noise in positions does not bias, for they stand in no column; accelerations are never needed. Where friction
-stops all at once, nothing says how fast a chain of windows starts: it is held to a parabola through its first
-window, loosely (`Windows.known_rates`).
+Noise of positions causes no bias, since positions are in no column, and accelerations are not needed. Where
+friction is stiff, no sample determines the initial velocity of a chain. It is regularised towards a parabola
+through the first window (`Windows.known_rates`).
 
 Reference: H. G. Bock, *Recent advances in parameter identification techniques for O.D.E.*, in Numerical
 Treatment of Inverse Problems in Differential and Integral Equations, 1983 (multiple shooting); R. Schoen,
@@ -70,48 +69,50 @@ from torchsko.identification.selection.cross_validation import Folds, mean_squar
 from torchsko.verbs.base_parameters import BaseParameters
 
 MAX_INITIAL_STEP = 5e-3
-"""Longest step at first [s]."""
+"""Longest initial time step [s]."""
 
 MAX_STEP_ERROR = 0.1
-"""Part of the noise by which shorter steps may move what is predicted."""
+"""Largest discretisation error of predictions, relative to the measurement noise."""
 
 MAX_SUBSTEPS = 64
-"""Steps between two samples at most."""
+"""Largest number of time steps between two samples."""
 
 MAX_ITERATIONS = 60
-"""Of Gauss and Newton at most."""
+"""Largest number of Gauss-Newton steps."""
 
 STEP_TOLERANCE = 1e-3
-"""Squared length of the last step, in deviations."""
+"""Squared length of a step [standard errors] at which the iteration has converged."""
 
 ACCEPTED_STEP = 0.1
-"""The same of one that a fit may end with where it has no more steps, or none helps; it is then told."""
+"""Squared length of the last step [standard errors] up to which a fit is accepted with a note."""
 
 SUFFICIENT_DECREASE = 0.1
-"""Part of what linearised equations promise that a step must hold: from 2 on it leads to and fro."""
+"""Smallest decrease of the cost, relative to the prediction of the linearised equations (Armijo rule)."""
 
 MAX_VARIANCE_UPDATES = 4
-"""Times that variances are estimated of one linearisation."""
+"""Largest number of variance updates for one linearisation."""
 
 UNDAMPED_ITERATIONS = 10
-"""Steps after which variances follow the fit by halves, and steps are mixed: they may go to and fro."""
+"""Iterations before variances move by half and steps are accelerated, to prevent oscillation."""
 
-_TOO_FAR = (
-    "motions from the starts of windows leave all numbers.\n"
-    "Measured forces drive the robot away from the log within a window.\n"
-    'Check units and signs of tau, pass a shorter window, or method="physical".'
-)
+
+def _divergence_error() -> FitError:
+    return FitError(
+        "simulated motions are not finite.",
+        "The measured forces drive the robot away from the log within a window.",
+        'Check units and signs of tau, pass a shorter window, or method="physical".',
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class ShootingIterate:
-    """Where Gauss and Newton have come to.
+    """An iterate of the Gauss-Newton method.
 
     Attributes:
-        phi: inertial numbers, `[inertial]`.
-        numbers: of all slots, `[slots]`.
-        starts: of windows, `[chains, windows, 2 num_dof]`.
-        path: where windows go from there.
+        phi: inertial parameters, `[inertial]`.
+        coefficients: coefficients of all slots, `[slots]`.
+        starts: initial states of windows, `[chains, windows, 2 num_dof]`.
+        path: simulated windows.
     """
 
     phi: Tensor
@@ -121,23 +122,23 @@ class ShootingIterate:
 
 
 class ShootingEstimator:
-    """Maximum likelihood of a log by the motion of its windows.
+    """Maximum-likelihood estimation by multiple shooting.
 
     Attributes:
-        now: the fit so far.
-        noise: its variances.
-        normal: normal equations there, of base parameters and all slots as of one dof, `NormalEquations`.
-        steps: between two samples.
-        starts: states of windows where parabolas through them start, `[chains, windows, 2 num_dof]`.
-        length: of the last step that was looked for, squared, in deviations.
-        past: the last steps, to be mixed.
+        now: current iterate.
+        noise: current variances.
+        normal: normal equations of base parameters and all slots at the iterate, as of one dof.
+        steps: number of time steps between two samples.
+        starts: initial states from parabolas through windows, `[chains, windows, 2 num_dof]`.
+        length: squared length of the last step [standard errors].
+        past: earlier steps for the acceleration.
     """
 
     def __init__(
         self, forward: ForwardModel, windows: Windows, base: BaseParameters, prior: EntropicPrior, folds: int,
         start: Solution,
     ) -> None:  # fmt: skip
-        self.forward, self.windows, self.num_base, self.prior = forward, windows, base, prior
+        self.forward, self.windows, self.base, self.prior = forward, windows, base, prior
         self.folds, self.starts = folds, windows.starts()
         self.steps = max(1, math.ceil(float(torch.diff(windows.t).max()) / MAX_INITIAL_STEP))
         self.now = self._first(start)
@@ -145,51 +146,50 @@ class ShootingEstimator:
         self.length, self.past = math.inf, AndersonHistory()
 
     def _first(self, start: Solution) -> ShootingIterate:
-        """Where a fit of forces is; the robot as given, without friction, if motions leave all numbers there.
+        """Initial iterate: the fit to forces, or the nominal robot without terms if its motion diverges.
 
-        Forces of friction fitted to little data may grow with the speed that they cause.
+        Friction fitted to little data can have a negative slope, which makes motions unstable.
         """
-        numbers = flatten_coefficients(self.forward, start)
-        given = self.prior.nominal.flatten()
-        for at in ((start.phi, numbers), (given, torch.zeros_like(numbers))):
-            shot = self._at(*at, self.starts)
-            if bool(shot.path.states.isfinite().all()):
-                return shot
-        raise FitError(_TOO_FAR)
+        coefficients = flatten_coefficients(self.forward, start)
+        nominal = self.prior.nominal.flatten()
+        for values in ((start.phi, coefficients), (nominal, torch.zeros_like(coefficients))):
+            iterate = self._at(*values, self.starts)
+            if bool(iterate.path.states.isfinite().all()):
+                return iterate
+        raise _divergence_error()
 
-    def _at(self, phi: Tensor, numbers: Tensor, starts: Tensor) -> ShootingIterate:
-        forward = self.forward.at(phi, numbers)
-        return ShootingIterate(
-            phi, numbers, starts, simulate_windows(forward, self.windows, starts, self.steps)
-        )
+    def _at(self, phi: Tensor, coefficients: Tensor, starts: Tensor) -> ShootingIterate:
+        forward = self.forward.at(phi, coefficients)
+        path = simulate_windows(forward, self.windows, starts, self.steps)
+        return ShootingIterate(phi, coefficients, starts, path)
 
-    def run(self, weight: float, tell: Callable[[float], None]) -> None:
-        """Gauss and Newton until steps are small, and shorter time steps change nothing.
+    def run(self, weight: float, progress: Callable[[float], None]) -> None:
+        """Iterate until steps are small and shorter time steps do not change predictions.
 
         Args:
-            weight: of the prior.
-            tell: called with the part that is done.
+            weight: weight of the prior.
+            progress: called with the share that is done.
 
         Raises:
-            FitError: the last step still moves numbers by `ACCEPTED_STEP`.
+            FitError: when the last step is longer than `ACCEPTED_STEP`.
         """
         self.past, k = AndersonHistory(), 0
         for k in range(MAX_ITERATIONS):
-            tell(k / MAX_ITERATIONS)
-            if self._improved(weight, bold=k < UNDAMPED_ITERATIONS):
+            progress(k / MAX_ITERATIONS)
+            if self._iterate(weight, undamped=k < UNDAMPED_ITERATIONS):
                 continue
-            if not self._refined():
+            if not self._refine_time_steps():
                 break
         if self.length > ACCEPTED_STEP:
             raise FitError(
-                f"shooting has not ended after {k + 1} steps: the last one moves numbers by "
-                f"{math.sqrt(self.length):.2g} of their deviations.",
-                "Motions from the starts of windows may be far from the log.",
+                f"shooting has not converged in {k + 1} iterations: the last step is "
+                f"{math.sqrt(self.length):.2g} standard errors long.",
+                "Simulated motions may be too far from the log.",
                 'Pass a shorter window, or method="physical", which needs no forward dynamics.',
             )
 
-    def _refined(self) -> bool:
-        """Whether shorter time steps move what is predicted; they are taken then."""
+    def _refine_time_steps(self) -> bool:
+        """Halve the time steps if that changes predictions; returns True if it does."""
         finer = self.steps * 2
         forward = self.forward.at(self.now.phi, self.now.coefficients)
         path = simulate_windows(forward, self.windows, self.now.starts, finer)
@@ -199,77 +199,82 @@ class ShootingEstimator:
         self.steps, self.now, self.past = finer, replace(self.now, path=path), AndersonHistory()
         return True
 
-    def _improved(self, weight: float, bold: bool) -> bool:
-        """One step; whether it was a step at all."""
+    def _iterate(self, weight: float, undamped: bool) -> bool:
+        """Take a Gauss-Newton step; returns False if the iteration has converged or no step helps."""
         now = self.now
         near = linearise(self.forward.at(now.phi, now.coefficients), self.windows, now.path)
         chain = self._chain(near)
-        aim, numbers, p, move = self._aim(chain, weight)
+        phi, coefficients, p, move = self._solve_linearised(chain, weight)
         before = self.noise
-        for _ in range(MAX_VARIANCE_UPDATES if bold else 1):
-            found = NoiseVariances.of(self.noise, self.windows, near, *chain.covariances(), move, p)
-            before, self.noise = self.noise, self.noise.towards(found, 1.0 if bold else 0.5)
+        for _ in range(MAX_VARIANCE_UPDATES if undamped else 1):
+            noise = NoiseVariances.of(self.noise, self.windows, near, *chain.covariances(), move, p)
+            before, self.noise = self.noise, self.noise.towards(noise, 1.0 if undamped else 0.5)
             if self.noise.same(before):
                 break
             chain = self._chain(near)
-            aim, numbers, p, move = self._aim(chain, weight)
+            phi, coefficients, p, move = self._solve_linearised(chain, weight)
         H = chain.left[:, :-1, :-1].sum(0)
         self.length = float(p @ H @ p)
         if self.length <= STEP_TOLERANCE and bool((before.seen == self.noise.seen).all()):
             return False
-        to = torch.cat([aim, numbers, (now.starts + move).flatten()])
-        self.past = AndersonHistory() if bold else self.past.after(p, to)
-        return self._moved(to, H, weight)
+        target = torch.cat([phi, coefficients, (now.starts + move).flatten()])
+        self.past = AndersonHistory() if undamped else self.past.after(p, target)
+        return self._line_search(target, H, weight)
 
-    def _moved(self, to: Tensor, H: Tensor, weight: float) -> bool:
-        """Go where the last steps, mixed, or this one leads, as far as that helps; whether it does."""
+    def _line_search(self, target: Tensor, H: Tensor, weight: float) -> bool:
+        """Take the accelerated step, or a share of the plain one, if it lowers the cost sufficiently."""
         here = torch.cat([self.now.phi, self.now.coefficients, self.now.starts.flatten()])
         cost, mixed = self._cost(self.now, weight), self.past.aim(H)
         if mixed is not None:
-            if self._went(mixed, cost - SUFFICIENT_DECREASE * self.length, weight):
+            if self._accept(mixed, cost - SUFFICIENT_DECREASE * self.length, weight):
                 return True
-            self.past = self.past.begun
+            self.past = self.past.restarted
         size = 1.0
         while size > 1e-3:
-            if self._went(
-                here + size * (to - here), cost - SUFFICIENT_DECREASE * size * self.length, weight
-            ):
+            limit = cost - SUFFICIENT_DECREASE * size * self.length
+            if self._accept(here + size * (target - here), limit, weight):
                 return True
             size /= 2
         return False
 
-    def _went(self, to: Tensor, most: float, weight: float) -> bool:
-        """Go to numbers, slots' numbers and starts, all flat, if the cost is less there than `most`."""
+    def _accept(self, target: Tensor, max_cost: float, weight: float) -> bool:
+        """Move to flat unknowns if the cost there is below `max_cost`."""
         sizes = [len(self.now.phi), len(self.now.coefficients), self.now.starts.numel()]
-        phi, numbers, starts = to.split(sizes)
-        tried = self._at(phi, numbers, starts.reshape(self.now.starts.shape))
-        if not self._cost(tried, weight) < most:
+        phi, coefficients, starts = target.split(sizes)
+        trial = self._at(phi, coefficients, starts.reshape(self.now.starts.shape))
+        if not self._cost(trial, weight) < max_cost:
             return False
-        self.now = tried
+        self.now = trial
         return True
 
-    def _aim(self, chain: EliminatedChain, weight: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The minimum of linearised equations: inertial numbers, those of slots, both changes."""
+    def _solve_linearised(
+        self, chain: EliminatedChain, weight: float
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Minimum of the linearised equations.
+
+        Returns:
+            Inertial parameters, coefficients, the change of base parameters and coefficients, and the change
+            of the states.
+        """
         if not bool(chain.left.isfinite().all()):
-            raise FitError(_TOO_FAR)
-        here = torch.cat([self.num_base.of(self.now.phi), self.now.coefficients])
-        self.normal = fold_equations(chain.left, here, self.windows, self.folds, len(self.num_base))
+            raise _divergence_error()
+        here = torch.cat([self.base.of(self.now.phi), self.now.coefficients])
+        self.normal = fold_equations(chain.left, here, self.windows, self.folds, len(self.base))
         try:
             aim = self.solved(self.normal.pooled, weight)
         except FitError as error:
             length = float(self.windows.length.mean())
             raise FitError(
-                f"equations of windows of {length:.3g} s have no minimum that can be found: motions over a "
-                f"window are too far from the log to be taken for straight.",
-                f"({str(error).splitlines()[0]})",
+                f"the linearised equations of windows of {length:.3g} s cannot be solved.",
+                f"Simulated motions are too far from the log for a linearisation ({error.what})",
                 f'Pass a shorter window, such as window={length / 4:.2g}, or method="physical".',
             ) from error
-        numbers = full_coefficients(self.forward, aim)
-        p = torch.cat([self.num_base.of(aim.phi - self.now.phi), numbers - self.now.coefficients])
-        return aim.phi, numbers, p, chain.states(p)
+        coefficients = full_coefficients(self.forward, aim)
+        p = torch.cat([self.base.of(aim.phi - self.now.phi), coefficients - self.now.coefficients])
+        return aim.phi, coefficients, p, chain.states(p)
 
     def _off(self, shot: ShootingIterate) -> tuple[Tensor, Tensor]:
-        """How far from a parabola's chains' velocities start, one over variances, `[chains, num_dof]`."""
+        """Initial velocity errors of chains from the parabola, and inverse variances, `[chains, num_dof]`."""
         dofs = shot.starts.shape[-1] // 2
         shown = self.forward.at(shot.phi, shot.coefficients).shown(shot.starts[:, 0, dofs:])
         known = self.windows.known_rates(self.noise.seen[:dofs])
@@ -282,7 +287,7 @@ class ShootingEstimator:
         return value + penalty if math.isfinite(value) else math.inf
 
     def _chain(self, near: LinearisedMotion) -> EliminatedChain:
-        """Normal equations of this linearisation and noise, states eliminated."""
+        """Normal equations at a linearisation and the present noise, states eliminated."""
         now, (off, known) = self.now, self._off(self.now)
         held = start_velocity_rows(
             self.forward.at(now.phi, now.coefficients), now.starts[:, 0], off, known
@@ -290,61 +295,58 @@ class ShootingEstimator:
         return eliminate_states(near, self.windows, self.noise, held)
 
     def solved(self, normal: NormalEquations, weight: float) -> Solution:
-        """The physically consistent minimum of linearised equations, numbers as of one dof."""
+        """Physically consistent minimum of linearised equations, coefficients as of one dof."""
         slots = tuple(range(len(self.forward.slots)))
         model = ModelStructure((slots,), torch.ones(1).to(normal.sums), weight)
         terms = [self.forward.terms[k] for k, _ in self.forward.slots]
-        # From the nominal robot: where the fit is, next to the cone's wall, Newton's steps are short.
+        # A start at the fit, near the boundary of the cone, would make Newton steps short.
         return solve_physical(normal, model, self.prior, terms)
 
     def left_errors(self, folds: Folds, weight: float) -> Tensor:
-        """Mean square errors in what is left out, states at their best, `[folds, 1]`."""
-        each = zip(folds.train_equations, folds.test, strict=True)
-        return torch.stack(
-            [mean_square_errors(self.solved(seen, weight), test) for seen, test in each]
-        )
+        """Mean square test errors at optimal states, `[folds, 1]`."""
+        pairs = zip(folds.train_equations, folds.test, strict=True)
+        return torch.stack([mean_square_errors(self.solved(x, weight), test) for x, test in pairs])
 
     def spread(self, normal: NormalEquations, weight: float) -> Solution:
-        """`solve_physical`, numbers dof by dof."""
+        """Physically consistent solution of linearised equations, coefficients by dof."""
         return split_by_dof(self.forward, self.solved(normal, weight))
 
     def information(self, weight: float) -> ParameterUncertainty:
-        """What the log tells, errors of a window taken together."""
+        """Standard errors by clusters of windows."""
         now = self.now
-        found, one = self.solved(self.normal.pooled, weight), torch.ones(1).to(self.noise.seen)
-        model = ModelStructure(found.choice, one, weight)
-        told = parameter_uncertainty(self.normal.pooled, model, found.choice, one, one)
-        (kept,), (each,) = found.choice, told.term_std
+        solution, one = self.solved(self.normal.pooled, weight), torch.ones(1).to(self.noise.seen)
+        model = ModelStructure(solution.choice, one, weight)
+        plain = parameter_uncertainty(self.normal.pooled, model, solution.choice, one, one)
+        (kept,), (std,) = solution.choice, plain.term_std
         near = linearise(self.forward.at(now.phi, now.coefficients), self.windows, now.path)
-        first = len(self.num_base)
+        first = len(self.base)
         places = [*range(first), *(first + k for k in kept)]
-        at = torch.tensor(places, device=one.device)
-        more = cluster_std_factors(self._chain(near), near, self.windows, self.noise, at)
-        base, terms = more[:first], each * more[first:]
+        index = torch.tensor(places, device=one.device)
+        factors = cluster_std_factors(self._chain(near), near, self.windows, self.noise, index)
+        base, terms = factors[:first], std * factors[first:]
         return replace(
-            told,
-            covariance=base[:, None] * told.covariance * base,
-            term_std=tuple(terms[mine] for mine in slots_by_dof(self.forward, kept)),
+            plain,
+            covariance=base[:, None] * plain.covariance * base,
+            term_std=tuple(terms[k] for k in slots_by_dof(self.forward, kept)),
         )
 
     def __str__(self) -> str:
-        """Windows and noise, to read."""
+        """Windows, residuals and noise in one line."""
         count = self.windows.good.sum((0, 1, 2)).clamp_min(1)
         left = (self.now.path.error.square().sum((0, 1, 2)) / count).sqrt()
-        names = ", ".join(f"{x:.2g}" for x in left.tolist())
+        rms = ", ".join(f"{x:.2g}" for x in left.tolist())
         drift = ", ".join(f"{x:.2g}" for x in self.noise.states.sqrt().tolist())
         return (
             f"shooting: {int(self.windows.real.sum())} windows of {float(self.windows.length.mean()):.3g} s, "
-            f"{self.steps} steps between samples; left of what was measured {names}; "
-            f"noise of forces over a second {drift}"
+            f"{self.steps} time steps between samples, residuals {rms} (rms), "
+            f"noise of forces over one second {drift}"
         )
 
     def notes(self) -> tuple[str, ...]:
-        """What was fitted, and how far from its end where steps did not become short."""
+        """Summary of the fit, and the length of the last step if it is above `STEP_TOLERANCE`."""
         if self.length <= STEP_TOLERANCE:
             return (str(self),)
         return (
             str(self),
-            "shooting stopped before its steps were short: the last one moves numbers by "
-            f"{math.sqrt(self.length):.2g} of their deviations, squares added up",
+            f"shooting stopped early: the last step is {math.sqrt(self.length):.2g} standard errors long",
         )

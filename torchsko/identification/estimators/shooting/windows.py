@@ -1,4 +1,4 @@
-"""A log cut in windows of as many samples, in chains of windows that follow each other."""
+"""Division of a log into windows of equal size, in chains of consecutive windows."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import mass_matrix
 
 DEFAULT_LENGTH = 0.1
-"""Of a window [s], where none is asked for."""
+"""Default length of a window [s]."""
 
 MIN_DEFAULT_SAMPLES = 5
-"""Samples of a window, where none is asked for."""
+"""Smallest default number of samples of a window."""
 
 START_STD_FACTOR = 3.0
-"""Deviations of the velocity by a parabola within which a chain starts."""
+"""Factor on the standard error of a chain's initial velocity, which loosens its regularisation."""
 
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Windows `[chains, windows]` of N samples; the one after the last is the first of the next window.
+    """Windows `[chains, windows]` of N samples; sample N is the first of the next window.
 
-    Chains are as long as the longest: those that are shorter end with windows that are not `real`.
+    Shorter chains are padded with windows for which `real` is False.
 
     Attributes:
-        t: `[chains, windows, N + 1]` [s].
-        tau: `[chains, windows, N + 1, num_dof]`.
-        seen: measured positions, and velocities where there are any, `[chains, windows, N, seen]`.
-        good: 0 where nothing was measured, like `seen`.
-        real: whether the window is of the log, `[chains, windows]`.
-        fold: stretch of time that each chain lies in, `[chains]`.
-        held: whether forces stay from a sample to the next; else they are on a line between.
-        mass: matrices of the robot as given where windows start, `[chains, windows, num_dof, num_dof]`.
+        t: times from the start of the window, `[chains, windows, N + 1]` [s].
+        tau: measured forces, `[chains, windows, N + 1, num_dof]`.
+        seen: measured positions, and velocities if the log has them, `[chains, windows, N, seen]`.
+        good: mask of valid measurements, like `seen`.
+        real: False for padding, `[chains, windows]`.
+        fold: cross-validation fold of each chain, `[chains]`.
+        held: True for forces that are constant between samples (zero-order hold), otherwise linear.
+        mass: mass matrices of the nominal robot at the starts, `[chains, windows, num_dof, num_dof]`.
     """
 
     t: Tensor
@@ -63,10 +63,10 @@ class Windows:
         folds: TimeFolds,
         length: float | None,
     ) -> Windows:
-        """Cut a log: at gaps, where a fold ends, and where a force is no measurement.
+        """Divide a log, with breaks at gaps, ends of folds and invalid forces.
 
         Raises:
-            FitError: fewer than two windows.
+            FitError: when there are fewer than two windows.
         """
         n = samples_per_window(settings.rate, length)
         t = np.asarray(log.t, np.float64)
@@ -82,7 +82,6 @@ class Windows:
         for start, stop in find_segments(log, settings):
             before, chain = -1, list[int]()
             for a in range(start, stop - n, n):
-                # What a force that is none leads to is not to be explained.
                 if bad[a : a + n + 1].any():
                     chains, chain = [*chains, chain], []
                     continue
@@ -94,12 +93,12 @@ class Windows:
         if sum(map(len, chains)) < 2:
             raise FitError(
                 f"{log.name}: {sum(map(len, chains))} windows of {n} samples.",
-                "Shooting moves the robot through windows without a gap, whose forces are all measured.",
-                "Log more, or pass a shorter window.",
+                "Shooting needs at least two windows without gaps and with valid forces.",
+                "Record a longer log, or pass a shorter window.",
             )
-        most = max(map(len, chains))
-        places = np.array([chain + chain[-1:] * (most - len(chain)) for chain in chains])
-        real = np.array([[k < len(chain) for k in range(most)] for chain in chains])
+        longest = max(map(len, chains))
+        places = np.array([chain + chain[-1:] * (longest - len(chain)) for chain in chains])
+        real = np.array([[k < len(chain) for k in range(longest)] for chain in chains])
         at = places[..., None] + np.arange(n + 1)
         seen = np.concatenate([q, *(x for x, _ in rates)])
         good = ~np.concatenate([off, *(x for _, x in rates)])
@@ -114,22 +113,22 @@ class Windows:
 
     @property
     def linked(self) -> Tensor:
-        """Windows whose end is the start of the next, `[chains, windows - 1]`."""
+        """Windows with a successor, `[chains, windows - 1]`."""
         return self.real[:, 1:]
 
     @property
     def length(self) -> Tensor:
-        """Of each [s], `[chains, windows]`."""
+        """Lengths of windows [s], `[chains, windows]`."""
         return self.t[..., -1]
 
     def force(self, k: int, part: float) -> Tensor:
-        """Measured force between samples k and k + 1, `[chains, windows, num_dof]`."""
+        """Measured force at a share `part` of the interval after sample k, `[chains, windows, num_dof]`."""
         if self.held:
             return self.tau[..., k, :]
         return (1 - part) * self.tau[..., k, :] + part * self.tau[..., k + 1, :]
 
     def starts(self) -> Tensor:
-        """States where windows start, by a parabola through each, `[chains, windows, 2 num_dof]`."""
+        """Initial states of windows from a parabola through each, `[chains, windows, 2 num_dof]`."""
         dofs = self.tau.shape[-1]
         y = self.seen[..., :dofs]
         found = torch.linalg.lstsq(_powers(self.t[..., :-1]), y).solution
@@ -137,17 +136,16 @@ class Windows:
         return torch.cat([found[..., 0, :], rate], -1)
 
     def known_rates(self, seen: Tensor) -> Tensor:
-        """How well velocities of `starts` are known where chains start: one over variances.
+        """Inverse variances of the initial velocities of chains, as estimated by `starts`.
 
-        What goes on before a window tells how fast it starts, but nothing does of a chain's first. Where
-        friction is steep beside inertia, the motion after does not either: velocities that are forgotten at
-        once would be anything.
+        The previous window determines the initial velocity of a window, except for the first of a chain.
+        Where friction is stiff, the motion does not determine it either, and it needs regularisation.
 
         Args:
             seen: variances of measured positions, `[num_dof]`.
 
         Returns:
-            `[chains, num_dof]`; 0 where velocities are measured, or samples are too few to tell.
+            `[chains, num_dof]`; 0 if velocities are measured, or for too few samples.
         """
         dofs = self.tau.shape[-1]
         t, y = self.t[:, 0, :-1], self.seen[:, 0, :, :dofs]
@@ -156,31 +154,31 @@ class Windows:
             return torch.zeros_like(y[:, 0])
         columns = _powers(t)
         rest = y - columns @ torch.linalg.lstsq(columns, y).solution
-        # What bends more than a parabola is no noise that samples share: it goes together.
+        # Curvature beyond the parabola is common to all samples of a window.
         bends = (rest.square().sum(-2) / (n - 3) - seen).clamp_min(0)
         spread = torch.linalg.inv(columns.mT @ columns)[:, 1, 1, None]
         return 1 / (START_STD_FACTOR**2 * spread * (seen + n * bends))
 
 
 def _powers(t: Tensor) -> Tensor:
-    """Columns of a parabola, or of a line through two samples, `[*batch, samples, 3]`."""
+    """Columns of a parabola `[*batch, samples, 3]`, or of a line for two samples."""
     return torch.stack([t**k for k in range(min(3, t.shape[-1]))], -1)
 
 
 def samples_per_window(rate: float, length: float | None) -> int:
-    """Samples of a window.
+    """Number of samples of a window.
 
     Raises:
-        FitError: fewer than two.
+        FitError: when there are fewer than two.
     """
     if length is None:
         return max(MIN_DEFAULT_SAMPLES, round(DEFAULT_LENGTH * rate))
     n = round(length * rate)
     if n < 2:
         raise FitError(
-            f"window is {length:g} s, at {rate:.4g} samples a second.",
-            "Two samples at least say where a window starts, and how fast.",
-            f"Pass window={MIN_DEFAULT_SAMPLES / rate:.2g}, say, or leave it out.",
+            f"window is {length:g} s at a sampling rate of {rate:.4g} Hz.",
+            "A window needs at least two samples, which determine its initial velocity.",
+            f"Pass for example window={MIN_DEFAULT_SAMPLES / rate:.2g}, or omit it.",
         )
     return n
 
