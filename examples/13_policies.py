@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt
 import torch
 
 import torchsko as ts
+from torchsko.rollout.controls import Controller
 
 DT = 0.02  # s
 FORCE = {"balance": torch.tensor([20.0, 0.0]).double(), "reaching": 8.0}  # N, N m
@@ -29,8 +30,8 @@ def two_links(first):
     return builder.joint("second", "revolute", damping=0.1, **joint).build()
 
 
-class Policy(torch.nn.Module):
-    """A network from the error and the state to joint forces; its memory is the target of the sample."""
+class Policy(torch.nn.Module, Controller):
+    """A network from the miss and the state to joint forces; it remembers the target of its sample."""
 
     def __init__(self, force):
         super().__init__()
@@ -38,8 +39,8 @@ class Policy(torch.nn.Module):
         layers = torch.nn.Linear(6, 32), torch.nn.Tanh(), torch.nn.Linear(32, 2), torch.nn.Tanh()
         self.network = torch.nn.Sequential(*layers).double()
 
-    def start(self, q, qd):
-        """Initial memory: the target."""
+    def initial_memory(self, q, qd):
+        """What is remembered."""
         return self.target
 
     def act(self, t, dt, q, qd, target):

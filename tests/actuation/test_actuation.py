@@ -1,4 +1,4 @@
-"""Actuators: forces and activations as MuJoCo has them, laws of their own, and rollouts."""
+"""Actuators: forces and activations against MuJoCo, force laws, and rollouts."""
 
 import math
 import re
@@ -59,7 +59,7 @@ def states(model, mech: ts.Mechanism, drive: ts.Actuators, batch: int) -> tuple[
 
 
 def without_others(model) -> None:
-    """Actuators that we do not read do nothing in MuJoCo either."""
+    """Actuators that are not modelled are disabled in MuJoCo."""
     for i in range(len(model.actuator_trntype)):
         if model.actuator(i).name in LEFT_OUT:
             model.actuator_gear[i] = 0.0
@@ -129,7 +129,7 @@ DRIVES = f"""
 
 @pytest.mark.skipif(not hasattr(mujoco, "mjtCtrlInput"), reason="MuJoCo has no such loops yet")
 def test_dc_motors_and_pid_loops_without_a_state_are_mujocos():
-    """All were left out, although those of one control are affine."""
+    """Regression: all were unsupported, although those with one control are affine."""
     model = mujoco.MjModel.from_xml_string(DRIVES)
     mech = ts.from_mujoco(model)
     drive = ts.actuators_of(model, mech)
@@ -160,7 +160,7 @@ def test_actuators_of_models_that_people_train_on_are_mujocos(name):
 
 
 def test_a_rollout_through_actuators_is_mujocos():
-    """Activations go on with the step, forces are those of its start."""
+    """Activations advance with the step; forces are those at its start."""
     model = mujoco.MjModel.from_xml_string(ALL)
     without_others(model)
     model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
@@ -275,7 +275,7 @@ def test_forces_on_a_joint_that_follows_act_on_what_it_follows():
 
 
 def test_the_linear_model_through_actuators_is_the_difference_of_steps_through_them():
-    """As the help of `linearize` composes it, gears, filters and saturated forces included."""
+    """As the documentation of `linearize` describes, with gears, filters and saturated forces."""
     model = mujoco.MjModel.from_xml_string(ALL)
     without_others(model)
     mech, dt, batch = ts.from_mujoco(model).tree, 2e-3, (2, 3)
@@ -308,9 +308,11 @@ def test_the_linear_model_through_actuators_is_the_difference_of_steps_through_t
 
 
 def test_servos_hold_an_arm_where_they_are_told_to():
-    """At rest the spring's force is gravity's."""
+    """At rest the force of the servo balances gravity."""
     mech = arm()
-    none = torch.zeros_like(mech.friction)  # dry friction would hold it elsewhere
+    none = torch.zeros_like(
+        mech.friction
+    )  # without dry friction, which would shift the equilibrium
     mech = mech.replace(armature=none + 0.1, friction=none)
     servos = [ts.Actuator.position(j, j, kp=200.0, kv=30.0) for j in mech.joint_names]
     target = mech.middle()

@@ -1,4 +1,4 @@
-"""Actuators whose damping and stiffness act at the end of a step: as MuJoCo's implicitfast has it."""
+"""Actuators with implicit damping and stiffness, against MuJoCo's implicitfast."""
 
 import mujoco
 import pytest
@@ -12,7 +12,7 @@ from tests.strategies import agree
 
 
 def apart(model, steps: int, seed: int = 0, **choices) -> tuple[torch.Tensor, torch.Tensor]:
-    """The configurations of a rollout and of MuJoCo's, under controls drawn at random."""
+    """Difference of the configurations of a rollout and of MuJoCo, under random controls."""
     without_others(model)
     model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
     mech = ts.from_mujoco(model).tree
@@ -52,7 +52,7 @@ def test_steps_are_mujocos_implicitfast(text, dt):
     ours, theirs = apart(implicit_fast(text, dt), 60, implicit="velocity")
     agree(ours, theirs, 1e-9)
     explicit, theirs = apart(implicit_fast(text, dt), 60)
-    assert not (explicit - theirs).abs().max() < 1e-3  # it is the damping that does it
+    assert not (explicit - theirs).abs().max() < 1e-3  # explicit damping is unstable
 
 
 def pendulum() -> ts.Mechanism:

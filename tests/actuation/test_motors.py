@@ -1,4 +1,4 @@
-"""Motors, gears and delays: laws that they obey, with nothing to compare them to but physics."""
+"""Motors, gears and delays: physical laws."""
 
 import math
 
@@ -26,12 +26,12 @@ def number(*values: float) -> Tensor:
 
 
 def test_a_dc_motor_runs_up_as_its_time_constant_says():
-    """I w' = g k / R (u - k g w): from step to step w misses U / (k g) by 1 - h / T, T = I R / (k g)^2."""
+    """With I w' = g k / R (u - k g w), U / (k g) - w shrinks by 1 - h / T per step, T = I R / (k g)^2."""
     k, R, U, g = 0.05, 1.2, 24.0, 10.0
     mech = wheel()
     motor = ts.Actuator.dc_motor("m", "axle", torque_constant=k, resistance=R, voltage=U, gear=g)
     drive = ts.Actuators.of(mech, [motor])
-    control = ts.ActuatedControl(mech, drive, number(100.0))  # more than the supply has
+    control = ts.ActuatedControl(mech, drive, number(100.0))  # more than the supply voltage
     T = FLYWHEEL * R / (k * g) ** 2
     steps, dt = 60, T / 20
     _, qds = ts.rollout(mech, number(0.0), number(0.0), control, steps, dt)
@@ -76,7 +76,7 @@ def test_a_gear_only_ever_takes_power(speed, torque, efficiency):
     tau, _ = ts.actuate(mech, drive, number(0.0), number(speed), ctrl=number(torque))
     passed, given_ = float(tau) * speed, torque * 2.0 * speed
     assert passed <= given_ + 1e-12 * abs(given_)
-    if abs(speed) > 1:  # the sign of the speed is no longer smoothed by much
+    if abs(speed) > 1:  # the smoothing of the sign is negligible
         share = efficiency if given_ > 0 else 1 / efficiency
         assert passed == pytest.approx(share * given_, rel=1e-5, abs=1e-12)
 
@@ -98,7 +98,7 @@ def test_motors_have_gradients_and_gains_of_each_sample():
     no_curve = ts.Actuators.of(mech, [ts.Actuator.motor("m", "axle")])
     tau = ts.actuate(mech, no_curve.replace(efficiency=number(0.5)), q, qd[0], ctrl=ctrl[0])[0]
     (slope,) = torch.autograd.grad(tau.sum(), qd)
-    assert bool(slope.isfinite().all())  # infinite stall and range give no nan
+    assert bool(slope.isfinite().all())  # infinite stall torque and range must not give nan
 
 
 @pytest.mark.parametrize("late", [0, 1, 3])
@@ -120,9 +120,9 @@ def test_delays_differ_by_actuator_and_sample_and_have_gradients():
 
     def arrives(times: Tensor) -> Tensor:
         late = ts.Delay(times, dt=0.01, samples=3)
-        on_its_way, found = late.start(torch.zeros(2, 1, dtype=torch.float64), 2), []
+        on_its_way, found = late.initial_queue(torch.zeros(2, 1, dtype=torch.float64), 2), []
         for k in range(6):
-            now, on_its_way = late.through(number(k * k, -k), on_its_way, 0.01)
+            now, on_its_way = late.advance(number(k * k, -k), on_its_way, 0.01)
             found.append(now)
         return torch.stack(found)
 
@@ -135,7 +135,7 @@ def test_delays_differ_by_actuator_and_sample_and_have_gradients():
 
 
 def test_a_delay_that_outgrows_its_samples_is_refused():
-    """Its controls would arrive too weak, and then never; so would those of a negative one."""
+    """Controls would be attenuated or lost; negative delays are refused as well."""
     mech = wheel()
     drive = ts.Actuators.of(mech, [ts.Actuator.motor("m", "axle")])
     time = torch.nn.Parameter(number(0.019))
@@ -158,10 +158,10 @@ def test_a_delay_that_outgrows_its_samples_is_refused():
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 1.5])
 def test_a_delay_of_whole_steps_has_the_derivative_of_the_line_on_one_side(steps):
-    """That of hat functions at their kinks was twice as much, and at no delay of another sign."""
+    """Regression: hat functions had twice this derivative at kinks, and the wrong sign at zero delay."""
     time = number(steps * 0.25).requires_grad_()
     late = ts.Delay(time, dt=0.25, samples=3)
-    arrived, _ = late.through(number(5.0, 9.0), number(3.0, 8.0, 1.0, 7.0, -1.0, 6.0), 0.25)
+    arrived, _ = late.advance(number(5.0, 9.0), number(3.0, 8.0, 1.0, 7.0, -1.0, 6.0), 0.25)
     sent = number(5.0, 3.0, 1.0, -1.0), number(9.0, 8.0, 7.0, 6.0)
     for k, (line, slope) in enumerate(zip(sent, (-8.0, -4.0), strict=True)):
         assert arrived[k].item() == line[0].item() + slope * time.item()
@@ -173,9 +173,9 @@ def test_a_delay_of_whole_steps_has_the_derivative_of_the_line_on_one_side(steps
 @given(st.floats(0.0, 0.05))
 def test_a_constant_control_is_late_only_at_the_start(time):
     late = ts.Delay(time, dt=0.01, before=number(2.0))
-    on_its_way = late.start(number(0.0), 1)
+    on_its_way = late.initial_queue(number(0.0), 1)
     for _ in range(6):
-        now, on_its_way = late.through(number(2.0), on_its_way, 0.01)
+        now, on_its_way = late.advance(number(2.0), on_its_way, 0.01)
         agree(now[None], number(2.0)[None], 1e-12)
 
 
@@ -188,7 +188,7 @@ def test_motors_that_mean_nothing_are_refused():
         (lambda: ts.Delay(-0.1, dt=0.01), "delay is -0.1"),
         (lambda: ts.Delay(math.inf, dt=0.01), "delay is inf"),
         (lambda: ts.Delay(number(0.1, -0.2), dt=0.01), "delay is -0.2"),
-        (lambda: ts.Delay(0.1, dt=0.01).through(number(0), number(*range(10)), 0.02), "time step is 0.02"),
+        (lambda: ts.Delay(0.1, dt=0.01).advance(number(0), number(*range(10)), 0.02), "time step is 0.02"),
     ]  # fmt: skip
     for call, said in refused:
         with pytest.raises(ts.TorchskoError, match=said):

@@ -1,4 +1,4 @@
-"""Tendons of joints: lengths, rates, springs and dampers are MuJoCo's."""
+"""Tendons on joints: lengths, rates, springs and dampers against MuJoCo."""
 
 import mujoco
 import pytest
@@ -33,7 +33,9 @@ def test_lengths_rates_and_forces_are_mujocos():
     length, speed = tendons.length(mech, q), tendons.velocity(mech, qd)
     force = tendons.force(mech, q, qd)
     within = (length[:, 0] > -0.2) & (length[:, 0] < 0.3)
-    assert within.any() and (~within).any()  # the slack spring is met relaxed and taut
+    assert (
+        within.any() and (~within).any()
+    )  # the spring is relaxed in some samples and stretched in others
     for k in range(40):
         data.qpos[:], data.qvel[:] = there.q_to(q[k]).numpy(), there.qd_to(q[k], qd[k]).numpy()
         mujoco.mj_forward(model, data)
@@ -53,7 +55,7 @@ def test_what_tendons_have_besides_is_told():
 
 
 def test_springs_of_tendons_store_the_work_done_on_them():
-    """Without dampers the power of the force is the loss of k stretch^2 / 2."""
+    """Without dampers the power of the force is the rate of loss of k stretch^2 / 2."""
     mech = ts.load(MODEL)
     tendons = ts.tendons_of(MODEL, mech)
     tendons = tendons.replace(damping=torch.zeros_like(tendons.damping))

@@ -1,4 +1,4 @@
-"""The polar factor that critical damping is made of."""
+"""Polar factor of critical damping."""
 
 import pytest
 import torch
@@ -28,14 +28,14 @@ def test_directions_stay_and_singular_values_become_one_but_for_zeros(shape, sca
 
 
 def test_next_to_a_singular_matrix_a_root_is_right_to_rounding():
-    """The root of X X* is X P*, down to singular values of a millionth."""
+    """The square root of X X* is X P*, down to singular values of 1e-6."""
     X, P = of_rank(6, 7, 6, 1e-6)
     agree(X @ polar_factor(X, scalar=False).mT, X @ P.mT, 1e-9)
 
 
 @pytest.mark.parametrize("scalar", [False, True])
 def test_where_all_singular_values_are_equal_derivatives_turn_and_do_not_stretch(scalar):
-    """d(X (X* X)^(-1/2)) = X skew(X* dX) at X* X = 1."""
+    """At X* X = 1 the derivative is d(X (X* X)^(-1/2)) = X skew(X* dX)."""
     X, _ = of_rank(3, 3, 3, 1.0)
     step = torch.randn(X.shape, generator=torch.Generator().manual_seed(0)).double()
     turn = X.mT @ step

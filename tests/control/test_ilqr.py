@@ -29,7 +29,7 @@ def end_residuals(mech, q, qd, target):
 
 
 def running(mech, q, qd, u, target):
-    """The same as a number, with a term that is no square."""
+    """The cost as a scalar, with a term that is not a square."""
     square = residuals(mech, q, qd, u, target).square().sum(-1) / 2
     return square + 0.01 * torch.cosh(qd).sum(-1)
 
@@ -54,7 +54,7 @@ def task(mech, *batch, seed=0):
 
 
 def total(mech, costs, q, qd, u, target, dofs=None):
-    """The cost of inputs by `torchsko.rollout`."""
+    """Cost of the inputs by `torchsko.rollout`."""
     tau = u
     if dofs is not None:
         tau = torch.zeros(*u.shape[:-1], mech.num_dof, dtype=u.dtype)
@@ -94,7 +94,7 @@ def test_what_is_found_is_a_stationary_point_of_the_rollouts_cost(costs, exact):
 
 
 def test_exact_iterations_converge_as_newtons_do():
-    """The number of right digits doubles: the Hessian is that of the cost."""
+    """The number of correct digits doubles, since the Hessian is exact."""
     mech = robot()
     given = task(mech)
     norms = [
@@ -108,7 +108,7 @@ def test_exact_iterations_converge_as_newtons_do():
 
 
 def test_one_newton_step_solves_a_linear_quadratic_problem():
-    """A mass on a spring with square costs: the solution of the linear system of the inputs."""
+    """A mass on a spring with quadratic costs, against the solution of the linear system of the inputs."""
     builder = ts.MechanismBuilder("mass")
     builder.link("mass", mass=2.0, inertia=torch.eye(3).tolist())
     builder.joint("slide", "prismatic", child="mass", stiffness=3.0, damping=0.4)
@@ -195,7 +195,7 @@ def test_joints_without_motors_move_by_what_others_do():
 
 
 def test_feedback_brings_a_disturbed_motion_back():
-    """The gains are those of the linear-quadratic problem: what they cost is the value function."""
+    """The cost under the feedback is the value function of the linear-quadratic problem."""
     mech, costs = robot(), COSTS["residuals"]
     q, qd, u, target = task(mech)
     found = solve(mech, costs, q, qd, u, target)
@@ -234,7 +234,7 @@ def test_the_riccati_step_is_that_of_scalar_programs():
         assert_close(one, torch.stack(others))
     V_new, _, k, K, slope, curvature, _, good = found
     assert (k[:, 1] == 0).all() and (K[:, 1] == 0).all() and (good == 1).all()
-    # The free input alone, by the definition.
+    # The reduced problem of the free input.
     b = B[..., :1]
     Q_uu = hessian[:, n : n + 1, n : n + 1] + b.mT @ V @ b + 0.3
     Q_ux = hessian[:, n : n + 1, :n] + b.mT @ V @ A
@@ -260,7 +260,7 @@ def test_the_riccati_step_is_that_of_scalar_programs():
         free, bounded_step(mech, V, v, A, B, gradient, hessian, -wide, wide, mu), strict=True
     ):
         assert_close(one, other)
-    # Bounds half way to where the first input would go hold it; the second has the best of the rest.
+    # A bound fixes the first input half way; the second input minimises the rest.
     tight = torch.where(torch.tensor([True, False]), free[2].abs() / 2, wide)
     half = bounded_step(mech, V, v, A, B, gradient, hessian, -tight, tight, mu)
     b = B[..., 1:]
@@ -271,9 +271,9 @@ def test_the_riccati_step_is_that_of_scalar_programs():
     assert (half[3][:, 0] == 0).all() and (half[3][:, 1] != 0).all()
 
 
-@pytest.mark.nightly  # by day bounded inputs obey the conditions of Karush, Kuhn and Tucker
+@pytest.mark.nightly  # by day bounded inputs satisfy the KKT conditions
 def test_a_swing_up_whose_motor_is_at_its_limits_converges():
-    """Plans that knew nothing of the bounds were cut off, came to no step that helped, and stayed at 0.6."""
+    """Regression: clamped unbounded plans found no descent and stopped at a cost of 0.6."""
     builder = ts.MechanismBuilder("pendulum")
     builder.link("rod", mass=1.0, com=(0, 0, -0.5), inertia=(0.02 * torch.eye(3)).tolist())
     builder.joint("hinge", "revolute", child="rod", axis=(0, 1, 0), damping=0.05)
@@ -291,11 +291,11 @@ def test_a_swing_up_whose_motor_is_at_its_limits_converges():
 
 
 def test_samples_whose_inputs_come_to_no_bound_are_planned_once():
-    """All were planned, and followed, a second time without bounds: twice the work for the same motion."""
+    """Regression: all samples were solved a second time without bounds, at twice the work."""
     mech, costs = robot(("revolute",)), COSTS["residuals"]
     mech = mech.replace(gravity=0 * mech.gravity, stiffness=0 * mech.stiffness)
     q, qd, u, target = task(mech, 2)
-    near = torch.tensor([[1.0], [0.01]], dtype=q.dtype)  # the second has next to nothing to do
+    near = torch.tensor([[1.0], [0.01]], dtype=q.dtype)  # the second sample starts near its optimum
     qd, target = near * qd, q + near * (target - q)
     free = solve(mech, costs, q, qd, u, target).u.abs().amax((1, 2))
     limit = 0.5 * free[:1]
@@ -310,17 +310,19 @@ def test_samples_whose_inputs_come_to_no_bound_are_planned_once():
 
     counting = replace(problem, riccati=riccati)
     calm = ts.control.ilqr(counting, *(x[1:] for x in (q, qd, u, target)))
-    assert len(planned) == STEPS * (calm.iterations[0] + 1)  # the last one finds it converged
+    assert len(planned) == STEPS * (
+        calm.iterations[0] + 1
+    )  # the last iteration detects convergence
     planned.clear()
     both = ts.control.ilqr(counting, q, qd, u, target, max_iterations=1)
-    assert planned == STEPS * [2] + STEPS * [1]  # the second time of the first sample alone
+    assert planned == STEPS * [2] + STEPS * [1]  # the second solve concerns the first sample only
     assert (both.u[0].abs() == limit).any() and (both.u[1].abs() < limit).all()
     every = ts.control.ilqr(problem, q, qd, u, target, max_iterations=1, stop_early=False)
     assert_close(both.u, every.u, rtol=1e-12, atol=1e-12)
 
 
 def test_dry_friction_that_creeps_faster_is_planned_with_as_without_it():
-    """In a few iterations more, and by its own steps: what is found is their rollout."""
+    """It takes a few iterations more, and the plan is the rollout with the same creep."""
     builder = ts.MechanismBuilder("arm")
     builder.link("arm", mass=1.0, com=(0.0, 0.0, -0.5))
     builder.joint("hinge", "revolute", child="arm", axis=(0.0, 1.0, 0.0))
@@ -348,7 +350,7 @@ def test_wrong_arguments_are_named():
     goals = {"target": (mech.num_q,)}
     with pytest.raises(ts.ShapeError, match="target has shape"):
         solve(mech, costs, q, qd, u, target[:-1])
-    with pytest.raises(ts.ShapeError, match="0 goals were given"):
+    with pytest.raises(ts.ShapeError, match="given 0 goals"):
         solve(mech, costs, q, qd, u)
     with pytest.raises(ts.ShapeError, match="u has shape"):
         solve(mech, costs, q, qd, u[:, 1:], target)

@@ -1,4 +1,4 @@
-"""Costs that bend downwards, when iterations end, and the feedback of what is optimal already."""
+"""Nonconvex costs, termination, and the feedback of a start that is already optimal."""
 
 import dataclasses
 import math
@@ -24,17 +24,17 @@ def running(mech, q, qd, u):
 
 
 def below(mech, q, qd):
-    """How far from upright, as a number: hanging is its maximum."""
+    """Distance from upright as a scalar cost, with its maximum at the hanging position."""
     return 10 * (1 + torch.cos(q)).sum(-1)
 
 
 def below_as_residual(mech, q, qd):
-    """The same: half its square is 10 (1 + cos q)."""
+    """The distance as a residual: half its square is 10 (1 + cos q)."""
     return math.sqrt(40) * torch.cos(q / 2)
 
 
 def least():
-    """The least cost of a start at rest, by SciPy's BFGS and the pendulum's equation written out."""
+    """Minimum cost from rest by SciPy's BFGS, with the pendulum's equation of motion."""
     from scipy.optimize import minimize
 
     def cost(x):

@@ -1,4 +1,4 @@
-"""Inverse kinematics: what is found is at its target, and its derivatives are those of the solution."""
+"""Inverse kinematics: results reach their targets, and derivatives are those of the solution."""
 
 import hypothesis.strategies as st
 import pytest
@@ -23,7 +23,7 @@ def generator(seed: int) -> torch.Generator:
 
 
 def near(mech: ts.Mechanism, seed: int, *batch: int, step: float = 0.2) -> tuple[Tensor, Tensor]:
-    """Configurations, and others not far away."""
+    """Configurations, and perturbed configurations."""
     g = generator(seed)
     q, _ = mech.random_state(*batch, generator=g)
     away = step * torch.randn(*batch, mech.num_dof, generator=g, dtype=q.dtype)
@@ -87,7 +87,7 @@ def test_two_frames_at_once_and_parts_of_poses():
 
 
 def test_out_of_reach_a_heavier_weight_brings_nearer():
-    """The base of the arm is 3 m away: it points there, the more so the less its rotation counts."""
+    """A target 3 m from the base: the arm points at it, and more closely with a lower rotation weight."""
     _, start = near(ARM, 3)
     at = torch.tensor([2.0, 2.0, 1.0], dtype=start.dtype)
     goal = (torch.eye(3, dtype=start.dtype), at)
@@ -110,7 +110,7 @@ def test_limits_hold_and_restarts_find_more():
     assert not once.converged.all()
     often = ts.inverse_kinematics(ARM, goals, start, limits=True, restarts=5, generator=g)
     assert ((often.q >= ARM.lower) & (often.q <= ARM.upper)).all()
-    # What the first try reached is kept.
+    # The first converged attempt is returned.
     assert torch.equal(often.q[once.converged], once.q[once.converged])
     assert often.converged.sum() > once.converged.sum()
     free = ts.inverse_kinematics(ARM, goals, start)
@@ -120,7 +120,7 @@ def test_limits_hold_and_restarts_find_more():
 @pytest.mark.parametrize("kind", ["spherical", "free"])
 @pytest.mark.parametrize("batch", [(), (1,), (2, 3)], ids=str)
 def test_quaternions_are_of_unit_length_whatever_the_start_was(kind, batch):
-    """A start already at its target was given back as it came, two units long, say."""
+    """Regression: an initial guess at its target was returned without normalisation."""
     mech = random_mechanism([kind, "revolute"], [-1, 0], seed=4)
     turned = [i for i, name in enumerate(mech.joints.kinds[0].coordinates) if name.startswith("q")]
     q, _ = mech.random_state(*batch, generator=generator(2))
@@ -134,7 +134,7 @@ def test_quaternions_are_of_unit_length_whatever_the_start_was(kind, batch):
 
 
 def test_ends_of_quaternions_are_no_limits():
-    """``replace`` takes any numbers: those of a quaternion's entries cut it off."""
+    """Regression: limits of a quaternion's entries, set by ``replace``, clamped the quaternion."""
     mech = random_mechanism(["spherical", "revolute"], [-1, 0], seed=4)
     tight = mech.replace(
         lower=torch.full_like(mech.lower, -0.4), upper=torch.full_like(mech.upper, 0.4)
@@ -176,7 +176,7 @@ def test_batches_of_targets_starts_and_robots_broadcast(batch):
 
 
 def test_the_solution_follows_its_targets_by_the_least_step():
-    """J dq = the target's twist, and dq is the smallest such: the pseudo-inverse of J."""
+    """dq is the minimum-norm solution of J dq = twist of the target."""
     q, start = near(ARM, 7)
     R, r = ts.frame_pose(ARM, q, HAND)
 
@@ -191,7 +191,7 @@ def test_the_solution_follows_its_targets_by_the_least_step():
     agree(vmap(solution)(torch.zeros(2, 6, dtype=q.dtype))[1:], solution(at)[None], 1e-12)
 
 
-# Three joints, a position: as many unknowns as equations, so that finite differences see the solution.
+# Three joints and a position target: the solution is locally unique, as finite differences need.
 LIMB = random_mechanism(["revolute", "revolute", "prismatic"], [-1, 0, 1], seed=1, passive=False)
 
 
@@ -224,7 +224,7 @@ def test_second_derivatives_are_derivatives_of_the_first():
 
 
 def test_out_of_reach_derivatives_are_those_of_the_nearest_point():
-    """About a ball joint a point moves on a sphere; the nearest to x lies on the ray towards x."""
+    """A point on a ball joint moves on a sphere, whose nearest point to x lies on the ray to x."""
     mech = random_mechanism(["spherical", "fixed"], [-1, 0], seed=2, passive=False)
     far = torch.tensor([3.0, -2.0, 1.0], dtype=mech.dtype)
 
@@ -258,7 +258,7 @@ def test_a_joint_that_a_limit_stops_moves_with_the_limit():
 
 
 def test_a_joint_at_its_limit_is_free_where_the_target_is_reached():
-    """Nothing pulls it there, but rounding: of neighbours some had the joint held, others not."""
+    """Regression: rounding errors decided whether the limit was active."""
     arm = ts.load(ts.robots.panda)
     g = torch.Generator().manual_seed(1)
     q = arm.middle() + 0.3 * torch.randn(7, generator=g, dtype=arm.dtype)
@@ -310,7 +310,7 @@ def test_a_compiler_is_told_that_it_would_lose_the_derivatives():
         return ts.inverse_kinematics(LIMB, {"body2": position}, start).q
 
     whole = torch.compile(solution, backend="eager", fullgraph=True)
-    with pytest.raises(Exception, match="inverse_kinematics was met by"):
+    with pytest.raises(Exception, match="inverse_kinematics was called inside"):
         whole(target([0.4, 0.3, 0.5]))
     torch.compiler.reset()
 
@@ -318,7 +318,7 @@ def test_a_compiler_is_told_that_it_would_lose_the_derivatives():
 def test_within_a_fused_function_it_says_how_it_is_a_kernel():
     law = ts.fuse(lambda mech, q: ts.inverse_kinematics(mech, {HAND: GOAL}, q).q, ARM)
     with pytest.raises(
-        ts.TorchskoError, match=r"within a function of torchsko\.fuse(.|\n)*is one kernel"
+        ts.TorchskoError, match=r"within a function of torchsko\.fuse(.|\n)*torchsko\.fuse\(mech\)"
     ):
         law(ARM.middle())
 
@@ -348,9 +348,18 @@ def test_kernels_take_the_steps_of_eager_mode_sample_by_sample(inputs):
         for mech in (tight, ts.fuse(tight, inputs=inputs))
     )
     assert torch.equal(fused.iterations, eager.iterations)
-    assert torch.equal(fused.converged, eager.converged) and eager.converged.any()
-    agree(fused.q, eager.q, 1e-6)
-    agree(fused.residual, eager.residual, 1e-8)
+    assert torch.equal(fused.converged, eager.converged) and eager.converged.any(1).tolist() == [
+        0,
+        1,
+    ]
+    # Within reach the solution is determined to rounding.
+    agree(fused.q[1], eager.q[1], 1e-10)
+    agree(fused.residual[1], eager.residual[1], 1e-10)
+    # At a nonzero minimum the cost is stationary: it is determined to rounding, but the solution, and the
+    # residual with it, only to the square root of rounding, 1.5e-8, over the curvature.
+    agree(*(found.residual[0].norm(dim=-1) for found in (fused, eager)), 1e-10)
+    agree(fused.q[0], eager.q[0], 1e-6)
+    agree(fused.residual[0], eager.residual[0], 1e-6)
 
 
 GOAL = ts.frame_pose(ARM, ARM.middle(), HAND)
@@ -359,9 +368,9 @@ GOAL = ts.frame_pose(ARM, ARM.middle(), HAND)
 @pytest.mark.parametrize(
     ("targets", "options", "said"),
     [
-        ({}, {}, "targets={} names no frames"),
+        ({}, {}, "targets is empty"),
         ({"paw": GOAL}, {}, "no frame is named 'paw'"),
-        ({HAND: (None, None)}, {}, "It is a pose"),
+        ({HAND: (None, None)}, {}, "the target of frame 'flange' is"),
         (
             {HAND: (GOAL.position, GOAL.rotation)},
             {},

@@ -1,4 +1,4 @@
-"""Laws of control do what the equations of the closed loop say, on random robots."""
+"""Control laws satisfy the equations of the closed loop, on random robots."""
 
 from itertools import product
 
@@ -24,14 +24,14 @@ control = ts.control
 
 
 def state(mech: ts.Mechanism, seed: int, *batch: int) -> tuple[Tensor, ...]:
-    """q, and four random vectors of the size of qd."""
+    """A configuration, and four random vectors of the size of qd."""
     g = torch.Generator().manual_seed(seed)
     q, _ = mech.random_state(*batch, generator=g)
     return q, *torch.randn(4, *batch, mech.num_dof, generator=g, dtype=q.dtype)
 
 
 def slope(f, mech: ts.Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, *rates) -> Tensor:
-    """d/dt f(q, qd, ...) where q moves with qd, qd with qdd, and others with their rates."""
+    """Time derivative of f(q, qd, ...), given the rates of all arguments."""
     t = torch.zeros((), dtype=q.dtype)
 
     def at(t: Tensor):
@@ -52,7 +52,7 @@ def test_computed_torque_gives_the_acceleration_that_it_asks_for(mech, seed):
 
 @given(mechanisms(max_bodies=4, kinds=(*VECTORS, "spherical")), seeds)
 def test_feedback_with_gravity_compensated_loses_energy_as_dampers_do(mech, seed):
-    """d/dt (kinetic energy + that of springs to the target) = -losses: joints' own springs are held, too."""
+    """Kinetic energy plus that of the feedback springs falls by the losses; joint springs are compensated."""
     q, qd, *_, step = state(mech, seed)
     mech = mech.replace(friction=torch.zeros_like(mech.friction))
     target = ts.integrate(mech, q, 0.3 * step)
@@ -74,7 +74,7 @@ def test_it_holds_a_robot_still_at_its_target():
 
 
 def test_it_holds_what_springs_and_compensated_weights_leave():
-    """A ball on a joint with a spring, whose weight its drive need not carry."""
+    """A ball on a joint with a spring and gravity compensation."""
     mech = ts.load(
         """<mujoco><worldbody><body gravcomp="0.7">
              <joint name="swing" axis="0 1 0" stiffness="5" springref="60"/>
@@ -119,7 +119,7 @@ def test_the_first_task_is_a_spring_and_a_damper_on_the_inertia_felt_there():
 
 @pytest.mark.parametrize("dt", [1e-3, 5e-3])
 def test_a_task_without_a_damping_holds_a_light_wrist_at_the_usual_rates(dt):
-    """A damping for the arm's inertia threw the Panda's wrist of 5 g m^2 about within 6 ms at 1 kHz."""
+    """Regression: damping for the arm's inertia made the Panda's wrist of 5 g m^2 unstable at 1 kHz."""
     arm = ARM.replace(damping=0 * ARM.damping, friction=0 * ARM.friction)
     goal = ts.frame_pose(arm, arm.middle(), HAND)
     start = arm.middle() + 0.1 * state(ARM, 0)[1]
@@ -146,14 +146,14 @@ def test_a_damping_that_is_left_out_is_critical_on_the_inertia_felt_along_each_a
         tau = control.impedance(cart, q, qd, [task])
         agree(tau.detach(), -expected * qd, 1e-12)
         objective = control.frame_objective(cart, q, qd, task)
-        agree(objective.wanted[:, :1].detach(), -expected / 2**0.5 * qd, 1e-12)
-    # No axis without a spring, or along which nothing moves, makes a gradient of nan.
+        agree(objective.desired[:, :1].detach(), -expected / 2**0.5 * qd, 1e-12)
+    # Axes without a spring or without motion have finite gradients.
     tau.sum().backward()
     assert stiffness.grad is not None and stiffness.grad.isfinite().all() and stiffness.grad[0] != 0
 
 
 def falling(mech: ts.Mechanism, q: Tensor, law) -> tuple[Tensor, Tensor]:
-    """A and B of d/dt qd = -A dq - B qd about rest at q, `[*batch, n, n]`."""
+    """Matrices A and B of d/dt qd = -A dq - B qd about rest at q, `[*batch, n, n]`."""
     still = torch.zeros(*q.shape[:-1], mech.num_dof, dtype=q.dtype)
     ways = torch.eye(mech.num_dof, dtype=q.dtype)[:, *(None,) * (q.ndim - 1)].expand(
         -1, *still.shape
@@ -170,7 +170,7 @@ def falling(mech: ts.Mechanism, q: Tensor, law) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("singular", ["pinv", "nan", ("damped", 0.1)], ids=str)
 def test_a_damping_that_is_left_out_is_critical_for_every_motion_of_a_pose(singular):
-    """With A = M^-1 J* K J that is B^2 = 4 A: axis by axis, a third of it was left in the median."""
+    """Critical damping means B^2 = 4 A with A = M^-1 J* K J, not only along single axes."""
     arm = ARM.replace(damping=0 * ARM.damping, friction=0 * ARM.friction)
     q, *_ = state(arm, 3, 6)
     task = control.Task(
@@ -182,7 +182,7 @@ def test_a_damping_that_is_left_out_is_critical_for_every_motion_of_a_pose(singu
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_so_it_is_where_rows_outnumber_dofs(dtype):
-    """Six springs hold three hinges: of twelve motions of the rows six are none."""
+    """Six springs act on three hinges: six of the twelve modes of the rows are zero."""
     mech = random_mechanism(["revolute", "prismatic", "revolute"], [-1, 0, 1], seed=8).to(dtype)
     mech = mech.replace(**{x: 0 * getattr(mech, x) for x in ("damping", "friction", "stiffness")})
     q, *_ = state(mech, 4, 5)
@@ -203,7 +203,7 @@ def test_so_it_is_for_what_a_task_before_it_leaves_free():
 
 
 def in_a_row(length: float, kinds: str) -> ts.Mechanism:
-    """Links of a length, joined by hinges (r) and slides (p) about and along z, y and x in turn."""
+    """A chain of revolute (r) and prismatic (p) joints about and along z, y and x in turn."""
     builder, parent = ts.MechanismBuilder("row"), None
     own = (length**2 / 12) * torch.eye(3, dtype=torch.float64)
     for k, kind in enumerate(kinds):
@@ -221,7 +221,7 @@ def in_a_row(length: float, kinds: str) -> ts.Mechanism:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("kinds", ["rrrrrrrrr", "rrprrrprr", "rrr"])
 def test_tasks_are_done_as_well_in_millimetres(kinds, dtype):
-    """Whether a pose had a freedom left was judged in metres and radians: in float32 a small arm had none."""
+    """Regression: the rank depended on units of length, so a small arm in float32 counted as singular."""
     found = []
     for length in (1.0, 1e-3, 1e3):
         mech = in_a_row(length, kinds)
@@ -252,7 +252,7 @@ def test_tasks_are_done_as_well_in_millimetres(kinds, dtype):
 
 
 def test_what_six_rows_ask_of_three_hinges_has_all_its_derivatives():
-    """Of an acceleration that no hinges give the nearest is taken: in lengths of the arm's, which count."""
+    """An unreachable acceleration is replaced by the nearest one in units of the arm's length."""
     mech = in_a_row(0.7, "rrr")
     q, qd, *_ = state(mech, 2, 2)
     asked = torch.randn(2, 6, generator=torch.Generator().manual_seed(3), dtype=q.dtype)
@@ -266,7 +266,7 @@ def test_what_six_rows_ask_of_three_hinges_has_all_its_derivatives():
 
 
 def rotation_vector(R: Tensor) -> Tensor:
-    """By the angle and the skew part; away from zero and half turns."""
+    """Rotation vector from the angle and the skew part; not for zero and half turns."""
     angle = ((R.diagonal(dim1=-2, dim2=-1).sum(-1) - 1) / 2).acos()[..., None]
     return unskew((R - R.mT) / 2) * angle / angle.sin()
 
@@ -289,7 +289,7 @@ def test_a_lower_task_and_the_posture_move_no_higher_one():
 
 @pytest.mark.parametrize("damping", [1e-4, 1e-6])
 def test_damping_lets_a_lower_task_move_a_higher_one_by_its_own_share_alone(damping):
-    """Even one that pulls the same frame the other way."""
+    """Also with a task that pulls the same frame in the opposite direction."""
     q, qd, *_, posture = state(ARM, 5)
     r, along = ts.frame_pose(ARM, q, HAND).position, torch.tensor([0.1, 0.0, 0.0]).to(q)
     there, back = (control.Task(HAND, (None, r + way)) for way in (along, -along))
@@ -301,7 +301,7 @@ def test_damping_lets_a_lower_task_move_a_higher_one_by_its_own_share_alone(damp
 
     alone = moves([there])
     felt = torch.linalg.eigvalsh(J @ torch.linalg.solve(ts.mass_matrix(ARM, q), J.mT))[0]
-    share = 10 * (damping / felt).item()  # a pull on either side, and what the posture adds
+    share = 10 * (damping / felt).item()  # a force on either side, and the posture
     assert share < 0.02
     for lower in ([there, back], [there, back, back]):
         for free in ({}, {"posture": posture}):
@@ -309,7 +309,7 @@ def test_damping_lets_a_lower_task_move_a_higher_one_by_its_own_share_alone(damp
 
 
 def test_two_tasks_that_fit_are_both_done():
-    """A position, and a rotation that only brakes: each accelerates as its spring or damper asks."""
+    """A position task and a damped rotation task: both accelerate by their springs and dampers."""
     q, qd, *_ = state(ARM, 6)
     R, r = ts.frame_pose(ARM, q, HAND)
     tasks = [
@@ -330,7 +330,7 @@ def test_two_tasks_that_fit_are_both_done():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("frame", [HAND, "link3"])
 def test_tasks_without_any_freedom_left_change_nothing(frame, dtype):
-    """Of seven dofs two poses take all: what rounding leaves of a third one's rows is no freedom."""
+    """Two poses use all seven dofs; rounding errors of a third task's rows do not count as rank."""
     q, qd, *_ = (x.to(dtype) for x in state(ARM, 7, 3))
     arm = ARM.to(dtype)
     asked = [
@@ -349,7 +349,7 @@ def test_tasks_without_any_freedom_left_change_nothing(frame, dtype):
 
 
 def consistent(M: Tensor, J: Tensor) -> Tensor:
-    """The projector 1 - Jbar J."""
+    """The null-space projector 1 - Jbar J."""
     back = torch.linalg.solve(M, J.mT)
     return torch.eye(len(M), dtype=M.dtype) - back @ torch.linalg.solve(J @ back, J)
 
@@ -369,7 +369,7 @@ def adaptive(mech: ts.Mechanism, parameters: Tensor, seed: int):
 def test_the_energy_of_the_adaptive_loop_falls_whatever_the_parameters(mech, seed):
     kinds = {mech.joints.kinds[k].vector for k in mech.independent_joints}
     if kinds != {True}:
-        with pytest.raises(ts.MechanismError, match="no vector"):
+        with pytest.raises(ts.MechanismError, match="not a vector"):
             adaptive(mech, ts.inertial_parameters(mech), seed)
         return
     g = torch.Generator().manual_seed(seed)
@@ -392,13 +392,15 @@ def test_the_energy_of_the_adaptive_loop_falls_whatever_the_parameters(mech, see
         slope=2.0, gain=5.0, adaptation=0.7, dt=0.01,
     )  # fmt: skip
     assert torch.equal(after.rate, done.rate)
-    faster = 0.01 * done.rate.square().sum() / 0.7  # s* times what the parameters do in a step
+    faster = (
+        0.01 * done.rate.square().sum() / 0.7
+    )  # s* times the change of the parameters in a step
     agree((s @ (after.tau - done.tau))[None, None], -faster[None, None], 1e-8)
 
 
 @pytest.mark.parametrize("dt", [None, 0.01])
 def test_the_sampled_adaptive_loop_is_stable_up_to_the_bound_that_its_help_states(dt):
-    """A mass held against gravity, whose regressor is g: exact by hand, on either side of the bound."""
+    """A mass held against gravity, whose regressor is g: stable below the bound and unstable above it."""
     builder = ts.MechanismBuilder("lift")
     builder.link("car", mass=0.5)
     builder.joint("rail", "prismatic", child="car", axis=(0.0, 0.0, 1.0))
@@ -424,7 +426,7 @@ def test_the_sampled_adaptive_loop_is_stable_up_to_the_bound_that_its_help_state
 
 @given(vector_mechanisms, seeds)
 def test_its_recursion_is_the_regressor_transposed(mech, seed):
-    """Where v = qd, Y is the torque regressor: what the law says of s = 0 plus a small step."""
+    """At v = qd, Y is the torque regressor."""
     thought = torch.zeros_like(ts.inertial_parameters(mech))
     q, qd, a, s, _ = state(mech, seed)
     Y = ts.torque_regressor(mech, q, qd, a)
@@ -490,7 +492,7 @@ def test_samples_of_the_parameters_alone_may_have_gains_of_their_own():
 @pytest.mark.some(1)
 @pytest.mark.parametrize("law", ["whole body", "impedance"])
 def test_laws_of_frames_on_the_go_are_traced_as_those_of_named_ones(law):
-    """By torch.compile in one graph, and to a kernel."""
+    """Traced by torch.compile in one graph, and to a kernel."""
     rail = mechanism_of_two_slides()
     q, qd, *_ = state(rail, 8, 3)
     tool = ts.Frame(rail.frame_names[-1], position=torch.tensor([0.1, 0.0, 0.2], dtype=q.dtype))
@@ -519,7 +521,7 @@ def mechanism_of_two_slides() -> ts.Mechanism:
 
 def test_parameters_that_do_not_fit_are_refused():
     q, qd, *_ = state(ARM, 0)
-    with pytest.raises(ts.ShapeError, match="ten numbers each"):
+    with pytest.raises(ts.ShapeError, match="ten parameters each"):
         control.adaptive_control(
             ARM, torch.zeros(7, 9, dtype=q.dtype), q, qd, q, qd, qd, slope=1, gain=1, adaptation=1
         )

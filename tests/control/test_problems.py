@@ -1,4 +1,4 @@
-"""What makes no optimal control problem, or does not fit one, is refused by name, with what to type."""
+"""Invalid optimal control problems and arguments raise errors with a name and advice."""
 
 import re
 
@@ -59,28 +59,31 @@ CALLS = {
     "bounds by lists": (lambda: problem(bounds=([-1.0], [1.0])), "bounds hold list, list"),
     "bounds of NaN": (
         lambda: problem(bounds=(-LIMIT, torch.nan * LIMIT)),
-        "1 and nan.*none is NaN",
+        "1 and nan.*may be NaN",
     ),
     "bounds of others": (lambda: problem(bounds=(-U[:, 0], U[:, 0])), r"bounds hold \[4\], \[4\]"),
     "summed over the batch": (
         lambda: solved(of=problem(lambda mech, q, qd, u: u.square().sum())),
-        r"'running' gave the shape \[\].*u.square\(\).sum\(-1\)",
+        r"'running' returned the shape \[\].*u.square\(\).sum\(-1\)",
     ),
     "final summed over the batch": (
         lambda: solved(of=problem(final=lambda mech, q, qd: q.square().sum())),
-        r"'final' gave the shape \[\]",
+        r"'final' returned the shape \[\]",
     ),
     "costs without their goal": (
         lambda: problem(goals={"aim": (1,)}),
-        "cost 'running' is running, which is no function of mech, q, qd, u, aim",
+        "cost 'running' is running, which is not a function of mech, q, qd, u, aim",
     ),
     "a final cost of inputs": (
         lambda: problem(final=running),
         "cost 'final' is running.*function of mech, q, qd.*final=lambda mech, q, qd: qd",
     ),
     "a number for a cost": (lambda: problem(final=0.0), "cost 'final' is float"),  # type: ignore[arg-type]
-    "no cost": (lambda: solved(of=problem(lambda *x: None)), "'running' gave NoneType"),
-    "a cost in Python": (lambda: solved(of=problem(final=lambda *x: 0.0)), "'final' gave float"),
+    "no cost": (lambda: solved(of=problem(lambda *x: None)), "'running' returned NoneType"),
+    "a cost in Python": (
+        lambda: solved(of=problem(final=lambda *x: 0.0)),
+        "'final' returned float",
+    ),
     "back in time": (lambda: problem(dt=-0.05), r"dt is -0.05.*time runs forward"),
     "no time": (lambda: problem(dt=0), "dt is 0"),
     "NaN for time": (lambda: problem(dt=float("nan")), "dt is nan"),
@@ -111,8 +114,8 @@ CALLS = {
         r"q has the batch dimensions \[2\], u has \[3\].*put in a dimension",
     ),
     "states in one": (lambda: solved(states=U), "states was given as Tensor.*Pass a pair"),
-    "three states": (lambda: solved(states=(U, U, U)), "states was given as 3 of them"),
-    "no problem": (lambda: solved(of=MECH), "ilqr was given Mechanism.*optimal_control"),
+    "three states": (lambda: solved(states=(U, U, U)), "states was given as 3 values"),
+    "no problem": (lambda: solved(of=MECH), "ilqr was given a Mechanism.*optimal_control"),
     "no tolerance": (lambda: solved(tolerance=None), "tolerance=None"),
     "fused by a flag": (lambda: problem(fuse=True), "fuse=True.*Pass fuse=torchsko.fuse"),
     "exact in words": (lambda: solved(exact="no"), "exact='no'"),
@@ -170,15 +173,15 @@ def weighed(mech, q, qd, u, weight):
 
 
 def rooted(mech, q, qd, u, weight):
-    """Has no derivative where nothing moves."""
+    """A cost without derivative at zero velocity."""
     return (u * u).sum(-1) + weight * (qd * qd).sum(-1).sqrt()
 
 
 @pytest.mark.parametrize(
     ("cost", "weight", "push", "said"),
     [
-        (weighed, 1.0, 1e300, r"left the finite numbers at step \d, at joint 'hinge'.*dt"),
-        (weighed, torch.nan, 0.0, r"the cost of the motion is nan.*goals"),
+        (weighed, 1.0, 1e300, r"not finite at step \d, at joint 'hinge'.*dt"),
+        (weighed, torch.nan, 0.0, r"the cost of the trajectory is nan.*goals"),
         (rooted, 1.0, 0.0, r"gradient of the cost is not finite.*roots"),
     ],
 )
@@ -195,7 +198,7 @@ def test_a_sample_that_leaves_the_finite_numbers_is_named_and_spoils_no_other(
     with pytest.warns(RuntimeWarning, match=r"sample \[1\] \(1 such in the batch\).*") as told:
         found = ts.control.ilqr(of, begin, speed, u, weights, **options)
     assert re.search(said, str(told[0].message), re.DOTALL) and not found.converged[1]
-    # Nothing changes it: it does not keep the others until the last iteration.
+    # A failed sample does not delay the end of the others.
     assert (found.iterations[1] < 8) == stop_early
     for k in (0, 2):
         alone = ts.control.ilqr(of, begin[k], speed[k], u[k], weights[k], **options)

@@ -1,4 +1,4 @@
-"""What does not fit a law of control is refused by name, with what to type."""
+"""Invalid arguments of control laws raise errors with a name and advice."""
 
 import math
 
@@ -16,42 +16,40 @@ POSE = ts.frame_pose(ARM, Q, HAND)
 SHORT = Q[:3]
 
 
-def tracked(**changes):
+def track(**changes):
     given = {"q_target": ARM.middle(), "stiffness": 100.0, "damping": 20.0} | changes
     return control.computed_torque(ARM, Q, QD, **given)
 
 
-def reached(targets=None, q0=Q, **options):
+def solve_ik(targets=None, q0=Q, **options):
     return ts.inverse_kinematics(ARM, {HAND: POSE} if targets is None else targets, q0, **options)
 
 
-def adapted(**changes):
+def adapt(**changes):
     given = {"q_target": Q, "qd_target": QD, "qdd_target": QD}
     given |= {"parameters": ts.inertial_parameters(ARM), "q": Q, "qd": QD}
     numbers = {"slope": 1.0, "gain": 1.0, "adaptation": 1.0}
     return control.adaptive_control(ARM, **(numbers | given | changes))
 
 
-def commanded(objectives=None, contacts=(), **options):
+def command(objectives=None, contacts=(), **options):
     still = [control.posture_objective(ARM, Q, QD, Q)]
     return control.whole_body_control(ARM, Q, QD, objectives or still, contacts, **options)
 
 
-def held(**changes):
+def hold(**changes):
     return control.impedance(ARM, Q, QD, [control.Task(HAND, POSE, **changes)])
 
 
-def asked(*args, weight=1.0, **task):
-    return commanded(
-        [control.frame_objective(ARM, Q, QD, control.Task(HAND, *args, **task), weight)]
-    )
+def move_frame(*args, weight=1.0, **task):
+    return command([control.frame_objective(ARM, Q, QD, control.Task(HAND, *args, **task), weight)])
 
 
-def centred(target=None, **options):
+def move_com(target=None, **options):
     return control.com_objective(ARM, Q, QD, POSE.position if target is None else target, **options)
 
 
-def alike(**options):
+def hold_posture(**options):
     return control.posture_objective(ARM, Q, QD, Q, **options)
 
 
@@ -62,13 +60,13 @@ def of_three(*shape):
     return torch.zeros(3, *shape).double()
 
 
-def held_of_four(*target, **changes):
+def hold_four(*target, **changes):
     return control.impedance(ARM, Q4, QD4, [control.Task(HAND, *target, **changes)])
 
 
-def commanded_of_four(rows=(7, 7), wanted=(7,), **options):
+def command_four(rows=(7, 7), desired=(7,), **options):
     contacts = [control.Contact(HAND, **options)]
-    objective = control.Objective(torch.zeros(rows).double(), torch.zeros(wanted).double())
+    objective = control.Objective(torch.zeros(rows).double(), torch.zeros(desired).double())
     return control.whole_body_control(ARM, Q4, QD4, [objective], contacts)
 
 
@@ -81,67 +79,67 @@ def aimed_at(samples):
     return control.Task(HAND, (None, torch.zeros(samples, 3).double()))
 
 
-def felt(**options):
+def inertia(**options):
     ts.operational_space_inertia(ARM, Q, HAND, **options)
 
 
 CALLS = {
     "matrix of gains": (
-        lambda: tracked(stiffness=100 * torch.eye(7).double()),
+        lambda: track(stiffness=100 * torch.eye(7).double()),
         r"stiffness has the batch dimensions \[7\], the states \[\].*a matrix of gains is not taken",
     ),
-    "gain that is none": (lambda: tracked(stiffness=float("nan")), "stiffness is nan"),
+    "gain that is none": (lambda: track(stiffness=float("nan")), "stiffness is nan"),
     "infinite gain": (
-        lambda: tracked(damping=torch.tensor([1.0, torch.inf, 1, 1, 1, 1, 1]).double()),
+        lambda: track(damping=torch.tensor([1.0, torch.inf, 1, 1, 1, 1, 1]).double()),
         "damping is inf in a place",
     ),
     "gain of a task that is none": (
-        lambda: held(stiffness=(1.0, float("nan"))),
+        lambda: hold(stiffness=(1.0, float("nan"))),
         r"stiffness of the task for 'flange'\[1\] is nan",
     ),
     "gain of an axis that is none": (
-        lambda: centred(gains=(torch.tensor([1.0, 1.0, torch.nan]).double(), 1.0)),
+        lambda: move_com(gains=(torch.tensor([1.0, 1.0, torch.nan]).double(), 1.0)),
         r"gains of the centre of mass\[0\] is nan in a place",
     ),
     "posture's gain that is infinite": (
-        lambda: alike(gains=(1.0, float("inf"))),
+        lambda: hold_posture(gains=(1.0, float("inf"))),
         r"gains of the posture\[1\] is inf",
     ),
-    "gains by list": (lambda: tracked(stiffness=[1.0] * 7), "stiffness was given as list"),
-    "gains of another type": (lambda: tracked(damping=torch.ones(7)), "damping is torch.float32"),
-    "too few gains": (lambda: tracked(damping=QD[:3]), r"damping has shape \[3\]"),
-    "target": (lambda: tracked(q_target=SHORT), r"q_target has shape \[3\]"),
-    "target's rate": (lambda: tracked(qd_target=SHORT), r"qd_target has shape \[3\]"),
-    "target's type": (lambda: tracked(qdd_target=QD.float()), "qdd_target is torch.float32"),
+    "gains by list": (lambda: track(stiffness=[1.0] * 7), "stiffness was given as list"),
+    "gains of another type": (lambda: track(damping=torch.ones(7)), "damping is torch.float32"),
+    "too few gains": (lambda: track(damping=QD[:3]), r"damping has shape \[3\]"),
+    "target": (lambda: track(q_target=SHORT), r"q_target has shape \[3\]"),
+    "target's rate": (lambda: track(qd_target=SHORT), r"qd_target has shape \[3\]"),
+    "target's type": (lambda: track(qdd_target=QD.float()), "qdd_target is torch.float32"),
     "no rate": (
         lambda: control.pd_with_gravity(ARM, Q, None, Q, stiffness=1.0, damping=1.0),
         "qd was given as NoneType",
     ),
-    "adaptive target": (lambda: adapted(q_target=SHORT), r"q_target has shape \[3\]"),
+    "adaptive target": (lambda: adapt(q_target=SHORT), r"q_target has shape \[3\]"),
     "adaptive batches": (
-        lambda: adapted(q_target=Q.expand(2, 7), qd_target=QD.expand(3, 7)),
+        lambda: adapt(q_target=Q.expand(2, 7), qd_target=QD.expand(3, 7)),
         r"q_target has the batch dimensions \[2\], qd_target has \[3\]",
     ),
     "adaptive parameters": (
-        lambda: adapted(parameters=None),
+        lambda: adapt(parameters=None),
         "the tensor parameters has type NoneType",
     ),
     "adaptive parameters of other samples": (
-        lambda: adapted(q=Q4, parameters=of_three(7, 10)),
+        lambda: adapt(q=Q4, parameters=of_three(7, 10)),
         r"the tensor parameters has \[3\]",
     ),
-    "adaptation in words": (lambda: adapted(adaptation="x"), "adaptation is 'x'"),
-    "adaptation the wrong way": (lambda: adapted(adaptation=-1.0), "adaptation is -1.0"),
+    "adaptation in words": (lambda: adapt(adaptation="x"), "adaptation is 'x'"),
+    "adaptation the wrong way": (lambda: adapt(adaptation=-1.0), "adaptation is -1.0"),
     "adaptation the wrong way in a place": (
-        lambda: adapted(adaptation=torch.eye(10).double()[:7] - 1e-3),
-        "adaptation is less than 0, or not finite, in a place",
+        lambda: adapt(adaptation=torch.eye(10).double()[:7] - 1e-3),
+        "adaptation has an entry that is negative or not finite",
     ),
-    "adaptation by body": (lambda: adapted(adaptation=Q), r"tensor adaptation has shape \[7\]"),
-    "adaptive time step": (lambda: adapted(dt=0.0), r"dt is 0\.0[^$]*Pass dt=2e-3"),
-    "adaptive gain": (lambda: adapted(gain=SHORT), r"gain has shape \[3\]"),
+    "adaptation by body": (lambda: adapt(adaptation=Q), r"tensor adaptation has shape \[7\]"),
+    "adaptive time step": (lambda: adapt(dt=0.0), r"dt is 0\.0[^$]*Pass dt=2e-3"),
+    "adaptive gain": (lambda: adapt(gain=SHORT), r"gain has shape \[3\]"),
     "no tasks": (lambda: control.impedance(ARM, Q, QD, []), "tasks is empty"),
-    "task's velocity": (lambda: held(velocity=SHORT), r"velocity of the target.* has shape \[3\]"),
-    "task's type": (lambda: held(acceleration=torch.zeros(6)), "acceleration.* is torch.float32"),
+    "task's velocity": (lambda: hold(velocity=SHORT), r"velocity of the target.* has shape \[3\]"),
+    "task's type": (lambda: hold(acceleration=torch.zeros(6)), "acceleration.* is torch.float32"),
     "posture": (
         lambda: control.impedance(ARM, Q, QD, [control.Task(HAND, POSE)], posture=SHORT),
         r"posture has shape \[3\]",
@@ -159,7 +157,7 @@ CALLS = {
         r"q_target has shape \[3\]",
     ),
     "objective's rows": (
-        lambda: commanded([control.Objective(torch.eye(3).double(), SHORT)]),
+        lambda: command([control.Objective(torch.eye(3).double(), SHORT)]),
         r"rows of objective 0 has shape \[3, 3\]",
     ),
     "friction": (lambda: control.Contact(HAND, friction=-1.0), "the friction of the contact at"),
@@ -168,18 +166,18 @@ CALLS = {
         "the friction of the contact at .* is inf",
     ),
     "friction of other samples": (
-        lambda: commanded_of_four(friction=torch.ones(3).double()),
+        lambda: command_four(friction=torch.ones(3).double()),
         r"the friction of the contact at '\w+' has \[3\]",
     ),
     "friction of another type": (
-        lambda: commanded_of_four(friction=torch.ones(4)),
+        lambda: command_four(friction=torch.ones(4)),
         r"friction of the contact at '\w+' is torch.float32",
     ),
     "axes": (
-        lambda: commanded(contacts=[control.Contact(HAND, axes=SHORT)]),
+        lambda: command(contacts=[control.Contact(HAND, axes=SHORT)]),
         r"axes of the contact at .* has shape \[3\]",
     ),
-    "undriven by itself": (lambda: commanded(undriven="joint1"), r"Pass \['joint1'\]"),
+    "undriven by itself": (lambda: command(undriven="joint1"), r"Pass \['joint1'\]"),
     "prescribed by itself": (
         lambda: ts.hybrid_dynamics(ARM, Q, QD, QD, QD, prescribed="joint4"),
         r"Pass \['joint4'\]",
@@ -188,42 +186,42 @@ CALLS = {
         lambda: ts.hybrid_dynamics(ARM, Q, QD, QD, QD, prescribed=[3]),
         "prescribed holds 3",
     ),
-    "targets by list": (lambda: reached([HAND]), "targets was given as list"),
-    "weights by list": (lambda: reached(weights=[1.0]), "weights was given as list"),
-    "one weight": (lambda: reached(weights={HAND: 1.0}), "the weights of .* are 1.0"),
-    "three weights": (lambda: reached(weights={HAND: (1, 1, 1)}), "the weights of .* are"),
-    "tolerance": (lambda: reached(tolerance=-1.0), "tolerance=-1.0"),
-    "tolerance in words": (lambda: reached(tolerance="a"), "tolerance='a'"),
-    "steps in words": (lambda: reached(max_iterations="a"), "max_iterations='a'"),
-    "half a try": (lambda: reached(restarts=0.5), "restarts=0.5"),
-    "limits in words": (lambda: reached(limits="yes"), "limits='yes'"),
-    "a seed": (lambda: reached(generator=5), r"generator=5.*torch\.Generator"),
-    "nothing counts": (lambda: reached(weights={HAND: (0, 0)}), "No error of any frame counts"),
+    "targets by list": (lambda: solve_ik([HAND]), "targets was given as list"),
+    "weights by list": (lambda: solve_ik(weights=[1.0]), "weights was given as list"),
+    "one weight": (lambda: solve_ik(weights={HAND: 1.0}), "the weights of .* are 1.0"),
+    "three weights": (lambda: solve_ik(weights={HAND: (1, 1, 1)}), "the weights of .* are"),
+    "tolerance": (lambda: solve_ik(tolerance=-1.0), "tolerance=-1.0"),
+    "tolerance in words": (lambda: solve_ik(tolerance="a"), "tolerance='a'"),
+    "steps in words": (lambda: solve_ik(max_iterations="a"), "max_iterations='a'"),
+    "half a try": (lambda: solve_ik(restarts=0.5), "restarts=0.5"),
+    "limits in words": (lambda: solve_ik(limits="yes"), "limits='yes'"),
+    "a seed": (lambda: solve_ik(generator=5), r"generator=5.*torch\.Generator"),
+    "nothing counts": (lambda: solve_ik(weights={HAND: (0, 0)}), r"the weights are \{'flange'"),
     "no rotation": (
-        lambda: reached({HAND: (torch.ones(3, 3).double(), None)}),
+        lambda: solve_ik({HAND: (torch.ones(3, 3).double(), None)}),
         "rotation of the target of 'flange' is no rotation",
     ),
     "nowhere": (
-        lambda: reached({HAND: torch.full((3,), float("nan")).double()}),
+        lambda: solve_ik({HAND: torch.full((3,), float("nan")).double()}),
         "position of the target of 'flange' is not finite",
     ),
     "batches": (
-        lambda: reached({HAND: POSE.position.expand(5, 3)}, Q.expand(2, 7)),
+        lambda: solve_ik({HAND: POSE.position.expand(5, 3)}, Q.expand(2, 7)),
         r"q0 has the batch dimensions \[2\], the position of the target of 'flange' has \[5\]",
     ),
     "batches of two frames": (
-        lambda: reached({HAND: POSE.position, ts.Frame("link4"): of_three(3)}, Q.expand(2, 7)),
+        lambda: solve_ik({HAND: POSE.position, ts.Frame("link4"): of_three(3)}, Q.expand(2, 7)),
         r"q0 has the batch dimensions \[2\], the position of the target of Frame 1 on 'link4' has \[3\]",
     ),
     "gains in words": (
-        lambda: held(stiffness=("a", "b")),
+        lambda: hold(stiffness=("a", "b")),
         r"stiffness of the task .* is \('a', 'b'\)",
     ),
-    "gains in letters": (lambda: held(stiffness="ab"), "stiffness of the task for .* is 'ab'"),
-    "no gains": (lambda: held(damping=(None, 1.0)), r"damping of the task .* is \(None, 1.0\)"),
-    "gains by names": (lambda: held(damping={0: 1.0, 1: 2.0}), "damping of the task for"),
+    "gains in letters": (lambda: hold(stiffness="ab"), "stiffness of the task for .* is 'ab'"),
+    "no gains": (lambda: hold(damping=(None, 1.0)), r"damping of the task .* is \(None, 1.0\)"),
+    "gains by names": (lambda: hold(damping={0: 1.0, 1: 2.0}), "damping of the task for"),
     "gains of five axes": (
-        lambda: held(stiffness=(torch.ones(5).double(), 1.0)),
+        lambda: hold(stiffness=(torch.ones(5).double(), 1.0)),
         r"stiffness of the task for 'flange'\[0\] has shape \[5\]",
     ),
     "turned by no rotation": (
@@ -235,42 +233,42 @@ CALLS = {
         "axes of the contact at 'flange' is no rotation",
     ),
     "positions of others": (
-        lambda: held_of_four((None, of_three(3))),
+        lambda: hold_four((None, of_three(3))),
         r"the position of the target of 'flange' has \[3\].*put in a dimension of 1\.$",
     ),
     "rotations of others": (
-        lambda: held_of_four((torch.eye(3).double().expand(3, 3, 3), None)),
+        lambda: hold_four((torch.eye(3).double().expand(3, 3, 3), None)),
         r"the rotation of the target of 'flange' has \[3\]",
     ),
     "velocities of others": (
-        lambda: held_of_four(POSE, velocity=of_three(6)),
+        lambda: hold_four(POSE, velocity=of_three(6)),
         r"the velocity of the target of 'flange' has \[3\]",
     ),
     "gains of others": (
-        lambda: held_of_four(POSE, damping=(1.0, of_three(3))),
+        lambda: hold_four(POSE, damping=(1.0, of_three(3))),
         r"damping of the task for 'flange'\[1\] has \[3\]",
     ),
     "no task": (
         lambda: control.frame_objective(ARM, Q, QD, HAND),
         r"task was given as str.*Pass Task\(",
     ),
-    "weight in words": (lambda: asked(POSE, weight="a"), "weight of objective 0 is 'a'"),
-    "weight below zero": (lambda: asked(POSE, weight=-1.0), "weight of objective 0 is -1.0"),
+    "weight in words": (lambda: move_frame(POSE, weight="a"), "weight of objective 0 is 'a'"),
+    "weight below zero": (lambda: move_frame(POSE, weight=-1.0), "weight of objective 0 is -1.0"),
     "weights below zero": (
-        lambda: asked(POSE, weight=torch.tensor([1.0, -1.0]).double()),
+        lambda: move_frame(POSE, weight=torch.tensor([1.0, -1.0]).double()),
         "weight of objective 0 is tensor",
     ),
     "weights of another type": (
-        lambda: asked(POSE, weight=torch.ones(2)),
+        lambda: move_frame(POSE, weight=torch.ones(2)),
         "weight of objective 0 is torch.float32",
     ),
-    "no weight": (lambda: asked(POSE, weight=None), "weight of objective 0 is None"),
-    "centre's gains": (lambda: centred(gains=("a", "b")), "gains of the centre of mass is"),
+    "no weight": (lambda: move_frame(POSE, weight=None), "weight of objective 0 is None"),
+    "centre's gains": (lambda: move_com(gains=("a", "b")), "gains of the centre of mass is"),
     "one gain of the centre": (
-        lambda: centred(gains=100.0),
+        lambda: move_com(gains=100.0),
         "gains of the centre of mass is 100.0",
     ),
-    "three gains of the centre": (lambda: centred(gains=(1.0, 2.0, 3.0)), "gains of the centre"),
+    "three gains of the centre": (lambda: move_com(gains=(1.0, 2.0, 3.0)), "gains of the centre"),
     "no centre": (
         lambda: control.com_objective(ARM, Q, QD, None),
         "target of the centre of mass has type",
@@ -279,49 +277,55 @@ CALLS = {
         lambda: control.com_objective(ARM, Q4, QD4, of_three(3)),
         r"the target of the centre of mass has \[3\]",
     ),
-    "one gain of the posture": (lambda: alike(gains=100.0), "gains of the posture is 100.0"),
-    "posture's gains": (lambda: alike(gains=("a", 1.0)), "gains of the posture is"),
+    "one gain of the posture": (lambda: hold_posture(gains=100.0), "gains of the posture is 100.0"),
+    "posture's gains": (lambda: hold_posture(gains=("a", 1.0)), "gains of the posture is"),
     "posture's gains of five": (
-        lambda: alike(gains=(torch.ones(5).double(), 1.0)),
+        lambda: hold_posture(gains=(torch.ones(5).double(), 1.0)),
         r"gains\[0\] has shape \[5\]",
     ),
-    "iterations in words": (lambda: commanded(iterations="a"), "iterations is 'a'"),
-    "no iterations": (lambda: commanded(iterations=0), "iterations is 0"),
-    "half iterations": (lambda: commanded(iterations=2.5), "iterations is 2.5"),
+    "iterations in words": (lambda: command(iterations="a"), "iterations is 'a'"),
+    "no iterations": (lambda: command(iterations=0), "iterations is 0"),
+    "half iterations": (lambda: command(iterations=2.5), "iterations is 2.5"),
     "rows of others": (
-        lambda: commanded_of_four(rows=(3, 7, 7)),
+        lambda: command_four(rows=(3, 7, 7)),
         r"the rows of objective 0 has \[3\]",
     ),
-    "wanted of others": (
-        lambda: commanded_of_four(wanted=(3, 7)),
-        r"the wanted of objective 0 has \[3\]",
+    "desired of others": (
+        lambda: command_four(desired=(3, 7)),
+        r"the desired of objective 0 has \[3\]",
     ),
     "no rows": (
-        lambda: commanded([control.Objective(None, SHORT)]),
+        lambda: command([control.Objective(None, SHORT)]),
         "rows of objective 0 has type",
     ),
     "friction of others at one frame": (
         lambda: two_contacts(torch.ones(2).double(), torch.ones(3).double()),
-        r"the friction of the contact at 'flange' has the batch.*\[2\], the friction .*, again, has \[3\]",
+        r"friction of the contact at 'flange' has the batch.*\[2\], the friction .* \(repeated\) has \[3\]",
     ),
     "a task of other samples than the first": (
         lambda: control.impedance(ARM, Q, QD, [aimed_at(2), aimed_at(3)]),
-        r"target of 'flange' has the batch.*\[2\], the position .*, again, has \[3\]",
+        r"target of 'flange' has the batch.*\[2\], the position .* \(repeated\) has \[3\]",
     ),
     "a posture of other samples than the task": (
         lambda: control.impedance(ARM, Q, QD, [aimed_at(2)], posture=QD.expand(3, 7)),
         r"posture has the batch dimensions \[3\], the position of the target of 'flange' has \[2\]",
     ),
     "axes of others": (
-        lambda: commanded_of_four(axes=torch.eye(3).double().expand(3, 3, 3)),
+        lambda: command_four(axes=torch.eye(3).double().expand(3, 3, 3)),
         r"the axes of the contact at 'flange' has \[3\]",
     ),
-    "damped by nothing": (lambda: felt(singular=("damped",)), r"singular=\('damped',\) is no rule"),
-    "damped below zero": (lambda: felt(singular=("damped", -1.0)), "damping is above 0"),
-    "damped in words": (lambda: felt(singular=("damped", "a")), "is no rule for singular samples"),
-    "damped twice": (lambda: felt(singular=("damped", 1e-3, 1e-3)), "is no rule for singular"),
+    "damped by nothing": (
+        lambda: inertia(singular=("damped",)),
+        r"singular=\('damped',\) is no rule",
+    ),
+    "damped below zero": (lambda: inertia(singular=("damped", -1.0)), "damping is above 0"),
+    "damped in words": (
+        lambda: inertia(singular=("damped", "a")),
+        "is no rule for singular samples",
+    ),
+    "damped twice": (lambda: inertia(singular=("damped", 1e-3, 1e-3)), "is no rule for singular"),
     "damped tensor": (
-        lambda: felt(singular=("damped", torch.zeros(()).double())),
+        lambda: inertia(singular=("damped", torch.zeros(()).double())),
         "damping is above 0",
     ),
     "damping of nobody": (
@@ -332,16 +336,16 @@ CALLS = {
         lambda: ts.operational_space_inertia(ARM, Q4, HAND, ("damped", torch.ones(4))),
         r"damping of singular samples is torch.float32 on cpu",
     ),
-    "no rule": (lambda: felt(singular=()), r"singular=\(\) is no rule"),
+    "no rule": (lambda: inertia(singular=()), r"singular=\(\) is no rule"),
     "ranks of nobody": (
         lambda: ts.operational_space_inertia(
             ARM, Q4, HAND, rank_tolerance=torch.full((3,), 1e-9).double()
         ),
         r"rank_tolerance has shape \[3\], the samples \[4\]",
     ),
-    "rank in words": (lambda: felt(rank_tolerance="x"), "rank_tolerance is 'x'"),
-    "rank below zero": (lambda: felt(rank_tolerance=-1.0), "rank_tolerance is -1.0"),
-    "no rank": (lambda: felt(rank_tolerance=float("nan")), "rank_tolerance is nan"),
+    "rank in words": (lambda: inertia(rank_tolerance="x"), "rank_tolerance is 'x'"),
+    "rank below zero": (lambda: inertia(rank_tolerance=-1.0), "rank_tolerance is -1.0"),
+    "no rank": (lambda: inertia(rank_tolerance=float("nan")), "rank_tolerance is nan"),
     "tasks damped by nothing": (
         lambda: control.impedance(ARM, Q, QD, [control.Task(HAND, POSE)], singular=("damped",)),
         "is no rule for singular samples",
@@ -397,7 +401,7 @@ def test_a_task_may_be_stiff_along_one_axis_and_soft_along_another():
         return control.impedance(ARM, q[k], qd[k], [task])
 
     still = law(0.0)
-    # The law is affine in its gains: what springs along axes do adds up.
+    # The law is affine in its gains, so forces of springs along axes add up.
     both = law(soft) - still + law(stiff) - still
     torch.testing.assert_close(law(soft + stiff) - still, both, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(

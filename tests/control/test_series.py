@@ -1,4 +1,4 @@
-"""Costs that change from step to step: references, times and weights that are given as series."""
+"""Time-varying costs: references, times and weights as series."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def task(mech, *batch):
 
 
 def total(mech, q, qd, u, target, reference, weight):
-    """The cost by `torchsko.rollout`, each step by itself."""
+    """The cost by `torchsko.rollout`, step by step."""
     qs, qds = ts.rollout(mech, q, qd, u, steps=STEPS, dt=DT)
     cost = 0
     for t in range(STEPS + 1):
@@ -69,7 +69,7 @@ def test_each_step_is_given_its_own_row(exact):
 
 @pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
 def test_goals_that_are_numbers_count_whatever_the_batch(batch):
-    """A cost that is weighted by g, beside a problem that has the weight written in."""
+    """A cost with the weight as goal, against a problem with a constant weight."""
     mech = robot(("revolute",))
     q, qd, u, *_ = task(mech, *batch)
     g = torch.tensor(3.0, dtype=q.dtype)
@@ -90,7 +90,7 @@ def test_goals_that_are_numbers_count_whatever_the_batch(batch):
 
 
 def test_tracking_with_a_linear_model_is_the_solution_of_riccatis_equation():
-    """The backward sweep of value x* V x / 2 + v* x, with another reference in each of its steps."""
+    """The Riccati recursion of the value x* V x / 2 + v* x with a time-varying reference."""
     builder = ts.MechanismBuilder("mass")
     builder.link("mass", mass=2.0, inertia=torch.eye(3).tolist())
     builder.joint("slide", "prismatic", child="mass", stiffness=3.0, damping=0.4)
@@ -150,5 +150,5 @@ def test_a_series_that_does_not_fit_is_named():
     *given, reference, weight = task(mech)
     with pytest.raises(ts.ShapeError, match=r"reference has shape.*\n.*\[7, 1\]"):
         ts.control.ilqr(problem_of(mech), *given, reference[1:], weight)
-    with pytest.raises(ts.ShapeError, match=r"1 goals were given.*\n.*'target', 'reference'"):
+    with pytest.raises(ts.ShapeError, match=r"given 1 goals.*\n.*'target', 'reference'"):
         ts.control.ilqr(problem_of(mech), *given[:3], reference)

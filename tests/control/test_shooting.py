@@ -1,4 +1,4 @@
-"""Multiple shooting: motions that begin as states which do not follow from the inputs."""
+"""Multiple shooting: initial states that are inconsistent with the inputs."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from tests.control.test_ilqr import COSTS, DT, STEPS, robot, solve, task, total
 
 
 def between(mech, q, target):
-    """Configurations on the way to the target, and velocities that do not fit them."""
+    """Interpolated configurations, with velocities inconsistent with them."""
     share = torch.linspace(0, 1, STEPS + 1, dtype=q.dtype)[:, None]
     way = share * ts.difference(mech, q, target)[..., None, :]
     return ts.integrate(mech, q[..., None, :], way), torch.zeros_like(way)
@@ -74,7 +74,7 @@ def test_one_step_solves_a_linear_quadratic_problem_from_any_states():
 
 
 def test_inputs_beyond_their_bounds_begin_at_them():
-    """Where every input wants to its bound, from states that follow from them there: it is the optimum."""
+    """All inputs are optimal at their bounds, and the states are consistent with these."""
     builder = ts.MechanismBuilder("mass").link("mass", mass=1.0)
     mech = builder.joint("slide", "prismatic", child="mass").build(gravity=(0, 0, 0))
     most, still = torch.tensor([0.5]).double(), torch.zeros(1).double()
@@ -93,7 +93,7 @@ def test_inputs_beyond_their_bounds_begin_at_them():
 
 @pytest.mark.nightly
 def test_a_pole_that_falls_over_under_no_forces_may_begin_upright():
-    """Newton's method on a horizon long beside the time to fall: fewer iterations, no higher cost."""
+    """Newton's method on a horizon much longer than the time to fall: fewer iterations, no higher cost."""
     builder = ts.MechanismBuilder("pole")
     builder.link("pole", mass=1.0, com=(0, 0, 0.5), inertia=torch.eye(3).mul(0.01).tolist())
     builder.joint("hinge", "revolute", child="pole", axis=(0, 1, 0))

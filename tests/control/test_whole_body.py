@@ -1,4 +1,4 @@
-"""Whole-body control obeys physics and friction, and its programs the conditions of optimality."""
+"""Whole-body control satisfies dynamics and friction cones; quadratic programs satisfy the KKT conditions."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ FEET = ["front_right_foot", "front_left_foot", "hind_right_foot", "hind_left_foo
 
 
 def program(n, e, m, batch=(3,), seed=0):
-    """A random program that a known x meets, some rows of it tight there."""
+    """A random program with a known feasible x, where some rows are active."""
     g = torch.Generator().manual_seed(seed)
     B, x = (torch.randn(*batch, n, k, generator=g, dtype=torch.float64) for k in (n, 1))
     A = torch.randn(*batch, min(e, n), n, generator=g, dtype=torch.float64)
@@ -67,7 +67,7 @@ def test_a_solution_is_feasible_stationary_and_complementary(scalar, sizes, batc
 @BOTH
 @pytest.mark.parametrize("heavy", [1e3, 1e6])
 def test_an_objective_a_million_times_as_heavy_has_the_same_solution(heavy, scalar):
-    """And multipliers as much larger."""
+    """Multipliers scale with the objective."""
     given = program(6, 2, 8, (2, 3))
     found = solve_qp(given, scalar=scalar)
     other = solve_qp(given._replace(P=heavy * given.P, p=heavy * given.p), scalar=scalar)
@@ -91,7 +91,7 @@ def test_equalities_may_repeat_and_bounds_may_be_none(scalar):
 
 @BOTH
 def test_a_point_is_projected_onto_a_pyramid_its_apex_and_the_face_where_it_lies_included(scalar):
-    """All bounds meet at the apex, more of them than unknowns; the face is met without force."""
+    """More active bounds than unknowns at the apex; on the face the multiplier is zero."""
     rows = [[1.0, 0.0, -0.5], [-1.0, 0.0, -0.5], [0.0, 1.0, -0.5], [0.0, -1.0, -0.5]]
     points = [[0.1, 0.2, 1.0], [0.5, 0.1, 1.0], [0.3, -0.2, -9.0], [1.0, 0.0, 0.0]]
     nearest = [points[0], points[1], [0.0, 0.0, 0.0], [0.2, 0.0, 0.4]]
@@ -128,7 +128,7 @@ def test_a_bound_that_is_no_number_is_told_and_spoils_no_other(scalar):
 def test_a_program_whose_conditions_lose_their_rank_ends_no_other(scalar):
     given = program(3, 2, 2, (2,))
     repeated = given.A.clone()
-    repeated[0, 1] = repeated[0, 0]  # with other right sides
+    repeated[0, 1] = repeated[0, 0]  # with inconsistent right-hand sides
     found = solve_qp(given._replace(A=repeated), slack=0.0, scalar=scalar)
     alone = solve_qp(QuadraticProgram(*(x[1] for x in given)), slack=0.0)
     assert not found.residual[0] < 1e-2
@@ -138,7 +138,7 @@ def test_a_program_whose_conditions_lose_their_rank_ends_no_other(scalar):
 @pytest.mark.nightly
 def test_derivatives_are_those_of_the_solution_in_both_modes_and_under_vmap():
     given = program(4, 1, 5, (), 1)
-    assert (solve_qp(given).inequality_multipliers > 1e-3).any()  # a bound that holds is part of it
+    assert (solve_qp(given).inequality_multipliers > 1e-3).any()  # a bound is active
     leaves = [x.clone().requires_grad_() for x in given]
 
     def solution(P, *rest):
@@ -165,7 +165,9 @@ def test_derivatives_of_many_samples_by_vmap_are_those_of_each_alone(derivative,
         return derivative(lambda p: solve_qp(QuadraticProgram(x[0], p, *x[2:])).x)(x[1])
 
     alone = [slope(*(x[k] for x in given)) for k in range(several)]
-    agree(vmap(slope)(*given), torch.stack(alone), 1e-5)  # of slopes at a bound 1e-7 is rounding
+    agree(
+        vmap(slope)(*given), torch.stack(alone), 1e-5
+    )  # slopes at an active bound have rounding errors of 1e-7
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +215,7 @@ def test_what_is_commanded_is_what_happens_and_the_feet_stay(dog, ahead):
     assert (out.residual < 1e-6).all()
     f_ext = as_wrenches(dog, q, FEET, out.forces)
     agree(ts.forward_dynamics(dog, q, qd, out.tau, f_ext), out.qdd, 1e-6)
-    assert out.tau[..., :6].abs().max() < 1e-6  # nothing drives the free joint
+    assert out.tau[..., :6].abs().max() < 1e-6  # the free joint is unactuated
     foot = ts.frame_acceleration(dog, q, qd, out.qdd, FEET, "mixed", classical=True)[..., 3:]
     sliding = ts.frame_velocity(dog, q, qd, FEET, "mixed")[..., 3:]
     assert (foot + 20 * sliding).abs().max() < 1e-6
@@ -226,13 +228,13 @@ def test_forces_push_inside_their_cones_and_drives_keep_their_limits(dog, ahead)
     along = out.forces[..., :2].norm(dim=-1)
     assert (along <= 0.7 * out.forces[..., 2] + 1e-6).all()
     assert (out.tau.abs() <= dog.effort_limit + 1e-6).all()
-    if ahead == 5.0:  # it asks for more than there is
+    if ahead == 5.0:  # the objective exceeds the limits
         tight = (out.forces[..., 0].abs() - 0.7 / 2**0.5 * out.forces[..., 2]).abs() < 1e-5
         assert tight.any() or ((out.tau.abs() - dog.effort_limit).abs() < 1e-5).any()
 
 
 def test_in_single_precision_forces_and_drives_keep_their_limits_too(dog):
-    """On the way back from far off, where drives and feet give all that they can."""
+    """Derivatives with effort limits and friction cones active."""
     single, there, both = dog.to(torch.float32), dog.middle(), []
     q, qd = standing(dog, (64,))
     for mech, state in ((dog, (q, qd, there)), (single, (q.float(), qd.float(), there.float()))):
@@ -258,7 +260,7 @@ def test_who_asks_for_far_more_than_there_is_gets_what_there_is(dog):
     few, many = (whole_body_control(dog, q, qd, heavy, contacts, iterations=k) for k in (25, 90))
     assert (few.residual < 1e-8).all()
     agree(few.tau, many.tau, 1e-5)
-    single = [x._replace(rows=x.rows.float(), wanted=x.wanted.float()) for x in heavy]
+    single = [x._replace(rows=x.rows.float(), desired=x.desired.float()) for x in heavy]
     out = whole_body_control(dog.to(torch.float32), q.float(), qd.float(), single, contacts)
     assert (out.residual < 1e-3).all()
     assert (out.tau - many.tau).abs().max() < 0.02 * many.tau.abs().max()
@@ -276,7 +278,7 @@ def test_forces_of_a_robot_that_stays_carry_its_weight(dog):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("length", [0.01, 0.001])
 def test_a_dog_of_some_millimetres_is_commanded_as_a_large_one(dog, length, dtype):
-    """Its weight was less than the solver could tell: forces from nowhere held it, and nothing was said."""
+    """Regression: its equations of motion were below the tolerance, and nonphysical forces balanced it."""
     found = []
     for L in (1.0, length):
         per_length = {
@@ -315,7 +317,7 @@ def test_a_slope_turns_the_cone(dog):
 
 
 def test_a_flat_foot_that_turns_comes_to_rest_as_one_body():
-    """Four corners, of which a turning body takes none to rest alone; no equation contradicts another."""
+    """Four contact points of a rotating body: the equations are consistent."""
     mech = ts.load(ts.robots.humanoid, floating_base=True)
     soles, corners = ("left_sole", "right_sole"), torch.tensor([0.1, 0.05, 0.0]).double()
     signs = torch.tensor([[1.0, 1, 1], [1, -1, 1], [-1, 1, 1], [-1, -1, 1]]).double()
@@ -354,7 +356,7 @@ def test_every_sample_may_have_a_friction_of_its_own_with_derivatives(dog):
 
 
 def test_every_sample_may_have_drives_of_its_own_in_one_state(dog):
-    """Robots that differ in their limits of effort alone: nothing else of the program has a batch."""
+    """Only the effort limits have a batch dimension."""
     q, qd = (x[0] for x in standing(dog))
     limits = dog.effort_limit * torch.tensor([[1.0], [0.1], [0.2]], dtype=q.dtype)
     out = commanded(dog.replace(effort_limit=limits), q, qd, 5.0)
@@ -380,7 +382,7 @@ def test_an_arm_without_contacts_does_what_computed_torque_does():
 
 @given(coupled_mechanisms(max_bodies=4), st.integers(0, 2**31))
 def test_robots_with_coupled_joints_obey_their_equations(mech, seed):
-    """Which joints have no drive is said of those that are not coupled to others."""
+    """Unactuated joints are named among the independent joints."""
     mech = mech.replace(effort_limit=torch.full_like(mech.effort_limit, torch.inf))
     q, qd = mech.random_state(2, generator=torch.Generator().manual_seed(seed))
     objective = posture_objective(mech, q, qd, q, (50.0, 10.0), weight=1.0)
@@ -421,7 +423,7 @@ def test_gradients_reach_states_and_parameters():
 
 
 def test_derivatives_where_forces_are_at_the_edge_of_cones_are_those_of_differences(dog):
-    """What lets rows depend on one another in a step has no part in them."""
+    """The relaxation of dependent rows does not change the derivatives."""
     q, qd = standing(dog, (8,))
     way, by = torch.randn(2, *qd.shape, generator=torch.Generator().manual_seed(1)).to(qd)
     slope = jvp(lambda x: (commanded(dog, q, x, 0.5).tau * by).sum(-1), (qd,), (way,))[1]
@@ -430,7 +432,7 @@ def test_derivatives_where_forces_are_at_the_edge_of_cones_are_those_of_differen
 
 
 def kernel_is_the_law(law, mech, q, qd, tolerance):
-    """Values and gradients of a law with contacts, whose program no kernel could factorise by pivots."""
+    """Compare values and gradients of a kernel of a law with contacts to eager mode."""
     found, expected = ts.fuse(law, mech)(q, qd), law(mech, q, qd)
     assert (expected[2] < 1e-6).all() and (found[2] < 1e-6).all()
     g = torch.Generator().manual_seed(2)
@@ -443,10 +445,10 @@ def kernel_is_the_law(law, mech, q, qd, tolerance):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("batch", "once"), [((), quadratic.ONCE), ((2, 9), 0)])
+@pytest.mark.parametrize(("batch", "once"), [((), quadratic.SUBPROGRAM_MIN_PRODUCTS), ((2, 9), 0)])
 def test_a_law_with_contacts_is_one_kernel(batch, once, monkeypatch):
-    """Whether its factorisation is written out, or there once."""
-    monkeypatch.setattr(quadratic, "ONCE", once)
+    """With its factorisation unrolled, and as a subprogram."""
+    monkeypatch.setattr(quadratic, "SUBPROGRAM_MIN_PRODUCTS", once)
     mech = random_mechanism(["free", "revolute", "revolute"], [-1, 0, 0], seed=2, passive=False)
     feet = [Contact(ts.Frame(mech.body_names[1]))]
 

@@ -794,7 +794,7 @@ class Integral:
 
 @pytest.mark.parametrize("start", [0.0, torch.zeros(2, dtype=torch.float64)])
 def test_a_law_that_remembers_is_told_what_a_memory_is(slider, states, start):
-    with pytest.raises(FusedError, match="start and act"):
+    with pytest.raises(FusedError, match="initial_memory and act"):
         ts.rollout(ts.fuse(slider), *states, Integral(start), 3, fused=True)
 
 

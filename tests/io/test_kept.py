@@ -92,7 +92,7 @@ def test_limits_that_mujoco_holds_are_told_as_those_of_other_files():
 
 def test_actuators_find_their_own_numbers_in_a_keyframe(model, mech):
     drive = ts.actuators_of(model, mech)
-    act, ctrl = drive.held_at(mech.keyframes["home"])
+    act, ctrl = drive.at_keyframe(mech.keyframes["home"])
     assert dict(zip(drive.activation_names, act.tolist(), strict=True)) == {
         "slow": 0.6,
         "slower": 0.8,
@@ -100,7 +100,7 @@ def test_actuators_find_their_own_numbers_in_a_keyframe(model, mech):
     assert dict(zip(drive.names, ctrl.tolist(), strict=True)) == {"slow": 1, "fast": 2, "slower": 3}
     other = ts.Actuators.of(mech, [ts.Actuator.motor("no", "one")])
     with pytest.raises(ts.MechanismError, match="0 numbers for actuator 'no'"):
-        other.held_at(mech.keyframes["home"])
+        other.at_keyframe(mech.keyframes["home"])
 
 
 def test_keyframes_keep_their_coordinates_when_joints_are_locked_or_set_free(mech):

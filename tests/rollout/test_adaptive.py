@@ -1,4 +1,4 @@
-"""Adaptive pairs: order of their results, error under the tolerance, steps of each sample's own."""
+"""Adaptive Runge-Kutta pairs: order, error below the tolerance, independent sub-steps per sample."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ ONE_STEP = {"tolerance": 1e9, "substeps": 1}
 
 
 def force(t, q, qd):
-    """Of the time, which is a tensor within a step, and the velocity."""
+    """A force that depends on the time, which is a tensor within a step, and the velocity."""
     return torch.sin(3 * torch.as_tensor(t, dtype=qd.dtype)) - 0.3 * qd
 
 
@@ -37,7 +37,7 @@ def test_halving_the_step_shows_the_order_on_every_kind_of_joint(pair, kind):
     mech = robot((kind,))
     exact = end(mech, dormand_prince(**ONE_STEP), 48)
     errors = [apart(mech, exact, end(mech, make(**ONE_STEP), n)) for n in (1, 8)]
-    # Three halvings together: between two of them the next term of the error still shows.
+    # Average over three halvings, since the next error term is visible between two.
     assert errors[1] < max(errors[0] / 8 ** (order - 0.5), 1e-13)
 
 
@@ -56,7 +56,7 @@ def test_the_error_follows_the_tolerance(pair):
 
 
 def test_each_sample_takes_its_own_steps():
-    """A batch of a slow and a fast sample is both alone; the fast one alone needs more sub-steps."""
+    """A batch of a slow and a fast sample equals both alone; only the fast one needs more sub-steps."""
     mech = robot(("revolute", "revolute"))
     q, qd = state(mech)
     qd = torch.stack([0.1 * qd, 20 * qd])
@@ -67,7 +67,7 @@ def test_each_sample_takes_its_own_steps():
         alone = ts.rollout(mech, q[k], qd[k], steps=1, dt=0.1, method=method)
         assert_close((both[0][k], both[1][k]), alone)
     few = dormand_prince(1e-8, 3)
-    with pytest.warns(RuntimeWarning, match="left the finite numbers"):
+    with pytest.warns(RuntimeWarning, match="is not finite from"):
         qs, _ = ts.rollout(mech, q, qd, steps=1, dt=0.1, method=few)
     assert qs[0].isfinite().all() and qs[1, -1].isnan().all()
 
@@ -89,7 +89,7 @@ def test_gradients_are_those_of_the_motion():
 
 @pytest.mark.parametrize(("samples", "mode"), [(1, "read"), (2, "read"), (1, "mapped")])
 def test_a_sub_step_that_overflowed_in_vain_spoils_no_gradient(samples, mode):
-    """The force exp(3 qd) overflows in the first one tried; the second sample is slow and takes all."""
+    """The force exp(3 qd) overflows in the first sub-step; the second, slow sample accepts all sub-steps."""
     builder = ts.MechanismBuilder("pendulum")
     builder.link("rod", mass=1.0, com=(0, 0, -0.5), inertia=(0.1 * torch.eye(3)).tolist())
     mech = builder.joint("hinge", "revolute", child="rod", axis=(0, 1, 0)).build()

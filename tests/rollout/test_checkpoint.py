@@ -1,4 +1,4 @@
-"""Checkpoints change what is kept, and nothing else: the same numbers, or a refusal by name."""
+"""Checkpoints change memory only: results agree, or an error is raised."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ GAINS = torch.linspace(0.5, 2.0, ARM.num_dof, dtype=ARM.dtype)
 
 
 def rolled(gains, checkpoint, mech=ARM, control=None):
-    """Of all states, under a feedback that closes over the gains."""
+    """Loss of all states, under a feedback that captures the gains."""
     steering = (lambda t, q, qd: (t - qd) * gains) if control is None else control
     result = ts.rollout(mech, Q, QD, steering, steps=5, dt=1e-2, checkpoint=checkpoint)
     return torch.cat(result, -1).square()
@@ -30,7 +30,7 @@ LAYING_OUT = (torch.ops.aten.cat.default, torch.ops.aten.empty.memory_format)
 
 
 class CountComputing(TorchDispatchMode):
-    """Counts the operations that compute: not those that look at tensors, make room or lay them out."""
+    """Counts arithmetic operations, without allocations, views and copies."""
 
     def __init__(self):
         super().__init__()
@@ -72,7 +72,7 @@ def test_gradients_of_gradients_agree():
 
 
 def by_series(checkpoint, tau, wrenches, mass, limit, q, **options):
-    """Of all states, where tensors alone decide on them."""
+    """Loss of all states under tensor controls."""
     mech = ARM.replace(mass=mass, effort_limit=limit)
     given = {"f_ext": wrenches, "effort": "clamp", "dt": 1e-2, "checkpoint": checkpoint} | options
     return torch.cat(ts.rollout(mech, q, QD, tau, 5, **given), -1).square()
@@ -127,7 +127,7 @@ def test_second_derivatives_by_all_tensors_agree(kept):
 
 
 def test_steps_that_tensors_decide_on_are_one_node_whatever_their_number():
-    """Nodes of autograd cost as much for any batch, and no checkpoint of their tensors lets them go."""
+    """The memory of autograd nodes is independent of the batch and is not freed by checkpointing tensors."""
 
     def nodes(steps, checkpoint, method="semi_implicit_euler"):
         gains = GAINS.clone().requires_grad_()
@@ -158,7 +158,7 @@ def test_it_costs_one_more_forward_pass():
 
 
 def counting(gains, generator):
-    """A law that remembers how often it was called."""
+    """A law that counts its calls."""
     calls = []
 
     def law(t, q, qd):
@@ -169,7 +169,7 @@ def counting(gains, generator):
 
 
 def summing(gains, generator):
-    """A law with an integral that it keeps to itself."""
+    """A law with an internal integral."""
     total = [torch.zeros_like(QD)]
 
     def law(t, q, qd):
@@ -180,7 +180,7 @@ def summing(gains, generator):
 
 
 def drawing(gains, generator):
-    """A law with noise of its own generator."""
+    """A law with noise from a separate generator."""
 
     def law(t, q, qd):
         return gains * (torch.randn(qd.shape, dtype=qd.dtype, generator=generator) - qd)
@@ -191,10 +191,12 @@ def drawing(gains, generator):
 @pytest.mark.parametrize("law", [counting, summing, drawing])
 @pytest.mark.parametrize("kept", [2, 100, Binomial(1)], ids=str)
 def test_a_law_that_gives_other_forces_when_it_is_called_again_is_refused(law, kept):
-    """Its gradients would be another motion's: torch counts tensors, and does not look into them."""
+    """Gradients would belong to another trajectory: torch counts tensors, but ignores their values."""
     gains = GAINS.clone().requires_grad_()
     states = rolled(gains, kept, control=law(gains, torch.Generator().manual_seed(1)))
-    with pytest.raises(ts.errors.TorchskoError, match=r"(?s)gave other numbers.*checkpoint=None"):
+    with pytest.raises(
+        ts.errors.TorchskoError, match=r"(?s)returned other values.*checkpoint=None"
+    ):
         states.sum().backward()
 
 

@@ -1,4 +1,4 @@
-"""What checkpointing is for: the memory that a rollout and its backward pass need besides the result."""
+"""Memory of a rollout and its backward pass with checkpointing, besides the result."""
 
 import gc
 import os
@@ -15,7 +15,7 @@ import torchsko as ts
 
 ROOT = Path(ts.__file__).parent.parent
 
-# Losses as the joints of most robots have them; without any, half of the tape is states.
+# Joint losses as in most robots; without them, half of the graph consists of states.
 ROD = """
 rod = ts.MechanismBuilder().link("rod", mass=1.0, com=(0, 0, -1))
 mech = rod.joint("hinge", "revolute", child="rod", axis=(0, 1, 0), damping=0.1, friction=0.1).build()
@@ -44,9 +44,9 @@ print(-(peak(2) - peak({steps})))
 
 
 def needed(mechanism: str, batch: int, steps: int, checkpoint: int | None) -> int:
-    """Bytes at the peak besides the result, above those of a rollout of two steps."""
+    """Peak memory [bytes] besides the result, relative to a rollout of two steps."""
     program = PROGRAM.format(mechanism=mechanism, batch=batch, steps=steps, checkpoint=checkpoint)
-    # Blocks of their own for all tensors: glibc's heap adds holes, as many as chance has it.
+    # A separate block for each tensor, since fragmentation of glibc's heap is random.
     settings = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "16384"}
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -57,7 +57,7 @@ def needed(mechanism: str, batch: int, steps: int, checkpoint: int | None) -> in
 
 
 class LiveBytes(TorchDispatchMode):
-    """Bytes of the tensors that operations made inside it and that live, and the most at once."""
+    """Counts live bytes of tensors made by operations inside the context, and their peak."""
 
     def __init__(self):
         super().__init__()
@@ -85,7 +85,7 @@ class LiveBytes(TorchDispatchMode):
 
 
 class Made(TorchDispatchMode):
-    """Counts the tensors of a shape that operations make inside it."""
+    """Counts the tensors of a shape that operations inside the context make."""
 
     def __init__(self, shape: tuple[int, ...]):
         super().__init__()
@@ -100,7 +100,7 @@ class Made(TorchDispatchMode):
 
 @pytest.fixture
 def no_collector():
-    """What dies does so when its last reference goes, not when the garbage collector comes."""
+    """Tensors are freed by reference counting, without the garbage collector."""
     gc.collect()
     gc.disable()
     yield
@@ -157,7 +157,7 @@ def test_no_more_stays_than_the_result_and_the_starts_of_the_segments():
 
 @pytest.mark.parametrize("series", ["control", "f_ext"])
 def test_the_gradient_of_a_series_is_made_once_not_once_a_step(series):
-    """Otherwise the backward pass of n steps takes n^2 operations."""
+    """Regression: the backward pass of n steps took n^2 operations."""
     mech, steps = rod(), 11
     q, qd = mech.random_state(3)
     shape = {"control": (3, steps, 1), "f_ext": (3, steps, 1, 6)}[series]

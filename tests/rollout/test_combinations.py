@@ -1,4 +1,4 @@
-"""Every two choices of a rollout meet: all give what single steps of single samples give, gradients too."""
+"""Pairwise combinations of rollout options agree with single steps of single samples, with gradients."""
 
 import itertools
 import random
@@ -10,6 +10,7 @@ import torchsko as ts
 from tests.strategies import random_mechanism
 from torchsko.rollout.adaptive_steps import dormand_prince
 from torchsko.rollout.binomial import Binomial
+from torchsko.rollout.controls import Controller
 from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.midpoint import ImplicitMidpoint
 
@@ -30,7 +31,7 @@ CHOICES = {
 
 
 def goes_together(case):
-    """What a rollout refuses, by name, is no combination."""
+    """True if a rollout supports the combination."""
     own, tensors = not isinstance(case["method"], str), case["control"] not in ("law", "memory")
     again = case["checkpoint"] is not None and isinstance(case["method"], ImplicitMidpoint)
     if case["limits"] is not None and case["method"] not in ("semi_implicit_euler", "implicit"):
@@ -47,11 +48,11 @@ def pairs(case):
 
 
 def covering():
-    """Few cases in which every two choices that go together meet, found greedily."""
+    """A small set of cases that covers all supported pairs of options, found greedily."""
     draw, place = random.Random(0), {}
     drawn = [{k: draw.choice(x) for k, x in CHOICES.items()} for _ in range(8000)]
     able = [case for case in drawn if goes_together(case)]
-    # Sets of pairs as bits of a number, which are soon compared.
+    # Sets of pairs as bit masks, for fast comparison.
     held = [sum(1 << place.setdefault(pair, len(place)) for pair in pairs(case)) for case in able]
     left, cases = (1 << len(place)) - 1, []
     while left:
@@ -84,13 +85,13 @@ def fast(mech):
     return ts.fuse(mech, inputs=("mass", "damping"))
 
 
-class Remembering:
+class Remembering(Controller):
     """A controller that integrates the velocity."""
 
     def __init__(self, push):
         self.push = push
 
-    def start(self, q, qd):
+    def initial_memory(self, q, qd):
         return torch.zeros_like(qd)
 
     def act(self, t, dt, q, qd, memory):
@@ -122,7 +123,7 @@ def forces(case, push, pull):
 
 
 def one_by_one(case, mech, q, qd, control, f_ext):
-    """Single steps of single samples, by the definition of each choice."""
+    """Single steps of single samples, by the definition of each option."""
     chosen = {k: case[k] for k in ("method", "limits", "effort")}
     qs, qds, every = [], [], case["every"]
     for sample in range(2):
@@ -163,7 +164,7 @@ def test_every_two_choices_meet():
 
 
 def _excluded(two):
-    """Whether no choice of all others goes with two."""
+    """True if no case supports both options."""
     free = {k: (two[k],) if k in two else x for k, x in CHOICES.items()}
     return not any(
         goes_together(dict(zip(free, x, strict=True))) for x in itertools.product(*free.values())

@@ -1,4 +1,4 @@
-"""All steps under a control as one kernel: what the eager rollout gives, gradients for the control, too."""
+"""Rollout kernels with controls agree with eager rollouts, with gradients of the control."""
 
 import gc
 import weakref
@@ -11,6 +11,7 @@ from torch import nn
 import torchsko as ts
 from tests.strategies import random_mechanism
 from torchsko.errors import FusedError
+from torchsko.rollout.controls import Controller
 from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.motor import PID, Motor, MotorControl
 
@@ -97,13 +98,13 @@ def test_a_controller_remembers(arm, fast, start):
 
 
 @dataclass
-class Integral:
-    """A controller as one writes it: a dataclass, which may change, so that no dict takes it as a key."""
+class Integral(Controller):
+    """A controller as a mutable dataclass, which is not hashable."""
 
     gain: float
     goal: torch.Tensor
 
-    def start(self, q, qd):
+    def initial_memory(self, q, qd):
         return torch.zeros_like(qd)
 
     def act(self, t, dt, q, qd, memory):
@@ -115,13 +116,13 @@ def test_a_control_that_may_change_is_told_by_itself(arm, fast, start):
     assert_same(*both(arm, fast, start, first))
     other.goal = other.goal + 1.0
     assert_same(*both(arm, fast, start, other))
-    first.goal = first.goal - 1.0  # read anew, by the kernel that there is
+    first.goal = first.goal - 1.0  # read again by the existing kernel
     assert_same(*both(arm, fast, start, first))
 
 
 @pytest.mark.parametrize("first", ["a series", "held"])
 def test_forces_of_each_step_and_forces_held_have_kernels_of_their_own(arm, fast, first):
-    """As many samples as steps: one kernel for both took the samples' forces for those of the steps."""
+    """Regression with as many samples as steps: a shared kernel mixed up constant forces and series."""
     g = torch.Generator().manual_seed(3)
     start = tuple(x / 3 for x in arm.random_state(STEPS, generator=g))
     series = torch.randn(STEPS, STEPS, arm.num_bodies, 6, generator=g, dtype=torch.float64)
@@ -161,7 +162,7 @@ def test_what_sees_a_batch_is_refused(arm, fast, start):
         ts.rollout(fast, *start, lambda t, q, qd: -gains * qd, STEPS, DT, fused=True)
     with pytest.raises(FusedError, match="random"):
         ts.rollout(fast, *start, lambda t, q, qd: torch.randn(7).double(), STEPS, DT, fused=True)
-    with pytest.raises(IndexError) as caught:  # torch's own words, which do not say why
+    with pytest.raises(IndexError) as caught:  # torch's message, which gives no reason
         ts.rollout(fast, *start, lambda t, q, qd: torch.cat([q, qd], 1), STEPS, DT, fused=True)
     assert "with one sample, without batch dimensions: q [7], qd [7]" in caught.value.__notes__[0]
 
@@ -173,7 +174,7 @@ def test_without_kernels_it_is_said(arm, start):
 
 @pytest.mark.filterwarnings("ignore:no C.. compiler")
 def test_without_a_compiler_a_law_that_remembers_nothing_runs_by_steps(arm, start, monkeypatch):
-    """The empty memory of a batch was an error of torch's own: cannot reshape tensor of 0 elements."""
+    """Regression: an empty memory with a batch raised "cannot reshape tensor of 0 elements"."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
     gain = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
@@ -217,7 +218,7 @@ def test_a_law_moves_a_fleet_of_no_robots(inputs):
 
 @pytest.mark.parametrize("kind", ["module", pytest.param("function", marks=pytest.mark.nightly)])
 def test_a_compiled_caller_leaves_its_graph_for_a_kernel_of_all_steps(kind):
-    """Dynamo looked at all that makes a kernel, piece by piece, and broke down on a module's."""
+    """Regression: Dynamo traced the kernel compiler and failed."""
     mech = random_mechanism(["revolute", "revolute"], [-1, 0])
     fast, (q, qd) = ts.fuse(mech), mech.random_state(3, generator=torch.Generator().manual_seed(0))
     net = nn.Linear(2, 2, dtype=torch.float64)
@@ -240,5 +241,5 @@ def test_a_compiled_caller_leaves_its_graph_for_a_kernel_of_all_steps(kind):
     theirs = end(mech, None)
     assert_same([mine], [theirs])
     assert_same(*([torch.autograd.grad(x.sum(), gain)[0]] for x in (mine, theirs)))
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="Leave fused out"):
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="Leave out fused"):
         torch.compile(lambda: end(fast, True), backend="eager", fullgraph=True)()

@@ -1,4 +1,4 @@
-"""External forces along a rollout, samples of their own length, events, truncated and binomial gradients."""
+"""External forces, lengths per sample, events, truncated gradients and binomial checkpoints of rollouts."""
 
 from math import comb
 from unittest.mock import patch
@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 import torchsko as ts
 from tests.rollout.test_integrators import robot, state
 from torchsko.rollout.binomial import Binomial, next_checkpoint, repetitions
+from torchsko.rollout.controls import Controller
 from torchsko.rollout.event_location import stop_at
 
 
@@ -28,7 +29,7 @@ def starts(mech, *batch):
 
 @pytest.mark.parametrize("method", ["semi_implicit_euler", "rk4"])
 def test_external_forces_act_as_the_joint_forces_that_balance_them(mech, method):
-    """By virtual work: f_ext does what J* f_ext does, at every stage."""
+    """By virtual work, f_ext equals the joint forces J* f_ext at every stage."""
     q, qd, g = starts(mech, 2)
     f = torch.randn(2, 3, mech.num_bodies, 6, generator=g, dtype=q.dtype)
 
@@ -73,7 +74,7 @@ def thrown():
 
 
 def test_a_ball_lands_when_and_as_fast_as_galileo_says():
-    """And the time's derivative by the height is 1 / speed."""
+    """The derivative of the time with respect to the height is 1 / speed."""
     ball = thrown()
     height = torch.tensor([[1.0], [2.0], [50.0]]).double().requires_grad_()
     still, dt = torch.zeros(3, 1).double(), 0.02
@@ -81,7 +82,7 @@ def test_a_ball_lands_when_and_as_fast_as_galileo_says():
     found = stop_at(ball, qs, qds, lambda q, qd: q[..., 0])
     assert found.happened.tolist() == [True, True, False]
     seconds, speed = (2 * height / 10).sqrt()[:2, 0], (20 * height).sqrt()[:2, 0]
-    # A chord of the parabola is off by g dt^2 / 8 at most.
+    # The error of a chord of the parabola is at most g dt^2 / 8.
     off = 10 * dt**2 / 8 / speed.min().item()
     assert_close(dt * found.time[:2], seconds, rtol=0, atol=off)
     assert_close(-found.qd[:2, -1, 0], speed, rtol=0, atol=10 * off)
@@ -112,7 +113,7 @@ def test_what_follows_an_event_spoils_no_gradient_of_a_rollout_that_ends_there()
 
 
 def test_an_event_is_looked_for_without_its_gradient():
-    """sqrt has none where the state is not finite, or none at 0; the state does not depend on it there."""
+    """The derivative of sqrt is nan at non-finite states and infinite at 0, where it must not enter."""
     ball = thrown()
     q = torch.tensor([[2.0], [1.0], [-1.0], [torch.nan]]).double().requires_grad_()
     found = stop_at(ball, q, torch.zeros(4, 1).double(), lambda q, qd: q[..., 0] * q[..., 0].abs())
@@ -174,7 +175,7 @@ def test_truncated_gradients_are_those_of_the_last_windows(mech):
 
 
 def evaluations(steps, states):
-    """Steps computed in all, by the schedule."""
+    """Total number of computed steps of the schedule."""
     if steps == 1:
         return 1
     m = next_checkpoint(steps, states)
@@ -183,7 +184,7 @@ def evaluations(steps, states):
 
 @pytest.mark.parametrize("states", [1, 2, 3, 5])
 def test_the_schedule_is_that_of_griewank_and_walther(states):
-    """The fewest steps: n more than r n - beta(s + 1, r - 1), s states with the start."""
+    """The optimal number of steps is r n - beta(s + 1, r - 1) + n, with s states including the start."""
     for steps in range(2, 60):
         r, s = repetitions(steps, states), states + 1
         least = r * steps - comb(s + r, s + 1)
@@ -210,7 +211,7 @@ def test_binomial_checkpoints_give_the_same_gradients_in_as_many_steps_as_planne
 
 
 def test_forward_sensitivities_are_the_reverse_ones(mech):
-    """One tangent along with the rollout, by forward mode."""
+    """One tangent through the rollout by forward mode."""
     q, qd, g = starts(mech)
     tau, step = torch.randn(2, 5, mech.num_dof, generator=g, dtype=q.dtype)
     run = lambda tau: ts.rollout(mech, q, qd, tau, steps=5)[1][-1]  # noqa: E731
@@ -222,7 +223,7 @@ def test_forward_sensitivities_are_the_reverse_ones(mech):
 
 
 def test_external_forces_are_in_the_one_kernel_of_all_steps():
-    """Each step was a kernel, and fused=True was refused."""
+    """Regression: each step was a kernel, and fused=True was refused."""
     mech = robot(("revolute",))
     q, qd = state(mech)
     f = torch.ones(1, mech.num_bodies, 6, dtype=q.dtype)
@@ -230,7 +231,7 @@ def test_external_forces_are_in_the_one_kernel_of_all_steps():
     with patch.object(type(fast), "step", side_effect=AssertionError):
         found = ts.rollout(fast, q, qd, steps=3, f_ext=f)
     assert_close(found, ts.rollout(mech, q, qd, steps=3, f_ext=f))
-    with pytest.raises(ts.FusedError, match="Pass the control as a function"):
+    with pytest.raises(ts.FusedError, match="tau as control"):
         ts.rollout(fast, q, qd, steps=3, f_ext=lambda t, q, qd: f[0], fused=True)
 
 
@@ -263,7 +264,7 @@ def test_the_one_kernel_has_the_gradient_of_external_forces(control, rows):
 
 
 class Shapes(TorchDispatchMode):
-    """Notes the shapes of all tensors that are made inside of it."""
+    """Records the shapes of all tensors made inside the context."""
 
     def __init__(self):
         super().__init__()
@@ -278,7 +279,7 @@ class Shapes(TorchDispatchMode):
 @pytest.mark.parametrize("lengths", [None, torch.tensor([7, 9])])
 @pytest.mark.parametrize("control", ["series", "law"])
 def test_constant_external_forces_have_no_gradient_of_a_series(control, lengths):
-    """It was one of all steps, and only then summed."""
+    """Regression: the gradient had the size of a series before it was summed."""
     mech = robot(("revolute",))
     q, qd, g = starts(mech, 2)
     f = torch.randn(2, 1, mech.num_bodies, 6, generator=g, dtype=q.dtype, requires_grad=True)
@@ -298,7 +299,7 @@ def test_constant_external_forces_have_no_gradient_of_a_series(control, lengths)
     "options", [{"truncate": 3}, {"truncate": 4, "every": 2}, {"truncate": 2, "checkpoint": 3}]
 )
 def test_windows_of_truncated_gradients_are_kernels(options, control):
-    """No step is called by itself; the law's time and memory go on, and samples end where they are to."""
+    """No single step is called; time and memory continue across windows, and lengths are respected."""
     mech = robot(("revolute",))
     fast, lengths = ts.fuse(mech), torch.tensor([7, 5])
     q, qd = (x.expand(2, -1) for x in state(mech))
@@ -313,13 +314,13 @@ def test_windows_of_truncated_gradients_are_kernels(options, control):
     assert_close(*found)
 
 
-class Winding:
-    """A controller that remembers, and knows the time."""
+class Winding(Controller):
+    """A controller with memory that depends on the time."""
 
     def __init__(self, gain):
         self.gain = gain
 
-    def start(self, q, qd):
+    def initial_memory(self, q, qd):
         return torch.zeros_like(qd)
 
     def act(self, t, dt, q, qd, memory):

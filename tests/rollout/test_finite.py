@@ -1,4 +1,4 @@
-"""A rollout that leaves the finite numbers says where: step, sample and joint."""
+"""Non-finite rollouts report step, sample and joint."""
 
 import warnings
 
@@ -26,7 +26,7 @@ def state(*batch):
 
 
 def explosive(at):
-    """Forces that are not finite from a time on, for the third sample."""
+    """Forces that are non-finite from a time on, in the third sample."""
 
     def control(t, q, qd):
         late = torch.tensor(t > at).expand(q.shape[0]) & (torch.arange(q.shape[0]) == 2)
@@ -39,7 +39,7 @@ def test_an_error_names_step_time_sample_and_joint():
     q, qd = state(4)
     with pytest.raises(ts.NonFiniteError) as caught:
         ts.rollout(arm(), q, qd, explosive(0.0049), steps=9, dt=1e-3, check=True)
-    # Forces from 5 ms on are felt in the state of step 6.
+    # Forces from 5 ms on act on the state of step 6.
     for words in (
         "step 6 (t = 0.006 s)",
         "sample [2]",
@@ -91,7 +91,7 @@ def test_what_is_no_trajectory_of_the_robot_is_refused_by_name(change, said):
 
 def test_a_warning_is_the_default_and_points_at_the_caller():
     q, qd = state(4)
-    with pytest.warns(RuntimeWarning, match="left the finite numbers at step") as caught:
+    with pytest.warns(RuntimeWarning, match="is not finite from step") as caught:
         ts.rollout(arm(), q, qd, explosive(0.0), steps=5)
     assert caught[0].filename == __file__
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""What no force acts on flies straight on at constant speed, however it turns (Newton's first law)."""
+"""A free body moves in a straight line at constant speed, whatever its rotation (Newton's first law)."""
 
 import torch
 from torch.testing import assert_close

@@ -1,4 +1,4 @@
-"""Robots with tiny and huge inertias side by side, damped and rubbing, fall for a while: nothing blows up."""
+"""Falling robots with tiny and huge inertias, damping and friction remain stable."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from tests.strategies import ill_scaled_mechanism
 
 
 def energies(mech, q, qd):
-    """Kinetic energy, and all of it with that of gravity and of springs of one-dof joints."""
+    """Kinetic energy, and total energy with gravity and springs of one-dof joints."""
     kinetic = (qd * (ts.mass_matrix(mech, q) @ qd[..., None])[..., 0]).sum(-1) / 2
     pose = ts.forward_kinematics(mech, q)
     com = pose.position + (pose.rotation @ mech.com[..., None])[..., 0]
@@ -17,8 +17,8 @@ def energies(mech, q, qd):
     return kinetic, kinetic + springs - (mech.mass[..., None] * com * mech.gravity).sum((-1, -2))
 
 
-# Explicit Coriolis forces feed energy to links this light, in MuJoCo's Euler as here; see `GAINING` in
-# `tests/oracles/test_passive_robots.py`. "implicit" is held to the law there.
+# Explicit Coriolis forces add energy to links this light, also in MuJoCo's Euler; see `GAINING` in
+# `tests/oracles/test_passive_robots.py`, where "implicit" satisfies the law.
 GAINING = (12, 39)
 
 
@@ -30,7 +30,7 @@ def fall(seed, robots, steps, method="semi_implicit_euler"):
         found = [energies(mech, qs[:, k], qds[:, k]) for k in range(0, steps + 1, 4)]
     kinetic, total = (torch.stack(x) for x in zip(*found, strict=True))
     assert qs.isfinite().all() and qds.isfinite().all()
-    # The energy of an Euler step ripples: to first order in the step, here two milliseconds.
+    # The energy of Euler steps oscillates to first order in the step of 2 ms.
     assert ((total - total[0]).amax(0) <= 0.02 * kinetic.amax(0)).all()
 
 

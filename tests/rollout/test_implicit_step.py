@@ -1,4 +1,4 @@
-"""The method "implicit": Coriolis forces and losses take energy, whatever the step and the speed."""
+"""The method "implicit": Coriolis forces and losses never add energy, at any step and speed."""
 
 import hypothesis.strategies as st
 import pytest
@@ -59,7 +59,7 @@ def test_it_does_not_where_links_differ_a_millionfold_and_the_default_method_gai
 
 @given(mechanisms(kinds=("revolute", "prismatic", "universal", "planar")), st.integers(0, 2**31))
 def test_energy_grows_by_no_more_than_the_curvature_of_its_potential(mech, seed):
-    """Of forces with a potential U: by less than U(q') - U(q) - (q' - q) . dU/dq."""
+    """The energy gain of a potential U is bounded by U(q') - U(q) - (q' - q) . dU/dq."""
     mech = mech.replace(stiffness=torch.zeros_like(mech.stiffness))
     q, qd = state(mech, 3, speed=3.0, seed=seed)
     qs, qds = rollout(mech, q, qd, steps=1, dt=0.05)
@@ -106,7 +106,7 @@ def test_a_floating_robot_keeps_its_linear_momentum_to_first_order():
 
 
 def test_losses_act_on_the_velocity_that_moves_the_pose():
-    """M (u - qd) + h (B u + gravity) = h tau, u the velocity from pose to pose."""
+    """The velocity u between poses satisfies M (u - qd) + h (B u + gravity) = h tau."""
     mech = random_mechanism(["revolute", "prismatic", "spherical"], [-1, 0, 0], 5, armature=True)
     mech = mech.replace(stiffness=torch.zeros_like(mech.stiffness))
     q, qd = state(mech, 4)

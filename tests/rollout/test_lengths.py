@@ -1,4 +1,4 @@
-"""Samples that end before the rollout: what follows their end reaches neither states nor gradients."""
+"""Samples that end before the rollout: later steps affect neither states nor gradients."""
 
 import pytest
 import torch
@@ -10,6 +10,7 @@ import torchsko as ts
 from tests.rollout.test_integrators import robot
 from torchsko.rollout.adaptive_steps import bogacki_shampine
 from torchsko.rollout.binomial import Binomial
+from torchsko.rollout.controls import Controller
 from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.midpoint import ImplicitMidpoint
 
@@ -39,7 +40,7 @@ def states(mech):
 
 
 def padded(tau):
-    """With nan from each sample's end on."""
+    """Values with nan from each sample's end on."""
     over = torch.arange(STEPS) >= LENGTHS[:, None]
     return tau.detach().masked_fill(over[..., None], torch.nan).requires_grad_()
 
@@ -100,7 +101,7 @@ def test_kernels_of_all_steps_hold_too(hinge):
 
 @pytest.mark.parametrize("fused", [False, None, True])
 def test_a_law_that_blows_up_after_the_end_spoils_no_parameter(hinge, fused):
-    """exp(100 q) throws the first sample to where it overflows."""
+    """A force exp(100 q) that overflows in the first sample."""
     mech, fast = hinge
     q, still = torch.tensor([[0.3], [-0.3]]).double(), torch.zeros(1).double()
     slopes = []
@@ -112,17 +113,17 @@ def test_a_law_that_blows_up_after_the_end_spoils_no_parameter(hinge, fused):
         slopes.append(torch.autograd.grad(both[0].sum(), gain)[0])
     assert slopes[0].isfinite() and slopes[1] > 0
     assert_close(slopes[0], slopes[1] + slopes[2])
-    with pytest.warns(RuntimeWarning, match="left the finite numbers"):
+    with pytest.warns(RuntimeWarning, match="is not finite from"):
         ts.rollout(mech, q, still, law, 5, 0.1)
 
 
-class Growing:
-    """A controller whose memory, squared at each step, leaves the finite numbers."""
+class Growing(Controller):
+    """A controller whose memory, squared at each step, overflows."""
 
     def __init__(self, gain):
         self.gain = gain
 
-    def start(self, q, qd):
+    def initial_memory(self, q, qd):
         return 10.0 + 0 * qd
 
     def act(self, t, dt, q, qd, memory):

@@ -1,4 +1,4 @@
-"""Limit springs: joints stay within their limits, rest on them, and are let go, at any step."""
+"""Limit springs: joints stay within their limits, rest on them, and are released, at any step."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ SPRINGS = LimitSprings()
 
 
 def pendulum(damping=0.0):
-    """Two rods on a cart without limits; the lower rod weighs a gram."""
+    """Two rods on a cart without limits; the mass of the lower rod is 1 g."""
     inertia, small = (
         ((0.02, 0, 0), (0, 0.03, 0), (0, 0, 0.04)),
         ((1e-6, 0, 0), (0, 1e-6, 0), (0, 0, 1e-6)),
@@ -59,7 +59,7 @@ METHODS = ("semi_implicit_euler", "implicit")
 @pytest.mark.some(1)
 @pytest.mark.parametrize("method", METHODS)
 def test_joints_stay_within_their_limits(method):
-    """A joint that another one's impact hurls about passes its limit by one step's motion at most."""
+    """A joint driven by the impact of another penetrates its limit by one step's motion at most."""
     mech = pendulum()
     q, qd = state(mech, 8, speed=2.0)
     with torch.no_grad():
@@ -96,7 +96,7 @@ def test_what_leaves_a_limit_is_let_go():
 
 @pytest.mark.parametrize("dt", [1e-4, 2e-3, 2e-2])
 def test_springs_only_take_energy_at_any_step(dt):
-    """Without gravity nothing accelerates: the speed of a rod that runs into its limits only falls."""
+    """Without gravity, the speed of a rod that hits its limits only decreases."""
     mech = pendulum().replace(gravity=torch.zeros(3, dtype=torch.float64))
     mech = mech.replace(armature=torch.full((6,), 1.0, dtype=torch.float64))
     q, qd = state(mech, 8)
@@ -120,7 +120,7 @@ def test_batches_are_their_samples_and_vmap_agrees():
 
 
 def pressed(mech, batch=2):
-    """At rest beyond the limits, and on its way into one."""
+    """At rest beyond the limits, and moving into one."""
     q = mech.neutral().expand(batch, -1).clone()
     q[:, 1] = torch.tensor([0.45, -0.2995])
     qd = torch.zeros(batch, 6, dtype=q.dtype)
@@ -135,7 +135,7 @@ def test_gradients_pass_gradcheck_in_both_modes():
         springs = LimitSprings(stiffness, damping)
         return ts.rollout(mech.replace(upper=upper), q, qd, steps=3, limits=springs)
 
-    # At rest beyond the limit, on its way into it, and free.
+    # At rest beyond the limit, moving into it, and free.
     q, qd = [[0.45], [0.399], [0.0]], [[0.0], [2.0], [2.0]]
     given = (q, qd, [1e4], [200.0], [0.4])
     leaves = [torch.tensor(x, dtype=mech.dtype, requires_grad=True) for x in given]
@@ -165,7 +165,7 @@ def test_methods_that_would_blow_up_are_refused(method):
 
 
 def falls(mech, steps):
-    """A passive fall from random configurations: within 5 mrad at all times, 1 mrad at its end."""
+    """A passive fall from random configurations penetrates by 5 mrad at most, and by 1 mrad at its end."""
     q, _ = mech.random_state(4, generator=torch.Generator().manual_seed(0))
     start = torch.zeros(4, mech.num_dof, dtype=q.dtype)
     with torch.no_grad():
@@ -185,7 +185,7 @@ def test_an_arm_that_falls_for_five_seconds_stays_within_its_limits():
 
 @pytest.mark.nightly
 def test_a_humanoid_that_falls_for_five_seconds_is_brought_back_within_its_limits():
-    """Fingertips of some 1e-6 kg m^2 are hurled beyond theirs by an impact within a step, and come back."""
+    """Fingertips of about 1e-6 kg m^2 pass their limits in an impact within a step, and return."""
     pin = pytest.importorskip("pinocchio")  # example-robot-data installs beside it
     robots = Path(pin.__file__).parents[4] / "share" / "example-robot-data" / "robots"
     mech = ts.load(robots / "talos_data" / "robots" / "talos_full_v2.urdf", mimic="independent")

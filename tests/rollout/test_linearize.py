@@ -1,4 +1,4 @@
-"""Linear models of a mechanism at a state: derivatives of motion, in continuous and discrete time."""
+"""Linear models of a mechanism at a state, in continuous and discrete time."""
 
 import hypothesis.strategies as st
 import pytest
@@ -64,7 +64,7 @@ def test_in_continuous_time_the_velocity_changes_as_forward_dynamics_say(mech, s
 
 
 def test_short_steps_tend_to_the_model_in_continuous_time():
-    """Where axes turn along, too: the limit knows nothing of how configurations are written."""
+    """Also at joints with rotating axes."""
     q, qd, tau = states(MIXED, 1)
     A, B = ts.linearize(MIXED, q, qd, tau)
     h = 1e-3
@@ -124,7 +124,7 @@ def test_every_sample_is_linearized_on_its_own_with_a_step_of_its_own():
 
 
 def test_gradients_pass_through_the_model():
-    """The transform tests run over verbs of first order; a model is a derivative already."""
+    """A linear model is a derivative already, so it is not part of the transform tests."""
     mech = random_mechanism(["spherical", "revolute"], [-1, 0], seed=6)
     tensors = (*states(mech, 7), mech.mass, mech.damping)
 

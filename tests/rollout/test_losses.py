@@ -1,4 +1,4 @@
-"""Damping and dry friction in the default integrator: on the new velocity, so stable at any step."""
+"""Implicit damping and dry friction in the default integrator: stable at any step."""
 
 import math
 
@@ -38,7 +38,7 @@ def one_step(mech, q, qd, tau, dt):
 
 @pytest.mark.parametrize("batch", [(), (2, 3)])
 def test_losses_act_on_the_new_velocity(batch):
-    """M (v - qd) / h + bias = tau - B v: the implicit equation, by inverse dynamics without losses."""
+    """The implicit equation M (v - qd) / h + bias = tau - B v, by inverse dynamics without losses."""
     mech = lossy(["revolute", "prismatic", "spherical"], [-1, 0, 0])
     none = torch.zeros_like(mech.damping)
     free = mech.replace(damping=none, friction=none)
@@ -68,7 +68,7 @@ def test_losses_of_a_free_joint_act_on_its_velocity_in_the_axes_it_has_before_th
 
 @pytest.mark.parametrize("dt", [1e-5, 2e-3, 0.1, 10.0])
 def test_losses_never_push_whatever_the_step(dt):
-    """Without other forces the speed falls and keeps its sign, over twelve decades of every number."""
+    """Without other forces the speed decreases and keeps its sign, over twelve decades of parameters."""
     g = torch.Generator().manual_seed(1)
     sizes = 10 ** (12 * torch.rand(4, 500, 1, generator=g, dtype=torch.float64) - 6)
     mass, damping, friction, v = sizes
@@ -148,7 +148,7 @@ def test_gradients_through_losses_pass_gradcheck_in_reverse_and_forward_mode():
 
 
 def test_gradients_at_rest_are_finite():
-    """Friction's secant is smooth at zero velocity, where its sign is not."""
+    """The regularised dry friction is smooth at zero velocity."""
     mech = lossy(["revolute", "prismatic"], [-1, 0])
     q, _, tau = state(mech)
     inputs = (torch.zeros_like(tau), tau, mech.damping, mech.friction, mech.mass)

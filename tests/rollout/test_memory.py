@@ -1,4 +1,4 @@
-"""A rollout made in parts, each from the memory and the time that the last ended with, is the whole."""
+"""A rollout in parts, each from the last memory and time, equals one rollout."""
 
 import pytest
 import torch
@@ -6,19 +6,20 @@ from torch import nn
 
 import torchsko as ts
 from torchsko.errors import ShapeError, TorchskoError
+from torchsko.rollout.controls import Controller
 
 STEPS, DT = 12, 0.02
 
 
-class Recurrent(nn.Module):
-    """A recurrent cell that sees the state and the time, as a policy has."""
+class Recurrent(nn.Module, Controller):
+    """A recurrent policy of the state and the time."""
 
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         self.cell, self.out = nn.GRUCell(3, 4).double(), nn.Linear(4, 1).double()
 
-    def start(self, q, qd):
+    def initial_memory(self, q, qd):
         return q.new_zeros(*q.shape[:-1], 4)
 
     def act(self, t, dt, q, qd, memory):
@@ -64,14 +65,14 @@ def robot(request, pendulum):
 def test_parts_are_the_whole_and_so_are_their_gradients(robot, pendulum, start):
     robot, options = robot
     policy = Recurrent()
-    memory = (policy.start(*start) + 0.3).requires_grad_()
+    memory = (policy.initial_memory(*start) + 0.3).requires_grad_()
     leaves = [*start, memory, *policy.parameters()]
     for x in start:
         x.requires_grad_()
     whole = ts.rollout(pendulum, *start, policy, STEPS, DT, memory=memory)
     joined = in_parts(robot, *start, policy, memory, (5, 4, 3), **options)
     torch.testing.assert_close(joined, whole, rtol=1e-11, atol=1e-12)
-    # Of the last memory, too: what a later part makes of it has gradients to here.
+    # Gradients of the last memory as well, for later parts.
     mine, theirs = (
         torch.autograd.grad(sum(x.square().sum() for x in found), leaves)
         for found in (joined, whole)
@@ -85,7 +86,9 @@ def test_parts_that_are_cut_from_each_other_have_the_gradients_of_a_truncated_ro
     robot, options = robot
     policy = Recurrent()
     whole = ts.rollout(pendulum, *start, policy, STEPS, DT, truncate=4)
-    joined = in_parts(robot, *start, policy, policy.start(*start), (4, 4, 4), True, **options)
+    joined = in_parts(
+        robot, *start, policy, policy.initial_memory(*start), (4, 4, 4), True, **options
+    )
     pulled = [
         torch.autograd.grad(x[0].square().sum(), [*policy.parameters()]) for x in (joined, whole)
     ]
@@ -100,11 +103,11 @@ def test_the_memory_that_is_given_back_is_that_of_the_last_state(robot, pendulum
     policy = Recurrent()
     lengths = choice.get("lengths", torch.tensor([4, 4, 4]))
     found = ts.rollout(
-        robot, *start, policy, 4, DT, memory=policy.start(*start), **choice, **options
+        robot, *start, policy, 4, DT, memory=policy.initial_memory(*start), **choice, **options
     )
     for k, n in enumerate(lengths.tolist()):
         x, v = (s[k : k + 1] for s in start)
-        memory = policy.start(x, v)
+        memory = policy.initial_memory(x, v)
         if n:
             qs, _, memory = ts.rollout(pendulum, x, v, policy, n, DT, memory=memory)
             torch.testing.assert_close(found[0][k, -1], qs[0, -1])
@@ -136,6 +139,6 @@ def test_without_a_memory_given_there_are_two_results(pendulum, start):
 )
 def test_what_is_no_memory_or_no_time_is_refused(pendulum, start, options, error, message):
     policy = Recurrent()
-    given = {"control": policy, "steps": 4, "dt": DT, "memory": policy.start(*start)}
+    given = {"control": policy, "steps": 4, "dt": DT, "memory": policy.initial_memory(*start)}
     with pytest.raises(error, match=message):
         ts.rollout(pendulum, *start, **(given | options))

@@ -1,4 +1,4 @@
-"""Implicit methods: their orders, what they keep, and that time may run backward."""
+"""Implicit methods: orders, conserved quantities, and negative time steps."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def test_halving_the_step_quarters_the_error_on_every_kind_of_joint(method, kind
 
 @pytest.mark.parametrize("kind", ["spherical", "free"])
 def test_springs_without_a_potential_push_as_they_do_in_every_other_step(kind):
-    """Of a ball that is not equally stiff about every axis, and of a free joint."""
+    """Springs of a ball joint with unequal stiffness, and of a free joint."""
     mech = robot((kind,))
     stiffness = torch.linspace(3.0, 30.0, mech.num_dof, dtype=mech.dtype)
     mech = mech.replace(stiffness=stiffness)
@@ -41,7 +41,7 @@ def test_springs_without_a_potential_push_as_they_do_in_every_other_step(kind):
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_what_goes_a_step_forth_and_back_is_where_it_was(method):
-    """Symmetric methods: the step of -h undoes that of h."""
+    """For symmetric methods a step of -h reverses a step of h."""
     mech = conservative(("revolute", "spherical"))
     q, qd = state(mech)
     forces = lambda mech, t, q, qd, force=None: ts.forward_dynamics(mech, q, qd, 0 * qd)  # noqa: E731
@@ -60,7 +60,7 @@ def about_the_origin(mech, q, qd):
 
 
 def test_the_variational_step_keeps_the_momentum_of_a_free_robot():
-    """Without gravity: that of translations and rotations of the whole, by Noether's theorem."""
+    """Linear and angular momentum without gravity, by Noether's theorem."""
     mech = conservative(("free", "revolute"), gravity=False)
     mech = mech.replace(stiffness=torch.zeros_like(mech.stiffness))
     q, qd = state(mech)
@@ -76,7 +76,7 @@ def energy(mech, q, qd):
 
 @pytest.mark.nightly
 def test_the_energy_of_a_double_pendulum_stays_for_a_million_steps():
-    """Its error does not grow: in the last tenth of the motion it is as large as in the first."""
+    """The energy error in the last tenth of the motion is as large as in the first."""
     mech = conservative(("revolute", "revolute"))
     q, qd = state(mech)
     qs, qds = ts.rollout(
@@ -92,7 +92,7 @@ def test_the_energy_of_a_double_pendulum_stays_for_a_million_steps():
 
 
 def test_a_stiff_spring_at_a_long_step_stays():
-    """A hundred radians of a linear oscillator a step: the midpoint rule keeps its energy."""
+    """At 100 rad of a linear oscillator per step, the midpoint rule conserves its energy."""
     builder = ts.MechanismBuilder("mass")
     builder.link("mass", mass=1.0, inertia=torch.eye(3).tolist())
     builder.joint("slide", "prismatic", child="mass", stiffness=1e4)

@@ -1,4 +1,4 @@
-"""Motors with feed-forward and PID (Isobe and Yagi, Eqs. 7-8) in closed loop, and controls that remember."""
+"""Motors with feed-forward and PID (Isobe and Yagi, Eqs. 7-8) in closed loop, and controllers."""
 
 import math
 import os
@@ -24,7 +24,7 @@ def arm(passive=False):
 
 
 def sway(t):
-    """0.5 rad there and back in 2 s."""
+    """A motion of 0.5 rad and back in 2 s."""
     c, s, w = math.cos(math.pi * t), math.sin(math.pi * t), math.pi
     size = torch.tensor([0.5, -0.4, 0.1], dtype=torch.float64)
     return size * (1 - c) / 2, size * w * s / 2, size * w**2 * c / 2
@@ -51,7 +51,7 @@ def test_the_torque_is_that_of_equations_7_and_8():
     q, qd, integral = torch.randn(3, 3, generator=g, dtype=torch.float64)
     tau, memory = steering.act(0.3, 0.01, q, qd, integral)
     q_d, qd_d, qdd_d = sway(0.3)
-    plant = MOTOR.on(mech)  # rotors, damping and friction as the dynamics has them
+    plant = MOTOR.on(mech)  # with the rotors, damping and friction of the dynamics
     motion = ts.inverse_dynamics(plant, q_d, qd_d, qdd_d)
     feedback = 15.0 * (q_d - q) + 0.80 * integral + 0.10 * (qd_d - qd)
     torch.testing.assert_close(tau, motion + feedback, rtol=1e-10, atol=1e-10)
@@ -59,7 +59,7 @@ def test_the_torque_is_that_of_equations_7_and_8():
 
 
 def test_departs_friction_takes_the_sign_of_the_rate():
-    """Eq. 7 prints f_c bare: a joint that moves the other way would be pushed by its own friction."""
+    """Eq. 7 prints f_c without a sign, which would accelerate a joint in negative direction."""
     mech, motor = arm(), replace(MOTOR, friction=0.5)
     steering = control(mech, motor=motor)
     frictionless = control(mech, motor=replace(motor, friction=0.0))
@@ -88,7 +88,7 @@ def test_what_feed_forward_leaves_is_the_holding_of_the_torque():
 
 def test_a_constant_disturbance_is_integrated_away():
     links = arm()
-    # Of inertias below kp kd / ki, so that the PID is stable.
+    # Inertias below kp kd / ki, so that the PID is stable.
     light = {name: 0.1 * getattr(links, name) for name in ("mass", "inertia")}
     mech = links.replace(gravity=torch.zeros(3, dtype=torch.float64), **light)
     still = (torch.zeros(3, dtype=torch.float64),) * 3

@@ -111,16 +111,17 @@ def test_corrections_approach_the_solution_of_the_implicit_equations():
 @pytest.mark.shows(
     "Isobe and Yagi (undated), General-purpose expression", "Eq. 3", NewmarkBeta.rates
 )
-def test_rates_from_displacements_are_those_of_the_step():
-    mech = smooth(["revolute", "prismatic"], [-1, 0])
+@pytest.mark.parametrize(("beta", "delta"), [(0.25, 0.5), (0.25, 0.7), (0.3, 0.6)])
+def test_rates_from_displacements_are_those_of_the_step(beta, delta):
+    mech, method = smooth(["revolute", "prismatic"], [-1, 0]), NewmarkBeta(beta, delta, 25)
     q, qd = state(mech, (3,))
 
     def accelerate(mech, t, q, qd):
         return ts.forward_dynamics(mech, q, qd, torch.zeros_like(qd))
 
     with torch.no_grad():
-        q1, qd1 = NewmarkBeta(corrections=25)(mech, accelerate, 0.0, q, qd, 0.01)
-        after = NEWMARK.rates(q1 - q, qd, accelerate(mech, 0.0, q, qd), 0.01)
+        q1, qd1 = method(mech, accelerate, 0.0, q, qd, 0.01)
+        after = method.rates(q1 - q, qd, accelerate(mech, 0.0, q, qd), 0.01)
     torch.testing.assert_close(after[0], qd1, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(after[1], accelerate(mech, 0.0, q1, qd1), rtol=1e-7, atol=1e-7)
 

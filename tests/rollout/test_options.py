@@ -1,4 +1,4 @@
-"""What a rollout cannot do with is refused by its name, and the message says what to type."""
+"""Invalid options of a rollout raise errors with a name and advice."""
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ def kernels():
 def test_a_time_step_that_is_a_tensor_is_differentiable(kernels, fused, method):
     control = (
         None if isinstance(method, str) else lambda t, q, qd: -qd + t
-    )  # as its kernels want it
+    )  # as its kernels require
 
     def end(dt):
         given = {"steps": 3, "dt": dt, "method": method, "fused": fused}
@@ -123,13 +123,13 @@ def test_pairs_that_meet_no_tolerance_are_refused(options):
 
 
 def test_a_warning_tells_what_the_method_takes():
-    """An adaptive pair has neither limits nor a step that is too long, but sub-steps and a tolerance."""
+    """For an adaptive pair the advice concerns sub-steps and the tolerance, not limits."""
     fast = 40 * QD
-    with pytest.warns(RuntimeWarning, match="left the finite numbers") as told:
+    with pytest.warns(RuntimeWarning, match="is not finite from") as told:
         ts.rollout(MECH, Q, fast, steps=1, dt=0.5, method=dormand_prince(1e-9, 3))
     words = str(told[0].message)
     assert "substeps=12" in words and "tolerance=1e-07" in words and "limits=" not in words
     for method in ("rk4", "implicit"):
-        with pytest.warns(RuntimeWarning, match="left the finite numbers") as told:
+        with pytest.warns(RuntimeWarning, match="is not finite from") as told:
             ts.rollout(MECH, Q, QD, lambda t, q, qd: qd * torch.nan, steps=1, method=method)
         assert ("limits=" in str(told[-1].message)) == (method == "implicit")

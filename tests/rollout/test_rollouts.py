@@ -1,4 +1,4 @@
-"""Rollouts: the same in any batch, for any kind of control, with gradients to everything."""
+"""Rollouts: batches, kinds of control, and gradients."""
 
 import itertools
 
@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.strategies import KINDS, random_mechanism
-from torchsko.rollout.controls import is_implicit
+from torchsko.rollout.controls import Controller
 from torchsko.rollout.integrators import INTEGRATORS, SEMI_IMPLICIT_EULER
 
 METHODS = tuple(INTEGRATORS)
@@ -261,9 +261,9 @@ def test_a_control_that_is_no_tensor_and_cannot_be_called_is_refused(control):
         ts.rollout(mech, q, qd, control, steps=2)
 
 
-def test_torch_compile_sees_that_a_tensor_does_not_answer():
+def test_torch_compile_traces_that_a_tensor_is_no_controller():
     compiled = torch.compile(
-        lambda x: x + is_implicit(x.new_zeros(1)), fullgraph=True, backend="eager"
+        lambda x: x + isinstance(x.new_zeros(1), Controller), fullgraph=True, backend="eager"
     )
     assert torch.equal(compiled(torch.ones(2)), torch.ones(2))
 

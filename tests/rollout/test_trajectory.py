@@ -1,4 +1,4 @@
-"""A rollout of a fused mechanism is one kernel, and gives what the eager rollout gives, gradients too."""
+"""Rollout kernels of a fused mechanism agree with eager rollouts, with gradients."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ STEPS = 6
 
 @pytest.fixture(scope="module")
 def robot():
-    """A body afloat with an arm on a hinge; springs, damping, friction, armature."""
+    """A free body with a hinged arm, springs, damping, friction and armature."""
     return random_mechanism(["free", "revolute"], [-1, 0], seed=3, armature=True)
 
 
@@ -69,7 +69,7 @@ def test_gradients_reach_states_forces_and_parameters(robot, fast):
 @pytest.mark.parametrize("every", [1, 3])
 def test_the_gradient_by_constant_forces_is_the_sum_of_that_by_a_series(robot, fast, every):
     q, qd, tau = states(robot, 2, 3)
-    held = tau[:1, :, 0].clone().requires_grad_()  # one for several samples
+    held = tau[:1, :, 0].clone().requires_grad_()  # one value for several samples
 
     def gradient(given, forces):
         qs, qds = ts.rollout(given, q, qd, forces, STEPS, every=every)
@@ -122,7 +122,7 @@ def test_a_checkpoint_between_thinned_states(robot):
 
 
 def test_a_kernel_keeps_what_a_checkpoint_says_between_thinned_states(robot, fast):
-    """For the backward pass, which computes the others again; what comes out is the same."""
+    """States stored for the backward pass, which recomputes the others; the result is unchanged."""
     leaves, found, kept = [x.requires_grad_() for x in states(robot, 2)], [], []
 
     def keep(x):
@@ -132,7 +132,7 @@ def test_a_kernel_keeps_what_a_checkpoint_says_between_thinned_states(robot, fas
     for checkpoint in (None, 2, 3):
         kept.append(0)
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-            tau = leaves[2][:, 0]  # no series, which would be kept, too
+            tau = leaves[2][:, 0]  # not a series, which would be stored as well
             qs, qds = ts.rollout(
                 fast, *leaves[:2], tau, 14, every=6, checkpoint=checkpoint, dt=1e-3
             )

@@ -1,4 +1,4 @@
-"""`torch.distributed`: two processes give what one does, and one that is killed loses nothing."""
+"""`torch.distributed`: two processes agree with one, and a killed process loses no kernels."""
 
 import os
 import subprocess
@@ -50,6 +50,6 @@ def test_two_processes_give_the_gradients_of_one(alone, tmp_path):
 def test_a_process_that_is_killed_loses_nothing(alone, tmp_path):
     again, said = run(tmp_path / "run", "--kill-at", "1", processes=2, restarts=1)
     assert again["iteration"] == 4
-    assert said.count("iteration 0") == 1  # what was done before is not done again
+    assert said.count("iteration 0") == 1  # earlier work is not repeated
     for name, x in alone[0]["layer"].items():
         assert_close(again["layer"][name], x, rtol=1e-12, atol=1e-12)

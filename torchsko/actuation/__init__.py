@@ -1,1 +1,1 @@
-"""Actuators: from controls to joint forces."""
+"""Actuators and tendons: from controls to joint forces."""

@@ -1,14 +1,14 @@
-r"""What actuators do at a state: forces on joints, rates of activations, and how the forces answer motion.
+r"""Evaluation of actuators at a state: joint forces, rates of activations, and force derivatives.
 
-The force of an actuator is, in this order, affine in its length and rate (`torchsko.actuation.actuator`),
-within its torque-speed curve and its range, and what passes its gear. A gear of efficiency e passes e f where
-f drives, f / e where it is driven back; with the speed's smoothed sign s,
+The force of an actuator is computed in this order: the affine function of length and rate
+(`torchsko.actuation.actuator`), the torque-speed curve, the force range, and the gear. A gear of efficiency e
+transmits e f where f drives, and f / e where it is back-driven. With the smoothed sign s of the speed,
 
 .. math::
     f_{out} = f - s\, (b\, |f| - a s f), \qquad a = \tfrac12 (1/e + e) - 1, \quad
     b = \tfrac12 (1/e - e) \ge a, \quad s = \dot l / \sqrt{\dot l^2 + v_s^2},
 
-so it only ever takes power: :math:`f_{out} \dot l \le f \dot l`.
+so it only dissipates power: :math:`f_{out} \dot l \le f \dot l`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.utils.shapes import concatenate, gather_entries, matvec
 
-CREEP = 1e-3
-"""Rate of a length v_s below which a gear's loss falls to none [m/s or rad/s]."""
+GEAR_CREEP = 1e-3
+"""Rate of length v_s below which the loss of a gear vanishes [m/s or rad/s]."""
 
 
 def actuate(
@@ -41,33 +41,33 @@ def actuate(
     ctrl: Tensor,
     dt: float | Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """What actuators do at a state: joint forces, and the rates of their activations.
+    """Joint forces of actuators at a state, and the rates of their activations.
 
-    Differentiable in everything; where a control or force saturates, its derivative is zero.
+    Differentiable in all arguments; where a control or force saturates, its derivative is zero.
 
     Args:
         mech: the mechanism.
-        actuators: of it.
+        actuators: of the mechanism.
         q: `[*batch, num_q]`.
         qd: `[*batch, num_dof]`.
-        activation: `[*batch, m]`; may be left out where there is none.
+        activation: `[*batch, m]`; optional without activations.
         ctrl: controls, `[*batch, n]`.
-        dt: time step [s], needed where the force comes from the activation after it (`early`).
+        dt: time step [s], required if a force is computed from the activation after it (`early`).
 
     Returns:
         tau `[*batch, num_dof]` [N m or N], and rates `[*batch, m]` [1/s].
 
     Raises:
         ShapeError: when a shape does not fit.
-        MechanismError: when `dt` is needed and was left out, or the actuators are those of a mechanism with
-            other joints, as before `Mechanism.lock`.
+        MechanismError: when `dt` is required and missing, or the actuators belong to a mechanism with other
+            joints, as before `Mechanism.lock`.
 
     Reference: MuJoCo documentation, "Computation", Actuation model.
     """
     mech = as_mechanism(mech)
-    acting = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
-    joint_force = saturate(acting.joint_force, actuators.joint_range)
-    return own_forces(mech, joint_force), acting.rate
+    state = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
+    joint_force = saturate(state.joint_force, actuators.joint_range)
+    return own_forces(mech, joint_force), state.rate
 
 
 def actuate_with_slopes(
@@ -79,38 +79,34 @@ def actuate_with_slopes(
     ctrl: Tensor,
     dt: float | Tensor,
 ) -> tuple[Tensor, Tensor, ForceSlopes]:
-    """`actuate`, and how the forces answer motion within the step."""
-    acting = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
-    joint_force = saturate(acting.joint_force, actuators.joint_range)
-    return own_forces(mech, joint_force), acting.rate, acting.slopes()
+    """`actuate`, and the derivatives of the forces with respect to lengths and speeds."""
+    state = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
+    joint_force = saturate(state.joint_force, actuators.joint_range)
+    return own_forces(mech, joint_force), state.rate, state.slopes()
 
 
 def _check_width(mech: Mechanism, actuators: Actuators) -> None:
-    """Refuse actuators that push another number of dofs than the mechanism has.
-
-    Raises:
-        MechanismError: names both numbers.
-    """
-    pushed = actuators.transmission.shape[-1]
-    if pushed != mech.num_tree_dof:
+    """Check that the actuators belong to a mechanism with as many dofs."""
+    count = actuators.transmission.shape[-1]
+    if count != mech.num_tree_dof:
         raise MechanismError(
-            f"the actuators are of a mechanism with {pushed} dofs of all joints, {mech.name!r} has "
+            f"the actuators belong to a mechanism with {count} dofs of all joints, {mech.name!r} has "
             f"{mech.num_tree_dof}.",
-            "With lock and append joints change, and with them what each actuator pushes.",
-            "Make them of this one: ts.Actuators.of(mech, [...]).",
+            "lock and append change the joints on which actuators act.",
+            "Make new ones for this mechanism: ts.Actuators.of(mech, [...]).",
         )
 
 
 @dataclass(frozen=True, eq=False)
 class _ActuatorState:
-    """Actuators at a state, from their inputs to what passes their gears; all `[*batch, n]`."""
+    """Intermediate values of actuators at a state, from their inputs to their gears; all `[*batch, n]`."""
 
     actuators: Actuators
     rate: Tensor
     u: Tensor
     speed: Tensor
     raw: Tensor
-    curved: Tensor
+    on_curve: Tensor
     force: Tensor
 
     @staticmethod
@@ -130,29 +126,29 @@ class _ActuatorState:
         _check("activation", activation, len(actuators.activation_names))
         control = saturate(ctrl, actuators.control_range)
         rate = _activation_rate(actuators, activation, gather_entries(control, actuators.states))
-        acting = activation
+        effective = activation
         if dt is not None:
             after = actuators.next_activation(activation, rate, dt)
-            acting = torch.where(actuators.early, after, activation)
+            effective = torch.where(actuators.early, after, activation)
         elif actuators.any_early:
             raise MechanismError(
-                "an actuator acts by its activation after the time step, and no dt was given.",
-                "Its force depends on the length of the step.",
+                "an actuator uses its activation after the time step, and dt is missing.",
+                "Its force depends on the time step.",
                 "Pass dt=..., in seconds.",
             )
-        u = gather_entries(concatenate((control, acting)), actuators.inputs)
+        u = gather_entries(concatenate((control, effective)), actuators.inputs)
         length, speed = lengths(mech, actuators.transmission, actuators.q_of_dof, q, qd)
         raw = _affine(actuators.gain, length, speed) * u + _affine(actuators.bias, length, speed)
-        curved = raw
+        on_curve = raw
         if actuators.has_curves:
-            fall = actuators.droop * speed
-            curved = torch.clamp(raw, -actuators.stall - fall, actuators.stall - fall)
-        force = saturate(curved, actuators.force_range)
-        return _ActuatorState(actuators, rate, u, speed, raw, curved, force)
+            loss = actuators.droop * speed
+            on_curve = torch.clamp(raw, -actuators.stall - loss, actuators.stall - loss)
+        force = saturate(on_curve, actuators.force_range)
+        return _ActuatorState(actuators, rate, u, speed, raw, on_curve, force)
 
     @property
     def joint_force(self) -> Tensor:
-        """On all joints of the tree, before it saturates there, `[*batch, num_tree_dof]`."""
+        """Force on all joints of the tree before saturation, `[*batch, num_tree_dof]`."""
         out = self.force
         if self.actuators.has_gears:
             out = out - self.speed * self._loss
@@ -160,36 +156,42 @@ class _ActuatorState:
 
     @property
     def _loss(self) -> Tensor:
-        """What the gear takes, over the speed."""
+        """Loss of the gear divided by the speed."""
         a, b = _gear(self.actuators.efficiency)
-        root = _smooth(self.speed)
+        root = _smooth_abs(self.speed)
         return (b * self.force.abs() - a * self.speed / root * self.force) / root
 
     def slopes(self) -> ForceSlopes:
-        """How the forces fall with length and speed; not at all where they saturated.
+        """Negative derivatives of the forces with respect to length and speed; zero where they saturate.
 
-        Of a gear's loss the secant is taken, as of dry friction in a step, which so never reverses.
+        The loss of a gear is treated as a linear damping, like dry friction in a step, so it never reverses
+        motion.
         """
-        of = self.actuators
+        actuators = self.actuators
         stiffness, damping = (
-            -(of.gain[..., i] * self.u + of.bias[..., i]).expand_as(self.force) for i in (1, 2)
+            -(actuators.gain[..., i] * self.u + actuators.bias[..., i]).expand_as(self.force)
+            for i in (1, 2)
         )
         zero = torch.zeros_like(self.force)
-        if of.has_curves:
-            within = self.raw == self.curved
+        if actuators.has_curves:
+            within = self.raw == self.on_curve
             stiffness = torch.where(within, stiffness, zero)
-            damping = torch.where(within, damping, of.droop)
-        within = (self.curved > of.force_range[..., 0]) & (self.curved < of.force_range[..., 1])
+            damping = torch.where(within, damping, actuators.droop)
+        within = (self.on_curve > actuators.force_range[..., 0]) & (
+            self.on_curve < actuators.force_range[..., 1]
+        )
         stiffness, damping = (torch.where(within, x, zero) for x in (stiffness, damping))
-        if of.has_gears:
-            (a, b), s = _gear(of.efficiency), self.speed / _smooth(self.speed)
-            share = 1 - s * (b * torch.sign(self.force) - a * s)
-            stiffness = share * stiffness
-            damping = share * damping + self._loss
+        if actuators.has_gears:
+            (a, b), s = _gear(actuators.efficiency), self.speed / _smooth_abs(self.speed)
+            transmitted = 1 - s * (b * torch.sign(self.force) - a * s)
+            stiffness = transmitted * stiffness
+            damping = transmitted * damping + self._loss
         joint = self.joint_force
-        free = (joint > of.joint_range[..., 0]) & (joint < of.joint_range[..., 1])
-        B = torch.where(free[..., None, :], of.transmission, torch.zeros_like(of.transmission))
-        return ForceSlopes(B, stiffness, damping, of.alone, of.several)
+        free = (joint > actuators.joint_range[..., 0]) & (joint < actuators.joint_range[..., 1])
+        B = torch.where(
+            free[..., None, :], actuators.transmission, torch.zeros_like(actuators.transmission)
+        )
+        return ForceSlopes(B, stiffness, damping, actuators.single_joint, actuators.multi_joint)
 
 
 def lengths(
@@ -202,12 +204,12 @@ def lengths(
 
 
 def _gear(efficiency: Tensor) -> tuple[Tensor, Tensor]:
-    """A and b of the module."""
+    """Coefficients a and b of the loss, see the module."""
     return (1 / efficiency + efficiency) / 2 - 1, (1 / efficiency - efficiency) / 2
 
 
-def _smooth(speed: Tensor) -> Tensor:
-    return (speed * speed + CREEP**2).sqrt()
+def _smooth_abs(speed: Tensor) -> Tensor:
+    return (speed * speed + GEAR_CREEP**2).sqrt()
 
 
 def _activation_rate(actuators: Actuators, activation: Tensor, control: Tensor) -> Tensor:
@@ -225,6 +227,6 @@ def _check(name: str, x: Tensor, size: int) -> None:
         shape = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise ShapeError(
             f"{name} of the actuators has shape {shape}.",
-            "It has a number for each of actuators.names, or of actuators.activation_names.",
+            "It has one number per actuator, or per activation.",
             f"Pass a tensor of shape [*batch, {size}].",
         )

@@ -1,4 +1,4 @@
-"""Actuators of a mechanism as tensors; what they do is in `torchsko.actuation.actuator_forces`."""
+"""Actuators of a mechanism as tensors; `torchsko.actuation.actuator_forces` evaluates them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.actuation.actuator import ANY, Actuator, Range
+from torchsko.actuation.actuator import UNLIMITED, Actuator, Range
 from torchsko.errors import MechanismError, ShapeError, name_list
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
@@ -19,37 +19,38 @@ from torchsko.mechanism.mechanism import Mechanism
 
 @dataclass(frozen=True, eq=False)
 class Actuators:
-    """The actuators of a mechanism: frozen tensors and names, as in `Mechanism`.
+    """The actuators of a mechanism: immutable tensors and names, as in `Mechanism`.
 
-    Every number may carry leading batch dimensions, which broadcast with those of the state: other gains for
-    every sample. n is the number of actuators, m that of activations.
+    Every tensor may carry leading batch dimensions, which broadcast with those of the state. n is the number
+    of actuators, m that of activations.
 
     Attributes:
         names: of the actuators, in the order of controls.
         activation_names: of those with an activation, in the order of activations.
         transmission: rates of lengths over rates of all joints, `[n, num_tree_dof]`.
         gain: `[n, 3]`: constant, per length, per rate of length.
-        bias: likewise [N or N m].
+        bias: `[n, 3]` in the same order [N or N m].
         time_constant: of activations that are filters, `[m]` [s].
-        activation_range: `[m, 2]`, infinite where there is none.
+        activation_range: `[m, 2]`, infinite without limits.
         control_range: `[n, 2]`.
         force_range: `[n, 2]` [N or N m].
-        joint_range: of all actuators' force on each dof of the tree, `[num_tree_dof, 2]` [N m or N].
-        stall: largest force where the transmission stands still, `[n]` [N or N m].
-        droop: what it loses with speed: stall over the speed without load, `[n]` [N s/m or N m s/rad].
+        joint_range: limits of the total actuator force on each dof of the tree, `[num_tree_dof, 2]` [N m or
+            N].
+        stall: largest force at rest, `[n]` [N or N m].
+        droop: decrease of the largest force with speed: stall / no_load_speed, `[n]` [N s/m or N m s/rad].
         efficiency: of the gear, `[n]`.
-        q_of_dof: for each dof of the tree the coordinate that it is the rate of, int64.
-        states: which actuators have an activation, int64 `[m]`.
-        inputs: for each actuator its place among controls and then activations, int64 `[n]`.
-        filtered: whether an activation follows its control, or integrates it, bool `[m]`.
-        exact: whether a time step of it is that of the exponential, bool `[m]`.
-        early: whether the force comes from the activation after the step, bool `[m]`.
-        alone: actuators of one joint each, int64.
-        several: actuators of more joints, int64.
-        any_early: whether any acts by its activation after the step.
+        q_of_dof: index of the coordinate of each dof of the tree, int64.
+        states: indices of the actuators with an activation, int64 `[m]`.
+        inputs: index of each actuator's input among controls, then activations, int64 `[n]`.
+        filtered: whether an activation is a filter instead of an integrator, bool `[m]`.
+        exact: whether the time step of a filter is exact, bool `[m]`.
+        early: whether the force is computed from the activation after the step, bool `[m]`.
+        single_joint: indices of actuators of one joint, int64.
+        multi_joint: indices of actuators of several joints, int64.
+        any_early: whether any is computed from its activation after the step.
         has_curves: whether any has a torque-speed curve.
         has_gears: whether any gear loses power.
-        unused: what a file says of actuators and is not honoured.
+        unused: elements of a file that are not modelled.
     """
 
     names: tuple[str, ...]
@@ -71,8 +72,8 @@ class Actuators:
     filtered: Tensor
     exact: Tensor
     early: Tensor
-    alone: Tensor
-    several: Tensor
+    single_joint: Tensor
+    multi_joint: Tensor
     any_early: bool
     has_curves: bool
     has_gears: bool
@@ -94,11 +95,12 @@ class Actuators:
         Args:
             mech: the mechanism.
             actuators: in the order of controls.
-            joint_range: least and largest force of all actuators on a joint, by its name [N m or N].
+            joint_range: limits of the total actuator force on a joint, by its name [N m or N].
             unused: see the class.
 
         Raises:
-            MechanismError: on an unknown joint, one whose coordinate is no number, or a name given twice.
+            MechanismError: on an unknown joint, a joint whose coordinate is not a number, or a duplicate
+                name.
 
         Example:
             >>> import torchsko as ts, torch
@@ -112,7 +114,7 @@ class Actuators:
         """
         mech = as_mechanism(mech)
         names = tuple(actuator.name for actuator in actuators)
-        _refuse_repeated(names)
+        _check_unique(names)
         rows = _transmissions(mech, actuators)
         ranges = _joint_ranges(mech, joint_range or {})
         joints_each = [sum(map(bool, row)) for row in rows]
@@ -121,20 +123,20 @@ class Actuators:
             transmission=as_tensor(mech, rows, mech.num_tree_dof),
             joint_range=as_tensor(mech, ranges, 2),
             q_of_dof=_indices(mech, q_of_dof(mech)),
-            alone=_indices(mech, [i for i, count in enumerate(joints_each) if count < 2]),
-            several=_indices(mech, [i for i, count in enumerate(joints_each) if count > 1]),
+            single_joint=_indices(mech, [i for i, count in enumerate(joints_each) if count < 2]),
+            multi_joint=_indices(mech, [i for i, count in enumerate(joints_each) if count > 1]),
             **_force_fields(mech, actuators),
             **_activation_fields(mech, actuators),
             unused=tuple(unused),
         )
 
     def replace(self, **changes: Tensor) -> Actuators:
-        """The same with some tensors changed, with any leading batch dimensions.
+        """A copy with some tensors changed, with any leading batch dimensions.
 
-        Transmissions that are changed count as those of several joints each.
+        Actuators with a changed transmission count as having several joints.
 
         Raises:
-            ShapeError: when the last dimensions of one are others than before.
+            ShapeError: when the last dimensions of a tensor change.
         """
         check_changes(self, changes, "actuators", PARAMETERS)
         flags: dict[str, Any] = {
@@ -142,37 +144,37 @@ class Actuators:
             "has_gears": self.has_gears or "efficiency" in changes,
         }
         if "transmission" in changes:
-            every = torch.arange(len(self.names), device=self.alone.device)
-            flags |= {"alone": every[:0], "several": every}
+            indices = torch.arange(len(self.names), device=self.single_joint.device)
+            flags |= {"single_joint": indices[:0], "multi_joint": indices}
         return replace(self, **changes, **flags)
 
-    def held_at(self, key: Keyframe) -> tuple[Tensor, Tensor]:
-        """Activations `[m]` and controls `[n]` of a state that a file names, by the names of actuators.
+    def at_keyframe(self, key: Keyframe) -> tuple[Tensor, Tensor]:
+        """Activations `[m]` and controls `[n]` of a keyframe, by the names of actuators.
 
         Raises:
-            MechanismError: when the file gives an actuator none, or several.
+            MechanismError: when the keyframe has none or several values for an actuator.
         """
         found = []
-        for names, theirs, values in (
+        for names, key_names, values in (
             (self.activation_names, key.activation_names, key.activation),
             (self.names, key.control_names, key.ctrl),
         ):
-            unfit = [name for name in names if theirs.count(name) != 1]
-            if unfit:
+            wrong = [name for name in names if key_names.count(name) != 1]
+            if wrong:
                 raise MechanismError(
-                    f"the keyframe {key.name!r} has {theirs.count(unfit[0])} numbers for actuator "
-                    f"{unfit[0]!r}.",
-                    "An actuator here has one control, and one activation where it has any.",
-                    "Take a keyframe and actuators of one file.",
+                    f"the keyframe {key.name!r} has {key_names.count(wrong[0])} numbers for actuator "
+                    f"{wrong[0]!r}.",
+                    "An actuator has one control, and at most one activation.",
+                    "Use a keyframe and actuators of the same file.",
                 )
-            places = torch.tensor([theirs.index(name) for name in names], dtype=torch.int64)
-            found.append(values.index_select(-1, places.to(values.device)))
+            indices = torch.tensor([key_names.index(name) for name in names], dtype=torch.int64)
+            found.append(values.index_select(-1, indices.to(values.device)))
         return found[0], found[1]
 
     def next_activation(
         self, activation: Tensor, activation_rate: Tensor, dt: float | Tensor
     ) -> Tensor:
-        """Activations after a time step, `[*batch, m]`: exact for exact filters, Euler's for others.
+        """Activations after a time step, `[*batch, m]`: exact for exact filters, otherwise by Euler's method.
 
         Args:
             activation: `[*batch, m]`.
@@ -186,20 +188,20 @@ class Actuators:
 
 PARAMETERS = ("transmission", "gain", "bias", "time_constant", "activation_range", "control_range",
               "force_range", "joint_range", "stall", "droop", "efficiency")  # fmt: skip
-"""The tensors of actuators that are numbers."""
+"""Tensor fields that are parameters."""
 
 
-def _refuse_repeated(names: Sequence[str]) -> None:
+def _check_unique(names: Sequence[str]) -> None:
     if repeated := [name for name in names if names.count(name) > 1]:
         raise MechanismError(
             f"two actuators are named {repeated[0]!r}.",
-            "Names are how controls are found.",
-            "Give each a name of its own.",
+            "Controls are found by names.",
+            "Give each actuator a unique name.",
         )
 
 
 def _transmissions(mech: Mechanism, actuators: Sequence[Actuator]) -> list[list[float]]:
-    """For each actuator the rate of its length over the rate of each dof of the tree."""
+    """Rates of each actuator's length over the rates of all dofs of the tree."""
     rows = [[0.0] * mech.num_tree_dof for _ in actuators]
     for row, actuator in zip(rows, actuators, strict=True):
         for joint, gear in actuator.transmission.items():
@@ -207,17 +209,17 @@ def _transmissions(mech: Mechanism, actuators: Sequence[Actuator]) -> list[list[
     return rows
 
 
-def _joint_ranges(mech: Mechanism, given: Mapping[str, Range]) -> list[Range]:
-    """For each dof of the tree the least and the largest force of all actuators."""
-    ranges: list[Range] = [ANY] * mech.num_tree_dof
-    for joint, limits in given.items():
+def _joint_ranges(mech: Mechanism, joint_range: Mapping[str, Range]) -> list[Range]:
+    """Limits of the total actuator force on each dof of the tree."""
+    ranges: list[Range] = [UNLIMITED] * mech.num_tree_dof
+    for joint, limits in joint_range.items():
         ranges[scalar_dof(mech, joint, "joint_range")] = limits
     return ranges
 
 
 def _force_fields(mech: Mechanism, actuators: Sequence[Actuator]) -> dict[str, Any]:
-    """What each actuator makes of its input, and how far its force reaches."""
-    droop = [a.stall / a.no_load_speed if a.curved else 0.0 for a in actuators]
+    """Fields that determine the force of each actuator from its input."""
+    droop = [a.stall / a.no_load_speed if a.has_curve else 0.0 for a in actuators]
     return {
         "gain": as_tensor(mech, [a.gain for a in actuators], 3),
         "bias": as_tensor(mech, [a.bias for a in actuators], 3),
@@ -226,29 +228,29 @@ def _force_fields(mech: Mechanism, actuators: Sequence[Actuator]) -> dict[str, A
         "stall": as_tensor(mech, [a.stall for a in actuators]),
         "droop": as_tensor(mech, droop),
         "efficiency": as_tensor(mech, [a.efficiency for a in actuators]),
-        "has_curves": any(a.curved for a in actuators),
+        "has_curves": any(a.has_curve for a in actuators),
         "has_gears": any(a.efficiency < 1 for a in actuators),
     }
 
 
 def _activation_fields(mech: Mechanism, actuators: Sequence[Actuator]) -> dict[str, Any]:
-    """Which actuators have an activation, and how it moves."""
+    """Fields of the activations."""
     states = [i for i, actuator in enumerate(actuators) if actuator.activation != "none"]
-    some = [actuators[i] for i in states]
-    # An activation, where there is one, takes the place of the control that drives it.
+    activated = [actuators[i] for i in states]
+    # The input of an actuator is its activation, or its control without one.
     inputs = list(range(len(actuators)))
-    for place, i in enumerate(states):
-        inputs[i] = len(actuators) + place
+    for index, i in enumerate(states):
+        inputs[i] = len(actuators) + index
     return {
-        "activation_names": tuple(a.name for a in some),
-        "time_constant": as_tensor(mech, [a.time_constant for a in some]),
-        "activation_range": as_tensor(mech, [a.activation_range for a in some], 2),
+        "activation_names": tuple(a.name for a in activated),
+        "time_constant": as_tensor(mech, [a.time_constant for a in activated]),
+        "activation_range": as_tensor(mech, [a.activation_range for a in activated], 2),
         "states": _indices(mech, states),
         "inputs": _indices(mech, inputs),
-        "filtered": _flags(mech, [a.activation != "integrator" for a in some]),
-        "exact": _flags(mech, [a.activation == "filterexact" for a in some]),
-        "early": _flags(mech, [a.early for a in some]),
-        "any_early": any(a.early for a in some),
+        "filtered": _flags(mech, [a.activation != "integrator" for a in activated]),
+        "exact": _flags(mech, [a.activation == "filterexact" for a in activated]),
+        "early": _flags(mech, [a.early for a in activated]),
+        "any_early": any(a.early for a in activated),
     }
 
 
@@ -261,49 +263,45 @@ def _indices(mech: Mechanism, values: Sequence[int]) -> Tensor:
 
 
 def check_changes(
-    of: Any, changes: Mapping[str, Tensor], what: str, parameters: Sequence[str]
+    owner: Any, changes: Mapping[str, Tensor], what: str, parameters: Sequence[str]
 ) -> None:
-    """Refuse changes of what is no parameter, or whose last dimensions are others than before.
-
-    Raises:
-        ShapeError: names the first.
-    """
+    """Check that changed tensors are parameters and keep their last dimensions."""
     for name, value in changes.items():
-        old = getattr(of, name) if name in parameters else None
+        old = getattr(owner, name) if name in parameters else None
         if not isinstance(old, Tensor) or value.shape[value.ndim - old.ndim :] != old.shape:
             raise ShapeError(
                 f"{name} of the {what} cannot be of shape {list(value.shape)}.",
-                "It keeps its last dimensions; batch dimensions stand before them.",
-                f"Pass one of the tensors {', '.join(parameters)} in its own shape.",
+                "A parameter keeps its last dimensions; batch dimensions precede them.",
+                f"Change one of the parameters {', '.join(parameters)}, with its last dimensions.",
             )
 
 
 def as_tensor(mech: Mechanism, values: Sequence[Any], *shape: int) -> Tensor:
-    """Numbers of each of several actuators or tendons, `[n, *shape]`, of the mechanism's type."""
+    """Numbers of all actuators or tendons as a tensor `[n, *shape]` of the mechanism's dtype."""
     x = torch.tensor(values, dtype=mech.dtype, device=mech.device)
     return x.reshape(len(values), *shape)
 
 
 def saturate(x: Tensor, limits: Tensor) -> Tensor:
-    """Numbers `[*, n]` held within limits `[*, n, 2]`."""
+    """Clamp numbers `[*, n]` to limits `[*, n, 2]`."""
     return torch.clamp(x, limits[..., 0], limits[..., 1])
 
 
 def scalar_dof(mech: Mechanism, joint: str, of: str) -> int:
-    """The dof of a joint, or of a motion of a compound joint, whose coordinate is a number."""
+    """The dof of a joint, or of one motion of a compound joint, whose coordinate is a number."""
     k, part = mech.joint_place(joint)
     kind, dofs = mech.joints.kinds[k], mech.tree_dof_slice(mech.tree_joint_names[k])
     if not kind.vector or (part is None and kind.num_dof > 1):
         raise MechanismError(
             f"{of!r} acts on joint {joint!r}, which is {kind.name}.",
-            "A transmission has a length: a joint with one coordinate, or one motion of a compound joint.",
-            "Name such a joint, or apply forces as tau.",
+            "A transmission needs a joint with one coordinate, or one motion of a compound joint.",
+            "Name such a joint, or apply the force as tau.",
         )
     return dofs.start + (part or 0)
 
 
 def q_of_dof(mech: Mechanism) -> list[int]:
-    """For each dof of the tree its coordinate; of joints without such, the joint's first."""
+    """For each dof of the tree the index of its coordinate, or of its joint's first coordinate."""
     found = []
     for name, kind in zip(mech.tree_joint_names, mech.joints.kinds, strict=True):
         start = mech.tree_q_slice(name).start

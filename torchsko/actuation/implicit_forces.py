@@ -1,12 +1,12 @@
-r"""Forces of transmissions that act at the end of a time step, as damping does.
+r"""Implicit forces of transmissions: they act at the end of a time step, like damping.
 
-With lengths l = B q, to first order of a step of length h to the velocity v',
+With lengths l = B q, to first order in a step of length h to the velocity v',
 
 .. math::
     \tau(q + h v', v') = \tau - B^* d\, B\, (v' - v) - h\, B^* k\, B\, v',
 
-where d and k are how the forces fall with speed and length. With d alone this is what MuJoCo's
-"implicitfast" does.
+where -d and -k are the derivatives of the forces with respect to speed and length. With d alone this is
+MuJoCo's "implicitfast".
 
 Reference: MuJoCo documentation, "Computation", Numerical integration.
 """
@@ -25,43 +25,43 @@ from torchsko.utils.shapes import concatenate, matvec
 
 @dataclass(frozen=True, eq=False)
 class ForceSlopes:
-    """How the forces of transmissions fall with their lengths and speeds.
+    """Negative derivatives of the forces of transmissions with respect to lengths and speeds.
 
     Attributes:
-        transmission: B, rates of lengths over rates of joints, `[*, n, num_tree_dof]`; without the joints
-            whose force saturates.
+        transmission: B, rates of lengths over rates of joints, `[*, n, num_tree_dof]`; zero at joints whose
+            force saturates.
         stiffness: k, `[*batch, n]`.
-        damping: d, likewise.
-        alone: transmissions of one joint each, int64.
-        several: the others, int64.
+        damping: d, `[*batch, n]`.
+        single_joint: indices of transmissions of one joint, int64.
+        multi_joint: indices of the others, int64.
     """
 
     transmission: Tensor
     stiffness: Tensor
     damping: Tensor
-    alone: Tensor
-    several: Tensor
+    single_joint: Tensor
+    multi_joint: Tensor
 
-    def beside(self, other: ForceSlopes) -> ForceSlopes:
-        """Both as one."""
+    def concatenate(self, other: ForceSlopes) -> ForceSlopes:
+        """The transmissions of both."""
         n = self.stiffness.shape[-1]
         return ForceSlopes(
             concatenate((self.transmission, other.transmission), -2),
             concatenate((self.stiffness, other.stiffness)),
             concatenate((self.damping, other.damping)),
-            torch.cat([self.alone, n + other.alone]),
-            torch.cat([self.several, n + other.several]),
+            torch.cat([self.single_joint, n + other.single_joint]),
+            torch.cat([self.multi_joint, n + other.multi_joint]),
         )
 
 
 @dataclass(frozen=True, eq=False)
 class ImplicitForce:
-    """Joint forces that answer the velocity v' at the end of a step: push - D v' - R* d R v'.
+    """Joint forces that depend on the velocity v' at the end of a step: push - D v' - R* d R v'.
 
     Attributes:
-        push: what does not depend on it, `[*batch, num_dof]` [N m or N].
+        push: constant part, `[*batch, num_dof]` [N m or N].
         damping: the diagonal D, `[*batch, num_tree_dof]` [N m s/rad or N s/m].
-        rows: R, rates over qd, `[*, r, num_dof]`; None where there are none.
+        rows: R, rates over qd, `[*, r, num_dof]`; None without coupled joints.
         row_damping: d, `[*batch, r]`.
     """
 
@@ -79,42 +79,23 @@ def implicit_force(
     dt: float | Tensor,
     positions: bool,
 ) -> ImplicitForce:
-    """How forces tau at the start of a step answer it.
+    """Linearise forces tau at the start of a step.
 
     Args:
         mech: the mechanism.
         tau: `[*batch, num_dof]`.
-        slopes: of the forces that make it up.
+        slopes: of the forces that contribute to tau.
         qd: velocity at the start, `[*batch, num_dof]`.
         dt: time step [s].
-        positions: whether lengths are those at the end of the step, too.
+        positions: whether lengths are taken at the end of the step as well.
     """
     B = slopes.transmission
-    held = slopes.damping * matvec(B, all_rates(mech, qd))
-    push = tau + own_forces(mech, matvec(B.mT, held))
+    explicit = slopes.damping * matvec(B, all_rates(mech, qd))
+    push = tau + own_forces(mech, matvec(B.mT, explicit))
     d = slopes.damping + dt * slopes.stiffness if positions else slopes.damping
-    one = B.index_select(-2, slopes.alone)
-    damping = matvec((one * one).mT, d.index_select(-1, slopes.alone))
-    if not len(slopes.several):
+    single = B.index_select(-2, slopes.single_joint)
+    damping = matvec((single * single).mT, d.index_select(-1, slopes.single_joint))
+    if not len(slopes.multi_joint):
         return ImplicitForce(push, damping)
-    rows = own_rows(mech, B.index_select(-2, slopes.several))
-    return ImplicitForce(push, damping, rows, d.index_select(-1, slopes.several))
-
-
-class ImplicitController:
-    """Base class of controllers whose forces may act at the velocity after the step, as damping does.
-
-    A `torchsko.rollout.controls.Controller` besides. It is an ordinary class: `torch.compile` cannot test
-    with ``isinstance`` for a Protocol that has a property.
-    """
-
-    @property
-    def is_implicit(self) -> bool:
-        """Whether the forces act at the velocity after the step."""
-        return False
-
-    def answer(
-        self, t: float, dt: float, q: Tensor, qd: Tensor, memory: Tensor
-    ) -> tuple[ImplicitForce, Tensor]:
-        """In place of `act`: the response of the forces from t [s] to t + dt, and the memory at t + dt."""
-        raise NotImplementedError
+    rows = own_rows(mech, B.index_select(-2, slopes.multi_joint))
+    return ImplicitForce(push, damping, rows, d.index_select(-1, slopes.multi_joint))

@@ -1,9 +1,9 @@
-"""The law of one actuator of a compiled MuJoCo model, as gains, biases and an activation.
+"""Force laws of the actuators of a compiled MuJoCo model, as gains, biases and activations.
 
-PID loops and DC motors have types of their own. Without a state, and of one control u, their force is affine,
-with the length l of the transmission: of a loop kp (u - l) - kd dl/dt, kd (u - dl/dt) - kp l, or u - kp l -
-kd dl/dt, as u is a position, a rate or a force. A DC motor's own controller compensates the back-EMF, so its
-force is that of the loop; commanded by its voltage it is K / R (u - K dl/dt).
+PID loops and DC motors are separate types in MuJoCo. Without a state and with one control u, their force is
+affine in the length l of the transmission. A PID loop gives kp (u - l) - kd dl/dt, kd (u - dl/dt) - kp l, or
+u - kp l - kd dl/dt, where u is a position, a rate or a force. The built-in controller of a DC motor
+compensates the back-EMF, so its force is that of the loop; under voltage control it is K / R (u - K dl/dt).
 
 Reference: MuJoCo documentation, "XML reference" (actuator/general, actuator/pid, actuator/dcmotor).
 """
@@ -17,27 +17,29 @@ from torchsko.actuation.actuator import ACTIVATIONS, Activation, Affine
 from torchsko.utils.optional_dependencies import require
 
 FIXED, AFFINE = 0, 1
-"""MuJoCo's types of gains, and of biases, where fixed is none (mjtGain, mjtBias)."""
+"""MuJoCo's types of gains and biases; a fixed bias is zero (mjtGain, mjtBias)."""
 
-RESISTANCE, CONSTANT, KP, KD, MOST_VOLTAGE = 0, 1, 4, 6, 7
-"""Where a DC motor's parameters stand in its gain's; the constant is that of torque and of back-EMF."""
+RESISTANCE, CONSTANT, KP, KD, MAX_VOLTAGE = 0, 1, 4, 6, 7
+"""Indices of a DC motor's parameters in its gain; the constant is both torque and back-EMF constant."""
 
 COGGING = 0
-"""Where the amplitude of its cogging stands in its bias's."""
+"""Index of the cogging amplitude in a DC motor's bias."""
 
-NONE: Affine = (0.0, 0.0, 0.0)
+ZERO: Affine = (0.0, 0.0, 0.0)
 
-OTHER = "its law is that of a muscle, a user, or another of MuJoCo's own: not modelled"
+UNKNOWN_LAW = (
+    "its law is that of a muscle, a user function, or another type of MuJoCo: not modelled"
+)
 
 
 @dataclass(frozen=True)
 class Law:
-    """What an actuator does, in the words of `torchsko.Actuator`.
+    """Force law of an actuator, in the terms of `torchsko.Actuator`.
 
     Attributes:
         gain: force per control: constant, per length, per rate.
-        bias: force besides: constant, per length, per rate.
-        activation: how the control acts.
+        bias: force independent of the control: constant, per length, per rate.
+        activation: dynamics of the activation.
     """
 
     gain: Affine
@@ -46,19 +48,14 @@ class Law:
 
 
 def law_of(model: Any, i: int) -> Law | str:
-    """The law of an actuator, or why it is none of ours.
-
-    Args:
-        model: ``mujoco.MjModel``.
-        i: its number.
-    """
+    """The law of an actuator, or the reason why it is not modelled."""
     gain, bias, dyn = (int(getattr(model, f"actuator_{x}type")[i]) for x in ("gain", "bias", "dyn"))
     if gain <= AFFINE and bias <= AFFINE and dyn < len(ACTIVATIONS):
         kind: Activation = ACTIVATIONS[dyn]  # type: ignore[assignment]
         return Law(_gain(model, i), _bias(model, i), kind)
     kinds = require("mujoco", "mjcf")
-    if not hasattr(kinds, "mjtCtrlInput"):  # before there were signatures, gains had other units
-        return OTHER
+    if not hasattr(kinds, "mjtCtrlInput"):  # older versions use other units of gains
+        return UNKNOWN_LAW
     if (gain, bias) == (_number(kinds.mjtGain, "mjGAIN_PID"), AFFINE):
         what, law = "a PID loop", _pid_law
     elif (gain, bias) == (
@@ -67,16 +64,16 @@ def law_of(model: Any, i: int) -> Law | str:
     ):
         what, law = "a DC motor", _dc_motor_law
     else:
-        return OTHER
+        return UNKNOWN_LAW
     if int(model.actuator_actnum[i]):
-        return f"it is {what} with a state of its own: not modelled"
+        return f"it is {what} with a state: not modelled"
     if int(model.actuator_ctrlnum[i]) != 1:
-        return f"it is {what} with {int(model.actuator_ctrlnum[i])} controls: those of one are modelled"
+        return f"it is {what} with {int(model.actuator_ctrlnum[i])} controls: only one is modelled"
     return law(model, i)
 
 
 def _pid_law(model: Any, i: int) -> Law | str:
-    """A proportional and derivative loop."""
+    """A proportional-derivative loop."""
     bias = _bias(model, i)
     return _servo_law(model, i, -bias[1], -bias[2], bias)
 
@@ -84,8 +81,8 @@ def _pid_law(model: Any, i: int) -> Law | str:
 def _dc_motor_law(model: Any, i: int) -> Law | str:
     """A DC motor without inductance."""
     gain = [float(x) for x in model.actuator_gainprm[i]]
-    if model.actuator_biasprm[i][COGGING] or gain[MOST_VOLTAGE]:
-        return "it is a DC motor that cogs, or limits its own voltage: not modelled"
+    if model.actuator_biasprm[i][COGGING] or gain[MAX_VOLTAGE]:
+        return "it is a DC motor with cogging or a voltage limit: not modelled"
     if "mjINPUT_VOLTAGE" == _input(model, i):
         rate = gain[CONSTANT] / gain[RESISTANCE]
         return Law((rate, 0.0, 0.0), (0.0, 0.0, -rate * gain[CONSTANT]))
@@ -93,22 +90,22 @@ def _dc_motor_law(model: Any, i: int) -> Law | str:
 
 
 def _servo_law(model: Any, i: int, kp: float, kd: float, bias: Affine) -> Law | str:
-    """A loop whose one control is a position, a rate or a force."""
+    """A loop whose control is a position, a rate or a force."""
     gains = {"mjINPUT_POS": kp, "mjINPUT_VEL": kd, "mjINPUT_FF": 1.0}
-    given = _input(model, i)
-    if given not in gains:
-        return "its control is none that is known: not modelled"
-    return Law((gains[given], 0.0, 0.0), bias)
+    control = _input(model, i)
+    if control not in gains:
+        return "the type of its control is unknown: not modelled"
+    return Law((gains[control], 0.0, 0.0), bias)
 
 
 def _input(model: Any, i: int) -> str:
-    """MuJoCo's name of what the control of an actuator is; empty where it is of several kinds."""
+    """MuJoCo's name for the type of an actuator's control; empty if it has several."""
     names = require("mujoco", "mjcf").mjtCtrlInput.__members__
     return next((n for n, x in names.items() if int(x) == int(model.actuator_ctrlspec[i])), "")
 
 
 def _number(kinds: Any, name: str) -> int:
-    """The number of a type; one that no actuator has where a version of MuJoCo has none of that name."""
+    """The number of a type; -1 if this version of MuJoCo does not have it."""
     return int(kinds.__members__[name]) if name in kinds.__members__ else -1
 
 
@@ -119,7 +116,7 @@ def _gain(model: Any, i: int) -> Affine:
 
 
 def _bias(model: Any, i: int) -> Affine:
-    return _three(model.actuator_biasprm[i]) if int(model.actuator_biastype[i]) == AFFINE else NONE
+    return _three(model.actuator_biasprm[i]) if int(model.actuator_biastype[i]) == AFFINE else ZERO
 
 
 def _three(x: Any) -> Affine:

@@ -1,10 +1,10 @@
-"""The tendons of a compiled MuJoCo model whose lengths are sums over joints."""
+"""Tendons of a compiled MuJoCo model whose lengths are sums over joint coordinates."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from torchsko.actuation.actuator import ANY, as_range
+from torchsko.actuation.actuator import UNLIMITED, as_range
 from torchsko.actuation.tendons import Tendon, Tendons
 from torchsko.io.mjcf.read_mjcf import model_of
 from torchsko.io.mujoco.mujoco_couplings import tendon_joints
@@ -14,35 +14,35 @@ from torchsko.io.mujoco.mujoco_numbers import linear
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismLike
 
-OTHERS = (
-    ("stiffnesspoly", "stiffness of higher order", "the linear part acts"),
-    ("dampingpoly", "damping of higher order", "the linear part acts"),
-    ("frictionloss", "dry friction", "not honoured"),
-    ("armature", "armature", "not honoured"),
-    ("limited", "limits", "kept as numbers; nothing enforces them"),
-    ("actfrclimited", "a range of actuators' force", "not honoured"),
-    ("springyield", "a spring that yields", "it does not yield here"),
+UNUSED_FIELDS = (
+    ("stiffnesspoly", "nonlinear stiffness", "only the linear part is modelled"),
+    ("dampingpoly", "nonlinear damping", "only the linear part is modelled"),
+    ("frictionloss", "dry friction", "not modelled"),
+    ("armature", "armature", "not modelled"),
+    ("limited", "limits", "loaded, but not enforced"),
+    ("actfrclimited", "actuator force range", "not modelled"),
+    ("springyield", "yielding spring", "modelled without yielding"),
 )
-"""What a tendon may have besides, by MuJoCo's name; and what becomes of it."""
+"""Fields of a tendon that are not modelled: MuJoCo's name, its meaning, and the consequence."""
 
 
 def tendons_of(source: Any, mech: MechanismLike) -> Tendons:
-    """The tendons of an MJCF file, or of a compiled model, that run over joints.
+    """The tendons of an MJCF file, or of a compiled model, that act on joints.
 
     Args:
         source: path of a file, its text, or ``mujoco.MjModel``.
-        mech: the mechanism loaded from the same.
+        mech: the mechanism loaded from the same source.
 
     Returns:
-        The tendons, in the order of the file; its ``unused`` names those through space, which are left out,
-        and what others have besides springs and dampers.
+        The tendons, in the order of the file. Its ``unused`` lists spatial tendons and other fields than
+        springs and dampers.
 
     Raises:
         RobotFileError: when the file is not readable; see `torchsko.load`.
-        MechanismError: when the mechanism has not the joints of the file.
+        MechanismError: when the mechanism lacks joints of the file.
     """
     model = model_of(source)
-    names, found, unused = all_joint_names(model), [], []
+    names, tendons, unused = all_joint_names(model), [], []
     off = switched_off(model)
     stiffness, damping = (
         linear(getattr(model, f"tendon_{field}")) * (flag not in off)
@@ -52,14 +52,14 @@ def tendons_of(source: Any, mech: MechanismLike) -> Tendons:
         name, joints = model.tendon(t).name or f"tendon{t}", tendon_joints(model, t)
         if joints is None:
             unused.append(
-                UnsupportedElement(f"tendon {name!r}", "it runs through space: not modelled")
+                UnsupportedElement(f"tendon {name!r}", "it is a spatial tendon: not modelled")
             )
             continue
-        for field, what, why in OTHERS:
+        for field, what, why in UNUSED_FIELDS:
             values = getattr(model, f"tendon_{field}", None)
             if values is not None and values[t].any():
                 unused.append(UnsupportedElement(f"{what} of tendon {name!r}", why))
-        found.append(
+        tendons.append(
             Tendon(
                 name,
                 {names[j]: c for j, c in joints.items()},
@@ -68,7 +68,7 @@ def tendons_of(source: Any, mech: MechanismLike) -> Tendons:
                 as_range(model.tendon_lengthspring[t]),
                 as_range(model.tendon_range[t])
                 if model.tendon_limited[t] and "limit" not in off
-                else ANY,
+                else UNLIMITED,
             )
         )
-    return Tendons.of(mech, found, unused=unused)
+    return Tendons.of(mech, tendons, unused=unused)

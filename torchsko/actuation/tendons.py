@@ -1,9 +1,9 @@
-r"""Tendons of joints: lengths that are sums over joint coordinates, with springs and dampers.
+r"""Tendons on joints: lengths that are sums over joint coordinates, with springs and dampers.
 
 .. math::
     l = \sum_j c_j q_j, \qquad f = -k\,(l - l_r) - d\,\dot l, \qquad \tau_j = c_j f,
 
-where the spring is relaxed from l_0 to l_1: l_r is the end of that range which l is beyond, or l within it.
+The spring is relaxed from l_0 to l_1: l_r is l clamped to that range.
 
 Reference: MuJoCo documentation, "XML reference" (tendon/fixed).
 """
@@ -17,7 +17,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from torchsko.actuation.actuator import ANY, Range
+from torchsko.actuation.actuator import UNLIMITED, Range
 from torchsko.actuation.actuators import as_tensor, check_changes, q_of_dof, saturate, scalar_dof
 from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.errors import MechanismError, name_list
@@ -29,23 +29,23 @@ from torchsko.mechanism.state import check_state
 from torchsko.utils.shapes import matvec
 
 PARAMETERS = ("transmission", "stiffness", "damping", "relaxed", "limits")
-"""The tensors of tendons that are numbers."""
+"""Tensor fields that are parameters."""
 
 
 @dataclass(frozen=True)
 class Tendon:
-    """One tendon of joints.
+    """One tendon on joints.
 
     Attributes:
         name: of the tendon.
         joints: coefficients by the names of joints: length per coordinate [m/rad, or 1].
         stiffness: k [N/m or N m/rad].
         damping: d [N s/m or N m s/rad].
-        relaxed: lengths at which the spring is relaxed, from the one to the other [m or rad].
-        limits: least and largest length [m or rad]; kept as numbers, nothing enforces them.
+        relaxed: range of lengths without spring force [m or rad].
+        limits: range of lengths [m or rad]; not enforced.
 
     Raises:
-        MechanismError: when `relaxed` or `limits` end below where they begin.
+        MechanismError: when the lower end of `relaxed` or `limits` exceeds the upper.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Tendon:
     stiffness: float = 0.0
     damping: float = 0.0
     relaxed: Range = (0.0, 0.0)
-    limits: Range = ANY
+    limits: Range = UNLIMITED
 
     def __post_init__(self) -> None:
         for what in ("relaxed", "limits"):
@@ -61,14 +61,14 @@ class Tendon:
             if not low <= high:
                 raise MechanismError(
                     f"{what} of tendon {self.name!r} is [{low}, {high}].",
-                    "No length is within it.",
-                    "Write the lower end first.",
+                    "The range is empty.",
+                    "Pass (lower, upper).",
                 )
 
 
 @dataclass(frozen=True, eq=False)
 class Tendons:
-    """The tendons of a mechanism: frozen tensors, which may carry leading batch dimensions.
+    """The tendons of a mechanism: immutable tensors, which may carry leading batch dimensions.
 
     Attributes:
         names: of the tendons.
@@ -76,9 +76,9 @@ class Tendons:
         stiffness: `[n]` [N/m or N m/rad].
         damping: `[n]` [N s/m or N m s/rad].
         relaxed: `[n, 2]` [m or rad].
-        limits: `[n, 2]`, infinite where there are none [m or rad].
-        q_of_dof: for each dof of the tree the coordinate that it is the rate of, int64.
-        unused: what a file says of tendons and is not honoured.
+        limits: `[n, 2]`, infinite without limits [m or rad].
+        q_of_dof: index of the coordinate of each dof of the tree, int64.
+        unused: elements of a file that are not modelled.
     """
 
     names: tuple[str, ...]
@@ -105,7 +105,7 @@ class Tendons:
             unused: see the class.
 
         Raises:
-            MechanismError: on an unknown joint, or one whose coordinate is no number.
+            MechanismError: on an unknown joint, or a joint whose coordinate is not a number.
 
         Example:
             >>> import torchsko as ts
@@ -134,10 +134,10 @@ class Tendons:
         )
 
     def replace(self, **changes: Tensor) -> Tendons:
-        """The same with some tensors changed, with any leading batch dimensions.
+        """A copy with some tensors changed, with any leading batch dimensions.
 
         Raises:
-            ShapeError: when the last dimensions of one are others than before.
+            ShapeError: when the last dimensions of a tensor change.
         """
         check_changes(self, changes, "tendons", PARAMETERS)
         return replace(self, **changes)
@@ -164,25 +164,25 @@ class Tendons:
         return matvec(self.transmission, all_rates(mech, qd))
 
     def force(self, mech: MechanismLike, q: Tensor, qd: Tensor) -> Tensor:
-        """What springs and dampers do at q and qd, as joint forces `[*batch, num_dof]` [N m or N].
+        """Joint forces of springs and dampers at q and qd, `[*batch, num_dof]` [N m or N].
 
         Raises:
             ShapeError: when q or qd does not fit the mechanism.
         """
         length, speed = self.length(mech, q), self.velocity(mech, qd)
         stretch = length - saturate(length, self.relaxed)
-        pull = -self.stiffness * stretch - self.damping * speed
-        return own_forces(as_mechanism(mech), matvec(self.transmission.mT, pull))
+        tension = -self.stiffness * stretch - self.damping * speed
+        return own_forces(as_mechanism(mech), matvec(self.transmission.mT, tension))
 
     def slopes(self, mech: Mechanism, q: Tensor) -> ForceSlopes:
-        """How these forces fall with lengths and speeds."""
+        """Negative derivatives of the forces with respect to lengths and speeds."""
         length = self.length(mech, q)
         taut = length != saturate(length, self.relaxed)
-        every = torch.arange(len(self.names), device=self.q_of_dof.device)
+        indices = torch.arange(len(self.names), device=self.q_of_dof.device)
         return ForceSlopes(
             self.transmission,
             torch.where(taut, self.stiffness, torch.zeros_like(length)),
             self.damping.expand_as(length),
-            every[:0],
-            every,
+            indices[:0],
+            indices,
         )

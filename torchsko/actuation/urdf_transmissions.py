@@ -1,7 +1,7 @@
-"""The transmissions of a URDF file: reductions of gears, and rotors of motors.
+"""Transmissions of a URDF file: gear reductions, and rotor inertias of motors.
 
-Read are three dialects: <mechanicalReduction> or <mechanical_reduction> in a <transmission>, its <actuator>
-or its <joint>, as ROS 1, PR2 and ros2_control write it; and <drake:gear_ratio>, <drake:rotor_inertia>.
+Three dialects are supported: <mechanicalReduction> or <mechanical_reduction> in a <transmission>, its
+<actuator> or its <joint>, as in ROS 1, PR2 and ros2_control; and <drake:gear_ratio>, <drake:rotor_inertia>.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Transmission:
 
     Attributes:
         name: of the transmission.
-        joint: that it drives.
+        joint: driven joint.
         actuator: name of the motor.
         reduction: turns of the motor per turn of the joint, or per metre.
-        rotor_inertia: of the motor about its own axis [kg m^2]; None where the file says nothing.
+        rotor_inertia: of the motor about its axis [kg m^2]; None if the file does not specify it.
     """
 
     name: str
@@ -42,24 +42,24 @@ class Transmission:
 
     @property
     def armature(self) -> float:
-        """Inertia of the rotor as the joint feels it, reduction^2 times its own [kg m^2 or kg]."""
+        """Inertia of the rotor at the joint, reduction^2 times its inertia [kg m^2 or kg]."""
         return self.reduction**2 * (self.rotor_inertia or 0.0)
 
 
 def transmissions_of(source: str | os.PathLike[str]) -> tuple[Transmission, ...]:
     """The transmissions of a URDF file that drive one joint each, in file order.
 
-    The dynamics hold none of them by themselves: with a rotor's inertia, pass
-    ``mech.replace(armature=...)``, or `MechanismBuilder.rotor`; as motors `torchsko.actuators_of` has them.
+    They do not affect the dynamics. To use a rotor inertia, pass ``mech.replace(armature=...)`` or
+    `MechanismBuilder.rotor`; `torchsko.actuators_of` converts transmissions to motors.
 
     Args:
         source: path of the file, or its text.
 
     Returns:
-        `Transmission`: names, the reduction, and what the file says of the motor.
+        `Transmission`: names, the reduction, and data of the motor.
 
     Raises:
-        RobotFileError: when the file is not readable, or a number is none.
+        RobotFileError: when the file is not readable, or a value is not a number.
 
     Example:
         >>> import torchsko as ts
@@ -74,10 +74,10 @@ def transmissions_of(source: str | os.PathLike[str]) -> tuple[Transmission, ...]
 def read_transmissions(
     source: str | os.PathLike[str],
 ) -> tuple[list[Transmission], list[UnsupportedElement]]:
-    """Transmissions of one joint each, and what becomes of the others."""
+    """Transmissions of one joint each, and a report on the others."""
     root = read_xml(source, Report(), text=True)
     check_macros(root, Report())
-    found, unused = [], []
+    transmissions, unused = [], []
     for element in root.children:
         if element.tag != "transmission":
             continue
@@ -86,13 +86,13 @@ def read_transmissions(
             [c for c in element.children if c.tag == t] for t in ("joint", "actuator")
         )
         if len(joints) == 1 and len(motors) <= 1:
-            found.append(_read(element, name, joints[0], motors))
+            transmissions.append(_read(element, name, joints[0], motors))
         else:
-            many = f"{len(joints)} joints and {len(motors)} actuators"
+            counts = f"{len(joints)} joints and {len(motors)} actuators"
             unused.append(
-                UnsupportedElement(f"transmission {name!r}", f"it has {many}: not modelled")
+                UnsupportedElement(f"transmission {name!r}", f"it has {counts}: not modelled")
             )
-    return found, unused
+    return transmissions, unused
 
 
 def _read(element: Element, name: str, joint: Element, motors: Sequence[Element]) -> Transmission:
@@ -103,8 +103,8 @@ def _read(element: Element, name: str, joint: Element, motors: Sequence[Element]
     if reduction == 0 or (rotor is not None and rotor < 0):
         raise RobotFileError(
             f"{where} (line {element.line}) has the reduction {reduction} and the rotor inertia {rotor}.",
-            "A gear has a ratio other than zero, a rotor no negative inertia.",
-            "Correct the number.",
+            "A reduction is not zero, and a rotor inertia is not negative.",
+            "Correct the number in the file.",
         )
     motor = motors[0].attributes.get("name", "").strip() if motors else ""
     return Transmission(
@@ -117,18 +117,21 @@ def _read(element: Element, name: str, joint: Element, motors: Sequence[Element]
 
 
 def _number(places: Sequence[Element], tags: Sequence[str], where: str) -> float | None:
-    """The one number that stands under one of these tags, as text or as a value."""
-    found = [child for place in places for child in place.children if child.tag in tags]
-    values = {number(_said(child), f"{where} <{child.tag}> (line {child.line})") for child in found}
+    """The unique number under one of these tags, as text or as attribute."""
+    elements = [child for place in places for child in place.children if child.tag in tags]
+    values = {
+        number(_value_text(child), f"{where} <{child.tag}> (line {child.line})")
+        for child in elements
+    }
     if len(values) > 1:
         raise RobotFileError(
-            f"{where} has {len(values)} numbers in <{found[0].tag}>: "
+            f"{where} has {len(values)} numbers in <{elements[0].tag}>: "
             f"{', '.join(f'{x:g}' for x in sorted(values))}.",
-            "It is unclear which one counts.",
-            "Keep one of them.",
+            "The value is ambiguous.",
+            "Keep one of them in the file.",
         )
     return next(iter(values), None)
 
 
-def _said(element: Element) -> str:
+def _value_text(element: Element) -> str:
     return element.attributes.get("value", element.text).strip()

@@ -1,4 +1,4 @@
-"""Where a robot shall be, and the forces that bring it there: inverse kinematics and laws of control."""
+"""Control laws, optimal control and inverse kinematics."""
 
 from torchsko.control.ilqr.problem import OptimalControl as OptimalControl
 from torchsko.control.ilqr.problem import optimal_control as optimal_control

@@ -3,15 +3,15 @@ r"""Batched convex quadratic programs, differentiable at their solution.
 .. math::
     \min_x \tfrac12 x^* P x + p^* x \quad \text{subject to} \quad A x = b, \quad G x + s = h, \quad s \ge 0.
 
-A primal-dual interior point method with Mehrotra's predictor and corrector, every sample on its own: a fixed
-number of iterations, of which those after convergence change nothing. Derivatives are those of the implicit
-function that the conditions of optimality define: one more Newton step whose matrix is held.
+A primal-dual interior-point method with Mehrotra's predictor and corrector solves every sample
+independently. The number of iterations is fixed; iterations after convergence change nothing. Derivatives
+are those of the implicit function that the optimality conditions define: one more Newton step with a
+constant matrix.
 
-Why this and not a solver of others: weights of whole-body control span six decades and more, over which
-iterations of first order (ADMM: OSQP) crawl; proxsuite is quicker than the functions here, though not than a
-kernel of them, but takes NumPy arrays, one program at a time, where a GPU, vmap and forward mode end; qpth is
-this method, in reverse mode only.
-``benchmarks/quadratic.py`` prints how they fare on the same programs.
+Alternatives: weights of whole-body control span six decades or more, for which first-order methods (ADMM:
+OSQP) converge slowly. proxsuite is faster than the eager functions here, though not than a kernel of them,
+but takes one NumPy program at a time, without GPUs, vmap and forward mode. qpth is this method in reverse
+mode only. ``benchmarks/quadratic.py`` compares them on the same programs.
 
 References: S. Mehrotra, *On the implementation of a primal-dual interior point method*, SIAM Journal on
 Optimization 2(4), 1992; B. Amos, J. Z. Kolter, *OptNet: differentiable optimization as a layer in neural
@@ -31,11 +31,11 @@ from torchsko.linalg.symmetric import Eliminated, ldl
 from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import concatenate, matvec
 
-BACK_OFF = 0.99
-"""Share of the way to the boundary that a step goes."""
+STEP_FRACTION = 0.99
+"""Fraction of the distance to the boundary that a step takes."""
 
-LARGEST = 100.0
-"""Entry of p down to which an objective is scaled: iterations begin with multipliers of 1, not far off."""
+MAX_GRADIENT_ENTRY = 100.0
+"""Largest entry of p after scaling of the objective, since iterations start from multipliers of 1."""
 
 
 class QuadraticProgram(NamedTuple):
@@ -44,10 +44,10 @@ class QuadraticProgram(NamedTuple):
     Attributes:
         P: `[*batch, n, n]`, symmetric, positive definite.
         p: `[*batch, n]`.
-        A: `[*batch, e, n]`; rows may depend on one another where they agree.
+        A: `[*batch, e, n]`; rows may be linearly dependent if they are consistent.
         b: `[*batch, e]`.
         G: `[*batch, m, n]`.
-        h: `[*batch, m]`; inf where a row bounds nothing.
+        h: `[*batch, m]`; inf where a row is inactive.
     """
 
     P: Tensor
@@ -64,10 +64,10 @@ class QPSolution(NamedTuple):
     Attributes:
         x: `[*batch, n]`.
         equality_multipliers: multipliers of A x = b, `[*batch, e]`.
-        inequality_multipliers: multipliers of G x <= h, `[*batch, m]`, none negative.
-        residual: largest violation of a condition of optimality, `[*batch]`, without derivatives; it stays
-            large where no x meets the constraints. Where entries of p are above 100, it is that of the
-            objective scaled down until none is.
+        inequality_multipliers: multipliers of G x <= h, `[*batch, m]`, 0 or more.
+        residual: largest violation of an optimality condition, `[*batch]`, without derivatives. It stays
+            large where the constraints are infeasible. If entries of p exceed 100, it refers to the objective
+            scaled down to that size.
     """
 
     x: Tensor
@@ -88,77 +88,80 @@ def solve_qp(
 
     Args:
         program: the programs.
-        iterations: of the interior point method.
-        tolerance: residual at which a sample is left as it is.
-        slack: of equalities and bounds per unit of a step's multipliers. It lets rows depend on one another:
-            those of equalities, and of bounds that meet in one point, as at a foot without force. It is
-            gone where steps end. Left out, what rounding can tell: 2e-10 in float64, 5e-5 in float32.
-        scalar: whether steps are eliminations without exchanges of rows, for code that is traced to
-            scalars; see `torchsko.linalg.symmetric`.
+        iterations: of the interior-point method.
+        tolerance: residual at which a sample has converged.
+        slack: relaxation of equalities and bounds per unit of a step's multipliers. It makes linearly
+            dependent rows solvable, as of equalities, or of several bounds at a contact point without force.
+            It vanishes at convergence. Default, near rounding: 2e-10 in float64, 5e-5 in float32.
+        scalar: whether factorisations do without row exchanges, for code that is traced to scalars; see
+            `torchsko.linalg.symmetric`.
 
     Returns:
         The solution, differentiable once in every tensor of the program, in both modes.
 
     Reference: Mehrotra 1992; Amos, Kolter 2017.
     """
-    loose = float(torch.finfo(compute_dtype(program.p)).eps ** 0.625) if slack is None else slack
+    relaxation = (
+        float(torch.finfo(compute_dtype(program.p)).eps ** 0.625) if slack is None else slack
+    )
     solver = ldl_solver if scalar else lu_solver
-    bounded = program.h != torch.inf  # what is no number is not free of bounds
-    size = program.p.detach().abs().amax(-1, keepdim=True) / LARGEST
-    size = torch.where(size > 1, size, 1.0)
+    bounded = program.h != torch.inf  # nan counts as bounded
+    scale = program.p.detach().abs().amax(-1, keepdim=True) / MAX_GRADIENT_ENTRY
+    scale = torch.where(scale > 1, scale, 1.0)
     program = _augment_objective(
-        program._replace(  # 0 x <= 1 bounds nothing either
-            P=program.P / size[..., None],
-            p=program.p / size,
+        program._replace(  # 0 x <= 1 is never active
+            P=program.P / scale[..., None],
+            p=program.p / scale,
             G=torch.where(bounded[..., None], program.G, 0.0),
             h=torch.where(bounded, program.h, 1.0),
         )
     )
-    held = QuadraticProgram(*(x.detach() for x in program))
+    constant = QuadraticProgram(*(x.detach() for x in program))
 
-    def improved(*tensors: Tensor) -> Point:
-        here, least, point = tensors[:4], tensors[4], tensors[5:9]
-        *given, size = tensors[9:]
-        given = QuadraticProgram(*given)
-        here = _step(given, here, loose, solver)
-        left = size[..., 0] * _violation(given, here)
-        # Past what rounding allows residuals grow again: the best point seen is kept.
-        better = left < least
-        chosen = [torch.where(better[..., None], *x) for x in zip(here, point, strict=True)]
-        return *here, torch.where(better, left, least), *chosen
+    def iterate(*tensors: Tensor) -> Point:
+        point, least, best = tensors[:4], tensors[4], tensors[5:9]
+        *fields, scale = tensors[9:]
+        program = QuadraticProgram(*fields)
+        point = _step(program, point, relaxation, solver)
+        residual = scale[..., 0] * _violation(program, point)
+        # Near rounding residuals may grow again, so the best point is kept.
+        better = residual < least
+        best = [torch.where(better[..., None], *x) for x in zip(point, best, strict=True)]
+        return *point, torch.where(better, residual, least), *best
 
-    here = _start(held)
-    # Who waits for the tolerance waits for it in the objective's own size: derivatives want it.
-    start = (*here, size[..., 0] * _violation(held, here), *here)
-    found = loop(
-        improved, start, iterations, (*held, size), until=lambda *state: state[4] <= tolerance
+    point = _start(constant)
+    # The tolerance refers to the unscaled objective, as derivatives do.
+    start = (*point, scale[..., 0] * _violation(constant, point), *point)
+    state = loop(
+        iterate, start, iterations, (*constant, scale), until=lambda *state: state[4] <= tolerance
     )
-    least, point = found[4], found[5:]
-    # What derivatives pass through: the conditions at the solution, by the program as it was given.
-    off = _residuals(program, point)
-    solve = solver(_conditions(held, point, loose))
-    change = _newton(solve, held, point, off, loose)
-    # What the slack has left of them, which in derivatives may be a part in ten thousand.
-    rest = [x + dx for x, dx in zip(off, _residual_change(held, point, change), strict=True)]
-    more = _newton(solve, held, point, tuple(rest), loose)
-    change = tuple(x + dx for x, dx in zip(change, more, strict=True))
-    there = tuple((x + dx).detach() for x, dx in zip(point, change, strict=True))
-    left = size[..., 0] * _violation(held, there)
-    # A last step that helps is taken; of one that does not there are the derivatives only.
-    better = (left < least)[..., None]
+    least, point = state[4], state[5:]
+    # Derivatives pass through the optimality conditions of the differentiable program.
+    residuals = _residuals(program, point)
+    solve = solver(_kkt_matrix(constant, point, relaxation))
+    change = _newton(solve, constant, point, residuals, relaxation)
+    # One refinement removes the effect of the relaxation, up to 1e-4 of the derivatives.
+    change_of_residuals = _residual_change(constant, point, change)
+    rest = [x + dx for x, dx in zip(residuals, change_of_residuals, strict=True)]
+    correction = _newton(solve, constant, point, tuple(rest), relaxation)
+    change = tuple(x + dx for x, dx in zip(change, correction, strict=True))
+    end = tuple((x + dx).detach() for x, dx in zip(point, change, strict=True))
+    residual = scale[..., 0] * _violation(constant, end)
+    # The value of the last step counts only where it lowers the residual; its derivatives always do.
+    better = (residual < least)[..., None]
     x, y, z = (
         x + torch.where(better, dx, dx - dx.detach())
         for x, dx in zip(point[:3], change[:3], strict=True)
     )
-    residual = torch.where(better[..., 0], left, least) / size[..., 0]
-    return QPSolution(x, size * y, size * z, residual)
+    residual = torch.where(better[..., 0], residual, least) / scale[..., 0]
+    return QPSolution(x, scale * y, scale * z, residual)
 
 
 def _augment_objective(program: QuadraticProgram) -> QuadraticProgram:
-    """A program with the same solution and multipliers, whose P is definite where its equalities are not met.
+    """Make P definite on the row space of A, with the same solution and multipliers.
 
-    To the objective the square of A x - b is added, in units of A: where P is small, what is known of x by
-    the equalities alone is then in P, too, and an elimination may begin there.
+    The square of A x - b, in units of A, is added to the objective. An elimination may then start with P,
+    even where P is small and the equalities alone determine x.
 
     Reference: G. Golub, C. Greif, *On solving block-structured indefinite linear systems*, SIAM Journal on
     Scientific Computing 24(6), 2003.
@@ -185,7 +188,7 @@ def _start(program: QuadraticProgram) -> Point:
 
 
 def _residuals(program: QuadraticProgram, point: Point) -> Point:
-    """Of stationarity, the equalities, complementarity and the bounds."""
+    """Residuals of stationarity, the equalities, complementarity and the bounds."""
     x, y, z, s = point
     P, p, A, b, G, h = program
     stationary = matvec(P, x) + p + matvec(A.mT, y) + matvec(G.mT, z)
@@ -193,7 +196,7 @@ def _residuals(program: QuadraticProgram, point: Point) -> Point:
 
 
 def _residual_change(program: QuadraticProgram, point: Point, step: Point) -> Point:
-    """How residuals change by a step, to first order."""
+    """First-order change of the residuals by a step."""
     _, _, z, s = point
     dx, dy, dz, ds = step
     P, _, A, _, G, _ = program
@@ -202,10 +205,10 @@ def _residual_change(program: QuadraticProgram, point: Point, step: Point) -> Po
 
 
 def _violation(program: QuadraticProgram, point: Point) -> Tensor:
-    """The largest violation of a condition of optimality, `[*batch]`.
+    """The largest violation of an optimality condition, `[*batch]`.
 
-    Of a bound's multiplier and slack the smaller shall vanish. Their product says little: it is as small as
-    the square of both where a bound is met without force.
+    Complementarity is measured by the smaller of multiplier and slack. Their product would be the square of
+    both at a bound that is reached without force, and so too optimistic.
     """
     stationary, equal, _, bound = _residuals(program, point)
     parts = [stationary, equal, torch.minimum(point[2], point[3]), bound]
@@ -213,7 +216,7 @@ def _violation(program: QuadraticProgram, point: Point) -> Tensor:
 
 
 class KKTMatrix(NamedTuple):
-    """What a step solves, less the bounds' multipliers and slacks: [[K, A*], [A, -slack]], K = P + G* w G.
+    """Matrix of a Newton step without the bounds' variables: [[K, A*], [A, -slack]], K = P + G* w G.
 
     Attributes:
         P: `[*batch, n, n]`.
@@ -236,20 +239,21 @@ class KKTMatrix(NamedTuple):
 
 
 Solver = Callable[[KKTMatrix], Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]]
-"""Factorises conditions; what it gives solves them for right-hand sides `[*batch, n]` and `[*batch, e]`."""
+"""Factorises a KKT matrix; returns a function that solves it for right-hand sides `[*batch, n]`, `[*batch,
+e]`."""
 
 
-def lu_solver(conditions: KKTMatrix) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Conditions by LU, few large operations."""
-    K, A, slack = conditions.K, conditions.A, conditions.slack
+def lu_solver(matrix: KKTMatrix) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Solve by LU with row exchanges, in a few large operations."""
+    K, A, slack = matrix.K, matrix.A, matrix.slack
     n, e, batch = K.shape[-1], A.shape[-2], K.shape[:-2]
     corner = -slack * torch.eye(e, dtype=K.dtype, device=K.device)
     A = A.expand(*batch, e, n)
     lower = torch.cat([A, corner.expand(*batch, e, e)], -1)
-    # Where a program has no solution the matrix may lose its rank: no error, which would end all samples.
+    # The matrix of an infeasible program may be singular; an error would stop all samples.
     LU, pivots, _ = torch.linalg.lu_factor_ex(torch.cat([torch.cat([K, A.mT], -1), lower], -2))
-    # Factors come column by column. Of those, vmap's views with a batch of one make lu_solve read past a
-    # sample (torch 2.13): row by row they are read as they are.
+    # Factors are column-major. Their views under vmap with a batch of one make lu_solve read past a sample
+    # (torch 2.13); a row-major copy avoids that.
     LU = LU.clone(memory_format=torch.contiguous_format)
 
     def solve(f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
@@ -260,29 +264,28 @@ def lu_solver(conditions: KKTMatrix) -> Callable[[Tensor, Tensor], tuple[Tensor,
     return solve
 
 
-def ldl_solver(conditions: KKTMatrix) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Conditions by elimination of x, then of y, in the order in which they stand, without square roots.
+def ldl_solver(matrix: KKTMatrix) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Solve by LDL* of x, then of y, in the given order, without square roots.
 
-    In exact numbers no pivot of these vanishes. One that is lost in rounding, as where equalities depend on
-    one another, becomes as large as it was at first: what it would move stays. Of a large factorisation a
-    kernel has one, for the iterations and for the last step.
+    The pivots of a quasidefinite matrix do not vanish in exact arithmetic. A pivot that is lost in rounding,
+    as with dependent equalities, is replaced by its initial value, which freezes its variable. Kernels
+    contain a large factorisation once, for the iterations and the last step.
 
     Reference: R. Vanderbei, *Symmetric quasidefinite matrices*, SIAM Journal on Optimization 5(1), 1995.
     """
-    slack, given = conditions.slack, conditions[:-1]
+    slack, blocks = matrix.slack, matrix[:-1]
 
     def factors(P: Tensor, G: Tensor, weights: Tensor, A: Tensor) -> tuple[Tensor, ...]:
-        here = KKTMatrix(P, G, weights, A, slack)
-        first = ldl(here.K, LOST[0])
-        B = first.forward(here.A.mT)
+        first = ldl(KKTMatrix(P, G, weights, A, slack).K, MIN_PIVOTS[0])
+        B = first.forward(A.mT)
         corner = slack * torch.eye(B.shape[-1], dtype=B.dtype, device=B.device)
-        second = ldl(B.mT @ first.scaled(B) + corner, LOST[1])
+        second = ldl(B.mT @ first.scaled(B) + corner, MIN_PIVOTS[1])
         return (*first.packed(B), B, *second.packed(B))
 
-    n, e = given[0].shape[-1], given[-1].shape[-2]
-    is_large = n**3 / 3 + n * n * e + n * e * e > ONCE
-    found = subprogram(factors, given, 5) if is_large else factors(*given)
-    first, B, second = Eliminated.of(*found[:2]), found[2], Eliminated.of(*found[3:])
+    n, e = blocks[0].shape[-1], blocks[-1].shape[-2]
+    is_large = n**3 / 3 + n * n * e + n * e * e > SUBPROGRAM_MIN_PRODUCTS
+    packed = subprogram(factors, blocks, 5) if is_large else factors(*blocks)
+    first, B, second = Eliminated.of(*packed[:2]), packed[2], Eliminated.of(*packed[3:])
 
     def solve(f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         u = first.forward(f[..., None])
@@ -294,17 +297,18 @@ def ldl_solver(conditions: KKTMatrix) -> Callable[[Tensor, Tensor], tuple[Tensor
     return solve
 
 
-LOST = (0.5, 64.0)
-"""Pivots of x and of y that are lost in rounding; see `torchsko.linalg.symmetric.ldl`."""
+MIN_PIVOTS = (0.5, 64.0)
+"""Thresholds of lost pivots of x and of y; see `torchsko.linalg.symmetric.ldl`."""
 
 
-ONCE = 100_000
-"""Products of a factorisation from which on a kernel has it once. To hand matrices over takes a tenth to a
-fifth of a quadruped's time; a humanoid's kernel on the corners of its feet would be too large otherwise."""
+SUBPROGRAM_MIN_PRODUCTS = 100_000
+"""Products of a factorisation above which a kernel contains it once, as a subprogram. Passing the matrices
+costs 10 to 20 % of the time of a quadruped; a humanoid on eight contact points would be too large
+otherwise."""
 
 
-def _conditions(program: QuadraticProgram, point: Point, slack: float) -> KKTMatrix:
-    """What a step from a point solves."""
+def _kkt_matrix(program: QuadraticProgram, point: Point, slack: float) -> KKTMatrix:
+    """Matrix of a Newton step from a point."""
     _, _, z, s = point
     return KKTMatrix(program.P, program.G, z / (s + slack * z), program.A, slack)
 
@@ -313,13 +317,13 @@ def _newton(
     solve: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
     program: QuadraticProgram,
     point: Point,
-    off: Point,
+    residuals: Point,
     slack: float,
 ) -> Point:
-    """The step that takes residuals away, to first order and but for the slack."""
+    """The Newton step for the residuals, up to the relaxation by the slack."""
     _, _, z, s = point
     G = program.G
-    stationary, equal, complementary, bound = off
+    stationary, equal, complementary, bound = residuals
     inner = (z * bound - complementary) / (s + slack * z)
     dx, dy = solve(-stationary - matvec(G.mT, inner), -equal)
     forward = matvec(G, dx)
@@ -328,25 +332,25 @@ def _newton(
 
 
 def _step(program: QuadraticProgram, point: Point, slack: float, solver: Solver) -> Point:
-    """Mehrotra's predictor, then his corrector."""
-    solve = solver(_conditions(program, point, slack))
-    stationary, equal, complementary, bound = off = _residuals(program, point)
-    step = _newton(solve, program, point, off, slack)
+    """One iteration: Mehrotra's predictor, then the corrector."""
+    solve = solver(_kkt_matrix(program, point, slack))
+    stationary, equal, complementary, bound = residuals = _residuals(program, point)
+    step = _newton(solve, program, point, residuals, slack)
     z, s, dz, ds = *point[2:], *step[2:]
     if not z.shape[-1]:
         return tuple(x + dx for x, dx in zip(point, step, strict=True))
     mean = complementary.mean(-1, keepdim=True)
-    reach = _reach(z, s, dz, ds)
-    after = ((z + reach * dz) * (s + reach * ds)).mean(-1, keepdim=True)
+    length = _step_length(z, s, dz, ds)
+    after = ((z + length * dz) * (s + length * ds)).mean(-1, keepdim=True)
     centring = (after / mean) ** 3 * mean
     corrected = complementary + dz * ds - centring
     step = _newton(solve, program, point, (stationary, equal, corrected, bound), slack)
-    reach = _reach(z, s, step[2], step[3])
-    return tuple(x + reach * dx for x, dx in zip(point, step, strict=True))
+    length = _step_length(z, s, step[2], step[3])
+    return tuple(x + length * dx for x, dx in zip(point, step, strict=True))
 
 
-def _reach(z: Tensor, s: Tensor, dz: Tensor, ds: Tensor) -> Tensor:
-    """How far a step may go until a multiplier or a slack vanishes, 1 at most, `[*batch, 1]`."""
+def _step_length(z: Tensor, s: Tensor, dz: Tensor, ds: Tensor) -> Tensor:
+    """Largest step length, at most 1, with positive multipliers and slacks, `[*batch, 1]`."""
     values, changes = torch.cat([z, s], -1), torch.cat([dz, ds], -1)
     room = torch.where(changes < 0, -values / changes, torch.inf)
-    return (BACK_OFF * room.amin(-1, keepdim=True)).clamp(max=1.0)
+    return (STEP_FRACTION * room.amin(-1, keepdim=True)).clamp(max=1.0)

@@ -33,7 +33,7 @@ class Keyframe:
         activation: of actuators, `[len(activation_names)]`.
         ctrl: controls, `[len(control_names)]`.
         activation_names: of the actuators whose activations these are, in the order of the file.
-        control_names: of the actuators whose controls these are; see `torchsko.Actuators.held_at`.
+        control_names: of the actuators whose controls these are; see `torchsko.Actuators.at_keyframe`.
     """
 
     name: str

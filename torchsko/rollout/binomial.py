@@ -1,11 +1,11 @@
-r"""Binomial checkpoints: the fewest steps computed again for a number of states that are kept.
+r"""Binomial checkpointing: the fewest recomputed steps for a number of stored states.
 
-With s states kept and each step computed at most r + 1 times, the longest rollout that can be reversed has
+With s stored states and each step computed at most r + 1 times, the longest rollout that can be reversed has
 
 .. math:: \beta(s, r) = \binom{s + r}{s}
 
-steps. The schedule keeps the start, goes on to where the rest can be reversed with s - 1 states, keeps that
-state, and so on; behind it, the freed states serve what comes before.
+steps. The schedule stores the start, advances to the point from which the rest can be reversed with s - 1
+states, stores that state, and so on. The states freed behind it then serve the part before it.
 
 Reference: A. Griewank, A. Walther, *Algorithm 799: revolve*, ACM Transactions on Mathematical Software 26(1),
 2000.
@@ -19,17 +19,17 @@ from math import comb
 
 @dataclass(frozen=True)
 class Binomial:
-    """Keep so many states for the backward pass, besides that at the start: ``rollout(checkpoint=...)``.
+    """Number of states stored for the backward pass, besides the start: ``rollout(checkpoint=Binomial(20))``.
 
     Attributes:
-        states: their number, 0 at least. The tape is that of one step.
+        states: number of states, 0 or more. The autograd graph is that of one step.
     """
 
     states: int
 
 
 def repetitions(steps: int, states: int) -> int:
-    """The least r with beta(states + 1, r) >= steps: how often a step is computed again at most."""
+    """The smallest r with beta(states + 1, r) >= steps: the maximum number of recomputations of a step."""
     r = 0
     while comb(states + 1 + r, r) < steps:
         r += 1
@@ -37,11 +37,11 @@ def repetitions(steps: int, states: int) -> int:
 
 
 def next_checkpoint(steps: int, states: int) -> int:
-    """Where to keep the next state, of `steps` steps ahead and `states` states free: an optimal place.
+    """Optimal position of the next stored state.
 
     Args:
-        steps: two at least.
-        states: how many may be kept besides the start.
+        steps: steps ahead, at least two.
+        states: number of states that may be stored besides the start.
 
     Returns:
         A number of steps from 1 to steps - 1.
@@ -49,7 +49,7 @@ def next_checkpoint(steps: int, states: int) -> int:
     if states < 1:
         return steps - 1
     r = repetitions(steps, states)
-    # What is ahead has one state less and as many repetitions; what is behind, one repetition less.
+    # The part ahead has one state less and as many repetitions; the part behind has one repetition less.
     ahead = comb(states + r, r)
     fewer = comb(states + r - 1, r - 2) if r > 1 else 0
     return min(max(steps - ahead, fewer, 1), steps - 1)

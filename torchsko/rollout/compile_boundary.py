@@ -1,4 +1,7 @@
-"""Kernels of all steps under torch.compile, imported there alone: torch._dynamo takes seconds to import."""
+"""Graph break of torch.compile around rollout kernels.
+
+It is imported under torch.compile only, since importing torch._dynamo takes seconds.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ run_fused_outside_graph = cast(
     Callable[..., tuple[Tensor, Tensor, Tensor]],
     torch.compiler.disable(
         run_fused,
-        reason="With fused=True all steps are one kernel, which torch.compile does not see into. "
-        "Leave fused out, so that each step is a kernel of the graph, or fullgraph=True.",
+        reason="With fused=True all steps are one kernel, which torch.compile cannot trace. "
+        "Leave out fused, so that each step is a kernel of the graph, or leave out fullgraph=True.",
     ),
 )
-"""`run_fused` where torch.compile follows, which leaves its graph here, or says that it cannot."""
+"""`run_fused` with a graph break; with ``fullgraph=True`` torch.compile raises an error."""

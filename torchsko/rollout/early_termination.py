@@ -1,8 +1,7 @@
-"""Samples of a rollout that end before it does: what their steps see from there on, and what is kept.
+"""Samples of a rollout that end before its last step.
 
-A gradient of zero times a derivative that is not finite is nan, so what a sample would do after its end has
-to be finite, not only left out: its steps start anew from its first state, at which it has stepped before,
-and no force acts on it.
+In reverse mode, zero times a derivative that is not finite is nan. Steps of ended samples must therefore be
+finite, besides being masked: they are evaluated at the sample's initial state without forces.
 """
 
 from __future__ import annotations
@@ -22,51 +21,46 @@ from torchsko.utils.shapes import are_broadcastable, is_expandable
 
 @dataclass(frozen=True, eq=False)
 class EarlyTermination:
-    """After how many steps each sample of a rollout ends, and where it began.
+    """Number of steps of each sample of a rollout, and the state at which later steps are evaluated.
 
     Attributes:
         lengths: integers `[*batch]`.
-        rest: configuration, velocity and memory that steps past an end see, constants.
+        rest: configuration, velocity and memory of the start, as constants.
     """
 
     lengths: Tensor
     rest: tuple[Tensor, ...]
 
-    def going(self, step: int) -> Tensor:
-        """Whether each sample takes a step, `[*batch]`."""
+    def running(self, step: int) -> Tensor:
+        """True if each sample takes a step, `[*batch]`."""
         return self.lengths > step
 
     def series(self, steps: int, like: Tensor) -> Tensor:
-        """The same of all steps as numbers, more than 0 of those taken, `[*batch, steps]`."""
+        """Positive numbers for the steps that each sample takes, else 0, `[*batch, steps]`."""
         return (self.lengths[..., None] > torch.arange(steps, device=like.device)).to(like.dtype)
 
 
 def check_lengths(lengths: Any, steps: int, every: int, batch: torch.Size) -> Tensor:
-    """Lengths as `torchsko.rollout` takes them, checked.
-
-    Args:
-        lengths: see `torchsko.rollout`.
-        steps: of the rollout.
-        every: steps from row to row; lengths between rows end at the row before.
-        batch: batch dimensions of the rollout.
+    """Check lengths as `torchsko.rollout` takes them.
 
     Returns:
         Steps of each sample, `[*batch]`.
-
-    Raises:
-        ShapeError: when they do not fit.
     """
     if not isinstance(lengths, Tensor):
         raise ShapeError(
             f"lengths were given as {type(lengths).__name__}.",
-            "They are one tensor of whole numbers, steps of each sample.",
+            "Lengths are an integer tensor, the number of steps of each sample.",
             f"Pass torch.as_tensor(lengths), of shape {list(batch)}.",
         )
-    whole = not (lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool)
-    if not whole or not is_expandable(tuple(lengths.shape), tuple(batch)):
+    integer = not (lengths.is_floating_point() or lengths.is_complex())
+    if (
+        not integer
+        or lengths.dtype == torch.bool
+        or not is_expandable(tuple(lengths.shape), tuple(batch))
+    ):
         raise ShapeError(
             f"lengths are {lengths.dtype} of shape {list(lengths.shape)}, the batch is {list(batch)}.",
-            "Each sample takes a whole number of steps.",
+            "Each sample takes an integer number of steps.",
             f"Pass integers of shape {list(batch)}.",
         )
     read = concrete_values(lengths)
@@ -74,58 +68,60 @@ def check_lengths(lengths: Any, steps: int, every: int, batch: torch.Size) -> Te
         least, most = int(read.min()), int(read.max())
         if not 0 <= least <= most <= steps:
             raise ShapeError(
-                f"lengths go from {least} to {most}, the rollout has {steps} steps.",
-                "Each sample takes some of them.",
+                f"lengths range from {least} to {most}, the rollout has {steps} steps.",
+                f"The length of a sample is between 0 and {steps}.",
                 f"Pass lengths.clamp(0, {steps}), or more steps.",
             )
     return (torch.div(lengths, every, rounding_mode="floor") * every).expand(batch)
 
 
 def select_running(
-    going: Tensor, now: Sequence[Tensor], rest: Sequence[Tensor]
+    running: Tensor, now: Sequence[Tensor], rest: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Configuration, velocity and memory: those of samples that go on, and of those that do not.
+    """Select configuration, velocity and memory by whether samples are running.
 
     Args:
-        going: which do, `[*batch]`.
-        now: of the former; a memory that is not each sample's own is left as it is.
-        rest: of the latter.
+        running: mask of running samples, `[*batch]`.
+        now: values in these; a memory without batch dimensions is always returned.
+        rest: values in the others.
     """
-    q, qd, memory = (_where(going, x, y) for x, y in zip(now, rest, strict=True))
+    q, qd, memory = (_where(running, x, y) for x, y in zip(now, rest, strict=True))
     return q, qd, memory
 
 
-def _where(going: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    if x.ndim < going.ndim or not are_broadcastable(
-        tuple(x.shape[: going.ndim]), tuple(going.shape)
+def _where(running: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    if x.ndim < running.ndim or not are_broadcastable(
+        tuple(x.shape[: running.ndim]), tuple(running.shape)
     ):
         return x
-    return torch.where(going[(..., *[None] * (x.ndim - going.ndim))], x, y)
+    return torch.where(running[(..., *[None] * (x.ndim - running.ndim))], x, y)
 
 
-def mask_forces(going: Tensor, force: Any, event: int = 1) -> Any:
-    """Forces, or what gives them, that act on no sample but those that go on.
+def mask_forces(running: Tensor, force: Any, event_dims: int = 1) -> Any:
+    """Forces, or a function that returns them, set to zero in ended samples.
 
     Args:
-        going: which do, `[*batch]`.
-        force: a tensor, a function that gives one, what answers a velocity, or None.
-        event: dimensions of a force of one sample.
+        running: mask of running samples, `[*batch]`.
+        force: a tensor, a function that returns one, an implicit force, or None.
+        event_dims: number of dimensions of the force of one sample.
     """
     if force is None:
         return None
     if isinstance(force, ImplicitForce):
         names = ("push", "damping", "row_damping")
-        return replace(force, **{name: mask_forces(going, getattr(force, name)) for name in names})
+        return replace(
+            force, **{name: mask_forces(running, getattr(force, name)) for name in names}
+        )
     if isinstance(force, Tensor):
-        return torch.where(going[(..., *[None] * event)], force, torch.zeros_like(force))
-    return _MaskedForces(going, force, event)
+        return torch.where(running[(..., *[None] * event_dims)], force, torch.zeros_like(force))
+    return _MaskedForces(running, force, event_dims)
 
 
 @dataclass(frozen=True, eq=False)
 class _MaskedForces:
-    going: Tensor
+    running: Tensor
     force: Callable[..., Tensor]
-    event: int
+    event_dims: int
 
     def __call__(self, *state: Any) -> Tensor:
-        return mask_forces(self.going, self.force(*state), self.event)
+        return mask_forces(self.running, self.force(*state), self.event_dims)

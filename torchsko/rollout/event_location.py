@@ -1,4 +1,4 @@
-"""Where samples of a rollout stop: where a function of the state crosses zero."""
+"""Event location: stop samples of a rollout where a function of the state crosses zero."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from torchsko.rollout.argument_checks import accepts_arguments
 from torchsko.utils.shapes import broadcast_shapes
 
 Event = Callable[[Tensor, Tensor], Tensor]
-"""(q, qd), with any batch dimensions in front, to a number for each state, `[*batch]`."""
+"""Maps (q, qd) with any batch dimensions to a number for each state, `[*batch]`."""
 
 
 class EventResult(NamedTuple):
-    """A rollout of which each sample stops at an event.
+    """A rollout whose samples stop at an event.
 
     Attributes:
-        q: configurations, that of the event from it on, `[*batch, steps + 1, num_q]`.
-        qd: velocities likewise, `[*batch, steps + 1, num_dof]`.
-        time: of the event, in units of the rows of q from the start; of the last row without one,
-            `[*batch]`. Differentiable, and so are the states there.
-        happened: whether there was one, `[*batch]`.
+        q: configurations, constant from the event on, `[*batch, steps + 1, num_q]`.
+        qd: velocities, constant from the event on, `[*batch, steps + 1, num_dof]`.
+        time: of the event, in rows of q from the start; that of the last row without an event, `[*batch]`. It
+            is differentiable, and so are the states at the event.
+        happened: whether there was an event, `[*batch]`.
     """
 
     q: Tensor
@@ -37,36 +37,36 @@ class EventResult(NamedTuple):
 
     @property
     def lengths(self) -> Tensor:
-        """Rows after the start up to that behind the event, or to the last, integers `[*batch]`."""
+        """Number of rows after the start up to the one behind the event or the last, integers `[*batch]`."""
         return (self.time.detach().floor() + 1).clamp(max=self.q.shape[-2] - 1).long()
 
 
 def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> EventResult:
-    """Stop each sample of a rollout where a function of its state first falls through zero.
+    """Stop each sample of a rollout where a function of its state first crosses zero from above.
 
-    The place between two states follows from the function's values at both, to second order in the step; the
-    state there is on the line between them, in tangent coordinates. It depends on the states by the
-    equation that defines it, and so do its derivatives, to first order in the step. No event is seen that
-    comes and goes within a step.
+    The time follows from linear interpolation of the function between two states, with second-order error in
+    the step. The state is interpolated linearly in tangent coordinates. Time and state depend on the states
+    of the rollout by the implicit equation, and their derivatives have first-order error. An event that
+    begins and ends within a step is not detected.
 
-    What the rollout does after the event has a gradient of zero; where it leaves the finite numbers there,
-    zero times its derivative is nan. Then roll out again with ``lengths=every * found.lengths``, and
-    stop that one at the event.
+    The part of the rollout after the event has zero gradient. If it is not finite there, zero times its
+    derivative is nan. Then repeat the rollout with ``lengths=every * found.lengths``, and stop that one at
+    the event.
 
     Args:
         mech: the mechanism.
         qs: configurations, `[*batch, rows, num_q]`, of `torchsko.rollout`.
         qds: velocities, `[*batch, rows, num_dof]`.
-        event: positive before the event, not so after it. It is asked of all rows at once: what is another
-            number for each sample, such as the height of its ground, it reads as `[*batch, 1]`.
+        event: positive before the event, zero or negative after it. It is evaluated for all rows at once:
+            parameters that differ by sample, such as the height of the ground, have the shape `[*batch, 1]`.
 
     Returns:
         See `EventResult`.
 
     Raises:
-        ShapeError: when the states do not fit the mechanism or each other, there is no step between
-            them, or the event gives no number for each.
-        TorchskoError: on an event that takes other arguments.
+        ShapeError: when the states do not fit the mechanism or each other, there are fewer than two rows, or
+            the event does not return a number for each state.
+        TorchskoError: on an event with other arguments.
 
     Example:
         >>> import torchsko as ts, torch
@@ -88,15 +88,15 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Event
         name = getattr(event, "__name__", type(event).__name__)
         raise TorchskoError(
             f"event is {name}, which cannot be called with q and qd.",
-            "It gives a number for each state, more than 0 before the event.",
-            "Pass a function such as lambda q, qd: q[..., 0]; an object, not its class.",
+            "An event maps states to numbers that are positive before the event.",
+            "Pass a function such as lambda q, qd: q[..., 0], or an instance instead of a class.",
         )
-    # Looked for without gradients, which of states that are not finite would be nan.
+    # Detached, since gradients of states that are not finite would be nan.
     value = _evaluate_event(event, qs.detach(), qds.detach())
     rows = value.shape[-1]
     crossed = (value[..., :-1] > 0) & (value[..., 1:] <= 0)
-    place = torch.arange(rows - 1, device=value.device)
-    step = torch.where(crossed, place, torch.full_like(place, rows - 1)).amin(-1)
+    index = torch.arange(rows - 1, device=value.device)
+    step = torch.where(crossed, index, torch.full_like(index, rows - 1)).amin(-1)
     happened = step < rows - 1
     before = torch.where(happened, step, torch.zeros_like(step))[..., None]
 
@@ -109,40 +109,38 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Event
         event, torch.stack([q, q_next], -2), torch.stack([qd, qd_next], -2)
     ).split(1, -1)
     gap = torch.where(happened[..., None], g - g_next, torch.ones_like(g))
-    share = torch.where(happened[..., None], g / gap, torch.zeros_like(g))
-    there = add_step(robot, q, share * subtract(robot, q, q_next))
-    speed = qd + share * (qd_next - qd)
+    fraction = torch.where(happened[..., None], g / gap, torch.zeros_like(g))
+    q_event = add_step(robot, q, fraction * subtract(robot, q, q_next))
+    qd_event = qd + fraction * (qd_next - qd)
     after = (torch.arange(rows, device=value.device) > step[..., None])[..., None]
     time = torch.where(
-        happened, before[..., 0] + share[..., 0], torch.full_like(g[..., 0], rows - 1)
+        happened, before[..., 0] + fraction[..., 0], torch.full_like(g[..., 0], rows - 1)
     )
     return EventResult(
-        torch.where(after, there[..., None, :], qs),
-        torch.where(after, speed[..., None, :], qds),
+        torch.where(after, q_event[..., None, :], qs),
+        torch.where(after, qd_event[..., None, :], qds),
         time,
         happened,
     )
 
 
 def _evaluate_event(event: Event, qs: Tensor, qds: Tensor) -> Tensor:
-    """The event's numbers, one for each state, `[*batch, rows]`."""
+    """Evaluate the event for each state, `[*batch, rows]`."""
     rows = qs.shape[-2] if qs.ndim > 1 else 1
     if rows < 2:
         raise ShapeError(
             f"the rollout has {rows} states.",
             "An event lies between two of them.",
-            "Pass the states of a rollout of one step at least: steps=100, say.",
+            "Pass a rollout of at least one step, such as steps=100.",
         )
     value, shape = event(qs, qds), qs.shape[:-1]
     if not isinstance(value, Tensor) or value.shape != shape or not value.is_floating_point():
-        found = (
-            f"{value.dtype} of shape {list(value.shape)}"
-            if isinstance(value, Tensor)
-            else type(value).__name__
-        )
+        kind = type(value).__name__
+        if isinstance(value, Tensor):
+            kind = f"{value.dtype} of shape {list(value.shape)}"
         raise ShapeError(
-            f"the event returned {found} for states of the batch shape {list(shape)}.",
-            "It gives one number for each state, more than 0 before the event.",
+            f"the event returned {kind} for states of the batch shape {list(shape)}.",
+            "It returns one floating-point number for each state.",
             "Return q[..., 0] or (x * x).sum(-1), say, without the last dimension.",
         )
     return value

@@ -1,4 +1,4 @@
-"""Whether a rollout stayed finite, and where it did not: step, sample and joint."""
+"""Detection of non-finite states in a rollout: step, sample and joint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchsko.errors import NonFiniteError, ShapeError, caller_stack_level
+from torchsko.errors import Fields, NonFiniteError, ShapeError, caller_stack_level
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_coordinates, shared_batch
@@ -24,10 +24,10 @@ class NonFinite:
     """The first state of a rollout that is not finite.
 
     Attributes:
-        step: how many steps lead to it; 0 is the start.
-        sample: its place in the batch; () without batch dimensions.
+        step: number of steps up to it; 0 is the start.
+        sample: its index in the batch; () without batch dimensions.
         joint: name of the first joint whose position or velocity is not finite there.
-        samples: how many samples of the batch are not finite at the end.
+        samples: number of samples of the batch that are not finite at the end.
     """
 
     step: int
@@ -37,7 +37,7 @@ class NonFinite:
 
 
 def first_nonfinite(mech: MechanismLike, qs: Tensor, qds: Tensor) -> NonFinite | None:
-    """Where a rollout left the finite numbers. Reads values, so it waits for the device.
+    """Find the first non-finite state of a rollout. It reads values, so it waits for the device.
 
     Args:
         mech: the mechanism, or a layer.
@@ -45,8 +45,7 @@ def first_nonfinite(mech: MechanismLike, qs: Tensor, qds: Tensor) -> NonFinite |
         qds: velocities, `[*batch, steps + 1, num_dof]`.
 
     Returns:
-        The earliest such state, in the first of the samples that have one then; None where all are
-        finite.
+        The earliest such state, in the first of its samples; None if all are finite.
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism, or there is no dimension of steps.
@@ -64,15 +63,15 @@ def first_nonfinite(mech: MechanismLike, qs: Tensor, qds: Tensor) -> NonFinite |
     if not batch:
         raise ShapeError(
             f"qs has shape {list(qs.shape)}.",
-            "A trajectory has a state for each step, one row after the other, as ts.rollout gives it.",
-            "Pass both with a dimension of steps: qs[None], qds[None].",
+            "A trajectory has a dimension of steps, as ts.rollout returns it.",
+            "Pass qs[None] and qds[None] for a single state.",
         )
     qs, qds = (x.detach().expand(*batch, x.shape[-1]) for x in (qs, qds))
-    good = qs.isfinite().all(-1) & qds.isfinite().all(-1)
-    if bool(good.all()):
+    finite = qs.isfinite().all(-1) & qds.isfinite().all(-1)
+    if bool(finite.all()):
         return None
-    step = int((~good).reshape(-1, good.shape[-1]).any(0).nonzero()[0])
-    sample = tuple((~good[..., step]).nonzero()[0].tolist())
+    step = int((~finite).reshape(-1, finite.shape[-1]).any(0).nonzero()[0])
+    sample = tuple((~finite[..., step]).nonzero()[0].tolist())
     q, qd = qs[*sample, step], qds[*sample, step]
     joint = next(
         name
@@ -81,7 +80,7 @@ def first_nonfinite(mech: MechanismLike, qs: Tensor, qds: Tensor) -> NonFinite |
             q[robot.q_slice(name)].isfinite().all() & qd[robot.dof_slice(name)].isfinite().all()
         )
     )
-    return NonFinite(step, sample, joint, int((~good[..., -1]).sum()))
+    return NonFinite(step, sample, joint, int((~finite[..., -1]).sum()))
 
 
 def report_nonfinite(
@@ -93,66 +92,54 @@ def report_nonfinite(
     check: bool | None,
     step: Step,
 ) -> None:
-    """Say by a warning, or an error, that a rollout left the finite numbers.
-
-    Args:
-        mech: the mechanism.
-        qs: configurations, `[*batch, steps + 1, num_q]`.
-        qds: velocities, `[*batch, steps + 1, num_dof]`.
-        dt: time step [s].
-        every: how many steps lie between two states.
-        check: as in `torchsko.rollout`.
-        step: the method.
-
-    Raises:
-        NonFiniteError: with ``check=True``.
-    """
+    """Warn, or raise an error, if a rollout is not finite."""
     if check is False:
         return
     if check is None:
-        # What is not finite once stays so: the last state tells of all.
+        # Non-finite values persist, so the last state suffices.
         ends = [concrete_values(x[..., -1, :]) for x in (qs, qds)]
         if all(x is None or np.isfinite(x).all() for x in ends):
             return
-    found = first_nonfinite(mech, qs, qds)
-    if found is None:
+    first = first_nonfinite(mech, qs, qds)
+    if first is None:
         return
-    words = _message(mech, replace(found, step=every * found.step), dt, qs.shape[:-2], step)
+    fields = _fields(mech, replace(first, step=every * first.step), dt, qs.shape[:-2], step)
     if check:
-        raise NonFiniteError(words)
-    warnings.warn(words, RuntimeWarning, stacklevel=caller_stack_level())
+        raise NonFiniteError(*fields)
+    warnings.warn("\n".join(fields), RuntimeWarning, stacklevel=caller_stack_level())
 
 
-def _message(mech: Mechanism, found: NonFinite, dt: float, batch: torch.Size, step: Step) -> str:
-    where = f" of sample {list(found.sample)} ({found.samples} such in the batch)" if batch else ""
-    if found.step == 0:
+def _fields(mech: Mechanism, first: NonFinite, dt: float, batch: torch.Size, step: Step) -> Fields:
+    """Fault, reason and advice of the message."""
+    where = f" of sample {list(first.sample)} ({first.samples} such in the batch)" if batch else ""
+    if first.step == 0:
         return (
-            f"the start{where} of the rollout of {mech.name!r} is not finite, at joint {found.joint!r}.\n"
-            "Every state that follows from it is nan.\nPass a q and a qd that are finite."
+            f"the start{where} of the rollout of {mech.name!r} is not finite, at joint {first.joint!r}.",
+            "All later states are nan.",
+            "Pass a finite q and qd.",
         )
-    return (
-        f"the rollout of {mech.name!r} left the finite numbers at step {found.step} "
-        f"(t = {found.step * dt:.6g} s), at joint {found.joint!r}{where}.\n"
-        f"{_remedy(dt, step)}; check=True makes this an error, check=False says nothing."
+    what = (
+        f"the rollout of {mech.name!r} is not finite from step {first.step} on "
+        f"(t = {first.step * dt:.6g} s), at joint {first.joint!r}{where}."
     )
-
-
-def _remedy(dt: float, step: Step) -> str:
-    """Why, and what to try, as the method has it."""
     if isinstance(step, AdaptiveRungeKutta):
-        return (
-            f"Its {step.substeps} sub-steps did not suffice for errors below {step.tolerance:.3g}, or the "
-            "control is not finite.\n"
-            f"Try substeps={4 * step.substeps}, tolerance={100 * step.tolerance:.3g}, or dt={dt / 4:.3g}; "
-            'across dry friction, method="semi_implicit_euler"'
+        why = (
+            f"{step.substeps} sub-steps were too few for errors below {step.tolerance:.3g}, or the control "
+            "is not finite."
         )
-    limits = (
-        ", or limits=LimitSprings() of torchsko.rollout.limit_springs"
-        if takes_damping_implicitly(step)
-        else ""
-    )
+        advice = (
+            f"Try substeps={4 * step.substeps}, tolerance={100 * step.tolerance:.3g}, or dt={dt / 4:.3g}; "
+            'with dry friction, method="semi_implicit_euler"'
+        )
+    else:
+        why = "The time step is too long for the motion or the stiffness, or the control is not finite."
+        limits = ", or limits=LimitSprings() of torchsko.rollout.limit_springs"
+        advice = (
+            f"Try dt={dt / 4:.3g}, damping or armature at the joint, lower gains, "
+            f'effort="clamp"{limits if takes_damping_implicitly(step) else ""}'
+        )
     return (
-        "The step is too long for a motion this fast or forces this stiff, or the control is not finite.\n"
-        f"Try dt={dt / 4:.3g}, damping or armature at the joint, softer gains, "
-        f'effort="clamp"{limits}'
+        what,
+        why,
+        f"{advice}. check=True raises an error instead, check=False disables the check.",
     )

@@ -1,14 +1,14 @@
-r"""Steps of integrators with forward dynamics to first order, by its derivatives in closed form.
+r"""Steps of integrators with forward dynamics to first order, from its closed-form derivatives.
 
-A step moves states by what joints do alone, and by accelerations. Near a motion an acceleration is
+Near a trajectory the acceleration is
 
 .. math::
     \ddot q + \partial_q \ddot q\, d + \partial_{\dot q} \ddot q\, u
         + \mathcal{M}^{-1} (\delta\tau - \dot q\, \delta B - \ddot q\, \delta S),
 
-for steps take the damping B and the armature S of joints from their speed. The derivatives of a step in
-which that stands for forward dynamics are those of the step, at a fraction of the cost of going back
-through it row by row.
+where the damping B and the armature S that a step adds depend on the state. Replacing forward dynamics by
+this expression leaves the derivatives of the step unchanged, at a fraction of the cost of differentiating
+it row by row.
 
 Reference: J. Carpentier, N. Mansard, *Analytical derivatives of rigid body dynamics algorithms*, Robotics:
 Science and Systems 2018.
@@ -34,15 +34,15 @@ Stepping = Callable[[FirstOrderAcceleration], State]
 
 @dataclass(frozen=True, eq=False)
 class _Expanded:
-    """Forward dynamics near one state of a step.
+    """First-order expansion of forward dynamics at one state of a step.
 
     Attributes:
-        mech: the mechanism there, as the step changes it.
+        mech: the mechanism, with the damping and armature of the step.
         q: `[*batch, num_q]`.
         qd: `[*batch, num_dof]`.
         tau: `[*batch, num_dof]`.
         qdd: `[*batch, num_dof]`.
-        derivatives: of qdd to q, qd and tau, `[*batch, num_dof, num_dof]` each.
+        derivatives: of qdd with respect to q, qd and tau, `[*batch, num_dof, num_dof]` each.
     """
 
     mech: Mechanism
@@ -52,24 +52,17 @@ class _Expanded:
     qdd: Tensor
     derivatives: tuple[Tensor, Tensor, Tensor]
 
-    def first_order_acceleration(
-        self, mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor
-    ) -> Tensor:
-        """The acceleration to first order in how all four differ from what they are here."""
+    def evaluate(self, mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor) -> Tensor:
+        """The acceleration to first order in the changes of all arguments."""
         damping, armature = mech.damping - self.mech.damping, mech.armature - self.mech.armature
-        lost = all_rates(mech, self.qd) * damping + all_rates(mech, self.qdd) * armature
-        changes = subtract(mech, self.q, q), qd - self.qd, tau - self.tau - own_forces(mech, lost)
+        loss = all_rates(mech, self.qd) * damping + all_rates(mech, self.qdd) * armature
+        changes = subtract(mech, self.q, q), qd - self.qd, tau - self.tau - own_forces(mech, loss)
         return self.qdd + sum(matvec(D, x) for D, x in zip(self.derivatives, changes, strict=True))
 
 
 def expand_step(step: Stepping, tau: Tensor) -> list[_Expanded]:
-    """Forward dynamics at each state of a step in which it is evaluated.
-
-    Args:
-        step: what `torchsko.rollout.integrators` does from a state, as a function of how it accelerates.
-        tau: joint forces, `[*batch, num_dof]`.
-    """
-    found: list[_Expanded] = []
+    """Expand forward dynamics at each state of a step in which it is evaluated."""
+    expansions: list[_Expanded] = []
 
     def accelerate(
         mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
@@ -77,22 +70,20 @@ def expand_step(step: Stepping, tau: Tensor) -> list[_Expanded]:
         forces = tau if force is None else tau + force
         qdd, *derivatives = forward_dynamics_expanded(mech, q, qd, forces)
         to_q, to_qd, to_tau = derivatives
-        found.append(_Expanded(mech, q, qd, forces, qdd, (to_q, to_qd, to_tau)))
+        expansions.append(_Expanded(mech, q, qd, forces, qdd, (to_q, to_qd, to_tau)))
         return qdd
 
     step(accelerate)
-    return found
+    return expansions
 
 
 def first_order_acceleration(expansions: list[_Expanded], tau: Tensor) -> FirstOrderAcceleration:
-    """How a step accelerates near the one that was `expand_step`, under other joint forces."""
-    waiting = iter(expansions)
+    """Acceleration function from the expansions of a step, under other joint forces."""
+    remaining = iter(expansions)
 
     def accelerate(
         mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
     ) -> Tensor:
-        return next(waiting).first_order_acceleration(
-            mech, q, qd, tau if force is None else tau + force
-        )
+        return next(remaining).evaluate(mech, q, qd, tau if force is None else tau + force)
 
     return accelerate

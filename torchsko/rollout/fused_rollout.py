@@ -1,4 +1,4 @@
-"""Rollouts of which all steps are one kernel."""
+"""Rollouts in which all steps are one kernel."""
 
 from __future__ import annotations
 
@@ -22,45 +22,38 @@ from torchsko.rollout.step import Step
 
 
 def has_trajectory_kernel(simulation: Simulation, steps: int) -> bool:
-    """Whether all steps are one kernel by themselves: what no function decides on."""
-    own = simulation
-    plain = own.limits is None and not callable(own.f_ext) and own.truncate != 1
-    known = isinstance(own.method, str) and plain and steps > 1
-    given = known and isinstance(own.forces.source, Tensor)
+    """True if all steps are one kernel by default: no function takes part in the rollout."""
     return (
-        given and "trajectory" in fused_methods_of(own.given) and not torch.compiler.is_compiling()
+        steps > 1
+        and simulation.truncate != 1
+        and simulation.limits is None
+        and isinstance(simulation.method, str)
+        and isinstance(simulation.forces.source, Tensor)
+        and not callable(simulation.f_ext)
+        and "trajectory" in fused_methods_of(simulation.fast)
+        and not torch.compiler.is_compiling()
     )
 
 
 def run_fused(
     simulation: Simulation, q: Tensor, qd: Tensor, steps: int, checkpoint: int | Binomial | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """All states, from one kernel; of those that a checkpoint keeps for it every so many are given.
+    """All states from one kernel, which recomputes the steps between checkpoints in the backward pass.
 
-    Where gradients are truncated, each window is a call of that kernel. The last memory comes third.
-
-    Args:
-        simulation: what steps.
-        q: configuration at the start, `[*batch, num_q]`.
-        qd: velocity there, `[*batch, num_dof]`.
-        steps: their number.
-        checkpoint: see `torchsko.rollout`.
-
-    Raises:
-        FusedError: on what no kernel of all steps knows.
+    With truncated gradients each window is a call of that kernel. The last memory is the third result.
     """
     window, every = simulation.truncate or max(steps, 1), simulation.every
     if isinstance(checkpoint, int):
         every = gcd(checkpoint, every)
     if window < steps:
-        every = gcd(window, every)  # each window is to give its end
+        every = gcd(window, every)  # the end of each window is needed
     memory = simulation.forces.memory(q, qd)
-    ends, parts = simulation.ending(q, qd, memory).ends, []
+    termination, parts = simulation.from_state(q, qd, memory).termination, []
     for first in range(0, max(steps, 1), window):
         if first:
             q, qd, memory = q.detach(), qd.detach(), memory.detach()
         span = (first, min(first + window, steps))
-        qs, qds, memory = _window(simulation, q, qd, memory, span, every, ends)
+        qs, qds, memory = _window(simulation, q, qd, memory, span, every, termination)
         parts.append((qs, qds) if not first else (qs[..., 1:, :], qds[..., 1:, :]))
         q, qd = qs[..., -1, :], qds[..., -1, :]
     qs, qds = parts[0] if len(parts) == 1 else (torch.cat(x, -2) for x in zip(*parts, strict=True))
@@ -78,17 +71,17 @@ def _window(
     memory: Tensor,
     span: tuple[int, int],
     every: int,
-    ends: EarlyTermination | None,
+    termination: EarlyTermination | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """States from one step to another, each so many, and the memory at the last of them."""
+    """Every so many states of a range of steps, and the memory at its end."""
     forces, method, limits = simulation.forces, simulation.method, simulation.limits
-    given, series, (first, last) = cast(Any, simulation.given), forces.series(), span
-    choices = {
+    fast, series, (first, last) = cast(Any, simulation.fast), forces.series(), span
+    options = {
         "every": every,
-        "ends": ends and replace(ends, lengths=ends.lengths - first),
+        "ends": termination and replace(termination, lengths=termination.lengths - first),
         "f_ext": _part(simulation.f_ext, span) if isinstance(simulation.f_ext, Tensor) else None,
     }
-    law = simulation.f_ext.asked if isinstance(simulation.f_ext, CheckedWrenches) else None
+    wrenches = simulation.f_ext.function if isinstance(simulation.f_ext, CheckedWrenches) else None
     if series is None:
         step = ControlledStep(
             cast("Policy | Controller", forces.source),
@@ -97,28 +90,33 @@ def _window(
             method,
             simulation.step,
             limits,
-            law,
+            wrenches,
         )
-        return given.driven(step, q, qd, memory, span, t0=simulation.t0, **choices)
-    if isinstance(method, str) and limits is None and law is None:
+        return fast.driven(step, q, qd, memory, span, t0=simulation.t0, **options)
+    if isinstance(method, str) and limits is None and wrenches is None:
         series = series if series.shape[-2] == 1 else series[..., first:last, :]
-        choices |= {"method": method}
-        return *given.trajectory(q, qd, series, last - first, simulation.dt, **choices), memory
-    raise FusedError(_NOT_GIVEN)  # limits, or a step or external forces of the user's own
+        options |= {"method": method}
+        return *fast.trajectory(q, qd, series, last - first, simulation.dt, **options), memory
+    raise FusedError(
+        "fused=True was given with forces as a tensor, and with limits, or a method or f_ext that is a "
+        "function.",
+        "Such a kernel needs the control as a function.",
+        "Pass a function such as lambda t, q, qd: tau as control, or leave fused out.",
+    )
 
 
 def _part(f_ext: Tensor, span: tuple[int, int]) -> Tensor:
-    """A series over some steps; what is held over all of them stays one, and has no gradient of a series."""
+    """A series over a range of steps; a constant stays a series of one row."""
     first, last = span
     return f_ext if f_ext.shape[-3] == 1 else f_ext[..., first:last, :, :]
 
 
 @dataclass(frozen=True, eq=False)
 class IdentityKey:
-    """In the place of what cannot be a key, such as a dataclass that may change: equal to itself alone.
+    """Key for an object that is not hashable, such as a mutable dataclass: equal to itself only.
 
     Attributes:
-        of: what it stands for.
+        of: the object.
     """
 
     of: object
@@ -131,7 +129,7 @@ class IdentityKey:
 
 
 def is_hashable(x: object) -> bool:
-    """Whether a dict takes it as a key; a frozen dataclass that holds a list is none."""
+    """True if an object can be a key of a dict; a frozen dataclass that holds a list cannot."""
     try:
         hash(x)
     except TypeError:
@@ -141,16 +139,16 @@ def is_hashable(x: object) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class ControlledStep:
-    """A step under a control, of one sample: what a kernel repeats.
+    """A step of one sample under a control: the body of a rollout kernel.
 
     Attributes:
-        control: what decides on the forces.
+        control: function or controller.
         effort: see `rollout`.
         dt: time step [s].
         method: see `rollout`.
-        step: of the method.
+        step: integrator of the method.
         limits: see `rollout`.
-        f_ext: see `rollout`, where a function gives it.
+        f_ext: see `rollout`, if it is a function.
     """
 
     control: Policy | Controller
@@ -163,9 +161,9 @@ class ControlledStep:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Equal for steps that do the same: those under one control, with the same choices."""
-        own = (self.control, self.effort, self.dt, self.method, self.limits, self.f_ext)
-        return tuple(x if is_hashable(x) else IdentityKey(x) for x in own)
+        """Cache key: equal for steps with the same control and options."""
+        fields = (self.control, self.effort, self.dt, self.method, self.limits, self.f_ext)
+        return tuple(x if is_hashable(x) else IdentityKey(x) for x in fields)
 
     def __call__(
         self,
@@ -192,10 +190,13 @@ class ControlledStep:
         memory_rest: Tensor,
         f_ext: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The same of a sample that may have ended: going is 0 then, and else 1; see `EarlyTermination`."""
-        goes, before = going > 0, (q, qd, memory)
-        seen = select_running(goes, before, (q_rest, qd_rest, memory_rest))
-        return select_running(goes, self._after(mech, seen, t, f_ext, goes), before)
+        """The next state and memory of a sample that may have ended; see `EarlyTermination`.
+
+        `going` is 1 for a running sample and 0 for an ended one.
+        """
+        running, before = going > 0, (q, qd, memory)
+        state = select_running(running, before, (q_rest, qd_rest, memory_rest))
+        return select_running(running, self._after(mech, state, t, f_ext, running), before)
 
     def _after(
         self,
@@ -203,20 +204,13 @@ class ControlledStep:
         state: tuple[Tensor, Tensor, Tensor],
         t: Tensor,
         f_ext: Tensor | None,
-        goes: Tensor | None = None,
+        running: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         q, qd, memory = state
         wrenches = with_checks(mech, f_ext if f_ext is not None else self.f_ext, torch.Size())
         forces = Forces(mech, self.control, torch.Size(), self.dt, self.effort)
-        once = Simulation(mech, mech, forces, self.dt, self.method, self.step, self.limits)
-        control, memory = forces.asked(t, q, qd, memory)
-        if goes is not None:
-            control, wrenches = mask_forces(goes, control), mask_forces(goes, wrenches, 2)
-        return *once.advance(cast(float, t), q, qd, control, wrenches), memory
-
-
-_NOT_GIVEN = (
-    "fused=True was given with forces as a tensor, and limits, or a method or an f_ext of your own.\n"
-    "Which kernel that is depends on a function.\n"
-    "Pass the control as a function, such as lambda t, q, qd: tau, or leave fused out."
-)
+        simulation = Simulation(mech, mech, forces, self.dt, self.method, self.step, self.limits)
+        control, memory = forces.evaluate(t, q, qd, memory)
+        if running is not None:
+            control, wrenches = mask_forces(running, control), mask_forces(running, wrenches, 2)
+        return *simulation.advance(cast(float, t), q, qd, control, wrenches), memory

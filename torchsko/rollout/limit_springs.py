@@ -1,11 +1,11 @@
-r"""Limits of position in a rollout: one-sided springs with damping at the ends of each joint.
+r"""Position limits in a rollout: one-sided springs with damping at the ends of each joint.
 
-A step of length h that would end beyond a limit, at :math:`q + h\dot q > q_u`, meets the force
+A step of length h that would end beyond a limit, :math:`q + h\dot q > q_u`, is subject to the force
 
 .. math::
     f = -k\,(q + h \dot q^+ - q_u) - d\,\dot q^+,
 
-taken at the new velocity, as damping is: k and d may be as large as one likes, at any step. It is split into
+taken at the new velocity like damping, so that k and d may be arbitrarily large at any step. It is split into
 the constant :math:`-k (q - q_u)` and the damping d + h k.
 """
 
@@ -21,9 +21,7 @@ from torchsko.errors import TorchskoError
 from torchsko.mechanism.coordinates import among_all_dofs, among_all_q, own_rates
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.argument_checks import as_number
-from torchsko.rollout.implicit import ImplicitEuler
-from torchsko.rollout.integrators import SemiImplicitEuler
-from torchsko.rollout.step import Step
+from torchsko.rollout.step import Integrator, Step
 from torchsko.utils.concrete_values import concrete_values
 
 Number = float | Tensor
@@ -32,28 +30,29 @@ Number = float | Tensor
 
 @dataclass(frozen=True, eq=False)
 class LimitSprings:
-    """Springs that hold joints within ``mech.lower`` and ``mech.upper``, for `torchsko.rollout`.
+    """One-sided springs that hold joints within ``mech.lower`` and ``mech.upper``, for `torchsko.rollout`.
 
-    Joints whose coordinates are no vector (spherical, free) have no limits. A joint pressed against its
-    limit by a force f rests f / stiffness beyond it: with the defaults 0.2 mrad under 200 N m. What has run
-    into a limit comes to rest there and is let go within damping / stiffness, 20 ms. Which limits act is
-    decided at the start of each step, from its velocity: what forces or an impact within the step hurl beyond
-    a limit passes it by one step's motion, before it is brought back. That is little where steps are short
-    for the forces, and much for light links: a Panda without dry friction, driven into its limits by all of
-    its effort limits from 0.05 rad before them, passes them by 9 mrad at steps of 2 ms, and by 0.2 rad at
-    10 ms. Shorter steps or armature mend it (0.1 kg m^2: 15 mrad at 10 ms). Gradients are those of the motion
-    with these contacts.
+    Spherical and free joints have no limits. A joint that is pressed against its limit by a force f rests
+    f / stiffness beyond it: with the defaults 0.2 mrad under 200 N m. After an impact it comes to rest at the
+    limit and is released within damping / stiffness, 20 ms.
+
+    Active limits are determined at the start of each step from its velocity. A joint that a force or an
+    impact drives beyond a limit within the step penetrates by one step's motion before it is returned. This
+    is small for short steps and large for light links: a Panda without dry friction, driven into its limits
+    with all its effort limits from 0.05 rad before them, penetrates by 9 mrad at steps of 2 ms and by 0.2 rad
+    at 10 ms. Shorter steps or armature reduce it (0.1 kg m^2: 15 mrad at 10 ms). Gradients include the
+    contact with limits.
 
     Attributes:
         stiffness: k [N m/rad or N/m].
-        damping: d, while a limit acts [N m s/rad or N s/m].
+        damping: d, while a limit is active [N m s/rad or N s/m].
     """
 
     stiffness: Number = 1e6
     damping: Number = 2e4
 
-    def act(self, mech: Mechanism, q: Tensor, qd: Tensor, dt: float) -> tuple[Tensor, Tensor]:
-        """What the limits add to one step.
+    def forces(self, mech: Mechanism, q: Tensor, qd: Tensor, dt: float) -> tuple[Tensor, Tensor]:
+        """Damping and joint force of the active limits over one step.
 
         Args:
             mech: the mechanism.
@@ -64,13 +63,13 @@ class LimitSprings:
         Returns:
             Damping [N m s/rad or N s/m] and joint force [N m or N], each `[*batch, num_dof]`.
         """
-        beyond, acts = _beyond(mech, q, qd, dt)
-        damping = torch.where(acts, self.damping + dt * self.stiffness, torch.zeros_like(qd))
-        return damping, -self.stiffness * beyond
+        depth, active = _penetration(mech, q, qd, dt)
+        damping = torch.where(active, self.damping + dt * self.stiffness, torch.zeros_like(qd))
+        return damping, -self.stiffness * depth
 
 
-def _beyond(mech: Mechanism, q: Tensor, qd: Tensor, dt: float) -> tuple[Tensor, Tensor]:
-    """How far each dof is beyond the limit that acts on it (less than 0 inside), and whether one does."""
+def _penetration(mech: Mechanism, q: Tensor, qd: Tensor, dt: float) -> tuple[Tensor, Tensor]:
+    """Signed distance of each dof beyond its active limit, zero without one; and whether one is active."""
     low, high, all_rates = [], [], among_all_dofs(mech, qd)
     position, lower, upper = (among_all_q(mech, x) for x in (q, mech.lower, mech.upper))
     for group in mech.joints.groups:
@@ -83,29 +82,20 @@ def _beyond(mech: Mechanism, q: Tensor, qd: Tensor, dt: float) -> tuple[Tensor, 
             low.append(torch.full_like(rates, torch.inf))
             high.append(torch.full_like(rates, -torch.inf))
     place = mech.joints.dof_place
-    above, under = (own_rates(mech, mech.joints.vector(x, place)) for x in (high, low))
+    to_upper, to_lower = (own_rates(mech, mech.joints.vector(x, place)) for x in (high, low))
     step = dt * qd
-    over, below = above + step > 0, under + step < 0
+    above, below = to_upper + step > 0, to_lower + step < 0
     zero = torch.zeros_like(step)
-    return torch.where(over, above, torch.where(below, under, zero)), over | below
+    return torch.where(above, to_upper, torch.where(below, to_lower, zero)), above | below
 
 
 def check_limits(mech: Mechanism, limits: object) -> None:
-    """Refuse limits that are none; values of tensors where they are free to read.
-
-    Args:
-        mech: the mechanism.
-        limits: see `torchsko.rollout`.
-
-    Raises:
-        TorchskoError: names the stiffness or damping that is less than 0, or what is no `LimitSprings`.
-    """
+    """Check limits; values of tensors where they can be read for free."""
     if not isinstance(limits, LimitSprings):
         raise TorchskoError(
             f"limits is {limits!r}.",
-            "How stiff the ends of joints are is part of them; where they are is mech.lower and mech.upper.",
-            "Pass limits=LimitSprings() after from torchsko.rollout.limit_springs import "
-            "LimitSprings; or None.",
+            "Limits are springs at mech.lower and mech.upper.",
+            "Pass limits=LimitSprings(), from torchsko.rollout.limit_springs, or None.",
         )
     for name in ("stiffness", "damping"):
         value = getattr(limits, name)
@@ -118,29 +108,21 @@ def check_limits(mech: Mechanism, limits: object) -> None:
         if not fits:
             raise TorchskoError(
                 f"{name} of the limits is {value!r}.",
-                "What is less than 0 would push joints beyond their limits.",
-                "Pass limits=LimitSprings(stiffness=1e6, damping=2e4), which are the defaults.",
+                "Negative values would push joints beyond their limits.",
+                "Pass limits=LimitSprings(stiffness=1e6, damping=2e4), the defaults.",
             )
 
 
-def require_implicit_damping(step: Step, given: str) -> None:
-    """Refuse what acts at the new velocity in a method that would take it explicitly.
-
-    Args:
-        step: the method.
-        given: what was given with it.
-
-    Raises:
-        TorchskoError: names the method that takes them.
-    """
+def require_implicit_damping(step: Step, argument: str) -> None:
+    """Check that the integrator supports forces that are implicit in the velocity."""
     if not takes_damping_implicitly(step):
         raise TorchskoError(
-            f"{given} with a method that takes damping explicitly.",
-            "Forces this stiff are stable only where they act on the new velocity.",
+            f"{argument} with a method that takes damping explicitly.",
+            "Stiff forces are stable only in implicit methods.",
             'Pass method="semi_implicit_euler" or "implicit", or softer forces as a function.',
         )
 
 
 def takes_damping_implicitly(step: Step) -> bool:
-    """Whether a method takes damping at the velocity after the step, however stiff."""
-    return isinstance(step, (SemiImplicitEuler, ImplicitEuler))
+    """True if an integrator takes damping at the velocity after the step."""
+    return isinstance(step, Integrator) and step.implicit_damping

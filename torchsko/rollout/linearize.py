@@ -1,15 +1,15 @@
 r"""Linear models of a mechanism at a state, in tangent coordinates.
 
 A state near (q, qd) is x = [d; u]: the configuration integrate(q, d) and the velocity qd + u. Near a
-motion the deviation obeys
+trajectory the deviation obeys
 
 .. math::
     \dot x = A x + B\, \delta\tau, \qquad
     A = \begin{bmatrix} -\mathrm{ad}_{\dot q} & 1 \\ \partial_q \ddot q & \partial_{\dot q} \ddot q
     \end{bmatrix}, \quad B = \begin{bmatrix} 0 \\ \mathcal{M}^{-1} \end{bmatrix},
 
-with ad the bracket of SO(3) or SE(3) at spherical and free joints, whose axes turn along, and zero at all
-others.
+with ad the bracket of SO(3) or SE(3) at spherical and free joints, whose axes rotate with the body, and zero
+at all other joints.
 
 Reference: J. Sola, J. Deray, D. Atchuthan, *A micro Lie theory for state estimation in robotics*,
 arXiv 1812.01537, 2018, section IV (derivatives on Lie groups, in right-invariant coordinates).
@@ -40,7 +40,7 @@ from torchsko.verbs.derivatives import forward_dynamics_derivatives
 from torchsko.verbs.dynamics import forward_dynamics, refuse_singular
 
 Nearby = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""What moves, as a function of a tangent step, a velocity and joint forces."""
+"""Maps a tangent step, a velocity and joint forces to a deviation of the next state."""
 
 
 @verb
@@ -54,28 +54,27 @@ def linearize(
 ) -> tuple[Tensor, Tensor]:
     """The linear model of a mechanism at a state, in tangent coordinates [q; qd].
 
-    Joint forces are inputs of their own. Through actuators the model is A + B dtau/dx, with dtau/dx of
-    `torchsko.actuate` by ``torch.func.jacrev``, at ``torchsko.integrate(mech, q, d)`` by d; but not where
-    these act at the state after a step (``implicit=`` of `torchsko.ActuatedControl`): then it is the
-    derivative of one step of `torchsko.rollout`.
+    Inputs are joint forces. With actuators the model is A + B dtau/dx. Compute dtau/dx of `torchsko.actuate`
+    by ``torch.func.jacrev`` with respect to d at ``torchsko.integrate(mech, q, d)``. This does not hold for
+    implicit actuators (``implicit=`` of `torchsko.ActuatedControl`): differentiate one step of
+    `torchsko.rollout` instead.
 
     Args:
         mech: the mechanism.
         q: configuration, `[*batch, num_q]`.
         qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
         tau: joint forces, `[*batch, num_dof]` [N m or N].
-        dt: time step [s] of a model in discrete time, a number or `[*batch]`; None: continuous time.
-        method: of the step: a name in `torchsko.rollout.integrators.INTEGRATORS`, as in
-            `torchsko.rollout`; no step of another kind. No matter in continuous time.
+        dt: time step [s] of a discrete-time model, a number or `[*batch]`; None: continuous time.
+        method: integrator of the discrete-time model, a name in `torchsko.rollout.integrators.INTEGRATORS`.
 
     Returns:
-        A `[*batch, 2 num_dof, 2 num_dof]` and B `[*batch, 2 num_dof, num_dof]`. With x the difference to
-        the motion through (q, qd), as `difference` of configurations and of velocities: in continuous
-        time dx/dt = A x + B dtau, in discrete time x at the end of the step is A x + B dtau, the
-        derivative of one step of `torchsko.rollout`. Dry friction counts with derivative zero in
-        continuous time, and in the steps of "rk4" and "newmark". The other steps take it as damping below
-        a speed of 1e-4 rad/s or m/s (`torchsko.rollout.integrators.SemiImplicitEuler`): near rest their
-        model holds for velocities that differ by less, and finite differences want steps as small.
+        A `[*batch, 2 num_dof, 2 num_dof]` and B `[*batch, 2 num_dof, num_dof]`. x is the deviation from the
+        trajectory through (q, qd), as `difference` of configurations and of velocities. In continuous time
+        dx/dt = A x + B dtau. In discrete time A x + B dtau is the deviation at the end of the step, the
+        derivative of one step of `torchsko.rollout`. In continuous time, and with "rk4" and "newmark", dry
+        friction has zero derivative. The other methods treat it as damping below a speed of 1e-4 rad/s or m/s
+        (`torchsko.rollout.integrators.SemiImplicitEuler`): near rest their model holds for smaller velocity
+        changes only, which also applies to finite differences.
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
@@ -102,7 +101,7 @@ def linearize(
         check_dt(mech, dt, batch, backward=True)
         return linearize_step(mech, q, qd, tau, dt, INTEGRATORS[method])
 
-    # Where axes turn along, a deviation turns against them: the bracket with each unit vector.
+    # Axes that rotate with the body rotate deviations backwards: the bracket with each unit vector.
     unit = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
     turning = bracket(mech, qd[..., None, :], unit).mT
     to_q, to_qd, to_tau = forward_dynamics_derivatives(mech, q, qd, tau)
@@ -114,16 +113,7 @@ def linearize(
 def linearize_step(
     mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, step: Step
 ) -> tuple[Tensor, Tensor]:
-    """`linearize` in discrete time, of any step.
-
-    Args:
-        mech: the mechanism.
-        q: `[*batch, num_q]`.
-        qd: `[*batch, num_dof]`.
-        tau: joint forces, `[*batch, num_dof]`.
-        dt: time step [s], a number or `[*batch]`.
-        step: how it moves.
-    """
+    """Discrete-time linear model of any integrator step, see `linearize`."""
     h = dt[..., None] if isinstance(dt, Tensor) else dt
     to_q, to_qd, to_tau = jacobians(_first_order_step(mech, q, qd, tau, h, step), qd, tau)
     return torch.cat([to_q, to_qd], -1), to_tau
@@ -132,16 +122,7 @@ def linearize_step(
 def evaluate_step(
     mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, step: Step
 ) -> tuple[Tensor, Tensor]:
-    """One step of an integrator under forces that are held: the next q and qd.
-
-    Args:
-        mech: the mechanism.
-        q: `[*batch, num_q]`.
-        qd: `[*batch, num_dof]`.
-        tau: joint forces, `[*batch, num_dof]`.
-        dt: time step [s], a number or `[*batch, 1]`.
-        step: how it moves.
-    """
+    """One integrator step under constant joint forces: the next q and qd."""
 
     def accelerate(
         mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
@@ -154,7 +135,7 @@ def evaluate_step(
 def perturbed_step(
     mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, step: Step
 ) -> Nearby:
-    """The state after a step, as its difference to that which the step from (q, qd) ends in.
+    """The deviation after a step as a function of the perturbations before it.
 
     Args:
         mech: the mechanism.
@@ -162,17 +143,17 @@ def perturbed_step(
         qd: `[*batch, num_dof]`.
         tau: joint forces, `[*batch, num_dof]`.
         dt: time step [s], a number or `[*batch, 1]`.
-        step: how it moves.
+        step: the integrator.
 
     Returns:
-        Of a tangent step of q, a velocity and joint forces: that of the configuration, and the velocity,
-        `[*batch, 2 num_dof]`.
+        A function of a tangent step of q, a velocity and joint forces. It returns the difference of the
+        configuration to that of the unperturbed step, and the velocity, `[*batch, 2 num_dof]`.
     """
     end, _ = evaluate_step(mech, q, qd, tau, dt, step)
 
     def nearby(d: Tensor, rate: Tensor, force: Tensor) -> Tensor:
-        there, speed = evaluate_step(mech, add_step(mech, q, d), rate, force, dt, step)
-        return torch.cat([subtract(mech, end, there), speed], -1)
+        q_end, qd_end = evaluate_step(mech, add_step(mech, q, d), rate, force, dt, step)
+        return torch.cat([subtract(mech, end, q_end), qd_end], -1)
 
     return nearby
 
@@ -180,7 +161,7 @@ def perturbed_step(
 def _first_order_step(
     mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, step: Step
 ) -> Nearby:
-    """`perturbed_step` to first order, forward dynamics by its derivatives in closed form."""
+    """`perturbed_step` to first order, with the closed-form derivatives of forward dynamics."""
 
     def after(q: Tensor, qd: Tensor, accelerate: FirstOrderAcceleration) -> State:
         return step(mech, accelerate, 0.0, q, qd, dt)  # type: ignore[arg-type]
@@ -189,24 +170,25 @@ def _first_order_step(
     end, _ = after(q, qd, first_order_acceleration(expansions, tau))
 
     def nearby(d: Tensor, rate: Tensor, force: Tensor) -> Tensor:
-        there, speed = after(
+        q_end, qd_end = after(
             add_step(mech, q, d), rate, first_order_acceleration(expansions, force)
         )
-        return torch.cat([subtract(mech, end, there), speed], -1)
+        return torch.cat([subtract(mech, end, q_end), qd_end], -1)
 
     return nearby
 
 
 def jacobians(f: Nearby, qd: Tensor, tau: Tensor) -> tuple[Tensor, ...]:
-    """Derivatives of f to all three at a step of zero, row by row.
+    """Derivatives of f with respect to its three arguments at a zero tangent step, row by row.
 
     Args:
-        f: gives `[*batch, m]`.
-        qd: the velocity there, `[*batch, num_dof]`.
-        tau: what f takes besides, `[*batch, k]`.
+        f: function of a tangent step, a velocity and a further tensor; returns `[*batch, m]`.
+        qd: the velocity, `[*batch, num_dof]`.
+        tau: the further argument, `[*batch, k]`.
 
     Returns:
-        By step and rate `[*batch, m, num_dof]` each, and by tau `[*batch, m, k]`.
+        With respect to step and velocity `[*batch, m, num_dof]` each, and with respect to tau `[*batch, m,
+        k]`.
     """
     out, pull = torch.func.vjp(f, torch.zeros_like(qd), qd, tau)[:2]
     m = out.shape[-1]

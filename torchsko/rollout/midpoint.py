@@ -1,24 +1,24 @@
-r"""Implicit methods of order 2 whose equations Newton solves: the midpoint rule, and a variational one.
+r"""Implicit methods of order 2 solved by Newton's method: the midpoint rule, and a variational integrator.
 
-Both move by one tangent step u, and take the forces half way along it.
+Both move by one tangent step u, and evaluate the forces at its midpoint.
 
 The midpoint rule finds the new velocity w of
 
 .. math::
     w = v + h\, \ddot q(t + \tfrac h2,\; q \oplus \tfrac u2,\; \tfrac{v + w}2), \qquad u = h \tfrac{v + w}2.
 
-The variational one finds the u at which the discrete Lagrangian
+The variational integrator finds the u at which the discrete Lagrangian
 
 .. math:: L_d(q, q \oplus u) = h\, L(q \oplus \tfrac u2, \tfrac uh), \qquad L = T - U,
 
-obeys the discrete equations of Lagrange and d'Alembert, written with momenta:
+satisfies the discrete Lagrange-d'Alembert equations in momentum form:
 
 .. math::
     \mathcal M(q) v = -D_1 L_d - \tfrac h2 f, \qquad \mathcal M(q') v' = D_2 L_d + \tfrac h2 f,
 
-f all forces without a potential, at the midpoint. Gravity has one, and so have springs, but for some of
-spherical and free joints (`torchsko.potential_energy`). Without f the map is symplectic: its energy stays
-near that of the start for exponentially long times, and momenta of symmetries stay to rounding.
+with all non-conservative forces f at the midpoint. Gravity has a potential, and so have springs except some
+of spherical and free joints (`torchsko.potential_energy`). Without f the map is symplectic: its energy stays
+near the initial one for exponentially long times, and momenta of symmetries are conserved to rounding.
 
 Reference: J. Marsden, M. West, *Discrete mechanics and variational integrators*, Acta Numerica 10, 2001,
 sections 2.6.2 and 3.2; E. Hairer, C. Lubich, G. Wanner, *Geometric Numerical Integration*, 2nd edition,
@@ -28,7 +28,7 @@ Springer 2006, sections VI.6 and IX.8.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -37,7 +37,7 @@ from torchsko.linalg.symmetric import spd_solve
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.joints.configuration import add_step, subtract
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.step import Accelerate, State
+from torchsko.rollout.step import Accelerate, Integrator, State
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.dynamics import inverse_dynamics, mass_matrix, passive_force
 from torchsko.verbs.momenta import kinetic_energy, potential_energy, spring_energy
@@ -46,19 +46,20 @@ Residual = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class ImplicitMidpoint:
+class ImplicitMidpoint(Integrator):
     """The implicit midpoint rule, as a `Step`: order 2, symmetric, stable on stiff linear systems.
 
-    Each iteration takes the derivatives of the dynamics, which eagerly cost ten times an evaluation or more:
-    it is meant for kernels, ``ts.rollout(ts.fuse(mech), ..., method=ImplicitMidpoint(), fused=True)`` with a
-    control that is a function.
+    Each iteration needs the derivatives of the dynamics, in eager mode at ten or more times the cost of an
+    evaluation. The method is meant for kernels:
+    ``ts.rollout(ts.fuse(mech), ..., method=ImplicitMidpoint(), fused=True)`` with a function as control.
 
     Attributes:
-        iterations: of Newton's method, from the velocity before the step; each takes an evaluation and its
-            Jacobian. Their number is fixed, so that a step can be traced and differentiated.
+        iterations: of Newton's method, from the velocity before the step. Each takes an evaluation and its
+            Jacobian. The number is fixed, so that a step can be traced and differentiated.
     """
 
     iterations: int = 3
+    order: int = field(default=2, init=False)
 
     def __call__(
         self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
@@ -67,26 +68,27 @@ class ImplicitMidpoint:
 
         def residual(w: Tensor) -> Tensor:
             rate = (qd + w) / 2
-            there = accelerate(mech, t + dt / 2, add_step(mech, q, dt / 2 * rate), rate)
-            return w - qd - dt * there
+            qdd = accelerate(mech, t + dt / 2, add_step(mech, q, dt / 2 * rate), rate)
+            return w - qd - dt * qdd
 
         w = newton(residual, qd, self.iterations, scalar=mech.scalar)
         return add_step(mech, q, dt * (qd + w) / 2), w
 
 
 @dataclass(frozen=True)
-class Variational:
+class Variational(Integrator):
     """The variational midpoint method with forces, as a `Step`: order 2, symplectic without them.
 
-    It keeps the momenta and, nearly, the energy of what only gravity and springs act on, for any number of
-    steps. Each iteration takes second derivatives of the energies: it is meant for kernels,
-    ``ts.rollout(ts.fuse(mech), ..., method=Variational(), fused=True)`` with a control that is a function.
+    Under gravity and springs alone it conserves momenta exactly and energy nearly, for any number of steps.
+    Each iteration needs second derivatives of the energies. The method is meant for kernels:
+    ``ts.rollout(ts.fuse(mech), ..., method=Variational(), fused=True)`` with a function as control.
 
     Attributes:
         iterations: of Newton's method; see `ImplicitMidpoint`.
     """
 
     iterations: int = 3
+    order: int = field(default=2, init=False)
 
     def __call__(
         self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
@@ -98,15 +100,15 @@ class Variational:
             u = subtract(mech, start, end)
             middle = add_step(mech, start, u / 2)
             lagrangian = kinetic_energy(mech, middle, u / dt) - potential_energy(mech, middle)
-            # A step for each sample is [*batch, 1], one for all a number or [].
+            # A time step per sample is [*batch, 1], a common one a number or [].
             return lagrangian * (dt[..., 0] if isinstance(dt, Tensor) and dt.ndim else dt)
 
         def impulse(u: Tensor) -> Tensor:
-            """Half of that of all forces without a potential."""
+            """Half the impulse of the non-conservative forces."""
             middle, rate = add_step(mech, q, u / 2), u / dt
             qdd = accelerate(mech, t + dt / 2, middle, rate)
             applied = inverse_dynamics(mech, middle, rate, qdd)
-            return dt / 2 * (applied - _without_potential(mech, middle, rate))
+            return dt / 2 * (applied - _nonconservative_force(mech, middle, rate))
 
         def residual(u: Tensor) -> Tensor:
             end = add_step(mech, q, u)
@@ -120,8 +122,8 @@ class Variational:
         return end, spd_solve(M, after[..., None], scalar=mech.scalar)[..., 0]
 
 
-def _without_potential(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
-    """Passive forces but for the gradient of what `potential_energy` counts, `[*batch, num_dof]`."""
+def _nonconservative_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    """Passive forces without the gradient of `potential_energy`, `[*batch, num_dof]`."""
     mech = mech.replace(has_gravcomp=False)
     if all(kind.vector for kind in mech.joints.kinds):
         return passive_force(mech.replace(stiffness=torch.zeros_like(mech.stiffness)), q, qd)
@@ -131,20 +133,13 @@ def _without_potential(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
 
 def _slope(fn: Residual, like: Tensor) -> Tensor:
-    """The gradient of a number at a tangent step of zero, `[*batch, n]`."""
+    """The gradient of a number with respect to a tangent step at zero, `[*batch, n]`."""
     value, pull = torch.func.vjp(fn, torch.zeros_like(like))[:2]
     return pull(torch.ones_like(value))[0]
 
 
 def newton(residual: Residual, x: Tensor, iterations: int, *, scalar: bool) -> Tensor:
-    """Newton's method, so many iterations of it.
-
-    Args:
-        residual: `[*batch, n]` to `[*batch, n]`; its Jacobian has a positive definite symmetric part.
-        x: where to start, `[*batch, n]`.
-        iterations: their number.
-        scalar: as in `torchsko.linalg.unpivoted`.
-    """
+    """Newton's method with a fixed number of iterations."""
     n = x.shape[-1]
     rows = torch.eye(n, dtype=x.dtype, device=x.device)
     rows = rows.reshape(n, *[1] * (x.ndim - 1), n).expand(n, *x.shape)

@@ -1,13 +1,12 @@
-r"""Motors with feed-forward and PID: a control for `torchsko.rollout`.
+r"""Motor control by feed-forward and PID feedback, as a controller for `torchsko.rollout`.
 
-The torque asked of the motors is what the motion takes, rotors and friction included, and what the PID
-adds to it:
+The motor torque is the inverse dynamics of the desired motion, with rotors and friction, plus the feedback:
 
 .. math::
     \tau = J \ddot q_d + D \dot q_d + f_c\, \mathrm{sign}(\dot q_d) + \tau_{ID}
          + K_P (q_d - q) + K_I \int (q_d - q) + K_D (\dot q_d - \dot q)
 
-DEPARTS: the paper prints f_c without a sign; dry friction opposes motion either way.
+DEPARTS: the paper prints f_c without a sign; dry friction opposes motion in both directions.
 
 Reference: D. Isobe, A. Yagi, *General-purpose expression of structural connectivity in the parallel
 solution scheme of inverse dynamics*, Eqs. 7-8 and Table I.
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchsko.actuation.controller import Controller
 from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.joints.configuration import difference
@@ -28,7 +28,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import inverse_dynamics
 
 Target = Callable[[float], tuple[Tensor, Tensor, Tensor]]
-"""Time [s] to the configuration, velocity and acceleration wanted."""
+"""Maps time [s] to the desired configuration, velocity and acceleration."""
 
 Number = float | Tensor
 """One value for all joints, or one per degree of freedom, `[*batch, num_dof]`."""
@@ -49,11 +49,11 @@ class Motor:
     friction: Number
 
     def on(self, mech: MechanismLike) -> Mechanism:
-        """The mechanism with these motors at its independent joints, in place of its armature and losses."""
+        """The mechanism with these motors at its independent joints; they replace its armature and losses."""
         mech = as_mechanism(mech)
         zero = torch.zeros_like(mech.velocity_limit)
-        given = {"armature": self.inertia, "damping": self.damping, "friction": self.friction}
-        return mech.replace(**{k: among_all_dofs(mech, zero + x) for k, x in given.items()})
+        changes = {"armature": self.inertia, "damping": self.damping, "friction": self.friction}
+        return mech.replace(**{k: among_all_dofs(mech, zero + x) for k, x in changes.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,18 +72,18 @@ class PID:
 
 
 @dataclass(frozen=True, eq=False)
-class MotorControl:
-    """Feed-forward by inverse dynamics, and PID feedback: a `Controller` for `torchsko.rollout`.
+class MotorControl(Controller):
+    """Feed-forward by inverse dynamics with PID feedback: a `Controller` for `torchsko.rollout`.
 
-    Acts once a time step and holds the torque over it; remembers the integral of the error. Errors of
-    quaternions are taken on their manifold.
+    It computes the torque once per time step; its memory is the integral of the error. Errors of quaternions
+    are taken on their manifold.
 
     Attributes:
-        mech: what the feed-forward knows of the links, without motors.
-        target: the motion wanted.
-        motor: what it knows of the motors.
+        mech: model of the links for the feed-forward, without motors.
+        target: the desired motion.
+        motor: model of the motors for the feed-forward.
         pid: feedback gains.
-        feed_forward: share of the feed-forward torque that is applied: 1 for Eq. 7, 0 for feedback alone.
+        feed_forward: fraction of the feed-forward torque that is applied: 1 for Eq. 7, 0 for feedback alone.
         parents: another connectivity of the links, as in `torchsko.inverse_dynamics`.
 
     Reference: Isobe and Yagi (undated), General-purpose expression, Eqs. 7-8.
@@ -96,25 +96,25 @@ class MotorControl:
     feed_forward: Number = 1.0
     parents: Tensor | None = None
 
-    def start(self, q: Tensor, qd: Tensor) -> Tensor:
-        """No error yet, `[*batch, num_dof]`."""
+    def initial_memory(self, q: Tensor, qd: Tensor) -> Tensor:
+        """Integral of the error at the start, zeros `[*batch, num_dof]`."""
         return torch.zeros_like(qd)
 
     def act(
         self, t: float, dt: float, q: Tensor, qd: Tensor, memory: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Joint torque `[*batch, num_dof]` [N m], and the integral of the error up to t + dt."""
+        """Joint torque `[*batch, num_dof]` [N m], and the integral of the error at t + dt."""
         q_d, qd_d, _ = self.target(t)
         error = difference(self.mech, q, q_d)
         feedback = self.pid.kp * error + self.pid.ki * memory + self.pid.kd * (qd_d - qd)
         return feedback + self.feed_forward * self.motion_torque(t), memory + dt * error
 
     def motion_torque(self, t: float) -> Tensor:
-        """The feed-forward torque: what the motion wanted takes, `[*batch, num_dof]` [N m]."""
+        """The feed-forward torque of the desired motion, `[*batch, num_dof]` [N m]."""
         q_d, qd_d, qdd_d = self.target(t)
         links = inverse_dynamics(
             self.mech, q_d, qd_d, qdd_d, method="parallel", parents=self.parents
         )
         motor = self.motor
-        opposed = motor.damping * qd_d + motor.friction * torch.sign(qd_d)
-        return motor.inertia * qdd_d + opposed + links
+        losses = motor.damping * qd_d + motor.friction * torch.sign(qd_d)
+        return motor.inertia * qdd_d + losses + links

@@ -1,4 +1,4 @@
-"""What is held over each step of a rollout, as a tensor for each."""
+"""Series of tensors that are constant over each step of a rollout."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """Tensors of steps that follow one another.
+    """Tensors of consecutive steps.
 
     Attributes:
-        rows: one for each step, or one for all.
-        first: the step of the first of them.
+        rows: one tensor for each step, or one for all.
+        first: number of the step of the first row.
     """
 
     rows: tuple[Tensor, ...]
@@ -21,15 +21,15 @@ class Series:
 
     @classmethod
     def of(cls, x: Tensor, dim: int) -> Series:
-        """A tensor taken apart at once: rows taken one by one have gradients as long as it is."""
+        """Split a tensor at once; the gradient of a row indexed alone has the size of the tensor."""
         return cls(x.unbind(dim))
 
     def at(self, step: int) -> Tensor:
-        """What is held over a step."""
+        """The tensor of a step."""
         return self.rows[step - self.first if len(self.rows) > 1 else 0]
 
     def part(self, first: int, last: int) -> tuple[Tensor, ...]:
-        """The rows of some steps, which with `first` are a series of these."""
+        """The rows of a range of steps; with `first` they form a series."""
         return (
             self.rows[first - self.first : last - self.first] if len(self.rows) > 1 else self.rows
         )

@@ -1,4 +1,4 @@
-"""How a rollout steps: by tensors one step at a time, or by kernels of steps."""
+"""Stepping of a rollout: in eager mode, or by kernels of single steps."""
 
 from __future__ import annotations
 
@@ -15,34 +15,27 @@ from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.adaptive_steps import AdaptiveRungeKutta
 from torchsko.rollout.binomial import Binomial, next_checkpoint
 from torchsko.rollout.controls import Forces, Policy
 from torchsko.rollout.early_termination import EarlyTermination, mask_forces, select_running
 from torchsko.rollout.external import Wrenches, wrenches_at
-from torchsko.rollout.implicit import ImplicitEuler
-from torchsko.rollout.integrators import NewmarkBeta, RungeKutta, SemiImplicitEuler
 from torchsko.rollout.limit_springs import LimitSprings
-from torchsko.rollout.midpoint import ImplicitMidpoint, Variational
 from torchsko.rollout.recompute import recompute_in_backward
 from torchsko.rollout.series import Series
-from torchsko.rollout.step import Step
+from torchsko.rollout.step import Integrator, Step
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.dynamics import forward_dynamics, mass_matrix
-
-SAMPLED_ONCE = ("semi_implicit_euler", "implicit")
-"""Methods that ask for the forces once, at the start of the step."""
 
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """What one rollout steps: the mechanism, and the kernels given for it (or itself), forces, method.
+    """All data of one rollout.
 
-    `lengths` are steps of each sample, where they differ, and `ends` what follows from these and the start;
-    `t0` is the time there [s].
+    `fast` is the fused mechanism, or `robot` without kernels. `lengths` are the numbers of steps of each
+    sample if they differ, and `termination` adds the initial state to them; `t0` is the start time [s].
     """
 
-    given: MechanismLike
+    fast: MechanismLike
     robot: Mechanism
     forces: Forces
     dt: float
@@ -53,20 +46,20 @@ class Simulation:
     truncate: int | None = None
     f_ext: Tensor | Series | Wrenches | None = None
     lengths: Tensor | None = None
-    ends: EarlyTermination | None = None
+    termination: EarlyTermination | None = None
     t0: float = 0.0
 
-    def by_steps(self) -> Simulation:
-        """The same, ready for `run`: forces given as series are taken apart."""
+    def unbound(self) -> Simulation:
+        """A copy for `run`, with series of forces split into steps."""
         f_ext = Series.of(self.f_ext, -3) if isinstance(self.f_ext, Tensor) else self.f_ext
-        return replace(self, forces=self.forces.by_steps(), f_ext=f_ext)
+        return replace(self, forces=self.forces.unbound(), f_ext=f_ext)
 
     def run(
         self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | Binomial | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """All states, joined only once, what is joined exists twice while it is; and the last memory."""
+        """All states, and the last memory. States are joined once, since joining doubles their memory."""
         qs, qds, memory = [q[..., None, :]], [qd[..., None, :]], self.forces.memory(q, qd)
-        own = self.ending(q, qd, memory)
+        simulation = self.from_state(q, qd, memory)
         window = self.truncate or max(steps, 1)
         stride = window if isinstance(checkpoint, Binomial) else checkpoint or 1
         edges = sorted({*range(0, steps, stride), *range(0, steps, window), steps})
@@ -75,76 +68,82 @@ class Simulation:
                 q, qd, memory = q.detach(), qd.detach(), memory.detach()
             span = (first, last, q, qd, memory)
             if isinstance(checkpoint, Binomial):
-                q, qd, memory, *states = own.halved(checkpoint.states, *span)
+                q, qd, memory, *states = simulation.binomial_segment(checkpoint.states, *span)
+            elif checkpoint is None:
+                q, qd, memory, *states = simulation.segment(*span)
             else:
-                kept = checkpoint is None
-                run = (
-                    own.segment if kept else partial(recompute_in_backward, Simulation.segment, own)
-                )
-                q, qd, memory, *states = run(*span)
+                after = recompute_in_backward(Simulation.segment, simulation, *span)
+                q, qd, memory, *states = after
             qs.append(states[0])
             qds.append(states[1])
-        joined = torch.cat(qs, -2)
+        concatenate = torch.cat(qs, -2)
         qs.clear()
-        return joined, torch.cat(qds, -2), memory
+        return concatenate, torch.cat(qds, -2), memory
 
-    def ending(self, q: Tensor, qd: Tensor, memory: Tensor) -> Simulation:
-        """The same from a state on; it is what samples see that have ended."""
+    def from_state(self, q: Tensor, qd: Tensor, memory: Tensor) -> Simulation:
+        """A copy whose ended samples are evaluated at this state."""
         if self.lengths is None:
             return self
         rest = (q.detach(), qd.detach(), memory.detach())
-        return replace(self, ends=EarlyTermination(self.lengths, rest))
+        return replace(self, termination=EarlyTermination(self.lengths, rest))
 
     @property
-    def known(self) -> bool:
-        """Whether all that steps read are the mechanism's parameters and series: no function decides."""
-        named = self.given is self.robot and _is_of_numbers(self.step) and self.limits is None
-        fixed = named and not callable(self.f_ext) and not isinstance(self.dt, Tensor)
-        return fixed and isinstance(self.forces.source, Tensor)
+    def is_closed(self) -> bool:
+        """True if steps depend on the mechanism's parameters and series only, not on functions."""
+        return (
+            self.fast is self.robot
+            and _has_constants_only(self.step)
+            and self.limits is None
+            and not callable(self.f_ext)
+            and not isinstance(self.dt, Tensor)
+            and isinstance(self.forces.source, Tensor)
+        )
 
     def segment(
         self, first: int, last: int, q: Tensor, qd: Tensor, memory: Tensor
     ) -> tuple[Tensor, ...]:
-        """State and memory after some steps, and the states `[*batch, last - first, ...]` on the way.
+        """State and memory after a range of steps, and the states `[*batch, last - first, ...]` within it.
 
-        The state comes apart from the others, since the next segment keeps what it starts from: as a view
-        it would keep all of this one's. The others come as one tensor: many small ones that stay are
-        strewn over the heap, where the large ones that come and go then find no room.
+        The final state is a separate tensor, since the next segment keeps its start: a view would keep all
+        states of this one. The other states are one tensor: many small ones would fragment the heap.
         """
         qs, qds = [], []
         for k in range(first, last):
-            q, qd, memory = self.one(k, q, qd, memory)
+            q, qd, memory = self.step_once(k, q, qd, memory)
             if (k + 1) % self.every:
                 continue
-            # At once, not when all are joined: gradients add up in the order of these views, step by step.
+            # Views are taken here, so that gradients accumulate step by step.
             qs.append(q[..., None, :])
             qds.append(qd[..., None, :])
         return q, qd, memory, _joined(qs, q), _joined(qds, qd)
 
-    def halved(
+    def binomial_segment(
         self, states: int, first: int, last: int, q: Tensor, qd: Tensor, memory: Tensor
     ) -> tuple[Tensor, ...]:
-        """A segment of which so many states are kept, where the binomial schedule says."""
+        """A segment with a number of stored states, by the binomial schedule."""
         if last - first < 2:
             return self.segment(first, last, q, qd, memory)
         middle = first + next_checkpoint(last - first, states)
-        run = partial(_halved, states)
+        run = partial(_binomial_segment, states)
         *after, qs, qds = recompute_in_backward(run, self, first, middle, q, qd, memory)
-        *end, more, further = self.halved(max(states - 1, 0), middle, last, *after)
-        return *end, torch.cat([qs, more], -2), torch.cat([qds, further], -2)
+        *end, qs_rest, qds_rest = self.binomial_segment(max(states - 1, 0), middle, last, *after)
+        return *end, torch.cat([qs, qs_rest], -2), torch.cat([qds, qds_rest], -2)
 
-    def one(self, k: int, q: Tensor, qd: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """State and memory after one step; of samples that have ended, as they were."""
+    def step_once(
+        self, k: int, q: Tensor, qd: Tensor, memory: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """State and memory after one step; unchanged in ended samples."""
         f_ext, t = self.f_ext, self.t0 + k * self.dt
         wrenches = f_ext.at(k) if isinstance(f_ext, Series) else f_ext
-        if self.ends is None:
-            control, memory = self.forces.over(k, t, q, qd, memory)
+        if self.termination is None:
+            control, memory = self.forces.at_step(k, t, q, qd, memory)
             return *self.advance(t, q, qd, control, wrenches), memory
-        going, before = self.ends.going(k), (q, qd, memory)
-        q, qd, memory = select_running(going, before, self.ends.rest)
-        control, memory = self.forces.over(k, t, q, qd, memory)
-        end = self.advance(t, q, qd, mask_forces(going, control), mask_forces(going, wrenches, 2))
-        return select_running(going, (*end, memory), before)
+        running, before = self.termination.running(k), (q, qd, memory)
+        q, qd, memory = select_running(running, before, self.termination.rest)
+        control, memory = self.forces.at_step(k, t, q, qd, memory)
+        control, wrenches = mask_forces(running, control), mask_forces(running, wrenches, 2)
+        end = self.advance(t, q, qd, control, wrenches)
+        return select_running(running, (*end, memory), before)
 
     def advance(
         self,
@@ -155,89 +154,80 @@ class Simulation:
         wrenches: Tensor | Wrenches | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The state one step later."""
-        given, robot, push = self._opposed(q, qd, control)
-        rows = None
+        fast, robot, push = self._with_damping(q, qd, control)
+        coupled = None
         if isinstance(control, ImplicitForce):
-            rows = control if control.rows is not None else None
+            coupled = control if control.rows is not None else None
             control = control.push
-        fixed = isinstance(control, Tensor) and not callable(wrenches)
-        held = fixed or self.method in SAMPLED_ONCE
+        constant = isinstance(control, Tensor) and not callable(wrenches)
+        single = constant or (isinstance(self.step, Integrator) and self.step.single_evaluation)
         if (
-            held
-            and rows is None
+            single
+            and coupled is None
             and isinstance(self.method, str)
-            and "step" in fused_methods_of(given)
+            and "step" in fused_methods_of(fast)
         ):
-            tau = _sampled(control, t, q, qd, push)
-            others = wrenches_at(wrenches, t, q, qd)
-            return cast(Any, given).step(q, qd, tau, self.dt, *others, method=self.method)
+            tau = _total_force(control, t, q, qd, push)
+            f_ext = wrenches_at(wrenches, t, q, qd)
+            return cast(Any, fast).step(q, qd, tau, self.dt, *f_ext, method=self.method)
 
         def accelerate(
             mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
         ) -> Tensor:
-            tau = _sampled(control, t, q, qd, push, force)
-            # A step may ask for another mechanism, of which there are no kernels.
-            at = given if mech is robot else mech
-            free = forward_dynamics(at, q, qd, tau, *wrenches_at(wrenches, t, q, qd))
-            return free if rows is None else _answered(rows, mech, q, qd, free, self.dt)
+            tau = _total_force(control, t, q, qd, push, force)
+            # An integrator may change the mechanism; there are no kernels for that one.
+            evaluated = fast if mech is robot else mech
+            qdd = forward_dynamics(evaluated, q, qd, tau, *wrenches_at(wrenches, t, q, qd))
+            return qdd if coupled is None else _implicit_rows(coupled, mech, q, qd, qdd, self.dt)
 
         return self.step(robot, accelerate, t, q, qd, self.dt)
 
-    def _opposed(
+    def _with_damping(
         self, q: Tensor, qd: Tensor, control: Tensor | Policy | ImplicitForce
     ) -> tuple[MechanismLike, Mechanism, Tensor | None]:
-        """What steps from this state: as given, and its numbers; and the force of the limits.
-
-        What limits and a control oppose to the velocity after the step is damping of its joints.
-        """
+        """Kernels and mechanism with the damping of limits and implicit forces; and the force of limits."""
         damping, push = self.robot.damping, None
         if isinstance(control, ImplicitForce):
             damping = damping + control.damping
         if self.limits is not None:
-            more, push = self.limits.act(self.robot, q, qd, self.dt)
-            damping = damping + among_all_dofs(self.robot, more)
+            limit_damping, push = self.limits.forces(self.robot, q, qd, self.dt)
+            damping = damping + among_all_dofs(self.robot, limit_damping)
         if damping is self.robot.damping:
-            return self.given, self.robot, None
-        given = cast(Any, self.given).replace(damping=damping)
-        return given, as_mechanism(given), push
+            return self.fast, self.robot, None
+        fast = cast(Any, self.fast).replace(damping=damping)
+        return fast, as_mechanism(fast), push
 
 
-_OF_NUMBERS = (
-    *(SemiImplicitEuler, ImplicitEuler, NewmarkBeta, RungeKutta),
-    *(AdaptiveRungeKutta, ImplicitMidpoint, Variational),
-)
-"""Steps that read nothing but their arguments and their own numbers."""
+def _has_constants_only(step: Step) -> bool:
+    """True if a step is an integrator without tensors, which might require a gradient."""
+    return isinstance(step, Integrator) and not any(
+        isinstance(x, Tensor) for x in vars(step).values()
+    )
 
 
-def _is_of_numbers(step: Step) -> bool:
-    """Whether a step is one of these, and none of its numbers a tensor, which might want a gradient."""
-    held = type(step) in _OF_NUMBERS and vars(step).values()
-    return bool(held) and not any(isinstance(x, Tensor) for x in held)
+def _binomial_segment(states: int, simulation: Simulation, *span: Any) -> tuple[Tensor, ...]:
+    return simulation.binomial_segment(states, *span)
 
 
-def _halved(states: int, simulation: Simulation, *span: Any) -> tuple[Tensor, ...]:
-    return simulation.halved(states, *span)
-
-
-def _sampled(
-    control: Tensor | Policy, t: float, q: Tensor, qd: Tensor, *others: Tensor | None
+def _total_force(
+    control: Tensor | Policy, t: float, q: Tensor, qd: Tensor, *forces: Tensor | None
 ) -> Tensor:
-    """The forces of a control at a state, and others added."""
+    """The force of a control at a state, plus further forces."""
     tau = control if isinstance(control, Tensor) else control(t, q, qd)
-    for force in others:
+    for force in forces:
         tau = tau if force is None else tau + force
     return tau
 
 
-def _answered(
-    answer: ImplicitForce, mech: Mechanism, q: Tensor, qd: Tensor, free: Tensor, dt: float | Tensor
+def _implicit_rows(
+    force: ImplicitForce, mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, dt: float | Tensor
 ) -> Tensor:
-    """The acceleration with rows that answer, of that without: (M + h R* d R) (qdd - free) = -R* d R v'."""
-    R, d = cast(Tensor, answer.rows), cast(Tensor, answer.row_damping)
+    """Add damping of coupled joints to an acceleration: (M + h R* d R) change = -R* d R (qd + h qdd)."""
+    R, d = cast(Tensor, force.rows), cast(Tensor, force.row_damping)
     h = dt[..., None] if isinstance(dt, Tensor) else dt
     D = R.mT @ (d[..., None] * R)
-    loss = matvec(D, qd + dt * free)
-    return free - solve_without_pivots(mass_matrix(mech, q) + h * D, loss, scalar=mech.scalar)
+    loss = matvec(D, qd + dt * qdd)
+    return qdd - solve_without_pivots(mass_matrix(mech, q) + h * D, loss, scalar=mech.scalar)
 
 
 def _joined(states: list[Tensor], like: Tensor) -> Tensor:

@@ -1,9 +1,10 @@
-"""What a step of an integrator is, and what steps share."""
+"""Interface of integrators, and implicit damping."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -12,41 +13,56 @@ from torchsko.mechanism.coordinates import all_rates
 from torchsko.mechanism.mechanism import Mechanism
 
 State = tuple[Tensor, Tensor]
+"""Configuration and velocity."""
 
 
 class Accelerate(Protocol):
-    """Forward dynamics under a control."""
+    """Forward dynamics under the forces of a rollout."""
 
     def __call__(
         self, mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
     ) -> Tensor:
-        """Acceleration `[*batch, num_dof]`; `force` acts on the joints besides the control's."""
+        """Acceleration `[*batch, num_dof]`; `force` is added to the joint forces."""
         ...
 
 
 Step = Callable[[Mechanism, Accelerate, float, Tensor, Tensor, float], State]
+"""Maps (mech, accelerate, t, q, qd, dt) to the next q and qd."""
+
+
+class Integrator(ABC):
+    """A `Step` that declares its properties and depends on its arguments and fields only.
+
+    Attributes:
+        order: order of accuracy.
+        implicit_damping: whether damping acts at the velocity after the step.
+        single_evaluation: whether forces are evaluated once, at the start of the step.
+    """
+
+    order: int
+    implicit_damping: ClassVar[bool] = False
+    single_evaluation: ClassVar[bool] = False
+
+    @abstractmethod
+    def __call__(
+        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
+    ) -> State:
+        """The next configuration and velocity."""
 
 
 def implicit_losses(mech: Mechanism, qd: Tensor, dt: float, creep: float) -> Mechanism:
-    """The mechanism whose acceleration takes damping B and dry friction on the velocity after a step.
+    """The mechanism whose acceleration takes damping and dry friction implicitly.
 
-    Damping that is not linear acts to first order in the change of velocity. Dry friction becomes damping
-    by its secant, and h B inertia of the joints.
-
-    Args:
-        mech: the mechanism.
-        qd: velocity before the step, `[*batch, num_dof]`.
-        dt: time step [s].
-        creep: speed below which dry friction acts like damping [rad/s or m/s].
+    Dry friction is treated as a linear damping f / sqrt(v^2 + eps^2), with eps the creep speed. h B is added
+    to the armature. Nonlinear damping is linearised about the velocity before the step.
     """
     rates = all_rates(mech, qd)
     B = mech.damping + mech.friction / (rates * rates + creep**2).sqrt()
     slope = B
     if mech.has_higher_damping:
-        once, twice = (mech.higher_damping * torch.stack([rates.abs(), rates * rates], -1)).unbind(
-            -1
-        )
-        B, slope = B + once + twice, B + 2 * once + 3 * twice
+        powers = torch.stack([rates.abs(), rates * rates], -1)
+        quadratic, cubic = (mech.higher_damping * powers).unbind(-1)
+        B, slope = B + quadratic + cubic, B + 2 * quadratic + 3 * cubic
     return mech.replace(
         damping=B,
         friction=torch.zeros_like(mech.friction),

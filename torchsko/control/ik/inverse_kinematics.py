@@ -1,4 +1,4 @@
-r"""Inverse kinematics: configurations in which frames are where they shall be, and their derivatives.
+r"""Inverse kinematics: configurations that bring frames to their targets, with derivatives.
 
 The error of a frame with pose (R, r) and target (R*, r*), in the frame's own axes, is
 
@@ -6,12 +6,13 @@ The error of a frame with pose (R, r) and target (R*, r*), in the frame's own ax
     e = \begin{bmatrix} \log(R^* R^*_{target}) \\ R^* (r_{target} - r) \end{bmatrix}, \qquad
     \nabla \tfrac12 |W e|^2 = -J^* W^2 e,
 
-with its Jacobian J in body reference: the logarithm's own derivative drops out of the gradient, exactly,
-where W weighs the three components of a rotation alike. Steps of Levenberg and Marquardt
+with the Jacobian J of the frame in body reference. The derivative of the logarithm cancels exactly in the
+gradient where W weighs the three components of a rotation equally. Levenberg-Marquardt steps
 (`torchsko.control.ik.levenberg_marquardt`) move q along the manifold.
 
-What is found is a root of the gradient. It has derivatives by the implicit function theorem, through the
-pseudo-inverse of the Hessian: where solutions are many, the smallest change of q that follows the targets.
+The solution is a root of the gradient. Its derivatives follow from the implicit function theorem with the
+pseudo-inverse of the Hessian. Where solutions are not unique, this is the smallest change of q that follows
+the targets.
 
 Reference: D. Bertsekas, *Projected Newton methods for optimization problems with simple constraints*, SIAM
 Journal on Control and Optimization 20(2), 1982 (limits).
@@ -31,7 +32,7 @@ from torchsko.control.ik.targets import error_at, parse_targets
 from torchsko.errors import MechanismError
 from torchsko.implicit.equation import implicit
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
-from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.mechanism import PARAMETERS
 from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.rollout.argument_checks import as_integer, as_number
 from torchsko.utils.dtype import without_autocast
@@ -51,45 +52,47 @@ def inverse_kinematics(
     tolerance: float | None = None,
     stop_early: bool = False,
 ) -> IKResult:
-    """Configurations in which frames are at their targets, or as near as there is a way down from q0.
+    """Find configurations that bring frames to their targets.
 
-    Every sample takes `max_iterations` steps, of which those after convergence change nothing; nothing
-    waits for the device. Of a fused mechanism all steps of all samples are one kernel, which leaves samples
-    that have converged.
+    Where targets are out of reach, the result is a local minimum of the weighted squared error. All samples
+    run `max_iterations` iterations without host-device synchronisation; iterations after convergence change
+    nothing. With a fused mechanism, all iterations of all samples are one kernel, which skips converged
+    samples.
 
-    The derivatives of q to targets and parameters are those of the solution, not of the way there, of any
-    order and in both modes; where more than one configuration fits, those of least norm. None reach q0.
-    They hold where the gradient vanishes: at targets that are reached, and at the nearest point to one that
-    is out of reach once the steps have come there. That takes more of them the farther it is: half a metre
-    out of an arm's reach some 300, where after 50 it may be a centimetre off. With `limits`, joints that one
-    stops short of a target move with it; where targets are reached none is stopped, be it at its limit.
+    The derivatives of q with respect to targets and parameters are those of the solution, of any order and in
+    both modes. Where solutions are not unique, they have minimal norm. The derivative with respect to q0 is
+    zero. They are valid where the gradient vanishes: at reached targets, and at the nearest point to an
+    unreachable target after convergence. Unreachable targets take more iterations: half a metre beyond an
+    arm's reach takes about 300, and after 50 the result may be a centimetre off. With `limits`, a joint that
+    its limit keeps from a target moves with that limit. At reached targets no limit is active.
 
     Args:
         mech: the mechanism. A fused mechanism runs its kernels.
         targets: by frame (a name of ``mech.frame_names``, or a `Frame`) a `Pose`, a pair of rotation
             `[*batch, 3, 3]` and position `[*batch, 3]` [m] in the inertial frame, either of which may be
             None, or a position alone.
-        q0: where to start, `[*batch, num_q]`; quaternions are normalised.
-        weights: by frame factors of its errors in rotation [1/rad] and position [1/m]; 1 and 1 for those left
-            out.
-        limits: keep joints between ``mech.lower`` and ``mech.upper``. Spherical and free joints have none;
-            those that a file gives its ball joints are not read (``mech.unused`` says so).
-        restarts: how often to try again from random configurations within limits. The first try that
-            reaches the targets counts, else the one that comes nearest. All run side by side.
-        generator: source of these configurations, on the mechanism's device.
-        max_iterations: number of steps.
-        tolerance: norm of the weighted errors below which the targets are reached; the root of the
-            rounding unit when left out.
-        stop_early: end when all samples have converged. After every step the host then waits for the device;
-            not under `torch.vmap`, and no more are `restarts`, whose starts are random: batch q0 there.
+        q0: initial guess, `[*batch, num_q]`; quaternions are normalised.
+        weights: by frame, the factors of its errors in rotation [1/rad] and position [1/m]. Frames without an
+            entry have 1 and 1.
+        limits: keep joints between ``mech.lower`` and ``mech.upper``. Spherical and free joints are not
+            limited; limits of ball joints in a file are listed in ``mech.unused``.
+        restarts: number of further initial guesses, random within limits. The result is the first one that
+            reaches the targets, or else the nearest. All run in parallel.
+        generator: random generator of these guesses, on the mechanism's device.
+        max_iterations: number of iterations.
+        tolerance: norm of the weighted errors below which the targets count as reached. Default: square root
+            of the machine epsilon.
+        stop_early: stop when all samples have converged. The host then waits for the device after each
+            iteration. It is not available under `torch.vmap`, and neither are random `restarts`: batch q0
+            there.
 
     Returns:
         q, residual, converged, iterations; see `IKResult`.
 
     Raises:
-        MechanismError: on an unknown frame, no targets, weights of a frame without a target or that are all
-            0, a rotation that is none, an option of another kind, or inside of torch.compile or of a function
-            of `torchsko.fuse`.
+        MechanismError: on an unknown frame, no targets, weights of a frame without a target, weights that are
+            all 0, an invalid rotation, an option of the wrong type, or a call inside torch.compile or inside
+            a function of `torchsko.fuse`.
         ShapeError: when q0 or a target does not fit.
 
     Reference: Yamashita, Fukushima 2001, On the rate of convergence of the Levenberg-Marquardt method (the
@@ -108,44 +111,41 @@ def inverse_kinematics(
     """
     if torch.compiler.is_compiling():
         raise MechanismError(
-            "inverse_kinematics was met by torch.compile.",
-            "Its derivatives are those of the solution; what a compiler traces would have none.",
-            "Call it outside of the compiled function, or mark that part torch.compiler.disable.",
+            "inverse_kinematics was called inside torch.compile.",
+            "The compiler would trace its iterations and lose the derivatives of the solution.",
+            "Call it outside the compiled function, or mark that part with torch.compiler.disable.",
         )
     robot = as_mechanism(mech)
     if robot.scalar:
         raise MechanismError(
             "inverse_kinematics was called within a function of torchsko.fuse.",
-            "Its derivatives are those of the solution; a kernel of its steps would have theirs.",
-            "Call it outside, where torchsko.inverse_kinematics(torchsko.fuse(mech), ...) is one kernel, and "
-            "pass what it finds to the function.",
+            "A kernel would differentiate its iterations instead of the solution.",
+            "Call torchsko.inverse_kinematics(torchsko.fuse(mech), ...) outside, and pass its result to the "
+            "function.",
         )
     check_state(robot, q0=q0)
-    given, (robot, goals, tensors, batches) = robot, parse_targets(robot, targets, weights)
+    original, (robot, goals, tensors, batches) = robot, parse_targets(robot, targets, weights)
     restarts, max_iterations, tolerance = _check_options(
         restarts, max_iterations, tolerance, limits, stop_early, generator
     )
+    tolerance = float(torch.finfo(robot.dtype).eps ** 0.5 if tolerance is None else tolerance)
     batch = shared_batch({"the mechanism": robot.batch_shape, "q0": q0.shape[:-1]} | batches)
     start = q0.expand(*batch, robot.num_q)[None]
     if restarts:
-        others = robot.random_state(restarts, *batch, generator=generator)[0]
-        start = torch.cat([start, others])
-    still = robot.replace(**{name: getattr(robot, name).detach() for name in PARAMETERS})
-    # Kernels know no frames on the go.
-    fast = mech if fused_methods_of(mech) and robot is given else None
-    way = LevenbergMarquardt(
-        goals, limits, max_iterations, _tolerance(robot, tolerance), stop_early
-    )
+        guesses = robot.random_state(restarts, *batch, generator=generator)[0]
+        start = torch.cat([start, guesses])
+    constant = robot.replace(**{name: getattr(robot, name).detach() for name in PARAMETERS})
+    # Kernels do not support frames added at call time.
+    fast = mech if fused_methods_of(mech) and robot is original else None
+    method = LevenbergMarquardt(goals, limits, max_iterations, tolerance, stop_early)
     with torch.no_grad():
-        found = best_of(way.solve(still, fast, start.detach(), *(x.detach() for x in tensors)))
+        solution = best_of(
+            method.solve(constant, fast, start.detach(), *(x.detach() for x in tensors))
+        )
     equation = StationaryEquation.of(robot, goals, limits)
-    q = implicit(equation, found.q, *(getattr(robot, name) for name in PARAMETERS), *tensors)
+    q = implicit(equation, solution.q, *(getattr(robot, name) for name in PARAMETERS), *tensors)
     residual = error_at(robot if fast is None else fast, goals, tensors, q)
-    return IKResult(q, residual, found.converged, found.iterations)
-
-
-def _tolerance(mech: Mechanism, given: float | None) -> float:
-    return torch.finfo(mech.dtype).eps ** 0.5 if given is None else given
+    return IKResult(q, residual, solution.converged, solution.iterations)
 
 
 def _check_options(
@@ -156,15 +156,15 @@ def _check_options(
     stop_early: Any,
     generator: Any,
 ) -> tuple[int, int, float | None]:
-    """The numbers among the options; each option that is none of its kind is refused by name."""
+    """Check the types and ranges of the options; return the numbers."""
     for name, x, kind, why, advice in (
-        ("limits", limits, bool, "Limits are kept or not", "True"),
-        ("stop_early", stop_early, bool, "Samples that have all converged end it or not", "True"),
+        ("limits", limits, bool, "It is True or False", "True"),
+        ("stop_early", stop_early, bool, "It is True or False", "True"),
         (
             "generator",
             generator,
             torch.Generator | None,
-            "What is random has a source of its own, or torch's",
+            "It is a torch.Generator or None",
             "torch.Generator().manual_seed(0)",
         ),
     ):
@@ -178,14 +178,14 @@ def _check_options(
     if tolerance is not None and (norm is None or not norm > 0):
         raise MechanismError(
             f"inverse_kinematics was given tolerance={tolerance!r}.",
-            "Errors vanish where their norm is below a number above 0.",
+            "Targets count as reached where the norm of the errors is below a positive number.",
             "Leave it out, or pass the norm of an error in rad and m, say 1e-6.",
         )
     tries, steps = as_integer(restarts), as_integer(max_iterations)
     if tries is None or steps is None or tries < 0 or steps < 1:
         raise MechanismError(
             f"inverse_kinematics was given restarts={restarts!r}, max_iterations={max_iterations!r}.",
-            "It goes at least one step, and tries again no less than zero times.",
+            "It needs at least one iteration, and a number of restarts of 0 or more.",
             "Pass restarts=0 and max_iterations=50, say.",
         )
     return tries, steps, norm

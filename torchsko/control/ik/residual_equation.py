@@ -1,4 +1,4 @@
-"""The equation that inverse kinematics solves: the gradient of half the squared error vanishes.
+"""Optimality condition of inverse kinematics: the gradient of half the squared error vanishes.
 
 See `torchsko.control.ik.inverse_kinematics` for the formulas.
 """
@@ -22,42 +22,42 @@ _FIXED = tuple(field.name for field in fields(Mechanism) if field.name not in PA
 
 
 def blocked_dofs(mech: Mechanism, q: Tensor, pull: Tensor) -> Tensor:
-    """Which dofs a limit stops that are pulled along `pull` `[*batch, num_dof]`.
+    """Dofs at a limit that the force `pull` `[*batch, num_dof]` pushes against it.
 
-    Only those of joints whose coordinates are a vector: others have no limits.
+    Only joints with vector coordinates have limits.
     """
-    low, high = (
+    lower, upper = (
         values_per_dof(mech, x, torch.inf * sign) for x, sign in ((mech.lower, -1), (mech.upper, 1))
     )
-    at = values_per_dof(mech, q, 0.0)
-    return ((at <= low) & (pull < 0)) | ((at >= high) & (pull > 0))
+    position = values_per_dof(mech, q, 0.0)
+    return ((position <= lower) & (pull < 0)) | ((position >= upper) & (pull > 0))
 
 
-def values_per_dof(mech: Mechanism, x: Tensor, other: float) -> Tensor:
-    """Of numbers per coordinate those per dof, `[*batch, num_dof]`; `other` off vectors."""
+def values_per_dof(mech: Mechanism, x: Tensor, fill: float) -> Tensor:
+    """Values per dof, `[*batch, num_dof]`, from values per coordinate; `fill` at joints without a vector."""
     kinds = mech.joints.kinds
     places, start = [], 0
     for k in mech.independent_joints:
         size = kinds[k].num_q
-        own = list(range(start, start + size)) if kinds[k].vector else [-1] * kinds[k].num_dof
-        places, start = places + own, start + size
-    padded = torch.nn.functional.pad(x, (0, 1), value=other)
+        dofs = list(range(start, start + size)) if kinds[k].vector else [-1] * kinds[k].num_dof
+        places, start = places + dofs, start + size
+    padded = torch.nn.functional.pad(x, (0, 1), value=fill)
     index = [mech.num_q if i < 0 else i for i in places]
     return padded.index_select(-1, torch.tensor(index, device=x.device))
 
 
 @dataclass(frozen=True, eq=False)
 class StationaryEquation:
-    """The gradient of half the squared error vanishes; an `Equation` of (found, *parameters, *targets).
+    """The gradient of half the squared error vanishes: an `Equation` of (solution, *parameters, *targets).
 
-    Its unknown is q, and its residual has num_dof components: what leads from one to the other is the
-    pseudo-inverse of the Hessian, as a map of tangent steps. Where a limit stops a dof, its equation is that
-    it is at the limit.
+    Its unknown is q, and its residual has num_dof components, so the linear map between them is the
+    pseudo-inverse of the Hessian on tangent steps. The equation of a dof at an active limit is that it stays
+    there.
 
     Attributes:
-        fixed: fields of the mechanism that are no parameters.
-        goals: which frames, and what of them counts.
-        limits: whether limits hold.
+        fixed: fields of the mechanism that are not parameters.
+        goals: frames and weights of the targets.
+        limits: whether joint limits are enforced.
     """
 
     fixed: dict[str, Any]
@@ -75,40 +75,40 @@ class StationaryEquation:
         return Mechanism(**self.fixed, **named), inputs[1 + len(named) :]
 
     def solution(self, *inputs: Tensor) -> Tensor:
-        """What was found before."""
+        """The solution that the iterations found."""
         return inputs[0].clone()
 
     def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
-        """The gradient to a tangent step; at a limit the way beyond it."""
+        """The gradient with respect to a tangent step; for an active limit, the distance to it."""
         mech, targets = self.split(inputs)
         gradient = self._gradient(mech, targets, x)
         if not self.limits:
             return gradient
-        low, high, at = (values_per_dof(mech, y, 0.0) for y in (mech.lower, mech.upper, x))
-        stopped = self._stopped(mech, targets, x, gradient)
-        return torch.where(stopped, at - torch.where(gradient > 0, low, high), gradient)
+        low, high, position = (values_per_dof(mech, y, 0.0) for y in (mech.lower, mech.upper, x))
+        blocked = self._blocked(mech, targets, x, gradient)
+        return torch.where(blocked, position - torch.where(gradient > 0, low, high), gradient)
 
     def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
-        """The change of q by the pseudo-inverse of the Hessian, or the adjoint of that."""
+        """The change of q by the pseudo-inverse of the Hessian, or its adjoint."""
         mech, targets = self.split(inputs)
         zero = x.new_zeros(*x.shape[:-1], mech.num_dof)
 
-        def moved(step: Tensor) -> tuple[Tensor]:
+        def integrated(step: Tensor) -> tuple[Tensor]:
             return (integrate(mech, x, step),)
 
-        def turned(step: Tensor) -> tuple[Tensor]:
+        def gradient_after(step: Tensor) -> tuple[Tensor]:
             return (self._gradient(mech, targets, integrate(mech, x, step)),)
 
         n = mech.num_dof
-        units = torch.eye(n, dtype=x.dtype, device=x.device)
-        units = units.reshape(n, *(1 for _ in x.shape[:-1]), n).expand(n, *zero.shape)
-        (rows,) = jvp_by_double_vjp(turned, (torch.zeros_like(units),), (units,))
+        basis = torch.eye(n, dtype=x.dtype, device=x.device)
+        basis = basis.reshape(n, *(1 for _ in x.shape[:-1]), n).expand(n, *zero.shape)
+        (rows,) = jvp_by_double_vjp(gradient_after, (torch.zeros_like(basis),), (basis,))
         H = rows.movedim(0, -1)
         if transposed:
-            (step,) = torch.func.vjp(moved, zero)[1]((rhs,))
+            (step,) = torch.func.vjp(integrated, zero)[1]((rhs,))
             return self._inverse(mech, targets, x, H, step, True)
         (change,) = jvp_by_double_vjp(
-            moved, (zero,), (self._inverse(mech, targets, x, H, rhs, False),)
+            integrated, (zero,), (self._inverse(mech, targets, x, H, rhs, False),)
         )
         return change
 
@@ -116,13 +116,13 @@ class StationaryEquation:
         e, J = error_at(mech, self.goals, targets, q), jacobian_at(mech, self.goals, q)
         return -matvec(J.mT, e)
 
-    def _stopped(
+    def _blocked(
         self, mech: Mechanism, targets: Sequence[Tensor], q: Tensor, gradient: Tensor
     ) -> Tensor:
-        """Dofs that a limit stops; none where the targets are reached, and the pull is but rounding."""
+        """Dofs at an active limit; none where the targets are reached and the force is rounding error."""
         e = error_at(mech, self.goals, targets, q)
-        pulled = (e * e).sum(-1, keepdim=True) > torch.finfo(q.dtype).eps
-        return blocked_dofs(mech, q, -gradient) & pulled
+        unreached = (e * e).sum(-1, keepdim=True) > torch.finfo(q.dtype).eps
+        return blocked_dofs(mech, q, -gradient) & unreached
 
     def _inverse(
         self,
@@ -133,23 +133,23 @@ class StationaryEquation:
         rhs: Tensor,
         transposed: bool,
     ) -> Tensor:
-        """The tangent step, or its adjoint, with stopped dofs where their limits are."""
+        """The tangent step, or its adjoint; dofs at active limits follow their limits."""
         if not self.limits:
             return matvec(_pseudo_inverse(H), rhs)
-        stopped = self._stopped(mech, targets, x, self._gradient(mech, targets, x))
-        free = torch.where(stopped[..., None] | stopped[..., None, :], 0.0, H)
+        blocked = self._blocked(mech, targets, x, self._gradient(mech, targets, x))
+        free = torch.where(blocked[..., None] | blocked[..., None, :], 0.0, H)
         inverse = _pseudo_inverse(free)
-        held = torch.where(stopped, rhs, 0.0)
+        fixed = torch.where(blocked, rhs, 0.0)
         if transposed:
-            step = matvec(inverse, rhs - held)
-            return step + torch.where(stopped, rhs - matvec(H.mT, step), 0.0)
-        return held + matvec(inverse, rhs - held - torch.where(stopped, 0.0, matvec(H, held)))
+            step = matvec(inverse, rhs - fixed)
+            return step + torch.where(blocked, rhs - matvec(H.mT, step), 0.0)
+        return fixed + matvec(inverse, rhs - fixed - torch.where(blocked, 0.0, matvec(H, fixed)))
 
 
 def _pseudo_inverse(H: Tensor) -> Tensor:
-    """Of symmetric matrices; nan for one that is not finite, which would end the whole batch."""
-    usable = H.sum((-2, -1)).isfinite()[..., None, None]
+    """Pseudo-inverse of symmetric matrices; nan for a matrix that is not finite."""
+    finite = H.sum((-2, -1)).isfinite()[..., None, None]
     identity = torch.eye(H.shape[-1], dtype=H.dtype, device=H.device)
     rank = torch.finfo(H.dtype).eps ** 0.6
-    found = torch.linalg.pinv(torch.where(usable, H, identity), rtol=rank, hermitian=True)
-    return torch.where(usable, found, torch.nan)
+    inverse = torch.linalg.pinv(torch.where(finite, H, identity), rtol=rank, hermitian=True)
+    return torch.where(finite, inverse, torch.nan)

@@ -1,4 +1,4 @@
-"""What inverse kinematics is asked for: where frames shall be, and their errors with the Jacobian of these.
+"""Targets of inverse kinematics: parsing, pose errors and their Jacobian.
 
 See `torchsko.control.ik.inverse_kinematics` for the formulas.
 """
@@ -26,12 +26,12 @@ from torchsko.verbs.frames import frame_jacobian, frame_pose
 
 @dataclass(frozen=True)
 class TargetSpec:
-    """Which frames shall be somewhere, and what of them counts; targets are tensors besides.
+    """Frames of the targets, and the components of their errors that count. The poses are separate tensors.
 
     Attributes:
-        frames: of the targets.
-        parts: for each frame whether its rotation and its position count.
-        weights: of every component of the error, m numbers.
+        frames: names of the frames.
+        parts: for each frame, whether its rotation and its position count.
+        weights: factors of all components of the error, m numbers.
     """
 
     frames: tuple[str, ...]
@@ -40,7 +40,7 @@ class TargetSpec:
 
     @property
     def rows(self) -> list[int]:
-        """Components of [rotation; position] of all frames, one after the other, that count."""
+        """Indices of the components of [rotation; position] of all frames that count."""
         return [
             6 * k + 3 * half + i
             for k, part in enumerate(self.parts)
@@ -51,23 +51,23 @@ class TargetSpec:
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """Shapes of the targets for one sample."""
-        both = ((3, 3), (3,))
-        return [both[half] for part in self.parts for half in (0, 1) if part[half]]
+        """Shapes of the target tensors of one sample."""
+        pose = ((3, 3), (3,))
+        return [pose[half] for part in self.parts for half in (0, 1) if part[half]]
 
 
 def parse_targets(
     mech: Mechanism, targets: Mapping[Any, Any], weights: Mapping[Any, tuple[float, float]] | None
 ) -> tuple[Mechanism, TargetSpec, list[Tensor], Batches]:
-    """Targets as users write them, taken apart.
+    """Check targets and weights, and convert them to a specification and tensors.
 
     Returns:
-        The mechanism with frames on the go among its own, what counts, the targets as tensors, and the batch
-        dimensions of these by what errors call them.
+        The mechanism with all frames of the targets, the specification, the target tensors, and their batch
+        dimensions by the names that errors use.
 
-    Raises:
-        MechanismError: on an unknown frame, no targets, or weights of a frame without a target.
-        ShapeError: when a target does not fit.
+    Returns:
+        The mechanism with all frames of the targets, the specification, the target tensors, and their batch
+        dimensions by the names that errors use.
     """
     _check_mappings(targets, weights)
     frames, weights = tuple(targets), weights or {}
@@ -89,62 +89,58 @@ def parse_targets(
             strict=True,
         ):
             if x is not None:
-                told = f"{what} of the target of {called}"
-                batches[f"the {told}"] = check_placement(mech, told, x, shape)
-                check_rotation(told, x) if what == "rotation" else check_position(told, x)
+                label = f"{what} of the target of {called}"
+                batches[f"the {label}"] = check_placement(mech, label, x, shape)
+                check_rotation(label, x) if what == "rotation" else check_position(label, x)
                 tensors.append(x)
                 factors += [float(weight)] * 3
     if not any(factors):
         raise MechanismError(
             f"the weights are {dict(weights)!r}.",
-            "No error of any frame counts: everything would fit.",
-            "Give one rotation or position a factor above 0.",
+            "The error would be zero everywhere.",
+            "Give at least one rotation or position a weight above 0.",
         )
     names = tuple(mech.frame_names[k] for k in numbers)
     return mech, TargetSpec(names, tuple(parts), tuple(factors)), tensors, batches
 
 
 def _check_mappings(targets: Any, weights: Any) -> None:
-    """Refuse what does not say by frame where it shall be, or how much that counts."""
+    """Check that targets and weights are mappings by frame."""
     if not isinstance(targets, Mapping):
         raise MechanismError(
             f"targets was given as {type(targets).__name__}.",
-            "It says by frame where that shall be.",
+            "It maps frames to poses.",
             "Pass {frame: pose}, with pose = (rotation, position), or a position.",
         )
     if not targets:
         raise MechanismError(
-            "targets={} names no frames.",
-            "Nothing says what shall be where.",
+            "targets is empty.",
+            "Inverse kinematics needs at least one target.",
             "Pass {frame: pose}, with pose = (rotation, position), or a position.",
         )
     if weights is not None and not isinstance(weights, Mapping):
         raise MechanismError(
             f"weights was given as {type(weights).__name__}.",
-            "It says by frame how much errors count.",
-            "Pass {frame: (of rotation, of position)}.",
+            "It maps frames to pairs of weights.",
+            "Pass {frame: (rotation_weight, position_weight)}.",
         )
     for name, pair in (weights or {}).items():
         numbers = isinstance(pair, Sequence) and len(pair) == 2
         if not numbers or not all(isinstance(x, (int, float)) and is_nonnegative(x) for x in pair):
             raise MechanismError(
                 f"the weights of {name!r} are {pair!r}.",
-                "Errors in rotation and in position have a factor each, finite and not negative.",
+                "Rotation and position errors each have a finite weight of 0 or more.",
                 f"Pass {{{name!r}: (1.0, 1.0)}}, say.",
             )
 
 
 def target_pair(frame: Any, target: Any) -> tuple[Any, Any]:
-    """Rotation and position of a frame's target; None for what does not count.
-
-    Raises:
-        ShapeError: when it is neither a pair nor a tensor.
-    """
+    """Rotation and position of a frame's target; None for a part that does not count."""
     pair = (None, target) if isinstance(target, Tensor) else target
     if not isinstance(pair, Sequence) or len(pair) != 2 or all(x is None for x in pair):
         raise ShapeError(
             f"the target of frame {frame!r} is {target!r}.",
-            "It is a pose: a rotation and a position, or one of them and None.",
+            "A target is a pair of rotation and position, one of which may be None.",
             "Pass (rotation, position), (None, position), or a position, as tensors.",
         )
     return pair[0], pair[1]
@@ -153,21 +149,21 @@ def target_pair(frame: Any, target: Any) -> tuple[Any, Any]:
 def error_at(
     mech: MechanismLike, goals: TargetSpec, targets: Sequence[Tensor], q: Tensor
 ) -> Tensor:
-    """The weighted errors of all frames in their own axes, `[*batch, m]`."""
+    """Weighted errors of all frames in their own axes, `[*batch, m]`."""
     pose = frame_pose(mech, q, goals.frames)
-    left, found = iter(targets), []
-    for k, (turned, placed) in enumerate(goals.parts):
+    remaining, errors = iter(targets), []
+    for k, (has_rotation, has_position) in enumerate(goals.parts):
         R, r = pose.rotation[..., k, :, :], pose.position[..., k, :]
-        if turned:
-            found.append(matrix_log(R.mT @ next(left)))
-        if placed:
-            found.append(matvec(R.mT, next(left) - r))
-    e = concatenate(found)
+        if has_rotation:
+            errors.append(matrix_log(R.mT @ next(remaining)))
+        if has_position:
+            errors.append(matvec(R.mT, next(remaining) - r))
+    e = concatenate(errors)
     return e * e.new_tensor(goals.weights)
 
 
 def jacobian_at(mech: MechanismLike, goals: TargetSpec, q: Tensor) -> Tensor:
-    """What takes a small step to the change of minus the errors where they vanish, `[*batch, m, n]`."""
+    """Minus the Jacobian of the errors where they vanish, with weights, `[*batch, m, num_dof]`."""
     J = frame_jacobian(mech, q, goals.frames).flatten(-3, -2)
     if len(goals.rows) < J.shape[-2]:
         J = J.index_select(-2, torch.tensor(goals.rows, device=q.device))

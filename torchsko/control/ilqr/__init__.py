@@ -1,1 +1,1 @@
-"""Optimal control by iterative LQR."""
+"""Optimal control by iterative LQR and Newton's method."""

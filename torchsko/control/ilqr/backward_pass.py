@@ -1,9 +1,9 @@
-r"""The linear-quadratic problem along a motion, solved backwards in time; what its solution promises.
+"""Backward pass: solution of the linear-quadratic problem along a trajectory, and its predicted cost change.
 
-Where the matrix of the inputs is not positive definite the problem has no least value. It is solved once more
-then, within the same iteration: second derivatives of steps are left out, and Hessians of costs that are
-numbers keep their eigenvectors but take the absolute values of their eigenvalues. Where the cost bends
-downwards a step so goes down the slope, as far as the bend is strong, instead of up to its top.
+Where the matrix of the inputs is not positive definite, the problem is unbounded. It is then solved again
+within the same iteration with a convex model: second derivatives of the dynamics are dropped, and Hessians of
+scalar costs keep their eigenvectors but take the absolute values of their eigenvalues. A step in a direction
+of negative curvature then descends, with a length by the size of the curvature.
 
 Reference: Y. Dauphin et al., *Identifying and attacking the saddle point problem in high-dimensional
 non-convex optimization*, NeurIPS 2014 (absolute values).
@@ -21,10 +21,11 @@ from torchsko.utils.shapes import matvec
 
 
 class QuadraticModel(NamedTuple):
-    """Expansions along a motion, time in front; see `torchsko.control.ilqr.expansion.ProblemFunctions`.
+    """Expansions along a trajectory, time first; see `torchsko.control.ilqr.expansion.ProblemFunctions`.
 
-    Gaps are `[steps, *batch, 2 num_dof]` where states were given, otherwise `[steps, *batch, 0]`; the least
-    and the largest change of the inputs `[steps, *batch, num_u]` where they have bounds, otherwise likewise.
+    `gap` is `[steps, *batch, 2 num_dof]` in multiple shooting, otherwise `[steps, *batch, 0]`. `low` and
+    `high`, the bounds of the change of the inputs, are `[steps, *batch, num_u]`, or `[steps, *batch, 0]`
+    without bounds. `free` is 0 for inputs at an active bound, else 1.
     """
 
     A: Tensor
@@ -39,23 +40,23 @@ class QuadraticModel(NamedTuple):
     high: Tensor
     gap: Tensor
 
-    def of(self, rows: Tensor) -> QuadraticModel:
-        """That of some of the samples of a flat batch, by their numbers."""
+    def select(self, rows: Tensor) -> QuadraticModel:
+        """The model of the samples `rows` of a flat batch."""
         return QuadraticModel(
-            *(x.index_select(k, rows) for k, x in zip(_OF_MODEL, self, strict=True))
+            *(x.index_select(k, rows) for k, x in zip(_MODEL_BATCH_DIMS, self, strict=True))
         )
 
 
 class FeedbackPlan(NamedTuple):
-    """What solves a model.
+    """Solution of a `QuadraticModel`: a feedback policy, and its predicted cost change.
 
     Attributes:
         k: change of the inputs, `[steps, *batch, num_u]`.
         K: feedback, `[steps, *batch, num_u, 2 num_dof]`.
-        slope: what the cost changes by at first, per alpha, `[*batch]`.
-        curvature: of the cost by alpha, `[*batch]`.
-        size: the largest mean of the diagonal of a step's Q_uu, `[*batch]`.
-        good: whether all of these are positive definite, `[*batch]`.
+        slope: predicted change of the cost, first order in alpha, `[*batch]`.
+        curvature: of the cost with respect to alpha, `[*batch]`.
+        size: largest mean diagonal of Q_uu over the steps, `[*batch]`.
+        positive_definite: whether all Q_uu are positive definite, `[*batch]`.
     """
 
     k: Tensor
@@ -63,36 +64,38 @@ class FeedbackPlan(NamedTuple):
     slope: Tensor
     curvature: Tensor
     size: Tensor
-    good: Tensor
+    positive_definite: Tensor
 
 
 def backward_pass(problem: OptimalControl, model: QuadraticModel, mu: Tensor) -> FeedbackPlan:
-    """The plan that a model has, under a regularisation `[*batch]`."""
-    carry, found, left = [model.end_hessian, model.end_gradient], [], mu * 0
+    """Solve the model with a regularisation `[*batch]`."""
+    carry, results, gap_cost = [model.end_hessian, model.end_gradient], [], mu * 0
     shooting = model.gap.shape[-1] > 0
-    room = () if problem.bounds is None else (model.low, model.high)
-    steps = model.A, model.B, model.gradient, model.hessian, *room
+    bounds = () if problem.bounds is None else (model.low, model.high)
+    steps = model.A, model.B, model.gradient, model.hessian, *bounds
     for t in reversed(range(len(model.A))):
         if shooting:
             V, v = carry
             Ve = matvec(V, model.gap[t])
-            left = left + (model.gap[t] * (Ve / 2 - v)).sum(-1)
+            gap_cost = gap_cost + (model.gap[t] * (Ve / 2 - v)).sum(-1)
             carry = [V, v - Ve]
-        *carry, k, K, slope, curvature, size, good = problem.riccati(
+        *carry, k, K, slope, curvature, size, positive_definite = problem.riccati(
             *carry, *(x[t] for x in steps), mu
         )
-        found.append((k, K, slope, curvature, size, good))
-    k, K, slope, curvature, size, good = (torch.stack(x[::-1]) for x in zip(*found, strict=True))
+        results.append((k, K, slope, curvature, size, positive_definite))
+    k, K, slope, curvature, size, positive_definite = (
+        torch.stack(x[::-1]) for x in zip(*results, strict=True)
+    )
     slope, curvature = slope.sum(0), curvature.sum(0)
     if shooting:
-        whole = slope + curvature / 2 + left
+        full_step = slope + curvature / 2 + gap_cost
         slope = _slope(model, k, K)
-        curvature = 2 * (whole - slope)
-    return FeedbackPlan(k, K, slope, curvature, size.amax(0), good.amin(0) > 0)
+        curvature = 2 * (full_step - slope)
+    return FeedbackPlan(k, K, slope, curvature, size.amax(0), positive_definite.amin(0) > 0)
 
 
 def _slope(model: QuadraticModel, k: Tensor, K: Tensor) -> Tensor:
-    """What the cost changes by at first, per alpha, as gaps close."""
+    """Predicted change of the cost, first order in alpha, as gaps close."""
     A, B, gap, costates = model.A, model.B, model.gap, model.costates
     descent = model.gradient[..., A.shape[-1] :] + matvec(B.mT, costates)
     x, slope = torch.zeros_like(gap[0]), torch.zeros_like(gap[0, ..., 0])
@@ -108,38 +111,39 @@ def solve_convexified(
     model: QuadraticModel,
     mu: Tensor,
     plan: FeedbackPlan,
-    numbers: tuple[bool, bool],
-    only_these: bool,
+    scalar_costs: tuple[bool, bool],
+    subset: bool,
 ) -> FeedbackPlan:
-    """The plan, with that of a convex model in samples where it is no good.
+    """Replace the plan by that of a convex model in samples where it is not positive definite.
 
     Args:
-        problem: what is solved.
-        model: the model, without second derivatives of steps.
+        problem: the problem.
+        model: the Gauss-Newton model.
         mu: regularisation, `[*batch]`.
-        plan: that of the model with all that it has.
-        numbers: whether the running and the final cost are; Hessians of residuals are never negative.
-        only_these: leave the other samples out of the work; the host then waits for the device.
+        plan: solution of the model with second derivatives.
+        scalar_costs: whether the running and the final cost are scalar; Gauss-Newton Hessians of residuals
+            are never negative.
+        subset: compute only the samples concerned; the host then waits for the device.
     """
     rows = None
-    if only_these and not problem.mech.batch_shape:  # otherwise samples stay with their robots
-        rows = (~plan.good).nonzero()[:, 0]
-        model, mu = model.of(rows), mu[rows]
-    along, end = numbers
-    hessian = _absolute_eigenvalues(model.hessian) if along else model.hessian
-    end_hessian = _absolute_eigenvalues(model.end_hessian) if end else model.end_hessian
-    other = backward_pass(problem, model._replace(hessian=hessian, end_hessian=end_hessian), mu)
+    if subset and not problem.mech.batch_shape:  # a batched mechanism cannot be indexed
+        rows = (~plan.positive_definite).nonzero()[:, 0]
+        model, mu = model.select(rows), mu[rows]
+    running, final = scalar_costs
+    hessian = _absolute_eigenvalues(model.hessian) if running else model.hessian
+    end_hessian = _absolute_eigenvalues(model.end_hessian) if final else model.end_hessian
+    convex = backward_pass(problem, model._replace(hessian=hessian, end_hessian=end_hessian), mu)
     if rows is not None:
-        pairs = zip(_OF_PLAN, plan, other, strict=True)
+        pairs = zip(_PLAN_BATCH_DIMS, plan, convex, strict=True)
         return FeedbackPlan(*(x.index_copy(k, rows, y) for k, x, y in pairs))
     return FeedbackPlan(
-        *(select_samples(plan.good, x, y) for x, y in zip(plan, other, strict=True))
+        *(select_samples(plan.positive_definite, x, y) for x, y in zip(plan, convex, strict=True))
     )
 
 
-_OF_MODEL = (1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1)
-_OF_PLAN = (1, 1, 0, 0, 0, 0)
-"""Where the batch dimension is of each part, when there is one."""
+_MODEL_BATCH_DIMS = (1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1)
+_PLAN_BATCH_DIMS = (1, 1, 0, 0, 0, 0)
+"""Batch dimension of each field of a flat batch."""
 
 
 def _absolute_eigenvalues(H: Tensor) -> Tensor:
@@ -149,7 +153,7 @@ def _absolute_eigenvalues(H: Tensor) -> Tensor:
     return torch.where(finite, (vectors * values.abs()[..., None, :]) @ vectors.mT, H)
 
 
-def select_samples(which: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """The one in samples `[*batch]`, the other elsewhere; time in front, or one number for each."""
-    rest = x.ndim - which.ndim - (x.ndim > which.ndim)
-    return torch.where(which.reshape(*which.shape, *[1] * rest), x, y)
+def select_samples(mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Select x in samples where the mask `[*batch]` is true, else y; time first, or one number per sample."""
+    rest = x.ndim - mask.ndim - (x.ndim > mask.ndim)
+    return torch.where(mask.reshape(*mask.shape, *[1] * rest), x, y)

@@ -1,7 +1,7 @@
-"""Expansions of costs and steps along a motion: what kernels of an optimal control problem compute.
+"""Expansions of costs and dynamics along a trajectory: the functions that kernels of a problem compute.
 
-Near a motion z = [d; w; u] stands for the configuration integrate(q, d), the velocity w and the input u; see
-`torchsko.control.ilqr.problem`.
+Near a trajectory z = [d; w; u] stands for the configuration integrate(q, d), the velocity w and the input u;
+see `torchsko.control.ilqr.problem`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from torchsko.utils.shapes import matvec
 from torchsko.verbs.dynamics import refuse_singular
 
 Cost = Callable[..., Tensor]
-"""Of tensors with any batch dimensions in front, to a cost `[*batch]`, or to residuals `[*batch, r]`."""
+"""Maps tensors with any batch dimensions to a scalar cost `[*batch]`, or to residuals `[*batch, r]`."""
 
 
 @dataclass(frozen=True, eq=False)
 class ProblemFunctions:
-    """The functions that a solver calls, of tensors of any batch dimensions."""
+    """The functions that the solver calls, for tensors with any batch dimensions."""
 
     running: Cost
     final: Cost
@@ -39,7 +39,7 @@ class ProblemFunctions:
     def expand(
         self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, *goals: Tensor
     ) -> tuple[Tensor, ...]:
-        """A, B, and the gradient and the Hessian of the running cost by z."""
+        """A, B, and the gradient and Hessian of the running cost with respect to z."""
         refuse_singular(mech)
         A, B = linearize_step(mech, q, qd, self.forces(mech, u), self.dt, self.step)
         columns = [B[..., k] for k in self.dofs]
@@ -49,23 +49,23 @@ class ProblemFunctions:
     def curvature(
         self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, costate: Tensor, *goals: Tensor
     ) -> Tensor:
-        """The Hessian by z of costate times step, and what Gauss and Newton leave out of the cost's."""
+        """Second-order terms that `expand` omits: of residuals, and of the dynamics times the costate."""
         step = perturbed_step(mech, q, qd, self.forces(mech, u), self.dt, self.step)
         cost = self._running(mech, q, goals)
 
-        def moving(d: Tensor, w: Tensor, u: Tensor) -> Tensor:
+        def weighted_step(d: Tensor, w: Tensor, u: Tensor) -> Tensor:
             return (costate * step(d, w, self.forces(mech, u))).sum(-1)
 
-        return _hessian(moving, qd, u) + _second_order_residual(cost, qd, u)
+        return _hessian(weighted_step, qd, u) + _second_order_residual(cost, qd, u)
 
     def expand_final(
         self, mech: Mechanism, q: Tensor, qd: Tensor, *goals: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The gradient and the Hessian of the final cost by [d; w]."""
+        """Gradient and Hessian of the final cost with respect to [d; w]."""
         return _expansion(self._final(mech, q, goals), qd, qd[..., :0])
 
     def final_curvature(self, mech: Mechanism, q: Tensor, qd: Tensor, *goals: Tensor) -> Tensor:
-        """What Gauss and Newton leave out of the final cost's Hessian."""
+        """Second-order terms that the Gauss-Newton Hessian of the final cost omits."""
         return _second_order_residual(self._final(mech, q, goals), qd, qd[..., :0])
 
     def cost_final(self, mech: Mechanism, q: Tensor, qd: Tensor, *goals: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class ProblemFunctions:
         self, mech: Mechanism, q: Tensor, qd: Tensor, q_bar: Tensor, qd_bar: Tensor, u: Tensor,
         k: Tensor, K: Tensor, alpha: Tensor, *goals: Tensor,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        """A step under u + alpha k + K x, x the state's difference to that with a bar; u and its cost."""
+        """A step under u + alpha k + K x, x being the deviation from (q_bar, qd_bar); also u and its cost."""
         x = torch.cat([subtract(mech, q_bar, q), qd - qd_bar], -1)
         u = u + alpha[..., None] * k + matvec(K, x)
         if self.bounds is not None:
@@ -85,18 +85,18 @@ class ProblemFunctions:
         return *evaluate_step(mech, q, qd, self.forces(mech, u), self.dt, self.step), u, cost
 
     def forces(self, mech: Mechanism, u: Tensor) -> Tensor:
-        """Joint forces of inputs, `[*batch, num_dof]`."""
+        """Joint forces from inputs, `[*batch, num_dof]`."""
         if self.dofs == tuple(range(mech.num_dof)):
             return u
-        place = {dof: k for k, dof in enumerate(self.dofs)}
+        index = {dof: k for k, dof in enumerate(self.dofs)}
         zero = torch.zeros_like(u[..., 0])
-        columns = [u[..., place[k]] if k in place else zero for k in range(mech.num_dof)]
+        columns = [u[..., index[k]] if k in index else zero for k in range(mech.num_dof)]
         return torch.stack(columns, -1)
 
-    def numbers(
+    def scalar_costs(
         self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, *goals: Tensor
     ) -> tuple[bool, bool]:
-        """Whether the running and the final cost are numbers, not residuals."""
+        """True if the running and the final cost are scalar instead of residuals."""
         running, final = self.running(mech, q, qd, u, *goals), self.final(mech, q, qd, *goals)
         return running.ndim < qd.ndim, final.ndim < qd.ndim
 
@@ -112,34 +112,30 @@ class ProblemFunctions:
 
 
 def check_cost_value(name: str, cost: Any, qd: Tensor) -> Tensor:
-    """What a cost function gave, where it has one cost, or one row of residuals, for each sample.
-
-    Raises:
-        ShapeError: says what to type.
-    """
+    """Check that a cost function returned one cost, or one row of residuals, for each sample."""
     batch = qd.shape[:-1]
     if not isinstance(cost, Tensor):
         raise ShapeError(
-            f"the cost {name!r} gave {type(cost).__name__}.",
-            "It gives a tensor: a number for each sample, or residuals.",
-            "Return one, such as u.square().sum(-1); 0 * qd.sum(-1) costs nothing.",
+            f"the cost {name!r} returned {type(cost).__name__}.",
+            "A cost is a tensor: a number for each sample, or residuals.",
+            "Return a tensor such as u.square().sum(-1), or 0 * qd.sum(-1) for no cost.",
         )
     if cost.shape not in (batch, (*batch, *cost.shape[-1:])):
         raise ShapeError(
-            f"the cost {name!r} gave the shape {list(cost.shape)}, for velocities {list(qd.shape)}.",
-            f"It gives a number for each sample, {list(batch)}, or residuals, {[*batch, 'r']}.",
+            f"the cost {name!r} returned the shape {list(cost.shape)}, for velocities {list(qd.shape)}.",
+            f"A cost is a number for each sample, {list(batch)}, or residuals, {[*batch, 'r']}.",
             "Sum over the last dimension only: u.square().sum(-1), not u.square().sum().",
         )
     return cost
 
 
 def _scalar(cost: Tensor, qd: Tensor) -> Tensor:
-    """A cost, or half the square of residuals, `[*batch]`."""
+    """A scalar cost, or half the squared norm of residuals, `[*batch]`."""
     return cost if cost.ndim < qd.ndim else cost.square().sum(-1) / 2
 
 
 def _expansion(cost: Cost, qd: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradient and Hessian by z at d = 0, the latter of residuals by Gauss and Newton."""
+    """Gradient and Hessian with respect to z at d = 0; Gauss-Newton for residuals."""
     value = cost(torch.zeros_like(qd), qd, u)
     if value.ndim < qd.ndim:
         return _gradient(cost)(torch.zeros_like(qd), qd, u), _hessian(cost, qd, u)
@@ -148,7 +144,7 @@ def _expansion(cost: Cost, qd: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _second_order_residual(cost: Cost, qd: Tensor, u: Tensor) -> Tensor:
-    """The Hessian of r* r(z), r held; of a cost that is a number nothing is left out."""
+    """Hessian of r* r(z) with constant r, which Gauss-Newton omits; zero for a scalar cost."""
     value = cost(torch.zeros_like(qd), qd, u)
     if value.ndim < qd.ndim:
         size = 2 * qd.shape[-1] + u.shape[-1]

@@ -1,13 +1,13 @@
-r"""Optimal control problems of a mechanism, and their expansions along a motion in tangent coordinates.
+r"""Optimal control problems of a mechanism.
 
-A problem asks for the inputs u of N steps that lower
+A problem determines the inputs u of N steps that minimise
 
 .. math:: J = \sum_{t < N} l(q_t, \dot q_t, u_t) + l_N(q_N, \dot q_N)
 
-from a given state. Near a motion z = [d; w; u] stands for the configuration integrate(q, d), the velocity w
-and the input u, so quaternions count with three coordinates. A cost that is a vector r stands for
-|r|^2 / 2; its Hessian is taken as J_r* J_r (Gauss and Newton), to which the curvature adds what is missing
-with that of the steps, weighed by the costates.
+from a given initial state. Near a trajectory z = [d; w; u] stands for the configuration integrate(q, d), the
+velocity w and the input u, so quaternions count with three coordinates. A cost that returns a vector r stands
+for |r|^2 / 2. Its Hessian is the Gauss-Newton approximation J_r* J_r; the curvature adds the remaining terms
+and those of the dynamics, weighted by the costates.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 from torch import Tensor
@@ -40,24 +41,23 @@ Compiler = Callable[..., Any]
 
 @dataclass(frozen=True, eq=False)
 class OptimalControl:
-    """An optimal control problem, ready to be solved for many starts: `optimal_control` makes it.
+    """An optimal control problem, to be solved for many initial states; `optimal_control` makes it.
 
     Attributes:
         mech: the mechanism.
         dofs: degrees of freedom on which the inputs act.
         expand: (q, qd, u, *goals) to A, B, gradient and Hessian of the running cost.
-        curvature: (q, qd, u, costate, *goals) to what their Hessian leaves out.
+        curvature: (q, qd, u, costate, *goals) to the second-order terms that `expand` omits.
         expand_final: (q, qd, *goals) to gradient and Hessian of the final cost.
-        final_curvature: (q, qd, *goals) to what that Hessian leaves out.
+        final_curvature: (q, qd, *goals) to the terms that this Hessian omits.
         cost_final: (q, qd, *goals) to the final cost.
-        follow: one step under feedback; see `ilqr`.
-        numbers: (q, qd, u, *goals) to whether the running and the final cost are numbers, not residuals.
-        riccati: see `torchsko.control.ilqr.riccati_step.riccati_step`, and `bounded_step` there of
-            inputs with bounds.
-        bounds: the lowest and the highest inputs, `[num_u]` each; None: none.
-        goals: names of what costs depend on besides, with shapes for one sample.
-        series: names of what changes from step to step, with shapes for one sample and step. Where goals
-            are arguments, those of the step come after them.
+        feedback_step: one step under a feedback policy; see `ilqr`.
+        scalar_costs: (q, qd, u, *goals) to whether the running and the final cost are scalar.
+        riccati: see `torchsko.control.ilqr.riccati_step.riccati_step`, or `bounded_step` with bounds.
+        bounds: lower and upper bounds of the inputs, `[num_u]` each; or None.
+        goals: names of further arguments of the costs, with shapes for one sample.
+        series: names of arguments that change from step to step, with shapes for one sample and step. They
+            follow the goals.
     """
 
     mech: Mechanism
@@ -68,7 +68,7 @@ class OptimalControl:
     final_curvature: Compiler
     cost_final: Compiler
     feedback_step: Compiler
-    numbers: Compiler
+    scalar_costs: Compiler
     riccati: Compiler
     bounds: tuple[Tensor, Tensor] | None
     goals: Mapping[str, tuple[int, ...]]
@@ -94,49 +94,47 @@ def optimal_control(
     creep: float | None = None,
     fuse: Compiler | None = None,
 ) -> OptimalControl:
-    """An optimal control problem: what a motion costs.
+    """Define an optimal control problem by its costs.
 
-    Costs are functions of tensors with any batch dimensions in front, twice differentiable. Mind their
-    units: `ilqr` stops at a norm of the gradient, which costs a million times smaller meet at once.
+    Costs are twice differentiable functions of tensors with any batch dimensions. `ilqr` compares the
+    gradient of the cost with an absolute tolerance, so costs much smaller than one converge too early.
 
     Args:
-        mech: the mechanism. A layer's values are read once.
+        mech: the mechanism. Values of a layer are read once.
         running: (mech, q, qd, u, *goals, *series) to the cost of a step `[*batch]`, or to residuals
             `[*batch, r]`, of which half the square counts.
-        final: (mech, q, qd, *goals, *series) likewise, at the end.
+        final: (mech, q, qd, *goals, *series) to the final cost, in the same form.
         dt: time step [s], positive; a number, or a tensor of shape [].
-        goals: names of further tensors that costs depend on, with their shapes for one sample, such as
-            ``{"target": (3,)}``; they are given to `ilqr`.
-        series: likewise of what changes from step to step, such as a reference, a time, an obstacle on its
-            way or a weight, with their shapes for one sample and one step. `ilqr` takes steps + 1 rows of
-            each: row t is what the cost of step t is given, the last what the final cost is.
+        goals: names of further arguments of the costs, with their shapes for one sample, such as
+            ``{"target": (3,)}``. Their values are passed to `ilqr`.
+        series: names of arguments that change from step to step, such as a reference, a time, a moving
+            obstacle or a weight, with their shapes for one sample and one step. `ilqr` takes steps + 1 rows
+            of each: row t for the cost of step t, the last row for the final cost.
         actuated: names of the joints on which inputs act; None: all.
-        bounds: the lowest and the highest inputs, `[num_u]` each [N m or N], infinite where there is none;
-            None: none at all.
-        method: of the step: a name in `torchsko.rollout.integrators.INTEGRATORS`; no step of another kind.
-        creep: speed [rad/s or m/s] below which steps take dry friction as damping; None: 1e-4, as rollouts
-            do. Linear models of friction so sharp hold for speeds that differ by as little, and `ilqr` goes
-            on in small steps where joints start, stop or turn back. At 0.1 it takes about as many iterations
-            as without friction, and its gains make up for the difference: a double pendulum's motion so
-            planned costs 1.5 % more than its plan at most, followed under the friction of rollouts. The
-            plan itself is the rollout by ``method=SemiImplicitEuler(creep)``.
-        fuse: `torchsko.fuse`, which makes all parts kernels; each is built at its first use, some take
-            half a minute, and is kept on disk. None: eager.
+        bounds: lower and upper bounds of the inputs, `[num_u]` each [N m or N], infinite where there is none.
+        method: integrator, a name in `torchsko.rollout.integrators.INTEGRATORS`.
+        creep: speed [rad/s or m/s] below which dry friction acts like damping; None: 1e-4, as in rollouts.
+            Linear models with so small a value hold for tiny changes of speed only, and `ilqr` needs many
+            iterations where joints start, stop or turn back. At 0.1 it takes about as many iterations as
+            without friction, and the feedback compensates the difference: the trajectory of a double pendulum
+            under the friction of rollouts costs at most 1.5 % more than planned. The plan itself is the
+            rollout by ``method=SemiImplicitEuler(creep)``.
+        fuse: `torchsko.fuse`, which compiles all parts. Each kernel is built at its first use, some in half a
+            minute, and stays in the disk cache. None: eager.
 
     Returns:
-        The problem; solve it by `torchsko.control.ilqr.solver`.
+        The problem; solve it by `torchsko.control.ilqr`.
 
     Raises:
-        MechanismError: on an unknown joint, one named twice, or no input at all.
+        MechanismError: on an unknown joint, a joint that is named twice, or no input.
         ShapeError: on bounds whose shape or dtype does not fit; while solving, on a cost that is neither
             `[*batch]` nor `[*batch, r]`.
-        TorchskoError: on a cost of other arguments, an unknown method, a creep that is not above 0, or of
-            a method that takes none, a time step that is not positive,
-            goals or series that are no mapping of names to shapes, a lowest input above the highest, or a
-            fuse that is no function.
+        TorchskoError: on a cost with other arguments, an unknown method, a creep that is not positive or that
+            the method does not have, a time step that is not positive, goals or series that do not map names
+            to shapes, a lower bound above the upper, or a fuse that is not callable.
 
     Example:
-        A slide follows a wave, of which each step is given its own point:
+        A slide tracks a sine wave, of which each step receives one point:
 
         >>> import torchsko as ts, torch
         >>> builder = ts.MechanismBuilder("slide").link("mass", mass=1.0)
@@ -163,45 +161,38 @@ def optimal_control(
     if fuse is not None and not callable(fuse):
         raise TorchskoError(
             f"optimal_control was given fuse={fuse!r}.",
-            "It is what makes kernels of the parts of a problem, or None.",
+            "It is a function that compiles the parts of the problem, or None.",
             "Pass fuse=torchsko.fuse, or leave it out.",
         )
-    taken = {"mech", *(name for names in _ARGUMENTS.values() for name in names)}
-    held = parse_shapes("goals", goals, (*taken,))
-    moving = parse_shapes("series", series, (*taken, *held))
-    further = [*held, *moving]
-    check_cost("running", running, ["mech", "q", "qd", "u", *further])
-    check_cost("final", final, ["mech", "q", "qd", *further])
+    reserved = {"mech", *(name for names in _ARGUMENTS.values() for name in names)}
+    goal_shapes = parse_shapes("goals", goals, (*reserved,))
+    series_shapes = parse_shapes("series", series, (*reserved, *goal_shapes))
+    extra_shapes = goal_shapes | series_shapes
+    check_cost("running", running, ["mech", "q", "qd", "u", *extra_shapes])
+    check_cost("final", final, ["mech", "q", "qd", *extra_shapes])
     parts = ProblemFunctions(running, final, dofs, dt, _step(method, creep), bounds)
-    named = (
-        "expand",
-        "curvature",
-        "expand_final",
-        "final_curvature",
-        "cost_final",
-        "feedback_step",
-    )
-    made = {name: _bound(getattr(parts, name), robot) for name in named}
-    back = riccati_step if bounds is None else bounded_step
-    made["riccati"] = _bound(back, robot)
-    made["numbers"] = _bound(parts.numbers, robot)
-    wanted = held | moving
+    riccati = riccati_step if bounds is None else bounded_step
+    functions: dict[str, Any] = {
+        name: partial(getattr(parts, name), robot) for name in (*_ARGUMENTS, "scalar_costs")
+    }
+    functions["riccati"] = partial(riccati, robot)
     if fuse is not None:
-        own = _shapes(robot.num_q, robot.num_dof, len(dofs))
-        shapes = own | wanted
-        for name in named:
-            made[name] = _Kernel(fuse, getattr(parts, name), robot, shapes, tuple(wanted))
-        taken = inspect.signature(back).parameters
-        made["riccati"] = fuse(back, robot, shapes={k: own[k] for k in taken if k != "mech"})
-    return OptimalControl(mech=robot, dofs=dofs, bounds=bounds, goals=held, series=moving, **made)
+        shapes = _shapes(robot.num_q, robot.num_dof, len(dofs))
+        for name, arguments in _ARGUMENTS.items():
+            names = (*arguments, *extra_shapes)
+            fn = _with_argument_names(getattr(parts, name), names)
+            inputs = {k: x for k, x in (shapes | extra_shapes).items() if k in names}
+            functions[name] = fuse(fn, robot, shapes=inputs)
+        arguments = inspect.signature(riccati).parameters
+        inputs = {k: shapes[k] for k in arguments if k != "mech"}
+        functions["riccati"] = fuse(riccati, robot, shapes=inputs)
+    return OptimalControl(
+        mech=robot, dofs=dofs, bounds=bounds, goals=goal_shapes, series=series_shapes, **functions
+    )
 
 
 def _step(method: str, creep: float | None) -> Step:
-    """The step of a name, with a creep of its own where one is given.
-
-    Raises:
-        TorchskoError: when that is no speed, or the step has none.
-    """
+    """The integrator of a name, with another creep where one is given."""
     step = INTEGRATORS[method]
     if creep is None:
         return step
@@ -209,37 +200,14 @@ def _step(method: str, creep: float | None) -> Step:
     if not isinstance(step, SemiImplicitEuler | ImplicitEuler) or speed is None or not speed > 0:
         raise TorchskoError(
             f"optimal_control was given creep={creep!r} with method={method!r}.",
-            'It is a speed above 0, of the steps "semi_implicit_euler" and "implicit".',
+            'It is a positive speed, for the methods "semi_implicit_euler" and "implicit".',
             "Pass creep=0.1, say, or leave it out.",
         )
     return replace(step, creep=speed)
 
 
-def _bound(fn: Compiler, mech: Mechanism) -> Compiler:
-    return lambda *args: fn(mech, *args)
-
-
-class _Kernel:
-    """A part as a kernel, of which goals are arguments by name: made at its first call."""
-
-    def __init__(
-        self,
-        fuse: Compiler,
-        fn: Compiler,
-        mech: Mechanism,
-        shapes: Mapping[str, tuple[int, ...]],
-        goals: tuple[str, ...],
-    ) -> None:
-        names = _ARGUMENTS[fn.__name__] + goals
-        known = {name: shapes[name] for name in names if name in shapes}
-        self._call = fuse(_named(fn, names), mech, shapes=known)
-
-    def __call__(self, *args: Tensor) -> Any:
-        return self._call(*args)
-
-
-def _named(fn: Compiler, names: Sequence[str]) -> Compiler:
-    """The function with these names for its arguments after the mechanism: a kernel's inputs have names."""
+def _with_argument_names(fn: Compiler, names: Sequence[str]) -> Compiler:
+    """The function with these names for its arguments after the mechanism; kernels name their inputs."""
 
     def call(mech: Mechanism, *args: Tensor) -> Any:
         return fn(mech, *args)
@@ -259,7 +227,7 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
     "cost_final": ("q", "qd"),
     "feedback_step": ("q", "qd", "q_bar", "qd_bar", "u", "k", "K", "alpha"),
 }
-"""What the parts of a problem take, goals left out."""
+"""Arguments of the functions of a problem, without goals."""
 
 
 def _shapes(num_q: int, n: int, m: int) -> dict[str, tuple[int, ...]]:

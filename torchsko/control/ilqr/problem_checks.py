@@ -1,4 +1,4 @@
-"""Whether what an optimal control problem is made of fits."""
+"""Validation of the definition of an optimal control problem."""
 
 from __future__ import annotations
 
@@ -19,14 +19,10 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def actuated_dofs(mech: Mechanism, actuated: Sequence[str] | None) -> tuple[int, ...]:
-    """Degrees of freedom on which inputs act, by names of joints; None: all.
-
-    Raises:
-        MechanismError: on an unknown joint, one that is named twice, or none.
-    """
-    every = range(mech.num_dof)
+    """Degrees of freedom on which inputs act, by names of joints; None: all."""
+    all_dofs = range(mech.num_dof)
     if actuated is None:
-        return tuple(every)
+        return tuple(all_dofs)
     names = check_names("actuated", actuated, mech.joint_names[0])
     for k, name in enumerate(names):
         if name not in mech.joint_names:
@@ -37,32 +33,27 @@ def actuated_dofs(mech: Mechanism, actuated: Sequence[str] | None) -> tuple[int,
                 "Each joint has one input for each of its dofs.",
                 f"Pass actuated={list(dict.fromkeys(names))}.",
             )
-    dofs = tuple(k for name in names for k in every[mech.dof_slice(name)])
+    dofs = tuple(k for name in names for k in all_dofs[mech.dof_slice(name)])
     if not dofs:
         raise MechanismError(
             f"actuated is {list(names)}.",
-            "That is no input, and nothing could be chosen.",
-            "Name a joint that moves, or leave it out for all.",
+            "The problem has no inputs.",
+            "Name at least one moving joint, or leave it out for all.",
         )
     return dofs
 
 
 def check_bounds(mech: Mechanism, dofs: Sequence[int], bounds: Any) -> None:
-    """Refuse bounds that are no pair `[num_u]`; their values, where they can be read.
-
-    Raises:
-        ShapeError: on a type or shape.
-        TorchskoError: on a lowest input above the highest, or NaN.
-    """
+    """Check that bounds are a pair `[num_u]`, and their order where values can be read."""
     if bounds is None:
         return
     m = len(dofs)
     pair = list(bounds) if isinstance(bounds, (Sequence, Tensor)) else [bounds]
     if len(pair) != 2 or not all(isinstance(x, Tensor) and tuple(x.shape) == (m,) for x in pair):
-        told = [list(x.shape) if isinstance(x, Tensor) else type(x).__name__ for x in pair]
+        kinds = [list(x.shape) if isinstance(x, Tensor) else type(x).__name__ for x in pair]
         raise ShapeError(
-            f"bounds hold {', '.join(map(str, told)) or 'nothing'}.",
-            f"There are {m} inputs, each with a lowest and a highest value.",
+            f"bounds hold {', '.join(map(str, kinds)) or 'nothing'}.",
+            f"There are {m} inputs, each with a lower and an upper bound.",
             f"Pass two tensors of shape [{m}], such as (-limit, limit).",
         )
     for k, x in enumerate(pair):
@@ -73,63 +64,45 @@ def check_bounds(mech: Mechanism, dofs: Sequence[int], bounds: Any) -> None:
         k = int(wrong.argmax())
         raise TorchskoError(
             f"bounds of input {k} are {pair[0][k]:g} and {pair[1][k]:g}.",
-            "The lowest comes first, none above the highest, and none is NaN.",
-            "Pass (lower, upper); -torch.inf and torch.inf where there is no bound.",
+            "The lower bound must not exceed the upper, and neither may be NaN.",
+            "Pass (lower, upper), with -torch.inf and torch.inf where there is no bound.",
         )
 
 
-def parse_shapes(what: str, given: Any, taken: Sequence[str]) -> Shapes:
-    """Names with shapes for one sample.
-
-    Args:
-        what: "goals" or "series".
-        given: the mapping, or None.
-        taken: names that are none of theirs.
-
-    Raises:
-        TorchskoError: when it is no mapping of names to shapes, or a name is taken.
-    """
-    if given is None:
+def parse_shapes(what: str, mapping: Any, reserved: Sequence[str]) -> Shapes:
+    """Check a mapping of names to shapes for one sample."""
+    if mapping is None:
         return {}
-    if not isinstance(given, Mapping):
+    if not isinstance(mapping, Mapping):
         raise TorchskoError(
-            f"{what} was given as {type(given).__name__}.",
-            "It has the shape of each, for one sample, by name.",
+            f"{what} was given as {type(mapping).__name__}.",
+            "It maps names to shapes for one sample.",
             f'Pass {what}={{"target": (3,)}}, say.',
         )
-    for name, shape in given.items():
+    for name, shape in mapping.items():
         sizes = shape if isinstance(shape, Sequence) and not isinstance(shape, str) else [shape]
         if sizes is not shape or not all(isinstance(k, int) for k in sizes):
             raise TorchskoError(
                 f"{what} have {name!r} with {shape!r}.",
-                "The shape for one sample is a tuple of whole numbers; () is a number.",
+                "A shape is a tuple of integers; () stands for a number.",
                 f'Pass {what}={{"{name}": (3,)}}, say.',
             )
-        if not isinstance(name, str) or name in taken:
+        if not isinstance(name, str) or name in reserved:
             raise TorchskoError(
                 f"{what} have the name {name!r}.",
-                "It is no text, or something else of the problem has it.",
-                f'Pass {what}={{"target": {tuple(shape)}}}, say: costs are given them in order.',
+                "It is not a string, or another argument has the same name.",
+                f'Pass {what}={{"target": {tuple(shape)}}}, say; costs receive them in order.',
             )
-    return {name: tuple(shape) for name, shape in given.items()}
+    return {name: tuple(shape) for name, shape in mapping.items()}
 
 
 def check_cost(name: str, cost: Any, arguments: Sequence[str]) -> None:
-    """Refuse a cost that is no function of its arguments.
-
-    Args:
-        name: "running" or "final".
-        cost: what was given.
-        arguments: their names.
-
-    Raises:
-        TorchskoError: says what to type.
-    """
+    """Check that a cost is a function of the expected arguments."""
     if callable(cost) and accepts_arguments(cost, len(arguments)):
         return
-    told = getattr(cost, "__name__", type(cost).__name__)
+    label = getattr(cost, "__name__", type(cost).__name__)
     raise TorchskoError(
-        f"the cost {name!r} is {told}, which is no function of {', '.join(arguments)}.",
-        "It is called with these, goals and then series in their order, and with nothing else.",
-        f"Pass {name}=lambda {', '.join(arguments)}: qd, say, of which half the square counts.",
+        f"the cost {name!r} is {label}, which is not a function of {', '.join(arguments)}.",
+        "It is called with exactly these arguments: the state, then goals, then series.",
+        f"Pass {name}=lambda {', '.join(arguments)}: qd, say, for the cost |qd|^2 / 2.",
     )

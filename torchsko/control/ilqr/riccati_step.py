@@ -1,4 +1,4 @@
-r"""One step back of a linear-quadratic problem: the value function before a step from that after it.
+r"""One step of the Riccati recursion: the value function before a step from that after it.
 
 With :math:`x' = A x + B u`, costs :math:`\tfrac12 z^* H z + g^* z`, z = [x; u], and the value
 :math:`\tfrac12 x'^* V x' + v^* x'` after the step,
@@ -8,13 +8,13 @@ With :math:`x' = A x + B u`, costs :math:`\tfrac12 z^* H z + g^* z`, z = [x; u],
     [k\; K] = -(Q_{uu} + \mu)^{-1} [q_u\; Q_{ux}], \\
     V \leftarrow Q_{xx} + Q_{xu} K - \mu K^* K, \qquad v \leftarrow q_x + Q_{xu} k - \mu K^* k.
 
-Inputs that would leave their bounds are held there, one after another: the rest of k minimises what is left,
-and their rows of K are zero. So the value counts what inputs can do, and no more.
+Inputs that would leave their bounds are fixed there, one after another. The remaining entries of k minimise
+the rest, and the rows of K of fixed inputs are zero, so the value function accounts for the bounds.
 
 Reference: Y. Tassa, T. Erez, E. Todorov, *Synthesis and stabilization of complex behaviors through online
 trajectory optimization*, IROS 2012, Eqs. 5 and 10-11 (with the regularisation on the inputs). Y. Tassa,
 N. Mansard, E. Todorov, *Control-limited differential dynamic programming*, ICRA 2014, section IV (bounds;
-inputs once held are not let go within a step, where that paper solves the quadratic program).
+inputs once fixed are not released within a step, where that paper solves the quadratic program).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from torchsko.utils.shapes import matvec
 
 
 class _Quadratic(NamedTuple):
-    """The value before a step by x and u, regularised: D is Q_uu + mu."""
+    """The regularised value before a step as a function of x and u: D is Q_uu + mu."""
 
     q_x: Tensor
     q_u: Tensor
@@ -50,10 +50,10 @@ def riccati_step(
     hessian: Tensor,
     mu: Tensor,
 ) -> tuple[Tensor, ...]:
-    """One step back, of inputs without bounds.
+    """One step backwards, without bounds.
 
     Args:
-        mech: says whether it is traced to scalars; nothing else of it matters.
+        mech: determines whether the code is traced to scalars, and nothing else.
         V: `[*batch, x, x]`, symmetric.
         v: `[*batch, x]`.
         A: `[*batch, x, x]`.
@@ -63,9 +63,9 @@ def riccati_step(
         mu: regularisation, `[*batch]`.
 
     Returns:
-        V and v before the step; k `[*batch, m]` and K `[*batch, m, x]`; the slope and the curvature of the
-        value along k, the mean of the diagonal of Q_uu + mu, and 1 where that is positive definite, else 0,
-        `[*batch]` each.
+        V and v before the step; k `[*batch, m]` and K `[*batch, m, x]`; and `[*batch]` each: the slope and
+        the curvature of the value along k, the mean diagonal of Q_uu + mu, and 1 where that is positive
+        definite, else 0.
     """
     Q = _quadratic(mech, V, v, A, B, gradient, hessian, mu)
     gains = -spd_solve(Q.D, torch.cat([Q.q_u[..., None], Q.Q_ux], -1), scalar=mech.scalar)
@@ -87,39 +87,26 @@ def bounded_step(
     high: Tensor,
     mu: Tensor,
 ) -> tuple[Tensor, ...]:
-    """One step back, of inputs that may change between bounds.
+    """One step backwards, with bounds `low` and `high`, `[*batch, m]`, on the change of the inputs.
 
-    Args:
-        mech: as in `riccati_step`, as for V, v, A, B, gradient, hessian and mu.
-        V: likewise.
-        v: likewise.
-        A: likewise.
-        B: likewise.
-        gradient: likewise.
-        hessian: likewise.
-        low: least change of the inputs, `[*batch, m]`.
-        high: largest change, `[*batch, m]`.
-        mu: likewise.
-
-    Returns:
-        What `riccati_step` does; 1 where Q_uu + mu of those inputs is positive definite that are not at a
-        bound which q_u pushes against.
+    Arguments and results are those of `riccati_step`. The last result is 1 where Q_uu + mu of the inputs that
+    are not at an active bound is positive definite.
     """
     Q = _quadratic(mech, V, v, A, B, gradient, hessian, mu)
     one = torch.ones_like(low)
-    pushed = ((low >= 0) & (Q.q_u > 0)) | ((high <= 0) & (Q.q_u < 0))
-    free, k = torch.where(pushed, torch.zeros_like(one), one), torch.zeros_like(one)
-    good = _positive(_of_free(mech, Q.D, free), mech.scalar)
-    for _ in range(k.shape[-1]):  # each time one more is held, or none has to be
+    active = ((low >= 0) & (Q.q_u > 0)) | ((high <= 0) & (Q.q_u < 0))
+    free, k = torch.where(active, torch.zeros_like(one), one), torch.zeros_like(one)
+    positive_definite = _positive(_free_block(mech, Q.D, free), mech.scalar)
+    for _ in range(k.shape[-1]):  # each pass fixes at least one more input, or is the last
         rest = free * (Q.q_u + matvec(Q.D, (1 - free) * k))
-        moved = -spd_solve(_of_free(mech, Q.D, free), rest[..., None], scalar=mech.scalar)[..., 0]
-        asked = torch.where(free > 0, moved, k)
-        k = torch.minimum(torch.maximum(asked, low), high)
-        free = torch.where((asked < low) | (asked > high), torch.zeros_like(one), free)
-    K = -spd_solve(_of_free(mech, Q.D, free), free[..., None] * Q.Q_ux, scalar=mech.scalar)
+        step = -spd_solve(_free_block(mech, Q.D, free), rest[..., None], scalar=mech.scalar)[..., 0]
+        unclamped = torch.where(free > 0, step, k)
+        k = torch.minimum(torch.maximum(unclamped, low), high)
+        free = torch.where((unclamped < low) | (unclamped > high), torch.zeros_like(one), free)
+    K = -spd_solve(_free_block(mech, Q.D, free), free[..., None] * Q.Q_ux, scalar=mech.scalar)
     slope = (Q.q_u * k).sum(-1)
     curvature = (k * matvec(Q.D, k)).sum(-1) - mu * k.square().sum(-1)
-    return *_value(mech, Q, k, K), k, K, slope, curvature, _size(Q), good
+    return *_value(mech, Q, k, K), k, K, slope, curvature, _size(Q), positive_definite
 
 
 def _quadratic(
@@ -139,22 +126,22 @@ def _quadratic(
     q_u = gradient[..., x:] + matvec(B.mT, v)
     Q_xx = hessian[..., :x, :x] + A.mT @ VA
     Q_ux = hessian[..., x:, :x] + B.mT @ VA
-    more = torch.diag_embed(mu[..., None].expand_as(q_u))
-    D = symmetric_part(hessian[..., x:, x:] + B.mT @ VB + more, scalar=scalar)
+    regularization = torch.diag_embed(mu[..., None].expand_as(q_u))
+    D = symmetric_part(hessian[..., x:, x:] + B.mT @ VB + regularization, scalar=scalar)
     return _Quadratic(q_x, q_u, Q_xx, Q_ux, D, mu)
 
 
 def _value(mech: Mechanism, Q: _Quadratic, k: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
-    """V and v before the step: k and K solve for the inputs that are not held."""
+    """V and v before the step under the policy k, K."""
     mu = Q.mu[..., None, None]
     V = symmetric_part(Q.Q_xx + Q.Q_ux.mT @ K - mu * (K.mT @ K), scalar=mech.scalar)
     return V, Q.q_x + matvec((Q.Q_ux - mu * K).mT, k)
 
 
-def _of_free(mech: Mechanism, D: Tensor, free: Tensor) -> Tensor:
-    """D of the inputs that are free, and the identity of those that are not."""
-    both = free[..., None] * free[..., None, :]
-    return symmetric_part(both * D + torch.diag_embed(1 - free), scalar=mech.scalar)
+def _free_block(mech: Mechanism, D: Tensor, free: Tensor) -> Tensor:
+    """D of the free inputs, and the identity for fixed ones."""
+    mask = free[..., None] * free[..., None, :]
+    return symmetric_part(mask * D + torch.diag_embed(1 - free), scalar=mech.scalar)
 
 
 def _size(Q: _Quadratic) -> Tensor:
@@ -164,7 +151,9 @@ def _size(Q: _Quadratic) -> Tensor:
 def _positive(D: Tensor, scalar: bool) -> Tensor:
     """1 where a symmetric matrix is positive definite, else 0, `[*batch]`."""
     if scalar:
-        good = torch.stack([pivot > 0 for pivot in ldl(D)[0]], -1).all(-1)
+        positive_definite = torch.stack([pivot > 0 for pivot in ldl(D)[0]], -1).all(-1)
     else:
-        good = torch.linalg.cholesky_ex(D).info == 0
-    return torch.where(good, torch.ones_like(D[..., 0, 0]), torch.zeros_like(D[..., 0, 0]))
+        positive_definite = torch.linalg.cholesky_ex(D).info == 0
+    return torch.where(
+        positive_definite, torch.ones_like(D[..., 0, 0]), torch.zeros_like(D[..., 0, 0])
+    )

@@ -1,30 +1,28 @@
-r"""Optimal control of batches of motions: iterative LQR, and Newton's method.
+r"""Optimal control of batches of trajectories: iterative LQR, and Newton's method.
 
-Each iteration expands steps and costs along the motion (`torchsko.control.ilqr.problem`), solves the
-linear-quadratic problem that they make, and follows its feedback on the robot itself, under
+Each iteration expands dynamics and costs along the trajectory (`torchsko.control.ilqr.problem`), solves the
+resulting linear-quadratic problem, and rolls out its feedback policy
 
-.. math:: u_t + \alpha k_t + K_t x_t,
+.. math:: u_t + \alpha k_t + K_t x_t
 
-with the first alpha of 1, 1/2, 1/4, ... that lowers the cost by a share of what that problem promised. Where
-the problem has no least value it is made convex (`torchsko.control.ilqr.backward_pass`). With bounds it
-is solved
-twice where inputs come to them, within them and without, and the motion of less cost counts
-(`torchsko.control.ilqr.iteration`).
-Costates
+with the first alpha of 1, 1/2, 1/4, ... that lowers the cost by a fraction of the prediction. Where the
+linear-quadratic problem is unbounded it is made convex (`torchsko.control.ilqr.backward_pass`). Where inputs
+reach their bounds it is solved with and without bounds, and the trajectory of lower cost is taken
+(`torchsko.control.ilqr.iteration`). The costates
 
 .. math:: p_t = l_x + A^* p_{t+1}, \qquad g_t = l_u + B^* p_{t+1}
 
-give the gradient g of the cost by all inputs, exactly; its norm says when a sample has converged. Inputs at a
-bound that the gradient pushes against stay there, and do not count. With `exact`, the costates weigh the
-second derivatives of the steps, and iterations are Newton's; a sample whose matrix is then not positive
-definite, or whose step is too long, takes them with less weight.
+give the exact gradient g of the cost with respect to all inputs. Its norm decides on convergence. Inputs at
+an active bound are fixed and do not count. With `exact`, the costates weight second derivatives of the
+dynamics, and iterations are Newton's. Their weight is reduced in samples whose matrix is not positive
+definite, or whose step fails.
 
-From inputs alone a motion is shot once, from its start to its end. States that are given besides are kept in
-the first place (multiple shooting): gaps between the end of a step and the next state close by the share
-alpha, so a motion that falls over before its inputs hold it may begin upright.
+Single shooting starts from inputs alone. With given states (multiple shooting), gaps between the end of a
+step and the next state close by the fraction alpha per iteration. A robot that would fall over before its
+inputs are found can so start upright.
 
-Every sample has its own alpha, regularisation and end. Nothing waits for the device, unless `stop_early`, or
-for eigenvalues where costs are numbers.
+Every sample has its own alpha, regularisation and end. The host does not wait for the device except with
+`stop_early`, and for eigenvalues of scalar costs.
 
 Reference: W. Li, E. Todorov, *Iterative linear quadratic regulator design for nonlinear biological movement
 systems*, ICINCO 2004; J. Pantoja, *Differential dynamic programming and Newton's method*, International
@@ -47,20 +45,20 @@ from torchsko.control.ilqr.trajectory import SolverState, rollout_policy
 
 
 class ILQRResult(NamedTuple):
-    """What iterations found.
+    """Result of `ilqr`.
 
     Attributes:
         q: configurations, `[*batch, steps + 1, num_q]`.
         qd: velocities, `[*batch, steps + 1, num_dof]`.
         u: inputs, `[*batch, steps, num_u]`.
-        gains: feedback K of the last iteration, `[*batch, steps, num_u, 2 num_dof]`, zero where there was
-            none; the control is u + K x, with x the difference to (q, qd) in tangent coordinates. Of a
-            sample that converged while iterations were left, they are those of the motion found.
+        gains: feedback K of the last iteration, `[*batch, steps, num_u, 2 num_dof]`; the control is u + K x,
+            with x the deviation from (q, qd) in tangent coordinates. In a converged sample they belong to the
+            returned trajectory, unless the last iteration was the maximum. Zero without iterations.
         cost: `[*batch]`.
-        gradient: its norm by all inputs, those held by a bound left out, `[*batch]`.
-        converged: whether that is below the tolerance, and gaps are, `[*batch]`.
-        iterations: steps taken until then, int64 `[*batch]`.
-        gap: the largest between a step and the next state, `[*batch]`; zero unless states were given.
+        gradient: norm of the gradient with respect to all inputs that are not at an active bound, `[*batch]`.
+        converged: whether the gradient and the gaps are below the tolerance, `[*batch]`.
+        iterations: number of iterations until convergence, int64 `[*batch]`.
+        gap: largest gap between a step and the next state, `[*batch]`; zero in single shooting.
     """
 
     q: Tensor
@@ -86,69 +84,66 @@ def ilqr(
     max_iterations: int = 100,
     stop_early: bool = True,
 ) -> ILQRResult:
-    """Motions of least cost, each from its own start: the nearest way down from the inputs given.
+    """Find locally optimal trajectories by iterative LQR, each from its own initial state and inputs.
 
-    A sample whose motion, cost or gradient is not finite goes no further, and a warning names it; the
-    others know nothing of it. Results carry no derivatives. What has converged is stationary, no
-    more: a start where the gradient vanishes stays as it is, be it the worst (a pendulum that hangs still,
-    under no forces, in a swing-up).
-    Begin with inputs that are not so symmetric then, such as small random ones. With dry friction give the
-    problem a creep, without which iterations are many.
+    A sample with a non-finite trajectory, cost or gradient stops with a warning and does not affect other
+    samples. Results carry no derivatives. A converged result is a stationary point and may be a maximum: a
+    pendulum that hangs at rest without input stays there in a swing-up problem. Start from less symmetric
+    inputs then, such as small random ones. With dry friction set the problem's creep, without which
+    iterations are many.
 
     Args:
         problem: of `torchsko.control.optimal_control`.
-        q: configurations at the start, `[*batch, num_q]`.
-        qd: velocities there, `[*batch, num_dof]` [rad/s or m/s].
-        u: inputs to begin with, `[*batch, steps, num_u]` [N m or N]; beyond a bound they begin at it.
-        *goals: as the problem names them, `[*batch, *shape]`; after them its series,
-            `[*batch, steps + 1, *shape]`, which a later plan shifts as it does the states.
-        states: configurations `[*batch, steps + 1, num_q]` and velocities `[*batch, steps + 1, num_dof]` to
-            begin with, that need not follow from the inputs. Their first rows count for nothing: the motion
-            begins at q and qd. None: those of the inputs.
-        exact: second derivatives of steps and residuals count, too: Newton's method.
-        tolerance: norm of the gradient at which a sample has converged, in the units of the cost per unit
-            of input. It is no share of anything: for costs far from one choose it by their size.
-        max_iterations: their largest number.
-        stop_early: end when all samples have converged, or go no further, and leave out those where all
-            share one mechanism; the host then waits for the device. False: every sample takes all
-            iterations, each with all halvings of alpha; those not wanted change nothing.
+        q: initial configurations, `[*batch, num_q]`.
+        qd: initial velocities, `[*batch, num_dof]` [rad/s or m/s].
+        u: initial guess of the inputs, `[*batch, steps, num_u]` [N m or N]; clamped to the bounds.
+        *goals: in the order of the problem, `[*batch, *shape]`, followed by its series,
+            `[*batch, steps + 1, *shape]`.
+        states: initial guess of configurations `[*batch, steps + 1, num_q]` and velocities
+            `[*batch, steps + 1, num_dof]` for multiple shooting; the first rows are replaced by q and qd.
+            They need not be consistent with the inputs. Default: single shooting.
+        exact: include second derivatives of dynamics and residuals: Newton's method.
+        tolerance: norm of the gradient at which a sample has converged, in units of cost per unit of input.
+            It is absolute: choose it by the size of the costs.
+        max_iterations: maximum number of iterations.
+        stop_early: stop when all samples have converged or failed, and leave finished samples out of the
+            computation if all share one mechanism; the host then waits for the device. False: all iterations
+            and halvings of alpha run for all samples.
 
     Returns:
         See `ILQRResult`.
 
     Raises:
-        ShapeError: when a tensor does not fit, or a cost gives neither `[*batch]` nor `[*batch, r]`.
-        NonFiniteError: on NaN in a start, inputs or states on a CPU.
-        TorchskoError: on numbers out of range, or something that is no problem.
+        ShapeError: when a tensor does not fit, or a cost returns neither `[*batch]` nor `[*batch, r]`.
+        NonFiniteError: on NaN in the initial state, inputs or states on a CPU.
+        TorchskoError: on an option out of range, or an invalid problem.
     """
     check_solver(tolerance, max_iterations, exact, stop_early)
     batch, shapes, tensors = check_start(problem, q, qd, u, goals, states)
     with torch.no_grad():
-        flat = not problem.mech.batch_shape  # otherwise samples stay with their robots
-        laid = [_flatten_batch(x, batch, len(shapes[k]), flat) for k, x in tensors.items()]
-        count = len(tensors) - len(goals)
-        found = [*laid[:2], *(x.movedim(-2, 0) for x in laid[2:count])]
-        held, steps = len(problem.goals), len(found[2])
-        targets = [x.expand(steps + 1, *x.shape) for x in laid[count : count + held]]
+        flat = not problem.mech.batch_shape  # a batched mechanism cannot be indexed
+        inputs = [_flatten_batch(x, batch, len(shapes[k]), flat) for k, x in tensors.items()]
+        count, constant = len(tensors) - len(goals), len(problem.goals)
+        q, qd, u, *guess = (*inputs[:2], *(x.movedim(-2, 0) for x in inputs[2:count]))
+        targets = [x.expand(len(u) + 1, *x.shape) for x in inputs[count : count + constant]]
         ranks = map(len, problem.series.values())
-        targets += [
-            x.movedim(x.ndim - 1 - r, 0) for x, r in zip(laid[count + held :], ranks, strict=True)
-        ]
-        motion = _start(problem, found[0], found[1], found[2], targets, exact, found[3:])
-        motion = _iterate(problem, motion, targets, tolerance, max_iterations, exact, stop_early)
-        gap = torch.nn.functional.pad(motion.gap, (0, 1)).abs().amax(-1).amax(0)
-    q, qd, u, K = (
-        x.movedim(0, len(x.shape) - 1 - r) for x, r in zip(motion[:4], (1, 1, 1, 2), strict=True)
+        series = zip(inputs[count + constant :], ranks, strict=True)
+        targets += [x.movedim(x.ndim - 1 - r, 0) for x, r in series]
+        state = _start(problem, q, qd, u, targets, exact, guess)
+        state = _iterate(problem, state, targets, tolerance, max_iterations, exact, stop_early)
+        gap = torch.nn.functional.pad(state.gap, (0, 1)).abs().amax(-1).amax(0)
+    trajectory = (
+        x.movedim(0, len(x.shape) - 1 - r) for x, r in zip(state[:4], (1, 1, 1, 2), strict=True)
     )
-    marks = motion.cost, motion.gradient, motion.converged, motion.iterations, gap
-    found = ILQRResult(*(_restore_batch(x, batch, flat) for x in (q, qd, u, K, *marks)))
-    warn_nonfinite(problem, found.q, found.qd, found.cost, found.gradient)
-    return found
+    scalars = state.cost, state.gradient, state.converged, state.iterations, gap
+    result = ILQRResult(*(_restore_batch(x, batch, flat) for x in (*trajectory, *scalars)))
+    warn_nonfinite(problem, result.q, result.qd, result.cost, result.gradient)
+    return result
 
 
 def _flatten_batch(x: Tensor, batch: torch.Size, rank: int, flat: bool) -> Tensor:
     shape = x.shape[x.ndim - rank :]
-    x = x.expand((*batch, *shape))  # of no dimensions, too
+    x = x.expand((*batch, *shape))  # a tuple, since both may be empty
     return x.reshape(batch.numel(), *shape) if flat else x
 
 
@@ -165,59 +160,61 @@ def _start(
     exact: bool,
     states: list[Tensor],
 ) -> SolverState:
-    """The motion of the inputs given, or the states given with their gaps."""
+    """The trajectory of the inputs, or in multiple shooting the given states with their gaps."""
     K = u.new_zeros(*u.shape, 2 * problem.mech.num_dof)
     zero = torch.zeros_like(q[..., 0])
     weight = torch.full_like(zero, float(exact))
-    none = torch.zeros_like(zero, dtype=torch.bool)
+    not_converged = torch.zeros_like(zero, dtype=torch.bool)
     count = torch.zeros_like(zero, dtype=torch.int64)
     qs, qds = (x.expand(len(u) + 1, *x.shape) for x in (q, qd))
     if states:
         qs, qds = (torch.cat([x[None], y[1:]]) for x, y in zip((q, qd), states, strict=True))
-    motion = SolverState(qs, qds, u, K, zero, zero, zero, weight, none, count, u[..., :0], zero)
+    state = SolverState(
+        qs, qds, u, K, zero, zero, zero, weight, not_converged, count, u[..., :0], zero
+    )
     if states:
-        gap, u, cost = compute_gaps(problem, motion, goals)
-        return motion._replace(gap=gap, u=u, cost=cost)
-    q, qd, u, cost = rollout_policy(problem, motion, torch.zeros_like(u), K, zero, goals)
-    return motion._replace(q=q, qd=qd, u=u, cost=cost)
+        gap, u, cost = compute_gaps(problem, state, goals)
+        return state._replace(gap=gap, u=u, cost=cost)
+    q, qd, u, cost = rollout_policy(problem, state, torch.zeros_like(u), K, zero, goals)
+    return state._replace(q=q, qd=qd, u=u, cost=cost)
 
 
 def _iterate(
     problem: OptimalControl,
-    motion: SolverState,
+    state: SolverState,
     goals: list[Tensor],
     tolerance: float,
     max_iterations: int,
     exact: bool,
     stop_early: bool,
 ) -> SolverState:
-    """Iterations, of what has neither converged nor left the numbers where that may be looked at."""
-    whole, part, rows = motion, motion, None
+    """Iterate the samples that have neither converged nor become non-finite."""
+    batch, part, rows = state, state, None
     for _ in range(max_iterations):
         part = iterate(problem, part, goals, tolerance, exact, stop_early)
         if not stop_early:
             continue
-        going = _active(part)
-        if problem.mech.batch_shape:  # samples stay with their robots
-            if not bool(going.any()):
+        active = _active(part)
+        if problem.mech.batch_shape:  # a batched mechanism cannot be indexed
+            if not bool(active.any()):
                 return part
             continue
-        left = going.nonzero()[:, 0]
-        if 2 * len(left) > len(part.cost):
+        remaining = active.nonzero()[:, 0]
+        if 2 * len(remaining) > len(part.cost):
             continue
-        whole, rows = _merge(whole, part, rows), left if rows is None else rows[left]
-        if not len(left):
-            return whole
-        part = part.of(left)
-        goals = [x.index_select(1, left) for x in goals]
+        batch, rows = _merge(batch, part, rows), remaining if rows is None else rows[remaining]
+        if not len(remaining):
+            return batch
+        part = part.select(remaining)
+        goals = [x.index_select(1, remaining) for x in goals]
     part, *_ = evaluate(problem, part, goals, tolerance)
-    return _merge(whole, part, rows)
+    return _merge(batch, part, rows)
 
 
-def _active(motion: SolverState) -> Tensor:
-    """Samples that an iteration may still change: those of no number as cost or gradient never do."""
-    return ~(motion.converged | motion.cost.isnan() | ~motion.gradient.isfinite())
+def _active(state: SolverState) -> Tensor:
+    """Samples that an iteration may still change; those with a non-finite cost or gradient stay."""
+    return ~(state.converged | state.cost.isnan() | ~state.gradient.isfinite())
 
 
-def _merge(whole: SolverState, part: SolverState, rows: Tensor | None) -> SolverState:
-    return part if rows is None else whole.with_rows(rows, part)
+def _merge(batch: SolverState, part: SolverState, rows: Tensor | None) -> SolverState:
+    return part if rows is None else batch.with_rows(rows, part)

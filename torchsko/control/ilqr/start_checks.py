@@ -1,4 +1,4 @@
-"""Whether what a problem is solved from fits: starts, inputs, states and goals, by name."""
+"""Validation of the arguments of `ilqr`, and its warning about non-finite samples."""
 
 from __future__ import annotations
 
@@ -21,26 +21,19 @@ from torchsko.utils.concrete_values import concrete_values
 
 
 def check_solver(tolerance: Any, max_iterations: Any, exact: Any, stop_early: Any) -> None:
-    """Refuse what no iteration could end by, and what is neither True nor False where it has to be.
-
-    Raises:
-        TorchskoError: says what to type.
-    """
-    number, whole = as_number(tolerance), as_integer(max_iterations)
-    if number is None or not number > 0 or whole is None or whole < 0:
+    """Check the options of the solver."""
+    number, count = as_number(tolerance), as_integer(max_iterations)
+    if number is None or not number > 0 or count is None or count < 0:
         raise TorchskoError(
             f"ilqr was given tolerance={tolerance}, max_iterations={max_iterations}.",
-            "It stops at a small norm of the gradient, after some whole number of steps at most.",
+            "The tolerance is a positive number, the number of iterations an integer of 0 or more.",
             "Pass tolerance=1e-6 and max_iterations=100, say.",
         )
-    for name, x, why in (
-        ("exact", exact, "Second derivatives of steps count, or they do not: they have no weight"),
-        ("stop_early", stop_early, "Samples that have all converged end it, or they do not"),
-    ):
+    for name, x in (("exact", exact), ("stop_early", stop_early)):
         if not isinstance(x, bool):
             raise TorchskoError(
                 f"ilqr was given {name}={x!r}.",
-                f"{why}.",
+                "It is True or False.",
                 f"Pass {name}=True or {name}=False.",
             )
 
@@ -53,24 +46,18 @@ def check_start(
     goals: tuple[Tensor, ...],
     states: tuple[Tensor, Tensor] | None,
 ) -> tuple[torch.Size, Shapes, dict[str, Tensor]]:
-    """Batch dimensions of all that is given; shapes for one sample, and tensors, by name.
-
-    Raises:
-        ShapeError: when something does not fit.
-        NonFiniteError: on NaN in a start, inputs or states.
-        TorchskoError: when the problem is none.
-    """
+    """Check all tensors; return batch dimensions, shapes for one sample, and tensors, by name."""
     if not isinstance(problem, OptimalControl):
         raise TorchskoError(
-            f"ilqr was given {type(problem).__name__} for a problem.",
-            "A problem is a mechanism with what its motions cost.",
+            f"ilqr was given a {type(problem).__name__} as problem.",
+            "A problem is an OptimalControl: a mechanism with costs.",
             "Pass ts.control.optimal_control(mech, running, final, dt).",
         )
     names = [*problem.goals, *problem.series]
     if len(goals) != len(names):
         raise ShapeError(
-            f"{len(goals)} goals were given.",
-            f"The problem's costs depend on {names}.",
+            f"ilqr was given {len(goals)} goals.",
+            f"The costs of the problem depend on {names}.",
             "Pass them after u, in this order.",
         )
     mech = problem.mech
@@ -92,32 +79,25 @@ def check_start(
 
 
 def _steps(u: Any) -> int:
-    """How many steps inputs are for, where they say so.
-
-    Raises:
-        ShapeError: when that is none.
-    """
+    """Number of steps of the inputs; 1 if their shape is invalid."""
     steps = u.shape[-2] if isinstance(u, Tensor) and u.ndim > 1 else 1
     if not steps:
         raise ShapeError(
             f"u has shape {list(u.shape)}: no steps.",
-            "A motion is at least one step.",
+            "A trajectory has at least one step.",
             f"Pass inputs of shape [*batch, steps, {u.shape[-1]}].",
         )
     return steps
 
 
 def _pair(states: Any) -> tuple[Any, Any]:
-    """Configurations and velocities.
-
-    Raises:
-        ShapeError: when they are no pair.
-    """
+    """Configurations and velocities."""
     if not isinstance(states, Sequence) or len(states) != 2:
-        told = f"{len(states)} of them" if isinstance(states, Sequence) else type(states).__name__
+        kind = type(states).__name__
+        kind = f"{len(states)} values" if isinstance(states, Sequence) else kind
         raise ShapeError(
-            f"states was given as {told}.",
-            "It has configurations, and velocities.",
+            f"states was given as {kind}.",
+            "It is a pair of configurations and velocities.",
             "Pass a pair of shapes [*batch, steps + 1, num_q] and [*batch, steps + 1, num_dof].",
         )
     return states[0], states[1]
@@ -126,22 +106,18 @@ def _pair(states: Any) -> tuple[Any, Any]:
 def _check(
     mech: Mechanism, name: str, x: Any, shape: tuple[int, ...], finite: bool = False
 ) -> None:
-    """Refuse what is no tensor `[*batch, *shape]` of the mechanism's type, and values that are not finite.
+    """Check that x is a tensor `[*batch, *shape]` of the mechanism's dtype, and finite if required.
 
-    Values are read on a CPU only, and where there are any.
-
-    Raises:
-        ShapeError: when it does not fit.
-        NonFiniteError: names the first sample.
+    Values are read on a CPU only.
     """
     if not isinstance(x, Tensor):
-        wanted = f"torch.as_tensor({name}, dtype={mech.dtype})"
+        example = f"torch.as_tensor({name}, dtype={mech.dtype})"
         if x is None:
-            wanted = f"torch.zeros({', '.join(map(str, shape))}, dtype={mech.dtype}), say"
+            example = f"torch.zeros({', '.join(map(str, shape))}, dtype={mech.dtype}), say"
         raise ShapeError(
             f"{name} was given as {type(x).__name__}.",
             f"It is a tensor, of shape {list(shape)} for one sample.",
-            f"Pass {wanted}.",
+            f"Pass {example}.",
         )
     if x.ndim < len(shape) or tuple(x.shape[x.ndim - len(shape) :]) != tuple(shape):
         raise ShapeError(
@@ -156,23 +132,15 @@ def _check(
         sample = np.argwhere(~np.isfinite(read))[0, : x.ndim - len(shape)].tolist()
         raise NonFiniteError(
             f"{name} is not finite{f' in sample {sample}' if sample else ''}.",
-            "No motion could be followed from there.",
-            f"Look at where {name} comes from; leave such samples out.",
+            "The trajectory would not be finite.",
+            f"Check the source of {name}, or leave such samples out.",
         )
 
 
 def warn_nonfinite(
     problem: OptimalControl, q: Tensor, qd: Tensor, cost: Tensor, gradient: Tensor
 ) -> None:
-    """Say by a warning which samples are not finite, where that is free to read.
-
-    Args:
-        problem: the problem.
-        q: configurations that were found, `[*batch, steps + 1, num_q]`.
-        qd: velocities, `[*batch, steps + 1, num_dof]`.
-        cost: their cost, `[*batch]`.
-        gradient: norm of its gradient, `[*batch]`.
-    """
+    """Warn of samples that are not finite, where values can be read for free."""
     values, norms = concrete_values(cost), concrete_values(gradient)
     if values is None or norms is None:
         return
@@ -180,20 +148,20 @@ def warn_nonfinite(
     if not len(wrong):
         return
     sample = wrong[0].tolist()
-    left = first_nonfinite(problem.mech, q[*sample], qd[*sample])
-    if left is not None:
-        what = f"the motion left the finite numbers at step {left.step}, at joint {left.joint!r}"
-        advice = "Begin with smaller inputs, or with states=; or make the problem with a shorter dt"
+    state = first_nonfinite(problem.mech, q[*sample], qd[*sample])
+    if state is not None:
+        what = f"the trajectory is not finite at step {state.step}, at joint {state.joint!r}"
+        advice = "Start from smaller inputs or from states=, or use a shorter dt"
     elif not np.isfinite(values[*sample]):
-        what = f"the cost of the motion is {values[*sample]}"
-        advice = "Look at its goals and series, and begin where all costs are numbers"
+        what = f"the cost of the trajectory is {values[*sample]}"
+        advice = "Check the goals and series, and start where all costs are finite"
     else:
         what = "the gradient of the cost is not finite"
-        advice = "Look at roots and norms in the costs, which have no derivative at 0"
+        advice = "Check roots and norms in the costs, which have no derivative at 0"
     where = f" in sample {sample} ({len(wrong)} such in the batch)" if sample else ""
     warnings.warn(
-        f"ilqr goes no further{where}: {what}.\n"
-        "Nothing leads down from there: it stays as it is, and has not converged.\n"
+        f"ilqr stopped{where}: {what}.\n"
+        "The sample has no descent direction and has not converged.\n"
         f"{advice}.",
         RuntimeWarning,
         stacklevel=caller_stack_level(),

@@ -1,1 +1,1 @@
-"""Control in joint space: computed torque, PD and adaptive control."""
+"""Control laws in joint space."""

@@ -1,4 +1,4 @@
-r"""Passivity-based adaptive control: a robot learns its inertial parameters while it tracks.
+r"""Passivity-based adaptive control: tracking with online estimation of inertial parameters.
 
 With the error e = q_target - q, the reference :math:`v = \dot q_{target} + S e`, its rate a, and
 :math:`s = \dot q - v`,
@@ -8,24 +8,24 @@ With the error e = q_target - q, the reference :math:`v = \dot q_{target} + S e`
     \dot{\hat\phi} = -\Gamma\, Y^*(q, \dot q, v, a)\, s,
 
 the energy :math:`\tfrac12 s^* M s + \tfrac12 (\hat\phi - \phi)^* \Gamma^{-1} (\hat\phi - \phi)` falls at the
-rate :math:`s^* K s`, whatever the parameters are. The regressor Y is not formed: with the velocity V of a
+rate :math:`s^* K s`, whatever the parameters are. The regressor Y is not formed. With the velocity V of a
 body, its velocity W under v, the rate A of W less gravity, and its velocity S under s,
 
 .. math::
     f = \hat I A + W \times_f \hat I V, \qquad
     \frac{\partial (S^* f)}{\partial I} = S A^* - (W \times_m S) V^*,
 
-one sweep outward and one inward. The map that takes W to :math:`W \times_f I V` is skew-symmetric, which
-makes dM/dt - 2 C so.
+one outward and one inward sweep suffice. The map from W to :math:`W \times_f I V` is skew-symmetric, and so
+is dM/dt - 2 C.
 
-Sampled every dt, of a linear error :math:`(s, \hat\phi - \phi)` a step is
+Sampled every dt, a step maps the linearised error :math:`(s, \hat\phi - \phi)` by
 
 .. math::
     \begin{bmatrix} 1 - dt\, M^{-1} K & dt\, M^{-1} Y \\ -dt\, \Gamma Y^* & 1 \end{bmatrix}, \quad
-    \text{of one joint stable for } dt\, Y \Gamma Y^* < K < \tfrac{2}{dt} M + \tfrac{dt}{2} Y \Gamma Y^*,
+    \text{stable for one joint if } dt\, Y \Gamma Y^* < K < \tfrac{2}{dt} M + \tfrac{dt}{2} Y \Gamma Y^*,
 
-for the parameters trail by a step. Those after it in the force add :math:`dt\, Y \Gamma Y^*` to K, a
-proportional part of the adaptation, under which the energy falls faster; what is left then is
+since the parameters lag by one step. Using the parameters after the step in the force adds
+:math:`dt\, Y \Gamma Y^*` to K, a proportional part of the adaptation. The condition is then
 :math:`2\, dt\, K + dt^2\, Y \Gamma Y^* < 4 M`.
 
 References: J.-J. Slotine, W. Li, *On the adaptive control of robot manipulators*, International Journal of
@@ -57,11 +57,11 @@ from torchsko.verbs.dynamics import passive_force
 
 
 class AdaptiveResult(NamedTuple):
-    """What an adaptive controller does.
+    """Result of `adaptive_control`.
 
     Attributes:
         tau: joint forces, `[*batch, num_dof]` [N m or N].
-        rate: of its parameters, `[*batch, num_bodies, 10]`, per second.
+        rate: time derivative of the estimated parameters, `[*batch, num_bodies, 10]`, per second.
     """
 
     tau: Tensor
@@ -82,116 +82,111 @@ def adaptive_control(
     adaptation: float | Tensor,
     dt: float | Tensor | None = None,
 ) -> AdaptiveResult:
-    """The law of Slotine and Li: joint forces, and how the parameters they come from change.
+    """The adaptive law of Slotine and Li: joint forces, and the rate of the estimated parameters.
 
-    Armature and passive forces are the mechanism's own, taken as known; its inertial parameters are not read.
-    The caller adds ``dt * rate`` to the parameters.
+    Armature and passive forces are those of the mechanism and count as known. Its inertial parameters are not
+    used. The caller adds ``dt * rate`` to the parameters.
 
-    The energy above falls in continuous time. Sampled every dt, K takes the share dt M^-1 K of s: choose it
-    so that no eigenvalue of that reaches 1. One number for all joints of an arm does not fit both its
-    shoulder and its wrist, which it throws about: at 1 kHz a Panda takes 12 N m s/rad at its shoulder, and
-    0.2 at its last joint.
+    In continuous time the energy of the module's formula falls. Sampled every dt, no eigenvalue of dt M^-1 K
+    may reach 1. One gain for all joints of an arm does not fit both its shoulder and its wrist: at 1 kHz a
+    Panda takes 12 N m s/rad at its shoulder, and 0.2 at its last joint.
 
-    The adaptation has a bound, too. Without `dt` the parameters trail by a sample, which takes dt Y Gamma Y*
-    from K: where less than none is left, the arm swings up, if slowly. With `dt` forces are those of the
-    parameters after the step, and eigenvalues of M^-1 (2 dt K + dt^2 Y Gamma Y*) have to stay below 4: that
-    Panda takes an adaptation of 200, instead of 2. The regressor near the motion is
+    The adaptation is limited as well. Without `dt` the parameters lag by one sample, which subtracts
+    dt Y Gamma Y* from K. A difference that is not positive makes the arm unstable. With `dt` the forces use
+    the parameters after the step, and the eigenvalues of M^-1 (2 dt K + dt^2 Y Gamma Y*) must stay below 4:
+    the Panda then takes an adaptation of 200 instead of 2. The regressor near the motion is
     ``Y = torchsko.torque_regressor(mech, q_target, qd_target, qdd_target).flatten(-2)``, and with a number
     as adaptation Y Gamma Y* is ``adaptation * Y @ Y.mT``.
 
     Args:
         mech: the mechanism; all coordinates are vectors.
-        parameters: what is thought of `torchsko.inertial_parameters`, `[*batch, num_bodies, 10]`.
+        parameters: estimate of `torchsko.inertial_parameters`, `[*batch, num_bodies, 10]`.
         q: configuration, `[*batch, num_q]`.
         qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        q_target: where to be, `[*batch, num_q]`.
-        qd_target: how fast, `[*batch, num_dof]`.
-        qdd_target: with what acceleration, `[*batch, num_dof]`.
-        slope: S, at which errors die out once s is zero, a number or `[*batch, num_dof]` [1/s].
+        q_target: target configuration, `[*batch, num_q]`.
+        qd_target: target velocity, `[*batch, num_dof]`.
+        qdd_target: target acceleration, `[*batch, num_dof]`.
+        slope: S, decay rate of errors on the sliding surface s = 0, a number or `[*batch, num_dof]` [1/s].
         gain: K, a number or `[*batch, num_dof]` [N m s/rad or N s/m].
         adaptation: Gamma, a number, or one for each parameter, `[*batch, num_bodies, 10]`.
-        dt: time [s] from one call to the next, a number or `[*batch]`; left out, forces are those of the
-            parameters given.
+        dt: time between calls [s], a number or `[*batch]`. Default: forces use the parameters before the
+            step.
 
     Raises:
-        MechanismError: when a joint's coordinates are no vector, which it names, adaptation is not finite or
-            below 0, in one place of a tensor, too, or a gain is not finite.
+        MechanismError: when the coordinates of a joint are not a vector, an adaptation is negative or not
+            finite, or a gain is not finite.
         ShapeError: when a shape or dtype does not fit the mechanism.
-        TorchskoError: on a dt that is not above 0, or not finite.
+        TorchskoError: on a dt that is not positive and finite.
     """
     robot = as_mechanism(mech)
     targets = {"q_target": q_target, "qd_target": qd_target, "qdd_target": qdd_target}
     batch = check_tracking_state(robot, q, qd, **targets)
-    whole = _check(robot, batch, parameters, adaptation)
-    check_gains(robot, whole, slope=slope, gain=gain)
+    batch = _check(robot, batch, parameters, adaptation)
+    check_gains(robot, batch, slope=slope, gain=gain)
     if dt is not None:
-        check_dt(robot, dt, whole, backward=False)
-    e, rate = q_target - q, qd_target - qd
-    v, a = qd_target + slope * e, qdd_target + slope * rate
+        check_dt(robot, dt, batch, backward=False)
+    e, ed = q_target - q, qd_target - qd
+    v, a = qd_target + slope * e, qdd_target + slope * ed
     s = qd - v
-    V, W, A = _motions(robot, q, qd, v, a)
+    V, W, A = _body_motion(robot, q, qd, v, a)
     S = body_jacobians(robot, q, s[..., None])
     layout = robot.layout
     unit = torch.eye(10, dtype=q.dtype, device=q.device)
-    slope_to_I = layout.tree_order(S @ A.mT - cross_motion(W, S) @ V.mT, -3)
-    to_each = slope_to_I.flatten(-2) @ inertia_of_vector(unit).flatten(-2).mT
-    change = -adaptation * to_each
+    inertia_gradient = layout.tree_order(S @ A.mT - cross_motion(W, S) @ V.mT, -3)
+    gradient = inertia_gradient.flatten(-2) @ inertia_of_vector(unit).flatten(-2).mT
+    rate = -adaptation * gradient
     if dt is not None:
         step = dt[..., None, None] if isinstance(dt, Tensor) else dt
-        parameters = parameters + step * change
+        parameters = parameters + step * rate
     I = layout.breadth_first(inertia_of_vector(parameters), -3)
     f = I @ A + cross_force(W, I @ V)
-    own = own_forces(robot, robot.armature * all_rates(robot, a)) + passive_force(mech, q, qd)
-    tau = joint_forces_of(robot, q, f) + own - gain * s
-    return AdaptiveResult(tau, change)
+    known = own_forces(robot, robot.armature * all_rates(robot, a)) + passive_force(mech, q, qd)
+    tau = joint_forces_of(robot, q, f) + known - gain * s
+    return AdaptiveResult(tau, rate)
 
 
-def _motions(
+def _body_motion(
     mech: Mechanism, q: Tensor, qd: Tensor, v: Tensor, a: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """V, W and A of every body, `[*batch, n, 6, 1]`, breadth first."""
-    W, turned = body_jacobian_rates(mech, q, qd, v[..., None])
-    still = torch.zeros_like(qd)
-    gravity = body_accels(mech, q, still, still)[1]
-    return body_rates(mech, q, qd), W, body_jacobians(mech, q, a[..., None]) + turned + gravity
+    W, bias = body_jacobian_rates(mech, q, qd, v[..., None])
+    zero = torch.zeros_like(qd)
+    gravity = body_accels(mech, q, zero, zero)[1]
+    return body_rates(mech, q, qd), W, body_jacobians(mech, q, a[..., None]) + bias + gravity
 
 
 def _check(
     mech: Mechanism, batch: tuple[int, ...], parameters: Any, adaptation: Any
 ) -> tuple[int, ...]:
-    """Refuse what the law cannot take; the batch dimensions of all."""
+    """Check the joints, the parameters and the adaptation; return the batch dimensions of all."""
     for k in mech.independent_joints:
         if not mech.joints.kinds[k].vector:
             raise MechanismError(
-                f"joint {mech.tree_joint_names[k]!r} is {mech.joints.kinds[k].name}: its coordinates are no "
-                "vector.",
-                "The law of Slotine and Li differentiates the error, which here has no plain rate.",
-                f"Hold it, mech.lock({{{mech.tree_joint_names[k]!r}: ...}}), or use computed_torque.",
+                f"the coordinates of joint {mech.tree_joint_names[k]!r} ({mech.joints.kinds[k].name}) are "
+                "not a vector.",
+                "The law of Slotine and Li needs the time derivative of the position error.",
+                f"Lock it with mech.lock({{{mech.tree_joint_names[k]!r}: ...}}), or use computed_torque.",
             )
-    meaning = f"{mech.name!r} has {mech.num_bodies} bodies, ten numbers each."
-    given = {"parameters": parameters}
+    meaning = f"{mech.name!r} has {mech.num_bodies} bodies with ten parameters each."
+    tensors = {"parameters": parameters}
     if isinstance(adaptation, Tensor) and adaptation.ndim:
-        given |= {"adaptation": adaptation}
+        tensors |= {"adaptation": adaptation}
     elif not is_nonnegative(adaptation):
-        raise MechanismError(
-            f"adaptation is {adaptation!r}.",
-            advice=f"{_ADAPTATION}",
-        )
+        raise MechanismError(f"adaptation is {adaptation!r}.", *_ADAPTATION)
     batches = {
         f"the tensor {name}": check_placement(
             mech, f"tensor {name}", x, (mech.num_bodies, 10), meaning, required=True
         )
-        for name, x in given.items()
+        for name, x in tensors.items()
     }
     if not is_nonnegative(adaptation):
         raise MechanismError(
-            "adaptation is less than 0, or not finite, in a place.",
-            advice=f"{_ADAPTATION}",
+            "adaptation has an entry that is negative or not finite.", *_ADAPTATION
         )
     return shared_batch({"the state": batch} | batches)
 
 
 _ADAPTATION = (
-    "With less than none the parameters would run away from those that fit.\n"
-    "Pass a number, 0 or more, or one for each parameter, as torch.ones_like(parameters)."
+    "The estimate diverges under a negative adaptation.",
+    "Pass a number of 0 or more, or one for each parameter, such as torch.ones_like(parameters).",
 )

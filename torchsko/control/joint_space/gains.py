@@ -1,4 +1,4 @@
-"""Gains in pairs, and weights of objectives: refused by name where they are none."""
+"""Validation of gains and weights."""
 
 from __future__ import annotations
 
@@ -16,21 +16,11 @@ from torchsko.rollout.argument_checks import as_number
 from torchsko.utils.concrete_values import concrete_values
 
 Batches = dict[str, tuple[int, ...]]
-"""Batch dimensions by the names of the tensors that have them."""
+"""Batch dimensions of tensors, by name."""
 
 
 def check_gain_pair(what: str, gains: Any, meaning: str, advice: str) -> None:
-    """Refuse what is no pair of finite numbers or tensors.
-
-    Args:
-        what: the gains in words.
-        gains: what was given.
-        meaning: a sentence on why there are two.
-        advice: what to type.
-
-    Raises:
-        MechanismError: says what to type.
-    """
+    """Check that gains are a pair of finite numbers or tensors."""
     listed = hasattr(gains, "__len__") and hasattr(gains, "__getitem__")
     pair = listed and not isinstance(gains, str | Mapping) and len(gains) == 2
     if not pair or not all(isinstance(x, Tensor) or as_number(x) is not None for x in gains):
@@ -44,42 +34,26 @@ def check_gain_pair(what: str, gains: Any, meaning: str, advice: str) -> None:
 
 
 def axis_gains(mech: Mechanism, what: str, gains: Any) -> Batches:
-    """Batch dimensions of those of a pair that are tensors, a number for each of three axes.
-
-    Raises:
-        ShapeError: when one is neither a number nor `[*batch, 3]`.
-    """
+    """Batch dimensions of the tensors in a pair of gains, with one number per axis."""
     meaning = "A gain is a number, or one for each inertial axis."
     tensors = {f"{what}[{i}]": x for i, x in enumerate(gains) if isinstance(x, Tensor) and x.ndim}
     return {name: check_placement(mech, name, x, (3,), meaning) for name, x in tensors.items()}
 
 
 def merge_batches(batches: Batches, others: Batches) -> Batches:
-    """Batch dimensions of all tensors; of some that have one name, as those of two tasks of a frame, too."""
-    found = dict(batches)
+    """Both sets of batch dimensions; a repeated name, as of two tasks of one frame, is made unique."""
+    merged = dict(batches)
     for name, batch in others.items():
-        while name in found:
-            name += ", again,"
-        found[name] = batch
-    return found
+        while name in merged:
+            name += " (repeated)"
+        merged[name] = batch
+    return merged
 
 
 def check_nonnegative(
     mech: Mechanism, what: str, x: Any, meaning: str, advice: str
 ) -> tuple[int, ...]:
-    """Batch dimensions of a size, a number or `[*batch]`.
-
-    Args:
-        mech: the mechanism.
-        what: the size in words.
-        x: what was given.
-        meaning: a sentence on why it is no less than 0.
-        advice: what to type.
-
-    Raises:
-        MechanismError: when it is less than 0 or not finite, a tensor's where that is free to read; or when
-            a tensor is of another type or device than the mechanism.
-    """
+    """Batch dimensions of a number or tensor `[*batch]` that must be finite and 0 or more."""
     tensor = isinstance(x, Tensor)
     why = misfit(mech, what, x, ()) if tensor and x.ndim else None
     if why is not None or not is_nonnegative(x):
@@ -92,9 +66,9 @@ def check_nonnegative(
 
 
 def is_nonnegative(x: Any) -> bool:
-    """Whether a number, or all of a tensor's that are free to read, are 0 or more, and finite."""
+    """True if a number is finite and 0 or more. Tensors whose values cannot be read for free pass."""
     if isinstance(x, Tensor):
         read = concrete_values(x)
         return read is None or bool(((read >= 0) & (read < math.inf)).all())
-    size = as_number(x)
-    return size is not None and 0 <= size < math.inf
+    number = as_number(x)
+    return number is not None and 0 <= number < math.inf

@@ -1,1 +1,1 @@
-"""Control in task space: impedance and whole-body control."""
+"""Control laws in task space: impedance and whole-body control."""

@@ -1,13 +1,13 @@
-r"""Points of a robot that stay on the ground: their equations, and the cones of their forces.
+r"""Point contacts of a robot with the ground: acceleration constraints and friction cones.
 
-A contact at a frame with linear Jacobian J asks for
+A contact at a frame with linear Jacobian J requires
 
 .. math::
     J \ddot q = - \dot J \dot q + \omega \times (\omega \times a) - k J \dot q,
 
-with the arm a from the middle of all contacts of its body. Where a body that turns at omega touches at
-several points, no acceleration takes all of them to rest: what they have towards each other, for turning on,
-is not asked for. Of a contact alone the arm is zero.
+with the arm a from the centre of all contacts of its body. A rotating body that touches at several points
+cannot have zero acceleration at all of them. The centripetal acceleration relative to their centre is
+therefore not constrained. The arm of a single contact is zero.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from torchsko.utils.shapes import concatenate
 from torchsko.verbs.frame import Frame, with_frames
 from torchsko.verbs.frames import frame_acceleration, frame_jacobian, frame_pose
 
-MEANING = "Less than none would pull, or drive the point on."
+MEANING = "Friction and damping oppose sliding, so they are not negative."
 
-SIDES = ((1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0))
-"""Directions in the plane of contact in which the pyramid inside a cone bounds a force."""
+PYRAMID_DIRECTIONS = ((1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0))
+"""Directions in the contact plane in which the inscribed pyramid of a friction cone bounds the force."""
 
 
 @dataclass(frozen=True, eq=False)
 class Contact:
-    """A point of the robot that stays where it is on the ground.
+    """A point of the robot in sticking contact with the ground.
 
     Attributes:
-        frame: a name of ``mech.frame_names``, or a `Frame`; its origin touches.
+        frame: a name of ``mech.frame_names``, or a `Frame`; its origin is the contact point.
         friction: coefficient of friction; a number, or one for each sample, `[*batch]`.
-        axes: rotation `[*batch, 3, 3]` whose third column is the normal of the ground, inertial axes when
-            left out.
-        damping: share of a sliding velocity that is taken away per second, likewise [1/s].
+        axes: rotation `[*batch, 3, 3]` whose third column is the normal of the ground; default: inertial
+            axes.
+        damping: decay rate of a sliding velocity, a number or `[*batch]` [1/s].
 
     Raises:
-        MechanismError: on friction or damping that is negative or not finite, or axes that are no rotation.
+        MechanismError: on friction or damping that is negative or not finite, or an invalid rotation.
     """
 
     frame: str | Frame
@@ -61,7 +61,7 @@ class Contact:
     damping: float | Tensor = 20.0
 
     def __post_init__(self) -> None:
-        """Refuse numbers that are none of a contact."""
+        """Check the numbers and the axes."""
         for name, example in (("friction", 0.7), ("damping", 20.0)):
             value = getattr(self, name)
             if not is_nonnegative(value):
@@ -74,72 +74,63 @@ class Contact:
 
 
 def contact_batches(mech: Mechanism, contacts: Sequence[Contact]) -> Batches:
-    """Batch dimensions of what contacts hold.
-
-    Raises:
-        MechanismError: when friction or damping is of another type than the mechanism.
-        ShapeError: when axes are no rotation, or of another type.
-    """
-    found: Batches = {}
+    """Batch dimensions of the tensors of contacts."""
+    batches: Batches = {}
     for contact in contacts:
         at = f"of the contact at {contact.frame!r}"
         axes = check_placement(mech, f"axes {at}", contact.axes, (3, 3))
-        found = merge_batches(found, {f"the axes {at}": axes})
+        batches = merge_batches(batches, {f"the axes {at}": axes})
         for name in ("friction", "damping"):
             x, what = getattr(contact, name), f"{name} {at}"
             size = check_nonnegative(mech, what, x, MEANING, "a number")
-            found = merge_batches(found, {f"the {what}": size})
-    return found
+            batches = merge_batches(batches, {f"the {what}": size})
+    return batches
 
 
 def contact_rows(
     mech: Mechanism, q: Tensor, qd: Tensor, contacts: Sequence[Contact]
 ) -> tuple[Tensor, Tensor]:
-    """J of all contacts in their axes, `[*batch, 3 c, num_dof]`, and the J qdd that keeps them still."""
+    """J of all contacts in their axes, `[*batch, 3 c, num_dof]`, and the required acceleration J qdd."""
     if not contacts:
-        none = q.new_zeros(*torch.broadcast_shapes(q.shape[:-1], mech.batch_shape), 0)
-        return none[..., None].expand(*none.shape, mech.num_dof), none
+        empty = q.new_zeros(*torch.broadcast_shapes(q.shape[:-1], mech.batch_shape), 0)
+        return empty[..., None].expand(*empty.shape, mech.num_dof), empty
     frames, zero = [contact.frame for contact in contacts], torch.zeros_like(qd)
     jacobians = frame_jacobian(mech, q, frames, "mixed")
     bias = frame_acceleration(mech, q, qd, zero, frames, "mixed", classical=True)[..., 3:]
     omega, velocity = (jacobians @ qd[..., None, :, None])[..., 0].split(3, -1)
     bias = bias - cross(omega, cross(omega, _arms(mech, q, frames)))
-    rows, wanted = [], []
+    rows, targets = [], []
     for i, contact in enumerate(contacts):
         k = contact.damping[..., None] if isinstance(contact.damping, Tensor) else contact.damping
-        J, asked = jacobians[..., i, 3:, :], -bias[..., i, :] - k * velocity[..., i, :]
+        J, target = jacobians[..., i, 3:, :], -bias[..., i, :] - k * velocity[..., i, :]
         rows.append(_in_contact_axes(contact, J))
-        wanted.append(_in_contact_axes(contact, asked[..., None])[..., 0])
+        targets.append(_in_contact_axes(contact, target[..., None])[..., 0])
     J = torch.cat(torch.broadcast_tensors(*rows), -2)
-    return J, torch.cat(torch.broadcast_tensors(*wanted), -1)
+    return J, torch.cat(torch.broadcast_tensors(*targets), -1)
 
 
 def _in_contact_axes(contact: Contact, x: Tensor) -> Tensor:
-    """Columns of a contact in its axes."""
+    """Columns in the axes of a contact."""
     return x if contact.axes is None else contact.axes.mT @ x
 
 
 def _arms(mech: Mechanism, q: Tensor, frames: Sequence[str | Frame]) -> Tensor:
-    """Ways from the middle of the frames of a body to each of them, in inertial axes, `[*batch, c, 3]`."""
-    whole, numbers = with_frames(mech, frames, q=q)
-    body = torch.tensor([whole.frame_body[k] for k in numbers], device=q.device)
-    together = (body[:, None] == body).to(q.dtype)
-    mean = together / together.sum(-1, keepdim=True)
+    """Vectors from the centre of all frames of a body to each of them, in inertial axes, `[*batch, c, 3]`."""
+    extended, numbers = with_frames(mech, frames, q=q)
+    body = torch.tensor([extended.frame_body[k] for k in numbers], device=q.device)
+    same_body = (body[:, None] == body).to(q.dtype)
+    mean = same_body / same_body.sum(-1, keepdim=True)
     r = frame_pose(mech, q, frames).position
     return r - mean @ r
 
 
 def friction_cones(contacts: Sequence[Contact], like: Tensor) -> Tensor:
-    """Rows of the pyramid inside the cone of every contact: rows times forces <= 0.
-
-    Args:
-        contacts: the contacts.
-        like: gives type and device.
+    """Rows of the inscribed pyramids of all friction cones: rows times forces <= 0.
 
     Returns:
         `[*batch, 4 c, 3 c]`.
     """
-    sides = torch.nn.functional.pad(like.new_tensor(SIDES), (0, 1))
+    sides = torch.nn.functional.pad(like.new_tensor(PYRAMID_DIRECTIONS), (0, 1))
     normal = like.new_tensor([0.0, 0.0, 1.0]) / math.sqrt(2)
     rows, count = [like.new_zeros(0, 3 * len(contacts))], len(contacts)
     for i, contact in enumerate(contacts):
@@ -151,11 +142,11 @@ def friction_cones(contacts: Sequence[Contact], like: Tensor) -> Tensor:
 
 
 def in_inertial_axes(contacts: Sequence[Contact], forces: Tensor) -> Tensor:
-    """Forces `[*batch, 3 c]` in the axes of their contacts as `[*batch, c, 3]` in inertial axes."""
-    told = [
+    """Rotate forces `[*batch, 3 c]` from contact axes to inertial axes, `[*batch, c, 3]`."""
+    rotated = [
         forces[..., 3 * i : 3 * i + 3]
         if contact.axes is None
         else (contact.axes @ forces[..., 3 * i : 3 * i + 3, None])[..., 0]
         for i, contact in enumerate(contacts)
     ]
-    return torch.stack(told, -2) if told else forces.unflatten(-1, (0, 3))
+    return torch.stack(rotated, -2) if rotated else forces.unflatten(-1, (0, 3))

@@ -1,8 +1,8 @@
-r"""Impedance in operational space: frames on springs and dampers, several tasks in priority.
+r"""Impedance control in operational space, with several tasks in order of priority.
 
-A task asks its rows J of a frame's motion for the acceleration of a spring and a damper on the inertia that
-is felt there, Lambda; each task moves only what those before it leave free. With N the projector onto that,
-and J_N = J N,
+A task assigns to its rows J of a frame's motion the acceleration of a spring and a damper on the inertia at
+the frame, Lambda. Each task acts in the null space of the tasks before it. With N the projector onto that
+null space, and J_N = J N,
 
 .. math::
     \Lambda = (J_N M^{-1} J_N^*)^{-1}, \quad \bar J = N M^{-1} J_N^* \Lambda, \quad
@@ -10,15 +10,14 @@ and J_N = J N,
     \ddot q \leftarrow \ddot q + \bar J (a - \dot J \dot q - J \ddot q), \qquad
     N \leftarrow N - \bar J J_N,
 
-from N = 1, and zero. (As a projector N is M-symmetric, and the first factor of J-bar changes nothing; damped
-inverses leave it none, and without that factor a task in conflict with one before it would override it.) At
-last what is free takes the acceleration of the posture. Under
+starting from N = 1 and zero acceleration. A projector N is M-symmetric, so the first factor of J-bar is
+redundant; with damped inverses N is no projector, and that factor keeps a conflicting task from overriding
+those before it. The remaining null space takes the acceleration of the posture. Under
 :math:`\tau = ID(q, \dot q, \ddot q)` the first task then obeys
 
 .. math:: \Lambda (\ddot x - \ddot x_{target}) = K e + D \dot e + F_{ext}.
 
-A damping that is left out is the one of `torchsko.control.task_space.critical_damping` on the inertia
-that a task feels.
+The default damping is critical, see `torchsko.control.task_space.critical_damping`.
 
 References: O. Khatib, *A unified approach for motion and force control of robot manipulators*, IEEE Journal
 of Robotics and Automation 3(1), 1987; L. Sentis, O. Khatib, *Synthesis of whole-body behaviors through
@@ -61,24 +60,23 @@ from torchsko.verbs.frames import frame_acceleration, frame_jacobian, frame_pose
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Where a frame shall be, and how stiffly it is held there.
+    """Target of a frame, with the stiffness and damping that hold it there.
 
     Attributes:
         frame: a name of ``mech.frame_names``, or a `Frame`.
         target: a `Pose`, a pair of rotation `[*batch, 3, 3]` and position `[*batch, 3]` [m] in the inertial
-            frame, either of which may be None, or a position alone. What is None is left free.
+            frame, either of which may be None, or a position alone. A part that is None is not controlled.
         stiffness: of rotation [N m/rad] and position [N/m]; each a number, or one for each inertial axis,
             `[*batch, 3]`.
-        damping: of rotation [N m s/rad] and position [N s/m], likewise; left out, critical for every motion
-            of the springs on the inertia that is felt, also where that couples axes: none swings. Sampled
-            every dt, it is stable while the fastest of these is slow for that, omega dt < 0.8. An axis
-            without a spring has no damper, and along what cannot move none acts.
-        velocity: [omega; v] of the target in inertial axes, `[*batch, 6]`; at rest when left out.
-        acceleration: its rate, `[*batch, 6]`; zero when left out.
+        damping: of rotation [N m s/rad] and position [N s/m], in the same form. Default: critical damping of
+            all modes of the springs on the coupled inertia at the frame. Sampled every dt, it is stable while
+            the fastest mode has omega dt < 0.8. Axes without a spring are not damped.
+        velocity: [omega; v] of the target in inertial axes, `[*batch, 6]`; default zero.
+        acceleration: its rate, `[*batch, 6]`; default zero.
 
     Raises:
-        MechanismError: on gains that are no pair or not finite, a rotation that is none, or a position that
-            is not finite.
+        MechanismError: on gains that are not a pair or not finite, an invalid rotation, or a position that is
+            not finite.
         ShapeError: on a target that is neither a pair nor a tensor.
     """
 
@@ -90,12 +88,12 @@ class Task:
     acceleration: Tensor | None = None
 
     def __post_init__(self) -> None:
-        """Refuse gains that are no pair, and targets that are no pose."""
+        """Check the gains and the target."""
         for name in self.gains:
             check_gain_pair(
                 f"the {name} of the task for {self.frame!r}", getattr(self, name),
-                "Rotation and position have units of their own.",
-                f"{name}=(of rotation, of position), as numbers, or tensors of one for each axis",
+                "Rotation and position have different units.",
+                f"{name}=(rotation_gain, position_gain), as numbers, or tensors with one value per axis",
             )  # fmt: skip
         R, r = target_pair(self.frame, self.target)
         check_rotation(f"rotation of the target of {self.frame!r}", R)
@@ -103,7 +101,7 @@ class Task:
 
     @property
     def gains(self) -> tuple[str, ...]:
-        """Names of those that are given."""
+        """Names of the gains that are not None."""
         return ("stiffness",) if self.damping is None else ("stiffness", "damping")
 
 
@@ -116,25 +114,25 @@ def impedance(
     posture: Tensor | None = None,
     singular: Singular = "pinv",
 ) -> Tensor:
-    """Joint forces that hold frames on springs and dampers, the first task before the second, and so on.
+    """Joint forces that hold frames by springs and dampers, with tasks in order of priority.
 
     Args:
         mech: the mechanism.
         q: configuration, `[*batch, num_q]`.
         qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        tasks: from the most important one on; one at least.
-        posture: acceleration asked of what no task uses, `[*batch, num_dof]` [rad/s^2 or m/s^2], say
-            ``-10 * qd``; zero when left out.
-        singular: what is done where a task has no freedom left in some direction; see
-            `torchsko.operational_space_inertia`. "pinv" leaves that direction alone, but forces grow without
-            bound on the way there, as an arm does that stretches to a target out of its reach;
-            ("damped", d) keeps them bounded, and all tasks are off by a little.
+        tasks: in descending priority; at least one.
+        posture: acceleration in the null space of all tasks, `[*batch, num_dof]` [rad/s^2 or m/s^2], such as
+            ``-10 * qd``; default zero.
+        singular: treatment of directions in which a task cannot move; see
+            `torchsko.operational_space_inertia`. "pinv" ignores the direction, but forces grow without
+            bound near the singularity, as of an arm that stretches to a target out of its reach.
+            ("damped", d) keeps them bounded, with a small error of all tasks.
 
     Returns:
         tau, `[*batch, num_dof]` [N m or N].
 
     Raises:
-        MechanismError: on an unknown frame, or what is no sequence of tasks.
+        MechanismError: on an unknown frame, or tasks that are not a sequence of tasks.
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     robot = as_mechanism(mech)
@@ -142,148 +140,137 @@ def impedance(
     if not tasks:
         raise MechanismError(
             "tasks is empty.",
-            "No frame is held anywhere.",
+            "Impedance control needs at least one task.",
             f"Pass [Task({robot.frame_names[-1]!r}, target)], or use pd_with_gravity.",
         )
     states = {"q": q, "qd": qd} | ({} if posture is None else {"posture": posture})
     check_state(robot, **states)
     check_tasks(robot, tasks, **states)
     M = mass_matrix(mech, q)
-    L = spd_factor(M, scalar=robot.scalar)
-    free = torch.eye(robot.num_dof, dtype=q.dtype, device=q.device)
+    L = spd_factor(M, scalar=robot.scalar)  # M = L L*
+    nullspace = torch.eye(robot.num_dof, dtype=q.dtype, device=q.device)
     qdd = torch.zeros_like(qd)
     for task in tasks:
         rows = task_rows(robot, task, q, qd)
-        J_free = rows.J @ free
-        half = triangular_solve(L, J_free.mT, adjoint=False, scalar=robot.scalar)
-        compliance = half.mT @ half
-        sizes = _sizes(robot, task)
+        J_free = rows.J @ nullspace
+        factor = triangular_solve(L, J_free.mT, adjoint=False, scalar=robot.scalar)
+        compliance = factor.mT @ factor
+        sizes = _row_units(robot, task)
         rank = _rank_tolerance(M, sizes, rows.J, J_free)
-        felt = invert_compliance(compliance, singular, rank, sizes=sizes, scalar=robot.scalar)
-        inverse = free @ triangular_solve(L, half, adjoint=True, scalar=robot.scalar) @ felt
-        # Where nothing moves the task any more, its compliance vanishes, and its pull with it.
-        wanted = rows.asked + compliance @ rows.pull - rows.bias - rows.J @ qdd[..., None]
+        inertia = invert_compliance(compliance, singular, rank, sizes=sizes, scalar=robot.scalar)
+        inverse = (
+            nullspace @ triangular_solve(L, factor, adjoint=True, scalar=robot.scalar) @ inertia
+        )
+        # At a singularity the compliance vanishes, and with it the effect of the force.
+        a = rows.acceleration + compliance @ rows.force - rows.bias - rows.J @ qdd[..., None]
         if task.damping is None:
-            wanted = wanted + _damping_acceleration(
-                rows, half, compliance, singular, scalar=robot.scalar
-            )
-        qdd = qdd + (inverse @ wanted)[..., 0]
-        free = free - inverse @ J_free
+            a = a + _damping_acceleration(rows, factor, compliance, singular, scalar=robot.scalar)
+        qdd = qdd + (inverse @ a)[..., 0]
+        nullspace = nullspace - inverse @ J_free
     if posture is not None:
-        qdd = qdd + matvec(free, posture - qdd)
+        qdd = qdd + matvec(nullspace, posture - qdd)
     return inverse_dynamics(mech, q, qd, qdd)
 
 
-def _sizes(mech: Mechanism, task: Task) -> Tensor:
-    """What makes a task's rows of one unit, `[*batch, r]`: no unit of length decides on their rank then."""
-    both = sizes_by(lever_length(mech, [task.frame]), 1)
-    return both[..., _part(target_pair(task.frame, task.target))]
+def _row_units(mech: Mechanism, task: Task) -> Tensor:
+    """Factors that give all rows of a task one unit, `[*batch, r]`: their rank is independent of units."""
+    units = sizes_by(lever_length(mech, [task.frame]), 1)
+    return units[..., _part(target_pair(task.frame, task.target))]
 
 
 def _part(target: tuple[Tensor | None, Tensor | None]) -> slice:
-    """Rows of a frame that count."""
+    """Rows of a frame's velocity that a target controls."""
     R, r = target
     return slice(3 if R is None else 0, 3 if r is None else 6)
 
 
 def _rank_tolerance(M: Tensor, sizes: Tensor, J: Tensor, J_free: Tensor) -> Tensor:
-    """The fraction of the largest eigenvalue of J_free M^-1 J_free* that rounding makes, `[*batch]`.
+    """Rounding error of J_free M^-1 J_free* as a fraction of its largest eigenvalue, `[*batch]`.
 
-    Of a task whose directions all are in use J_free is what rounding leaves of J: taken by its own size, that
-    would be freedom. Sizes are taken in units of the rows and of the dofs.
+    If all directions of a task are used, J_free consists of rounding errors of J, so its tolerance is
+    relative to J. Both are measured in units of the rows and of the dofs.
     """
     dofs = M.diagonal(dim1=-2, dim2=-1).sqrt()[..., None, :]
     units = sizes[..., :, None] * dofs
-    whole, left = ((x / units).square().sum((-2, -1)).detach() for x in (J, J_free))
-    share = torch.where(left > 0, whole / torch.where(left > 0, left, 1.0), torch.inf)
-    return rounding_of_rank(J.shape[-2], compute_dtype(J)) * share
+    total, rest = ((x / units).square().sum((-2, -1)).detach() for x in (J, J_free))
+    ratio = torch.where(rest > 0, total / torch.where(rest > 0, rest, 1.0), torch.inf)
+    return rounding_of_rank(J.shape[-2], compute_dtype(J)) * ratio
 
 
 def _damping_acceleration(
-    rows: TaskRows, half: Tensor, compliance: Tensor, singular: Singular, *, scalar: bool
+    rows: TaskRows, factor: Tensor, compliance: Tensor, singular: Singular, *, scalar: bool
 ) -> Tensor:
-    """What critical damping asks of accelerations.
+    """Acceleration by critical damping.
 
-    Under damped inverses C (C + d)^-1 of it is done, and springs feel C (C + d)^-1 C.
+    With damped inverses, the frame moves by C (C + d)^-1 of it, and the springs act on C (C + d)^-1 C.
     """
-    Y = X = half.mT
+    Y = X = factor.mT
     if isinstance(singular, tuple):
         Y = spd_factor(damped(compliance, singular[1]), scalar=scalar)
         X = triangular_solve(Y, compliance, adjoint=False, scalar=scalar).mT
-    return critical_damping_acceleration(rows.stiffness, Y, X, rows.off, scalar=scalar)
+    return critical_damping_acceleration(rows.stiffness, Y, X, rows.velocity_error, scalar=scalar)
 
 
 class TaskRows(NamedTuple):
-    """Of a task those rows that count, as columns `[*batch, r, 1]`.
+    """The controlled rows of a task, as columns `[*batch, r, 1]`.
 
     Attributes:
         J: `[*batch, r, num_dof]`.
         bias: dJ/dt qd.
         stiffness: K.
-        pull: force of the springs, and of the dampers that are given.
-        off: velocity that is left to the target's.
-        asked: acceleration of the target.
+        force: of the springs, and of the dampers with given gains.
+        velocity_error: velocity of the target less that of the frame.
+        acceleration: of the target.
     """
 
     J: Tensor
     bias: Tensor
     stiffness: Tensor
-    pull: Tensor
-    off: Tensor
-    asked: Tensor
+    force: Tensor
+    velocity_error: Tensor
+    acceleration: Tensor
 
 
 def task_rows(mech: Mechanism, task: Task, q: Tensor, qd: Tensor) -> TaskRows:
-    """What a task asks for at a state.
-
-    Args:
-        mech: the mechanism.
-        task: of one of its frames.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-    """
+    """Jacobian, forces and errors of a task at a state."""
     R_target, r_target = target_pair(task.frame, task.target)
     pose = frame_pose(mech, q, task.frame)
     V = frame_velocity(mech, q, qd, task.frame, "mixed")
-    off = -V if task.velocity is None else task.velocity - V
+    velocity_error = -V if task.velocity is None else task.velocity - V
     zero = torch.zeros_like(qd)
     bias = frame_acceleration(mech, q, qd, zero, task.frame, "mixed", classical=True)
-    asked = torch.zeros_like(V) if task.acceleration is None else task.acceleration
+    acceleration = torch.zeros_like(V) if task.acceleration is None else task.acceleration
     J = frame_jacobian(mech, q, task.frame, "mixed")
-    ways: list[tuple[int, Tensor]] = []
+    errors: list[tuple[int, Tensor]] = []
     if R_target is not None:
-        turn = matvec(pose.rotation, matrix_log(pose.rotation.mT @ R_target))
-        ways.append((0, turn))
+        rotation_error = matvec(pose.rotation, matrix_log(pose.rotation.mT @ R_target))
+        errors.append((0, rotation_error))
     if r_target is not None:
-        ways.append((1, r_target - pose.position))
-    springs, pulls = [], []
-    for half, way in ways:
-        k = task.stiffness[half] * torch.ones_like(off[..., :3])
-        pull = k * way
+        errors.append((1, r_target - pose.position))
+    springs, forces = [], []
+    for half, error in errors:
+        k = task.stiffness[half] * torch.ones_like(velocity_error[..., :3])
+        f = k * error
         if task.damping is not None:
-            pull = pull + task.damping[half] * off[..., 3 * half : 3 * half + 3]
+            f = f + task.damping[half] * velocity_error[..., 3 * half : 3 * half + 3]
         springs.append(k)
-        pulls.append(pull)
+        forces.append(f)
     part = _part((R_target, r_target))
-    stiffness, pull = (
-        torch.cat(torch.broadcast_tensors(*x), -1)[..., None] for x in (springs, pulls)
+    stiffness, force = (
+        torch.cat(torch.broadcast_tensors(*x), -1)[..., None] for x in (springs, forces)
     )
     return TaskRows(
         J[..., part, :],
         bias[..., part, None],
         stiffness,
-        pull,
-        off[..., part, None],
-        asked[..., part, None],
+        force,
+        velocity_error[..., part, None],
+        acceleration[..., part, None],
     )
 
 
 def check_tasks(mech: Mechanism, tasks: Sequence[Task], **states: Tensor) -> None:
-    """Refuse tensors of tasks that do not fit a mechanism, or the batch of states and of one another.
-
-    Raises:
-        ShapeError: names what does not fit.
-    """
+    """Check the tensors of tasks against a mechanism, the states and each other."""
     batches = {"the mechanism": tuple(mech.batch_shape)}
     batches |= {name: tuple(x.shape[:-1]) for name, x in states.items()}
     for task in tasks:
@@ -292,14 +279,14 @@ def check_tasks(mech: Mechanism, tasks: Sequence[Task], **states: Tensor) -> Non
 
 
 def _batches_of(mech: Mechanism, task: Task) -> Batches:
-    """Batch dimensions of what a task holds."""
+    """Batch dimensions of the tensors of a task."""
     R, r = target_pair(task.frame, task.target)
-    moving = "It is that of rotation, and then of position, in inertial axes."
+    twist = "Its entries are those of rotation, then of position, in inertial axes."
     parts = {"rotation": (R, (3, 3)), "position": (r, (3,))}
     parts |= {name: (getattr(task, name), (6,)) for name in ("velocity", "acceleration")}
     batches: Batches = {}
     for name, (x, shape) in parts.items():
-        what, meaning = f"{name} of the target of {task.frame!r}", moving if shape == (6,) else None
+        what, meaning = f"{name} of the target of {task.frame!r}", twist if shape == (6,) else None
         batches |= {f"the {what}": check_placement(mech, what, x, shape, meaning)}
     for name in task.gains:
         batches |= axis_gains(mech, f"{name} of the task for {task.frame!r}", getattr(task, name))

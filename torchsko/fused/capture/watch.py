@@ -33,7 +33,7 @@ _READS = frozenset(
 )
 PASS_IT = (
     "Pass it as an argument: ts.fuse(fn, mech, shapes={name: (...)}). What a law keeps for its next step "
-    "is the memory of a controller, an object with start and act: see ts.rollout."
+    "is the memory of a controller, an object with initial_memory and act: see ts.rollout."
 )
 """What to do with a tensor that a kernel could not read anew."""
 
