@@ -339,7 +339,7 @@ def test_what_does_not_fit_is_refused_by_name():
         (lambda: ts.Actuator.damper("a", joint, kv=1.0, control_range=(-1, 1)), "of damper 'a'"),
         (lambda: ts.actuate(mech, one, q, q, ctrl=q), "ctrl of the actuators has shape [7]"),
         (lambda: ts.actuate(mech, one, q, q, q, ctrl=q[:1]), "activation of the actuators"),
-        (lambda: ts.actuate(mech, early, q, q, q[:1], ctrl=q[:1]), "no dt was given"),
+        (lambda: ts.actuate(mech, early, q, q, q[:1], ctrl=q[:1]), "dt is missing"),
         (lambda: one.replace(gain=q), "gain of the actuators cannot be"),
         (lambda: one.replace(power=q), "power of the actuators cannot be"),
     ]  # fmt: skip

@@ -48,7 +48,7 @@ def test_lengths_rates_and_forces_are_mujocos():
 def test_what_tendons_have_besides_is_told():
     mech = ts.load(MODEL)
     told = [str(line) for line in ts.tendons_of(MODEL, mech).unused]
-    assert any("tendon 'string': it runs through space" in line for line in told)
+    assert any("tendon 'string': it is a spatial tendon" in line for line in told)
     assert any("dry friction of tendon 'plain'" in line for line in told)
     assert any("limits of tendon 'slack'" in line for line in told)
     assert any("tendons_of" in str(line) for line in mech.unused)
@@ -88,13 +88,13 @@ def test_what_is_told_of_tendons_is_what_mujocos_fields_hold():
     model = mujoco.MjModel.from_xml_string(text)
     told = [str(line) for line in ts.tendons_of(model, ts.from_mujoco(model)).unused]
     fields = {
-        "stiffness of higher order": model.tendon_stiffnesspoly.any(1),
-        "damping of higher order": model.tendon_dampingpoly.any(1),
+        "nonlinear stiffness": model.tendon_stiffnesspoly.any(1),
+        "nonlinear damping": model.tendon_dampingpoly.any(1),
         "dry friction": model.tendon_frictionloss != 0,
         "armature": model.tendon_armature != 0,
         "limits": model.tendon_limited != 0,
-        "a range of actuators' force": model.tendon_actfrclimited != 0,
-        "a spring that yields": model.tendon_springyield != 0,
+        "actuator force range": model.tendon_actfrclimited != 0,
+        "yielding spring": model.tendon_springyield != 0,
     }
     expected = {
         f"{what} of tendon {model.tendon(t).name!r}"

@@ -84,7 +84,7 @@ CALLS = {
         lambda: solved(of=problem(final=lambda *x: 0.0)),
         "'final' returned float",
     ),
-    "back in time": (lambda: problem(dt=-0.05), r"dt is -0.05.*time runs forward"),
+    "back in time": (lambda: problem(dt=-0.05), r"dt is -0.05.*above 0"),
     "no time": (lambda: problem(dt=0), "dt is 0"),
     "NaN for time": (lambda: problem(dt=float("nan")), "dt is nan"),
     "time in words": (lambda: problem(dt="0.05"), "dt is '0.05'"),

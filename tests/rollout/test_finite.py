@@ -80,7 +80,7 @@ def test_one_motion_of_positions_serves_several_of_velocities():
         (lambda qs, qds: (qs.float(), qds), "qs is torch.float32"),
         (lambda qs, qds: (qs, qds.numpy()), "qds was given as ndarray"),
         (lambda qs, qds: (qs, qds[:3]), "qs has the batch dimensions"),
-        (lambda qs, qds: (qs[0], qds[0]), "A trajectory has a state for each step"),
+        (lambda qs, qds: (qs[0], qds[0]), "A trajectory has a dimension of steps"),
     ],
 )
 def test_what_is_no_trajectory_of_the_robot_is_refused_by_name(change, said):
