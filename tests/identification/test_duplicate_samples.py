@@ -1,4 +1,4 @@
-"""States of a slower sensor, repeated at the rate of the log, are no states."""
+"""Repeated samples of a slower sensor are interpolated."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def every(n, count):
 
 
 def now_and_then(n, count):
-    """Indices of the last sample that was new, of those that are by chance one in n."""
+    """Indices of the last new sample, if one in n is new at random."""
     new = np.random.default_rng(1).uniform(size=count) < 1 / n
     new[0] = True
     return np.maximum.accumulate(np.where(new, np.arange(count), 0))
@@ -45,7 +45,7 @@ def now_and_then(n, count):
         pytest.param(now_and_then, False, marks=pytest.mark.nightly),
     ],
 )
-def test_states_that_are_repeated_are_fitted_as_those_between_which_they_lie(last, with_rates):
+def test_fits_with_repeated_and_with_complete_states_agree(last, with_rates):
     nominal, t, q, qd, tau = measured()
     k = last(5, len(t))
     rates = qd[k] if with_rates else None
@@ -62,7 +62,7 @@ def test_states_that_are_repeated_are_fitted_as_those_between_which_they_lie(las
 
 
 @pytest.mark.nightly
-def test_shooting_does_not_take_repeats_for_measured():
+def test_shooting_ignores_repeated_samples():
     nominal, t, q, _, tau = measured(200.0)
     k = every(4, len(t))
     fit = ts.identification.identify(
@@ -71,7 +71,7 @@ def test_shooting_does_not_take_repeats_for_measured():
     assert_close(torch.stack(fit.numbers)[:, 1], torch.full((3,), 0.3).double(), rtol=0.02, atol=0)
 
 
-def test_rest_and_slowly_counting_encoders_are_measured():
+def test_rest_and_low_resolution_encoders_are_not_repeated_samples():
     _, _, q, _, _ = measured()
     assert not find_repeated_samples(np.round(q.T / 2e-4) * 2e-4).any()
     resting = q[np.clip(np.arange(2 * len(q)) - 5000, 0, len(q) - 1)].T

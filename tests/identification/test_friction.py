@@ -1,4 +1,4 @@
-"""Terms of joints obey the laws they are named after."""
+"""Friction terms follow their published models, and fits recover their coefficients."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -35,13 +35,13 @@ integrate = pytest.importorskip("scipy.integrate")
 
 
 def swing(n=4001, seconds=4.0):
-    """A motion that turns back and forth, ever faster, and stands still at first."""
+    """A motion that reverses ever faster, and starts at rest."""
     t = np.linspace(0, seconds, n)
     q = 0.3 * t * np.sin(2 * t)
     return t, q, 0.3 * np.sin(2 * t) + 0.6 * t * np.cos(2 * t)
 
 
-def series(q, qd, ordered=True):
+def term_input(q, qd, ordered=True):
     q, qd = (torch.from_numpy(np.asarray(x))[:, None] for x in (q, qd))
     return TermInput(q, qd, 0 * q, 0 * q, ordered=ordered)
 
@@ -60,18 +60,18 @@ def test_lugre_solves_its_differential_equation():
     )
     z = solved.y[0]
     force = z + term.time * np.array([slope(*x) for x in zip(t, z, strict=True)])
-    mine = term.basis(series(q, qd))[:, 0]
+    mine = term.basis(term_input(q, qd))[:, 0]
     assert_close(mine, torch.from_numpy(force), rtol=0, atol=5e-3)
     assert z.max() > 1.2  # it sticks, more than it slides
 
 
-def test_lugre_is_dahls_without_stribeck_and_damping():
+def test_lugre_without_stribeck_and_damping_is_dahl():
     _, q, qd = swing()
-    motion = series(q, qd)
+    motion = term_input(q, qd)
     assert_close(LuGre(0.03, ratio=1.0).basis(motion), Dahl(0.03).basis(motion))
 
 
-def test_friction_with_memory_tends_to_its_law_of_steady_motion():
+def test_friction_with_hysteresis_converges_to_its_steady_state():
     v = torch.tensor([-0.8, -0.05, 0.05, 0.8], dtype=torch.float64)
     way = torch.linspace(0, 1, 2001, dtype=torch.float64)[:, None]
     motion = TermInput(way * v, v.expand(2001, 4), 0 * way * v, 0 * way * v)
@@ -81,7 +81,7 @@ def test_friction_with_memory_tends_to_its_law_of_steady_motion():
 
 
 @pytest.mark.parametrize("free", [0.0, 0.3])
-def test_a_balancers_torque_is_the_slope_of_its_energy(free):
+def test_the_torque_of_a_balancer_is_the_derivative_of_its_energy(free):
     term = Balancer(near=0.2, far=0.6, zero=0.4, free=free)
     q = torch.linspace(-2, 2, 40, dtype=torch.float64, requires_grad=True)
     away = torch.stack([0.2 * (q - 0.4).cos() - 0.6, 0.2 * (q - 0.4).sin()]).norm(dim=0)
@@ -91,7 +91,7 @@ def test_a_balancers_torque_is_the_slope_of_its_energy(free):
     assert_close(term.basis(TermInput(q, q, q, q))[:, 0], slope, rtol=1e-12, atol=1e-12)
 
 
-def test_a_balancer_of_no_free_length_is_a_turn_of_sine_and_cosine():
+def test_a_balancer_of_zero_free_length_is_a_sine_and_a_cosine():
     q = torch.linspace(-2, 2, 40, dtype=torch.float64)[:, None]
     motion = TermInput(q, q, q, q)
     pair = torch.cat([Periodic(1.0, 0.0).basis(motion), Periodic(1.0, 0.25).basis(motion)], -1)
@@ -101,7 +101,7 @@ def test_a_balancer_of_no_free_length_is_a_turn_of_sine_and_cosine():
 
 
 def log_with(robot, law, rate):
-    """Twenty seconds of exciting motion without noise, friction as by a law."""
+    """A log of 20 s of excitation without noise, with given friction."""
     motion = ts.identification.exciting_trajectory(
         robot, generator=torch.Generator().manual_seed(0)
     )
@@ -122,8 +122,8 @@ def log_with(robot, law, rate):
     ],
 )
 @pytest.mark.parametrize("cutoff", [4.0, 10.0])
-def test_friction_is_found_as_large_as_it_is_whatever_a_filter_takes_of_its_edges(law, cutoff):
-    """The filter of states takes edges of measured forces, none of a law's that is computed of its states."""
+def test_friction_coefficients_are_unbiased_by_the_filter(law, cutoff):
+    """Measured forces are filtered once more than nonlinear terms of filtered states."""
     truth, nominal = arm()
     law = {Viscous(): 0.3, Offset(): 0.2, **law}
     log = log_with(truth, law, rate=400)
@@ -136,14 +136,14 @@ def test_friction_is_found_as_large_as_it_is_whatever_a_filter_takes_of_its_edge
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_sharp_friction_at_rest_is_zero_over_a_step_too(dtype):
+def test_coulomb_friction_averaged_over_a_step_is_zero_at_rest(dtype):
     still = torch.zeros(3, 1, dtype=dtype)
     column = Coulomb().basis(TermInput(still, still, still, still, step=1e-3))
     assert column.dtype == dtype and torch.equal(column, still)
 
 
-def test_terms_are_chosen_of_forces_without_noise():
-    """Their squares are so large that how the prior changes is below the rounding of their sum."""
+def test_terms_are_selected_for_forces_without_noise():
+    """The effect of the prior is then below the rounding errors of the sums of squares."""
     truth, nominal = arm()
     law = {Viscous(): 0.3, Offset(): 0.2, SmoothCoulomb(0.05): 0.5}
     fit = ts.identification.identify(
@@ -157,7 +157,7 @@ def test_terms_are_chosen_of_forces_without_noise():
     assert (fit.inverse_dynamics(q, qd, qdd) - tau).std() < 1e-4 * tau.std()
 
 
-def test_friction_by_load_is_told_to_be_the_nominal_robots_and_is_right_from_the_robot_found():
+def test_load_dependent_friction_has_a_note_and_a_second_fit_corrects_it():
     truth, nominal = arm()
     law = {Viscous(): 0.3, SmoothCoulomb(0.05): 0.5, Loaded(0.05): 0.1}
     log = log_with(truth, law, rate=200)
@@ -170,8 +170,8 @@ def test_friction_by_load_is_told_to_be_the_nominal_robots_and_is_right_from_the
 
 
 @pytest.mark.parametrize(("sharp", "wanted"), [(1.001, Coulomb()), (1.1, SmoothCoulomb(0.02))])
-def test_friction_is_sharp_where_the_shortest_way_saves_next_to_nothing(sharp, wanted):
-    """Noise says which is better by so little, and unfiltered forces are off by the jump at each turn."""
+def test_coulomb_friction_is_preferred_if_a_smooth_transition_gains_little(sharp, wanted):
+    """Such a small gain is noise, and predicted forces would be wrong at each reversal."""
     terms = (Offset(), Coulomb(), SmoothCoulomb(0.02), SmoothCoulomb(0.05))
     error = {(0, 1): sharp, (0, 2): 1.0, (0, 3): 1.2}
     scores: Any = lambda sets: [error.get(some, 2.0) for some in sets]  # noqa: E731
@@ -180,8 +180,8 @@ def test_friction_is_sharp_where_the_shortest_way_saves_next_to_nothing(sharp, w
 
 
 @pytest.mark.parametrize(("method", "true"), [("wls", 0.04), ("physical", 0.04), ("physical", 0.0)])
-def test_a_rotor_that_the_nominal_robot_has_too_large_is_found_as_it_is(method, true):
-    """It could only grow: the fit's robot kept the rotor of its file, whatever the log said."""
+def test_a_rotor_inertia_below_the_nominal_one_is_found(method, true):
+    """A named rotor inertia replaces the one of the nominal robot."""
     mech = swinging()
     rotors = mech.armature.new_tensor([0.0, 0.0, true])
     log = measured(mech.replace(armature=rotors), 1e-5, seconds=10)
@@ -199,7 +199,7 @@ def test_a_rotor_that_the_nominal_robot_has_too_large_is_found_as_it_is(method, 
     right = mech.replace(armature=rotors)
     need = ts.inverse_dynamics(right, q, qd, qdd) - ts.inverse_dynamics(right, q, qd, 0 * qdd)
     torch.testing.assert_close(told, need, rtol=0, atol=0.03)
-    # What a nominal robot's error is counts its rotor as well as it may be, as its friction.
+    # The error of the nominal robot is computed with the best rotor inertia and friction.
     assert fit.errors["nominal"][2] < 0.1
 
 

@@ -1,4 +1,4 @@
-"""Logs: columns find their joints, units are declared, faults are named, filters are what they say."""
+"""Logs: loading, checks, filter design and preprocessing."""
 
 import re
 import sys
@@ -43,7 +43,7 @@ def table(path, names, columns):
 @pytest.mark.parametrize(
     "style", ["q_shoulder", "shoulder.q", "Position shoulder", "q1", "tau[1]"], ids=str
 )
-def test_columns_find_their_joints_by_name_or_number_whatever_their_order(tmp_path, style):
+def test_columns_are_assigned_to_joints_by_name_or_number_in_any_order(tmp_path, style):
     t, q, _, tau = arrays()
     named = {
         "q_shoulder": [f"{x}_{j}" for x in ("q", "tau") for j in JOINTS],
@@ -61,7 +61,7 @@ def test_columns_find_their_joints_by_name_or_number_whatever_their_order(tmp_pa
     assert log.qd is None
 
 
-def test_units_are_those_declared(tmp_path):
+def test_declared_units_are_converted_to_si(tmp_path):
     t, q, qd, tau = arrays()
     np.savez(tmp_path / "a.npz", t=1e3 * t, q=np.rad2deg(q), qd=qd * 30 / np.pi, tau=1e3 * tau)
     units = {"t": "ms", "q": "deg", "qd": "rpm", "tau": "mNm"}
@@ -76,7 +76,7 @@ def refused(call, match):
     assert str(caught.value).count("\n") == 2, str(caught.value)
 
 
-def test_what_is_wrong_with_a_file_is_named(tmp_path):
+def test_errors_of_files_name_the_file_and_the_column(tmp_path):
     t, q, _, tau = arrays()
 
     def load(name, *, joints=JOINTS, **options):
@@ -102,7 +102,7 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path):
     refused(lambda: ts.identification.Log(t, q, tau[:9]), "tau has shape")
 
 
-def test_currents_are_forces_only_where_their_unit_is_declared(tmp_path):
+def test_currents_are_used_only_if_their_unit_is_declared(tmp_path):
     t, q, _, tau = arrays()
     names = ["t", *(f"{x}_{j}" for x in ("q", "current") for j in JOINTS)]
     table(tmp_path / "a.csv", names, [t, *q.T, *tau.T])
@@ -119,7 +119,7 @@ def test_currents_are_forces_only_where_their_unit_is_declared(tmp_path):
     np.testing.assert_allclose(load("b.csv", tau="A").tau, tau, rtol=1e-12)
 
 
-def test_parquet_files_are_read_with_moments_of_a_calendar_as_times(tmp_path):
+def test_parquet_files_may_have_dates_as_times(tmp_path):
     pyarrow = pytest.importorskip("pyarrow", reason="comes with the extra parquet")
     parquet = pytest.importorskip("pyarrow.parquet")
     t, q, _, tau = arrays()
@@ -137,7 +137,7 @@ def test_parquet_files_are_read_with_moments_of_a_calendar_as_times(tmp_path):
     refused(lambda: ts.identification.Log.load(tmp_path / "b.parquet", JOINTS), "cannot be read")
 
 
-def test_without_its_reader_a_parquet_file_names_the_extra_that_brings_it(tmp_path, monkeypatch):
+def test_without_pyarrow_a_parquet_file_names_the_extra_to_install(tmp_path, monkeypatch):
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
@@ -151,8 +151,8 @@ def test_without_its_reader_a_parquet_file_names_the_extra_that_brings_it(tmp_pa
     assert any(re.match(rf"{package}\b", line) for line in extras[extra])
 
 
-def test_the_filter_is_butterworths_without_phase():
-    """Amplitudes of sines are scaled by 1 / (1 + (tan / tan)^8), and their derivatives are the sines' own."""
+def test_the_filter_is_a_zero_phase_butterworth_filter():
+    """Amplitudes of sines are scaled by 1 / (1 + (tan / tan)^8), and derivatives are exact."""
     rate, cutoff = 500.0, 12.0
     low = butterworth_filter(cutoff, rate)
     first = differentiate_filter(low, rate)
@@ -172,8 +172,8 @@ def test_the_filter_is_butterworths_without_phase():
     ("rate", "cutoff", "every", "steps"),
     [(1000.0, 10.0, 6, 1), (1000.0, 3.75, 16, 2), (10_000.0, 5.0, 125, 2)],
 )
-def test_a_rate_that_is_lowered_in_two_steps_is_filtered_as_in_one(rate, cutoff, every, steps):
-    """Butterworth's amplitude, the sines' derivatives, at every frequency; none shows as a slower one."""
+def test_decimation_in_two_steps_equals_decimation_in_one(rate, cutoff, every, steps):
+    """The frequency response is that of the Butterworth filter, without aliasing."""
     bank = DerivativeFilter.of(cutoff, rate, every)
     assert (bank.anti_alias is not None) == (steps == 2)
     t = np.arange(2 * bank.half_width + 1 + 20 * bank.decimation) / rate
@@ -192,8 +192,8 @@ def test_a_rate_that_is_lowered_in_two_steps_is_filtered_as_in_one(rate, cutoff,
             )
 
 
-def test_entries_that_lead_give_the_whole_regressor_and_the_robots_forces():
-    """Of an arm, and of a floating robot."""
+def test_independent_entries_give_the_whole_regressor_and_the_joint_forces():
+    """For an arm and for a floating robot."""
     for mech in (ts.load(ts.robots.panda), ts.load(ts.robots.humanoid, floating_base=True)):
         leading = BaseColumns.of(mech, ts.base_parameters(mech))
         q, qd = mech.random_state(3)
@@ -221,7 +221,7 @@ def arm_log(mech, n=6000, rate=500.0, seed=0):
 
 
 @pytest.mark.parametrize("cutoff", [10.0, 3.0])  # in one step, in two
-def test_pieces_of_a_log_give_the_samples_of_the_whole(cutoff):
+def test_a_log_filtered_piece_by_piece_equals_the_log_filtered_at_once(cutoff):
     mech = ts.load(ts.robots.panda)
     log, _ = arm_log(mech, n=9000)
     settings = FilterSettings.of(500.0, cutoff)
@@ -236,7 +236,7 @@ def test_pieces_of_a_log_give_the_samples_of_the_whole(cutoff):
     assert_close(torch.cat([kernel(p.qdd) for p in pieces]), kernel(whole.qdd), rtol=0, atol=1e-9)
 
 
-def test_filtered_states_are_those_of_the_motion_and_the_cut_off_leaves_it_whole():
+def test_the_automatic_cutoff_preserves_the_motion():
     mech = ts.load(ts.robots.panda)
     log, motion = arm_log(mech)
     settings = design_filters(log)
@@ -245,8 +245,8 @@ def test_filtered_states_are_those_of_the_motion_and_the_cut_off_leaves_it_whole
         assert (mine - true).abs().max() < 2e-3 * true.abs().max()
 
 
-def test_long_gaps_between_stretches_do_not_change_what_frequencies_a_motion_has():
-    """The filter of stretches of 3 s is longer than that of the whole allows, and no more."""
+def test_long_gaps_do_not_change_the_bandwidth_of_a_motion():
+    """Segments of 3 s bound the length of the filter."""
     mech = ts.load(ts.robots.panda)
     log, _ = arm_log(mech, n=12000)
     whole, keep = design_filters(log).cutoff, log.t % 5 < 3
@@ -278,8 +278,8 @@ def test_uneven_times_gaps_outliers_and_saturation_are_handled_and_counted():
         assert not part.valid[marked, 5].any()
 
 
-def test_forces_cut_off_by_a_drive_below_the_robots_limits_do_not_count():
-    """The fit to what is left of them is as good as to forces that are whole."""
+def test_forces_clipped_below_the_effort_limits_are_ignored():
+    """The fit to the other forces is as good as with all forces."""
     mech = ts.load(ts.robots.panda)
     log, motion = arm_log(mech, n=12000)
     top = 0.7 * np.abs(log.tau).max(0)
@@ -296,14 +296,14 @@ def test_forces_cut_off_by_a_drive_below_the_robots_limits_do_not_count():
         assert ((fit.inverse_dynamics(*state) - tau).std(0) < 0.02 * tau.std(0)).all()
 
 
-def test_a_force_that_is_zero_again_and_again_is_measured():
-    """As of a foot that lifts off, or of a base that flies: no drive's limit is there."""
+def test_forces_that_are_repeatedly_zero_are_not_saturated():
+    """A lifted foot and a flying base have zero force."""
     x = np.maximum(np.sin(np.linspace(0, 60, 6000))[:, None], 0.0)
     assert np.isinf(saturation_limits(x)).all()
     assert np.isfinite(saturation_limits(x + 1.0)[0]).all()  # elsewhere it would be
 
 
-def test_peaks_of_quantised_forces_and_a_robot_at_rest_are_not_cut_off():
+def test_quantised_forces_and_a_robot_at_rest_are_not_saturated():
     mech = ts.load(ts.robots.panda)
     log, _ = arm_log(mech, n=12000)
     for parts in (30, 300, 3000):
@@ -325,7 +325,7 @@ def test_peaks_of_quantised_forces_and_a_robot_at_rest_are_not_cut_off():
         ({"qd": -1.0}, "Turn the sign"),
     ],
 )
-def test_numbers_in_other_units_than_the_robots_are_refused_and_the_unit_is_named(wrong, match):
+def test_quantities_in_implausible_units_are_refused_with_the_likely_unit(wrong, match):
     mech = ts.load(ts.robots.panda)
     log, motion = arm_log(mech)
     qd = motion(torch.from_numpy(log.t))[1].numpy()
@@ -336,8 +336,8 @@ def test_numbers_in_other_units_than_the_robots_are_refused_and_the_unit_is_name
 
 
 @pytest.mark.parametrize(("factor", "unit"), [(1e-3, "kNm or kN"), (1e3, "mNm"), (0.5, None)])
-def test_a_joint_whose_forces_alone_are_in_another_unit_is_named(factor, unit):
-    """A fit took it for a robot whose link weighs next to nothing."""
+def test_a_single_joint_with_forces_in_another_unit_is_named(factor, unit):
+    """Otherwise the fit gives that link almost no mass."""
     mech = ts.load(ts.robots.panda)
     log, _ = arm_log(mech)
     log = replace(log, tau=log.tau * np.where(np.arange(7) == 3, factor, 1.0))
@@ -365,7 +365,7 @@ def test_logs_of_another_robot_or_at_rest_are_refused():
     fifth = (np.arange(len(log)) % 5 == 0)[:, None]
     rare = replace(log, tau=np.where(fifth, log.tau, np.nan))
     refused(lambda: ts.identification.identify(mech, rare), "80 percent of the forces of joint")
-    # The median force is below the limit, and each second has some beyond it.
+    # The median force is below the limit, and every second contains forces above it.
     faint = replace(log, tau=np.where(fifth, log.tau, 0.1 * log.tau))
     weak = mech.replace(effort_limit=torch.from_numpy(0.2 * np.abs(log.tau).max(0)))
     refused(
@@ -389,10 +389,8 @@ def test_logs_of_another_robot_or_at_rest_are_refused():
         (lambda t: (1e6 + t).astype(np.float32), "resolution of float32 is 0.062 s"),
     ],
 )
-def test_all_times_are_looked_at_and_those_too_coarse_for_their_type_named(
-    monkeypatch, spoil, match
-):
-    """Behind the first 800000 samples a clock that jumped back left stretches out, without a word."""
+def test_all_times_are_checked_and_a_low_resolution_is_named(monkeypatch, spoil, match):
+    """Also after the samples from which the cut-off is chosen."""
     monkeypatch.setattr("torchsko.identification.signals.filter_settings.MAX_SPECTRUM_SAMPLES", 450)
     mech = ts.load(ts.robots.panda)
     log, _ = arm_log(mech)
@@ -400,8 +398,8 @@ def test_all_times_are_looked_at_and_those_too_coarse_for_their_type_named(
     refused(lambda: ts.identification.identify(mech, wrong, learn=[], method="ols"), match)
 
 
-def test_parts_of_a_log_are_of_its_times_and_times_that_do_not_ascend_say_why():
-    """Of a log whose first time is missing no sample was left, "the time has shape [0]"."""
+def test_parts_of_a_log_check_its_times_and_explain_faults():
+    """A missing first time is reported as such."""
     mech = ts.load(ts.robots.panda)
     log, _ = arm_log(mech)
     t = log.t
@@ -424,8 +422,8 @@ def test_parts_of_a_log_are_of_its_times_and_times_that_do_not_ascend_say_why():
     )
 
 
-def test_masked_samples_are_refused_with_what_to_pass():
-    """What stood below a mask counted as measured."""
+def test_masked_arrays_are_refused_with_advice():
+    """Masked values would count as measured."""
     mech = ts.load(ts.robots.panda)
     log, _ = arm_log(mech)
     mask = np.zeros(log.q.shape, bool)
@@ -434,7 +432,7 @@ def test_masked_samples_are_refused_with_what_to_pass():
     refused(lambda: replace(log, q=np.ma.array(log.q, mask=mask)), "q is masked in 1 places")
 
 
-def test_quaternions_that_jump_to_their_negative_are_the_same_orientation():
+def test_sign_flips_of_quaternions_are_removed():
     mech = random_mechanism(["spherical", "revolute"], [-1, 0], seed=1)
     t = np.arange(4000) / 400
     turn = torch.from_numpy(np.stack([np.sin(t), np.cos(2 * t), np.sin(3 * t), t], -1))

@@ -1,4 +1,4 @@
-"""Angles that a log keeps within one turn."""
+"""Unwrapping of angles that a log keeps within one turn."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from torchsko.identification.signals.unwrap import TURN, unwrap_angles
 
 
 def wheels():
-    """Two links that may turn for ever, and a third that slides and is driven by the second's joint."""
+    """Two links with continuous joints, and a prismatic one that is coupled to the second joint."""
     builder = ts.MechanismBuilder("wheels")
     for name, mass in (("a", 2.0), ("b", 1.0)):
         builder.link(
@@ -27,7 +27,7 @@ def wheels():
 
 
 def turning(mech, noise=1e-4):
-    """A log of both, several turns one way and the other."""
+    """A log of several turns of both joints in both directions."""
     t = torch.arange(3000, dtype=mech.dtype) / 150
     w, a = torch.tensor([0.31, 0.23]).to(t), torch.tensor([14.0, 17.0]).to(t)
     fast, b = torch.tensor([4.1, 5.3]).to(t), torch.tensor([0.5, 0.4]).to(t)
@@ -41,20 +41,19 @@ def turning(mech, noise=1e-4):
     return ts.identification.Log(t.numpy(), q, tau, qd.numpy())
 
 
-def within(q, low=-np.pi):
-    """Angles in the turn from `low` on."""
+def wrap(q, low=-np.pi):
+    """Wrap angles to the turn that begins at `low`."""
     return (q - low) % TURN + low
 
 
 @pytest.mark.parametrize("velocities", [True, False])
-def test_a_log_of_angles_within_a_turn_is_that_of_angles_that_go_on(velocities):
-    """Filtered as they stood, each jump was a stroke of the joint, and nothing said so."""
+def test_wrapped_and_unwrapped_angles_give_the_same_fit(velocities):
     mech = wheels()
     log = turning(mech)
     log = log if velocities else replace(log, qd=None)
     options = {"learn": [Viscous(), Coulomb()], "method": "ols"}
     whole = ts.identification.identify(mech, log, **options)
-    found = ts.identification.identify(mech, replace(log, q=within(log.q)), **options)
+    found = ts.identification.identify(mech, replace(log, q=wrap(log.q)), **options)
     np.testing.assert_allclose(found.value, whole.value, rtol=1e-9)
     np.testing.assert_allclose(found.deviation, whole.deviation, rtol=1e-9)
     (line,) = set(found.found.notes) - set(whole.found.notes)
@@ -62,11 +61,11 @@ def test_a_log_of_angles_within_a_turn_is_that_of_angles_that_go_on(velocities):
 
 
 @pytest.mark.parametrize("low", [-np.pi, 0.0])
-def test_turns_are_counted_through_missing_samples_and_beside_outliers(low):
+def test_unwrapping_is_robust_to_missing_samples_and_outliers(low):
     q = turning(wheels(), noise=2e-3).q
     t = np.arange(len(q)) / 150
     rng = np.random.default_rng(1)
-    x = within(q, low)
+    x = wrap(q, low)
     x[rng.choice(len(x), 60, replace=False), 0] = np.nan
     x[rng.choice(np.arange(5, 2900), 20, replace=False), 1] = 1.7e3
     found, _ = unwrap_angles(ts.identification.Log(t, x, 0 * q))
@@ -76,8 +75,8 @@ def test_turns_are_counted_through_missing_samples_and_beside_outliers(low):
         np.testing.assert_allclose(mine, mine[0], atol=1e-9)
 
 
-def test_what_is_not_kept_within_a_turn_is_left_as_it_is():
-    """Angles that go on, however fast; outliers; a joint that jumps by another way."""
+def test_positions_that_are_not_wrapped_are_unchanged():
+    """Fast continuous angles, outliers, and jumps by other angles."""
     t = np.arange(2000) / 100
     fast, swing = 450.0 * t, 2.0 * np.sin(t)
     spikes, jumps = swing.copy(), swing.copy()
@@ -89,8 +88,8 @@ def test_what_is_not_kept_within_a_turn_is_left_as_it_is():
     assert found is log and not lines
 
 
-def test_turns_that_nobody_can_count_are_refused():
+def test_ambiguous_turns_are_refused():
     t = np.arange(2000) / 100
-    q = within(20 * np.cumsum(10 + np.sin(t))[:, None] / 100)
+    q = wrap(20 * np.cumsum(10 + np.sin(t))[:, None] / 100)
     with pytest.raises(ts.FitError, match="positions of wheel wrap around at one turn"):
         unwrap_angles(ts.identification.Log(t, q, 0 * q), ("wheel",))

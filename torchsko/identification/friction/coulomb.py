@@ -45,7 +45,7 @@ class SmoothCoulomb(Term):
     speed: float = 0.05
 
     def basis(self, motion: TermInput) -> Tensor:
-        """tanh(qd / speed)."""
+        """Smooth sign of the velocity: tanh(qd / speed)."""
         return (motion.qd / self.speed).tanh()
 
     @property
@@ -66,7 +66,7 @@ class Asymmetric(Term):
     speed: float = 0.05
 
     def basis(self, motion: TermInput) -> Tensor:
-        """tanh(qd / speed)^2."""
+        """Square of the smooth sign: tanh(qd / speed)^2."""
         return (motion.qd / self.speed).tanh().square()
 
 

@@ -28,5 +28,5 @@ class Stribeck(Term):
     smooth: float = 0.02
 
     def basis(self, motion: TermInput) -> Tensor:
-        """tanh(qd / smooth) exp(-(qd / speed)^2)."""
+        """Smooth sign that decays with speed: tanh(qd / smooth) exp(-(qd / speed)^2)."""
         return (motion.qd / self.smooth).tanh() * (-(motion.qd / self.speed).square()).exp()

@@ -48,7 +48,7 @@ def quantity_names(tau_unit: str | Mapping[str, str] | None) -> dict[str, tuple[
 
 
 def contains_word(column: str, words: Sequence[str]) -> bool:
-    """Whether a name contains one of several words, delimited by other characters than letters."""
+    """Test whether a name contains one of several words, delimited by characters other than letters."""
     return bool(re.search(rf"(?:^|[^a-z])(?:{'|'.join(words)})(?:[^a-z]|$)", column, re.IGNORECASE))
 
 

@@ -138,7 +138,7 @@ def _concatenate(path: Path, name: str, found: Sequence[tuple[str, Array]]) -> A
 
 
 def _is_all_nan(x: Array) -> bool:
-    """Whether there is no number in an array; the first sample decides most cases."""
+    """Test whether an array is all nan; the first sample decides most cases."""
     return x.dtype.kind == "f" and x.ndim == 2 and bool(np.isnan(x[:1]).all() and np.isnan(x).all())
 
 

@@ -290,7 +290,7 @@ def _conversion(path: Path, options: str) -> str:
 
 
 def _is_blank(line: str) -> bool:
-    """Whether a line is a comment, or has no characters besides separators, quotes and spaces."""
+    """Test for a comment, and for a line of separators, quotes and spaces only."""
     return line.lstrip()[:1] == "#" or not line.strip(' \t\r\n,;"')
 
 

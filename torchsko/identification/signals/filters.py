@@ -2,10 +2,10 @@ r"""Zero-phase low-pass filters, their derivatives and decimation, as FIR filter
 
 The zero-phase Butterworth filter has the squared magnitude of the Butterworth filter,
 :math:`1 / (1 + (f / f_c)^{2 n})`, as its frequency response. Its impulse response decays; truncated where it
-is negligible, it is a symmetric FIR filter, and so are its derivatives. Compared with forward-backward
-filtering, an FIR filter has exactly known edge effects (affected outputs are omitted), gives the same result
-piece by piece as for the whole signal, and computes only the outputs that decimation keeps. For a large
-decimation, a short anti-alias filter lowers the rate first, and the second filter compensates its response.
+is negligible, it is a symmetric FIR filter, and so are its derivatives. Advantages over forward-backward
+filtering: edge effects are known exactly, and affected outputs are omitted; piecewise results equal those for
+the whole signal; only the outputs that decimation keeps are computed. For a large decimation, a short
+anti-alias filter lowers the rate first, and the second filter compensates its response.
 
 Reference: M. Gautier, *Dynamic identification of robots with power model*, ICRA 1997 (filtering regressor
 and torque alike, and decimation).
