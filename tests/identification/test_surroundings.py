@@ -228,7 +228,7 @@ def _broadcast(rank, world, folder):
         torch.distributed.destroy_process_group()
 
 
-@pytest.mark.nightly  # by day such writes of one process: test_changing_layer.py
+@pytest.mark.nightly  # by day such writes of one process: test_layer_updates.py
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
 def test_what_ddp_broadcasts_reaches_every_process(tmp_path):
     torch.multiprocessing.spawn(_broadcast, args=(2, tmp_path), nprocs=2)

@@ -1,4 +1,4 @@
-"""Logs of arms that Pinocchio moves, by another integrator than ours."""
+"""Logs of arms simulated by Pinocchio."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Identification: the fit finds what makes the data, and refuses data that would spoil it."""
+"""Training recovers the parameters that generated the data, and refuses invalid data."""
 
 import logging
 import sys
@@ -155,7 +155,7 @@ def test_measurements_of_other_leading_dimensions_are_refused():
 
 
 def refused(layer, data, match, **options):
-    """The fit is refused, and no parameter has moved."""
+    """Training raises an error and changes no parameter."""
     before = [p.detach().clone() for p in layer.parameters()]
     with pytest.raises(ts.FitError, match=match) as caught:
         fit(layer, data, **options)
@@ -184,7 +184,7 @@ def test_a_joint_without_force_is_named_and_the_advice_works():
     layer, (q, qd, qdd, tau) = arm_and_data(3, 10)
     tau = tau * torch.tensor([1.0, 0.0], dtype=tau.dtype)
     refused(layer, (q, qd, qdd, tau), "the force of joint 'joint1' is zero")
-    weight = (tau != 0).flatten(0, -2).any(0).to(tau)  # as the message says
+    weight = (tau != 0).flatten(0, -2).any(0).to(tau)  # the advice of the message
     assert fit(layer, (q, qd, qdd, tau), weight=weight).isfinite().all()
 
 
@@ -284,7 +284,7 @@ def test_kernels_give_the_fit_of_the_eager_functions():
 
 @pytest.mark.parametrize("declines", [True, False])
 def test_a_layer_that_declines_kernels_is_fitted_without(declines, monkeypatch):
-    """They were built whatever the layer had been told."""
+    """Kernels were built in spite of fused=False."""
     module = sys.modules[ts.learn.train.__module__]
     monkeypatch.setattr(module, "_MIN_KERNEL_EVALUATIONS", 1)
     layer, _ = arm_and_data(4)
@@ -299,7 +299,7 @@ def test_a_layer_that_declines_kernels_is_fitted_without(declines, monkeypatch):
 def test_kernels_that_nobody_asked_for_are_said_where_they_are_built(
     asked, wants, monkeypatch, caplog, tmp_path
 ):
-    """A fit whose kernels the disk had already said so, too."""
+    """Kernels loaded from the disk cache were reported as built."""
     by_themselves = asked is wants is None
     if by_themselves:
         monkeypatch.setenv("TORCHSKO_CACHE", str(tmp_path))
@@ -314,7 +314,7 @@ def test_kernels_that_nobody_asked_for_are_said_where_they_are_built(
 
 
 class Sorted(torch.nn.Module):
-    """A parametrization that no program has: its order depends on values."""
+    """A parametrization that cannot be traced, since its order depends on values."""
 
     def forward(self, x):
         return x.abs().sort().values

@@ -1,4 +1,4 @@
-"""A layer computes with the values that it has now: loaded, changed in place, or given by torch.func."""
+"""A layer uses its current values after loading, in-place changes and torch.func."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_is_changed_in_place_or_put_anew_reaches_kernels(arm):
     workshop = kernels._workshop
     layer.start.gravity = arm.gravity.clone()
     assert_close(layer(*args), ts.forward_dynamics(arm, *args), **EXACT)
-    # What changed once is an input: no more kernels are made for it, nor for the same values.
+    # A value that has changed is an input from then on, and needs no further kernels.
     layer.load_state_dict(layer.state_dict())
     layer(*args)
     assert kernels._workshop is workshop and workshop.parameters == ("gravity",)
@@ -68,7 +68,7 @@ def test_what_changes_while_no_kernel_of_a_verb_is_made_is_not_mixed(arm):
 
 
 def bare():
-    """A robot that has no armature, losses or compensated weight from its file on."""
+    """A robot without armature, losses and gravity compensation."""
     builder = ts.MechanismBuilder("plain").link("rod", mass=1.0, com=[0.1, 0, 0.5])
     return builder.joint("hinge", "revolute", child="rod", axis=[0, 1, 0]).build()
 
@@ -108,7 +108,7 @@ def test_what_a_robot_began_without_acts_once_it_is_loaded(name, fused):
     ],
 )
 def test_what_a_compiled_layer_began_without_acts_once_it_is_there(name, called):
-    """A compiled program sees no values: what is zero when it is made may not be when it runs."""
+    """A compiled program cannot read values, so a tensor that is zero at compilation may be nonzero later."""
     plain = bare()
     layer, args = ts.Dynamics(plain, fused=False), args_of(plain, 2)
     torch.compiler.reset()
@@ -136,7 +136,7 @@ def test_a_compiled_program_of_kernels_refuses_values_that_are_not_theirs(backen
     with pytest.raises(RuntimeError, match="buffers of the layer have changed"):
         compiled(*args)
     good = plain.replace(armature=torch.full_like(plain.armature, 0.5))
-    for verb in fast.forward_dynamics, compiled:  # new kernels, and of these a new program
+    for verb in fast.forward_dynamics, compiled:  # new kernels need a new program
         assert_close(verb(*args), ts.forward_dynamics(good, *args), **EXACT)
 
 
@@ -166,7 +166,7 @@ def test_what_is_written_where_nobody_counts_acts(write, fused):
 
 
 class Shifted(torch.nn.Module):
-    """What somebody parametrizes a buffer by."""
+    """A parametrization of a buffer."""
 
     def __init__(self):
         super().__init__()

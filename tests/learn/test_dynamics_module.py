@@ -1,4 +1,4 @@
-"""The layer is the mechanism: same values, same gradients, whatever torch does to modules."""
+"""A layer has the values and gradients of its mechanism under all operations of torch on modules."""
 
 import copy
 import io
@@ -18,7 +18,7 @@ from torchsko.mechanism.mechanism import PARAMETERS
 
 
 def everything(mech):
-    """A parametrization for all that can be learned."""
+    """A parametrization for every learnable parameter."""
     learn = {body: InertiaLogCholesky() for body in mech.body_names}
     for joint in mech.joint_names:
         learn |= {f"{joint}.{field}": Positive() for field in ("damping", "friction")}
@@ -28,7 +28,7 @@ def everything(mech):
 
 
 def branched(dtype=torch.float64):
-    """One joint of every kind on a tree."""
+    """A tree with one joint of each type."""
     return random_mechanism(list(KINDS), [-1, 0, 0, 1], seed=3).to(dtype)
 
 
@@ -39,7 +39,7 @@ def state(mech, *batch, seed=0):
 
 
 def step_all(layer, size=0.1, seed=0):
-    """Move every parameter somewhere else."""
+    """Change all parameters."""
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for theta in layer.parameters():
@@ -170,7 +170,7 @@ def test_gradients_are_those_of_the_mechanism_s_own_tensors():
     leaves = {name: getattr(there, name).detach().requires_grad_() for name in PARAMETERS}
     loss = ts.forward_dynamics(mech.replace(**leaves), q, qd, tau).square().mean()
     grads = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-    # The chain rule by hand: through mechanism() alone, from the gradients at its tensors.
+    # The chain rule through mechanism() alone, from the gradients of its tensors.
     pairs = [(getattr(there, name), g) for name, g in zip(leaves, grads, strict=True)]
     pairs = [(tensor, g) for tensor, g in pairs if tensor.requires_grad]
     expected = torch.autograd.grad(
@@ -179,7 +179,7 @@ def test_gradients_are_those_of_the_mechanism_s_own_tensors():
     layer(q, qd, tau).square().mean().backward()
     for (name, theta), g in zip(layer.named_parameters(), expected, strict=True):
         assert theta.grad is not None, name
-        # Where the whole robot stands does not matter to it; everything else does.
+        # Dynamics does not depend on the pose of the whole robot.
         assert (theta.grad.abs().max() > 0) == ("joint0/position" not in name), name
         assert_close(theta.grad, g, rtol=1e-9, atol=1e-12)
 
