@@ -91,7 +91,7 @@ def test_what_is_no_trajectory_of_the_robot_is_refused_by_name(change, said):
 
 def test_a_warning_is_the_default_and_points_at_the_caller():
     q, qd = state(4)
-    with pytest.warns(RuntimeWarning, match="is not finite from step") as caught:
+    with pytest.warns(RuntimeWarning, match="is not finite at step") as caught:
         ts.rollout(arm(), q, qd, explosive(0.0), steps=5)
     assert caught[0].filename == __file__
     with warnings.catch_warnings():

@@ -125,11 +125,11 @@ def test_pairs_that_meet_no_tolerance_are_refused(options):
 def test_a_warning_tells_what_the_method_takes():
     """For an adaptive pair the advice concerns sub-steps and the tolerance, not limits."""
     fast = 40 * QD
-    with pytest.warns(RuntimeWarning, match="is not finite from") as told:
+    with pytest.warns(RuntimeWarning, match="is not finite at") as told:
         ts.rollout(MECH, Q, fast, steps=1, dt=0.5, method=dormand_prince(1e-9, 3))
     words = str(told[0].message)
     assert "substeps=12" in words and "tolerance=1e-07" in words and "limits=" not in words
     for method in ("rk4", "implicit"):
-        with pytest.warns(RuntimeWarning, match="is not finite from") as told:
+        with pytest.warns(RuntimeWarning, match="is not finite at") as told:
             ts.rollout(MECH, Q, QD, lambda t, q, qd: qd * torch.nan, steps=1, method=method)
         assert ("limits=" in str(told[-1].message)) == (method == "implicit")

@@ -119,7 +119,7 @@ def _fields(mech: Mechanism, first: NonFinite, dt: float, batch: torch.Size, ste
             "Pass a finite q and qd.",
         )
     what = (
-        f"the rollout of {mech.name!r} is not finite from step {first.step} on "
+        f"the rollout of {mech.name!r} is not finite at step {first.step} "
         f"(t = {first.step * dt:.6g} s), at joint {first.joint!r}{where}."
     )
     if isinstance(step, AdaptiveRungeKutta):
