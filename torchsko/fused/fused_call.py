@@ -344,7 +344,7 @@ class FusedCall:
                 raise FusedError(
                     f"the function changes {recipe.changing} each time that it runs.",
                     "A kernel returns results and changes nothing: it would hold the first value for ever.",
-                    "Pass it as an argument, or see ts.rollout for a control with a memory: initial_memory and act.",
+                    "Pass it as an argument, or derive a control from `Controller`: initial_memory and act.",
                 )
         self._recipes[choice] = recipe
         self._made[choice] = made
