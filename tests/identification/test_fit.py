@@ -327,7 +327,7 @@ def test_long_names_of_joints_lie_inside_of_a_reports_figures(monkeypatch):
         nominal, log_of(truth, friction, seconds=8.0)[0], learn=TERMS, prior=1e-3
     )
     names = [f"robot_arm_left_front_shoulder_pitch_joint_actuator_{k}" for k in range(3)]
-    monkeypatch.setattr(report, "dof_names", lambda mech: names)
+    monkeypatch.setattr(ts.Mechanism, "dof_names", names)
     for title, _, draw in report.FIGURES:
         figure = Figure()
         draw(figure, fit)

@@ -23,7 +23,6 @@ from torchsko.identification.diagnostics.fit_notes import (
     waves_told,
 )
 from torchsko.identification.diagnostics.undriven_joints import undriven
-from torchsko.identification.dof_names import dof_names
 from torchsko.identification.estimators.estimators import ESTIMATORS, Data, Estimate
 from torchsko.identification.estimators.residual_model import Shrunk, trained
 from torchsko.identification.friction import Term
@@ -274,7 +273,7 @@ def told_of_terms(task: Task, known: Known, model: ModelStructure, solution: Sol
     missed = find_unmodelled_ripple(
         task.problem, known.seen.motions, solution.choice, sorted(task.named)
     )
-    names = dof_names(task.nominal)
+    names = task.nominal.dof_names
     return lines + [waves_told(names[j], some) for j, some in missed.items()]
 
 
@@ -295,7 +294,7 @@ def vanished(
     named: Mapping[int, tuple[int, ...]],
 ) -> list[str]:
     """Says which terms that were asked for are zero: of numbers that are not negative."""
-    names = dof_names(problem.mech)
+    names = problem.mech.dof_names
     gone: dict[str, list[str]] = {}
     for j in named:
         for k in model.choice[j]:

@@ -30,7 +30,6 @@ from torchsko.identification.diagnostics.missing_forces import (
 )
 from torchsko.identification.diagnostics.undriven_joints import refuse_unfelt
 from torchsko.identification.diagnostics.unit_checks import refuse_other_units
-from torchsko.identification.dof_names import dof_names, q_names
 from torchsko.identification.estimators.drive_gains import (
     Constants,
     constants_told,
@@ -110,7 +109,7 @@ class Task:
         say("reading the log", 0.0)
         log = with_all_forces(nominal, log)
         check_columns(nominal, log)
-        log, wrapped = unwrap_angles(log, q_names(nominal))
+        log, wrapped = unwrap_angles(log, nominal.coordinate_names)
         log, settings, constants = made_ready(nominal, log, asked.cutoff)
         dofs = range(nominal.num_dof)
         problem = RegressionProblem.of(nominal, terms, asked.regressor, named)
@@ -151,7 +150,7 @@ class Task:
         """Notes on the robot and the log, before anything is chosen."""
         notes = [*self.changes]
         if still := self.standing(known):
-            names = ", ".join(dof_names(self.nominal)[j] for j in still)
+            names = ", ".join(self.nominal.dof_names[j] for j in still)
             notes.append(f"stood still, so that no friction is chosen there: {names}")
         if self.constants is not None:
             notes.append(constants_told(self.nominal, self.constants))

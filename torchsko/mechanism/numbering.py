@@ -46,6 +46,24 @@ class Numbering:
         return tuple(self.tree_joint_names[k] for k in self.independent_joints)
 
     @property
+    def dof_names(self) -> tuple[str, ...]:
+        """A name for each dof: the name of its joint, with an index if the joint has several dofs."""
+        names: list[str] = []
+        for name, k in zip(self.joint_names, self.independent_joints, strict=True):
+            size = self.joints.kinds[k].num_dof
+            names += [name] if size == 1 else [f"{name}[{i}]" for i in range(size)]
+        return tuple(names)
+
+    @property
+    def coordinate_names(self) -> tuple[str, ...]:
+        """A name for each entry of q: the name of its joint, with the coordinate's if there are several."""
+        names: list[str] = []
+        for name, k in zip(self.joint_names, self.independent_joints, strict=True):
+            own = self.joints.kinds[k].coordinates
+            names += [name] if len(own) == 1 else [f"{name}.{x}" for x in own]
+        return tuple(names)
+
+    @property
     def dependent_joint_names(self) -> tuple[str, ...]:
         """The joints that follow others, in file order."""
         dependent = () if self.coupling is None else self.coupling.dependent

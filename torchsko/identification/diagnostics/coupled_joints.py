@@ -13,7 +13,6 @@ from torch import Tensor
 
 from torchsko.errors import FitError
 from torchsko.identification.diagnostics.log_hypotheses import WELL, States, percent
-from torchsko.identification.dof_names import dof_names
 from torchsko.identification.logs.log import Log
 from torchsko.identification.logs.units import CURRENT_UNITS
 from torchsko.identification.regression.accumulate import reread_sample
@@ -83,7 +82,7 @@ def followers_told(
     with_theirs = replace(log, tau=log.tau + _felt(mech, {j: forces[j] for j in pushed}))
     seen = reread_sample(problem, with_theirs, settings).motions
     as_is, added = (States.of(mech, x).left_over() for x in (motions, seen))
-    names, shares = dof_names(mech), []
+    names, shares = mech.dof_names, []
     for k in dict.fromkeys(k for j in pushed for k in led_by(mech, j)):
         if float(added[k]) < WELL and LESS * float(added[k]) < float(as_is[k]):
             _refuse(mech, log, k, pushed, as_is[k], added[k])
@@ -109,7 +108,7 @@ def _refuse(
     mech: Mechanism, log: Log, dof: int, pushed: Sequence[str], as_is: Tensor, added: Tensor
 ) -> None:
     """Refuse a log whose forces are without those of joints that follow."""
-    name = dof_names(mech)[dof]
+    name = mech.dof_names[dof]
     theirs = {j: led_by(mech, j)[dof] for j in pushed if dof in led_by(mech, j)}
     raise FitError(
         f"{log.name}: forces of {name!r} are without those of {', '.join(map(repr, theirs))}, which "

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from torchsko.errors import FitError
 from torchsko.identification.diagnostics.missing_forces import unmeasured
-from torchsko.identification.dof_names import dof_names, q_names
 from torchsko.identification.friction import Offset, Spring, Term, Viscous
 from torchsko.identification.logs.log import Log
 from torchsko.identification.regression.accumulate import ResidualSample
@@ -172,7 +171,7 @@ def resting(
     rests = [j for j, x in enumerate(share.tolist()) if dry[j] and x > OFTEN and way[j] > STILL]
     if not rests:
         return []
-    names, speed = dof_names(mech), torch.cat([x.qd for x in motions]).square().mean(0).sqrt()
+    names, speed = mech.dof_names, torch.cat([x.qd for x in motions]).square().mean(0).sqrt()
     slow = f"{SLOW * float(speed[rests].min()):.1g}"
     advice = (
         "dataclasses.replace(log, tau=numpy.where(abs(numpy.gradient(log.q, log.t, axis=0)) < "
@@ -202,7 +201,7 @@ def left_out(mech: Mechanism) -> list[str]:
 def noted(mech: Mechanism, terms: Sequence[Term], choice: TermChoice) -> list[str]:
     """What has to be known of terms that were fitted, a line for each `Term.note`, with their joints."""
     told: dict[str, list[str]] = {}
-    for name, some in zip(dof_names(mech), choice, strict=True):
+    for name, some in zip(mech.dof_names, choice, strict=True):
         for note in dict.fromkeys(terms[k].report_note for k in some if terms[k].report_note):
             told.setdefault(note, []).append(name)
     return [f"{note}: {', '.join(names)}" for note, names in told.items()]
@@ -214,7 +213,7 @@ def unchanging(mech: Mechanism, left: Residuals) -> list[str]:
     same = (left.spread <= CONSTANT_TOLERANCE * left.spread.max()) & (
         most > CONSTANT_TOLERANCE * most.max()
     )
-    names = [name for name, x in zip(dof_names(mech), same.tolist(), strict=True) if x]
+    names = [name for name, x in zip(mech.dof_names, same.tolist(), strict=True) if x]
     if not names:
         return []
     return [f"the force does not change, as of a sensor that hangs: {', '.join(names)}"]
@@ -229,7 +228,7 @@ def unexplained(mech: Mechanism, left: Residuals, errors: Tensor) -> list[str]:
         errors: mean square errors in stretches of time left out, `[folds, num_dof]`.
     """
     over = left.relative(errors.mean(0).sqrt()).tolist()
-    rows = [(name, x) for name, x in zip(dof_names(mech), over, strict=True) if x > UNLIKE]
+    rows = [(name, x) for name, x in zip(mech.dof_names, over, strict=True) if x > UNLIKE]
     if not rows:
         return []
     told = ", ".join(f"{name} {x:.2g}" for name, x in rows)
@@ -290,7 +289,7 @@ def biased(
         torch.stack([getattr(x.q, name)(0) for x in motions if len(x)]) for name in ("amin", "amax")
     )
     size = int((noise.q / (most.amax(0) - least.amin(0)).clamp_min(1e-300)).argmax())
-    what = f"{float(noise.q[size]):.2g} at {q_names(mech)[size]}"
+    what = f"{float(noise.q[size]):.2g} at {mech.coordinate_names[size]}"
     return [
         f"noise of positions ({what}) biases numbers by up to about {float(away[worst]):.2g} of their "
         f"deviations ({labels[worst]}): {advice}"
@@ -309,10 +308,10 @@ def enough(log: Log, mech: Mechanism, normal: NormalEquations, settings: FilterS
             where a robot floats may be missing.
     """
     total, blank = normal.count.sum(0).tolist(), unmeasured(mech, log)
-    names = dof_names(mech)
+    names = mech.dof_names
     quiet = [names[k] for k, n in enumerate(total) if n == 0 and k not in blank]
     if quiet:
-        dof = dof_names(mech).index(quiet[0])
+        dof = mech.dof_names.index(quiet[0])
         tau = np.asarray(log.tau[:, dof])
         none = float((~np.isfinite(tau)).mean())
         if none > MISSING:

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from torchsko.errors import FitError
 from torchsko.identification.diagnostics.unit_checks import FOLLOWS, SURE
-from torchsko.identification.dof_names import dof_names
 from torchsko.identification.friction import Coulomb, Offset, Viscous
 from torchsko.identification.logs.log import Log
 from torchsko.identification.regression.elimination import mean_equations, schur_complement
@@ -87,7 +86,7 @@ def in_other_units(problem: RegressionProblem, log: Log, normal: NormalEquations
     if log.current:  # torque constants were found by the nominal robot's weights
         return []
     lines = []
-    rows = zip(dof_names(problem.mech), *_by_nominal(problem, normal), strict=True)
+    rows = zip(problem.mech.dof_names, *_by_nominal(problem, normal), strict=True)
     for name, explained, both in rows:
         ratio = both / explained if explained > 0 else 1.0
         if both > SURE * math.sqrt(max(explained, 0.0)) and not 1 / MANY < ratio < MANY:
@@ -119,7 +118,7 @@ def refuse_driving(problem: RegressionProblem, log: Log, normal: NormalEquations
     speed = normal.num_base + problem.terms.index(Viscous())
     rest = normal.num_base + problem.terms.index(Offset())
     parts = [mean_equations(normal.of_folds([k])) for k in range(len(normal.count))]
-    for j, (name, choice) in enumerate(zip(dof_names(problem.mech), plain.choice, strict=True)):
+    for j, (name, choice) in enumerate(zip(problem.mech.dof_names, plain.choice, strict=True)):
         rubs = [k for k in choice if isinstance(problem.terms[k], (Viscous, Coulomb))]
         at, own = [normal.num_base + k for k in rubs], [choice.index(k) for k in rubs]
 

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FitError
-from torchsko.identification.dof_names import dof_names
 from torchsko.identification.friction import Balancer, Periodic, Spring
 from torchsko.identification.logs.log import Log
 from torchsko.identification.logs.units import SI_SCALE
@@ -189,7 +188,7 @@ def refuse_mistaken(
         dof = int(gained.nan_to_num(0.0).argmax())
         raise FitError(
             f"{log.name}: {best.what}, as it seems.",
-            f"Of the force of joint {dof_names(problem.mech)[dof]!r}, friction set aside, the nominal robot "
+            f"Of the force of joint {problem.mech.dof_names[dof]!r}, friction set aside, the nominal robot "
             f"explains {percent(left[dof])} so, and {percent(as_is[dof])} as it was logged.",
             f"{best.advice} If the log is right, correct the nominal robot: a tool that is not there, say.",
         )

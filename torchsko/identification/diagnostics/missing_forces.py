@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from torchsko.errors import FitError
-from torchsko.identification.dof_names import dof_names
 from torchsko.identification.logs.log import Log
 from torchsko.identification.signals.cleaning import LogDefects
 from torchsko.mechanism.coordinates import free_joints
@@ -61,7 +60,7 @@ def unmeasured(mech: Mechanism, log: Log) -> list[int]:
 
 def unmeasured_lines(mech: Mechanism, dofs: Sequence[int]) -> list[str]:
     """A line that names dofs which were left out, or none."""
-    names = dof_names(mech)
+    names = mech.dof_names
     if not dofs:
         return []
     return [

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from torchsko.errors import FitError
 from torchsko.identification.diagnostics.log_hypotheses import States
-from torchsko.identification.dof_names import dof_names
 from torchsko.identification.logs.log import Log
 from torchsko.identification.signals.preprocess import FilteredMotion
 from torchsko.identification.uncertainty.residuals import CONSTANT_TOLERANCE
@@ -81,7 +80,7 @@ def undriven(mech: Mechanism, motions: Sequence[FilteredMotion]) -> list[str]:
     force = inverse_dynamics(mech, states.q, states.qd, states.qdd)
     needed = force.square().mean(0).sqrt()
     odd = zero & (needed > CONSTANT_TOLERANCE * needed.max())
-    rows = zip(dof_names(mech), odd.tolist(), needed.tolist(), strict=True)
+    rows = zip(mech.dof_names, odd.tolist(), needed.tolist(), strict=True)
     told = [f"{name} ({x:.2g})" for name, is_odd, x in rows if is_odd]
     if not told:
         return []

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from torchsko.errors import FitError
 from torchsko.identification.diagnostics.fit_notes import enough
-from torchsko.identification.dof_names import dof_names
 from torchsko.identification.friction import Gain, Offset, SmoothCoulomb, Viscous
 from torchsko.identification.logs.log import Log
 from torchsko.identification.regression.accumulate import ResidualSample, read_log
@@ -102,7 +101,7 @@ def with_forces(log: Log, constants: Tensor) -> Log:
 
 def constants_told(mech: Mechanism, constants: Constants) -> str:
     """A line that says them."""
-    rows = zip(dof_names(mech), constants.value.tolist(), constants.deviation.tolist(), strict=True)
+    rows = zip(mech.dof_names, constants.value.tolist(), constants.deviation.tolist(), strict=True)
     each = (f"{name} {x:.4g} +- {error:.2g}" for name, x, error in rows)
     return (
         f"torque constants [N m/A or N/A], by the weights of the nominal robot: {', '.join(each)}"
@@ -158,7 +157,7 @@ def _lasting(
 
 
 def _refuse_unseen(mech: Mechanism, log: Log, parts: list[SchurComplement], size: Tensor) -> None:
-    for name, part, square in zip(dof_names(mech), parts, size, strict=True):
+    for name, part, square in zip(mech.dof_names, parts, size, strict=True):
         shown = part.c[-1].abs() / (part.A[-1, -1] * square).sqrt().clamp_min(1e-300)
         if not shown > SHOWN:
             raise FitError(

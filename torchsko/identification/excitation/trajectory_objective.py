@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchsko.identification.dof_names import dof_names
 from torchsko.identification.excitation.fourier import (
     SAMPLES_PER_PERIOD,
     Trajectory,
@@ -130,7 +129,7 @@ class TrajectoryObjective:
         joints = [
             f"{quantity} of joint {name!r}"
             for quantity in ("position", "velocity", "force")
-            for name in dof_names(self.mech)
+            for name in self.mech.dof_names
         ]
         sides = [
             f"{axis} of frame {frame!r}" for frame in self.workspace for axis in ("x", "y", "z") * 2

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from torchsko.errors import FitError
-from torchsko.identification.dof_names import dof_names
 from torchsko.identification.friction import Offset, TermInput
 from torchsko.identification.results.result import Fit
 from torchsko.identification.results.summary import page
@@ -90,7 +89,7 @@ def _pictured(fit: Fit, draw: Callable[[Any, Fit], None]) -> list[int]:
 
 def _told(text: str, fit: Fit, draw: Callable[[Any, Fit], None]) -> str:
     """What a figure shows, and which dofs it leaves out."""
-    names, rest = dof_names(fit.mechanism), _pictured(fit, draw)[SHOWN:]
+    names, rest = fit.mechanism.dof_names, _pictured(fit, draw)[SHOWN:]
     if not _pictured(fit, draw):
         return "No joint has any."
     if not rest or draw not in (draw_forces, draw_friction):
@@ -107,7 +106,7 @@ def _grid(figure: Any, fit: Fit, height: float, dofs: Sequence[int]) -> list[tup
     axes = list(figure.subplots(rows, 2, squeeze=False, gridspec_kw=room).flat)
     for ax in axes[len(dofs) :]:
         ax.set_axis_off()
-    names = dof_names(fit.mechanism)
+    names = fit.mechanism.dof_names
     for j, ax in zip(dofs, axes, strict=False):
         ax.set_title(names[j])
     return list(zip(dofs, axes, strict=False))
@@ -132,7 +131,7 @@ def draw_forces(figure: Any, fit: Fit) -> None:
 
 def draw_errors(figure: Any, fit: Fit) -> None:
     """Errors in stretches left out, beside the nominal robot's and least squares'."""
-    names = dof_names(fit.mechanism)
+    names = fit.mechanism.dof_names
     # Bars that lie: names may be as long as they are, and joints as many.
     _sized(figure, 1.0 + 0.45 * len(names), left=0.3 + _longest(names, 10), bottom=0.6)
     ax = figure.subplots()

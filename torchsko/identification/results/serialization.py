@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 from torchsko.errors import FitError, RobotFileError, RobotFileWarning
-from torchsko.identification.dof_names import dof_names
 from torchsko.identification.estimators.residual_network import Network, Shrunk
 from torchsko.identification.friction import Term, term_classes
 from torchsko.identification.results.consistency import at_odds, warn_of_edits
@@ -85,7 +84,7 @@ def with_what_files_know(fit: Fit, like: Any) -> Mechanism:
     mech, given, file = fit.mechanism, fit.nominal, robot_file(like)
     left, changes = [], {}
     more = zip(
-        dof_names(mech), own_rates(mech, mech.armature - given.armature).tolist(), strict=True
+        mech.dof_names, own_rates(mech, mech.armature - given.armature).tolist(), strict=True
     )
     rotors = [f"{name} {x:.3g}" for name, x in more if x]
     if file == ROBOTS[0] and rotors:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from torchsko.identification.dof_names import dof_names
 from torchsko.identification.regression.nearest_physical import PHYSICAL_METHODS
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ UNTOLD = 1e7
 
 def page(fit: Fit) -> str:
     """What was found, how well, and what the data do not tell."""
-    found, names = fit.found, dof_names(fit.mechanism)
+    found, names = fit.found, fit.mechanism.dof_names
     how = "chosen by the data" if found.chosen else "as asked"
     # Others have none: they only share its weights of joints.
     prior = f"prior {found.prior_weight:.3g}, " if found.method in PHYSICAL_METHODS else ""

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.identification.dof_names import dof_names
 from torchsko.identification.friction import Coulomb, Offset, Term, Viscous
 from torchsko.identification.friction.candidates import INITIAL_TERMS
 from torchsko.identification.regression.elimination import schur_complement
@@ -67,7 +66,7 @@ class ModelSelection:
         self.folds, self.divergence, self.named = folds, divergence, named
         self.prior, self.say, self.terms = prior, say, problem.terms
         self.dofs, self.at = problem.mech.num_dof, 0
-        self.names = dof_names(problem.mech)
+        self.names = problem.mech.dof_names
         self.fits: list[Solution] | None = None
         self.before: TermChoice | None = None
         self.allowed = [

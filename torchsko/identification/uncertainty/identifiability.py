@@ -8,7 +8,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from torchsko.identification.dof_names import dof_names
 from torchsko.identification.estimators.instrumental import assembled
 from torchsko.identification.friction import Term
 from torchsko.identification.regression.elimination import mean_equations
@@ -57,5 +56,5 @@ def parameter_names(
 ) -> list[str]:
     """Names of base parameters, by their first inertial parameter, and of all terms."""
     names = [name.split(" + ")[0].split(" - ")[0] for name in base.names]
-    rows = zip(dof_names(mech), choice, strict=True)
+    rows = zip(mech.dof_names, choice, strict=True)
     return names + [f"{terms[k].label} of {dof}" for dof, chosen in rows for k in chosen]
