@@ -1,4 +1,4 @@
-"""A GPU made of the CPU: the CUDA of kernels, compiled as C++, one lane after another."""
+"""Emulation of a GPU: CUDA kernels compiled as C++ and run one thread after another."""
 
 import ctypes
 import hashlib
@@ -27,7 +27,7 @@ extern "C" __global__ void lane(int k) { threadIdx.x = k; }
 
 
 def launch_on_cpu(plan, bits, roles=None):
-    """Runs the kernel of a plan on one sample after another."""
+    """A launch function that runs the kernel of a schedule on one sample after another."""
     text = SHIM + emit_cuda(plan, bits=bits, roles=roles)
     toolchain = find_toolchain()
     key = hashlib.sha256(f"{text}{toolchain.identity}".encode()).hexdigest()
@@ -46,7 +46,7 @@ def launch_on_cpu(plan, bits, roles=None):
 
 
 def put_kernels_on_it(monkeypatch):
-    """Let all fused functions made from now on run their CUDA so, on CPU tensors."""
+    """Run all kernels made from now on as emulated CUDA, on CPU tensors."""
 
     def load(program, identity, dtype, device, roles=None):
         return launch_on_cpu(cuda_plan(program()), BITS[dtype], roles)

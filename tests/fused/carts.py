@@ -1,4 +1,4 @@
-"""A robot of two dofs, whose kernels are built in no time, and states of it."""
+"""A robot with two dofs, whose kernels compile quickly, and states of it."""
 
 import torch
 
@@ -18,7 +18,7 @@ def slider():
 
 
 def four_states():
-    """q and qd of the slider, four of each."""
+    """Four states (q, qd) of the slider."""
     return slider().random_state(4, generator=torch.Generator().manual_seed(0))
 
 

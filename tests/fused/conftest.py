@@ -1,4 +1,4 @@
-"""The small robot of kernels that are built in no time, and states of it."""
+"""Fixtures: a robot with two dofs, whose kernels compile quickly, and states of it."""
 
 import pytest
 

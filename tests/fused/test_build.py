@@ -1,4 +1,4 @@
-"""Libraries on disk: built once, verified, rebuilt when damaged, safe among processes."""
+"""The library cache: libraries are built once, verified, rebuilt if damaged, and shared by processes."""
 
 import ctypes
 import errno
@@ -143,7 +143,7 @@ def test_the_cache_is_bounded_and_what_was_used_longest_ago_goes_first(cache, mo
 
 
 def forked(work) -> int:
-    """The number of a child that does some work, and ends without Python's own end."""
+    """Fork a child that does some work and exits without Python's shutdown; returns its process id."""
     child = os.fork()
     if child == 0:
         try:
@@ -155,7 +155,7 @@ def forked(work) -> int:
 
 
 def assert_whole(cache: Path) -> None:
-    """What can be read of a cache is complete: libraries and the keys that lead to them."""
+    """Check that all libraries and keys in a cache folder are complete."""
     for library in libraries(cache):
         content = hashlib.sha256(library.read_bytes()).digest()
         assert hashlib.sha256(content).hexdigest() == library.stem
@@ -217,7 +217,7 @@ def test_what_killed_builds_left_goes_in_time(cache):
 
 
 def counting_compiler(folder: Path, monkeypatch) -> Path:
-    """Make a compiler the chosen one that notes its runs, and takes long enough to be met; the notes."""
+    """Set CXX to a slow compiler that logs its runs; returns the path of the log."""
     notes, path = folder / "runs", folder / "compiler"
     notes.touch()
     wait = f'case "$*" in *-shared*) echo run >> {notes}; sleep 1;; esac'
@@ -360,7 +360,7 @@ def script(path: Path, text: str) -> str:
 
 
 def test_what_a_compiler_fails_at_beside_other_units_it_does_alone(cache, tmp_path, monkeypatch):
-    """As where memory is short: one of the two at a time is refused, the second one."""
+    """Of two compiler runs at a time the second fails, as if memory were short."""
     turn = f'mkdir {tmp_path}/busy || exit 1; g++ "$@"; done=$?; sleep 1; rmdir {tmp_path}/busy; exit $done'
     once = f'case "$*" in *-dM*) exec g++ "$@";; *" -c "*) {turn};; esac; exec g++ "$@"'
     monkeypatch.setenv("CXX", script(tmp_path / "narrow", once))
@@ -393,7 +393,7 @@ def test_a_compiler_may_have_a_launcher_flags_and_spaces(cache, tmp_path, monkey
     ],
 )
 def test_a_compiler_that_fails_in_its_own_way_is_named(cache, tmp_path, monkeypatch, does, words):
-    """On a full disk another compiler was advised, and of gcc another disk."""
+    """Regression: the advice for a full disk was another compiler, and for gcc another disk."""
     probe = 'case "$*" in *-dM*) exec g++ "$@";; esac'
     monkeypatch.setenv("CXX", script(tmp_path / "odd", f"{probe}\n{does}"))
     made = f"{UNIT}\nint* more() {{ return new int; }}"
@@ -476,7 +476,7 @@ def test_the_cache_folder_follows_xdg(monkeypatch, tmp_path):
     ("files", "first"), [(compiled._GENERATOR, "cpp"), (cuda_kernel._GENERATOR, "cuda")]
 )
 def test_a_library_is_told_by_every_file_that_took_part_in_its_text(files, first):
-    """One that is left out would leave kernels of its former self in the cache."""
+    """A file missing from the key would leave stale kernels in the cache."""
     folder = Path(compiled.__file__).parent
     reached, waiting = set(), [first]
     while waiting:

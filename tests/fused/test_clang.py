@@ -1,4 +1,4 @@
-"""Kernels of the other compiler: every test of kernels, and vectors that this processor does not have."""
+"""Kernels compiled by Clang pass all kernel tests, also with vectors wider than those of the processor."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_kernels_of_clang_pass_all_tests_of_kernels(tmp_path):
 @pytest.mark.skipif(shutil.which("clang++") is None, reason="clang++ is not installed")
 @pytest.mark.parametrize("dtype", test_cpp.DTYPES)
 def test_vectors_of_64_bytes_are_right_on_processors_that_cut_them_in_two(dtype, monkeypatch):
-    """Where no processor has them, all but their own instructions is shown so: rows, order and lanes."""
+    """Emulated wide vectors test rows, order and lanes, but not their instructions."""
     monkeypatch.setenv("CXX", "clang++")
     wide = replace(find_toolchain(), vector_bytes=64)
     monkeypatch.setattr(test_cpp, "toolchain_for", lambda target: wide)

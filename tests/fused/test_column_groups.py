@@ -1,4 +1,4 @@
-"""Columns that a loop of products takes together: each once, and those of a limb in one loop."""
+"""Column groups of matrix-product loops: each column is in one group, those of a limb in the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ D = torch.float64
 
 
 def limbs(counts, base=6):
-    """Which entries of a triangular factor of a mass matrix are not zero: paths over a common base."""
+    """Nonzero pattern of a triangular factor of a mass matrix, for limbs on a common base."""
     n = base + sum(counts)
     factor = torch.zeros(n, n, dtype=torch.bool)
     factor[:base, :base] = torch.ones(base, base).triu().bool()

@@ -1,4 +1,4 @@
-"""Operation counts of the library's own functions, held as ceilings, and agreement with eager."""
+"""Upper bounds on operation counts of verbs, and agreement with eager mode."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def humanoid() -> ts.Mechanism:
 
 
 def forward_and_pullback(mech: ts.Mechanism, q: Tensor, qd: Tensor, tau: Tensor, cotangent: Tensor):
-    """Acceleration, and a cotangent's pullback by the identity: mu = M^-1 lambda, -VJP of ID."""
+    """Acceleration, and its VJP by the implicit function theorem: mu = M^-1 lambda, -VJP of ID."""
     qdd = ts.forward_dynamics(mech, q, qd, tau)
     mu = ts.innovations(ts.assemble(mech, q)).solve(cotangent).detach()
     q, qd = (x.detach().requires_grad_() for x in (q, qd))

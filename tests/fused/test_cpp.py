@@ -1,4 +1,4 @@
-"""The C++ of a program computes what the interpreter computes."""
+"""C++ kernels compute the same as the interpreter."""
 
 import math
 import time
@@ -302,7 +302,7 @@ def test_inputs_that_do_not_fit_are_refused_by_name(sample):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_columns_of_zeros_are_written_for_every_sample(dtype):
-    """Between others, at the ends of rows, in the first and the last samples, over what memory held."""
+    """Constant results between others, at the ends of rows, in the first and last samples."""
 
     def fn(x):
         zeros = torch.zeros(40, dtype=torch.float64)
@@ -323,7 +323,7 @@ def test_columns_of_zeros_are_written_for_every_sample(dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("target", TARGETS)
 def test_rows_of_every_length_are_read_and_written_whole_and_alone(target, dtype, monkeypatch):
-    """Every length modulo every vector; behind a result stays what was there."""
+    """Rows of every length modulo the vector width; memory behind a result is unchanged."""
     lengths = range(1, 36)
 
     def fn(*xs):
@@ -352,7 +352,7 @@ def test_rows_of_every_length_are_read_and_written_whole_and_alone(target, dtype
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("target", TARGETS)
 def test_results_larger_than_the_caches_are_those_of_any_batch(target, dtype):
-    """Rows of every length modulo a vector, few and many zeros, a batch that fills no last vector."""
+    """Rows of every length modulo the vector width, few and many zeros, a batch that is no multiple of it."""
     lengths = (*range(32, 48), *range(200, 216))
 
     def fn(x):
@@ -376,7 +376,7 @@ def test_results_larger_than_the_caches_are_those_of_any_batch(target, dtype):
 
 
 def test_inputs_that_nothing_is_read_of_may_hold_anything():
-    """One between others that are read; by an angle alone, as a factor alone, as a result alone."""
+    """A port that only a sine, a factor or a result reads, between other ports."""
 
     def fn(by_angle, unread, factor, result):
         return torch.stack([factor * by_angle.sin().sum() for _ in range(8)]), result

@@ -1,4 +1,4 @@
-"""The CUDA of a program: its text as C++ on the CPU, compiled by NVRTC, and run where a GPU is."""
+"""CUDA kernels: compiled as C++ for the CPU, compiled by NVRTC, and run on a GPU if there is one."""
 
 import shutil
 import subprocess

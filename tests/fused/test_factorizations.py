@@ -1,4 +1,4 @@
-"""Systems of equations in a traced function are solved as PyTorch solves them, derivatives included."""
+"""Traced factorisations and solves equal those of PyTorch, with derivatives."""
 
 import pytest
 import torch
@@ -99,7 +99,7 @@ def test_a_controller_that_solves_for_its_forces_is_a_kernel():
     q, qd = arm.random_state(5, generator=g)
 
     def law(mech: ts.Mechanism, q: Tensor, qd: Tensor) -> Tensor:
-        """Forces that pull a hand down, in the plane where they do not turn it."""
+        """Joint forces of a downward force on the hand."""
         J, M = ts.frame_jacobian(mech, q, "flange"), ts.mass_matrix(mech, q)
         compliance = J @ linalg.solve(M, J.mT) + 1e-3 * torch.eye(6, dtype=q.dtype)
         pull = linalg.inv(compliance)[..., 5:] - J @ qd[..., None]
@@ -116,7 +116,7 @@ def test_a_controller_that_solves_for_its_forces_is_a_kernel():
 
 
 def test_the_determinant_of_a_singular_matrix_has_derivatives():
-    """Of rank n - 1 it has a gradient, the adjugate; PyTorch's own is right for no second ones."""
+    """At rank n - 1 the gradient is the adjugate; PyTorch's second derivatives are wrong there."""
     A = torch.tensor([[1.0, 2, 3, 4], [0, 1, 5, 2], [1, 3, 8, 6], [2, 0, 1, 1]]).double()
     minors = [[(-1) ** (i + j) * linalg.det(_without(A, i, j)) for j in range(4)] for i in range(4)]
     arm = ts.load(ts.robots.panda)
@@ -217,7 +217,7 @@ def test_impedance_is_a_kernel_as_its_refusal_says():
 
 
 def test_a_function_learns_what_its_kernel_rounds_to():
-    """Near a singular configuration the verdict of single precision is that of eager float32."""
+    """Near a singular configuration a float32 kernel decides as eager float32 does."""
     arm = ts.load(ts.robots.panda).to(torch.float32)
     near = 1e-4 * torch.tensor([[1.0, -1, 1, 2, -1, 1, 0.5]])
 

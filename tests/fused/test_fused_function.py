@@ -1,4 +1,4 @@
-"""A fused function is a PyTorch function: every transform of it is that of its source."""
+"""Fused functions under every PyTorch transform equal their source."""
 
 import gc
 import warnings
@@ -361,7 +361,7 @@ def below(mode, fn):
 @pytest.mark.parametrize("order", [0, 2])
 @pytest.mark.parametrize("way", ["compiled", "below a mode"])
 def test_the_source_runs_where_a_mode_calls_it(way, order, without_compiler):
-    """PyTorch hides transforms from such calls: a vmap failed there, and a derivative ended the process."""
+    """Regression: PyTorch hides transforms from these calls, so a vmap failed and a derivative crashed."""
     fused = FusedFunction(source, PORTS, Traits(num_outputs=2, order=order))
     inputs = leaves((4, 3), (4, 3), (2,))
     fn = compiled(lambda *x: fused(*x)) if way == "compiled" else below(Onward, fused)
@@ -378,7 +378,7 @@ def test_the_source_runs_where_a_mode_calls_it(way, order, without_compiler):
 @pytest.mark.filterwarnings("ignore:no C\\+\\+ compiler")
 @pytest.mark.parametrize("lead", [(0,), (2, 0)])
 def test_an_empty_batch_needs_no_compiler(lead, without_compiler):
-    """A Jacobian within the source maps, too, and looked for a first sample of none."""
+    """Regression: a Jacobian within the source also maps, and failed on an empty batch."""
     fused = FusedFunction(torch.func.jacrev(lambda x: x.sin() * x.sum()), PORTS[:1], Traits())
     (x,) = leaves((*lead, 3))
     (found,) = fused(x)

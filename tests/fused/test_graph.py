@@ -1,4 +1,4 @@
-"""Laws of the simplifier: what must fall together, what must vanish, and that values are kept."""
+"""Simplification: equal expressions are merged, zeros vanish, and values do not change."""
 
 import math
 

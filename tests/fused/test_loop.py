@@ -1,4 +1,4 @@
-"""Loops inside of programs: the loop written out, in every form a program takes, and its derivatives."""
+"""Loops in programs equal unrolled loops, in all code generators and with derivatives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ D = torch.float64
 
 
 def written_out(body, carry, n, args=(), until=None):
-    """What a loop means."""
+    """The reference: an unrolled loop."""
     state = (carry,) if isinstance(carry, torch.Tensor) else tuple(carry)
     for _ in range(n):
         found = body(*state, *args)
@@ -37,7 +37,7 @@ def written_out(body, carry, n, args=(), until=None):
 
 
 def pendulum(repeat, n):
-    """A map with a state of two tensors, a matrix that stays, and work before and behind the loop."""
+    """A loop with two carried tensors and an invariant matrix, and operations before and after it."""
 
     def fn(x, v, A):
         def body(x, v, A, start):
@@ -52,7 +52,7 @@ def pendulum(repeat, n):
 
 
 def roots(repeat, n):
-    """Newton's method in each sample until it is there, a loop within a loop."""
+    """Newton's method with a tolerance for each sample, a loop within a loop."""
 
     def fn(a):
         def inner(y, x):
@@ -68,7 +68,7 @@ def roots(repeat, n):
 
 
 def marked(repeat, n):
-    """Truths that are carried and given, a tensor made within that the body closes over, writes in place."""
+    """Carried and invariant bool tensors, a captured tensor made in the function, in-place operations."""
 
     def fn(x, y):
         weight = torch.linspace(0.5, 1.5, 3, dtype=x.dtype)
@@ -152,7 +152,7 @@ def test_derivatives_are_loops_and_right(case):
 
 
 def called(call):
-    """A function called three times, twice with arguments alike, once of them in a loop."""
+    """A function that is called three times, twice with arguments of equal structure, once in a loop."""
 
     def part(a, b):
         return a * b.sin() + a.flip(0).cos(), (a @ b)[None].tanh()
@@ -329,7 +329,7 @@ def test_a_single_number_halts_where_it_is_done():
 
 
 def along(f):
-    """A function's value and its tangent, by forward mode, along fixed directions of its inputs."""
+    """Value and tangent of a function by forward mode, along fixed directions."""
 
     def derived(*inputs):
         turn = tuple((x + 1).cos() for x in inputs)
@@ -412,7 +412,7 @@ def test_a_programs_jacobian_does_not_grow_with_the_rounds(derive):
 
 @pytest.mark.nightly
 def test_a_fused_policys_forward_sensitivity_is_that_of_the_plain_function():
-    """A solver within a verb, differentiated forward by the user's own function, through `ts.fuse`."""
+    """A solver within a verb, differentiated in forward mode by a user function, through `ts.fuse`."""
     arm = ts.load(ts.robots.panda)
 
     def sensitivity(mech, q, dq, stiffness):

@@ -1,4 +1,4 @@
-"""Kernels of mechanisms whose configurations live on manifolds: derivatives and steps of each kind."""
+"""Kernels of mechanisms with configurations on manifolds: derivatives and integration steps."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def state(mech, *batch, seed=0):
 
 
 def of_steps(mech, verb, q):
-    """A verb as a function of a step in the tangent space at q, where gradients mean something."""
+    """A verb as a function of a step in the tangent space at q."""
     return lambda u, qd, x, f: verb(ts.integrate(mech, q, u), qd, x, f)
 
 

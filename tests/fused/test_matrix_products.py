@@ -1,4 +1,4 @@
-"""Large products of matrices in a program: a loop, with the values of what it replaces."""
+"""Large matrix products become loops with the values of the unrolled products."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_large_products_are_loops_of_the_same_values(product, n, m, seed):
 
 
 def test_small_ones_and_sparse_ones_are_spelt_out():
-    """Of a path's product few entries are not zero, and of a symmetric one half are computed."""
+    """Products over tree paths are sparse, and of symmetric ones half of the entries are computed."""
     ports = [Port("a", (30, 30))]
     path = torch.ones(30, 30, dtype=D).tril()
     assert trace(lambda a: (a * path) @ (a * path).mT, ports).num_flops < 2 * 30**3 / 4
@@ -125,7 +125,7 @@ def test_cuda_source_holds_the_loop():
 
 
 def test_derivatives_of_a_humanoids_dynamics_are_eager_ones():
-    """What is a loop there is exact."""
+    """Results of the loop are exact."""
     mech = ts.load(ts.robots.humanoid, floating_base=True)
     q, qd = mech.random_state(5)
     tau = torch.linspace(-3, 3, mech.num_dof, dtype=D).expand(5, -1)
@@ -142,7 +142,7 @@ def test_derivatives_of_a_humanoids_dynamics_are_eager_ones():
 
 @pytest.mark.nightly
 def test_the_linear_model_of_a_humanoids_step_is_a_kernel():
-    """Row by row backwards through the step it had 750 thousand operations, and was refused."""
+    """Regression: row by row this program had 750,000 operations and was refused."""
     mech = ts.load(ts.robots.humanoid, floating_base=True)
     q, qd = mech.random_state(3)
     tau = torch.linspace(-3, 3, mech.num_dof, dtype=D).expand(3, -1)

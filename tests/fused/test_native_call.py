@@ -1,4 +1,4 @@
-"""The short way of a small call gives what the long way gives, bit by bit, and leaves the rest to it."""
+"""The native call equals the Python call bit by bit, and returns None for unsupported inputs."""
 
 import gc
 import sys
@@ -26,7 +26,7 @@ def source(x, c, m):
 
 @pytest.fixture(scope="module", params=[torch.float64, torch.float32])
 def made(request):
-    """The function, its kernel compiled, and inputs of some leading dimensions."""
+    """The function with a compiled kernel, and a function that makes inputs of given batch shapes."""
     function = FusedFunction(source, PORTS, Traits(num_outputs=3))
 
     def inputs(*leads):
@@ -41,7 +41,7 @@ def made(request):
 
 
 def the_long_way(function, inputs):
-    """Strides send it there."""
+    """Strided inputs use the Python call."""
     return function(*(torch.stack([x, x], -1)[..., 0] for x in inputs))
 
 

@@ -1,4 +1,4 @@
-"""Kernels for Arm, cross-compiled and run by an emulator, compute what eager functions compute here.
+"""Kernels for Arm, cross-compiled and run by an emulator, equal eager functions.
 
 They are whole programs: the generated C++, the runtime with its threads, and a `main` that makes the call
 which `Kernel` and `ScanKernel` make in a process of PyTorch. What needs Python's own headers and library,
@@ -86,7 +86,7 @@ def compiled(
     dtype: torch.dtype,
     roles: LoopRoles | None = None,
 ):
-    """The path of a program that makes one call of the kernel."""
+    """Path of an executable that makes one call of the kernel."""
     bits = 64 if dtype == torch.float64 else 32
     width = toolchain.vector_bytes
     texts = emit_cpp(plan(program, width, roles), bits=bits, vector_bytes=width, roles=roles)

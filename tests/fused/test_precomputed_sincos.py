@@ -1,4 +1,4 @@
-"""Sines and cosines of inputs are computed first, and nothing changes."""
+"""Precomputed sines and cosines of inputs do not change results."""
 
 import torch
 from hypothesis import given, settings
@@ -15,7 +15,7 @@ from torchsko.fused.tracing.tracer import trace
 
 
 def given_angles(program, angles, inputs):
-    """The inputs, and the sines and cosines that are asked for."""
+    """The inputs and their precomputed sines and cosines."""
     flat = torch.cat([x.reshape(len(x), -1) for x in inputs], 1)[:, list(angles)]
     return (*inputs, torch.stack([flat.sin(), flat.cos()], -1).reshape(len(flat), -1))
 
@@ -46,7 +46,7 @@ def test_no_chunk_of_a_robot_calls_a_sine():
 
 
 def test_sines_and_cosines_as_results_and_of_one_input_alone():
-    """Both, one of both, of a sum that is no input, and of one that is far outside of the range."""
+    """Sine and cosine, only one of them, of a sum, and of an argument beyond the range of the reduction."""
 
     def fn(x, y):
         return x.sin(), y.cos(), (x + y).sin(), torch.stack([x[0].cos(), x[0], y[1].cos()])

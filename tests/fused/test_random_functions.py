@@ -1,4 +1,4 @@
-"""Random functions of a few operations, traced: the values and the gradients of eager calls.
+"""Traced random functions have the values and gradients of eager calls.
 
 A function is a text of lines ``v3 = ...``, each valid in eager mode; what has no rule is left out.
 `HYPOTHESIS_PROFILE=nightly` tries some hundreds.
@@ -111,7 +111,7 @@ class Writer:
             self.lines.append(line)
 
     def text(self, name: str) -> str:
-        """The function that returns one value, by the lines that it needs."""
+        """A function that returns one value, reduced to the lines that it needs."""
         needed, kept = {name}, []
         for line in reversed(self.lines):
             if line.split(" ")[0] in needed:
@@ -122,7 +122,7 @@ class Writer:
 
 
 def weighted(result: Tensor) -> Tensor:
-    """A number that tells the entries apart."""
+    """A scalar that depends on each entry differently."""
     return (result * torch.arange(1.0, 1 + result.numel()).reshape(result.shape).cos()).sum()
 
 
@@ -142,7 +142,7 @@ def stacked(fn, inputs: list[Tensor]) -> list[Tensor]:
 
 
 def assert_same(fn, inputs: list[Tensor], text: str) -> bool:
-    """Whether there is a kernel of the function; that it computes the same."""
+    """Assert that the kernel equals the function; returns False if it cannot be traced."""
     try:
         expected = stacked(fn, inputs)
     except RuntimeError:  # PyTorch itself has no derivative of it

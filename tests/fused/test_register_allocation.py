@@ -1,4 +1,4 @@
-"""What a round of products has in registers: no number is read more often than by habit."""
+"""Register allocation of matrix-product loop bodies: no more loads than with least-recently-used eviction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rounds(n, m, density, seed):
 
 
 def steps_of(program, chunk):
-    """Computed values with what each reads, a product that only the next sum reads as part of that."""
+    """Computed values with their operands; a product that only the next sum reads is part of this sum."""
     steps = [v for v in chunk.instrs if program.code[v].op not in ("const", "input")]
     uses = [x for v in steps for x in program.operands(v)]
     passing = {
@@ -48,7 +48,7 @@ def steps_of(program, chunk):
 
 
 def reads_by_habit(steps, registers):
-    """How often values are read where those used longest ago make room."""
+    """Number of loads with least-recently-used eviction."""
     inside, reads, left = OrderedDict(), 0, {}
     for _, operands, _ in steps:
         for x in operands:
@@ -103,7 +103,7 @@ def test_by_sums_all_is_computed_once_and_no_more_sums_grow(n, m, density, seed,
 
 
 def _spans(program, order):
-    """For each sum that is a result, where its first and its last addition stand."""
+    """Positions of the first and last addition of each sum that is a result."""
     place = {value: k for k, value in enumerate(order)}
     for result in {value for value in program.results if value in place}:
         at = [result]
@@ -115,7 +115,7 @@ def _spans(program, order):
 
 
 def test_fewer_registers_serve_sums_that_grow_fewer_at_once():
-    """TensorLoop are written for sixteen sums; in thirteen registers eight at once are read less often."""
+    """Bodies are written for sixteen sums; with thirteen registers, eight sums at a time need fewer loads."""
     factor = limbs([7, 7, 5])
     n = factor.shape[0]
     fn = masked(

@@ -1,4 +1,4 @@
-"""Memory of large results: used again, but never while anything can still read it."""
+"""Memory of large results is reused, but never while a tensor refers to it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fast(arm):
 
 
 def resident() -> int:
-    """Bytes of this process in memory."""
+    """Resident memory of this process, in bytes."""
     return 4096 * int(Path("/proc/self/statm").read_text().split()[1])
 
 
@@ -75,7 +75,7 @@ def test_gradients_and_writes_are_those_of_any_tensor(arm, fast):
 
 
 def test_it_goes_where_any_tensor_goes_but_stays_as_large(arm, fast):
-    """What the guide says of it: memory that others may have next is no storage to be resized."""
+    """As documented, results in pooled memory cannot be resized."""
     q = some(arm, 7, 20_000)[0]
     expected = fast.mass_matrix(q)
     shared = pickle.loads(pickle.dumps(fast.mass_matrix(q).share_memory_()))

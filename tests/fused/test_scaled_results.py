@@ -1,4 +1,4 @@
-"""Results that are multiples of other values are multiplied where they become rows, and nothing changes."""
+"""Deferred scaling of results does not change them."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def test_what_is_given_times_what_is_left_is_the_result(seed, num_ops):
 
 
 def matrices(x, step, mass):
-    """Multiples by constants and by inputs, one value's several, beside others, zeros, and sums alone."""
+    """Results scaled by constants and by inputs, several of one value, unscaled results, zeros and sums."""
     a = x[:, None] * x.sin() - x.cos()[:, None]
     lower = torch.cat([0.25 * a, step * a], 1)
     return torch.cat([lower, -3.0 * lower, torch.zeros_like(lower)]), mass * a, a, 2.0 * x
@@ -65,7 +65,7 @@ def test_kernels_give_such_multiples(dtype, vector_bytes, size):
 
 
 def test_the_matrices_of_a_step_are_such_and_those_of_a_state_are_not():
-    """The further entries are those of the derivatives plus one, and of a base that turns."""
+    """The other entries are derivatives plus one, and those of a rotating base."""
     arm = ts.load(ts.robots.panda).replace(scalar=True)
     ports = [Port(name, (7,)) for name in ("q", "qd", "tau")]
     step = trace(lambda q, qd, tau: ts.linearize(arm, q, qd, tau, 1e-3), ports)

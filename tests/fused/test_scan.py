@@ -1,4 +1,4 @@
-"""A scan is the loop over its steps: values, derivatives of any order, whatever the batch and the steps."""
+"""Scans equal loops over their steps, with derivatives of any order, for all batch shapes and lengths."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ PORTS = [Port("a", (3,)), Port("b", (2,)), Port("x", (3,)), Port("c", ()), Port(
 
 
 def step(a, b, x, c, p):
-    """The next state of two parts; two results to be stacked, one to be summed."""
+    """A step with two carried tensors, two stacked outputs and one summed output."""
     turned = torch.sin(a) * p[0] + 0.3 * x * b.sum()
     slowed = b * torch.tanh(p[1]) + 0.1 * c * a[:2] * x[0]
     return turned, slowed, (a * x).sum(), x * p[0] + a, p[1] * (a * a).sum()
@@ -47,7 +47,7 @@ def inputs(steps, leads, dtype=torch.float64):
 
 
 def one_by_one(steps, a, b, x, c, p):
-    """The loop itself, in this file's own words."""
+    """The reference: a Python loop over the steps."""
     rows = []
     states = [(a, b)]
     for t in range(steps):
@@ -112,7 +112,7 @@ def test_an_empty_batch_is_an_empty_batch(scan, leads):
 @pytest.mark.parametrize("compiler", [True, False])
 @pytest.mark.parametrize("every", [0, 1])
 def test_no_step_leaves_the_start_of_the_whole_batch(every, compiler, states_alone, monkeypatch):
-    """Without a compiler its gradient was an error of shapes."""
+    """Regression: without a compiler the gradient raised a shape error."""
     if not compiler:
         monkeypatch.setattr(scan_kernel, "find_toolchain", _none)
         states_alone = Scan(states_alone.step, states_alone.roles)

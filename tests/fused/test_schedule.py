@@ -1,4 +1,4 @@
-"""A schedule computes what its program computes, in bounded pieces."""
+"""Schedules compute the same as their program, in chunks of bounded size."""
 
 from collections.abc import Sequence
 
@@ -109,7 +109,7 @@ def test_program_without_arithmetic_is_scheduled():
 
 
 def test_matrices_of_pairs_are_computed_from_the_tips_inward():
-    """Each order computes all values once; outermost first, less has to wait in scratch."""
+    """Each order computes all values once; outermost first, fewer values wait in scratch."""
     arm = ts.load(ts.robots.panda).replace(scalar=True)
     ports = [Port(name, (7,)) for name in ("q", "qd", "qdd")]
     program = trace(lambda *x: ts.inverse_dynamics_derivatives(arm, *x), ports)
@@ -121,7 +121,7 @@ def test_matrices_of_pairs_are_computed_from_the_tips_inward():
 
 
 def far(program: Program, order: Sequence[int]) -> int:
-    """How often an instruction reads what is not among the values used last."""
+    """Number of operands that are not among the values used last."""
     used: list[int] = []
     count = 0
     for value in order:
@@ -133,7 +133,7 @@ def far(program: Program, order: Sequence[int]) -> int:
 
 
 def most_waiting(program: Program, order: Sequence[int]) -> int:
-    """How many values and inputs are between their first and their last use, at most."""
+    """Largest number of live values and inputs."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for k, value in enumerate(order):

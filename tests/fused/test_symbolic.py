@@ -1,4 +1,4 @@
-"""What the traced program computes is what the eager function computes, derivatives included."""
+"""Traced programs equal eager functions, with derivatives."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def assert_traced_equals_eager(fn, ports=PORTS, inputs=None) -> None:
 
 
 def mixture(x: Tensor, y: Tensor) -> Tensor:
-    """Broadcasts, products, movement, masks and functions in one smooth scalar."""
+    """A smooth scalar function with broadcasts, products, views, masks and elementary functions."""
     A = torch.arange(16.0, dtype=x.dtype).reshape(4, 4) / 10
     m = 3 * torch.eye(4, dtype=x.dtype) + torch.outer(x, y) + A
     m = m @ m.mT + torch.cat([x, y]).reshape(2, 4).mT @ torch.stack([x, y])

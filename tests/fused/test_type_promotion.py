@@ -1,4 +1,4 @@
-"""Numbers of a traced function are of the kinds, and lie in memory in the strides, that eager ones have."""
+"""Traced tensors have the dtypes and strides of eager tensors."""
 
 import pytest
 import torch

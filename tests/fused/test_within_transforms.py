@@ -1,4 +1,4 @@
-"""Kernels that are made within a transform of torch.func, of functions that read what it has wrapped."""
+"""Kernels made within a torch.func transform, of functions that capture wrapped tensors."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_robot_is_fused_within_a_transform_by_what_it_differentiates(fast, sta
 
 
 def test_kernels_are_made_in_anomaly_mode(state):
-    """Which looks for nan in each gradient, also in those that are traced."""
+    """Anomaly mode checks each gradient for nan, also traced ones."""
     robot = random_mechanism(["revolute", "revolute"], [-1, 0], seed=2)
 
     def damped(mech, q, qd):

@@ -1,4 +1,4 @@
-"""A random serial arm in ordinary torch: enough dynamics to exercise the tracer, no more."""
+"""A random serial arm in plain torch, for tests of the tracer."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def forward_dynamics(arm: Arm, q: Tensor, qd: Tensor, tau: Tensor) -> Tensor:
 
 
 def vjp_by_identity(arm: Arm, q: Tensor, qd: Tensor, tau: Tensor, cotangent: Tensor):
-    """Acceleration, and the pullback of a cotangent through it without differentiating it."""
+    """Acceleration, and its VJP by the implicit function theorem."""
     qdd = forward_dynamics(arm, q, qd, tau)
     rest = torch.zeros_like(qd)
     mu = forward_dynamics(arm, q, rest, cotangent + inverse_dynamics(arm, q, rest, rest))

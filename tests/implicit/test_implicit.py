@@ -1,4 +1,4 @@
-"""Derivatives by an equation equal those of what solves it: forward dynamics in all parameters, and roots."""
+"""Implicit derivatives equal those of the solver, for forward dynamics by all parameters and for roots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 
 
 def by_tape(mech: ts.Mechanism, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor) -> Tensor:
-    """Forward dynamics that autograd differentiates operation by operation."""
+    """Forward dynamics whose operations autograd records."""
     model = ts.assemble(mech, q, qd, f_ext)
     return algorithms.forward_dynamics(model, tau - ts.passive_force(mech, q, qd))
 
@@ -84,7 +84,7 @@ def test_second_derivatives_equal_the_tapes_in_every_mode(outer, inner) -> None:
 
 
 def storage_kept(function, *inputs: Tensor) -> tuple[Tensor, int]:
-    """A result, and the bytes of distinct storage that autograd keeps between forward and backward."""
+    """A result, and the bytes of distinct storage that autograd saves for the backward pass."""
     kept: dict[int, int] = {}
     alive: list[Tensor] = []
 
@@ -116,7 +116,7 @@ def test_the_backward_keeps_inputs_and_accelerations_only() -> None:
 
 
 def test_the_transpose_of_the_pullback_is_the_forward_derivative() -> None:
-    """The pullback is linear; pulling a tangent back through it gives the derivative along it."""
+    """The VJP is linear in the cotangent; its VJP for a tangent is the JVP."""
     mech = random_mechanism(["revolute", "spherical"], [-1, 0])
     q, qd, tau, *_ = problem(mech, ())
     tangents = tuple(torch.randn_like(x) for x in (q, qd, tau))
@@ -134,7 +134,7 @@ FIELDS = [name for name, kind in get_type_hints(Mechanism).items() if kind is Te
 
 
 def eager_robot() -> tuple[ts.Mechanism, ts.Mechanism]:
-    """A joint of every kind, one of which follows another; what calls its verbs, and the mechanism."""
+    """A mechanism with a joint of every kind and a coupled joint, and a function that calls its verbs."""
     parents = [[-1, 0, 1, 1, -1, 4, 2, 4, 7, 3][k % 10] for k in range(len(ALL_KINDS))]
     couplings = {ALL_KINDS.index("helical"): {ALL_KINDS.index("revolute"): 0.7}}
     mech = random_mechanism(list(ALL_KINDS), parents, 4, armature=True, couplings=couplings)
@@ -142,7 +142,7 @@ def eager_robot() -> tuple[ts.Mechanism, ts.Mechanism]:
 
 
 def fused_robot() -> tuple[ts.FusedMechanism, ts.Mechanism]:
-    """A spring, a pitch, a coupling and a quaternion; every tensor an input of the kernels."""
+    """A mechanism with a spring, a pitch, a coupling and a quaternion, whose parameters are all inputs."""
     kinds = ["revolute", "helical", "spherical"]
     mech = random_mechanism(kinds, [-1, 0, 0], 4, armature=True, couplings={1: {0: 0.7}})
     return ts.fuse(mech, inputs=FIELDS), mech
@@ -155,7 +155,7 @@ CASES = [(robot, batch) for robot in (eager_robot, fused_robot) for batch in (()
     scope="module", params=CASES, ids=lambda case: f"{case[0].__name__}-{len(case[1])} batch dims"
 )
 def case(request):
-    """Values of all fields, a loss of the accelerations as a function of them, its gradients."""
+    """Values of all fields, a loss of the accelerations as a function of them, and its gradients."""
     make, batch = request.param
     given, mech = make()
     q, qd, tau, f_ext = problem(mech, (2,))[:4]
@@ -176,7 +176,7 @@ def case(request):
 @pytest.mark.some(26)
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_field_has_a_gradient_exactly_where_it_matters(case, field: str) -> None:
-    """Against the tape and differences; zero where another value leaves every bit as it was."""
+    """Gradients equal those of the tape and finite differences, and are zero for fields without effect."""
     values, loss, gradients = case
     value, ours = values[field], gradients[field]
     assert value.numel(), "the robot of this test has no such thing: give it one"
@@ -197,19 +197,19 @@ class Root:
         self.steps = steps
 
     def solution(self, *inputs: Tensor) -> Tensor:
-        """By Newton's method."""
+        """The root, by Newton's method."""
         x = torch.zeros_like(inputs[1])
         for _ in range(self.steps):
             x = x - self.solve(self.residual(x, *inputs), x, *inputs, transposed=False)
         return x
 
     def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
-        """A x + x^3 - b."""
+        """The residual A x + x^3 - b."""
         A, b = inputs
         return (A @ x[..., None])[..., 0] + x**3 - b
 
     def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
-        """By a dense factorisation."""
+        """The solution of the linearised equation by a dense factorisation."""
         J = inputs[0] + torch.diag_embed(3 * x.square())
         return torch.linalg.solve(J.mT if transposed else J, rhs[..., None])[..., 0]
 
@@ -219,7 +219,7 @@ def root(A: Tensor, b: Tensor) -> Tensor:
 
 
 def coefficients(*batch: int) -> tuple[Tensor, Tensor]:
-    """A of positive definite symmetric part, so that there is one root; and b."""
+    """A with a positive definite symmetric part, so that the root is unique, and b."""
     g = torch.Generator().manual_seed(6)
     A = torch.randn(*batch, 3, 3, generator=g, dtype=torch.float64)
     A = A - A.mT / 2 + 4 * torch.eye(3, dtype=torch.float64)
@@ -260,7 +260,7 @@ def test_what_found_a_root_is_not_kept() -> None:
 @pytest.mark.parametrize("outer", [torch.func.jacfwd, torch.func.jacrev])
 @pytest.mark.parametrize("inner", [torch.func.jacfwd, torch.func.jacrev])
 def test_forward_dynamics_that_is_mapped_has_forward_derivatives(outer, inner):
-    """vmap within, derivatives without; one argument is not mapped."""
+    """A vmap inside of derivatives, with one argument that is not mapped."""
     arm = ts.load(ts.robots.panda)
     q, qd = arm.random_state(2)
     tau = torch.ones_like(qd[0])

@@ -59,8 +59,8 @@ def plan(program: Program, vector_bytes: int, roles: LoopRoles | None = None) ->
     program, angles = precompute_sincos(program)
     ops = program.num_flops
     max_ops = ops if ops <= tuning.max_single_ops else tuning.max_function_ops
-    cuts = schedule(program, max_ops, tuning.max_sums)
-    return replace(cuts, sincos_inputs=angles, result_factors=factors)
+    scheduled = schedule(program, max_ops, tuning.max_sums)
+    return replace(scheduled, sincos_inputs=angles, result_factors=factors)
 
 
 def refuse_unknown(program: Program) -> None:
@@ -80,7 +80,7 @@ def refuse_unknown(program: Program) -> None:
 
 
 def emit_cpp(
-    cuts: Schedule,
+    scheduled: Schedule,
     *,
     bits: int,
     vector_bytes: int,
@@ -90,7 +90,7 @@ def emit_cpp(
     """The C++ source of a kernel.
 
     Args:
-        cuts: the schedule, from `plan`.
+        scheduled: the schedule, from `plan`.
         bits: 64 for float64, 32 for float32.
         vector_bytes: width of the vectors, 16, 32 or 64.
         max_units: number of translation units that can be compiled at a time.
@@ -103,14 +103,14 @@ def emit_cpp(
     Raises:
         FusedError: an instruction is not one of `torchsko.fused.program.program`.
     """
-    program = cuts.program
+    program = scheduled.program
     refuse_unknown(program)
     prelude = _prelude(bits, vector_bytes)
-    results = ResultVectors.of(cuts) if roles is None else ResultVectors.in_order(program)
+    results = ResultVectors.of(scheduled) if roles is None else ResultVectors.in_order(program)
     lines_of = partial(lines_with_registers, registers=tuning_for(vector_bytes).registers)
-    functions = [*loop_functions(cuts, bits, "", lines_of)]
-    for k, chunk in enumerate(map(results.of_chunk, cuts.chunks)):
-        statements = chunk_lines(cuts, chunk, bits, constants=False)
+    functions = [*loop_functions(scheduled, bits, "", lines_of)]
+    for k, chunk in enumerate(map(results.of_chunk, scheduled.chunks)):
+        statements = chunk_lines(scheduled, chunk, bits, constants=False)
         functions.append((f"void c{k}({PARAMETERS})", [*statements]))
     length = sum(len(statements) for _, statements in functions)
     parts = _in_equal_parts(functions, max(1, min(max_units, length // _MIN_UNIT_STATEMENTS)))
@@ -123,7 +123,7 @@ def emit_cpp(
         for head, statements in part:
             lines += [f"{linkage}{head} {{", *statements, "}"]
         units.append("\n".join(lines) + "\n")
-    units[0] += _driver(cuts, vector_bytes, bits, results, roles)
+    units[0] += _driver(scheduled, vector_bytes, bits, results, roles)
     return units
 
 
@@ -140,13 +140,13 @@ def _prelude(bits: int, vector_bytes: int) -> str:
     )
 
 
-def _loop_constants(cuts: Schedule) -> dict[int, float]:
+def _loop_constants(scheduled: Schedule) -> dict[int, float]:
     """Constants that loops read, by their slots."""
-    program = cuts.program
+    program = scheduled.program
     return {
         slot: program.constants[program.code[x].args[0]]
-        for value in cuts.regions
-        for x, slot in cuts.slots_of_arguments(value)
+        for value in scheduled.regions
+        for x, slot in scheduled.slots_of_arguments(value)
         if program.code[x].op == "const"
     }
 
@@ -159,8 +159,8 @@ def _in_equal_parts(functions: Sequence[FunctionText], num_parts: int) -> list[l
     """Nonempty parts with about the same number of statements."""
     ends = [0, *accumulate(len(statements) for _, statements in functions)]
     targets = [ends[-1] * k / num_parts for k in range(1, num_parts)]
-    cuts = [min(range(len(ends)), key=lambda k: abs(ends[k] - target)) for target in targets]
-    parts = pairwise([0, *cuts, len(functions)])
+    bounds = [min(range(len(ends)), key=lambda k: abs(ends[k] - target)) for target in targets]
+    parts = pairwise([0, *bounds, len(functions)])
     return [[*functions[start:stop]] for start, stop in parts if start < stop]
 
 
@@ -180,15 +180,15 @@ def _shuffles(width: int, part: int) -> dict[str, str]:
 
 
 def _driver(
-    cuts: Schedule,
+    scheduled: Schedule,
     vector_bytes: int,
     bits: int,
     results: ResultVectors,
     roles: LoopRoles | None,
 ) -> str:
-    program, width = cuts.program, vector_bytes * 8 // bits
+    program, width = scheduled.program, vector_bytes * 8 // bits
     inputs = [port.size for port in program.inputs]
-    if cuts.sincos_inputs:
+    if scheduled.sincos_inputs:
         del inputs[-1]
     outputs = [port.size for port in program.outputs]
     defines = {
@@ -197,18 +197,20 @@ def _driver(
         "NUM_OUT": len(program.results),
         "NUM_IN_PORTS": len(inputs),
         "NUM_OUT_PORTS": len(outputs),
-        "NUM_SLOTS": cuts.num_slots,
-        "NUM_ANGLES": len(cuts.sincos_inputs),
-        "COST": max(1, cost(program) + len(cuts.sincos_inputs) * (_COST["sin"] + _COST["cos"])),
+        "NUM_SLOTS": scheduled.num_slots,
+        "NUM_ANGLES": len(scheduled.sincos_inputs),
+        "COST": max(
+            1, cost(program) + len(scheduled.sincos_inputs) * (_COST["sin"] + _COST["cos"])
+        ),
     } | _shuffles(width, width // 2 if vector_bytes == 32 else width)
     if roles is not None:
         defines |= _role_sizes(roles, inputs, outputs)
     else:
-        read = sum(inputs) + 2 * len(cuts.sincos_inputs)
-        tile_vectors = read + results.num_vectors + cuts.num_slots
+        read = sum(inputs) + 2 * len(scheduled.sincos_inputs)
+        tile_vectors = read + results.num_vectors + scheduled.num_slots
         tiles = tuning_for(vector_bytes).num_tiles(tile_vectors, vector_bytes)
         defines |= {"NUM_READ": read, "TILE_VECTORS": tile_vectors, "TILES": tiles}
-    constants, loop_constants = results.constants, _loop_constants(cuts)
+    constants, loop_constants = results.constants, _loop_constants(scheduled)
     defines |= {"NUM_CONSTANT": len(constants), "NUM_LOOP_CONSTANT": len(loop_constants)}
     in_order = not results.factors and list(results.vectors) == list(range(len(program.results)))
     defines |= {
@@ -226,25 +228,25 @@ def _driver(
     tables = {
         "CONSTANT_AT": constants,
         "LOOP_CONSTANT_AT": loop_constants,
-        "ANGLES": cuts.sincos_inputs,
+        "ANGLES": scheduled.sincos_inputs,
         "ZERO": results.zero_blocks(width),
         "RESULT_AT": () if in_order else results.vectors,
         "FACTOR_AT": results.factors,
     }
-    tables |= {"IN_SIZE": inputs, "OUT_SIZE": outputs, "IS_READ": _read_ports(cuts)}
+    tables |= {"IN_SIZE": inputs, "OUT_SIZE": outputs, "IS_READ": _read_ports(scheduled)}
     # The trailing 0 is needed because C++ has no empty array.
     for name, entries in tables.items():
         lines.append(f"static constexpr int {name}[] = {{{', '.join(map(str, [*entries, 0]))}}};")
-    lines += _calls(cuts, by_tile=roles is None)
+    lines += _calls(scheduled, by_tile=roles is None)
     loop = native("driver.hpp" if roles is None else "scan.hpp")
     return "\n".join(lines) + "\n" + native("rows.hpp") + loop
 
 
-def _calls(cuts: Schedule, *, by_tile: bool) -> list[str]:
+def _calls(scheduled: Schedule, *, by_tile: bool) -> list[str]:
     """The function that runs all chunks, for one vector of samples or, by tile, each for several vectors."""
-    calls = [f"c{k}(in, out, s);" for k in range(len(cuts.chunks))]
+    calls = [f"c{k}(in, out, s);" for k in range(len(scheduled.chunks))]
     lines = []
-    if cuts.sincos_inputs:
+    if scheduled.sincos_inputs:
         calls.insert(0, "angles_of(in);")
         lines += [
             "static void angles_of(V* in) {",
@@ -266,13 +268,13 @@ def _calls(cuts: Schedule, *, by_tile: bool) -> list[str]:
     return [*lines, "}"]
 
 
-def _read_ports(cuts: Schedule) -> list[int]:
+def _read_ports(scheduled: Schedule) -> list[int]:
     """1 for each input port that is read, else 0; gradients do not read all of their inputs."""
-    code = cuts.program.code
-    values = {*cuts.program.results, *cuts.result_factors.values()}
-    values.update(x for value in range(len(code)) for x in cuts.program.operands(value))
-    read = {*cuts.sincos_inputs, *(code[x].args[0] for x in values if code[x].op == "input")}
-    ends = [0, *accumulate(port.size for port in cuts.program.inputs)]
+    code = scheduled.program.code
+    values = {*scheduled.program.results, *scheduled.result_factors.values()}
+    values.update(x for value in range(len(code)) for x in scheduled.program.operands(value))
+    read = {*scheduled.sincos_inputs, *(code[x].args[0] for x in values if code[x].op == "input")}
+    ends = [0, *accumulate(port.size for port in scheduled.program.inputs)]
     return [int(not read.isdisjoint(range(*bounds))) for bounds in pairwise(ends)]
 
 

@@ -21,7 +21,7 @@ Lines = Callable[[Schedule, Chunk, int, str, Callable[[int], str]], Iterator[str
 
 
 def loop_functions(
-    cuts: Schedule,
+    scheduled: Schedule,
     bits: int,
     name: str,
     lines: Lines,
@@ -30,7 +30,7 @@ def loop_functions(
     """The functions of all loops of a program, inner loops first, each as its head and its statements.
 
     Args:
-        cuts: the program.
+        scheduled: the program.
         bits: bits of its scalars.
         name: name of the program; the names of its loops begin with it.
         lines: prints a chunk.
@@ -38,9 +38,9 @@ def loop_functions(
             earlier function.
     """
     emitted = {} if emitted is None else emitted
-    for value, (_, inner) in cuts.regions.items():
+    for value, (_, inner) in scheduled.regions.items():
         own = function_name(name, value)
-        loop = cuts.program.loop_of(value)
+        loop = scheduled.program.loop_of(value)
         head = f"void {own}(V* r, const V* w)"
         # Equal bodies share one schedule object.
         key = (id(inner), *(getattr(loop, field.name) for field in fields(loop)[1:]))

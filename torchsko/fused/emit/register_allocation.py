@@ -46,7 +46,7 @@ def allocate(
     spilled: set[int] = set()
     loads: dict[int, list[int]] = {}
 
-    def put(x: int, needed: list[int]) -> None:
+    def insert(x: int, needed: list[int]) -> None:
         in_registers.add(x)
         if len(in_registers) > registers:
             evicted = max(in_registers.difference(needed), key=lambda y: uses[y][0])
@@ -59,13 +59,13 @@ def allocate(
         for x in dict.fromkeys(needed):
             if x not in in_registers and x not in fused:
                 loads.setdefault(value, []).append(x)
-                put(x, needed)
+                insert(x, needed)
         for x in needed:
             uses[x].pop(0)
             if not uses[x]:
                 in_registers.discard(x)
         if uses.get(value) and value not in fused:
-            put(value, [value])
+            insert(value, [value])
     return loads, spilled
 
 

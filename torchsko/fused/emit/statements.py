@@ -18,7 +18,7 @@ _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="
 
 
 def chunk_lines(
-    cuts: Schedule,
+    scheduled: Schedule,
     chunk: Chunk,
     bits: int,
     name: str = "",
@@ -29,14 +29,14 @@ def chunk_lines(
     """The statements of one chunk, with each load before its first reader and each store after its value.
 
     Args:
-        cuts: the program.
+        scheduled: the program.
         chunk: one of its functions.
         bits: bits of its scalars.
         name: name of the program; the names of its loops begin with it.
         location: where an input of the program is read.
         constants: whether constants that loops read are stored here, instead of once by the driver.
     """
-    program, loads, stores = cuts.program, dict(chunk.loads), _stores(cuts, chunk)
+    program, loads, stores = scheduled.program, dict(chunk.loads), _stores(scheduled, chunk)
     pairs = _sine_cosine_pairs(program, chunk)
     loaded: set[int] = set()
     done: set[int] = set()
@@ -54,9 +54,9 @@ def chunk_lines(
         elif op == "input":
             yield f"const V v{value} = {location(args[0])};"
         elif op == "part":
-            yield f"const V v{value} = s[{cuts.slot_of_part(value)}];"
+            yield f"const V v{value} = s[{scheduled.slot_of_part(value)}];"
         elif op == "loop":
-            yield from _loop_lines(cuts, value, name, constants)
+            yield from _loop_lines(scheduled, value, name, constants)
             continue  # its outputs are in the scratch array already
         else:
             yield from first_read(args)
@@ -73,18 +73,19 @@ def chunk_lines(
         yield from stores(value)
 
 
-def _loop_lines(cuts: Schedule, value: int, name: str, constants: bool) -> Iterator[str]:
+def _loop_lines(scheduled: Schedule, value: int, name: str, constants: bool) -> Iterator[str]:
     """Stores of the inputs and constants that a loop reads, and the call of its function."""
-    code = cuts.program.code
+    code = scheduled.program.code
     stored = ("input", "const") if constants else ("input",)
-    for x, slot in cuts.slots_of_arguments(value):
+    for x, slot in scheduled.slots_of_arguments(value):
         if code[x].op in stored:
             yield f"s[{slot}] = v{x};"
-    yield f"{function_name(name, value)}(s + {cuts.regions[value][0]}, s + {cuts.invariant_slots[value]});"
+    region, invariant = scheduled.regions[value][0], scheduled.invariant_slots[value]
+    yield f"{function_name(name, value)}(s + {region}, s + {invariant});"
 
 
 def lines_with_registers(
-    cuts: Schedule,
+    scheduled: Schedule,
     chunk: Chunk,
     bits: int,
     name: str,
@@ -93,9 +94,9 @@ def lines_with_registers(
     registers: int,
 ) -> Iterator[str]:
     """Statements as by `chunk_lines`, with explicit register allocation in bodies of matrix-product loops."""
-    program, loads = cuts.program, dict(chunk.loads)
+    program, loads = scheduled.program, dict(chunk.loads)
     if not has_only_products(program):
-        return chunk_lines(cuts, chunk, bits, name, location)
+        return chunk_lines(scheduled, chunk, bits, name, location)
 
     def source(value: int) -> str:
         op, args = program.code[value]
@@ -107,10 +108,10 @@ def lines_with_registers(
             return f"splat({literal(program.constants[args[0]], bits)})"
         return _expression(op, [names(x) for x in args])
 
-    return allocated_lines(program, chunk, source, expression, _stores(cuts, chunk), registers)
+    return allocated_lines(program, chunk, source, expression, _stores(scheduled, chunk), registers)
 
 
-def _stores(cuts: Schedule, chunk: Chunk) -> Callable[[int], Iterator[str]]:
+def _stores(scheduled: Schedule, chunk: Chunk) -> Callable[[int], Iterator[str]]:
     """The statements that store a value of a chunk to its slots and outputs."""
     slots = dict(chunk.stores)
     outputs: dict[int, list[int]] = {}
@@ -120,7 +121,7 @@ def _stores(cuts: Schedule, chunk: Chunk) -> Callable[[int], Iterator[str]]:
     def stores(value: int) -> Iterator[str]:
         if value in slots:
             yield f"s[{slots[value]}] = v{value};"
-        for slot in cuts.loop_slots.get(value, ()):
+        for slot in scheduled.loop_slots.get(value, ()):
             yield f"s[{slot}] = v{value};"
         for scalar in outputs.get(value, ()):
             yield f"out[{scalar}] = v{value};"

@@ -95,19 +95,19 @@ class ResultVectors:
         return ResultVectors(program, len(program.results), range(len(program.results)))
 
     @staticmethod
-    def of(cuts: Schedule) -> ResultVectors:
+    def of(scheduled: Schedule) -> ResultVectors:
         """Equal results share a vector; results of loops stay in their region of the slots."""
         vector_of: dict[int, int] = {}
-        for value in cuts.program.results:
-            if cuts.program.code[value].op != "part":
+        for value in scheduled.program.results:
+            if scheduled.program.code[value].op != "part":
                 vector_of.setdefault(value, len(vector_of))
-        constants, factors = _factor_vectors(cuts, len(vector_of))
+        constants, factors = _factor_vectors(scheduled, len(vector_of))
         num_vectors = len(vector_of) + len(constants)
         vectors = [
-            vector_of[value] if value in vector_of else num_vectors + cuts.slot_of_part(value)
-            for value in cuts.program.results
+            vector_of[value] if value in vector_of else num_vectors + scheduled.slot_of_part(value)
+            for value in scheduled.program.results
         ]
-        return ResultVectors(cuts.program, num_vectors, vectors, factors, constants)
+        return ResultVectors(scheduled.program, num_vectors, vectors, factors, constants)
 
     @property
     def constants(self) -> dict[int, float]:
@@ -140,17 +140,17 @@ class ResultVectors:
             first += port.size
 
 
-def _factor_vectors(cuts: Schedule, first: int) -> tuple[dict[int, float], list[int]]:
+def _factor_vectors(scheduled: Schedule, first: int) -> tuple[dict[int, float], list[int]]:
     """Values of the vectors that hold constant factors, and for each result the vector of its factor.
 
     The first vector is one, for unscaled results. Factors that are inputs are read from the input vectors.
     """
-    if not cuts.result_factors:
+    if not scheduled.result_factors:
         return {}, []
-    program = cuts.program
+    program = scheduled.program
     num_inputs = sum(port.size for port in program.inputs)
     constants, vector_of = {first: 1.0}, dict[int, int]()
-    for value in dict.fromkeys(cuts.result_factors.values()):
+    for value in dict.fromkeys(scheduled.result_factors.values()):
         op, (k,) = program.code[value]
         if op == "input":
             vector_of[value] = k - num_inputs
@@ -158,7 +158,7 @@ def _factor_vectors(cuts: Schedule, first: int) -> tuple[dict[int, float], list[
             vector_of[value] = first + len(constants)
             constants[vector_of[value]] = program.constants[k]
     factors = [
-        vector_of[cuts.result_factors[k]] if k in cuts.result_factors else first
+        vector_of[scheduled.result_factors[k]] if k in scheduled.result_factors else first
         for k in range(len(program.results))
     ]
     return constants, factors

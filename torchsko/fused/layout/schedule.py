@@ -121,7 +121,7 @@ def schedule(program: Program, max_ops: int, max_sums: int = 0) -> Schedule:
     shortest = min(orders, key=lambda order: _total_lifetime(program, order))
     order = order_for_registers(program, shortest)
     split = _split(program, order, max_ops)
-    return _scheduled(program, order, split, _LoopSchedules(max_ops, max_sums))
+    return _with_regions(program, order, split, _LoopSchedules(max_ops, max_sums))
 
 
 class _LoopSchedules:
@@ -145,7 +145,7 @@ class _LoopSchedules:
             orders = depth_first(program), traced
             order = min(orders, key=lambda order: _total_lifetime(program, order))
             split = _split(program, order, self._max_ops)
-            self._schedules[program] = _scheduled(program, order, split, self)
+            self._schedules[program] = _with_regions(program, order, split, self)
         return self._schedules[program]
 
 
@@ -160,7 +160,7 @@ def _total_lifetime(program: Program, order: Sequence[int]) -> int:
     return sum(last.values()) - sum(first.values())
 
 
-def _scheduled(
+def _with_regions(
     program: Program, order: list[int], split: _Split, loop_schedules: _LoopSchedules
 ) -> Schedule:
     num_slots = split.num_slots
@@ -178,13 +178,15 @@ def _scheduled(
             if invariant not in shared:
                 shared[invariant], num_slots = num_slots, num_slots + len(invariant)
             invariant_slots[value] = shared[invariant]
-    cuts = Schedule(program, tuple(order), split.chunks, num_slots, regions, invariant_slots, {})
+    scheduled = Schedule(
+        program, tuple(order), split.chunks, num_slots, regions, invariant_slots, {}
+    )
     loop_slots: dict[int, dict[int, None]] = {}
     for value in regions:
-        for x, slot in cuts.slots_of_arguments(value):
+        for x, slot in scheduled.slots_of_arguments(value):
             if program.code[x].op not in _FREE:
                 loop_slots.setdefault(x, {})[slot] = None
-    return replace(cuts, loop_slots={x: tuple(slots) for x, slots in loop_slots.items()})
+    return replace(scheduled, loop_slots={x: tuple(slots) for x, slots in loop_slots.items()})
 
 
 def _read(program: Program, value: int) -> tuple[int, ...]:

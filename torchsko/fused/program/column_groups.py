@@ -1,4 +1,4 @@
-"""Groups of matrix columns with similar sparsity, each multiplied by a loop of its own.
+"""Groups of matrix columns with similar sparsity, each multiplied by one loop.
 
 A joint of a limb affects only this limb and the bodies that carry it. Products with columns of one
 limb therefore have few nonzero entries, in the same rows for all joints of the limb.
