@@ -397,4 +397,4 @@ def test_inputs_that_nothing_is_read_of_may_hold_anything():
     torch.testing.assert_close(first, right[:, None].expand(37, 8))
     assert torch.equal(second, inputs[3])
     (text,) = emit_cpp(plan(program, 16), bits=64, vector_bytes=16)
-    assert "READ_AT_ALL[] = {1, 0, 1, 1," in text
+    assert "IS_READ[] = {1, 0, 1, 1," in text

@@ -10,9 +10,9 @@ from tests.fused.evaluate import evaluate
 from torchsko.control import Task, posture_objective, whole_body_control
 from torchsko.control.task_space.impedance import impedance
 from torchsko.errors import FusedError
-from torchsko.fused.capture.watch import Swap
 from torchsko.fused.program.factorizations import MAX_PIVOTED_ROWS
 from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.swap import Swap
 from torchsko.fused.tracing.tracer import trace
 from torchsko.utils.dtype import compute_dtype
 

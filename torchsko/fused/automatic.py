@@ -60,9 +60,9 @@ def kernels_for(given: MechanismLike, *, tell: bool = True) -> FusedMechanism | 
     """
     from torchsko.fused.build.toolchain import find_toolchain
     from torchsko.fused.fuse import kernels_of_robot
-    from torchsko.fused.tracing.clean import unfollowed
+    from torchsko.fused.tracing.clean import hidden_from_saved_tensor_hooks
 
-    with unfollowed():
+    with hidden_from_saved_tensor_hooks():
         robot = as_mechanism(given)
     if robot.device.type != "cpu":
         return _elsewhere(robot.device)

@@ -11,11 +11,12 @@ from contextlib import nullcontext
 from typing import TypeVar, cast, overload
 
 from torchsko.errors import FusedError
+from torchsko.fused.capture.arguments import Eager
 from torchsko.fused.functions.traits import TraceContext
 from torchsko.fused.fused_call import FusedCall
 from torchsko.fused.fused_layer import FusedLayer, FusedLayerCall, workshop_of
 from torchsko.fused.fused_mechanism import FusedMechanism
-from torchsko.fused.workshop import Eager, Workshop
+from torchsko.fused.workshop import Workshop
 from torchsko.mechanism.dispatch import (
     MechanismLayer,
     MechanismLike,

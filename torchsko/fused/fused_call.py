@@ -14,14 +14,15 @@ from torch.utils import _pytree as pytree
 
 from torchsko.errors import FusedError, ShapeError
 from torchsko.fused.calls.memory_snapshot import MemorySnapshot
-from torchsko.fused.capture.arguments import Arguments, Choice, no_constant
+from torchsko.fused.capture.arguments import Arguments, Choice, Eager, no_constant
 from torchsko.fused.capture.captured import Captured, Changes
-from torchsko.fused.capture.object_graph import ignorable
 from torchsko.fused.capture.recipe import Recipe, recipe_of
 from torchsko.fused.capture.verification import can_verify, first_sample, verify
-from torchsko.fused.capture.watch import Swap, Watch
+from torchsko.fused.capture.watch import Watch
 from torchsko.fused.functions.fused_function import FusedFunction
-from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
+from torchsko.fused.tracing.object_graph import ignorable
+from torchsko.fused.tracing.swap import Swap
+from torchsko.fused.workshop import Workshop, check_dtype, refuse_constants
 from torchsko.mechanism.mechanism import Mechanism
 
 _log = logging.getLogger("torchsko")

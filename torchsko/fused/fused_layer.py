@@ -13,19 +13,20 @@ from torch import Tensor
 from torchsko.api.verb_table import Row
 from torchsko.errors import FusedError
 from torchsko.fused.calls.memory_snapshot import MemorySnapshot
+from torchsko.fused.capture.arguments import Eager
 from torchsko.fused.capture.watch import is_within
 from torchsko.fused.functions.traits import TraceContext
 from torchsko.fused.fused_call import FusedCall
 from torchsko.fused.fused_mechanism import FusedMechanism
 from torchsko.fused.tracing.clean import (
+    assert_at_runtime,
     concrete,
+    hidden_from_saved_tensor_hooks,
     in_clean_thread,
     is_differentiated,
     is_wrapped,
-    refuse_when_run,
-    unfollowed,
 )
-from torchsko.fused.workshop import Eager, Workshop, unwrapped
+from torchsko.fused.workshop import Workshop, unwrapped
 from torchsko.mechanism.dispatch import MechanismLayer
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 
@@ -89,7 +90,7 @@ class Values:
         held, old = self.layer.stored_fields, self.workshop.mechanism
         now = torch.cat([held[name].flatten() for name in self._constants])
         then = torch.cat([getattr(old, name).flatten() for name in self._constants])
-        refuse_when_run(
+        assert_at_runtime(
             (now == then).all(),
             "buffers of the layer have changed since its kernels were made.\n"
             "A compiled program holds them constant, and makes no new kernels.\n"
@@ -233,7 +234,7 @@ def workshop_of(
         order: of derivatives; see `torchsko.fuse`.
         around: makes a context to trace in.
     """
-    with unfollowed():
+    with hidden_from_saved_tensor_hooks():
         robot = layer.mechanism()
     derived = [name for name in PARAMETERS if is_differentiated(getattr(robot, name))]
     return in_clean_thread(

@@ -15,13 +15,14 @@ from torchsko.algorithms import innovations
 from torchsko.api.verb_table import FUSIBLE, ROWS, Options, Row, Verbs, make_row
 from torchsko.bridge.assemble import model_at
 from torchsko.errors import FusedError, ShapeError, unknown_name
+from torchsko.fused.capture.arguments import Eager
 from torchsko.fused.functions.dynamics_adjoint import implicit_pullback
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.scan import Scan
 from torchsko.fused.functions.traits import ChangedConstantsError
 from torchsko.fused.fused_call import FusedCall
 from torchsko.fused.integrator_steps import step_of, step_over
-from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
+from torchsko.fused.workshop import Workshop, check_dtype, refuse_constants
 from torchsko.implicit.loop_roles import LoopRoles
 from torchsko.mechanism.dispatch import MechanismAttribute
 from torchsko.mechanism.mechanism import Mechanism

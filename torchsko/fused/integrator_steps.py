@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from torchsko.fused.workshop import Eager
+from torchsko.fused.capture.arguments import Eager
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.early_termination import mask_forces, select_running
 from torchsko.rollout.integrators import INTEGRATORS

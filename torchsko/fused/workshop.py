@@ -17,6 +17,7 @@ from torch._C import _are_functorch_transforms_active
 from torchsko.errors import FusedError, ShapeError, unknown_name
 from torchsko.fused.build.program_cache import digest, identity_of
 from torchsko.fused.calls.memory_snapshot import MemorySnapshot
+from torchsko.fused.capture.arguments import Eager
 from torchsko.fused.capture.watch import constants_of
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.traits import TraceContext, Traits
@@ -27,7 +28,6 @@ from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.state import CONFIGURATIONS, dtype_advice, no_tensor
 from torchsko.utils.dtype import is_traced_as
 
-Eager = Callable[..., Any]
 T = TypeVar("T")
 
 _RECENT = 8
@@ -49,7 +49,7 @@ class Workshop:
         is_unchanged: a function: whether the other parameters hold the numbers that they held.
     """
 
-    captured_attributes = ("mechanism",)  # see `torchsko.fused.capture.object_graph`
+    captured_attributes = ("mechanism",)  # see `torchsko.fused.tracing.object_graph`
 
     def __init__(
         self, mech: Mechanism, inputs: Sequence[str], order: int, around: TraceContext = nullcontext

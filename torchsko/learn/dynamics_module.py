@@ -13,7 +13,7 @@ from torchsko.api.verb_table import FUSIBLE, Row, Verbs
 from torchsko.bridge.singular_hinges import checked
 from torchsko.errors import FusedError, MechanismError
 from torchsko.fused.automatic import PAYS, cost, kernels_for, rollout
-from torchsko.fused.tracing.clean import is_differentiated, is_followed
+from torchsko.fused.tracing.clean import has_saved_tensor_hooks, is_differentiated
 from torchsko.learn.parametrized import assemble_field, assembly_plan, parametrize_target
 from torchsko.learn.targets import default_parametrization, find_target, refuse_overlap
 from torchsko.mechanism.dispatch import MechanismLayer, missing_attribute, provides_mechanism
@@ -69,7 +69,7 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
         "start",
         "learned",
         "_structure",
-    )  # see `torchsko.fused.capture.object_graph`
+    )  # see `torchsko.fused.tracing.object_graph`
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
         """
         if self.fused:
             return True
-        if self._fast is None and is_followed():
+        if self._fast is None and has_saved_tensor_hooks():
             self._fast = _CHECKPOINTED
         if self._fast is None:
             self._eager_cost += samples

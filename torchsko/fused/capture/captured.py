@@ -14,14 +14,15 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FusedError
-from torchsko.fused.capture.object_graph import ObjectGraph, Path, follow
-from torchsko.fused.capture.watch import PASS_IT, Swap, Watch, constants_of
+from torchsko.fused.capture.watch import PASS_IT, Watch, constants_of
 from torchsko.fused.tracing.clean import (
+    assert_at_runtime,
     concrete,
     is_wrapped,
     outside_transforms,
-    refuse_when_run,
 )
+from torchsko.fused.tracing.object_graph import ObjectGraph, Path, follow
+from torchsko.fused.tracing.swap import Swap
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.dtype import is_traced_as
 
@@ -264,7 +265,7 @@ class Captured:
             if type(now) is not type(old) or now != old:
                 return Changes(name)
         for name, path, old in self._integers:
-            refuse_when_run(
+            assert_at_runtime(
                 (follow(self._fn, path) == old).all(),
                 f"{name} has changed, which kernels hold constant.",
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -12,18 +12,33 @@ from torch._C import _are_functorch_transforms_active
 from torch.utils import _pytree as pytree
 
 from torchsko.errors import FusedError, TorchskoError
-from torchsko.fused.capture.arguments import Arguments, Choice
+from torchsko.fused.capture.arguments import Arguments, Choice, Eager
 from torchsko.fused.capture.captured import Capture, discover
 from torchsko.fused.capture.impure_reads import ImpureReads
-from torchsko.fused.capture.object_graph import KEYS, ObjectGraph, Path
 from torchsko.fused.capture.watch import constants_of, draws
-from torchsko.fused.tracing.clean import in_clean_thread, unfollowed
+from torchsko.fused.tracing.clean import hidden_from_saved_tensor_hooks, in_clean_thread
+from torchsko.fused.tracing.object_graph import KEYS, ObjectGraph, Path
 from torchsko.fused.tracing.unsupported import unsupported_by_functorch
-from torchsko.fused.workshop import Eager, Workshop
+from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.dtype import without_autocast
 
 T = TypeVar("T")
 Shapes = Mapping[str, tuple[int, ...]]
+
+
+class KernelInputs(Protocol):
+    """The mechanism of a kernel and its parameters that are inputs; a `Workshop` implements it."""
+
+    mechanism: Mechanism
+    parameters: tuple[str, ...]
+
+    def split(self, tensors: tuple[Tensor, ...], *, scalar: bool) -> Sequence[Any]:
+        """The mechanism with its parameters, followed by the other inputs."""
+        ...
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """Shape of an input for one sample; None if it is not known from the name."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -48,7 +63,7 @@ class Recipe:
 
 
 def recipe_of(
-    fn: Eager, arguments: Arguments, choice: Choice, shapes: Shapes, workshop: Workshop
+    fn: Eager, arguments: Arguments, choice: Choice, shapes: Shapes, workshop: KernelInputs
 ) -> Recipe:
     """Evaluate a function for one sample, outside of the caller's transforms.
 
@@ -66,13 +81,13 @@ def recipe_of(
     if _are_functorch_transforms_active():
         wrapped = ObjectGraph(fn).wrapped()
         return in_clean_thread(lambda: _evaluate(fn, arguments, choice, shapes, workshop, wrapped))
-    with unfollowed():
+    with hidden_from_saved_tensor_hooks():
         return _evaluate(fn, arguments, choice, shapes, workshop)
 
 
 @without_autocast
 def _evaluate(
-    fn: Eager, arguments: Arguments, choice: Choice, shapes: Shapes, workshop: Workshop,
+    fn: Eager, arguments: Arguments, choice: Choice, shapes: Shapes, workshop: KernelInputs,
     wrapped: Sequence[Tensor] = (),
 ) -> Recipe:  # fmt: skip
     """One evaluation for a single sample; see `discover` for ``wrapped``."""
@@ -105,7 +120,7 @@ def _evaluate(
     return Recipe(form, len(found), captures, dtypes, ignored, changing)
 
 
-def _one_sample(workshop: Workshop, shapes: Shapes) -> tuple[Tensor, ...]:
+def _one_sample(workshop: KernelInputs, shapes: Shapes) -> tuple[Tensor, ...]:
     """Tensors to evaluate a function with: its arguments, then parameters that are inputs."""
     mech = workshop.mechanism
     states = [mech.neutral() if n == "q" else mech.mass.new_zeros(s) for n, s in shapes.items()]

@@ -1,36 +1,26 @@
-"""Which tensors a function reads from outside of its arguments, and others in their place.
+"""Detection of the tensors that a function captures, and refusal of what a kernel cannot do.
 
-`Watch` sees every operation below autograd and torch.func, and tells tensors that were made while it
-is on from those that were there before. `Swap` is above both, so that gradients reach what it puts in.
+`Watch` is a dispatch mode below autograd and torch.func. It distinguishes tensors that were made while it is
+active from those that existed before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active
-from torch._C._functorch import (
-    get_inplace_requires_grad_allowed,
-    get_unwrapped,
-    is_functorch_wrapped_tensor,
-)
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
     _get_current_dispatch_mode_stack,
 )
 
 from torchsko.errors import FusedError
-from torchsko.fused.program.factorizations import DETERMINANTS
+from torchsko.fused.tracing.swap import Swap, innermost
 from torchsko.fused.tracing.symbolic import Symbolic
 
-_READS = frozenset(
-    "item tolist numpy __array__ __bool__ __float__ __int__ __index__ __complex__ __dlpack__ data_ptr "
-    "storage untyped_storage".split()
-)
 PASS_IT = (
     "Pass it as an argument: ts.fuse(fn, mech, shapes={name: (...)}). What a law keeps for its next step "
     "is the memory of a controller, an object with initial_memory and act: see ts.rollout."
@@ -43,71 +33,6 @@ DRAW_OUTSIDE = (
 """What to do with a random number that a kernel could not draw."""
 
 _LIFTS = frozenset("lift lift_fresh lift_fresh_copy".split())
-
-
-class Swap(TorchFunctionMode):
-    """Calls of PyTorch's functions with other tensors in the place of some, and of determinants written out.
-
-    Attributes:
-        called: name of the function that runs.
-        is_outside: whether a tensor is from outside of the function, as far as is known.
-    """
-
-    def __init__(self, old: Sequence[Tensor] = (), new: Sequence[Tensor] = ()) -> None:
-        super().__init__()
-        self._held = old  # their numbers stay theirs
-        self._new = {id(x): y for x, y in zip(old, new, strict=True)}
-        self.called = ""
-        self.is_outside: Callable[[Any], bool] = lambda x: False
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        name = getattr(func, "__name__", str(func))
-        self.called = f"{getattr(func, '__module__', None) or 'torch'}.{name}"
-        args, kwargs = self._swapped(args), self._swapped(kwargs or {})
-        if name == "__deepcopy__":  # by the memory below, which no operation reads
-            return torch.clone(args[0].detach())
-        if name in _READS and self._is_unknown(args[0]):
-            raise FusedError(
-                f"{name} reads a value within the function.",
-                "A kernel is a straight line: values are known only when it runs.",
-                "Replace branches on values by torch.where, and keep numbers in tensors.",
-            )
-        # torch.func itself calls it, too, and says then that it may.
-        if name == "requires_grad_" and not get_inplace_requires_grad_allowed():
-            if _are_functorch_transforms_active() and isinstance(innermost(args[0]), Symbolic):
-                raise FusedError(
-                    "requires_grad_ was called within the function, for a derivative by torch.autograd.",
-                    "The kernels of its gradients are traced through torch.func, which allows none within.",
-                    "Take the derivative within by torch.func.grad, vjp or jacrev.",
-                )
-        if name in DETERMINANTS:
-            (matrix,) = (*args, *kwargs.values())[:1]
-            if isinstance(innermost(matrix), Symbolic):
-                return DETERMINANTS[name](matrix)
-        return func(*args, **kwargs)
-
-    def _is_unknown(self, x: Any) -> bool:
-        return isinstance(innermost(x), Symbolic) or self.is_outside(x)
-
-    def replacement(self, x: Tensor) -> Tensor:
-        """The tensor that takes the place of another; itself if none does."""
-        return self._new.get(id(x), x)
-
-    def _swapped(self, x: Any) -> Any:
-        if isinstance(x, Tensor):
-            return self._new.get(id(x), x)
-        if isinstance(x, dict):
-            return {key: self._swapped(y) for key, y in x.items()}
-        if type(x) in (list, tuple):
-            return type(x)(self._swapped(y) for y in x)
-        return x
-
-
-def innermost(x: Any) -> Any:
-    """What torch.func has wrapped."""
-    while isinstance(x, Tensor) and is_functorch_wrapped_tensor(x):
-        x = get_unwrapped(x)
-    return x
 
 
 class Watch(TorchDispatchMode):

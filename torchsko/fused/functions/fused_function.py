@@ -46,7 +46,7 @@ class FusedFunction(LazyKernel):
         operator: the operator in PyTorch's dispatcher.
     """
 
-    captured_attributes = ()  # see `torchsko.fused.capture.object_graph`
+    captured_attributes = ()  # see `torchsko.fused.tracing.object_graph`
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Work away from the caller's transforms and modes, the values `torch.func` wraps, refusals to come."""
+"""Calls outside of the caller's transforms and modes, and values of tensors that `torch.func` wraps."""
 
 from __future__ import annotations
 
@@ -31,31 +31,32 @@ def outside_transforms(work: Callable[[], T]) -> T:
 
 
 def below_modes(work: Callable[[], T]) -> T:
-    """Run ordinary operations on plain tensors, the gradients of which are somebody else's.
+    """Run operations on plain tensors without recording gradients.
 
-    A mode of dispatch that calls on, as torch.compile's "aot_eager" has one, leaves the transforms of
-    torch.func out of whatever is called then: a vmap fails there, and a derivative may end the process.
+    Below a dispatch mode that redispatches, such as that of torch.compile's "aot_eager", transforms of
+    torch.func are
+    excluded: a vmap fails, and a derivative may crash the process. The operations then run in a new thread.
     """
     if not _dispatch_tls_is_dispatch_key_excluded(_TRANSFORMS):
         return work()
 
-    def apart() -> T:
-        with torch.no_grad():  # as below autograd, which a new thread is not
+    def without_gradients() -> T:
+        with torch.no_grad():  # a new thread is not below autograd
             return work()
 
-    return in_clean_thread(apart)
+    return in_clean_thread(without_gradients)
 
 
-def is_followed() -> bool:
-    """Whether somebody follows what autograd saves, as `torch.utils.checkpoint` does, which counts it."""
-    asked = cast(Any, torch._C)._autograd._top_saved_tensors_default_hooks
-    return asked(False) is not None
+def has_saved_tensor_hooks() -> bool:
+    """True if saved-tensor hooks are active, such as those of `torch.utils.checkpoint`."""
+    top_hooks = cast(Any, torch._C)._autograd._top_saved_tensors_default_hooks
+    return top_hooks(False) is not None
 
 
 @contextmanager
-def unfollowed() -> Iterator[None]:
-    """Work once done, of which a call that is made again saves nothing: who follows must not see it."""
-    if not is_followed():
+def hidden_from_saved_tensor_hooks() -> Iterator[None]:
+    """Hide saved tensors from active hooks; `torch.utils.checkpoint` counts them and expects equal counts."""
+    if not has_saved_tensor_hooks():
         yield
         return
     with torch.autograd.graph.saved_tensors_hooks(lambda x: x.detach(), lambda x: x):
@@ -63,14 +64,14 @@ def unfollowed() -> Iterator[None]:
 
 
 def is_wrapped(x: Tensor) -> bool:
-    """Whether `torch.func` has wrapped a tensor."""
+    """True if `torch.func` has wrapped a tensor."""
     return is_functorch_wrapped_tensor(x)
 
 
 def is_differentiated(x: Tensor) -> bool:
-    """Whether a derivative by a tensor is on its way, in reverse or in forward mode."""
+    """True if a tensor is being differentiated, in reverse or forward mode."""
     while is_functorch_wrapped_tensor(x):
-        if maybe_get_bdim(x) < 0:  # a wrapper of a derivative's
+        if maybe_get_bdim(x) < 0:  # a wrapper of a derivative
             return True
         x = get_unwrapped(x)
     if x.requires_grad:
@@ -79,21 +80,21 @@ def is_differentiated(x: Tensor) -> bool:
 
 
 def concrete(x: Tensor) -> Tensor:
-    """A copy of the values of a tensor, dimensions that vmaps hide in front; in a clean thread only."""
-    hidden, value = [], x
+    """A copy of the values of a tensor, with dimensions of vmaps in front; only for use in a clean thread."""
+    mapped, value = [], x
     while is_functorch_wrapped_tensor(value):
         if (dim := maybe_get_bdim(value)) >= 0:
-            hidden.append(dim)
+            mapped.append(dim)
         value = get_unwrapped(value)
     value = value.detach()
-    for k, dim in enumerate(reversed(hidden)):
+    for k, dim in enumerate(reversed(mapped)):
         value = value.movedim(dim + k, k)
-    one = value[(0,) * len(hidden)]
-    return (one if torch.equal(value, one.expand_as(value)) else value).clone()
+    sample = value[(0,) * len(mapped)]
+    return (sample if torch.equal(value, sample.expand_as(value)) else value).clone()
 
 
-def refuse_when_run(is_right: Tensor, why: str) -> None:
-    """Have a compiled program stop where this is false by the time that it runs."""
-    # Inductor writes the text into C++ as it is.
-    text = why.replace("\\", "/").replace("\n", " ").replace('"', "'")
-    torch.ops.aten._assert_async.msg(is_right, text)
+def assert_at_runtime(condition: Tensor, message: str) -> None:
+    """Make a compiled program raise an error if a condition is false when it runs."""
+    # Inductor copies the text into C++ without escapes.
+    text = message.replace("\\", "/").replace("\n", " ").replace('"', "'")
+    torch.ops.aten._assert_async.msg(condition, text)

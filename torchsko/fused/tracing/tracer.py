@@ -22,7 +22,7 @@ from torchsko.fused.program.elementwise import flat_list, input_ids
 from torchsko.fused.program.graph import Graph
 from torchsko.fused.program.lower import lower
 from torchsko.fused.program.program import Port, Program
-from torchsko.fused.tracing.closures import closed_over_as_arguments, unwrapped_constants
+from torchsko.fused.tracing.closures import convert_captures, unwrapped_constants
 from torchsko.fused.tracing.symbolic import Symbolic, lift
 from torchsko.fused.tracing.traced_loops import TracedGraph, traced_loop
 from torchsko.implicit.tensor_loop import TensorLoop
@@ -76,7 +76,7 @@ class _TracedGraph(TracedGraph):
     """The graph of a traced function; `trace` traces the bodies of its loops."""
 
     def convert_closure(self, body: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
-        return closed_over_as_arguments(body)
+        return convert_captures(body)
 
     def trace_loop(self, loop: TensorLoop, tensors: Sequence[Tensor]) -> list[Tensor]:
         with unwrapped_constants(loop.body):

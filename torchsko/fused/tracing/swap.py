@@ -1,0 +1,91 @@
+"""Replacement of tensors in a function, above autograd, so that gradients reach the new tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import _are_functorch_transforms_active
+from torch._C._functorch import (
+    get_inplace_requires_grad_allowed,
+    get_unwrapped,
+    is_functorch_wrapped_tensor,
+)
+from torch.overrides import TorchFunctionMode
+
+from torchsko.errors import FusedError
+from torchsko.fused.program.factorizations import DETERMINANTS
+from torchsko.fused.tracing.symbolic import Symbolic
+
+_READS = frozenset(
+    "item tolist numpy __array__ __bool__ __float__ __int__ __index__ __complex__ __dlpack__ data_ptr "
+    "storage untyped_storage".split()
+)
+"""Tensor methods that read values."""
+
+
+class Swap(TorchFunctionMode):
+    """Mode that replaces tensors in calls of PyTorch functions, and determinants of symbolic matrices.
+
+    Attributes:
+        called: name of the PyTorch function that runs.
+        is_outside: whether a tensor was made outside of the function; `Watch` sets it.
+    """
+
+    def __init__(self, old: Sequence[Tensor] = (), new: Sequence[Tensor] = ()) -> None:
+        super().__init__()
+        self._held = old  # keeps their ids valid
+        self._new = {id(x): y for x, y in zip(old, new, strict=True)}
+        self.called = ""
+        self.is_outside: Callable[[Any], bool] = lambda x: False
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = getattr(func, "__name__", str(func))
+        self.called = f"{getattr(func, '__module__', None) or 'torch'}.{name}"
+        args, kwargs = self._swapped(args), self._swapped(kwargs or {})
+        if name == "__deepcopy__":  # PyTorch's implementation copies the storage
+            return torch.clone(args[0].detach())
+        if name in _READS and self._is_unknown(args[0]):
+            raise FusedError(
+                f"{name} reads a value within the function.",
+                "A kernel is straight-line code: values are known only when it runs.",
+                "Replace branches on values by torch.where, and keep numbers in tensors.",
+            )
+        # torch.func calls this function as well, and then allows it.
+        if name == "requires_grad_" and not get_inplace_requires_grad_allowed():
+            if _are_functorch_transforms_active() and isinstance(innermost(args[0]), Symbolic):
+                raise FusedError(
+                    "requires_grad_ was called within the function, for a derivative by torch.autograd.",
+                    "Gradients of kernels are traced by torch.func, which does not support this.",
+                    "Take the derivative by torch.func.grad, vjp or jacrev.",
+                )
+        if name in DETERMINANTS:
+            (matrix,) = (*args, *kwargs.values())[:1]
+            if isinstance(innermost(matrix), Symbolic):
+                return DETERMINANTS[name](matrix)
+        return func(*args, **kwargs)
+
+    def _is_unknown(self, x: Any) -> bool:
+        return isinstance(innermost(x), Symbolic) or self.is_outside(x)
+
+    def replacement(self, x: Tensor) -> Tensor:
+        """The tensor that replaces another; the tensor itself if it is not replaced."""
+        return self._new.get(id(x), x)
+
+    def _swapped(self, x: Any) -> Any:
+        if isinstance(x, Tensor):
+            return self._new.get(id(x), x)
+        if isinstance(x, dict):
+            return {key: self._swapped(y) for key, y in x.items()}
+        if type(x) in (list, tuple):
+            return type(x)(self._swapped(y) for y in x)
+        return x
+
+
+def innermost(x: Any) -> Any:
+    """The tensor inside of all wrappers of torch.func."""
+    while isinstance(x, Tensor) and is_functorch_wrapped_tensor(x):
+        x = get_unwrapped(x)
+    return x
