@@ -97,7 +97,7 @@ def test_gradients_pass_through_implicit_actuators_and_gains_differ_by_sample():
     agree(end(kv, ctrl)[1:].detach(), ts.rollout(mech, q[1], qd[1], one, 5, 0.05)[0][-1:], 1e-14)
 
 
-def test_a_saturated_actuator_answers_nothing():
+def test_a_saturated_actuator_has_no_damping():
     mech = pendulum()
     servo = ts.Actuator.position("s", "j", kp=1e4, kv=1e3, force_range=(-2.0, 2.0))
     drive = ts.Actuators.of(mech, [servo])
@@ -107,7 +107,25 @@ def test_a_saturated_actuator_answers_nothing():
     assert float(qds[-1]) == pytest.approx(0.01 * 2.0 / 2.0, rel=1e-14)
 
 
-def test_what_cannot_answer_is_refused():
+@pytest.mark.parametrize("implicit", ["velocity", "position"])
+def test_the_loss_of_a_gear_holds_a_balanced_wheel_at_rest(implicit):
+    """The loss of 5 N m at rest is a damping of 7500 N m s/rad, with which an explicit step chatters."""
+    builder = ts.MechanismBuilder().link("wheel", mass=1.0, inertia=torch.eye(3).tolist())
+    mech = builder.joint("axle", "revolute", child="wheel").build(gravity=(0, 0, 0))
+    geared = ts.Actuator.torque_source(
+        "geared", "axle", stall=1e3, no_load_speed=1e3, efficiency=0.5
+    )
+    drive = ts.Actuators.of(mech, [geared, ts.Actuator.motor("load", "axle")])
+    ctrl, zero = torch.tensor([10.0, -10.0]).double(), torch.zeros(1).double()
+    final = {}
+    for choice in (None, implicit):
+        control = ts.ActuatedControl(mech, drive, ctrl, implicit=choice)
+        _, qds = ts.rollout(mech, zero, zero + 0.1, control, 100, 0.01)
+        final[choice] = float(qds[-3:].abs().max())
+    assert final[implicit] < 1e-12 and final[None] > 1e-2
+
+
+def test_explicit_methods_and_clamped_efforts_refuse_implicit_actuators():
     mech = pendulum()
     drive = ts.Actuators.of(mech, [ts.Actuator.position("s", "j", kp=1e4)])
     q = torch.zeros(1).double()
