@@ -165,11 +165,11 @@ def rollout(
             gradients, captured Python numbers (``policy.scale``) are constants whose change recompiles, and
             side effects are lost. The kernels of the last eight such controls are cached in the fused
             mechanism, so define a function once and reuse it. False: eager functions run. For a mechanism or
-            a layer on a CPU, None compiles kernels where the rollout, or all previous calls of the layer,
-            take longer than the build, without limits and methods that are functions (see
-            `torchsko.fused.automatic`). Kernels of all steps store the states of ``every``, or of a
-            ``checkpoint`` that divides it, and recompute those in between. They run on CPUs; on other devices
-            single steps are kernels. They cause a graph break under `torch.compile`.
+            a layer on a CPU, None compiles kernels once eager calls have taken longer than the build (see
+            `torchsko.fused.automatic`). This excludes limits, and methods that are functions. Kernels of all
+            steps store the states of ``every``, or of a ``checkpoint`` that divides it, and recompute those
+            in between. They run on CPUs; on other devices single steps are kernels. They cause a graph break
+            under `torch.compile`.
 
     Returns:
         Configurations `[*batch, steps // every + 1, num_q]` and velocities
@@ -177,17 +177,17 @@ def rollout(
         last of them, `[*batch, ...]`.
 
     Raises:
-        ShapeError: when a state, the control or dt does not fit the mechanism or its batch, the control could
-            be both constant and a series because the batch is as long as the rollout, or a memory differs
-            from the controller's initial memory in shape or dtype.
+        ShapeError: when a state, the control or dt does not fit the mechanism or its batch. When the control
+            could be both constant and a series, because the batch is as long as the rollout. When a memory
+            differs from the controller's initial memory in shape or dtype.
         MechanismError: when a joint's hinge inertia vanishes; names the joints.
         NonFiniteError: with ``check=True``, when a state is not finite.
         FusedError: with limits, when the damping of a fused mechanism is not an input of its kernels; with
             ``fused=True``, when there are no kernels, or the control cannot be traced.
-        TorchskoError: on an unknown method or effort, a control or f_ext with other arguments, invalid limits
-            or a method that does not support them, steps, dt, t0, every, truncate or checkpoint out of range,
-            a memory without a controller, or with steps that are not a multiple of every, or a checkpoint
-            inside torch.func or forward mode.
+        TorchskoError: on an unknown method or effort, or a control or f_ext with other arguments. On invalid
+            limits, or a method that does not support them. On steps, dt, t0, every, truncate or checkpoint
+            out of range. On a memory without a controller, or with steps that are not a multiple of every.
+            On a checkpoint inside torch.func or forward mode.
 
     Example:
         >>> import torchsko as ts

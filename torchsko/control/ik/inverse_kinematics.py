@@ -90,9 +90,9 @@ def inverse_kinematics(
         q, residual, converged, iterations; see `IKResult`.
 
     Raises:
-        MechanismError: on an unknown frame, no targets, weights of a frame without a target, weights that are
-            all 0, an invalid rotation, an option of the wrong type, or a call inside torch.compile or inside
-            a function of `torchsko.fuse`.
+        MechanismError: on an unknown frame, no targets, or an invalid rotation. On weights of a frame without
+            a target, or that are all 0. On an option of the wrong type. On a call inside torch.compile, or
+            inside a function of `torchsko.fuse`.
         ShapeError: when q0 or a target does not fit.
 
     Reference: Yamashita, Fukushima 2001, On the rate of convergence of the Levenberg-Marquardt method (the

@@ -129,9 +129,9 @@ def optimal_control(
         MechanismError: on an unknown joint, a joint that is named twice, or no input.
         ShapeError: on bounds whose shape or dtype does not fit; while solving, on a cost that is neither
             `[*batch]` nor `[*batch, r]`.
-        TorchskoError: on a cost with other arguments, an unknown method, a creep that is not positive or that
-            the method does not have, a time step that is not positive, goals or series that do not map names
-            to shapes, a lower bound above the upper, or a fuse that is not callable.
+        TorchskoError: on a cost with other arguments, an unknown method, or a time step that is not positive.
+            On a creep that is not positive, or that the method does not have. On goals or series that do not
+            map names to shapes. On a lower bound above the upper, or a fuse that is not callable.
 
     Example:
         A slide tracks a sine wave, of which each step receives one point:
