@@ -85,7 +85,7 @@ def main() -> None:
         few = args.samples // 100
         loop = [100 * x for x in loop_seconds(log, few)]
         start, used = time.perf_counter(), time.process_time()
-        fit = ts.identification.identify(mech, log, tell=lambda text, part: print(
+        fit = ts.identification.identify(mech, log, progress=lambda text, part: print(
             f"{time.perf_counter() - start:6.1f} s  {100 * part:3.0f} %  {text}", flush=True))  # fmt: skip
         write_report(fit, Path(folder) / "report.html")
         wall, used = time.perf_counter() - start, time.process_time() - used

@@ -119,7 +119,7 @@ def main() -> None:
         fit = by_command(args.robot, args.log, args.use, Path(folder) / "fit")
     J = pseudo_inertia(fit.mechanism.mass, fit.mechanism.com, fit.mechanism.inertia)
     print(f"smallest eigenvalue of a pseudo-inertia: {torch.linalg.eigvalsh(J).min():.2g}")
-    settings = FilterSettings.of(fit.found.rate, fit.found.cutoff)
+    settings = FilterSettings.of(fit.info.rate, fit.info.cutoff)
     train, test = (filtered(mech, log.part(*x), settings) for x in ((0, args.use), (args.use, 1)))
     print(f"cut-off {settings.cutoff:.3g} Hz, {len(train)} states fitted, {len(test)} judged\n")
 
@@ -132,7 +132,7 @@ def main() -> None:
         return nrmse(force, test, every)
 
     part = log.part(0, args.use)
-    plain = ts.identification.identify(mech, part, learn=PLAIN, cutoff=settings.cutoff)
+    plain = ts.identification.identify(mech, part, joint_terms=PLAIN, cutoff=settings.cutoff)
     print(f"The last {100 * (1 - args.use):.0f}% of the time\n\n{HEAD}")
     row("least squares", theirs, theirs)
     row("physical, viscous and smooth Coulomb", judged(plain), theirs)
@@ -163,7 +163,7 @@ def main() -> None:
         ("physical, viscous and smooth Coulomb", PLAIN),
         ("physical, defaults", None),
     ):
-        found = ts.identification.identify(mech, hidden, learn=learn, cutoff=settings.cutoff)
+        found = ts.identification.identify(mech, hidden, joint_terms=learn, cutoff=settings.cutoff)
         force = found.inverse_dynamics(whole.q, whole.qd, whole.qdd, series=True)
         row(name, nrmse(force, whole, fast), theirs)
 

@@ -138,12 +138,12 @@ def main() -> None:
     for repetition in range(args.repetitions):
         states = states_of(path, floating, times, g, rng)
         log, _ = log_of(model, truth, states, rng, args.noise_q)
-        fit = ts.identification.identify(nominal, log, learn=learn, method=args.method)
+        fit = ts.identification.identify(nominal, log, joint_terms=learn, method=args.method)
         J = pseudo_inertia(fit.mechanism.mass, fit.mechanism.com, fit.mechanism.inertia)
         assert bool((torch.linalg.eigvalsh(J) > 0).all())
         true = fit.base.of(ts.inertial_parameters(truth).flatten())
         z.append((fit.value - true) / fit.deviation)
-        settings = FilterSettings.of(RATE, fit.found.cutoff)
+        settings = FilterSettings.of(RATE, fit.info.cutoff)
         (seen,) = filter_log(nominal, unseen, settings, LogDefects())
         rows = np.searchsorted(unseen.t, seen.t.numpy() - 0.5 / RATE)
         error = (
@@ -154,7 +154,7 @@ def main() -> None:
         worst = max(worst, over.max())
         inside = (torch.stack(z).abs() < 3).double().mean()
         print(
-            f"{repetition + 1}: cut-off {fit.found.cutoff:.2g} Hz, prior {fit.found.prior_weight:.1g}; "
+            f"{repetition + 1}: cut-off {fit.info.cutoff:.2g} Hz, prior {fit.info.prior_weight:.1g}; "
             f"torque error over noise {over.mean():.3f} (joint by joint at most {over.max():.3f}); "
             f"base parameters within 3 deviations so far {100 * inside:.2f} %",
             flush=True,

@@ -63,9 +63,13 @@ def main():
     nominal = robot.replace(mass=1.15 * robot.mass, com=robot.com + 0.01)
     t, states, tau = measured(robot, 0, args.seconds)
     log = ts.identification.Log(t.numpy(), *(x.numpy() for x in (states[0], tau, states[1])))
-    rigid = ts.identification.identify(nominal, log, learn=TERMS, cutoff=5.0)
+    rigid = ts.identification.identify(nominal, log, joint_terms=TERMS, cutoff=5.0)
     both = ts.identification.identify(
-        nominal, log, learn=TERMS, cutoff=5.0, residual=ts.identification.Network(robot.num_dof)
+        nominal,
+        log,
+        joint_terms=TERMS,
+        cutoff=5.0,
+        residual=ts.identification.Network(robot.num_dof),
     )
     models = {
         "rigid": rigid.inverse_dynamics,

@@ -1,4 +1,4 @@
-"""`python -m torchsko identify`: a log goes in, a folder comes out; stopped runs go on."""
+"""`python -m torchsko identify`: a log goes in, a folder comes out."""
 
 import importlib
 import os
@@ -16,10 +16,9 @@ import torchsko as ts
 from tests.identification.test_coupled import GRIPPER
 from tests.identification.test_fit import arm, friction, log_of
 from tests.io.test_saving import commented
-from torchsko.cli import identify as command
 from torchsko.cli.main import main
 from torchsko.identification import fit as fitting
-from torchsko.identification import preparation as task
+from torchsko.identification.diagnostics.findings import CODES
 from torchsko.identification.estimators.estimators import ESTIMATORS
 from torchsko.identification.friction import (
     Dahl,
@@ -28,10 +27,11 @@ from torchsko.identification.friction import (
     RotorInertia,
     SmoothCoulomb,
     Viscous,
+    term_classes,
 )
 from torchsko.identification.selection import cross_validation as selection
-from torchsko.identification.selection import model_selection as choosing
-from torchsko.identification.term_syntax import learn_of
+from torchsko.identification.selection import model_selection
+from torchsko.identification.term_syntax import parse_joint_terms
 from torchsko.utils.atomic_write import temporary_prefix
 
 
@@ -90,45 +90,22 @@ def test_a_robot_of_sdf_comes_out_as_a_new_file(tmp_path):
     assert (ts.gravity_force(found, q) - weight).abs().max() < 0.01 * weight.abs().max()
 
 
-def test_an_interrupt_keeps_the_best_so_far_and_a_stopped_run_goes_on(files, monkeypatch, capsys):
+def test_an_interrupt_while_terms_are_selected_keeps_the_best_so_far(files, monkeypatch, capsys):
     robot, log, out = files
-    arguments = ["identify", robot, log, "--out", str(out), "--cutoff", "8"]
-    main(arguments)
-    whole = ts.identification.Fit.load(out)
-    choose, calls = selection.with_terms_chosen, []
+    select, calls = selection.select_terms, []
 
-    def stopped(*given):
+    def interrupted(*given):
         calls.append(given[-1])
         if len(calls) == 3:
-            raise stop
-        return choose(*given)
+            raise KeyboardInterrupt
+        return select(*given)
 
-    monkeypatch.setattr(choosing, "with_terms_chosen", stopped)
-    stop = MemoryError()  # killed
-    with pytest.raises(MemoryError):
-        main(arguments)
-    assert (out / command.CHECKPOINT).is_file()
-    reading = task.read
-    monkeypatch.setattr(task, "read", lambda *given: pytest.fail("read again"))
-    main(arguments)
-    assert calls[:5] == [0, 1, 2, 2, 0]  # what was chosen is not chosen again
-    again = ts.identification.Fit.load(out)
-    assert torch.allclose(again.phi, whole.phi, rtol=1e-6) and again.terms == whole.terms
-    assert not (out / command.CHECKPOINT).exists()
-
-    monkeypatch.setattr(task, "read", reading)
-    calls.clear()
-    stop = KeyboardInterrupt()
-    assert main(arguments) == 0
+    monkeypatch.setattr(model_selection, "select_terms", interrupted)
+    assert main(["identify", robot, log, "--out", str(out), "--cutoff", "8"]) == 0
+    assert calls == [0, 1, 2]
     best = ts.identification.Fit.load(out)
-    assert any("interrupted" in note for note in best.found.notes)
-    assert best.terms[0] == whole.terms[0] or len(best.terms[0]) > 0
-    assert "the same command goes on" in capsys.readouterr().out
-    assert (out / command.CHECKPOINT).is_file()
-    monkeypatch.setattr(task, "read", lambda *given: pytest.fail("read again"))
-    main(arguments)
-    again = ts.identification.Fit.load(out)
-    assert again.terms == whole.terms and not (out / command.CHECKPOINT).exists()
+    assert "interrupted" in {x.code for x in best.findings}
+    assert "[interrupted]" in capsys.readouterr().out
 
 
 def test_an_interrupt_while_torch_is_imported_says_nothing(tmp_path):
@@ -157,7 +134,7 @@ def test_an_interrupt_while_torch_is_imported_says_nothing(tmp_path):
 @pytest.mark.parametrize(
     "place", ["torchsko.identification.results.html_report.write_report", "torch.save"]
 )
-def test_an_interrupt_while_files_are_written_loses_and_spoils_nothing(
+def test_an_interrupt_while_files_are_written_leaves_no_incomplete_file(
     files, place, monkeypatch, capsys
 ):
     robot, log, out = files
@@ -176,14 +153,11 @@ def test_an_interrupt_while_files_are_written_loses_and_spoils_nothing(
 
     monkeypatch.setattr(module, name, stopped)
     assert main(arguments) == 130
-    whole = {command.CHECKPOINT, "robot.urdf", *(["fit.pt"] if name != "save" else [])}
-    assert started and {x.name for x in out.iterdir()} == whole
-    assert "the same command goes on" in capsys.readouterr().err
+    complete = {"robot.urdf", *(["fit.pt"] if name != "save" else [])}
+    assert started and {x.name for x in out.iterdir()} == complete
     monkeypatch.setattr(module, name, true)
-    monkeypatch.setattr(task, "read", lambda *given: pytest.fail("read again"))
     assert main(arguments) == 0
     assert {x.name for x in out.iterdir()} >= {"fit.pt", "robot.urdf", "report.txt"}
-    assert not (out / command.CHECKPOINT).exists()
     ts.identification.Fit.load(out)
 
 
@@ -192,7 +166,7 @@ def test_a_fit_to_mjcf_goes_where_no_mesh_and_no_included_file_is(tmp_path):
     file = commented(tmp_path / "model")
     mech = ts.load(file)
     log, _ = log_of(mech, lambda q, qd: 0.1 * qd, seconds=8.0)
-    fit = ts.identification.identify(mech, log, learn=[Viscous()], prior=1e-2, cutoff=8.0)
+    fit = ts.identification.identify(mech, log, joint_terms=[Viscous()], prior=1e-2, cutoff=8.0)
     fit.save(tmp_path / "out", like=file)
     assert torch.equal(
         ts.identification.Fit.load(tmp_path / "out").mechanism.mass, fit.mechanism.mass
@@ -206,7 +180,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_fit(
     files, where, capsys, monkeypatch
 ):
     robot, log, out = files
-    monkeypatch.setattr(fitting, "fit", lambda *given, **options: pytest.fail("fitted"))
+    monkeypatch.setattr(fitting, "identify", lambda *given, **options: pytest.fail("fitted"))
     assert main(["identify", robot, log, "--out", str(out.parent / where)]) == 2
     err = capsys.readouterr().err
     assert "cannot be written" in err and len(err.splitlines()) == 3, err
@@ -215,8 +189,8 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_fit(
 @pytest.mark.parametrize(
     ("extra", "match"),
     [
-        (["--use", "1:0"], "is no part of a log"),
-        (["--unit", "deg"], "says no unit"),
+        (["--use", "1:0"], "is not a part of a log"),
+        (["--unit", "deg"], "is not a quantity and a unit"),
         (["--unit", "q=inch"], "the unit of q is 'inch'"),
         (["--method", "best"], "no method is named 'best'"),
         (["--cutoff", "1000"], "the cut-off is 1000 Hz"),
@@ -230,8 +204,23 @@ def test_errors_are_three_lines_and_exit_code_2(files, extra, match, capsys):
     assert match in lines[0] and len(lines) == 3, err
 
 
-def test_methods_that_the_command_names_are_those_there_are():
-    assert set(command.METHODS) == set(ESTIMATORS)
+def test_the_help_names_all_methods_terms_and_codes(capsys):
+    with pytest.raises(SystemExit):
+        main(["identify", "--help"])
+    text = capsys.readouterr().out
+    for name in (*ESTIMATORS, *CODES, *(x for x in term_classes() if x != "Wall")):
+        assert name in text, name
+
+
+def test_a_finding_that_stops_the_fit_is_ignored_by_its_code(files, capsys):
+    robot, log, out = files
+    words = ["identify", robot, log, "--out", str(out), "--cutoff", "8", "--method", "ols"]
+    wrong = [*words, "--unit", "tau=kNm"]
+    assert main(wrong) == 2
+    assert "--ignore force_scale" in capsys.readouterr().err
+    assert main([*wrong, "--ignore", "force_scale"]) == 0
+    assert main([*words, "--ignore", "forces"]) == 2
+    assert "no finding is named 'forces'" in capsys.readouterr().err
 
 
 KILLED = """
@@ -247,16 +236,13 @@ main(sys.argv[2:])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no kill -9")
-@pytest.mark.parametrize(  # the robot, to try; the checkpoint
-    "writes", [pytest.param(1, marks=pytest.mark.nightly), 2]
-)
+@pytest.mark.parametrize("writes", [pytest.param(1, marks=pytest.mark.nightly), 2])
 def test_what_a_killed_run_was_writing_is_gone_after_the_next_and_nothing_else(files, writes):
     robot, log, out = files
     words = ["identify", robot, log, "--out", str(out), "--cutoff", "8", "--prior", "0.01"]
     killed = subprocess.run([sys.executable, "-c", KILLED, str(writes), *words], check=False)
     assert killed.returncode == -9
-    (left,) = out.iterdir()
-    assert left.name.startswith(".torchsko-")
+    (left,) = (x for x in out.iterdir() if x.name.startswith(".torchsko-"))
     own = {
         out / ".notes",
         out / ".abcd1234",
@@ -350,7 +336,7 @@ def test_terms_are_named_on_the_command_line(tmp_path, capsys, monkeypatch):
     robot, out = tmp_path / "robot.urdf", tmp_path / "out"
     ts.save(nominal, robot)
     words = ["identify", str(robot), str(tmp_path / "log.npz"), "--out", str(out), "--cutoff", "8"]
-    named = ["--learn", "Viscous, SmoothCoulomb(0.1)", "--learn"]
+    named = ["--terms", "Viscous, SmoothCoulomb(0.1)", "--terms"]
     more = f"{elbow}=Viscous,SmoothCoulomb(speed=0.1),RotorInertia"
     assert main([*words, *named, more, "--method", "ols"]) == 0
     fit = ts.identification.Fit.load(out)
@@ -362,25 +348,25 @@ def test_terms_are_named_on_the_command_line(tmp_path, capsys, monkeypatch):
     for said, match in {
         "Friction": "no term is named 'Friction'",
         "shoulder=Viscous": "no joint is named 'shoulder'",
-        "Dahl(0.1, 2)": "'2' is no shape of Dahl",
-        "Dahl(width=1)": "'width=1' is no shape of Dahl",
-        "Viscous Offset": "'Viscous Offset' is no term",
-        "": "'' is no term",
+        "Dahl(0.1, 2)": "'2' is not a parameter of Dahl",
+        "Dahl(width=1)": "'width=1' is not a parameter of Dahl",
+        "Viscous Offset": "'Viscous Offset' is not a term",
+        "": "'' is not a term",
         "Dahl(-1)": "distance of Dahl is -1.0",
     }.items():
-        assert main([*words, "--learn", said]) == 2
+        assert main([*words, "--terms", said]) == 2
         err = capsys.readouterr().err
         assert match in err and len(err.splitlines()) == 3, err
-    assert main([*words, "--learn", "Viscous", "--learn", "Offset"]) == 2
-    assert "names terms of every joint once more" in capsys.readouterr().err
+    assert main([*words, "--terms", "Viscous", "--terms", "Offset"]) == 2
+    assert "repeats the terms of all joints" in capsys.readouterr().err
 
 
 def test_terms_of_the_command_are_what_python_takes():
     mech = arm()[1]
     first, second, _ = mech.joint_names
-    assert learn_of(mech, []) is None
-    assert learn_of(mech, [f"{first}=none"]) == {first: []}
-    assert learn_of(mech, ["Dahl(0.02)", f"{second}=LuGre(0.01, ratio=2),Offset"]) == {
+    assert parse_joint_terms(mech, []) is None
+    assert parse_joint_terms(mech, [f"{first}=none"]) == {first: []}
+    assert parse_joint_terms(mech, ["Dahl(0.02)", f"{second}=LuGre(0.01, ratio=2),Offset"]) == {
         **{name: [Dahl(0.02)] for name in mech.joint_names},
         second: [LuGre(0.01, ratio=2.0), Offset()],
     }

@@ -65,18 +65,20 @@ def test_a_fit_to_currents_is_in_newton_metres():
     assert_close(
         fit.mechanism.damping, 0.3 * torch.ones_like(fit.mechanism.damping), rtol=0.1, atol=0
     )
-    assert fit.found.constants is not None
-    np.testing.assert_allclose(fit.found.constants.numpy(), CONSTANTS, rtol=0.01)
-    assert fit.found.constant_deviations is not None
-    assert "torque constants" in str(fit)
+    assert fit.info.constants is not None
+    np.testing.assert_allclose(fit.info.constants.numpy(), CONSTANTS, rtol=0.01)
+    assert fit.info.constant_deviations is not None
+    assert "Torque constants" in str(fit)
 
 
 def test_constants_stay_with_a_saved_fit(tmp_path):
     truth, _ = arm()
-    fit = ts.identification.identify(truth, currents_of(truth), cutoff=8.0, learn=[], prior=1e-2)
+    fit = ts.identification.identify(
+        truth, currents_of(truth), cutoff=8.0, joint_terms=[], prior=1e-2
+    )
     fit.save(tmp_path)
     assert_close(
-        ts.identification.Fit.load(tmp_path).found.constants, fit.found.constants, rtol=0, atol=0
+        ts.identification.Fit.load(tmp_path).info.constants, fit.info.constants, rtol=0, atol=0
     )
 
 

@@ -50,12 +50,12 @@ def test_fits_with_repeated_and_with_complete_states_agree(last, with_rates):
     k = last(5, len(t))
     rates = qd[k] if with_rates else None
     fit = ts.identification.identify(
-        nominal, ts.identification.Log(t, q[k], tau, rates), learn=TERMS, method="ols", prior=1e-3
+        nominal, ts.identification.Log(t, q[k], tau, rates), joint_terms=TERMS, method="ols"
     )
     whole = ts.identification.identify(
-        nominal, ts.identification.Log(t, q, tau, qd), learn=TERMS, method="ols", prior=1e-3
+        nominal, ts.identification.Log(t, q, tau, qd), joint_terms=TERMS, method="ols"
     )
-    assert fit.found.cutoff < 2 * whole.found.cutoff
+    assert fit.info.cutoff < 2 * whole.info.cutoff
     assert_close(torch.stack(fit.numbers), torch.stack(whole.numbers), rtol=0.02, atol=5e-3)
     assert "repeat the previous sample" in str(fit)
     assert "repeat" not in str(whole)
@@ -66,7 +66,11 @@ def test_shooting_ignores_repeated_samples():
     nominal, t, q, _, tau = measured(200.0)
     k = every(4, len(t))
     fit = ts.identification.identify(
-        nominal, ts.identification.Log(t, q[k], tau), learn=TERMS, method="shooting", prior=1e-3
+        nominal,
+        ts.identification.Log(t, q[k], tau),
+        joint_terms=TERMS,
+        method="shooting",
+        prior=1e-3,
     )
     assert_close(torch.stack(fit.numbers)[:, 1], torch.full((3,), 0.3).double(), rtol=0.02, atol=0)
 

@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
-from torchsko.identification.diagnostics.unit_checks import refuse_other_units
+from tests.identification.finding_codes import check_raw, codes, texts
 from torchsko.identification.friction import (
     Balancer,
     Coulomb,
@@ -63,7 +63,8 @@ def test_a_joint_that_stands_still_but_for_noise_is_fitted_no_spring_of_it(seed)
         two(), ts.identification.Log(t, q + 1e-4 * noise, tau + 3 * noise[::-1] ** 2)
     )
     assert fit.terms[1] == (Offset(),) and len(fit.terms[0]) > 1
-    assert "stood still, so that no friction is chosen there: j2" in fit.found.notes
+    (note,) = texts(fit, "static_joint")
+    assert note.endswith(": j2.")
 
 
 TERMS = [Viscous(), Coulomb()]
@@ -77,15 +78,17 @@ def test_a_log_of_a_robot_that_stands_is_refused_whatever_its_noise(noise, rates
     t, q, tau, _ = swinging(mech, parts=(0.0, 0.0), noise=0.05)
     q = 0.3 + noise * rng.standard_normal(q.shape)
     qd = None if rates is None else rates * rng.standard_normal(q.shape)
-    with pytest.raises(ts.FitError, match="no joint moves, but for noise"):
-        ts.identification.identify(mech, ts.identification.Log(t, q, tau, qd), learn=TERMS)
+    with pytest.raises(ts.FitError, match="No joint moves more than the noise"):
+        ts.identification.identify(mech, ts.identification.Log(t, q, tau, qd), joint_terms=TERMS)
 
 
 def test_a_motion_that_is_small_and_larger_than_its_noise_is_one():
     mech, rng = two(), np.random.default_rng(0)
     t, q, tau, _ = swinging(mech, parts=(1e-4, 1e-4), noise=1e-4)
     q = q + 1e-6 * rng.standard_normal(q.shape)
-    ts.identification.identify(mech, ts.identification.Log(t, q, tau), learn=TERMS, method="ols")
+    ts.identification.identify(
+        mech, ts.identification.Log(t, q, tau), joint_terms=TERMS, method="ols"
+    )
 
 
 def test_a_joint_that_stands_with_noisy_velocity_has_no_waves_of_teeth():
@@ -95,9 +98,9 @@ def test_a_joint_that_stands_with_noisy_velocity_has_no_waves_of_teeth():
     q[:, 1] += 1e-5 * rng.standard_normal(len(t))
     qd[:, 1] = 0.1 * rng.standard_normal(len(t))
     fit = ts.identification.identify(
-        mech, ts.identification.Log(t, q, tau, qd), learn=TERMS, method="ols"
+        mech, ts.identification.Log(t, q, tau, qd), joint_terms=TERMS, method="ols", ripple=True
     )
-    assert not any("come back with its position" in note for note in fit.found.notes)
+    assert not texts(fit, "torque_ripple")
 
 
 def test_joints_that_stand_at_times_are_told_and_the_line_says_how_to_leave_that_out():
@@ -118,15 +121,15 @@ def test_joints_that_stand_at_times_are_told_and_the_line_says_how_to_leave_that
     log = ts.identification.Log(t, q, tau + 0.3 * qd + 0.02 * rng.standard_normal(q.shape))
 
     def fitted(log):
-        fit = ts.identification.identify(mech, log, learn=TERMS, method="ols")
-        lines = [note for note in fit.found.notes if note.startswith("stand still at times")]
+        fit = ts.identification.identify(mech, log, joint_terms=TERMS, method="ols")
+        lines = texts(fit, "joint_at_rest")
         off = torch.stack(fit.numbers) - torch.tensor([0.3, 0.5]).to(fit.phi)
         return float(off.abs().max()), lines
 
     off, (line,) = fitted(log)
     assert "j1 3" in line and "j2 3" in line
     scope = {"dataclasses": dataclasses, "numpy": np, "log": log}
-    less, lines = fitted(eval(line.split("out: ")[1], scope))
+    less, lines = fitted(eval(line.split("at rest: ")[1], scope))
     assert not lines and less < off / 10 and off > 0.02, (off, less)
     plain = ts.identification.Log(*swinging(mech)[:3])
     assert not fitted(plain)[1]
@@ -137,13 +140,13 @@ def test_degrees_of_joints_without_limits_show_in_their_weight_and_many_turns_ar
     mech, factor = two(), 180 / np.pi
     t, q, tau, qd = swinging(mech)
     log = ts.identification.Log(t, q * factor, tau, qd * factor if with_rates else None)
-    with pytest.raises(ts.FitError, match=r"(?s)joint 'j1' moves over .* turns.*--unit q=deg"):
-        ts.identification.identify(mech, log, learn=TERMS)
+    with pytest.raises(ts.FitError, match=r"(?s)Joint 'j1' moves over .* turns.*--unit q=deg"):
+        ts.identification.identify(mech, log, joint_terms=TERMS)
     ramp = torch.stack([2.0 * torch.from_numpy(t), -3.0 * torch.from_numpy(t)], 1)
     still = torch.zeros_like(ramp)
     spinning = ts.inverse_dynamics(mech, ramp, still + torch.tensor([2.0, -3.0]), still)
     log = ts.identification.Log(t, ramp.numpy(), spinning.numpy())
-    refuse_other_units(mech, log, 100.0)
+    check_raw(mech, log, 100.0)
 
 
 @pytest.mark.parametrize("with_rates", [True, False])
@@ -157,15 +160,15 @@ def test_while_positions_are_missing_no_force_counts(with_rates):
         ts.identification.identify(
             mech,
             ts.identification.Log(t, x, tau, v if with_rates else None),
-            learn=TERMS,
+            joint_terms=TERMS,
             cutoff=8.0,
         )
         for x, v in ((q, qd), (q2, qd2))
     )
     assert (part.errors["physical"] < 1.2 * whole.errors["physical"]).all()
-    assert part.found.equations < whole.found.equations - 50
-    (note,) = (x for x in part.found.notes if "missing" in x)
-    assert "of j2 missing or far off" in note and "in long runs" in note
+    assert part.info.equations < whole.info.equations - 50
+    (note,) = texts(part, "invalid_positions")
+    assert "velocities of j2 were interpolated" in note and "in long runs" in note
 
 
 @pytest.mark.parametrize("rows", [(700, 700), (700, 900)], ids=["at once", "apart"])
@@ -185,7 +188,9 @@ def test_a_robot_whose_file_says_0_of_its_limits_is_fitted_as_one_without():
     zero = torch.zeros_like(mech.lower)
     held = mech.replace(lower=zero, upper=zero, velocity_limit=zero)
     log, some = ts.identification.Log(t, q, tau, qd), [Viscous()]
-    one, other = (ts.identification.identify(x, log, learn=some, prior=1e-6) for x in (mech, held))
+    one, other = (
+        ts.identification.identify(x, log, joint_terms=some, prior=1e-6) for x in (mech, held)
+    )
     assert other.base.names == one.base.names
     assert_close(other.value, one.value, rtol=1e-6, atol=1e-8)
 
@@ -195,10 +200,11 @@ def test_terms_asked_for_that_come_out_zero_are_told():
     mech = two()
     t, q, tau, qd = swinging(mech)
     fit = ts.identification.identify(
-        mech, ts.identification.Log(t, q, tau - 0.5 * qd, qd), learn=TERMS, prior=10.0
+        mech, ts.identification.Log(t, q, tau - 0.5 * qd, qd), joint_terms=TERMS, prior=10.0
     )
     assert all(Viscous() not in some for some in fit.terms)
-    (note,) = (x for x in fit.found.notes if x.startswith("zero, for friction cannot drive"))
+    (note,) = texts(fit, "zero_coefficient")
+    assert "friction cannot drive" in note
     assert "Viscous of j1" in note
     assert "Viscous of j2" in note
 
@@ -210,9 +216,14 @@ def test_a_spring_that_comes_out_negative_is_not_called_friction():
     angle = torch.from_numpy(q)
     pull = spring.basis(TermInput(angle, angle, angle, angle)).numpy()
     log = ts.identification.Log(t, q, tau - 50 * pull, qd)
-    fit = ts.identification.identify(mech, log, learn=[*TERMS, spring], prior=10.0)
-    (note,) = (x for x in fit.found.notes if "Balancer" in x)
-    assert note.startswith("zero, for no spring") and "friction" not in note and "zero=" in note
+    fit = ts.identification.identify(mech, log, joint_terms=[*TERMS, spring], prior=10.0)
+    (note,) = texts(fit, "zero_coefficient")
+    assert (
+        "Balancer" in note
+        and "because no spring" in note
+        and "friction" not in note
+        and "zero=" in note
+    )
 
 
 def test_noise_is_no_outlier_and_a_blow_is():
@@ -221,93 +232,49 @@ def test_noise_is_no_outlier_and_a_blow_is():
 
     def notes(x):
         log = ts.identification.Log(t, q, x, qd)
-        return ts.identification.identify(mech, log, learn=TERMS, cutoff=8.0).found.notes
+        fit = ts.identification.identify(mech, log, joint_terms=TERMS, cutoff=8.0)
+        return texts(fit, "outliers")
 
-    assert not [x for x in notes(tau) if "outliers" in x]
+    assert not notes(tau)
     hit = tau.copy()
     hit[[300, 900, 1500], 0] += 8.0
-    assert [x for x in notes(hit) if x.startswith("3 outliers at j1")]
+    assert [x for x in notes(hit) if x.startswith("3 outliers in forces of j1")]
 
 
 def test_a_force_that_is_infinite_is_an_outlier_and_not_a_drive_at_its_limit():
     mech = two(limit=50.0)
     t, q, tau, qd = swinging(mech)
     tau[[300, 900], 0], tau[[500, 1500], 1] = np.inf, -np.inf
-    notes = ts.identification.identify(
-        mech, ts.identification.Log(t, q, tau, qd), learn=TERMS, cutoff=8.0
-    ).found.notes
-    assert not [x for x in notes if "at their limit" in x]
-    for joint in ("j1", "j2"):
-        assert [x for x in notes if x.startswith(f"2 outliers at {joint}")]
-
-
-@pytest.mark.parametrize("mended", [slice(None), slice(901, 902)], ids=["all", "one sample"])
-def test_a_fit_that_was_stopped_is_another_fits_where_only_velocities_were_mended(tmp_path, mended):
-    mech = two()
-    t, q, tau, qd = swinging(mech)
-    kept, wrong = tmp_path / "unfinished.pt", qd.copy()
-    wrong[mended] *= 1.3
-    options = {"learn": TERMS, "cutoff": 8.0, "prior": 1e-3}
-
-    def stop(text, part):
-        if text == "fitting":
-            raise MemoryError
-
-    with pytest.raises(MemoryError):
-        log = ts.identification.Log(t, q, tau, wrong)
-        ts.identification.identify(mech, log, checkpoint=kept, tell=stop, **options)
-    assert kept.is_file()
-    log = ts.identification.Log(t, q, tau, qd)
-    after, fresh = (
-        ts.identification.identify(mech, log, checkpoint=x, **options) for x in (kept, None)
+    fit = ts.identification.identify(
+        mech, ts.identification.Log(t, q, tau, qd), joint_terms=TERMS, cutoff=8.0
     )
-    # Masses are of a kilogram; moments that nearly vanish have the rounding of larger ones.
-    assert_close(after.phi, fresh.phi, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("place", ["choosing friction of j2", "fitting", "error bars"])
-def test_a_fit_that_was_stopped_goes_on_to_the_same_numbers(tmp_path, place):
-    """It began one more round of choosing where the last had changed nothing; the file needs no ending."""
-    mech = two()
-    t, q, tau, qd = swinging(mech, noise=0.1)
-    log, kept = ts.identification.Log(t, q, tau, qd), tmp_path / "unfinished"
-    options = {"cutoff": 8.0, "folds": 3}
-    whole = ts.identification.identify(mech, log, **options)
-
-    def stop(text, part):
-        if text == place:
-            raise MemoryError
-
-    with pytest.raises(MemoryError):
-        ts.identification.identify(mech, log, checkpoint=kept, tell=stop, **options)
-    assert kept.is_file()
-    after = ts.identification.identify(mech, log, checkpoint=kept, **options)
-    assert after.terms == whole.terms and after.found.notes == whole.found.notes
-    # Twice the same fit in one process differs by 4e-14.
-    assert_close(after.phi, whole.phi, rtol=0, atol=1e-12)
-    assert_close(after.numbers, whole.numbers, rtol=0, atol=1e-12)
-    assert_close(after.found.scale, whole.found.scale, rtol=1e-10, atol=0)
+    assert not texts(fit, "saturated_forces")
+    for joint in ("j1", "j2"):
+        assert any(x.startswith(f"2 outliers in forces of {joint}") for x in texts(fit, "outliers"))
 
 
 WRONG = {
     "dead encoder": (
         lambda t, q, tau, qd: (t, q * [1, np.nan], tau, qd),
-        "q of joint 'j2' is nowhere",
+        "q of joint 'j2' has no finite",
     ),
-    "words": (lambda t, q, tau, qd: (t, q, tau * [np.nan, 1], qd), "tau of joint 'j1' is nowhere"),
+    "words": (
+        lambda t, q, tau, qd: (t, q, tau * [np.nan, 1], qd),
+        "tau of joint 'j1' has no finite",
+    ),
     "kNm": (lambda t, q, tau, qd: (t, q, tau / 1e3, qd), "0.001 times.*--unit tau=kNm"),
     "mNm": (lambda t, q, tau, qd: (t, q, tau * 1e3, qd), "times those.*--unit tau=mNm"),
-    "other sign": (lambda t, q, tau, qd: (t, q, -tau, qd), "Turn the sign of tau"),
-    "ms": (lambda t, q, tau, qd: (1e3 * t, q, tau), "samples are 10 s apart.*--unit t=ms"),
-    "us": (lambda t, q, tau, qd: (1e6 * t, q, tau), "samples are 1e[+]04 s apart.*--unit t=us"),
-    "ns": (lambda t, q, tau, qd: (1.7e18 + 1e9 * t, q, tau), "s apart.*--unit t=ns"),
+    "other sign": (lambda t, q, tau, qd: (t, q, -tau, qd), "Change the sign of tau"),
+    "ms": (lambda t, q, tau, qd: (1e3 * t, q, tau), "between samples is 10 s.*--unit t=ms"),
+    "us": (lambda t, q, tau, qd: (1e6 * t, q, tau), "between samples is 1e[+]04 s.*--unit t=us"),
+    "ns": (lambda t, q, tau, qd: (1.7e18 + 1e9 * t, q, tau), " s.*--unit t=ns"),
     "ms of a fast log": (
         lambda t, q, tau, qd: (100 * t, q, tau),
-        "samples are 1 s apart.*--unit t=ms",
+        "between samples is 1 s.*--unit t=ms",
     ),
     "ms of seconds": (
         lambda t, q, tau, qd: (1e-3 * t, q, tau),
-        "samples are 1e-05 s apart.*Multiply t by 1000",
+        "between samples is 1e-05 s.*Multiply t by 1000",
     ),
 }
 
@@ -317,25 +284,29 @@ def test_logs_in_other_units_or_without_numbers_are_refused(wrong):
     change, match = WRONG[wrong]
     log = ts.identification.Log(*change(*swinging(two())))
     with pytest.raises(ts.FitError, match=f"(?s){match}"):
-        ts.identification.identify(two(), log, learn=TERMS)
+        ts.identification.identify(two(), log, joint_terms=TERMS)
 
 
 def test_forces_far_beyond_a_robots_limits_are_in_another_unit():
     t, q, tau, qd = swinging(two())
     with pytest.raises(ts.FitError, match=r"(?s)median force of joint 'j1'.*--unit tau=mNm"):
         ts.identification.identify(
-            two(limit=50.0), ts.identification.Log(t, q, 1e3 * tau, qd), learn=TERMS
+            two(limit=50.0), ts.identification.Log(t, q, 1e3 * tau, qd), joint_terms=TERMS
         )
 
 
 OPTIONS = {
-    "a term alone": ({"learn": Viscous()}, "learn was given as Viscous"),
+    "a term alone": ({"joint_terms": Viscous()}, "joint_terms is a Viscous"),
     "no cut-off": ({"cutoff": float("nan")}, "cutoff is nan"),
     "window in words": ({"window": "0.1", "method": "shooting"}, "window is '0.1'"),
     "window of another": ({"window": 0.1}, "window=0.1 was given with method='physical'"),
     "folds": ({"folds": 5000}, "folds is 5000"),
-    "no folder": ({"checkpoint": "/nowhere/x.pt"}, "its folder is not there"),
-    "no module": ({"residual": lambda q, qd, qdd: q}, "residual was given as function"),
+    "prior without prior": (
+        {"prior": 0.1, "method": "ols"},
+        "prior=0.1 was given with method='ols'",
+    ),
+    "unknown action": ({"on_findings": {"gaps": "drop"}}, "is 'drop'"),
+    "no module": ({"residual": lambda q, qd, qdd: q}, "residual is a function"),
 }
 
 
@@ -343,7 +314,7 @@ OPTIONS = {
 def test_options_that_do_not_fit_are_refused_before_the_log_is_read(options, match):
     log = ts.identification.Log(*swinging(two(), n=400))
     with pytest.raises(ts.FitError, match=match) as error:
-        ts.identification.identify(two(), log, **({"learn": TERMS} | options))
+        ts.identification.identify(two(), log, **({"joint_terms": TERMS} | options))
     assert len(str(error.value).splitlines()) == 3
 
 
@@ -386,7 +357,7 @@ def test_a_floating_robot_has_no_friction_where_it_floats_and_is_saved_as_its_fi
     q = torch.cat([torch.stack(q)[:, :7], x[:, 6:]], -1)
     tau = ts.inverse_dynamics(mech, q, qd, qdd) + 0.3 * qd * (torch.arange(mech.num_dof) > 5)
     log = ts.identification.Log(t.numpy(), q.numpy(), tau.numpy(), qd.numpy())
-    fit = ts.identification.identify(mech, log, learn=TERMS, prior=1e-2, cutoff=20.0)
+    fit = ts.identification.identify(mech, log, joint_terms=TERMS, prior=1e-2, cutoff=20.0)
     assert [len(some) for some in fit.terms[:6]] == [0] * 6
     assert any(type(term) is Viscous for some in fit.terms[6:] for term in some)
     fit.save(tmp_path, like=ts.robots.quadruped)
@@ -403,15 +374,15 @@ def test_errors_of_a_force_that_is_constant_are_told_in_its_own_unit(tmp_path):
     t, q, tau, qd = swinging(mech)
     free = np.concatenate([tau[:, :1], np.zeros_like(tau[:, 1:])], 1)
     fit = ts.identification.identify(
-        mech, ts.identification.Log(t, q, free, qd), learn=TERMS, prior=1e-2, method="ols"
+        mech, ts.identification.Log(t, q, free, qd), joint_terms=TERMS, method="ols"
     )
-    table = str(fit).split("over the spread")[1].split("Forces")[0]
+    table = str(fit).split("of the force:")[1].split("Identified")[0]
     rows = {line.split()[0]: line.split()[1:] for line in table.splitlines() if line}
     told = [float(x.removesuffix("*")) for x in rows["j2"] if x.endswith("*")]
     assert told == pytest.approx([float(x[1]) for x in fit.errors.values()], rel=1e-2)
     assert rows["mean"] == rows["j1"] and rows["*"]
     assert "prior" not in str(fit)
-    assert "does not change" not in str(fit)
+    assert "constant_force" not in codes(fit)
     write_report(fit, tmp_path / "report.html")
 
 
@@ -423,11 +394,11 @@ def test_joints_that_moved_beyond_their_limits_are_named():
     for reach in (upper, -lower, torch.tensor([2.5, torch.inf]).to(mech.dtype)):
         limited = mech.replace(lower=lower, upper=reach)
         fit = ts.identification.identify(
-            limited, ts.identification.Log(t, q, tau, qd), learn=TERMS, prior=1e-2
+            limited, ts.identification.Log(t, q, tau, qd), joint_terms=TERMS, prior=1e-2
         )
-        told = [note for note in fit.found.notes if "its limits are" in note]
+        told = texts(fit, "beyond_limits")
         assert len(told) == int(reach is upper)
-        assert all(note.startswith("j2 moves from ") for note in told)
+        assert all(note.startswith("Joint j2 moves from ") for note in told)
 
 
 def test_a_force_sensor_that_hangs_is_named():
@@ -435,9 +406,10 @@ def test_a_force_sensor_that_hangs_is_named():
     t, q, tau, qd = swinging(mech)
     hangs = np.concatenate([tau[:, :1], np.full_like(tau[:, 1:], 0.7)], 1)
     fit = ts.identification.identify(
-        mech, ts.identification.Log(t, q, hangs, qd), learn=TERMS, prior=1e-2, method="ols"
+        mech, ts.identification.Log(t, q, hangs, qd), joint_terms=TERMS, method="ols"
     )
-    assert "the force does not change, as of a sensor that hangs: j2" in fit.found.notes
+    (note,) = texts(fit, "constant_force")
+    assert note.endswith(": j2.")
 
 
 @pytest.mark.parametrize(
@@ -446,7 +418,7 @@ def test_a_force_sensor_that_hangs_is_named():
         (lambda: SmoothCoulomb(0.0), "speed of SmoothCoulomb is 0.0"),
         (lambda: SmoothCoulomb(float("nan")), "speed of SmoothCoulomb is nan"),
         (lambda: Dahl(-0.1), "distance of Dahl is -0.1"),
-        (lambda: LuGre(time=-1.0), "time of LuGre is -1.0.*\n.*positive, or 0"),
+        (lambda: LuGre(time=-1.0), "time of LuGre is -1.0.*\n.*positive or 0"),
         (lambda: Balancer(zero=float("inf")), "zero of Balancer is inf.*\n.*finite"),
     ],
 )  # fmt: skip
@@ -463,10 +435,10 @@ def test_what_is_no_list_of_terms_and_no_log_is_refused_by_name():
     stamps = (1e9 * t).astype("datetime64[ns]")
     leaf = torch.from_numpy(q).requires_grad_()
     for call, match in (
-        (lambda: fit(two(), log, learn={"j1": viscous}), "learn of joint 'j1' was given as Viscous"),
-        (lambda: fit(two(), log, learn=[viscous] * 2), "of joint 'j1' is there more than once"),
-        (lambda: fit(two(), {"t": t}), "the log was given as dict"),
-        (lambda: fit(two(), "log.csv"), "the log was given as str"),
+        (lambda: fit(two(), log, joint_terms={"j1": viscous}), "joint_terms of joint 'j1' is a Viscous"),
+        (lambda: fit(two(), log, joint_terms=[viscous] * 2), "of joint 'j1' appears more than once"),
+        (lambda: fit(two(), {"t": t}), "log is a dict"),
+        (lambda: fit(two(), "log.csv"), "log is a str"),
         (lambda: ts.identification.Log(stamps, q, tau), "t is datetime64.ns.*\n.*\n.*timedelta64"),
         (lambda: ts.identification.Log(t, q + 0j, tau), "q is complex128"),
         (lambda: ts.identification.Log(t, leaf, tau), "q requires a gradient"),
@@ -490,7 +462,7 @@ def test_forces_from_outside_that_are_known_are_those_of_joints():
     pushed = ts.inverse_dynamics(mech, *at) - ts.inverse_dynamics(mech, *at, f_ext)
     tau = drives + pushed + 0.01 * torch.randn(qd.shape, generator=g, dtype=t.dtype)
     log = ts.identification.Log(t.numpy(), q.numpy(), tau.numpy(), qd.numpy())
-    fit = ts.identification.identify(mech, log, learn=[], prior=1e-4, cutoff=10.0)
+    fit = ts.identification.identify(mech, log, joint_terms=[], prior=1e-4, cutoff=10.0)
     beta = fit.base.of(ts.inertial_parameters(truth).flatten())
     assert (fit.value - beta).norm() < 0.01 * beta.norm()
 
@@ -509,15 +481,16 @@ def test_numbers_as_large_as_none_is_measured_are_outliers(column, value, dtype)
     t, *measured = swinging(mech)
     log = {k: x.astype(dtype) for k, x in zip(("q", "tau", "qd"), measured, strict=True)}
     whole = ts.identification.identify(
-        mech, ts.identification.Log(t, **log), learn=TERMS, method="ols"
+        mech, ts.identification.Log(t, **log), joint_terms=TERMS, method="ols"
     )
     spoilt = log[column].copy()
     spoilt[100:1900:60, 0] = value
     log[column] = spoilt
     fit = ts.identification.identify(
-        mech, ts.identification.Log(t, **log), learn=TERMS, method="ols"
+        mech, ts.identification.Log(t, **log), joint_terms=TERMS, method="ols"
     )
-    assert any(note.startswith("30 ") and "j1" in note for note in fit.found.notes)
+    notes = texts(fit, "outliers") + texts(fit, "invalid_positions")
+    assert any(note.startswith("30 ") and "j1" in note for note in notes)
     assert_close(fit.value, whole.value, rtol=0.05, atol=0.01)
 
 
@@ -539,11 +512,11 @@ def test_a_joint_without_a_force_all_along_is_told_with_what_the_nominal_robot_n
     none = tau * np.array([1.0, 0.0])
     for force, told in ((tau, 0), (none, 1)):
         fit = ts.identification.identify(
-            mech, ts.identification.Log(t, q, force, qd), learn=[Viscous()], method="ols"
+            mech, ts.identification.Log(t, q, force, qd), joint_terms=[Viscous()], method="ols"
         )
-        lines = [note for note in fit.found.notes if note.startswith("no force all along")]
-        assert len(lines) == told, fit.found.notes
-        assert all("root mean square): j2 (" in line for line in lines)
+        lines = texts(fit, "zero_force")
+        assert len(lines) == told, fit.findings
+        assert all("of joint j2 is always zero" in line for line in lines)
 
 
 def floating(falls):
@@ -572,10 +545,10 @@ def floating(falls):
 def test_a_robot_that_floats_without_a_force_but_does_not_fall_is_refused():
     """It stood on a floor whose force nobody measured: a fit found a robot of 9 g, sure to 33 g."""
     mech, log = floating(0.0)
-    with pytest.raises(ts.FitError, match=r"'free' is zero all along.* needs 30 N") as error:
-        ts.identification.identify(mech, log, learn=[], method="ols")
+    with pytest.raises(ts.FitError, match=r"'free' is always zero.* needs 30 N") as error:
+        ts.identification.identify(mech, log, joint_terms=[], method="ols")
     assert str(error.value).count("\n") == 2
-    ts.identification.identify(*floating(1.0), learn=[], method="ols")
+    ts.identification.identify(*floating(1.0), joint_terms=[], method="ols")
 
 
 def test_a_rotor_is_told_as_one_and_a_body_that_no_mass_makes_as_unphysical():
@@ -591,13 +564,11 @@ def test_a_rotor_is_told_as_one_and_a_body_that_no_mass_makes_as_unphysical():
     mech = mech.replace(inertia=torch.cat([mech.inertia[:b], thin[None], mech.inertia[b + 1 :]]))
     t, q, tau, qd = swinging(mech)
     fit = ts.identification.identify(
-        mech, ts.identification.Log(t, q, tau, qd), learn=TERMS, cutoff=8.0, prior=1e-3
+        mech, ts.identification.Log(t, q, tau, qd), joint_terms=TERMS, cutoff=8.0, prior=1e-3
     )
-    notes = [x for x in fit.found.notes if x.startswith(("j2_rotor", "unphysical"))]
-    assert notes == [
-        "unphysical nominal inertia of b: the nearest physical one is used",
-        "j2_rotor is an inertia about one axis, as of a rotor: a body of little mass stands for it",
-    ]
+    (unphysical,) = (x for x in fit.findings if x.code == "unphysical_inertia")
+    (rotor,) = (x for x in fit.findings if x.code == "rotor_body")
+    assert unphysical.joints == ("b",) and rotor.joints == ("j2_rotor",)
 
 
 def test_friction_that_remembers_says_how_to_predict_it():
@@ -605,10 +576,10 @@ def test_friction_that_remembers_says_how_to_predict_it():
     t, q, tau, qd = swinging(mech)
     learn = {"j1": [LuGre()], "j2": TERMS}
     fit = ts.identification.identify(
-        mech, ts.identification.Log(t, q, tau, qd), learn=learn, cutoff=8.0, prior=1e-3
+        mech, ts.identification.Log(t, q, tau, qd), joint_terms=learn, cutoff=8.0, prior=1e-3
     )
-    (note,) = (x for x in fit.found.notes if "series=True" in x)
-    assert note.endswith(": j1")
+    (note,) = texts(fit, "term_remark")
+    assert "series=True" in note and note.startswith("j1: ")
     x = [torch.from_numpy(x) for x in (q, qd, 0 * qd)]
     apart = fit.inverse_dynamics(*x, series=True) - fit.inverse_dynamics(*x)
     assert apart[:, 0].abs().max() > 1e-3 and not apart[:, 1].any()

@@ -9,6 +9,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.identification.finding_codes import texts
 from tests.strategies import random_mechanism
 from torchsko.identification.friction import (
     Coulomb,
@@ -173,11 +174,9 @@ def test_forces_that_a_fit_does_not_predict_are_named():
     truth, nominal = arm()
     log, _ = log_of(truth, friction, seconds=10.0, noise=0.05)
     turned = dataclasses.replace(log, tau=np.ascontiguousarray(log.tau[:, [1, 2, 0]]))
-    found = ts.identification.identify(nominal, turned, cutoff=8.0).found.notes
-    (note,) = (x for x in found if x.startswith("forces that the fit does not predict"))
+    (note,) = texts(ts.identification.identify(nominal, turned, cutoff=8.0), "unpredicted_force")
     assert all(name in note for name in truth.joint_names)
-    found = ts.identification.identify(nominal, log, cutoff=8.0).found.notes
-    assert not any("does not predict" in x for x in found)
+    assert not texts(ts.identification.identify(nominal, log, cutoff=8.0), "unpredicted_force")
 
 
 def test_a_fit_finds_robot_and_friction_and_predicts_what_it_has_not_seen():
@@ -194,7 +193,7 @@ def test_a_fit_finds_robot_and_friction_and_predicts_what_it_has_not_seen():
     rigid = ts.inertial_parameters(fit.mechanism).flatten()
     assert_close(rigid, fit.phi, rtol=1e-9, atol=1e-9)
     assert fit.errors["physical"].mean() < fit.errors["nominal"].mean()
-    for word in ("joint0", "Base parameters", "cut-off 8 Hz (as asked)"):
+    for word in ("joint0", "base parameters", "frequency 8 Hz (as given)"):
         assert word in str(fit)
 
 
@@ -205,7 +204,7 @@ def test_least_squares_on_noise_free_data_are_exact_and_said_to_be():
     """With the true terms the columns explain the forces: what is left is the filter's rounding."""
     truth, nominal = arm()
     log, _ = log_of(truth, friction, rate=1000.0)
-    fit = ts.identification.identify(nominal, log, learn=TERMS, method="ols", cutoff=20.0)
+    fit = ts.identification.identify(nominal, log, joint_terms=TERMS, method="ols", cutoff=20.0)
     true = fit.base.of(ts.inertial_parameters(truth).flatten())
     assert (fit.value - true).abs().max() < 3e-3 * true.abs().max()
     for x in fit.numbers:
@@ -219,7 +218,7 @@ def test_the_fit_does_not_depend_on_how_the_log_is_cut_into_pieces(monkeypatch):
     for piece in (10**6, 2000):
         monkeypatch.setattr("torchsko.identification.signals.preprocess.PIECE_SAMPLES", piece)
         found.append(
-            ts.identification.identify(nominal, log, learn=TERMS, cutoff=8.0, prior=1e-2).phi
+            ts.identification.identify(nominal, log, joint_terms=TERMS, cutoff=8.0, prior=1e-2).phi
         )
     assert_close(*found, rtol=1e-6, atol=1e-9)
 
@@ -228,7 +227,7 @@ def test_a_saved_fit_is_the_fit(tmp_path):
     truth, nominal = arm()
     log, (q, qd, qdd, _) = log_of(truth, friction, noise=0.02)
     fit = ts.identification.identify(
-        nominal, log, learn={"joint1": [Dahl(0.01), Viscous()]}, cutoff=8.0
+        nominal, log, joint_terms={"joint1": [Dahl(0.01), Viscous()]}, cutoff=8.0
     )
     assert fit.terms[1] == (Viscous(), Dahl(0.01))
     fit.save(tmp_path / "fit")
@@ -293,8 +292,9 @@ def test_unphysical_nominal_inertias_are_made_physical_and_named():
     assert (torch.linalg.eigvalsh(pseudo_inertia(near.mass, near.com, near.inertia)) > 0).all()
     assert torch.equal(near.inertia[[0, 2]], robot.inertia[[0, 2]])
     log, _ = log_of(truth, friction)
-    fit = ts.identification.identify(robot, log, learn=TERMS, cutoff=8.0, prior=1e-2)
-    assert any("body1" in note for note in fit.found.notes)
+    fit = ts.identification.identify(robot, log, joint_terms=TERMS, cutoff=8.0, prior=1e-2)
+    (note,) = texts(fit, "unphysical_inertia")
+    assert "body1" in note
 
 
 def test_options_out_of_range_are_named():
@@ -305,11 +305,11 @@ def test_options_out_of_range_are_named():
         (nominal, {"method": "lstsq"}, "no method is named 'lstsq'"),
         (nominal, {"prior": 0.0}, "prior is 0.0"),
         (nominal, {"folds": 1}, "folds is 1"),
-        (nominal, {"learn": {"elbow": []}}, "no joint is named 'elbow'"),
-        (nominal, {"learn": {nominal.body_names[2]: []}}, "names the body 'body2'"),
-        (nominal, {"learn": {nominal.body_names[2] + ".mass": []}}, "names the body 'body2'"),
-        (nominal, {"learn": [Coulomb]}, "is no term"),
-        (many, {}, "is 2 robots"),
+        (nominal, {"joint_terms": {"elbow": []}}, "no joint is named 'elbow'"),
+        (nominal, {"joint_terms": {nominal.body_names[2]: []}}, "names the body 'body2'"),
+        (nominal, {"joint_terms": {nominal.body_names[2] + ".mass": []}}, "names the body 'body2'"),
+        (nominal, {"joint_terms": [Coulomb]}, "is not a term"),
+        (many, {}, "is a batch of 2 robots"),
     ):
         with pytest.raises(ts.FitError, match=match) as caught:
             ts.identification.identify(mech, log, **options)
@@ -324,7 +324,7 @@ def test_long_names_of_joints_lie_inside_of_a_reports_figures(monkeypatch):
 
     truth, nominal = arm()
     fit = ts.identification.identify(
-        nominal, log_of(truth, friction, seconds=8.0)[0], learn=TERMS, prior=1e-3
+        nominal, log_of(truth, friction, seconds=8.0)[0], joint_terms=TERMS, prior=1e-3
     )
     names = [f"robot_arm_left_front_shoulder_pitch_joint_actuator_{k}" for k in range(3)]
     monkeypatch.setattr(ts.Mechanism, "dof_names", names)
@@ -348,7 +348,7 @@ def test_base_parameters_lie_within_what_is_reported_over_repetitions():
         log, _ = log_of(truth, friction, seed=seed, noise=0.1)
         q = np.round(log.q / encoder) * encoder
         log = ts.identification.Log(log.t, q, log.tau)
-        fit = ts.identification.identify(nominal, log, learn=TERMS, cutoff=8.0, prior=1e-4)
+        fit = ts.identification.identify(nominal, log, joint_terms=TERMS, cutoff=8.0, prior=1e-4)
         true = fit.base.of(ts.inertial_parameters(truth).flatten())
         z.append((fit.value - true) / fit.deviation)
     z = torch.stack(z)
@@ -404,7 +404,7 @@ def test_a_report_pictures_all_joints_of_a_walking_robot_and_says_what_it_leaves
     tau = ts.inverse_dynamics(mech, q, qd, qdd) + 0.3 * qd * (torch.arange(8) > 5)
     log = ts.identification.Log(t.numpy(), q.numpy(), tau.numpy(), qd.numpy())
     fit = ts.identification.identify(
-        mech, log, learn={"root": [], "hip": [Viscous()], "knee": [Viscous()]}
+        mech, log, joint_terms={"root": [], "hip": [Viscous()], "knee": [Viscous()]}
     )
 
     def titles(draw):
@@ -414,9 +414,9 @@ def test_a_report_pictures_all_joints_of_a_walking_robot_and_says_what_it_leaves
 
     assert titles(report.draw_friction) == ["hip", "knee"]
     assert len(titles(report.draw_forces)) == 8
-    monkeypatch.setattr(report, "SHOWN", 7)
+    monkeypatch.setattr(report, "MAX_DOFS", 7)
     report.write_report(fit, tmp_path / "report.html")
-    assert "The first 7; left out: knee." in (tmp_path / "report.html").read_text("utf-8")
+    assert "The first 7 dofs; not shown: knee." in (tmp_path / "report.html").read_text("utf-8")
 
 
 def test_a_report_pictures_friction_at_the_speeds_of_the_log_and_nothing_where_there_is_none(
@@ -431,7 +431,7 @@ def test_a_report_pictures_friction_at_the_speeds_of_the_log_and_nothing_where_t
     names = nominal.joint_names
     learn = {names[0]: TERMS, names[1]: TERMS, names[2]: [Offset()]}
     nominal = nominal.replace(velocity_limit=limit)
-    fit = ts.identification.identify(nominal, log, learn=learn, prior=1e-3)
+    fit = ts.identification.identify(nominal, log, joint_terms=learn, prior=1e-3)
     fit.save(tmp_path)
     for some in (fit, ts.identification.Fit.load(tmp_path)):
         figure = figures.Figure()
@@ -442,17 +442,17 @@ def test_a_report_pictures_friction_at_the_speeds_of_the_log_and_nothing_where_t
             v, force = ax.lines[0].get_data()
             assert 0.9 * fastest < max(v) < 1.1 * fastest and min(v) == -max(v)
             assert np.allclose(force, friction(None, torch.as_tensor(v)) - 0.2, atol=0.02)
-    bare = ts.identification.identify(nominal, log, learn=(), prior=1e-3)
+    bare = ts.identification.identify(nominal, log, joint_terms=(), prior=1e-3)
     report.write_report(bare, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text("utf-8")
-    assert "No joint has any." in page and page.count("<img") == 3
+    assert "No joint has friction terms." in page and page.count("<img") == 3
 
 
 def test_a_report_pictures_base_parameters_in_the_order_of_its_text():
     figures = pytest.importorskip("matplotlib.figure")
     truth, nominal = arm()
     fit = ts.identification.identify(
-        nominal, log_of(truth, friction, seconds=8.0)[0], learn=TERMS, prior=1e-3
+        nominal, log_of(truth, friction, seconds=8.0)[0], joint_terms=TERMS, prior=1e-3
     )
     figure = figures.Figure()
     report.draw_base(figure, fit)

@@ -9,6 +9,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.identification.finding_codes import texts
 from tests.identification.test_fit import arm
 from tests.identification.test_noise import arm as swinging
 from tests.identification.test_noise import measured
@@ -29,7 +30,7 @@ from torchsko.identification.friction import (
     term_classes,
 )
 from torchsko.identification.selection.stepwise import stepwise_search
-from torchsko.identification.term_syntax import learn_of
+from torchsko.identification.term_syntax import parse_joint_terms
 
 integrate = pytest.importorskip("scipy.integrate")
 
@@ -128,7 +129,7 @@ def test_friction_coefficients_are_unbiased_by_the_filter(law, cutoff):
     law = {Viscous(): 0.3, Offset(): 0.2, **law}
     log = log_with(truth, law, rate=400)
     fit = ts.identification.identify(
-        nominal, log, learn=list(law), method="ols", cutoff=cutoff, prior=1e-3
+        nominal, log, joint_terms=list(law), method="ols", cutoff=cutoff
     )
     for terms, numbers in zip(fit.terms, fit.numbers, strict=True):
         true = numbers.new_tensor([law[term] for term in terms])
@@ -161,9 +162,9 @@ def test_load_dependent_friction_has_a_note_and_a_second_fit_corrects_it():
     truth, nominal = arm()
     law = {Viscous(): 0.3, SmoothCoulomb(0.05): 0.5, Loaded(0.05): 0.1}
     log = log_with(truth, law, rate=200)
-    found = ts.identification.identify(nominal, log, learn=list(law), prior=1e-5)
-    assert any("load-dependent friction" in note for note in found.found.notes)
-    again = ts.identification.identify(found.mechanism, log, learn=list(law), prior=1e-5)
+    found = ts.identification.identify(nominal, log, joint_terms=list(law), prior=1e-5)
+    assert any("load-dependent friction" in note for note in texts(found, "term_remark"))
+    again = ts.identification.identify(found.mechanism, log, joint_terms=list(law), prior=1e-5)
     for terms, once, twice in zip(found.terms, found.numbers, again.numbers, strict=True):
         k = terms.index(Loaded(0.05))
         assert abs(twice[k] - 0.1) < 0.05 * abs(once[k] - 0.1)
@@ -188,7 +189,7 @@ def test_a_rotor_inertia_below_the_nominal_one_is_found(method, true):
     nominal = mech.replace(armature=rotors.new_tensor([0.0, 0.0, 0.3]))
     terms = [Viscous(), Coulomb()]
     learn = {"j1": terms, "j2": terms, "slide": [*terms, RotorInertia()]}
-    fit = ts.identification.identify(nominal, log, learn=learn, method=method)
+    fit = ts.identification.identify(nominal, log, joint_terms=learn, method=method)
     assert float(fit.mechanism.armature[2]) == pytest.approx(true, abs=0.01)
     q, qd = (
         x[::50]
@@ -214,4 +215,4 @@ def test_a_term_that_is_defined_elsewhere_is_found_by_its_name():
     assert term_classes()["CubicSpring"] is CubicSpring
     mech = arm()[1]
     wanted = {name: [CubicSpring()] for name in mech.joint_names}
-    assert learn_of(mech, ["CubicSpring"]) == wanted
+    assert parse_joint_terms(mech, ["CubicSpring"]) == wanted

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import torchsko as ts
+from tests.identification.finding_codes import texts
 from tests.identification.test_fit import arm, friction, log_of
 from tests.identification.test_noise import arm as few_turns
 from torchsko.identification.friction import Offset, SmoothCoulomb, Term, Viscous
@@ -54,21 +55,23 @@ def test_a_term_of_ones_own_is_chosen_where_its_force_is():
     only = torch.tensor([0.0, 1.0, 0.0], dtype=truth.dtype)
     pull = lambda q: 2.0 * only * (q - 0.3).clamp_min(0)  # noqa: E731
     log, _ = log_of(truth, lambda q, qd: friction(q, qd) + pull(q), noise=0.02, rate=200.0)
-    fit = ts.identification.identify(nominal, log, library=[*CANDIDATE_TERMS, Wall()], cutoff=8.0)
+    fit = ts.identification.identify(
+        nominal, log, candidate_terms=[*CANDIDATE_TERMS, Wall()], cutoff=8.0
+    )
     assert [Wall() in some for some in fit.terms] == [False, True, False]
     number = fit.numbers[1][fit.terms[1].index(Wall())]
     assert abs(number - 2.0) < 0.1
-    assert f"a cable pulls: {nominal.joint_names[1]}" in fit.found.notes
+    assert texts(fit, "term_remark") == [f"{nominal.joint_names[1]}: a cable pulls."]
 
 
 def test_of_a_library_alone_terms_are_chosen():
     truth, nominal = arm()
     log, _ = log_of(truth, friction, noise=0.02, rate=200.0)
     few = [Viscous(), SmoothCoulomb(0.1)]
-    fit = ts.identification.identify(nominal, log, library=few, cutoff=8.0)
+    fit = ts.identification.identify(nominal, log, candidate_terms=few, cutoff=8.0)
     assert all(set(some) <= set(few) for some in fit.terms)
     with pytest.raises(ts.FitError, match="with parentheses"):
-        ts.identification.identify(nominal, log, library=[Offset])  # pyright: ignore[reportArgumentType]
+        ts.identification.identify(nominal, log, candidate_terms=[Offset])  # pyright: ignore[reportArgumentType]
 
 
 def test_an_offset_that_the_data_tell_little_of_stays_and_weights_are_as_unsure_as_it_is():

@@ -25,7 +25,7 @@ def found(noise, seconds, *, teeth=0.0, logged=False, count=8, cutoff=8.0):
         speeds = qd.numpy() + 0.01 * draw(size=q.shape) if logged else None
         log = ts.identification.Log(t.numpy(), shown, tau, speeds)
         fit = ts.identification.identify(
-            nominal, log, learn=TERMS, method="iv", cutoff=cutoff, prior=1e-3
+            nominal, log, joint_terms=TERMS, method="iv", cutoff=cutoff
         )
         true = fit.base.of(ts.inertial_parameters(truth).flatten())
         errors.append(fit.value - true)

@@ -16,7 +16,7 @@ def folder(tmp_path_factory):
     """Of a fit."""
     truth, nominal = arm()
     log, _ = log_of(truth, friction, seconds=6.0)
-    options = {"learn": [Viscous()], "cutoff": 8.0, "method": "ols"}
+    options = {"joint_terms": [Viscous()], "cutoff": 8.0, "method": "ols"}
     folder = tmp_path_factory.mktemp("kept")
     ts.identification.identify(nominal, log, **options).save(folder)
     return folder
@@ -94,7 +94,7 @@ def test_a_fit_of_a_planar_base_is_saved_and_its_losses_stay_in_the_fit(tmp_path
     log = ts.identification.Log(t[:, 0].numpy(), q.numpy(), tau.numpy(), qd=qd.numpy())
     robot = tmp_path / "nominal.urdf"
     ts.save(truth, robot)
-    fit = ts.identification.identify(ts.load(robot), log, learn=[Viscous()])
+    fit = ts.identification.identify(ts.load(robot), log, joint_terms=[Viscous()])
     with pytest.warns(ts.RobotFileWarning, match="damping of wheels 5, 4, 3"):
         fit.save(tmp_path / "fit", like=robot)
     again = ts.identification.Fit.load(tmp_path / "fit")

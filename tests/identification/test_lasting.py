@@ -64,9 +64,7 @@ def sizes(error, seeds, positions=0.0, method="wls", after=5.0):
         log = ts.identification.Log(
             t.numpy(), shown, tau.numpy(), None if positions else qd.numpy()
         )
-        fit = ts.identification.identify(
-            nominal, log, learn=TERMS, method=method, cutoff=8.0, prior=1e-3
-        )
+        fit = ts.identification.identify(nominal, log, joint_terms=TERMS, method=method, cutoff=8.0)
         true = fit.base.of(ts.inertial_parameters(truth).flatten())
         z.append((fit.value - true) / fit.deviation)
     return float(torch.stack(z).square().mean().sqrt())

@@ -8,6 +8,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.identification.finding_codes import texts
 from tests.identification.test_fit import TERMS, arm, log_of
 from tests.learn.simulated import simulated
 from torchsko.identification.estimators.shooting import ForwardModel, ShootingEstimator, Windows
@@ -53,7 +54,7 @@ def noisy(log, seed=0):
 def fits(measured):
     _, nominal, log = measured
     return {
-        method: ts.identification.identify(nominal, noisy(log), learn=TERMS, method=method)
+        method: ts.identification.identify(nominal, noisy(log), joint_terms=TERMS, method=method)
         for method in ("physical", "wls", "shooting")
     }
 
@@ -80,7 +81,7 @@ def test_noise_in_positions_does_not_bias_as_it_does_least_squares(measured, fit
 
 
 def test_the_noise_is_found_too(fits):
-    (line,) = (x for x in fits["shooting"].found.notes if "shooting" in x)
+    (line,) = texts(fits["shooting"], "shooting")
     told = [float(x) for x in line.split("measured ")[1].split(";")[0].split(", ")]
     assert_close(np.array(told), np.full(3, NOISE), rtol=0.05, atol=0)
 
@@ -104,7 +105,7 @@ def test_it_converges_from_the_nominal_robot_without_friction(measured, fits):
         phi.flatten(), base.of(phi.flatten()), (phi.new_zeros(3),) * 3, ((0, 1, 2),) * 3
     )
     shot = ShootingEstimator(forward, windows, base, EntropicPrior.at(phi, base.matrix), 5, nothing)
-    shot.run(fits["shooting"].found.prior_weight, lambda part: None)
+    shot.run(fits["shooting"].info.prior_weight, lambda part: None)
     gap = (base.of(shot.now.phi) - fits["shooting"].value).abs()
     assert (gap < 0.2 * fits["shooting"].deviation).all()
 
@@ -186,7 +187,11 @@ def damped():
 @pytest.mark.nightly
 def test_light_links_under_heavy_damping_are_found_within_three_deviations(damped):
     fit = ts.identification.identify(
-        light(1.2, 0.003), noisy(damped), learn=[Viscous(), Offset()], method="shooting", prior=1e-2
+        light(1.2, 0.003),
+        noisy(damped),
+        joint_terms=[Viscous(), Offset()],
+        method="shooting",
+        prior=1e-2,
     )
     away, _ = off(fit, light())
     assert (away.abs() < 3 * fit.deviation).all()
@@ -242,7 +247,7 @@ def test_a_transmission_ratio_taken_wrong_is_found_with_all_else(measured):
     shown = ts.identification.Log(log.t, log.q * np.array([1.0, 1.02, 1.0]), log.tau, held=True)
     learn = {name: [*TERMS, Ratio()] for name in nominal.joint_names}
     fit = ts.identification.identify(
-        nominal, noisy(shown), learn=learn, method="shooting", prior=1e-4
+        nominal, noisy(shown), joint_terms=learn, method="shooting", prior=1e-4
     )
     places = [some.index(Ratio()) for some in fit.terms]
     rows = zip(fit.numbers, fit.deviations, places, [0.0, 0.02, 0.0], strict=True)
@@ -250,7 +255,7 @@ def test_a_transmission_ratio_taken_wrong_is_found_with_all_else(measured):
         assert (x[k] - true).abs() < 3 * s[k] and s[k] < 2e-3
     assert (off(fit, truth)[0].abs() < 3 * fit.deviation).all()
     with pytest.raises(ts.FitError, match='Pass method="shooting"'):
-        ts.identification.identify(nominal, shown, learn=learn)
+        ts.identification.identify(nominal, shown, joint_terms=learn)
 
 
 @pytest.mark.parametrize("windows", [1, 2, 7])
@@ -321,8 +326,8 @@ def test_windows_take_numbers_as_large_as_none_is_measured_for_none(measured):
 def test_what_cannot_be_shot_is_named(measured):
     _, nominal, log = measured
     for options, match in (
-        ({"learn": [Viscous(), Coulomb()]}, "Coulomb of joint 'joint0' cannot be shot"),
-        ({"learn": [SmoothCoulomb()], "window": 0.01}, "window is 0.01 s"),
+        ({"joint_terms": [Viscous(), Coulomb()]}, "Coulomb of joint 'joint0' does not support"),
+        ({"joint_terms": [SmoothCoulomb()], "window": 0.01}, "window is 0.01 s"),
     ):
         with pytest.raises(ts.FitError, match=match) as caught:
             ts.identification.identify(nominal, log, method="shooting", **options)
@@ -331,7 +336,7 @@ def test_what_cannot_be_shot_is_named(measured):
     q, qd = (x.numpy() for x in dog.random_state(500))
     flying = ts.identification.Log(np.arange(500) / 100, q, 0 * qd, qd)
     with pytest.raises(ts.FitError, match="turns by a quaternion"):
-        ts.identification.identify(dog, flying, method="shooting", learn=[Viscous()])
+        ts.identification.identify(dog, flying, method="shooting", joint_terms=[Viscous()])
 
 
 @pytest.mark.nightly
@@ -350,7 +355,9 @@ def test_a_panda_from_positions_alone(tmp_path):
         mass=1.2 * truth.mass, com=truth.com + 0.02, inertia=1.1 * truth.inertia
     )
     found = {
-        method: ts.identification.identify(nominal, log, learn=TERMS, method=method, prior=1e-4)
+        method: ts.identification.identify(
+            nominal, log, joint_terms=TERMS, method=method, prior=1e-4
+        )
         for method in ("physical", "shooting")
     }
     away, size = off(found["shooting"], truth)
@@ -371,7 +378,7 @@ def test_errors_that_are_alike_from_sample_to_sample_count_for_what_they_tell(tm
     late = np.stack([np.interp(t - 0.01, t, x) for x in qd.T], -1)
     shown = noisy(ts.identification.Log(t, q + swings, tau, held=True)).q
     log = ts.identification.Log(t, shown, tau, late, held=True)
-    fit = ts.identification.identify(nominal, log, learn=TERMS, method="shooting", cutoff=8.0)
+    fit = ts.identification.identify(nominal, log, joint_terms=TERMS, method="shooting", cutoff=8.0)
     away, size = off(fit, truth)
     assert away.norm() < 0.01 * size
     for x in fit.numbers:
@@ -428,7 +435,7 @@ def test_a_fit_that_is_stopped_short_of_its_end_says_how_far_it_is(measured, mon
     _, nominal, log = measured
     monkeypatch.setattr(estimate, "MAX_ITERATIONS", 1)
     with pytest.raises(ts.FitError, match="not converged in 1 iterations: the last step"):
-        ts.identification.identify(nominal, noisy(log), learn=TERMS, method="shooting")
+        ts.identification.identify(nominal, noisy(log), joint_terms=TERMS, method="shooting")
     monkeypatch.setattr(estimate, "ACCEPTED_STEP", np.inf)
-    fit = ts.identification.identify(nominal, noisy(log), learn=TERMS, method="shooting")
-    assert any("stopped early" in note for note in fit.found.notes)
+    fit = ts.identification.identify(nominal, noisy(log), joint_terms=TERMS, method="shooting")
+    assert texts(fit, "not_converged")

@@ -12,6 +12,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.identification.finding_codes import texts
 from tests.strategies import random_mechanism
 from torchsko.identification.friction import Coulomb, Viscous
 from torchsko.identification.regression.base_columns import BaseColumns
@@ -287,11 +288,11 @@ def test_forces_clipped_below_the_effort_limits_are_ignored():
     assert (top < mech.effort_limit.numpy()).all()
     state = motion(torch.linspace(1.234, 8.0, 400, dtype=mech.dtype))
     tau = ts.inverse_dynamics(mech, *state)
-    options = {"learn": [Viscous(), Coulomb()], "method": "wls", "cutoff": 10.0}
+    options = {"joint_terms": [Viscous(), Coulomb()], "method": "wls", "cutoff": 10.0}
     whole, part = (ts.identification.identify(mech, x, **options) for x in (log, cut))
-    assert not any("at their limit" in note for note in whole.found.notes)
+    assert not texts(whole, "saturated_forces")
     for joint in mech.joint_names:
-        assert any(f"of {joint} at their limit" in note for note in part.found.notes)
+        assert any(f"of {joint} are at" in note for note in texts(part, "saturated_forces"))
     for fit in (whole, part):
         assert ((fit.inverse_dynamics(*state) - tau).std(0) < 0.02 * tau.std(0)).all()
 
@@ -317,12 +318,12 @@ def test_quantised_forces_and_a_robot_at_rest_are_not_saturated():
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
-        ({"q": 180 / np.pi}, "joint 'joint1' moves from .* its limits are"),
+        ({"q": 180 / np.pi}, "Joint 'joint1' moves from .* its limits are"),
         ({"qd": 180 / np.pi}, "--unit qd=deg/s"),
         ({"qd": 30 / np.pi}, "--unit qd=rpm"),
         ({"t": 1e3}, "--unit t=ms"),
         ({"q": 2.9, "qd": 2.9 * np.pi / 180}, "--unit q=deg"),
-        ({"qd": -1.0}, "Turn the sign"),
+        ({"qd": -1.0}, "Change the sign"),
     ],
 )
 def test_quantities_in_implausible_units_are_refused_with_the_likely_unit(wrong, match):
@@ -332,7 +333,7 @@ def test_quantities_in_implausible_units_are_refused_with_the_likely_unit(wrong,
     noisy = qd + 0.05 * np.random.default_rng(0).normal(size=qd.shape)
     log = replace(log, qd=noisy)
     log = replace(log, **{name: factor * getattr(log, name) for name, factor in wrong.items()})
-    refused(lambda: ts.identification.identify(mech, log, learn=[], method="ols"), match)
+    refused(lambda: ts.identification.identify(mech, log, joint_terms=[], method="ols"), match)
 
 
 @pytest.mark.parametrize(("factor", "unit"), [(1e-3, "kNm or kN"), (1e3, "mNm"), (0.5, None)])
@@ -342,11 +343,11 @@ def test_a_single_joint_with_forces_in_another_unit_is_named(factor, unit):
     log, _ = arm_log(mech)
     log = replace(log, tau=log.tau * np.where(np.arange(7) == 3, factor, 1.0))
     far = torch.full_like(mech.effort_limit, torch.inf)
-    robot, options = mech.replace(effort_limit=far), {"method": "ols", "prior": 1e-3}
-    fit = ts.identification.identify(robot, log, learn=[], **options)
-    told = [note for note in fit.found.notes if "the nominal robot needs" in note]
+    robot, options = mech.replace(effort_limit=far), {"method": "ols"}
+    fit = ts.identification.identify(robot, log, joint_terms=[], **options)
+    told = texts(fit, "joint_force_scale")
     assert len(told) == (unit is not None)
-    assert not told or (f"forces of joint4 are {factor:.3g} times" in told[0] and unit in told[0])
+    assert not told or (f"Forces of joint4 are {factor:.3g} times" in told[0] and unit in told[0])
 
 
 def test_logs_of_another_robot_or_at_rest_are_refused():
@@ -395,7 +396,7 @@ def test_all_times_are_checked_and_a_low_resolution_is_named(monkeypatch, spoil,
     mech = ts.load(ts.robots.panda)
     log, _ = arm_log(mech)
     wrong = replace(log, t=spoil(0.01 * np.arange(len(log))))
-    refused(lambda: ts.identification.identify(mech, wrong, learn=[], method="ols"), match)
+    refused(lambda: ts.identification.identify(mech, wrong, joint_terms=[], method="ols"), match)
 
 
 def test_parts_of_a_log_check_its_times_and_explain_faults():

@@ -9,6 +9,7 @@ import torch
 
 import torchsko as ts
 import torchsko.identification.uncertainty.measurement_bias as looked
+from tests.identification.finding_codes import texts
 from torchsko.identification.friction import Coulomb, Viscous
 from torchsko.identification.signals.filter_settings import design_filters
 from torchsko.identification.uncertainty.measurement_bias import PositionNoise
@@ -43,9 +44,13 @@ def measured(mech, noise, *, rates=None, seconds=40, hertz=200):
     )
 
 
+OLS = {"joint_terms": TERMS, "method": "ols", "measurement_bias": True}
+
+
 def told(fit):
     """How many deviations the bias is said to be; 0 where nothing is said."""
-    found = [re.search(r"biases numbers by up to about (\S+) of", note) for note in fit.found.notes]
+    notes = texts(fit, "position_noise_bias")
+    found = [re.search(r"by up to about (\S+) standard errors", note) for note in notes]
     return next((float(x[1]) for x in found if x), 0.0)
 
 
@@ -57,15 +62,21 @@ def test_a_bias_by_noise_of_positions_is_told_and_how_large_it_is(method):
     truth = ts.base_parameters(mech).of(ts.inertial_parameters(mech).flatten())
     nominal = mech.replace(mass=1.1 * mech.mass)
     fit = ts.identification.identify(
-        nominal, measured(mech, [1e-3, 1e-3, 2e-4]), learn=TERMS, method=method
+        nominal,
+        measured(mech, [1e-3, 1e-3, 2e-4]),
+        joint_terms=TERMS,
+        method=method,
+        measurement_bias=True,
     )
     numbers = torch.cat([fit.value, *fit.numbers])
     true = torch.cat([truth, *(x.new_tensor([0.3, 0.5]) for x in fit.numbers)])
     away = float(((numbers - true) / torch.cat([fit.deviation, *fit.deviations])).abs().max())
     assert away > 3
     assert told(fit) == pytest.approx(away, rel=0.4)
-    assert 'take method="iv" (--method iv)' in str(fit)
-    small = ts.identification.identify(nominal, measured(mech, 1e-4), learn=TERMS, method=method)
+    assert 'method="iv" (--method iv)' in str(fit)
+    small = ts.identification.identify(
+        nominal, measured(mech, 1e-4), joint_terms=TERMS, method=method, measurement_bias=True
+    )
     assert told(small) == 0
 
 
@@ -74,7 +85,7 @@ def test_noise_that_is_larger_than_the_motion_of_a_joint_is_told_too():
     mech = arm()
     truth = ts.base_parameters(mech).of(ts.inertial_parameters(mech).flatten())
     log = measured(mech, [1e-4, 1e-4, 6e-3])
-    fit = ts.identification.identify(mech, log, learn=TERMS, method="ols")
+    fit = ts.identification.identify(mech, log, **OLS)
     away = float(((fit.value - truth) / fit.deviation).abs().max())
     assert away > 10 and told(fit) > away / 2
 
@@ -83,10 +94,8 @@ def test_noise_that_is_larger_than_the_motion_of_a_joint_is_told_too():
 def test_shooting_and_measured_velocities_are_not_blamed():
     mech = arm()
     log = measured(mech, 1e-3, rates=1e-3)
-    assert told(ts.identification.identify(mech, log, learn=TERMS, method="ols")) == 0
-    assert (
-        told(ts.identification.identify(mech, replace(log, qd=None), learn=TERMS, method="ols")) > 0
-    )
+    assert told(ts.identification.identify(mech, log, **OLS)) == 0
+    assert told(ts.identification.identify(mech, replace(log, qd=None), **OLS)) > 0
 
 
 def test_noise_is_measured_where_no_robot_moves():
@@ -127,9 +136,7 @@ def test_a_bias_is_told_as_large_as_it_is_where_some_states_are_looked_at(monkey
     for states in (100_000, 2000):
         monkeypatch.setattr(looked, "MAX_STATES", states)
         both = ts.identification.Log.concatenate([rest, log])
-        fits.append(
-            told(ts.identification.identify(mech, both, learn=TERMS, method="ols", cutoff=10.0))
-        )
+        fits.append(told(ts.identification.identify(mech, both, **OLS, cutoff=10.0)))
     assert fits[1] == pytest.approx(fits[0], rel=0.5)
 
 
@@ -149,10 +156,8 @@ def test_a_log_with_too_few_samples_for_its_motion_says_so():
 
     def said(hertz, **options):
         log = measured(arm(), 0.0, hertz=hertz, seconds=120)
-        notes = ts.identification.identify(
-            arm(), log, learn=TERMS, method="ols", **options
-        ).found.notes
-        return [note for note in notes if "the sampling rate of" in note]
+        fit = ts.identification.identify(arm(), log, **OLS, **options)
+        return texts(fit, "low_sample_rate")
 
     (line,) = said(10)
     enough = int(re.search(r"Log at (\d+) Hz or more", line)[1])

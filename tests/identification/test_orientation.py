@@ -1,5 +1,6 @@
 """Logs of floating robots, as other programs write them."""
 
+import itertools
 from dataclasses import replace
 from itertools import pairwise
 
@@ -8,8 +9,7 @@ import pytest
 import torch
 
 import torchsko as ts
-from torchsko.identification.diagnostics.quaternion_convention import Habit, habits
-from torchsko.identification.diagnostics.unit_checks import refuse_other_units
+from tests.identification.finding_codes import check_raw, code_of, texts
 from torchsko.identification.friction import Viscous
 from torchsko.spatial.rotation import quaternion_to_matrix
 
@@ -34,54 +34,31 @@ def floating(noise=0.0):
     return mech, t.numpy(), q, qd + 10 * noise * torch.randn(qd.shape, generator=g, dtype=t.dtype)
 
 
-def written(habit, q, qd):
-    """States as a program of other habits writes them."""
+def written(q, qd, *, last=False, exchanged=False, angular=False, linear=False):
+    """States in the convention of another program: quaternion order, velocity order, world axes."""
     turn = quaternion_to_matrix(q[:, 3:])
     parts = [
         (turn @ x[..., None])[..., 0] if world else x
-        for x, world in zip(qd.split(3, -1), (habit.angular, habit.linear), strict=True)
+        for x, world in zip(qd.split(3, -1), (angular, linear), strict=True)
     ]
-    q = torch.cat([q[:, :3], q[:, 4:], q[:, 3:4]], -1) if habit.last else q
-    return q.numpy(), torch.cat(parts[::-1] if habit.exchanged else parts, -1).numpy()
+    q = torch.cat([q[:, :3], q[:, 4:], q[:, 3:4]], -1) if last else q
+    return q.numpy(), torch.cat(parts[::-1] if exchanged else parts, -1).numpy()
 
 
 def checked(mech, t, q, qd):
-    refuse_other_units(mech, ts.identification.Log(t, q, np.ones_like(qd), qd), 50.0)
+    check_raw(mech, ts.identification.Log(t, q, np.ones_like(qd), qd), 50.0)
 
 
-def test_a_log_in_another_order_or_other_axes_is_refused_and_what_helps_is_said():
+def test_every_other_convention_is_found_and_outliers_are_none():
     mech, t, q, qd = floating(noise=1e-3)
     spiky = qd.numpy().copy()
     spiky[3::50] = 1e4
     checked(mech, t, q.numpy(), spiky)
-    words = {
-        "last": "quaternion were x y z w",
-        "exchanged": "linear velocities came first",
-        "angular": "angular velocities were in axes of the world",
-        "linear": "linear velocities were in axes of the world",
-    }
-    others = [x for x in habits(mech.joints.kinds[0]) if x != Habit()]
-    assert len(others) == 15
-    for habit in others:
-        with pytest.raises(ts.FitError) as caught:
-            checked(mech, t, *written(habit, q, qd))
-        told = str(caught.value)
-        assert {name for name, text in words.items() if text in told} == {
-            name for name in words if getattr(habit, name)
-        }, told
-
-
-def test_what_is_said_to_type_makes_the_log_right():
-    mech, t, q, qd = floating()
-    wrong_q, wrong_qd = written(Habit(last=True, exchanged=True), q, qd)
-    with pytest.raises(ts.FitError) as caught:
-        checked(mech, t, wrong_q, wrong_qd)
-    names = {"q": wrong_q.copy(), "qd": wrong_qd.copy(), "numpy": np}
-    told = str(caught.value).splitlines()[-1]
-    for line in told.removeprefix("Write ").removesuffix(".").split(", then "):
-        exec(line.removesuffix(", forces likewise"), names)
-    np.testing.assert_array_equal(names["qd"], qd.numpy())
-    np.testing.assert_array_equal(names["q"], q.numpy())
+    names = ("last", "exchanged", "angular", "linear")
+    for choice in itertools.product((False, True), repeat=4):
+        states = written(q, qd, **dict(zip(names, choice, strict=True)))
+        expected = "quaternion_convention" if any(choice) else None
+        assert code_of(lambda states=states: checked(mech, t, *states)) == expected, choice
 
 
 def test_velocities_of_another_place_are_refused_and_noise_at_rest_is_not():
@@ -90,8 +67,9 @@ def test_velocities_of_another_place_are_refused_and_noise_at_rest_is_not():
     elsewhere[:, 3:] = elsewhere[:, 3:] + torch.linalg.cross(
         qd[:, :3], torch.tensor([0.9, -0.9, 0.5]).to(qd).expand(len(qd), 3), dim=-1
     )
-    with pytest.raises(ts.FitError, match="a sensor that sits elsewhere"):
-        checked(mech, t, q.numpy(), elsewhere.numpy())
+    assert (
+        code_of(lambda: checked(mech, t, q.numpy(), elsewhere.numpy())) == "quaternion_convention"
+    )
     rng = np.random.default_rng(0)
     at_rest = np.tile(mech.neutral().numpy(), (len(t), 1))
     checked(
@@ -154,7 +132,8 @@ def test_forces_of_a_base_that_nobody_measured_are_left_out(method, carried):
     nominal = mech.replace(mass=1.2 * mech.mass, com=mech.com + 0.02, inertia=1.1 * mech.inertia)
     truth = ts.base_parameters(mech).of(ts.inertial_parameters(mech).flatten())
     few = replace(log, tau=log.tau[:, 6:])
-    options = {"learn": [Viscous()], "method": method, "prior": 1e-4}
+    options = {"joint_terms": [Viscous()], "method": method}
+    options |= {"prior": 1e-4} if method == "physical" else {}
     fit = ts.identification.identify(nominal, few, **options)
     known = fit.deviation.isfinite()
     assert [bool(x) for x in known] == ["of base" not in name for name in fit.base.names]
@@ -162,9 +141,9 @@ def test_forces_of_a_base_that_nobody_measured_are_left_out(method, carried):
     torch.testing.assert_close(
         torch.cat(fit.numbers), torch.full((2,), 0.2, dtype=mech.dtype), rtol=1e-2, atol=0
     )
-    (note,) = [x for x in fit.found.notes if x.startswith("not measured, and left out")]
-    assert "root[0]" in note and not any("outliers" in x for x in fit.found.notes)
-    assert "nan" not in str(fit) and "condition above 1e+07" in str(fit)
+    (note,) = texts(fit, "unmeasured_force")
+    assert "root[0]" in note and not texts(fit, "outliers")
+    assert "nan" not in str(fit) and "regressor: above 1e+07" in str(fit)
     tau = log.tau.copy()
     tau[:, :6] = np.nan
     torch.testing.assert_close(
@@ -175,9 +154,9 @@ def test_forces_of_a_base_that_nobody_measured_are_left_out(method, carried):
 def test_joints_are_still_asked_for_mistakes_where_the_base_has_no_forces(carried):
     mech, log = carried
     swapped = replace(log, tau=log.tau[:, [7, 6]])
-    with pytest.raises(ts.FitError, match="in one another's place"):
-        ts.identification.identify(mech, swapped)
-    with pytest.raises(ts.FitError, match="'j_upper' is nowhere a finite number"):
+    (note,) = texts(ts.identification.identify(mech, swapped, method="ols"), "inconsistent_log")
+    assert "are exchanged" in note
+    with pytest.raises(ts.FitError, match="'j_upper' has no finite number"):
         ts.identification.identify(mech, replace(log, tau=log.tau[:, 6:] * [np.nan, 1]))
     alone, t, q, qd = floating()
     none = ts.identification.Log(t, q.numpy(), np.full((len(t), 6), np.nan), qd.numpy())

@@ -27,7 +27,7 @@ def with_payload(mech, body, mass=0.4):
 
 def fitted(nominal, mech):
     return ts.identification.identify(
-        nominal, measured(mech, 1e-5, seconds=20), learn=TERMS, method="wls"
+        nominal, measured(mech, 1e-5, seconds=20), joint_terms=TERMS, method="wls"
     )
 
 

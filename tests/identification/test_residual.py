@@ -19,7 +19,7 @@ def fits():
     truth, nominal = arm()
     log, _ = log_of(truth, odd, seconds=15.0, noise=0.02)
     torch.manual_seed(0)
-    options = {"learn": TERMS, "cutoff": 8.0, "prior": 1e-2}
+    options = {"joint_terms": TERMS, "cutoff": 8.0, "prior": 1e-2}
     network = ts.identification.Network(3, hidden=16)
     both = [
         ts.identification.identify(nominal, log, residual=more, **options)
@@ -84,7 +84,7 @@ class Stays(Pull):
 def test_a_module_of_ones_own_is_trained_under_its_own_regulariser(tmp_path):
     truth, nominal = arm()
     log, _ = log_of(truth, odd, seconds=10.0, noise=0.02)
-    options = {"learn": TERMS, "cutoff": 8.0, "prior": 1.0}
+    options = {"joint_terms": TERMS, "cutoff": 8.0, "prior": 1.0}
     fit, held = (
         ts.identification.identify(nominal, log, residual=module, **options)
         for module in (Pull(), Stays())
@@ -104,7 +104,7 @@ def test_a_module_of_ones_own_is_trained_under_its_own_regulariser(tmp_path):
 def test_a_residual_that_gives_no_forces_is_refused():
     truth, nominal = arm()
     log, _ = log_of(truth, friction, seconds=4.0)
-    options = {"learn": TERMS, "cutoff": 8.0, "prior": 1.0}
+    options = {"joint_terms": TERMS, "cutoff": 8.0, "prior": 1.0}
     with pytest.raises(ts.FitError, match="the residual Network gives an error"):
         ts.identification.identify(nominal, log, residual=ts.identification.Network(2), **options)
     with pytest.raises(ts.FitError, match="the residual Nothing gives NoneType"):
@@ -135,7 +135,7 @@ def test_what_drops_out_and_is_normalised_in_training_is_at_rest_in_a_fit(tmp_pa
     torch.manual_seed(0)
     module = Noisy()
     fit = ts.identification.identify(
-        nominal, log, residual=module, learn=TERMS, cutoff=8.0, prior=1.0
+        nominal, log, residual=module, joint_terms=TERMS, cutoff=8.0, prior=1.0
     )
     told = fit.inverse_dynamics(q, qd, qdd)
     assert fit.residual.part.max() > 0
@@ -151,5 +151,5 @@ def test_a_residual_in_single_precision_is_told_what_to_type():
     log, _ = log_of(truth, friction, seconds=4.0)
     with pytest.raises(ts.FitError, match=r"pass residual=module\.double\(\)"):
         ts.identification.identify(
-            nominal, log, residual=Noisy().float(), learn=TERMS, cutoff=8.0, prior=1.0
+            nominal, log, residual=Noisy().float(), joint_terms=TERMS, cutoff=8.0, prior=1.0
         )

@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.identification.finding_codes import texts
 from tests.identification.test_fit import arm, friction, log_of
 from torchsko.identification.friction import Offset, Periodic, SmoothCoulomb, Viscous
 
@@ -25,7 +26,7 @@ def seen():
 
 def test_teeth_are_counted_and_what_they_do_is_predicted(seen):
     truth, nominal, log = seen
-    fit = ts.identification.identify(nominal, log, cutoff=8.0)
+    fit = ts.identification.identify(nominal, log, cutoff=8.0, ripple=True)
     for some, numbers, times in zip(fit.terms, fit.numbers, TEETH.tolist(), strict=True):
         waves = [k for k, x in enumerate(some) if isinstance(x, Periodic) and x.times > 2]
         assert len(waves) == 2 and all(abs(some[k].times - times) < 0.02 for k in waves)
@@ -40,28 +41,36 @@ def test_friction_without_teeth_has_none():
     truth, nominal = arm()
     stribeck = lambda q, qd: friction(q, qd) + 0.4 * (qd / 0.03).tanh() * (-((qd / 0.2) ** 2)).exp()  # noqa: E731
     log, _ = log_of(truth, stribeck, noise=0.02)
-    fit = ts.identification.identify(nominal, log, cutoff=8.0)
+    fit = ts.identification.identify(nominal, log, cutoff=8.0, ripple=True)
     assert not any(isinstance(x, Periodic) and x.times > 1 for some in fit.terms for x in some)
-    assert "times a turn" not in " ".join(fit.found.notes)
+    assert not texts(fit, "torque_ripple")
 
 
 def test_friction_that_was_not_named_is_no_tooth(seen):
     """What it leaves comes back as the motion does: a note said to name waves of the position."""
     truth, nominal, log = seen
     smooth, _ = log_of(truth, friction, noise=0.02)
-    fit = ts.identification.identify(nominal, smooth, cutoff=8.0, learn=(), prior=1e-3)
-    assert "times a turn" not in " ".join(fit.found.notes)
-    fit = ts.identification.identify(nominal, log, cutoff=8.0, learn=(), prior=1e-3)
-    assert "24 times a turn" in " ".join(fit.found.notes)
+    fit = ts.identification.identify(
+        nominal, smooth, cutoff=8.0, joint_terms=(), prior=1e-3, ripple=True
+    )
+    assert not texts(fit, "torque_ripple")
+    fit = ts.identification.identify(
+        nominal, log, cutoff=8.0, joint_terms=(), prior=1e-3, ripple=True
+    )
+    assert "24 times a turn" in " ".join(texts(fit, "torque_ripple"))
 
 
 def test_a_joint_whose_terms_are_named_without_its_teeth_says_so(seen):
     _, nominal, log = seen
     plain = [Viscous(), SmoothCoulomb(0.1), Offset()]
-    fit = ts.identification.identify(nominal, log, cutoff=8.0, learn={"joint0": plain}, prior=1e-3)
-    told = [line for line in fit.found.notes if "times a turn" in line]
-    assert len(told) == 1 and "errors of joint0" in told[0]
+    fit = ts.identification.identify(
+        nominal, log, cutoff=8.0, joint_terms={"joint0": plain}, prior=1e-3, ripple=True
+    )
+    told = texts(fit, "torque_ripple")
+    assert len(told) == 1 and "residual of joint0" in told[0]
     assert "24 times a turn, by 0.1" in told[0] and "Periodic(times=24.0, phase=0.0)" in told[0]
     named = [*plain, Periodic(24.0, 0.0), Periodic(24.0, 0.25)]
-    fit = ts.identification.identify(nominal, log, cutoff=8.0, learn={"joint0": named}, prior=1e-3)
-    assert "times a turn" not in " ".join(fit.found.notes)
+    fit = ts.identification.identify(
+        nominal, log, cutoff=8.0, joint_terms={"joint0": named}, prior=1e-3, ripple=True
+    )
+    assert not texts(fit, "torque_ripple")

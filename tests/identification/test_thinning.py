@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 import torchsko as ts
+from tests.identification.finding_codes import texts
 from tests.identification.test_fit import TERMS, arm, friction, log_of
 from torchsko.identification.signals import filter_settings as settings
 
@@ -16,7 +17,7 @@ def long_log():
 
 
 def fit(nominal, log):
-    return ts.identification.identify(nominal, log, learn=TERMS, cutoff=8.0, prior=1e-4)
+    return ts.identification.identify(nominal, log, joint_terms=TERMS, cutoff=8.0, prior=1e-4)
 
 
 def test_every_fourth_sample_gives_the_same_robot_less_surely(long_log):
@@ -38,8 +39,8 @@ def test_several_logs_are_fitted_as_one_each_filtered_by_itself():
         [fit(nominal, log) for log in logs],
         fit(nominal, ts.identification.Log.concatenate(logs)),
     )
-    assert whole.found.notes[-1] == "2 gaps: the parts are filtered separately"
-    assert whole.found.equations == sum(x.found.equations for x in each)
+    assert texts(whole, "gaps") == ["2 gaps in time. The parts are filtered separately."]
+    assert whole.info.equations == sum(x.info.equations for x in each)
     true = whole.base.of(ts.inertial_parameters(truth).flatten())
     assert ((whole.value - true).abs() < 3 * whole.deviation).all()
     assert all((whole.deviation < x.deviation).all() for x in each)
@@ -56,6 +57,6 @@ def test_how_many_filtered_forces_are_kept_matters_to_nothing(long_log, monkeypa
     usual = fit(nominal, log)
     monkeypatch.setattr(settings, "FORCE_RATE_RATIO", 4 * settings.FORCE_RATE_RATIO)
     more = fit(nominal, log)
-    assert more.found.equations > 2.5 * usual.found.equations
+    assert more.info.equations > 2.5 * usual.info.equations
     assert ((more.value - usual.value).abs() < 0.3 * usual.deviation).all()
     assert 0.7 < (more.deviation / usual.deviation).median() < 1.4

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import torchsko as ts
+from tests.identification.finding_codes import texts
 from torchsko.identification.friction import Coulomb, Viscous
 from torchsko.identification.signals.unwrap import TURN, unwrap_angles
 
@@ -51,12 +52,12 @@ def test_wrapped_and_unwrapped_angles_give_the_same_fit(velocities):
     mech = wheels()
     log = turning(mech)
     log = log if velocities else replace(log, qd=None)
-    options = {"learn": [Viscous(), Coulomb()], "method": "ols"}
+    options = {"joint_terms": [Viscous(), Coulomb()], "method": "ols"}
     whole = ts.identification.identify(mech, log, **options)
     found = ts.identification.identify(mech, replace(log, q=wrap(log.q)), **options)
     np.testing.assert_allclose(found.value, whole.value, rtol=1e-9)
     np.testing.assert_allclose(found.deviation, whole.deviation, rtol=1e-9)
-    (line,) = set(found.found.notes) - set(whole.found.notes)
+    (line,) = texts(found, "unwrapped_angles")
     assert "unwrapped" in line and "j1" in line and "j2" in line
 
 

@@ -1,4 +1,4 @@
-"""``python -m torchsko identify robot.urdf log.csv --out DIR``: a log goes in, a robot comes out."""
+"""``python -m torchsko identify robot.urdf log.csv --out DIR``: identify a robot from a log of its motion."""
 
 from __future__ import annotations
 
@@ -18,227 +18,245 @@ from torchsko.utils.optional_dependencies import require
 
 if TYPE_CHECKING:
     from torchsko.identification.results.result import Fit
-    from torchsko.mechanism.mechanism import Mechanism
-
-METHODS = ("physical", "ols", "wls", "irls", "iv", "shooting")
-"""Known, without the imports that they need."""
-
-CHECKPOINT = "unfinished.pt"
-"""File in the output folder that a run that was stopped goes on from."""
 
 
 def add_identify(commands: Any) -> None:
     """Add the command to the parsers of ``python -m torchsko``."""
     parser = commands.add_parser(
         "identify",
-        help="a physically consistent robot, with error bars, from a log of its motion",
-        description="Fits inertias, friction and offsets to a log. Filter, friction and prior are "
-        "chosen by the data. Ctrl-C keeps the best so far; a run that was stopped or killed goes on when "
-        "run again.",
+        help="identify the inertias and friction of a robot from a log of its motion",
+        description="Fit inertial parameters, friction and offsets to a log. By default the filter, the "
+        "friction terms and the weight of the nominal robot are chosen from the data. Ctrl-C ends the "
+        "selection of friction terms; the fit then uses the best ones so far.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
     )
-    parser.add_argument("file", help="the nominal robot: URDF, MJCF or SDF")
-    parser.add_argument("log", help="CSV, NPZ or Parquet, with t, q, tau, and qd where measured")
-    parser.add_argument(
-        "--out", required=True, type=Path, help="folder for the robot and the report"
+    add = parser.add_argument
+    add("-h", "--help", action=_Help, help="show this help, all methods, terms and finding codes")
+    add("file", help="robot file with nominal parameters: URDF, MJCF or SDF")
+    add("log", help="CSV, NPZ or Parquet file with t, q, tau, and qd if it was measured")
+    add("--out", required=True, type=Path, help="output folder")
+    add("--method", default="physical", help="estimator, see below (default: physical)")
+    add(
+        "--select",
+        action=argparse.BooleanOptionalAction,
+        help="select friction terms by cross-validation (default for physical and shooting)",
     )
-    parser.add_argument("--method", default="physical", help=", ".join(METHODS))
-    parser.add_argument("--cutoff", type=float, help="of the filter [Hz]")
-    parser.add_argument("--window", type=float, help='of the method "shooting" [s]')
-    parser.add_argument(
-        "--held", action="store_true", help="forces are commands, held from a sample to the next"
-    )
-    parser.add_argument("--prior", type=float, help="weight of the nominal robot")
-    parser.add_argument(
+    add("--cutoff", type=float, help="cut-off frequency of the filter [Hz]")
+    add("--window", type=float, help="length of the windows of shooting [s]")
+    add("--held", action="store_true", help="forces are commands that are held between samples")
+    add("--prior", type=float, help="weight of the nominal robot")
+    add(
         "--unit",
         action="append",
         default=[],
         metavar="q=deg",
-        help="of t, q, qd or tau, if not SI; q.slide=mm: of one joint; tau=A: motor currents, whose torque "
-        "constants are found",
+        help="unit of t, q, qd or tau if it is not SI; q.slide=mm for joint slide; tau=A for motor currents, "
+        "whose torque constants are then estimated; may be repeated",
     )
-    parser.add_argument(
+    add(
         "--column",
         action="append",
         default=[],
         metavar="q=a,b,c",
-        help="columns of t, q, qd or tau, in the order of the joints, where their names say nothing",
+        help="columns of t, q, qd or tau in the order of the joints; may be repeated",
     )
-    parser.add_argument(
-        "--learn",
+    add(
+        "--terms",
         action="append",
         default=[],
         metavar="elbow=Viscous,RotorInertia",
-        help="all forces of a joint besides the rigid robot's, in place of those the data choose; of every "
-        'joint without a name, none of one "elbow=none". Shapes go in parentheses, in quotes: '
-        '"Dahl(0.01)". Terms are the classes of torchsko.identification.friction; an unknown name lists them',
+        help='terms of one joint, or of all joints without a name; "elbow=none" for no term. Parameters go '
+        'in parentheses and quotes: "Dahl(0.01)"; may be repeated',
     )
-    parser.add_argument(
-        "--use", default="0:1", metavar="0:0.6", help="part of the log's time that is used"
+    add("--use", default="0:1", metavar="0:0.6", help="part of the log's duration to use")
+    add("--ripple", action="store_true", help="look for torque ripple of gears and motors")
+    add(
+        "--measurement-bias",
+        action="store_true",
+        help="simulate the bias of the estimates by noise of positions",
+    )
+    add(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="CODE",
+        help="ignore findings with this code, also those that stop the fit; may be repeated",
     )
     add_robot_options(parser)
 
 
+class _Help(argparse.Action):
+    """Print the help with the methods, terms and codes, which are imported only for this purpose."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *arguments: object) -> None:
+        """Print the help and exit."""
+        from torchsko.identification.diagnostics.findings import CODES
+        from torchsko.identification.estimators.estimators import ESTIMATORS
+        from torchsko.identification.friction import term_classes
+
+        methods = [
+            f"  {name:10}{(kind.__doc__ or '').splitlines()[0]}"
+            for name, kind in ESTIMATORS.items()
+        ]
+        codes = [f"  {code:22}{level:8} {text}" for code, (level, text) in CODES.items()]
+        parser.epilog = "\n".join(
+            ["methods:", *methods, "", "terms:", f"  {', '.join(sorted(term_classes()))}", "",
+             "finding codes (errors stop the fit unless they are ignored):", *codes]
+        )  # fmt: skip
+        parser.print_help()
+        parser.exit()
+
+
 def run_identify(given: argparse.Namespace) -> None:
-    """Fit, and write robot.urdf (or .xml), fit.pt, report.txt and report.html.
+    """Identify a robot, and write robot.urdf (or .xml), fit.pt, report.txt and report.html.
 
     Raises:
-        TorchskoError: on what is wrong with the robot, the log or an option.
+        TorchskoError: when the robot, the log or an option is invalid.
     """
     from torchsko.identification.fit import identify
     from torchsko.identification.logs.log import Log
-    from torchsko.identification.term_syntax import learn_of
+    from torchsko.identification.term_syntax import parse_joint_terms
 
     start = time.perf_counter()
-    units, columns = _units(given.unit), _columns(given.column)
-    part = _part(given.use)
-    mech = load_robot(given.file, given)  # the report says what the model leaves out
-    learn = learn_of(mech, given.learn)
+    units, columns, (first, last) = (
+        _units(given.unit),
+        _columns(given.column),
+        _fractions(given.use),
+    )
+    mech = load_robot(given.file, given)  # the report lists unsupported elements of the file
+    joint_terms = parse_joint_terms(mech, given.terms)
     robot = source_of(given.file, given)
     log = Log.load(given.log, mech.joint_names, units=units, columns=columns, held=given.held)
-    log = log.part(*part)
-    _try_to_write(mech, given.out, robot, given.mesh_path)
-    checkpoint, bar = given.out / CHECKPOINT, Bar()
-    written: list[str] = []
+    log = log.part(first, last)
+    _prepare_folder(given.out)
+    bar = ProgressBar()
     try:
-        found = identify(
-            mech, log, learn=learn, method=given.method, cutoff=given.cutoff, prior=given.prior,
-            window=given.window, checkpoint=checkpoint, tell=bar,
-            done=lambda x: written.extend(write(x, given.out, robot, given.mesh_path)),
+        fit = identify(
+            mech, log, joint_terms=joint_terms, method=given.method, select=given.select,
+            cutoff=given.cutoff, prior=given.prior, window=given.window, ripple=given.ripple,
+            measurement_bias=given.measurement_bias,
+            on_findings=dict.fromkeys(given.ignore, "ignore"), progress=bar,
         )  # fmt: skip
-    except KeyboardInterrupt:
-        kept = (
-            "what was done is kept: the same command goes on"
-            if checkpoint.is_file()
-            else "too early"
-        )
-        print(f"\n{given.out}: {kept}", file=sys.stderr)
-        raise
     finally:
         bar.close()
-    print(found)
+    print(fit)
+    files = write(fit, given.out, robot, given.mesh_path)
     seconds = time.perf_counter() - start
-    print(f"\n{given.out}: {', '.join(written)}, in {seconds:.1f} s")
-    if checkpoint.is_file():
-        print("interrupted: the same command goes on with choosing")
+    print(f"\nWrote {', '.join(files)} into {given.out} after {seconds:.1f} s.")
 
 
-def write(
-    found: Fit, folder: Path, robot: str, mesh_path: Sequence[str] | None = None
-) -> list[str]:
-    """Write a fit's files into a folder, each replaced at once; their names.
+def write(fit: Fit, folder: Path, robot: str, mesh_path: Sequence[str] | None = None) -> list[str]:
+    """Write the files of a fit into a folder, and return their names. Each file is replaced atomically.
 
     Args:
-        found: the fit.
-        folder: that is there.
+        fit: the fit.
+        folder: an existing folder.
         robot: file of the nominal robot, or its text.
-        mesh_path: folders that it may reach besides its own.
+        mesh_path: further trusted folders.
     """
     from torchsko.identification.results.serialization import robot_file
 
-    found.save(folder, like=robot, mesh_path=mesh_path)
+    fit.save(folder, like=robot, mesh_path=mesh_path)
     names = ["fit.pt", robot_file(robot), "report.txt"]
     with TemporaryDirectory(dir=folder, prefix=temporary_prefix()) as part:
-        (Path(part) / "report.txt").write_text(f"{found}\n", "utf-8")
+        (Path(part) / "report.txt").write_text(f"{fit}\n", "utf-8")
         try:
             from torchsko.identification.results.html_report import write_report
 
-            write_report(found, Path(part) / "report.html")
+            write_report(fit, Path(part) / "report.html")
             names.append("report.html")
         except MissingExtraError as error:
-            print(f"no report.html: {str(error).splitlines()[0]}", file=sys.stderr)
+            print(f"report.html was not written: {error.what}", file=sys.stderr)
         for path in Path(part).iterdir():
             os.replace(path, folder / path.name)
     return names
 
 
-def _try_to_write(
-    mech: Mechanism, folder: Path, robot: str, mesh_path: Sequence[str] | None
-) -> None:
-    """Find out before the fit whether its robot can be written into the folder, and read there.
-
-    The folder is made, and cleared of what killed runs were writing.
-    """
-    from torchsko.identification.results.serialization import save_robot
-
+def _prepare_folder(folder: Path) -> None:
+    """Make the output folder, check that it is writable, and remove temporary files of killed runs."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         remove_stale_files(folder)
-        with TemporaryDirectory(dir=folder, prefix=temporary_prefix()) as tried:
-            save_robot(mech, Path(tried), robot, mesh_path)
+        with TemporaryDirectory(dir=folder, prefix=temporary_prefix()):
+            pass
     except OSError as error:
         raise FitError(
             f"{folder}: cannot be written: {error.strerror or error}.",
             "The robot and its report go into this folder.",
-            "Pass --out with a folder of yours, or one that is not there yet.",
+            "Pass --out with a writable folder, or a new one.",
         ) from error
 
 
 def _units(texts: Sequence[str]) -> dict[str, str | dict[str, str]]:
-    """Units of quantities, and of joints: ``q=deg``, ``q.slide=mm``."""
+    """Parse units of quantities and joints: ``q=deg``, ``q.slide=mm``."""
     whole: dict[str, str] = {}
-    each: dict[str, dict[str, str]] = {}
+    by_joint: dict[str, dict[str, str]] = {}
     for text in texts:
         left, _, unit = text.rpartition("=")
         name, _, joint = left.partition(".")
         if not name or not unit:
             raise FitError(
-                f"{text!r} says no unit.",
+                f"--unit {text} is not a quantity and a unit.",
                 "A unit belongs to a quantity of the log.",
-                "Type --unit q=deg, say, or --unit q.slide=mm of one joint.",
+                "Type --unit q=deg, or --unit q.slide=mm for one joint.",
             )
-        if name in whole or (name in each and (not joint or joint in each[name])):
+        if name in whole or (name in by_joint and (not joint or joint in by_joint[name])):
             raise FitError(
-                f"--unit {text} says a unit of {name} once more.",
+                f"--unit {text} repeats the unit of {name}.",
                 "A quantity has one unit, or one for each joint.",
-                "Leave one of them out.",
+                "Remove one of them.",
             )
         if joint:
-            each.setdefault(name, {})[joint] = unit
+            by_joint.setdefault(name, {})[joint] = unit
         else:
             whole[name] = unit
-    return {**whole, **each}
+    return {**whole, **by_joint}
 
 
 def _columns(texts: Sequence[str]) -> dict[str, list[str]]:
-    """Columns of quantities: ``q=a,b,c``."""
-    out: dict[str, list[str]] = {}
+    """Parse columns of quantities: ``q=a,b,c``."""
+    columns: dict[str, list[str]] = {}
     for text in texts:
-        name, _, named = text.partition("=")
-        if not name or not named or name in out:
+        name, _, names = text.partition("=")
+        if not name or not names or name in columns:
             raise FitError(
-                f"--column {text} names no columns, or those of a quantity once more.",
+                f"--column {text} has no column names, or repeats a quantity.",
                 "All columns of a quantity are named at once, in the order of the joints.",
-                "Type --column q=a,b,c, say.",
+                "Type --column q=a,b,c.",
             )
-        out[name] = named.split(",")
-    return out
+        columns[name] = names.split(",")
+    return columns
 
 
-def _part(text: str) -> tuple[float, float]:
+def _fractions(text: str) -> tuple[float, float]:
+    """Parse a part of the log: ``0:0.6``."""
     try:
         start, stop = (float(x) for x in text.split(":"))
-        fits = 0 <= start < stop <= 1
+        valid = 0 <= start < stop <= 1
     except ValueError:
-        fits = False
-        start = stop = 0.0
-    if not fits:
+        valid, start, stop = False, 0.0, 0.0
+    if not valid:
         raise FitError(
-            f"--use {text} is no part of a log.",
-            "It is two fractions of its time, the first smaller.",
-            "Type --use 0:0.6, say.",
+            f"--use {text} is not a part of a log.",
+            "It must be two fractions of the duration, the first smaller.",
+            "Type --use 0:0.6.",
         )
     return start, stop
 
 
-class Bar:
-    """Says what a fit does: a bar where tqdm is installed, else a line for each step."""
+class ProgressBar:
+    """Progress of a fit: a bar if tqdm is installed, else one line for each stage."""
 
     def __init__(self) -> None:
         self._bar: Any = None
         self._last = ""
 
-    def __call__(self, text: str, part: float) -> None:
-        """Show what is done now, and the part that is done."""
+    def __call__(self, text: str, share: float) -> None:
+        """Show the present stage and the completed share."""
         if not self._last:
             try:
                 tqdm = require("tqdm", "identify").tqdm
@@ -247,12 +265,12 @@ class Bar:
                 pass
         if self._bar is not None:
             self._bar.set_description(text, refresh=False)
-            self._bar.update(100 * part - self._bar.n)
+            self._bar.update(100 * share - self._bar.n)
         elif text != self._last:
-            print(f"{100 * part:3.0f} %  {text}", file=sys.stderr)
+            print(f"{100 * share:3.0f} %  {text}", file=sys.stderr)
         self._last = text
 
     def close(self) -> None:
-        """End the line."""
+        """Close the bar."""
         if self._bar is not None:
             self._bar.close()

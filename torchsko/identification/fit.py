@@ -1,58 +1,49 @@
-"""From a log to a robot: `torchsko.identification.identify`."""
+"""`torchsko.identification.identify`: the stages of a fit, from a log to a robot."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, fields
 
 from torch import Tensor, nn
 
 from torchsko.errors import FitError
-from torchsko.identification.checkpoint import Checkpoint
-from torchsko.identification.diagnostics.fit_notes import (
-    beyond,
-    biased,
-    fault_lines,
-    noted,
-    resting,
-    sample_lines,
-    unchanging,
-    unexplained,
-    untold_lines,
-    waves_told,
+from torchsko.identification.diagnostics.checks import CHECKS_AFTER_FIT, CHECKS_BEFORE_FIT
+from torchsko.identification.diagnostics.context import FitContext, FittedContext
+from torchsko.identification.diagnostics.findings import (
+    Action,
+    Finding,
+    apply_actions,
+    by_importance,
+    collect,
+    finding,
 )
-from torchsko.identification.diagnostics.undriven_joints import undriven
-from torchsko.identification.estimators.estimators import ESTIMATORS, Data, Estimate
+from torchsko.identification.diagnostics.log_quality import static_dofs
+from torchsko.identification.estimators.estimators import EstimationData, Estimator
 from torchsko.identification.estimators.residual_model import Shrunk, trained
-from torchsko.identification.friction import Term
+from torchsko.identification.friction import Offset, Term
 from torchsko.identification.friction.candidates import CANDIDATE_TERMS
-from torchsko.identification.joint_terms import Learn, moves
+from torchsko.identification.joint_terms import JointTerms
 from torchsko.identification.logs.log import Log
-from torchsko.identification.options import Asked, check_robot
-from torchsko.identification.preparation import Known, Say, Task, checked, known_of
-from torchsko.identification.regression.accumulate import accumulate_weighted
+from torchsko.identification.options import FitOptions, check_robot
+from torchsko.identification.preparation import Progress, prepare
 from torchsko.identification.regression.least_squares import (
     ParameterUncertainty,
     fit_base_parameters,
 )
-from torchsko.identification.regression.normal_equations import (
-    RegressionProblem,
-    Regressor,
-    TimeFolds,
-)
+from torchsko.identification.regression.normal_equations import Regressor, TimeFolds
 from torchsko.identification.regression.physical_least_squares import EntropicPrior
-from torchsko.identification.regression.rigid_model import without_losses
 from torchsko.identification.regression.solution import ModelStructure, Solution
-from torchsko.identification.results.result import Fit, Found
+from torchsko.identification.results.result import Fit, FitInfo
 from torchsko.identification.selection.cross_validation import Folds
 from torchsko.identification.selection.model_selection import (
     ModelSelection,
     cross_validated_errors,
     cross_validated_nominal_errors,
+    inverse_variance_weights,
     least_squares_structure,
+    mean_square_scale,
 )
-from torchsko.identification.selection.torque_ripple import find_unmodelled_ripple
 from torchsko.identification.uncertainty.identifiability import (
     parameter_names,
     unidentifiable_combinations,
@@ -63,7 +54,6 @@ from torchsko.identification.uncertainty.residuals import Residuals, compute_res
 from torchsko.identification.workers import cores, for_unknowns, threads
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.verbs.base_parameters import BaseParameters
 from torchsko.verbs.regressors import inertial_parameters
 
 
@@ -71,251 +61,239 @@ def identify(
     mech: MechanismLike,
     log: Log,
     *,
-    learn: Learn = None,
-    library: Sequence[Term] = CANDIDATE_TERMS,
+    joint_terms: JointTerms = None,
+    candidate_terms: Sequence[Term] = CANDIDATE_TERMS,
     method: str = "physical",
+    select: bool | None = None,
     cutoff: float | None = None,
     prior: float | None = None,
     folds: int = 5,
     window: float | None = None,
     residual: nn.Module | None = None,
     regressor: Regressor | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    tell: Callable[[str, float], None] | None = None,
-    done: Callable[[Fit], None] | None = None,
+    ripple: bool = False,
+    measurement_bias: bool = False,
+    on_findings: Mapping[str, Action] | None = None,
+    progress: Callable[[str, float], None] | None = None,
 ) -> Fit:
-    """A physically consistent robot, with error bars, from a log.
+    """Identify the inertial and friction parameters of a robot from a log of its motion.
 
-    Forces are filtered, and what explains them alike. Which friction each joint has, how strong the prior to
-    the nominal robot is, and how much each joint's error counts, is chosen by cross-validation over stretches
-    of time, until nothing changes. Where `learn` or `prior` say it, it is not chosen.
+    Positions, velocities and forces pass the same zero-phase filter. An estimator then fits inertial
+    parameters and joint terms such as friction. The default, "physical", keeps every inertia physically
+    consistent, and chooses the friction terms, the weight of each joint's error and the weight of the nominal
+    robot by cross-validation. Ctrl-C during this choice continues with the best one so far.
 
     Args:
-        mech: the nominal robot, no batch.
-        log: what was measured. Of motor currents (`Log.current`) the torque constants are found first, by the
-            weights of the nominal robot; they are `fit.found.constants`, beside their deviations.
-        learn: terms of every joint, or of each by name; chosen from `library`, and the waves of gears' teeth
-            (`torchsko.identification.selection.torque_ripple`), for joints that are not named. An empty
-            list is a joint without friction, and a free joint has none unless it is named. A dof that stood
-            still has an offset alone: what it moved is noise.
-        library: terms to choose from, `Term` of your own among them: one is chosen that predicts stretches of
-            time left out better, and whose number the data tell
-            (`torchsko.identification.selection.stepwise`).
-        method: "physical" (`torchsko.identification.regression.physical_least_squares`), or on base
-            parameters, without the cone and the prior,
-            "ols", "wls", "irls" or "iv" (`torchsko.identification.estimators.estimators`); or "
-            ""shooting", through the forward
-            dynamics, for positions sampled too seldom, or too noisy, for accelerations.
-        cutoff: of the zero-phase filter [Hz]; chosen by the data when left out.
-        prior: weight of the divergence from the nominal robot, against the mean weighted square error.
-        folds: of cross-validation.
-        window: length of the windows of "shooting" [s]; 0.1 s, but five samples at least, when left out.
-        residual: a force besides, of what terms do not explain: `torchsko.identification.Network`, or a
-            module of
-            yours (`torchsko.identification.estimators.residual_model.trained` says what it needs). A
-            copy of it is trained on what the
-            fit leaves over, and judged in stretches left out.
-        regressor: instead of `torque_regressor`; a kernel of it is built for long logs.
-        checkpoint: file to keep in what was done so far: a fit that was stopped goes on from there. It is
-            gone when the fit is done. After an interrupt (Ctrl-C) while it chooses, the best so far is fitted
-            and given, and the file stays: the same call goes on.
-        tell: called with what is being done, and the part of it that is done.
-        done: called with the fit while the checkpoint is still there: what it saves, no interrupt loses.
+        mech: the nominal robot, without batch dimensions.
+        log: the measurements. If they are motor currents (`Log.current`), torque constants are estimated
+            first, from the masses of the nominal robot; see `FitInfo.constants`.
+        joint_terms: terms of all joints, or lists of terms by joint name (see
+            `torchsko.identification.friction`). An empty list is a joint without friction. Free joints have
+            no terms unless they are named. Terms of all other joints are selected or are the default terms.
+        candidate_terms: terms that selection chooses from; your own `Term` may be among them.
+        method: "physical", "ols", "wls", "irls", "iv" or "shooting"; see
+            `torchsko.identification.estimators.estimators`. Least-squares methods ("ols", "wls", "irls",
+            "iv") have no prior, and select no terms unless `select` is True.
+        select: whether to select terms by stepwise search with cross-validation, for joints without given
+            terms. Otherwise their terms are viscous friction, dry friction and an offset. Default: True for
+            "physical" and "shooting".
+        cutoff: cut-off frequency of the filter [Hz]; by default 10 times the bandwidth of the motion.
+        prior: weight of the divergence from the nominal robot; by default chosen by cross-validation.
+        folds: number of time intervals of cross-validation.
+        window: length of the windows of "shooting" [s]; by default 0.1 s, and at least five samples.
+        residual: a module that learns the remaining force from the state, such as
+            `torchsko.identification.Network`; see
+            `torchsko.identification.estimators.residual_model.trained`. The fit trains a copy.
+        regressor: replaces `torque_regressor`. By default a kernel is compiled for long logs.
+        ripple: whether to look for torque ripple, which is periodic in the position of a joint, and to offer
+            it to selection.
+        measurement_bias: whether to simulate the bias of the estimates by noise of positions.
+        on_findings: "ignore", "warn" or "raise" by code of finding; see
+            `torchsko.identification.diagnostics.findings.CODES`. By default findings of severity "error"
+            raise, and all others are in `Fit.findings`.
+        progress: called with a description and the completed share.
 
     Returns:
-        The robot and all that is known of it.
+        The robot, standard errors, prediction errors and findings.
 
     Raises:
-        FitError: a log that is too short, or does not move, or is not the robot's, or in other units; an
-            unknown method or joint; names it.
+        FitError: an invalid option, or a log that contradicts the robot or is too short.
 
     Reference: T. Lee, P. Wensing, F. Park, *Geometric robot dynamic identification*, IEEE Trans. Robotics
     36(2), 2020; M. Gautier, Ph. Poignet, *Extended Kalman filtering and weighted least squares dynamic
-    identification of robot*, Control Engineering Practice 9(12), 2001 (weights).
+    identification of robot*, Control Engineering Practice 9(12), 2001 (inverse_variance_weights).
     """
     mech = as_mechanism(mech)
-    asked = Asked(
-        learn, library, method, cutoff, prior, folds, window, residual, regressor, checkpoint
-    )
-    asked.check()
+    options = FitOptions(
+        joint_terms, candidate_terms, method, select, cutoff, prior, folds, window, residual, regressor,
+        ripple, measurement_bias, on_findings or {},
+    )  # fmt: skip
+    options.check()
     check_robot(mech)
     if not isinstance(log, Log):
         raise FitError(
-            f"the log was given as {type(log).__name__}.",
-            "A log is times, positions and forces, of one robot.",
-            "Pass ts.identification.Log(t, q, tau), or of a file "
-            "ts.identification.Log.load(path, mech.joint_names); "
-            "of several logs ts.identification.Log.concatenate(logs).",
+            f"log is a {type(log).__name__}.",
+            "It must be a ts.identification.Log.",
+            "Pass ts.identification.Log(t, q, tau), ts.identification.Log.load(path, mech.joint_names), or "
+            "ts.identification.Log.concatenate(logs) for several logs.",
         )
     with threads(for_unknowns(10 * mech.num_bodies)):
-        return _fitted(mech, log, asked, tell or (lambda text, part: None), done)
+        return _fit(mech, log, options, progress or (lambda text, share: None))
 
 
-def _fitted(
-    mech: Mechanism, log: Log, asked: Asked, say: Say, done: Callable[[Fit], None] | None
-) -> Fit:
-    task = Task.of(mech, log, asked, say)
-    kept = task.checkpoint(asked)
-    state = kept.read()
-    known = known_of(task, state, asked.folds, kept, say)
-    followed = checked(task, known)
-    base = task.problem.base
-    divergence = EntropicPrior.at(inertial_parameters(task.nominal), base.matrix)
-    chosen = ModelSelection(
-        task.problem, Folds.of(known.normal), base, divergence, task.given(known), task.allowed,
-        asked.prior, say, moves if asked.method == "shooting" else None,
+def _fit(mech: Mechanism, log: Log, options: FitOptions, progress: Progress) -> Fit:
+    """Run the stages of a fit in order."""
+    actions, name = options.on_findings, log.name
+    context, findings = prepare(mech, log, options, progress)
+    findings += collect(CHECKS_BEFORE_FIT, context, actions, name)
+    selection = select_model(context, options, progress)
+    findings += apply_actions(selection.findings, actions, name)
+    data = EstimationData(
+        context.problem, context.equations, context.sample, context.settings, context.log,
+        selection.model, selection.prior, options.prior, options.window,
+        lambda share: progress("fitting", 0.8 + 0.05 * share),
     )  # fmt: skip
-    notes = [*task.lines(known), *followed]
-    whole = chosen_wholly(chosen, state, known, kept)
-    if not whole:
-        notes.append("interrupted: friction and prior are the best so far")
-    notes += sample_lines(known.seen) + beyond(task.nominal, known.seen.motions)
-    say("fitting", 0.8)
-    data = data_of(task, known, asked, say)
-    estimate = ESTIMATORS[asked.method](data, chosen.model, base, divergence)
-    solution = estimate.solve(estimate.normal.pooled)
-    notes += told_of_terms(task, known, chosen.model, solution)
-    errors = errors_of(asked.method, data, chosen, estimate, divergence, base)
-    more = None
-    if asked.residual is not None:
-        more, errors["with residual"] = residual_force(
-            asked.residual, data, solution, chosen.model.scale, asked.folds, say
-        )
-    say("error bars", 0.9)
-    left = compute_residuals(task.problem, known.seen.motions, solution, more)
-    notes += unexplained(task.nominal, left, [*errors.values()][-1])
-    notes += told_of_forces(task, known, solution, left)
-    told, unsure = informed(
-        task.nominal, asked.method, data, estimate, chosen.model, solution, left
-    )
-    weight = chosen.model.prior_weight if estimate.weight is None else estimate.weight
-    settings, constants = task.settings, task.constants
-    found = Found(
-        asked.method, settings.cutoff, settings.rate, settings.automatic, weight, chosen.model.scale,
-        int(known.normal.count.sum()),
-        (*notes, *unsure, *fault_lines(task.faults(known)), *estimate.notes),
+    progress("fitting", 0.8)
+    estimator = options.estimator()
+    solution = estimator.fit(data)
+    findings += apply_actions(estimator.findings(), actions, name)
+    squares = validate(context, options.method, estimator, selection)
+    learned, squares = learn_residual(context, options, solution, selection, squares, progress)
+    progress("standard errors", 0.9)
+    left = compute_residuals(context.problem, context.motions, solution, learned)
+    information, combinations = uncertainty(context, estimator, solution, left)
+    bias = None
+    if options.measurement_bias:
+        noise = PositionNoise.of(context.nominal, context.log, context.settings)
+        bias = estimator.position_bias(noise, solution.choice)
+    fitted = FittedContext(
+        **{f.name: getattr(context, f.name) for f in fields(context)},
+        model=selection.model, solution=solution, residuals=left,
+        squared_errors=[*squares.values()][-1], information=information, combinations=combinations,
+        labels=parameter_names(context.nominal, context.problem.base, solution.choice, context.problem.terms),
+        ripple=options.ripple, position_bias=bias, bias_advice=estimator.bias_advice,
+    )  # fmt: skip
+    findings += collect(CHECKS_AFTER_FIT, fitted, actions, name)
+    settings, constants = context.settings, context.constants
+    info = FitInfo(
+        options.method, estimator.physical, settings.cutoff, settings.rate, settings.automatic,
+        estimator.prior_weight if estimator.has_prior else None, selection.model.scale,
+        int(context.equations.count.sum()),
         *((None, None) if constants is None else (constants.value, constants.deviation)),
     )  # fmt: skip
-    fitted = Fit.of(
-        task.problem.mech, task.problem.terms, solution, found, base,
-        fit_base_parameters(known.normal.pooled, least_squares_structure(task.problem), base),
-        told, left, {k: x.mean(0).sqrt() for k, x in errors.items()}, more,
+    ordinary = fit_base_parameters(
+        context.equations.pooled, least_squares_structure(context.problem), context.problem.base
+    )
+    rmse = {k: x.mean(0).sqrt() for k, x in squares.items()}
+    progress("done", 1.0)
+    return Fit.of(
+        context.problem, solution, info, ordinary, information, left, rmse,
+        tuple(by_importance(findings)), learned,
     )  # fmt: skip
-    say("done", 1.0)
-    if done is not None:
-        done(fitted)
-    if whole:
-        kept.done()
-    return fitted
 
 
-def chosen_wholly(
-    chosen: ModelSelection, state: Mapping[str, Any], known: Known, kept: Checkpoint
-) -> bool:
-    """Choose what is not given, and keep every choice; whether nobody interrupted it."""
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """A selected model.
+
+    Attributes:
+        model: terms and inverse_variance_weights of each dof.
+        folds: of cross-validation.
+        prior: divergence from the nominal robot.
+        findings: a remark if the user interrupted the selection.
+    """
+
+    model: ModelStructure
+    folds: Folds
+    prior: EntropicPrior
+    findings: tuple[Finding, ...] = ()
+
+
+def select_model(context: FitContext, options: FitOptions, progress: Progress) -> Selection:
+    """Choose the terms and weights of each dof, and the weight of the prior, unless they are given."""
+    problem, estimator = context.problem, options.estimator
+    folds = Folds.of(context.equations)
+    prior = EntropicPrior.at(inertial_parameters(context.nominal), problem.base.matrix)
+    static = static_dofs(context.equations.pooled, problem.terms)
+    given = dict.fromkeys(static, (problem.terms.index(Offset()),)) | dict(context.given_terms)
+    if not options.selects:
+        default = tuple(sorted(problem.terms.index(x) for x in estimator.default_terms))
+        given = dict.fromkeys(range(problem.mech.num_dof), default) | given
+    if not (options.selects or estimator.has_prior):
+        return Selection(least_squares_model(context, given, folds, prior), folds, prior)
+    search = ModelSelection(
+        problem, folds, problem.base, prior, given, context.candidates, options.prior, progress,
+        estimator.supports,
+    )  # fmt: skip
     try:
-        chosen.run(
-            state,
-            lambda: kept.write(known.normal, known.faults, chosen.model, chosen.at, chosen.before),
-        )
+        search.run()
     except KeyboardInterrupt:
-        return False
-    return True
+        message = "The selection of terms was interrupted. The fit uses the best terms so far."
+        return Selection(search.model, folds, prior, (finding("interrupted", message),))
+    return Selection(search.model, folds, prior)
 
 
-def data_of(task: Task, known: Known, asked: Asked, say: Say) -> Data:
-    """What an estimator is given."""
-    problem, log, settings = task.problem, task.log, task.settings
-    return Data(
-        problem, known.normal, known.seen, settings, log,
-        lambda **how: accumulate_weighted(problem, log, settings, asked.folds, known.seen, **how),
-        asked.prior, asked.window, lambda part: say("fitting", 0.8 + 0.05 * part),
-    )  # fmt: skip
-
-
-def residual_force(
-    residual: nn.Module, data: Data, solution: Solution, scale: Tensor, folds: int, say: Say
-) -> tuple[Shrunk, Tensor]:
-    """The force that is learned of what terms do not explain, and the errors with it that were left out."""
-    stretches = TimeFolds(float(data.log.t[0]), float(data.log.t[-1]), folds)
-    with threads(cores()):
-        return trained(
-            residual, data.problem, data.seen.motions, solution, stretches, scale,
-            lambda part: say("training the residual", 0.85 + 0.05 * part),
-        )  # fmt: skip
-
-
-def informed(
-    mech: Mechanism, method: str, data: Data, estimate: Estimate, model: ModelStructure, solution: Solution,
-    left: Residuals,
-) -> tuple[ParameterUncertainty, list[str]]:  # fmt: skip
-    """What the data tell of a solution, and lines about what they do not tell."""
-    told = estimate.inform(solution, left)
-    if method == "shooting":
-        return told, []
-    base = data.problem.base
-    labels = parameter_names(mech, base, solution.choice, data.terms)
-    shares = unidentifiable_combinations(data.normal.pooled, model, solution.choice)
-    lines, told = (
-        untold_lines(shares, labels, len(base)),
-        with_infinite_std(told, shares),
+def least_squares_model(
+    context: FitContext, given: Mapping[int, tuple[int, ...]], folds: Folds, prior: EntropicPrior
+) -> ModelStructure:
+    """Given terms, weighted by the inverse error variances of least squares with these terms."""
+    choice = tuple(given[j] for j in range(context.problem.mech.num_dof))
+    model = ModelStructure(choice, least_squares_structure(context.problem).scale, 0.0)
+    squares = cross_validated_errors(
+        folds, folds, lambda x: fit_base_parameters(x, model, context.problem.base)
     )
-    if estimate.bias is not None:
-        noise = PositionNoise.of(mech, data.log, data.settings)
-        bias = estimate.bias(noise, solution.choice)
-        lines += biased(mech, noise, data.seen.motions, bias, told, labels, estimate.advice)
-    return told, lines
-
-
-def told_of_terms(task: Task, known: Known, model: ModelStructure, solution: Solution) -> list[str]:
-    """Lines about terms that were asked for: those that are zero, and waves of teeth that they miss."""
-    lines = vanished(task.problem, model, solution, task.named)
-    missed = find_unmodelled_ripple(
-        task.problem, known.seen.motions, solution.choice, sorted(task.named)
+    return ModelStructure(
+        choice, inverse_variance_weights(squares.mean(0), mean_square_scale(folds, prior)), 0.0
     )
-    names = task.nominal.dof_names
-    return lines + [waves_told(names[j], some) for j, some in missed.items()]
 
 
-def told_of_forces(task: Task, known: Known, solution: Solution, left: Residuals) -> list[str]:
-    """Lines about forces: those at an end, those that do not change, those that nothing explains."""
-    return [
-        *unchanging(task.nominal, left),
-        *undriven(without_losses(task.nominal), known.seen.motions),
-        *resting(task.nominal, known.seen.motions, task.problem.terms, solution.choice),
-        *noted(task.nominal, task.problem.terms, solution.choice),
-    ]
+def validate(
+    context: FitContext, method: str, estimator: Estimator, selection: Selection
+) -> dict[str, Tensor]:
+    """Mean square prediction errors of the nominal robot, of least squares and of the method.
 
-
-def vanished(
-    problem: RegressionProblem,
-    model: ModelStructure,
-    solution: Solution,
-    named: Mapping[int, tuple[int, ...]],
-) -> list[str]:
-    """Says which terms that were asked for are zero: of numbers that are not negative."""
-    names = problem.mech.dof_names
-    gone: dict[str, list[str]] = {}
-    for j in named:
-        for k in model.choice[j]:
-            if k not in solution.choice[j]:
-                term = problem.terms[k]
-                gone.setdefault(term.zero_reason, []).append(f"{term.label} of {names[j]}")
-    return [f"zero, for {why}: {', '.join(some)}" for why, some in gone.items()]
-
-
-def errors_of(
-    method: str, data: Data, chosen: ModelSelection, estimate: Estimate, divergence: EntropicPrior,
-    base: BaseParameters,
-) -> dict[str, Tensor]:  # fmt: skip
-    """Mean square errors in what was left out, `[folds, num_dof]`, of a method and what it is beside."""
-    parts, plain = chosen.folds, least_squares_structure(data.problem)
+    Returns:
+        By name, `[folds, num_dof]`.
+    """
+    folds, plain, base = (
+        selection.folds,
+        least_squares_structure(context.problem),
+        context.problem.base,
+    )
     return {
-        "nominal": cross_validated_nominal_errors(parts, plain, divergence),
+        "nominal": cross_validated_nominal_errors(folds, plain, selection.prior),
         "least squares": cross_validated_errors(
-            parts, parts, lambda some: fit_base_parameters(some, plain, base)
+            folds, folds, lambda x: fit_base_parameters(x, plain, base)
         ),
-        method: chosen.squares
-        if method == "physical"
-        else cross_validated_errors(Folds.of(estimate.normal, data.normal), parts, estimate.solve),
+        method: estimator.validate(folds),
     }
+
+
+def learn_residual(
+    context: FitContext, options: FitOptions, solution: Solution, selection: Selection,
+    squares: dict[str, Tensor], progress: Progress,
+) -> tuple[Shrunk | None, dict[str, Tensor]]:  # fmt: skip
+    """Train the residual module, if there is one, and add its prediction errors."""
+    if options.residual is None:
+        return None, squares
+    t = context.log.t
+    with threads(cores()):
+        learned, errors = trained(
+            options.residual, context.problem, context.motions, solution,
+            TimeFolds(float(t[0]), float(t[-1]), options.folds), selection.model.scale,
+            lambda share: progress("training the residual", 0.85 + 0.05 * share),
+        )  # fmt: skip
+    return learned, squares | {"with residual": errors}
+
+
+def uncertainty(
+    context: FitContext, estimator: Estimator, solution: Solution, left: Residuals
+) -> tuple[ParameterUncertainty, Tensor | None]:
+    """Covariance of the estimates, infinite for unidentifiable ones, and the unidentifiable combinations."""
+    information = estimator.covariance(solution, left)
+    if not estimator.linear:
+        return information, None
+    combinations = unidentifiable_combinations(
+        context.equations.pooled, estimator.data.model, solution.choice
+    )
+    return with_infinite_std(information, combinations), combinations

@@ -1,10 +1,9 @@
-"""What a fit is asked for besides its terms: refused by name where it cannot be."""
+"""Options of a fit, and checks of the options and the robot."""
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 
@@ -12,71 +11,93 @@ import torch
 from torch import nn
 
 from torchsko.errors import FitError, unknown_name
-from torchsko.identification.diagnostics.closed_chains import refuse_loops
-from torchsko.identification.diagnostics.zero_limits import refuse_zero_limits
-from torchsko.identification.estimators.estimators import ESTIMATORS
+from torchsko.identification.diagnostics.findings import Action, check_actions
+from torchsko.identification.diagnostics.robot_checks import (
+    check_limits_nonzero,
+    check_no_closed_chain,
+)
+from torchsko.identification.estimators.estimators import ESTIMATORS, Estimator
 from torchsko.identification.friction import Term
-from torchsko.identification.joint_terms import Learn
+from torchsko.identification.joint_terms import JointTerms
 from torchsko.identification.regression.normal_equations import Regressor
 from torchsko.mechanism.mechanism import Mechanism
 
-MOST_FOLDS = 100
-"""Of cross-validation."""
+MAX_FOLDS = 100
+"""Number of folds of cross-validation; intervals of more folds are correlated with their neighbours."""
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """What a fit is asked for; `torchsko.identification.identify` says what each is.
+class FitOptions:
+    """Options of `torchsko.identification.identify`, which documents each.
 
     Attributes:
-        learn: terms of joints.
-        library: terms to choose from.
-        method: of `ESTIMATORS`.
+        joint_terms: terms of joints.
+        candidate_terms: terms to select from.
+        method: a key of `ESTIMATORS`.
+        select: whether terms are selected; None for the default of the method.
         cutoff: of the filter [Hz].
-        prior: weight of the nominal robot.
+        prior: weight of the prior at the nominal robot.
         folds: of cross-validation.
-        window: of shooting [s].
-        residual: a force that is learned.
-        regressor: instead of `torque_regressor`.
-        checkpoint: file to go on from.
+        window: length of shooting's windows [s].
+        residual: a module that learns what is left.
+        regressor: replaces `torque_regressor`.
+        ripple: whether to look for torque ripple.
+        measurement_bias: whether to simulate the bias by noise of positions.
+        on_findings: action by code of finding.
     """
 
-    learn: Learn
-    library: Sequence[Term]
+    joint_terms: JointTerms
+    candidate_terms: Sequence[Term]
     method: str
+    select: bool | None
     cutoff: float | None
     prior: float | None
     folds: int
     window: float | None
     residual: nn.Module | None
     regressor: Regressor | None
-    checkpoint: str | os.PathLike[str] | None
+    ripple: bool
+    measurement_bias: bool
+    on_findings: Mapping[str, Action]
+
+    @property
+    def estimator(self) -> type[Estimator]:
+        """The estimator of the method."""
+        return ESTIMATORS[self.method]
+
+    @property
+    def selects(self) -> bool:
+        """Whether terms are selected by cross-validation."""
+        return self.estimator.selects_terms if self.select is None else self.select
 
     def check(self) -> None:
-        """Refuse options out of range, by name."""
-        prior, folds, window = self.prior, self.folds, self.window
-        if not (
-            isinstance(self.library, Sequence) and all(isinstance(x, Term) for x in self.library)
-        ):
+        """Check all options.
+
+        Raises:
+            FitError: names the option and its value.
+        """
+        terms = self.candidate_terms
+        if not (isinstance(terms, Sequence) and all(isinstance(x, Term) for x in terms)):
             raise FitError(
-                f"library is {self.library!r}.",
-                "It is a list of terms, with parentheses, to choose from.",
-                "Pass library=[*torchsko.identification.friction.candidates.CANDIDATE_TERMS, "
-                "MyTerm()], say, or leave it out.",
+                f"candidate_terms is {terms!r}.",
+                "It must be a list of terms, with parentheses.",
+                "Pass candidate_terms=[*torchsko.identification.friction.candidates.CANDIDATE_TERMS, "
+                "MyTerm()], or leave it out.",
             )
         if self.method not in ESTIMATORS:
             raise FitError(*unknown_name("method", self.method, tuple(ESTIMATORS)))
-        if prior is not None and not (isinstance(prior, Real) and 0 < prior < math.inf):
+        if self.prior is not None and not (
+            isinstance(self.prior, Real) and 0 < self.prior < math.inf
+        ):
             raise FitError(
-                f"prior is {prior!r}.",
-                "It is a positive number: a small one leaves all to the data.",
-                "Pass prior=1e-6, say, or leave it out: cross-validation chooses it.",
+                f"prior is {self.prior!r}.",
+                "It must be a positive number.",
+                "Pass a small one, such as prior=1e-6, or leave it out: cross-validation chooses it.",
             )
-        if not (isinstance(folds, Integral) and 2 <= folds <= MOST_FOLDS):
+        if not (isinstance(self.folds, Integral) and 2 <= self.folds <= MAX_FOLDS):
             raise FitError(
-                f"folds is {folds!r}.",
-                "Each stretch of time is left out once: there are two at least, and of more than "
-                f"{MOST_FOLDS} each is like its neighbours.",
+                f"folds is {self.folds!r}.",
+                f"It must be between 2 and {MAX_FOLDS}.",
                 "Pass folds=5, the default.",
             )
         for name, unit in (("cutoff", "Hz"), ("window", "s")):
@@ -84,36 +105,43 @@ class Asked:
             if value is not None and not (isinstance(value, (int, float)) and 0 < value < math.inf):
                 raise FitError(
                     f"{name} is {value!r}.",
-                    f"It is a positive number, in {unit}.",
-                    "Leave it out: it is chosen.",
+                    f"It must be a positive number in {unit}.",
+                    "Leave it out to use the default.",
                 )
-        if window is not None and self.method != "shooting":
-            raise FitError(
-                f"window={window} was given with method={self.method!r}.",
-                'Windows are those of method="shooting"; others filter by `cutoff`.',
-                'Leave it out, or pass method="shooting".',
-            )
+        for name, used in (("prior", "has_prior"), ("window", "has_windows")):
+            if getattr(self, name) is not None and not getattr(self.estimator, used):
+                methods = [f"{x!r}" for x, kind in ESTIMATORS.items() if getattr(kind, used)]
+                raise FitError(
+                    f"{name}={getattr(self, name)} was given with method={self.method!r}.",
+                    "This method does not use it.",
+                    f"Leave it out, or pass method={' or '.join(methods)}.",
+                )
         if self.residual is not None and not isinstance(self.residual, nn.Module):
             raise FitError(
-                f"residual was given as {type(self.residual).__name__}.",
-                "A force that is learned is a module with parameters.",
-                "Pass torchsko.identification.Network(...), or an nn.Module of yours.",
+                f"residual is a {type(self.residual).__name__}.",
+                "It must be a torch module with parameters.",
+                "Pass torchsko.identification.Network(...), or your own nn.Module.",
             )
+        check_actions(self.on_findings)
 
 
 def check_robot(mech: Mechanism) -> None:
-    """Refuse several robots, one in single precision, a closed chain, or joints that may have no force."""
+    """Check that a robot can be fitted: one robot, double precision, no closed chain, nonzero limits.
+
+    Raises:
+        FitError: says what to change.
+    """
     if mech.batch_shape:
         raise FitError(
-            f"{mech.name!r} is {mech.batch_shape.numel()} robots.",
-            "A log is one robot's.",
-            "Pass one, without batch dimensions.",
+            f"{mech.name!r} is a batch of {mech.batch_shape.numel()} robots.",
+            "A log belongs to one robot.",
+            "Pass one robot, without batch dimensions.",
         )
     if mech.dtype != torch.float64:
         raise FitError(
             f"{mech.name!r} is {mech.dtype}.",
-            "A log is fitted in double precision: sums over it lose what single precision keeps.",
+            "Sums over a log need double precision.",
             "Pass mech.to(torch.float64).",
         )
-    refuse_loops(mech)
-    refuse_zero_limits(mech, "effort_limit")
+    check_no_closed_chain(mech)
+    check_limits_nonzero(mech, "effort_limit")

@@ -1,4 +1,4 @@
-"""Terms as words of the command line: ``--learn "Viscous,Dahl(0.01)"``, ``--learn elbow=RotorInertia``."""
+"""Syntax of joint terms on the command line: ``--terms "Viscous,Dahl(0.01)" --terms elbow=RotorInertia``."""
 
 from __future__ import annotations
 
@@ -8,81 +8,82 @@ from dataclasses import fields
 
 from torchsko.errors import FitError, unknown_name
 from torchsko.identification.friction import Term, term_classes
-from torchsko.identification.joint_terms import Learn
+from torchsko.identification.joint_terms import JointTerms
 from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.mechanism import Mechanism
 
 NONE = "none"
-"""Of a joint without terms, as reports have it."""
+"""Stands for a joint without terms."""
 
 
-def learn_of(mech: Mechanism, texts: Sequence[str]) -> Learn:
-    """What `torchsko.identification.identify` takes as `learn`: terms of every joint, or of some by name.
+def parse_joint_terms(mech: Mechanism, texts: Sequence[str]) -> JointTerms:
+    """Parse the option `joint_terms` of `torchsko.identification.identify`.
 
     Args:
-        mech: whose joints are named.
-        texts: ``TERM,TERM`` of every joint, ``JOINT=TERM,TERM`` of one; that of one joint counts there.
+        mech: the robot.
+        texts: ``TERM,TERM`` for all joints, or ``JOINT=TERM,TERM`` for one joint, which takes precedence.
 
     Raises:
-        FitError: on an unknown term, shape or joint, or terms of a joint that are named twice; names it.
+        FitError: an unknown term, parameter or joint, or a joint that is named twice.
     """
-    every: list[Term] | None = None
-    own: dict[str, list[Term]] = {}
+    common: list[Term] | None = None
+    by_joint: dict[str, list[Term]] = {}
     for text in texts:
         left, sign, right = text.partition("=")
-        # An equals sign in parentheses belongs to a term's shape.
+        # An equals sign in parentheses belongs to a parameter of a term.
         joint, words = (left, right) if sign and "(" not in left else (None, text)
         if joint is not None and joint not in mech.joint_names:
             raise FitError(*unknown_name("joint", joint, mech.joint_names))
-        if joint in own or (joint is None and every is not None):
+        if joint in by_joint or (joint is None and common is not None):
+            prefix = "" if joint is None else f"{joint}="
             raise FitError(
-                f"--learn {text} names terms of {'every joint' if joint is None else joint} once more.",
-                "All terms of a joint are named at once.",
-                f'Type --learn "{"" if joint is None else joint + "="}Viscous,SmoothCoulomb(0.05),Offset", '
-                "say.",
+                f"--terms {text} repeats the terms of {'all joints' if joint is None else joint}.",
+                "All terms of a joint belong to one option.",
+                f'Type --terms "{prefix}Viscous,SmoothCoulomb(0.05),Offset".',
             )
         terms = [] if words.strip() == NONE else [_term(text, word) for word in _split(words)]
         if joint is None:
-            every = terms
+            common = terms
         else:
-            own[joint] = terms
-    if every is None:
-        return own or None
+            by_joint[joint] = terms
+    if common is None:
+        return by_joint or None
     floating = free_joints(mech)
-    return {name: every for name in mech.joint_names if name not in floating} | own
+    return {name: common for name in mech.joint_names if name not in floating} | by_joint
 
 
 def _split(words: str) -> list[str]:
-    """Terms apart, by commas that are in no parentheses."""
+    """Split at commas outside of parentheses."""
     return [word.strip() for word in re.split(r",(?![^()]*\))", words)]
 
 
 def _term(text: str, word: str) -> Term:
-    """A term by its name and shape, as Python and reports write it: ``LuGre(0.02, speed=0.1)``."""
+    """Parse a term with its parameters, as in Python: ``LuGre(0.02, speed=0.1)``."""
     parts = re.fullmatch(r"(\w*)(?:\(([^()]*)\))?", word)
     if parts is None or not parts[1]:
         raise FitError(
-            f"--learn {text}: {word!r} is no term.",
-            f"A term is a name, with its shape in parentheses if it is another than usual, or {NONE!r}.",
-            'Type --learn "Viscous,SmoothCoulomb(0.05),Offset", or --learn elbow=RotorInertia of one joint.',
+            f"--terms {text}: {word!r} is not a term.",
+            f"A term is a name, optionally with parameters in parentheses, or {NONE!r}.",
+            'Type --terms "Viscous,SmoothCoulomb(0.05),Offset", or --terms elbow=RotorInertia for one joint.',
         )
-    name, shape = parts[1], parts[2]
+    name, parameters = parts[1], parts[2]
     classes = term_classes()
     if name not in classes:
         raise FitError(*unknown_name("term", name, tuple(classes)))
     known = [f.name for f in fields(classes[name])]
     free, given = [*known], {}
-    for value in shape.split(",") if shape and shape.strip() else ():
+    for value in parameters.split(",") if parameters and parameters.strip() else ():
         left, _, right = value.rpartition("=")
         key = left.strip() or (free[0] if free else "")
         try:
             free.remove(key)
             given[key] = float(right)
         except ValueError:
-            takes = f"It takes {', '.join(known)}, numbers." if known else "It takes none."
             raise FitError(
-                f"--learn {text}: {value.strip()!r} is no shape of {name}.",
-                f"A shape is a number, or one by name. {takes}",
-                f"Type --learn {name}, say, or see torchsko.identification.friction.{name}.",
+                f"--terms {text}: {value.strip()!r} is not a parameter of {name}.",
+                f"Its parameters are {', '.join(known)}, which are numbers."
+                if known
+                else "It has no parameters.",
+                f"Type --terms {name}, or see torchsko.identification.friction.{name}.",
             ) from None
     return classes[name](**given)

@@ -1,1 +1,1 @@
-"""Checks of logs and fits."""
+"""Checks of logs and fits, and the lists in which they run."""

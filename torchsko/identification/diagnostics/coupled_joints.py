@@ -1,146 +1,135 @@
-"""What a log holds of joints that follow others: it does not count, and may contradict the robot."""
+"""Checks of logged positions and forces of coupled joints, which follow other joints by a ratio."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from torchsko.errors import FitError
-from torchsko.identification.diagnostics.log_hypotheses import WELL, States, percent
-from torchsko.identification.logs.log import Log
+from torchsko.identification.diagnostics.context import FitContext
+from torchsko.identification.diagnostics.findings import Finding, finding
+from torchsko.identification.diagnostics.log_hypotheses import (
+    MAX_UNEXPLAINED,
+    States,
+    percent_explained,
+)
+from torchsko.identification.logs.log import Array
 from torchsko.identification.logs.units import CURRENT_UNITS
 from torchsko.identification.regression.accumulate import reread_sample
-from torchsko.identification.regression.normal_equations import RegressionProblem
-from torchsko.identification.signals.filter_settings import FilterSettings
-from torchsko.identification.signals.preprocess import FilteredMotion
 from torchsko.identification.signals.unwrap import TURN
 from torchsko.mechanism.coordinates import all_q, own_forces
 from torchsko.mechanism.mechanism import Mechanism
 
-Array = NDArray[np.floating[Any]]
+MIN_IMPROVEMENT = 4.0
+"""Factor by which added forces must reduce the unexplained share before they count as missing."""
 
-LESS = 4.0
-"""Times less that the nominal robot leaves over with forces of joints that follow: not by chance."""
+MAX_DEVIATION = 0.05
+"""Root mean square deviation from the coupling, over the spread of the position, that is tolerated."""
 
-APART = 0.05
-"""Root mean square difference of a position from what it follows, over its spread, that is told."""
-
-SAMPLES = 10_000
-"""Positions that are looked at, evenly spread."""
+MAX_SAMPLES = 10_000
+"""Number of positions that are examined, evenly spread."""
 
 
-def followers(mech: Mechanism) -> list[str]:
+def coupled_joints(mech: Mechanism) -> list[str]:
     """Names of the joints that follow others."""
     return [name for name in mech.tree_joint_names if name not in mech.joint_names]
 
 
-def led_by(mech: Mechanism, name: str) -> dict[int, float]:
-    """Dofs of the robot that a joint follows, and the ratios."""
-    one = torch.zeros(len(mech.damping), dtype=mech.dtype, device=mech.device)
-    one[mech.tree_dof_slice(name)] = 1.0
-    ratios = own_forces(mech, one)
-    return {k: x for k, x in enumerate(ratios.tolist()) if x}
+def coupling_ratios(mech: Mechanism, name: str) -> dict[int, float]:
+    """Dofs that a coupled joint follows, and the ratios."""
+    unit = torch.zeros(len(mech.damping), dtype=mech.dtype, device=mech.device)
+    unit[mech.tree_dof_slice(name)] = 1.0
+    return {k: x for k, x in enumerate(own_forces(mech, unit).tolist()) if x}
 
 
-def followers_told(
-    mech: Mechanism,
-    problem: RegressionProblem,
-    log: Log,
-    settings: FilterSettings,
-    motions: Sequence[FilteredMotion],
-) -> list[str]:
-    """Lines of what a log holds of joints that follow others, and is not read.
+def coupled_position(context: FitContext) -> Iterator[Finding]:
+    """Logged positions of coupled joints follow the coupling of the robot's file."""
+    mech, log = context.lossless, context.log
+    logged = {j: x for j, x in log.others.get("q", {}).items() if j in coupled_joints(mech)}
+    if not logged:
+        return
+    thin = slice(None, None, max(1, len(log) // MAX_SAMPLES))
+    q = torch.from_numpy(np.array(log.q[thin], np.float64))
+    expected_q = all_q(mech, q.to(mech.lower)).detach().cpu().numpy()
+    for name, x in logged.items():
+        expected = expected_q[:, mech.tree_q_slice(name)][:, 0]
+        deviation = np.asarray(x[thin], np.float64) - expected
+        if mech.joints.kinds[mech.tree_joint_names.index(name)].coordinate_unit == "rad":
+            deviation = deviation - TURN * np.rint(deviation / TURN)
+        deviation = deviation[np.isfinite(deviation)]
+        spread = float(np.nanstd(expected))
+        size = float(np.sqrt(np.mean(deviation**2))) if len(deviation) else 0.0
+        if size > MAX_DEVIATION * spread:
+            yield finding(
+                "coupled_position",
+                f"Positions of {name} differ from its coupling by {size:.2g} (root mean square); the joint "
+                f"moves by {spread:.2g}.",
+                'Correct its ratio or offset, or load the robot with mimic="independent" (--independent).',
+                joints=[name],
+            )
 
-    Args:
-        mech: the nominal robot, lossless.
-        problem: what explains forces.
-        log: of forces.
-        settings: how it is filtered.
-        motions: of it.
 
-    Raises:
-        FitError: where the nominal robot explains the forces of a joint that others follow only if theirs are
-            added; names both.
-    """
-    forces = {j: log.others["tau"][j] for j in followers(mech) if j in log.others.get("tau", {})}
-    most = {j: float(np.nanmax(np.abs(x), initial=0.0)) for j, x in forces.items()}
-    pushed = [j for j in forces if most[j] > 0]
-    lines = _positions_told(mech, log)
-    if still := [j for j in forces if j not in pushed]:
-        lines.append(f"forces of joints that follow others, zero all along: {', '.join(still)}")
-    if not pushed:
-        return lines
-    told = [f"{j} (up to {most[j]:.3g})" for j in pushed]
+def coupled_force(context: FitContext) -> Iterator[Finding]:
+    """Forces of coupled joints are zero, or included in those of the joints that they follow."""
+    mech, log = context.lossless, context.log
+    forces = {j: x for j, x in log.others.get("tau", {}).items() if j in coupled_joints(mech)}
+    largest = {j: float(np.nanmax(np.abs(x), initial=0.0)) for j, x in forces.items()}
+    driven = [j for j in forces if largest[j] > 0]
+    if zero := [j for j in forces if j not in driven]:
+        yield finding(
+            "ignored_coupled_force",
+            f"Forces of coupled joints are always zero: {', '.join(zero)}.",
+            joints=zero,
+        )
+    if not driven:
+        return
+    sizes = ", ".join(f"{j} (up to {largest[j]:.3g})" for j in driven)
     if log.units.get("tau") in CURRENT_UNITS:
-        return [*lines, f"currents of joints that follow others do not count: {', '.join(told)}"]
-    with_theirs = replace(log, tau=log.tau + _felt(mech, {j: forces[j] for j in pushed}))
-    seen = reread_sample(problem, with_theirs, settings).motions
-    as_is, added = (States.of(mech, x).left_over() for x in (motions, seen))
-    names, shares = mech.dof_names, []
-    for k in dict.fromkeys(k for j in pushed for k in led_by(mech, j)):
-        if float(added[k]) < WELL and LESS * float(added[k]) < float(as_is[k]):
-            _refuse(mech, log, k, pushed, as_is[k], added[k])
-        shares.append(f"of {names[k]} {percent(as_is[k])}, with them {percent(added[k])}")
-    return [
-        *lines,
-        f"forces of joints that follow others do not count: {', '.join(told)}. Where drives push there, add "
-        "them, times the ratio, to those of the joints that they follow; friction set aside, the nominal "
-        f"robot explains {'; '.join(shares)}",
-    ]
+        yield finding(
+            "ignored_coupled_force",
+            f"Currents of coupled joints are not used: {sizes}.",
+            joints=driven,
+        )
+        return
+    added = replace(log, tau=log.tau + _on_leaders(mech, {j: forces[j] for j in driven}))
+    motions = reread_sample(context.problem, added, context.settings).motions
+    before, after = (States.of(mech, x).unexplained() for x in (context.motions, motions))
+    names, shares, missing = mech.dof_names, [], False
+    for k in dict.fromkeys(k for j in driven for k in coupling_ratios(mech, j)):
+        without, including = percent_explained(before[k]), percent_explained(after[k])
+        if float(after[k]) < MAX_UNEXPLAINED and MIN_IMPROVEMENT * float(after[k]) < float(
+            before[k]
+        ):
+            missing = True
+            ratios = {
+                j: coupling_ratios(mech, j)[k] for j in driven if k in coupling_ratios(mech, j)
+            }
+            terms = " + ".join(f"{x:.4g} * tau of {j}" for j, x in ratios.items())
+            yield finding(
+                "coupled_force",
+                f"Forces of {names[k]} probably lack those of {', '.join(ratios)}, which follow it.",
+                f"Log tau of {names[k]} + {terms}; or remove the columns of the coupled joints.",
+                joints=[names[k], *ratios],
+                reason=f"The nominal robot explains {including} of the force with them, and {without} "
+                "without them (without friction).",
+            )
+        shares.append(f"{without} of {names[k]}, {including} with them")
+    if not missing:
+        yield finding(
+            "ignored_coupled_force",
+            f"Forces of coupled joints are not used: {sizes}. The nominal robot explains "
+            f"{'; '.join(shares)}.",
+            "If drives act on coupled joints, add their forces, times the ratio, to the joint they follow.",
+            joints=driven,
+        )
 
 
-def _felt(mech: Mechanism, forces: Mapping[str, Array]) -> Array:
-    """Forces of joints that follow, as the robot's dofs feel them, `[samples, num_dof]`."""
-    felt = np.zeros((len(next(iter(forces.values()))), mech.num_dof))
+def _on_leaders(mech: Mechanism, forces: Mapping[str, Array]) -> Array:
+    """Forces of coupled joints as forces of the joints that they follow, `[samples, num_dof]`."""
+    total = np.zeros((len(next(iter(forces.values()))), mech.num_dof))
     for name, x in forces.items():
-        for k, ratio in led_by(mech, name).items():
-            felt[:, k] += ratio * x
-    return felt
-
-
-def _refuse(
-    mech: Mechanism, log: Log, dof: int, pushed: Sequence[str], as_is: Tensor, added: Tensor
-) -> None:
-    """Refuse a log whose forces are without those of joints that follow."""
-    name = mech.dof_names[dof]
-    theirs = {j: led_by(mech, j)[dof] for j in pushed if dof in led_by(mech, j)}
-    raise FitError(
-        f"{log.name}: forces of {name!r} are without those of {', '.join(map(repr, theirs))}, which "
-        "follow it, as it seems.",
-        f"Of these forces, friction set aside, the nominal robot explains {percent(added)} with them, and "
-        f"{percent(as_is)} as they were logged.",
-        f"Add them times the ratio, tau of {name} + "
-        f"{' + '.join(f'{x:.4g} * tau of {j}' for j, x in theirs.items())}; or leave their columns out, if "
-        "the log is right.",
-    )
-
-
-def _positions_told(mech: Mechanism, log: Log) -> list[str]:
-    """A line that names joints whose positions are not what they follow."""
-    there = {j: x for j, x in log.others.get("q", {}).items() if j in followers(mech)}
-    some = slice(None, None, max(1, len(log) // SAMPLES))
-    q = torch.from_numpy(np.array(log.q[some], np.float64))
-    every = all_q(mech, q.to(mech.lower)).detach().cpu().numpy() if there else np.zeros(())
-    odd = []
-    for name, x in there.items():
-        k = mech.tree_joint_names.index(name)
-        expected = every[:, mech.tree_q_slice(name)][:, 0]
-        off = np.asarray(x[some], np.float64) - expected
-        if mech.joints.kinds[k].coordinate_unit == "rad":
-            off = off - TURN * np.rint(off / TURN)
-        off, spread = off[np.isfinite(off)], float(np.nanstd(expected))
-        if len(off) and (most := float(np.sqrt(np.mean(off**2)))) > APART * spread:
-            odd.append(f"{name} by {most:.2g}, where it moves by {spread:.2g}")
-    if not odd:
-        return []
-    return [
-        f"positions are not what the robot's file has these joints follow (root mean square): "
-        f'{", ".join(odd)}. Its ratio or offset is another, or they do not follow: mimic="independent", '
-        "--independent"
-    ]
+        for k, ratio in coupling_ratios(mech, name).items():
+            total[:, k] += ratio * x
+    return total

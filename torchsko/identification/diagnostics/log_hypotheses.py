@@ -1,58 +1,55 @@
-"""What a log may be mistaken in: columns of other joints, signs, angles, weight; told by the nominal robot.
+"""Hypotheses about errors in a log: reversed signs, exchanged joints, angle units and gravity.
 
-Such a log can be fitted, by a robot that is none, and no single number of it is wrong. But the nominal
-robot, which is roughly right, needs other forces to move so. Where it explains the forces badly, it is
-asked whether it would explain them well if one thing were otherwise.
+A log with such an error can be fitted, but the result is wrong. If the nominal robot, which is roughly right,
+explains the measured forces badly, this check looks for one change of the log after which it explains them
+well.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from torchsko.errors import FitError
+from torchsko.identification.diagnostics.context import FitContext
+from torchsko.identification.diagnostics.findings import Finding, finding
 from torchsko.identification.friction import Balancer, Periodic, Spring
-from torchsko.identification.logs.log import Log
 from torchsko.identification.logs.units import SI_SCALE
-from torchsko.identification.regression.normal_equations import RegressionProblem
 from torchsko.identification.signals.preprocess import FilteredMotion
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import inverse_dynamics
 
-SAMPLES = 400
-"""States that are looked at, evenly spread."""
+MAX_SAMPLES = 400
+"""Number of states that are examined, evenly spread."""
 
-BAD = 0.5
-"""Share of a dof's force besides friction that the nominal robot leaves over, from which on one asks why."""
+MIN_UNEXPLAINED = 0.5
+"""Share of a force that the nominal robot must leave unexplained before hypotheses are tested."""
 
-GOOD, WORST = 0.05, 4.0
-"""Shares beyond which none is better or worse: robots are not exact, and forces turned round leave four."""
+SHARE_RANGE = 0.05, 4.0
+"""Range to which unexplained shares are limited: robots are not exact, and reversed forces leave about 4."""
 
-WELL = 0.25
-"""What it may leave over, in the geometric mean over dofs, where one thing is otherwise."""
+MAX_UNEXPLAINED = 0.25
+"""Geometric mean over dofs of the shares that an accepted hypothesis may leave unexplained."""
 
-BETTER = 10.0
-"""Times less that it leaves over then, shares of all dofs multiplied: more than chance does."""
+MIN_IMPROVEMENT = 10.0
+"""Factor by which a hypothesis must reduce the product of all shares."""
 
-BEARING = (Spring, Balancer, Periodic)
-"""Terms that may bear a robot's weight."""
+GRAVITY_COMPENSATION = (Spring, Balancer, Periodic)
+"""Terms that may support the weight of a robot."""
 
 SLOW = 0.05
-"""Speed, over a joint's usual one, up to which dry friction may have either sign."""
+"""Speed over the root mean square speed below which dry friction may have either sign."""
 
-
-Place = Callable[[str], slice]
-"""Where a joint's numbers stand."""
+Slices = Callable[[str], slice]
 
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """Some filtered samples of a log, all of one robot.
+    """Filtered samples of a log.
 
     Attributes:
         mech: the nominal robot, lossless.
@@ -60,7 +57,7 @@ class States:
         qd: `[samples, num_dof]`.
         qdd: `[samples, num_dof]`.
         tau: `[samples, num_dof]`.
-        felt: which dofs have a force that counts anywhere, `[num_dof]`.
+        measured: dofs that have a measured force, `[num_dof]`.
     """
 
     mech: Mechanism
@@ -68,70 +65,66 @@ class States:
     qd: Tensor
     qdd: Tensor
     tau: Tensor
-    felt: Tensor
+    measured: Tensor
 
     @classmethod
     def of(cls, mech: Mechanism, motions: Sequence[FilteredMotion]) -> States:
-        """Samples of motions whose forces all count, besides those that nobody measured."""
-        felt = torch.stack([m.valid.bool().any(0) for m in motions]).any(0)
-        good = [m.valid.bool()[:, felt].all(1) for m in motions]
+        """Samples at which all measured forces are valid."""
+        measured = torch.stack([m.valid.bool().any(0) for m in motions]).any(0)
+        good = [m.valid.bool()[:, measured].all(1) for m in motions]
         parts = [[getattr(m, name) for m in motions] for name in ("q", "qd", "qdd", "tau")]
         q, qd, qdd, tau = (
             torch.cat([x[rows] for x, rows in zip(part, good, strict=True)]) for part in parts
         )
-        some = slice(None, None, max(1, len(q) // SAMPLES))
-        return cls(mech, q[some], qd[some], qdd[some], tau[some], felt)
+        thin = slice(None, None, max(1, len(q) // MAX_SAMPLES))
+        return cls(mech, q[thin], qd[thin], qdd[thin], tau[thin], measured)
 
-    def left_over(self) -> Tensor:
-        """Share of each dof's force that the nominal robot leaves over, friction set aside, `[num_dof]`.
+    def unexplained(self) -> Tensor:
+        """Share of each force that the nominal robot and friction leave unexplained, `[num_dof]`.
 
-        nan where no force was measured.
+        nan for forces that were not measured.
         """
         force = inverse_dynamics(self.mech, self.q, self.qd, self.qdd)
-        usual = self.qd.square().mean(0).sqrt().clamp_min(1e-300)
-        friction = torch.stack(
-            [self.qd, (self.qd / (SLOW * usual)).tanh(), self.qd.new_ones(1).expand_as(self.qd)], -1
-        )
+        speed = self.qd.square().mean(0).sqrt().clamp_min(1e-300)
+        offset = self.qd.new_ones(1).expand_as(self.qd)
+        friction = torch.stack([self.qd, (self.qd / (SLOW * speed)).tanh(), offset], -1)
         basis = torch.linalg.qr(friction.movedim(1, 0))[0]
         both = torch.stack([self.tau, self.tau - force], -1).movedim(1, 0)
         tau, rest = (both - basis @ (basis.mT @ both)).square().sum(1).unbind(-1)
-        return torch.where(self.felt, rest / tau.clamp_min(1e-300), torch.nan)
+        return torch.where(self.measured, rest / tau.clamp_min(1e-300), torch.nan)
 
-    def turned(self, joint: str, *names: str) -> States:
-        """With the other sign of these of a joint, rates with positions."""
+    def reversed(self, joint: str, *names: str) -> States:
+        """States with the sign of some quantities of a joint reversed; "q" includes its derivatives."""
+        return self._scaled([joint], -1.0, names)
 
-        def change(x: Tensor, at: Place) -> Tensor:
-            size = torch.ones_like(x[0])
-            size[at(joint)] = -1.0
-            return x * size
+    def in_radians(self) -> States:
+        """States whose angles were converted from degrees by mistake, converted back."""
+        kinds = zip(self.mech.joint_names, self.mech.joint_types, strict=True)
+        return self._scaled(
+            [name for name, k in kinds if k.coordinate_unit == "rad"], 1 / SI_SCALE["deg"], ("q",)
+        )
 
-        return self._with(names, change)
+    def exchanged(self, first: str, second: str, *names: str) -> States:
+        """States with some quantities of two joints exchanged."""
 
-    def swapped(self, one: str, other: str, *names: str) -> States:
-        """With these of two joints in one another's place."""
-
-        def change(x: Tensor, at: Place) -> Tensor:
+        def change(x: Tensor, at: Slices) -> Tensor:
             order = list(range(x.shape[-1]))
-            a, b = at(one).start, at(other).start
+            a, b = at(first).start, at(second).start
             order[a], order[b] = b, a
             return x[:, order]
 
         return self._with(names, change)
 
-    def in_radians(self) -> States:
-        """With angles, and their rates, as they were before they were taken for degrees."""
-        kinds = zip(self.mech.joint_names, self.mech.joint_types, strict=True)
-        angles = [name for name, kind in kinds if kind.coordinate_unit == "rad"]
-
-        def change(x: Tensor, at: Place) -> Tensor:
+    def _scaled(self, joints: Sequence[str], factor: float, names: Sequence[str]) -> States:
+        def change(x: Tensor, at: Slices) -> Tensor:
             size = torch.ones_like(x[0])
-            for joint in angles:
-                size[at(joint)] = 1 / SI_SCALE["deg"]
+            for joint in joints:
+                size[at(joint)] = factor
             return x * size
 
-        return self._with(("q",), change)
+        return self._with(names, change)
 
-    def _with(self, names: Sequence[str], change: Callable[[Tensor, Place], Tensor]) -> States:
+    def _with(self, names: Sequence[str], change: Callable[[Tensor, Slices], Tensor]) -> States:
         changed = {"q": change(self.q, self.mech.q_slice)} if "q" in names else {}
         rates = ("qd", "qdd") if "q" in names else ()
         for name in (*rates, *(("tau",) if "tau" in names else ())):
@@ -140,72 +133,70 @@ class States:
 
 
 @dataclass(frozen=True, eq=False)
-class Otherwise:
-    """One thing that may be otherwise.
+class Hypothesis:
+    """One change of a log or of the robot's mounting.
 
     Attributes:
-        states: as they would be.
-        what: is wrong with the log then.
-        advice: what to do about it.
+        states: after the change.
+        description: of the error in the log.
+        advice: how to correct it.
+        joints: that it is about.
     """
 
     states: States
-    what: str
+    description: str
     advice: str
+    joints: tuple[str, ...] = ()
 
 
-def refuse_mistaken(
-    problem: RegressionProblem,
-    log: Log,
-    motions: Sequence[FilteredMotion],
-    named: Mapping[int, Sequence[int]],
-) -> None:
-    """Refuse a log that the nominal robot explains only if one thing of it were otherwise.
+def inconsistent_log(context: FitContext) -> Iterator[Finding]:
+    """No single change of the log makes the nominal robot explain it much better.
 
-    Args:
-        problem: what explains forces.
-        log: what was measured.
-        motions: of it, filtered.
-        named: terms that were asked for, of each dof: where these bear the weight, none may be missing.
-
-    Raises:
-        FitError: names the joint and what to do.
+    Logs of currents are not checked: their torque constants were estimated from the nominal robot.
     """
-    if log.current:  # torque constants were found by the nominal robot's weights
+    if context.constants is not None:
         return
-    states = States.of(problem.mech, motions)
-    if len(states.q) < 10 * problem.mech.num_dof:
+    states = States.of(context.lossless, context.motions)
+    if len(states.q) < 10 * context.nominal.num_dof:
         return
-    as_is = states.left_over()
-    if float(as_is.nan_to_num(0.0).max()) < BAD:
+    logged = states.unexplained()
+    if float(logged.nan_to_num(0.0).max()) < MIN_UNEXPLAINED:
         return
-    borne = any(isinstance(problem.terms[k], BEARING) for some in named.values() for k in some)
-    tried = [(x.states.left_over(), x) for x in others(states, borne=borne)]
-    left, best = min(tried, key=lambda x: float(_size(x[0])))
-    better = int(states.felt.sum()) * (_size(as_is) - _size(left))
-    if _size(left) < math.log(WELL) and better > math.log(BETTER):
-        gained = as_is.clamp(GOOD, WORST) / left.clamp(GOOD, WORST)
+    terms = context.problem.terms
+    compensated = any(
+        isinstance(terms[k], GRAVITY_COMPENSATION)
+        for indices in context.given_terms.values()
+        for k in indices
+    )
+    tested = [(x.states.unexplained(), x) for x in hypotheses(states, compensated=compensated)]
+    left, best = min(tested, key=lambda x: float(_log_mean(x[0])))
+    improvement = int(states.measured.sum()) * (_log_mean(logged) - _log_mean(left))
+    if _log_mean(left) < math.log(MAX_UNEXPLAINED) and improvement > math.log(MIN_IMPROVEMENT):
+        gained = logged.clamp(*SHARE_RANGE) / left.clamp(*SHARE_RANGE)
         dof = int(gained.nan_to_num(0.0).argmax())
-        raise FitError(
-            f"{log.name}: {best.what}, as it seems.",
-            f"Of the force of joint {problem.mech.dof_names[dof]!r}, friction set aside, the nominal robot "
-            f"explains {percent(left[dof])} so, and {percent(as_is[dof])} as it was logged.",
-            f"{best.advice} If the log is right, correct the nominal robot: a tool that is not there, say.",
+        yield finding(
+            "inconsistent_log",
+            f"It seems that {best.description}.",
+            f"{best.advice} If the log is right, correct the nominal robot, for example its tool.",
+            joints=best.joints,
+            reason=f"The nominal robot would then explain {percent_explained(left[dof])} of the force of "
+            f"{context.nominal.dof_names[dof]}; it explains {percent_explained(logged[dof])} of it as "
+            "logged (without friction).",
         )
 
 
-def _size(left: Tensor) -> Tensor:
-    """Logarithm of the geometric mean over dofs: each dof's errors have a size of their own."""
-    return left.clamp(GOOD, WORST).log().nanmean()
+def _log_mean(shares: Tensor) -> Tensor:
+    """Logarithm of the geometric mean over dofs."""
+    return shares.clamp(*SHARE_RANGE).log().nanmean()
 
 
-def percent(left: Tensor) -> str:
-    """The share of a force that is explained, by the share that is left over."""
-    return f"{100 * max(0.0, 1 - float(left)):.0f} %"
+def percent_explained(unexplained: Tensor) -> str:
+    """The explained share of a force in percent."""
+    return f"{100 * max(0.0, 1 - float(unexplained)):.0f} %"
 
 
-def others(states: States, *, borne: bool) -> Iterator[Otherwise]:
-    """All that is looked at: signs, joints in one another's place, angles; the weight, unless it is borne."""
+def hypotheses(states: States, *, compensated: bool) -> Iterator[Hypothesis]:
+    """All hypotheses: signs, exchanged joints, angle units and, unless terms support the weight, gravity."""
     mech = states.mech
     kinds = zip(mech.joint_names, mech.independent_joints, strict=True)
     single = [
@@ -214,52 +205,55 @@ def others(states: States, *, borne: bool) -> Iterator[Otherwise]:
         if mech.joints.kinds[k].vector
         and mech.dof_slice(name).stop - mech.dof_slice(name).start == 1
     ]
-    parts = (("tau",), ("q",), ("q", "tau"))
-    for name, some in itertools.product(single, parts):
-        turn = ", ".join(f"{x}[:, {_at(mech, x, name)}] *= -1" for x in _columns(some))
-        yield Otherwise(
-            states.turned(name, *some),
-            f"the sign of {' and '.join(some)} of joint {name!r} is the other one",
-            f"Turn it, {turn}, or the joint's axis in the robot's file.",
+    quantities = (("tau",), ("q",), ("q", "tau"))
+    for name, changed in itertools.product(single, quantities):
+        columns = [y for x in changed for y in (("q", "qd") if x == "q" else (x,))]
+        code = ", ".join(f"{x}[:, {_column(mech, x, name)}] *= -1" for x in columns)
+        yield Hypothesis(
+            states.reversed(name, *changed),
+            f"the sign of {' and '.join(changed)} of joint {name!r} is reversed",
+            f"Change it, {code}, or change the joint's axis in the robot's file.",
+            (name,),
         )
-    for (one, other), some in itertools.product(itertools.combinations(single, 2), parts):
-        yield Otherwise(
-            states.swapped(one, other, *some),
-            f"{' and '.join(some)} of joints {one!r} and {other!r} stand in one another's place",
-            f'Say which columns are which, columns={{"{some[0]}": [...]}} or --column {some[0]}=..., in the '
+    for (first, second), changed in itertools.product(
+        itertools.combinations(single, 2), quantities
+    ):
+        yield Hypothesis(
+            states.exchanged(first, second, *changed),
+            f"{' and '.join(changed)} of joints {first!r} and {second!r} are exchanged",
+            f'Name the columns, columns={{"{changed[0]}": [...]}} or --column {changed[0]}=..., in the '
             f"order {', '.join(mech.joint_names)}.",
+            (first, second),
         )
     if any(kind.coordinate_unit == "rad" for kind in mech.joint_types):
-        yield Otherwise(
+        yield Hypothesis(
             states.in_radians(),
-            "angles are radians that were taken for degrees",
-            "Leave the unit of q out, and that of qd: radians are what a log is in.",
+            "angles were in radians, but were converted from degrees",
+            "Remove the units of q and qd.",
         )
-    if borne:
-        return
-    gravity = mech.gravity
-    size = float(gravity.norm())
-    yield Otherwise(
+    if not compensated:
+        yield from _gravity_hypotheses(states)
+
+
+def _gravity_hypotheses(states: States) -> Iterator[Hypothesis]:
+    mech, gravity = states.mech, states.mech.gravity
+    yield Hypothesis(
         replace(states, mech=mech.replace(gravity=0 * gravity)),
-        "forces are without the robot's weight",
-        "Add it where drives hold the weight by themselves: tau + ts.gravity_force(mech, q). Where springs "
-        "do, name them, learn=[..., ts.learn.friction.Balancer(near, far)]; where there is none, load the "
-        "robot with gravity=(0, 0, 0).",
+        "the forces do not include the robot's weight",
+        "If drives compensate gravity, add it: tau + ts.gravity_force(mech, q). If springs do, name them: "
+        "joint_terms=[..., ts.identification.friction.Balancer(near, far)]. Without gravity, load the robot "
+        "with gravity=(0, 0, 0).",
     )
     for axis, sign in itertools.product(range(3), (1.0, -1.0)):
-        down = torch.zeros_like(gravity)
-        down[axis] = sign * size
-        told = [round(x, 2) for x in down.tolist()]
-        yield Otherwise(
-            replace(states, mech=mech.replace(gravity=down)),
-            "the robot's weight pulls another way",
-            f"Load the robot with gravity={told}: it hangs, or is mounted on its side.",
+        direction = torch.zeros_like(gravity)
+        direction[axis] = sign * float(gravity.norm())
+        values = [round(x, 2) for x in direction.tolist()]
+        yield Hypothesis(
+            replace(states, mech=mech.replace(gravity=direction)),
+            "gravity acts in another direction",
+            f"If the robot is mounted on a wall or a ceiling, load it with gravity={values}.",
         )
 
 
-def _columns(some: Sequence[str]) -> Sequence[str]:
-    return [y for x in some for y in (("q", "qd") if x == "q" else (x,))]
-
-
-def _at(mech: Mechanism, name: str, joint: str) -> int:
+def _column(mech: Mechanism, name: str, joint: str) -> int:
     return (mech.q_slice if name == "q" else mech.dof_slice)(joint).start

@@ -1,80 +1,98 @@
-"""Forces where a robot floats that nobody measured: the other joints tell what they can."""
+"""Forces that a log does not have: of a floating base, and of joints whose force is always zero."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 
-import numpy as np
+import torch
+from torch import Tensor
 
-from torchsko.errors import FitError
-from torchsko.identification.logs.log import Log
-from torchsko.identification.signals.cleaning import LogDefects
+from torchsko.identification.diagnostics.context import FitContext
+from torchsko.identification.diagnostics.findings import Finding, finding
+from torchsko.identification.diagnostics.log_hypotheses import States
+from torchsko.identification.uncertainty.residuals import CONSTANT_TOLERANCE
 from torchsko.mechanism.coordinates import free_joints
-from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.dynamics import inverse_dynamics
 
-AT_ONCE = 200_000
-"""Samples of a log that are in memory at once."""
+MIN_SUPPORT_SHARE = 0.5
+"""Share of the robot's weight, needed at a base without force, above which something supports the robot.
 
-
-def with_all_forces(mech: Mechanism, log: Log) -> Log:
-    """A log whose forces have a column for each dof, nan where the robot floats and there was none.
-
-    Args:
-        mech: the robot.
-        log: of forces of all joints, or of all but those by which the robot floats.
-    """
-    floating = [k for name in free_joints(mech) for k in range(mech.num_dof)[mech.dof_slice(name)]]
-    if not floating or log.tau.shape[1] != mech.num_dof - len(floating):
-        return log
-    tau = np.full((len(log), mech.num_dof), np.nan)
-    tau[:, np.delete(np.arange(mech.num_dof), floating)] = log.tau
-    return replace(log, tau=tau)
+A robot in free flight needs no force there; one that stands or hangs needs all of its weight.
+"""
 
 
-def unmeasured(mech: Mechanism, log: Log) -> list[int]:
-    """Dofs of joints by which a robot floats whose force is nowhere a finite number.
+def support_force(context: FitContext) -> Iterator[Finding]:
+    """A floating base without measured force is in free flight."""
+    mech = context.lossless
+    floating = free_joints(mech)
+    if not floating:
+        return
+    states = States.of(mech, context.motions)
+    if not len(states.q):
+        return
+    zero = _always_zero(states.tau)
+    for name in floating:
+        at = mech.dof_slice(name)
+        if not (zero & states.measured)[at].all():
+            continue
+        linear = slice(at.stop - 3, at.stop)
+        rest = torch.zeros_like(states.qd)
+        needed = _rms_length(inverse_dynamics(mech, states.q, states.qd, states.qdd)[:, linear])
+        weight = _rms_length(inverse_dynamics(mech, states.q, rest, rest)[:, linear])
+        if weight > 0 and needed > MIN_SUPPORT_SHARE * weight:
+            yield finding(
+                "support_force",
+                f"The force of joint {name!r} is always zero, but the nominal robot needs {needed:.3g} N.",
+                "Log the wrench of contacts (see ts.identification.Log), or nan if it was not measured. "
+                "If the base did not move, load the robot without floating_base=True.",
+                joints=[name],
+                reason="The floor or the stand supports the robot with a force that the log does not have.",
+            )
 
-    Args:
-        mech: the robot.
-        log: of forces of all its dofs.
 
-    Raises:
-        FitError: where these are all that the robot has.
-    """
-    found = [k for name in free_joints(mech) for k in range(mech.num_dof)[mech.dof_slice(name)]]
-    for at in range(0, len(log), AT_ONCE):
-        if not found:
-            return []
-        part = np.any(np.isfinite(np.asarray(log.tau[at : at + AT_ONCE])), axis=0)
-        log.release_pages()
-        found = [k for k in found if not part[k]]
-    if len(found) == mech.num_dof:
-        raise FitError(
-            f"{log.name}: no force is a finite number.",
-            "Forces tell what a robot weighs, and one that floats has none besides those at its base.",
-            "Put zeros there for flight, or the wrench that pushed it.",
+def zero_force(context: FitContext) -> Iterator[Finding]:
+    """Joints have a force if the nominal robot needs one."""
+    mech = context.lossless
+    states = States.of(mech, context.motions)
+    if not len(states.q):
+        return
+    zero = _always_zero(states.tau) & states.measured
+    for name in free_joints(mech):
+        zero[mech.dof_slice(name)] = False
+    if not zero.any():
+        return
+    needed = inverse_dynamics(mech, states.q, states.qd, states.qdd).square().mean(0).sqrt()
+    missing = zero & (needed > CONSTANT_TOLERANCE * needed.max())
+    rows = zip(mech.dof_names, missing.tolist(), needed.tolist(), strict=True)
+    for name, force in [(name, x) for name, is_missing, x in rows if is_missing]:
+        yield finding(
+            "zero_force",
+            f"The force of joint {name} is always zero, but the nominal robot needs {force:.2g} (root mean "
+            "square, N m or N).",
+            "If nothing drives the joint, this is right; otherwise the bodies that it moves are wrong.",
+            joints=[name],
         )
-    return found
 
 
-def unmeasured_lines(mech: Mechanism, dofs: Sequence[int]) -> list[str]:
-    """A line that names dofs which were left out, or none."""
-    names = mech.dof_names
-    if not dofs:
-        return []
-    return [
-        f"not measured, and left out: forces of {', '.join(names[k] for k in dofs)}. What only they tell is "
-        "not told by the data; in flight they are zero, and zeros tell it"
-    ]
+def unmeasured_force(context: FitContext) -> Iterator[Finding]:
+    """The force of a floating base was measured."""
+    if context.unmeasured:
+        names = [context.nominal.dof_names[k] for k in context.unmeasured]
+        yield finding(
+            "unmeasured_force",
+            f"Forces of {', '.join(names)} were not measured, and the fit does not use them.",
+            "In free flight these forces are zero: put zeros there.",
+            joints=names,
+            reason="Parameters that only these forces determine keep their nominal values.",
+        )
 
 
-def without_unmeasured(mech: Mechanism, faults: LogDefects, dofs: Sequence[int]) -> LogDefects:
-    """Faults without those of joints whose forces nobody measured: they are no outliers."""
-    whole = {
-        name
-        for name in free_joints(mech)
-        if set(range(mech.num_dof)[mech.dof_slice(name)]) <= set(dofs)
-    }
-    left = {name: n for name, n in faults.outliers.items() if name not in whole}
-    return replace(faults, outliers=left)
+def _always_zero(tau: Tensor) -> Tensor:
+    """Dofs whose force is always zero, `[num_dof]`."""
+    largest = tau.abs().amax(0)
+    return largest <= CONSTANT_TOLERANCE * largest.max()
+
+
+def _rms_length(force: Tensor) -> float:
+    """Root mean square length of forces `[samples, 3]`."""
+    return float(force.square().sum(-1).mean().sqrt())

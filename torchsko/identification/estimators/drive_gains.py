@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FitError
-from torchsko.identification.diagnostics.fit_notes import enough
+from torchsko.identification.diagnostics.data_checks import check_sufficient_data
 from torchsko.identification.friction import Gain, Offset, SmoothCoulomb, Viscous
 from torchsko.identification.logs.log import Log
 from torchsko.identification.regression.accumulate import ResidualSample, read_log
@@ -78,7 +78,7 @@ def torque_constants(mech: Mechanism, log: Log, settings: FilterSettings) -> Con
     free = mech.replace(effort_limit=torch.full_like(mech.effort_limit, torch.inf))
     problem = RegressionProblem.of(free, (*LAWS, Gain()))
     normal, _, seen = read_log(problem, log, settings, 2, lambda part: None)
-    enough(log, mech, normal, settings)
+    check_sufficient_data(log, mech, normal, settings)
     columns = _columns(problem)
     parts, size = _of_currents(normal.pooled, columns, len(problem.base))
     _refuse_unseen(mech, log, parts, size)
@@ -97,15 +97,6 @@ def with_forces(log: Log, constants: Tensor) -> Log:
     """A log of currents as one of forces."""
     tau = np.asarray(log.tau) * constants.detach().cpu().numpy()
     return replace(log, tau=tau, current=False)
-
-
-def constants_told(mech: Mechanism, constants: Constants) -> str:
-    """A line that says them."""
-    rows = zip(mech.dof_names, constants.value.tolist(), constants.deviation.tolist(), strict=True)
-    each = (f"{name} {x:.4g} +- {error:.2g}" for name, x, error in rows)
-    return (
-        f"torque constants [N m/A or N/A], by the weights of the nominal robot: {', '.join(each)}"
-    )
 
 
 def _columns(problem: RegressionProblem) -> Tensor:

@@ -1,14 +1,14 @@
-"""Estimators of one interface: which normal equations each takes of a log, and how it solves them.
+"""Estimators of inertial and friction parameters, with one interface, and their registry by name.
 
 =========  ===========================================================================================
-method     what it is
+name       estimator
 =========  ===========================================================================================
-physical   least squares in the cone of physical inertias, with a prior to the nominal robot
+physical   least squares over physically consistent inertias, with a prior at the nominal robot
 ols        ordinary least squares on base parameters
-wls        the same, each dof's error weighed by its own size
-irls       the same, iteratively reweighted: samples that stand out count less (Huber)
-iv         instrumental variables: the regressor of a little earlier and later, whose noise is another
-shooting   maximum likelihood of positions by forward dynamics, window by window, from where "physical" is
+wls        least squares weighted by each dof's error variance
+irls       iteratively reweighted least squares with Huber weights, robust to outliers
+iv         instrumental variables: delayed regressors, for noisy positions
+shooting   maximum likelihood of positions by multiple shooting through forward dynamics
 =========  ===========================================================================================
 
 Reference: M. Gautier, Ph. Poignet, *Extended Kalman filtering and weighted least squares dynamic
@@ -16,19 +16,22 @@ identification of robot*, Control Engineering Practice 9(12), 2001 (wls); P. Hub
 location parameter*, Annals of Mathematical Statistics 35(1), 1964; A. Janot, P. Vandanjon, M. Gautier, *A
 generic instrumental variable approach for industrial robot identification*, IEEE Trans. Control Systems
 Technology 22(1), 2014; T. Soderstrom, P. Stoica, *Instrumental variable methods for system identification*,
-1983 (delayed signals as instruments).
-`torchsko.identification.estimators.shooting` says more of the last, which needs no accelerations.
+1983 (delayed signals as instruments). `torchsko.identification.estimators.shooting` has those of shooting.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from torchsko.errors import FitError
+from torchsko.identification.diagnostics.findings import Finding, finding
 from torchsko.identification.estimators.instrumental import (
     Instrumental,
     instrumental_fit,
@@ -37,8 +40,9 @@ from torchsko.identification.estimators.instrumental import (
 )
 from torchsko.identification.estimators.shooting import ForwardModel, ShootingEstimator, Windows
 from torchsko.identification.friction import Term
+from torchsko.identification.friction.candidates import INITIAL_TERMS
 from torchsko.identification.logs.log import Log
-from torchsko.identification.regression.accumulate import ResidualSample
+from torchsko.identification.regression.accumulate import ResidualSample, accumulate_weighted
 from torchsko.identification.regression.least_squares import (
     ParameterUncertainty,
     fit_base_parameters,
@@ -59,9 +63,12 @@ from torchsko.identification.regression.solution import (
 from torchsko.identification.selection.cross_validation import (
     PRIOR_WEIGHTS,
     Folds,
+    fit_folds,
     one_standard_error_rule,
 )
+from torchsko.identification.selection.model_selection import BASIC_FRICTION, cross_validated_errors
 from torchsko.identification.signals.filter_settings import FilterSettings
+from torchsko.identification.signals.preprocess import quaternion_joints
 from torchsko.identification.uncertainty.measurement_bias import PositionNoise, noise_bias
 from torchsko.identification.uncertainty.residuals import Residuals, compute_residuals
 from torchsko.identification.uncertainty.robust_covariance import (
@@ -70,229 +77,364 @@ from torchsko.identification.uncertainty.robust_covariance import (
     with_robust_std,
 )
 from torchsko.identification.workers import cores, threads
-from torchsko.verbs.base_parameters import BaseParameters
+from torchsko.mechanism.mechanism import Mechanism
 
 HUBER = 1.345
-"""Deviations beyond which a sample counts less: of normal noise 5% of the precision is lost."""
+"""Threshold of Huber weights [standard deviations]: 95 % efficiency for normal fit_folds."""
 
-ROUNDS = 20
-"""Of reweighting at most."""
+MAX_REWEIGHTINGS = 20
+"""Number of reweightings of `ReweightedLeastSquares`."""
 
-STILL = 1e-3
-"""Change of weights at which they are the same."""
+SPREAD_TOLERANCE = 1e-3
+"""Relative change of the error spread at which reweighting has converged."""
 
-LAG = 1.5
-"""Time over the cut-off's period after which filtered noise is another."""
+LAG_PERIODS = 1.5
+"""Delay of the instruments [periods of the cut-off frequency], after which filtered noise is uncorrelated."""
 
-
-SEVERAL = 12
-"""Stretches of a log that influences are summed over, at least."""
+MIN_BLOCKS = 12
+"""Smallest number of time blocks over which influence functions are summed."""
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
-    """What estimators know of a log.
+class EstimationData:
+    """Input of an estimator.
 
     Attributes:
-        problem: what explains forces.
-        normal: its normal equations.
-        seen: motions to look at residuals in.
-        settings: how the log was filtered.
-        log: as it was measured.
-        again: other normal equations, of `lag` or `weigh`.
-        prior: weight of the prior where one was asked for.
-        window: length of shooting's windows [s], where one was asked for.
-        tell: called with the part of the estimation that is done.
+        problem: the regression problem.
+        equations: its normal equations, by fold.
+        sample: filtered motions for compute_residuals.
+        settings: of the filter.
+        log: forces, as measured.
+        model: terms and weights of each dof.
+        prior: divergence from the nominal robot.
+        prior_weight: weight of the prior that the caller chose; None if the estimator chooses.
+        window: length of the windows of shooting [s]; None for the default.
+        progress: called with the completed share.
     """
 
     problem: RegressionProblem
-    normal: NormalEquations
-    seen: ResidualSample
+    equations: NormalEquations
+    sample: ResidualSample
     settings: FilterSettings
     log: Log
-    again: Callable[..., NormalEquations]
-    prior: float | None
+    model: ModelStructure
+    prior: EntropicPrior
+    prior_weight: float | None
     window: float | None
-    tell: Callable[[float], None]
+    progress: Callable[[float], None]
 
-    @property
-    def terms(self) -> Sequence[Term]:
-        """That there are to choose from."""
-        return self.problem.terms
+    def accumulate(
+        self, *, lag: int = 0, weigh: Callable[[Tensor], Tensor] | None = None
+    ) -> NormalEquations:
+        """NormalEquations equations with a lag between the factors, or with weights of the samples."""
+        folds = len(self.equations.sums)
+        return accumulate_weighted(
+            self.problem, self.log, self.settings, folds, self.sample, lag=lag, weigh=weigh
+        )
 
 
-Solve = Callable[[NormalEquations], Solution]
-Estimator = Callable[[Data, ModelStructure, BaseParameters, EntropicPrior], "Estimate"]
-
-
-@dataclass(frozen=True, eq=False)
-class Estimate:
-    """A method's equations, and what it makes of them.
+class Estimator(ABC):
+    """An estimator. `fit` sets `data`, `model` and `equations`, which the other methods use.
 
     Attributes:
-        normal: the equations, apart for each fold of time.
-        solve: takes those of some folds, as one, to a solution.
-        inform: what the data tell of the solution of all folds, by what it leaves over.
-        bias: what noise of positions moves base parameters and terms by, `[base + terms]`, with such terms;
-            None of a method that it does not bias.
-        advice: what to do about it.
-        weight: of the prior, where the method has one of its own.
-        notes: lines to read.
+        physical: whether inertial parameters are physically consistent.
+        selects_terms: whether terms are selected by default.
+        has_prior: whether it has a prior at the nominal robot.
+        has_windows: whether it divides the log into windows.
+        default_terms: terms of a joint if none are given and none are selected.
+        bias_advice: advice if noise of positions biases the estimates.
+        data: input.
+        model: terms and weights.
+        equations: normal equations that it solves, by fold.
     """
 
-    normal: NormalEquations
-    solve: Solve
-    inform: Callable[[Solution, Residuals], ParameterUncertainty]
-    bias: Callable[[PositionNoise, TermChoice], Tensor] | None = None
-    advice: str = ""
-    weight: float | None = None
-    notes: tuple[str, ...] = ()
+    physical: ClassVar[bool] = False
+    selects_terms: ClassVar[bool] = False
+    has_prior: ClassVar[bool] = False
+    has_windows: ClassVar[bool] = False
+    default_terms: ClassVar[tuple[Term, ...]] = BASIC_FRICTION
+    bias_advice: ClassVar[str] = 'Use method="iv" (--method iv) or "shooting".'
+    data: EstimationData
+    model: ModelStructure
+    equations: NormalEquations
 
     @classmethod
-    def weighted(
-        cls, data: Data, normal: NormalEquations, solve: Solve, model: ModelStructure
-    ) -> Estimate:
-        """Of least squares with the weights of a model."""
+    def check_robot(cls, mech: Mechanism) -> None:
+        """Check that the estimator supports all joints of a robot.
 
-        def inform(solution: Solution, left: Residuals) -> ParameterUncertainty:
-            whole, seen = normal.pooled, data.seen.motions
-            told = parameter_uncertainty(
-                whole, model, solution.choice, left.variance, left.autocorrelation_samples
-            )
-            influence = LeastSquaresInfluence(whole, model, solution)
-            return with_robust_std(
-                told, data.problem, seen, whole, solution, left.autocorrelation_samples, influence
-            )
+        Raises:
+            FitError: names the joint.
+        """
+        return
 
-        def bias(noise: PositionNoise, choice: TermChoice) -> Tensor:
-            return noise_bias(
-                data.problem, data.normal.pooled, noise, data.seen.motions, model, choice, 0
-            )
+    @classmethod
+    def supports(cls, term: Term) -> bool:
+        """Whether the estimator can estimate the coefficient of a term."""
+        return not term.sensor_scale
 
-        return cls(normal, solve, inform, bias, 'take method="iv" (--method iv), or "shooting"')
-
-
-def physical(
-    data: Data, model: ModelStructure, base: BaseParameters, prior: EntropicPrior
-) -> Estimate:
-    """Physically consistent least squares."""
-    return Estimate.weighted(
-        data, data.normal, lambda normal: solve_physical(normal, model, prior, data.terms), model
-    )
-
-
-def ordinary(
-    data: Data, model: ModelStructure, base: BaseParameters, prior: EntropicPrior
-) -> Estimate:
-    """Ordinary least squares."""
-    return weighted(data, replace(model, scale=torch.ones_like(model.scale)), base, prior)
-
-
-def weighted(
-    data: Data, model: ModelStructure, base: BaseParameters, prior: EntropicPrior
-) -> Estimate:
-    """Least squares weighed dof by dof."""
-    return Estimate.weighted(
-        data, data.normal, lambda normal: fit_base_parameters(normal, model, base), model
-    )
-
-
-def reweighted(
-    data: Data, model: ModelStructure, base: BaseParameters, prior: EntropicPrior
-) -> Estimate:
-    """Least squares whose weights follow the errors, until they do not change."""
-    normal, last = data.normal, None
-    for _ in range(ROUNDS):
-        fit = fit_base_parameters(normal.pooled, model, base)
-        spread = usual(compute_residuals(data.problem, data.seen.motions, fit).error)
-        normal = data.again(
-            weigh=lambda X, fit=fit, spread=spread: huber(fit.prediction_error(X), spread)
+    @classmethod
+    def unsupported(cls, term: Term, joint: str) -> FitError:
+        """The error of a term that is not supported."""
+        return FitError(
+            f"the force is not linear in {term.label} of joint {joint!r}.",
+            "A scale error of positions changes all columns of the regressor.",
+            'Pass method="shooting".',
         )
-        if last is not None and bool(((spread - last).abs() <= STILL * last).all()):
-            break
-        last = spread
-    return Estimate.weighted(
-        data, normal, lambda some: fit_base_parameters(some, model, base), model
-    )
 
+    def fit(self, data: EstimationData) -> Solution:
+        """Estimate the parameters from all folds."""
+        self.data, self.model, self.equations = data, data.model, data.equations
+        self._prepare()
+        return self.solve(self.equations.pooled)
 
-def instrumental(
-    data: Data, model: ModelStructure, base: BaseParameters, prior: EntropicPrior
-) -> Estimate:
-    """Instrumental variables: columns a lag before and after."""
-    lag = math.ceil(LAG / data.settings.cutoff * data.settings.force_rate)
-    pair = paired(data.again(lag=lag), data.normal)
+    def _prepare(self) -> None:
+        """Change the model or the equations before they are solved."""
+        return
 
-    def inform(solution: Solution, left: Residuals) -> ParameterUncertainty:
-        whole, told = (
-            data.normal.pooled,
-            (pair.pooled, model, left.variance, left.autocorrelation_samples),
+    @abstractmethod
+    def solve(self, equations: NormalEquations) -> Solution:
+        """Solve normal equations of one fold."""
+
+    def covariance(self, solution: Solution, left: Residuals) -> ParameterUncertainty:
+        """Covariance of the estimates, robust to autocorrelated compute_residuals."""
+        data, pooled = self.data, self.equations.pooled
+        plain = parameter_uncertainty(
+            pooled, self.model, solution.choice, left.variance, left.autocorrelation_samples
         )
-        # As long as the filter remembers, but a log is several stretches.
-        memory = math.ceil(data.settings.half_width * data.settings.force_rate)
-        length = min(memory, int(whole.count.max()) // SEVERAL)
+        influence = LeastSquaresInfluence(pooled, self.model, solution)
         return with_robust_std(
-            instrumental_information(*told), data.problem, data.seen.motions, whole, solution,
-            left.autocorrelation_samples, Instrumental(pair.pooled, model, lag),
-            Cancelling(length, instrumental_information(*told, weak=True)),
+            plain,
+            data.problem,
+            data.sample.motions,
+            pooled,
+            solution,
+            left.autocorrelation_samples,
+            influence,
+        )
+
+    def validate(self, folds: Folds) -> Tensor:
+        """Mean square prediction fit_folds by cross-validation, `[folds, num_dof]`."""
+        used = Folds.of(self.equations, self.data.equations)
+        return cross_validated_errors(used, folds, self.solve)
+
+    def position_bias(self, noise: PositionNoise, choice: TermChoice) -> Tensor | None:
+        """Bias of base parameters and terms by noise of positions; None if there is none."""
+        return self._bias(noise, choice, lag=0)
+
+    def _bias(self, noise: PositionNoise, choice: TermChoice, lag: int) -> Tensor:
+        data = self.data
+        return noise_bias(
+            data.problem, data.equations.pooled, noise, data.sample.motions, self.model, choice, lag
+        )
+
+    @property
+    def prior_weight(self) -> float:
+        """Weight of the prior that was used."""
+        return self.model.prior_weight
+
+    @property
+    def linear(self) -> bool:
+        """Whether compute_residuals are linear in all parameters, so that collinear ones can be found."""
+        return True
+
+    def findings(self) -> list[Finding]:
+        """Remarks on the estimation."""
+        return []
+
+
+class PhysicalLeastSquares(Estimator):
+    """Least squares over physically consistent inertias, with an entropic prior."""
+
+    physical = True
+    selects_terms = True
+    has_prior = True
+
+    def solve(self, equations: NormalEquations) -> Solution:
+        """Solve normal equations of one fold."""
+        return solve_physical(equations, self.model, self.data.prior, self.data.problem.terms)
+
+    def validate(self, folds: Folds) -> Tensor:
+        """Mean square prediction fit_folds by cross-validation, `[folds, num_dof]`."""
+        return fit_folds(folds, self.model, self.data.prior, self.data.problem.terms)[0]
+
+
+class WeightedLeastSquares(Estimator):
+    """Least squares on base parameters, weighted by each dof's error variance."""
+
+    def solve(self, equations: NormalEquations) -> Solution:
+        """Solve normal equations of one fold."""
+        return fit_base_parameters(equations, self.model, self.data.problem.base)
+
+
+class OrdinaryLeastSquares(WeightedLeastSquares):
+    """Least squares on base parameters with unit weights."""
+
+    def _prepare(self) -> None:
+        self.model = replace(self.model, scale=torch.ones_like(self.model.scale))
+
+
+class ReweightedLeastSquares(WeightedLeastSquares):
+    """Iteratively reweighted least squares with Huber weights."""
+
+    def _prepare(self) -> None:
+        data, previous = self.data, None
+        for _ in range(MAX_REWEIGHTINGS):
+            fit = self.solve(self.equations.pooled)
+            spread = median_spread(compute_residuals(data.problem, data.sample.motions, fit).error)
+            self.equations = data.accumulate(
+                weigh=lambda X, fit=fit, spread=spread: huber_weights(
+                    fit.prediction_error(X), spread
+                )
+            )
+            if previous is not None and bool(
+                ((spread - previous).abs() <= SPREAD_TOLERANCE * previous).all()
+            ):
+                break
+            previous = spread
+
+
+class InstrumentalVariables(Estimator):
+    """Instrumental variables: the regressor before and after a delay."""
+
+    bias_advice = 'Use method="shooting" (--method shooting) or a lower cutoff.'
+    lag: int
+
+    def _prepare(self) -> None:
+        settings = self.data.settings
+        self.lag = math.ceil(LAG_PERIODS / settings.cutoff * settings.force_rate)
+        self.equations = paired(self.data.accumulate(lag=self.lag), self.data.equations)
+
+    def solve(self, equations: NormalEquations) -> Solution:
+        """Solve normal equations of one fold."""
+        return instrumental_fit(equations, self.model, self.data.problem.base)
+
+    def covariance(self, solution: Solution, left: Residuals) -> ParameterUncertainty:
+        """Covariance of the estimates, robust to autocorrelated compute_residuals."""
+        data, pair, pooled = self.data, self.equations.pooled, self.data.equations.pooled
+        inputs = pair, self.model, left.variance, left.autocorrelation_samples
+        # Blocks as long as the filter, but several in a log.
+        memory = math.ceil(data.settings.half_width * data.settings.force_rate)
+        length = min(memory, int(pooled.count.max()) // MIN_BLOCKS)
+        return with_robust_std(
+            instrumental_information(*inputs), data.problem, data.sample.motions, pooled, solution,
+            left.autocorrelation_samples, Instrumental(pair, self.model, self.lag),
+            Cancelling(length, instrumental_information(*inputs, weak=True)),
         )  # fmt: skip
 
-    def bias(noise: PositionNoise, choice: TermChoice) -> Tensor:
-        return noise_bias(
-            data.problem, data.normal.pooled, noise, data.seen.motions, model, choice, lag
+    def position_bias(self, noise: PositionNoise, choice: TermChoice) -> Tensor | None:
+        """Bias of base parameters and terms by noise of positions."""
+        return self._bias(noise, choice, self.lag)
+
+
+class MultipleShooting(Estimator):
+    """Maximum likelihood of positions by multiple shooting, started at the physical fit."""
+
+    physical = True
+    selects_terms = True
+    has_prior = True
+    has_windows = True
+    default_terms = INITIAL_TERMS
+    _shooting: ShootingEstimator
+    _weight: float
+
+    @classmethod
+    def check_robot(cls, mech: Mechanism) -> None:
+        """Check that the coordinates of all joints are a vector.
+
+        Raises:
+            FitError: names a joint with a quaternion.
+        """
+        if joints := quaternion_joints(mech):
+            raise FitError(
+                f"the coordinates of joint {joints[0]!r} are a quaternion.",
+                "ShootingEstimator supports joints whose coordinates are a vector.",
+                'Pass method="physical" and a log with velocities.',
+            )
+
+    @classmethod
+    def supports(cls, term: Term) -> bool:
+        """Whether forward dynamics can evaluate a term."""
+        return term.continuous or term.armature != 0 or term.sensor_scale != 0
+
+    @classmethod
+    def unsupported(cls, term: Term, joint: str) -> FitError:
+        """The error of a term that is not supported."""
+        return FitError(
+            f'method="shooting" does not support {term.label} of joint {joint!r}.',
+            "ForwardModel dynamics needs forces that are continuous functions of position and velocity.",
+            "Pass SmoothCoulomb(0.05) for dry friction, or use another method.",
         )
 
-    return Estimate(
-        pair, lambda normal: instrumental_fit(normal, model, base), inform, bias,
-        'take method="shooting" (--method shooting), or a lower cutoff',
-    )  # fmt: skip
+    def _prepare(self) -> None:
+        data, model = self.data, self.model
+        start = solve_physical(data.equations.pooled, model, data.prior, data.problem.terms)
+        folds = TimeFolds(float(data.log.t[0]), float(data.log.t[-1]), len(data.equations.sums))
+        windows = Windows.of(data.problem.mech, data.log, data.settings, folds, data.window)
+        forward = ForwardModel.of(data.problem, model.choice)
+        shooting = ShootingEstimator(
+            forward, windows, data.problem.base, data.prior, folds.count, start
+        )
+        weight = model.prior_weight if data.prior_weight is None else data.prior_weight
+        with threads(cores()):  # each step moves all windows
+            shooting.run(weight, data.progress)
+        if data.prior_weight is None:
+            # Cross-validation of the motion, linearised at the fit.
+            parts, ones = Folds.of(shooting.normal), torch.ones_like(model.scale[:1])
+            weights = sorted(PRIOR_WEIGHTS, reverse=True)
+            weight = weights[
+                one_standard_error_rule([shooting.left_errors(parts, w) for w in weights], ones)
+            ]
+            with threads(cores()):
+                shooting.run(weight, data.progress)
+        self._shooting, self._weight, self.equations = shooting, weight, shooting.normal
+
+    def solve(self, equations: NormalEquations) -> Solution:
+        """Solve normal equations of one fold."""
+        return self._shooting.spread(equations, self._weight)
+
+    def covariance(self, solution: Solution, left: Residuals) -> ParameterUncertainty:
+        """Covariance of the estimates, by clusters of windows."""
+        return self._shooting.information(self._weight)
+
+    def position_bias(self, noise: PositionNoise, choice: TermChoice) -> Tensor | None:
+        """None: positions are outputs, so their noise does not bias."""
+        return None
+
+    @property
+    def prior_weight(self) -> float:
+        """Weight of the prior that was used."""
+        return self._weight
+
+    @property
+    def linear(self) -> bool:
+        """Whether compute_residuals are linear in all parameters."""
+        return False
+
+    def findings(self) -> list[Finding]:
+        """Windows, noise, and the last step if the iterations did not converge."""
+        summary, *warnings = self._shooting.notes()
+        return [
+            finding("shooting", f"{summary[0].upper()}{summary[1:]}."),
+            *(finding("not_converged", f"{x[0].upper()}{x[1:]}.") for x in warnings),
+        ]
 
 
-def shooting(
-    data: Data, model: ModelStructure, base: BaseParameters, prior: EntropicPrior
-) -> Estimate:
-    """Multiple shooting through the forward dynamics, from where the physical fit is."""
-    start = solve_physical(data.normal.pooled, model, prior, data.terms)
-    folds = TimeFolds(float(data.log.t[0]), float(data.log.t[-1]), len(data.normal.sums))
-    windows = Windows.of(data.problem.mech, data.log, data.settings, folds, data.window)
-    forward = ForwardModel.of(data.problem, model.choice)
-    shot = ShootingEstimator(forward, windows, base, prior, folds.count, start)
-    weight = model.prior_weight if data.prior is None else data.prior
-    with threads(cores()):  # each step moves all windows
-        shot.run(weight, data.tell)
-    if data.prior is None:
-        # What is left out is judged by its own motion, linearised where the fit is by now.
-        parts, ones = Folds.of(shot.normal), torch.ones_like(model.scale[:1])
-        tried = sorted(PRIOR_WEIGHTS, reverse=True)
-        weight = tried[one_standard_error_rule([shot.left_errors(parts, w) for w in tried], ones)]
-        with threads(cores()):
-            shot.run(weight, data.tell)
-
-    def inform(solution: Solution, left: Residuals) -> ParameterUncertainty:
-        return shot.information(weight)
-
-    return Estimate(
-        shot.normal, lambda some: shot.spread(some, weight), inform,
-        weight=weight, notes=shot.notes(),
-    )  # fmt: skip
-
-
-ESTIMATORS: Mapping[str, Estimator] = {
-    "physical": physical,
-    "ols": ordinary,
-    "wls": weighted,
-    "irls": reweighted,
-    "iv": instrumental,
-    "shooting": shooting,
+ESTIMATORS: Mapping[str, type[Estimator]] = {
+    "physical": PhysicalLeastSquares,
+    "ols": OrdinaryLeastSquares,
+    "wls": WeightedLeastSquares,
+    "irls": ReweightedLeastSquares,
+    "iv": InstrumentalVariables,
+    "shooting": MultipleShooting,
 }
-"""By the name that a fit knows them by."""
+"""Estimators by name."""
 
 
-def usual(error: Tensor) -> Tensor:
-    """A standard deviation that outliers do not reach, `[samples, dofs]` to `[dofs]`."""
+def median_spread(error: Tensor) -> Tensor:
+    """Standard deviation by the median, robust to outliers, `[samples, dofs]` to `[dofs]`."""
     return 1.4826 * error.abs().median(0).values
 
 
-def huber(error: Tensor, spread: Tensor) -> Tensor:
-    """Weights of errors: one up to `HUBER` deviations, then less."""
+def huber_weights(error: Tensor, spread: Tensor) -> Tensor:
+    """Weights of errors: 1 up to `HUBER` standard deviations, then decreasing."""
     return (HUBER * spread / error.abs().clamp_min(1e-300)).clamp_max(1.0)

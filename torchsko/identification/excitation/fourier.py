@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FitError, MechanismError
-from torchsko.identification.diagnostics.zero_limits import refuse_zero_limits
+from torchsko.identification.diagnostics.robot_checks import check_limits_nonzero
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.kind import sampling_range
 from torchsko.mechanism.mechanism import Mechanism
@@ -125,7 +125,7 @@ def exciting_trajectory(
                 "Fourier series are defined for joints whose coordinates are a vector.",
                 "Replace or lock the joint; for the root joint, load with floating_base=False.",
             )
-    refuse_zero_limits(mech, "velocity_limit", "upper")
+    check_limits_nonzero(mech, "velocity_limit", "upper")
     like = {"dtype": mech.dtype, "device": mech.device}
     default = default_limits(mech)
     lower, upper = sampling_range(mech.lower, mech.upper, default)

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from torchsko.errors import FitError, unknown_name
-from torchsko.identification.diagnostics.zero_limits import refuse_zero_limits
+from torchsko.identification.diagnostics.robot_checks import check_limits_nonzero
 from torchsko.identification.excitation.fourier import (
     Trajectory,
     check_options,
@@ -87,7 +87,7 @@ def optimal_trajectory(
     _check_counts(harmonics, steps, samples)
     for frame, box in (workspace or {}).items():
         _check_box(mech, frame, box)
-    refuse_zero_limits(mech, "velocity_limit", "effort_limit", "upper")
+    check_limits_nonzero(mech, "velocity_limit", "effort_limit", "upper")
     start = exciting_trajectory(
         mech, period=period, harmonics=harmonics, limit_fraction=limit_fraction, generator=generator
     )

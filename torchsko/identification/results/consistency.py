@@ -1,4 +1,4 @@
-"""Whether the numbers of a fit that was read belong together, and to the robot's file beside them."""
+"""Checks of a loaded fit: shapes and values of its numbers, and agreement with the robot file beside it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from torchsko.mechanism.mechanism import Mechanism
 if TYPE_CHECKING:
     from torchsko.identification.results.result import Fit
 
-SAME = 1e-6
-"""Of the largest: what a number may lose in a robot's file."""
+TOLERANCE = 1e-6
+"""Relative rounding error of numbers in a robot file."""
 
 
-def at_odds(fit: Fit, joints: Sequence[str]) -> str:
-    """What of a fit does not belong together, or to its robot; empty where all does.
+def inconsistency(fit: Fit, joints: Sequence[str]) -> str:
+    """Describe the first inconsistency of a loaded fit; empty if there is none.
 
     Args:
-        fit: as it was read.
-        joints: of the tree that its numbers are of.
+        fit: the loaded fit.
+        joints: names of the joints that the fit was saved with.
     """
     mech, base = fit.mechanism, len(fit.base)
     if list(mech.tree_joint_names) != list(joints):
@@ -41,27 +41,28 @@ def at_odds(fit: Fit, joints: Sequence[str]) -> str:
         if not bool(getattr(fit, name).isfinite().all()):
             return f"{name} is not finite"
     rows = {"terms": fit.terms, "numbers": fit.numbers, "deviations": fit.deviations}
-    for name, some in rows.items():
-        if [len(x) for x in some] != [len(x) for x in fit.terms] or len(some) != mech.num_dof:
-            return f"{name} are not one row for each of {mech.num_dof} dofs"
+    for name, values in rows.items():
+        if [len(x) for x in values] != [len(x) for x in fit.terms] or len(values) != mech.num_dof:
+            return f"{name} do not have one row for each of {mech.num_dof} dofs"
     for name in ("nominal", "mechanism"):
         if not bool((getattr(fit, name).mass >= 0).all()):
-            return f"a mass of its {name} robot is negative, or no number"
+            return f"a mass of its {name} robot is negative or nan"
     return ""
 
 
-def warn_of_edits(robot: Path, mech: Mechanism, kept: Mechanism) -> None:
-    """Say where the robot's file was changed by hand: numbers of fit.pt count."""
+def warn_of_edits(robot: Path, from_file: Mechanism, from_fit: Mechanism) -> None:
+    """Warn if the robot file beside a fit was edited; the numbers of the fit are used."""
     for field in ("mass", "com", "inertia"):
-        mine, own = getattr(kept, field), getattr(mech, field)
-        off = (mine - own).abs().flatten(1) if mine.ndim > 1 else (mine - own).abs()[:, None]
-        far = (off > SAME * mine.abs().max()).any(1)
-        if bool(far.any()):
-            name = mech.body_names[int(far.int().argmax())]
+        mine, edited = getattr(from_fit, field), getattr(from_file, field)
+        difference = (mine - edited).abs()
+        difference = difference.flatten(1) if mine.ndim > 1 else difference[:, None]
+        different = (difference > TOLERANCE * mine.abs().max()).any(1)
+        if bool(different.any()):
+            name = from_file.body_names[int(different.int().argmax())]
             warnings.warn(
-                f"{robot}: {field} of body {name!r} is not the one of fit.pt.\n"
-                "Numbers of a fit are those of fit.pt; of the robot's file names, tree and frames count.\n"
-                f"Load the file by itself for its own: ts.load({str(robot)!r}).",
+                f"{robot}: {field} of body {name!r} differs from fit.pt.\n"
+                "The fit uses the numbers of fit.pt, and the tree, names and frames of the robot file.\n"
+                f"Use ts.load({str(robot)!r}) for the numbers of the file.",
                 RobotFileWarning,
                 stacklevel=caller_stack_level(),
             )

@@ -1,4 +1,4 @@
-"""A fit as a page for the browser: one file, figures inside."""
+"""HTML report of a fit, with figures, in one file."""
 
 from __future__ import annotations
 
@@ -14,51 +14,82 @@ from typing import Any
 import torch
 
 from torchsko.errors import FitError
+from torchsko.identification.diagnostics.findings import Severity
 from torchsko.identification.friction import Offset, TermInput
 from torchsko.identification.results.result import Fit
-from torchsko.identification.results.summary import page
+from torchsko.identification.results.summary import (
+    base_section,
+    details_section,
+    header,
+    prediction_section,
+    terms_section,
+)
 from torchsko.utils.optional_dependencies import require
 
 STYLE = "body{font:15px sans-serif;max-width:70em;margin:2em auto}img{max-width:100%}pre{overflow-x:auto}"
 
-SHOWN = 40
-"""Dofs that have a picture of their own at most."""
+MAX_DOFS = 40
+"""Number of dofs with their own axes."""
 
 
 def write_report(fit: Fit, path: str | os.PathLike[str]) -> None:
-    """Write a fit's report: figures of forces, errors, friction and base parameters, and the text.
+    """Write an HTML report: warnings, figures, numbers and notes, in one file.
 
     Args:
-        fit: from `torchsko.learn.fit`.
-        path: of the HTML file; replaced where there is one.
+        fit: from `torchsko.identification.identify`.
+        path: of the HTML file, which is replaced if it exists.
 
     Raises:
         MissingExtraError: when matplotlib is not installed.
         FitError: when the file cannot be written.
     """
     figure = require("matplotlib.figure", "identify")
-    parts = [
-        f"<h2>{html.escape(title)}</h2>\n<p>{html.escape(_told(text, fit, draw))}</p>\n"
+    name = html.escape(fit.mechanism.name)
+    figures = (
+        f"<h2>{html.escape(title)}</h2>\n<p>{html.escape(_caption(text, fit, draw))}</p>\n"
         f"{_image(figure, draw, fit) if _pictured(fit, draw) else ''}"
         for title, text, draw in FIGURES
+    )
+    numbers = [
+        lines
+        for lines in (
+            prediction_section(fit), base_section(fit, well_identified=True), terms_section(fit),
+            base_section(fit, well_identified=False), details_section(fit),
+        )
+        if lines
+    ]  # fmt: skip
+    text = "\n\n".join("\n".join(lines) for lines in numbers)
+    parts = [
+        f"<!doctype html><meta charset='utf-8'><title>{name}</title><style>{STYLE}</style>",
+        f"<h1>Identification of {name}</h1>",
+        *(f"<p>{html.escape(line)}</p>" for line in header(fit)),
+        _findings(fit, "Warnings", "warning"),
+        *figures,
+        f"<h2>Numbers</h2>\n<pre>{html.escape(text)}</pre>",
+        _findings(fit, "Notes", "note"),
     ]
-    name = html.escape(fit.mechanism.name)
-    told = html.escape(page(fit))
-    head = f"<!doctype html><meta charset='utf-8'><title>{name}</title><style>{STYLE}</style>"
-    body = f"{head}\n<h1>{name}, identified</h1>\n{''.join(parts)}\n<h2>Numbers</h2>\n<pre>{told}</pre>\n"
     try:
-        Path(path).write_text(body, "utf-8")
+        Path(path).write_text("\n".join(parts) + "\n", "utf-8")
     except OSError as error:
         raise FitError(
             f"{os.fspath(path)} cannot be written: {error.strerror or error}.",
-            "A report is one file, in a folder that is there.",
-            "Pass another path.",
+            "",
+            "Pass a path in an existing folder.",
         ) from error
 
 
+def _findings(fit: Fit, title: str, severity: Severity) -> str:
+    """A list of the findings of one severity."""
+    items = "\n".join(
+        f"<li>{html.escape(str(x))} <code>{x.code}</code></li>"
+        for x in fit.findings
+        if x.severity == severity
+    )
+    return f"<h2>{title}</h2>\n<ul>\n{items}\n</ul>" if items else ""
+
+
 def _image(module: ModuleType, draw: Callable[[Any, Fit], None], fit: Fit) -> str:
-    # A figure without pyplot: no window system, no state. Its margins are ours: a layout that is solved for
-    # draws everything twice.
+    # Without pyplot there is no global state. Margins are set by hand, because automatic layout draws twice.
     figure = module.Figure()
     draw(figure, fit)
     data = io.BytesIO()
@@ -67,7 +98,7 @@ def _image(module: ModuleType, draw: Callable[[Any, Fit], None], fit: Fit) -> st
 
 
 WIDTH = 12.0
-"""Of figures [in]."""
+"""Width of figures [in]."""
 
 
 def _sized(figure: Any, height: float, left: float, bottom: float, top: float = 0.1) -> None:
@@ -77,31 +108,31 @@ def _sized(figure: Any, height: float, left: float, bottom: float, top: float = 
 
 
 def _longest(names: Sequence[str], points: float) -> float:
-    """About how long the longest of some names is in print [in]."""
+    """Approximate printed length of the longest name [in]."""
     return max(map(len, names)) * 0.6 * points / 72
 
 
 def _pictured(fit: Fit, draw: Callable[[Any, Fit], None]) -> list[int]:
-    """Dofs that are told of in pictures of their own: of friction those that have some."""
+    """Dofs with their own axes; for friction, those with a term other than an offset."""
     some = [any(not isinstance(term, Offset) for term in terms) for terms in fit.terms]
     return [j for j, has in enumerate(some) if has or draw is not draw_friction]
 
 
-def _told(text: str, fit: Fit, draw: Callable[[Any, Fit], None]) -> str:
-    """What a figure shows, and which dofs it leaves out."""
-    names, rest = fit.mechanism.dof_names, _pictured(fit, draw)[SHOWN:]
+def _caption(text: str, fit: Fit, draw: Callable[[Any, Fit], None]) -> str:
+    """Caption of a figure, with the dofs that it leaves out."""
+    names, rest = fit.mechanism.dof_names, _pictured(fit, draw)[MAX_DOFS:]
     if not _pictured(fit, draw):
-        return "No joint has any."
+        return "No joint has friction terms."
     if not rest or draw not in (draw_forces, draw_friction):
         return text
-    return f"{text} The first {SHOWN}; left out: {', '.join(names[j] for j in rest)}."
+    return f"{text} The first {MAX_DOFS} dofs; not shown: {', '.join(names[j] for j in rest)}."
 
 
 def _grid(figure: Any, fit: Fit, height: float, dofs: Sequence[int]) -> list[tuple[int, Any]]:
-    """Dofs, and an axis of each."""
+    """A grid of axes, one for each dof."""
     rows = max(1, -(-len(dofs) // 2))
     _sized(figure, height * rows + 0.6, left=0.9, bottom=0.6, top=0.3)
-    # Room for titles and numbers, in parts of an axis.
+    # Space for titles and tick labels, in fractions of an axis.
     room = {"hspace": 0.55 / (height - 0.55), "wspace": 0.14}
     axes = list(figure.subplots(rows, 2, squeeze=False, gridspec_kw=room).flat)
     for ax in axes[len(dofs) :]:
@@ -113,15 +144,15 @@ def _grid(figure: Any, fit: Fit, height: float, dofs: Sequence[int]) -> list[tup
 
 
 def _label(figure: Any, x: str, y: str) -> None:
-    """Name what all axes of a grid share."""
+    """Label the axes of a grid."""
     figure.supxlabel(x, y=0.1 / figure.get_size_inches()[1], va="bottom")
     figure.supylabel(y, x=0.1 / WIDTH, ha="left")
 
 
 def draw_forces(figure: Any, fit: Fit) -> None:
-    """Measured and predicted forces of each joint, and what is left."""
+    """Draw measured and predicted forces of each joint, and their difference."""
     left = fit.residuals
-    for j, ax in _grid(figure, fit, 2.0, _pictured(fit, draw_forces)[:SHOWN]):
+    for j, ax in _grid(figure, fit, 2.0, _pictured(fit, draw_forces)[:MAX_DOFS]):
         ax.plot(left.t, left.tau[:, j], lw=1, label="measured")
         ax.plot(left.t, left.tau[:, j] + left.error[:, j], lw=0.8, label="predicted")
         ax.plot(left.t, left.error[:, j], lw=0.8, color="black", label="error")
@@ -130,9 +161,9 @@ def draw_forces(figure: Any, fit: Fit) -> None:
 
 
 def draw_errors(figure: Any, fit: Fit) -> None:
-    """Errors in stretches left out, beside the nominal robot's and least squares'."""
+    """Draw prediction errors of the fit, the nominal robot and least squares."""
     names = fit.mechanism.dof_names
-    # Bars that lie: names may be as long as they are, and joints as many.
+    # Horizontal bars leave space for long names and many joints.
     _sized(figure, 1.0 + 0.45 * len(names), left=0.3 + _longest(names, 10), bottom=0.6)
     ax = figure.subplots()
     width = 0.8 / len(fit.errors)
@@ -146,8 +177,8 @@ def draw_errors(figure: Any, fit: Fit) -> None:
 
 
 def draw_friction(figure: Any, fit: Fit) -> None:
-    """Forces of the terms at each speed, at the middle of the joints' ranges and no load."""
-    for j, ax in _grid(figure, fit, 1.8, _pictured(fit, draw_friction)[:SHOWN]):
+    """Draw the force of the terms against speed, at position 0 and without load."""
+    for j, ax in _grid(figure, fit, 1.8, _pictured(fit, draw_friction)[:MAX_DOFS]):
         top = _top_speed(fit, j)
         v = torch.linspace(-top, top, 401, dtype=fit.phi.dtype)[:, None]
         nothing = torch.zeros_like(v)
@@ -162,17 +193,14 @@ def draw_friction(figure: Any, fit: Fit) -> None:
 
 
 def _top_speed(fit: Fit, dof: int) -> float:
-    """Up to which speed a picture goes: that of the log, beyond which nobody saw friction.
-
-    A robot's limit is no measure of it: files say 0 where nobody knew, or a number that is never reached.
-    """
+    """Largest speed of a figure: that of the log. Velocity limits of robot files are often 0 or too large."""
     seen = fit.residuals.speed
     top = fit.nominal.velocity_limit[dof] if seen is None else seen[dof]
     return float(top) if bool((top > 0) & top.isfinite()) else 2.0
 
 
 def draw_base(figure: Any, fit: Fit) -> None:
-    """Base parameters over their standard deviation by the data, with those of the nominal robot."""
+    """Draw nominal and least-squares base parameters relative to the fit, in standard errors."""
     count = len(fit.base)
     names = [name.split(" + ")[0].split(" - ")[0] for name in fit.base.names]
     _sized(figure, max(4.0, 0.22 * count), left=0.2 + _longest(names, 7), bottom=0.5)
@@ -186,22 +214,23 @@ def draw_base(figure: Any, fit: Fit) -> None:
     ax.plot((fit.least_squares - fit.value) / scale, rows, "+", label="least squares")
     ax.set_xscale("symlog", linthresh=3)
     ax.set_yticks(rows, names, fontsize=7)
-    ax.invert_yaxis()  # in the order of the text below
-    ax.set_xlabel("away from the fit, in standard deviations by the data")
+    ax.invert_yaxis()  # in the order of the text
+    ax.set_xlabel("difference from the fit, in standard errors")
     ax.legend()
 
 
 FIGURES: tuple[tuple[str, str, Callable[[Any, Fit], None]], ...] = (
-    ("Forces", "Filtered, of the whole log.", draw_forces),
-    ("Errors in time left out", "By cross-validation, over the spread of each force.", draw_errors),
+    ("Forces", "Filtered forces over the log.", draw_forces),
     (
-        "Friction",
-        "What the terms give at each speed that the log has, offsets left out.",
-        draw_friction,
+        "Prediction errors",
+        "In time intervals that the fit did not use, divided by the standard deviation of the force.",
+        draw_errors,
     ),
+    ("Friction", "Force of the joint terms against speed, without offsets.", draw_friction),
     (
         "Base parameters",
-        "Combinations that forces depend on, named by the number that leads.",
+        "Combinations of inertial parameters that determine forces, named by their first parameter.",
         draw_base,
     ),
 )
+"""Title, caption and drawing function of each figure."""

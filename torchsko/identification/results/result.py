@@ -1,4 +1,4 @@
-"""What comes out of a fit: a robot, its error bars, and what was left over."""
+"""The result of a fit: the robot, standard errors, residuals and findings."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from torchsko.errors import FitError
-from torchsko.identification.checkpoint import put
+from torchsko.identification.diagnostics.findings import Finding
 from torchsko.identification.estimators.residual_network import Shrunk
 from torchsko.identification.friction import Term, TermInput
 from torchsko.identification.regression.least_squares import ParameterUncertainty
-from torchsko.identification.regression.nearest_physical import PHYSICAL_METHODS, unpack_inertias
+from torchsko.identification.regression.nearest_physical import unpack_inertias
+from torchsko.identification.regression.normal_equations import RegressionProblem
 from torchsko.identification.regression.rigid_model import dof_positions, without_losses
 from torchsko.identification.regression.solution import Solution
 from torchsko.identification.uncertainty.residuals import Residuals
@@ -28,61 +29,62 @@ from torchsko.verbs.regressors import inertial_parameters, torque_regressor
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    """What a fit decided on the way.
+class FitInfo:
+    """Method, settings and choices of a fit.
 
     Attributes:
-        method: of estimation.
-        cutoff: of the filter [Hz].
-        rate: of the log [Hz].
-        chosen: whether the data chose the cut-off.
-        prior_weight: of the divergence from the nominal robot.
-        scale: how much each dof's squared error counted, `[num_dof]`.
-        equations: how many filtered forces there were.
-        notes: what was wrong in the log or the robot, and what was done about it.
-        constants: torque constants that were found, of a log of motor currents, `[num_dof]` [N m/A or N/A].
-        constant_deviations: their standard deviations by the noise of currents; see
+        method: name of the estimator.
+        physical: whether inertial parameters are physically consistent.
+        cutoff: cut-off frequency of the filter [Hz].
+        rate: sampling rate of the log [Hz].
+        automatic_cutoff: whether the cut-off was chosen from the motion.
+        prior_weight: weight of the divergence from the nominal robot; None for methods without a prior.
+        scale: weights of the squared errors of each dof, `[num_dof]`.
+        equations: number of filtered forces.
+        constants: estimated torque constants, for a log of motor currents, `[num_dof]` [N m/A or N/A].
+        constant_deviations: standard errors of the torque constants; see
             `torchsko.identification.estimators.drive_gains.Constants`.
     """
 
     method: str
+    physical: bool
     cutoff: float
     rate: float
-    chosen: bool
-    prior_weight: float
+    automatic_cutoff: bool
+    prior_weight: float | None
     scale: Tensor
     equations: int
-    notes: tuple[str, ...]
     constants: Tensor | None = None
     constant_deviations: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A robot from a log; `torchsko.learn.fit` makes it.
+    """An identified robot, from `torchsko.identification.identify`.
 
     Attributes:
-        nominal: the robot before, without damping and dry friction, and without the armature of joints whose
-            `RotorInertia` was asked for.
-        mechanism: the robot after; its damping and friction are those of the terms at speed. By "ols" and
-            "wls" it is the nominal robot with them: numbers of least squares need be no body's.
+        nominal: the nominal robot without damping and dry friction, and without the armature of joints with
+            a `RotorInertia` term.
+        mechanism: the identified robot. Its damping and friction are those of the terms at speed. Methods
+            whose inertias are not physically consistent change only damping, friction and armature.
         phi: inertial parameters, `[num_bodies * 10]`.
-        terms: of each dof, forces besides the rigid robot's.
-        numbers: of each dof's terms.
-        deviations: their standard deviations, as the data tell; infinite where these do not tell a number
-            from others, and only the nominal robot says what it is.
-        base: combinations of inertial numbers that torques depend on.
-        value: of these, `[base]`.
-        deviation: standard deviations of the values, as the data tell, without the prior, `[base]`; likewise.
-        covariance: of the values, `[base, base]`.
-        least_squares: values by ordinary least squares, `[base]`.
-        condition: of the data: the columns of base parameters at unit length.
-        errors: cross-validation, root mean square error of each dof [N m or N], of the fit, of the nominal
-            robot and of ordinary least squares, both with viscous and dry friction and an offset.
-        residuals: what is left, of the whole log.
-        found: what was decided on the way.
-        residual: a force besides, of positions, velocities, accelerations of dofs; None where none was asked
-            for.
+        terms: joint terms of each dof.
+        numbers: coefficients of each dof's terms.
+        deviations: standard errors of the coefficients; infinite if the log does not determine them.
+        base: base parameters, the combinations of inertial parameters that determine forces.
+        value: their estimates, `[base]`.
+        deviation: their standard errors from the data alone, without the prior, `[base]`; infinite if the log
+            does not determine them.
+        covariance: their covariance, `[base, base]`.
+        least_squares: their estimates by ordinary least squares, `[base]`.
+        condition: condition number of the regressor with columns of unit length.
+        errors: root mean square prediction errors by cross-validation, `[num_dof]` [N m or N], by name: of
+            the method, of the nominal robot and of ordinary least squares. The latter two have viscous and
+            dry friction and an offset.
+        residuals: residuals of the whole log.
+        info: method, settings and choices.
+        findings: problems and remarks, the most important first.
+        residual: learned force of positions, velocities and accelerations; None if there is none.
     """
 
     nominal: Mechanism
@@ -99,23 +101,27 @@ class Fit:
     condition: float
     errors: dict[str, Tensor]
     residuals: Residuals
-    found: Found
+    info: FitInfo
+    findings: tuple[Finding, ...] = ()
     residual: Shrunk | None = None
 
     @classmethod
     def of(
-        cls, nominal: Mechanism, terms: Sequence[Term], solution: Solution, found: Found,
-        base: BaseParameters, ordinary: Solution, told: ParameterUncertainty, left: Residuals,
-        errors: dict[str, Tensor], residual: Shrunk | None = None,
+        cls, problem: RegressionProblem, solution: Solution, info: FitInfo, ordinary: Solution,
+        information: ParameterUncertainty, left: Residuals, errors: dict[str, Tensor],
+        findings: tuple[Finding, ...], residual: Shrunk | None = None,
     ) -> Fit:  # fmt: skip
-        """Gather what the steps of a fit gave."""
-        chosen = tuple(tuple(terms[k] for k in some) for some in solution.choice)
-        nominal = without_losses(nominal)
+        """Collect the results of the stages of a fit."""
+        chosen = tuple(tuple(problem.terms[k] for k in indices) for indices in solution.choice)
+        nominal, base = without_losses(problem.mech), problem.base
+        mechanism = fitted_robot(
+            nominal, solution.phi, chosen, solution.coefficients, info.physical
+        )
         return cls(
-            nominal, fitted_robot(nominal, solution.phi, chosen, solution.coefficients, found.method),
-            solution.phi, chosen, solution.coefficients, told.term_std, base, base.of(solution.phi),
-            told.covariance.diagonal().clamp_min(0).sqrt(), told.covariance, base.of(ordinary.phi),
-            told.condition, errors, left, found, residual,
+            nominal, mechanism, solution.phi, chosen, solution.coefficients, information.term_std, base,
+            base.of(solution.phi), information.covariance.diagonal().clamp_min(0).sqrt(),
+            information.covariance, base.of(ordinary.phi), information.condition, errors, left, info,
+            findings, residual,
         )  # fmt: skip
 
     @property
@@ -192,13 +198,13 @@ class Fit:
                 "Pass the path of one, or of none yet.",
             ) from error
         from torchsko.identification.results.serialization import (
-            packed,
             save_robot,
             with_what_files_know,
+            write_fit,
         )
 
         save_robot(with_what_files_know(self, like), folder, like, mesh_path)
-        put(packed(self), folder / "fit.pt")
+        write_fit(self, folder / "fit.pt")
 
     @classmethod
     def load(
@@ -224,10 +230,10 @@ class Fit:
         return unpacked(Path(folder), residual, mesh_path)
 
     def __str__(self) -> str:
-        """The fit as a page to read."""
-        from torchsko.identification.results.summary import page
+        """The summary of the fit."""
+        from torchsko.identification.results.summary import summary
 
-        return page(self)
+        return summary(self)
 
 
 def fitted_robot(
@@ -235,11 +241,11 @@ def fitted_robot(
     phi: Tensor,
     terms: Sequence[Sequence[Term]],
     numbers: Sequence[Tensor],
-    method: str,
+    physical: bool,
 ) -> Mechanism:
-    """The nominal robot with what was fitted: inertias (where physical), damping, friction, armature."""
+    """The nominal robot with estimated damping, friction and armature, and inertias if they are physical."""
     changes: dict[str, Tensor] = {}
-    if method in PHYSICAL_METHODS:
+    if physical:
         changes |= zip(("mass", "com", "inertia"), unpack_inertias(phi), strict=True)
     # Those of joints that follow others are felt at the joints they follow.
     for field in ("damping", "friction"):

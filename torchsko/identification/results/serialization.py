@@ -14,9 +14,10 @@ import torch
 from torch import nn
 
 from torchsko.errors import FitError, RobotFileError, RobotFileWarning
+from torchsko.identification.diagnostics.findings import Finding
 from torchsko.identification.estimators.residual_network import Network, Shrunk
 from torchsko.identification.friction import Term, term_classes
-from torchsko.identification.results.consistency import at_odds, warn_of_edits
+from torchsko.identification.results.consistency import inconsistency, warn_of_edits
 from torchsko.identification.uncertainty.residuals import Residuals
 from torchsko.io.common.source import format_of
 from torchsko.io.loading.files import load
@@ -25,6 +26,7 @@ from torchsko.io.saving import save
 from torchsko.io.xml.reader import is_xml_text
 from torchsko.mechanism.coordinates import own_rates
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.utils.atomic_write import temporary_path
 from torchsko.verbs.base_parameters import BaseParameters
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 Folders = Sequence[str | os.PathLike[str]]
 """That a robot's file may reach besides its own."""
 
-VERSION = 2
+VERSION = 3
 """Of the format."""
 
 ROBOTS = ("robot.urdf", "robot.xml")
@@ -115,15 +117,28 @@ def with_what_files_know(fit: Fit, like: Any) -> Mechanism:
     return mech.replace(**changes)
 
 
-def packed(fit: Fit) -> dict[str, Any]:
-    """A fit as tensors, numbers, strings and containers of them."""
+def write_fit(fit: Fit, path: Path) -> None:
+    """Write the numbers of a fit; an old file stays until the new one is complete."""
+    part = temporary_path(path)
+    try:
+        # An open file, because torch.save refuses the names of hidden files without a suffix.
+        with part.open("wb") as file:
+            torch.save(pack(fit), file)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def pack(fit: Fit) -> dict[str, Any]:
+    """A fit as tensors, numbers, strings and containers of them, which `torch.load` reads without code."""
     return {
         "version": VERSION,
         **{name: getattr(fit, name) for name in PLAIN},
         "terms": [[_of_term(term) for term in some] for some in fit.terms],
         "base": dataclasses.asdict(fit.base),
         "residuals": {f.name: getattr(fit.residuals, f.name) for f in dataclasses.fields(fit.residuals)},
-        "found": dataclasses.asdict(fit.found),
+        "info": dataclasses.asdict(fit.info),
+        "findings": [dataclasses.asdict(x) for x in fit.findings],
         "nominal": _numbers(fit.nominal),
         "mechanism": _numbers(fit.mechanism),
         "joints": list(fit.mechanism.tree_joint_names), "residual": _of_residual(fit.residual),
@@ -220,7 +235,7 @@ def unpacked(
             mimic="couple" if coupled else "independent", mesh_path=mesh_path,
         )  # fmt: skip
         fit = _fit(mech, data, residual)
-        wrong = at_odds(fit, data["joints"])
+        wrong = inconsistency(fit, data["joints"])
     except (FitError, RobotFileError):
         raise
     except Exception as error:
@@ -245,7 +260,7 @@ def _no_fit(path: Path, error: Exception) -> FitError:
 
 
 def _fit(mech: Mechanism, data: dict[str, Any], residual: nn.Module | None) -> Fit:
-    from torchsko.identification.results.result import Fit, Found
+    from torchsko.identification.results.result import Fit, FitInfo
 
     terms = tuple(tuple(_term(*term) for term in some) for some in data["terms"])
     plain = {name: data[name] for name in PLAIN}
@@ -261,7 +276,8 @@ def _fit(mech: Mechanism, data: dict[str, Any], residual: nn.Module | None) -> F
     }
     return Fit(
         **robots, terms=terms, **plain, base=BaseParameters(**data["base"]),
-        residuals=Residuals(**data["residuals"]), found=Found(**data["found"]),
+        residuals=Residuals(**data["residuals"]), info=FitInfo(**data["info"]),
+        findings=tuple(Finding(**x | {"joints": tuple(x["joints"])}) for x in data["findings"]),
         residual=_residual(data["residual"], residual),
     )  # fmt: skip
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from torchsko.identification.regression.elimination import schur_complement
 from torchsko.identification.regression.least_squares import fit_base_parameters
 from torchsko.identification.regression.normal_equations import NormalEquations, RegressionProblem
 from torchsko.identification.regression.physical_least_squares import EntropicPrior
-from torchsko.identification.regression.solution import ModelStructure, Solution, TermChoice
+from torchsko.identification.regression.solution import ModelStructure, Solution
 from torchsko.identification.selection.cross_validation import (
     Folds,
     fit_folds,
@@ -33,8 +32,6 @@ class ModelSelection:
         model: so far.
         squares: its errors in what was left out, `[folds, num_dof]`.
         fits: of each fold, to begin at.
-        at: how many choices were made: rounds, and dofs of a round.
-        before: the terms of each dof when the last round began; None before the first.
         sizes: mean squares of what forces are sums of, `[num_dof]`.
     """
 
@@ -65,10 +62,9 @@ class ModelSelection:
         """
         self.folds, self.divergence, self.named = folds, divergence, named
         self.prior, self.say, self.terms = prior, say, problem.terms
-        self.dofs, self.at = problem.mech.num_dof, 0
+        self.dofs = problem.mech.num_dof
         self.names = problem.mech.dof_names
         self.fits: list[Solution] | None = None
-        self.before: TermChoice | None = None
         self.allowed = [
             tuple(
                 k
@@ -88,50 +84,33 @@ class ModelSelection:
         self.model = ModelStructure(choice, scale, 1.0 if prior is None else prior)
         self.squares = first
 
-    def run(self, state: Mapping[str, Any], keep: Callable[[], None]) -> None:
+    def run(self) -> None:
         """Choose terms, weights of dofs and the prior's weight in turn until nothing changes.
 
-        Args:
-            state: where an earlier run was stopped, or empty.
-            keep: called after every choice.
+        An interrupt leaves the best model so far.
         """
-        if state.get("model"):
-            model = state["model"]
-            choice = tuple(tuple(some) for some in model["choice"])
-            self.model = ModelStructure(choice, model["scale"], model["prior_weight"])
-            # Of an older file nobody knows what its round began with: one round more is run.
-            self.at, self.before = state["at"], state.get("before")
-            if self.at % self.dofs:
-                self._see()
-        if self.at % self.dofs == 0:
+        self._judge()
+        before = None
+        for turn in range(MAX_ROUNDS):
+            if self.model.choice == before:
+                break
+            before = self.model.choice
+            self._update_scale()
+            for dof in range(self.dofs):
+                if dof not in self.named:
+                    share = (turn + dof / self.dofs) / MAX_ROUNDS
+                    self.say(f"selecting friction of {self.names[dof]}", 0.2 + 0.6 * share)
+                    self.model, self.fits = select_terms(
+                        self.folds, self.model, self.divergence, self.terms, self.allowed[dof],
+                        self.fits, dof,
+                    )  # fmt: skip
             self._judge()
-        while self.at < MAX_ROUNDS * self.dofs and (
-            self.at % self.dofs or self.model.choice != self.before
-        ):
-            if self.at % self.dofs == 0:
-                self.before = self.model.choice
-                self.model = replace(
-                    self.model, scale=inverse_variance_weights(self.squares.mean(0), self.sizes)
-                )
-            turn = self.at // self.dofs
-            if len(self.named) < self.dofs:
-                while self.at < (turn + 1) * self.dofs:
-                    dof = self.at % self.dofs
-                    self.say(
-                        f"choosing friction of {self.names[dof]}",
-                        0.2 + 0.6 * self.at / MAX_ROUNDS / self.dofs,
-                    )
-                    if dof not in self.named:
-                        self.model, self.fits = select_terms(
-                            self.folds, self.model, self.divergence, self.terms,
-                            self.allowed[dof], self.fits, dof,
-                        )  # fmt: skip
-                    self.at += 1
-                    keep()
-            self._judge()
-        self.model = replace(
-            self.model, scale=inverse_variance_weights(self.squares.mean(0), self.sizes)
-        )
+        self._update_scale()
+
+    def _update_scale(self) -> None:
+        """Weigh each dof by the inverse variance of its prediction error."""
+        scale = inverse_variance_weights(self.squares.mean(0), self.sizes)
+        self.model = replace(self.model, scale=scale)
 
     def _judge(self) -> None:
         """Choose the prior's weight, and see how good the model is."""

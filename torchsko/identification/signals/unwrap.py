@@ -35,7 +35,7 @@ MAX_TYPICAL_STEP = TURN / 4
 """Largest typical step with which turns are counted [rad]: beyond half a turn they are ambiguous."""
 
 
-def unwrap_angles(log: Log, names: Sequence[str] = ()) -> tuple[Log, list[str]]:
+def unwrap_angles(log: Log, names: Sequence[str] = ()) -> tuple[Log, dict[str, int]]:
     """Unwrap positions that are kept within one turn.
 
     A position is wrapped if it jumps by a turn, always at the same place, and lies within the turn that ends
@@ -46,7 +46,7 @@ def unwrap_angles(log: Log, names: Sequence[str] = ()) -> tuple[Log, list[str]]:
         names: of the columns of q, for messages; column numbers if empty.
 
     Returns:
-        The log, and lines for the report about unwrapped positions.
+        The log, and the number of jumps by name of each unwrapped position.
 
     Raises:
         FitError: if a joint moves too far from sample to sample to count its turns.
@@ -62,13 +62,12 @@ def unwrap_angles(log: Log, names: Sequence[str] = ()) -> tuple[Log, list[str]]:
         name = names[j] if names else f"column {j}"
         count, x = _unwrap(f"{log.name}: positions of {name}", x)
         if count:
-            unwrapped[j] = (f"{name} {count} times", x)
+            unwrapped[j] = (name, count, x)
     if not unwrapped:
-        return log, []
+        return log, {}
     q = np.array(log.q, np.float64)
-    q[:, list(unwrapped)] = np.stack([x for _, x in unwrapped.values()], -1)
-    counts = ", ".join(text for text, _ in unwrapped.values())
-    return replace(log, q=q), [f"positions wrap around at one turn: unwrapped, {counts}"]
+    q[:, list(unwrapped)] = np.stack([x for _, _, x in unwrapped.values()], -1)
+    return replace(log, q=q), {name: count for name, count, _ in unwrapped.values()}
 
 
 def _has_half_turn_step(x: Array) -> NDArray[np.bool_]:

@@ -1,0 +1,221 @@
+"""Checks of a prepared log before the fit: motion, sampling, limits, and how faulty samples were treated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from torchsko.identification.diagnostics.context import FitContext
+from torchsko.identification.diagnostics.findings import Finding, finding
+from torchsko.identification.friction import Offset, Spring, Term, Viscous
+from torchsko.identification.regression.elimination import mean_equations
+from torchsko.identification.regression.normal_equations import NormalEquations
+from torchsko.identification.signals.filter_settings import (
+    CUTOFF_RATIO,
+    MIN_CUTOFF_RATIO,
+    MIN_RATE_RATIO,
+)
+from torchsko.identification.uncertainty.measurement_bias import PositionNoise
+
+STATIC_POSITION = 1e-3
+"""Standard deviation of positions up to which a joint may be static [rad or m]."""
+
+STATIC_SPEED = 0.03
+"""Root mean square speed of a static joint, at most, over that of the fastest joint.
+
+Encoders are noisy and servos move a little.
+"""
+
+NOISE_POSITION = 0.01
+"""Standard deviation of positions up to which all motion may be noise [rad or m]."""
+
+MAX_EXCESS = 0.1
+"""Tolerated motion beyond a limit, over the range between both limits."""
+
+ROTOR_TOLERANCE = 1e-9
+"""Smaller principal moments over the largest, up to which an inertia is about one axis alone."""
+
+
+def static_dofs(equations: NormalEquations, terms: Sequence[Term]) -> tuple[int, ...]:
+    """Dofs that do not move: friction or springs would be fitted to noise.
+
+    Args:
+        equations: normal equations of all folds as one.
+        terms: of the problem, `CANDIDATE_TERMS` among them.
+    """
+    spread, speed = _motion(equations, terms)
+    static = (spread <= STATIC_POSITION) & (speed <= STATIC_SPEED**2 * speed.max())
+    return tuple(static.nonzero().flatten().tolist())
+
+
+def _motion(equations: NormalEquations, terms: Sequence[Term]) -> tuple[Tensor, Tensor]:
+    """Standard deviation of positions, and mean square of velocities, `[num_dof]` each."""
+    G = mean_equations(equations)
+    at = [equations.num_base + terms.index(x) for x in (Spring(), Offset(), Viscous())]
+    (position, _, _), (mean, one, _), (_, _, speed) = (G[:, k, at].unbind(-1) for k in at)
+    variance = position - mean.square() / one.clamp_min(1e-300)
+    return variance.clamp_min(0).sqrt(), speed
+
+
+def no_motion(context: FitContext) -> Iterator[Finding]:
+    """A joint moves more than the noise of its position sensor."""
+    mech = context.problem.mech
+    spread, _ = _motion(context.equations.pooled, context.problem.terms)
+    if (spread > NOISE_POSITION).any():
+        return
+    noise = PositionNoise.of(mech, context.log, context.settings).q
+    bound = torch.zeros_like(spread)
+    for name, k in zip(mech.joint_names, mech.independent_joints, strict=True):
+        if mech.joints.kinds[k].vector:
+            bound[mech.dof_slice(name)] = noise[mech.q_slice(name)].to(bound)
+    if (spread <= bound).all():
+        yield finding(
+            "no_motion",
+            "No joint moves more than the noise of its position sensor.",
+            "Log a motion, for example of ts.identification.optimal_trajectory.",
+            reason="Inertia and friction cannot be identified from a robot at rest.",
+        )
+
+
+def static_joint(context: FitContext) -> Iterator[Finding]:
+    """Joints move."""
+    static = static_dofs(context.equations.pooled, context.problem.terms)
+    names = context.nominal.dof_names
+    if found := [names[j] for j in static if j not in context.given_terms]:
+        yield finding(
+            "static_joint",
+            f"Joints that do not move, so that their friction cannot be identified: {', '.join(found)}.",
+            joints=found,
+        )
+
+
+def beyond_limits(context: FitContext) -> Iterator[Finding]:
+    """Joints stay within their limits."""
+    mech, motions = context.nominal, [x for x in context.motions if len(x)]
+    least = torch.stack([motion.q.amin(0) for motion in motions]).amin(0)
+    most = torch.stack([motion.q.amax(0) for motion in motions]).amax(0)
+    for name in mech.joint_names:
+        at = mech.q_slice(name)
+        for a, b, lo, hi in torch.stack([least, most, mech.lower, mech.upper])[:, at].mT.tolist():
+            slack = MAX_EXCESS * (hi - lo)
+            if hi > lo and (a < lo - slack or b > hi + slack):
+                yield finding(
+                    "beyond_limits",
+                    f"Joint {name} moves from {a:.3g} to {b:.3g}, its limits are {lo:.3g} and {hi:.3g}.",
+                    "Check the limits of the robot's file and the unit of q.",
+                    joints=[name],
+                )
+
+
+def low_sample_rate(context: FitContext) -> Iterator[Finding]:
+    """The sampling rate is high enough for the motion."""
+    settings = context.settings
+    if settings.bandwidth is None or settings.cutoff >= MIN_CUTOFF_RATIO * settings.bandwidth:
+        return
+    needed = math.ceil(0.5 * CUTOFF_RATIO * MIN_RATE_RATIO * settings.bandwidth)
+    yield finding(
+        "low_sample_rate",
+        f"The sampling rate of {settings.rate:.3g} Hz is low for motions up to {settings.bandwidth:.2g} Hz: "
+        f"the filter removes forces above {settings.cutoff:.3g} Hz.",
+        f"Log at {needed} Hz or more, or move more slowly.",
+        reason="Errors may exceed the standard errors.",
+    )
+
+
+def unmodelled_force(context: FitContext) -> Iterator[Finding]:
+    """All forces of the robot's file are in the model."""
+    missing = [f"{x.element} ({x.reason})" for x in context.nominal.unused if x.affects_forces]
+    if missing:
+        yield finding(
+            "unmodelled_force",
+            f"The robot's file has forces that the model does not have: {'; '.join(missing)}.",
+            "Subtract known forces from tau: for springs and dampers of tendons, "
+            "tau + ts.tendons_of(file, mech).force(mech, q, qd).",
+            reason="Other parameters compensate for them.",
+        )
+
+
+def nominal_inertia(context: FitContext) -> Iterator[Finding]:
+    """Nominal inertias are physical."""
+    mech = context.original
+    moments = torch.linalg.eigvalsh(mech.inertia)
+    single_axis = (moments[:, :2].abs() <= ROTOR_TOLERANCE * moments[:, 2:]).all(-1)
+    rotors = (mech.mass == 0) & (moments[:, 2] > 0) & single_axis
+    for name in context.replaced_bodies:
+        if bool(rotors[mech.body_names.index(name)]):
+            yield finding(
+                "rotor_body",
+                f"{name} is a rotor without mass. A body of small mass replaces it.",
+                joints=[name],
+            )
+        else:
+            yield finding(
+                "unphysical_inertia",
+                f"The nominal inertia of {name} is not physical. The nearest physical inertia replaces it.",
+                joints=[name],
+            )
+
+
+def torque_constants(context: FitContext) -> Iterator[Finding]:
+    """Forces were measured, and not motor currents."""
+    if context.constants is None:
+        return
+    names, constants = context.nominal.dof_names, context.constants
+    rows = zip(names, constants.value.tolist(), constants.deviation.tolist(), strict=True)
+    values = ", ".join(f"{name} {x:.4g} +- {error:.2g}" for name, x, error in rows)
+    yield finding(
+        "torque_constants",
+        f"Torque constants [N m/A or N/A], estimated from the masses of the nominal robot: {values}.",
+        joints=names,
+    )
+
+
+def faulty_samples(context: FitContext) -> Iterator[Finding]:
+    """Samples are complete and plausible."""
+    faults, sample = context.faults, context.sample
+    if context.unwrapped:
+        counts = ", ".join(f"{name} {count} times" for name, count in context.unwrapped.items())
+        yield finding("unwrapped_angles", f"Angles that jump by a turn were unwrapped: {counts}.")
+    if faults.gaps:
+        yield finding("gaps", f"{faults.gaps} gaps in time. The parts are filtered separately.")
+    if faults.short_segments:
+        yield finding(
+            "short_pieces",
+            f"{faults.short_segments} pieces between gaps are too short for the filter and are not used.",
+        )
+    for joint, count in faults.outliers.items():
+        yield finding(
+            "outliers",
+            f"{count} outliers in forces of {joint} were interpolated and have no weight.",
+            joints=[joint],
+        )
+    for joint, count in faults.replaced_states.items():
+        long = faults.missing_states.get(joint)
+        unused = f"; {long} of them are in long runs, where no force is used" if long else ""
+        yield finding(
+            "invalid_positions",
+            f"{count} missing or outlying positions and velocities of {joint} were interpolated{unused}.",
+            joints=[joint],
+        )
+    for joint, count in faults.repeated_states.items():
+        yield finding(
+            "repeated_samples",
+            f"{count} positions and velocities of {joint} repeat the previous one of a slow sensor and were "
+            "interpolated.",
+            joints=[joint],
+        )
+    for joint, count in faults.saturated.items():
+        yield finding(
+            "saturated_forces",
+            f"{count} forces of {joint} are at the limit of the drive and have no weight.",
+            joints=[joint],
+        )
+    if len(sample.motions) < sample.num_pieces:
+        yield finding(
+            "residual_sample",
+            f"Residuals, their autocorrelation and figures use {len(sample.motions)} of {sample.num_pieces} "
+            "pieces, evenly spread. Estimates use the whole log.",
+        )
