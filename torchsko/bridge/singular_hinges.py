@@ -10,6 +10,7 @@ from torch import Tensor
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.recursions.hinge_step import hinge_steps, packed_hinges
 from torchsko.bridge.assemble import assemble
+from torchsko.errors import Fields
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -48,15 +49,15 @@ def checked(mech: Mechanism) -> Mechanism:
     )
 
 
-def undefined(name: str, joints: Sequence[str]) -> str:
-    """Message that forward dynamics do not exist, as no inertia resists some joints."""
+def undefined(name: str, joints: Sequence[str]) -> Fields:
+    """Fields of the error for joints that no inertia resists."""
     return (
         f"forward dynamics of {name!r} is undefined: no inertia resists joint "
-        f"{', '.join(map(repr, joints))}.\n"
+        f"{', '.join(map(repr, joints))}.",
         "Its outboard bodies have no mass, only mass that other joints leave free, or an unphysical inertia. "
-        "A force there gives no finite acceleration; inverse dynamics and the mass matrix are defined.\n"
+        "A force there gives no finite acceleration; inverse dynamics and the mass matrix are defined.",
         "Give the link mass, or the joint armature (mech.replace(armature=...)), then call "
-        "torchsko.checked(mech). After lock or append, torchsko.checked(mech) alone may suffice."
+        "torchsko.checked(mech). After lock or append, torchsko.checked(mech) alone may suffice.",
     )
 
 
