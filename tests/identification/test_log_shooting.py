@@ -82,7 +82,7 @@ def test_noise_in_positions_does_not_bias_as_it_does_least_squares(measured, fit
 
 def test_the_noise_is_found_too(fits):
     (line,) = texts(fits["shooting"], "shooting")
-    told = [float(x) for x in line.split("measured ")[1].split(";")[0].split(", ")]
+    told = [float(x) for x in line.split("residuals ")[1].split(" (rms)")[0].split(", ")]
     assert_close(np.array(told), np.full(3, NOISE), rtol=0.05, atol=0)
 
 

@@ -382,7 +382,9 @@ class MultipleShooting(Estimator):
             parts, ones = Folds.of(shooting.normal), torch.ones_like(model.scale[:1])
             weights = sorted(PRIOR_WEIGHTS, reverse=True)
             weight = weights[
-                one_standard_error_rule([shooting.left_errors(parts, w) for w in weights], ones)
+                one_standard_error_rule(
+                    [shooting.cross_validated_errors(parts, w) for w in weights], ones
+                )
             ]
             with threads(cores()):
                 shooting.run(weight, data.progress)
@@ -390,11 +392,11 @@ class MultipleShooting(Estimator):
 
     def solve(self, equations: NormalEquations) -> Solution:
         """Solve normal equations of one fold."""
-        return self._shooting.spread(equations, self._weight)
+        return self._shooting.solve_by_dof(equations, self._weight)
 
     def covariance(self, solution: Solution, left: Residuals) -> ParameterUncertainty:
         """Covariance of the estimates, by clusters of windows."""
-        return self._shooting.information(self._weight)
+        return self._shooting.uncertainty(self._weight)
 
     def position_bias(self, noise: PositionNoise, choice: TermChoice) -> Tensor | None:
         """None: positions are outputs, so their noise does not bias."""

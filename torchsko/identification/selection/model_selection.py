@@ -1,4 +1,4 @@
-"""The choices of a fit, by cross-validation: terms, weights of dofs, the prior's weight."""
+"""Model selection by cross-validation: terms of each dof, weights of dofs, and the weight of the prior."""
 
 from __future__ import annotations
 
@@ -24,15 +24,25 @@ from torchsko.identification.selection.cross_validation import (
 )
 from torchsko.verbs.base_parameters import BaseParameters
 
+MAX_ROUNDS = 3
+"""Largest number of selection rounds; the choice rarely changes after the first."""
+
+MIN_RELATIVE_VARIANCE = 1e-12
+"""Smallest error variance of a dof, relative to the mean square of the terms of the difference. Sums of squares
+round at 1e-16. With a larger weight this rounding would outweigh the smallest prior."""
+
+BASIC_FRICTION = (Viscous(), Coulomb(), Offset())
+"""Terms of the ordinary least-squares model."""
+
 
 class ModelSelection:
-    """Cross-validation: a model that gets better, at every moment the best so far.
+    """Alternating selection of terms, weights of dofs and the weight of the prior.
 
     Attributes:
-        model: so far.
-        squares: its errors in what was left out, `[folds, num_dof]`.
-        fits: of each fold, to begin at.
-        sizes: mean squares of what forces are sums of, `[num_dof]`.
+        model: best model so far.
+        squares: its mean square test errors, `[folds, num_dof]`.
+        fits: its fits of the folds, which start the next fits.
+        sizes: mean squares that bound the error variances, from `mean_square_scale`, `[num_dof]`.
     """
 
     def __init__(
@@ -44,24 +54,24 @@ class ModelSelection:
         named: Mapping[int, tuple[int, ...]],
         library: Mapping[int, Sequence[Term]],
         prior: float | None,
-        say: Callable[[str, float], None],
-        able: Callable[[Term], bool] | None = None,
+        progress: Callable[[str, float], None],
+        supports: Callable[[Term], bool] | None = None,
     ) -> None:
-        """Begin with what is usual.
+        """Start with the usual terms of each dof, and weights from least squares.
 
         Args:
-            problem: what explains forces.
-            folds: of cross-validation.
-            base: combinations of inertial numbers that forces depend on.
-            divergence: the nominal robot.
-            named: places of terms that were asked for, of each dof.
-            library: terms of each dof to choose from.
-            prior: its weight; chosen if None.
-            say: called with what is being done.
-            able: which terms may be chosen; all if None.
+            problem: regression problem.
+            folds: cross-validation folds.
+            base: base parameters of the robot.
+            divergence: divergence from the nominal robot.
+            named: indices of the terms that are given, by dof.
+            library: candidate terms of each dof.
+            prior: weight of the prior; None to select it.
+            progress: called with the current task and the share that is done.
+            supports: filter of the candidates; None for all.
         """
         self.folds, self.divergence, self.named = folds, divergence, named
-        self.prior, self.say, self.terms = prior, say, problem.terms
+        self.prior, self.progress, self.terms = prior, progress, problem.terms
         self.dofs = problem.mech.num_dof
         self.names = problem.mech.dof_names
         self.fits: list[Solution] | None = None
@@ -69,27 +79,26 @@ class ModelSelection:
             tuple(
                 k
                 for k, term in enumerate(self.terms)
-                if term in library[j] and (able is None or able(term))
+                if term in library[j] and (supports is None or supports(term))
             )
             for j in range(self.dofs)
         ]
-        usual = [tuple(k for k in some if self.terms[k] in INITIAL_TERMS) for some in self.allowed]
-        choice = tuple(named.get(j, usual[j]) for j in range(self.dofs))
+        initial = [tuple(k for k in x if self.terms[k] in INITIAL_TERMS) for x in self.allowed]
+        choice = tuple(named.get(j, initial[j]) for j in range(self.dofs))
         plain = least_squares_structure(problem)
-        first = cross_validated_errors(
-            folds, folds, lambda some: fit_base_parameters(some, plain, base)
+        self.squares = cross_validated_errors(
+            folds, folds, lambda normal: fit_base_parameters(normal, plain, base)
         )
         self.sizes = mean_square_scale(folds, divergence)
-        scale = inverse_variance_weights(first.mean(0), self.sizes)
+        scale = inverse_variance_weights(self.squares.mean(0), self.sizes)
         self.model = ModelStructure(choice, scale, 1.0 if prior is None else prior)
-        self.squares = first
 
     def run(self) -> None:
-        """Choose terms, weights of dofs and the prior's weight in turn until nothing changes.
+        """Choose terms, weights of dofs and the prior's weight in turn until the terms do not change.
 
         An interrupt leaves the best model so far.
         """
-        self._judge()
+        self._fit()
         before = None
         for turn in range(MAX_ROUNDS):
             if self.model.choice == before:
@@ -99,48 +108,33 @@ class ModelSelection:
             for dof in range(self.dofs):
                 if dof not in self.named:
                     share = (turn + dof / self.dofs) / MAX_ROUNDS
-                    self.say(f"selecting friction of {self.names[dof]}", 0.2 + 0.6 * share)
+                    self.progress(f"selecting friction of {self.names[dof]}", 0.2 + 0.6 * share)
                     self.model, self.fits = select_terms(
                         self.folds, self.model, self.divergence, self.terms, self.allowed[dof],
                         self.fits, dof,
                     )  # fmt: skip
-            self._judge()
+            self._fit()
         self._update_scale()
 
     def _update_scale(self) -> None:
-        """Weigh each dof by the inverse variance of its prediction error."""
+        """Weight each dof by the inverse variance of its test error."""
         scale = inverse_variance_weights(self.squares.mean(0), self.sizes)
         self.model = replace(self.model, scale=scale)
 
-    def _judge(self) -> None:
-        """Choose the prior's weight, and see how good the model is."""
+    def _fit(self) -> None:
+        """Fit the folds, and select the weight of the prior unless it is given."""
+        problem = self.folds, self.model, self.divergence, self.terms
         if self.prior is None:
-            self.model, self.squares, self.fits = select_prior_weight(
-                self.folds, self.model, self.divergence, self.terms
-            )
+            self.model, self.squares, self.fits = select_prior_weight(*problem)
         else:
-            self._see()
-
-    def _see(self) -> None:
-        """How good the model is."""
-        self.squares, self.fits = fit_folds(self.folds, self.model, self.divergence, self.terms)
-
-
-MAX_ROUNDS = 3
-"""Rounds of choosing terms, weights and prior, at most; the choice seldom changes after the first."""
-
-
-MIN_RELATIVE_VARIANCE = 1e-12
-"""Mean square error, of the mean square of what it is a difference of, that counts as no less: sums of
-squares are rounded to 1e-16, and with a larger weight this rounding would outweigh the smallest prior, and
-bend the objective."""
+            self.squares, self.fits = fit_folds(*problem)
 
 
 def mean_square_scale(folds: Folds, divergence: EntropicPrior) -> Tensor:
-    """Mean squares of what each dof's error is a difference of, `[num_dof]`: what rounding is a part of.
+    """Mean squares of the values whose difference is a dof's error, `[num_dof]`: the scale of its rounding.
 
-    These are the force that was measured, less springs and armature, and those of base parameters, as the
-    nominal robot has them: where nothing drives a joint, they cancel.
+    These are the measured force without springs and armature, and the forces of nominal base parameters. They
+    cancel where no drive acts.
     """
     squares = folds.test.diagonal(dim1=-2, dim2=-1).mean(0)
     beta = divergence.base_map @ divergence.nominal.flatten()
@@ -148,54 +142,53 @@ def mean_square_scale(folds: Folds, divergence: EntropicPrior) -> Tensor:
 
 
 def inverse_variance_weights(squares: Tensor, size: Tensor) -> Tensor:
-    """One over each dof's mean square error; bounded, where a log has no noise, or a joint no force.
+    """Weights of dofs, one over the mean square error, bounded for dofs without noise or force.
 
-    Dofs may differ in their forces as a lift and a finger do: no bound is of another dof's.
+    Forces of dofs may differ by orders of magnitude, so each dof has its own bound.
 
     Args:
         squares: mean square errors, `[num_dof]`.
-        size: of what they are differences of, `[num_dof]`.
+        size: scale of their rounding, from `mean_square_scale`, `[num_dof]`.
     """
-    least = torch.where(size > 0, MIN_RELATIVE_VARIANCE * size, squares.max())
-    return 1 / squares.maximum(least.clamp_min(1e-300))
-
-
-BASIC_FRICTION = (Viscous(), Coulomb(), Offset())
-"""Friction that any joint may have."""
+    smallest = torch.where(size > 0, MIN_RELATIVE_VARIANCE * size, squares.max())
+    return 1 / squares.maximum(smallest.clamp_min(1e-300))
 
 
 def least_squares_structure(problem: RegressionProblem) -> ModelStructure:
-    """Ordinary least squares: viscous and dry friction and an offset for each joint, rotors set aside."""
+    """Structure of ordinary least squares with basic friction, and armature where that is a term."""
     dofs = problem.mech.num_dof
-    plain = [k for k, term in enumerate(problem.terms) if term in BASIC_FRICTION]
-    more = [k for k, term in enumerate(problem.terms) if term.armature]
-    choice = tuple((*plain, *more) if j in problem.rotor_dofs else (*plain,) for j in range(dofs))
+    basic = [k for k, term in enumerate(problem.terms) if term in BASIC_FRICTION]
+    armature = [k for k, term in enumerate(problem.terms) if term.armature]
+    choice = tuple(
+        (*basic, *armature) if j in problem.rotor_dofs else (*basic,) for j in range(dofs)
+    )
     return ModelStructure(choice, torch.ones(dofs, dtype=torch.float64), 0.0)
 
 
 def cross_validated_errors(
-    used: Folds, plain: Folds, solve: Callable[[NormalEquations], Solution]
+    used: Folds, test: Folds, solve: Callable[[NormalEquations], Solution]
 ) -> Tensor:
-    """Mean square errors of a method in what was left out, `[folds, num_dof]`.
+    """Mean square test errors of a method, `[folds, num_dof]`.
 
     Args:
-        used: equations that the method takes.
-        plain: to judge by.
+        used: training equations of the method.
+        test: test equations.
         solve: the method.
     """
-    each = zip(used.train_equations, plain.test, strict=True)
-    return torch.stack([mean_square_errors(solve(seen), test) for seen, test in each])
+    pairs = zip(used.train_equations, test.test, strict=True)
+    return torch.stack([mean_square_errors(solve(normal), G) for normal, G in pairs])
 
 
 def cross_validated_nominal_errors(
     folds: Folds, model: ModelStructure, divergence: EntropicPrior
 ) -> Tensor:
-    """The same of the nominal robot, with friction as least squares has it."""
-    phi, out = divergence.nominal.flatten(), []
+    """Mean square test errors of the nominal robot with fitted terms, `[folds, num_dof]`."""
+    phi, errors = divergence.nominal.flatten(), []
     beta = divergence.base_map @ phi
     for train, test in zip(folds.train, folds.test, strict=True):
-        each = zip(train, model.choice, strict=True)
-        parts = [schur_complement(G, len(beta), chosen) for G, chosen in each]
+        parts = [
+            schur_complement(G, len(beta), x) for G, x in zip(train, model.choice, strict=True)
+        ]
         fit = Solution(phi, beta, tuple(p.coefficients(beta) for p in parts), model.choice)
-        out.append(mean_square_errors(fit, test))
-    return torch.stack(out)
+        errors.append(mean_square_errors(fit, test))
+    return torch.stack(errors)

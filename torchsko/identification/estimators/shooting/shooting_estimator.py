@@ -261,7 +261,7 @@ class ShootingEstimator:
         here = torch.cat([self.base.of(self.now.phi), self.now.coefficients])
         self.normal = fold_equations(chain.left, here, self.windows, self.folds, len(self.base))
         try:
-            aim = self.solved(self.normal.pooled, weight)
+            aim = self.solve(self.normal.pooled, weight)
         except FitError as error:
             length = float(self.windows.length.mean())
             raise FitError(
@@ -294,7 +294,7 @@ class ShootingEstimator:
         )
         return eliminate_states(near, self.windows, self.noise, held)
 
-    def solved(self, normal: NormalEquations, weight: float) -> Solution:
+    def solve(self, normal: NormalEquations, weight: float) -> Solution:
         """Physically consistent minimum of linearised equations, coefficients as of one dof."""
         slots = tuple(range(len(self.forward.slots)))
         model = ModelStructure((slots,), torch.ones(1).to(normal.sums), weight)
@@ -302,19 +302,19 @@ class ShootingEstimator:
         # A start at the fit, near the boundary of the cone, would make Newton steps short.
         return solve_physical(normal, model, self.prior, terms)
 
-    def left_errors(self, folds: Folds, weight: float) -> Tensor:
+    def cross_validated_errors(self, folds: Folds, weight: float) -> Tensor:
         """Mean square test errors at optimal states, `[folds, 1]`."""
         pairs = zip(folds.train_equations, folds.test, strict=True)
-        return torch.stack([mean_square_errors(self.solved(x, weight), test) for x, test in pairs])
+        return torch.stack([mean_square_errors(self.solve(x, weight), test) for x, test in pairs])
 
-    def spread(self, normal: NormalEquations, weight: float) -> Solution:
+    def solve_by_dof(self, normal: NormalEquations, weight: float) -> Solution:
         """Physically consistent solution of linearised equations, coefficients by dof."""
-        return split_by_dof(self.forward, self.solved(normal, weight))
+        return split_by_dof(self.forward, self.solve(normal, weight))
 
-    def information(self, weight: float) -> ParameterUncertainty:
+    def uncertainty(self, weight: float) -> ParameterUncertainty:
         """Standard errors by clusters of windows."""
         now = self.now
-        solution, one = self.solved(self.normal.pooled, weight), torch.ones(1).to(self.noise.seen)
+        solution, one = self.solve(self.normal.pooled, weight), torch.ones(1).to(self.noise.seen)
         model = ModelStructure(solution.choice, one, weight)
         plain = parameter_uncertainty(self.normal.pooled, model, solution.choice, one, one)
         (kept,), (std,) = solution.choice, plain.term_std
