@@ -50,9 +50,9 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
             eagerly.
 
     Raises:
-        MechanismError: when `mech` is not a `Mechanism`, or a target is unknown or has no
-            parametrization. Also when a parametrization does not fit its target, an initial value is outside of its domain, or
-            two targets set the same values.
+        MechanismError: when `mech` is not a `Mechanism`, or a target is unknown or has no parametrization.
+            Also when a parametrization does not fit its target, an initial value is outside of its domain,
+            or two targets set the same values.
 
     Example:
         >>> import torchsko as ts

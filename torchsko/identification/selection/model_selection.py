@@ -28,8 +28,8 @@ MAX_ROUNDS = 3
 """Largest number of selection rounds; the choice rarely changes after the first."""
 
 MIN_RELATIVE_VARIANCE = 1e-12
-"""Smallest error variance of a dof, relative to the mean square of the terms of the difference. Sums of squares
-round at 1e-16. With a larger weight this rounding would outweigh the smallest prior."""
+"""Smallest error variance of a dof, relative to the mean square of measured and predicted forces. Sums of
+squares round at 1e-16. With a larger weight this rounding would outweigh the smallest prior."""
 
 BASIC_FRICTION = (Viscous(), Coulomb(), Offset())
 """Terms of the ordinary least-squares model."""
