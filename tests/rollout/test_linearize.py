@@ -165,5 +165,5 @@ def test_one_kernel_gives_both_matrices_of_any_step(options):
 
 def test_a_step_given_as_a_tensor_is_no_constant_of_a_kernel():
     mech = random_mechanism(["revolute"], [-1], seed=3)
-    with pytest.raises(ts.FusedError, match="dt of linearize was given as a tensor"):
+    with pytest.raises(ts.FusedError, match="dt of linearize is a tensor"):
         ts.linearize(ts.fuse(mech), *states(mech, 1), dt=torch.tensor(0.01))
