@@ -32,7 +32,7 @@ class TorchskoError(ValueError):
     """
 
     def __init__(self, what: str, why: str = "", advice: str = "") -> None:
-        ValueError.__init__(self, what, why, advice)  # Dynamo cannot trace super() here
+        # No call of super().__init__: Dynamo cannot trace it, and BaseException.__new__ has set args.
         self.what, self.why, self.advice = what, why, advice
 
     def __str__(self) -> str:
