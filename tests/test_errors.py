@@ -167,8 +167,8 @@ CALLS = {
     "type in words": (lambda: MECH.to("float32"), "on 'float32', which is no device"),
     "type in words at load": (lambda: ts.load(ts.robots.panda, dtype="float32"), "in 'float32'"),
     "no device": (lambda: ts.load(ts.robots.panda, device="gpu"), "on 'gpu', which is no device"),
-    "learn by list": (lambda: ts.Dynamics(MECH, ["body1"]), r"learn=\['body1'\] says what"),
-    "learn by name": (lambda: ts.Dynamics(MECH, "body1"), "learn='body1' says what"),
+    "learn by list": (lambda: ts.Dynamics(MECH, ["body1"]), r"learn=\['body1'\] has no"),
+    "learn by name": (lambda: ts.Dynamics(MECH, "body1"), "learn='body1' has no"),
     "to half": (lambda: MECH.to(torch.bfloat16), "asked for in torch.bfloat16"),
 }
 
@@ -257,7 +257,7 @@ def test_targets_without_parametrizations_are_cured_as_the_error_says(learn):
 @pytest.mark.parametrize("kind", [ts.learn.Bounded, ts.learn.Positive, torch.nn.Linear, 3])
 def test_a_parametrization_that_is_no_module_is_cured_as_the_error_says(kind):
     advice, *_ = advised(lambda: ts.Dynamics(MECH, {"joint0.damping": kind}))
-    learn = eval(advice.removesuffix(", with parentheses"), NAMES)
+    learn = eval(advice.removesuffix(" with parentheses").removeprefix("learn="), NAMES)
     ts.Dynamics(MECH.replace(damping=torch.ones_like(MECH.damping)), learn)
 
 

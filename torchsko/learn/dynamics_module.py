@@ -281,5 +281,5 @@ def _by_target(mech: Mechanism, learn: Any) -> dict[str, nn.Module]:
     raise MechanismError(
         f"learn={learn!r} has no parametrizations.",
         "Each target needs one, which keeps its values physical.",
-        f'Pass for example learn={{"{name}": ts.learn.{default_parametrization(mech, name)}()}}.',
+        f'Pass learn={{"{name}": ts.learn.{default_parametrization(mech, name)}()}}.',
     )

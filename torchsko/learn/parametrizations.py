@@ -115,7 +115,7 @@ class Bounded(Parametrization):
             raise MechanismError(
                 f"Bounded({lower}, {upper}) has an empty range.",
                 "The lower bound has to be below the upper bound.",
-                "Pass for example Bounded(-1.0, 1.0).",
+                "Pass Bounded(-1.0, 1.0).",
             )
         self.lower, self.upper, self.init = lower, upper, init
 

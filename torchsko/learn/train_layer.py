@@ -87,7 +87,7 @@ def train(
         raise FitError(
             "the layer has no learnable parameters.",
             "Training needs at least one.",
-            'Pass for example ts.Dynamics(mech, learn={"link1": ts.learn.InertiaLogCholesky()}).',
+            'Pass ts.Dynamics(mech, learn={"link1": ts.learn.InertiaLogCholesky()}).',
         )
     with torch.no_grad():
         reference = layer.mechanism()
