@@ -39,11 +39,10 @@ def emit_cuda(plan: Schedule, *, bits: int, roles: LoopRoles | None = None) -> s
         roles: roles of the ports, if the program is the step of a scan.
 
     Returns:
-        One translation unit, which defines the kernel ``torchsko_kernel(batch, data of input 0, its
-        stride in scalars, ..., data of output 0, ...)``. The kernel of a scan is
-        ``torchsko_kernel(batch, steps, every, backward, data of input 0, its stride, its stride
-        between steps, ..., data of output 0, ...)``; `torchsko.fused.functions.scan.Scan.of_length`
-        describes ``every``.
+        One translation unit, which defines the kernel ``torchsko_kernel(batch, data of input 0, its stride
+        in scalars, ..., data of output 0, ...)``. The kernel of a scan is ``torchsko_kernel(batch, steps,
+        every, backward, data of input 0, its stride, its stride between steps, ..., data of output 0,
+        ...)``; `torchsko.fused.functions.scan.Scan.of_length` describes ``every``.
 
     Raises:
         FusedError: an instruction is not one of `torchsko.fused.program.program`.

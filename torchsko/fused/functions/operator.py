@@ -23,7 +23,7 @@ from __future__ import annotations
 import inspect
 import uuid
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -50,49 +50,28 @@ _LEGACY_VMAP: Any = torch._C._parse_dispatch_key("VmapMode")
 
 
 class BatchedFunction(Protocol):
-    """A function on batches; `torchsko.fused.functions.lazy_kernel` implements it."""
+    """A function on batches; `torchsko.fused.functions.lazy_kernel.LazyKernel` implements it."""
 
     inputs: tuple[Port, ...]
     summed_to: tuple[int | None, ...] | None
     num_outputs: int
+    batch_of: Callable[[int, Tensor], torch.Size]
 
     @property
     def outputs(self) -> tuple[Port, ...]:
         """The output ports."""
         ...
 
-    def batch_of(self, k: int, x: Tensor) -> torch.Size:
-        """Batch shape of input k."""
-        ...
-
 
 class DifferentiableFunction(BatchedFunction, Protocol):
-    """A function with a kernel and derivatives; `torchsko.fused.functions.fused_function` implements it."""
+    """A function with derivatives; `torchsko.fused.functions.fused_function.FusedFunction` implements it."""
 
     saves_outputs: bool
     operator: Any
-
-    def __call__(self, *inputs: Tensor) -> Tensors:
-        """Apply the function under the transforms that are active."""
-        ...
-
-    def run(self, inputs: Sequence[Tensor]) -> Tensors:
-        """Apply the kernel to plain tensors."""
-        ...
-
-    def vjp(
-        self,
-        needed: Flags,
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
-        cotangents: Sequence[Tensor],
-    ) -> Tensors:
-        """Gradients of the needed inputs."""
-        ...
-
-    def jvp(self, moving: Flags, inputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> Tensors:
-        """Tangents of the outputs."""
-        ...
+    __call__: Callable[..., Tensors]
+    run: Callable[[Sequence[Tensor]], Tensors]
+    vjp: Callable[[Flags, Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], Tensors]
+    jvp: Callable[[Flags, Sequence[Tensor], Sequence[Tensor]], Tensors]
 
 
 def define_operator(function: DifferentiableFunction) -> Any:

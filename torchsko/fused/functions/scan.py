@@ -5,10 +5,9 @@ stacked, summed); `torchsko.implicit.loop_roles` defines these roles, with the s
 `Scan.of_length` fixes the number of steps and returns a `FusedFunction`. The program of the step is
 traced and compiled once for all numbers of steps.
 
-The derivatives of a scan are scans. The VJP goes in the opposite direction: its state is the
-cotangent of the state, its streamed inputs include the states before each step, saved by the
-forward pass, and gradients of invariant inputs are summed. The JVP is a scan of states and their
-tangents.
+The derivatives of a scan are scans. The VJP goes in the opposite direction: its state is the cotangent of
+the state, its streamed inputs include the states before each step, saved by the forward pass, and gradients
+of invariant inputs are summed. The JVP is a scan of states and their tangents.
 """
 
 from __future__ import annotations

@@ -38,9 +38,8 @@ class Traits:
     Attributes:
         num_outputs: number of tensors that the source returns.
         order: highest order of derivatives that are kernels; below 0 the function itself runs eagerly.
-        summed_to: for each output, the input to whose shape it is summed, as a gradient is; None
-            for an output that keeps the batch shape of the call. A single None means None for all
-            outputs.
+        summed_to: for each output, the input to whose shape it is summed, as a gradient is; None for an
+            output that keeps the batch shape of the call. A single None means None for all outputs.
         batched: the function on batches, in eager operations that broadcast; by default the source
             under vmap.
         outputs: the output ports; by default those of the program.

@@ -1,9 +1,8 @@
 """Instruction orders that use values while they are in registers.
 
-In depth-first order a value with several readers is computed for the first of them and waits in
-memory for the others. Most of these readers could run at once: their operands are in registers, and
-one of these registers becomes free for the result. `order_for_registers` moves such instructions
-forward.
+In depth-first order a value with several readers is computed for the first of them and waits in memory for
+the others. Most of these readers could run at once: their operands are in registers, and one of these
+registers becomes free for the result. `order_for_registers` moves such instructions forward.
 
 Bodies of matrix-product loops hold sums that grow side by side; `limit_parallel_sums` bounds their number.
 """

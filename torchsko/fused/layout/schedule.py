@@ -205,10 +205,9 @@ def depth_first(program: Program, *, outermost_first: bool = False) -> list[int]
 
     Args:
         program: the program.
-        outermost_first: whether entries of matrices, both results and loop inputs, are ordered by
-            pairs of nodes from the tips of the tree (highest numbers) to its base. Values that
-            propagate inboard from one node are then consumed before those of the next node are
-            computed.
+        outermost_first: whether entries of matrices, both results and loop inputs, are ordered by pairs of
+            nodes from the tips of the tree (highest numbers) to its base. Values that propagate inboard from
+            one node are then consumed before those of the next node are computed.
     """
     depth: list[int] = []
     for value in range(len(program.code)):

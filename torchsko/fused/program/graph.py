@@ -5,10 +5,9 @@ expression, so ``-k`` is the negation of ``k``. Negations therefore cost nothing
 and products, and ``a - b`` and ``b - a`` are one node. Number 0 is the constant 0 and
 number 1 the constant 1. Equal expressions get equal numbers, independent of the order of commuting operands.
 
-Simplification keeps every value up to rounding, with the usual freedoms of structural algebra:
-``0 * x`` is 0, ``x - x`` is 0, ``x * (1 / x)`` is 1 and the sign of a zero is ignored. Constants
-that cancel to within ``SNAP`` of their size become an exact zero, those within ``SNAP`` of 1 an
-exact one.
+Simplification keeps every value up to rounding, with the usual freedoms of structural algebra: ``0 * x`` is
+0, ``x - x`` is 0, ``x * (1 / x)`` is 1 and the sign of a zero is ignored. Constants that cancel to within
+``SNAP`` of their size become an exact zero, those within ``SNAP`` of 1 an exact one.
 """
 
 from __future__ import annotations

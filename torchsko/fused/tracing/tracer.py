@@ -4,9 +4,8 @@ The function is ordinary eager code for one sample. Its PyTorch operations, torc
 and calls of torch.autograd.grad act on symbolic tensors (`torchsko.fused.tracing.symbolic`).
 Captured tensors become exact constants.
 
-PyTorch differentiates before expressions are simplified. A value that an inner derivative must hold
-fixed is marked as in eager code: it is computed outside of the differentiated function, or
-detached.
+PyTorch differentiates before expressions are simplified. A value that an inner derivative must hold fixed is
+marked as in eager code: it is computed outside of the differentiated function, or detached.
 """
 
 from __future__ import annotations
