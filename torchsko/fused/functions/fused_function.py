@@ -142,11 +142,11 @@ class FusedFunction(LazyKernel):
 
     @property
     def is_traced(self) -> bool:
-        """Whether its program is known."""
+        """True if the program is known."""
         return self._program is not None
 
     def is_current(self) -> bool:
-        """Whether a new trace of the source gives the same programs, of the derivatives made so far too."""
+        """True if new traces of the function and its derivatives equal their programs."""
         if self._program is not None and in_clean_thread(self._trace) != self._program:
             return False
         return all(x.is_current() for x in (*self._derivatives.values(), *self.derived))

@@ -47,7 +47,7 @@ class Traits:
             function with an identity is cached on disk.
         trace_context: makes a context manager that is active while the function is traced.
         dtype: dtype of the kernels, for functions whose tolerances depend on it.
-        is_unchanged: whether the mechanism's constants are those of the trace; called at each run.
+        is_unchanged: returns whether the mechanism's constants are those of the trace; called at each run.
     """
 
     num_outputs: int = 1

@@ -101,7 +101,7 @@ class Symbolic(TracedTensor):
         return f"Symbolic(shape={tuple(self.shape)}, dtype={self.dtype})"
 
     def convert_closure(self, body: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
-        """A loop body with traced tensors that it closes over as further arguments, and these tensors."""
+        """A loop body with its captured traced tensors as additional arguments, and these tensors."""
         return self.graph.convert_closure(body)
 
     def record_loop(self, loop: TensorLoop, tensors: Sequence[Tensor]) -> Tensors:
