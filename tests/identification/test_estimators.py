@@ -30,7 +30,7 @@ def test_blows_that_the_model_does_not_know_count_less_by_reweighting():
     assert off(irls, truth) < 0.3 * off(wls, truth)
 
 
-@pytest.mark.nightly  # test_instruments shows by day that its errors are within its deviations
+@pytest.mark.nightly  # test_instrumental shows by day that its errors are within its deviations
 def test_instruments_take_away_the_bias_of_noise_in_positions():
     truth, nominal = arm()
     _, (q, qd, qdd, force) = log_of(truth, friction, seed=9)

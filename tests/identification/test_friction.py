@@ -11,8 +11,8 @@ from torch.testing import assert_close
 import torchsko as ts
 from tests.identification.finding_codes import texts
 from tests.identification.test_fit import arm
-from tests.identification.test_noise import arm as swinging
-from tests.identification.test_noise import measured
+from tests.identification.test_measurement_bias import arm as swinging
+from tests.identification.test_measurement_bias import measured
 from torchsko.identification.friction import (
     Balancer,
     Coulomb,

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import torchsko as ts
-from tests.identification.test_noise import TERMS, arm, measured
+from tests.identification.test_measurement_bias import TERMS, arm, measured
 
 
 def with_payload(mech, body, mass=0.4):

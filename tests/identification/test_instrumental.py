@@ -44,7 +44,7 @@ def test_deviations_are_the_spread_of_estimates_and_cover_their_errors(noise, se
     assert 0.8 < over.median() < 2.0
 
 
-@pytest.mark.nightly  # by day in test_lasting.py
+@pytest.mark.nightly  # by day in test_robust_covariance.py
 def test_deviations_of_errors_that_cancel_are_no_larger_than_they_spread():
     """They were 1.5 times, and 3 times for some: ends of stretches cut pairs of errors that cancel."""
     errors, deviations = found(1e-4, 20.0, cutoff=20.0, count=24)
@@ -53,7 +53,7 @@ def test_deviations_of_errors_that_cancel_are_no_larger_than_they_spread():
     assert over.max() < 2.0
 
 
-@pytest.mark.nightly  # by day in test_lasting.py
+@pytest.mark.nightly  # by day in test_robust_covariance.py
 def test_teeth_that_pull_at_places_are_counted_in_deviations():
     errors, deviations = found(1e-4, 20.0, teeth=0.1, count=2)
     assert (errors / deviations).square().mean().sqrt() < 2.5

@@ -10,7 +10,7 @@ import torch
 import torchsko as ts
 from tests.identification.finding_codes import texts
 from tests.identification.test_fit import arm, friction, log_of
-from tests.identification.test_noise import arm as few_turns
+from tests.identification.test_measurement_bias import arm as few_turns
 from torchsko.identification.friction import Offset, SmoothCoulomb, Term, Viscous
 from torchsko.identification.friction.candidates import CANDIDATE_TERMS
 

@@ -366,7 +366,7 @@ def test_a_panda_from_positions_alone(tmp_path):
     assert (z.abs() < 3).double().mean() > 0.95
 
 
-@pytest.mark.nightly  # by day how they widen deviations: test_lasting.py
+@pytest.mark.nightly  # by day how they widen deviations: test_robust_covariance.py
 def test_errors_that_are_alike_from_sample_to_sample_count_for_what_they_tell(tmp_path):
     """Elastic joints swing and velocities lag, at 500 samples a second: most say nothing new."""
     truth, nominal = arm()

@@ -76,7 +76,7 @@ def test_errors_that_come_back_with_the_motion_are_counted_once():
     assert 0.6 < sizes(lambda q, noise: 0.2 * noise[:2000].repeat(4, 1), 6) < 1.5
 
 
-@pytest.mark.nightly  # test_ripple has one such fit by day
+@pytest.mark.nightly  # test_torque_ripple has one such fit by day
 def test_teeth_that_pull_at_places_of_a_joint_are_counted_in_deviations():
     assert 0.6 < sizes(lambda q, noise: 0.1 * torch.sin(24 * q) + 0.1 * noise, 12) < 1.7
 
