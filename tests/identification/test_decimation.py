@@ -1,4 +1,4 @@
-"""A long log may be thinned: estimates stay where they are, and say how much is known."""
+"""Decimated logs give the same estimates with larger standard errors."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def fit(nominal, log):
     return ts.identification.identify(nominal, log, joint_terms=TERMS, cutoff=8.0, prior=1e-4)
 
 
-def test_every_fourth_sample_gives_the_same_robot_less_surely(long_log):
+def test_every_fourth_sample_gives_the_same_robot_with_larger_standard_errors(long_log):
     truth, nominal, log = long_log
     whole, few = fit(nominal, log), fit(nominal, log.pick(slice(1, None, 4)))
     true = whole.base.of(ts.inertial_parameters(truth).flatten())
@@ -51,8 +51,8 @@ def test_several_logs_are_fitted_as_one_each_filtered_by_itself():
         ts.identification.identify(nominal, logs)
 
 
-def test_how_many_filtered_forces_are_kept_matters_to_nothing(long_log, monkeypatch):
-    """Below the cut-off the rest are between those kept: neither estimates nor deviations change."""
+def test_the_rate_of_filtered_forces_does_not_change_estimates(long_log, monkeypatch):
+    """Filtered samples beyond the Nyquist rate do not change estimates and standard errors."""
     _, nominal, log = long_log
     usual = fit(nominal, log)
     monkeypatch.setattr(settings, "FORCE_RATE_RATIO", 4 * settings.FORCE_RATE_RATIO)

@@ -1,4 +1,4 @@
-"""Estimators withstand what they are made for: outliers, noise in positions."""
+"""Estimators are robust to the errors they are designed for: outliers, noise of positions."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from torchsko.identification.friction import Gain, Offset, Viscous
 
 
 def off(fit, truth):
-    """How far base parameters are from the truth, over the size of each."""
+    """Relative errors of base parameters."""
     true = fit.base.of(ts.inertial_parameters(truth).flatten())
     return (fit.value - true).norm() / true.norm()
 
@@ -50,7 +50,7 @@ def test_instruments_take_away_the_bias_of_noise_in_positions():
 
 
 def test_what_only_the_nominal_robot_tells_apart_is_named():
-    """Forces that show a part too much at all joints are those of a robot that much heavier."""
+    """A common scale error of all force sensors cannot be separated from a heavier robot."""
     truth, nominal = arm()
     log, _ = log_of(truth, friction, noise=0.02)
     plain, gains = (
@@ -61,7 +61,7 @@ def test_what_only_the_nominal_robot_tells_apart_is_named():
     (line,) = texts(gains, "unidentifiable")
     assert all(f"Gain of {name}" in line for name in nominal.joint_names)
     assert "Viscous" not in line and "Offset" not in line
-    # Neither value nor deviation of these says anything; those of others do.
+    # Values and standard errors of these are meaningless; the others are valid.
     place = gains.terms[0].index(Gain())
     assert all(x[place].isinf() and x.isfinite().sum() == 3 for x in gains.deviations)
     assert gains.deviation.isinf().any() and plain.deviation.isfinite().all()
@@ -69,7 +69,7 @@ def test_what_only_the_nominal_robot_tells_apart_is_named():
 
 
 def test_columns_of_joints_that_stood_are_nothing_and_not_one_over_it():
-    """Least squares were 1e137 there, and combinations were named of numbers that no force depends on."""
+    """Least squares gave 1e137 there, and parameters without any effect were reported as collinear."""
     truth, nominal = arm()
     motion = ts.identification.exciting_trajectory(
         truth, generator=torch.Generator().manual_seed(0)

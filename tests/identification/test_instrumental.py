@@ -1,4 +1,4 @@
-"""Instrumental variables say how sure they are: of noise in positions, whose errors cancel in time."""
+"""Standard errors of instrumental variables are calibrated for noise of positions, which cancels in time."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tests.identification.test_fit import TERMS, arm, friction
 
 
 def found(noise, seconds, *, teeth=0.0, logged=False, count=8, cutoff=8.0):
-    """Errors of base parameters, `[repetitions, base]`, and deviations, over repetitions of one motion."""
+    """Errors and standard errors of base parameters over repetitions of one motion, `[repetitions, base]`."""
     truth, nominal = arm()
     motion = ts.identification.exciting_trajectory(
         truth, generator=torch.Generator().manual_seed(0)
@@ -46,7 +46,7 @@ def test_deviations_are_the_spread_of_estimates_and_cover_their_errors(noise, se
 
 @pytest.mark.nightly  # by day in test_robust_covariance.py
 def test_deviations_of_errors_that_cancel_are_no_larger_than_they_spread():
-    """They were 1.5 times, and 3 times for some: ends of stretches cut pairs of errors that cancel."""
+    """Blocks without a taper cut pairs of cancelling errors: standard errors were up to 3 times too large."""
     errors, deviations = found(1e-4, 20.0, cutoff=20.0, count=24)
     over = deviations.mean(0) / errors.std(0)
     assert 0.75 < over.median() < 1.2
@@ -54,6 +54,6 @@ def test_deviations_of_errors_that_cancel_are_no_larger_than_they_spread():
 
 
 @pytest.mark.nightly  # by day in test_robust_covariance.py
-def test_teeth_that_pull_at_places_are_counted_in_deviations():
+def test_cogging_torque_enlarges_standard_errors():
     errors, deviations = found(1e-4, 20.0, teeth=0.1, count=2)
     assert (errors / deviations).square().mean().sqrt() < 2.5

@@ -1,4 +1,4 @@
-"""Noise of positions biases least squares: the fit says so where that is of weight, and by how much."""
+"""Noise of positions biases least squares, and the reported bias is right."""
 
 import re
 from dataclasses import replace
@@ -18,7 +18,7 @@ TERMS = [Viscous(), Coulomb()]
 
 
 def arm():
-    """Two links that swing up and down, and a slide."""
+    """Two vertical links and a slide."""
     builder = ts.MechanismBuilder("arm")
     for name, mass in (("a", 2.0), ("b", 1.0), ("c", 0.5)):
         builder.link(name, mass=mass, com=(0.3, 0, 0), inertia=np.diag([0.02, 0.03, 0.03]).tolist())
@@ -48,7 +48,7 @@ OLS = {"joint_terms": TERMS, "method": "ols", "measurement_bias": True}
 
 
 def told(fit):
-    """How many deviations the bias is said to be; 0 where nothing is said."""
+    """Reported bias in standard errors, 0 if there is no finding."""
     notes = texts(fit, "position_noise_bias")
     found = [re.search(r"by up to about (\S+) standard errors", note) for note in notes]
     return next((float(x[1]) for x in found if x), 0.0)
@@ -56,8 +56,8 @@ def told(fit):
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("method", ["ols", "wls", "physical"])
-def test_a_bias_by_noise_of_positions_is_told_and_how_large_it_is(method):
-    """Numbers lay up to ten of their deviations off, and no line of the fit said why."""
+def test_a_bias_by_noise_of_positions_is_reported_with_its_size(method):
+    """The bias of up to ten standard errors was not reported."""
     mech = arm()
     truth = ts.base_parameters(mech).of(ts.inertial_parameters(mech).flatten())
     nominal = mech.replace(mass=1.1 * mech.mass)
@@ -80,8 +80,8 @@ def test_a_bias_by_noise_of_positions_is_told_and_how_large_it_is(method):
     assert told(small) == 0
 
 
-def test_noise_that_is_larger_than_the_motion_of_a_joint_is_told_too():
-    """Once more as much noise changes little there: most of a number is gone already."""
+def test_noise_larger_than_the_motion_of_a_joint_is_reported():
+    """Additional noise changes little there, since the estimate is already attenuated."""
     mech = arm()
     truth = ts.base_parameters(mech).of(ts.inertial_parameters(mech).flatten())
     log = measured(mech, [1e-4, 1e-4, 6e-3])
@@ -91,7 +91,7 @@ def test_noise_that_is_larger_than_the_motion_of_a_joint_is_told_too():
 
 
 @pytest.mark.nightly
-def test_shooting_and_measured_velocities_are_not_blamed():
+def test_shooting_and_measured_velocities_have_no_bias_finding():
     mech = arm()
     log = measured(mech, 1e-3, rates=1e-3)
     assert told(ts.identification.identify(mech, log, **OLS)) == 0
@@ -114,7 +114,7 @@ def test_noise_is_measured_where_no_robot_moves():
 
 
 def test_logs_that_are_joined_are_no_noisier_than_each():
-    """Across the gap positions were put on a line, and its corners were taken for noise: fits were blamed."""
+    """Interpolation across the gap has corners, which were counted as noise."""
     mech = arm()
     log = measured(mech, 1e-5, seconds=20)
     both = ts.identification.Log.concatenate([log.part(0, 0.4), log.part(0.6, 1)])
@@ -123,8 +123,8 @@ def test_logs_that_are_joined_are_no_noisier_than_each():
     np.testing.assert_allclose(PositionNoise.of(mech, jolt, design_filters(log)).q, 1e-5, rtol=0.1)
 
 
-def test_a_bias_is_told_as_large_as_it_is_where_some_states_are_looked_at(monkeypatch):
-    """The first were, of a robot that stood still: less of its motion than the log's, and more of a bias."""
+def test_the_bias_is_right_if_a_sample_of_states_is_simulated(monkeypatch):
+    """The first states were those of a robot at rest, which has less motion and a larger bias."""
     mech = arm()
     size = np.array([1e-3, 1e-3, 2e-4])
     log = measured(mech, size)
@@ -140,8 +140,8 @@ def test_a_bias_is_told_as_large_as_it_is_where_some_states_are_looked_at(monkey
     assert fits[1] == pytest.approx(fits[0], rel=0.5)
 
 
-def test_positions_that_stand_out_are_no_noise():
-    """Ten made 0.016 rad of it: a right fit's numbers were said to be 2e4 deviations off."""
+def test_outliers_of_positions_do_not_count_as_noise():
+    """Ten outliers made the estimated noise 0.016 rad, and the reported bias 2e4 standard errors."""
     mech = arm()
     log = measured(mech, 1e-5, seconds=20)
     q = log.q.copy()
@@ -152,7 +152,7 @@ def test_positions_that_stand_out_are_no_noise():
 
 
 def test_a_log_with_too_few_samples_for_its_motion_says_so():
-    """A Panda's numbers lay up to seven of their deviations off at 10 Hz, and no line said why."""
+    """Estimates of a Panda at 10 Hz were up to seven standard errors off without a finding."""
 
     def said(hertz, **options):
         log = measured(arm(), 0.0, hertz=hertz, seconds=120)

@@ -1,4 +1,4 @@
-"""Deviations hold where errors are no noise but come back with the motion."""
+"""Standard errors are calibrated for residuals that depend on the motion."""
 
 from types import SimpleNamespace
 
@@ -21,7 +21,7 @@ from torchsko.identification.uncertainty.robust_covariance import (
 )
 
 
-def test_a_motion_repeats_itself_after_its_period_or_never():
+def test_the_period_of_a_motion_is_found():
     mech, _ = arm()
     t = torch.arange(3000, dtype=mech.dtype) / 100
     for length in (7.0, 10.0, 20.0):
@@ -33,8 +33,8 @@ def test_a_motion_repeats_itself_after_its_period_or_never():
     assert find_period(torch.zeros(50, 2)) == 50
 
 
-def test_errors_that_cancel_in_time_are_not_counted_at_ends_of_stretches():
-    """Sums of white noise grow as its length, those of its second differences do not grow at all."""
+def test_tapered_blocks_let_errors_that_cancel_in_time_cancel():
+    """The variance of sums grows with length for white noise, and does not for its second differences."""
     g = torch.Generator().manual_seed(0)
     x = torch.randn(20_002, 1, generator=g, dtype=torch.float64)
     for series, grows in ((x, 1.0), (x[1:] + x[:-1], 4.0)):
@@ -46,9 +46,9 @@ def test_errors_that_cancel_in_time_are_not_counted_at_ends_of_stretches():
 
 
 def sizes(error, seeds, positions=0.0, method="wls", after=5.0):
-    """Root mean square of errors of base parameters over their deviations, of fits to so many motions.
+    """Root mean square error of base parameters in standard errors, over fits to several motions.
 
-    With noise of positions, velocities are not logged; motions come again after so many seconds, of 20.
+    With noise of positions, velocities are not logged. Motions of 20 s have the period `after` [s].
     """
     truth, nominal = arm()
     z = []
@@ -71,13 +71,13 @@ def sizes(error, seeds, positions=0.0, method="wls", after=5.0):
 
 
 @pytest.mark.nightly
-def test_errors_that_come_back_with_the_motion_are_counted_once():
-    """Of four periods of a motion each has the same errors: they tell as much as one."""
+def test_errors_that_repeat_with_the_motion_count_once():
+    """Four periods with equal errors have the information of one."""
     assert 0.6 < sizes(lambda q, noise: 0.2 * noise[:2000].repeat(4, 1), 6) < 1.5
 
 
 @pytest.mark.nightly  # test_torque_ripple has one such fit by day
-def test_teeth_that_pull_at_places_of_a_joint_are_counted_in_deviations():
+def test_cogging_torque_enlarges_standard_errors_of_least_squares():
     assert 0.6 < sizes(lambda q, noise: 0.1 * torch.sin(24 * q) + 0.1 * noise, 12) < 1.7
 
 
@@ -90,14 +90,14 @@ def test_teeth_that_pull_at_places_of_a_joint_are_counted_in_deviations():
     ],
     ids=["drift", "teeth"],
 )
-def test_errors_that_last_are_counted_beside_noise_that_cancels(error):
-    """Of accelerations, noise cancels in time; what it hides in residuals must not cancel with it."""
+def test_persistent_errors_count_beside_noise_that_cancels(error):
+    """Noise of accelerations cancels in time, and smaller persistent errors beside it must not."""
     assert sizes(error, 3, positions=1e-4) < 1.7
 
 
 @pytest.mark.nightly
-def test_errors_that_outlast_the_filter_are_counted_by_instruments():
-    """Of motions that do not repeat, errors were 4.4 deviations by a drift, 2.4 by one that wanders."""
+def test_errors_longer_than_the_filter_enlarge_standard_errors_of_instruments():
+    """For motions without a period, a drift caused errors of 4.4 standard errors, a random walk 2.4."""
 
     def drift(q, noise):
         return 0.3 * noise[0] * torch.linspace(-0.5, 0.5, len(q)).to(q)[:, None]
@@ -110,20 +110,20 @@ def test_errors_that_outlast_the_filter_are_counted_by_instruments():
     assert 0.7 < sizes(lambda q, n: 0.2 * n, 4, positions=1e-4, method="iv", after=20.0) < 1.4
 
 
-def test_deviations_are_no_larger_than_noise_alone_makes_them():
+def test_white_noise_does_not_enlarge_standard_errors():
     assert 0.6 < sizes(lambda q, noise: 0.2 * noise, 6) < 1.2
 
 
 @pytest.mark.parametrize("white, common", [(1.0, 0.0), (1.0, 1.0), (0.3, 2.0)])
-def test_errors_that_windows_have_in_common_widen_by_the_design_effect(white, common):
-    """A mean of N samples with variance a^2 of their own and b^2 in common: (a^2 + N b^2) / (a^2 + b^2)."""
+def test_errors_common_to_a_window_enlarge_standard_errors_by_the_design_effect(white, common):
+    """N samples with variances a^2, and b^2 in common, have the design effect (a^2 + N b^2) / (a^2 + b^2)."""
     g, N, count = torch.Generator().manual_seed(0), 10, 4000
     draw = {"generator": g, "dtype": torch.float64}
     z = torch.randn(1, count, 1, **draw).expand(-1, -1, N)
     error = white * torch.randn(1, count, N, **draw) + common * torch.randn(1, count, 1, **draw)
     start = torch.ones(N).double() - 2.0 * (
         torch.arange(N) % 2
-    )  # a state that says nothing of the mean
+    )  # a state without information on the mean
     seen = torch.stack([start.expand_as(z), z, error], -1)
     nothing = seen.new_zeros(1, count - 1, 1, 3)
     variance = seen.new_tensor([white**2 + common**2])

@@ -1,4 +1,4 @@
-"""Terms that a fit chooses are told by the data, also where a log is short; those of one's own among them."""
+"""Selected terms are significant, also for short logs and terms of the user."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,8 +16,8 @@ from torchsko.identification.friction.candidates import CANDIDATE_TERMS
 
 
 @pytest.mark.parametrize("seed", [3, 6, 7])
-def test_of_a_short_log_no_terms_that_cancel_each_other_are_chosen(seed):
-    """An offset and a slow wave of 70 N m each predict the rest of a second, and no other motion."""
+def test_a_short_log_does_not_select_terms_that_cancel(seed):
+    """An offset and a periodic term of 70 N m cancel, and predict the rest of a second but no other motion."""
     truth, nominal = arm()
     motion = ts.identification.exciting_trajectory(
         truth, generator=torch.Generator().manual_seed(seed)
@@ -41,7 +41,7 @@ def test_of_a_short_log_no_terms_that_cancel_each_other_are_chosen(seed):
 
 @dataclass(frozen=True)
 class Wall(Term):
-    """A cable that pulls beyond a position."""
+    """A cable that is tight beyond a position."""
 
     report_note: ClassVar[str] = "a cable pulls"
     at: float = 0.3
@@ -50,7 +50,7 @@ class Wall(Term):
         return (motion.q - self.at).clamp_min(0)
 
 
-def test_a_term_of_ones_own_is_chosen_where_its_force_is():
+def test_a_term_of_the_user_is_selected_where_its_force_acts():
     truth, nominal = arm()
     only = torch.tensor([0.0, 1.0, 0.0], dtype=truth.dtype)
     pull = lambda q: 2.0 * only * (q - 0.3).clamp_min(0)  # noqa: E731
@@ -64,7 +64,7 @@ def test_a_term_of_ones_own_is_chosen_where_its_force_is():
     assert texts(fit, "term_remark") == [f"{nominal.joint_names[1]}: a cable pulls."]
 
 
-def test_of_a_library_alone_terms_are_chosen():
+def test_only_candidate_terms_are_selected():
     truth, nominal = arm()
     log, _ = log_of(truth, friction, noise=0.02, rate=200.0)
     few = [Viscous(), SmoothCoulomb(0.1)]
@@ -74,8 +74,8 @@ def test_of_a_library_alone_terms_are_chosen():
         ts.identification.identify(nominal, log, candidate_terms=[Offset])  # pyright: ignore[reportArgumentType]
 
 
-def test_an_offset_that_the_data_tell_little_of_stays_and_weights_are_as_unsure_as_it_is():
-    """It was left out, and weights that took its part lay six of their deviations off (a Panda's 18)."""
+def test_an_insignificant_offset_stays_and_enlarges_standard_errors_of_masses():
+    """Without the offset, masses were six standard errors off (18 for a Panda)."""
     truth = few_turns()
     t = torch.arange(8000, dtype=torch.float64) / 200
     w = torch.tensor([[1.3, 1.9, 1.1], [3.1, 4.3, 3.7]]).to(t)

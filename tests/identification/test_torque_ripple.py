@@ -1,4 +1,4 @@
-"""Forces of gears' teeth: how many there are is found, and they spoil no other number."""
+"""The frequencies of torque ripple are found, and ripple does not bias other parameters."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from tests.identification.test_fit import arm, friction, log_of
 from torchsko.identification.friction import Offset, Periodic, SmoothCoulomb, Viscous
 
 TEETH = torch.tensor([24.0, 31.5, 40.0], dtype=torch.float64)
-"""Times a turn; the second as of a motor behind a gear."""
+"""Periods per turn of each joint; the second is not an integer, as of a motor behind a gear."""
 
 
 def rippled(q, qd):
@@ -24,7 +24,7 @@ def seen():
     return truth, nominal, log
 
 
-def test_teeth_are_counted_and_what_they_do_is_predicted(seen):
+def test_ripple_is_found_and_predicted(seen):
     truth, nominal, log = seen
     fit = ts.identification.identify(nominal, log, cutoff=8.0, ripple=True)
     for some, numbers, times in zip(fit.terms, fit.numbers, TEETH.tolist(), strict=True):
@@ -36,8 +36,8 @@ def test_teeth_are_counted_and_what_they_do_is_predicted(seen):
     assert (error < 0.2 * 0.15 / 2**0.5).all()  # a fifth of the ripple's own size
 
 
-def test_friction_without_teeth_has_none():
-    """Whatever the laws miss of friction, here its own, is in many waves alike."""
+def test_friction_without_ripple_has_no_ripple():
+    """Unmodelled friction spreads over many frequencies."""
     truth, nominal = arm()
     stribeck = lambda q, qd: friction(q, qd) + 0.4 * (qd / 0.03).tanh() * (-((qd / 0.2) ** 2)).exp()  # noqa: E731
     log, _ = log_of(truth, stribeck, noise=0.02)
@@ -46,8 +46,8 @@ def test_friction_without_teeth_has_none():
     assert not texts(fit, "torque_ripple")
 
 
-def test_friction_that_was_not_named_is_no_tooth(seen):
-    """What it leaves comes back as the motion does: a note said to name waves of the position."""
+def test_unmodelled_friction_is_not_reported_as_ripple(seen):
+    """Residuals of unmodelled friction repeat with the motion, and were reported as ripple."""
     truth, nominal, log = seen
     smooth, _ = log_of(truth, friction, noise=0.02)
     fit = ts.identification.identify(
@@ -60,7 +60,7 @@ def test_friction_that_was_not_named_is_no_tooth(seen):
     assert "24 times a turn" in " ".join(texts(fit, "torque_ripple"))
 
 
-def test_a_joint_whose_terms_are_named_without_its_teeth_says_so(seen):
+def test_ripple_of_a_joint_with_given_terms_is_reported(seen):
     _, nominal, log = seen
     plain = [Viscous(), SmoothCoulomb(0.1), Offset()]
     fit = ts.identification.identify(

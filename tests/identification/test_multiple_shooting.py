@@ -1,4 +1,4 @@
-"""Multiple shooting: robots from positions alone, sampled seldom and with noise."""
+"""Multiple shooting identifies robots from noisy positions at low sampling rates."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def friction(q, qd):
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """An arm, one that it is taken for, and positions and forces at 100 Hz without noise."""
+    """An arm, its nominal robot, and noise-free positions and forces at 100 Hz."""
     truth, nominal = arm()
     t, q, _, tau = simulated(truth, friction, tmp_path_factory.mktemp("arm"))
     return truth, nominal, ts.identification.Log(t, q, tau, held=True)
@@ -70,7 +70,7 @@ def test_positions_alone_give_the_robot_within_three_deviations(measured, fits):
     assert (away.abs() < 3 * fit.deviation).all()
     for x, s in zip(fit.numbers, fit.deviations, strict=True):
         assert ((x - NUMBERS).abs() < 3 * s).all()
-        assert (s < 0.02 * NUMBERS).all()  # which says something
+        assert (s < 0.02 * NUMBERS).all()
 
 
 def test_noise_in_positions_does_not_bias_as_it_does_least_squares(measured, fits):
@@ -80,14 +80,14 @@ def test_noise_in_positions_does_not_bias_as_it_does_least_squares(measured, fit
     assert away.norm() < 1e-3 * size
 
 
-def test_the_noise_is_found_too(fits):
+def test_the_noise_is_estimated(fits):
     (line,) = texts(fits["shooting"], "shooting")
     told = [float(x) for x in line.split("residuals ")[1].split(" (rms)")[0].split(", ")]
     assert_close(np.array(told), np.full(3, NOISE), rtol=0.05, atol=0)
 
 
 def parts(nominal, log, terms=tuple(TERMS), window=None):
-    """What shooting is made of."""
+    """Inputs of the shooting estimator."""
     settings, base = design_filters(log), ts.base_parameters(nominal)
     problem = RegressionProblem.of(nominal, terms)
     folds = TimeFolds(float(log.t[0]), float(log.t[-1]), 5)
@@ -111,7 +111,7 @@ def test_it_converges_from_the_nominal_robot_without_friction(measured, fits):
 
 
 @pytest.mark.nightly
-def test_small_changes_become_what_differences_say(measured):
+def test_sensitivities_are_finite_differences(measured):
     _, nominal, log = measured
     forward, windows, base = parts(nominal, log, (*TERMS, RotorInertia(), Ratio()))
     phi, g = ts.inertial_parameters(nominal).flatten(), torch.Generator().manual_seed(0)
@@ -162,7 +162,7 @@ def test_steps_are_of_order_two_and_stable_where_friction_is_stiff(measured):
 
 
 def light(mass=1.0, com=0.0):
-    """Three links, each of a fifth of the mass before it."""
+    """Three links, each with a fifth of the mass of its parent."""
     builder = ts.MechanismBuilder()
     for k in range(3):
         size = 0.2**k
@@ -179,7 +179,7 @@ def light(mass=1.0, com=0.0):
 
 @pytest.fixture(scope="module")
 def damped():
-    """Light links whose friction stops them within microseconds, and positions and forces at 100 Hz."""
+    """Light links with friction time constants of microseconds, positions and forces at 100 Hz."""
     log, _ = log_of(light(), lambda q, qd: 0.3 * qd + 0.02, seconds=4.0, rate=100.0)
     return ts.identification.Log(log.t, log.q, log.tau)
 
@@ -197,10 +197,10 @@ def test_light_links_under_heavy_damping_are_found_within_three_deviations(dampe
     assert (away.abs() < 3 * fit.deviation).all()
     for x, s in zip(fit.numbers, fit.deviations, strict=True):
         assert ((x - torch.tensor([0.02, 0.3], dtype=x.dtype)).abs() < 3 * s).all()
-        assert s[1] < 1e-2 * 0.3  # which says something
+        assert s[1] < 1e-2 * 0.3
 
 
-def test_small_changes_of_light_links_under_heavy_damping_become_what_differences_say(damped):
+def test_sensitivities_of_light_links_under_heavy_damping_are_finite_differences(damped):
     forward, windows, base = parts(light(), damped, (Offset(), Viscous()))
     phi = ts.inertial_parameters(light()).flatten()
     numbers = torch.tensor([0.02, 0.3], dtype=phi.dtype).repeat_interleave(3)[[0, 3, 1, 4, 2, 5]]
@@ -221,8 +221,8 @@ def test_small_changes_of_light_links_under_heavy_damping_become_what_difference
         assert_close(found, mine, rtol=1e-2, atol=1e-2 * found.abs().max().item())
 
 
-def test_velocities_where_chains_start_are_held_as_a_parabola_through_noise_tells_them(measured):
-    """Three of its deviations wide; not at all where velocities are measured."""
+def test_initial_velocities_of_chains_are_weighted_by_the_standard_error_of_a_parabola(measured):
+    """The estimate has a weight of three standard errors, and none if velocities are measured."""
     _, nominal, log = measured
     _, windows, _ = parts(nominal, log)
     many = windows.t[:1, :1].expand(2000, -1, -1)
@@ -242,7 +242,7 @@ def test_velocities_where_chains_start_are_held_as_a_parabola_through_noise_tell
     assert not both.known_rates(seen.repeat(2)).any()
 
 
-def test_a_transmission_ratio_taken_wrong_is_found_with_all_else(measured):
+def test_a_wrong_transmission_ratio_is_estimated(measured):
     truth, nominal, log = measured
     shown = ts.identification.Log(log.t, log.q * np.array([1.0, 1.02, 1.0]), log.tau, held=True)
     learn = {name: [*TERMS, Ratio()] for name in nominal.joint_names}
@@ -292,7 +292,7 @@ def test_a_chain_is_eliminated_as_a_dense_system_is(windows):
             assert_close(cross[:, w], P[:, n * w : n * w + n, n * (w + 1) : n * (w + 2)])
 
 
-def test_windows_hold_no_gap_and_no_force_that_is_none(measured):
+def test_windows_contain_no_gap_and_no_invalid_force(measured):
     _, nominal, log = measured
     keep = np.r_[0:500, 560:2000]
     tau = np.array(log.tau)
@@ -309,8 +309,8 @@ def test_windows_hold_no_gap_and_no_force_that_is_none(measured):
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_windows_take_numbers_as_large_as_none_is_measured_for_none(measured):
-    """Their squares overflowed, and of that joint no force that stands out was found any more."""
+def test_huge_values_count_as_missing(measured):
+    """Squares overflowed, and no outlier of that joint was found."""
     _, nominal, log = measured
 
     def windows(value):
@@ -323,7 +323,7 @@ def test_windows_take_numbers_as_large_as_none_is_measured_for_none(measured):
         assert torch.equal(getattr(none, name), getattr(huge, name))
 
 
-def test_what_cannot_be_shot_is_named(measured):
+def test_unsupported_terms_and_joints_are_named(measured):
     _, nominal, log = measured
     for options, match in (
         ({"joint_terms": [Viscous(), Coulomb()]}, "Coulomb of joint 'joint0' does not support"),
@@ -367,8 +367,8 @@ def test_a_panda_from_positions_alone(tmp_path):
 
 
 @pytest.mark.nightly  # by day how they widen deviations: test_robust_covariance.py
-def test_errors_that_are_alike_from_sample_to_sample_count_for_what_they_tell(tmp_path):
-    """Elastic joints swing and velocities lag, at 500 samples a second: most say nothing new."""
+def test_autocorrelated_residuals_count_with_their_information(tmp_path):
+    """Elastic joints and delayed velocities autocorrelate residuals at 500 Hz."""
     truth, nominal = arm()
     t, q, qd, tau = simulated(truth, friction, tmp_path, seconds=8.0, rate=500.0, fine=2)
     phase = np.arange(q.shape[1])
@@ -385,8 +385,8 @@ def test_errors_that_are_alike_from_sample_to_sample_count_for_what_they_tell(tm
         assert_close(x[1:], NUMBERS[1:], rtol=0.2, atol=0.0)
 
 
-def test_friction_that_grows_with_the_speed_it_causes_is_no_start(measured):
-    """A fit of forces to little data may be such; motions begin with the robot as given instead."""
+def test_unstable_friction_is_not_used_as_a_start(measured):
+    """A fit to little data can be unstable. The iteration then starts at the nominal robot."""
     _, nominal, log = measured
     forward, windows, base = parts(nominal, noisy(log))
     phi = ts.inertial_parameters(nominal)
@@ -415,8 +415,8 @@ def test_forces_that_drive_the_robot_away_within_a_window_are_refused(measured):
         )
 
 
-def test_mixed_steps_of_a_linear_map_end_at_its_fixed_point():
-    """In n numbers after n steps and one, where plain steps would lead ever farther away."""
+def test_accelerated_steps_of_a_linear_map_converge_to_its_fixed_point():
+    """It converges in n + 1 steps for n unknowns, where plain steps diverge."""
     g, n = torch.Generator().manual_seed(0), 4
     A = torch.randn(n, n, generator=g, dtype=torch.float64) - 2 * torch.eye(n, dtype=torch.float64)
     there, H = torch.randn(n, generator=g, dtype=torch.float64), torch.eye(n, dtype=torch.float64)
@@ -431,7 +431,7 @@ def test_mixed_steps_of_a_linear_map_end_at_its_fixed_point():
     assert away[-1] < 1e-6
 
 
-def test_a_fit_that_is_stopped_short_of_its_end_says_how_far_it_is(measured, monkeypatch):
+def test_a_fit_that_has_not_converged_reports_its_last_step(measured, monkeypatch):
     _, nominal, log = measured
     monkeypatch.setattr(estimate, "MAX_ITERATIONS", 1)
     with pytest.raises(ts.FitError, match="not converged in 1 iterations: the last step"):
