@@ -17,7 +17,7 @@ from torchsko.identification.friction.candidates import CANDIDATE_TERMS
 
 @pytest.mark.parametrize("seed", [3, 6, 7])
 def test_a_short_log_does_not_select_terms_that_cancel(seed):
-    """An offset and a periodic term of 70 N m cancel, and predict the rest of a second but no other motion."""
+    """Offset and periodic term of 70 N m cancel. They predict the rest of a second, but no other motion."""
     truth, nominal = arm()
     motion = ts.identification.exciting_trajectory(
         truth, generator=torch.Generator().manual_seed(seed)
