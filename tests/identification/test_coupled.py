@@ -105,7 +105,9 @@ def test_refusals_of_a_force_that_is_missing_say_to_put_zeros_where_nothing_driv
         np.savez(path, **{name: x for name, x in table.items() if x is not None})
         return ts.identification.Log.load(path, mech.joint_names)
 
-    with pytest.raises(ts.FitError, match=r'"tau_g2", of zeros where nothing drives') as none:
+    with pytest.raises(
+        ts.FitError, match=r'"tau_g2", with zeros if the joint has no drive'
+    ) as none:
         written(tau_g2=None)
     with pytest.raises(ts.FitError, match="put zeros if nothing drives the joint") as blank:
         ts.identification.identify(

@@ -44,7 +44,7 @@ def test_several_logs_are_fitted_as_one_each_filtered_by_itself():
     true = whole.base.of(ts.inertial_parameters(truth).flatten())
     assert ((whole.value - true).abs() < 3 * whole.deviation).all()
     assert all((whole.deviation < x.deviation).all() for x in each)
-    for wrong, what in (([], "there is none"), ([logs[0], replace(logs[1], qd=None)], "3, None")):
+    for wrong, what in (([], "there is no log"), ([logs[0], replace(logs[1], qd=None)], "3, None")):
         with pytest.raises(ts.FitError, match=what):
             ts.identification.Log.concatenate(wrong)
     with pytest.raises(ts.FitError, match=r"Log\.concatenate"):

@@ -325,12 +325,12 @@ def test_robots_in_single_precision_lists_parts_and_empty_files_are_refused(tmp_
     (tmp_path / "head.csv").write_text("t,q_1,tau_1\n")
     for call, match in (
         (lambda: ts.identification.identify(two().to(torch.float32), log), "is torch.float32"),
-        (lambda: ts.identification.Log(t, q.tolist(), tau), "q was given as list"),
-        (lambda: log.part(0, 60), "the part from 0 to 60"),
-        (lambda: ts.identification.Log.load(tmp_path / "empty.csv"), "its first line is empty"),
+        (lambda: ts.identification.Log(t, q.tolist(), tau), "q is of type list"),
+        (lambda: log.part(0, 60), "no part from 0 to 60"),
+        (lambda: ts.identification.Log.load(tmp_path / "empty.csv"), "it has no header line"),
         (
             lambda: ts.identification.Log.load(tmp_path / "head.csv"),
-            "no sample below its first line",
+            "no samples below its header",
         ),
         (
             lambda: ts.identification.Log.load(tmp_path / "head.csv", columns={"pos": ["a"]}),

@@ -221,7 +221,7 @@ REFUSED = {
         {},
         r"line 2 gives the unit rad for 'q_turn \[deg\]', whose name gives deg",
     ),
-    "a time that says two units": (
+    "a time with two units": (
         below_names("s,rad,m,rad/s,m/s,Nm,N").replace("t,", "t_ms,", 1),
         {},
         "line 2 gives the unit s for 't_ms', whose name gives ms",
@@ -251,7 +251,7 @@ REFUSED = {
         {},
         "'t_s' and 't_ns' are not seconds and nanoseconds of one time",
     ),
-    "a time of which nobody knows what": (
+    "a time with an unknown meaning": (
         csv_text(["elapsed_ms", *NAMES[1:]]),
         {},
         "(?s)no column is the time.*--column t=elapsed_ms",
