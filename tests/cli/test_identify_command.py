@@ -291,7 +291,7 @@ def test_a_robot_whose_parts_lie_in_folders_that_are_trusted_is_fitted_and_read_
     assert main([*words, "--mesh-path", str(tmp_path)]) == 0
     fit = ts.identification.Fit.load(out, mesh_path=[tmp_path])
     assert torch.equal(ts.load(out / "robot.xml", mesh_path=[tmp_path]).mass, fit.mechanism.mass)
-    with pytest.raises(ts.RobotFileError, match="leaves the folder"):
+    with pytest.raises(ts.RobotFileError, match="lies outside the folder"):
         ts.identification.Fit.load(out)
 
 

@@ -177,7 +177,7 @@ def test_joints_of_several_numbers_have_mujocos_names_of_the_file_that_was_saved
     frictionless = mech.replace(friction=torch.zeros_like(mech.friction))
     qdd = conv.qdd_to(q, qd, ts.forward_dynamics(frictionless, q, qd, tau))
     agree(torch.tensor(data.qacc_smooth)[None], qdd[None], 1e-9)
-    with pytest.raises(ts.MechanismError, match="'joint0' is named by its single motions"):
+    with pytest.raises(ts.MechanismError, match="'joint0' is named by its motions"):
         ts.conventions("pinocchio", random_mechanism(["planar"], [-1], seed=5), names[:3])
 
 
@@ -190,9 +190,9 @@ def test_what_cannot_be_converted_is_refused_by_name():
             "no moving joint is named 'thumb'",
         ),
         (lambda: ts.conventions("mujoco", mech, ["base"]), "'left_joint' is not among"),
-        (lambda: ts.conventions("mujoco", mech, ["left_joint"] * 2), "'left_joint' is named twice"),
-        (lambda: ts.conventions("drake", ball), "is spherical, and is not converted to 'drake'"),
-        (lambda: ts.conventions("pinocchio", mech, cos_sin=["base"]), "'base' of cos_sin is free"),
+        (lambda: ts.conventions("mujoco", mech, ["left_joint"] * 2), "'left_joint' occurs twice"),
+        (lambda: ts.conventions("drake", ball), "is spherical, which is not converted to 'drake'"),
+        (lambda: ts.conventions("pinocchio", mech, cos_sin=["base"]), "'base' in cos_sin is free"),
     ]
     for call, said in refused:
         with pytest.raises(ts.MechanismError, match=re.escape(said)):

@@ -122,7 +122,7 @@ def test_hostile_text_is_refused_at_once(name, monkeypatch):
     with pytest.raises(ts.TorchskoError) as refused:
         ts.load(text)
     assert time.process_time() - begun < SOONEST
-    assert str(refused.value).count("\n") >= 2 and len(str(refused.value)) < 2000
+    assert refused.value.what and refused.value.advice and len(str(refused.value)) < 2000
 
 
 @pytest.mark.some(1)
@@ -163,7 +163,7 @@ def copied(n: int) -> str:
 LED_OUT = {
     "a model that includes another folder's": (
         {"robot.xml": ATTACHES.format(ATTACH), "child.xml": mjcf('<include file="../out/b.xml"/>')},
-        r"'../out/b.xml'.*leaves",
+        r"'../out/b.xml'.*lies outside",
     ),
     "a model inside a model": (
         {
@@ -171,11 +171,11 @@ LED_OUT = {
             "child.xml": mjcf('<asset><model file="a/c.xml"/></asset>'),
             "a/c.xml": mjcf('<asset><mesh file="/x.stl"/></asset>'),
         },
-        r"of 'a/c.xml': file '/x.stl'.*leaves",
+        r"of 'a/c.xml': file '/x.stl'.*lies outside",
     ),
     "a model that holds itself": (
         {"robot.xml": ATTACHES.format(ATTACH), "child.xml": ATTACHES.format(ATTACH)},
-        "'child.xml' holds itself",
+        "'child.xml' contains itself",
     ),
     "copies in a model": (
         {"robot.xml": ATTACHES.format(ATTACH), "child.xml": copied(10_001)},
@@ -200,10 +200,10 @@ LED_OUT = {
         },
         "more than 10000 times",
     ),
-    "a link to a file": ({"robot.xml": mjcf('<include file="link.xml"/>')}, "'link.xml'.*leaves"),
-    "a linked folder": ({"robot.xml": mjcf('<include file="link/b.xml"/>')}, "'link/b.xml'.*leaves"),
+    "a link to a file": ({"robot.xml": mjcf('<include file="link.xml"/>')}, "'link.xml'.*lies outside"),
+    "a linked folder": ({"robot.xml": mjcf('<include file="link/b.xml"/>')}, "'link/b.xml'.*lies outside"),
     "a linked model": (
-        {"robot.xml": mjcf('<asset><model file="link.xml"/></asset>')}, "'link.xml'.*leaves"
+        {"robot.xml": mjcf('<asset><model file="link.xml"/></asset>')}, "'link.xml'.*lies outside"
     ),
     "a part that is not there": (
         {"robot.xml": mjcf('<include file="a/no.xml"/>')},
@@ -217,7 +217,7 @@ LED_OUT = {
         {"robot.xml": ATTACHES.format(ATTACH)}, "<model> of 'child.xml': the file cannot be read"
     ),
     "a mesh in a linked folder": (
-        {"robot.xml": mjcf('<compiler meshdir="link"/><asset><mesh file="b.stl"/></asset>')}, "leaves"
+        {"robot.xml": mjcf('<compiler meshdir="link"/><asset><mesh file="b.stl"/></asset>')}, "lies outside"
     ),
 }  # fmt: skip
 
@@ -275,7 +275,7 @@ def test_folders_that_the_user_trusts_may_be_reached_as_the_refusal_says(name, t
     )
     file = folder / "robot.xml"
     file.write_text(SCENE[name].format(out if to == "absolute" else to, BODY))
-    with pytest.raises(ts.RobotFileError, match="leaves the folder") as told:
+    with pytest.raises(ts.RobotFileError, match="lies outside the folder") as told:
         ts.load(file)
     (trusted,) = re.findall(r"mesh_path=\['(.*)'\]", str(told.value))
     for folders in ([trusted], [out]):
@@ -283,13 +283,13 @@ def test_folders_that_the_user_trusts_may_be_reached_as_the_refusal_says(name, t
             assert ts.load(file, mesh_path=folders).num_dof == 1
         except ts.RobotFileError as error:  # of a way that MuJoCo itself does not find
             assert "MuJoCo does not compile it" in str(error) and to.startswith("nowhere")
-    with pytest.raises(ts.RobotFileError, match="leaves the folder"):
+    with pytest.raises(ts.RobotFileError, match="lies outside the folder"):
         ts.load(file, mesh_path=[folder, out / "other"])
 
 
 def test_what_a_text_includes_is_looked_through_in_the_working_directory(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    with pytest.raises(ts.RobotFileError, match=r"'link.xml'.*leaves"):
+    with pytest.raises(ts.RobotFileError, match=r"'link.xml'.*lies outside"):
         ts.load(mjcf('<include file="link.xml"/>'))
 
 

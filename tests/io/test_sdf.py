@@ -162,9 +162,9 @@ def test_older_files_give_axes_in_the_model():
 
 REFUSED = {
     "includes another": model("<include><uri>model://x</uri></include>"),
-    "holds 0 models": "<sdf version='1.9'/>",
-    "holds 2 models": model(body("b") + '<model name="inner"/>'),
-    "type 'screw' cannot be read": model(body("b") + JOINT.format("screw", "world")),
+    "has 0 models": "<sdf version='1.9'/>",
+    "has 2 models": model(body("b") + '<model name="inner"/>'),
+    "type 'screw' is unknown": model(body("b") + JOINT.format("screw", "world")),
     "no frame of the model is named 'no'": model(body("b") + JOINT.format("revolute", "no")),
     "is relative to itself": model(
         '<link name="b"><pose relative_to="c">0 0 0 0 0 0</pose></link>'
@@ -175,7 +175,7 @@ REFUSED = {
     "its child is the world": model(
         body("b") + '<joint name="j" type="ball"><parent>b</parent><child>world</child></joint>'
     ),
-    "leaves its inertia to the simulator": model('<link name="b"><inertial auto="true"/></link>'),
+    "has an automatic inertia": model('<link name="b"><inertial auto="true"/></link>'),
     "has the name 'b'": model(body("b") + body("b")),
     "link 'b' has 2 elements <inertial>": model(
         body("b").replace("</link>", "<inertial><mass>9</mass></inertial></link>")
@@ -189,7 +189,7 @@ REFUSED = {
         body("b").replace("</link>", "<gravity>down</gravity></link>")
         + JOINT.format("revolute", "world")
     ),
-    "names the axis 'axis2'": model(
+    "follows the axis 'axis2'": model(
         body("b") + AXIS.format("j", "world", "b", "<mimic joint='k' axis='axis2'/>")
     ),
 }  # fmt: skip
@@ -199,7 +199,7 @@ REFUSED = {
 def test_what_has_no_meaning_is_refused_by_name(said):
     with pytest.raises(ts.TorchskoError, match=re.escape(said)) as refused:
         ts.load(REFUSED[said])
-    assert str(refused.value).count("\n") >= 2
+    assert refused.value.what and refused.value.advice
 
 
 def test_a_link_without_inertia_has_the_formats_and_is_told():
@@ -251,7 +251,7 @@ def test_an_axis_that_mimics_another_follows_it_exactly():
     agree(ts.inverse_dynamics(mech, q, qd, qdd)[:, 0], one + 2.0 * two, 1e-13)
     alone = ts.load(model(TWO + AXIS.format("k", "b", "c", MIMIC)), mimic="independent")
     assert alone.num_dof == 2 and any("'k' <mimic>" in str(line) for line in alone.unused)
-    with pytest.warns(ts.RobotFileWarning, match="names the joint 'z', which is not there"):
+    with pytest.warns(ts.RobotFileWarning, match="refers to the unknown joint 'z'"):
         lost = MIMIC.replace("'j'", "'z'")
         assert ts.load(model(TWO + AXIS.format("k", "b", "c", lost))).num_dof == 2
 
@@ -309,8 +309,8 @@ def test_what_is_not_read_is_told_wherever_it_stands():
 
 
 def test_errors_name_the_file(tmp_path):
-    (tmp_path / "two.sdf").write_text(REFUSED["holds 2 models"])
-    with pytest.raises(ts.RobotFileError, match=r"two\.sdf: the file holds 2 models"):
+    (tmp_path / "two.sdf").write_text(REFUSED["has 2 models"])
+    with pytest.raises(ts.RobotFileError, match=r"two\.sdf: the file has 2 models"):
         ts.load(tmp_path / "two.sdf")
 
 
@@ -320,7 +320,7 @@ def test_any_text_either_loads_or_is_refused_by_name(text):
     try:
         mech = ts.load(text)
     except ts.TorchskoError as error:
-        assert str(error).count("\n") >= 2
+        assert error.what and error.advice
         return
     q, qd = mech.random_state(generator=torch.Generator().manual_seed(0))
     assert bool(ts.inverse_dynamics(mech, q, qd, qd).isfinite().all())

@@ -224,9 +224,9 @@ TREE_OF_ITS_OWN = (
         ("<!DOCTYPE r [<!ENTITY f SYSTEM 'file:///etc/passwd'>]><r>&f;</r>", "'f'"),
         ("<!DOCTYPE r [<!ENTITY % p '<!ENTITY q \"x\">'>%p;]><r/>", "'p'"),
         ("<robot name='r'>" + "<a>" * MAX_DEPTH + "</a>" * MAX_DEPTH + "</robot>", "nested"),
-        ("<html/>", "of URDF is <robot>, of MJCF <mujoco>, of SDF <sdf>"),
+        ("<html/>", "<robot> in URDF, <mujoco> in MJCF and <sdf> in SDF"),
         ("<mujocoinclude/>", "pass the file that includes it"),
-        ("<package/>", "pass a robot's file of that package"),
+        ("<package/>", "pass a robot file of that package"),
         (robot(link="<link/>"), "'name' of <link>"),
         (robot(link="<link name=' '/>"), "'name' of <link>"),
         (robot(link='<link name="a"/>'), "2 links are named 'a'"),
@@ -267,9 +267,9 @@ TREE_OF_ITS_OWN = (
         (robot(more="<xacro:include filename='x'/>"), "xacro macro 'xacro:include'"),
         (robot(joint('<origin xyz="0 0 ${l}"/>')), "xacro macro '0 0 ${l}'"),
         (robot(joint("<xacro:if value='1'/>")), "xacro macro 'xacro:if'"),
-        (robot() + robot(), "a file of its own"),
-        (robot(more=robot()), "a <robot> stands inside the <robot>"),
-        (robot(joint() + TREE_OF_ITS_OWN), "2 trees: no joint moves link 'a', nor 'c'"),
+        (robot() + robot(), "a separate file"),
+        (robot(more=robot()), "there is a <robot> inside the <robot>"),
+        (robot(joint() + TREE_OF_ITS_OWN), "2 trees, with the roots 'a' and 'c'"),
     ],
 )
 def test_a_file_at_fault_is_refused_once_by_name(text, named):
@@ -292,7 +292,7 @@ def test_a_path_that_cannot_be_read_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RobotFileError, match="cannot be read") as told:
         read_urdf(name)
-    assert str(told.value).count("\n") == 2 and len(str(told.value)) < 600
+    assert told.value.advice and len(str(told.value)) < 600
 
 
 def test_an_encoding_nobody_knows_is_refused(tmp_path):
@@ -338,7 +338,7 @@ def test_a_moment_above_the_sum_of_the_others_is_refused_in_any_axes(a, b, exces
     full = R @ np.diag([a, b, a + b + excess]) @ R.T
     ixx, ixy, ixz, iyy, iyz, izz = full[np.triu_indices(3)]
     entries = {"ixx": ixx, "ixy": ixy, "ixz": ixz, "iyy": iyy, "iyz": iyz, "izz": izz}
-    with pytest.raises(RobotFileError, match="link 'b': no rigid body"):
+    with pytest.raises(RobotFileError, match="link 'b': the <inertia> is unphysical"):
         read_urdf(robot(link=inertia(**{k: f"{v:.17g}" for k, v in entries.items()})), strict=True)
 
 
@@ -357,12 +357,12 @@ def test_an_unphysical_link_loads_if_the_rigid_body_it_is_fixed_to_is_physical()
 
 
 def test_an_unphysical_link_that_moves_by_itself_is_refused():
-    with pytest.raises(RobotFileError, match="link 'dummy': no rigid body"):
+    with pytest.raises(RobotFileError, match="link 'dummy': the <inertia> is unphysical"):
         read_urdf(robot(more=dummy_link("revolute")), strict=True)
 
 
 def test_an_unphysical_link_fixed_to_massless_ones_is_refused():
-    with pytest.raises(RobotFileError, match=r"link 'dummy'.*nor the 2 links"):
+    with pytest.raises(RobotFileError, match=r"link 'dummy'.*also of the 2 links"):
         read_urdf(robot(link='<link name="b"/>', more=dummy_link("fixed")), strict=True)
 
 
@@ -379,7 +379,7 @@ def test_any_text_either_loads_or_is_refused_by_name(text):
     try:
         read = read_urdf(text, mimic="independent")
     except RobotFileError as error:
-        assert str(error).count("\n") == 2
+        assert error.what and error.advice
     else:
         assert read.links
 
@@ -392,7 +392,7 @@ def test_any_number_in_a_real_robot_either_loads_or_is_refused_by_name(new, wher
     try:
         read_urdf(text[:at] + new + text[at + 1 :])
     except RobotFileError as error:
-        assert str(error).count("\n") == 2
+        assert error.what and error.advice
 
 
 # The robot that ships with the package.

@@ -24,12 +24,12 @@ DECLARED = '<link name="world"/><link'
 FAULTS = {
     "triangle inequality": (
         robot(JOINT, inertia(izz="3.1")),
-        "link 'b': no rigid body has this <inertia>",
+        "link 'b': the <inertia> is unphysical",
         "link 'b' <inertia>: no rigid body has the principal moments 3.1, 2, 1 kg m^2",
     ),
     "negative inertia": (
         robot(JOINT, inertia(ixx="-1")),
-        "link 'b': no rigid body has this <inertia>",
+        "link 'b': the <inertia> is unphysical",
         "link 'b' <inertia>: no rigid body has the principal moments 2.5, 2, -1 kg m^2",
     ),
     "no inertia": (
@@ -62,7 +62,7 @@ FAULTS = {
     ),
     "lower above upper": (
         robot(joint('<limit lower="2" upper="1"/>')),
-        "joint 'j' (line 1): the lower limit 2.0 is above the upper 1.0",
+        "joint 'j' (line 1): the lower limit 2.0 is above the upper limit 1.0",
         "joint 'j' <limit> (line 1): the lower limit 2.0 is above",
     ),
     **{
@@ -89,8 +89,8 @@ FAULTS = {
     ),
     "stray link": (
         robot(JOINT, more=STRAY),
-        "link 'stray' belongs to nothing",
-        "link 'stray': no joint names it",
+        "link 'stray' is not connected",
+        "link 'stray': no joint refers to it",
     ),
     "undeclared world": (
         robot(JOINT, more=WORLD),
@@ -105,13 +105,13 @@ FAULTS = {
     "broken number": (
         robot(JOINT, LINK.replace('value="2"', 'value="20.0\n 25"')),
         "link 'b': attribute 'value' of <mass> (line 1) is '20.0\\n 25', which is not a number",
-        "link 'b': attribute 'value' of <mass> (line 1): a line break parts its digits: "
+        "link 'b': attribute 'value' of <mass> (line 1): has a line break in a number: "
         "read as 20.025",
     ),
     "macro in what is not read": (
         robot(JOINT, more='<gazebo><file name="$(find x)/y"/></gazebo><xacro:arg name="l"/>'),
-        "line 1: <file> holds the xacro macro '$(find x)/y'",
-        "<file> (line 1): holds the xacro macro '$(find x)/y', and 1 more",
+        "line 1: <file> has the xacro macro '$(find x)/y'",
+        "<file> (line 1): has the xacro macro '$(find x)/y', and 1 more",
     ),
 }
 each_fault = pytest.mark.parametrize(("text", "error", "entry"), FAULTS.values(), ids=FAULTS)
@@ -282,7 +282,7 @@ def test_a_joint_that_mimics_nothing_may_be_loaded_as_independent(strict):
 
 def test_a_mimic_tag_that_names_no_joint_is_no_tag():
     text = robot(joint('<mimic joint="nobody" multiplier="2"/>'))
-    with pytest.warns(ts.RobotFileWarning, match="names the joint 'nobody'"):
+    with pytest.warns(ts.RobotFileWarning, match="refers to the unknown joint 'nobody'"):
         mech = ts.load(text)
     assert [fault.element for fault in mech.report] == ["joint 'j' <mimic>"]
     assert mech.num_dof == 1 and mech.num_dependent == 0
@@ -356,7 +356,7 @@ def test_any_text_is_refused_by_an_error_of_ours_or_its_dynamics_are_finite(text
     try:
         mech = ts.load(text, mimic="independent")
     except ts.TorchskoError as error:
-        assert str(error).count("\n") == 2
+        assert error.what and error.advice
         return
     check_finite(mech)
 
@@ -369,7 +369,7 @@ def test_any_number_of_a_robot_is_refused_or_its_dynamics_are_finite(new, where)
     try:
         mech = ts.load(WHOLE[:at] + new + WHOLE[at + 1 :])
     except ts.TorchskoError as error:
-        assert str(error).count("\n") == 2
+        assert error.what and error.advice
         return
     check_finite(mech)
 

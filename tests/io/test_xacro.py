@@ -38,7 +38,7 @@ def test_macros_are_expanded_with_their_arguments(path):
 
 
 def test_macros_are_refused_unless_that_is_asked_for(path):
-    with pytest.raises(ts.RobotFileError, match=r"pass xacro=\{\}"):
+    with pytest.raises(ts.RobotFileError, match=r"pass xacro=\{\.\.\.\}"):
         ts.load(path)
 
 
@@ -49,7 +49,7 @@ def test_what_xacro_refuses_is_refused_with_what_to_type(path):
     with pytest.raises(ts.RobotFileError, match=r"no\.xacro.*\n.*\n.*python -m xacro"):
         ts.load(path, xacro={})
     path.write_text(MACROS.replace("${-length}", "${__import__('os').getcwd()}"))
-    with pytest.raises(ts.RobotFileError, match="xacro does not expand it"):
+    with pytest.raises(ts.RobotFileError, match="xacro failed"):
         ts.load(path, xacro={})
 
 
@@ -62,7 +62,7 @@ def test_what_xacro_refuses_is_refused_with_what_to_type(path):
 )
 def test_an_error_in_what_macros_become_names_the_file(path, old, new, error, said):
     path.write_text(MACROS.replace(old, new))
-    with pytest.raises(error, match=f"swing.urdf.xacro, its macros expanded: {said}"):
+    with pytest.raises(error, match=f"swing.urdf.xacro with expanded macros: {said}"):
         ts.load(path, xacro={})
 
 
@@ -93,7 +93,7 @@ def test_an_argument_of_another_form_is_refused_by_what_it_is(path, capsys, word
 
 def test_an_argument_that_the_file_does_not_ask_for_is_refused_with_those_it_does(path):
     """A word written wrong would leave the robot as it is without one."""
-    with pytest.raises(ts.RobotFileError, match=r"no argument 'wieght' of xacro(.|\n)*'weight'"):
+    with pytest.raises(ts.RobotFileError, match=r"no xacro argument 'wieght'(.|\n)*'weight'"):
         ts.load(path, xacro={"wieght": "7"})
     # One that is used without being declared is asked for, too.
     path.write_text(MACROS.replace('<xacro:arg name="weight" default="2"/>', ""))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import torchsko as ts
-from torchsko.io.mujoco.mujoco_names import all_joint_names as names_of_joints
+from torchsko.io.mujoco.mujoco_fields import all_joint_names as names_of_joints
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -215,11 +215,11 @@ HOSTILE = {
         "more than 10000 times",
     ),
     "an entity": ('<!DOCTYPE a [<!ENTITY b "c">]><mujoco>&b;</mujoco>', "DOCTYPE|declar"),
-    "an absolute include": ('<mujoco><include file="/etc/passwd"/></mujoco>', "leaves the folder"),
+    "an absolute include": ('<mujoco><include file="/etc/passwd"/></mujoco>', "lies outside the folder"),
     "a mesh elsewhere": (
-        '<mujoco><asset><mesh file="../../secret.stl"/></asset></mujoco>', "leaves the folder"
+        '<mujoco><asset><mesh file="../../secret.stl"/></asset></mujoco>', "lies outside the folder"
     ),
-    "a folder elsewhere": ('<mujoco><compiler meshdir="C:/x"/></mujoco>', "leaves the folder"),
+    "a folder elsewhere": ('<mujoco><compiler meshdir="C:/x"/></mujoco>', "lies outside the folder"),
     "no model": ("<mujoco><worldbody><bodyy/></worldbody></mujoco>", "does not compile"),
     "too deep": ("<mujoco>" + "<body>" * 1000 + "</body>" * 1000 + "</mujoco>", "deep"),
 }  # fmt: skip

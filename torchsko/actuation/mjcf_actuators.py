@@ -18,9 +18,7 @@ from torchsko.actuation.urdf_transmissions import read_transmissions
 from torchsko.io.common.source import format_of
 from torchsko.io.mjcf.read_mjcf import model_of
 from torchsko.io.mujoco.mujoco_couplings import tendon_joints
-from torchsko.io.mujoco.mujoco_flags import switched_off
-from torchsko.io.mujoco.mujoco_names import all_joint_names
-from torchsko.io.mujoco.mujoco_numbers import HINGE, SLIDE
+from torchsko.io.mujoco.mujoco_fields import HINGE, SLIDE, all_joint_names, disabled_flags
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 
@@ -124,7 +122,7 @@ def _first_index(model: Any, field: str, i: int) -> int:
 
 def _actuator(model: Any, i: int, name: str, names: Mapping[int, str], law: Law) -> Actuator:
     ctrl = _first_index(model, "ctrladr", i)
-    off = switched_off(model)
+    off = disabled_flags(model)
     clamped = model.actuator_ctrllimited[ctrl] and "clampctrl" not in off
     idle = "actuation" in off or model.opt.disableactuator >> int(model.actuator_group[i]) & 1
     return Actuator(

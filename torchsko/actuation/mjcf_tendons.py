@@ -8,9 +8,7 @@ from torchsko.actuation.actuator import UNLIMITED, as_range
 from torchsko.actuation.tendons import Tendon, Tendons
 from torchsko.io.mjcf.read_mjcf import model_of
 from torchsko.io.mujoco.mujoco_couplings import tendon_joints
-from torchsko.io.mujoco.mujoco_flags import switched_off
-from torchsko.io.mujoco.mujoco_names import all_joint_names
-from torchsko.io.mujoco.mujoco_numbers import linear
+from torchsko.io.mujoco.mujoco_fields import all_joint_names, disabled_flags, linear
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismLike
 
@@ -43,7 +41,7 @@ def tendons_of(source: Any, mech: MechanismLike) -> Tendons:
     """
     model = model_of(source)
     names, tendons, unused = all_joint_names(model), [], []
-    off = switched_off(model)
+    off = disabled_flags(model)
     stiffness, damping = (
         linear(getattr(model, f"tendon_{field}")) * (flag not in off)
         for field, flag in (("stiffness", "spring"), ("damping", "damper"))

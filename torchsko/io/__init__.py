@@ -1,1 +1,1 @@
-"""Robot files, read and written: each reader turns one into a description, and says what it left out."""
+"""Readers and writers of robot files, and conversion to the conventions of other libraries."""

@@ -1,4 +1,4 @@
-"""A robot written in code."""
+"""Construction of robots in code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from torchsko.mechanism.welded import WORLD
 
 
 class MechanismBuilder:
-    """Write a robot in code: links, joints, then `build`.
+    """Builds a robot from links and joints; `build` returns the mechanism.
 
     Args:
         name: of the robot.
@@ -51,7 +51,7 @@ class MechanismBuilder:
 
     def __repr__(self) -> str:
         parts = (("links", self._links), ("joints", self._joints))
-        counts = ", ".join(f"{len(held)} {kind}" for kind, held in parts)
+        counts = ", ".join(f"{len(items)} {kind}" for kind, items in parts)
         return f"MechanismBuilder({self._name!r}: {counts})"
 
     def link(
@@ -70,21 +70,21 @@ class MechanismBuilder:
             mass: [kg].
             com: centre of mass in the link frame [m].
             inertia: about the centre of mass, 3 x 3 [kg m^2]; zero (a point mass) when left out.
-            inertia_rotation: takes the axes of `inertia` to the link's, 3 x 3; identity when left out.
+            inertia_rotation: takes coordinates in the axes of `inertia` to link coordinates, 3 x 3; identity
+                when left out.
 
         Raises:
-            MechanismError: on a name that is no text, what is no number, or a vector that has not three
-                components.
+            MechanismError: for a name that is not a string, or an argument of another type or size.
         """
         mass = _number(mass, f"mass of link {name!r}")
         link = LinkDescription(_name(name, "link"), mass, _vector(com, f"com of link {name!r}"))
         matrices = {"inertia": inertia, "inertia_rotation": inertia_rotation}
-        given = {
+        fields = {
             field: _matrix(rows, f"{field} of link {name!r}")
             for field, rows in matrices.items()
             if rows is not None
         }
-        self._links.append(replace(link, **given))
+        self._links.append(replace(link, **fields))
         return self
 
     def joint(
@@ -113,38 +113,38 @@ class MechanismBuilder:
         Args:
             name: of the joint.
             kind: "fixed", or the name of a `JointType`: "revolute", "prismatic", "helical", "cylindrical",
-                "universal", "planar", "translation", "spherical", "free", "compound", or one of your own
+                "universal", "planar", "translation", "spherical", "free", "compound", or a registered type
                 (`torchsko.register_joint`).
-            child: link that it moves.
-            parent: link that it hangs on; None for the inertial frame.
-            rotation: joint frame to parent coordinates, 3 x 3; identity when left out.
+            child: name of the child link.
+            parent: name of the parent link; None for the inertial frame.
+            rotation: takes joint-frame coordinates to parent coordinates, 3 x 3; identity when left out.
             position: origin of the joint frame in the parent [m].
-            axis: of a joint that has one, in the joint frame (of a planar joint: the plane's normal);
-                normalised at build.
+            axis: axis of the joint in the joint frame, for a planar joint the plane's normal; normalised at
+                build.
             damping: viscous, of each dof [N m s or N s/m].
-            friction: Coulomb [N m or N].
+            friction: Coulomb friction [N m or N].
             armature: reflected rotor inertia [kg m^2 or kg].
-            stiffness: of a spring [N m/rad or N/m].
-            spring_reference: position in which that is relaxed [rad or m].
-            lower: lower limit of position [rad or m].
-            upper: upper limit of position [rad or m].
-            velocity: limit [rad/s or m/s].
-            effort: limit [N m or N].
-            **data: what the kind needs besides (`JointType.keywords`): `pitch` [m/rad] of a helical
-                joint, `second_axis` of a universal one, `direction` of a planar one (may be left out),
-                `motions` of a compound one, a sequence of `torchsko.Turn` and `torchsko.Slide`.
+            stiffness: spring stiffness [N m/rad or N/m].
+            spring_reference: position of the relaxed spring [rad or m].
+            lower: lower position limit [rad or m].
+            upper: upper position limit [rad or m].
+            velocity: velocity limit [rad/s or m/s].
+            effort: effort limit [N m or N].
+            **data: further parameters of the kind (`JointType.keywords`): `pitch` [m/rad] of a helical joint,
+                `second_axis` of a universal joint, `direction` of a planar joint (optional), `motions` of a
+                compound joint: a sequence of `torchsko.Turn` and `torchsko.Slide`.
 
         Raises:
-            MechanismError: on a name that is no text, an unknown kind or keyword, what is no number, or a
-                vector that has not three components.
+            MechanismError: for an unknown kind or keyword, a name that is not a string, or an argument of
+                another type or size.
         """
         if kind not in (*JOINT_TYPES, FIXED):
             raise MechanismError(
                 f"joint {name!r} has the unknown kind {kind!r}.",
                 f"Known kinds: {', '.join((*JOINT_TYPES, FIXED))}.",
-                "Use one of them, or make yours known: torchsko.register_joint(...).",
+                "Use one of them, or register another with torchsko.register_joint(...).",
             )
-        own = () if kind == FIXED else JOINT_TYPES[kind].keywords
+        keywords = () if kind == FIXED else JOINT_TYPES[kind].keywords
         numbers = {
             "damping": damping,
             "friction": friction,
@@ -157,10 +157,10 @@ class MechanismBuilder:
             "effort": effort,
         }
         for key in data:
-            if key not in own:
+            if key not in keywords:
                 raise MechanismError(
-                    f"joint {name!r} was given the unknown {key!r}.",
-                    f"Known to a {kind} joint: {', '.join((*numbers, *own))}.",
+                    f"joint {name!r} has the unknown keyword {key!r}.",
+                    f"A {kind} joint has the keywords {', '.join((*numbers, *keywords))}.",
                     "Use one of them.",
                 )
         joint = JointDescription(
@@ -180,24 +180,26 @@ class MechanismBuilder:
     def couple(
         self, name: str, coefficients: Mapping[str, float], offset: float = 0.0
     ) -> MechanismBuilder:
-        """Let a joint follow others: q = sum of coefficient * q_j + offset, exactly.
+        """Couple a joint exactly to other joints: q = sum of coefficient * q_j + offset.
 
-        Mimic joints, gears, differentials. The joint keeps its name and its link; the coordinates of the
-        mechanism are those of the independent joints (``mech.joint_names``), and `torchsko.expand` gives
-        all. Its limits, losses, springs, armature and effort act on what it follows.
+        Couplings model mimic joints, gears and differentials. The joint retains its name and link, but has no
+        coordinate: the coordinates of the mechanism are those of the independent joints
+        (``mech.joint_names``); `torchsko.expand` returns all. Limits, losses, springs, armature and effort of
+        the joint act on the joints it follows.
 
-        Under a name of its own, which no joint has, a coupling of two joints or more is the equation
-        sum of coefficient * q_j = offset; the last joint named in it follows the others.
+        If no joint has the given name, the coupling is the equation sum of coefficient * q_j = offset of two
+        or more joints, and the last one follows the others.
 
         Args:
-            name: of the joint that follows: revolute, prismatic or helical; it may be added later. Or of the
-                equation.
-            coefficients: by the names of the joints it follows, each of which may follow others itself.
-            offset: its position where theirs are zero [rad or m], or the equation's right side.
+            name: of the dependent joint, which is revolute, prismatic or helical and may be added later; or
+                of the equation.
+            coefficients: by the names of the leading joints, which may themselves be coupled.
+            offset: position of the joint at zero positions of the leaders [rad or m], or the right-hand side
+                of the equation.
 
         Raises:
-            MechanismError: on what is no number; at `build`, on an unknown joint, one of several dofs, or
-                joints that follow each other in a circle, or where couplings leave none to move.
+            MechanismError: for an argument that is not a number; at `build`, for an unknown joint, a joint of
+                several dofs, a cycle of couplings, or if no independent joint remains.
 
         Example:
             >>> builder = MechanismBuilder("gear")
@@ -210,7 +212,7 @@ class MechanismBuilder:
         if not isinstance(coefficients, Mapping):
             raise MechanismError(
                 f"the coefficients of the coupling of joint {name!r} are {coefficients!r}.",
-                "They say how much of each joint it follows.",
+                "They have to be a mapping from names of joints to numbers.",
                 f'Type couple({name!r}, {{"joint1": 1.0}}), say.',
             )
         what = f"of the coupling of joint {name!r}"
@@ -219,22 +221,22 @@ class MechanismBuilder:
         return self
 
     def rotor(self, joint: str, ratio: float, inertia: float) -> MechanismBuilder:
-        """Add the rotor of the motor that drives a joint through a gear, gyroscopic forces included.
+        """Add the rotor of a geared motor that drives a joint, with its gyroscopic forces.
 
         The rotor turns about the joint's axis, `ratio` times as fast as the joint, on the joint's parent
-        link. It becomes a body named "JOINT_rotor", on a joint of that name which follows the driven one.
-        Where the rotor's axis need not be moved, ``armature = ratio**2 * inertia`` is the same; elsewhere
-        that leaves out what the turning of the parent link does to the rotor.
+        link. It becomes a body named "JOINT_rotor" on a coupled joint of the same name. If the parent link
+        does not rotate, ``armature = ratio**2 * inertia`` is equivalent; otherwise armature neglects the
+        effect of the parent's rotation on the rotor.
 
         Args:
-            joint: that it drives; one dof, with an axis.
+            joint: name of the driven joint, which has one dof and an axis.
             ratio: turns of the rotor per turn of the joint, or per metre [rad/rad or rad/m].
-            inertia: about the axis of the rotor [kg m^2]. Its mass, and its inertia at rest, belong to the
-                parent link: they are expected in that link's numbers already.
+            inertia: about the axis of the rotor [kg m^2]. The mass of the rotor and its inertia at rest have
+                to be included in the parent link.
 
         Raises:
-            MechanismError: on what is no number; at `build`, on an unknown joint, or an inertia that is not
-                positive.
+            MechanismError: for an argument that is not a number; at `build`, for an unknown joint or an
+                inertia that is not positive.
 
         Reference: Jain 2012, Transformations Part II (the geared rotor as an embedded body).
         """
@@ -244,7 +246,7 @@ class MechanismBuilder:
         return self
 
     def description(self) -> RobotDescription:
-        """What was written so far, as a robot file would give it."""
+        """The description of the robot so far."""
         return RobotDescription(
             self._name,
             tuple(self._links),
@@ -262,11 +264,10 @@ class MechanismBuilder:
         dtype: torch.dtype = torch.float64,
         device: torch.device | str = "cpu",
     ) -> Mechanism:
-        """The mechanism; see `build_mechanism`.
+        """Build the mechanism; see `build_mechanism` for the arguments.
 
-        An inertia that no rigid body has is refused: who writes a robot in code can correct it there,
-        unlike who loads a file of others. ``strict=False`` uses it as written, without a warning, and
-        keeps it in ``mech.report``.
+        Unlike `load`, `build` refuses unphysical inertias by default. ``strict=False`` uses them as written,
+        without a warning, and lists them in ``mech.report``.
         """
         return build_mechanism(
             self.description(),
@@ -281,9 +282,8 @@ class MechanismBuilder:
 def _name(name: Any, what: str) -> str:
     if not isinstance(name, str):
         raise MechanismError(
-            f"a {what} was given the name {name!r}.",
-            "Names are text: files hold them, and users find things by them.",
-            f"Pass {str(name)!r}.",
+            f"the name of a {what} is {name!r}, which is not a string.",
+            advice=f"Pass {str(name)!r}.",
         )
     return name
 
@@ -294,7 +294,7 @@ def _number(value: Any, what: str) -> float:
     except (TypeError, ValueError, RuntimeError):
         raise MechanismError(
             f"the {what} is {value!r}.",
-            "It is one number, in SI units.",
+            "It has to be a number in SI units.",
             "Pass 0.5, say.",
         ) from None
 
@@ -305,14 +305,14 @@ def _vector(values: Sequence[float], what: str) -> Vector:
 
 
 def _matrix(rows: Sequence[Sequence[float]], what: str) -> Matrix:
-    given = _three(rows, what)
-    if not any(isinstance(row, Sized) and getattr(row, "ndim", 1) for row in given):
+    rows = _three(rows, what)
+    if not any(isinstance(row, Sized) and getattr(row, "ndim", 1) for row in rows):
         raise MechanismError(
             f"the {what} is a row of numbers.",
-            "It is a matrix, three rows of three.",
-            "Pass [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]], with zeros beside a diagonal.",
+            "It has to be a 3 x 3 matrix.",
+            "Pass [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]].",
         )
-    x, y, z = (_vector(row, f"row of the {what}") for row in given)
+    x, y, z = (_vector(row, f"row of the {what}") for row in rows)
     return x, y, z
 
 
@@ -321,7 +321,7 @@ def _three(values: Sequence[Any], what: str) -> Sequence[Any]:
     if count != 3:
         raise MechanismError(
             f"the {what} has {count} components.",
-            "Space has three dimensions.",
+            "It has to have three.",
             "Pass three numbers, or three rows of three.",
         )
     return values

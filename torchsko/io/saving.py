@@ -1,9 +1,10 @@
-"""How a robot goes out: into the file that it came from, with its numbers, or into a new one."""
+"""Saving robots: into a copy of their own file with new parameters, or into a new file."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,20 @@ from torchsko.errors import MechanismError, RobotFileError
 from torchsko.io.common.source import check_folders, format_of
 from torchsko.io.common.welded_inertia import INERTIAL
 from torchsko.io.common.write_back import (
-    agrees,
-    check_one,
-    check_same,
-    fitted,
-    fitted_joints,
+    check_same_robot,
+    check_unbatched,
+    first_difference,
     refuse_changes,
+    updated_joints,
+    updated_links,
 )
 from torchsko.io.loading.build import build_mechanism
 from torchsko.io.loading.mujoco_models import from_mujoco
-from torchsko.io.mjcf.edit_mjcf import edited_mjcf, why_read_otherwise
+from torchsko.io.mjcf.edit_mjcf import compiler_cause, edit_mjcf
 from torchsko.io.mjcf.new_mjcf import new_mjcf
 from torchsko.io.mjcf.read_mjcf import read_mjcf
 from torchsko.io.mujoco.mujoco_model import describe
-from torchsko.io.urdf.edit_urdf import edited_urdf
+from torchsko.io.urdf.edit_urdf import edit_urdf
 from torchsko.io.urdf.new_urdf import new_urdf
 from torchsko.io.urdf.read_urdf import read_urdf
 from torchsko.io.xml.reader import Document, is_xml_text, read_document
@@ -32,15 +33,55 @@ from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.utils.atomic_write import temporary_path
 
-NOT_URDF = ("axis", "joint_parameters", "coupling_ratio", "coupling_offset", "armature", "stiffness",
-            "gravcomp", "higher_damping", "spring_reference", "lower", "upper", "velocity_limit",
-            "effort_limit", "frame_rotation", "frame_position")  # fmt: skip
-"""Parameters that are not written into a URDF file that there is."""
+NOT_WRITTEN_TO_URDF = (
+    "axis",
+    "joint_parameters",
+    "coupling_ratio",
+    "coupling_offset",
+    "armature",
+    "stiffness",
+    "gravcomp",
+    "higher_damping",
+    "spring_reference",
+    "lower",
+    "upper",
+    "velocity_limit",
+    "effort_limit",
+    "frame_rotation",
+    "frame_position",
+)
+"""Parameters whose changes cannot be written into an existing URDF file."""
 
-NOT_MJCF = ("axis", "gravcomp", "higher_damping", "joint_parameters", "coupling_ratio",
-            "coupling_offset", "spring_reference", "velocity_limit", "effort_limit",
-            "frame_rotation", "frame_position")  # fmt: skip
-"""Parameters that are not written into an MJCF file that there is."""
+NOT_WRITTEN_TO_MJCF = (
+    "axis",
+    "gravcomp",
+    "higher_damping",
+    "joint_parameters",
+    "coupling_ratio",
+    "coupling_offset",
+    "spring_reference",
+    "velocity_limit",
+    "effort_limit",
+    "frame_rotation",
+    "frame_position",
+)
+"""Parameters whose changes cannot be written into an existing MJCF file."""
+
+COMPARED_IN_NEW_FILES = (
+    *INERTIAL,
+    "joint_rotation",
+    "joint_position",
+    "damping",
+    "friction",
+    "armature",
+    "stiffness",
+    "gravcomp",
+    "higher_damping",
+)
+"""Parameters that are compared after a new file is written; others depend on the kinds of joints as read."""
+
+Read = Callable[[str], Mechanism]
+"""Loads a file with the options with which the saved robot was loaded."""
 
 
 def save(
@@ -51,47 +92,44 @@ def save(
     overwrite: bool = False,
     mesh_path: Sequence[str | os.PathLike[str]] | None = None,
 ) -> None:
-    """Write a robot into a file: URDF, or MJCF.
+    """Save a robot to a URDF or MJCF file.
 
-    With `like`, the file is that one with its numbers replaced, and every other byte as it was; where no
-    number changed, it is a copy. Written are, of URDF, the mass, centre of mass and inertia of links, the
-    placement (<origin>), damping and friction of joints; of MJCF mass, centre of mass and inertia of bodies
-    (<inertial>, which is put in where MuJoCo inferred it from geoms), the place of bodies, damping, dry
-    friction, armature, stiffness and range of joints, and gravity. Other changes are refused by name. URDF
-    has no gravity: it is left out.
+    With `like`, the file is a copy of `like` in which only changed numbers are replaced:
 
-    Links that fixed joints weld together are one body of the mechanism. A change of it goes to the heaviest
-    of them, so that together they are the body; where nothing would be left of its mass, the masses of all
-    change in the same ratio first. Where no body could have what is left for it, all of them change, so that
-    each is physical if the body is.
+    - URDF: mass, centre of mass and inertia of links; placement (<origin>), damping and friction of joints.
+      URDF has no gravity.
+    - MJCF: mass, centre of mass and inertia of bodies (in an <inertial> element, which is added if MuJoCo
+      inferred them from geoms); placement of bodies; damping, dry friction, armature, stiffness and range of
+      joints; gravity.
 
-    Without `like` the file is new, and holds dynamics, names, limits and shapes: no actuators, no tendons, no
-    mass that hangs on the inertial frame. In MJCF what floats begins where ``mech.initial()`` has it, other
-    joints at 0, as without a <joint ref>: one q is one pose before and after. It has the robot's keyframes,
-    without controls, and its loops between sites, as far as these connect or weld; URDF has neither. Where
-    some are left out, a `RobotFileWarning` says so. URDF takes boxes, balls,
-    cylinders, capsules, and meshes by the path that the robot's own file gave them; MJCF primitives. Other
-    shapes are left out, with a `RobotFileWarning` that counts them. MJCF has no
-    limits of velocity, and none that leave no room, as an effort of 0 does; another warning names joints of
-    these.
-    Bodies and joints are read from a file depth first: after `Mechanism.append`, in another order than here.
+    Other changes raise an error. Links welded together by fixed joints are one body of the mechanism, and a
+    change of the body is distributed over them (`torchsko.io.common.welded_inertia`).
 
-    Whatever is written is read again before it takes its name, and refused where it is not this robot. The
-    name appears at once, with all of the file.
+    Without `like` the file is new. It contains dynamics, names, limits and shapes, but no actuators, tendons
+    or masses fixed to the inertial frame. A `RobotFileWarning` names what else the format does not support:
+
+    - URDF supports boxes, spheres, cylinders, capsules and meshes, the latter with the path in the robot's
+      own file. It supports neither keyframes nor loops.
+    - MJCF supports primitive shapes, keyframes without controls, and loops that connect or weld two sites. It
+      supports neither velocity limits nor limits without range, such as an effort limit of 0. Floating bodies
+      start at their pose in ``mech.initial()``, other joints at 0, so q has the same meaning as in `mech`.
+
+    A loaded file lists bodies and joints depth first; after `Mechanism.append` their order in `mech` differs.
+
+    The file is first written under a temporary name, loaded again and compared with the robot, then renamed.
 
     Args:
-        mech: one robot, no batch.
-        path: of the file to write; ``.urdf``, or ``.xml`` or ``.mjcf`` for MJCF. With `like` the format is
-            that file's.
-        like: the file that the robot was loaded from, or its text.
-        overwrite: whether a file of that name may be replaced.
-        mesh_path: folders that MJCF may reach besides that of the file, as in `torchsko.load`. A new file in
-            another folder names in full what lies there and is not found from it.
+        mech: a robot without batch dimensions.
+        path: output file; ``.urdf``, or ``.xml`` or ``.mjcf`` for MJCF. With `like`, its format is used.
+        like: the file from which the robot was loaded, or its text.
+        overwrite: replace an existing file.
+        mesh_path: further trusted folders for MJCF, as in `torchsko.load`. A file saved to another folder
+            refers by absolute paths to files outside the folder of `like`.
 
     Raises:
-        MechanismError: on a batch, a robot that is not that of `like`, or what the format cannot say; names
-            it.
-        RobotFileError: when there is such a file already, or it cannot be written; when `like` is SDF.
+        MechanismError: for a batch, another robot than that of `like`, or a parameter that the format does
+            not support.
+        RobotFileError: if the file exists or cannot be written, or `like` is SDF.
 
     Example:
         >>> import torchsko as ts, tempfile, pathlib
@@ -104,53 +142,53 @@ def save(
     mech, path = as_mechanism(mech), Path(path)
     if path.exists() and not overwrite:
         raise RobotFileError(
-            f"{path}: there is such a file already.",
-            "Nothing is overwritten unasked.",
-            "Pass overwrite=True, or another name.",
+            f"{path} exists already.",
+            advice="Pass overwrite=True, or another path.",
         )
     if mesh_path is not None:
         check_folders(mesh_path)
-    why = ""
+    cause = OTHER_CAUSE
+    fields: Sequence[str] = tuple(PARAMETERS)
     if like is None:
         data, read = _new(mech, path)
-        fields = OF_NEW
+        fields = COMPARED_IN_NEW_FILES
     else:
         check_like(like)
         document = read_document(like)
         if document.root.tag == "mujoco":
             data, read = _like_mjcf(mech, path, like, document, mesh_path or ())
-            why = why_read_otherwise(document.root)
+            cause = compiler_cause(document.root) or OTHER_CAUSE
         else:
             data, read = _like_urdf(mech, like, document)
-        fields = tuple(PARAMETERS)
-    _put(path, data, lambda file: _check(mech, read(file), fields, why))
+
+    def check(file: str) -> None:
+        if (field := first_difference(mech, read(file), fields)) is not None:
+            why, advice = cause if field in INERTIAL else OTHER_CAUSE
+            raise MechanismError(
+                f"{field} of {mech.name!r} would differ when the file is loaded.", why, advice
+            )
+
+    _write(path, data, check)
+
+
+OTHER_CAUSE = (
+    "Another setting in the file changes it, or the format does not support it.",
+    "Remove that setting from the file, or save to the other format.",
+)
+"""Why and advice for a parameter that differs after a file is loaded."""
 
 
 def check_like(like: str | os.PathLike[str]) -> None:
-    """Refuse a file like which none is written."""
+    """Refuse a file whose format cannot be written.
+
+    Raises:
+        RobotFileError: if the file is SDF.
+    """
     if format_of(like) == "sdf":
         raise RobotFileError(
-            f"{_name(like)} is SDF, which is read and not written.",
-            "Its numbers are found by the words of another format.",
-            "Leave like out: a new file, .urdf or .xml, has the same dynamics.",
+            f"{_name(like)} is an SDF file, which can be read but not written.",
+            advice="Leave like out: a new .urdf or .xml file has the same dynamics.",
         )
-
-
-OF_NEW = (
-    *INERTIAL,
-    "joint_rotation",
-    "joint_position",
-    "damping",
-    "friction",
-    "armature",
-    "stiffness",
-    "gravcomp",
-    "higher_damping",
-)
-"""Parameters by which a new file is compared: a stack of joints may be read as one of another kind."""
-
-Read = Callable[[str], Mechanism]
-"""From a path the mechanism in the file there, loaded as the one that is saved was."""
 
 
 def _like_urdf(mech: Mechanism, like: Any, document: Document) -> tuple[bytes, Read]:
@@ -161,13 +199,12 @@ def _like_urdf(mech: Mechanism, like: Any, document: Document) -> tuple[bytes, R
         gravity = mech.gravity.detach().tolist()
         return robot, build_mechanism(robot, floating_base=floating, gravity=gravity, strict=False)
 
-    check_one(mech)
+    check_unbatched(mech)
     robot, file = read(like)
-    check_same(mech, file, _name(like))
-    refuse_changes(mech, file, NOT_URDF, "URDF")
-    new = fitted(robot, mech, file)
-    joints = fitted_joints(robot, mech, file)
-    data = edited_urdf(document, robot, type(robot)(robot.name, new.links, joints))
+    check_same_robot(mech, file, _name(like))
+    refuse_changes(mech, file, NOT_WRITTEN_TO_URDF, "URDF")
+    links, joints = updated_links(robot, mech, file), updated_joints(robot, mech, file)
+    data = edit_urdf(document, robot, replace(robot, links=links, joints=joints))
     return data, lambda path: read(path)[1]
 
 
@@ -177,12 +214,15 @@ def _like_mjcf(
 ) -> tuple[bytes, Read]:  # fmt: skip
     model = read_mjcf(like, mesh_path=mesh_path)
     file = from_mujoco(model)
-    check_same(mech, file, _name(like))
-    refuse_changes(mech, file, NOT_MJCF, "MJCF")
+    check_same_robot(mech, file, _name(like))
+    refuse_changes(mech, file, NOT_WRITTEN_TO_MJCF, "MJCF")
     robot = describe(model).robot
-    old = Path() if is_xml_text(like) else Path(like).parent
-    new, folders = fitted(robot, mech, file), (old, path.parent)
-    data = edited_mjcf(document, model, robot, new, mech, file, folders)
+    links = {
+        new.name: (old, new)
+        for old, new in zip(robot.links, updated_links(robot, mech, file), strict=True)
+    }
+    folder = Path() if is_xml_text(like) else Path(like).parent
+    data = edit_mjcf(document, model, links, mech, file, (folder, path.parent))
     return data, lambda written: from_mujoco(read_mjcf(written, mesh_path=mesh_path))
 
 
@@ -194,11 +234,11 @@ def _new(mech: Mechanism, path: Path) -> tuple[bytes, Read]:
     }
     if path.suffix not in formats:
         raise RobotFileError(
-            f"{path}: the name says no format.",
-            "A new file is URDF (.urdf) or MJCF (.xml, .mjcf).",
-            "Give it one of these endings.",
+            f"{path} has {f'the ending {path.suffix!r}' if path.suffix else 'no ending'}.",
+            "The ending selects the format: URDF (.urdf) or MJCF (.xml, .mjcf).",
+            "Choose a name with one of these endings.",
         )
-    check_one(mech)
+    check_unbatched(mech)
     write, read = formats[path.suffix]
     return write(mech).encode(), read
 
@@ -207,27 +247,13 @@ def _loaded_urdf(mech: Mechanism, file: str) -> Mechanism:
     return build_mechanism(read_urdf(file), gravity=mech.gravity.detach().tolist(), strict=False)
 
 
-def _check(mech: Mechanism, written: Mechanism, fields: Iterable[str], why: str) -> None:
-    """Refuse a file that is not the robot."""
-    if (field := agrees(mech, written, fields)) is not None:
-        usual = (
-            "Another setting of the file changes it, such as a least mass, or the format cannot say it.\n"
-            "Take that setting out of the file, or save to the other format."
-        )
-        told = why if why and field in INERTIAL else usual
-        raise MechanismError(
-            f"{field} of {mech.name!r} would be read otherwise than it is.",
-            advice=f"{told}",
-        )
-
-
 def _name(source: Any) -> str:
     text = os.fspath(source)
-    return "the text given" if text.lstrip().startswith("<") else text
+    return "the given text" if text.lstrip().startswith("<") else text
 
 
-def _put(path: Path, data: bytes, check: Callable[[str], None]) -> None:
-    """Write a file under another name, check it, and rename it."""
+def _write(path: Path, data: bytes, check: Callable[[str], None]) -> None:
+    """Write a file under a temporary name, check it, and rename it."""
     part = temporary_path(path)
     try:
         try:
@@ -240,16 +266,15 @@ def _put(path: Path, data: bytes, check: Callable[[str], None]) -> None:
         finally:
             part.unlink(missing_ok=True)
     except RobotFileError as error:
-        why = str(error).split("\n")[0].replace(str(part), str(path))
+        cause = error.what.replace(str(part), str(path))
         raise RobotFileError(
-            f"what would be written cannot be read again. {why}",
-            "Meshes and included files are looked for beside the new file; of links welded together, the "
-            "heaviest takes the change of all, which may be more than a rigid body can.",
-            "Save into the folder of the old file, or change mass and inertia of such bodies alike.",
+            f"the saved file could not be loaded again: {cause}",
+            "The new folder may lack meshes or included files, or welded links became unphysical.",
+            "Save into the folder of the old file, or scale mass and inertia of a body by the same factor.",
         ) from error
     except OSError as error:
         raise RobotFileError(
             f"{path} cannot be written: {error.strerror or error}.",
-            "Its folder must be there, and open to you.",
+            "The folder has to exist and to be writable.",
             "Check the path.",
         ) from error

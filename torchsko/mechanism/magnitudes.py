@@ -89,8 +89,8 @@ def refuse_too_large(
     if found:
         wider = dtype == torch.float32 and abs(found[0]) <= LARGEST[torch.float64]
         raise MechanismError(
-            f"{what} is {found[0]:g}, more than {largest:g}.\n"
-            f"Products of it overflow in {dtype}, and every torque and acceleration with them.\n"
+            f"{what} is {found[0]:g}, more than {largest:g}.",
+            f"Products of it overflow in {dtype}, and so do torques and accelerations.",
             "Correct the number; units are SI"
-            + (", or pass dtype=torch.float64." if wider else ".")
+            + (", or pass dtype=torch.float64." if wider else "."),
         )

@@ -1,4 +1,4 @@
-"""Dynamics keep the type that their mechanism has, also under `torch.autocast`, and know what it rounds."""
+"""Computation dtypes: dynamics use their mechanism's dtype, also under `torch.autocast`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _DEVICES = ("cpu", "cuda")
 
 
 def without_autocast(function: Callable[P, T]) -> Callable[P, T]:
-    """The function, with `torch.autocast` turned off while it runs.
+    """Decorator that turns `torch.autocast` off while the function runs.
 
-    Autocast rounds the factors of every product to 16 bits. Recursions over bodies subtract nearly
-    equal numbers, which would leave no digit; and what is rounded meets what is not.
+    Autocast rounds the factors of every product to 16 bits. Recursions over bodies subtract nearly equal
+    numbers, which would lose all digits. It would also mix dtypes.
     """
 
     @wraps(function)
@@ -37,10 +37,10 @@ def without_autocast(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
-    """The type in which numbers are computed: that of the tensor, or, where it is traced, of the kernel.
+    """The dtype of a computation: that of the tensor or, under tracing, that of the kernel.
 
-    Expressions of a traced function are float64, whatever its kernel computes in: who asks what rounding
-    makes of a number asks here.
+    Expressions of a traced function are float64 whatever dtype its kernel computes in. Code that depends on
+    rounding must use this function.
     """
     if torch.compiler.is_compiling():
         return x.dtype
@@ -48,13 +48,10 @@ def compute_dtype(x: Tensor) -> torch.dtype:
         x = get_unwrapped(x)
     if isinstance(x, TracedTensor):
         return x.compute_dtype
-    with torch._C.DisableTorchFunction():  # where an expression is put in its place, its own type
+    with torch._C.DisableTorchFunction():  # the tensor's dtype, even if an expression replaces it
         return x.dtype
 
 
 def is_traced_as(x: Tensor, dtype: torch.dtype) -> bool:
-    """Whether a tensor of another type is one of this type in a function that is traced.
-
-    Expressions are, and what they are put in the place of.
-    """
+    """True if a tensor of another dtype has this dtype in the kernel of a traced function."""
     return x.dtype != dtype and compute_dtype(x) == dtype

@@ -21,7 +21,7 @@ from torchsko.identification.results.consistency import inconsistency, warn_of_e
 from torchsko.identification.uncertainty.residuals import Residuals
 from torchsko.io.common.source import format_of
 from torchsko.io.loading.files import load
-from torchsko.io.mjcf.assets import bring_parts
+from torchsko.io.mjcf.assets import copy_assets
 from torchsko.io.saving import save
 from torchsko.io.xml.reader import is_xml_text
 from torchsko.mechanism.coordinates import own_rates
@@ -69,7 +69,7 @@ def save_robot(mech: Mechanism, folder: Path, like: Any, mesh_path: Folders | No
     """
     name = robot_file(like)
     if name == ROBOTS[1] and not is_xml_text(like):
-        bring_parts(Path(like), folder)
+        copy_assets(Path(like), folder)
     # None is written of SDF: a new file has the dynamics.
     model = None if like is not None and format_of(like) == "sdf" else like
     save(mech, folder / name, like=model, overwrite=True, mesh_path=mesh_path)

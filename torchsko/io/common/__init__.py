@@ -1,1 +1,1 @@
-"""Parts that the readers and writers share."""
+"""Shared parts of the readers and writers: numbers, sources, faults, meshes, inertias."""

@@ -1,6 +1,7 @@
-"""The shapes of a mechanism in a new file: URDF, or MJCF.
+"""Shapes in new URDF and MJCF files.
 
-What a format has no word for is left out and counted. Meshes keep the path that the robot's file gave them.
+Shapes that the format does not support are left out with a warning. Meshes retain the path from the robot's
+file.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 
 from torchsko.errors import RobotFileWarning
-from torchsko.io.common.numbers import as_matrix
-from torchsko.io.common.quaternion import quaternion_from_matrix
+from torchsko.io.common.numbers import as_matrix, quaternion_from_matrix
 from torchsko.io.urdf.edit_urdf import rpy_from_rotation
 from torchsko.io.xml.edits import words
 from torchsko.mechanism.geometry import (
@@ -31,12 +31,12 @@ from torchsko.mechanism.geometry import (
 )
 from torchsko.mechanism.mechanism import Mechanism
 
-SEEN, TOUCHING = 2, 3
-"""Groups of geoms that are meant to be seen only, and to touch only, which MuJoCo's viewer hides."""
+VISUAL_GROUP, COLLISION_GROUP = 2, 3
+"""MuJoCo's groups of visual geoms, and of collision geoms, which its viewer hides."""
 
 
 def urdf_shapes(mech: Mechanism, frame: str | None) -> list[str]:
-    """<visual> and <collision> of what stands on a frame, None for the inertial one."""
+    """<visual> and <collision> elements on a frame; None: the inertial frame."""
     lines = []
     for shape in mech.geometry.shapes:
         form = _urdf_form(shape.form)
@@ -45,11 +45,11 @@ def urdf_shapes(mech: Mechanism, frame: str | None) -> list[str]:
         R, p = np.array(shape.rotation), np.array(shape.position)
         origin = f'<origin xyz="{words(p)}" rpy="{words(rpy_from_rotation(as_matrix(R)))}"/>'
         name = f" name={quoteattr(shape.name)}" if shape.name else ""
-        inside = f"{origin}<geometry>{form}</geometry>"
+        content = f"{origin}<geometry>{form}</geometry>"
         if shape.visual:
-            lines.append(f"    <visual{name}>{inside}{_material(shape)}</visual>")
+            lines.append(f"    <visual{name}>{content}{_material(shape)}</visual>")
         if shape.collision:
-            lines.append(f"    <collision{name}>{inside}</collision>")
+            lines.append(f"    <collision{name}>{content}</collision>")
     return lines
 
 
@@ -61,7 +61,7 @@ def _material(shape: Shape) -> str:
 
 
 def _urdf_form(form: Form) -> str | None:
-    """The element of a form; None where URDF has none."""
+    """The URDF element of a form; None if URDF has none."""
     if isinstance(form, Box):
         return f'<box size="{words(form.size)}"/>'
     if isinstance(form, Sphere):
@@ -75,7 +75,7 @@ def _urdf_form(form: Form) -> str | None:
 
 
 def mjcf_geoms(mech: Mechanism, body: int) -> list[str]:
-    """The <geom>s of a body, -1 for the world."""
+    """<geom> elements on a body; -1: the world."""
     names = Counter(shape.name for shape in mech.geometry.shapes)
     lines = []
     for shape in mech.geometry.shapes:
@@ -88,31 +88,31 @@ def mjcf_geoms(mech: Mechanism, body: int) -> list[str]:
         if shape.colour is not None:
             numbers["rgba"] = words(shape.colour)
         text = "".join(f' {key}="{value}"' for key, value in numbers.items())
-        turn = words(quaternion_from_matrix(R))
-        lines.append(f'<geom {name}{form} pos="{words(p)}" quat="{turn}"{text}/>')
+        quaternion = words(quaternion_from_matrix(R))
+        lines.append(f'<geom {name}{form} pos="{words(p)}" quat="{quaternion}"{text}/>')
     return lines
 
 
 def _on_body(mech: Mechanism, shape: Shape) -> tuple[int, np.ndarray, np.ndarray]:
-    """The body that carries a shape, and its pose there."""
+    """The body that carries a shape, and the shape's pose on it."""
     R, p = np.array(shape.rotation), np.array(shape.position)
     if shape.frame is None:
         return -1, R, p
     i = mech.frame_index(shape.frame)
-    turn, shift = (
+    rotation, position = (
         getattr(mech, field)[i].detach().cpu().double().numpy()
         for field in ("frame_rotation", "frame_position")
     )
-    return mech.frame_body[i], turn @ R, turn @ p + shift
+    return mech.frame_body[i], rotation @ R, rotation @ p + position
 
 
 def _surface(shape: Shape) -> dict[str, str]:
-    """How it touches, in MuJoCo's numbers, and whether it is shown."""
+    """MuJoCo's contact parameters and group of a shape."""
     surface = shape.surface
     if surface is None:
-        touches = {} if shape.collision else {"contype": "0", "conaffinity": "0"}
-        group = 0 if shape.visual and shape.collision else SEEN if shape.visual else TOUCHING
-        return touches | {"group": str(group)}
+        contact = {} if shape.collision else {"contype": "0", "conaffinity": "0"}
+        group = VISUAL_GROUP if shape.visual else COLLISION_GROUP
+        return contact | {"group": str(0 if shape.visual and shape.collision else group)}
     whole = {key: getattr(surface, key) for key in ("contype", "conaffinity", "condim", "priority")}
     real = {key: words([getattr(surface, key)]) for key in ("solmix", "margin", "gap")}
     rows = {key: words(getattr(surface, key)) for key in ("friction", "solref", "solimp")}
@@ -120,7 +120,7 @@ def _surface(shape: Shape) -> dict[str, str]:
 
 
 def _mjcf_form(form: Form, carrier: int) -> str | None:
-    """Type and size of a form; None where it is no primitive, or MuJoCo takes no such one."""
+    """Type and size of a geom; None for forms that are not primitives or not valid in MuJoCo."""
     sizes: dict[type, tuple[str, Callable[[Any], list[float]]]] = {
         Box: ("box", lambda f: [x / 2 for x in f.size]),
         Sphere: ("sphere", lambda f: [f.radius]),
@@ -138,27 +138,27 @@ def _mjcf_form(form: Form, carrier: int) -> str | None:
 
 
 def mjcf_excludes(mech: Mechanism) -> list[str]:
-    """The <contact> of bodies that never touch."""
-    found = []
+    """The <contact> element for pairs of bodies without contact."""
+    lines = []
     for pair in mech.geometry.excluded:
         bodies = [-1 if x is None else mech.frame_body[mech.frame_index(x)] for x in pair]
         if bodies[0] == bodies[1]:
             continue
-        one, two = ("world" if b < 0 else mech.body_names[b] for b in bodies)
-        found.append(f"    <exclude body1={quoteattr(one)} body2={quoteattr(two)}/>")
-    return ["  <contact>", *found, "  </contact>"] if found else []
+        first, second = ("world" if b < 0 else mech.body_names[b] for b in bodies)
+        lines.append(f"    <exclude body1={quoteattr(first)} body2={quoteattr(second)}/>")
+    return ["  <contact>", *lines, "  </contact>"] if lines else []
 
 
-def tell_left_out(mech: Mechanism, format: str) -> None:
-    """Warn of shapes that a new file does not have."""
+def warn_unsupported_shapes(mech: Mechanism, format: str) -> None:
+    """Warn of shapes that are left out of a new file."""
 
-    def said(shape: Shape) -> bool:
+    def supported(shape: Shape) -> bool:
         if format == "URDF":
             return _urdf_form(shape.form) is not None
         return _mjcf_form(shape.form, _on_body(mech, shape)[0]) is not None
 
     geometry = mech.geometry
-    counts = Counter(type(s.form).__name__.lower() for s in geometry.shapes if not said(s))
+    counts = Counter(type(s.form).__name__.lower() for s in geometry.shapes if not supported(s))
     lost = [f"{count} of kind {kind}" for kind, count in counts.items()]
     lost += [f"{len(geometry.pairs)} contact pairs"] * bool(geometry.pairs)
     lost += [f"{len(geometry.excluded)} excluded pairs"] * (
@@ -166,9 +166,9 @@ def tell_left_out(mech: Mechanism, format: str) -> None:
     )
     if lost:
         warnings.warn(
-            f"shapes of {mech.name!r} are left out of a new file in {format}: {', '.join(lost)}.\n"
-            "It has no words for them, or they are in files of their own.\n"
-            "Save like the original file to keep all of it.",
+            f"shapes of {mech.name!r} are left out of the new {format} file: {', '.join(lost)}.\n"
+            "The format does not support them, or they are in separate files.\n"
+            "Pass like=FILE with the original file to preserve them.",
             RobotFileWarning,
             stacklevel=5,
         )

@@ -1,4 +1,4 @@
-"""What a reader notes beside the robot: what it leaves unused, and the faults it got over."""
+"""Report of a reader: unsupported elements and faults of a robot file."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from torchsko.mechanism.description import Fault, UnsupportedElement
 
 @dataclass
 class Report:
-    """The notes of one reading, in file order.
+    """Unsupported elements and faults of a robot file, in file order.
 
     Attributes:
-        strict: whether faults are refused.
-        unused: what the file holds and the dynamics does not use.
-        faults: what is wrong in it, and what was done about that.
+        strict: raise an error for a fault instead of recording it.
+        unused: elements that the dynamics does not use.
+        faults: errors in the file that leave the dynamics defined.
     """
 
     strict: bool = False
     unused: list[UnsupportedElement] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
-    def fault(self, element: str, done: str, error: str) -> None:
-        """Note a fault, or refuse it.
+    def fault(self, element: str, reason: str, error: RobotFileError) -> None:
+        """Record a fault, or raise its error if the report is strict.
 
         Args:
-            element: what is at fault and where, by name.
-            done: what is wrong, and how it is read.
-            error: the message where faults are refused.
+            element: the element at fault, by name.
+            reason: what is wrong, and how it is read instead.
+            error: the error of a strict report; a recorded fault has its `why` and `advice`.
 
         Raises:
-            RobotFileError: `error`, when the reading is strict.
+            RobotFileError: `error`.
         """
         if self.strict:
-            raise RobotFileError(error)
-        self.faults.append(Fault(element, done))
+            raise error
+        self.faults.append(Fault(element, reason, error.why, error.advice))

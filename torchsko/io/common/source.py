@@ -1,4 +1,4 @@
-"""What a robot is loaded from: the path of a file, or its text. All else is refused by its kind."""
+"""Checks of a robot's source: the path of a file, or the file's text."""
 
 from __future__ import annotations
 
@@ -9,32 +9,34 @@ from contextlib import contextmanager
 from torchsko.errors import MechanismError, RobotFileError, TreeError
 from torchsko.io.xml.reader import is_xml_text, root_tag
 
-PACKED = {
+ARCHIVE_SIGNATURES = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "zip",
     b"BZh": "bzip2",
     b"\xfd7zXZ": "xz",
     b"\x28\xb5\x2f\xfd": "zstd",
 }
-"""First bytes of files that hold others."""
+"""Formats of compressed files by their first bytes."""
 
 FORMATS = {"mujoco": "mjcf", "sdf": "sdf"}
-"""Formats by the name of the outermost element; of all others the URDF reader says what is wrong."""
+"""Formats by the name of the root element; the URDF reader handles all other names."""
 
-LONGEST = 300
+MAX_PATH_LENGTH = 300
 """Characters of a path that a message shows."""
 
-OF_MUJOCO = {"MjModel": "model", "MjSpec": "spec.compile()"}
-"""Objects of MuJoCo, and what of them `torchsko.from_mujoco` takes."""
+MUJOCO_OBJECTS = {"MjModel": "model", "MjSpec": "spec.compile()"}
+"""Types of MuJoCo, with the expression to pass to `torchsko.from_mujoco`."""
+
+MEANING = "A robot is loaded from the path of a file, or from its text, which begins with '<'."
 
 
 def format_of(source: str | os.PathLike[str]) -> str:
-    """Which reader a source is for: "mjcf", "sdf" or "urdf".
+    """The format of a source: "mjcf", "sdf" or "urdf".
 
-    The outermost element says it, whatever the name of the file; of a compiled model of MuJoCo its ending.
+    It follows from the root element; only compiled MuJoCo models are known by their ending, ``.mjb``.
 
     Raises:
-        RobotFileError: when it is neither path nor text, or a file that is packed.
+        RobotFileError: if it is neither a path nor text, or the file is compressed.
     """
     check_source(source)
     if not is_xml_text(source) and os.fspath(source).lower().endswith(".mjb"):
@@ -43,126 +45,116 @@ def format_of(source: str | os.PathLike[str]) -> str:
 
 
 def check_source(source: object) -> None:
-    """Refuse what is neither a path nor text, and files that are packed.
+    """Refuse a source that is neither a path nor text, and compressed files.
 
     Raises:
-        RobotFileError: says what was given, and what to type.
+        RobotFileError: names the type of the source, and a valid one.
     """
     path = source if isinstance(source, str) else _path(source)
     if path is None:
         raise RobotFileError(
-            f"the robot was given as {type(source).__name__}.",
-            "A robot is loaded from the path of a file, or from its text, which begins with '<'.",
-            f"{_typed(source)}",
+            f"the robot was given as {type(source).__name__}.", MEANING, _advice(source)
         )
     if is_xml_text(path):
         return
     if not path.strip():
         raise RobotFileError(
-            "the robot was given as an empty text.",
-            "A robot is loaded from the path of a file, or from its text, which begins with '<'.",
+            "the robot was given as an empty string.",
+            MEANING,
             "Pass the path, such as torchsko.robots.panda.",
         )
-    kind = _packed(path)
+    kind = _compression(path)
     if kind is not None:
         raise RobotFileError(
-            f"{path}: the file is packed ({kind}).",
-            "Robot files are read as they are, their size known before.",
-            "Unpack it first, and pass the path of the robot file.",
+            f"{path} is compressed ({kind}).",
+            "Compressed files are not read.",
+            "Decompress it, and pass the path of the robot file.",
         )
 
 
 @contextmanager
 def naming(source: str | os.PathLike[str]) -> Iterator[None]:
-    """Put the name of a file before what is said of it; text has none."""
+    """Prefix errors with the name of a file; text has none."""
     try:
         yield
     except (RobotFileError, MechanismError, TreeError) as error:
         if is_xml_text(source):
             raise
-        raise type(error)(f"{_shown(os.fspath(source))}: {error}") from error
-
-
-def _shown(path: str) -> str:
-    """A path on one line; what was meant as text, and begins with no ``<``, is cut short."""
-    short = path if len(path) <= LONGEST else path[:LONGEST] + "..."
-    return short if short.isprintable() else repr(short)
+        path = os.fspath(source)
+        short = path if len(path) <= MAX_PATH_LENGTH else path[:MAX_PATH_LENGTH] + "..."
+        raise error.located(short if short.isprintable() else repr(short)) from error
 
 
 def check_model(model: object) -> None:
-    """Refuse what is no compiled model of MuJoCo.
+    """Refuse an object that is not a compiled MuJoCo model.
 
     Raises:
-        RobotFileError: says what was given, and what to type.
+        RobotFileError: names the type of the object, and a valid one.
     """
     if hasattr(model, "nbody"):
         return
     kind = type(model).__name__
-    typed = "Pass what mujoco.MjModel.from_xml_path gives."
+    advice = "Pass the result of mujoco.MjModel.from_xml_path."
     if isinstance(model, str | os.PathLike):
-        typed = "Pass it to torchsko.load, which compiles it."
-    elif kind in OF_MUJOCO:
-        typed = f"Pass {OF_MUJOCO[kind]}."
+        advice = "Pass it to torchsko.load, which compiles it."
+    elif kind in MUJOCO_OBJECTS:
+        advice = f"Pass {MUJOCO_OBJECTS[kind]}."
     raise RobotFileError(
-        f"the model was given as {kind}.",
-        "What is read here is a compiled model of MuJoCo, mujoco.MjModel.",
-        f"{typed}",
+        f"the model was given as {kind}.", "It has to be a compiled mujoco.MjModel.", advice
     )
 
 
 def check_folders(mesh_path: object) -> None:
-    """Refuse folders that are given as one text, whose letters would be taken for folders.
+    """Refuse a mesh path that is not a list of paths.
 
     Raises:
-        RobotFileError: says what to type.
+        RobotFileError: gives a valid argument.
     """
     if isinstance(mesh_path, str | bytes | os.PathLike):
+        path = os.fspath(mesh_path)
         raise RobotFileError(
-            f"mesh_path is one path, {os.fspath(mesh_path)!r}.",
-            "It names several folders that are trusted: of one text, each letter would be one.",
-            f"Pass mesh_path=[{os.fspath(mesh_path)!r}].",
+            f"mesh_path is one path, {path!r}.",
+            "It has to be a list of trusted folders.",
+            f"Pass mesh_path=[{path!r}].",
         )
-    unfit = [x for x in _listed(mesh_path) if not isinstance(x, str) and _path(x) is None]
-    if unfit:
+    folders = list(mesh_path) if isinstance(mesh_path, Iterable) else [mesh_path]
+    invalid = [x for x in folders if not isinstance(x, str) and _path(x) is None]
+    if invalid:
         raise RobotFileError(
-            f"mesh_path holds {unfit[0]!r}, which is no path.",
-            "It lists folders in which meshes may lie.",
+            f"mesh_path has the entry {invalid[0]!r}, which is not a path.",
+            "It has to be a list of trusted folders.",
             'Pass mesh_path=["folder", ...].',
         )
 
 
-def _listed(mesh_path: object) -> list[object]:
-    return list(mesh_path) if isinstance(mesh_path, Iterable) else [mesh_path]
-
-
 def _path(source: object) -> str | None:
-    """The path that an object stands for; None where it stands for none, or for one in bytes."""
+    """The path of a path-like object; None for other objects and for paths in bytes."""
     path = os.fspath(source) if isinstance(source, os.PathLike) else None
     return path if isinstance(path, str) else None
 
 
-def _packed(path: str) -> str | None:
+def _compression(path: str) -> str | None:
     try:
         with open(path, "rb") as file:
-            head = file.read(max(map(len, PACKED)))
+            head = file.read(max(map(len, ARCHIVE_SIGNATURES)))
     except (OSError, ValueError):
-        return None  # said by who reads it
-    return next((kind for start, kind in PACKED.items() if head.startswith(start)), None)
+        return None  # the reader raises the error
+    return next(
+        (kind for start, kind in ARCHIVE_SIGNATURES.items() if head.startswith(start)), None
+    )
 
 
-def _typed(source: object) -> str:
-    """What to type instead."""
+def _advice(source: object) -> str:
+    """Advice for a source of another type."""
     kind = type(source).__name__
     if isinstance(source, bytes | bytearray):
         return "Pass its text, source.decode(), or the path as a str."
     if hasattr(source, "read"):
-        return "Pass its text, file.read(), decoded where the file is one of bytes; or the path."
-    if kind in OF_MUJOCO:
-        return f"Pass it to torchsko.from_mujoco({OF_MUJOCO[kind]})."
+        return "Pass the path, or its text, file.read() (decoded if the file is opened in binary mode)."
+    if kind in MUJOCO_OBJECTS:
+        return f"Pass it to torchsko.from_mujoco({MUJOCO_OBJECTS[kind]})."
     if hasattr(source, "joint_names"):
-        return (
-            "It is a robot already: leave load out; floating_base and mimic are choices of a load."
-        )
+        return "It is a mechanism already: use it without load. To change options, load its file again."
     if isinstance(source, list | tuple | set):
-        return "Load them one by one: [torchsko.load(x) for x in ...]."
+        return "Load the robots one by one: [torchsko.load(x) for x in ...]."
     return "Pass the path, such as torchsko.robots.panda."

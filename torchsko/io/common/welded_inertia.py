@@ -1,9 +1,9 @@
-"""A body's numbers among the links that fixed joints weld together.
+"""Distribution of a body's inertial parameters over its links, which fixed joints weld together.
 
-What changed of a body goes to the heaviest of its links, so that all of them together are the body. Where
-nothing would be left of its mass, all links first take part in the change of mass, each by the same factor.
-Where no body could have what is left for the heaviest, all links change: their points of mass move by one
-affine map, as all of the body's do, so that links of a physical body stay physical.
+A change of the body goes to its heaviest link. If that link would lose most of its mass, the masses of all
+links are first scaled by a common factor. If the heaviest link would become unphysical, all links change
+instead: one affine map moves the mass distribution of the whole body, so the links of a physical body stay
+physical.
 """
 
 from __future__ import annotations
@@ -21,82 +21,92 @@ from torchsko.mechanism.welded import Frame, lump
 INERTIAL = ("mass", "com", "inertia")
 
 REFINEMENTS = 5
-"""Rounds in which the rounding of a difference of bodies is put right; the best of them counts."""
+"""Iterations that reduce the rounding error of a difference of bodies; the best result is used."""
 
 Links = dict[str, LinkDescription]
-Wanted = Sequence[np.ndarray]
+
+BodyInertia = Sequence[np.ndarray]
+"""Mass, centre of mass, and inertia about it."""
 
 
-def fitted_body(
-    links: Mapping[str, LinkDescription], frames: dict[str, Frame], wanted: Wanted, which: list[str]
+def distribute_body(
+    links: Mapping[str, LinkDescription],
+    frames: dict[str, Frame],
+    target: BodyInertia,
+    changed: list[str],
 ) -> Links:
-    """The links of one body that change.
+    """New inertial parameters of the links of a body.
 
     Args:
-        links: of the robot, by name.
-        frames: of those of the body, in its frame.
-        wanted: mass, centre of mass, and inertia about it, of the body.
-        which: of `INERTIAL` change.
+        links: all links of the robot, by name.
+        frames: frames of the links of the body, in the body's frame.
+        target: inertial parameters of the body.
+        changed: fields of `INERTIAL` that changed.
     """
     names = list(frames)
-    mass, com, inertia = wanted
+    mass, com, inertia = target
     if len(names) == 1:
         link = links[names[0]]
         new = {"mass": float(mass), "com": as_vector(com), "inertia": as_matrix(inertia)}
-        kept = {field: new[field] for field in which}
-        turn = {"inertia_rotation": IDENTITY} if "inertia" in which else {}
-        return {link.name: replace(link, **kept, **turn)}
-    own = max(names, key=lambda name: links[name].mass)  # the first of equals
+        changes: dict[str, Any] = {field: new[field] for field in changed}
+        if "inertia" in changed:
+            changes["inertia_rotation"] = IDENTITY
+        return {link.name: replace(link, **changes)}
+    heaviest = max(names, key=lambda name: links[name].mass)  # the first one of equal mass
     members = {name: links[name] for name in names}
-    found = _with_rest(_sharing(members, own, float(mass)), frames, own, wanted)
-    whole = all(
-        np.linalg.eigvalsh(_spread(x))[0] > 0 for x in (inertia, lump(names, frames, members)[2])
+    result = _correct_link(_scale_masses(members, heaviest, float(mass)), frames, heaviest, target)
+    invertible = all(
+        np.linalg.eigvalsh(_second_moment(x))[0] > 0
+        for x in (inertia, lump(names, frames, members)[2])
     )
-    if whole and float(mass) > 0 and _is_physical(links[own]) and not _is_physical(found[own]):
-        # What is left of the map is rounding.
-        found = _with_rest(_moved(members, frames, wanted), frames, own, wanted)
-    return found
+    physical = _is_physical(links[heaviest])
+    if invertible and float(mass) > 0 and physical and not _is_physical(result[heaviest]):
+        mapped = _map_affinely(members, frames, target)
+        result = _correct_link(mapped, frames, heaviest, target)  # corrects rounding only
+    return result
 
 
-def _sharing(members: Links, own: str, mass: float) -> Links:
-    """The links, of less mass where the heaviest alone would lose most of its own."""
+def _scale_masses(members: Links, heaviest: str, mass: float) -> Links:
+    """Scale the masses of all links to the body's mass if the heaviest would lose over half of its mass."""
     total = sum(link.mass for link in members.values())
-    # A link that alone lost most of its mass would have to be far off, with an inertia that no body has.
-    if not total or mass > total - members[own].mass / 2:
+    # Otherwise the heaviest link would need a distant centre of mass and an unphysical inertia.
+    if not total or mass > total - members[heaviest].mass / 2:
         return members
-    share = mass / total
+    ratio = mass / total
     return {
         name: replace(
-            link, mass=share * link.mass, inertia=as_matrix(share * np.array(link.inertia))
+            link, mass=ratio * link.mass, inertia=as_matrix(ratio * np.array(link.inertia))
         )
         for name, link in members.items()
     }
 
 
-def _with_rest(members: Links, frames: dict[str, Frame], own: str, wanted: Wanted) -> Links:
-    """The links, of which one is so that all are the body."""
+def _correct_link(
+    members: Links, frames: dict[str, Frame], name: str, target: BodyInertia
+) -> Links:
+    """Change one link such that all links together have the target's inertial parameters."""
     names, members = list(frames), dict(members)
-    mass, com, inertia = wanted
-    turn = frames[own].rotation
-    members[own] = _in_link_axes(members[own])
-    best, least = members[own], np.inf
+    mass, com, inertia = target
+    R = frames[name].rotation
+    members[name] = _in_link_axes(members[name])
+    best, smallest = members[name], np.inf
     for _ in range(REFINEMENTS):
-        link = members[own]
+        link = members[name]
         m = link.mass + (mass - lump(names, frames, members)[0])
-        link = members[own] = replace(link, mass=float(m))
-        arm = com - lump(names, frames, members)[1]
-        lever = mass / m if m else 1.0
-        link = members[own] = replace(
-            link, com=as_vector(np.array(link.com) + lever * (turn.T @ arm))
+        link = members[name] = replace(link, mass=float(m))
+        error = com - lump(names, frames, members)[1]
+        ratio = mass / m if m else 1.0
+        link = members[name] = replace(
+            link, com=as_vector(np.array(link.com) + ratio * (R.T @ error))
         )
-        rest = inertia - lump(names, frames, members)[2]
-        members[own] = replace(
-            link, inertia=as_matrix(np.array(link.inertia) + turn.T @ rest @ turn)
+        difference = inertia - lump(names, frames, members)[2]
+        members[name] = replace(
+            link, inertia=as_matrix(np.array(link.inertia) + R.T @ difference @ R)
         )
-        apart = _apart(lump(names, frames, members), wanted)
-        if apart < least:
-            best, least = members[own], apart
-    return members | {own: best}
+        distance = _distance(lump(names, frames, members), target)
+        if distance < smallest:
+            best, smallest = members[name], distance
+    return members | {name: best}
 
 
 def _in_link_axes(link: LinkDescription) -> LinkDescription:
@@ -105,38 +115,38 @@ def _in_link_axes(link: LinkDescription) -> LinkDescription:
     return replace(link, inertia=as_matrix(I), inertia_rotation=IDENTITY)
 
 
-def _moved(members: Links, frames: dict[str, Frame], wanted: Wanted) -> Links:
-    """The links whose points of mass move as those of the body: stretched, without a turn, and shifted.
+def _map_affinely(members: Links, frames: dict[str, Frame], target: BodyInertia) -> Links:
+    """Map the mass distribution of all links by a symmetric stretch and a shift to the body's new one.
 
-    The map is the one that moves a normal distribution to another at the least mean square distance.
+    The map is the optimal transport between two normal distributions (least mean square distance).
 
     Reference: C. Givens, R. Shortt, *A class of Wasserstein metrics for probability distributions*, Michigan
     Math. J. 31(2), 1984, Prop. 7.
     """
-    mass, com, inertia = wanted
+    mass, com, inertia = target
     old_mass, old_com, old_inertia = lump(list(frames), frames, members)
-    share = float(mass) / old_mass
-    before, after = _spread(old_inertia) / old_mass, _spread(inertia) / mass
-    root, back = _power(before, 0.5), _power(before, -0.5)
-    F = back @ _power(root @ after @ root, 0.5) @ back
-    out: Links = {}
+    ratio = float(mass) / old_mass
+    before, after = _second_moment(old_inertia) / old_mass, _second_moment(inertia) / mass
+    root, inverse_root = _power(before, 0.5), _power(before, -0.5)
+    F = inverse_root @ _power(root @ after @ root, 0.5) @ inverse_root
+    result: Links = {}
     for name, link in members.items():
         link, frame = _in_link_axes(link), frames[name]
         R = frame.rotation
         place = F @ (frame.position + R @ np.array(link.com) - old_com) + com
         G = R.T @ F @ R
-        S = share * (G @ _spread(np.array(link.inertia)) @ G.T)
-        out[name] = replace(
+        S = ratio * (G @ _second_moment(np.array(link.inertia)) @ G.T)
+        result[name] = replace(
             link,
-            mass=share * link.mass,
+            mass=ratio * link.mass,
             com=as_vector(R.T @ (place - frame.position)),
             inertia=as_matrix(np.trace(S) * np.eye(3) - S),
         )
-    return out
+    return result
 
 
-def _spread(inertia: np.ndarray) -> np.ndarray:
-    """The second moment of mass about the centre, of the inertia about it."""
+def _second_moment(inertia: np.ndarray) -> np.ndarray:
+    """Second moment of mass about the centre of mass, from the inertia about it."""
     return np.trace(inertia) / 2 * np.eye(3) - inertia
 
 
@@ -146,14 +156,14 @@ def _power(S: np.ndarray, exponent: float) -> np.ndarray:
 
 
 def _is_physical(link: LinkDescription) -> bool:
-    """Whether a body may have its mass and inertia, to rounding."""
-    least, _, most = np.linalg.eigvalsh(_spread(np.array(link.inertia)))
-    return link.mass >= 0 and bool(least >= -1e-12 * abs(most))
+    """True if a rigid body can have the link's mass and inertia, up to rounding."""
+    smallest, _, largest = np.linalg.eigvalsh(_second_moment(np.array(link.inertia)))
+    return link.mass >= 0 and bool(smallest >= -1e-12 * abs(largest))
 
 
-def _apart(found: Iterable[Any], wanted: Iterable[Any]) -> float:
-    """Largest difference of mass, centre or inertia of a body, each relative to the largest of it."""
+def _distance(body: Iterable[Any], target: Iterable[Any]) -> float:
+    """Largest relative difference of mass, centre of mass and inertia."""
     return max(
         float(np.abs(x - y).max()) / (float(np.abs(y).max()) or 1.0)
-        for x, y in zip(found, wanted, strict=True)
+        for x, y in zip(body, target, strict=True)
     )

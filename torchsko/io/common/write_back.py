@@ -1,6 +1,6 @@
-"""A mechanism's numbers back in the description that it came from.
+"""Writing a mechanism's parameters back into the description of its robot file.
 
-A description says more than a mechanism: links that fixed joints weld together are one body, see
+The description has more links than the mechanism has bodies, since fixed joints weld links together; see
 `torchsko.io.common.welded_inertia`.
 """
 
@@ -15,92 +15,98 @@ from torch import Tensor
 
 from torchsko.errors import MechanismError
 from torchsko.io.common.numbers import as_matrix, as_vector
-from torchsko.io.common.welded_inertia import INERTIAL, fitted_body
-from torchsko.mechanism.description import FIXED, JointDescription, RobotDescription
+from torchsko.io.common.welded_inertia import INERTIAL, distribute_body
+from torchsko.mechanism.description import (
+    FIXED,
+    JointDescription,
+    LinkDescription,
+    RobotDescription,
+)
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.welded import WORLD, Frame
 
 PLACEMENT = ("joint_rotation", "joint_position")
 
 
-def check_same(mech: Mechanism, file: Mechanism, name: str) -> None:
-    """Refuse a mechanism that is not the robot of a file, whatever its numbers are.
+def check_same_robot(mech: Mechanism, file: Mechanism, name: str) -> None:
+    """Refuse a mechanism with other bodies, joints or frames than the robot of a file, and batches.
 
     Raises:
-        MechanismError: names what the other has not; or it is a batch.
+        MechanismError: names a body, joint or frame that only one of them has, or the batched parameter.
     """
     for field in ("tree_joint_names", "body_names", "frame_names", "dependent_joint_names"):
-        mine, theirs = getattr(mech, field), getattr(file, field)
-        if mine != theirs:
-            other = sorted(set(mine) ^ set(theirs))
+        names, file_names = getattr(mech, field), getattr(file, field)
+        if names != file_names:
+            other = sorted(set(names) ^ set(file_names))
+            difference = f", as in {other[0]!r}" if other else ", by order"
             raise MechanismError(
-                f"{mech.name!r} is not the robot of {name}: their {field} differ"
-                + (f", as in {other[0]!r}.\n" if other else ", by order.\n")
-                + "Numbers are put back into the file that they came from.\n"
-                "Pass that file as like=..., or leave it out for a new one."
+                f"{mech.name!r} is not the robot of {name}: their {field} differ{difference}.",
+                "Parameters can only be written into the robot's own file.",
+                "Pass that file as like=..., or leave like out for a new file.",
             )
-    check_one(mech)
+    check_unbatched(mech)
 
 
-def check_one(mech: Mechanism) -> None:
-    """Refuse a batch.
+def check_unbatched(mech: Mechanism) -> None:
+    """Refuse a batch of mechanisms.
 
     Raises:
-        MechanismError: names the parameter.
+        MechanismError: names the batched parameter.
     """
     for field, sizes in PARAMETERS.items():
         if getattr(mech, field).ndim > len(sizes):
             raise MechanismError(
-                f"{field} of {mech.name!r} has the shape {list(getattr(mech, field).shape)}.",
-                "A file is one robot, not a batch of them.",
-                "Pick one sample: mech.replace(...) with its numbers.",
+                f"{field} of {mech.name!r} has the batch shape {list(getattr(mech, field).shape)}.",
+                "A file describes one robot.",
+                "Select one sample: mech.replace(...) with its parameters.",
             )
 
 
-def changed(mech: Mechanism, file: Mechanism, field: str) -> list[int]:
-    """The rows of a parameter that differ."""
-    mine, theirs = getattr(mech, field).detach().cpu(), getattr(file.to(mech.dtype), field)
-    if not theirs.numel():
+def changed_rows(mech: Mechanism, file: Mechanism, field: str) -> list[int]:
+    """Rows of a parameter that differ from those of the file."""
+    new, old = getattr(mech, field).detach().cpu(), getattr(file.to(mech.dtype), field)
+    if not old.numel():
         return []
-    return (mine != theirs).reshape(len(theirs), -1).any(-1).nonzero().flatten().tolist()
+    return (new != old).reshape(len(old), -1).any(-1).nonzero().flatten().tolist()
 
 
 def refuse_changes(mech: Mechanism, file: Mechanism, fields: Iterable[str], format: str) -> None:
-    """Refuse changes of what is not written.
+    """Refuse changes of parameters that cannot be written into a file.
 
     Raises:
-        MechanismError: names the field and its first entry that differs.
+        MechanismError: names the parameter and its first changed entry.
     """
     for field in fields:
-        if rows := changed(mech, file, field):
+        if rows := changed_rows(mech, file, field):
             raise MechanismError(
-                f"{field}[{rows[0]}] of {mech.name!r} is not that of the file.",
-                f"Into {format} are written: what is said in torchsko.save; other numbers have no place "
-                "there, or another meaning.",
-                f"Pass mech.replace({field}=...) with the file's numbers.",
+                f"{field}[{rows[0]}] of {mech.name!r} differs from the file.",
+                f"Changes of {field} cannot be written into {format}; see torchsko.save for those that can.",
+                f"Pass mech.replace({field}=...) with the values of the file.",
             )
 
 
-def fitted(robot: RobotDescription, mech: Mechanism, file: Mechanism) -> RobotDescription:
-    """The description with the inertias of a mechanism.
+def updated_links(
+    robot: RobotDescription, mech: Mechanism, file: Mechanism
+) -> tuple[LinkDescription, ...]:
+    """The links of the description with the inertial parameters of a mechanism.
 
     Args:
-        robot: of the file.
-        mech: with the numbers wanted.
-        file: the mechanism of the description.
+        robot: description of the file.
+        mech: mechanism with the new parameters.
+        file: mechanism of the description.
     """
     links = {link.name: link for link in robot.links}
-    bodies = sorted({k for field in INERTIAL for k in changed(mech, file, field)})
-    for k in bodies:
+    rows = {field: changed_rows(mech, file, field) for field in INERTIAL}
+    for k in sorted({k for changed in rows.values() for k in changed}):
         frames = {
             name: _frame(file, i)
             for i, name in enumerate(file.frame_names)
             if file.frame_body[i] == k and name in links
         }
-        which = [field for field in INERTIAL if k in changed(mech, file, field)]
-        wanted = tuple(_numbers(getattr(mech, field)[k]) for field in INERTIAL)
-        links |= fitted_body(links, frames, wanted, which)
-    return replace(robot, links=tuple(links.values()))
+        fields = [field for field in INERTIAL if k in rows[field]]
+        target = tuple(_array(getattr(mech, field)[k]) for field in INERTIAL)
+        links |= distribute_body(links, frames, target, fields)
+    return tuple(links.values())
 
 
 def _frame(mech: Mechanism, i: int) -> Frame:
@@ -108,96 +114,98 @@ def _frame(mech: Mechanism, i: int) -> Frame:
     return Frame(None, R.double().numpy(), p.double().numpy())
 
 
-def fitted_joints(
+def updated_joints(
     robot: RobotDescription, mech: Mechanism, file: Mechanism
 ) -> tuple[JointDescription, ...]:
-    """The joints of the description with the mechanism's placements, damping and friction.
+    """The joints of the description with the placements, damping and friction of a mechanism.
 
     Raises:
-        MechanismError: when a joint that the file does not hold has changed, or damping differs among the
-            dofs of one joint.
+        MechanismError: if a joint changed that the file does not have, or damping differs among the dofs of a
+            joint.
     """
     frames = {name: _frame(file, i) for i, name in enumerate(file.frame_names)}
     frames[WORLD] = Frame(None, np.eye(3), np.zeros(3))
-    placed = {k for field in PLACEMENT for k in changed(mech, file, field)}
-    lossy = {i for field in ("damping", "friction") for i in changed(mech, file, field)}
+    moved = {k for field in PLACEMENT for k in changed_rows(mech, file, field)}
+    lossy_dofs = {i for field in ("damping", "friction") for i in changed_rows(mech, file, field)}
     by_name = {joint.name: joint for joint in robot.joints if joint.kind != FIXED}
     for k, name in enumerate(mech.tree_joint_names):
         dofs = mech.tree_dof_slice(name)
-        loses = not lossy.isdisjoint(range(dofs.start, dofs.stop))
-        if not loses and k not in placed:
+        lossy = not lossy_dofs.isdisjoint(range(dofs.start, dofs.stop))
+        if not lossy and k not in moved:
             continue
         if name not in by_name:
             raise MechanismError(
-                f"joint {name!r} is not in the file, and its numbers are not those that it got at load.",
-                "The file has no place for them.",
-                "Leave placement and losses of that joint as they were.",
+                f"joint {name!r} changed, and is not in the file.",
+                "The option floating_base added it on load.",
+                "Restore its placement, damping and friction.",
             )
         joint = by_name[name]
-        if k in placed:
+        if k in moved:
             parent = frames[joint.parent]
-            R, p = (_numbers(getattr(mech, field)[k]) for field in PLACEMENT)
+            R, p = (_array(getattr(mech, field)[k]) for field in PLACEMENT)
             joint = replace(
                 joint,
                 rotation=as_matrix(parent.rotation.T @ R),
                 position=as_vector(parent.rotation.T @ (p - parent.position)),
             )
-        if loses:
-            values = {f: one_of(getattr(mech, f)[dofs], f, name) for f in ("damping", "friction")}
+        if lossy:
+            values = {
+                f: common_value(getattr(mech, f)[dofs], f, name) for f in ("damping", "friction")
+            }
             joint = replace(joint, **values)
         by_name[name] = joint
     return tuple(by_name.get(joint.name, joint) for joint in robot.joints)
 
 
-def one_of(values: Tensor, field: str, joint: str) -> float:
-    """The number that all dofs of a joint share.
+def common_value(values: Tensor, field: str, joint: str) -> float:
+    """The value that all dofs of a joint have.
 
     Raises:
-        MechanismError: when they differ.
+        MechanismError: if they differ.
     """
     first, *others = values.detach().tolist()
     if any(x != first for x in others):
         raise MechanismError(
             f"{field} of joint {joint!r} differs among its dofs: {[first, *others]}.",
-            "A file has one number for all dofs of a joint.",
-            "Give all of them the same.",
+            "The file format has one value for all dofs of a joint.",
+            "Set all of them to the same value.",
         )
     return first
 
 
-def agrees(mech: Mechanism, written: Mechanism, fields: Iterable[str]) -> str | None:
-    """The first parameter that a file just written gives otherwise, by more than rounding; None for none.
+def first_difference(mech: Mechanism, written: Mechanism, fields: Iterable[str]) -> str | None:
+    """The first parameter that a written file changes by more than rounding; None if there is none.
 
-    Bodies are taken by name: a file gives them depth first, in which order those of robots that were
-    appended need not be. On what each of them hangs is compared too.
+    Bodies are compared by name: a file lists them depth first, and appended robots have another order. Their
+    parents are compared too.
     """
-    close = 1e-12 if mech.dtype == torch.float64 else 1e-5
-    if _carriers(mech) != _carriers(written):
+    tolerance = 1e-12 if mech.dtype == torch.float64 else 1e-5
+    if _parent_names(mech) != _parent_names(written):
         return "parents"
     bodies = [written.body_names.index(name) for name in mech.body_names]
     slices = [written.tree_dof_slice(written.tree_joint_names[k]) for k in bodies]
-    dofs = [i for own in slices for i in range(own.start, own.stop)]
-    rows = {"num_bodies": bodies, "num_tree_dof": dofs}
+    dofs = [i for span in slices for i in range(span.start, span.stop)]
+    orders = {"num_bodies": bodies, "num_tree_dof": dofs}
     for field in fields:
-        mine, theirs = getattr(mech, field).detach().cpu(), getattr(written.to(mech.dtype), field)
-        if (own := rows.get(PARAMETERS[field][0])) is not None:
-            theirs = theirs[own]
-        if mine.shape != theirs.shape:
+        x, y = getattr(mech, field).detach().cpu(), getattr(written.to(mech.dtype), field)
+        if (order := orders.get(PARAMETERS[field][0])) is not None:
+            y = y[order]
+        if x.shape != y.shape:
             return field
-        usual = torch.where(mine.isfinite(), mine, 0.0)
-        scale = usual.abs().max() if mine.numel() else 1.0
-        same = (mine == theirs) | ((mine - theirs).abs() <= close * scale)
-        if not bool(same.all()):
+        finite = torch.where(x.isfinite(), x, 0.0)
+        scale = finite.abs().max() if x.numel() else 1.0
+        equal = (x == y) | ((x - y).abs() <= tolerance * scale)
+        if not bool(equal.all()):
             return field
     return None
 
 
-def _carriers(mech: Mechanism) -> dict[str, str | None]:
-    """By body the one that it hangs on; None: the inertial frame."""
+def _parent_names(mech: Mechanism) -> dict[str, str | None]:
+    """Name of the parent of each body; None: the inertial frame."""
     names = mech.body_names
     parents = zip(names, mech.parents, strict=True)
     return {name: names[p] if p >= 0 else None for name, p in parents}
 
 
-def _numbers(x: Tensor) -> np.ndarray:
+def _array(x: Tensor) -> np.ndarray:
     return x.detach().cpu().double().numpy()

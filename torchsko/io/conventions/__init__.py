@@ -1,1 +1,1 @@
-"""Conversion to and from the conventions of other libraries."""
+"""Conversion between coordinates of torchsko and of other libraries."""

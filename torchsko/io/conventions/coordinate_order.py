@@ -16,13 +16,13 @@ from torchsko.mechanism.numbering import Place
 
 @dataclass(frozen=True, eq=False)
 class QOrder:
-    """Places of coordinates, int64.
+    """Index tensors that reorder coordinates, int64.
 
     Attributes:
-        angles: which coordinates of the tree they give by cosine and sine.
-        take: of each of theirs among ours, then cosines, then sines.
-        back: of each of ours among theirs, then a zero, then angles.
-        cosines: of each cosine among theirs; its sine is next.
+        angles: coordinates of the tree that the library represents by cosine and sine.
+        take: index of each library coordinate in [coordinates of the tree, cosines, sines].
+        back: index of each coordinate of the tree in [library coordinates, zero, angles].
+        cosines: index of each cosine in the library's coordinates; its sine is next.
     """
 
     angles: Tensor
@@ -33,12 +33,12 @@ class QOrder:
 
 @dataclass(frozen=True, eq=False)
 class DofOrder:
-    """Places of rates, int64.
+    """Index tensors that reorder rates, int64.
 
     Attributes:
-        take: of each of theirs among ours, then the converted ones of each special joint.
-        back: of each of ours among theirs, then a zero, then the converted ones.
-        blocks: of each special joint's among theirs, in our order.
+        take: index of each library rate in [rates of the tree, converted rates of special joints].
+        back: index of each rate of the tree in [library rates, zero, converted rates of special joints].
+        blocks: for each special joint, the indices of its rates in the library's, in the order of the tree.
     """
 
     take: Tensor
@@ -49,26 +49,27 @@ class DofOrder:
 def q_order(
     mech: Mechanism, library: Library, places: Sequence[Place], cos_sin: Sequence[str]
 ) -> QOrder:
-    """Places of coordinates in a library's order.
+    """Index tensors for coordinates.
 
     Raises:
-        MechanismError: when a joint of `cos_sin` has no angle.
+        MechanismError: if a joint of `cos_sin` is not revolute.
     """
-    turns = {_round_joint(mech, name): 0 for name in cos_sin}
-    turns |= {k: 2 for k, _ in places if _is_flat(mech, library, k)}
-    angles = [mech.tree_q_slice(mech.tree_joint_names[k]).start + i for k, i in turns.items()]
-    rank = {k: i for i, k in enumerate(turns)}
+    # By joint, the position of the angle among its coordinates.
+    angle_of = {_revolute_joint(mech, name): 0 for name in cos_sin}
+    angle_of |= {k: 2 for k, _ in places if _is_planar_in_body(mech, library, k)}
+    angles = [mech.tree_q_slice(mech.tree_joint_names[k]).start + i for k, i in angle_of.items()]
+    rank = {k: i for i, k in enumerate(angle_of)}
     take: list[int] = []
-    cosines = dict.fromkeys(turns, 0)
+    cosines = dict.fromkeys(angle_of, 0)
     for k, part in places:
         q = mech.tree_q_slice(mech.tree_joint_names[k])
-        own = list(range(q.start, q.stop))
-        if k in turns:
-            i, cosine = turns[k], mech.num_tree_q + rank[k]
-            own[i : i + 1] = [cosine, cosine + len(turns)]
+        indices = list(range(q.start, q.stop))
+        if k in angle_of:
+            i, cosine = angle_of[k], mech.num_tree_q + rank[k]
+            indices[i : i + 1] = [cosine, cosine + len(angle_of)]
             cosines[k] = len(take) + i
-        own = own if part is None else own[part : part + 1]
-        take += _reordered(mech.joints.kinds[k].name, own, library)
+        indices = indices if part is None else indices[part : part + 1]
+        take += _reordered(mech.joints.kinds[k].name, indices, library)
     where = {i: j for j, i in enumerate(take)}
     back = [where.get(i, len(take)) for i in range(mech.num_tree_q)]
     for i, angle in enumerate(angles):
@@ -79,7 +80,7 @@ def q_order(
 def dof_order(
     mech: Mechanism, library: Library, places: Sequence[Place], special: Sequence[Rates]
 ) -> DofOrder:
-    """Places of rates in a library's order; of special joints, those of the converted ones."""
+    """Index tensors for rates; special joints have converted rates."""
     starts = [joint.dofs.start for joint in special]
     sizes = [joint.dofs.stop - joint.dofs.start for joint in special]
     first = {start: mech.num_tree_dof + sum(sizes[:i]) for i, start in enumerate(starts)}
@@ -87,10 +88,10 @@ def dof_order(
     for k, part in places:
         dofs = mech.tree_dof_slice(mech.tree_joint_names[k])
         start = first[dofs.start] if dofs.start in first else int(dofs.start)
-        own = [start + i for i in range(dofs.stop - dofs.start)]
-        own = own if part is None else own[part : part + 1]
+        indices = [start + i for i in range(dofs.stop - dofs.start)]
+        indices = indices if part is None else indices[part : part + 1]
         swapped = mech.joints.kinds[k].name == "free" and not library.angular_first
-        take += own[3:] + own[:3] if swapped else own
+        take += indices[3:] + indices[:3] if swapped else indices
     where = {i: j for j, i in enumerate(take)}
     back = [where.get(i, len(take)) for i in range(mech.num_tree_dof)]
     for i, joint in enumerate(special):
@@ -106,30 +107,30 @@ def dof_order(
 
 
 def is_special(mech: Mechanism, library: Library, k: int) -> bool:
-    """Whether the library takes the velocity of a joint in other axes."""
-    return mech.joints.kinds[k].name == "free" or _is_flat(mech, library, k)
+    """True if the library expresses the velocity of a joint in other axes."""
+    return mech.joints.kinds[k].name == "free" or _is_planar_in_body(mech, library, k)
 
 
-def _is_flat(mech: Mechanism, library: Library, k: int) -> bool:
+def _is_planar_in_body(mech: Mechanism, library: Library, k: int) -> bool:
     return mech.joints.kinds[k].name == "planar" and library.planar_in_body
 
 
-def _index(mech: Mechanism, places: Sequence[int]) -> Tensor:
-    return torch.tensor(places, dtype=torch.int64, device=mech.device)
+def _index(mech: Mechanism, indices: Sequence[int]) -> Tensor:
+    return torch.tensor(indices, dtype=torch.int64, device=mech.device)
 
 
-def _reordered(kind: str, places: list[int], library: Library) -> list[int]:
-    """The places of a joint's coordinates in the library's order."""
+def _reordered(kind: str, indices: list[int], library: Library) -> list[int]:
+    """The indices of a joint's coordinates in the library's order."""
     if kind not in ("free", "spherical"):
-        return places
-    position, quaternion = places[:-4], places[-4:]
+        return indices
+    position, quaternion = indices[:-4], indices[-4:]
     if library.scalar_last:
         quaternion = quaternion[1:] + quaternion[:1]
     return quaternion + position if library.quaternion_first else position + quaternion
 
 
 def check_kinds(mech: Mechanism, library: str, known: Sequence[str], joints: set[int]) -> None:
-    """Refuse joints of a kind that a library has not.
+    """Refuse joints of a kind that is not converted for a library.
 
     Raises:
         MechanismError: names the joint.
@@ -138,30 +139,29 @@ def check_kinds(mech: Mechanism, library: str, known: Sequence[str], joints: set
         kind = mech.joints.kinds[k].name
         if kind not in known:
             raise MechanismError(
-                f"joint {mech.tree_joint_names[k]!r} is {kind}, and is not converted to {library!r}.",
-                f"Known there: {', '.join(known)}; others it has not, or in coordinates "
-                "of its own.",
-                "Convert that joint by hand, or write it as several joints.",
+                f"joint {mech.tree_joint_names[k]!r} is {kind}, which is not converted to {library!r}.",
+                f"Converted kinds: {', '.join(known)}.",
+                "Convert that joint yourself, or replace it by several joints.",
             )
 
 
-def check_whole(mech: Mechanism, library: str, joints: Sequence[int]) -> None:
-    """Refuse single motions of joints whose velocity a library takes in other axes, which mix them.
+def check_not_split(mech: Mechanism, library: str, split: Sequence[int]) -> None:
+    """Refuse joints that are named by their motions although the library expresses them in other axes.
 
     Raises:
         MechanismError: names the joint.
     """
-    if joints:
-        name = mech.tree_joint_names[joints[0]]
+    if split:
+        name = mech.tree_joint_names[split[0]]
         raise MechanismError(
-            f"joint {name!r} is named by its single motions, which {library!r} has not.",
-            "There it is one joint, with its velocity in other axes, which mix them.",
-            f"Name {name!r} once, in their place.",
+            f"joint {name!r} is named by its motions, and is a single joint in {library!r}.",
+            "Its velocity has other axes there, which mix the motions.",
+            f"Write {name!r} once, in place of the motions.",
         )
 
 
-def check_all_there(mech: Mechanism, names: Sequence[str], places: Sequence[Place]) -> None:
-    """Refuse joints named twice, and independent joints left out.
+def check_complete(mech: Mechanism, names: Sequence[str], places: Sequence[Place]) -> None:
+    """Refuse repeated joints, and missing independent joints.
 
     Raises:
         MechanismError: names the joint.
@@ -169,28 +169,26 @@ def check_all_there(mech: Mechanism, names: Sequence[str], places: Sequence[Plac
     for name in names:
         if names.count(name) > 1:
             raise MechanismError(
-                f"joint {name!r} is named twice.",
-                "Its coordinates have one place.",
-                "Name it once.",
+                f"joint {name!r} occurs twice in joint_names.",
+                advice="Remove one of them.",
             )
-    there = {k for k, _ in places}
-    parts = {k: [i for j, i in places if j == k] for k in there}
+    parts = {k: [i for j, i in places if j == k] for k, _ in places}
     for k in mech.independent_joints:
-        some = parts.get(k, [])
-        if None not in some and len(some) < mech.joints.kinds[k].num_dof:
+        named = parts.get(k, [])
+        if None not in named and len(named) < mech.joints.kinds[k].num_dof:
             raise MechanismError(
-                f"joint {mech.tree_joint_names[k]!r} is not among the {len(names)} joints named.",
-                "Its coordinates would be lost.",
-                "Name all joints that follow no others.",
+                f"joint {mech.tree_joint_names[k]!r} is not among the {len(names)} joints in joint_names.",
+                "The conversion would lose its coordinates.",
+                "Pass the names of all independent joints.",
             )
 
 
-def _round_joint(mech: Mechanism, name: str) -> int:
+def _revolute_joint(mech: Mechanism, name: str) -> int:
     k = mech.joint_index(name)
     if mech.joints.kinds[k].name != "revolute":
         raise MechanismError(
-            f"joint {name!r} of cos_sin is {mech.joints.kinds[k].name}.",
-            "An angle has a cosine and a sine.",
-            "Name revolute joints there.",
+            f"joint {name!r} in cos_sin is {mech.joints.kinds[k].name}.",
+            "Only angles have a cosine and a sine.",
+            "Pass names of revolute joints.",
         )
     return k

@@ -1,13 +1,12 @@
-"""Where other libraries' coordinates differ from ours: a table of libraries, and joints whose rates differ.
+"""Conventions of other libraries, and conversion of the rates of joints with other axes.
 
-Ours are those of the README: quaternions w x y z; a free joint's velocity [omega; v] in the body's axes, v
-that of its origin; every rate the derivative of its coordinate where the coordinate is a number.
+torchsko has quaternions w x y z, and the velocity [omega; v] of a free joint in the axes of the body, where v
+is the velocity of the body's origin. The rate of a scalar coordinate is its derivative.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,7 +16,7 @@ from torchsko.spatial.rotation import cross, quaternion_to_matrix
 from torchsko.utils.shapes import matvec
 
 COMMON = ("revolute", "prismatic", "free")
-"""Kinds of joints that every library has."""
+"""Kinds of joints that are converted for every library."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +24,15 @@ class Library:
     """Conventions of one library.
 
     Attributes:
-        kinds: of joints that are converted.
-        scalar_last: quaternions are x y z w, not w x y z.
-        quaternion_first: of a free joint, before its position.
-        angular_first: of a free joint's velocity.
-        linear_in_body: linear velocity of a free joint in the body's axes, not the joint's (the world's).
-        angular_in_body: angular velocity likewise.
-        at_com: linear velocity is that of the body's centre of mass, not of its origin.
-        planar_in_body: a planar joint slides along the body's axes, and has cosine and sine for its angle.
+        kinds: kinds of joints that are converted.
+        scalar_last: quaternions are x y z w instead of w x y z.
+        quaternion_first: the quaternion of a free joint precedes its position.
+        angular_first: the angular velocity of a free joint precedes the linear one.
+        linear_in_body: the linear velocity of a free joint is in the axes of the body, instead of the joint.
+        angular_in_body: the angular velocity of a free joint is in the axes of the body.
+        at_com: the linear velocity is that of the body's centre of mass, instead of its origin.
+        planar_in_body: the velocity of a planar joint is in the axes of the body, and its angle is
+            represented by cosine and sine.
     """
 
     kinds: tuple[str, ...]
@@ -67,20 +67,20 @@ LIBRARIES = {
     ),
     # Isaac Lab up to 2.x, ArticulationData: root_link_pose_w (w x y z), root_com_vel_w.
     "isaaclab": Library(COMMON, at_com=True),
-    # Newton documentation, "Conventions"; Isaac Lab from 3.0 has its quaternions too.
+    # Newton documentation, "Conventions"; Isaac Lab from 3.0 uses the same quaternions.
     "newton": Library(COMMON, scalar_last=True, at_com=True),
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Rates(ABC):
-    """A joint whose velocity another library takes in other axes or at another point: T(q) qd.
+    """Conversion of a joint's velocity to other axes or another point: T(q) qd.
 
-    Every method takes the joint's own coordinates and vectors, in our order.
+    The arguments of every method are the joint's coordinates and vectors, in the order of torchsko.
 
     Attributes:
-        q: where its coordinates are among all of the tree.
-        dofs: likewise its rates.
+        q: slice of the joint's coordinates in those of the tree.
+        dofs: slice of the joint's rates in those of the tree.
     """
 
     q: slice
@@ -96,76 +96,71 @@ class Rates(ABC):
 
     @abstractmethod
     def forces(self, q: Tensor, x: Tensor) -> Tensor:
-        """T^-* x: the power is the same in both libraries."""
+        """T^-* x, which preserves power."""
 
     @abstractmethod
     def forces_back(self, q: Tensor, x: Tensor) -> Tensor:
         """T* x."""
 
     def of_rows(self) -> Rates:
-        """The same for vectors with one more dimension before their last."""
+        """A copy for vectors with another dimension before their last."""
         return self
 
     @abstractmethod
     def drift(self, q: Tensor, qd: Tensor) -> Tensor:
-        """The rate of T times qd: what accelerations have besides T qdd."""
+        """The derivative of T times qd, which is part of accelerations."""
 
 
 @dataclass(frozen=True, eq=False)
 class FreeRates(Rates):
-    """[omega; v] of a free joint, in our order.
+    """Conversion of the velocity [omega; v] of a free joint.
 
     Attributes:
-        library: whose axes and point.
-        com: centre of mass in the body `[*batch, 3]` [m]; zero where v is that of the origin.
+        library: conventions of the library.
+        com: centre of mass in the body `[*batch, 3]` [m]; zero if v is the velocity of the origin.
     """
 
     library: Library
     com: Tensor
 
     def rates(self, q: Tensor, x: Tensor) -> Tensor:
-        """The velocity of the point, and both parts in the axes wanted."""
+        """Translate v to the library's point, and rotate both parts to its axes."""
         omega, v = x[..., :3], x[..., 3:]
-        return self._turned(q, omega, v + cross(omega, self.com))
+        return _pack(*self._rotate(q, omega, v + cross(omega, self.com)))
 
     def rates_back(self, q: Tensor, x: Tensor) -> Tensor:
-        """From the axes back, and to the origin."""
-        omega, v = self._turned_back(q, x)
-        return _joined(omega, v - cross(omega, self.com))
+        """Rotate both parts back, and translate v to the origin."""
+        omega, v = self._rotate(q, x[..., :3], x[..., 3:], back=True)
+        return _pack(omega, v - cross(omega, self.com))
 
     def forces(self, q: Tensor, x: Tensor) -> Tensor:
-        """[moment; force], the moment about the point."""
+        """Translate the moment of [moment; force] to the library's point, and rotate both parts."""
         moment, force = x[..., :3], x[..., 3:]
-        return self._turned(q, moment - cross(self.com, force), force)
+        return _pack(*self._rotate(q, moment - cross(self.com, force), force))
 
     def forces_back(self, q: Tensor, x: Tensor) -> Tensor:
-        """The moment about the origin."""
-        moment, force = self._turned_back(q, x)
-        return _joined(moment + cross(self.com, force), force)
+        """Rotate both parts back, and translate the moment to the origin."""
+        moment, force = self._rotate(q, x[..., :3], x[..., 3:], back=True)
+        return _pack(moment + cross(self.com, force), force)
 
     def of_rows(self) -> FreeRates:
-        """The same for vectors with one more dimension before their last."""
+        """A copy for vectors with another dimension before their last."""
         return replace(self, com=self.com[..., None, :])
 
     def drift(self, q: Tensor, qd: Tensor) -> Tensor:
-        """The velocity of the point turns with the body where it is seen from outside."""
+        """Omega x v of the library's point, if the linear velocity is in the world's axes."""
         omega, v = qd[..., :3], qd[..., 3:]
         if self.library.linear_in_body:
             return torch.zeros_like(qd)
-        turning = cross(omega, v + cross(omega, self.com))
-        return self._turned(q, torch.zeros_like(turning), turning)
+        linear = cross(omega, v + cross(omega, self.com))
+        return _pack(*self._rotate(q, torch.zeros_like(linear), linear))
 
-    def _turned(self, q: Tensor, angular: Tensor, linear: Tensor) -> Tensor:
-        return _joined(*self._each(q, angular, linear, lambda R: R))
-
-    def _turned_back(self, q: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self._each(q, x[..., :3], x[..., 3:], lambda R: R.mT)
-
-    def _each(
-        self, q: Tensor, angular: Tensor, linear: Tensor, way: Callable[[Tensor], Tensor]
+    def _rotate(
+        self, q: Tensor, angular: Tensor, linear: Tensor, *, back: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Both parts turned, unless they are seen from the body."""
-        R = way(quaternion_to_matrix(q[..., 3:]))
+        """Rotate the parts that are in the world's axes from the body, or back."""
+        R = quaternion_to_matrix(q[..., 3:])
+        R = R.mT if back else R
         if not self.library.angular_in_body:
             angular = matvec(R, angular)
         if not self.library.linear_in_body:
@@ -175,36 +170,36 @@ class FreeRates(Rates):
 
 @dataclass(frozen=True, eq=False)
 class PlanarRates(Rates):
-    """[x, y, angle] rates of a planar joint as seen from the body, as Pinocchio has them."""
+    """Conversion of the rates [x, y, angle] of a planar joint to the axes of the body, as in Pinocchio."""
 
     def rates(self, q: Tensor, x: Tensor) -> Tensor:
-        """Turned by minus the angle."""
-        return _turned_plane(-q[..., 2], x)
+        """Rotate by minus the angle."""
+        return _rotate_plane(-q[..., 2], x)
 
     def rates_back(self, q: Tensor, x: Tensor) -> Tensor:
-        """Turned by the angle."""
-        return _turned_plane(q[..., 2], x)
+        """Rotate by the angle."""
+        return _rotate_plane(q[..., 2], x)
 
     def forces(self, q: Tensor, x: Tensor) -> Tensor:
-        """As rates: a rotation is its own dual."""
+        """Rotate by minus the angle: T^-* = T for a rotation."""
         return self.rates(q, x)
 
     def forces_back(self, q: Tensor, x: Tensor) -> Tensor:
-        """As rates."""
+        """Rotate by the angle."""
         return self.rates_back(q, x)
 
     def drift(self, q: Tensor, qd: Tensor) -> Tensor:
-        """A velocity fixed outside turns backwards as seen from the body."""
+        """The derivative of the rotation by minus the angle, times qd."""
         x, y, _ = self.rates(q, qd).unbind(-1)
-        turn = qd[..., 2]
-        return torch.stack([turn * y, -turn * x, torch.zeros_like(turn)], -1)
+        omega = qd[..., 2]
+        return torch.stack([omega * y, -omega * x, torch.zeros_like(omega)], -1)
 
 
-def _joined(angular: Tensor, linear: Tensor) -> Tensor:
+def _pack(angular: Tensor, linear: Tensor) -> Tensor:
     return torch.cat(torch.broadcast_tensors(angular, linear), -1)
 
 
-def _turned_plane(angle: Tensor, x: Tensor) -> Tensor:
+def _rotate_plane(angle: Tensor, x: Tensor) -> Tensor:
     c, s = angle.cos(), angle.sin()
     a, b, turn = x.unbind(-1)
     return torch.stack([c * a - s * b, s * a + c * b, turn + torch.zeros_like(c)], -1)

@@ -1,1 +1,1 @@
-"""How a robot comes in: from a file, a compiled model of MuJoCo, or a description."""
+"""Loading of robots from files, compiled MuJoCo models and descriptions."""

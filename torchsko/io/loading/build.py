@@ -1,4 +1,4 @@
-"""A robot comes in as a description of links and joints."""
+"""Construction of a mechanism from a description of links and joints."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def build_mechanism(
     dtype: torch.dtype = torch.float64,
     device: torch.device | str = "cpu",
 ) -> Mechanism:
-    """Turn a description into a mechanism, checked.
+    """Build a mechanism from a description, and check it.
 
-    Links that no joint moves hang on the inertial frame: welded to it, or by a free joint named
-    "root_joint" with `floating_base` (see `load`); all but the first are reported in ``unused``. One
-    without mass that nothing hangs on is welded even so, where there are others.
-    Fixed joints are merged: masses add up, frames keep their names.
+    Root links are welded to the inertial frame or, with `floating_base`, connected to it by a free joint
+    named "root_joint" (see `load`). All roots but the first are listed in ``unused``. If there are several, a
+    root without mass and without children is always welded. Links connected by fixed joints become one body;
+    their frames retain their names.
 
     Args:
         robot: links and joints.
         floating_base: put a free joint under the root link.
         gravity: in the inertial frame [m/s^2].
-        strict: refuse inertias that no rigid body has; else they are used as written, and in ``report``.
+        strict: refuse unphysical inertias; otherwise they are used as written, and listed in ``report``.
         dtype: torch.float32 or torch.float64.
         device: of all tensors.
 
@@ -43,11 +43,11 @@ def build_mechanism(
         The mechanism, without batch dimensions.
 
     Raises:
-        MechanismError: on a parameter that is not physical or too large, an unknown link, nothing that
-            moves, or another dtype.
-        TreeError: when the joints are no tree: a cycle, or a link with two parents.
+        MechanismError: for a parameter that is unphysical or too large, an unknown link, a robot without
+            moving joints, or an unsupported dtype.
+        TreeError: if the joints form no tree: there is a cycle, or a link with two parents.
     """
-    with torch.device("cpu"):  # whatever torch.set_default_device says
+    with torch.device("cpu"):  # overrides torch.set_default_device
         mech = unchecked(robot, floating_base, gravity, strict, dtype, device)
         return checked(mech).to(dtype).to(device)
 
@@ -60,7 +60,7 @@ def unchecked(
     dtype: torch.dtype,
     device: torch.device | str,
 ) -> Mechanism:
-    """The mechanism of a description, in float64 on the CPU, its hinges not yet checked."""
+    """The mechanism of a description, in float64 on the CPU, without the check for singular joints."""
     check_dtype(robot.name, dtype)
     check_device(robot.name, device)
     check_gravity(gravity)

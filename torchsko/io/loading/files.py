@@ -1,4 +1,4 @@
-"""A robot comes in from a file, and its faults are told."""
+"""Loading of robot files, with a warning about faults in the file."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from torchsko.io.xml.xacro import expand_macros
 from torchsko.mechanism.description import GRAVITY, UNRESISTED, Fault, RobotDescription
 from torchsko.mechanism.mechanism import Mechanism
 
-TOLD = 12
-"""Faults that the warning of a load names; all are in the report."""
+MAX_LISTED_FAULTS = 12
+"""Faults that the warning names; ``mech.report`` has all."""
 
 
 def load(
@@ -39,53 +39,51 @@ def load(
     dtype: torch.dtype = torch.float64,
     device: torch.device | str = "cpu",
 ) -> Mechanism:
-    """Load a robot file: URDF, MJCF by MuJoCo's own parser (see `from_mujoco`), or one model of SDF.
+    """Load a robot file: URDF, MJCF (by MuJoCo's own parser, see `from_mujoco`), or SDF with one model.
 
-    Faults of a URDF file that leave the dynamics defined do not keep it from loading. They are read as
-    follows, named in one `RobotFileWarning`, and kept in ``mech.report``:
+    Faults in the file that leave its dynamics defined cause one `RobotFileWarning` and are listed in
+    ``mech.report``. They are read as follows:
 
-    - an inertia that no rigid body has (it breaks the triangle inequality, or is negative): as written;
-    - no <mass>, no <inertia>, or an attribute of these missing: zero; <axis> without xyz: 1 0 0;
-    - lower above upper limit, and a negative limit of velocity or effort: no limit; limits of position of a
-      joint with <mimic> that leave the one it follows none: not held;
-    - a joint that no inertia resists: as written, `forward_dynamics` refuses it by name;
-    - a <mimic> that names no joint of the file: none, its joint is one of its own;
-    - a link that no joint names: apart from the robot; a parent "world" that nobody declares: a link
-      without mass, the inertial frame; no name of the robot: "robot";
-    - white space before the XML declaration: skipped; a line break inside a number: joined; macros of
-      xacro where nothing is read: left alone.
+    - an unphysical inertia (negative, or against the triangle inequality): as written;
+    - a missing <mass>, <inertia>, or attribute of these: zero; an <axis> without xyz: 1 0 0;
+    - a lower limit above the upper limit, and a negative limit of velocity or effort: no limit;
+    - position limits of a <mimic> joint that leave its leader no range: ignored;
+    - a joint without inertia: as written; `forward_dynamics` raises an error that names it;
+    - a <mimic> with an unknown joint: the joint is independent;
+    - a link without joints: separate from the robot; an undeclared parent "world": a link without mass, the
+      inertial frame; a missing name of the robot: "robot";
+    - white space before the XML declaration: skipped; a line break inside a number: removed; xacro macros in
+      unused parts of the file: ignored.
 
     Args:
-        source: path of a URDF, MJCF or SDF file, or the text of one; the outermost element says which. Models
-            that MuJoCo has compiled end in ``.mjb``.
-        floating_base: put a free joint named "root_joint" under the root link; named
-            "root_joint_LINK" where a moving joint of the file has that name, or several links are roots.
-        gravity: in the inertial frame [m/s^2]; the file's own, or (0, 0, -9.81), when left out.
-        mimic: "couple" lets a joint with a <mimic> tag follow the joint it names, exactly: it has no
-            coordinate of its own (``mech.joint_names``, `torchsko.expand`). "independent" loads it as a
-            joint like any other, and reports the tag.
-        xacro: expand macros first, by the package xacro: its arguments, or {} for none. Macros read files
-            and compute, so a file must be trusted for that. None: they are refused.
-        strict: refuse these faults instead, the first of them by an error.
-        mesh_path: folders that are trusted besides the file's own. The meshes of a URDF or SDF file may lie
-            there: ``package://NAME/...`` is looked for in a folder NAME (see
-                `torchsko.io.common.meshes`), and
-            none is read before it is drawn. Of MJCF, whose compiler reads all at once, meshes, textures
-            and included files may.
+        source: path of a URDF, MJCF or SDF file, or its text; the root element determines the format.
+            Compiled MuJoCo models have the ending ``.mjb``.
+        floating_base: put a free joint named "root_joint" under the root link. It is named "root_joint_LINK"
+            if the file has a joint of that name, or several root links.
+        gravity: in the inertial frame [m/s^2]; that of the file, or (0, 0, -9.81), when left out.
+        mimic: "couple" makes a joint with a <mimic> tag follow its leader exactly, without a coordinate
+            (``mech.joint_names``, `torchsko.expand`). "independent" loads it as an independent joint, and
+            lists the tag in ``mech.unused``.
+        xacro: arguments for xacro macros, or {}; the package xacro expands them first. Macros can read any
+            file and run expressions, so the file must be trusted. None: macros are refused.
+        strict: raise an error for the first fault.
+        mesh_path: trusted folders besides that of the file. Meshes of URDF and SDF files may lie there;
+            ``package://NAME/...`` is searched in a folder NAME (see `torchsko.io.common.meshes`). They are
+            read only when drawn. For MJCF, also textures and included files may lie there.
         dtype: torch.float32 or torch.float64.
         device: of all tensors.
 
     Returns:
-        The mechanism; its ``unused`` lists what the file holds and the dynamics does not use, and why; its
-        ``report`` the faults of the file, and what was done about each.
+        The mechanism. Its ``unused`` lists the elements of the file that the dynamics does not use, with
+        reasons; its ``report`` lists the faults in the file, and how each was read.
 
     Raises:
-        RobotFileError: when the file cannot be read, or says what has no meaning; names the element; when
-            what is given is neither path nor text, such as bytes or an open file.
-        MissingExtraError: when what it takes to read it is not installed.
-        MechanismError: when what it says is no mechanism, nothing moves, or a number is so large that
-            products of it overflow (see `torchsko.mechanism.magnitudes`).
-        TreeError: when its joints form no tree.
+        RobotFileError: if the file cannot be read, an element is invalid, or the source is neither a path nor
+            text.
+        MissingExtraError: if a package that the format needs is not installed.
+        MechanismError: if the robot is invalid, has no moving joint, or has a number so large that products
+            overflow (see `torchsko.mechanism.magnitudes`).
+        TreeError: if the joints do not form a tree.
 
     Example:
         >>> import torchsko as ts
@@ -95,21 +93,21 @@ def load(
     check_source(source)
     if mesh_path is not None:
         check_folders(mesh_path)
-    file, unnamed = source, nullcontext()
+    name, locate = source, nullcontext()
     if xacro is not None:
         mesh_path = (*(mesh_path or ()), *own_folders(os.path.dirname(os.path.abspath(source))))
-        # What macros become is text: readers cannot name it, and its lines are not those of the file.
-        file = f"{os.fspath(source)}, its macros expanded"
-        source, unnamed = expand_macros(source, xacro), naming(file)
-    with unnamed:
-        read = _read(source, floating_base, mimic, strict, mesh_path or ())
-    with naming(file):
-        if not isinstance(read, RobotDescription):
-            return from_mujoco(read, gravity=gravity, dtype=dtype, device=device)
+        # The expanded text has no file name, and other line numbers than the file.
+        name = f"{os.fspath(source)} with expanded macros"
+        source, locate = expand_macros(source, xacro), naming(name)
+    with locate:
+        robot = _read(source, floating_base, mimic, strict, mesh_path or ())
+    with naming(name):
+        if not isinstance(robot, RobotDescription):
+            return from_mujoco(robot, gravity=gravity, dtype=dtype, device=device)
         if gravity is None:
-            gravity = read.gravity or GRAVITY
+            gravity = robot.gravity or GRAVITY
         mech = build_mechanism(
-            read,
+            robot,
             floating_base=floating_base,
             gravity=gravity,
             strict=strict,
@@ -117,9 +115,9 @@ def load(
             device=device,
         )
         if mech.singular_joints:
-            mech = _with_singular(mech, strict, floating_base)
+            mech = _report_singular_joints(mech, strict, floating_base)
     if mech.report:
-        warnings.warn(_told(mech), RobotFileWarning, stacklevel=2)
+        warnings.warn(_fault_warning(mech), RobotFileWarning, stacklevel=2)
     return mech
 
 
@@ -130,62 +128,57 @@ def _read(
     strict: bool,
     mesh_path: Sequence[str | os.PathLike[str]],
 ) -> Any:
-    """A description by the reader of the source's format; of MJCF the model that MuJoCo compiled."""
-    found = format_of(source)
-    if found == "sdf":
+    """A description for URDF and SDF, a compiled model for MJCF."""
+    format = format_of(source)
+    if format == "sdf":
         return read_sdf(
             source, floating_base=floating_base, mimic=mimic, strict=strict, mesh_path=mesh_path
         )
-    if found == "urdf":
+    if format == "urdf":
         return read_urdf(source, mimic=mimic, strict=strict, mesh_path=mesh_path)
     if floating_base:
         raise MechanismError(
             "floating_base=True was given with an MJCF file.",
-            "There a body floats where the file gives it a free joint, and only there.",
-            "Leave floating_base out; where the root body has no <freejoint/>, write one into it.",
+            "In MJCF a body floats if the file gives it a free joint.",
+            "Leave floating_base out; if the root body has no <freejoint/>, add one to the file.",
         )
     return read_mjcf(source, mesh_path=mesh_path)
 
 
-def _with_singular(mech: Mechanism, strict: bool, floating_base: bool) -> Mechanism:
-    """The mechanism with joints that no inertia resists in its report; refused when strict."""
+def _report_singular_joints(mech: Mechanism, strict: bool, floating_base: bool) -> Mechanism:
+    """Add joints without inertia to the mechanism's report; raise an error if strict."""
     if strict:
         what, why, advice = undefined(mech.name, mech.singular_joints)
         for name in mech.singular_joints if floating_base else ():
-            if twice := _floats_twice(mech, name):
-                advice = f"The robot floats twice, by {name!r} too{twice}."
+            if children := _floating_children(mech, name):
+                advice = f"The robot floats by {children} already: leave floating_base out."
         raise MechanismError(what, why, advice)
-    faults = (
-        Fault(
-            f"joint {name!r}",
-            UNRESISTED + (_floats_twice(mech, name) if floating_base else ""),
-        )
-        for name in mech.singular_joints
-    )
+    faults = []
+    for name in mech.singular_joints:
+        children = _floating_children(mech, name) if floating_base else ""
+        hint = f"; the robot floats by {children} already: leave floating_base out"
+        faults.append(Fault(f"joint {name!r}", UNRESISTED + (hint if children else "")))
     return mech.replace(report=(*mech.report, *faults))
 
 
-def _floats_twice(mech: Mechanism, joint: str) -> str:
-    """Advice on a free joint of a root link on which nothing hangs but free joints, as in files of `save`."""
+def _floating_children(mech: Mechanism, joint: str) -> str:
+    """Names of the children of a free root joint if all of them are free, as in files of `save`."""
     k, kinds = mech.joint_index(joint), mech.joints.kinds
-    below = [i for i, parent in enumerate(mech.parents) if parent == k]
-    afloat = all(kinds[i].name == "free" for i in (k, *below))
-    if mech.parents[k] >= 0 or not below or not afloat:
+    children = [i for i, parent in enumerate(mech.parents) if parent == k]
+    if mech.parents[k] >= 0 or any(kinds[i].name != "free" for i in (k, *children)):
         return ""
-    names = name_list([mech.tree_joint_names[i] for i in below])
-    return f"; what it carries floats by {names} already: leave floating_base out"
+    return name_list([mech.tree_joint_names[i] for i in children])
 
 
-def _told(mech: Mechanism) -> str:
-    """All faults by name: the first dozen, and how many more."""
+def _fault_warning(mech: Mechanism) -> str:
     count = len(mech.report)
-    lines = [f"  {fault}" for fault in mech.report[:TOLD]]
-    more = [f"  and {count - TOLD} more"] if count > TOLD else []
+    lines = [f"  {fault}" for fault in mech.report[:MAX_LISTED_FAULTS]]
+    more = count - MAX_LISTED_FAULTS
     return "\n".join(
         [
-            f"the robot {mech.name!r} loaded in spite of {count} fault{'s' * (count > 1)}:",
+            f"the file of {mech.name!r} has {count} fault{'s' * (count > 1)}:",
             *lines,
-            *more,
-            "mech.report keeps them; load(..., strict=True) refuses them.",
+            *([f"  and {more} more"] if more > 0 else []),
+            "mech.report lists them; load(..., strict=True) raises an error instead.",
         ]
     )

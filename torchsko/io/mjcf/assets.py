@@ -1,4 +1,4 @@
-"""Files that an MJCF file refers to: meshes, textures, included files. They go where it goes."""
+"""Files to which an MJCF file refers: meshes, textures and included files."""
 
 from __future__ import annotations
 
@@ -8,88 +8,94 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from torchsko.errors import RobotFileError
-from torchsko.io.mjcf.sanitize import FOLDERS, PATHS
+from torchsko.io.mjcf.sanitize import FOLDER_ATTRIBUTES, PATH_ATTRIBUTES
 from torchsko.io.xml.reader import Element, read_document
 
-FILES = tuple(x for x in PATHS if x not in FOLDERS)
-"""Attributes that name a file; of a box of textures each side is one."""
+FILE_ATTRIBUTES = tuple(x for x in PATH_ATTRIBUTES if x not in FOLDER_ATTRIBUTES)
+"""Attributes with the path of a file."""
 
 
-def parts_of(file: Path) -> set[Path]:
-    """Paths of the files that an MJCF file and those that it includes or attaches refer to.
+def asset_paths(file: Path) -> set[Path]:
+    """Paths, relative to the file's folder, of existing files in that folder to which an MJCF file refers.
 
-    They are relative to its folder. Files that are not there, or lie outside of the folder, are left out.
+    References in included and attached files count too.
     """
-    folders, names, todo, seen = {Path()}, set[str](), [file], set[Path]()
-    while todo:
-        seen.add(now := todo.pop())
-        beside = now.parent.relative_to(file.parent)
-        folders.add(beside)
-        for element in read_document(now).root.walk():
-            named = [element.attributes[x] for x in FOLDERS if x in element.attributes]
-            folders |= {folder / x for folder in (Path(), beside) for x in named}
-            here = [element.attributes[x] for x in FILES if x in element.attributes]
-            names |= {*here, *(Path(x).name for x in here)}
+    folders, names, pending, visited = {Path()}, set[str](), [file], set[Path]()
+    while pending:
+        visited.add(current := pending.pop())
+        folder_of_current = current.parent.relative_to(file.parent)
+        folders.add(folder_of_current)
+        for element in read_document(current).root.walk():
+            attributes = element.attributes
+            subfolders = [attributes[x] for x in FOLDER_ATTRIBUTES if x in attributes]
+            folders |= {folder / x for folder in (Path(), folder_of_current) for x in subfolders}
+            paths = [attributes[x] for x in FILE_ATTRIBUTES if x in attributes]
+            names |= {*paths, *(Path(x).name for x in paths)}
             if element.tag in ("include", "model"):
-                inner = [
-                    folder / x for folder in (file.parent, now.parent) for x in here if _inside(x)
+                parts = [
+                    folder / x
+                    for folder in (file.parent, current.parent)
+                    for x in paths
+                    if _inside(x)
                 ]
-                todo += [x for x in inner if x.is_file() and x not in seen]
-    paths = {folder / name for folder in folders for name in names}
-    return {x for x in paths if _inside(x) and (file.parent / x).is_file()}
+                pending += [x for x in parts if x.is_file() and x not in visited]
+    candidates = {folder / name for folder in folders for name in names}
+    return {x for x in candidates if _inside(x) and (file.parent / x).is_file()}
 
 
-def elsewhere(root: Element, old: Path, new: Path) -> Iterator[tuple[Element, dict[str, str]]]:
-    """Elements of an MJCF file that name what is not found from another folder, and these paths in full.
-
-    Only paths that leave its folder: what lies in it goes with the file.
+def unreachable_paths(
+    root: Element, old: Path, new: Path
+) -> Iterator[tuple[Element, dict[str, str]]]:
+    """Elements with relative paths that leave the file's folder and are invalid in another one.
 
     Args:
-        root: of the file.
+        root: root element of the file.
         old: folder of the file.
         new: the other folder.
+
+    Yields:
+        The element, and absolute paths by attribute.
     """
-    every = list(root.walk())
-    named = [e.attributes[x] for e in every for x in FOLDERS if x in e.attributes]
-    for element in every:
-        full = {}
-        for name in PATHS:
+    elements = list(root.walk())
+    subfolders = [e.attributes[x] for e in elements for x in FOLDER_ATTRIBUTES if x in e.attributes]
+    for element in elements:
+        absolute = {}
+        for name in PATH_ATTRIBUTES:
             path = element.attributes.get(name)
             if path is None or Path(path).is_absolute() or _inside(path):
                 continue
-            # Meshes are looked for in the folder that the compiler names.
-            ways = [Path(x) / path for x in ("", *(() if name in FOLDERS else named))]
-            there, here = (
-                {(folder / way).resolve() for way in ways if (folder / way).exists()}
+            # Meshes are searched in the folder given in <compiler>.
+            searched = ("", *(() if name in FOLDER_ATTRIBUTES else subfolders))
+            from_old, from_new = (
+                {(folder / x / path).resolve() for x in searched if (folder / x / path).exists()}
                 for folder in (old, new)
             )
-            if len(there) == 1 and there != here:
-                full[name] = escape(there.pop().as_posix(), {'"': "&quot;"})
-        if full:
-            yield element, full
+            if len(from_old) == 1 and from_old != from_new:
+                absolute[name] = escape(from_old.pop().as_posix(), {'"': "&quot;"})
+        if absolute:
+            yield element, absolute
 
 
 def _inside(path: str | Path) -> bool:
-    """Whether a path stays in its folder, as written."""
+    """True for a relative path without ``..``."""
     path = Path(path)
     return not path.is_absolute() and ".." not in path.parts
 
 
-def bring_parts(file: Path, folder: Path) -> None:
-    """Copy what an MJCF file refers to into another folder, where it is not there yet.
+def copy_assets(file: Path, folder: Path) -> None:
+    """Copy the files to which an MJCF file refers into another folder; existing files are not replaced.
 
     Raises:
-        RobotFileError: when it cannot be copied.
+        RobotFileError: if a file cannot be copied.
     """
     try:
-        for part in sorted(parts_of(file)):
+        for part in sorted(asset_paths(file)):
             if not (folder / part).exists():
                 (folder / part).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file.parent / part, folder / part)
     except OSError as error:
         raise RobotFileError(
-            f"{folder}: {file.name} refers to files that cannot be copied there: "
-            f"{error.strerror or error}.",
-            "A robot is read with its meshes and included files beside it.",
-            "Make room, or save into the folder of the old file.",
+            f"files of {file.name} cannot be copied to {folder}: {error.strerror or error}.",
+            "The robot needs its meshes and included files beside it.",
+            "Free space on the disk, or save into the folder of the old file.",
         ) from error

@@ -1,4 +1,4 @@
-"""A mechanism as a new MJCF file."""
+"""New MJCF files of mechanisms."""
 
 from __future__ import annotations
 
@@ -11,46 +11,43 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError, RobotFileWarning, name_list
-from torchsko.io.common.new_geometry import mjcf_excludes, mjcf_geoms, tell_left_out
-from torchsko.io.common.quaternion import quaternion_from_matrix
-from torchsko.io.common.write_back import check_one
-from torchsko.io.mjcf.new_states import mjcf_keyframes, mjcf_loops, tell_states_left_out
-from torchsko.io.mujoco.mujoco_numbers import FARTHEST
-from torchsko.io.mujoco.principal_moments import physical
-from torchsko.io.urdf.new_urdf import followed
+from torchsko.io.common.new_geometry import mjcf_excludes, mjcf_geoms, warn_unsupported_shapes
+from torchsko.io.common.numbers import quaternion_from_matrix
+from torchsko.io.common.write_back import check_unbatched
+from torchsko.io.mjcf.new_states import mjcf_keyframes, mjcf_loops, warn_unsupported_states
+from torchsko.io.mjcf.principal_inertia import principal_inertia
+from torchsko.io.mujoco.mujoco_fields import MAX_POSITION
+from torchsko.io.urdf.new_urdf import single_leaders
 from torchsko.io.xml.edits import words
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.numbering import motions
 
-ONE = {"revolute": "hinge", "prismatic": "slide", "spherical": "ball", "free": "free"}
-"""MuJoCo's types of joints by ours."""
+JOINT_TYPES = {"revolute": "hinge", "prismatic": "slide", "spherical": "ball", "free": "free"}
+"""MuJoCo's joint types by kind."""
 
-LEAST = 1e-15
-"""Of a mass and a moment of inertia that move in MuJoCo (mjMINVAL)."""
+MIN_INERTIA = 1e-15
+"""Smallest mass and moment of inertia of a moving body in MuJoCo (mjMINVAL)."""
 
-Stacked = tuple[str, list[float], list[float]]
-"""Type, axis and point of a joint."""
+StackedJoint = tuple[str, list[float], list[float]]
+"""Type, axis and anchor of a joint."""
 
 
 def new_mjcf(mech: Mechanism) -> str:
-    """The bodies and joints of a mechanism, its frames as sites, joints that follow others as equalities.
+    """Text of an MJCF file with the bodies, joints, frames, shapes, loops and keyframes of a mechanism.
 
-    Its loops are equalities between sites, its keyframes those of the file, without controls.
-
-    Shapes that are primitives are geoms, of which no inertia is inferred.
-
-    A joint of several dofs is a stack of hinges and slides, each of the name that it had where it came from
-    such a stack, else named after the joint and its rate.
+    Frames are sites, coupled joints and loops are equalities, primitive shapes are geoms without mass.
+    Keyframes have no controls. A joint of several dofs is a stack of hinges and slides. They have the names
+    of the stack from which the joint was read, or the name of the joint with that of the rate.
 
     Raises:
-        MechanismError: on a batch, or what MJCF cannot say: a free joint elsewhere than at the world's own
-            frame, a helical one, a joint that follows several others, a body of the world's name, a ball
-            joint's spring that is relaxed elsewhere than at the identity.
+        MechanismError: for a batch, or features that MJCF does not support: a free joint away from the
+            world's frame, a helical joint, a joint that follows several others, a body named "world", and a
+            ball joint with a spring that is not relaxed at the identity.
     """
-    check_one(mech)
-    tell_left_out(mech, "MJCF")
-    tell_states_left_out(mech, "MJCF")
-    _tell_limits_left_out(mech)
+    check_unbatched(mech)
+    warn_unsupported_shapes(mech, "MJCF")
+    warn_unsupported_states(mech, "MJCF")
+    _warn_unsupported_limits(mech)
     gravity, loops, order = words(mech.gravity.tolist()), mjcf_loops(mech), _depth_first(mech)
     lines = [
         f"<mujoco model={quoteattr(mech.name)}>",
@@ -60,30 +57,30 @@ def new_mjcf(mech: Mechanism) -> str:
         *_sites(mech, -1, 4),
         *(f"    {line}" for line in (*loops.sites.get(-1, ()), *mjcf_geoms(mech, -1))),
     ]
-    open_: list[int] = []
+    open_bodies: list[int] = []
     for k in order:
-        while open_ and open_[-1] != mech.parents[k]:
-            lines.append("  " * (len(open_) + 1) + "</body>")
-            open_.pop()
-        indent = 2 * len(open_) + 4
+        while open_bodies and open_bodies[-1] != mech.parents[k]:
+            lines.append("  " * (len(open_bodies) + 1) + "</body>")
+            open_bodies.pop()
+        indent = 2 * len(open_bodies) + 4
         lines += _body(mech, k, indent)
         lines += [f"{' ' * indent}  {line}" for line in loops.sites.get(k, ())]
-        open_.append(k)
-    lines += ["  " * (depth + 1) + "</body>" for depth in range(len(open_), 0, -1)]
-    after = [*_equalities(mech, loops.equalities), *mjcf_excludes(mech)]
-    after += mjcf_keyframes(mech, order)
-    return "\n".join([*lines, "  </worldbody>", *after, "</mujoco>", ""])
+        open_bodies.append(k)
+    lines += ["  " * (depth + 1) + "</body>" for depth in range(len(open_bodies), 0, -1)]
+    sections = [*_equalities(mech, loops.equalities), *mjcf_excludes(mech)]
+    sections += mjcf_keyframes(mech, order)
+    return "\n".join([*lines, "  </worldbody>", *sections, "</mujoco>", ""])
 
 
 def _depth_first(mech: Mechanism) -> list[int]:
-    """The bodies, each followed by those that hang on it: what was appended stands behind all others."""
+    """Bodies in depth-first order; appended bodies have another order in the mechanism."""
     children: dict[int, list[int]] = {}
     for k, parent in enumerate(mech.parents):
         children.setdefault(parent, []).append(k)
-    order, ahead = [], children.get(-1, [])[::-1]
-    while ahead:
-        order.append(k := ahead.pop())
-        ahead += children.get(k, [])[::-1]
+    order, pending = [], children.get(-1, [])[::-1]
+    while pending:
+        order.append(k := pending.pop())
+        pending += children.get(k, [])[::-1]
     return order
 
 
@@ -92,26 +89,25 @@ def _body(mech: Mechanism, k: int, indent: int) -> list[str]:
     free = mech.joints.kinds[k].name == "free"
     if free and (mech.parents[k] >= 0 or bool((R != torch.eye(3).to(R)).any()) or bool(p.any())):
         raise MechanismError(
-            f"joint {mech.tree_joint_names[k]!r} is free, and not from the world's own frame.",
-            "In MJCF only bodies of the world float, and their coordinates are those of the world.",
-            "Place that joint at the origin, unturned.",
+            f"joint {mech.tree_joint_names[k]!r} is free, and not placed at the world's frame.",
+            "In MJCF a floating body is a child of the world, and has the world's coordinates.",
+            "Place the joint at the origin of the inertial frame, without a rotation.",
         )
     if mech.body_names[k] == "world":
         raise MechanismError(
-            "a body that moves is named 'world'.",
-            "In MJCF that is the name of what does not move.",
-            "Save to URDF (.urdf), or give the link another name in the robot's own file.",
+            "a moving body is named 'world'.",
+            "In MJCF this is the name of the inertial frame.",
+            "Save to URDF (.urdf), or rename the link in the robot's own file.",
         )
     place = _start(mech, k) if free else f' pos="{_words(p)}" quat="{_quaternion(R)}"'
-    moments, axes = np.linalg.eigh(mech.inertia[k].detach().cpu().double().numpy())
-    moments = physical(mech.body_names[k], moments, torch.finfo(mech.dtype).eps)
-    _check_resists(mech, k, moments)
-    turn = words(quaternion_from_matrix(axes * np.sign(np.linalg.det(axes))))
-    own = f'mass="{_words(mech.mass[k : k + 1])}" diaginertia="{words(moments)}"'
+    inertia, eps = mech.inertia[k].detach().cpu().double().numpy(), torch.finfo(mech.dtype).eps
+    moments, quaternion = principal_inertia(mech.body_names[k], inertia, eps)
+    _check_inertia(mech, k, moments)
+    values = f'mass="{_words(mech.mass[k : k + 1])}" diaginertia="{words(moments)}"'
     space = " " * indent
     return [
         f"{space}<body name={quoteattr(mech.body_names[k])}{place}{_gravcomp(mech, k)}>",
-        f'{space}  <inertial pos="{_words(mech.com[k])}" quat="{turn}" {own}/>',
+        f'{space}  <inertial pos="{_words(mech.com[k])}" quat="{words(quaternion)}" {values}/>',
         *(f"{space}  {line}" for line in _joints(mech, k)),
         *_sites(mech, k, indent + 2),
         *(f"{space}  {line}" for line in mjcf_geoms(mech, k)),
@@ -119,33 +115,33 @@ def _body(mech: Mechanism, k: int, indent: int) -> list[str]:
 
 
 def _start(mech: Mechanism, k: int) -> str:
-    """Where a body that floats begins, in MuJoCo's words the place of the body; nothing at the origin."""
+    """Initial pose of a floating body, which MuJoCo takes from the body's placement."""
     if mech.file_metadata.initial is None:
         return ""
     q = mech.initial()[mech.q_slice(mech.tree_joint_names[k])]
     return f' pos="{_words(q[:3])}" quat="{_words(q[3:])}"'
 
 
-def _check_resists(mech: Mechanism, k: int, moments: np.ndarray) -> None:
-    if min(float(mech.mass[k]), float(moments.min())) <= LEAST:
+def _check_inertia(mech: Mechanism, k: int, moments: np.ndarray) -> None:
+    if min(float(mech.mass[k]), float(moments.min())) <= MIN_INERTIA:
         raise MechanismError(
-            f"body {mech.body_names[k]!r} has no mass, or no inertia about an axis through its centre.",
-            "MuJoCo takes no such body that moves, not even between two joints that a file stacks in one.",
-            "Save with like=FILE where it came from MJCF, or give it a little of both: "
+            f"body {mech.body_names[k]!r} has no mass, or a zero principal moment of inertia.",
+            "MuJoCo refuses a moving body without mass or inertia.",
+            "For a robot from MJCF pass like=FILE; otherwise set small values with "
             "mech.replace(mass=..., inertia=...).",
         )
 
 
 def _gravcomp(mech: Mechanism, k: int) -> str:
-    """The share of a body's weight that is compensated."""
-    share, *besides = mech.gravcomp[k].tolist()
-    if not any(map(abs, (share, *besides))):
+    """The attribute for the compensated share of a body's weight."""
+    share, *moment = mech.gravcomp[k].tolist()
+    if not any(map(abs, (share, *moment))):
         return ""
-    if max(map(abs, besides)) > 1e-12 * (1.0 + float(mech.mass[k])):
+    if max(map(abs, moment)) > 1e-12 * (1.0 + float(mech.mass[k])):
         raise MechanismError(
             f"the weight of body {mech.body_names[k]!r} is not compensated at its centre of mass.",
-            "MJCF compensates a share of a body's weight, and nothing elsewhere.",
-            "Give all bodies that are welded together one share, or save like the original file.",
+            "MJCF only supports compensation at the centre of mass.",
+            "Use the same gravcomp for all links welded together, or pass like=FILE.",
         )
     return f' gravcomp="{share!r}"'
 
@@ -168,8 +164,8 @@ def _joints(mech: Mechanism, k: int) -> list[str]:
             if bool((x != x[0]).any()):
                 raise MechanismError(
                     f"{field} of joint {name!r} differs among its dofs: {x.tolist()}.",
-                    "A ball or free joint has one number for all.",
-                    "Give all of them the same.",
+                    "A ball or free joint has one value for all dofs.",
+                    "Set all of them to the same value.",
                 )
             if bool(x[0]):
                 values[attribute] = _words(x[:1])
@@ -177,7 +173,7 @@ def _joints(mech: Mechanism, k: int) -> list[str]:
         if bool(higher.any()):
             values["damping"] = _words(torch.cat([mech.damping[dof, None], higher]))
         if type_ == "ball":
-            _check_relaxed(mech, name)
+            _check_ball_spring(mech, name)
         if kind.vector and bool(mech.spring_reference[q.start + i]):
             values["springref"] = _words(mech.spring_reference[q.start + i, None])
         text = " ".join(f'{key}="{value}"' for key, value in values.items())
@@ -185,14 +181,14 @@ def _joints(mech: Mechanism, k: int) -> list[str]:
     return lines
 
 
-def _check_relaxed(mech: Mechanism, name: str) -> None:
-    """Refuse the spring of a ball joint that is relaxed elsewhere than at the identity."""
-    turn = mech.spring_reference[mech.tree_q_slice(name)][1:]
-    if bool(turn.any()) and bool(mech.stiffness[mech.tree_dof_slice(name)].any()):
+def _check_ball_spring(mech: Mechanism, name: str) -> None:
+    """Refuse a ball joint with a spring that is not relaxed at the identity."""
+    vector = mech.spring_reference[mech.tree_q_slice(name)][1:]
+    if bool(vector.any()) and bool(mech.stiffness[mech.tree_dof_slice(name)].any()):
         raise MechanismError(
-            f"the spring of joint {name!r} is relaxed at a rotation of its own.",
-            "In MJCF springs of ball joints are relaxed where the file has the body.",
-            "Turn the joint's frame instead, or save without: mech.replace(stiffness=...).",
+            f"the spring of ball joint {name!r} is not relaxed at the identity rotation.",
+            "MJCF does not support another reference.",
+            "Rotate the joint's frame instead, or remove the spring with mech.replace(stiffness=...).",
         )
 
 
@@ -204,64 +200,64 @@ def _limits(mech: Mechanism, k: int, i: int) -> tuple[float, float, float]:
 
 
 def _bounds(mech: Mechanism, k: int, i: int) -> dict[str, str]:
-    """Limits of position and force of one dof of an independent joint."""
+    """Attributes for the limits of one dof of an independent joint."""
     if k not in mech.independent_joints:
         return {}
     low, high, effort = _limits(mech, k, i)
-    found = {}
-    if low < high and (math.isfinite(low) or math.isfinite(high)):  # MuJoCo has both ends, or none
-        found["range"] = words([max(low, -FARTHEST), min(high, FARTHEST)])
+    attributes = {}
+    if low < high and (math.isfinite(low) or math.isfinite(high)):  # MuJoCo needs both
+        attributes["range"] = words([max(low, -MAX_POSITION), min(high, MAX_POSITION)])
     if math.isfinite(effort) and effort > 0:
-        found["actuatorfrcrange"] = words([-effort, effort])
-    return found
+        attributes["actuatorfrcrange"] = words([-effort, effort])
+    return attributes
 
 
-def _tell_limits_left_out(mech: Mechanism) -> None:
-    """Warn of limits that leave no room, which MuJoCo takes for none, and of those of round joints."""
-    lost, round_ = [], []
+def _warn_unsupported_limits(mech: Mechanism) -> None:
+    """Warn of effort limits of ball and free joints, and of limits that permit a single value only."""
+    lost, round_joints = [], []
     for k in mech.independent_joints:
         if (kind := mech.joints.kinds[k]).vector:
             rows = [_limits(mech, k, i) for i in range(kind.num_dof)]
             if any(low == high or effort == 0 for low, high, effort in rows):
                 lost.append(mech.tree_joint_names[k])
         elif bool(mech.effort_limit[mech.dof_slice(mech.tree_joint_names[k])].isfinite().any()):
-            round_.append(mech.tree_joint_names[k])
-    if round_:
+            round_joints.append(mech.tree_joint_names[k])
+    if round_joints:
         warnings.warn(
-            f"limits of effort of {name_list(round_)} are left out of a new file in MJCF.\n"
-            "There hinges and slides have such limits, balls and free joints none.\n"
-            "Save to URDF (.urdf) to keep them.",
+            f"effort limits of {name_list(round_joints)} are left out of the new MJCF file.\n"
+            "Only hinges and slides have effort limits in MJCF.\n"
+            "Save to URDF (.urdf) to preserve them.",
             RobotFileWarning,
             stacklevel=5,
         )
     if lost:
         warnings.warn(
-            f"limits of {name_list(lost)} are left out of a new file in MJCF: they leave no room.\n"
-            "Of a joint that cannot move, or has no force, MuJoCo takes the limit for none.\n"
-            "Lock joints that stand still, mech.lock({name: q}), or save to URDF (.urdf).",
+            f"limits of {name_list(lost)} are left out of the new MJCF file.\n"
+            "They permit a single position or no effort, which MuJoCo treats as no limit.\n"
+            "Lock fixed joints with mech.lock({name: q}), or save to URDF (.urdf).",
             RobotFileWarning,
             stacklevel=5,
         )
 
 
-def _stack(mech: Mechanism, k: int) -> list[Stacked]:
-    """The joints of MuJoCo that are one of ours."""
+def _stack(mech: Mechanism, k: int) -> list[StackedJoint]:
+    """MuJoCo's joints that are equivalent to a joint."""
     name, kind = mech.tree_joint_names[k], mech.joints.kinds[k].name
     axis, origin = mech.axis[k].tolist(), [0.0] * 3
 
-    def own(what: str) -> Tensor:
-        return mech.joint_parameters[mech.parameter_slice(name, what)].reshape(-1, 3)
+    def vectors(parameter: str) -> Tensor:
+        return mech.joint_parameters[mech.parameter_slice(name, parameter)].reshape(-1, 3)
 
-    if kind in ONE:
-        return [(ONE[kind], axis, origin)]
+    if kind in JOINT_TYPES:
+        return [(JOINT_TYPES[kind], axis, origin)]
     if kind == "cylindrical":
         return [("hinge", axis, origin), ("slide", axis, origin)]
     if kind == "translation":
         return [("slide", row, origin) for row in torch.eye(3).tolist()]
     if kind == "universal":
-        return [("hinge", axis, origin), ("hinge", own("second_axis")[0].tolist(), origin)]
+        return [("hinge", axis, origin), ("hinge", vectors("second_axis")[0].tolist(), origin)]
     if kind == "planar":
-        (x,) = own("direction")
+        (x,) = vectors("direction")
         y = torch.linalg.cross(mech.axis[k], x)
         return [
             ("slide", x.tolist(), origin),
@@ -270,17 +266,17 @@ def _stack(mech: Mechanism, k: int) -> list[Stacked]:
         ]
     if kind == "compound":
         turns = [rate.startswith("turn") for rate in mech.joints.kinds[k].coordinates]
-        rows = zip(turns, own("axes").tolist(), own("points").tolist(), strict=True)
+        rows = zip(turns, vectors("axes").tolist(), vectors("points").tolist(), strict=True)
         return [("hinge" if turn else "slide", e, point) for turn, e, point in rows]
     raise MechanismError(
         f"joint {name!r} is {kind}.",
-        "MJCF has hinges, slides, balls and free joints, and stacks of them.",
-        "Write it as several joints, coupled where one motion makes another.",
+        "MJCF supports hinges, slides, balls and free joints, and stacks of them.",
+        "Replace it by several joints, with couplings between dependent motions.",
     )
 
 
 def _sites(mech: Mechanism, body: int, indent: int) -> list[str]:
-    """The frames of a body that are no bodies, as sites."""
+    """Sites for the further frames of a body."""
     return [
         f"{' ' * indent}<site name={quoteattr(name)} "
         f'pos="{_words(mech.frame_position[i])}" quat="{_quaternion(mech.frame_rotation[i])}"/>'
@@ -290,7 +286,7 @@ def _sites(mech: Mechanism, body: int, indent: int) -> list[str]:
 
 
 def _equalities(mech: Mechanism, loops: list[str]) -> list[str]:
-    rows = followed(mech)
+    rows = single_leaders(mech)
     if not rows and not loops:
         return []
     names = mech.tree_joint_names

@@ -1,7 +1,7 @@
-"""The MJCF reader: a file, made safe to hand to MuJoCo's parser, to a compiled model.
+"""MJCF reader: checks a file and compiles it with MuJoCo.
 
-A robot file is untrusted, so it is looked through first, and so is what it includes and attaches
-(`torchsko.io.mjcf.sanitize`); nothing may be declared that expands.
+A robot file is untrusted: it and all files that it includes or attaches are checked first
+(`torchsko.io.mjcf.sanitize`).
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 
 from torchsko.errors import RobotFileError
 from torchsko.io.common.source import check_model, naming
-from torchsko.io.mjcf.sanitize import look_through
+from torchsko.io.mjcf.sanitize import check_mjcf
 from torchsko.io.xml.reader import is_xml_text
 from torchsko.utils.optional_dependencies import require
 
 
 def model_of(source: Any) -> Any:
-    """The compiled model in a file or text, or one that is given.
+    """The compiled model of a file or text; a compiled model is returned as it is.
 
     Args:
         source: path, XML text, or ``mujoco.MjModel``.
 
     Raises:
-        RobotFileError: when it is none of these, or cannot be read (`read_mjcf`).
+        RobotFileError: if the source is none of these, or cannot be read (`read_mjcf`).
     """
     if isinstance(source, str | os.PathLike):
         return read_mjcf(source)
@@ -36,25 +36,25 @@ def model_of(source: Any) -> Any:
 def read_mjcf(
     source: str | os.PathLike[str], *, mesh_path: Sequence[str | os.PathLike[str]] = ()
 ) -> Any:
-    """Compile a file in MJCF, or text, or read a compiled model (``.mjb``).
+    """Compile an MJCF file or text, or read a compiled model (``.mjb``).
 
     Args:
         source: path, or XML text.
-        mesh_path: folders that the file may reach besides its own: its meshes, textures and included files.
+        mesh_path: trusted folders for meshes, textures and included files, besides that of the file.
 
     Returns:
         ``mujoco.MjModel``.
 
     Raises:
-        RobotFileError: the file is not readable, reaches out of its folder, copies itself or asks for room
-            without bound, or MuJoCo refuses it; says which.
-        MissingExtraError: MuJoCo is not installed.
+        RobotFileError: if the file cannot be read, refers to files outside its folder, needs unbounded
+            memory, or does not compile.
+        MissingExtraError: if MuJoCo is not installed.
     """
     text = is_xml_text(source)
     binary = not text and Path(source).suffix.lower() == ".mjb"
     if not binary:
         with naming(source):
-            look_through(source, mesh_path)
+            check_mjcf(source, mesh_path)
     mujoco = require("mujoco", "mjcf")
     try:
         if text:
@@ -63,9 +63,9 @@ def read_mjcf(
             return mujoco.MjModel.from_binary_path(os.fspath(source))
         return mujoco.MjModel.from_xml_path(os.fspath(source))
     except (ValueError, OSError, RuntimeError, mujoco.FatalError) as error:
-        where = "the text" if text else os.fspath(source)
+        where = "the given text" if text else os.fspath(source)
         raise RobotFileError(
-            f"{where}: MuJoCo does not compile it: {error}.",
+            f"{where}: MuJoCo's compiler reports: {error}.",
             "MJCF is read by MuJoCo's own parser.",
-            "Correct the file until mujoco.MjModel.from_xml_path takes it.",
+            "Correct the file until mujoco.MjModel.from_xml_path loads it.",
         ) from error

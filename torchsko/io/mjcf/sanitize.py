@@ -1,9 +1,8 @@
-"""A file in MJCF, looked through before MuJoCo's parser reads what it names.
+"""Security checks of an MJCF file before MuJoCo parses it.
 
-MuJoCo reads files that a model names: other parts of it, models that it attaches, meshes, textures. A robot
-file is untrusted, so every XML file that it leads to is looked through: no path may be absolute or leave the
-folder of the file, by dots or by a symbolic link, but for folders that the user trusts, and no element may be
-copied without bound.
+MuJoCo opens all files to which a model refers: included and attached models, meshes and textures. A robot
+file is untrusted, so all its XML files are checked. Paths must stay in the folder of the file or in folders
+that the user trusts, also after symbolic links are resolved. Sizes and numbers of copies are bounded.
 """
 
 from __future__ import annotations
@@ -14,43 +13,66 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from torchsko.errors import RobotFileError
-from torchsko.io.mjcf.size_limits import refuse_large
 from torchsko.io.xml.reader import Element, is_xml_text, read_xml
 
-MOST_COPIES = 10_000
-"""Of one element, by all that replicates it."""
+MAX_COPIES = 10_000
+"""Largest number of copies of an element."""
 
-MOST_ELEMENTS = 200_000
-"""Of a file, what it includes and what it attaches."""
+MAX_ELEMENTS = 200_000
+"""Largest number of elements of a model with its copies, included and attached files."""
 
-MOST_NESTED = 20
-"""Models that are attached inside one another."""
+MAX_NESTING = 20
+"""Largest nesting of attached models."""
 
-MOST_FOLDERS = 16
-"""That a model names for its meshes and textures."""
+MAX_FOLDERS = 16
+"""Largest number of folders for meshes and textures in a model, which bounds the search."""
 
-PATHS = ("file", "filename", "meshdir", "texturedir", "assetdir", "fileright", "fileleft", "fileup",
-         "filedown", "filefront", "fileback")  # fmt: skip
-"""Attributes that name files or folders."""
+MAX_PIXELS = 2**26
+"""Largest size of an image or height field."""
 
-FOLDERS = ("meshdir", "texturedir", "assetdir")
-"""Those of them that other paths are looked for in."""
+MAX_ENTRIES = 100_000
+"""Largest number of keyframes, and of user data in all."""
 
-COPYING = ("replicate", "composite", "flexcomp")
-"""Elements whose count says how often something stands in the model."""
+MAX_USER_NUMBERS = 1_000
+"""Largest number of user data of each body, joint, geom and so on."""
+
+_SIZE_LIMITS = (
+    ("hfield", ("nrow", "ncol"), MAX_PIXELS),
+    ("texture", ("width", "height"), MAX_PIXELS),
+    ("user", ("dim",), MAX_ENTRIES),
+    ("size", ("nkey",), MAX_ENTRIES),
+    ("size", ("nuserdata",), MAX_ENTRIES),
+    *(
+        ("size", (f"nuser_{kind}",), MAX_USER_NUMBERS)
+        for kind in ("body", "jnt", "geom", "site", "cam", "tendon", "actuator", "sensor")
+    ),
+)
+"""Largest product of attributes, by tag."""
+
+PATH_ATTRIBUTES = (
+    "file", "filename", "meshdir", "texturedir", "assetdir", "fileright", "fileleft", "fileup",
+    "filedown", "filefront", "fileback",
+)  # fmt: skip
+"""Attributes with paths of files or folders."""
+
+FOLDER_ATTRIBUTES = ("meshdir", "texturedir", "assetdir")
+"""Attributes with folders in which other paths are searched."""
+
+COPYING_TAGS = ("replicate", "composite", "flexcomp")
+"""Elements with a count of copies."""
 
 
-def look_through(
+def check_mjcf(
     source: str | os.PathLike[str], trusted: Sequence[str | os.PathLike[str]] = ()
 ) -> None:
-    """Refuse a file, or text, that reaches out of its folder, or copies itself without bound.
+    """Refuse a file or text that refers to files outside its folder, or needs unbounded memory.
 
     Args:
-        source: path, or XML text; files that a text names are looked for in the working directory.
-        trusted: folders that it may reach besides its own.
+        source: path, or XML text, whose relative paths refer to the working directory.
+        trusted: further folders that it can use.
 
     Raises:
-        RobotFileError: names the element, and the file where that is another.
+        RobotFileError: names the element and its file.
     """
     others = tuple(os.path.realpath(folder) for folder in trusted)
     if is_xml_text(source):
@@ -59,14 +81,14 @@ def look_through(
         return
     path = os.fspath(source)
     folder = os.path.dirname(path)
-    # A file that is a link itself has two folders, both chosen by who loads it.
+    # If the file is a symbolic link, its folder and that of its target are both allowed.
     homes = (os.path.realpath(folder), os.path.dirname(os.path.realpath(path)))
     _Model(folder, (*homes, *others), {}, (), bool(others)).size(read_xml(source), "")
 
 
 @dataclass(frozen=True)
 class _Size:
-    """How many elements stand in a model, how often the most frequent does, and the model's name."""
+    """Number of elements of a model, largest number of copies of one of them, and name of the model."""
 
     elements: int
     copies: int
@@ -75,34 +97,34 @@ class _Size:
 
 @dataclass(frozen=True)
 class _Spot:
-    """An element that may stand in a model often, and where it is written.
+    """An element and its number of copies in a model.
 
     Attributes:
         element: the element.
-        copies: how often it stands in the model.
-        folder: of its file.
-        said: that file, in words; empty for the first.
+        copies: number of its copies.
+        folder: folder of its file.
+        file: name of its file for messages; empty for the main file.
     """
 
     element: Element
     copies: int
     folder: str
-    said: str
+    file: str
 
     def __str__(self) -> str:
-        return f"line {self.element.line}{self.said}"
+        return f"line {self.element.line}" + (f" of {self.file!r}" if self.file else "")
 
 
 @dataclass
 class _Model:
-    """One model: a file and what it includes.
+    """A model: a file with its included files.
 
     Attributes:
-        folder: of the file.
-        homes: folders that nothing may leave, without links.
-        known: sizes of the models read so far, by path without links.
-        above: paths of the models that this one is attached in, its own last.
-        trusting: whether some of the homes were named by the user; paths that lead there are allowed then.
+        folder: folder of the file.
+        homes: allowed folders, with links resolved.
+        known: sizes of the models read so far, by resolved path.
+        above: resolved paths of the models in which this one is nested, its own last.
+        trusting: True if the user named allowed folders, so that paths may leave the file's folder.
     """
 
     folder: str
@@ -118,185 +140,198 @@ class _Model:
     folders: set[str] = field(default_factory=set)
     files: list[tuple[_Spot, str]] = field(default_factory=list)
 
-    def size(self, root: Element, said: str) -> _Size:
-        """Look through the model whose outermost element this is."""
-        pending = [_Spot(root, 1, self.folder, said)]
+    def size(self, root: Element, file: str) -> _Size:
+        """Check all elements of the model, and count them.
+
+        Args:
+            root: root element of the model.
+            file: name of its file for messages; empty for the main file.
+        """
+        pending = [_Spot(root, 1, self.folder, file)]
         while pending:
             spot = pending.pop()
             element, copies = spot.element, spot.copies
-            if element.tag in COPYING:
-                copies *= _count(element)
+            if element.tag in COPYING_TAGS:
+                for count in element.attributes.get("count", "1").split():
+                    copies *= max(1, _integer(count, MAX_COPIES))
             self.add(spot, copies, 1)
-            refuse_large(element, str(spot))
-            self.note_paths(spot)
+            _check_sizes(spot)
+            self.check_paths(spot)
             if element.tag == "include":
                 pending += self.include(spot)
             elif element.tag == "model":
                 self.read_model(spot)
             elif element.tag == "attach":
                 self.attached.append(spot)
-            pending += [_Spot(c, copies, spot.folder, spot.said) for c in element.children]
-        every = [size for sizes in self.models.values() for size in sizes]
-        for spot in self.attached:  # of a name that is not there, the largest
-            for size in self.models.get(spot.element.attributes.get("model", ""), every):
+            pending += [_Spot(c, copies, spot.folder, spot.file) for c in element.children]
+        all_sizes = [size for sizes in self.models.values() for size in sizes]
+        for spot in self.attached:  # an unknown name counts as the largest model
+            for size in self.models.get(spot.element.attributes.get("model", ""), all_sizes):
                 self.add(spot, spot.copies * size.copies, spot.copies * size.elements)
         self.check_links()
         return _Size(self.elements, self.copies, root.attributes.get("model", ""))
 
     def add(self, spot: _Spot, copies: int, elements: int) -> None:
-        """Count elements that stand at a spot, the most frequent of them so often."""
+        """Add to the number of elements, and check the limits."""
         elements = max(elements, copies)
         self.elements, self.copies = self.elements + elements, max(self.copies, copies)
-        if copies > MOST_COPIES or self.elements > MOST_ELEMENTS:
+        if copies > MAX_COPIES or self.elements > MAX_ELEMENTS:
+            limit = MAX_COPIES if copies > MAX_COPIES else MAX_ELEMENTS
             raise RobotFileError(
-                f"{spot}: <{spot.element.tag}> would stand in the model more than "
-                f"{MOST_COPIES if copies > MOST_COPIES else MOST_ELEMENTS} times, or what it copies would.",
-                "A robot has thousands of parts at most.",
+                f"{spot}: <{spot.element.tag}> or its content would be copied more than {limit} times.",
+                "Robots have at most thousands of parts.",
                 "Check the counts of <replicate> and <attach>, and the size of the file.",
             )
 
-    def note_paths(self, spot: _Spot) -> None:
-        """Refuse paths that are not within the folder as written, and keep the others."""
-        for name in PATHS:
+    def check_paths(self, spot: _Spot) -> None:
+        """Refuse paths that leave the folder as written, and collect the others for `check_links`."""
+        for name in PATH_ATTRIBUTES:
             if path := spot.element.attributes.get(name):
                 if _leaves(path) and not self.trusting:
-                    raise _outside(spot, name, path, "", self.around(path))
+                    raise _outside(spot, name, path, "", self.folder_to_trust(path))
                 self.files.append((spot, name))
-                if name in FOLDERS:
+                if name in FOLDER_ATTRIBUTES:
                     self.folders.add(path)
 
     def include(self, spot: _Spot) -> list[_Spot]:
-        """The outermost elements of what is included."""
+        """Root elements of included files."""
         name = spot.element.attributes.get("file", "")
-        found = self.candidates(spot, name)
-        fresh = [path for path in found if os.path.realpath(path) not in self.included]
-        if found and not fresh:
+        found = self.existing(spot, name)
+        new = [path for path in found if os.path.realpath(path) not in self.included]
+        if found and not new:
             raise RobotFileError(
                 f"{spot}: {os.path.basename(name)!r} is included twice.",
-                "MuJoCo takes every file once.",
-                "Leave one of them out.",
+                "MuJoCo includes a file at most once.",
+                "Delete one of the <include> elements.",
             )
-        self.included |= {os.path.realpath(path) for path in fresh}
+        self.included |= {os.path.realpath(path) for path in new}
         return [
-            _Spot(self.read(spot, path), spot.copies, os.path.dirname(path), _of(name))
-            for path in fresh or [os.path.join(self.folder, name)]
+            _Spot(self.read(spot, path), spot.copies, os.path.dirname(path), name)
+            for path in new or [os.path.join(self.folder, name)]
         ]
 
     def read_model(self, spot: _Spot) -> None:
-        """Look through a model that may be attached."""
+        """Check a model that may be attached."""
         name = spot.element.attributes.get("file", "")
-        if not name:  # MuJoCo fails on it, and the next file that it reads waits for ever
+        if not name:  # MuJoCo fails, and then hangs on the next file
             raise RobotFileError(
-                f"{spot}: <model> names no file.",
-                "A model that is attached is another file.",
-                'Write <model name="..." file="..."/>.',
+                f"{spot}: <model> has no file.", advice='Write <model name="..." file="..."/>.'
             )
-        for path in self.candidates(spot, name) or [os.path.join(self.folder, name)]:
+        for path in self.existing(spot, name) or [os.path.join(self.folder, name)]:
             real = os.path.realpath(path)
-            if real in self.above or len(self.above) >= MOST_NESTED:
+            if real in self.above or len(self.above) >= MAX_NESTING:
                 raise RobotFileError(
-                    f"{spot}: the model {name!r} holds itself, or is one of more than {MOST_NESTED} inside "
-                    "one another.",
-                    "No robot needs that.",
-                    "Attach fewer models inside of others.",
+                    f"{spot}: the model {name!r} contains itself, or is nested more than {MAX_NESTING} deep.",
+                    "Robot files have far fewer levels.",
+                    "Reduce the nesting of attached models.",
                 )
             if real not in self.known:
                 above = (*self.above, real)
                 folder = os.path.dirname(path)
-                inner = _Model(folder, self.homes, self.known, above, self.trusting)
-                self.known[real] = inner.size(self.read(spot, path), _of(name))
+                nested = _Model(folder, self.homes, self.known, above, self.trusting)
+                self.known[real] = nested.size(self.read(spot, path), name)
             size = self.known[real]
-            self.models.setdefault(spot.element.attributes.get("name") or size.name, []).append(
-                size
-            )
+            model_name = spot.element.attributes.get("name") or size.name
+            self.models.setdefault(model_name, []).append(size)
 
     def read(self, spot: _Spot, path: str) -> Element:
-        """The outermost element of another file, which is named in what is wrong with it."""
+        """Root element of another file, whose name is added to errors."""
         self.check_link(spot, "file", path)
         try:
             return read_xml(path)
         except RobotFileError as error:
             name = spot.element.attributes.get("file", "")
-            raise RobotFileError(f"{spot}: <{spot.element.tag}> of {name!r}: {error}") from error
+            raise error.located(f"{spot}: <{spot.element.tag}> of {name!r}") from error
 
-    def ways(self, spot: _Spot, name: str, folder: str = "") -> list[str]:
-        """The paths that MuJoCo may take a name for."""
+    def candidates(self, spot: _Spot, name: str, folder: str = "") -> list[str]:
+        """Paths at which MuJoCo may look for a file."""
         join = os.path.join
-        found = (
+        paths = (
             join(self.folder, folder, name),
             join(spot.folder, folder, name),
             join(self.folder, folder, spot.folder, name),
         )
-        # MuJoCo takes "a/.." for nothing, whether or not there is an "a".
-        return list(dict.fromkeys(x for way in found for x in (way, os.path.normpath(way))))
+        # MuJoCo removes "a/.." even if "a" does not exist.
+        return list(dict.fromkeys(x for path in paths for x in (path, os.path.normpath(path))))
 
-    def candidates(self, spot: _Spot, name: str, folder: str = "") -> list[str]:
-        """What there is of these."""
-        return [way for way in self.ways(spot, name, folder) if os.path.lexists(way)]
+    def existing(self, spot: _Spot, name: str, folder: str = "") -> list[str]:
+        """Candidates that exist."""
+        return [path for path in self.candidates(spot, name, folder) if os.path.lexists(path)]
 
     def check_links(self) -> None:
-        """Refuse meshes, textures and folders that lie elsewhere by a symbolic link."""
-        if len(self.folders) > MOST_FOLDERS:
+        """Refuse meshes, textures and folders outside the allowed folders, with links resolved."""
+        if len(self.folders) > MAX_FOLDERS:
             raise RobotFileError(
-                f"a model names {len(self.folders)} folders of meshes and textures.",
-                f"One of each kind is enough, and {MOST_FOLDERS} are the most that are read.",
-                "Name one for all of them.",
+                f"a model has {len(self.folders)} folders of meshes and textures.",
+                f"At most {MAX_FOLDERS} are supported.",
+                "Use one folder for all of them.",
             )
         for spot, name in self.files:
             path = spot.element.attributes[name]
-            ways: list[str] = []
+            candidates: list[str] = []
             for folder in ("", *self.folders):
-                ways += self.ways(spot, path, folder)
-                for part in {path, os.path.basename(path)}:  # as <compiler strippath> takes it
-                    for found in self.candidates(spot, part, folder):
+                candidates += self.candidates(spot, path, folder)
+                for part in {path, os.path.basename(path)}:  # the latter for <compiler strippath>
+                    for found in self.existing(spot, part, folder):
                         self.check_link(spot, name, found)
-            if _leaves(path) and not any(self.within(way) for way in ways):
-                raise _outside(spot, name, path, "", self.around(path))
+            if _leaves(path) and not any(self.is_allowed(x) for x in candidates):
+                raise _outside(spot, name, path, "", self.folder_to_trust(path))
 
     def check_link(self, spot: _Spot, name: str, path: str) -> None:
-        """Refuse what is not within the folder once links are followed."""
-        if not self.within(path):
-            really = os.path.realpath(path)
+        """Refuse a path outside the allowed folders, with links resolved."""
+        if not self.is_allowed(path):
+            real = os.path.realpath(path)
             written = spot.element.attributes[name]
-            raise _outside(spot, name, written, f": it is {really!r}", self.around(really))
+            raise _outside(spot, name, written, f": it is {real!r}", self.folder_to_trust(real))
 
-    def within(self, path: str) -> bool:
-        """Whether a path is in one of the homes once links are followed."""
+    def is_allowed(self, path: str) -> bool:
+        """True if a path lies in an allowed folder, with links resolved."""
         real = os.path.realpath(path)
         return any(real == home or real.startswith(os.path.join(home, "")) for home in self.homes)
 
-    def around(self, path: str) -> str:
-        """The folder to trust for a path: the nearest that holds it and the file, if that is not all."""
+    def folder_to_trust(self, path: str) -> str:
+        """The nearest folder with the path and the file; that of the path if this is the root folder."""
         real = os.path.realpath(os.path.join(self.folder, path.replace("\\", "/")))
         shared = os.path.commonpath([self.homes[0], real])
         return os.path.dirname(real) if shared == os.path.dirname(shared) else shared
 
 
-def _of(file: str) -> str:
-    return f" of {file!r}"
+def _check_sizes(spot: _Spot) -> None:
+    """Refuse an element with a size for which MuJoCo would allocate too much memory."""
+    attributes = spot.element.attributes
+    for tag, names, limit in _SIZE_LIMITS:
+        if spot.element.tag != tag:
+            continue
+        values = [attributes[name] for name in names if name in attributes]
+        product = 1
+        for value in values:
+            product *= max(1, _integer(value, limit))
+        if product > limit:
+            raise RobotFileError(
+                f"{spot}: <{tag}> has {' and '.join(names)} {' and '.join(values)}.",
+                f"The largest supported size is {limit}, to bound the memory that MuJoCo allocates.",
+                f"Set {' and '.join(names)} to the size of the data.",
+            )
 
 
-def _count(element: Element) -> int:
-    """The product of all counts."""
-    product = 1
-    for word in element.attributes.get("count", "1").split():
-        try:
-            product *= max(1, int(float(word)))
-        except (ValueError, OverflowError):
-            return MOST_COPIES + 1
-    return product
+def _integer(text: str, limit: int) -> int:
+    """An integer; more than the limit if the text is invalid."""
+    try:
+        return int(float(text))
+    except (ValueError, OverflowError):
+        return limit + 1
 
 
 def _leaves(path: str) -> bool:
+    """True for a path that is absolute, has a drive, or contains ``..``."""
     parts = PurePosixPath(path.replace("\\", "/"))
     drive = ":" in path.split("/")[0].split("\\")[0]
     return parts.is_absolute() or ".." in parts.parts or drive
 
 
-def _outside(spot: _Spot, name: str, path: str, really: str, folder: str) -> RobotFileError:
+def _outside(spot: _Spot, name: str, path: str, target: str, folder: str) -> RobotFileError:
     return RobotFileError(
-        f"{spot}: {name} {path!r} of <{spot.element.tag}> leaves the folder of the file{really}.",
-        "A robot file is not trusted with other folders.",
-        "Put what it needs beside it, or, where you trust it, load it with "
-        f"mesh_path=[{folder!r}] (--mesh-path).",
+        f"{spot}: {name} {path!r} of <{spot.element.tag}> lies outside the folder of the file{target}.",
+        "For security, a robot file can use only its own folder.",
+        f"Move the file there, or, if you trust it, pass mesh_path=[{folder!r}] (--mesh-path).",
     )

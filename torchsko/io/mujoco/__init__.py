@@ -1,1 +1,1 @@
-"""Convert compiled MuJoCo models."""
+"""Conversion of compiled MuJoCo models to descriptions."""

@@ -1,7 +1,6 @@
-"""Shapes of a compiled MuJoCo model: its geoms with their numbers of contact, pairs and exclusions.
+"""Shapes of a compiled MuJoCo model: geoms with contact parameters, contact pairs and excluded pairs.
 
-Meshes are triangles in the model already, about the centre and axes that MuJoCo gave them, and so is the
-placement of their geoms: no file is read.
+The model contains the triangles of meshes, relative to the frames that MuJoCo chose, so no file is read.
 """
 
 from __future__ import annotations
@@ -33,36 +32,36 @@ from torchsko.spatial.rotation import quaternion_to_matrix
 PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = range(8)
 """MuJoCo's types of geoms (mjtGeom)."""
 
-HIDDEN = 3
-"""The first group that MuJoCo's viewer does not show."""
+FIRST_HIDDEN_GROUP = 3
+"""First group that MuJoCo's viewer hides."""
 
-GREY = (0.5, 0.5, 0.5, 1.0)
-"""MuJoCo's colour of a geom that says nothing: its material's then."""
+DEFAULT_COLOUR = (0.5, 0.5, 0.5, 1.0)
+"""MuJoCo's default colour of a geom; its material's colour is used instead."""
 
-BITS = ("contype", "conaffinity", "condim", "priority", "solmix", "margin", "gap")
-"""Numbers of a surface that a geom has one of."""
+SCALAR_FIELDS = ("contype", "conaffinity", "condim", "priority", "solmix", "margin", "gap")
+VECTOR_FIELDS = ("friction", "solref", "solimp")
 
 
 def read_geoms(model: Any, frames: Sequence[str | None]) -> Geometry:
-    """All geoms of a model as shapes, in its order.
+    """All geoms of a model as shapes, in the model's order.
 
     Args:
         model: ``mujoco.MjModel``.
-        frames: the frame of each of its bodies; None for the inertial frame.
+        frames: name of the frame of each body; None for the inertial frame.
     """
     meshes = [_triangles(model, k) for k in range(model.nmesh)]
-    turns = quaternion_to_matrix(torch.tensor(model.geom_quat, dtype=torch.float64)).tolist()
-    places, surfaces = model.geom_pos.tolist(), _surfaces(model)
+    rotations = quaternion_to_matrix(torch.tensor(model.geom_quat, dtype=torch.float64)).tolist()
+    positions, surfaces = model.geom_pos.tolist(), _surfaces(model)
     bodies, groups = model.geom_bodyid.tolist(), model.geom_group.tolist()
-    colours, pairs, seen = _colours(model), _pairs(model), _seen(model)
+    colours, pairs, visual = _colours(model), _pairs(model), _is_visual(model)
     paired = {k for pair in pairs for k in (pair.first, pair.second)}
     shapes = tuple(
         Shape(
             _form(model, k, meshes),
             frames[bodies[k]],
-            cast(Matrix, tuple(map(tuple, turns[k]))),
-            tuple(places[k]),
-            visual=seen[k],
+            cast(Matrix, tuple(map(tuple, rotations[k]))),
+            tuple(positions[k]),
+            visual=visual[k],
             collision=bool(surface.contype or surface.conaffinity) or k in paired,
             colour=colours[k],
             name=model.geom(k).name,
@@ -74,19 +73,21 @@ def read_geoms(model: Any, frames: Sequence[str | None]) -> Geometry:
     return Geometry(shapes, pairs, _excluded(model, frames))
 
 
-def _seen(model: Any) -> list[bool]:
-    """Whether each geom is to be looked at: in a group that MuJoCo's viewer shows, and no mesh's stand-in.
+def _is_visual(model: Any) -> list[bool]:
+    """True for each geom in a visible group that is not the collision shape of a visual mesh.
 
-    Where a body has a mesh that nothing touches, what touches in another group stands in for it: robosuite's
-    models leave both in groups that are shown, and its own viewer hides one.
+    In robosuite's models both shapes are in visible groups. If a body has a mesh without contact, its geoms
+    with contact in groups that have no geom without contact are collision shapes only.
     """
-    touching = (np.asarray(model.geom_contype) | np.asarray(model.geom_conaffinity)) != 0
-    columns = (model.geom_bodyid, model.geom_group, touching, np.asarray(model.geom_type) == MESH)
+    contact = (np.asarray(model.geom_contype) | np.asarray(model.geom_conaffinity)) != 0
+    columns = (model.geom_bodyid, model.geom_group, contact, np.asarray(model.geom_type) == MESH)
     geoms = list(zip(*(column.tolist() for column in columns), strict=True))
-    looks = {b for b, g, touches, mesh in geoms if b and g < HIDDEN and mesh and not touches}
-    beside = {(b, g) for b, g, touches, _ in geoms if not touches}
+    with_mesh = {
+        b for b, g, touches, mesh in geoms if b and g < FIRST_HIDDEN_GROUP and mesh and not touches
+    }
+    visual_groups = {(b, g) for b, g, touches, _ in geoms if not touches}
     return [
-        g < HIDDEN and not (touches and b in looks and (b, g) not in beside)
+        g < FIRST_HIDDEN_GROUP and not (touches and b in with_mesh and (b, g) not in visual_groups)
         for b, g, touches, _ in geoms
     ]
 
@@ -125,29 +126,27 @@ def _heights(model: Any, k: int) -> HeightField:
 
 
 def _colours(model: Any) -> list[tuple[float, float, float, float]]:
-    """The geoms' own colours, or those of their materials where they have none."""
-    own, material = model.geom_rgba.tolist(), model.geom_matid.tolist()
+    """Colours of geoms; those of their materials if they have the default colour."""
+    colours, materials = model.geom_rgba.tolist(), model.geom_matid.tolist()
     return [
-        tuple(model.mat_rgba[m].tolist() if m >= 0 and tuple(rgba) == GREY else rgba)
-        for rgba, m in zip(own, material, strict=True)
+        tuple(model.mat_rgba[m].tolist() if m >= 0 and tuple(rgba) == DEFAULT_COLOUR else rgba)
+        for rgba, m in zip(colours, materials, strict=True)
     ]
 
 
 def _surfaces(model: Any) -> list[Surface]:
-    numbers = {name: getattr(model, f"geom_{name}").tolist() for name in BITS}
-    lists = {
-        name: getattr(model, f"geom_{name}").tolist() for name in ("friction", "solref", "solimp")
-    }
-    found = []
+    scalars = {name: getattr(model, f"geom_{name}").tolist() for name in SCALAR_FIELDS}
+    vectors = {name: getattr(model, f"geom_{name}").tolist() for name in VECTOR_FIELDS}
+    surfaces = []
     for k in range(model.ngeom):
-        each: dict[str, Any] = {name: values[k] for name, values in numbers.items()}
-        each |= {name: tuple(x[k]) for name, x in lists.items()}
-        found.append(Surface(**each))
-    return found
+        values: dict[str, Any] = {name: x[k] for name, x in scalars.items()}
+        values |= {name: tuple(x[k]) for name, x in vectors.items()}
+        surfaces.append(Surface(**values))
+    return surfaces
 
 
 def _pairs(model: Any) -> tuple[Pair, ...]:
-    """Pairs by name; of their five coefficients of friction the first of each kind."""
+    """Contact pairs; of the five friction coefficients, the first of each kind."""
     found = []
     for k in range(model.npair):
         sliding, _, torsional, rolling, _ = model.pair_friction[k].tolist()
@@ -166,6 +165,6 @@ def _pairs(model: Any) -> tuple[Pair, ...]:
 def _excluded(
     model: Any, frames: Sequence[str | None]
 ) -> tuple[tuple[str | None, str | None], ...]:
-    """Bodies that never touch: MuJoCo keeps them as two numbers in one."""
-    signs = (int(x) for x in model.exclude_signature)
-    return tuple((frames[sign >> 16], frames[sign & 0xFFFF]) for sign in signs)
+    """Pairs of bodies without contact; MuJoCo stores both indices in one number."""
+    signatures = (int(x) for x in model.exclude_signature)
+    return tuple((frames[x >> 16], frames[x & 0xFFFF]) for x in signatures)

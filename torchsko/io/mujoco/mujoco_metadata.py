@@ -1,4 +1,4 @@
-"""What a compiled MuJoCo model holds besides its dynamics: its start, keyframes and closures."""
+"""Initial configuration, keyframes and closures of a compiled MuJoCo model."""
 
 from __future__ import annotations
 
@@ -12,43 +12,42 @@ import torch
 from torchsko.io.common.numbers import as_vector
 from torchsko.io.conventions.conversion import Conventions, conventions
 from torchsko.io.mujoco.mujoco_couplings import CONNECT, WELD
-from torchsko.io.mujoco.mujoco_flags import switched_off
+from torchsko.io.mujoco.mujoco_fields import all_joint_names, body_name, disabled_flags
 from torchsko.io.mujoco.mujoco_model import ModelDescription, matrix_of
-from torchsko.io.mujoco.mujoco_names import all_joint_names, body_name
 from torchsko.io.mujoco.mujoco_unused import finite_state
 from torchsko.mechanism.description import IDENTITY, ZERO
 from torchsko.mechanism.file_metadata import Closure, FileMetadata, FrameName, Keyframe
 from torchsko.mechanism.mechanism import Mechanism
 
 SITE = 6
-"""MuJoCo's type of an object that is a site (mjtObj)."""
+"""MuJoCo's type of a site (mjtObj)."""
 
 
-def kept(model: Any, read: ModelDescription, mech: Mechanism) -> FileMetadata:
-    """What a model holds besides the dynamics of a mechanism that was made of it.
+def read_metadata(model: Any, read: ModelDescription, mech: Mechanism) -> FileMetadata:
+    """Initial configuration, keyframes and closures of a model.
 
     Args:
         model: ``mujoco.MjModel``.
         read: its description.
-        mech: in float64 on the CPU.
+        mech: its mechanism, in float64 on the CPU.
     """
-    there = conventions("mujoco", mech, all_joint_names(model))
+    mujoco = conventions("mujoco", mech, all_joint_names(model))
     return FileMetadata(
-        keyframes=tuple(_keyframes(model, there)),
+        keyframes=tuple(_keyframes(model, mujoco)),
         closures=tuple(_closures(model, read.site_frames)),
-        initial=there.q_from(torch.tensor(np.array(model.qpos0, dtype=np.float64))),
+        initial=mujoco.q_from(torch.tensor(np.array(model.qpos0, dtype=np.float64))),
     )
 
 
-def _keyframes(model: Any, there: Conventions) -> list[Keyframe]:
-    """All keyframes whose numbers are finite; controls and activations by the names of actuators."""
+def _keyframes(model: Any, mujoco: Conventions) -> list[Keyframe]:
+    """Keyframes with finite numbers; generated names are unique."""
     found: list[Keyframe] = []
     activations, controls = actuator_states(model)
     taken = {model.key(k).name for k in range(model.nkey)}
     for k in filter(partial(finite_state, model), range(model.nkey)):
         fields = (model.key_qpos[k], model.key_qvel[k], model.key_act[k], model.key_ctrl[k])
         qpos, qvel, act, ctrl = (torch.tensor(np.array(x, dtype=np.float64)) for x in fields)
-        q = there.q_from(qpos)
+        q = mujoco.q_from(qpos)
         name = model.key(k).name or f"keyframe{k}"
         while not model.key(k).name and name in taken:
             name += "_"
@@ -58,7 +57,7 @@ def _keyframes(model: Any, there: Conventions) -> list[Keyframe]:
                 name,
                 float(model.key_time[k]),
                 q,
-                there.qd_from(q, qvel),
+                mujoco.qd_from(q, qvel),
                 act,
                 ctrl,
                 activations,
@@ -69,18 +68,18 @@ def _keyframes(model: Any, there: Conventions) -> list[Keyframe]:
 
 
 def actuator_states(model: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The actuator that each activation, and each control, belongs to, by name."""
+    """Names of the actuators of each activation and of each control."""
     activations, controls = [""] * model.na, [""] * model.nu
     for i in range(len(model.actuator_trntype)):
         name = model.actuator(i).name or f"actuator{i}"
         start, count = int(model.actuator_actadr[i]), int(model.actuator_actnum[i])
         activations[max(0, start) : max(0, start) + count] = [name] * count
-        first, many = (
+        first, num = (
             (int(model.actuator_ctrladr[i]), int(model.actuator_ctrlnum[i]))
             if hasattr(model, "actuator_ctrladr")
             else (i, 1)
         )
-        controls[first : first + many] = [name] * many
+        controls[first : first + num] = [name] * num
     return tuple(activations), tuple(controls)
 
 
@@ -90,26 +89,26 @@ def _closures(model: Any, frames: Mapping[int, str]) -> list[Closure]:
         kind = int(model.eq_type[e])
         if kind not in (CONNECT, WELD):
             continue
-        ends = (int(model.eq_obj1id[e]), int(model.eq_obj2id[e]))
-        data, at = np.array(model.eq_data[e], dtype=np.float64), (ZERO, ZERO)
-        turn = IDENTITY
+        objects = (int(model.eq_obj1id[e]), int(model.eq_obj2id[e]))
+        data, positions = np.array(model.eq_data[e], dtype=np.float64), (ZERO, ZERO)
+        rotation = IDENTITY
         if int(model.eq_objtype[e]) == SITE:
-            one, two = (frames[i] for i in ends)
+            frame1, frame2 = (frames[i] for i in objects)
         else:
-            one, two = (_frame(model, b) for b in ends)
-            at = as_vector(data[:3]), as_vector(data[3:6])
+            frame1, frame2 = (_frame(model, b) for b in objects)
+            positions = as_vector(data[:3]), as_vector(data[3:6])
             if kind == WELD:
-                at, turn = at[::-1], matrix_of(data[6:10])
+                positions, rotation = positions[::-1], matrix_of(data[6:10])
         found.append(
             Closure(
                 name=model.eq(e).name or f"equality{e}",
                 kind="weld" if kind == WELD else "connect",
-                frame1=one,
-                frame2=two,
-                position1=at[0],
-                position2=at[1],
-                rotation=turn,
-                active=bool(model.eq_active0[e]) and "equality" not in switched_off(model),
+                frame1=frame1,
+                frame2=frame2,
+                position1=positions[0],
+                position2=positions[1],
+                rotation=rotation,
+                active=bool(model.eq_active0[e]) and "equality" not in disabled_flags(model),
                 solref=_numbers(model.eq_solref[e]),
                 solimp=_numbers(model.eq_solimp[e]),
             )

@@ -1,13 +1,14 @@
-"""A compiled MuJoCo model as a robot description: what its bodies, joints and linear equalities say.
+"""Conversion of a compiled MuJoCo model to a robot description.
 
-MuJoCo's own parser reads MJCF; what is read here is the compiled ``mujoco.MjModel``, so every default,
-class, include and unit of the format is resolved already. Coordinates come out in MuJoCo's order: q is qpos,
-and qd is qvel but for free joints, whose velocity MuJoCo gives as [linear in the world; angular in the body].
+MuJoCo compiles MJCF, so defaults, classes, includes and units are already resolved. Coordinates are in
+MuJoCo's
+order: q is qpos, and qd is qvel except for free joints, whose velocity is [linear in the world; angular in
+the body] in MuJoCo.
 
-A body's joints are stacked: each acts in the frame that those before it have moved, about its own anchor.
-One hinge or slide through the body's origin is a revolute or prismatic joint; others, and several, a compound
-one. Displacements count from ``qpos0``: T(q - q0) = T(-q0) T(q) about one axis, and the constants T(-q0) are
-carried inboard through the motions before them, into the placement of the joint.
+The joints of a body are stacked: each moves in the frame of the previous ones, about its anchor. A single
+hinge or slide through the body's origin becomes a revolute or prismatic joint, other stacks a compound joint.
+Displacements count from ``qpos0``: T(q - q0) = T(-q0) T(q) about one axis. The constants T(-q0) are moved
+inboard through the preceding motions into the placement of the joint.
 
 Reference: MuJoCo documentation, "Modeling" and "XML reference".
 """
@@ -23,17 +24,19 @@ import numpy as np
 
 from torchsko.io.common.numbers import as_matrix, as_vector
 from torchsko.io.mujoco.mujoco_couplings import couplings_of
-from torchsko.io.mujoco.mujoco_flags import switched_off, without_passive
-from torchsko.io.mujoco.mujoco_geometry import read_geoms
-from torchsko.io.mujoco.mujoco_names import body_name, joint_names
-from torchsko.io.mujoco.mujoco_numbers import (
+from torchsko.io.mujoco.mujoco_fields import (
     FREE,
     HINGE,
     SLIDE,
+    body_name,
+    disabled_flags,
     dof_numbers,
     joint_limits,
+    joint_names,
     q_numbers,
+    without_passive_forces,
 )
+from torchsko.io.mujoco.mujoco_geometry import read_geoms
 from torchsko.io.mujoco.mujoco_unused import unused
 from torchsko.mechanism.description import (
     FIXED,
@@ -49,15 +52,15 @@ from torchsko.mechanism.limit_notes import limit_notes
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """A model of MuJoCo as links and joints, and numbers that each dof has of its own.
+    """Links and joints of a MuJoCo model, and its values for each dof and coordinate.
 
     Attributes:
         robot: links and joints.
         gravity: [m/s^2].
-        dof_numbers: per dof of the tree, in MuJoCo's order: damping (also of higher order), friction,
-            armature, stiffness, velocity and effort limits.
-        q_numbers: per coordinate: lower and upper limits, positions in which springs are relaxed.
-        site_frames: names of the frames of named sites, by the number of the site.
+        dof_numbers: for each dof of the tree, in MuJoCo's order: damping (also nonlinear), friction,
+            armature, stiffness, and effort limits.
+        q_numbers: for each coordinate: lower and upper limits, and spring references.
+        site_frames: names of the frames of named sites, by site index.
     """
 
     robot: RobotDescription
@@ -76,24 +79,24 @@ def describe(model: Any) -> ModelDescription:
     links, joints = [], []
     for b in range(1, model.nbody):
         links.append(_link(model, b))
-        more, chain = body_joints(model, b)
-        links += more
+        massless, chain = body_joints(model, b)
+        links += massless
         joints += chain
     taken = {link.name for link in links}
     sites = _sites(model, taken)
     for link, joint in sites.values():
         links.append(link)
         joints.append(joint)
-    couplings, broken = couplings_of(model, {joint.name for joint in joints})
+    couplings, unsupported = couplings_of(model, {joint.name for joint in joints})
     robot = RobotDescription(
         name=_model_name(model),
         links=tuple(links),
         joints=tuple(joints),
-        unused=(*unused(model), *broken, *limit_notes(joint_limits(model))),
+        unused=(*unused(model), *unsupported, *limit_notes(joint_limits(model))),
         couplings=couplings,
         geometry=read_geoms(model, (None, *(body_name(model, b) for b in range(1, model.nbody)))),
     )
-    weightless = "gravity" in switched_off(model)
+    weightless = "gravity" in disabled_flags(model)
     gravity = (0.0, 0.0, 0.0) if weightless else as_vector(model.opt.gravity)
     frames = {i: link.name for (kind, i), (link, _) in sites.items() if kind == "site"}
     return ModelDescription(robot, gravity, dof_numbers(model), q_numbers(model), frames)
@@ -104,24 +107,24 @@ def _model_name(model: Any) -> str:
 
 
 def _link(model: Any, b: int) -> LinkDescription:
-    # Where the inertial frame is nearly the body's, MuJoCo computes with the body's (body_sameframe). Read is
-    # the frame that the file says, so that what is saved loads as it was.
+    # MuJoCo uses the body's frame if the inertial frame is close to it (body_sameframe). The file's frame is
+    # read here, so that a saved file loads with the same values.
     return LinkDescription(
         name=body_name(model, b),
         mass=float(model.body_mass[b]),
         com=as_vector(model.body_ipos[b]),
         inertia=as_matrix(np.diag(model.body_inertia[b])),
         inertia_rotation=matrix_of(model.body_iquat[b]),
-        gravcomp=0.0 if without_passive(model) else float(model.body_gravcomp[b]),
+        gravcomp=0.0 if without_passive_forces(model) else float(model.body_gravcomp[b]),
     )
 
 
 def body_joints(model: Any, b: int) -> tuple[list[LinkDescription], list[JointDescription]]:
-    """The joints from a body's parent to it, and the massless links between them."""
+    """The joints between a body and its parent, and the massless links between these joints."""
     body, parent = body_name(model, b), body_name(model, int(model.body_parentid[b]))
     first, names = int(model.body_jntadr[b]), joint_names(model, b)
-    R, r = turn_of(model.body_quat[b]), np.array(model.body_pos[b])
-    steps: list[tuple[str, str, np.ndarray, np.ndarray, dict]] = []  # name, kind, placement, data
+    R, r = rotation_of(model.body_quat[b]), np.array(model.body_pos[b])
+    steps: list[tuple[str, str, np.ndarray, np.ndarray, dict]] = []  # name, kind, R, r, data
     stack: list[int] = []
     for j in range(first, first + len(names)):
         kind = int(model.jnt_type[j])
@@ -143,29 +146,29 @@ def body_joints(model: Any, b: int) -> tuple[list[LinkDescription], list[JointDe
         R, r = np.eye(3), np.zeros(3)
     if not steps or r.any():
         steps.append((f"{body}_fixed", FIXED, R, r, {}))
-    between = [f"{body}_{k}" for k in range(len(steps) - 1)]
-    ends = [parent, *between, body]
+    massless = [f"{body}_{k}" for k in range(len(steps) - 1)]
+    chain = [parent, *massless, body]
     joints = [
         JointDescription(
             name,
             kind,
-            ends[k],
-            ends[k + 1],
-            as_matrix(turn),
-            as_vector(shift),
+            chain[k],
+            chain[k + 1],
+            as_matrix(rotation),
+            as_vector(position),
             as_vector(data.pop("axis", (0.0, 0.0, 1.0))),
             data=data,
         )
-        for k, (name, kind, turn, shift, data) in enumerate(steps)
+        for k, (name, kind, rotation, position, data) in enumerate(steps)
     ]
-    return [LinkDescription(name) for name in between], joints
+    return [LinkDescription(name) for name in massless], joints
 
 
 def _stacked(
     model: Any, stack: Sequence[int], names: Sequence[str], first: int, R: np.ndarray, r: np.ndarray
 ) -> tuple[str, str, np.ndarray, np.ndarray, dict]:
-    """Hinges and slides in sequence as one joint, its placement moved by their displacements q0."""
-    K, k = np.eye(3), np.zeros(3)  # what is carried inboard
+    """A sequence of hinges and slides as one joint, whose placement includes their displacements q0."""
+    K, k = np.eye(3), np.zeros(3)  # accumulated constants T(-q0)
     motions: list[Turn | Slide] = []
     for j in reversed(stack):
         axis, q0 = K.T @ np.array(model.jnt_axis[j]), float(model.qpos0[model.jnt_qposadr[j]])
@@ -175,8 +178,8 @@ def _stacked(
             continue
         anchor = K.T @ (np.array(model.jnt_pos[j]) - k)
         motions.insert(0, Turn(as_vector(axis), as_vector(anchor)))
-        back = _rotation(axis, -q0)
-        K, k = K @ back, k + K @ (anchor - back @ anchor)
+        constant = _rotation(axis, -q0)
+        K, k = K @ constant, k + K @ (anchor - constant @ anchor)
     name = "+".join(names[j - first] for j in stack)
     R, r = R @ K, r + R @ k
     (only,) = motions if len(motions) == 1 else (None,)
@@ -190,15 +193,15 @@ def _stacked(
 def _sites(
     model: Any, taken: set[str]
 ) -> dict[tuple[str, int], tuple[LinkDescription, JointDescription]]:
-    """Named sites and cameras as frames, by kind and number."""
+    """Named sites and cameras as frames, by kind and index."""
     found = {}
     kinds = (
         ("site", model.nsite, model.site, model.site_bodyid, model.site_pos, model.site_quat),
         ("camera", model.ncam, model.cam, model.cam_bodyid, model.cam_pos, model.cam_quat),
     )
-    for kind, count, named, body, position, turn in kinds:
+    for kind, count, accessor, body, position, quaternion in kinds:
         for i in range(count):
-            name = named(i).name
+            name = accessor(i).name
             if not name:
                 continue
             while name in taken:
@@ -209,7 +212,7 @@ def _sites(
                 FIXED,
                 body_name(model, int(body[i])),
                 name,
-                matrix_of(turn[i]),
+                matrix_of(quaternion[i]),
                 as_vector(position[i]),
             )
             found[kind, i] = LinkDescription(name), joint
@@ -217,11 +220,11 @@ def _sites(
 
 
 def matrix_of(quaternion: Any) -> Matrix:
-    """Rotation matrix of a quaternion w x y z, as floats."""
-    return as_matrix(turn_of(quaternion))
+    """Rotation matrix of a quaternion w x y z, as nested tuples."""
+    return as_matrix(rotation_of(quaternion))
 
 
-def turn_of(quaternion: Any) -> np.ndarray:
+def rotation_of(quaternion: Any) -> np.ndarray:
     """Rotation matrix of a quaternion w x y z."""
     w, x, y, z = np.asarray(quaternion, dtype=np.float64) / np.linalg.norm(quaternion)
     return np.array(
@@ -236,4 +239,4 @@ def turn_of(quaternion: Any) -> np.ndarray:
 def _rotation(axis: np.ndarray, angle: float) -> np.ndarray:
     """Rotation about a unit axis."""
     half = angle / 2
-    return turn_of([math.cos(half), *(math.sin(half) * axis)])
+    return rotation_of([math.cos(half), *(math.sin(half) * axis)])

@@ -1,4 +1,4 @@
-"""What a compiled MuJoCo model holds and the dynamics does not use, each with the reason."""
+"""Elements of a compiled MuJoCo model that the dynamics does not use, with reasons."""
 
 from __future__ import annotations
 
@@ -6,39 +6,46 @@ from typing import Any
 
 import numpy as np
 
-from torchsko.io.mujoco.mujoco_flags import HONOURED, PASSIVE, switched_off
-from torchsko.io.mujoco.mujoco_numbers import BALL, FREE, HINGE, SLIDE
+from torchsko.io.mujoco.mujoco_fields import (
+    BALL,
+    FREE,
+    HINGE,
+    PASSIVE_FLAGS,
+    SLIDE,
+    SUPPORTED_FLAGS,
+    disabled_flags,
+)
 from torchsko.mechanism.description import UnsupportedElement
 
 JOINT_IN_PARENT = 1
-"""MuJoCo's last type of transmissions that are joints (mjtTrn)."""
+"""MuJoCo's last type of a transmission to a joint (mjtTrn)."""
 
 Row = tuple[int, str, str]
-"""How many of something there are, what it is, and why it is not used."""
+"""Number of elements, their name, and the reason why they are not used."""
 
 
 def unused(model: Any) -> list[UnsupportedElement]:
-    """What the model holds and the dynamics does not use."""
-    off = switched_off(model)
+    """Elements of a model that the dynamics does not use."""
+    disabled = disabled_flags(model)
     elastic = any(
-        _many(model, f"tendon_{field}") and flag not in off
+        _count(model, f"tendon_{field}") and flag not in disabled
         for field, flag in (("stiffness", "spring"), ("damping", "damper"))
     )
-    pull = (
+    tendons = (
         model.ntendon,
         "tendons",
-        "their springs and dampers act through torchsko.tendons_of only",
+        "their springs and dampers are not in the dynamics; see torchsko.tendons_of",
     )
-    felt = (*_felt(model, off), *_of_free_joints(model, off))
-    every = (
+    forces = (*_missing_forces(model, disabled), *_of_free_joints(model, disabled))
+    rows = (
         *((row, False) for row in _parts(model)),
-        (pull, elastic),
-        *((row, False) for row in _forces(model, off)),
-        *((row, True) for row in felt),
+        (tendons, elastic),
+        *((row, False) for row in _limits_and_flags(model, disabled)),
+        *((row, True) for row in forces),
     )
     return [
-        UnsupportedElement(f"{row[0]} {row[1]}", row[2], affects_forces=is_felt)
-        for row, is_felt in every
+        UnsupportedElement(f"{row[0]} {row[1]}", row[2], affects_forces=affects_forces)
+        for row, affects_forces in rows
         if row[0]
     ]
 
@@ -48,101 +55,105 @@ def _parts(model: Any) -> tuple[Row, ...]:
         (
             model.ngeom,
             "geoms",
-            "shapes act by contact only, which is not there yet; kept in mech.geometry",
+            "contact is not modelled; the shapes are in mech.geometry",
         ),
         (
             len(model.actuator_trntype),
             "actuators",
-            "they act through torchsko.actuate only, see actuators_of",
+            "not in the dynamics; see torchsko.actuators_of and torchsko.actuate",
         ),
-        (model.nsensor, "sensors", "they do not act"),
+        (model.nsensor, "sensors", "they exert no force"),
         (
             sum(1 for k in range(model.nkey) if not finite_state(model, k)),
             "keyframes",
-            "they hold numbers that are not finite",
+            "they have values that are not finite",
         ),
         (
             model.npair + model.nexclude,
             "contact pairs and excludes",
-            "kept in mech.geometry; contact is not there yet",
+            "contact is not modelled; they are in mech.geometry",
         ),
-        (getattr(model, "nflex", 0), "flexible bodies", "they are not rigid"),
+        (getattr(model, "nflex", 0), "flexible bodies", "only rigid bodies are modelled"),
         (
             sum(1 for x in model.body_mocapid if x >= 0),
             "mocap bodies",
-            "held where the file puts them",
+            "fixed at their pose in the file",
         ),
     )
 
 
-def _forces(model: Any, off: set[str]) -> tuple[Row, ...]:
-    """Of joints and actuators, what MuJoCo knows and we do not, besides forces."""
+def _limits_and_flags(model: Any, disabled: set[str]) -> tuple[Row, ...]:
+    """Limits and flags that are not read."""
     low, high = np.reshape(model.jnt_actfrcrange, (-1, 2)).T
-    skew = np.array(model.jnt_actfrclimited, dtype=bool) & (low != -high)
-    others = sorted(off.difference(HONOURED, ("passive",)))
+    asymmetric = np.array(model.jnt_actfrclimited, dtype=bool) & (low != -high)
+    flags = sorted(disabled.difference(SUPPORTED_FLAGS, ("passive",)))
     return (
         (
             sum(1 for x, limited in zip(model.jnt_type, model.jnt_limited, strict=True)
-                if int(x) == BALL and limited and "limit" not in off),
+                if int(x) == BALL and limited and "limit" not in disabled),
             "limits of ball joints",
-            "not read: nothing keeps them, inverse_kinematics(limits=True) neither",
+            "not read, also not by inverse_kinematics(limits=True)",
         ),
         (
-            int(skew.sum()),
-            "ranges of actuators' force that are not symmetric",
-            "mech.effort_limit is the larger bound, both ways; actuators_of keeps both",
+            int(asymmetric.sum()),
+            "asymmetric ranges of actuator forces",
+            "mech.effort_limit has the larger bound; actuators_of reads both",
         ),
         (
-            _many(model, "jnt_actgravcomp") if _many(model, "body_gravcomp") else 0,
+            _count(model, "jnt_actgravcomp") if _count(model, "body_gravcomp") else 0,
             "joints with actuatorgravcomp",
-            "their weights are compensated passively, outside of the range of actuators' force",
+            "gravity compensation is a passive force here, not limited by the actuators' range",
         ),
         (
-            _ranged(model),
+            _num_actuator_ranges(model),
             "joints whose actuators have ranges of control or force",
-            "mech.effort_limit has only the joints' own (actuatorfrcrange); actuators_of keeps them, "
-            "mech.replace(effort_limit=...) sets what is known",
+            "mech.effort_limit has only the joints' actuatorfrcrange; actuators_of reads those of actuators; "
+            "set mech.replace(effort_limit=...) if known",
         ),
         (
-            len(others),
-            f"flags that disable {', '.join(others)}",
-            "they say how MuJoCo solves, integrates or finds contacts",
+            len(flags),
+            f"flags that disable {', '.join(flags)}",
+            "settings of MuJoCo's solver, integrator or collision detection",
         ),
     )  # fmt: skip
 
 
-def _felt(model: Any, off: set[str]) -> tuple[Row, ...]:
-    """Of joints, tendons, actuators and fluids, forces that a log has and the dynamics has not."""
-    wet = _some(model.opt.density) or _some(model.opt.viscosity)
+def _missing_forces(model: Any, disabled: set[str]) -> tuple[Row, ...]:
+    """Forces of joints, tendons, actuators and fluids that affect measured joint forces."""
+    fluid = _any(model.opt.density) or _any(model.opt.viscosity)
     return (
         (
-            _many(model, "tendon_frictionloss") if "frictionloss" not in off else 0,
+            _count(model, "tendon_frictionloss") if "frictionloss" not in disabled else 0,
             "tendons with dry friction",
-            "not honoured",
+            "not modelled",
         ),
-        (_many(model, "tendon_armature"), "tendons with armature", "it is not in the mass matrix"),
-        (_many(model, "actuator_armature"), "actuators with armature", "it is not in the mass matrix"),
+        (_count(model, "tendon_armature"), "tendons with armature", "not in the mass matrix"),
+        (_count(model, "actuator_armature"), "actuators with armature", "not in the mass matrix"),
         (
-            _many(model, "actuator_damping") if "damper" not in off else 0,
+            _count(model, "actuator_damping") if "damper" not in disabled else 0,
             "actuators with damping",
-            "not honoured",
-        ),
-        (int(wet and not off.issuperset(PASSIVE)), "fluid", "its forces are not there"),
-        (
-            int(_higher(model, "jnt_stiffness") and "spring" not in off),
-            "stiffness of higher order",
-            "the linear part acts",
+            "not modelled",
         ),
         (
-            _many(model, "jnt_springyield") if "spring" not in off else 0,
-            "joints whose springs yield",
-            "they do not yield here",
+            int(fluid and not disabled.issuperset(PASSIVE_FLAGS)),
+            "fluid",
+            "fluid forces are not modelled",
+        ),
+        (
+            int(_has_higher(model, "jnt_stiffness") and "spring" not in disabled),
+            "nonlinear stiffness",
+            "only the linear part is modelled",
+        ),
+        (
+            _count(model, "jnt_springyield") if "spring" not in disabled else 0,
+            "joints with springyield",
+            "yielding of springs is not modelled",
         ),
     )  # fmt: skip
 
 
-def _ranged(model: Any) -> int:
-    """How many hinges and slides have no range of force but by a force, or a scaled control, of actuators."""
+def _num_actuator_ranges(model: Any) -> int:
+    """Number of hinges and slides whose forces are limited by ranges of actuators only."""
     found = set()
     for i, (kind, bias, force) in enumerate(
         zip(
@@ -162,47 +173,48 @@ def _ranged(model: Any) -> int:
     return len(found)
 
 
-def _of_free_joints(model: Any, off: set[str]) -> tuple[Row, ...]:
-    """What joints that float have, in axes of theirs that are not ours."""
+def _of_free_joints(model: Any, disabled: set[str]) -> tuple[Row, ...]:
+    """Forces of free joints, whose velocity has other axes in MuJoCo."""
     floating = [j for j in range(model.njnt) if int(model.jnt_type[j]) == FREE]
     dofs = [int(model.jnt_dofadr[j]) for j in floating]
-    springs = sum(1 for j in floating if _some(model.jnt_stiffness[j]))
-    dampers = sum(1 for at in dofs if _higher(model, "dof_damping", at))
-    rubbing = sum(1 for at in dofs if _some(model.dof_frictionloss[at : at + 3]))
+    springs = sum(1 for j in floating if _any(model.jnt_stiffness[j]))
+    dampers = sum(1 for at in dofs if _has_higher(model, "dof_damping", at))
+    dry_friction = sum(1 for at in dofs if _any(model.dof_frictionloss[at : at + 3]))
+    other_axes = "it acts along the axes of the body; in MuJoCo along those of the world"
     return (
-        (springs if "spring" not in off else 0, "springs of free joints", "not honoured"),
+        (springs if "spring" not in disabled else 0, "springs of free joints", "not modelled"),
         (
-            sum(1 for at in dofs if _some(model.dof_armature[at])),
+            sum(1 for at in dofs if _any(model.dof_armature[at])),
             "free joints with armature",
-            "it resists rates in the axes of the body, MuJoCo's in those of the world",
+            other_axes,
         ),
         (
-            rubbing if "frictionloss" not in off else 0,
+            dry_friction if "frictionloss" not in disabled else 0,
             "free joints with dry friction",
-            "it resists rates in the axes of the body, MuJoCo's in those of the world",
+            other_axes,
         ),
         (
-            dampers if "damper" not in off else 0,
-            "free joints with damping of higher order",
-            "the linear part acts",
+            dampers if "damper" not in disabled else 0,
+            "free joints with nonlinear damping",
+            "only the linear part is modelled",
         ),
     )
 
 
 def finite_state(model: Any, k: int) -> bool:
-    """Whether all numbers of a keyframe are finite."""
+    """True if all values of a keyframe are finite."""
     fields = (model.key_qpos, model.key_qvel, model.key_act, model.key_ctrl)
     return all(bool(np.isfinite(x[k]).all()) for x in fields)
 
 
-def _higher(model: Any, field: str, at: Any = slice(None)) -> bool:
-    return hasattr(model, f"{field}poly") and _some(getattr(model, f"{field}poly")[at])
+def _has_higher(model: Any, field: str, at: Any = slice(None)) -> bool:
+    return hasattr(model, f"{field}poly") and _any(getattr(model, f"{field}poly")[at])
 
 
-def _some(x: Any) -> bool:
+def _any(x: Any) -> bool:
     return bool(np.any(np.asarray(x)))
 
 
-def _many(model: Any, field: str) -> int:
-    """How many numbers of a field are not zero; none where a version of MuJoCo has no such field."""
+def _count(model: Any, field: str) -> int:
+    """Number of nonzero values of a field; zero in versions of MuJoCo without the field."""
     return int(np.count_nonzero(getattr(model, field, ())))

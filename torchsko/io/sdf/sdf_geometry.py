@@ -1,6 +1,6 @@
-"""Shapes of an SDF model: <visual> and <collision> of its links, meshes left unread.
+"""Shapes of an SDF model: <visual> and <collision> of its links; meshes are not read.
 
-A shape that has no meaning is left out and noted: the dynamics does without it.
+An invalid shape is left out and reported as a fault, since it does not affect the dynamics.
 
 Reference: SDFormat specification, http://sdformat.org/spec (geometry).
 """
@@ -46,10 +46,10 @@ def read_shapes(
 
     Args:
         links: its <link> elements.
-        frames: of the model.
+        frames: frames of the model.
         home: folder of the file; None for text.
-        search: folders in which meshes may lie besides.
-        report: takes note of shapes that are left out, or refuses them.
+        search: further trusted folders for meshes.
+        report: records invalid shapes as faults.
     """
     shapes = []
     for link in links:
@@ -61,7 +61,7 @@ def read_shapes(
             try:
                 shapes.append(_shape(child, where, frame, frames, home, tuple(search)))
             except RobotFileError as error:
-                report.fault(where, f"left out: {str(error).split(chr(10))[0]}", str(error))
+                report.fault(where, f"left out: {error.what}", error)
     return Geometry(tuple(shapes))
 
 
@@ -77,7 +77,7 @@ def _shape(
     form = None if geometry is None else next(iter(geometry.children), None)
     if form is None or form.tag not in (*FORMS, "mesh", "plane"):
         raise RobotFileError(
-            f"{where}: {'no shape' if form is None else f'a shape <{form.tag}>'} can be read.",
+            f"{where} {'has no shape' if form is None else f'has the unknown shape <{form.tag}>'}.",
             f"Shapes are mesh, plane, {', '.join(FORMS)}.",
             "Write it as one of these.",
         )
@@ -85,54 +85,54 @@ def _shape(
     if form.tag == "mesh":
         scale = _text(form, "scale")
         size = vector(scale, f"{where} <scale>") if scale else ONES
-        made: Form = Mesh(_needed(form, "uri", where), size, home, search)
+        shape: Form = Mesh(_required_text(form, "uri", where), size, home, search)
     elif form.tag == "plane":
-        made, pose = _plane(form, where, pose)
+        shape, pose = _plane(form, where, pose)
     else:
-        made = FORMS[form.tag](form, where)
-    seen = element.tag == "visual"
+        shape = FORMS[form.tag](form, where)
+    visual = element.tag == "visual"
     return Shape(
-        made,
+        shape,
         frame,
         as_matrix(pose.rotation),
         as_vector(pose.position),
-        visual=seen,
-        collision=not seen,
-        colour=_colour(element) if seen else None,
+        visual=visual,
+        collision=not visual,
+        colour=_colour(element) if visual else None,
         name=element.attributes.get("name", "").strip(),
     )
 
 
 def _pose(element: Element, where: str, frame: str, frames: Frames) -> Pose:
-    """Of a shape in its link."""
-    pose = _child(element, "pose")
-    own = read_pose(pose, where)
-    other = "" if pose is None else pose.attributes.get("relative_to", "")
-    return frames.pose(frame).inverse() @ frames.pose(other) @ own if other else own
+    """Pose of a shape in its link."""
+    child = _child(element, "pose")
+    pose = read_pose(child, where)
+    reference = "" if child is None else child.attributes.get("relative_to", "")
+    return frames.pose(frame).inverse() @ frames.pose(reference) @ pose if reference else pose
 
 
 def _plane(form: Element, where: str, pose: Pose) -> tuple[Plane, Pose]:
-    """A plane, and the pose of axes whose z is its normal."""
+    """A plane, and the pose of a frame whose z axis is its normal."""
     normal = np.array(vector(_text(form, "normal") or "0 0 1", f"{where} <normal>"))
     length = float(np.linalg.norm(normal))
     if not 0 < length < math.inf:
         raise RobotFileError(
             f"{where}: the plane's normal is {normal.tolist()}.",
-            "A plane has one direction across it.",
+            "It has no direction.",
             "Write 0 0 1, say.",
         )
     words = (_text(form, "size") or "0 0").split()
     x, y = (extent(number(word, f"{where} <size>"), where) for word in (*words, "0", "0")[:2])
     z = normal / length
-    side = np.eye(3)[int(np.abs(z).argmin())]
-    across = side - z * (side @ z)
-    across /= np.linalg.norm(across)
-    turn = np.eye(3) if z[2] == 1 else np.stack([across, np.cross(z, across), z], -1)
-    return Plane((x, y)), pose @ Pose(turn)
+    helper = np.eye(3)[int(np.abs(z).argmin())]
+    x_axis = helper - z * (helper @ z)
+    x_axis /= np.linalg.norm(x_axis)
+    rotation = np.eye(3) if z[2] == 1 else np.stack([x_axis, np.cross(z, x_axis), z], -1)
+    return Plane((x, y)), pose @ Pose(rotation)
 
 
 def _colour(element: Element) -> Colour | None:
-    """The diffuse colour of a material; None where it gives none, or what is none."""
+    """The diffuse colour of a material; None if there is none or it is invalid."""
     material = _child(element, "material")
     try:
         words = [number(x, "diffuse") for x in _text(material, "diffuse").split()]
@@ -151,22 +151,21 @@ def _text(element: Element | None, tag: str) -> str:
     return "" if child is None else child.text.strip()
 
 
-def _needed(element: Element, tag: str, where: str) -> str:
+def _required_text(element: Element, tag: str, where: str) -> str:
     if not (text := _text(element, tag)):
         raise RobotFileError(
             f"{where}: <{element.tag}> has no <{tag}>.",
-            "The shape has no size without.",
-            f"Write <{tag}> inside.",
+            advice=f"Write <{tag}> inside it.",
         )
     return text
 
 
 def _length(element: Element, tag: str, where: str) -> float:
-    return extent(number(_needed(element, tag, where), f"{where} <{tag}>"), where)
+    return extent(number(_required_text(element, tag, where), f"{where} <{tag}>"), where)
 
 
 def _lengths(element: Element, tag: str, where: str) -> Vector:
-    x, y, z = vector(_needed(element, tag, where), f"{where} <{tag}>")
+    x, y, z = vector(_required_text(element, tag, where), f"{where} <{tag}>")
     return extent(x, where), extent(y, where), extent(z, where)
 
 

@@ -1,4 +1,4 @@
-"""Where links, joints and frames of an SDF model are: poses, each relative to what it names.
+"""Poses of links, joints and frames of an SDF model, resolved to the model's frame.
 
 Reference: SDFormat, "Pose frame semantics" (http://sdformat.org/tutorials).
 """
@@ -16,7 +16,7 @@ from torchsko.io.common.numbers import number, rotation_from_rpy
 from torchsko.io.xml.reader import Element
 
 MODEL = "__model__"
-"""The frame of the model itself."""
+"""Name of the model's frame."""
 
 WORLD_FRAME = "world"
 
@@ -32,13 +32,13 @@ class Pose:
         return Pose(self.rotation @ other.rotation, self.position + self.rotation @ other.position)
 
     def inverse(self) -> Pose:
-        """The other frame in this one."""
+        """The inverse transform."""
         return Pose(self.rotation.T, -self.rotation.T @ self.position)
 
 
 @dataclass(frozen=True)
-class Written:
-    """A pose as a file has it: in which frame, and on which link it stays (frames: what they hang on)."""
+class FramePose:
+    """Pose of a frame relative to another one, and the link or frame to which it is attached."""
 
     pose: Pose
     relative_to: str
@@ -46,15 +46,15 @@ class Written:
 
 
 def text_of(element: Element, tag: str) -> str:
-    """The text of a child; empty where there is none."""
+    """The text of a child; empty if there is none."""
     return next((c.text.strip() for c in element.children if c.tag == tag), "")
 
 
 def read_pose(element: Element | None, where: str) -> Pose:
-    """Six numbers of a <pose>, or seven with a quaternion; the identity without the element.
+    """Parse the six numbers of a <pose>, or seven with a quaternion; the identity without the element.
 
     Raises:
-        RobotFileError: a number is none, or too few or many.
+        RobotFileError: if a number is invalid, or there are too few or too many.
     """
     if element is None or not element.text.strip():
         return Pose()
@@ -63,25 +63,25 @@ def read_pose(element: Element | None, where: str) -> Pose:
     if len(words) != (7 if quaternion else 6):
         raise RobotFileError(
             f"{where} <pose> (line {element.line}) has {len(words)} numbers.",
-            "A pose is three of position and three angles, or the four of a quaternion with "
+            "A pose has three coordinates and three angles, or four numbers of a quaternion with "
             'rotation_format="quat_xyzw".',
             "Write, for example, 0 0 1 0 0 1.57.",
         )
     position = np.array(words[:3])
     if quaternion:
-        return Pose(_turn(words[3:], where), position)
+        return Pose(_rotation(words[3:], where), position)
     x, y, z = words[3:]
     if element.attributes.get("degrees", "false") in ("true", "1"):
         x, y, z = (math.radians(angle) for angle in (x, y, z))
     return Pose(np.array(rotation_from_rpy((x, y, z))), position)
 
 
-def _turn(words: Sequence[float], where: str) -> np.ndarray:
+def _rotation(words: Sequence[float], where: str) -> np.ndarray:
     length = math.sqrt(sum(c * c for c in words))
     if not length > 1e-6:
         raise RobotFileError(
             f"{where} <pose> has a quaternion of length {length:g}.",
-            "It has no direction to turn in.",
+            "Such a quaternion is not a rotation.",
             "Write x y z w, of length one.",
         )
     x, y, z, w = (c / length for c in words)
@@ -95,51 +95,51 @@ def _turn(words: Sequence[float], where: str) -> np.ndarray:
 
 
 class Frames:
-    """All frames of a model, found in the model's own where asked for."""
+    """Frames of a model, with poses in the model's frame that are computed on request."""
 
-    def __init__(self, written: dict[str, Written]) -> None:
-        self._written = written
-        self._found: dict[str, Pose] = {MODEL: Pose()}
+    def __init__(self, frames: dict[str, FramePose]) -> None:
+        self._frames = frames
+        self._poses: dict[str, Pose] = {MODEL: Pose()}
 
     def pose(self, name: str) -> Pose:
-        """Of a frame in the model.
+        """Pose of a frame in the model.
 
         Raises:
-            RobotFileError: no frame has this name, or one is relative to itself.
+            RobotFileError: if no frame has this name, or the references form a cycle.
         """
         chain = [name]
-        while chain[-1] not in self._found:
-            written = self._at(chain[-1])
-            if written.relative_to in chain:
+        while chain[-1] not in self._poses:
+            reference = self._frame(chain[-1]).relative_to
+            if reference in chain:
                 raise RobotFileError(
                     f"the pose of {name!r} is relative to itself: {' in '.join(map(repr, chain))}.",
-                    "Every pose is relative to the model in the end.",
-                    "Correct one of their relative_to.",
+                    "The references of poses must not form a cycle.",
+                    "Correct one relative_to.",
                 )
-            chain.append(written.relative_to)
-        for one in reversed(chain[:-1]):
-            written = self._written[one]
-            self._found[one] = self._found[written.relative_to] @ written.pose
-        return self._found[name]
+            chain.append(reference)
+        for frame in reversed(chain[:-1]):
+            entry = self._frames[frame]
+            self._poses[frame] = self._poses[entry.relative_to] @ entry.pose
+        return self._poses[name]
 
     def link(self, name: str) -> str:
-        """The link that a frame stays on.
+        """The link that carries a frame.
 
         Raises:
             RobotFileError: as in `pose`.
         """
-        seen = [name]
-        while (attached := self._at(seen[-1]).attached_to) != seen[-1]:
-            if attached in seen:
+        chain = [name]
+        while (attached := self._frame(chain[-1]).attached_to) != chain[-1]:
+            if attached in chain:
                 raise RobotFileError(
-                    f"frame {name!r} hangs on itself: {' on '.join(map(repr, seen))}.",
-                    "Every frame hangs on a link in the end.",
-                    "Correct one of their attached_to.",
+                    f"frame {name!r} is attached to itself: {' on '.join(map(repr, chain))}.",
+                    "The attachments of frames must not form a cycle.",
+                    "Correct one attached_to.",
                 )
-            seen.append(attached)
+            chain.append(attached)
         return attached
 
-    def _at(self, name: str) -> Written:
-        if name not in self._written:
-            raise RobotFileError(*unknown_name("frame of the model", name, tuple(self._written)))
-        return self._written[name]
+    def _frame(self, name: str) -> FramePose:
+        if name not in self._frames:
+            raise RobotFileError(*unknown_name("frame of the model", name, tuple(self._frames)))
+        return self._frames[name]

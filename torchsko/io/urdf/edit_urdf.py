@@ -1,4 +1,4 @@
-"""Numbers of a URDF file replaced in its text."""
+"""Edits of numbers in a URDF file."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from torchsko.mechanism.description import (
 )
 
 
-def edited_urdf(document: Document, old: RobotDescription, new: RobotDescription) -> bytes:
-    """The file with the numbers of another description of the same robot.
+def edit_urdf(document: Document, old: RobotDescription, new: RobotDescription) -> bytes:
+    """Replace inertial parameters of links, and placements, damping and friction of joints.
 
     Args:
         document: the file.
-        old: what it says.
-        new: what it is to say: links' inertial parameters, joints' placements, damping and friction.
+        old: description of the file.
+        new: description with the new numbers.
+
+    Returns:
+        The bytes of the edited file.
 
     Raises:
-        RobotFileError: when an element that changes is not in the file.
+        RobotFileError: if an element that changes is not in the file.
     """
     edits = Edits(document)
     for tag, before, after in (("link", old.links, new.links), ("joint", old.joints, new.joints)):
@@ -40,17 +43,18 @@ def edited_urdf(document: Document, old: RobotDescription, new: RobotDescription
                 continue
             if was.name not in elements:
                 raise RobotFileError(
-                    f"{tag} {was.name!r} is not in the file, and its numbers changed.",
-                    "It was read in place of something that is missing there.",
+                    f"{tag} {was.name!r} changed, and is not in the file.",
+                    "The reader added it in place of a missing element.",
                     f'Write <{tag} name="{was.name}"> into the file first.',
                 )
-            for change in (
+            changes = (
                 _link_changes(was, now)
                 if isinstance(was, LinkDescription) and isinstance(now, LinkDescription)
                 else _joint_changes(was, now)
                 if isinstance(was, JointDescription) and isinstance(now, JointDescription)
                 else []
-            ):
+            )
+            for change in changes:
                 _write(edits, elements[was.name], change)
     return edits.result()
 
@@ -60,14 +64,14 @@ class Change:
     """New attributes of an element below a link or joint.
 
     Attributes:
-        path: its tag, after those of the elements that it stands in.
+        path: tags from the link or joint to the element.
         values: attributes that change.
-        usual: attributes of which a new element has need besides.
+        required: further attributes of a new element.
     """
 
     path: tuple[str, ...]
     values: dict[str, str]
-    usual: dict[str, str]
+    required: dict[str, str]
 
 
 def _link_changes(was: LinkDescription, now: LinkDescription) -> list[Change]:
@@ -79,10 +83,12 @@ def _link_changes(was: LinkDescription, now: LinkDescription) -> list[Change]:
     mass = {"value": words([now.mass])} if now.mass != was.mass else {}
     before, after = _entries(was.inertia), _entries(now.inertia)
     inertia = {k: words([x]) for k, x in after.items() if x != before[k]}
-    zeros = {k: words([x]) for k, x in before.items()}
-    whole = {"origin": (origin, {}), "mass": (mass, {"value": words([was.mass])}),
-             "inertia": (inertia, zeros)}  # fmt: skip
-    return [Change(("inertial", tag), values, usual) for tag, (values, usual) in whole.items()]
+    old_inertia = {k: words([x]) for k, x in before.items()}
+    return [
+        Change(("inertial", "origin"), origin, {}),
+        Change(("inertial", "mass"), mass, {"value": words([was.mass])}),
+        Change(("inertial", "inertia"), inertia, old_inertia),
+    ]
 
 
 def _entries(inertia: Matrix) -> dict[str, float]:
@@ -105,7 +111,7 @@ def _joint_changes(was: JointDescription, now: JointDescription) -> list[Change]
 
 
 def _write(edits: Edits, element: Element, change: Change) -> None:
-    """Change an element, or put it where it is missing."""
+    """Change an element, or insert it if it is missing."""
     if not change.values:
         return
     for depth, tag in enumerate(change.path):
@@ -118,16 +124,16 @@ def _write(edits: Edits, element: Element, change: Change) -> None:
 
 
 def _text(change: Change) -> str:
-    """The new element; those around it are written by `Edits`."""
-    values = {**change.usual, **change.values}
+    """The new element without its parents, which `Edits.insert` writes."""
+    values = {**change.required, **change.values}
     attributes = "".join(f' {key}="{value}"' for key, value in values.items())
     return f"<{change.path[-1]}{attributes}/>"
 
 
 def rpy_from_rotation(R: Matrix) -> tuple[float, float, float]:
-    """Roll, pitch and yaw [rad] of a rotation, R = Rz(yaw) Ry(pitch) Rx(roll); yaw 0 at a pitch of +-pi/2.
+    """Roll, pitch and yaw [rad] of a rotation, R = Rz(yaw) Ry(pitch) Rx(roll); yaw is 0 at a pitch of +-pi/2.
 
-    Well conditioned everywhere: roll is taken after the yaw found is turned back.
+    The result is accurate near pitch +-pi/2 too: roll is computed from Rz(-yaw) R.
     """
     yaw = math.atan2(R[1][0], R[0][0])
     pitch = math.atan2(-R[2][0], math.hypot(R[0][0], R[1][0]))

@@ -1,9 +1,8 @@
-"""The URDF reader: a robot file to a `RobotDescription`, with notes of what it left unused, and of faults.
+"""URDF reader: converts a file to a `RobotDescription` with its unsupported elements and faults.
 
-What is read: links with mass, centre of mass and inertia in a rotated frame; joints with placement,
-axis, limits, damping and friction. Shapes are kept beside them. What is not read: settings of simulators
-and actuators.
-Rotations are fixed-axis roll, pitch, yaw, ``R = Rz(yaw) Ry(pitch) Rx(roll)``.
+It reads links with mass, centre of mass, inertia and shapes, and joints with placement, axis, limits, damping
+and friction. It ignores settings of simulators and actuators. Rotations are fixed-axis roll, pitch, yaw,
+``R = Rz(yaw) Ry(pitch) Rx(roll)``.
 
 Source of the format: the ROS wiki's pages urdf/XML/link and urdf/XML/joint.
 """
@@ -21,19 +20,22 @@ from torchsko.io.urdf.urdf_fields import leftovers, missing
 from torchsko.io.urdf.urdf_geometry import read_geometry
 from torchsko.io.urdf.urdf_joint import couplings_to, read_joint, read_mimic
 from torchsko.io.urdf.urdf_link import check_inertias, read_link
-from torchsko.io.urdf.urdf_tree import check_names, check_roots, with_world
 from torchsko.io.xml.reader import Element, is_xml_text, read_xml
 from torchsko.io.xml.xacro import check_macros
-from torchsko.mechanism.description import RobotDescription
+from torchsko.mechanism.description import JointDescription, LinkDescription, RobotDescription
+from torchsko.mechanism.name_resolution import refuse_duplicates, refuse_unknown_links, unknown_link
 
-NAMELESS = "robot"
-"""Name of a robot whose file gives none."""
+DEFAULT_NAME = "robot"
+"""Name of a robot without a name in its file."""
 
-PARTS = {
-    "mujocoinclude": "It is a part of a model in MJCF: pass the file that includes it.",
-    "package": "It describes a package of ROS: pass a robot's file of that package.",
+WORLD_LINK = "world"
+"""Parent link that need not be declared: Drake's name of the inertial frame."""
+
+RELATED_FILES = {
+    "mujocoinclude": "It is a part of an MJCF model: pass the file that includes it.",
+    "package": "It describes a ROS package: pass a robot file of that package.",
 }
-"""What to do with files that lie beside those of robots, by their outermost elements."""
+"""Advice for files that often lie beside robot files, by their root element."""
 
 
 def read_urdf(
@@ -43,23 +45,24 @@ def read_urdf(
     strict: bool = False,
     mesh_path: Sequence[str | os.PathLike[str]] = (),
 ) -> RobotDescription:
-    """Read a robot description in URDF.
+    """Read a URDF file.
 
     Args:
         source: path of the file, or XML text (recognised by its first character, ``<``).
-        mimic: what to do with a moving joint that mimics another. ``"couple"`` reads it as a joint that
-            follows the other exactly; ``"independent"`` as a joint of its own.
-        strict: refuse faults that leave the dynamics defined, instead of noting them in `report`.
-        mesh_path: folders in which meshes may lie, besides that of the file; none is read now.
+        mimic: ``"couple"`` makes a moving joint with <mimic> follow its leader exactly; ``"independent"``
+            reads it as an independent joint.
+        strict: raise an error for a fault that leaves the dynamics defined, instead of listing it in
+            `report`.
+        mesh_path: trusted folders for meshes, besides that of the file; meshes are not read here.
 
     Returns:
-        Links and joints in file order, in SI units, axes of unit length; what was not used is in
-        `unused`, one entry for each kind of thing in each link or joint; what is wrong, and how it was
-        read, in `report`. Inertias that no rigid body has are noted by `torchsko.build_mechanism`.
+        Links and joints in file order, in SI units, with axes of unit length. `unused` lists unsupported
+        elements, one entry for each kind in each link or joint. `report` lists faults, and how they were
+        read; `torchsko.build_mechanism` adds unphysical inertias.
 
     Raises:
-        RobotFileError: the file is not readable, not XML, not URDF, or says what has no meaning; the message
-            names the element at fault, its line, and what to write instead.
+        RobotFileError: if the file cannot be read, is not XML or not URDF, or has an invalid element. The
+            message names the element and its line.
 
     Example:
         >>> robot = read_urdf('''<robot name="swing"><link name="base"/><link name="bob"/>
@@ -70,8 +73,8 @@ def read_urdf(
     """
     if mimic not in ("couple", "independent"):
         raise RobotFileError(
-            f"mimic={mimic!r} is not a choice.",
-            "It says what to do with joints that mimic another joint.",
+            f"mimic={mimic!r} is unknown.",
+            "It selects how joints with <mimic> are read.",
             "Type mimic='couple' or mimic='independent'.",
         )
     report, folders = Report(strict), tuple(os.fspath(folder) for folder in mesh_path)
@@ -94,11 +97,11 @@ def _read_robot(
         for child in root.children
         if child.tag == "joint" and mimic == "couple"
     ]
-    links = with_world(links, joints, report)
+    links = _add_world(links, joints, report)
     geometry = read_geometry(root, home, mesh_path, report)
-    check_names(links, joints)
+    _check_names(links, joints)
     check_inertias(links, joints, report)
-    check_roots(links, joints, report)
+    _check_roots(links, joints, report)
     return RobotDescription(
         name,
         tuple(links),
@@ -113,18 +116,18 @@ def _read_robot(
 def _check_root_element(root: Element) -> None:
     if root.tag != "robot":
         raise RobotFileError(
-            f"line {root.line}: the outermost element is <{root.tag}>, not <robot>.\n"
-            "That of URDF is <robot>, of MJCF <mujoco>, of SDF <sdf>; other files are no robots.\n"
-            + PARTS.get(
+            f"line {root.line}: the root element is <{root.tag}>, not <robot>.",
+            "The root element is <robot> in URDF, <mujoco> in MJCF and <sdf> in SDF.",
+            RELATED_FILES.get(
                 root.tag, "Convert the file to one of these, or check that it is the right one."
-            )
+            ),
         )
     for child in root.children:
         if child.tag == "robot":
             raise RobotFileError(
-                f"line {child.line}: a <robot> stands inside the <robot>.",
-                "A file is one robot: links of two have no place in one another.",
-                "Write each <robot> to a file of its own.",
+                f"line {child.line}: there is a <robot> inside the <robot>.",
+                "A file contains one robot.",
+                "Write each <robot> to a separate file.",
             )
 
 
@@ -134,7 +137,67 @@ def _read_name(root: Element, report: Report) -> str:
         return name
     report.fault(
         f"<robot> (line {root.line})",
-        f"has no name: named {NAMELESS!r}",
+        f"has no name: named {DEFAULT_NAME!r}",
         missing(root, "name", "<robot>"),
     )
-    return NAMELESS
+    return DEFAULT_NAME
+
+
+def _add_world(
+    links: Sequence[LinkDescription], joints: Sequence[JointDescription], report: Report
+) -> list[LinkDescription]:
+    """The links, preceded by a link "world" if joints refer to it and the file does not declare it."""
+    known = [link.name for link in links]
+    children = [joint for joint in joints if joint.parent == WORLD_LINK]
+    if WORLD_LINK in known or not children:
+        return list(links)
+    report.fault(
+        f"link {WORLD_LINK!r}",
+        f"not declared, but the parent of joint {children[0].name!r}: read as a link without mass, "
+        "which is the inertial frame unless the base floats",
+        RobotFileError(*unknown_link(children[0], "parent", WORLD_LINK, known)),
+    )
+    return [LinkDescription(WORLD_LINK), *links]
+
+
+def _check_names(links: Sequence[LinkDescription], joints: Sequence[JointDescription]) -> None:
+    """Refuse duplicate names, and joints with unknown links."""
+    if not links:
+        raise RobotFileError(
+            "the <robot> has no <link>.",
+            "A robot has at least one link.",
+            'Write <link name="base"/> inside it.',
+        )
+    known = [link.name for link in links]
+    refuse_duplicates("link", known, RobotFileError)
+    refuse_duplicates("joint", [joint.name for joint in joints], RobotFileError)
+    refuse_unknown_links(joints, known, error=RobotFileError)
+
+
+def _check_roots(
+    links: Sequence[LinkDescription], joints: Sequence[JointDescription], report: Report
+) -> None:
+    """Refuse several trees in a robot; report links without joints.
+
+    `build_mechanism` finds cycles and links with two parents, which are reported instead of several trees.
+    """
+    children, parents = {joint.child for joint in joints}, {joint.parent for joint in joints}
+    roots = [link.name for link in links if link.name not in children]
+    trees = [name for name in roots if name in parents]
+    if len(trees) > 1 and len(children) == len(joints):
+        raise RobotFileError(
+            f"the <robot> consists of {len(trees)} trees, with the roots {trees[0]!r} and {trees[1]!r}.",
+            "The file does not specify the pose of one relative to the other.",
+            "Connect the roots by a joint, or write each tree to a separate file.",
+        )
+    isolated = [name for name in roots if name not in parents]
+    for name in isolated if trees else isolated[1:]:
+        report.fault(
+            f"link {name!r}",
+            "no joint refers to it: separate from the robot (see mech.unused)",
+            RobotFileError(
+                f"link {name!r} is not connected: no joint refers to it.",
+                "The links of a robot form one tree.",
+                "Add a joint for it, or delete it.",
+            ),
+        )

@@ -1,6 +1,6 @@
-"""Shapes of a URDF file: <visual> and <collision> of its links, colours resolved, meshes left unread.
+"""Shapes of a URDF file: <visual> and <collision> of its links; meshes are not read.
 
-A shape that has no meaning is left out and noted: the dynamics does without it.
+An invalid shape is left out and reported as a fault, since it does not affect the dynamics.
 
 Source of the format: the ROS wiki's page urdf/XML/link.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from torchsko.errors import RobotFileError
 from torchsko.io.common.numbers import extent, number, rotation_from_rpy, vector
 from torchsko.io.common.report import Report
-from torchsko.io.urdf.urdf_fields import attribute, childless, place
+from torchsko.io.urdf.urdf_fields import attribute, missing_child, place
 from torchsko.io.xml.reader import Element
 from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, Vector
 from torchsko.mechanism.geometry import (
@@ -33,13 +33,13 @@ ONES: Vector = (1.0, 1.0, 1.0)
 def read_geometry(
     root: Element, home: str | None, search: Sequence[str], report: Report
 ) -> Geometry:
-    """All shapes of the links of a <robot>.
+    """All shapes of a robot.
 
     Args:
-        root: the <robot>.
+        root: the <robot> element.
         home: folder of the file; None for text.
-        search: folders in which meshes may lie besides.
-        report: takes note of shapes that are left out, or refuses them.
+        search: further trusted folders for meshes.
+        report: records invalid shapes as faults.
     """
     colours = _colours(root)
     shapes = []
@@ -53,8 +53,7 @@ def read_geometry(
             try:
                 shapes.append(_shape(child, where, frame, colours, home, tuple(search)))
             except RobotFileError as error:
-                what = str(error).split("\n")[0]
-                report.fault(where, f"left out: {what}", str(error))
+                report.fault(where, f"left out: {error.what}", error)
     return Geometry(tuple(shapes))
 
 
@@ -69,33 +68,31 @@ def _shape(
     parts = {child.tag: child for child in element.children}
     geometry = parts.get("geometry")
     if geometry is None or not geometry.children:
-        raise RobotFileError(
-            childless(element, "geometry", where)
-            if geometry is None
-            else childless(geometry, "box", where)
-        )
+        if geometry is None:
+            raise missing_child(element, "geometry", where)
+        raise missing_child(geometry, "box", where)
     form = geometry.children[0]
     read = FORMS.get(form.tag.removeprefix("drake:"))
     if form.tag == "mesh":
-        made: Form = _mesh(form, where, home, search)
+        shape: Form = _mesh(form, where, home, search)
     elif read is not None:
-        made = read(form, where)
+        shape = read(form, where)
     else:
         raise RobotFileError(
-            f"{where}: a shape <{form.tag}> is not known.",
+            f"{where}: the shape <{form.tag}> is unknown.",
             f"Shapes are mesh, {', '.join(FORMS)}.",
             "Write it as one of these.",
         )
     rotation, position = _placement(parts.get("origin"), where)
-    seen = element.tag == "visual"
+    visual = element.tag == "visual"
     return Shape(
-        made,
+        shape,
         frame,
         rotation,
         position,
-        visual=seen,
-        collision=not seen,
-        colour=_colour(parts.get("material"), colours) if seen else None,
+        visual=visual,
+        collision=not visual,
+        colour=_colour(parts.get("material"), colours) if visual else None,
         name=element.attributes.get("name", ""),
     )
 
@@ -138,7 +135,7 @@ def _mesh(element: Element, where: str, home: str | None, search: tuple[str, ...
 
 
 def _colours(root: Element) -> dict[str, Colour]:
-    """Colours by the names of materials, wherever in the file they are given."""
+    """Colours of named materials, which may be defined anywhere in the file."""
     found: dict[str, Colour] = {}
     elements = [e for e in root.children if e.tag == "material"]
     for link in root.children:
@@ -161,7 +158,7 @@ def _colour(material: Element | None, colours: dict[str, Colour]) -> Colour | No
 
 
 def _own_colour(material: Element) -> Colour | None:
-    """The colour that a material gives; None where it gives none, or what is none."""
+    """The colour in a material; None if there is none or it is invalid."""
     for child in material.children:
         if child.tag == "color":
             words = child.attributes.get("rgba", "").split()

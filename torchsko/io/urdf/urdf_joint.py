@@ -30,24 +30,25 @@ from torchsko.mechanism.description import (
 )
 from torchsko.mechanism.joints.registry import joint_type, urdf_types
 
-UNBOUNDED = "continuous"
-"""The type of URDF whose limits of position are not read."""
+CONTINUOUS = "continuous"
+"""URDF's type of revolute joints without position limits."""
 
 UNLIMITED = (-math.inf, math.inf)
-X_AXIS: Vector = (1.0, 0.0, 0.0)
-"""Of a joint whose axis is not given: the default of the format."""
+
+DEFAULT_AXIS: Vector = (1.0, 0.0, 0.0)
+"""The format's default axis."""
 
 
 def read_joint(element: Element, mimic: str, report: Report) -> JointDescription:
-    """One joint; notes what it holds besides.
+    """Read a joint, and report its unsupported elements and faults.
 
     Args:
         element: a <joint>.
         mimic: ``"couple"`` or ``"independent"``, as in `read_urdf`.
-        report: the notes so far.
+        report: receives unsupported elements and faults.
 
     Raises:
-        RobotFileError: something required is missing, not a number, or not possible.
+        RobotFileError: if a required element is missing, or a value is invalid.
     """
     name = attribute(element, "name", "<joint>")
     where = f"joint {name!r}"
@@ -55,8 +56,8 @@ def read_joint(element: Element, mimic: str, report: Report) -> JointDescription
     kinds = urdf_types()
     if kind_name not in kinds:
         raise RobotFileError(
-            f"{where} (line {element.line}): a joint of type {kind_name!r} cannot be read.",
-            f"The types known are {', '.join(kinds)}.",
+            f"{where} (line {element.line}): the joint type {kind_name!r} is unknown.",
+            f"Known types are {', '.join(kinds)}.",
             "Write it as one of these, or as several of them with massless links between.",
         )
     kind = kinds[kind_name]
@@ -80,7 +81,7 @@ def read_joint(element: Element, mimic: str, report: Report) -> JointDescription
     read |= {"mimic"} if mimic == "couple" else set()
     read |= {"limit", "dynamics"} | ({"axis"} if has_axis else set())
     report.unused += leftovers(element, where, ("name", "type"), read)
-    bounded = has_axis and joint_type(kind).num_q == 1 and kind_name != UNBOUNDED
+    bounded = has_axis and joint_type(kind).num_q == 1 and kind_name != CONTINUOUS
     lower, upper, velocity, effort = _read_limit(element, bounded, where, report)
     damping, friction = _read_dynamics(element, where, report)
     return replace(
@@ -96,10 +97,10 @@ def read_joint(element: Element, mimic: str, report: Report) -> JointDescription
 
 
 def read_mimic(joint: Element, report: Report) -> CouplingDescription | None:
-    """What a joint that moves mimics, if anything; notes what the tag holds besides.
+    """The coupling of a moving joint with <mimic>; None without.
 
     Raises:
-        RobotFileError: no joint is named, or a number is none.
+        RobotFileError: if the leader is missing, or a number is invalid.
     """
     name = attribute(joint, "name", "<joint>")
     where = f"joint {name!r}"
@@ -113,10 +114,10 @@ def read_mimic(joint: Element, report: Report) -> CouplingDescription | None:
         for key, default in (("multiplier", 1.0), ("offset", 0.0))
     )
     if not element.attributes.get("joint", "").strip():
-        what, why, _ = missing(element, "joint", where).split("\n")
+        error = missing(element, "joint", where)
         raise RobotFileError(
-            f"{what}",
-            f"{why}",
+            error.what,
+            error.why,
             "Name the joint that it follows, or load the file with mimic='independent'.",
         )
     return CouplingDescription(name, {attribute(element, "joint", where): multiplier}, offset)
@@ -127,7 +128,7 @@ def couplings_to(
     joints: Sequence[JointDescription],
     report: Report,
 ) -> tuple[CouplingDescription, ...]:
-    """What follows a joint that is there; the others are joints of their own."""
+    """Couplings to known joints; others are reported as faults, and their joints are independent."""
     known, found = {joint.name for joint in joints}, []
     for coupling in mimics:
         if coupling is None:
@@ -136,15 +137,15 @@ def couplings_to(
         if leader in known:
             found.append(coupling)
             continue
-        where, said = (
-            f"joint {coupling.joint!r} <mimic>",
-            f"the joint {leader!r}, which is not there",
-        )
+        where = f"joint {coupling.joint!r} <mimic>"
         report.fault(
             where,
-            f"names {said}: read as a joint of its own",
-            f"{where} names {said}.\nA joint follows one of the same file.\n"
-            "Name that one, or load the file with mimic='independent'.",
+            f"refers to the unknown joint {leader!r}: read as an independent joint",
+            RobotFileError(
+                f"{where} refers to the unknown joint {leader!r}.",
+                "A joint can only follow a joint of the same file.",
+                "Correct the name, or load the file with mimic='independent'.",
+            ),
         )
     return tuple(found)
 
@@ -152,12 +153,12 @@ def couplings_to(
 def _read_axis(joint: Element, where: str, report: Report) -> Vector:
     axis = only_child(joint, "axis", where)
     if axis is None:
-        return X_AXIS
+        return DEFAULT_AXIS
     report.unused += leftovers(axis, f"{where} <axis>", ("xyz",))
     here = place(axis, "xyz", where)
     if "xyz" not in axis.attributes:
         report.fault(here, "missing: read as 1 0 0", missing(axis, "xyz", where))
-        return X_AXIS
+        return DEFAULT_AXIS
     return unit(vector(attribute(axis, "xyz", where), here), here)
 
 
@@ -177,7 +178,7 @@ def _read_dynamics(joint: Element, where: str, report: Report) -> tuple[float, f
 def _read_limit(
     joint: Element, bounded: bool, where: str, report: Report
 ) -> tuple[float, float, float, float]:
-    """Lower, upper, velocity and effort limit; `bounded` joints have the first two."""
+    """Lower, upper, velocity and effort limit; the first two for `bounded` joints only."""
     limit = only_child(joint, "limit", where)
     if limit is None:
         return *UNLIMITED, math.inf, math.inf
@@ -189,23 +190,25 @@ def _read_limit(
 
 
 def _read_range(limit: Element, where: str, report: Report) -> tuple[float, float]:
-    """Limits of position; none where no position satisfies both."""
-    # The format says: absent is 0.
+    """Position limits; none if the lower is above the upper limit. The format's default is 0."""
     lower, upper = (numeric(limit, key, where, report, 0.0) for key in ("lower", "upper"))
     if lower <= upper:
         return lower, upper
+    what = f"the lower limit {lower} is above the upper limit {upper}"
     report.fault(
         f"{where} <limit> (line {limit.line})",
-        f"the lower limit {lower} is above the upper {upper}: read as no limit of position",
-        f"{where} (line {limit.line}): the lower limit {lower} is above the upper {upper}.\n"
-        "No position satisfies both.\n"
-        "Exchange or correct them; an absent one counts as 0.",
+        f"{what}: read as no position limit",
+        RobotFileError(
+            f"{where} (line {limit.line}): {what}.",
+            "No position satisfies both.",
+            "Exchange or correct them; a missing one counts as 0.",
+        ),
     )
     return UNLIMITED
 
 
 def _read_bound(limit: Element, key: str, where: str, report: Report) -> float:
-    """Limit of a magnitude; none where it is negative."""
+    """A velocity or effort limit; none if it is negative."""
     value = numeric(limit, key, where, report, math.inf)
     if value >= 0:
         return value

@@ -1,4 +1,4 @@
-"""Links of a URDF file: their inertial parameters, and whether a rigid body can have them."""
+"""Links of a URDF file, and checks of their inertias."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from torchsko.errors import RobotFileError
 from torchsko.io.common.report import Report
 from torchsko.io.urdf.urdf_fields import (
     attribute,
-    childless,
     leftovers,
+    missing_child,
     not_negative,
     numeric_or_zero,
     only_child,
@@ -22,17 +22,17 @@ from torchsko.mechanism.description import (
     Matrix,
     UnsupportedElement,
 )
-from torchsko.mechanism.inertia_checks import UnphysicalLink, unphysical_links
+from torchsko.mechanism.inertia_checks import unphysical_links
 
 ENTRIES = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
 NO_INERTIA: Matrix = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
 
 
 def read_link(element: Element, report: Report) -> LinkDescription:
-    """One link; notes what it holds besides.
+    """Read a link, and report its unsupported elements and faults.
 
     Raises:
-        RobotFileError: a name is missing, a mass is negative, or a number is none.
+        RobotFileError: if its name is missing, its mass is negative, or a number is invalid.
     """
     name = attribute(element, "name", "<link>")
     where = f"link {name!r}"
@@ -54,7 +54,7 @@ def read_link(element: Element, report: Report) -> LinkDescription:
 def _read_mass(inertial: Element, where: str, report: Report) -> float:
     mass = only_child(inertial, "mass", where)
     if mass is None:
-        _note_missing(inertial, "mass", "the link has no mass", where, report)
+        _report_missing(inertial, "mass", "read as no mass", where, report)
         return 0.0
     report.unused += leftovers(mass, f"{where} <mass>", ("value",))
     return not_negative(mass, "value", where, numeric_or_zero(mass, "value", where, report))
@@ -63,27 +63,28 @@ def _read_mass(inertial: Element, where: str, report: Report) -> float:
 def _read_inertia(inertial: Element, where: str, report: Report) -> Matrix:
     inertia = only_child(inertial, "inertia", where)
     if inertia is None:
-        _note_missing(inertial, "inertia", "the mass is a point", where, report)
+        _report_missing(inertial, "inertia", "read as a point mass", where, report)
         return NO_INERTIA
     report.unused += leftovers(inertia, f"{where} <inertia>", ENTRIES)
     xx, xy, xz, yy, yz, zz = (numeric_or_zero(inertia, key, where, report) for key in ENTRIES)
     return ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))
 
 
-def _note_missing(inertial: Element, tag: str, read: str, where: str, report: Report) -> None:
+def _report_missing(inertial: Element, tag: str, how: str, where: str, report: Report) -> None:
     report.fault(
         f"{where} <inertial> (line {inertial.line})",
-        f"has no <{tag}>: {read}",
-        childless(inertial, tag, where),
+        f"has no <{tag}>: {how}",
+        missing_child(inertial, tag, where),
     )
 
 
 def check_inertias(
     links: Sequence[LinkDescription], joints: Sequence[JointDescription], report: Report
 ) -> None:
-    """Note inertias that rigid bodies absorb; when strict, refuse those that no rigid body has.
+    """Check that inertias are physical.
 
-    Otherwise the mechanism's own check notes these (`torchsko.mechanism.checks`).
+    An unphysical inertia is listed as unsupported if the links welded to it form a physical body. Other ones
+    raise an error if the report is strict; otherwise `build_mechanism` reports them.
 
     Raises:
         RobotFileError: names the link.
@@ -94,20 +95,16 @@ def check_inertias(
             report.unused.append(
                 UnsupportedElement(
                     f"link {bad.name!r} <inertia>",
-                    f"used as written, though no rigid body has it (principal moments {moments} kg "
-                    f"m^2): the {len(bad.members)} links fixed together make a physical body",
+                    f"unphysical, but used as written (principal moments {moments} kg m^2): the "
+                    f"{len(bad.members)} links welded together are a physical body",
                 )
             )
         elif report.strict:
-            raise RobotFileError(_unphysical(bad, moments))
-
-
-def _unphysical(bad: UnphysicalLink, moments: str) -> str:
-    return (
-        f"link {bad.name!r}: no rigid body has this <inertia>"
-        + (f", nor the {len(bad.members)} links fixed together" * (len(bad.members) > 1))
-        + f"; its principal moments are {moments} kg m^2.\n"
-        "None may be negative, nor the largest exceed the sum of the others (the triangle "
-        "inequality): no distribution of mass has such moments.\n"
-        "Correct ixx ... izz there: about the centre of mass, in the axes of <inertial>."
-    )
+            welded = f", also of the {len(bad.members)} links welded together"
+            raise RobotFileError(
+                f"link {bad.name!r}: the <inertia> is unphysical{welded * (len(bad.members) > 1)}; "
+                f"its principal moments are {moments} kg m^2.",
+                "Principal moments are not negative, and the largest is at most the sum of the others "
+                "(the triangle inequality).",
+                "Correct ixx ... izz: about the centre of mass, in the axes of <inertial>.",
+            )

@@ -1,1 +1,1 @@
-"""A hardened XML reader, edits of XML files, xacro."""
+"""A hardened XML reader, edits of XML files and expansion of xacro macros."""

@@ -1,4 +1,4 @@
-"""Changes of an XML file in place: attributes and new elements; all other bytes stay as they are."""
+"""Edits of an XML file that leave all other bytes unchanged."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _EACH = re.compile(_ATTRIBUTE)
 
 @dataclass
 class Edits:
-    """Changes of one document, made all at once by `result`.
+    """Pending edits of a document; `result` applies them.
 
     Attributes:
-        document: as it was read.
-        cuts: what to put in place of which bytes: start, end, new bytes.
-        inside: new elements, by the place of the element that they stand in.
+        document: the parsed document.
+        cuts: replacements: start and end byte, and the new bytes.
+        inside: new elements, by the start byte of their parent, grouped by the new elements around them.
     """
 
     document: Document
@@ -31,10 +31,10 @@ class Edits:
     )
 
     def set(self, element: Element, values: dict[str, str]) -> None:
-        """Give attributes new values; those that are not there are added.
+        """Set or add attributes.
 
         Raises:
-            RobotFileError: when the start tag is not found in the bytes, as in UTF-16.
+            RobotFileError: if the start tag is not found in the bytes, as in UTF-16.
         """
         tag = self._start_tag(element)
         spans = self._attributes(tag)
@@ -48,46 +48,50 @@ class Edits:
             self.cuts.append((at, at, new.encode()))
 
     def drop(self, element: Element, names: Iterable[str]) -> None:
-        """Take attributes out, with the white space before them."""
+        """Remove attributes, with the white space before them."""
         spans = self._attributes(self._start_tag(element))
         self.cuts += [(*spans[name][0], b"") for name in names if name in spans]
 
     def insert(self, element: Element, text: str, within: tuple[str, ...] = ()) -> None:
-        """Put a new element before the end of one, inside of new elements of these tags.
+        """Insert a new element at the end of an element.
 
-        What is put into the same element within the same tags stands in one such element.
+        Args:
+            element: the parent.
+            text: the new element.
+            within: tags of new elements to put around it, from the outside. Insertions with the same parent
+                and tags share them.
         """
         _, groups = self.inside.setdefault(element.start, (element, {}))
         groups.setdefault(within, []).append(text)
 
     def result(self) -> bytes:
-        """The bytes with all changes made; the same bytes where there is none."""
+        """The bytes of the edited document."""
         data = self.document.data
         for start, end, new in sorted([*self.cuts, *self._insertions()], reverse=True):
             data = data[:start] + new + data[end:]
         return data
 
     def _insertions(self) -> list[tuple[int, int, bytes]]:
-        found = []
+        cuts = []
         for element, groups in self.inside.values():
             indent = self._indent(element)
             texts = [_nested(within, texts) for within, texts in groups.items()]
             lines = "".join(f"  {text}\n{indent}" for text in texts)
             tag = self._start_tag(element)
-            if tag[4]:  # one tag, which is made two
+            if tag[4]:  # <a/> becomes <a>...</a>
                 text = f">\n{indent}{lines}</{element.tag}>"
-                found.append((tag.start(4), tag.end(), text.encode()))
+                cuts.append((tag.start(4), tag.end(), text.encode()))
             else:
                 at = element.stop + self.document.before
-                found.append((at, at, lines.encode()))
-        return found
+                cuts.append((at, at, lines.encode()))
+        return cuts
 
     def _start_tag(self, element: Element) -> re.Match[bytes]:
         tag = _START.match(self.document.data, element.start + self.document.before)
         if tag is None:
             raise RobotFileError(
-                f"line {element.line}: <{element.tag}> is not found among the bytes of the file.",
-                "Numbers are replaced in place, in a file of ASCII or UTF-8.",
+                f"line {element.line}: <{element.tag}> was not found in the bytes of the file.",
+                "Only files in ASCII or UTF-8 can be edited.",
                 "Convert the file to UTF-8.",
             )
         return tag
@@ -95,14 +99,14 @@ class Edits:
     def _attributes(
         self, tag: re.Match[bytes]
     ) -> dict[str, tuple[tuple[int, int], tuple[int, int]]]:
-        """Where each attribute is, with the white space before it, and where its value is."""
+        """For each attribute, the span of the attribute with the white space before it, and of its value."""
         return {
             m[1].decode(): (m.span(), (m.start(2) + 1, m.end(2) - 1))
             for m in _EACH.finditer(self.document.data, tag.start(1), tag.end(1))
         }
 
     def _indent(self, element: Element) -> str:
-        """The white space before an element in its line."""
+        """Indentation of an element."""
         at = element.start + self.document.before
         line = self.document.data[self.document.data.rfind(b"\n", 0, at) + 1 : at]
         return line.decode() if not line.strip() else ""
@@ -117,5 +121,5 @@ def _nested(tags: tuple[str, ...], texts: list[str]) -> str:
 
 
 def words(values: Iterable[float]) -> str:
-    """Numbers as they stand in an attribute, exact."""
+    """Numbers as the text of an attribute, with all digits."""
     return " ".join(repr(float(x)) for x in values)

@@ -1,4 +1,4 @@
-"""Macros of xacro that nobody expanded: refused in what is read, noted elsewhere."""
+"""xacro macros: detection in a URDF file, and expansion by the package xacro."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torchsko.io.common.report import Report
 from torchsko.io.xml.reader import Element, is_xml_text
 from torchsko.utils.optional_dependencies import require
 
-# What is read of a file, by the tag of an element; the attributes of all, and the tags of those inside.
 READ_ATTRIBUTES = {
     "robot": ("name",),
     "link": ("name",),
@@ -26,99 +25,101 @@ READ_ATTRIBUTES = {
     "dynamics": ("damping", "friction"),
     "mimic": ("joint", "multiplier", "offset"),
 }
+"""Attributes that the URDF reader uses, by the tag of their element."""
+
 READ_CHILDREN = {
     "robot": ("link", "joint"),
     "link": ("inertial",),
     "inertial": ("origin", "mass", "inertia"),
     "joint": ("origin", "parent", "child", "axis", "limit", "dynamics", "mimic"),
 }
-HARMLESS = ("xacro:property", "xacro:arg")
-"""Definitions: they stand for nothing where nothing that is read refers to them."""
+"""Children that the URDF reader uses, by the tag of their parent."""
+
+DEFINITIONS = ("xacro:property", "xacro:arg")
+"""Macros without effect unless an attribute refers to them."""
 
 
 def check_macros(root: Element, report: Report) -> None:
-    """Refuse macros in what is read; note the others, all in one entry.
+    """Refuse macros in the parts of a file that the reader uses; record macros elsewhere as one fault.
 
     Raises:
-        RobotFileError: names the line, and says what to type.
+        RobotFileError: names the line and the macro.
     """
-    for element, text in _in_what_is_read(root):
-        raise RobotFileError(_unexpanded(element, text))
-    left = list(_anywhere(root))
-    if left:
-        element, text = left[0]
-        more = f", and {len(left) - 1} more" if len(left) > 1 else ""
+    for element, text in _macros_in_use(root):
+        raise _unexpanded(element, text)
+    unused = list(_all_macros(root))
+    if unused:
+        element, text = unused[0]
+        more = f", and {len(unused) - 1} more" if len(unused) > 1 else ""
         report.fault(
             f"<{element.tag}> (line {element.line})",
-            f"holds the xacro macro {text!r}{more}: left alone, as nothing of it is read",
+            f"has the xacro macro {text!r}{more}: ignored, as it is in an unused part of the file",
             _unexpanded(element, text),
         )
 
 
 def expand_macros(path: str | os.PathLike[str], arguments: Mapping[str, str]) -> str:
-    """The URDF that a file of macros stands for, by the package xacro.
+    """Expand the macros of a file to URDF text with the package xacro.
 
-    Macros are programs: they read other files, and compute. So none is expanded unless that is asked for.
+    Macros can read any file and run expressions, so they are expanded on request only.
 
     Args:
-        path: of the file.
-        arguments: of its <xacro:arg>, by name.
+        path: the file.
+        arguments: values of its <xacro:arg>, by name.
 
     Raises:
-        RobotFileError: what was given is text, xacro refuses the file, or the file asks for no argument of a
-            name given, which xacro by itself would pass over.
-        MissingExtraError: xacro is not installed.
+        RobotFileError: if the source is text, xacro fails, or the file does not use one of the arguments.
+        MissingExtraError: if xacro is not installed.
     """
     if is_xml_text(path):
         raise RobotFileError(
             "xacro= was given with text.",
-            "Macros include files, which are looked for from where theirs is.",
+            "Macros include files relative to the folder of their own file.",
             "Write the text to a file, and pass its path.",
         )
     xacro = require("xacro", "xacro")
-    mappings = _Asked({name: str(value) for name, value in arguments.items()})
+    mappings = _RecordedArguments({name: str(value) for name, value in arguments.items()})
     try:
         text = xacro.process_file(os.fspath(path), mappings=mappings).toxml()
-    except Exception as error:  # it has no error of its own for most of what can go wrong
+    except Exception as error:  # xacro raises exceptions of any type
         raise RobotFileError(
-            f"{os.fspath(path)}: xacro does not expand it: {type(error).__name__}: {error}.",
-            "Packages that $(find ...) names must be installed, arguments be given.",
-            "Try it by itself: python -m xacro FILE name:=value",
+            f"{os.fspath(path)}: xacro failed: {type(error).__name__}: {error}.",
+            "Packages in $(find ...) must be installed, and all arguments given.",
+            "Check it with python -m xacro FILE name:=value.",
         ) from error
     for name in arguments:
-        if name not in mappings.asked:
-            known = ", ".join(map(repr, sorted(mappings.asked))) or "none"
+        if name not in mappings.used:
+            known = ", ".join(map(repr, sorted(mappings.used))) or "none"
             raise RobotFileError(
-                f"{os.fspath(path)} asks for no argument {name!r} of xacro.",
-                f"It would change nothing. Arguments there: {known}.",
+                f"{os.fspath(path)} has no xacro argument {name!r}.",
+                f"Its arguments: {known}.",
                 "Use one of these names exactly, or leave it out.",
             )
     return text
 
 
-class _Asked(dict[str, str]):
-    """Arguments that keep which of them were asked for: declared by <xacro:arg>, or used by $(arg)."""
+class _RecordedArguments(dict[str, str]):
+    """Arguments that record which names <xacro:arg> and $(arg) use."""
 
     def __init__(self, arguments: Mapping[str, str]) -> None:
         super().__init__(arguments)
-        self.asked: set[str] = set()
+        self.used: set[str] = set()
 
     def __contains__(self, name: object) -> bool:
-        self.asked.add(str(name))
+        self.used.add(str(name))
         return super().__contains__(name)
 
     def __getitem__(self, name: str) -> str:
-        self.asked.add(name)
+        self.used.add(name)
         return super().__getitem__(name)
 
 
-def _unexpanded(element: Element, text: str) -> str:
-    return (
-        f"line {element.line}: <{element.tag}> holds the xacro macro {text!r}.\n"
-        "The file is the template of a URDF, not yet a URDF.\n"
-        "Expand it first: xacro robot.urdf.xacro > robot.urdf; or, with the package xacro installed, pass "
-        "xacro={}, and what its arguments are, to load (info, view, identify: --xacro, --xacro-arg "
-        "NAME:=VALUE)."
+def _unexpanded(element: Element, text: str) -> RobotFileError:
+    return RobotFileError(
+        f"line {element.line}: <{element.tag}> has the xacro macro {text!r}.",
+        "The file is a template for a URDF file.",
+        "Expand it first: xacro robot.urdf.xacro > robot.urdf. Or install the package xacro and pass "
+        "xacro={...} with its arguments to load (info, view, identify: --xacro, --xacro-arg NAME:=VALUE).",
     )
 
 
@@ -126,16 +127,16 @@ def _is_macro(text: str) -> bool:
     return text.startswith("xacro:") or "${" in text or "$(" in text
 
 
-def _anywhere(root: Element) -> Iterator[tuple[Element, str]]:
-    """Every tag and attribute that is a macro or holds one, with its element."""
+def _all_macros(root: Element) -> Iterator[tuple[Element, str]]:
+    """Tags and attributes with macros, with their elements."""
     for element in root.walk():
         for text in chain((element.tag,), element.attributes.values()):
             if _is_macro(text):
                 yield element, text
 
 
-def _in_what_is_read(root: Element) -> Iterator[tuple[Element, str]]:
-    """Those which would change what is read if they were expanded."""
+def _macros_in_use(root: Element) -> Iterator[tuple[Element, str]]:
+    """Macros whose expansion would change the parts of a file that the reader uses."""
     pending = [root]
     while pending:
         element = pending.pop()
@@ -143,7 +144,7 @@ def _in_what_is_read(root: Element) -> Iterator[tuple[Element, str]]:
             if _is_macro(text := element.attributes.get(key, "")):
                 yield element, text
         for child in element.children:
-            if child.tag.startswith("xacro:") and child.tag not in HARMLESS:
+            if child.tag.startswith("xacro:") and child.tag not in DEFINITIONS:
                 yield child, child.tag
             if child.tag in READ_CHILDREN.get(element.tag, ()):
                 pending.append(child)

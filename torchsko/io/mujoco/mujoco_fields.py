@@ -1,0 +1,145 @@
+"""Names, disabled effects, and values of dofs and coordinates of a compiled MuJoCo model, in MuJoCo's order.
+
+Reference: MuJoCo documentation, "XML reference" (option/flag).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from torchsko.mechanism.limit_notes import Limits
+from torchsko.mechanism.welded import WORLD
+from torchsko.utils.optional_dependencies import require
+
+FREE, BALL, SLIDE, HINGE = 0, 1, 2, 3
+"""MuJoCo's types of joints (mjtJoint)."""
+
+MAX_POSITION = 1e10
+"""Positions that MuJoCo treats as errors (mjMAXVAL); a limit of at least this size is none."""
+
+HIGHER_DAMPING = ("squared_damping", "cubed_damping")
+"""Coefficients of quadratic and cubic damping."""
+
+CONSTRAINT_FLAGS = ("equality", "frictionloss", "limit")
+"""Flags that the flag ``constraint`` includes, besides contact."""
+
+PASSIVE_FLAGS = ("spring", "damper")
+"""Flags of passive forces; if both are disabled, MuJoCo also omits gravity compensation and fluid forces."""
+
+SUPPORTED_FLAGS = (
+    "constraint", "gravity", "clampctrl", "actuation", *CONSTRAINT_FLAGS, *PASSIVE_FLAGS,
+)  # fmt: skip
+"""Flags of forces; other flags select solvers, integrators and collision methods."""
+
+
+def body_name(model: Any, b: int) -> str:
+    """Name of a body, generated if the file has none."""
+    return WORLD if b == 0 else model.body(b).name or f"body{b}"
+
+
+def joint_names(model: Any, b: int) -> list[str]:
+    """Names of the joints of a body, generated if the file has none."""
+    first, count = int(model.body_jntadr[b]), int(model.body_jntnum[b])
+    body = body_name(model, b)
+    return [
+        model.joint(j).name or f"{body}_joint" + (f"{j - first}" if count > 1 else "")
+        for j in range(first, first + count)
+    ]
+
+
+def all_joint_names(model: Any) -> list[str]:
+    """Names of all joints."""
+    return [name for b in range(1, model.nbody) for name in joint_names(model, b)]
+
+
+def disabled_flags(model: Any) -> set[str]:
+    """Flags that the model disables, with those that they include."""
+    bits, disabled = require("mujoco", "mjcf").mjtDisableBit, int(model.opt.disableflags)
+    flags = {
+        name.removeprefix("mjDSBL_").lower()
+        for name, bit in bits.__members__.items()
+        if name.startswith("mjDSBL_") and disabled & int(bit)
+    }
+    if "constraint" in flags:
+        flags |= set(CONSTRAINT_FLAGS)
+    return flags | set(PASSIVE_FLAGS) if "passive" in flags else flags  # MuJoCo before 3.3.6
+
+
+def without_passive_forces(model: Any) -> bool:
+    """True if the model disables all passive forces."""
+    return disabled_flags(model) >= set(PASSIVE_FLAGS)
+
+
+def dof_numbers(model: Any) -> dict[str, list[float]]:
+    """Losses, armature, stiffness and effort limits of each dof; zero for disabled forces."""
+    disabled = disabled_flags(model)
+    joint = np.array(model.dof_jntid, dtype=int)
+    effort = np.full(model.nv, math.inf)
+    limited = np.array(model.jnt_actfrclimited, dtype=bool)
+    if limited.any():
+        largest = np.abs(model.jnt_actfrcrange).max(axis=1)
+        effort = np.where(limited[joint], largest[joint], math.inf)
+    floating = np.array(model.jnt_type)[joint] == FREE
+    stiffness = np.where(floating, 0.0, linear(model.jnt_stiffness)[joint])
+
+    def unless_disabled(x: Any, flag: str) -> list[float]:
+        return _list(np.zeros_like(x) if flag in disabled else x)
+
+    higher = zip(HIGHER_DAMPING, _higher_damping(model).T, strict=True)
+    return {
+        "damping": unless_disabled(linear(model.dof_damping), "damper"),
+        **{name: unless_disabled(x, "damper") for name, x in higher},
+        "friction": unless_disabled(model.dof_frictionloss, "frictionloss"),
+        "armature": _list(model.dof_armature),
+        "stiffness": unless_disabled(stiffness, "spring"),
+        "effort_limit": _list(effort),
+    }
+
+
+def joint_limits(model: Any) -> list[Limits]:
+    """Limits of each slide and hinge."""
+    q, effort, found = q_numbers(model), dof_numbers(model)["effort_limit"], []
+    for j, name in enumerate(all_joint_names(model)):
+        if int(model.jnt_type[j]) in (SLIDE, HINGE):
+            at, dof = int(model.jnt_qposadr[j]), int(model.jnt_dofadr[j])
+            found.append(Limits(name, q["lower"][at], q["upper"][at], effort=effort[dof]))
+    return found
+
+
+def q_numbers(model: Any) -> dict[str, list[float]]:
+    """Limits and spring references of each coordinate."""
+    lower, upper = np.full(model.nq, -math.inf), np.full(model.nq, math.inf)
+    for j in range(0 if "limit" in disabled_flags(model) else model.njnt):
+        if model.jnt_limited[j] and int(model.jnt_type[j]) in (SLIDE, HINGE):
+            low, high = map(float, model.jnt_range[j])
+            lower[model.jnt_qposadr[j]] = low if low > -MAX_POSITION else -math.inf
+            upper[model.jnt_qposadr[j]] = high if high < MAX_POSITION else math.inf
+    return {
+        "lower": _list(lower),
+        "upper": _list(upper),
+        "spring_reference": _list(model.qpos_spring),
+    }
+
+
+def _higher_damping(model: Any) -> np.ndarray:
+    """Coefficients of |qd| qd and qd^3 of each dof; zero in versions of MuJoCo without them.
+
+    They are zero for free joints, whose velocity has other axes in MuJoCo: powers of its components differ.
+    """
+    if not hasattr(model, "dof_dampingpoly"):
+        return np.zeros((model.nv, 2))
+    floating = np.array(model.jnt_type)[np.array(model.dof_jntid, dtype=int)] == FREE
+    return np.where(floating[:, None], 0.0, np.asarray(model.dof_dampingpoly, dtype=np.float64))
+
+
+def linear(x: Any) -> np.ndarray:
+    """Linear coefficients; some versions of MuJoCo store higher ones in further columns."""
+    x = np.asarray(x, dtype=np.float64)
+    return x if x.ndim == 1 else x[:, 0]
+
+
+def _list(x: Any) -> list[float]:
+    return np.asarray(x, dtype=np.float64).tolist()
