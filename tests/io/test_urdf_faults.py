@@ -335,9 +335,7 @@ def test_code_is_held_to_physical_inertias_unless_it_says_otherwise():
 @quietly
 def test_a_body_that_is_not_physical_is_named_when_it_is_to_be_learned_and_cured_as_said():
     mech = ts.load(robot(JOINT, inertia(izz="3.5")))
-    with pytest.raises(
-        ts.MechanismError, match=r"'b' cannot be learned.*no rigid body has"
-    ) as told:
+    with pytest.raises(ts.MechanismError, match=r"'b' cannot be learned.*unphysical") as told:
         ts.Dynamics(mech, {"b": ts.learn.InertiaLogCholesky()})
     spread = float(str(told.value).rpartition("spread=")[2].split(")")[0])
     ts.Dynamics(mech, {"b": ts.learn.InertiaLogCholesky(spread=spread)})
