@@ -6,6 +6,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.identification.finding_codes import texts
 from tests.identification.test_fit import arm
 from torchsko.identification.friction import Offset, SmoothCoulomb, Viscous
 from torchsko.identification.signals.duplicate_samples import find_repeated_samples
@@ -57,8 +58,7 @@ def test_fits_with_repeated_and_with_complete_states_agree(last, with_rates):
     )
     assert fit.info.cutoff < 2 * whole.info.cutoff
     assert_close(torch.stack(fit.numbers), torch.stack(whole.numbers), rtol=0.02, atol=5e-3)
-    assert "repeat the previous sample" in str(fit)
-    assert "repeat" not in str(whole)
+    assert texts(fit, "repeated_samples") and not texts(whole, "repeated_samples")
 
 
 @pytest.mark.nightly
