@@ -1,6 +1,7 @@
 """Every bad input has one error: it names what is wrong, says why, and says what to type."""
 
 import math
+import pickle
 import subprocess
 import sys
 
@@ -48,7 +49,7 @@ def matrix(*diagonal: float, off: float = 0.0) -> list[list[float]]:
 
 DESCRIPTIONS = {
     "unknown kind": (lambda: build(kind="screw"), "'elbow' has the unknown kind 'screw'"),
-    "unknown data": (lambda: build(dampng=1.0), "'elbow' was given the unknown 'dampng'"),
+    "unknown data": (lambda: build(dampng=1.0), "'elbow' has the unknown keyword 'dampng'"),
     "damping in words": (lambda: build(damping="oil"), "damping of joint 'elbow' is 'oil'"),
     "mass in words": (lambda: build(mass="heavy"), "mass of link 'elbow_link' is 'heavy'"),
     "scalar axis": (lambda: build(axis=1.0), "axis of joint 'elbow' has 1 comp"),
@@ -179,9 +180,16 @@ CALLS = {
 def test_bad_input_is_named(call, what):
     with pytest.raises(ts.TorchskoError, match=f"(?s){what}") as error:
         call()
-    lines = str(error.value).splitlines()
-    assert len(lines) >= 2, "an error says what to type, too"
-    assert all(line.strip() for line in lines)
+    check_fields(error.value)
+
+
+def check_fields(error: ts.TorchskoError) -> None:
+    """The text is made of the fields, and pickling preserves them."""
+    fields = [x for x in (error.what, error.why, error.advice) if x]
+    assert str(error) == "\n".join(fields)
+    assert len(str(error).splitlines()) >= 2, "an error has advice"
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error) and str(copy) == str(error)
 
 
 @pytest.mark.parametrize(
