@@ -221,12 +221,12 @@ def test_robots_stand_side_by_side_with_bases_that_never_move():
         (
             FIXED,
             {"prefix": "b_", "position": torch.zeros(2, dtype=FIXED.dtype)},
-            "position of the one appended has shape",
+            "position of the appended mechanism has shape",
         ),
         (
             FIXED,
             {"prefix": "b_", "rotation": torch.eye(3)},
-            "rotation of the one appended is torch.float32",
+            "rotation of the appended mechanism is torch.float32",
         ),
     ],
 )

@@ -307,7 +307,9 @@ def test_names_slices_and_what_is_given_to_motors():
     assert (mech.num_q, mech.num_dof, mech.num_tree_q, mech.num_tree_dof) == (13, 11, 15, 13)
     assert mech.dof_slice("joint3") == slice(7, 8) and mech.tree_dof_slice("joint3") == slice(8, 9)
     assert mech.q_slice("joint5") == slice(9, 13) and mech.tree_q_slice("joint4") == slice(10, 11)
-    with pytest.raises(MechanismError, match=r"follows others.*\n.*\n.*tree_q_slice\('joint4'\)"):
+    with pytest.raises(
+        MechanismError, match=r"is a dependent joint.*\n.*\n.*tree_q_slice\('joint4'\)"
+    ):
         mech.q_slice("joint4")
     assert "2 dependent" in repr(mech)
     driven = Motor(inertia=torch.arange(11.0).double(), damping=0.0, friction=0.0).on(mech)
@@ -337,16 +339,16 @@ def test_what_a_follower_is_can_be_learned():
 @pytest.mark.parametrize(
     ("couplings", "said"),
     [
-        ([("b", {"x": 1.0})], "coupling 'b' names the joint 'x', which is not there"),
-        ([("y", {"a": 1.0})], "names the joint 'y', which is not there"),
-        ([("bal", {"a": 1.0, "b": 1.0})], "names the joint 'bal', which is not there"),
-        ([("g", {"a": 1.0, "b": 1.0}), ("h", {"a": 2.0, "b": 2.0})], "'h' says nothing"),
+        ([("b", {"x": 1.0})], "coupling 'b' names the joint 'x', which does not exist"),
+        ([("y", {"a": 1.0})], "names the joint 'y', which does not exist"),
+        ([("bal", {"a": 1.0, "b": 1.0})], "names the joint 'bal', which does not exist"),
+        ([("g", {"a": 1.0, "b": 1.0}), ("h", {"a": 2.0, "b": 2.0})], "'h' is redundant"),
         ([("ball", {"a": 1.0})], "'ball', which is spherical, with 3 dofs and 4 coordinates"),
         ([("weld", {"a": 1.0})], "'weld', which is fixed"),
         ([("a", {"b": 1.0}), ("b", {"a": 1.0})], "joints 'a' follows 'b' follows 'a'"),
         ([("a", {"a": 1.0})], "joints 'a' follows 'a'"),
-        ([("a", {"b": 1.0}), ("a", {"b": 2.0})], "'a' follows others by two couplings"),
-        ([("a", {"b": math.inf})], "Every number of a robot is finite"),
+        ([("a", {"b": 1.0}), ("a", {"b": 2.0})], "'a' has two couplings"),
+        ([("a", {"b": math.inf})], "Coefficients and offsets are finite"),
     ],
 )
 def test_couplings_that_mean_nothing_are_refused_by_name(couplings, said):
@@ -376,7 +378,7 @@ def test_couplings_that_hold_every_joint_are_refused_by_name(couplings):
         builder.joint(name, "revolute", child=f"link_{name}")
     for coupling in couplings:
         builder.couple(*coupling)
-    said = r"couplings hold every joint of 'bench': .*\n.*one degree of freedom.*\n.*these couplings out"
+    said = r"every joint of 'bench' is dependent: .*\n.*one degree of freedom.*\n.*these couplings"
     with pytest.raises(MechanismError, match=said):
         builder.build()
 
@@ -384,7 +386,7 @@ def test_couplings_that_hold_every_joint_are_refused_by_name(couplings):
 @pytest.mark.parametrize("name", ["damping", "stiffness", "spring_reference"])
 def test_numbers_of_states_are_too_few_for_all_joints_which_the_refusal_says(name):
     mech = random_mechanism(["revolute", "prismatic"], [-1, 0], couplings={1: {0: 2.0}})
-    said = r"has shape \[1\][^$]*those that follow others too[^$]*Pass a tensor of shape \[\*batch, 2\]"
+    said = r"has shape \[1\][^$]*dependent ones included[^$]*Pass a tensor of shape \[\*batch, 2\]"
     with pytest.raises(MechanismError, match=said):
         mech.replace(**{name: torch.zeros(mech.num_dof, dtype=mech.dtype)})
 

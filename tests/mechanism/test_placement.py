@@ -35,16 +35,20 @@ def tool():
 @pytest.mark.parametrize("name", NONE)
 def test_a_rotation_that_is_none_is_refused(name, arm, tool):
     R = NONE[name].requires_grad_(name == "scaled")
-    with pytest.raises(ts.MechanismError, match=r"rotation of a frame on 'link7' is no rotation\."):
+    with pytest.raises(
+        ts.MechanismError, match=r"rotation of a frame on 'link7' is not a rotation\."
+    ):
         ts.Frame("link7", R)
-    with pytest.raises(ts.MechanismError, match=r"rotation of the one appended is no rotation\."):
+    with pytest.raises(
+        ts.MechanismError, match=r"rotation of the appended mechanism is not a rotation\."
+    ):
         arm.append(tool, "link7", R, prefix="b_")
 
 
 def test_a_position_that_is_not_finite_is_refused(arm, tool):
     with pytest.raises(ts.MechanismError, match="position of a frame on 'link7' is not finite"):
         ts.Frame("link7", position=FAR)
-    with pytest.raises(ts.MechanismError, match="position of the one appended is not finite"):
+    with pytest.raises(ts.MechanismError, match="position of the appended mechanism is not finite"):
         arm.append(tool, "link7", position=FAR, prefix="b_")
 
 

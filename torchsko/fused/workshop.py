@@ -257,7 +257,7 @@ def check_dtype(mech: Mechanism, x: Tensor) -> None:
     """Refuse another dtype than the mechanism's, as eager functions do; kernels check the rest."""
     if getattr(x, "dtype", None) is not mech.mass.dtype:
         if not isinstance(x, Tensor):
-            raise ShapeError(no_tensor("q", x, mech))
+            raise ShapeError(*no_tensor("q", x, mech))
         if is_traced_as(x, mech.dtype):
             return
         raise ShapeError(

@@ -30,55 +30,9 @@ from torchsko.io.urdf.new_urdf import new_urdf
 from torchsko.io.urdf.read_urdf import read_urdf
 from torchsko.io.xml.reader import Document, is_xml_text, read_document
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
-from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.fields import FIELDS, PARAMETERS
+from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.atomic_write import temporary_path
-
-NOT_WRITTEN_TO_URDF = (
-    "axis",
-    "joint_parameters",
-    "coupling_ratio",
-    "coupling_offset",
-    "armature",
-    "stiffness",
-    "gravcomp",
-    "higher_damping",
-    "spring_reference",
-    "lower",
-    "upper",
-    "velocity_limit",
-    "effort_limit",
-    "frame_rotation",
-    "frame_position",
-)
-"""Parameters whose changes cannot be written into an existing URDF file."""
-
-NOT_WRITTEN_TO_MJCF = (
-    "axis",
-    "gravcomp",
-    "higher_damping",
-    "joint_parameters",
-    "coupling_ratio",
-    "coupling_offset",
-    "spring_reference",
-    "velocity_limit",
-    "effort_limit",
-    "frame_rotation",
-    "frame_position",
-)
-"""Parameters whose changes cannot be written into an existing MJCF file."""
-
-COMPARED_IN_NEW_FILES = (
-    *INERTIAL,
-    "joint_rotation",
-    "joint_position",
-    "damping",
-    "friction",
-    "armature",
-    "stiffness",
-    "gravcomp",
-    "higher_damping",
-)
-"""Parameters that are compared after a new file is written; others depend on the kinds of joints as read."""
 
 Read = Callable[[str], Mechanism]
 """Loads a file with the options with which the saved robot was loaded."""
@@ -151,7 +105,7 @@ def save(
     fields: Sequence[str] = tuple(PARAMETERS)
     if like is None:
         data, read = _new(mech, path)
-        fields = COMPARED_IN_NEW_FILES
+        fields = _fields_in("new")
     else:
         check_like(like)
         document = read_document(like)
@@ -178,6 +132,16 @@ OTHER_CAUSE = (
 """Why and advice for a parameter that differs after a file is loaded."""
 
 
+def _fields_in(files: str) -> tuple[str, ...]:
+    """Tensors that these files have; in a new file a stack of joints may be read as one joint."""
+    return tuple(name for name, field in FIELDS.items() if files in field.files)
+
+
+def _fields_not_in(files: str) -> tuple[str, ...]:
+    """Tensors of which a change is not written into an existing file."""
+    return tuple(name for name, field in FIELDS.items() if files not in field.files)
+
+
 def check_like(like: str | os.PathLike[str]) -> None:
     """Refuse a file whose format cannot be written.
 
@@ -202,7 +166,7 @@ def _like_urdf(mech: Mechanism, like: Any, document: Document) -> tuple[bytes, R
     check_unbatched(mech)
     robot, file = read(like)
     check_same_robot(mech, file, _name(like))
-    refuse_changes(mech, file, NOT_WRITTEN_TO_URDF, "URDF")
+    refuse_changes(mech, file, _fields_not_in("urdf"), "URDF")
     links, joints = updated_links(robot, mech, file), updated_joints(robot, mech, file)
     data = edit_urdf(document, robot, replace(robot, links=links, joints=joints))
     return data, lambda path: read(path)[1]
@@ -215,7 +179,7 @@ def _like_mjcf(
     model = read_mjcf(like, mesh_path=mesh_path)
     file = from_mujoco(model)
     check_same_robot(mech, file, _name(like))
-    refuse_changes(mech, file, NOT_WRITTEN_TO_MJCF, "MJCF")
+    refuse_changes(mech, file, _fields_not_in("mjcf"), "MJCF")
     robot = describe(model).robot
     links = {
         new.name: (old, new)

@@ -17,7 +17,8 @@ from torchsko.fused.tracing.clean import has_saved_tensor_hooks, is_differentiat
 from torchsko.learn.parametrized import assemble_field, assembly_plan, parametrize_target
 from torchsko.learn.targets import default_parametrization, find_target, refuse_overlap
 from torchsko.mechanism.dispatch import MechanismLayer, missing_attribute, provides_mechanism
-from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.fields import FLAGS, PARAMETERS
+from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.concrete_values import concrete_values
 from torchsko.utils.dtype import without_autocast
 from torchsko.verbs.dynamics import forward_dynamics
@@ -117,7 +118,7 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
             start = start.to("meta")
         flags = {
             flag: getattr(start, flag) or any(n in learned or self._acts(n) for n in names)
-            for flag, names in _FLAGS.items()
+            for flag, names in FLAGS.items()
         }
         # `unused` is passed on, since deriving it reads the limits at every call.
         return start.replace(**fields, **flags, replaced=self.learned_fields, unused=start.unused)
@@ -241,14 +242,6 @@ _CHECKPOINTED = (
     "Pass fused=True, which uses kernels from the first call."
 )
 """Reason for staying eager in a layer that was called under saved-tensor hooks."""
-
-_FLAGS = {
-    "has_armature": ("armature",),
-    "has_losses": ("damping", "friction", "higher_damping"),
-    "has_higher_damping": ("higher_damping",),
-    "has_gravcomp": ("gravcomp",),
-}
-"""Flags of a mechanism, and the tensors that are zero when the flag is False."""
 
 
 def _update_structure(layer: nn.Module, _: Any) -> None:

@@ -15,26 +15,22 @@ from torchsko.learn.parametrizations import (
     Parametrization,
     Rotation,
 )
-from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.fields import FIELDS, PARAMETERS
+from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import pack_inertial, unpack_inertial
 
-BODY_FIELDS = {"mass": "mass", "com": "com"}
+BODY_FIELDS = {f.target: name for name, f in FIELDS.items() if f.target and f.owner == "body"}
 """Learnable fields of a body: name in a target, name in the mechanism."""
 
 JOINT_FIELDS = {
-    "damping": "damping",
-    "friction": "friction",
-    "armature": "armature",
-    "stiffness": "stiffness",
-    "position": "joint_position",
-    "rotation": "joint_rotation",
+    f.target: name for name, f in FIELDS.items() if f.target and f.owner in ("joint", "dof")
 }
 """Learnable fields of a joint: name in a target, name in the mechanism."""
 
-VECTOR_FIELDS = ("damping", "friction", "armature", "stiffness", "gravity", "joint_parameters")
-"""Fields with one number for each dof or coordinate: a target is a slice of their last dimension."""
+VECTOR_FIELDS = tuple(n for n, f in FIELDS.items() if f.shape[0] != "num_bodies")
+"""Fields without one entry for each body or joint: a target is a slice of their first dimension."""
 
-NONNEGATIVE_FIELDS = ("mass", "damping", "friction", "armature")
+NONNEGATIVE_FIELDS = tuple(name for name, field in FIELDS.items() if field.nonnegative)
 
 
 @dataclass(frozen=True)

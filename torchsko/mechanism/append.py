@@ -1,4 +1,4 @@
-"""One mechanism on another: two trees as one, the second hanging on a frame of the first."""
+"""Attachment of one mechanism to a frame of another; both trees become one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchsko.errors import MechanismError
 from torchsko.mechanism.description import STILL, UnsupportedElement
+from torchsko.mechanism.fields import FIELDS, FLAGS
 from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.geometry import joined as joined_shapes
 from torchsko.mechanism.lock import followed_by, locked
@@ -27,20 +28,19 @@ Placement = tuple[Tensor, Tensor]
 
 
 WELDED = "<welded>"
-"""Name of a free joint that is welded."""
+"""Temporary name of the free joint of a base that is welded."""
 
 
 def appended(
     mech: Mechanism,
     other: Mechanism,
-    shapes: dict[str, tuple[str | int, ...]],
     frame: str,
     rotation: Any,
     position: Any,
     prefix: str,
     weld: bool,
 ) -> Mechanism:
-    """`Mechanism.append`, whose docstring says what it does; `shapes` are those of all parameters."""
+    """See `Mechanism.append`."""
     _check_types(mech, other)
     roots = [k for k, p in enumerate(other.parents) if p < 0]
     base = other.joints.kinds[roots[0]]
@@ -53,7 +53,7 @@ def appended(
         _check_base(other)
     R_frame, r_frame = mech.frame_rotation[..., at, :, :], mech.frame_position[..., at, :]
     place = R_frame @ R, r_frame + matvec(R_frame, r)
-    whole = _whole(mech, other, shapes, mech.frame_body[at], place, prefix)
+    whole = _whole(mech, other, mech.frame_body[at], place, prefix)
     whole = whole.replace(**_shapes(mech, other, prefix, frame, (R, r)))
     if not (weld and afloat):
         return whole
@@ -62,10 +62,10 @@ def appended(
 
 
 def _renamed(mech: Mechanism, joint: str) -> Mechanism:
-    """The mechanism with a joint called `WELDED`: it goes, and so does its name."""
+    """The mechanism with a joint renamed to `WELDED`, which `appended` locks."""
     names: dict[str, Any] = {
-        what: tuple(WELDED if name == joint else name for name in getattr(mech, what))
-        for what in ("tree_joint_names", "singular_joints", "bare_joints")
+        field: tuple(WELDED if name == joint else name for name in getattr(mech, field))
+        for field in ("tree_joint_names", "singular_joints", "bare_joints")
     }
     return replace(mech, **names)
 
@@ -73,24 +73,23 @@ def _renamed(mech: Mechanism, joint: str) -> Mechanism:
 def _whole(
     mech: Mechanism,
     other: Mechanism,
-    shapes: dict[str, tuple[str | int, ...]],
     carrier: int,
     place: Placement,
     prefix: str,
 ) -> Mechanism:
-    """Both as one tree; what hangs on the other's inertial frame hangs on the carrier at a place."""
+    """Both trees as one; the carrier body with a placement replaces the other's inertial frame."""
     count = mech.num_bodies
     placed = {
         "joint": _on(place, other.parents, other.joint_rotation, other.joint_position),
         "frame": _on(place, other.frame_body, other.frame_rotation, other.frame_position),
     }
-    theirs = {name: getattr(other, name) for name in shapes}
+    theirs = {name: getattr(other, name) for name in FIELDS}
     for what, (R, r) in placed.items():
         theirs |= {f"{what}_rotation": R, f"{what}_position": r}
     changes: dict[str, Any] = {
-        name: concatenate((getattr(mech, name), theirs[name]), -len(shape))
-        for name, shape in shapes.items()
-        if name != "gravity"
+        name: concatenate((getattr(mech, name), theirs[name]), -len(field.shape))
+        for name, field in FIELDS.items()
+        if field.owner != "mechanism"
     }
     for name in ("body_names", "tree_joint_names", "frame_names", "singular_joints", "bare_joints"):
         changes[name] = getattr(mech, name) + tuple(prefix + x for x in getattr(other, name))
@@ -103,12 +102,9 @@ def _whole(
     }
     changes |= {
         "frame_body": mech.frame_body + shifted(other.frame_body),
-        **{
-            name: getattr(mech, name) or getattr(other, name)
-            for name in ("has_armature", "has_losses", "has_higher_damping", "has_gravcomp")
-        },
+        **{flag: getattr(mech, flag) or getattr(other, flag) for flag in FLAGS},
         "aligned": mech.aligned and other.aligned,
-        "replaced": tuple(n for n in shapes if n in mech.replaced or n in other.replaced),
+        "replaced": tuple(n for n in FIELDS if n in mech.replaced or n in other.replaced),
         "report": mech.report + other.report,
     }
     changes |= skeleton(
@@ -125,17 +121,18 @@ def _whole(
 def _shapes(
     mech: Mechanism, other: Mechanism, prefix: str, frame: str, place: Placement
 ) -> dict[str, Any]:
-    """The shapes and loops of both; without those of the other's inertial frame where that is many places."""
+    """Shapes, loops and initial configuration; a batched place drops shapes on the inertial frame."""
     theirs, unused = other.geometry, mech.unused + other.unused
-    loose = sum(shape.frame is None for shape in theirs.shapes)
+    num_fixed = sum(shape.frame is None for shape in theirs.shapes)
     batched = any(x.ndim > n for x, n in zip(place, (2, 1), strict=True))
-    if loose and batched:
+    if num_fixed and batched:
         theirs = Geometry(tuple(shape for shape in theirs.shapes if shape.frame is not None))
-        why = "they stand on its inertial frame, which is somewhere else in every sample"
-        unused += (UnsupportedElement(f"{loose} shapes of {other.name!r}", why),)
+        why = "fixed to its inertial frame, whose placement differs between samples"
+        unused += (UnsupportedElement(f"{num_fixed} shapes of {other.name!r}", why),)
     numbers = None if batched else tuple(x.detach().tolist() for x in place)
-    told = mech.file_metadata.initial is not None or other.file_metadata.initial is not None
-    start = torch.cat([mech.initial(), other.initial()]) if told else None
+    states = (mech.file_metadata.initial, other.file_metadata.initial)
+    known = any(q is not None for q in states)
+    start = torch.cat([mech.initial(), other.initial()]) if known else None
     return {
         "geometry": joined_shapes(mech.geometry, theirs, prefix, frame, numbers),
         "file_metadata": replace(
@@ -147,7 +144,7 @@ def _shapes(
 
 
 def _on(place: Placement, parents: Sequence[int], R: Tensor, r: Tensor) -> Placement:
-    """Placements of several on the inertial frame, where their parent is that, as those on a place."""
+    """Placements, with those on the inertial frame (parent -1) moved to a place."""
     if not parents:
         return R, r
     turns, shifts = [], []
@@ -164,19 +161,19 @@ def _on(place: Placement, parents: Sequence[int], R: Tensor, r: Tensor) -> Place
 
 
 def _placement(mech: Mechanism, rotation: Any, position: Any) -> Placement:
-    """Rotation and position as tensors of the mechanism's type; identity and zero where left out."""
+    """Rotation and position as tensors of the mechanism's dtype; identity and zero by default."""
     like = {"dtype": mech.dtype, "device": mech.device}
-    given = {
+    arguments = {
         "rotation": (rotation, torch.eye(3, **like), (3, 3)),
         "position": (position, torch.zeros(3, **like), (3,)),
     }
     found = []
-    for name, (value, default, shape) in given.items():
+    for name, (value, default, shape) in arguments.items():
         if value is None:
             found.append(default)
             continue
         x = value if isinstance(value, Tensor) else torch.as_tensor(value, **like)
-        what = f"{name} of the one appended"
+        what = f"{name} of the appended mechanism"
         check_placement(mech, what, x, shape)
         check = check_rotation if len(shape) == 2 else check_position
         check(what, x, most=x.numel())
@@ -187,46 +184,44 @@ def _placement(mech: Mechanism, rotation: Any, position: Any) -> Placement:
 def _check_types(mech: Mechanism, other: Any) -> None:
     if not isinstance(other, type(mech)):
         raise MechanismError(
-            f"{other!r} would be appended, of type {type(other).__name__}.",
-            "A mechanism is appended.",
+            f"append got {other!r}, a {type(other).__name__}.",
+            "Only a Mechanism can be appended.",
             "Pass torchsko.load(file, floating_base=True).",
         )
     if other.dtype != mech.dtype or other.device != mech.device:
         raise MechanismError(
             f"{other.name!r} is {other.dtype} on {other.device}, {mech.name!r} {mech.dtype} on "
             f"{mech.device}.",
-            "Nothing is cast or copied between devices in silence.",
+            "Tensors are not converted or copied between devices implicitly.",
             f"Append other.to({mech.dtype}).to({str(mech.device)!r}).",
         )
 
 
 def _check_names(mech: Mechanism, other: Mechanism, prefix: str) -> None:
     for what in ("body_names", "tree_joint_names", "frame_names"):
-        taken = set(getattr(mech, what))
-        both = [name for name in getattr(other, what) if prefix + name in taken]
-        if both:
+        names = set(getattr(mech, what))
+        shared = [name for name in getattr(other, what) if prefix + name in names]
+        if shared:
             kind = {"body_names": "body", "tree_joint_names": "joint", "frame_names": "frame"}[what]
             raise MechanismError(
-                f"{mech.name!r} and {other.name!r} both have a {kind} named {prefix + both[0]!r}"
-                + (f", and {len(both) - 1} more names in common.\n" if len(both) > 1 else ".\n")
-                + "Names tell bodies, joints and frames apart.\n"
-                f'Pass prefix="{other.name}_", which goes before all names of the one appended.'
+                f"{mech.name!r} and {other.name!r} both have a {kind} named {prefix + shared[0]!r}"
+                + (f", and {len(shared) - 1} more common names." if len(shared) > 1 else "."),
+                "Names of bodies, joints and frames are unique.",
+                f'Pass prefix="{other.name}_", which is added to all names of the appended mechanism.',
             )
 
 
 def _check_base(other: Mechanism) -> None:
-    """Refuse one that left out inertia which a frame that moves would feel."""
+    """Refuse a mechanism without the inertia of links that were fixed to its inertial frame."""
     lost = [x for x in other.unused if x.fixed_inertia]
     if lost:
         at_load = lost[0].reason == STILL
         raise MechanismError(
             f"{lost[0].element} of {other.name!r} was left out when it was "
-            f"{'loaded' if at_load else 'locked'}.\n"
-            "On the inertial frame it never moved; on a frame that moves its mass would be missing.\n"
-            + (
-                "Load the robot that is appended with floating_base=True (MJCF: with a <freejoint/> in its "
-                "root body): its base is then welded to the frame, with its mass."
-                if at_load
-                else "Append it first, and lock its joints then: mech.append(other, frame).lock({...})."
-            )
+            f"{'loaded' if at_load else 'locked'}.",
+            "It was fixed to the inertial frame; on a moving frame its mass would be missing.",
+            "Load the appended robot with floating_base=True (MJCF: with a <freejoint/> in its root body); "
+            "its base is then welded to the frame."
+            if at_load
+            else "Append it first, and lock its joints afterwards: mech.append(other, frame).lock({...}).",
         )

@@ -1,4 +1,4 @@
-"""From a description to a mechanism: root it, order its joints depth first, merge what is fixed."""
+"""Mechanism from a description: add root joints, order joints depth first, merge fixed links."""
 
 from __future__ import annotations
 
@@ -23,52 +23,52 @@ from torchsko.mechanism.tensors import mechanism_of
 from torchsko.mechanism.welded import WORLD, frames_of
 
 ROOT_JOINT = "root_joint"
-"""Name of the free joint that ``floating_base=True`` adds (Pinocchio's name for it).
+"""Name of the free joint added by ``floating_base=True``, as in Pinocchio.
 
-Where the file has a moving joint of that name, or several roots, the root link's name is appended.
+The root link's name is appended if a moving joint has this name, or if there are several roots.
 """
 
 
 def lower(
     robot: RobotDescription, floating_base: bool, gravity: Sequence[float], strict: bool
 ) -> Mechanism:
-    """The mechanism of a description, in float64 on the CPU; hinges not yet checked.
+    """Build the mechanism of a description, in float64 on the CPU, without `torchsko.checked`.
 
-    Inertias that no rigid body has are refused when `strict`, and in its report otherwise.
+    Unphysical inertias are refused if `strict`, and reported otherwise.
 
     Raises:
-        MechanismError: on a parameter that is not physical, an unknown link, or nothing that moves.
-        TreeError: when the joints are no tree.
+        MechanismError: on an unphysical parameter, an unknown link, or a robot without moving joints.
+        TreeError: when the joints do not form a tree.
     """
     faults = check_description(robot, (WORLD,), strict)
     robot = with_rotors(replace(robot, report=robot.report + faults))
     joints = _rooted(robot, floating_base)
     robot = replace(robot, unused=robot.unused + _more_roots(robot, joints))
     names = [WORLD, *(link.name for link in robot.links)]
-    Tree.from_edges([(j.parent, j.child) for j in joints], names)  # refuses what is no tree
+    Tree.from_edges([(j.parent, j.child) for j in joints], names)  # raises unless it is a tree
     order = _depth_first(joints)
     hinges = [joint for joint in order if joint.kind != FIXED]
     if not hinges:
         raise MechanismError(
             f"{robot.name!r} has no moving joint.",
-            "A mechanism needs one degree of freedom at least.",
-            "Add a joint that is not fixed"
+            "A mechanism needs at least one degree of freedom.",
+            "Add a moving joint"
             f"{', or pass floating_base=True (--floating-base)' * bool(robot.links)}.",
         )
     return mechanism_of(robot, hinges, frames_of(order), gravity, strict)
 
 
 def _rooted(robot: RobotDescription, floating_base: bool) -> list[JointDescription]:
-    """The joints, with one more for each link that none of them moves."""
-    taken = {joint.name for joint in robot.joints if joint.kind != FIXED}
+    """The joints, and one root joint for each link without a parent joint."""
+    names = {joint.name for joint in robot.joints if joint.kind != FIXED}
     roots, idle = _roots(robot), _idle(robot)
     added = []
     for root in roots:
-        name = f"{ROOT_JOINT}_{root}" if len(roots) > 1 or ROOT_JOINT in taken else ROOT_JOINT
-        while name in taken:
+        name = f"{ROOT_JOINT}_{root}" if len(roots) > 1 or ROOT_JOINT in names else ROOT_JOINT
+        while name in names:
             name += "_"
-        taken.add(name)
-        # A stray frame without mass has no motion: afloat, it would leave forward dynamics undefined.
+        names.add(name)
+        # A massless link on a free joint would make forward dynamics singular.
         floats = floating_base and not (len(roots) > 1 and root in idle)
         kind = Free.name if floats else FIXED
         added.append(JointDescription(name, kind, WORLD, root))
@@ -76,13 +76,13 @@ def _rooted(robot: RobotDescription, floating_base: bool) -> list[JointDescripti
 
 
 def _roots(robot: RobotDescription) -> list[str]:
-    """Links that no joint moves, in file order."""
+    """Links without a parent joint, in file order."""
     moved = {joint.child for joint in robot.joints}
     return [link.name for link in robot.links if link.name not in moved]
 
 
 def _idle(robot: RobotDescription) -> set[str]:
-    """Links that have no mass, and that no joint hangs on."""
+    """Massless links without child joints."""
     carrying = {joint.parent for joint in robot.joints}
     return {
         link.name
@@ -94,10 +94,10 @@ def _idle(robot: RobotDescription) -> set[str]:
 def _more_roots(
     robot: RobotDescription, joints: list[JointDescription]
 ) -> tuple[UnsupportedElement, ...]:
-    """What became of all roots but the first."""
-    first, *others = _roots(robot) or [""]
+    """Notes on all root links but the first."""
+    first, *further = _roots(robot) or [""]
     how = {
-        joint.child: f"hangs on a free joint of its own, {joint.name!r}"
+        joint.child: f"has the free joint {joint.name!r}"
         if joint.kind == Free.name
         else "is welded to the inertial frame"
         for joint in joints
@@ -105,9 +105,10 @@ def _more_roots(
     }
     return tuple(
         UnsupportedElement(
-            f"link {root!r}", f"no joint moves it: a root besides {first!r}, it {how[root]}"
+            f"link {root!r}",
+            f"a further root besides {first!r}, without a parent joint: it {how[root]}",
         )
-        for root in others
+        for root in further
     )
 
 

@@ -1,4 +1,4 @@
-"""From the coordinates of a robot to those of its tree, and forces back; see `coupling`."""
+"""Coordinates of a robot with couplings and of its tree, and forces on both; see `coupling`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def free_joints(mech: Mechanism) -> tuple[str, ...]:
-    """Names of the joints by which a robot floats."""
+    """Names of the free joints."""
     joints = zip(mech.joint_names, mech.joint_types, strict=True)
     return tuple(name for name, kind in joints if kind.is_free)
 
@@ -32,8 +32,8 @@ def expand(mech: Mechanism, q: Tensor) -> Tensor:
         q: configuration, `[*batch, num_q]`.
 
     Returns:
-        `[*batch, num_tree_q]`, in the order of ``mech.tree_joint_names``; q itself where no joint follows
-        another. Velocities and accelerations: `torchsko.expand_velocity`.
+        `[*batch, num_tree_q]`, in the order of ``mech.tree_joint_names``; q itself without couplings. See
+        `torchsko.expand_velocity` for velocities and accelerations.
 
     Raises:
         ShapeError: when q does not fit the mechanism.
@@ -58,14 +58,14 @@ def expand(mech: Mechanism, q: Tensor) -> Tensor:
 
 @verb
 def expand_velocity(mech: Mechanism, qd: Tensor) -> Tensor:
-    """Rates of all joints, dependent ones included: X qd; of accelerations likewise.
+    """Velocities or accelerations of all joints, dependent ones included: X qd.
 
     Args:
         mech: the mechanism.
         qd: velocity or acceleration, `[*batch, num_dof]`.
 
     Returns:
-        `[*batch, num_tree_dof]`; qd itself where no joint follows another.
+        `[*batch, num_tree_dof]`; qd itself without couplings.
 
     Raises:
         ShapeError: when qd does not fit the mechanism.
@@ -77,23 +77,23 @@ def expand_velocity(mech: Mechanism, qd: Tensor) -> Tensor:
 
 
 def all_q(mech: Mechanism, q: Tensor) -> Tensor:
-    """`expand` of a configuration that is known to fit."""
+    """`expand` without checks of shapes."""
     if mech.coupling is None:
         return q
     return mech.coupling.all_q(q, mech.coupling_ratio, mech.coupling_offset)
 
 
 def all_rates(mech: Mechanism, qd: Tensor) -> Tensor:
-    """`expand_velocity` of rates that are known to fit."""
+    """`expand_velocity` without checks of shapes."""
     return qd if mech.coupling is None else mech.coupling.all_rates(qd, mech.coupling_ratio)
 
 
 def own_forces(mech: Mechanism, tau: Tensor) -> Tensor:
-    """X* tau: the forces on the robot's own dofs that forces on all joints of its tree amount to.
+    """Generalised forces on the independent joints, X* tau, of forces on all joints of the tree.
 
     Args:
         mech: the mechanism.
-        tau: `[*batch, num_tree_dof]` [N m or N].
+        tau: forces on all joints, `[*batch, num_tree_dof]` [N m or N].
 
     Returns:
         `[*batch, num_dof]`.
@@ -118,34 +118,34 @@ def own_rows(mech: Mechanism, rows: Tensor) -> Tensor:
 
 
 def own_q(mech: Mechanism, q: Tensor) -> Tensor:
-    """The robot's own coordinates among those of its tree, `[*batch, num_q]`."""
+    """Coordinates of the independent joints from those of the tree, `[*batch, num_q]`."""
     return q if mech.coupling is None else gather_entries(q, mech.coupling.own_q)
 
 
 def own_rates(mech: Mechanism, qd: Tensor) -> Tensor:
-    """The robot's own rates among those of its tree, `[*batch, num_dof]`."""
+    """Rates of the independent joints from those of the tree, `[*batch, num_dof]`."""
     return qd if mech.coupling is None else gather_entries(qd, mech.coupling.own_dofs)
 
 
 def among_all_dofs(mech: Mechanism, x: Tensor) -> Tensor:
-    """Numbers `[*batch, num_dof]` at their places among all dofs of the tree, zero at dependent ones."""
-    return x if mech.coupling is None else _among(x, mech.num_dependent, mech.coupling.dof_place)
+    """Scatter `[*batch, num_dof]` to all dofs of the tree, with zero at dependent ones."""
+    return x if mech.coupling is None else _scatter(x, mech.num_dependent, mech.coupling.dof_place)
 
 
 def among_all_q(mech: Mechanism, x: Tensor) -> Tensor:
-    """Numbers `[*batch, num_q]` at their places among all coordinates, zero at dependent ones."""
-    return x if mech.coupling is None else _among(x, mech.num_dependent, mech.coupling.q_place)
+    """Scatter `[*batch, num_q]` to all coordinates of the tree, with zero at dependent ones."""
+    return x if mech.coupling is None else _scatter(x, mech.num_dependent, mech.coupling.q_place)
 
 
-def _among(x: Tensor, others: int, place: Tensor) -> Tensor:
-    return gather_entries(torch.nn.functional.pad(x, (0, others)), place)
+def _scatter(x: Tensor, num_zeros: int, place: Tensor) -> Tensor:
+    return gather_entries(torch.nn.functional.pad(x, (0, num_zeros)), place)
 
 
 def uncoupled(mech: Mechanism) -> Mechanism:
-    """The tree of a mechanism, all joints independent; its limits are left as they are."""
+    """The mechanism without couplings; its limits are not expanded."""
     if mech.coupling is None:
         return mech
-    kept: dict[str, Any] = {field.name: getattr(mech, field.name) for field in fields(mech)}
+    changed: dict[str, Any] = {field.name: getattr(mech, field.name) for field in fields(mech)}
     for name in ("coupling_ratio", "coupling_offset"):
-        kept[name] = kept[name][..., :0]
-    return type(mech)(**{**kept, "coupling": None, "file_metadata": NO_FILE_METADATA})
+        changed[name] = changed[name][..., :0]
+    return type(mech)(**{**changed, "coupling": None, "file_metadata": NO_FILE_METADATA})

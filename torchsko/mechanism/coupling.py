@@ -1,13 +1,14 @@
-r"""Linear couplings of joints: the coordinates of a robot, and those of its tree.
+r"""Linear couplings of joints.
 
-A robot's own coordinates q are those of its independent joints. The joints of its tree follow from them,
+The coordinates q of a robot are those of its independent joints. They determine the coordinates of all joints
+of its tree,
 
 .. math::
     q_{tree} = X q + c, \qquad \dot q_{tree} = X \dot q, \qquad \tau = X^* \tau_{tree},
 
 with rows of X that are unit vectors at independent joints and the coefficients of a coupling at dependent
-ones (mimic joints, gears, differentials, rotors). So a mechanism with couplings is its tree, and X and c.
-X is sparse and is not formed: `Coupling` lists what differs from unit rows.
+ones (mimic joints, gears, differentials, rotors). X is sparse and is not formed: `Coupling` lists the rows of
+dependent joints.
 
 Reference: A. Jain, *Multibody graph transformations and analysis, Part II: Closed-chain constraint
 embedding*, Nonlinear Dynamics 67(3), 2012 (with a constant X).
@@ -29,32 +30,32 @@ from torchsko.algebra.topology.subgraph import aggregation_subgraph
 from torchsko.utils.shapes import concatenate, gather_entries
 
 Row = Collection[int]
-"""The numbers of the independent joints that a dependent one follows, in the order of its coefficients."""
+"""Indices of the independent joints that a dependent one follows, in the order of its coefficients."""
 
 
 @dataclass(frozen=True, eq=False)
 class Coupling:
-    """Which joints follow from which others; the numbers are the mechanism's parameters.
+    """Structure of the couplings; the coefficients and offsets are parameters of the mechanism.
+
+    A term is one coefficient of a coupling. Every dependent joint has `most` terms, padded with empty ones.
 
     Attributes:
-        independent: numbers of the independent joints, in file order.
-        dependent: numbers of the dependent ones, in file order; each has one dof.
-        followed: for each of these the numbers of the joints that it follows, in the order of its
-            coefficients.
-        most: the largest number of joints that one follows.
-        own_q: for each coordinate of the robot its place among those of the tree, int64.
-        own_dofs: likewise for dofs.
-        q_place: for each coordinate of the tree its place among the robot's and then the dependent ones.
-        dof_place: likewise for dofs.
-        q_sources: for each term of a coupling, `most` of them for each dependent joint, the coordinate of
-            the robot that it takes, int64 `[num_dependent * most]`.
-        dof_sources: likewise for dofs.
-        dof_ends: for each term the dof of the tree that it gives.
-        coefficients: for each term its place among the coefficients; one past the end for a free one.
-        returns: for each dof of the robot the terms that take it, int64 `[num_dof * most_returns]`; one
-            past the end for free places.
-        plan: the embedding: which bodies make one node.
-        blocks: of each node its X, as places among 0, 1 and the coefficients, int64 `[members' dofs, dofs]`.
+        independent: indices of the independent joints, in file order.
+        dependent: indices of the dependent joints, in file order; each has one dof.
+        followed: for each dependent joint the joints that it follows, in the order of its coefficients.
+        most: largest number of joints that one joint follows.
+        own_q: for each coordinate of the robot its index among those of the tree, int64.
+        own_dofs: for each dof of the robot its index among those of the tree, int64.
+        q_place: for each coordinate of the tree its index among the robot's followed by dependent ones.
+        dof_place: for each dof of the tree its index among the robot's followed by dependent ones.
+        q_sources: for each term the coordinate of the robot that it reads, int64 `[num_dependent * most]`.
+        dof_sources: for each term the dof of the robot that it reads.
+        dof_ends: for each term the dof of the tree that it contributes to.
+        coefficients: for each term the index of its coefficient; one past the end if it is empty.
+        returns: for each dof of the robot the terms that read it, int64 `[num_dof * most_returns]`; one past
+            the end for padding.
+        plan: embedding plan: the groups of bodies that become one node.
+        blocks: X of each node, as indices into [0, 1, *coefficients], int64 `[members' dofs, dofs]`.
     """
 
     independent: tuple[int, ...]
@@ -78,12 +79,12 @@ class Coupling:
 
     @staticmethod
     def of(layout: Layout, coordinates: Packing, rows: Mapping[int, Row]) -> Coupling:
-        """The coupling of joints that follow others.
+        """Build the index tensors of a coupling.
 
         Args:
-            layout: of the tree, each of whose nodes is one body with its joint.
+            layout: layout of the tree, whose nodes are bodies with their joints.
             coordinates: packing of the tree's configurations.
-            rows: which joints each dependent one follows. Coefficients are numbered row by row.
+            rows: joints that each dependent joint follows; coefficients are numbered row by row.
         """
         dependent = tuple(sorted(rows))
         independent = tuple(k for k in range(layout.tree.num_nodes) if k not in rows)
@@ -92,7 +93,7 @@ class Coupling:
         terms = [term for k in dependent for term in _terms(k, rows[k], most)]
         own_q, own_dofs = (_own(packing, independent) for packing in (coordinates, layout.dofs))
         groups = _groups(layout, rows)
-        taken = [[i for k in S if k not in rows for i in layout.dofs.places[k]] for S in groups]
+        columns = [[i for k in S if k not in rows for i in layout.dofs.places[k]] for S in groups]
         return Coupling(
             independent=independent,
             dependent=dependent,
@@ -100,16 +101,16 @@ class Coupling:
             most=most,
             own_q=_index(own_q),
             own_dofs=_index(own_dofs),
-            q_place=_back(coordinates, own_q, dependent),
-            dof_place=_back(layout.dofs, own_dofs, dependent),
+            q_place=_inverse_places(coordinates, own_q, dependent),
+            dof_place=_inverse_places(layout.dofs, own_dofs, dependent),
             q_sources=_sources(coordinates, own_q, terms),
             dof_sources=_sources(layout.dofs, own_dofs, terms),
             dof_ends=_index([layout.dofs.places[k][0] for k, _ in terms]),
             coefficients=_index([len(number) if j is None else number[k, j] for k, j in terms]),
             returns=_returns(layout.dofs, own_dofs, terms),
-            plan=embedding_plan(layout, groups, list(map(len, taken)), taken),
+            plan=embedding_plan(layout, groups, list(map(len, columns)), columns),
             blocks=tuple(
-                _block(layout, S, row, rows, number) for S, row in zip(groups, taken, strict=True)
+                _block(layout, S, row, rows, number) for S, row in zip(groups, columns, strict=True)
             ),
         )
 
@@ -120,11 +121,11 @@ class Coupling:
 
     @property
     def num_dof(self) -> int:
-        """Length of its velocities."""
+        """Length of the robot's velocities."""
         return self.own_dofs.shape[0]
 
     def to(self, device: torch.device | str) -> Coupling:
-        """The same with its index tensors on a device."""
+        """The coupling with its index tensors on a device."""
         names = [f.name for f in fields(self) if isinstance(getattr(self, f.name), Tensor)]
         moved = {name: getattr(self, name).to(device) for name in names}
         blocks = tuple(block.to(device) for block in self.blocks)
@@ -132,11 +133,13 @@ class Coupling:
 
     def all_q(self, q: Tensor, coefficients: Tensor, offsets: Tensor) -> Tensor:
         """X q + c, `[*batch, num_tree_q]`."""
-        return self._joined(q, self._sums(q, self.q_sources, coefficients) + offsets, self.q_place)
+        return self._interleave(
+            q, self._sums(q, self.q_sources, coefficients) + offsets, self.q_place
+        )
 
     def all_rates(self, qd: Tensor, coefficients: Tensor) -> Tensor:
         """X qd, `[*batch, num_tree_dof]`."""
-        return self._joined(qd, self._sums(qd, self.dof_sources, coefficients), self.dof_place)
+        return self._interleave(qd, self._sums(qd, self.dof_sources, coefficients), self.dof_place)
 
     def own_forces(self, tau: Tensor, coefficients: Tensor) -> Tensor:
         """X* tau of forces `[*batch, num_tree_dof]` on all joints of the tree, `[*batch, num_dof]`."""
@@ -145,14 +148,14 @@ class Coupling:
         return gather_entries(tau, self.own_dofs) + returned
 
     def matrices(self, coefficients: Tensor) -> tuple[Tensor, ...]:
-        """X of each node of the plan, `[*batch, members' dofs, dofs]`."""
-        # Filled on the device: a list made here would have to be copied there in every call.
+        """X of each node of the embedding plan, `[*batch, members' dofs, dofs]`."""
+        # Created on the device, to avoid a copy from the host in every call.
         size = (*coefficients.shape[:-1], 1)
-        every = torch.cat(
+        entries = torch.cat(
             [coefficients.new_zeros(size), coefficients.new_ones(size), coefficients], -1
         )
         return tuple(
-            gather_entries(every, block.flatten()).unflatten(-1, block.shape)
+            gather_entries(entries, block.flatten()).unflatten(-1, block.shape)
             for block in self.blocks
         )
 
@@ -160,13 +163,13 @@ class Coupling:
         return gather_entries(pad(coefficients, (0, 1)), self.coefficients)
 
     def _sums(self, x: Tensor, sources: Tensor, coefficients: Tensor) -> Tensor:
-        """What dependent joints follow, `[*batch, num_dependent]`."""
+        """Sums of coefficient times coordinate of each dependent joint, `[*batch, num_dependent]`."""
         terms = self._values(coefficients) * gather_entries(x, sources)
         return terms if self.most == 1 else terms.unflatten(-1, (-1, self.most)).sum(-1)
 
     @staticmethod
-    def _joined(own: Tensor, dependent: Tensor, place: Tensor) -> Tensor:
-        return gather_entries(concatenate((own, dependent)), place)
+    def _interleave(independent: Tensor, dependent: Tensor, place: Tensor) -> Tensor:
+        return gather_entries(concatenate((independent, dependent)), place)
 
 
 def _index(x: Sequence[int]) -> Tensor:
@@ -174,29 +177,29 @@ def _index(x: Sequence[int]) -> Tensor:
 
 
 Term = tuple[int, int | None]
-"""A joint that follows, and one of those that it follows; None: a free place."""
+"""A dependent joint and one joint that it follows; None pads."""
 
 
 def _terms(k: int, row: Row, most: int) -> list[Term]:
-    """What joint k follows, and free places up to `most`."""
+    """Terms of joint k, padded to `most`."""
     return [(k, j) for j in (*row, *[None] * (most - len(row)))]
 
 
-def _sources(packing: Packing, own: Sequence[int], terms: Sequence[Term]) -> Tensor:
-    """For each term the scalar of the robot that it takes; whichever, where the place is free."""
-    place = {i: p for p, i in enumerate(own)}
+def _sources(packing: Packing, independent: Sequence[int], terms: Sequence[Term]) -> Tensor:
+    """For each term the scalar of the robot that it reads; 0 for padding."""
+    place = {i: p for p, i in enumerate(independent)}
     return _index([0 if j is None else place[packing.places[j][0]] for _, j in terms])
 
 
-def _returns(dofs: Packing, own: Sequence[int], terms: Sequence[Term]) -> Tensor:
-    """For each dof of the robot the terms that take it, and one past the end up to as many for each."""
-    taking: dict[int, list[int]] = {i: [] for i in own}
+def _returns(dofs: Packing, independent: Sequence[int], terms: Sequence[Term]) -> Tensor:
+    """For each dof of the robot the terms that read it, padded with one past the end to equal counts."""
+    readers: dict[int, list[int]] = {i: [] for i in independent}
     for slot, (_, j) in enumerate(terms):
         if j is not None:
-            taking[dofs.places[j][0]].append(slot)
-    most = max(1, *map(len, taking.values()))
+            readers[dofs.places[j][0]].append(slot)
+    most = max(1, *map(len, readers.values()))
     return _index(
-        [slot for row in taking.values() for slot in row + [len(terms)] * (most - len(row))]
+        [slot for row in readers.values() for slot in row + [len(terms)] * (most - len(row))]
     )
 
 
@@ -204,44 +207,46 @@ def _own(packing: Packing, independent: Sequence[int]) -> list[int]:
     return [i for k in independent for i in packing.places[k]]
 
 
-def _back(packing: Packing, own: Sequence[int], dependent: Sequence[int]) -> Tensor:
-    """For each scalar of the tree its place among own ones and then dependent ones."""
-    return torch.argsort(_index([*own, *(packing.places[k][0] for k in dependent)]))
+def _inverse_places(
+    packing: Packing, independent: Sequence[int], dependent: Sequence[int]
+) -> Tensor:
+    """For each scalar of the tree its index among independent ones followed by dependent ones."""
+    return torch.argsort(_index([*independent, *(packing.places[k][0] for k in dependent)]))
 
 
 def _groups(layout: Layout, rows: Mapping[int, Row]) -> list[tuple[int, ...]]:
-    """The bodies of each node: those of coupled joints, and what lies between; what overlaps is one."""
+    """Bodies of each node: coupled joints and the bodies between them; overlapping sets are merged."""
     sets = [{k, *row} for k, row in rows.items()]
     while True:
-        apart: list[set[int]] = []
+        disjoint: list[set[int]] = []
         for S in sets:
             wide = set(aggregation_subgraph(layout.tree, S))
-            for other in [other for other in apart if wide & other]:
-                apart.remove(other)
+            for other in [other for other in disjoint if wide & other]:
+                disjoint.remove(other)
                 wide |= other
-            apart.append(wide)
-        if sorted(map(sorted, apart)) == sorted(map(sorted, sets)):
-            return [tuple(sorted(S)) for S in sorted(apart, key=min)]
-        sets = apart
+            disjoint.append(wide)
+        if sorted(map(sorted, disjoint)) == sorted(map(sorted, sets)):
+            return [tuple(sorted(S)) for S in sorted(disjoint, key=min)]
+        sets = disjoint
 
 
 def _block(
     layout: Layout,
     members: Sequence[int],
-    taken: Sequence[int],
+    columns: Sequence[int],
     rows: Mapping[int, Row],
     number: Mapping[tuple[int, int], int],
 ) -> Tensor:
-    """X of one node: the places of its entries among 0, 1 and the coefficients."""
-    column = {i: c for c, i in enumerate(taken)}
+    """X of one node, as indices into [0, 1, *coefficients]."""
+    column = {i: c for c, i in enumerate(columns)}
     block = []
     for k in members:
         for i in layout.dofs.places[k]:
-            row = [0] * len(taken)
+            row = [0] * len(columns)
             if k in rows:
                 for j in rows[k]:
                     row[column[layout.dofs.places[j][0]]] = 2 + number[k, j]
             else:
                 row[column[i]] = 1
             block.append(row)
-    return _index(block).reshape(len(block), len(taken))
+    return _index(block).reshape(len(block), len(columns))

@@ -1,4 +1,4 @@
-"""Couplings and rotors of a description, resolved: which joints follow which independent ones, and how."""
+"""Resolution of the couplings and rotors of a description, and the limits that they imply."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from torchsko.mechanism.description import (
     UnsupportedElement,
 )
 from torchsko.mechanism.joints.kind import JointType
-from torchsko.mechanism.limit_notes import LED
+from torchsko.mechanism.limit_notes import FOLLOWER_LIMITS
 
-NOT_HELD = "; they are not held"
-"""What becomes of limits of a follower that leave what it follows no position."""
+IGNORED = "; they are ignored"
+"""Report on limits of a dependent joint that leave the joint it follows no position."""
 
 Solved = dict[str, tuple[dict[str, float], float]]
-"""What dependent joints follow, by name: coefficients of joints that follow none, and an offset."""
+"""For each dependent joint, coefficients of independent joints by name, and an offset."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Follower:
     """A dependent joint: q = sum of coefficient * q_j + offset over independent joints j.
 
     Attributes:
-        coefficients: by the number of the independent joint.
-        offset: [rad or m].
+        coefficients: coefficients by index of the independent joint.
+        offset: constant term [rad or m].
     """
 
     coefficients: Mapping[int, float]
@@ -44,14 +44,13 @@ class Follower:
 
 
 def with_rotors(robot: RobotDescription) -> RobotDescription:
-    """The description with each rotor as a link of its own, on a joint coupled to the one it drives.
+    """Replace each rotor by a massless link on a revolute joint coupled to the joint that it drives.
 
-    A rotor is its inertia about its axis alone: its mass, and that inertia while it does not spin, belong
-    to the link that carries it, as robot files have it. So they are taken from that link here, and what is
-    left is the rotor as a body, gyroscopic forces included.
+    A rotor has only an inertia about its axis, which robot files include in the inertia of the link that
+    carries it. The inertia is moved from that link to the rotor, so gyroscopic forces are included.
 
     Raises:
-        MechanismError: on an unknown or fixed joint, a ratio or inertia that is none, or a name taken.
+        MechanismError: on an unknown or fixed joint, an invalid ratio or inertia, or a duplicate name.
     """
     if not robot.rotors:
         return robot
@@ -63,7 +62,7 @@ def with_rotors(robot: RobotDescription) -> RobotDescription:
         axis = np.array(driven.axis, dtype=np.float64) / np.linalg.norm(driven.axis)
         spin = rotor.inertia * np.outer(axis, axis)
         if driven.parent in links:
-            links[driven.parent] = _lightened(links[driven.parent], driven, spin)
+            links[driven.parent] = _without_rotor(links[driven.parent], driven, spin)
         links[rotor.name] = LinkDescription(rotor.name, inertia=_rows(spin))
         place = joints.index(driven) + 1
         joints.insert(
@@ -99,23 +98,23 @@ def _driven(
     if not (math.isfinite(rotor.ratio) and 0 < rotor.inertia < math.inf):
         raise MechanismError(
             f"the rotor of joint {rotor.joint!r} has ratio {rotor.ratio} and inertia {rotor.inertia}.",
-            "The ratio is a finite number, turns of the rotor per turn of the joint; the inertia, about "
-            "the rotor's axis, is positive.",
-            "Pass ratio=100.0, inertia=1e-4, say.",
+            "The ratio (turns of the rotor per turn of the joint) is finite, and the inertia about the "
+            "rotor's axis is positive.",
+            "Pass for example ratio=100.0, inertia=1e-4.",
         )
     if rotor.name in links or rotor.name in joints:
         raise MechanismError(
-            f"the rotor of joint {rotor.joint!r} would be named {rotor.name!r}, and a link or joint is.",
-            "A rotor is a body of its own, named after its joint.",
-            "A joint has one rotor; rename what has its name.",
+            f"the rotor of joint {rotor.joint!r} would be named {rotor.name!r}, as a link or joint is.",
+            "A rotor is a link named after the joint that it drives, and a joint has one rotor.",
+            f"Rename {rotor.name!r}.",
         )
     return joints[rotor.joint]
 
 
-def _lightened(
+def _without_rotor(
     link: LinkDescription, driven: JointDescription, spin: np.ndarray
 ) -> LinkDescription:
-    """The link without the inertia of the rotor about its axis."""
+    """The link without the rotor's inertia about its axis."""
     turn, mount = np.array(link.inertia_rotation), np.array(driven.rotation)
     left = turn @ np.array(link.inertia) @ turn.T - mount @ spin @ mount.T
     return replace(link, inertia=_rows(left), inertia_rotation=_rows(np.eye(3)))
@@ -128,47 +127,47 @@ def _rows(matrix: np.ndarray) -> tuple:
 def followers(
     robot: RobotDescription, hinges: Sequence[JointDescription], kinds: Sequence[JointType]
 ) -> dict[int, Follower]:
-    """The dependent joints by number, couplings of couplings resolved.
+    """Express every dependent joint, by index, in terms of independent joints.
 
     Raises:
-        MechanismError: when a coupling names an unknown or fixed joint, or one of several dofs, when a joint
-            follows itself, in a circle, or by two couplings, or when none is left to move; names them.
+        MechanismError: when a coupling names an unknown or fixed joint or one with several dofs, when a joint
+            follows itself or has two couplings, or when no independent joint remains.
     """
     number = {joint.name: k for k, joint in enumerate(hinges)}
-    given: dict[str, CouplingDescription] = {}
+    by_joint: dict[str, CouplingDescription] = {}
     equations = []
     for coupling in robot.couplings:
         equation = _is_equation(coupling, robot)
         for name in (*(() if equation else (coupling.joint,)), *coupling.coefficients):
             _refuse_unfit(robot, name, coupling, number, kinds)
-        if coupling.joint in given:
+        if coupling.joint in by_joint:
             raise MechanismError(
-                f"joint {coupling.joint!r} follows others by two couplings.",
-                "One says where it is.",
-                "Leave one of them out, or make another joint the dependent one.",
+                f"joint {coupling.joint!r} has two couplings.",
+                "One coupling determines its position.",
+                "Remove one of them, or make another joint the dependent one.",
             )
         numbers = (coupling.offset, *coupling.coefficients.values())
         if not all(map(math.isfinite, numbers)):
             raise MechanismError(
                 f"the coupling {coupling.joint!r} has the numbers {numbers}.",
-                "Every number of a robot is finite.",
+                "Coefficients and offsets are finite.",
                 "Correct its coefficients or offset.",
             )
         if equation:
             equations.append(coupling)
         else:
-            given[coupling.joint] = coupling
+            by_joint[coupling.joint] = coupling
     for coupling in equations:
-        follower = _solved_for_one(coupling, given)
-        given[follower.joint] = follower
+        follower = _solve_equation(coupling, by_joint)
+        by_joint[follower.joint] = follower
     solved: Solved = {}
-    for name in given:
-        _solve(name, given, solved)
+    for name in by_joint:
+        _resolve(name, by_joint, solved)
     if solved and len(solved) == len(hinges):
         raise MechanismError(
-            f"couplings hold every joint of {robot.name!r}: {', '.join(map(repr, solved))}.",
-            "A mechanism needs one degree of freedom at least.",
-            "Leave one of these couplings out.",
+            f"every joint of {robot.name!r} is dependent: {', '.join(map(repr, solved))}.",
+            "A mechanism needs at least one degree of freedom.",
+            "Remove one of these couplings.",
         )
     return {
         number[name]: Follower({number[j]: c for j, c in row.items()}, offset)
@@ -177,34 +176,34 @@ def followers(
 
 
 def _is_equation(coupling: CouplingDescription, robot: RobotDescription) -> bool:
-    """Whether a coupling's name is its own, and no joint's, nor nearly one's."""
+    """Whether a coupling is an equation: no joint has its name or a similar one."""
     joints = [joint.name for joint in robot.joints]
     alone = sum(c != 0 for c in coupling.coefficients.values()) < 2
     meant = alone or difflib.get_close_matches(coupling.joint, joints, cutoff=0.8)
     return coupling.joint not in joints and not meant
 
 
-def _solved_for_one(
-    coupling: CouplingDescription, given: Mapping[str, CouplingDescription]
+def _solve_equation(
+    coupling: CouplingDescription, by_joint: Mapping[str, CouplingDescription]
 ) -> CouplingDescription:
-    """The equation sum of coefficient * q_j = offset, solved for the last of its joints that is free."""
+    """Solve the equation sum of coefficient * q_j = offset for its last independent joint."""
     solved: Solved = {}
     for j in coupling.coefficients:
-        if j in given:
-            _solve(j, given, solved)
+        if j in by_joint:
+            _resolve(j, by_joint, solved)
     row, shift = _substituted(coupling, solved)
     smallest = 1e-12 * max(map(abs, coupling.coefficients.values()))
     free = [j for j, c in row.items() if abs(c) > smallest]
     if not free:
         raise MechanismError(
-            f"the coupling {coupling.joint!r} says nothing, or what contradicts the others.",
-            "With the couplings before it no joint is left in it.",
-            "Leave it out.",
+            f"the coupling {coupling.joint!r} is redundant, or contradicts the other couplings.",
+            "With the couplings before it, no independent joint remains in it.",
+            "Remove it.",
         )
-    own = [j for j in coupling.coefficients if j in free] or free
-    pivot = row.pop(own[-1])
+    joint = ([j for j in coupling.coefficients if j in free] or free)[-1]
+    pivot = row.pop(joint)
     rest = {j: -c / pivot for j, c in row.items() if j in free}
-    return CouplingDescription(own[-1], rest, (coupling.offset - shift) / pivot)
+    return CouplingDescription(joint, rest, (coupling.offset - shift) / pivot)
 
 
 def _refuse_unfit(
@@ -224,45 +223,45 @@ def _refuse_unfit(
     else:
         near = ", ".join(map(repr, difflib.get_close_matches(name, number) or list(number)[:8]))
         raise MechanismError(
-            f"the coupling {coupling.joint!r} names the joint {name!r}, which is not there.",
-            f"There are {len(number)} moving joints, among them: {near}.",
-            "Correct the name, leave the coupling out, or load the file with mimic='independent'.",
+            f"the coupling {coupling.joint!r} names the joint {name!r}, which does not exist.",
+            f"There are {len(number)} moving joints, such as {near}.",
+            "Correct the name, remove the coupling, or load the file with mimic='independent'.",
         )
     raise MechanismError(
         f"the coupling {coupling.joint!r} names joint {name!r}, which {why}.",
-        "Couplings join joints that move and have one coordinate: revolute, prismatic, helical, or a "
-        "compound of one motion.",
-        "Correct the name, leave the coupling out, or load the file with mimic='independent'.",
+        "Couplings need moving joints with one coordinate: revolute, prismatic, helical, or a compound "
+        "joint with one motion.",
+        "Correct the name, remove the coupling, or load the file with mimic='independent'.",
     )
 
 
-def _solve(
+def _resolve(
     name: str,
-    given: Mapping[str, CouplingDescription],
+    by_joint: Mapping[str, CouplingDescription],
     solved: Solved,
 ) -> None:
-    """Put what a joint follows into `solved`, in terms of joints that follow none."""
+    """Add the coupling of a joint to `solved`, in terms of independent joints."""
     pending = [name]
     while pending:
         top = pending[-1]
-        below = [j for j in given[top].coefficients if j in given and j not in solved]
+        below = [j for j in by_joint[top].coefficients if j in by_joint and j not in solved]
         if circle := [j for j in below if j in pending]:
             cycle = pending[pending.index(circle[0]) :]
             raise MechanismError(
                 f"joints {' follows '.join(map(repr, [*cycle, cycle[0]]))}.",
-                "What follows is given by what does not, in the end.",
+                "Dependent joints follow independent ones, directly or through other joints.",
                 "Make one of them independent.",
             )
         if below:
             pending += below[:1]
             continue
-        row, shift = _substituted(given[top], solved)
-        solved[top] = row, given[top].offset + shift
+        row, shift = _substituted(by_joint[top], solved)
+        solved[top] = row, by_joint[top].offset + shift
         pending.pop()
 
 
 def _substituted(coupling: CouplingDescription, solved: Solved) -> tuple[dict[str, float], float]:
-    """The sum of a coupling in joints that follow none, and what their couplings' offsets add to it."""
+    """Coefficients of a coupling for independent joints, and the sum of the substituted offsets."""
     row: dict[str, float] = {}
     total = 0.0
     for j, c in coupling.coefficients.items():
@@ -275,15 +274,15 @@ def _substituted(coupling: CouplingDescription, solved: Solved) -> tuple[dict[st
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the independent joints, with what the dependent ones allow; by joint number.
+    """Limits by joint index, combined with the limits of dependent joints.
 
     Attributes:
-        lower: of position.
-        upper: of position.
-        velocity: largest.
-        effort: largest.
-        unused: limits that bound no joint alone, and joints whose limits are not their own.
-        faults: limits of position that leave the joint followed none, and do not bound it.
+        lower: lower position limits.
+        upper: upper position limits.
+        velocity: largest speeds.
+        effort: largest forces.
+        unused: limits that bound no single joint, and joints with changed limits.
+        faults: ignored position limits of dependent joints, which allow no position.
     """
 
     lower: dict[int, float]
@@ -295,13 +294,12 @@ class Limits:
 
 
 def limits(hinges: Sequence[JointDescription], following: Mapping[int, Follower]) -> Limits:
-    """Limits of the joints, those of followers handed to what they follow.
+    """Combine the limits of dependent joints with those of the joints that they follow.
 
-    A follower's position and velocity limits bound the one joint that it follows; its effort e adds
-    |coefficient| e to what acts on each joint that it follows, as tau = X* tau_tree says. Where it follows
-    several, its limits of position and velocity bound none of them alone, and are reported; so is a joint
-    whose limits are then not its own. Limits that leave no position are a fault: those of the follower do not
-    bound then.
+    Position and velocity limits of a dependent joint bound the joint that it follows. Its effort limit e adds
+    |coefficient| e to that joint's, because tau = X* tau_tree. If it follows several joints, its position and
+    velocity limits bound none of them alone and are reported, as are joints with changed limits. Position
+    limits that allow no position are ignored and reported as a fault.
     """
     names = ("lower", "upper", "velocity", "effort")
     found = {n: {k: getattr(j, n) for k, j in enumerate(hinges)} for n in names}
@@ -316,7 +314,7 @@ def limits(hinges: Sequence[JointDescription], following: Mapping[int, Follower]
             unused.append(
                 UnsupportedElement(
                     f"limits of position and velocity of joint {joint.name!r}",
-                    "it follows several joints, and bounds none of them alone",
+                    "it follows several joints, so its limits bound none of them alone",
                 )
             )
         if len(terms) != 1:
@@ -329,29 +327,32 @@ def limits(hinges: Sequence[JointDescription], following: Mapping[int, Follower]
             faults.append(_no_position(hinges[j].name, joint.name, ends))
             continue
         found["lower"][j], found["upper"][j] = low, high
-    unused += _tightened(hinges, found)
+    unused += _changed_limits(hinges, found)
     return Limits(**found, unused=tuple(unused), faults=tuple(faults))
 
 
 def _no_position(joint: str, follower: str, ends: Sequence[float]) -> Fault:
-    """Limits of a follower that none of the positions of what it follows is within."""
+    """Report on position limits of a dependent joint that exclude all positions of the joint it follows."""
     return Fault(
         f"limits of position of joint {follower!r}",
-        f"they allow joint {joint!r}, which it follows, [{ends[0]:.6g}, {ends[1]:.6g}] only, where it has "
-        f"no position{NOT_HELD}",
+        f"they allow [{ends[0]:.6g}, {ends[1]:.6g}] for joint {joint!r}, which it follows, outside of that "
+        f"joint's limits{IGNORED}",
     )
 
 
-def _tightened(
+def _changed_limits(
     hinges: Sequence[JointDescription], found: Mapping[str, Mapping[int, float]]
 ) -> list[UnsupportedElement]:
-    """Joints whose limits are not their own, for the sake of others that follow them."""
+    """Notes on joints whose limits changed because of their dependent joints."""
     notes = []
     for j, hinge in enumerate(hinges):
-        own = {name: getattr(hinge, name) for name in found}
-        told = [f"{name} {own[name]:.4g}" for name, new in found.items() if new[j] != own[name]]
-        if told:
+        old = {name: getattr(hinge, name) for name in found}
+        changed = [f"{name} {old[name]:.4g}" for name, new in found.items() if new[j] != old[name]]
+        if changed:
             notes.append(
-                UnsupportedElement(f"limits of joint {hinge.name!r} alone, {', '.join(told)}", LED)
+                UnsupportedElement(
+                    f"limits of joint {hinge.name!r} in the file, {', '.join(changed)}",
+                    FOLLOWER_LIMITS,
+                )
             )
     return notes

@@ -1,7 +1,7 @@
-"""What a robot file says, before any tensor exists: links, joints, and what was left unused.
+"""Description of a robot as plain data: links, joints, couplings, and elements without effect.
 
-Readers (`torchsko.io`) and people write descriptions; `torchsko.build_mechanism` turns one into a
-`Mechanism`. Numbers are plain Python floats in SI units; matrices are nested tuples, row by row.
+File readers (`torchsko.io`) and `MechanismBuilder` create descriptions; `torchsko.build_mechanism` turns one
+into a `Mechanism`. Numbers are Python floats in SI units; matrices are nested tuples, row by row.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ Vector = tuple[float, float, float]
 Matrix = tuple[Vector, Vector, Vector]
 
 FIXED = "fixed"
-"""Kind of a joint that is none: links so joined are one body."""
+"""Joint type of rigidly connected links, which become one body."""
 
 IDENTITY: Matrix = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 ZERO: Vector = (0.0, 0.0, 0.0)
 
 GRAVITY: Vector = (0.0, 0.0, -9.81)
-"""Of a file that says nothing of it [m/s^2]."""
+"""Default gravity [m/s^2]."""
 
-UNRESISTED = "no inertia resists it: forward dynamics refuse it"
-"""The fault of a joint that nothing resists."""
+UNRESISTED = "it has no inertia, so forward dynamics refuses it"
+"""Report on a joint whose articulated-body inertia vanishes."""
 
 
 @dataclass(frozen=True)
 class LinkDescription:
-    """A rigid body as a file gives it.
+    """A link of a robot description.
 
     Attributes:
         name: unique among the links.
-        mass: [kg].
+        mass: mass [kg].
         com: centre of mass in the link frame [m].
         inertia: about the centre of mass, along the axes of the *inertial* frame [kg m^2].
-        inertia_rotation: takes inertial-frame coordinates to link-frame coordinates.
-        gravcomp: share of its weight that is compensated, at the centre of mass.
+        inertia_rotation: from inertial-frame to link-frame coordinates.
+        gravcomp: fraction of its weight that is compensated at the centre of mass.
     """
 
     name: str
@@ -54,26 +54,26 @@ class LinkDescription:
 
 @dataclass(frozen=True)
 class JointDescription:
-    """A joint as a file gives it.
+    """A joint of a robot description.
 
     Attributes:
         name: unique among the joints.
-        kind: how the child moves in the parent: the name of a `JointType`, or "fixed".
+        kind: name of a `JointType`, or "fixed".
         parent: name of the parent link.
         child: name of the child link.
-        rotation: takes joint-frame coordinates to parent-link coordinates.
+        rotation: from joint-frame to parent-link coordinates.
         position: origin of the joint frame in the parent link [m].
-        axis: of a kind of joint that has one, in the joint frame; need not be a unit vector.
-        damping: viscous, per degree of freedom [N m s or N s/m].
-        friction: Coulomb [N m or N].
+        axis: joint axis in the joint frame; need not be a unit vector.
+        damping: viscous damping per degree of freedom [N m s or N s/m].
+        friction: Coulomb friction [N m or N].
         armature: reflected rotor inertia [kg m^2 or kg].
-        stiffness: spring [N m/rad or N/m] about `spring_reference` [rad or m].
+        stiffness: stiffness of a spring about `spring_reference` [N m/rad or N/m].
         spring_reference: configuration at which the spring is relaxed [rad or m].
         lower: lower limit [rad or m].
         upper: upper limit [rad or m].
         velocity: velocity limit [rad/s or m/s].
         effort: effort limit [N m or N].
-        data: what its kind needs besides, by keyword (`JointType.keywords`).
+        data: parameters of the joint type by keyword (`JointType.keywords`).
     """
 
     name: str
@@ -97,14 +97,14 @@ class JointDescription:
 
 @dataclass(frozen=True)
 class CouplingDescription:
-    """A joint that follows others: q = sum of coefficient * q_j + offset.
+    """A dependent joint: q = sum of coefficient * q_j + offset.
 
-    Under a name that no joint has: the equation sum of coefficient * q_j = offset.
+    If no joint has the name `joint`, it is the equation sum of coefficient * q_j = offset.
 
     Attributes:
         joint: name of the dependent joint, or of the equation.
-        coefficients: by the names of the joints that it follows.
-        offset: [rad or m].
+        coefficients: coefficient for each joint that it follows, by name.
+        offset: constant term [rad or m].
     """
 
     joint: str
@@ -118,8 +118,8 @@ class RotorDescription:
 
     Attributes:
         joint: name of the joint.
-        ratio: turns of the rotor against its carrier per turn of the joint [rad/rad or rad/m].
-        inertia: about the rotor's axis, which is the joint's [kg m^2]; part of the carrier's inertia.
+        ratio: rotation of the rotor relative to the parent link per joint displacement [rad/rad or rad/m].
+        inertia: about the joint axis [kg m^2]; the parent link's inertia includes it.
     """
 
     joint: str
@@ -128,12 +128,12 @@ class RotorDescription:
 
     @property
     def name(self) -> str:
-        """Of the link and of the joint that stand for it."""
+        """Name of the link and of the joint that represent the rotor."""
         return f"{self.joint}_rotor"
 
 
 STILL = "fixed to the inertial frame, it never moves; floating_base=True gives it a free joint"
-"""Why an inertia is not used that no equation of motion holds."""
+"""Reason why the inertia of a link fixed to the inertial frame is not used."""
 
 
 @dataclass(frozen=True)
@@ -178,10 +178,20 @@ class Fault:
 
 @dataclass(frozen=True)
 class RobotDescription:
-    """Links, joints, leftovers, couplings, rotors, faults, shapes, loops of one robot file, in file order.
+    """Description of a robot; all parts are in file order.
 
-    ``gravity`` is what the file says of it [m/s^2]; None where it says nothing. ``starts`` are positions [m]
-    and quaternions w x y z, by name, of links that no joint moves.
+    Attributes:
+        name: name of the robot.
+        links: links of the robot.
+        joints: joints of the robot.
+        unused: elements of the file without effect on the dynamics.
+        couplings: dependent joints.
+        rotors: rotors of motors.
+        report: errors of the file that leave the dynamics defined.
+        geometry: visual and collision shapes.
+        closures: kinematic loops.
+        gravity: gravity of the file [m/s^2]; None if it has none.
+        starts: initial position [m] and quaternion w x y z of links without a parent joint, by name.
     """
 
     name: str

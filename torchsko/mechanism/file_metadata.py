@@ -23,17 +23,17 @@ Place = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Keyframe:
-    """A state that a file names.
+    """A named state of a robot file.
 
     Attributes:
-        name: of it, made up where the file has none.
-        time: [s].
-        q: configuration, `[num_q]`; joints that follow others are where these put them.
+        name: name of the state; generated if the file has none.
+        time: time [s].
+        q: configuration of the independent joints, `[num_q]`.
         qd: velocity, `[num_dof]`.
-        activation: of actuators, `[len(activation_names)]`.
-        ctrl: controls, `[len(control_names)]`.
-        activation_names: of the actuators whose activations these are, in the order of the file.
-        control_names: of the actuators whose controls these are; see `torchsko.Actuators.at_keyframe`.
+        activation: activations of actuators, `[len(activation_names)]`.
+        ctrl: controls of actuators, `[len(control_names)]`.
+        activation_names: actuators with an activation, in file order.
+        control_names: actuators with a control, in file order; see `torchsko.Actuators.at_keyframe`.
     """
 
     name: str
@@ -46,27 +46,27 @@ class Keyframe:
     control_names: tuple[str, ...] = ()
 
     def to(self, target: torch.device | torch.dtype) -> Keyframe:
-        """The same on another device, or in another floating-point type."""
+        """Copy on another device, or in another floating-point type."""
         names = ("q", "qd", "activation", "ctrl")
         return replace(self, **{name: getattr(self, name).to(target) for name in names})
 
 
 @dataclass(frozen=True)
 class Closure:
-    """A loop: two frames that are held together where each carries a point. Nothing enforces it yet.
+    """A kinematic loop: a constraint between points of two frames. The dynamics does not enforce it.
 
     Attributes:
-        name: of it, made up where the file has none.
-        kind: "connect" where the points coincide, "weld" where their frames do not turn either; or the type
-            of the joint that closes the loop.
-        frame1: that carries the first point.
-        frame2: that carries the second.
-        position1: of the point in the first frame [m].
-        position2: of the point in the second frame [m].
-        rotation: takes coordinates of the second frame to those of the first where the loop is closed.
-        active: whether it holds at the start.
-        solref: of MuJoCo's soft constraint: time constant [s] and damping ratio; or stiffness and damping.
-        solimp: of the same: its impedance.
+        name: name of the constraint; generated if the file has none.
+        kind: "connect" if the points coincide, "weld" if the orientations are equal as well; or the type of
+            the joint that closes the loop.
+        frame1: frame of the first point.
+        frame2: frame of the second point.
+        position1: first point in its frame [m].
+        position2: second point in its frame [m].
+        rotation: from coordinates of the second frame to those of the first when the loop is closed.
+        active: whether the constraint is active initially.
+        solref: MuJoCo's reference parameters: time constant [s] and damping ratio, or stiffness and damping.
+        solimp: MuJoCo's impedance parameters.
     """
 
     name: str
@@ -87,8 +87,8 @@ class FileMetadata:
 
     Attributes:
         keyframes: named states.
-        closures: loops.
-        initial: configuration in which the file puts the robot, `[num_q]`; None: the neutral one.
+        closures: kinematic loops.
+        initial: initial configuration, `[num_q]`; None for the neutral one.
     """
 
     keyframes: tuple[Keyframe, ...] = ()
@@ -100,7 +100,7 @@ class FileMetadata:
         return f"FileMetadata({counts})"
 
     def to(self, target: torch.device | torch.dtype) -> FileMetadata:
-        """The same on another device, or in another floating-point type."""
+        """Copy on another device, or in another floating-point type."""
         start = None if self.initial is None else self.initial.to(target)
         return replace(
             self, keyframes=tuple(key.to(target) for key in self.keyframes), initial=start
@@ -116,13 +116,14 @@ class FileMetadata:
     def merge_loops(
         self, other: FileMetadata, prefix: str, on: str, place: Place | None
     ) -> FileMetadata:
-        """The loops of two robots as one; named states say too little then, and starts are not known here.
+        """The loops of two robots; named states and initial configurations are dropped.
 
         Args:
-            other: of the second robot.
-            prefix: before its names.
-            on: the frame that stands for its inertial frame.
-            place: rotation and position of that in `on`; None where it has many, and its loops to it go.
+            other: metadata of the second robot.
+            prefix: added to its names.
+            on: frame of the first robot that replaces the second robot's inertial frame.
+            place: rotation and position of the inertial frame in `on`; None if the placement is batched, and
+                then loops to the inertial frame are dropped.
         """
         R, r = (np.eye(3), np.zeros(3)) if place is None else map(np.array, place)
         closures = [
@@ -134,7 +135,7 @@ class FileMetadata:
 
 
 def _appended(c: Closure, prefix: str, on: str, R: np.ndarray, r: np.ndarray) -> Closure:
-    """A loop whose inertial frame is placed at (R, r) on a frame."""
+    """A loop of the second robot, whose inertial frame is at (R, r) on a frame of the first."""
     changes: dict[str, Any] = {"name": prefix + c.name}
     turn = np.array(c.rotation)
     for end in ("1", "2"):

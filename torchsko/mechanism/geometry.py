@@ -1,8 +1,8 @@
-"""Shapes of a robot: what it looks like and what may touch, kept as plain data.
+"""Visual and collision shapes of a robot as plain data.
 
-No verb reads them. A shape stands on a frame by name, so joints may be locked, bodies merged and parameters
-replaced without touching it. Meshes of a URDF file are paths, which nothing reads until they are drawn
-(`torchsko.io.common.meshes`); those of a compiled MuJoCo model are triangles already.
+Dynamics ignores shapes. A shape refers to its frame by name, so locking joints and replacing parameters leave
+it unchanged. Meshes of a URDF file are paths, which are read for drawing (`torchsko.io.common.meshes`);
+meshes of a compiled MuJoCo model are triangles.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ Colour = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Box:
-    """A cuboid about its origin; `size`: its edges [m]."""
+    """A box centred at the origin; `size`: edge lengths [m]."""
 
     size: Vector
 
 
 @dataclass(frozen=True)
 class Sphere:
-    """A ball; `radius` [m]."""
+    """A sphere; `radius` [m]."""
 
     radius: float
 
 
 @dataclass(frozen=True)
 class Cylinder:
-    """A cylinder about z; `radius` and `length` [m]."""
+    """A cylinder along z; `radius` and `length` [m]."""
 
     radius: float
     length: float
@@ -44,7 +44,7 @@ class Cylinder:
 
 @dataclass(frozen=True)
 class Capsule:
-    """A cylinder about z with two half balls; `length` [m] without them."""
+    """A cylinder along z with two hemispherical caps; `length` [m] excludes them."""
 
     radius: float
     length: float
@@ -59,18 +59,18 @@ class Ellipsoid:
 
 @dataclass(frozen=True)
 class Plane:
-    """A plane through the origin, z its normal; `size`: its edges as drawn [m], 0 where it has no end."""
+    """A plane through the origin with normal z; `size`: edge lengths as drawn [m], 0 for infinite."""
 
     size: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
 class HeightField:
-    """Heights over a rectangle about the origin.
+    """Heights over a rectangle centred at the origin.
 
     Attributes:
-        size: edges along x and y [m].
-        heights: `[rows along y, columns along x]` [m].
+        size: edge lengths along x and y [m].
+        heights: heights, `[rows along y, columns along x]` [m].
     """
 
     size: tuple[float, float]
@@ -82,8 +82,8 @@ class Triangles:
     """A surface of triangles.
 
     Attributes:
-        vertices: `[n, 3]` [m].
-        faces: numbers of their corners, `[m, 3]`.
+        vertices: vertices, `[n, 3]` [m].
+        faces: vertex indices of each triangle, `[m, 3]`.
     """
 
     vertices: np.ndarray
@@ -92,13 +92,13 @@ class Triangles:
 
 @dataclass(frozen=True)
 class Mesh:
-    """A file of triangles that has not been read.
+    """A mesh file, which is read when it is drawn.
 
     Attributes:
-        path: as the robot file writes it.
-        scale: along x, y and z.
-        home: folder of the robot file; None where it was text.
-        search: folders that the user named; nothing is read outside of these and of `home`.
+        path: path as written in the robot file.
+        scale: scale factors along x, y and z.
+        home: folder of the robot file; None if the robot was loaded from text.
+        search: further folders given by the user; files outside of these and of `home` are not read.
     """
 
     path: str
@@ -112,19 +112,19 @@ Form = Box | Sphere | Cylinder | Capsule | Ellipsoid | Plane | HeightField | Tri
 
 @dataclass(frozen=True)
 class Surface:
-    """How a shape touches: MuJoCo's numbers of a geom, by its names.
+    """Contact parameters of a shape, with the names of MuJoCo's geom attributes.
 
     Attributes:
-        contype: bits that it has; it touches whose `conaffinity` has one of them.
-        conaffinity: bits that it touches.
-        condim: dimensions of a contact's force: 1, 3, 4 or 6.
-        priority: whose numbers count where two touch; equal ones are mixed.
-        friction: sliding; torsional [m]; rolling [m].
-        solmix: weight in the mixing.
-        solref: two numbers of the reference motion.
-        solimp: five numbers of the impedance.
-        margin: distance from which on a contact exists [m].
-        gap: part of it without force [m].
+        contype: bit mask; a contact needs a common bit with the other shape's `conaffinity`.
+        conaffinity: bit mask for the other shape's `contype`.
+        condim: dimension of the contact force: 1, 3, 4 or 6.
+        priority: the shape of higher priority sets the contact parameters; equal priorities are mixed.
+        friction: sliding [1], torsional [m] and rolling [m] friction coefficients.
+        solmix: weight for mixing parameters.
+        solref: two reference parameters of the soft constraint.
+        solimp: five impedance parameters of the soft constraint.
+        margin: distance at which a contact becomes active [m].
+        gap: part of the margin without contact force [m].
     """
 
     contype: int = 1
@@ -141,19 +141,19 @@ class Surface:
 
 @dataclass(frozen=True)
 class Shape:
-    """A form at a place on a frame.
+    """A geometric primitive or mesh attached to a frame.
 
     Attributes:
-        form: what it is.
-        frame: name of the frame that carries it; None: the inertial frame.
-        rotation: takes coordinates of the form to those of the frame.
+        form: primitive or mesh.
+        frame: name of the frame; None for the inertial frame.
+        rotation: from coordinates of the form to those of the frame.
         position: origin of the form in the frame [m].
-        visual: whether it is meant to be seen.
-        collision: whether it is meant to touch.
-        colour: None where nothing says.
-        name: empty where the file has none.
-        group: MuJoCo's number for what is shown together.
-        surface: how it touches; None where the file does not say.
+        visual: whether it is a visual shape.
+        collision: whether it is a collision shape.
+        colour: colour; None if the file has none.
+        name: name; empty if the file has none.
+        group: MuJoCo's visualisation group.
+        surface: contact parameters; None if the file has none.
     """
 
     form: Form
@@ -170,12 +170,12 @@ class Shape:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two shapes that touch whatever their bits say, by number, and how.
+    """An explicit contact pair, independent of the shapes' bit masks.
 
     Attributes:
-        first: number of a shape.
-        second: number of the other.
-        surface: of this contact.
+        first: index of a shape.
+        second: index of the other shape.
+        surface: contact parameters.
     """
 
     first: int
@@ -188,9 +188,9 @@ class Geometry:
     """All shapes of a mechanism.
 
     Attributes:
-        shapes: in file order.
-        pairs: which touch by name.
-        excluded: pairs of frames whose shapes never touch; None: the inertial frame.
+        shapes: shapes in file order.
+        pairs: explicit contact pairs.
+        excluded: pairs of frames without contact; None is the inertial frame.
     """
 
     shapes: tuple[Shape, ...] = ()
@@ -198,36 +198,36 @@ class Geometry:
     excluded: tuple[tuple[str | None, str | None], ...] = ()
 
     def __repr__(self) -> str:
-        seen, touching = (
+        num_visual, num_collision = (
             sum(getattr(shape, kind) for shape in self.shapes) for kind in ("visual", "collision")
         )
-        return f"Geometry({len(self.shapes)} shapes: {seen} visual, {touching} for collision)"
+        return f"Geometry({len(self.shapes)} shapes: {num_visual} visual, {num_collision} for collision)"
 
     @property
     def visual(self) -> tuple[Shape, ...]:
-        """The shapes that are meant to be seen."""
+        """The visual shapes."""
         return tuple(shape for shape in self.shapes if shape.visual)
 
     @property
     def collision(self) -> tuple[Shape, ...]:
-        """The shapes that are meant to touch."""
+        """The collision shapes."""
         return tuple(shape for shape in self.shapes if shape.collision)
 
 
 NO_SHAPES = Geometry()
-"""Of a robot without shapes."""
+"""Geometry of a robot without shapes."""
 
 
 def joined(first: Geometry, second: Geometry, prefix: str, on: str, place: Any) -> Geometry:
-    """The shapes of one mechanism with those of another on a frame of it.
+    """The shapes of two mechanisms, the second attached to a frame of the first.
 
     Args:
-        first: of the one.
-        second: of the other.
-        prefix: before the names of the other's frames.
-        on: the frame that stands for the other's inertial frame.
-        place: rotation and position of the other's inertial frame in `on`, as nested sequences; not
-            read where nothing stands on that.
+        first: shapes of the first mechanism.
+        second: shapes of the second mechanism.
+        prefix: added to frame and shape names of the second.
+        on: frame of the first that replaces the second's inertial frame.
+        place: rotation and position of that inertial frame in `on`, as nested sequences; only read if a shape
+            is fixed to the inertial frame.
     """
     if not second.shapes:
         return first
@@ -241,7 +241,7 @@ def joined(first: Geometry, second: Geometry, prefix: str, on: str, place: Any) 
             shape,
             frame=named(shape.frame),
             name=prefix + shape.name if shape.name else "",
-            **({} if shape.frame is not None else _moved(shape, *place)),
+            **({} if shape.frame is not None else _transformed(shape, *place)),
         )
         for shape in second.shapes
     )
@@ -252,8 +252,8 @@ def joined(first: Geometry, second: Geometry, prefix: str, on: str, place: Any) 
     return Geometry(first.shapes + moved, first.pairs + pairs, first.excluded + excluded)
 
 
-def _moved(shape: Shape, R: Sequence[Sequence[float]], r: Sequence[float]) -> dict[str, Any]:
-    """The placement of a shape, seen from a frame in which its own is at (R, r)."""
+def _transformed(shape: Shape, R: Sequence[Sequence[float]], r: Sequence[float]) -> dict[str, Any]:
+    """Placement of a shape in a frame in which the shape's frame has the pose (R, r)."""
     columns = list(zip(*shape.rotation, strict=True))
     return {
         "rotation": tuple(tuple(_dot(row, column) for column in columns) for row in R),

@@ -1,4 +1,4 @@
-r"""Whether inertias as described can belong to rigid bodies.
+r"""Physical consistency of the inertias of links.
 
 A mass distribution has second moments :math:`\Sigma = \int r r^T dm` about its centre of mass, and
 inertia :math:`I = \mathrm{tr}(\Sigma) 1 - \Sigma`. So I is physical exactly when
@@ -7,9 +7,9 @@ inertia :math:`I = \mathrm{tr}(\Sigma) 1 - \Sigma`. So I is physical exactly whe
 implies that I is positive semidefinite (Wensing, Kim and Slotine 2018, *Linear matrix inequalities
 for physically consistent inertial parameter identification*, IEEE RA-L 3(1)).
 
-Links joined by fixed joints are one rigid body, and the law holds for that body. Real files hang
-dummy inertias (all nine entries alike, say) on the frames of heavy links; such a link is excused
-where the rigid body it belongs to is physical.
+Links joined by fixed joints are one rigid body, whose total inertia has to be physical. Robot files often
+contain placeholder inertias (such as nine equal entries) for links fixed to heavy ones; such a link is
+excused if the whole rigid body is physical.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ from torchsko.mechanism.description import FIXED, JointDescription, LinkDescript
 Array = NDArray[np.float64]
 Pose = tuple[Array, Array]
 
-# Six printed digits of a flat body may miss equality by this much of the largest second moment.
 RELATIVE_TOLERANCE = 1e-6
-# Second moments of a body smaller than a micrometre are round-off of "zero" (iCub's files: 1e-20).
+"""Tolerance relative to the largest second moment: files print about six digits."""
+
 SMALLEST_RADIUS = 1e-6
+"""Radius of gyration [m] below which second moments are rounding errors of zero (iCub's files: 1e-20)."""
 
 
 @dataclass(frozen=True)
 class UnphysicalLink:
-    """A link whose inertia no rigid body has.
+    """A link with an unphysical inertia.
 
     Attributes:
-        name: of the link.
-        moments: its principal moments of inertia, largest first [kg m^2].
-        members: names of the links rigidly joined to it, itself included.
-        excused: whether they make a physical body together.
+        name: name of the link.
+        moments: principal moments of inertia, largest first [kg m^2].
+        members: names of all links of its rigid body.
+        excused: whether the rigid body as a whole is physical.
     """
 
     name: str
@@ -55,13 +56,15 @@ def unphysical_links(
     """The links whose inertias are not positive semidefinite or break the triangle inequality.
 
     Args:
-        links: with finite, symmetric inertias and masses that are not negative.
-        joints: fixed ones join links rigidly; one that names an unknown link joins nothing.
+        links: links with finite, symmetric inertias and nonnegative masses.
+        joints: joints, of which fixed ones connect links rigidly; unknown link names are ignored.
 
     Returns:
-        One entry for each such link, in order.
+        One entry for each unphysical link, in order.
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # what is too large is named elsewhere
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # `magnitudes` refuses numbers that are too large
         fits = _are_physical(
             np.array([link.mass for link in links]),
             _second_moments(np.array([link.inertia for link in links]).reshape(-1, 3, 3)),
@@ -81,15 +84,14 @@ def unphysical_links(
 
 
 def _second_moments(inertia: Array) -> Array:
-    """About the centre of mass, `[*, 3, 3]` of inertias `[*, 3, 3]` [kg m^2]."""
+    """Second moments about the centre of mass, `[*, 3, 3]` [kg m^2], from inertias `[*, 3, 3]`."""
     return 0.5 * np.trace(inertia, axis1=-2, axis2=-1)[..., None, None] * np.eye(3) - inertia
 
 
 def _are_physical(mass: Array, second: Array) -> NDArray[np.bool_]:
-    """Whether masses `[*]` with second moments `[*, 3, 3]` are those of bodies, `[*]`."""
+    """Whether masses `[*]` with second moments `[*, 3, 3]` are physical, `[*]`."""
     scale = np.abs(second).max(axis=(-2, -1))
-    # What is so large that it overflowed is refused for its size, see `magnitudes`. Numbers of 1e200
-    # are legal in a file; squared inside an eigenvalue routine they are not.
+    # Scaled, since numbers such as 1e200 overflow inside the eigenvalue routine.
     usual = (scale > 0.0) & np.isfinite(scale)
     unit = np.where(usual, scale, 1.0)
     scaled = np.where(usual[..., None, None], second / unit[..., None, None], 0.0)
@@ -106,7 +108,7 @@ def _rigid_bodies(
     links: Sequence[LinkDescription],
     joints: Sequence[JointDescription],
 ) -> dict[str, Body]:
-    """The rigid body of each link wanted: names, mass and second moments, itself included."""
+    """For each wanted link its rigid body: names of all links, total mass and second moments."""
     by_name = {link.name: link for link in links}
     place = {name: at for at, name in enumerate(by_name)}
     steps = _fixed_steps(links, joints)
@@ -140,7 +142,7 @@ def _rigid_body(members: Sequence[LinkDescription], pose: dict[str, Pose]) -> Bo
 def _fixed_steps(
     links: Sequence[LinkDescription], joints: Sequence[JointDescription]
 ) -> dict[str, list[tuple[str, Pose]]]:
-    """For each link the links that a fixed joint ties to it, with their poses in its frame."""
+    """For each link its neighbours by fixed joints, with their poses in its frame."""
     steps: dict[str, list[tuple[str, Pose]]] = {link.name: [] for link in links}
     for joint in joints:
         if joint.kind == FIXED and joint.parent in steps and joint.child in steps:
@@ -151,7 +153,7 @@ def _fixed_steps(
 
 
 def _fixed_poses(root: str, steps: dict[str, list[tuple[str, Pose]]]) -> dict[str, Pose]:
-    """Rotation and position, in the frame of `root`, of the links that fixed joints tie to it."""
+    """Pose in the frame of `root` of every link in its rigid body."""
     pose = {root: (np.eye(3), np.zeros(3))}
     queue = deque(pose)
     while queue:

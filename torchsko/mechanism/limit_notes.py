@@ -1,4 +1,4 @@
-"""What a robot says of limits of its joints that a user may trip over."""
+"""Notes on joint limits in `Mechanism.unused`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
 
 LIMITS = ("lower", "upper", "velocity_limit", "effort_limit")
-"""Fields of a mechanism that hold limits."""
+"""Fields of a mechanism with limits."""
 
 
-LED = "those of joints that follow it hold, too, and efforts add up"
-"""Why a joint has other limits than its own."""
+FOLLOWER_LIMITS = "limits of its dependent joints apply as well, and their efforts add up"
+"""Reason why the limits of a joint differ from those in the file."""
 
 
 class Limits(NamedTuple):
-    """How far, how fast and how strongly a joint of a robot file may move."""
+    """Limits of a joint of a robot file."""
 
     name: str
     lower: float = -math.inf
@@ -32,38 +32,40 @@ class Limits(NamedTuple):
 
 
 def limit_notes(hinges: Sequence[Limits]) -> tuple[UnsupportedElement, ...]:
-    """Limits are kept as numbers, which no equation of motion holds; and some of them allow nothing."""
-    kept = (
-        ("position", ("lower", "upper"), "rollout(limits=LimitSprings()) holds joints there"),
+    """Notes that limits do not enter the dynamics, and on limits that allow no motion."""
+    kinds = (
+        ("position", ("lower", "upper"), "rollout(limits=LimitSprings()) enforces them"),
         ("velocity", ("velocity",), "nothing enforces them"),
-        ("effort", ("effort",), 'rollout(effort="clamp") saturates forces there'),
+        ("effort", ("effort",), 'rollout(effort="clamp") saturates forces'),
     )
     entries = []
-    for what, fields, who in kept:
+    for what, fields, remedy in kinds:
         limited = [j for j in hinges if any(math.isfinite(getattr(j, field)) for field in fields)]
         if limited:
             what = f"limits of {what} of {_counted(limited)}"
-            entries.append(UnsupportedElement(what, f"not in the dynamics; {who}"))
-    return (*entries, *_no_room(hinges))
+            entries.append(UnsupportedElement(what, f"not in the dynamics; {remedy}"))
+    return (*entries, *_blocked_joints(hinges))
 
 
-def without_gone(
+def update_limit_notes(
     mech: Mechanism, notes: Sequence[UnsupportedElement]
 ) -> tuple[UnsupportedElement, ...]:
-    """What is not used of a robot, with notes on limits of those joints that it still has, and that hold.
+    """Update the notes on limits after joints were locked or limits replaced.
 
-    Notes count joints by the name of the first, which may be gone. They stay where limits cannot be looked
-    at, as under vmap. No kind of note is added: that somebody took limits to 0 he knows.
+    Notes name the first joint that they concern, which may no longer exist. They are left unchanged if the
+    values of limits cannot be read, as under vmap. No new kind of note is added.
 
     Args:
         mech: the robot.
-        notes: of the robot that it was, with more joints, or other limits.
+        notes: notes of the robot before the change.
     """
-    here = [f"joint {name!r}" for name in mech.joint_names]
-    notes = [x for x in notes if x.reason != LED or any(name in x.element for name in here)]
-    ours = {note.reason for note in limit_notes([Limits("", 0.0, 0.0, 0.0, 0.0)])}  # any there are
-    told = {note.reason for note in notes} & ours
-    values = [concrete_values(getattr(mech, name)) for name in LIMITS] if told else [None]
+    joints = [f"joint {name!r}" for name in mech.joint_names]
+    notes = [
+        x for x in notes if x.reason != FOLLOWER_LIMITS or any(name in x.element for name in joints)
+    ]
+    reasons = {note.reason for note in limit_notes([Limits("", 0.0, 0.0, 0.0, 0.0)])}  # all of them
+    present = {note.reason for note in notes} & reasons
+    values = [concrete_values(getattr(mech, name)) for name in LIMITS] if present else [None]
     if any(x is None or not x.size for x in values):
         return tuple(notes)
     lower, upper, velocity, effort = (
@@ -78,37 +80,39 @@ def without_gone(
                 (float(lower[q + i]), float(upper[q + i])) if kind.vector else (-math.inf, math.inf)
             )
             hinges.append(Limits(label, *ends, float(velocity[dof + i]), float(effort[dof + i])))
-    others = tuple(note for note in notes if note.reason not in ours)
-    return others + tuple(note for note in limit_notes(hinges) if note.reason in told)
+    unrelated = tuple(note for note in notes if note.reason not in reasons)
+    return unrelated + tuple(note for note in limit_notes(hinges) if note.reason in present)
 
 
-def _no_room(hinges: Sequence[Limits]) -> list[UnsupportedElement]:
-    """Limits that allow nothing, as files write them that know none."""
+def _blocked_joints(hinges: Sequence[Limits]) -> list[UnsupportedElement]:
+    """Notes on limits that allow no motion, which some files use for unknown limits."""
     kinds = (
         (
-            "limits of position that meet",
+            "equal lower and upper limits of position",
             [j for j in hinges if j.lower == j.upper],
-            "random_state and inverse_kinematics(limits=True) keep it there; where none are known: "
+            "random_state and inverse_kinematics(limits=True) fix the joint there; for unknown limits: "
             "mech.replace(lower=..., upper=...)",
         ),
         (
             "limit of velocity 0",
             [j for j in hinges if j.velocity == 0],
-            "random_state gives no velocity; where none is known: mech.replace(velocity_limit=...)",
+            "random_state gives zero velocity; for unknown limits: mech.replace(velocity_limit=...)",
         ),
         (
             "limit of effort 0",
             [j for j in hinges if j.effort == 0],
-            "no force is allowed where it holds; where none is known: mech.replace(effort_limit=...)",
+            "it allows no force if enforced; for unknown limits: mech.replace(effort_limit=...)",
         ),
     )
     return [
-        UnsupportedElement(f"{what} of {_counted(none)}", why) for what, none, why in kinds if none
+        UnsupportedElement(f"{what} of {_counted(blocked)}", why)
+        for what, blocked, why in kinds
+        if blocked
     ]
 
 
 def _counted(joints: Sequence[Limits]) -> str:
-    """The first of some joints, and how many more there are."""
+    """Name of the first joint, and the number of further ones."""
     names = list(dict.fromkeys(joint.name for joint in joints))
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"joint {names[0]!r}{more}"

@@ -1,8 +1,8 @@
-"""How large the numbers of a robot may be, so that nothing of its dynamics overflows.
+"""Largest magnitudes of a robot's parameters for which the dynamics does not overflow.
 
-The largest products in the recursions are a mass times a length squared, summed over the links, and an
-inertia. With masses and lengths up to L, and inertias up to L^3, these stay five orders of magnitude or
-more below the largest number of the type: L is 1e100 in float64 and 1e11 in float32.
+The largest products in the recursions are masses times squared lengths, summed over the links, and inertias.
+With masses and lengths up to L and inertias up to L^3, they stay at least five orders of magnitude below the
+largest number of the dtype. L is 1e100 in float64 and 1e11 in float32.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torchsko.errors import MechanismError
 from torchsko.mechanism.description import JointDescription, RobotDescription, UnsupportedElement
 
 LARGEST = {torch.float64: 1e100, torch.float32: 1e11}
-"""Largest magnitude of a mass, a length, a coefficient of a joint; inertias up to its third power."""
+"""Largest mass [kg], length [m] and joint coefficient by dtype; inertias are bounded by the third power."""
 
 LIMITS = ("lower", "upper", "velocity", "effort")
 
@@ -25,15 +25,15 @@ LIMITS = ("lower", "upper", "velocity", "effort")
 def within_range(
     robot: RobotDescription, gravity: Sequence[float], dtype: torch.dtype
 ) -> RobotDescription:
-    """The description, limits of joints that are beyond all range left out, and reported.
+    """Check magnitudes, and replace joint limits beyond the range by infinity, with a note.
 
     Args:
-        robot: links and joints; what is not a number is refused elsewhere.
-        gravity: [m/s^2].
-        dtype: of the mechanism.
+        robot: the description.
+        gravity: gravity [m/s^2].
+        dtype: dtype of the mechanism.
 
     Raises:
-        MechanismError: names the link or joint whose number is too large, and the number.
+        MechanismError: names the link or joint with a number that is too large, and the number.
     """
     largest = LARGEST[dtype]
     for link in robot.links:
@@ -50,7 +50,7 @@ def within_range(
         for field in ("damping", "friction", "armature", "stiffness", "spring_reference"):
             refuse_too_large(f"{where} {field}", (getattr(joint, field),), largest, dtype)
         for name, value in joint.data.items():
-            if isinstance(value, int | float):  # the pitch of a screw
+            if isinstance(value, int | float):  # such as the pitch of a helical joint
                 refuse_too_large(f"{where} {name}", (value,), largest, dtype)
     refuse_too_large("gravity [m/s^2]", gravity, largest, dtype)
     beyond = {joint.name: _beyond(joint, largest) for joint in robot.joints}
@@ -64,7 +64,8 @@ def within_range(
     )
     notes = tuple(
         UnsupportedElement(
-            f"joint {name!r} limit {', '.join(map(repr, limits))}", "so large that it is none"
+            f"joint {name!r} limit {', '.join(map(repr, limits))}",
+            "too large to represent; treated as no limit",
         )
         for name, limits in beyond.items()
         if limits
@@ -80,17 +81,17 @@ def _beyond(joint: JointDescription, largest: float) -> dict[str, float]:
 def refuse_too_large(
     what: str, values: Sequence[float], largest: float, dtype: torch.dtype
 ) -> None:
-    """Refuse numbers whose products overflow; infinities and nan have an error of their own.
+    """Refuse finite numbers whose products overflow.
 
     Raises:
-        MechanismError: names what it is.
+        MechanismError: names the quantity.
     """
     found = [x for x in values if largest < abs(x) < math.inf]
     if found:
-        wider = dtype == torch.float32 and abs(found[0]) <= LARGEST[torch.float64]
+        fits_double = dtype == torch.float32 and abs(found[0]) <= LARGEST[torch.float64]
         raise MechanismError(
             f"{what} is {found[0]:g}, more than {largest:g}.",
-            f"Products of it overflow in {dtype}, and so do torques and accelerations.",
-            "Correct the number; units are SI"
-            + (", or pass dtype=torch.float64." if wider else "."),
+            f"Its products overflow in {dtype}, so torques and accelerations would not be finite.",
+            "Correct the number, which is in SI units"
+            + (", or pass dtype=torch.float64." if fits_double else "."),
         )

@@ -1,4 +1,4 @@
-"""How the links and joints of a description find each other: by names, each given once."""
+"""Checks that names of links and joints are unique and defined."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torchsko.mechanism.description import JointDescription
 def refuse_duplicates(
     kind: str, names: Sequence[str], error: type[TorchskoError] = MechanismError
 ) -> None:
-    """Refuse names that are given twice.
+    """Refuse duplicate names.
 
     Raises:
-        TorchskoError: of the type `error`; names the first of them.
+        TorchskoError: of the type `error`; names the first duplicate.
     """
     for name, count in Counter(names).items():
         if count > 1:
@@ -35,10 +35,10 @@ def refuse_unknown_links(
     """Refuse joints that name links which do not exist.
 
     Args:
-        joints: of the robot.
+        joints: joints of the robot.
         links: names of its links.
-        reserved: names that joints may hang on though no link has them.
-        error: what to raise.
+        reserved: further names of parents, such as the inertial frame.
+        error: type of the error.
 
     Raises:
         TorchskoError: of the type `error`; names the joint and the link.

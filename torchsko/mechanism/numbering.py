@@ -1,4 +1,4 @@
-"""How many of everything a mechanism has, and where what has a name stands."""
+"""Sizes of a mechanism, and indices and slices of its named parts."""
 
 from __future__ import annotations
 
@@ -14,15 +14,11 @@ from torchsko.mechanism.joints.groups import JointSet
 from torchsko.mechanism.joints.kind import JointType
 
 Place = tuple[int, int | None]
-"""A joint of the tree, and which of its coordinates; None for all."""
+"""Index of a joint of the tree, and index of one of its coordinates; None for all."""
 
 
 class Numbering:
-    """Sizes, numbers and slices of a `Mechanism`, all from its names and index tensors.
-
-    Attributes:
-        name: see `Mechanism`, and so the others.
-    """
+    """Base class of `Mechanism` with sizes, indices and slices; `Mechanism` documents the attributes."""
 
     name: str
     body_names: tuple[str, ...]
@@ -42,7 +38,7 @@ class Numbering:
 
     @property
     def joint_names(self) -> tuple[str, ...]:
-        """The joints whose coordinates make up q, in file order: all that follow no others."""
+        """Names of the independent joints, whose coordinates make up q, in file order."""
         return tuple(self.tree_joint_names[k] for k in self.independent_joints)
 
     @property
@@ -65,13 +61,13 @@ class Numbering:
 
     @property
     def dependent_joint_names(self) -> tuple[str, ...]:
-        """The joints that follow others, in file order."""
+        """Names of the dependent joints, which follow others, in file order."""
         dependent = () if self.coupling is None else self.coupling.dependent
         return tuple(self.tree_joint_names[k] for k in dependent)
 
     @property
     def independent_joints(self) -> tuple[int, ...]:
-        """Numbers of the joints in `joint_names`."""
+        """Indices of the joints in `joint_names`."""
         return tuple(range(self.num_bodies)) if self.coupling is None else self.coupling.independent
 
     @property
@@ -116,7 +112,7 @@ class Numbering:
 
     @property
     def num_joint_parameters(self) -> int:
-        """Length of `joint_parameters`; zero where no kind of joint has any."""
+        """Length of `joint_parameters`; zero if no joint type has parameters."""
         return self.joints.num_parameters
 
     @property
@@ -130,120 +126,121 @@ class Numbering:
         return self.layout.tree.parent
 
     def body_index(self, name: str) -> int:
-        """Number of the body with this name.
+        """Index of the body with this name.
 
         Raises:
-            MechanismError: when no body has it.
+            MechanismError: when no body has this name.
         """
         return _index("body", name, self.body_names)
 
     def joint_index(self, name: str) -> int:
-        """Number of the joint with this name (and of the body that it moves).
+        """Index of the joint with this name and of the body that it moves.
 
         Raises:
-            MechanismError: when no moving joint has it.
+            MechanismError: when no moving joint has this name.
         """
         if name in self.tree_joint_names:
             return self.tree_joint_names.index(name)
         advice = None
         if name in self.body_names:
             joint = self.tree_joint_names[self.body_names.index(name)]
-            advice = f"{name!r} is a body, moved by the joint {joint!r}: use that."
+            advice = f"{name!r} is a body, moved by joint {joint!r}. Pass {joint!r}."
         if (found := self._motion(name)) is not None:
-            joint, kind = self.tree_joint_names[found[0]], self.joints.kinds[found[0]]
-            others = ", ".join(motions(joint, kind))
-            advice = f"{name!r} is a motion of the joint {joint!r}, of {others}: use that."
+            joint = self.tree_joint_names[found[0]]
+            advice = f"{name!r} is one motion of joint {joint!r}. Pass {joint!r}."
         return _index("moving joint", name, self.tree_joint_names, advice)
 
     def frame_index(self, name: str) -> int:
-        """Number of the frame with this name.
+        """Index of the frame with this name.
 
         Raises:
-            MechanismError: when no frame has it.
+            MechanismError: when no frame has this name.
         """
         advice = None
         if name in self.tree_joint_names:
             body = self.body_names[self.tree_joint_names.index(name)]
-            advice = f"{name!r} is a joint, which moves {body!r}: use that."
+            advice = f"{name!r} is a joint, which moves body {body!r}. Pass {body!r}."
         return _index("frame", name, self.frame_names, advice)
 
     def joint_place(self, name: str) -> Place:
-        """The joint with this name; or the one that has a motion of this name, and which motion.
+        """Index of the joint with this name, or of the joint with a motion of this name and of that motion.
 
-        A compound joint "hip_x+hip_z", as MJCF files stack them, has the motions "hip_x" and "hip_z", a
-        planar joint "base" has "base_x", "base_y" and "base_angle"; see `motions`.
+        A compound joint "hip_x+hip_z" has the motions "hip_x" and "hip_z"; a planar joint "base" has
+        "base_x", "base_y" and "base_angle"; see `motions`.
 
         Raises:
-            MechanismError: when there is none.
+            MechanismError: when no joint or motion has this name.
         """
         if name in self.tree_joint_names:
             return self.tree_joint_names.index(name), None
         return self._motion(name) or (self.joint_index(name), None)
 
     def _motion(self, name: str) -> tuple[int, int] | None:
-        """The joint that has a motion of this name, and which."""
+        """Indices of the joint with a motion of this name and of the motion; None if there is none."""
         for k, joint in enumerate(self.tree_joint_names):
             if name in (parts := motions(joint, self.joints.kinds[k])):
                 return k, parts.index(name)
         return None
 
     def dof_slice(self, joint: str) -> slice:
-        """Where the dofs of a joint, or of a motion of a compound one, lie in qd and tau.
+        """Slice of qd and tau with the dofs of an independent joint, or of one of its motions.
 
         Raises:
-            MechanismError: when no moving joint has this name, or it follows others.
+            MechanismError: when no independent joint has this name.
         """
-        return self._own_slice(self.layout.dofs, joint)
+        return self._independent_slice(self.layout.dofs, joint)
 
     def q_slice(self, joint: str) -> slice:
-        """Where the coordinates of a joint, or of a motion of a compound one, lie in q.
+        """Slice of q with the coordinates of an independent joint, or of one of its motions.
 
         Raises:
-            MechanismError: when no moving joint has this name, or it follows others.
+            MechanismError: when no independent joint has this name.
         """
-        return self._own_slice(self.coordinates, joint)
+        return self._independent_slice(self.coordinates, joint)
 
     def tree_dof_slice(self, joint: str) -> slice:
-        """Where a joint lies in what each dof of the tree has: damping, friction, armature, stiffness."""
+        """Slice of damping, friction, armature and stiffness with the dofs of a joint."""
         return self._slice(self.layout.dofs, joint, range(self.num_bodies))
 
     def tree_q_slice(self, joint: str) -> slice:
-        """Where the coordinates of a joint lie in `torchsko.expand`, and in `spring_reference`."""
+        """Slice of `torchsko.expand(mech, q)` and `spring_reference` with the coordinates of a joint."""
         return self._slice(self.coordinates, joint, range(self.num_bodies))
 
-    def _own_slice(self, packing: Packing, joint: str) -> slice:
+    def _independent_slice(self, packing: Packing, joint: str) -> slice:
         if self.joint_place(joint)[0] not in self.independent_joints:
             raise MechanismError(
-                f"joint {joint!r} of {self.name!r} follows others and has no coordinates of its own.",
-                "Its place is among those of all joints: torchsko.expand(mech, q).",
+                f"joint {joint!r} of {self.name!r} is a dependent joint, so q has no entries for it.",
+                "Coordinates of all joints are torchsko.expand(mech, q).",
                 f"Type mech.tree_q_slice({joint!r}) or mech.tree_dof_slice({joint!r}).",
             )
         return self._slice(packing, joint, self.independent_joints)
 
     def _slice(self, packing: Packing, joint: str, joints: Sequence[int]) -> slice:
-        """Where a joint, or one motion of it, lies in the coordinates of some joints."""
+        """Slice of the packed coordinates of some joints with a joint or one of its motions."""
         k, part = self.joint_place(joint)
         start = sum(packing.sizes[j] for j in joints[: joints.index(k)]) + (part or 0)
         return slice(start, start + (packing.sizes[k] if part is None else 1))
 
     def parameter_slice(self, joint: str, name: str) -> slice:
-        """Where a parameter of a joint, such as its pitch, lies in `joint_parameters`.
+        """Slice of `joint_parameters` with a parameter of a joint, such as its pitch.
 
         Raises:
-            MechanismError: when no moving joint has this name, or its kind no such parameter.
+            MechanismError: when no moving joint has this name, or its type no such parameter.
         """
         k = self.joint_index(joint)
-        kinds, own = self.joints.kinds, self.joints.kinds[k].parameters
-        place = _index(f"parameter of joint {joint!r}", name, tuple(p.name for p in own))
-        start = sum(kind.num_parameters for kind in kinds[:k]) + sum(p.size for p in own[:place])
-        return slice(start, start + own[place].size)
+        kinds, parameters = self.joints.kinds, self.joints.kinds[k].parameters
+        place = _index(f"parameter of joint {joint!r}", name, tuple(p.name for p in parameters))
+        start = sum(kind.num_parameters for kind in kinds[:k]) + sum(
+            p.size for p in parameters[:place]
+        )
+        return slice(start, start + parameters[place].size)
 
 
 def motions(joint: str, kind: JointType) -> tuple[str, ...]:
-    """Names of the motions of a joint that has several, each a number in q and in qd; none of others.
+    """Names of the motions of a joint with several scalar coordinates; empty for other joints.
 
-    They are the names that MuJoCo knows them by: those that a file stacked ("hip_x+hip_z"), else the joint's
-    own with the rate's ("base_x"), as a new MJCF file has them.
+    They are the names in MJCF: the parts of a stacked name ("hip_x+hip_z"), or the name of the joint and of
+    the rate ("base_x").
     """
     if not kind.vector or kind.num_dof == 1:
         return ()

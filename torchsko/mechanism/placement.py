@@ -1,4 +1,4 @@
-"""Rotations and positions that users give as tensors, refused where their values are there to be read."""
+"""Checks of rotations and positions given as tensors, if their values can be read cheaply."""
 
 from __future__ import annotations
 
@@ -10,46 +10,47 @@ from torchsko.errors import MechanismError
 from torchsko.utils.concrete_values import concrete_values
 
 ROTATION_SLACK = 1e-5
-"""Entries of R R* - 1 in a rotation of which six digits were printed."""
+"""Largest entry of R R* - 1 accepted: files print about six digits."""
 
-MOST_READ = 1000
-"""Numbers that are looked at where a training loop may pass: some 40 microseconds, no more."""
+MAX_CHECKED_ENTRIES = 1000
+"""Most entries that are checked: about 40 microseconds, which a training loop can afford."""
 
 
-def check_rotation(what: str, R: Any, most: int = MOST_READ) -> None:
-    """Refuse matrices that are no rotations.
+def check_rotation(what: str, R: Any, most: int = MAX_CHECKED_ENTRIES) -> None:
+    """Refuse matrices that are not rotations.
 
-    What is traced, mapped or on a device is not looked at, nor are more than `most` numbers.
+    Traced or batched tensors, tensors on another device, and tensors with more than `most` entries are not
+    checked.
 
     Args:
-        what: R in words.
-        R: `[*batch, 3, 3]`; of another shape or type it is left to others to refuse.
-        most: numbers that are looked at.
+        what: name of R for the message.
+        R: rotations, `[*batch, 3, 3]`; other shapes and types are ignored.
+        most: largest number of entries that is checked.
 
     Raises:
-        MechanismError: says what to type.
+        MechanismError: when a matrix is not a rotation.
     """
     rows = concrete_values(R, most)
     if rows is None or rows.shape[-2:] != (3, 3) or are_rotations(rows):
         return
     raise MechanismError(
-        f"the {what} is no rotation.",
+        f"the {what} is not a rotation.",
         "The columns of a rotation are orthonormal and right-handed.",
         "Correct the matrix, or leave it out.",
     )
 
 
-def check_position(what: str, r: Any, most: int = MOST_READ) -> None:
-    """Refuse positions that are not finite, as `check_rotation` does rotations.
+def check_position(what: str, r: Any, most: int = MAX_CHECKED_ENTRIES) -> None:
+    """Refuse positions that are not finite, under the conditions of `check_rotation`.
 
     Raises:
-        MechanismError: says what to type.
+        MechanismError: when a position is not finite.
     """
     values = concrete_values(r, most)
     if values is not None and not np.isfinite(values).all():
         raise MechanismError(
             f"the {what} is not finite.",
-            "Every number of a robot is.",
+            "Parameters of a robot are finite numbers.",
             "Correct the position [m].",
         )
 
@@ -57,6 +58,6 @@ def check_position(what: str, r: Any, most: int = MOST_READ) -> None:
 def are_rotations(rows: np.ndarray) -> bool:
     """Whether all matrices `[*, 3, 3]` are rotations."""
     with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.einsum("...ij,...kj->...ik", rows, rows) - np.eye(3)
-    fits = np.abs(apart).max(initial=0.0) <= ROTATION_SLACK  # nan compares as false
+        error = np.einsum("...ij,...kj->...ik", rows, rows) - np.eye(3)
+    fits = np.abs(error).max(initial=0.0) <= ROTATION_SLACK  # nan compares as false
     return bool(fits and (np.linalg.det(rows) > 0).all())

@@ -1,4 +1,4 @@
-"""What of a mechanism follows from its tree, its kinds of joints and its couplings, without any number."""
+"""Index structures of a mechanism, which follow from its tree, joint types and couplings."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def skeleton(
     """The fields `layout`, `coordinates`, `joints` and `coupling` of a mechanism.
 
     Args:
-        body_names: of the bodies.
-        parents: the parent body of each; -1 for the inertial frame.
-        kinds: of the joint that moves each.
-        followed: for each joint that follows others their numbers, in the order of its coefficients.
-        device: of the index tensors.
+        body_names: names of the bodies.
+        parents: index of each body's parent; -1 for the inertial frame.
+        kinds: type of the joint that moves each body.
+        followed: for each dependent joint the joints that it follows, in the order of its coefficients.
+        device: device of the index tensors.
 
     Raises:
-        TreeError: when the bodies are no tree.
+        TreeError: when the bodies do not form a tree.
     """
     tree = Tree.from_parents(parents, body_names)
     layout = Layout.of(tree, [6] * len(kinds), [kind.num_dof for kind in kinds])

@@ -1,4 +1,4 @@
-"""Whether a state fits a mechanism: the one place where shapes and dtypes of states are checked."""
+"""Checks of shapes, dtypes and devices of states."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchsko.errors import ShapeError
+from torchsko.errors import Fields, ShapeError
 from torchsko.utils.dtype import is_traced_as
 from torchsko.utils.shapes import are_broadcastable, broadcast_shapes
 
@@ -17,23 +17,22 @@ if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
 
 CONFIGURATIONS = ("q", "qs", "start", "end", "q0", "q_target")
-"""Names of arguments that hold configurations."""
+"""Names of arguments that are configurations."""
 
 
 def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
-    """Check states by name, as `check_coordinates` does, and that there are as many robots.
+    """Check states as `check_coordinates`, and that they broadcast with the batch of the mechanism.
 
     Raises:
-        ShapeError: see there; of the two whose batch dimensions do not broadcast the mechanism may be one.
+        ShapeError: names the tensors that do not fit, or the mechanism.
     """
     batches = check_coordinates(mech, **tensors)
-    robots = mech.batch_shape
-    if robots:
-        shared_batch({"the mechanism": robots, **batches})
+    if mech.batch_shape:
+        shared_batch({"the mechanism": mech.batch_shape, **batches})
 
 
 def check_coordinates(mech: Mechanism, **tensors: Tensor | None) -> dict[str, tuple[int, ...]]:
-    """Check shapes, dtypes and devices of states by name, where masses are no matter; no value is read.
+    """Check shapes, dtypes and devices of states by name, without reading values.
 
     Args:
         mech: the mechanism.
@@ -41,24 +40,24 @@ def check_coordinates(mech: Mechanism, **tensors: Tensor | None) -> dict[str, tu
             or None, all others (qd, qdd, tau, step, ...) have num_dof.
 
     Returns:
-        Their batch dimensions.
+        Batch dimensions of each tensor.
 
     Raises:
-        ShapeError: names the tensor, its shape and the one wanted, or the two whose batch dimensions do
-            not broadcast.
+        ShapeError: names the tensor, its shape and the expected one, or two tensors whose batch dimensions
+            do not broadcast.
     """
     batches: dict[str, tuple[int, ...]] = {}
     for name, x in tensors.items():
         if x is None and name == "f_ext":
             continue
         if not isinstance(x, Tensor):
-            raise ShapeError(no_tensor(name, x, mech))
+            raise ShapeError(*no_tensor(name, x, mech))
         if name == "f_ext":
             shape: tuple[int, ...] = (mech.num_bodies, 6)
         else:
             shape = (mech.num_q if name in CONFIGURATIONS else mech.num_dof,)
         if (why := misfit(mech, name, x, shape)) is not None:
-            raise ShapeError(why)
+            raise ShapeError(*why)
         batches[name] = tuple(x.shape[: x.ndim - len(shape)])
     shapes = list(batches.values())
     if any(shape != shapes[0] for shape in shapes):
@@ -66,57 +65,59 @@ def check_coordinates(mech: Mechanism, **tensors: Tensor | None) -> dict[str, tu
     return batches
 
 
-def misfit(mech: Mechanism, name: str, x: Tensor, shape: tuple[int, ...]) -> str | None:
-    """Why a tensor does not fit a mechanism where `[*batch, *shape]` is wanted; None where it does."""
+def misfit(mech: Mechanism, name: str, x: Tensor, shape: tuple[int, ...]) -> Fields | None:
+    """Fields of the error for a tensor that is not `[*batch, *shape]` of the mechanism's dtype and device."""
     if x.ndim < len(shape) or tuple(x.shape[x.ndim - len(shape) :]) != shape:
         return (
-            f"{name} has shape {list(x.shape)}.\n"
+            f"{name} has shape {list(x.shape)}.",
             f"{mech.name!r} has {mech.num_bodies} bodies, {mech.num_dof} dofs and {mech.num_q} "
-            "coordinates, in the order of mech.joint_names.\n"
-            f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]."
+            "coordinates, in the order of mech.joint_names.",
+            f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}].",
         )
     if x.dtype != mech.dtype and not is_traced_as(x, mech.dtype):
         return (
-            f"{name} is {x.dtype}, the mechanism {mech.dtype}.\n"
-            f"Nothing is cast in silence.\n{dtype_advice(name, x.dtype, mech.dtype)}"
+            f"{name} is {x.dtype}, the mechanism {mech.dtype}.",
+            "Dtypes are not converted implicitly.",
+            dtype_advice(name, x.dtype, mech.dtype),
         )
     if x.device != mech.device:
         return (
-            f"{name} is on {x.device}, the mechanism on {mech.device}.\n"
-            "Nothing is copied between devices in silence.\n"
-            f"Pass {name}.to({str(mech.device)!r}), or mech.to({str(x.device)!r})."
+            f"{name} is on {x.device}, the mechanism on {mech.device}.",
+            "Tensors are not copied between devices implicitly.",
+            f"Pass {name}.to({str(mech.device)!r}), or mech.to({str(x.device)!r}).",
         )
     return None
 
 
-def dtype_advice(name: str, given: torch.dtype, wanted: torch.dtype) -> str:
-    """What to type where a tensor of one type meets a mechanism of another."""
-    other = f", or mech.to({given})" if given in (torch.float32, torch.float64) else ""
-    real = f"{name}.real" if given.is_complex else name
+def dtype_advice(name: str, dtype: torch.dtype, wanted: torch.dtype) -> str:
+    """Advice for a tensor of one dtype and a mechanism of another."""
+    other = f", or mech.to({dtype})" if dtype in (torch.float32, torch.float64) else ""
+    real = f"{name}.real" if dtype.is_complex else name
     return f"Pass {real}.to({wanted}){other}."
 
 
-def no_tensor(name: str, x: Any, mech: Mechanism) -> str:
-    """What to type where something else than a tensor was given."""
+def no_tensor(name: str, x: Any, mech: Mechanism) -> Fields:
+    """Fields of the error for an argument that is not a tensor."""
     place = "" if mech.device.type == "cpu" else f", device={str(mech.device)!r}"
     advice = f"torch.as_tensor({name}, dtype={mech.dtype}{place})"
     if x is None:
         count = mech.num_q if name in CONFIGURATIONS else mech.num_dof
-        advice = f"torch.zeros({count}, dtype={mech.dtype}{place}), say"
+        advice = f"torch.zeros({count}, dtype={mech.dtype}{place}), for example"
     return (
-        f"{name} was given as {type(x).__name__}.\n"
-        f"States are tensors, so that gradients and devices come along.\nPass {advice}."
+        f"{name} was given as {type(x).__name__}.",
+        "States are tensors, which have a device and gradients.",
+        f"Pass {advice}.",
     )
 
 
 def shared_batch(batches: Mapping[str, Sequence[int]]) -> torch.Size:
-    """What batch dimensions broadcast to.
+    """Broadcast batch dimensions.
 
     Args:
-        batches: of tensors, and of the mechanism, by name.
+        batches: batch dimensions of tensors, and of the mechanism, by name.
 
     Raises:
-        ShapeError: when they do not; names two that do not fit.
+        ShapeError: names two that do not broadcast.
     """
     try:
         return broadcast_shapes(*batches.values())
@@ -125,23 +126,24 @@ def shared_batch(batches: Mapping[str, Sequence[int]]) -> torch.Size:
         (one, first), (other, second) = next(
             x for x in pairs if not are_broadcastable(x[0][1], x[1][1])
         )
-    raise ShapeError(apart(one, first, other, second, 2 if other == "f_ext" else 1))
+    raise ShapeError(*batch_mismatch(one, first, other, second, 2 if other == "f_ext" else 1))
 
 
-def apart(one: str, first: Sequence[int], other: str, second: Sequence[int], rank: int) -> str:
-    """Why batch dimensions of two tensors are not those of one batch.
+def batch_mismatch(
+    one: str, first: Sequence[int], other: str, second: Sequence[int], rank: int
+) -> Fields:
+    """Fields of the error for two tensors whose batch dimensions do not broadcast.
 
     Args:
-        one: name of a tensor.
-        first: its batch dimensions.
-        other: name of another.
-        second: its batch dimensions.
-        rank: of the other, how many dimensions stand behind these.
+        one: name of the first tensor.
+        first: batch dimensions of the first tensor.
+        other: name of the second tensor.
+        second: batch dimensions of the second tensor.
+        rank: number of dimensions after the batch of the second tensor.
     """
-    # Of what was told in words there is no code to type.
     how = f": {other}[..., None{', :' * rank}]" if other.isidentifier() else ""
     return (
-        f"{one} has the batch dimensions {list(first)}, {other} has {list(second)}.\n"
-        "Counted from the last, they are equal or one of them is 1.\n"
-        f"Give both the same, or put in a dimension of 1{how}."
+        f"{one} has the batch dimensions {list(first)}, {other} has {list(second)}.",
+        "Batch dimensions broadcast if, counted from the last, they are equal or one of them is 1.",
+        f"Give both the same batch dimensions, or insert a dimension of 1{how}.",
     )

@@ -1,4 +1,4 @@
-"""The fields of a mechanism, from hinges and links that are rooted, ordered and placed."""
+"""Tensors of a mechanism from a description whose joints are rooted and ordered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from torchsko.errors import MechanismError
 from torchsko.mechanism import couplings
-from torchsko.mechanism.couplings import NOT_HELD, Follower, followers
+from torchsko.mechanism.couplings import IGNORED, Follower, followers
 from torchsko.mechanism.description import (
     STILL,
     JointDescription,
@@ -43,21 +43,21 @@ def mechanism_of(
     gravity: Sequence[float],
     strict: bool,
 ) -> Mechanism:
-    """The mechanism whose body k is what joint ``hinges[k]`` moves.
+    """Build the mechanism whose body k is moved by joint ``hinges[k]``.
 
     Args:
-        robot: the description, its rotors resolved.
-        hinges: joints that move, depth first.
-        frames: where each link is, the inertial frame among them.
-        gravity: [m/s^2].
-        strict: refuse limits that leave a joint no position; they are in its report otherwise.
+        robot: description without rotors.
+        hinges: moving joints, depth first.
+        frames: placement of each link and of the inertial frame.
+        gravity: gravity [m/s^2].
+        strict: whether to refuse limits that allow no position; otherwise they are reported.
 
     Raises:
-        MechanismError: on such limits, a coupling that cannot be, or an unknown kind of joint.
+        MechanismError: on such limits, an invalid coupling, or an unknown joint type.
     """
     kinds = tuple(joint_type(joint.kind).specialise(joint.name, joint.data) for joint in hinges)
     following = followers(robot, hinges, kinds)
-    own = [k for k in range(len(hinges)) if k not in following]
+    independent = [k for k in range(len(hinges)) if k not in following]
     allowed = couplings.limits(hinges, following)
     if strict:
         _refuse_faults(allowed)
@@ -71,13 +71,13 @@ def mechanism_of(
         **_of_joints(hinges, kinds, placed),
         **_of_losses_and_springs(hinges, kinds),
         **_of_couplings(following),
-        **_of_limits(allowed, kinds, own),
+        **_of_limits(allowed, kinds, independent),
         **_of_frames(frames, number),
         **skeleton(list(number), _carriers(placed, number), kinds, followed),
         unused=robot.unused + _still(robot, frames) + limit_notes(_limits(hinges)) + allowed.unused,
         report=robot.report + allowed.faults,
         file_metadata=FileMetadata(
-            closures=robot.closures, initial=_start(robot, hinges, kinds, own)
+            closures=robot.closures, initial=_initial(robot, hinges, kinds, independent)
         ),
         geometry=robot.geometry or Geometry(),
     )
@@ -86,8 +86,8 @@ def mechanism_of(
 def _refuse_faults(allowed: couplings.Limits) -> None:
     if allowed.faults:
         raise MechanismError(
-            f"{str(allowed.faults[0]).removesuffix(NOT_HELD)}.",
-            "The limits of a joint and of those that follow it hold together.",
+            f"{str(allowed.faults[0]).removesuffix(IGNORED)}.",
+            "Limits of a joint and of its dependent joints apply together.",
             "Correct the limits, the coefficient or the offset.",
         )
 
@@ -95,7 +95,7 @@ def _refuse_faults(allowed: couplings.Limits) -> None:
 def _of_bodies(
     robot: RobotDescription, hinges: Sequence[JointDescription], frames: Mapping[str, Frame]
 ) -> dict[str, Any]:
-    """What bodies weigh, each with all links that are welded to it."""
+    """Inertial parameters of bodies, including the links welded to them."""
     links = {link.name: link for link in robot.links}
     on = welded_links(frames)
     welded = [on[joint.child] for joint in hinges]
@@ -113,7 +113,7 @@ def _of_bodies(
 def _of_joints(
     hinges: Sequence[JointDescription], kinds: Sequence[JointType], placed: Sequence[Frame]
 ) -> dict[str, Any]:
-    """Where joints are on what carries them, and how they move."""
+    """Placements, axes and parameters of joints."""
     axes = [_unit_axis(joint, kind) for joint, kind in zip(hinges, kinds, strict=True)]
     return {
         "tree_joint_names": tuple(joint.name for joint in hinges),
@@ -128,7 +128,7 @@ def _of_joints(
 def _of_losses_and_springs(
     hinges: Sequence[JointDescription], kinds: Sequence[JointType]
 ) -> dict[str, Any]:
-    """What acts at each dof besides motors."""
+    """Damping, friction, armature and springs."""
     each = [joint for joint, kind in zip(hinges, kinds, strict=True) for _ in range(kind.num_dof)]
     fields = ("damping", "friction", "armature", "stiffness")
     return {
@@ -141,7 +141,7 @@ def _of_losses_and_springs(
 
 
 def _of_couplings(following: Mapping[int, Follower]) -> dict[str, Any]:
-    """How joints follow others, in the order of those that follow."""
+    """Coefficients and offsets of couplings, in the order of the dependent joints."""
     rows = [following[k] for k in sorted(following)]
     return {
         "coupling_ratio": _tensor([c for row in rows for c in row.coefficients.values()]),
@@ -150,11 +150,11 @@ def _of_couplings(following: Mapping[int, Follower]) -> dict[str, Any]:
 
 
 def _of_limits(
-    allowed: couplings.Limits, kinds: Sequence[JointType], own: Sequence[int]
+    allowed: couplings.Limits, kinds: Sequence[JointType], independent: Sequence[int]
 ) -> dict[str, Any]:
-    """Limits of the robot's own joints: of positions for each coordinate, of others for each dof."""
-    per_q = [k for k in own for _ in range(kinds[k].num_q)]
-    per_dof = [k for k in own for _ in range(kinds[k].num_dof)]
+    """Limits of the independent joints: positions for each coordinate, speeds and forces for each dof."""
+    per_q = [k for k in independent for _ in range(kinds[k].num_q)]
+    per_dof = [k for k in independent for _ in range(kinds[k].num_dof)]
     return {
         "lower": _tensor([allowed.lower[k] for k in per_q]),
         "upper": _tensor([allowed.upper[k] for k in per_q]),
@@ -164,7 +164,7 @@ def _of_limits(
 
 
 def _of_frames(frames: Mapping[str, Frame], number: Mapping[str, int]) -> dict[str, Any]:
-    """Where every link of the file is, those that no joint moves by themselves among them."""
+    """Names, bodies and placements of the frames of all links."""
     named = {name: frame for name, frame in frames.items() if name != WORLD}
     return {
         "frame_names": tuple(named),
@@ -175,7 +175,7 @@ def _of_frames(frames: Mapping[str, Frame], number: Mapping[str, int]) -> dict[s
 
 
 def _carriers(frames: Iterable[Frame], number: Mapping[str, int]) -> list[int]:
-    """The numbers of the bodies that frames are on; -1 for the inertial frame."""
+    """Indices of the bodies of frames; -1 for the inertial frame."""
     return [-1 if frame.carrier is None else number[frame.carrier] for frame in frames]
 
 
@@ -187,15 +187,15 @@ def _limits(hinges: Sequence[JointDescription]) -> list[Limits]:
     return [Limits(j.name, j.lower, j.upper, j.velocity, j.effort) for j in hinges]
 
 
-def _start(
+def _initial(
     robot: RobotDescription,
     hinges: Sequence[JointDescription],
     kinds: Sequence[JointType],
-    own: Sequence[int],
+    independent: Sequence[int],
 ) -> torch.Tensor | None:
-    """Where the file puts links that float; None where that is where their joints are zero."""
+    """Initial configuration with the file's poses of floating links; None if it is the neutral one."""
     places, parts, neutral = dict(robot.starts), [], []
-    for k in own:
+    for k in independent:
         joint, zero = hinges[k], kinds[k].neutral()
         floats = joint.kind == Free.name and joint.parent == WORLD
         parts += places.get(joint.child, zero) if floats else zero
@@ -204,7 +204,7 @@ def _start(
 
 
 def _still(robot: RobotDescription, frames: Mapping[str, Frame]) -> tuple[UnsupportedElement, ...]:
-    """Inertias that no equation of motion holds: those of links that do not move."""
+    """Notes on inertias of links fixed to the inertial frame."""
     return tuple(
         UnsupportedElement(f"link {link.name!r} <inertial>", STILL, fixed_inertia=True)
         for link in robot.links
@@ -213,7 +213,7 @@ def _still(robot: RobotDescription, frames: Mapping[str, Frame]) -> tuple[Unsupp
 
 
 def _unit_axis(joint: JointDescription, kind: JointType) -> np.ndarray:
-    # Ball and free joints have no axis: whatever the file says of one is not read.
+    # The axis of ball and free joints is ignored.
     axis = np.array(joint.axis if kind.has_axis else (0.0, 0.0, 1.0))
     return snapped(axis / np.linalg.norm(axis))
 
@@ -221,7 +221,7 @@ def _unit_axis(joint: JointDescription, kind: JointType) -> np.ndarray:
 def _joint_parameters(
     hinges: Sequence[JointDescription], kinds: Sequence[JointType]
 ) -> torch.Tensor:
-    """What each kind needs to know besides, joint after joint; directions snapped as axes are."""
+    """Parameters of joint types, joint after joint, with snapped directions."""
     rows = [
         kind.parameter_values(joint.name, joint.axis, joint.data)
         for joint, kind in zip(hinges, kinds, strict=True)
@@ -232,7 +232,7 @@ def _joint_parameters(
 def _spring_reference(
     hinges: Sequence[JointDescription], kinds: Sequence[JointType]
 ) -> torch.Tensor:
-    """Relaxed configuration: the file's number where q is a vector, the neutral one elsewhere."""
+    """Relaxed configuration: the description's value for vector coordinates, else the neutral one."""
     values = [
         value
         for joint, kind in zip(hinges, kinds, strict=True)

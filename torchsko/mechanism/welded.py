@@ -1,4 +1,4 @@
-"""Links welded to what moves them: where each of them is, and what they weigh together."""
+"""Links connected by fixed joints: their placement on a body, and their combined inertia."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from torchsko.mechanism.description import FIXED, JointDescription, LinkDescription
 
 WORLD = "<inertial frame>"
-"""Stands for the inertial frame among link names."""
+"""Name of the inertial frame among links."""
 
 SNAP = 1e-14
-"""Entries of a rotation this close to 0 or +-1 are meant to be exactly that."""
+"""Largest rounding error of an entry 0 or +-1 of a rotation; such entries are made exact."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Where a link is: on which moving link (None: the inertial frame), and how."""
+    """Placement of a link on a moving link (`carrier`, None for the inertial frame)."""
 
     carrier: str | None
     rotation: np.ndarray
@@ -26,7 +26,7 @@ class Frame:
 
 
 def frames_of(order: Sequence[JointDescription]) -> dict[str, Frame]:
-    """Where each link is, and the inertial frame, of joints of which parents come first."""
+    """Placement of every link and of the inertial frame; parent joints come first in `order`."""
     frames = {WORLD: Frame(None, np.eye(3), np.zeros(3))}
     for joint in order:
         if joint.kind == FIXED:
@@ -37,7 +37,7 @@ def frames_of(order: Sequence[JointDescription]) -> dict[str, Frame]:
 
 
 def compose(parent: Frame, joint: JointDescription) -> Frame:
-    """Where a joint puts its child while it does not move, from where its parent is."""
+    """Placement of the child of a joint at zero displacement, from that of its parent."""
     rotation = snapped(parent.rotation @ _rotation(joint.rotation))
     position = parent.position + parent.rotation @ np.array(joint.position)
     return Frame(parent.carrier, rotation, position)
@@ -48,13 +48,13 @@ def _rotation(rows: Sequence[Sequence[float]]) -> np.ndarray:
 
 
 def snapped(matrix: np.ndarray) -> np.ndarray:
-    """Entries within SNAP of 0 and +-1 made exactly so: they then vanish from traced programs."""
+    """Round entries within SNAP of 0 and +-1, so that traced programs omit them."""
     near = np.round(matrix)
     return np.where(np.abs(matrix - near) <= SNAP, near + 0.0, matrix)
 
 
 def welded_links(frames: Mapping[str, Frame]) -> dict[str | None, list[str]]:
-    """Names of the links on each carrier, in order."""
+    """Names of the links on each moving link, in order."""
     found: dict[str | None, list[str]] = {}
     for name, frame in frames.items():
         found.setdefault(frame.carrier, []).append(name)
@@ -64,7 +64,7 @@ def welded_links(frames: Mapping[str, Frame]) -> dict[str | None, list[str]]:
 def lump(
     welded: Sequence[str], frames: Mapping[str, Frame], links: Mapping[str, LinkDescription]
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """Mass, centre of mass and inertia about it, of a body: of all links welded to its carrier."""
+    """Mass, centre of mass and inertia about it of the links welded to one body."""
     masses, coms, inertias = [], [], []
     for name in welded:
         link, frame = links[name], frames[name]
@@ -87,12 +87,12 @@ def lump(
 def compensated(
     welded: Sequence[str], frames: Mapping[str, Frame], links: Mapping[str, LinkDescription]
 ) -> np.ndarray:
-    """The share of weight that is compensated, of all links welded to a carrier, and the moment besides."""
-    own = [links[name] for name in welded if links[name].mass]
-    if len({link.gravcomp for link in own}) < 2:
-        return np.array([own[0].gravcomp if own else 0.0, 0.0, 0.0, 0.0])
-    masses = np.array([link.mass for link in own])
-    lifted = masses * [link.gravcomp for link in own]
-    coms = [frames[x.name].position + frames[x.name].rotation @ np.array(x.com) for x in own]
+    """`Mechanism.gravcomp` of the links welded to one body."""
+    massive = [links[name] for name in welded if links[name].mass]
+    if len({link.gravcomp for link in massive}) < 2:
+        return np.array([massive[0].gravcomp if massive else 0.0, 0.0, 0.0, 0.0])
+    masses = np.array([link.mass for link in massive])
+    lifted = masses * [link.gravcomp for link in massive]
+    coms = [frames[x.name].position + frames[x.name].rotation @ np.array(x.com) for x in massive]
     share = lifted.sum() / masses.sum()
     return np.array([share, *(lifted - share * masses) @ coms])

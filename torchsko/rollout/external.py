@@ -44,7 +44,7 @@ def check_wrenches(
     if f_ext is None or callable(f_ext):
         return f_ext, batch
     if not isinstance(f_ext, Tensor):
-        raise ShapeError(no_tensor("f_ext", f_ext, mech))
+        raise ShapeError(*no_tensor("f_ext", f_ext, mech))
     last, time = (mech.num_bodies, 6), f_ext.shape[-3] if f_ext.ndim > 2 else None
     series_batch = f_ext.shape[:-3]
     if (

@@ -58,7 +58,7 @@ def check_bounds(mech: Mechanism, dofs: Sequence[int], bounds: Any) -> None:
         )
     for k, x in enumerate(pair):
         if (why := misfit(mech, f"bounds[{k}]", x, (m,))) is not None:
-            raise ShapeError(why)
+            raise ShapeError(*why)
     wrong = concrete_values(~(pair[0] <= pair[1]))
     if wrong is not None and wrong.any():
         k = int(wrong.argmax())

@@ -126,7 +126,7 @@ def _check(
             f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}].",
         )
     if (why := misfit(mech, name, x, shape)) is not None:
-        raise ShapeError(why)
+        raise ShapeError(*why)
     read = concrete_values(x) if finite else None
     if read is not None and not np.isfinite(read).all():
         sample = np.argwhere(~np.isfinite(read))[0, : x.ndim - len(shape)].tolist()

@@ -56,11 +56,13 @@ def check_nonnegative(
     """Batch dimensions of a number or tensor `[*batch]` that must be finite and 0 or more."""
     tensor = isinstance(x, Tensor)
     why = misfit(mech, what, x, ()) if tensor and x.ndim else None
-    if why is not None or not is_nonnegative(x):
+    if why is not None:
+        raise MechanismError(*why)
+    if not is_nonnegative(x):
         raise MechanismError(
-            why
-            or f"the {what} is {x!r}.\n{meaning}\n"
-            f"Pass {advice}, 0 or more, or a tensor of one for each sample."
+            f"the {what} is {x!r}.",
+            meaning,
+            f"Pass {advice}, 0 or more, or a tensor of one for each sample.",
         )
     return tuple(x.shape) if tensor else ()
 

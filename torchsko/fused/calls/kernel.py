@@ -23,7 +23,7 @@ from torchsko.fused.build.kernel_library import (
 from torchsko.fused.build.toolchain import Toolchain, find_toolchain
 from torchsko.fused.calls.native_call import NativeCall, make_native_call
 from torchsko.fused.program.program import Port, Program
-from torchsko.mechanism.state import apart
+from torchsko.mechanism.state import batch_mismatch
 from torchsko.utils.shapes import are_broadcastable, broadcast_shapes
 
 _MIN_TILES_PER_BLOCK = 16
@@ -241,7 +241,7 @@ def broadcast_batch(ports: Sequence[Port], shapes: Sequence[Sequence[int]]) -> t
     except RuntimeError:
         pairs = combinations(zip(ports, shapes, strict=True), 2)
         (a, first), (b, second) = next(x for x in pairs if not are_broadcastable(x[0][1], x[1][1]))
-    raise ShapeError(apart(a.name, first, b.name, second, len(b.shape)))
+    raise ShapeError(*batch_mismatch(a.name, first, b.name, second, len(b.shape)))
 
 
 def rows(

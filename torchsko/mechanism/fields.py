@@ -1,0 +1,85 @@
+"""Table of the tensors of a mechanism: shape, owner, files, learning and the flags that they set.
+
+`Mechanism.append` concatenates the tensors of all owners but the mechanism. `Mechanism.lock` selects the
+entries of the joints, dofs and coordinates that remain, and combines those of bodies. `torchsko.save` writes
+or refuses a change by `Field.files`, and `torchsko.Dynamics` learns fields with a `Field.target`.
+
+To add a tensor: add a row here and an attribute to `Mechanism`, and a rule to `lock.combine_bodies` if bodies
+own it. ``tests/mechanism/test_fields.py`` sends every row through these functions and through the dynamics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Shape = tuple[str | int, ...]
+"""Sizes: names of attributes of `Mechanism`, and numbers."""
+
+Owner = Literal["body", "joint", "coupling", "dof", "coordinate", "limit", "frame", "mechanism"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One tensor of a mechanism.
+
+    Attributes:
+        owner: what has one entry of the tensor; limits belong to independent joints, dofs and coordinates to
+            all joints of the tree.
+        shape: shape for one robot; leading batch dimensions may be added.
+        target: name by which a layer learns the entries of one body or joint; empty if it does not.
+        nonnegative: whether physical values are nonnegative.
+        flags: attributes of `Mechanism` that are true if an entry is not zero.
+        files: formats of existing files into which a change is written ("urdf", "mjcf"), and "new" if a newly
+            written file has it.
+    """
+
+    owner: Owner
+    shape: Shape
+    target: str = ""
+    nonnegative: bool = False
+    flags: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+_ALL = ("urdf", "mjcf", "new")
+_DOFS = ("num_tree_dof",)
+_LOSS = ("has_losses",)
+
+FIELDS: dict[str, Field] = {
+    "mass": Field("body", ("num_bodies",), "mass", True, files=_ALL),
+    "com": Field("body", ("num_bodies", 3), "com", files=_ALL),
+    "inertia": Field("body", ("num_bodies", 3, 3), files=_ALL),
+    "gravcomp": Field("body", ("num_bodies", 4), flags=("has_gravcomp",), files=("new",)),
+    "joint_rotation": Field("joint", ("num_bodies", 3, 3), "rotation", files=_ALL),
+    "joint_position": Field("joint", ("num_bodies", 3), "position", files=_ALL),
+    "axis": Field("joint", ("num_bodies", 3)),
+    "joint_parameters": Field("joint", ("num_joint_parameters",)),
+    "coupling_ratio": Field("coupling", ("num_ratios",)),
+    "coupling_offset": Field("coupling", ("num_dependent",)),
+    "damping": Field("dof", _DOFS, "damping", True, _LOSS, _ALL),
+    "higher_damping": Field(
+        "dof", (*_DOFS, 2), flags=("has_losses", "has_higher_damping"), files=("new",)
+    ),
+    "friction": Field("dof", _DOFS, "friction", True, _LOSS, _ALL),
+    "armature": Field("dof", _DOFS, "armature", True, ("has_armature",), ("mjcf", "new")),
+    "stiffness": Field("dof", _DOFS, "stiffness", files=("mjcf", "new")),
+    "spring_reference": Field("coordinate", ("num_tree_q",)),
+    "gravity": Field("mechanism", (3,), "gravity", files=("urdf", "mjcf")),
+    "lower": Field("limit", ("num_q",), files=("mjcf",)),
+    "upper": Field("limit", ("num_q",), files=("mjcf",)),
+    "velocity_limit": Field("limit", ("num_dof",)),
+    "effort_limit": Field("limit", ("num_dof",)),
+    "frame_rotation": Field("frame", ("num_frames", 3, 3)),
+    "frame_position": Field("frame", ("num_frames", 3)),
+}
+"""Every tensor of a mechanism by name."""
+
+PARAMETERS: dict[str, Shape] = {name: field.shape for name, field in FIELDS.items()}
+"""Shape of every tensor of a mechanism, for one robot."""
+
+FLAGS: dict[str, tuple[str, ...]] = {
+    flag: tuple(name for name, field in FIELDS.items() if flag in field.flags)
+    for flag in ("has_armature", "has_losses", "has_higher_damping", "has_gravcomp")
+}
+"""Flags of a mechanism, each with the tensors of which one is not zero if the flag is true."""
