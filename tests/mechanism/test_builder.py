@@ -246,7 +246,7 @@ HEAVY = (
     ("stray", "floating_base", "how"),
     [
         (HEAVY, False, "welded to the inertial frame"),
-        (HEAVY, True, "free joint of its own, 'root_joint_stray'"),
+        (HEAVY, True, "free joint 'root_joint_stray'"),
         ('<link name="stray"/>', False, "welded to the inertial frame"),
         ('<link name="stray"/>', True, "welded to the inertial frame"),
     ],
