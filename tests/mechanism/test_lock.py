@@ -147,11 +147,11 @@ def test_notes_on_limits_are_of_joints_that_are_left():
     mech = builder.build()
     assert limits_told(mech) == [
         "limits of position of joint 'first' and 2 more",
-        "limits of position that meet of joint 'third'",
+        "equal lower and upper limits of position of joint 'third'",
     ]
     assert limits_told(mech.lock({"first": 0.1})) == [
         "limits of position of joint 'second' and 1 more",
-        "limits of position that meet of joint 'third'",
+        "equal lower and upper limits of position of joint 'third'",
     ]
     left = mech.lock({"third": 0.5})
     assert limits_told(left) == ["limits of position of joint 'first' and 1 more"]
@@ -195,7 +195,7 @@ def test_joints_that_no_inertia_resists_are_still_named_where_they_are_left():
     [
         ({"joint9": 0.0}, "no moving joint is named 'joint9'"),
         ({"joint4": 0.0}, "Lock 'joint0' instead"),
-        ({name: CHAIN.neutral()[CHAIN.q_slice(name)] for name in CHAIN.joint_names}, "Leave one"),
+        ({name: CHAIN.neutral()[CHAIN.q_slice(name)] for name in CHAIN.joint_names}, "Omit one"),
         ({"joint1": 0.0}, "4 coordinates"),
         ({"joint0": torch.zeros(2, dtype=torch.float64)}, "1 coordinates"),
         ({"joint0": torch.zeros(1)}, "torch.float32"),
@@ -222,7 +222,7 @@ def test_one_motion_of_a_compound_joint_is_refused_with_how_to_hold_it():
              <body name="rod" pos="0 0 .3"><joint name="c"/><geom size=".1" mass="1"/></body>
            </body></worldbody></mujoco>"""
     )
-    with pytest.raises(ts.MechanismError, match="to hold 'b' alone") as told:
+    with pytest.raises(ts.MechanismError, match="To fix 'b' alone") as told:
         mech.lock({"b": 0.0})
     assert "{'a+b': [0.0, 0.0]}" in str(told.value)
     assert mech.lock({"a+b": [0.0, 0.0]}).joint_names == ("c",)

@@ -6,7 +6,7 @@ import torch
 import torchsko as ts
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
-from torchsko.mechanism.placement import MOST_READ
+from torchsko.mechanism.placement import MAX_CHECKED_ENTRIES
 from torchsko.spatial.rotation import quaternion_to_matrix
 
 like = {"dtype": torch.float64}
@@ -56,7 +56,7 @@ def test_six_digits_are_a_rotation_and_long_batches_are_not_looked_at(arm):
     R = quaternion_to_matrix(torch.nn.functional.normalize(torch.randn(4, **like), dim=0))
     printed = torch.round(R, decimals=6)
     assert ts.Frame("link7", printed).rotation is printed
-    many = (2 * EYE).expand(MOST_READ, 3, 3)
+    many = (2 * EYE).expand(MAX_CHECKED_ENTRIES, 3, 3)
     assert ts.Frame("link7", many).rotation is many
 
 

@@ -188,7 +188,7 @@ def first_difference(mech: Mechanism, written: Mechanism, fields: Iterable[str])
     orders = {"num_bodies": bodies, "num_tree_dof": dofs}
     for field in fields:
         x, y = getattr(mech, field).detach().cpu(), getattr(written.to(mech.dtype), field)
-        if (order := orders.get(PARAMETERS[field][0])) is not None:
+        if (order := orders.get(str(PARAMETERS[field][0]))) is not None:
             y = y[order]
         if x.shape != y.shape:
             return field
