@@ -82,9 +82,9 @@ DESCRIPTIONS = {
     "skew inertia": (lambda: build(inertia=matrix(1, 1, 1, off=0.5)), "'elbow_link'.*symmetric"),
     "inertia frame": (lambda: build(inertia_rotation=matrix(2, 1, 1)), "'elbow_link'.*rotation"),
     "nan inertia frame": (lambda: build(inertia_rotation=matrix(NAN, 1, 1)), "'elbow_link'.*rota"),
-    "stretch": (lambda: build(rotation=matrix(2, 1, 1)), "'elbow' has a rotation that is none"),
-    "mirror": (lambda: build(rotation=matrix(-1, 1, 1)), "'elbow' has a rotation that is none"),
-    "nan rotation": (lambda: build(rotation=matrix(NAN, 1, 1)), "'elbow' has a rotation"),
+    "stretch": (lambda: build(rotation=matrix(2, 1, 1)), "rotation of joint 'elbow' is not"),
+    "mirror": (lambda: build(rotation=matrix(-1, 1, 1)), "rotation of joint 'elbow' is not"),
+    "nan rotation": (lambda: build(rotation=matrix(NAN, 1, 1)), "rotation of joint 'elbow' is not"),
     "nan position": (lambda: build(position=(0, NAN, 0)), "'elbow' has a placement"),
     "zero axis": (lambda: build(axis=(0, 0, 0)), "'elbow' has the axis"),
     "nan axis": (lambda: build(axis=(0, NAN, 0)), "'elbow' has the axis"),
@@ -109,7 +109,7 @@ DESCRIPTIONS = {
         lambda: build(dtype=torch.float16),
         "'robot' was asked for in torch.float16",
     ),
-    "integers": (lambda: build(dtype=torch.int64), "'robot' was asked for in torch.int64"),
+    "integers": (lambda: build(dtype=torch.int64), "torch.int64 is not a dtype for 'robot'"),
     "nothing": (lambda: pairs(links=""), "'robot' has no moving joint"),
     "nothing moves": (lambda: build(kind="fixed"), "'robot' has no moving joint"),
     "twin links": (lambda: pairs(("a", None), links="aa"), "2 links are named 'a'"),
@@ -155,22 +155,25 @@ CALLS = {
     "a frame by itself": (lambda: ts.frame_pose(MECH, Q, "flange"), "no frame is named 'flange'"),
     "a joint for a frame": (
         lambda: ts.frame_pose(MECH, Q, MECH.joint_names[0]),
-        f"{MECH.joint_names[0]!r} is a joint, which moves {MECH.body_names[0]!r}: use that",
+        f"{MECH.joint_names[0]!r} is a joint, which moves body {MECH.body_names[0]!r}",
     ),
     "a body for a joint": (
         lambda: MECH.q_slice(MECH.body_names[0]),
-        f"{MECH.body_names[0]!r} is a body, moved by the joint {MECH.joint_names[0]!r}: use that",
+        f"{MECH.body_names[0]!r} is a body, moved by joint {MECH.joint_names[0]!r}",
     ),
     "a robot's name": (lambda: ts.load("panda"), r"torchsko\.robots\.find\('panda'\)"),
     "tuple of batch": (lambda: MECH.random_state((2, 3)), r"dimensions \(2, 3\)"),
     "batch in words": (lambda: MECH.random_state("many"), "dimensions 'many'"),
     "negative batch": (lambda: MECH.random_state(-2), "dimensions -2"),
-    "type in words": (lambda: MECH.to("float32"), "on 'float32', which is no device"),
-    "type in words at load": (lambda: ts.load(ts.robots.panda, dtype="float32"), "in 'float32'"),
-    "no device": (lambda: ts.load(ts.robots.panda, device="gpu"), "on 'gpu', which is no device"),
+    "type in words": (lambda: MECH.to("float32"), "'float32' is not a device"),
+    "type in words at load": (
+        lambda: ts.load(ts.robots.panda, dtype="float32"),
+        "'float32' is not a dtype",
+    ),
+    "no device": (lambda: ts.load(ts.robots.panda, device="gpu"), "'gpu' is not a device"),
     "learn by list": (lambda: ts.Dynamics(MECH, ["body1"]), r"learn=\['body1'\] has no"),
     "learn by name": (lambda: ts.Dynamics(MECH, "body1"), "learn='body1' has no"),
-    "to half": (lambda: MECH.to(torch.bfloat16), "asked for in torch.bfloat16"),
+    "to half": (lambda: MECH.to(torch.bfloat16), "torch.bfloat16 is not a dtype"),
 }
 
 
@@ -210,7 +213,8 @@ def advised(call) -> list[str]:
     """The expressions in the last line of the error that a call raises."""
     with pytest.raises(ts.TorchskoError) as error:
         call()
-    line = str(error.value).splitlines()[-1].removesuffix(", say.").removesuffix(".")
+    line = str(error.value).splitlines()[-1].removesuffix(", say.")
+    line = line.removesuffix(", for example.").removesuffix(".")
     verb, _, rest = line.partition(" ")
     assert verb in ("Pass", "Type")
     return rest.split(", or ")

@@ -111,7 +111,7 @@ CALLS = {
     "start of another type": (lambda: solved(q=Q.float()), "q is torch.float32"),
     "batches": (
         lambda: solved(q=Q.expand(2, 1), u=U.expand(3, 4, 1)),
-        r"q has the batch dimensions \[2\], u has \[3\].*put in a dimension",
+        r"q has the batch dimensions \[2\], u has \[3\].*insert a dimension",
     ),
     "states in one": (lambda: solved(states=U), "states was given as Tensor.*Pass a pair"),
     "three states": (lambda: solved(states=(U, U, U)), "states was given as 3 values"),

@@ -107,7 +107,7 @@ def test_shapes_of_a_world_move_to_the_frame_they_are_appended_to():
     assert (stand.frame, stand.position) == ("hand", (0.0, 1.0, 5.0))
     many = robot(hand=HAND).append(other, "hand", R.expand(2, 3, 3), (0.0, 0.0, 5.0))
     assert len(many.geometry.shapes) == 3
-    assert any("stand on its inertial frame" in str(note) for note in many.unused)
+    assert any("fixed to its inertial frame" in str(note) for note in many.unused)
 
 
 BAD = {

@@ -79,8 +79,8 @@ FAULTS = {
             more=LINK.replace('"b"', '"c"')
             + FOLLOWER.format('<limit lower="0" upper="1"/><mimic joint="j" offset="-3"/>'),
         ),
-        "limits of position of joint 'k': they allow joint 'j', which it follows, [3, 4] only",
-        "limits of position of joint 'k': they allow joint 'j', which it follows, [3, 4] only",
+        "limits of position of joint 'k': they allow [3, 4] for joint 'j', which it follows",
+        "limits of position of joint 'k': they allow [3, 4] for joint 'j', which it follows",
     ),
     "no direction of an axis": (
         robot(joint("<axis/>")),

@@ -24,7 +24,7 @@ def test_a_welded_dummy_inertia_builds_and_adds_to_its_body():
 
 
 def test_a_moving_dummy_inertia_is_refused_by_name():
-    with pytest.raises(ts.MechanismError, match=r"(?s)'dummy'.*triangle inequality"):
+    with pytest.raises(ts.MechanismError, match=r"'dummy'.*triangle"):
         ts.build_mechanism(with_dummy("revolute"))
 
 

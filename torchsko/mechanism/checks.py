@@ -66,8 +66,9 @@ def _unphysical(robot: RobotDescription, strict: bool) -> tuple[Fault, ...]:
             continue
         if strict:
             raise MechanismError(
-                f"link {bad.name!r} has unphysical principal moments of inertia: {moments} kg m^2.",
-                "For every rigid body they are nonnegative and satisfy the triangle inequality.",
+                f"link {bad.name!r}: the principal moments of inertia {moments} kg m^2 are negative or "
+                "violate the triangle inequality.",
+                "No rigid body has such an inertia.",
                 "Correct the inertia (is it about the centre of mass, in SI units?).",
             )
         faults.append(

@@ -27,7 +27,7 @@ ZERO: Vector = (0.0, 0.0, 0.0)
 GRAVITY: Vector = (0.0, 0.0, -9.81)
 """Default gravity [m/s^2]."""
 
-UNRESISTED = "it has no inertia, so forward dynamics refuses it"
+UNRESISTED = "no inertia resists it, so forward dynamics refuses it"
 """Report on a joint whose articulated-body inertia vanishes."""
 
 
