@@ -107,7 +107,7 @@ DESCRIPTIONS = {
     "gravity in words": (lambda: build(gravity="ear"), "gravity is"),
     "half precision": (
         lambda: build(dtype=torch.float16),
-        "'robot' was asked for in torch.float16",
+        "torch.float16 is not a dtype",
     ),
     "integers": (lambda: build(dtype=torch.int64), "torch.int64 is not a dtype for 'robot'"),
     "nothing": (lambda: pairs(links=""), "'robot' has no moving joint"),

@@ -91,7 +91,7 @@ CALLS = {
     "gain that is none": (lambda: track(stiffness=float("nan")), "stiffness is nan"),
     "infinite gain": (
         lambda: track(damping=torch.tensor([1.0, torch.inf, 1, 1, 1, 1, 1]).double()),
-        "damping is inf in a place",
+        "damping is inf in one entry",
     ),
     "gain of a task that is none": (
         lambda: hold(stiffness=(1.0, float("nan"))),
@@ -99,7 +99,7 @@ CALLS = {
     ),
     "gain of an axis that is none": (
         lambda: move_com(gains=(torch.tensor([1.0, 1.0, torch.nan]).double(), 1.0)),
-        r"gains of the centre of mass\[0\] is nan in a place",
+        r"gains of the centre of mass\[0\] is nan in one entry",
     ),
     "posture's gain that is infinite": (
         lambda: hold_posture(gains=(1.0, float("inf"))),
@@ -130,7 +130,7 @@ CALLS = {
     ),
     "adaptation in words": (lambda: adapt(adaptation="x"), "adaptation is 'x'"),
     "adaptation the wrong way": (lambda: adapt(adaptation=-1.0), "adaptation is -1.0"),
-    "adaptation the wrong way in a place": (
+    "adaptation the wrong way in one entry": (
         lambda: adapt(adaptation=torch.eye(10).double()[:7] - 1e-3),
         "adaptation has an entry that is negative or not finite",
     ),

@@ -25,12 +25,12 @@ FAULTS = {
     "triangle inequality": (
         robot(JOINT, inertia(izz="3.1")),
         "link 'b': the <inertia> is unphysical",
-        "link 'b' <inertia>: no rigid body has the principal moments 3.1, 2, 1 kg m^2",
+        "link 'b' <inertia>: unphysical principal moments 3.1, 2, 1 kg m^2",
     ),
     "negative inertia": (
         robot(JOINT, inertia(ixx="-1")),
         "link 'b': the <inertia> is unphysical",
-        "link 'b' <inertia>: no rigid body has the principal moments 2.5, 2, -1 kg m^2",
+        "link 'b' <inertia>: unphysical principal moments 2.5, 2, -1 kg m^2",
     ),
     "no inertia": (
         robot(JOINT, LINK.replace("<mass", '<origin xyz="1 0 0"/><mass').replace(INERTIA, "")),
