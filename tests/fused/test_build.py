@@ -21,11 +21,12 @@ import numpy as np
 import pytest
 import torch
 
+import torchsko as ts
 from tests.fused.programs import random_program
 from torchsko.errors import CompilerError
 from torchsko.fused.build import kernel_library as compiled
 from torchsko.fused.build import library_cache as build
-from torchsko.fused.build import toolchain
+from torchsko.fused.build import progress, toolchain
 from torchsko.fused.build.kernel_library import program_digest
 from torchsko.fused.build.library_cache import (
     compile_library,
@@ -488,3 +489,21 @@ def test_a_library_is_told_by_every_file_that_took_part_in_its_text(files, first
         waiting += re.findall(r"^from torchsko\.fused\.(\w+) import", text, re.M)
     # What a program is stands in the digest itself.
     assert reached - {"program"} <= {Path(file).stem for file in files if file.endswith(".py")}
+
+
+@pytest.mark.parametrize("has_tqdm", [True, False])
+def test_a_long_build_reports_its_stages_with_an_estimate(
+    monkeypatch, caplog, capsys, tmp_path, has_tqdm
+):
+    """Builds of minutes printed nothing."""
+    if not has_tqdm:
+        monkeypatch.setitem(sys.modules, "tqdm", None)
+    monkeypatch.setattr(progress, "MIN_REPORTED_SECONDS", 0.0)
+    monkeypatch.setenv("TORCHSKO_CACHE", str(tmp_path))
+    mech = ts.load(ts.robots.panda)
+    fast = ts.fuse(lambda mech, q: 3.25 * q.sin() + q.cos(), mech)
+    fast(mech.random_state(2)[0])
+    text = caplog.text
+    assert "operations: traced; the build takes about" in text and "operations: emit" in text
+    shown = capsys.readouterr().err if has_tqdm else text
+    assert ("compile" in shown) and ("1/1" in shown if has_tqdm else "unit 1 of 1" in shown)

@@ -293,7 +293,7 @@ def inherited(mech, q, qd):
     ("fn", "word"), [(dropout, "dropout"), (bernoulli, "bernoulli"), (normal, "randn"), (inherited, "rand")]
 )  # fmt: skip
 def test_random_draws_are_refused_by_name(slider, fn, word):
-    with pytest.raises(FusedError, match=rf"{word}.*\n.*repeat one draw"):
+    with pytest.raises(FusedError, match=rf"{word}.*\n.*repeat the numbers"):
         ts.fuse(fn, slider)
 
 
@@ -329,7 +329,7 @@ class Random:
     ],
 )
 def test_draws_of_python_and_of_numpy_are_refused_by_the_generators_name(slider, fn, name):
-    with pytest.raises(FusedError, match=rf"^{name} draws random numbers.*\n.*repeat one draw"):
+    with pytest.raises(FusedError, match=rf"^{name} draws random numbers.*\n.*repeat the numbers"):
         ts.fuse(fn, slider)
 
 

@@ -17,6 +17,7 @@ from torch.utils.dlpack import from_dlpack
 
 from torchsko.errors import FusedError
 from torchsko.fused.build.library_cache import add_key, load_cached_library, load_or_build_library
+from torchsko.fused.build.progress import report_stage
 from torchsko.fused.build.toolchain import Toolchain, digest_of
 from torchsko.fused.emit.cpp import ENTRY, emit_cpp, native, plan
 from torchsko.fused.program.program import Program
@@ -84,6 +85,7 @@ def build_library(
     key = library_key(toolchain, dtype, program_digest(program), roles, width)
 
     def units() -> list[str]:
+        report_stage("emit", program.num_flops)
         return emit_cpp(
             plan(program, width, roles),
             bits=BITS[dtype],

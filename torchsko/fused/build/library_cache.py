@@ -22,6 +22,7 @@ from string import hexdigits
 
 from torchsko.errors import CompilerError, caller_stack_level
 from torchsko.fused.build.file_lock import locked
+from torchsko.fused.build.progress import CompileProgress
 from torchsko.fused.build.toolchain import TEXT, Toolchain, digest_of
 
 _BUILD_TIMEOUT = 600
@@ -94,7 +95,8 @@ def compile_library(key: str, units: Sequence[str], toolchain: Toolchain) -> cty
                 jobs.append(["-c", str(source), "-o", str(target)])
             if len(units) == 1:
                 jobs = [["-shared", str(objects[0].with_suffix(".cpp")), "-o", str(built)]]
-            _run_all(toolchain, jobs)
+            progress = CompileProgress(len(jobs), sum(map(len, units)))
+            _run_all(toolchain, jobs, progress)
             if len(units) > 1:
                 _run_all(toolchain, [["-shared", *map(str, objects), "-o", str(built)]])
             return _loaded(_store(key, built.read_bytes()), built)
@@ -143,9 +145,11 @@ def _loaded(stored: Path | None, built: Path) -> ctypes.CDLL:
         return library
 
 
-def _run_all(toolchain: Toolchain, jobs: Sequence[Sequence[str]]) -> None:
+def _run_all(
+    toolchain: Toolchain, jobs: Sequence[Sequence[str]], progress: CompileProgress | None = None
+) -> None:
     """Run the compiler in parallel; failed jobs run once more alone, since memory may have been short."""
-    for job, _ in _failed(toolchain, jobs):
+    for job, _ in _failed(toolchain, jobs, progress):
         for _, message in _failed(toolchain, [job]):
             if _is_full(message):
                 raise _disk_full()
@@ -156,7 +160,9 @@ def _run_all(toolchain: Toolchain, jobs: Sequence[Sequence[str]]) -> None:
             )
 
 
-def _failed(toolchain: Toolchain, jobs: Sequence[Sequence[str]]) -> list[tuple[Sequence[str], str]]:
+def _failed(
+    toolchain: Toolchain, jobs: Sequence[Sequence[str]], progress: CompileProgress | None = None
+) -> list[tuple[Sequence[str], str]]:
     """Run the compiler in parallel; returns the failed jobs and the compiler's messages."""
     running: list[subprocess.Popen[str]] = []
     failed = []
@@ -168,6 +174,8 @@ def _failed(toolchain: Toolchain, jobs: Sequence[Sequence[str]]) -> list[tuple[S
             )
         for job, process in zip(jobs, running, strict=True):
             _, message = process.communicate(timeout=_BUILD_TIMEOUT)
+            if progress is not None:
+                progress.advance()
             if process.returncode != 0:
                 default = f"It ended with status {process.returncode} and no message."
                 failed.append((job, message or default))

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from torchsko.fused.tracing.object_graph import PACKAGES, ObjectGraph, is_library
+from torchsko.fused.tracing.object_entries import PACKAGES, is_library
+from torchsko.fused.tracing.object_graph import ObjectGraph
 
 _CLOCKS = frozenset(
     "time time_ns monotonic monotonic_ns perf_counter perf_counter_ns process_time thread_time "

@@ -15,7 +15,7 @@ from torchsko.errors import FusedError, TorchskoError
 from torchsko.fused.capture.arguments import Arguments, Choice, Eager
 from torchsko.fused.capture.captured import Capture, discover
 from torchsko.fused.capture.impure_reads import ImpureReads
-from torchsko.fused.capture.watch import constants_of, draws
+from torchsko.fused.capture.watch import constants_of, random_draw
 from torchsko.fused.tracing.clean import hidden_from_saved_tensor_hooks, in_clean_thread
 from torchsko.fused.tracing.object_graph import KEYS, ObjectGraph, Path
 from torchsko.fused.tracing.unsupported import unsupported_by_functorch
@@ -155,7 +155,7 @@ def _run_until_stable(fn: Eager, run: Callable[[], T]) -> tuple[T, dict[Path, An
         if not changes and not impure.reads and not impure.draws:
             return found, {}, ""
     if impure.draws:
-        raise FusedError(draws(impure.draws[0]))
+        raise random_draw(impure.draws[0])
     if impure.reads:
         raise FusedError(
             f"the function calls {impure.reads[0]}.",

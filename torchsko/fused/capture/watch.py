@@ -30,23 +30,23 @@ PASS_IT = (
 DRAW_OUTSIDE = (
     "Draw outside, and pass it as an argument: ts.fuse(fn, mech, shapes={'noise': (...)})."
 )
-"""What to do with a random number that a kernel could not draw."""
+"""Advice for random numbers, which kernels cannot draw."""
 
 _LIFTS = frozenset("lift lift_fresh lift_fresh_copy".split())
 
 
 class Watch(TorchDispatchMode):
-    """Notes the tensors that operations read and that were neither known nor made meanwhile.
+    """Mode that collects captured tensors: read by an operation, neither known nor made while it is active.
 
     Args:
-        known: tensors to pass over, with all that share their memory; where they are parts of a larger
-            one, the rest of which is something else's, with what is made of them meanwhile.
-        swap: tells which function runs, for messages; None where nobody does.
-        traces: whether a tensor of real numbers that is not known is refused instead of noted.
-        dtype: of the kernel; numbers that an operation widens beyond it are refused.
+        known: arguments and constants. Tensors that share the memory of a whole known tensor are known, too;
+            of a known view of a larger tensor, only the view and tensors made of it.
+        swap: the active `Swap`, which has the name of the running function for messages.
+        traces: refuse captured tensors of real numbers instead of collecting them.
+        dtype: dtype of the kernel; operations whose result is wider are refused.
 
     Attributes:
-        met: the tensors.
+        met: the captured tensors, by id.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class Watch(TorchDispatchMode):
         self._dtype = dtype
         known = list(known)
         self._known = {_memory(x) for x in known if _is_whole(x)} - {None}
-        # Held, so that numbers and memory stay theirs.
+        # Keeps ids and memory valid.
         self._made: dict[int, Tensor] = {id(x): x for x in known}
         self._swap, self._traces = swap or Swap(), traces
         self._swap.is_outside = self._is_outside
         self.met: dict[int, Tensor] = {}
-        # The memory behind them, and what others may share with those known.
+        # Memory of captured tensors, and of known views of larger tensors.
         self._outside = {_memory(x) for x in known} - self._known
 
     @classmethod
@@ -77,9 +77,9 @@ class Watch(TorchDispatchMode):
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
         if torch.Tag.nondeterministic_seeded in func.tags:
-            raise FusedError(_random(self._swap.called or f"torch.{name}", name))
-        # Of what is saved and never read a backward pass makes aliases, and a robot of expressions copies:
-        # they are from outside as it is.
+            raise _random(self._swap.called or f"torch.{name}", name)
+        # A backward pass makes aliases of saved tensors that it never reads, and a mechanism of expressions
+        # makes copies: they stay captured tensors.
         is_alias = (
             self._traces and (func.is_view or name == "_to_copy") and self._is_outside(args[0])
         )
@@ -99,7 +99,7 @@ class Watch(TorchDispatchMode):
         return result
 
     def _refuse_wider(self, args: Sequence[Any], result: Any) -> None:
-        """Refuse an operation that makes wider numbers than the kernel's of numbers that it holds."""
+        """Refuse an operation whose result is wider than the kernel's dtype, and its operands are not."""
 
         def fits(x: Tensor) -> bool:
             return torch.promote_types(x.dtype, self._dtype) == self._dtype
@@ -108,8 +108,8 @@ class Watch(TorchDispatchMode):
         if wide and any(x.is_floating_point() and fits(x) for x in _tensors(args)):
             raise FusedError(
                 f"{self._swap.called} makes {wide[0].dtype} of {self._dtype} within the function.",
-                "A kernel computes in one type, the mechanism's, and nothing is rounded in silence.",
-                f"Keep to {self._dtype} there, or fuse for mech.to({wide[0].dtype}).",
+                "A kernel computes in the mechanism's dtype, and would round the result.",
+                f"Use {self._dtype} there, or fuse for mech.to({wide[0].dtype}).",
             )
 
     def _is_outside(self, x: Any) -> bool:
@@ -130,16 +130,16 @@ class Watch(TorchDispatchMode):
             return
         if self._traces and x.is_floating_point():
             raise FusedError(
-                f"{self._swap.called or name} got a tensor {tuple(x.shape)} from outside of the "
-                "function, by a way that a kernel cannot follow.",
-                "As a constant it would keep today's values for ever.",
-                f"{PASS_IT}",
+                f"{self._swap.called or name} got a captured tensor of shape {tuple(x.shape)} to which no "
+                "path was found.",
+                "A kernel would keep its present values as constants.",
+                PASS_IT,
             )
         self.met[id(x)] = x
         self._outside.add(_memory(x))
 
     def _refuse_writes(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Refuse an operation that changes a tensor from outside."""
+        """Refuse an operation that changes a captured tensor."""
         arguments = func._schema.arguments
         given = [*zip(arguments, args, strict=False)]
         given += [(a, kwargs[a.name]) for a in arguments if a.name in kwargs]
@@ -147,15 +147,14 @@ class Watch(TorchDispatchMode):
             is_written = argument.alias_info is not None and argument.alias_info.is_write
             if is_written and isinstance(x, Tensor) and _memory(x) in self._outside:
                 raise FusedError(
-                    f"{self._swap.called or func} writes into a tensor {tuple(x.shape)} from outside "
-                    "of the function.",
+                    f"{self._swap.called or func} writes into a captured tensor of shape {tuple(x.shape)}.",
                     "A kernel returns results and changes nothing.",
                     "Return the new value, and assign it after the call.",
                 )
 
 
 def is_within(inputs: Iterable[Any]) -> bool:
-    """Whether a call with these arguments is part of a function that is traced, or watched for that."""
+    """Whether a call with these arguments is part of a function that is traced, or evaluated for that."""
     if _are_functorch_transforms_active():  # what is traced may be wrapped
         inputs = map(innermost, inputs)
     modes = _get_current_dispatch_mode_stack()
@@ -174,7 +173,7 @@ def _tensors(arguments: Sequence[Any]) -> list[Tensor]:
 
 
 def _memory(x: Tensor) -> int | None:
-    """A number of the memory behind a tensor; None where there is none, or none to tell."""
+    """Address of a tensor's storage; None for a tensor without one."""
     if isinstance(x, Symbolic):
         return None
     try:
@@ -185,37 +184,39 @@ def _memory(x: Tensor) -> int | None:
 
 
 def _is_whole(x: Tensor) -> bool:
-    """Whether a tensor has all of its memory, of which others can only be parts."""
+    """Whether a tensor covers its whole storage."""
     try:
         return x.untyped_storage().nbytes() <= x.numel() * x.element_size()
     except (NotImplementedError, RuntimeError):
         return False
 
 
-def _random(called: str, name: str) -> str:
-    what = called.removeprefix("torch.nn.functional.").removeprefix("torch.")
+def _random(called: str, name: str) -> FusedError:
+    """The error for an operation that may draw random numbers."""
+    function = called.removeprefix("torch.nn.functional.").removeprefix("torch.")
     if "attention" in name:
-        return (
-            f"{what} calls {name}, one operation that has no rule for tracing to a scalar program.\n"
-            "It may drop weights at random within, which a kernel could not.\n"
-            "Write attention as torch.softmax(q @ k.mT / math.sqrt(n), -1) @ v, or do not fuse it."
+        return FusedError(
+            f"{function} calls {name}, an operation that has no rule for tracing to a scalar program.",
+            "It may drop weights at random, which a kernel could not.",
+            "Write attention as torch.softmax(q @ k.mT / math.sqrt(n), -1) @ v, or do not fuse it.",
         )
     if "dropout" in called or "dropout" in name:
         advice = "Call .eval() on the module, or draw the mask outside and pass it as an argument."
-        return draws(what, advice)
-    return draws(what)
+        return random_draw(function, advice)
+    return random_draw(function)
 
 
-def draws(what: str, advice: str = DRAW_OUTSIDE) -> str:
-    """Message that random numbers are drawn in a function that is to be a kernel.
+def random_draw(function: str, advice: str = DRAW_OUTSIDE) -> FusedError:
+    """The error for random numbers drawn within a function.
 
     Args:
-        what: draws them.
-        advice: what to type instead.
+        function: name of the random generator, or of the function that draws.
+        advice: advice of the error.
     """
-    return (
-        f"{what} draws random numbers within the function.\n"
-        f"A kernel would repeat one draw for ever.\n{advice}"
+    return FusedError(
+        f"{function} draws random numbers within the function.",
+        "A kernel would repeat the numbers drawn while it was traced.",
+        advice,
     )
 
 

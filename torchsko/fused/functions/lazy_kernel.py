@@ -15,6 +15,7 @@ from torch import Tensor
 from torchsko.errors import CompilerError, FusedError, ShapeError, caller_stack_level
 from torchsko.fused.build.kernel_library import is_built
 from torchsko.fused.build.program_cache import load_ports, load_program, save_program
+from torchsko.fused.build.progress import report_stage
 from torchsko.fused.build.toolchain import Toolchain
 from torchsko.fused.calls.cuda_kernel import CudaKernel, load_cuda
 from torchsko.fused.calls.kernel import Kernel, broadcast_batch, build_kernel, load_kernel
@@ -100,6 +101,7 @@ class LazyKernel:
                 raise
             raise cause from error
         refuse_size(program.num_flops)
+        report_stage("traced", program.num_flops)
         return program
 
     @property

@@ -8,31 +8,28 @@ steps from the function to an object: following it again finds the object that i
 from __future__ import annotations
 
 import ctypes
-import logging
-import os
-import sys
-import sysconfig
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
-from decimal import Decimal
-from fractions import Fraction
-from functools import partial
 from itertools import chain
-from operator import attrgetter, is_, itemgetter
-from pathlib import Path as FilePath
-from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
-from typing import Any, NamedTuple
+from operator import is_
+from types import FunctionType, MappingProxyType, MethodType, ModuleType
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchsko.fused.tracing.clean import is_wrapped
-from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.fused.tracing.object_entries import (
+    VALUES,
+    Step,
+    has_entries,
+    is_bound_builtin,
+    names_in,
+    sections_of,
+)
+from torchsko.mechanism.mechanism import Mechanism
 
-Step = tuple[str, Any]
 Path = tuple[Step, ...]
 
 MAX_ENTRIES = 10_000
@@ -47,34 +44,8 @@ MISSING = object()
 GONE = (LookupError, AttributeError, TypeError, ValueError, RuntimeError)
 """Errors raised by a step to an object that is not there any more."""
 
-_VALUES = (
-    *(type(None), bool, int, float, complex, str, bytes, Fraction, Decimal, np.generic),
-    *(slice, range, frozenset, torch.dtype, torch.device, CodeType),
-)
 _CTYPES = (ctypes._SimpleCData, ctypes.Array, ctypes.Structure, ctypes.Union)
 _MUTABLE_VALUES = (np.ndarray, array, bytearray, set, *_CTYPES)
-_UNREAD = (Mechanism, Tensor, logging.Logger, torch.dtype, torch.device)
-_MEMBERS = ("_parameters", "_buffers", "_modules")
-_OF_NAMESPACES = frozenset(("globals", "vars", "eval", "exec"))
-_STANDARD = sysconfig.get_path("stdlib") + os.sep
-PACKAGES = tuple(
-    f"{FilePath(x).parent}{os.sep}" for x in (torch.__file__, np.__file__, FilePath(__file__).parents[1])
-)  # fmt: skip
-
-
-class _Section(NamedTuple):
-    """Entries of one object.
-
-    Attributes:
-        read: an iterable of the entries as they are now, a function of the object that gives one, or None
-            for entries that cannot change.
-        steps: the step to each entry; None for the keys of a dict.
-        values: the entries.
-    """
-
-    read: Iterable[Any] | Callable[[Any], Iterable[Any]] | None
-    steps: Sequence[Step | None]
-    values: Sequence[Any]
 
 
 class ObjectGraph:
@@ -129,20 +100,20 @@ class ObjectGraph:
                 self.values[path] = content = _content(x)
                 self._note_content(x, content)
             return
-        if isinstance(x, _VALUES):
+        if isinstance(x, VALUES):
             self.values[path] = x
             return
-        has_entries = _has_entries(x)
+        is_read = has_entries(x)
         is_input = isinstance(x, Tensor) and id(x) not in self._constants
-        is_opaque = not has_entries or _is_bound_builtin(x)
+        is_opaque = not is_read or is_bound_builtin(x)
         self.values[path] = Tensor if is_input else x if is_opaque else type(x)
         self.paths.setdefault(id(x), []).append(path)
         is_new = id(x) not in self._objects
         self._objects[id(x)] = x
-        if isinstance(x, ModuleType) and has_entries:
+        if isinstance(x, ModuleType) and is_read:
             known = self._names_read.get(id(x), frozenset())
             is_new, self._names_read[id(x)] = is_new or not names <= known, known | names
-        if is_new and (has_entries or isinstance(x, Mechanism)):
+        if is_new and (is_read or isinstance(x, Mechanism)):
             self._pending.append((x, names))
 
     def _note_content(self, x: Any, content: Any) -> None:
@@ -161,7 +132,7 @@ class ObjectGraph:
         """Read the entries of an object, or keep the object itself where there are too many."""
         path = self.path_to(holder)
         known = self.ignored.get((*path, KEYS))
-        sections = list(_sections(holder, names, known))
+        sections = list(sections_of(holder, names, known))
         self._count += sum(len(section.values) for section in sections)
         if self._count > MAX_ENTRIES:
             self._count -= sum(len(section.values) for section in sections)
@@ -175,7 +146,7 @@ class ObjectGraph:
             ]
             self.values[*path, KEYS] = tuple(keys)
         if isinstance(holder, FunctionType):
-            names = _names_in(holder.__code__)
+            names = names_in(holder.__code__)
         elif not isinstance(holder, ModuleType):
             names = frozenset()
         for read, steps, values in sections:
@@ -230,7 +201,7 @@ class ObjectGraph:
                 and id(old) not in self._constants
             ):
                 continue
-            if path not in self.ignored or _has_entries(now) or _has_entries(old):
+            if path not in self.ignored or has_entries(now) or has_entries(old):
                 return False
         self._stored = current
         return True
@@ -343,174 +314,6 @@ def ignorable(changes: Mapping[Path, Any]) -> dict[Path, Any]:
     return {p: x if p[-1] == KEYS else None for p, x in kept.items() if x is not Tensor}
 
 
-def _has_entries(x: Any) -> bool:
-    """Whether entries of an object are read."""
-    if isinstance(x, (*_VALUES, *_UNREAD)):
-        return False
-    if isinstance(x, (type, ModuleType)):
-        return not is_library(_file_of(x))
-    return (
-        isinstance(
-            x, (FunctionType, MethodType, dict, list, tuple, deque, MappingProxyType, ContextVar)
-        )
-        or isinstance(x, (partial, property, staticmethod, classmethod))
-        or hasattr(x, "__dict__")
-        or hasattr(type(x), "__slots__")
-        or _is_bound_builtin(x)
-    )
-
-
-def _is_bound_builtin(x: Any) -> bool:
-    """Whether an object is a function of compiled code, such as ``rng.normal``."""
-    return hasattr(type(x), "__self__") and not isinstance(x, MethodType)
-
-
-def _sections(x: Any, names: frozenset[str], known: Any) -> Iterator[_Section]:
-    """Entries of an object; of a module those with these names, or that are data."""
-    if isinstance(x, FunctionType):
-        yield from _of_function(x)
-    elif isinstance(x, MethodType):
-        yield _constant(x, ("__self__", "__func__"))
-    elif isinstance(x, Mechanism):
-        yield _constant(x, tuple(PARAMETERS))
-    elif isinstance(x, (dict, MappingProxyType)):
-        yield from _of_mapping(x, "item", known)
-    elif isinstance(x, (list, deque)):
-        count = len(x) if known is None else min(known, len(x))
-        items = list(x)[:count]
-        yield _Section(x if known is None else lambda x: list(x)[:count], _items(count), items)
-    elif isinstance(x, tuple):
-        yield _Section(None, _items(len(x)), x)
-    elif isinstance(x, ContextVar):
-        yield _Section(lambda x: (x.get(None),), (("value", None),), (x.get(None),))
-    elif isinstance(x, ModuleType):
-        if selected := [k for k, y in vars(x).items() if k in names or _is_data(k, y)]:
-            yield _of_names("attr", vars(x), selected)
-    elif isinstance(x, type):
-        yield _constant(x, ("__bases__",))
-        yield from _of_mapping(vars(x), "vars", known)
-    else:
-        yield from _of_instance(x, known)
-
-
-def _constant(x: Any, names: Sequence[str]) -> _Section:
-    """Attributes that cannot be assigned."""
-    return _Section(None, [("attr", name) for name in names], [getattr(x, name) for name in names])
-
-
-def _items(count: int) -> list[Step]:
-    return [("item", k) for k in range(count)]
-
-
-def _of_mapping(x: Any, kind: str, known: Sequence[Any] | None) -> Iterator[_Section]:
-    """Keys and entries of a dict, or only the entries of known keys."""
-    if known is not None:
-        kept = [key for key in known if key in x]
-        values = [x[key] for key in kept]
-        yield _Section(lambda _: [x.get(key) for key in kept], [(kind, k) for k in kept], values)
-        return
-    keys, values = list(x.keys()), list(x.values())
-    yield _Section(x.keys(), [None] * len(keys), keys)
-    if keys:
-        yield _Section(x.values(), [(kind, key) for key in keys], values)
-
-
-def _of_names(kind: str, namespace: dict[str, Any], names: Sequence[str]) -> _Section:
-    """Entries of a namespace with these names."""
-    get = itemgetter(*names, *names[:1])  # a tuple, also for one name
-    read = lambda _: get(namespace)[: len(names)]  # noqa: E731
-    return _Section(read, [(kind, n) for n in names], [namespace[n] for n in names])
-
-
-_FIELDS = ("__code__", "__defaults__", "__kwdefaults__")
-
-
-def _of_function(fn: FunctionType) -> Iterator[_Section]:
-    yield _Section(attrgetter(*_FIELDS), [("attr", n) for n in _FIELDS], attrgetter(*_FIELDS)(fn))
-    if vars(fn):
-        yield from _of_mapping(vars(fn), "attr", None)
-    cells = [
-        (k, c) for k, c in enumerate(fn.__closure__ or ()) if _content_of_cell(c) is not MISSING
-    ]
-    if cells:
-        read = lambda _: [c.cell_contents for _, c in cells]  # noqa: E731
-        yield _Section(read, [("cell", k) for k, _ in cells], read(fn))
-    if not is_library(fn.__code__.co_filename):
-        names = _names_in(fn.__code__)
-        every = [k for k, y in fn.__globals__.items() if k in names or _is_data(k, y)]
-        whole = not names.isdisjoint(_OF_NAMESPACES)
-        read_names = every if whole else sorted(names & fn.__globals__.keys())
-        if read_names:
-            yield _of_names("global", fn.__globals__, read_names)
-
-
-def _content_of_cell(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not assigned yet
-        return MISSING
-
-
-def _of_instance(x: Any, known: Sequence[str] | None) -> Iterator[_Section]:
-    own = type(x)
-    if str(own.__module__).startswith("torchsko.") and hasattr(own, "captured_attributes"):
-        names = own.captured_attributes
-        read = lambda x: [getattr(x, name) for name in names]  # noqa: E731
-        yield _Section(read, [("attr", name) for name in names], read(x))
-        return
-    members = vars(x) if hasattr(x, "__dict__") else {}
-    yield from _of_mapping(members, "attr", known)
-    if isinstance(x, nn.Module):
-        for name in _MEMBERS:
-            yield from _of_mapping(members[name], "attr", known)
-    static = ("fget", "__func__", "func", "args", "keywords", "__self__")
-    if isinstance(x, (property, staticmethod, classmethod, partial)) or _is_bound_builtin(x):
-        yield _constant(x, [name for name in static if hasattr(own, name)])
-    slots = [name for owner in own.__mro__ for name in _slots_of(owner) if hasattr(x, name)]
-    if slots:
-        read = lambda x: [getattr(x, name) for name in slots]  # noqa: E731
-        yield _Section(read, [("attr", name) for name in slots], read(x))
-    if not is_library(_file_of(own)):
-        yield _constant(x, ("__class__",))
-
-
-def _slots_of(owner: type) -> Sequence[str]:
-    slots = vars(owner).get("__slots__", ())
-    names = (slots,) if isinstance(slots, str) else tuple(slots)
-    return [n for n in names if n not in ("__dict__", "__weakref__") and not n.startswith("__")]
-
-
-def _names_in(code: CodeType) -> frozenset[str]:
-    """All names that a function's code, and code within it, uses."""
-    inner = (_names_in(x) for x in code.co_consts if isinstance(x, CodeType))
-    return frozenset(code.co_names).union(*inner)
-
-
-def _is_data(name: str, x: Any) -> bool:
-    """Whether an entry of a module is neither internal nor a function, a class or a module."""
-    return not (name.startswith("__") or callable(x) or isinstance(x, ModuleType))
-
-
-def _file_of(x: type | ModuleType) -> str:
-    """The source file of a class or a module; "<frozen " for what has none."""
-    module = x
-    if isinstance(x, type):
-        code = next((f.__code__ for f in vars(x).values() if isinstance(f, FunctionType)), None)
-        if code is not None and not code.co_filename.startswith("<"):
-            return code.co_filename
-        module = sys.modules.get(x.__module__ if isinstance(x.__module__, str) else "")
-    file = getattr(module, "__file__", None)
-    is_builtin = getattr(module, "__name__", "builtins") in sys.builtin_module_names
-    return file or ("<frozen " if is_builtin or module is None else "")
-
-
-def is_library(file: str) -> bool:
-    """Whether a source file belongs to Python's standard library, PyTorch, NumPy or this package."""
-    if file.startswith((*PACKAGES, "<frozen ", "<__array_function__")):
-        return True
-    return file.startswith(_STANDARD) and "-packages" not in file
-
-
 def _content(x: Any) -> Any:
     """A copy of an array's, a set's or a C object's contents."""
     if isinstance(x, _CTYPES):
@@ -524,7 +327,7 @@ def _is_same(now: Any, old: Any) -> bool:
         return True
     if isinstance(now, _CTYPES):
         return bytes(now) == old
-    if type(now) is not type(old) or not isinstance(now, (*_VALUES, *_MUTABLE_VALUES, MethodType)):
+    if type(now) is not type(old) or not isinstance(now, (*VALUES, *_MUTABLE_VALUES, MethodType)):
         if not isinstance(now, tuple) or not isinstance(old, tuple):
             return False
     if isinstance(now, np.ndarray):
