@@ -342,3 +342,26 @@ def test_a_layer_without_numbers_says_that_it_has_none(arm):
     with pytest.raises(ts.errors.FusedError, match="on 'meta', and have no numbers"):
         layer_of(arm, fused=True).to("meta")(q, qd, qd)
     assert layer_of(arm, fused=False).to("meta")(q, qd, qd).shape == qd.shape
+
+
+def test_a_compiled_layer_asked_for_kernels_runs_them_as_operators(arm):
+    """It was traced eagerly: thousands of operations for three steps."""
+    layer, (q, qd), sizes = layer_of(arm, fused=True), arm.random_state(2), []
+
+    def backend(graph, inputs):
+        names = [str(x.target) for x in graph.graph.nodes if x.op == "call_function"]
+        sizes.append((sum("torchsko" in name for name in names), len(names)))
+        return graph.forward
+
+    def simulate(q, qd):
+        return ts.rollout(layer, q, qd, None, 3, 1e-2)[0]
+
+    compiled = torch.compile(simulate, fullgraph=True, backend=backend)
+    with pytest.raises(Exception, match="not built yet"):
+        compiled(q, qd)
+    layer.forward_dynamics(q, qd, qd)
+    torch.compiler.reset()
+    sizes.clear()
+    torch.testing.assert_close(compiled(q, qd), simulate(q, qd), rtol=1e-10, atol=1e-12)
+    ((kernels, operations),) = sizes
+    assert kernels == 3 and operations < 500

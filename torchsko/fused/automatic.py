@@ -1,11 +1,11 @@
-"""When kernels take over by themselves: the first path is the fast path, once it pays for their build.
+"""Automatic use of kernels, once they pay for their build.
 
-A build takes seconds. So does eager work of some size: a call takes as long as `FIXED` samples more, and
-after `PAYS` samples, so counted, it has cost about as much as a build; `benchmarks/auto.py` prints both as
-measured. From there on kernels run, wherever a compiler is. A layer adds up all that it does, rollouts too;
-a mechanism remembers nothing, so each of its rollouts pays alone, and takes its kernels from the disk. What
-`Mechanism.replace` was given is an input of them, so robots that a loop makes by it share one build. A line
-of the logger ``torchsko`` says so when kernels are built; ``fused=False`` declines.
+A build takes seconds. An eager call takes as long as `FIXED` samples more, and after `PAYS` samples, so
+counted, eager calls have taken about as long as a build; `benchmarks/auto.py` measures both. From then on
+kernels run where a compiler is installed. A layer counts all its calls and rollouts. Each rollout of a
+mechanism counts alone, and loads its kernels from the disk cache. Tensors that `Mechanism.replace` was given
+are inputs of the kernels, so robots made in a loop share one build. The logger ``torchsko`` reports a build;
+``fused=False`` declines.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _log = logging.getLogger("torchsko")
 
 
 def cost(calls: int, batch: int) -> int:
-    """What eager calls of so many samples cost, in samples."""
+    """Cost of eager calls in samples."""
     return calls * (FIXED + batch)
 
 
 def kernels_for(given: MechanismLike, *, tell: bool = True) -> FusedMechanism | str:
-    """The kernels of a mechanism or a layer on a CPU; or why there are none.
+    """The kernels of a mechanism or a layer on a CPU; or the reason why there are none.
 
-    Parameters that require gradients, or were replaced, are inputs of them.
+    Parameters that require gradients, or were replaced, are inputs.
 
     Args:
         given: the mechanism or the layer.
@@ -87,14 +87,15 @@ def _elsewhere(device: torch.device) -> str:
 
 
 def say_built(name: str) -> None:
-    """Say that kernels of a robot are built, which nobody has asked for."""
+    """Log that kernels of a robot are built automatically."""
     _log.warning(
-        "kernels of %r are built and take over, since that pays (fused=False declines)", name
+        "kernels of %r are built and run from now on, since they pay for their build; fused=False declines",
+        name,
     )
 
 
 class _Told:
-    """What kernels are traced in: the first time a line says that they are built, where the disk has none."""
+    """Context of traces that logs the first one: kernels that the disk cache has are not traced."""
 
     def __init__(self, name: str) -> None:
         self._name, self._told = name, False
@@ -109,7 +110,7 @@ class _Told:
 def _with_kernels(
     fn: Callable[Concatenate[MechanismLike, P], R],
 ) -> Callable[Concatenate[MechanismLike, P], R]:
-    """A rollout that has kernels made where they pay."""
+    """A rollout that builds kernels where they pay."""
     signature = inspect.signature(fn)
 
     @wraps(fn)
@@ -117,7 +118,6 @@ def _with_kernels(
         if "trajectory" not in fused_methods_of(mech) and not torch.compiler.is_compiling():
             bound = signature.bind(mech, *args, **kwargs)
             bound.apply_defaults()
-            # A layer keeps its own.
             layer = mech if isinstance(mech, MechanismLayer) else None
             asked = bound.arguments["fused"] and layer is not None and layer.fused is not False
             if asked or _pays(mech, bound.arguments):
@@ -125,15 +125,18 @@ def _with_kernels(
                 if asked and isinstance(fast, str):
                     raise FusedError(fast)
                 mech = mech if isinstance(fast, str) else fast
+        elif isinstance(mech, MechanismLayer) and mech.fused and torch.compiler.is_compiling():
+            fast = mech.fused_mechanism()  # of whose steps each is one operator
+            mech = mech if isinstance(fast, str) else fast
         return fn(mech, *args, **kwargs)
 
     return call
 
 
 def _pays(mech: MechanismLike, given: Mapping[str, Any]) -> bool:
-    """Whether a rollout has kernels, of all steps or of each, and takes longer than their build.
+    """Whether a rollout has kernels, of all steps or of each step, and takes longer than their build.
 
-    A function is called as ever: what it does besides computing stays. A layer counts all that it did.
+    Controls that are functions run as they are, with their side effects. A layer counts its eager work.
     """
     q, control, steps, method = (given[name] for name in ("q", "control", "steps", "method"))
     plain = given["limits"] is None and isinstance(method, str) and method in INTEGRATORS

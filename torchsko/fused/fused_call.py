@@ -20,6 +20,7 @@ from torchsko.fused.capture.recipe import Recipe, recipe_of
 from torchsko.fused.capture.verification import can_verify, first_sample, verify
 from torchsko.fused.capture.watch import Watch
 from torchsko.fused.functions.fused_function import FusedFunction
+from torchsko.fused.functions.traits import ChangedConstantsError
 from torchsko.fused.tracing.object_graph import ignorable
 from torchsko.fused.tracing.swap import Swap
 from torchsko.fused.workshop import Workshop, check_dtype, refuse_constants
@@ -137,7 +138,6 @@ class FusedCall:
                 function's (see ``verify`` of `torchsko.fuse`); within torch.compile, a changed constant.
             ShapeError: a tensor that does not fit, or an array or a list in its place.
         """
-        self._follow()
         states, options = self._arguments.chosen(args, kwargs)
         choice = (tuple(states), options)
         try:
@@ -150,7 +150,11 @@ class FusedCall:
             check_dtype(self._mech, x)
         made, captured = self._current(choice)
         tensors = (*states.values(), *captured, *self._parameters)
-        outputs = made.function(*tensors)
+        try:
+            outputs = made.function(*tensors)
+        except ChangedConstantsError:
+            self._renew()
+            return self(*args, **kwargs)
         if self._verify and made.is_check_due() and can_verify(tensors, outputs):
             function = made.function
             inputs = first_sample(function.inputs, tensors)
@@ -196,11 +200,10 @@ class FusedCall:
         with made.verifying():
             verify(self.name, source, [x[0] for x in first], [x[1] for x in first])
 
-    def _follow(self) -> None:
-        """Make kernels again if the mechanism was changed in place."""
-        if not torch.compiler.is_compiling() and not self._workshop.is_unchanged():
-            self._workshop = self._workshop.renewed(self._mech)
-            self._made = {}
+    def _renew(self) -> None:
+        """Make kernels for the present numbers of the mechanism, which was changed in place."""
+        self._workshop = self._workshop.renewed(self._mech)
+        self._made = {}
 
     def retrace(self) -> None:
         """Trace the function again at its next call, with the Python values that it reads then."""
@@ -214,7 +217,8 @@ class FusedCall:
 
     def current(self, names: tuple[str, ...]) -> tuple[FusedFunction, list[Tensor]]:
         """The function as in `function`, and the captured tensors as they are now."""
-        self._follow()
+        if not self._workshop.is_unchanged():
+            self._renew()
         if (names, ()) not in self._made:
             self._make((names, ()))
         made, captured = self._current((names, ()))

@@ -185,7 +185,8 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
     def _kernels(self, args: Iterable[Any]) -> FusedMechanism | None:
         """The kernels, built when their cost is repaid; None for an eager call."""
         if torch.compiler.is_compiling():
-            return None
+            fast = self.fused_mechanism() if self.fused else ""
+            return None if isinstance(fast, str) else fast
         batch = max([0, *(x.shape[:-1].numel() for x in args if isinstance(x, Tensor))])
         fast = self.fused_mechanism() if self.should_fuse(cost(1, batch)) else ""
         return None if isinstance(fast, str) else fast
@@ -207,6 +208,12 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
 
     def fused_mechanism(self) -> FusedMechanism | str:
         """The kernels, built once, or the reason for having none."""
+        if self.fused and self._fast is None and torch.compiler.is_compiling():
+            raise FusedError(
+                "kernels of a layer with fused=True are not built yet.",
+                "torch.compile cannot build them, and would compile thousands of operations in their place.",
+                "Call the layer once before the compiled program, or pass fused=False.",
+            )
         fast = self._fast
         if fast is None or fast is _CHECKPOINTED:
             fast = kernels_for(self, tell=not self.fused)

@@ -111,7 +111,7 @@ class FusedFunction(LazyKernel):
         """
         if self._native_call is None or torch.compiler.is_compiling() or needs_dispatch(inputs):
             return None
-        if self._is_unchanged is not None and not self._is_unchanged():
+        if not self._is_unchanged():
             return None
         return self._native_call(*inputs, *numbers)
 

@@ -120,7 +120,7 @@ class LazyKernel:
                 "",
                 f"Pass {', '.join(port.name for port in self.inputs)}.",
             )
-        if self._is_unchanged is not None and not self._is_unchanged():
+        if not self._is_unchanged():
             raise ChangedConstantsError
         if self._native_call is not None:
             outputs = self._native_call(*inputs)

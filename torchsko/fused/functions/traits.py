@@ -58,7 +58,7 @@ class Traits:
     identity: str | None = None
     trace_context: TraceContext = nullcontext
     dtype: torch.dtype = torch.float64
-    is_unchanged: Callable[[], bool] | None = None
+    is_unchanged: Callable[[], bool] = lambda: True
 
     def derived(
         self,
