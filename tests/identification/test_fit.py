@@ -237,10 +237,10 @@ def test_a_saved_fit_is_the_fit(tmp_path):
         assert torch.equal(mine, theirs)
     assert str(fit) == str(again)
     assert_close(ts.load(tmp_path / "fit" / "robot.urdf").mass, fit.mechanism.mass)
-    with pytest.raises(ts.FitError, match="holds no fit"):
+    with pytest.raises(ts.FitError, match="has no fit"):
         ts.identification.Fit.load(tmp_path)
     (tmp_path / "fit" / "fit.pt").write_bytes(b"nothing")
-    with pytest.raises(ts.FitError, match=r"fit\.pt is no fit"):
+    with pytest.raises(ts.FitError, match=r"fit\.pt is not a fit"):
         ts.identification.Fit.load(tmp_path / "fit")
 
 

@@ -29,9 +29,12 @@ def other(data, name, value):
 CHANGES = {
     "no phi": (lambda d: {k: x for k, x in d.items() if k != "phi"}, "KeyError 'phi'"),
     "no joints": (lambda d: {k: x for k, x in d.items() if k != "joints"}, "KeyError 'joints'"),
-    "an entry too many": (lambda d: other(d, "found", {**d["found"], "x": 1}), "TypeError.*'x'"),
-    "no mapping": (lambda d: [1, 2], "is no fit"),
-    "a version in words": (lambda d: other(d, "version", "2"), "of version '2', this is version 2"),
+    "an entry too many": (lambda d: other(d, "info", {**d["info"], "x": 1}), "TypeError.*'x'"),
+    "no mapping": (lambda d: [1, 2], "is not a fit"),
+    "a version in words": (
+        lambda d: other(d, "version", "3"),
+        "has the format version '3', this torchsko needs 3",
+    ),
     "few numbers": (lambda d: other(d, "phi", d["phi"][:10]), r"phi has shape \[10\], not \[30\]"),
     "no numbers": (lambda d: other(d, "phi", d["phi"] * float("nan")), "phi is not finite"),
     "words": (lambda d: other(d, "phi", "x"), "AttributeError"),

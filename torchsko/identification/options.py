@@ -129,7 +129,7 @@ def check_robot(mech: Mechanism) -> None:
     """Check that a robot can be fitted: one robot, double precision, no closed chain, nonzero limits.
 
     Raises:
-        FitError: says what to change.
+        FitError: names the property of the robot.
     """
     if mech.batch_shape:
         raise FitError(

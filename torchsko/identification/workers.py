@@ -1,4 +1,4 @@
-"""Which cores a fit works on: pieces of a log side by side, small systems of equations on one."""
+"""Use of processor cores: pieces of a log in parallel, small systems of equations on one core."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from torchsko.fused.tracing.clean import in_clean_thread
 In = TypeVar("In")
 Out = TypeVar("Out")
 
-SIDE_BY_SIDE = 4
-"""Pieces at once, at most: each takes its memory."""
+MAX_PARALLEL = 4
+"""Number of pieces in parallel; each needs memory."""
 
-WIDE = 250
-"""Unknowns from which on torch's threads shorten the algebra of a fit."""
+MIN_THREADED_UNKNOWNS = 250
+"""Number of unknowns above which several threads speed up the algebra of a fit."""
 
 
 def side_by_side(do: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]:
-    """Results in order, of several items at once where there are several cores, which they share."""
+    """Apply a function to items in parallel; the results are in order, and the cores are shared."""
     total = cores()
-    count = min(total, SIDE_BY_SIDE)
+    count = min(total, MAX_PARALLEL)
 
     def one(item: In) -> Out:
         with threads(max(1, total // count)):
@@ -47,25 +47,25 @@ def side_by_side(do: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]:
 
 
 def cores() -> int:
-    """Threads that torch works with where nobody said otherwise: in a thread of Python that begins."""
+    """Number of threads that torch uses in a new Python thread."""
     with _ONE_AT_A_TIME:
         return in_clean_thread(torch.get_num_threads)
 
 
 def for_unknowns(count: int) -> int:
-    """How many threads torch is to solve for so many unknowns with.
+    """Number of torch threads for the solution of systems with this many unknowns.
 
-    Operations of a fit are thousands, and short. Each waits for the slowest thread, so where others use the
-    cores too, two threads are up to ten times slower than one.
+    A fit has thousands of short operations, each of which waits for the slowest thread. If other programs use
+    the cores, two threads are up to ten times slower than one.
     """
-    return 1 if count < WIDE else torch.get_num_threads()
+    return 1 if count < MIN_THREADED_UNKNOWNS else torch.get_num_threads()
 
 
 def solve_each(A: Tensor, b: Tensor) -> Tensor:
-    """Solutions of several systems of equations, one after another.
+    """Solve several systems of equations one after another.
 
-    Each is solved on the threads there are. Torch spreads a batch over them instead, and with matrices from
-    about 150 rows on MKL's LU then finds no pivots (torch 2.13): `torch.linalg.solve` raises.
+    For a batch, torch distributes the systems over threads, and MKL's LU then fails for matrices of about 150
+    rows or more (torch 2.13): `torch.linalg.solve` raises.
 
     Args:
         A: `[*batch, n, n]`.
@@ -78,7 +78,7 @@ def solve_each(A: Tensor, b: Tensor) -> Tensor:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Let this thread's operations of torch run on so many threads; other threads' stay as they are."""
+    """Set the number of torch threads of this Python thread; other Python threads keep theirs."""
     before = torch.get_num_threads()
     _set(count)
     try:
@@ -88,7 +88,7 @@ def threads(count: int) -> Iterator[None]:
 
 
 def _set(count: int) -> None:
-    # What a thread says counts for it, and for all that have yet to begin: theirs is set by one of them.
+    # torch.set_num_threads also sets the default of new threads, which is restored by a new thread.
     with _ONE_AT_A_TIME:
         others = in_clean_thread(torch.get_num_threads)
         torch.set_num_threads(count)
@@ -96,4 +96,4 @@ def _set(count: int) -> None:
 
 
 _ONE_AT_A_TIME = Lock()
-"""Torch has one number for threads that have yet to begin: who looks while another sets it, takes his."""
+"""Lock of the default number of threads, which torch shares between all Python threads."""

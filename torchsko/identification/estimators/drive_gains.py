@@ -1,11 +1,11 @@
-r"""Motor currents as joint forces: torque constants that nobody knows, by the weights of the nominal robot.
+r"""Torque constants from motor currents and the masses of the nominal robot.
 
-Each joint's current is a part of the rigid robot's force, and friction: :math:`i_j = a_j Y_j \phi + F_j`. A
-robot twice as heavy with constants twice as large has the same currents, so a log tells constants but for one
-factor of all. That is where the robot's numbers stay nearest to the nominal ones, in forces.
+The current of a joint is proportional to its rigid-body force, plus friction:
+:math:`i_j = a_j Y_j \phi + F_j`. Currents alone cannot separate a common scale of all masses from a common
+scale of all torque constants; the scale is the one at which base parameters stay nearest to the nominal ones.
 
 Reference: M. Gautier, S. Briot, *Global identification of joint drive gains and dynamic parameters of
-robots*, ASME J. Dynamic Systems, Measurement and Control 136(5), 2014 (what currents do not tell).
+robots*, ASME J. Dynamic Systems, Measurement and Control 136(5), 2014 (identifiability from currents).
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.regressors import inertial_parameters
 
-LAWS = (Viscous(), SmoothCoulomb(0.05), Offset())
-"""Friction that is told from a rigid robot's force; a fit chooses better ones afterwards."""
+FRICTION = (Viscous(), SmoothCoulomb(0.05), Offset())
+"""Friction terms of this estimate; the fit selects better ones afterwards."""
 
-SHOWN = 0.3
-"""Correlation of a current, less friction, with the nominal robot's force below which it tells nothing."""
+MIN_CORRELATION = 0.3
+"""Smallest correlation of a current, without friction, with the nominal force."""
 
-NEAR = 1e-4
-"""Of the prior to the nominal robot, in parts of what the log tells of each number."""
+PRIOR_SHARE = 1e-4
+"""Information of the prior at the nominal robot, over that of the log, for each base parameter."""
 
-ROUNDS = 100
-"""Of Gauss and Newton's method at most."""
+MAX_ITERATIONS = 100
+"""Number of Gauss-Newton iterations."""
 
-STILL = 1e-9
-"""Change of constants at which they are the same, over their size."""
+TOLERANCE = 1e-9
+"""Relative change of the torque constants at convergence."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +54,9 @@ class Constants:
     """Torque constants at the joints, gears included [N m/A or N/A].
 
     Attributes:
-        value: `[num_dof]`; negative where a motor's current counts against the joint.
-        deviation: their standard deviations, by the noise of currents, `[num_dof]`. The nominal robot's
-            weights are taken for right: all constants are wrong by the part that these are.
+        value: `[num_dof]`; negative if a positive current drives the joint backwards.
+        deviation: standard errors by the noise of currents, `[num_dof]`. They do not include errors of the
+            nominal masses, which scale all constants.
     """
 
     value: Tensor
@@ -64,49 +64,49 @@ class Constants:
 
 
 def torque_constants(mech: Mechanism, log: Log, settings: FilterSettings) -> Constants:
-    """Torque constants of a log of motor currents.
+    """Estimate torque constants from a log of motor currents.
 
     Args:
         mech: the nominal robot.
-        log: of motor currents.
-        settings: how it is filtered.
+        log: motor currents.
+        settings: of the filter.
 
     Raises:
-        FitError: when the force of the nominal robot does not show in a joint's current, by its name, or
-            the constants do not come to rest.
+        FitError: when the current of a joint is not correlated with the nominal force, or the iterations do
+            not converge.
     """
     free = mech.replace(effort_limit=torch.full_like(mech.effort_limit, torch.inf))
-    problem = RegressionProblem.of(free, (*LAWS, Gain()))
+    problem = RegressionProblem.of(free, (*FRICTION, Gain()))
     normal, _, seen = read_log(problem, log, settings, 2, lambda part: None)
     check_sufficient_data(log, mech, normal, settings)
     columns = _columns(problem)
-    parts, size = _of_currents(normal.pooled, columns, len(problem.base))
-    _refuse_unseen(mech, log, parts, size)
+    parts, size = _current_equations(normal.pooled, columns, len(problem.base))
+    _check_correlation(mech, log, parts, size)
     A, c = torch.stack([p.A for p in parts]), torch.stack([p.c for p in parts])
     scale, change = _joint_scales(A, c, size)
-    lasting = _lasting(problem, seen, columns, parts, scale, change)
+    autocorrelation = _autocorrelation(problem, seen, columns, parts, scale, change)
     H, near, _ = _equations(A, c, size, scale, change)
     bread = torch.linalg.inv(H.sum(0) + torch.diag(near))
-    count = normal.pooled.count[0] / lasting
+    count = normal.pooled.count[0] / autocorrelation
     covariance = bread @ (H / count[:, None, None]).sum(0) @ bread
     spread = covariance.diagonal()[len(change) :].clamp_min(0).sqrt()
     return Constants(1 / scale, spread / scale.square())
 
 
 def with_forces(log: Log, constants: Tensor) -> Log:
-    """A log of currents as one of forces."""
+    """Convert a log of currents to one of forces."""
     tau = np.asarray(log.tau) * constants.detach().cpu().numpy()
     return replace(log, tau=tau, current=False)
 
 
 def _columns(problem: RegressionProblem) -> Tensor:
-    """What makes columns of a problem those of currents, `[columns, columns]`.
+    """Transformation of the columns of a problem to those of currents, `[columns, columns]`.
 
-    Base parameters, the nominal force, friction, and the rest of the current after springs and armature,
-    made anew: these act through the constant as well.
+    The new columns are base parameters, the nominal force, friction, and the current. Springs and armature
+    are part of the nominal force, because they act through the torque constant.
     """
     beta = problem.base.of(inertial_parameters(problem.mech).flatten())
-    base, laws = len(beta), len(LAWS)
+    base, laws = len(beta), len(FRICTION)
     change = beta.new_zeros(base + laws + 2, base + laws + 2)
     change[:base, :base] = torch.eye(base)
     change[base + laws, base] = 1
@@ -115,25 +115,25 @@ def _columns(problem: RegressionProblem) -> Tensor:
     return change
 
 
-def _of_currents(
+def _current_equations(
     normal: NormalEquations, columns: Tensor, base: int
 ) -> tuple[list[SchurComplement], Tensor]:
-    """Each joint's equations of base parameters and of the nominal force, friction eliminated.
+    """Each joint's equations of base parameters and of the nominal force, with friction eliminated.
 
     Returns:
-        Their explained side, and the mean square current that friction leaves, `[num_dof]`.
+        The equations, and the mean square current without friction, `[num_dof]`.
     """
     G = columns.mT @ mean_equations(normal) @ columns
-    parts = [schur_complement(g, base + 1, range(len(LAWS))) for g in G]
+    parts = [schur_complement(g, base + 1, range(len(FRICTION))) for g in G]
     left = [g[-1, -1] - g[base + 1 : -1, -1] @ p.start for g, p in zip(G, parts, strict=True)]
     return parts, torch.stack(left).clamp_min(0)
 
 
-def _lasting(
+def _autocorrelation(
     problem: RegressionProblem, seen: ResidualSample, columns: Tensor,
     parts: list[SchurComplement], scale: Tensor, change: Tensor,
 ) -> Tensor:  # fmt: skip
-    """How many samples of each joint's error are one, `[num_dof]`."""
+    """Integrated autocorrelation of each joint's error [samples], `[num_dof]`."""
     robot = torch.cat([change, change.new_ones(1)])
     rows = []
     for part, by in zip(parts, scale, strict=True):
@@ -147,48 +147,51 @@ def _lasting(
     return integrated_autocorrelation(*errors)
 
 
-def _refuse_unseen(mech: Mechanism, log: Log, parts: list[SchurComplement], size: Tensor) -> None:
+def _check_correlation(
+    mech: Mechanism, log: Log, parts: list[SchurComplement], size: Tensor
+) -> None:
     for name, part, square in zip(mech.dof_names, parts, size, strict=True):
-        shown = part.c[-1].abs() / (part.A[-1, -1] * square).sqrt().clamp_min(1e-300)
-        if not shown > SHOWN:
+        correlation = part.c[-1].abs() / (part.A[-1, -1] * square).sqrt().clamp_min(1e-300)
+        if not correlation > MIN_CORRELATION:
             raise FitError(
-                f"{log.name}: the torque constant of joint {name!r} is not told by its current.",
-                "Without friction it follows the nominal robot's force too little "
-                f"(correlation {float(shown):.2g}).",
-                "Move the joint faster or under weight, or pass forces: tau times a constant you know.",
+                f"{log.name}: the torque constant of joint {name!r} cannot be estimated.",
+                "Its current, without friction, is hardly correlated with the nominal force "
+                f"(correlation {float(correlation):.2g}).",
+                "Move the joint faster or against gravity, or pass forces: tau times a known constant.",
             )
 
 
 def _joint_scales(A: Tensor, c: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
-    """Amperes for each N m of each joint, `[num_dof]`, and the base parameters that fit them best.
+    """Current per force of each joint, `[num_dof]`, and changes of base parameters, by Gauss-Newton steps.
 
     Raises:
-        FitError: when they do not come to rest.
+        FitError: when the iterations do not converge.
     """
     base = A.shape[-1] - 1
     scale, change = c[:, -1] / A[:, -1, -1], A.new_zeros(base)
-    for _ in range(ROUNDS):
+    for _ in range(MAX_ITERATIONS):
         each, near, slope = _equations(A, c, size, scale, change)
         H = each.sum(0) + torch.diag(near)
         unit = H.diagonal().clamp_min(1e-300).rsqrt()
         move = unit * torch.linalg.solve(unit[:, None] * H * unit, unit * slope)
         change, scale = change - move[:base], scale - move[base:]
-        if bool((move[base:].abs() <= STILL * scale.abs()).all()):
+        if bool((move[base:].abs() <= TOLERANCE * scale.abs()).all()):
             return scale, change
     raise FitError(
-        f"torque constants did not come to rest within {ROUNDS} rounds.",
-        "Currents that tell little of the robot leave them open.",
-        "Log faster or more varied motions, or pass forces: tau times constants you know.",
+        f"torque constants did not converge in {MAX_ITERATIONS} iterations.",
+        "The currents contain little information about the robot.",
+        "Log faster or more varied motions, or pass forces: tau times known constants.",
     )
 
 
 def _equations(
     A: Tensor, c: Tensor, size: Tensor, scale: Tensor, change: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gauss and Newton's equations where scales and base parameters are, joints weighed by their errors.
+    """Gauss-Newton equations at present scales and base parameters, weighted by each joint's error.
 
     Returns:
-        Those of each joint, `[num_dof, base + num_dof, base + num_dof]`, the prior's diagonal, the slope.
+        Equations of each joint, `[num_dof, base + num_dof, base + num_dof]`, the diagonal of the prior, and
+        the gradient.
     """
     dofs, base = len(scale), len(change)
     robot = torch.cat([change, change.new_ones(1)])
@@ -200,5 +203,5 @@ def _equations(
     J[torch.arange(dofs), :, base + torch.arange(dofs)] = robot.expand(dofs, -1)
     H = J.mT @ A @ J / error[:, None, None]
     slope = (matvec(J.mT, Ax - c) / error[:, None]).sum(0)
-    near = torch.cat([NEAR * H.sum(0).diagonal()[:base], H.new_zeros(dofs)])
+    near = torch.cat([PRIOR_SHARE * H.sum(0).diagonal()[:base], H.new_zeros(dofs)])
     return H, near, slope + near * torch.cat([change, change.new_zeros(dofs)])

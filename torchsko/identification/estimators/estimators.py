@@ -234,7 +234,7 @@ class Estimator(ABC):
 
     @property
     def linear(self) -> bool:
-        """Whether compute_residuals are linear in all parameters, so that collinear ones can be found."""
+        """Whether residuals are linear in all parameters, so that collinear ones can be found."""
         return True
 
     def findings(self) -> list[Finding]:
@@ -409,7 +409,7 @@ class MultipleShooting(Estimator):
 
     @property
     def linear(self) -> bool:
-        """Whether compute_residuals are linear in all parameters."""
+        """Whether residuals are linear in all parameters."""
         return False
 
     def findings(self) -> list[Finding]:

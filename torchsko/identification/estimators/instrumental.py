@@ -1,9 +1,9 @@
 r"""Instrumental variables on base parameters and terms of all dofs at once.
 
 Least squares on :math:`Y^T (Y \theta - \tau)` is biased where Y is computed of noisy positions: the noise of
-Y does not vanish in :math:`Y^T Y`. With the columns Z of another time, whose noise is another, it does in
-:math:`Z^T (Y \theta - \tau) = 0`. Taken a lag before and a lag after, Z gives the symmetric part of the
-columns' correlation at that lag, which `normal_equations` accumulates.
+Y does not vanish in :math:`Y^T Y`. Delayed columns Z have independent noise, which vanishes in
+:math:`Z^T (Y \theta - \tau) = 0`. The mean over a delay and an advance is the symmetric part of the
+autocorrelation of the columns at that lag, which `normal_equations` accumulates.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from torchsko.identification.regression.normal_equations import NormalEquations
 from torchsko.identification.regression.solution import ModelStructure, Solution, TermChoice
 from torchsko.verbs.base_parameters import BaseParameters
 
-STRONG = 0.1
-"""Correlation of a direction with its instruments below which it keeps the value of least squares, and its
-bias: a weak instrument has less bias, and a variance that knows no bounds."""
+MIN_STRENGTH = 0.1
+"""Correlation of a direction with its instruments below which it keeps the least-squares estimate: a weak
+instrument has less bias, but unbounded variance."""
 
 
 def paired(lagged: NormalEquations, plain: NormalEquations) -> NormalEquations:
-    """Equations with the lag, then those without: as of twice as many dofs."""
+    """Stack equations with and without the lag along the dofs."""
     sums, count = (
         torch.cat([getattr(x, name) for x in (lagged, plain)], 1) for name in ("sums", "count")
     )
@@ -38,7 +38,7 @@ def paired(lagged: NormalEquations, plain: NormalEquations) -> NormalEquations:
 def instrumental_fit(
     pair: NormalEquations, model: ModelStructure, base: BaseParameters
 ) -> Solution:
-    """Solve the instruments' equations of one fold, from where least squares are.
+    """Solve the instrumental-variable equations of one fold, starting at least squares.
 
     Args:
         pair: from `paired`.
@@ -48,7 +48,7 @@ def instrumental_fit(
     (A, c), (A0, c0) = both(pair, model)
     start = scaled_pseudo_inverse(A0)[0] @ c0
     root, value, vector = strengths(A, A0)
-    known = value > STRONG
+    known = value > MIN_STRENGTH
     gain = torch.where(known, 1 / torch.where(known, value, 1.0), 0.0)
     theta = start + root @ (vector @ (gain * (vector.mT @ (root.mT @ (c - A @ start)))))
     beta, *numbers = theta.split([pair.num_base, *(len(some) for some in model.choice)])
@@ -63,9 +63,10 @@ def instrumental_information(
     *,
     weak: bool = False,
 ) -> ParameterUncertainty:
-    """Covariance of `instrumental_fit`, errors correlated in time that go with nothing.
+    """Covariance of `instrumental_fit`, for autocorrelated errors that are independent of the motion.
 
-    What instruments take away of other directions, over its deviation, weak directions keep: their bias.
+    Directions with weak instruments keep the bias of least squares; it is estimated from the corrections of
+    the other directions.
 
     Args:
         pair: from `paired`.
@@ -79,7 +80,7 @@ def instrumental_information(
     meat = model.scale.square() * variance * inflation / pair.count[0, dofs:].clamp_min(1)
     B, _ = assembled(mean_equations(pair)[dofs:], meat, model.choice, pair.num_base)
     root, value, vector = strengths(A, A0)
-    strong, way = value > STRONG, root @ vector
+    strong, way = value > MIN_STRENGTH, root @ vector
     size = (way.mT @ B @ way).diagonal().clamp_min(1e-300)
     bias = (c @ way - value * (c0 @ way)).square() / value.square() / size
     more = bias[strong].mean().clamp_min(1.0).sqrt() if bool(strong.any()) else 1.0
@@ -93,9 +94,9 @@ def instrumental_information(
 
 
 class Instrumental:
-    """What each sample's error does to the part of `instrumental_fit` that instruments tell.
+    """Influence of each sample's error on the part of `instrumental_fit` with strong instruments.
 
-    The `torchsko.identification.uncertainty.robust_covariance.InfluenceFunction` of it.
+    See `torchsko.identification.uncertainty.robust_covariance.InfluenceFunction`.
 
     Args:
         pair: from `paired`.
@@ -106,7 +107,7 @@ class Instrumental:
     def __init__(self, pair: NormalEquations, model: ModelStructure, lag: int) -> None:
         (A, _), (A0, _) = both(pair, model)
         root, value, vector = strengths(A, A0)
-        gain = torch.where(value > STRONG, 1 / value.clamp_min(STRONG), 0.0)
+        gain = torch.where(value > MIN_STRENGTH, 1 / value.clamp_min(MIN_STRENGTH), 0.0)
         bread, dofs = root @ (vector * gain) @ vector.mT @ root.mT, len(model.scale)
         self.lag, self.choice, self.num_base = lag, model.choice, pair.num_base
         first, *own = bread.split([pair.num_base, *(len(some) for some in model.choice)])
@@ -114,7 +115,7 @@ class Instrumental:
         self.bread = [w / n * torch.cat([first, rows]) for w, n, rows in each]
 
     def __call__(self, dof: int, X: Tensor, error: Tensor) -> Tensor:
-        """Of one dof's columns `[samples, columns]` and errors `[samples]`: `[samples, parameters]`."""
+        """Influence `[samples, parameters]` of columns `[samples, columns]` and errors `[samples]` of a dof."""
         columns = torch.cat([torch.arange(self.num_base, device=X.device),
                              term_columns(self.num_base, self.choice[dof], X)])  # fmt: skip
         X = X.index_select(-1, columns)
@@ -133,7 +134,7 @@ def both(
 
 
 def strengths(A: Tensor, A0: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Correlations of directions with their instruments: a root of A0^-1, eigenvalues in it, vectors."""
+    """Correlations of directions with their instruments: a root of A0^-1, eigenvalues and eigenvectors."""
     size = inverse_column_norms(A0)
     value, vector = torch.linalg.eigh(size[:, None] * A0 * size)
     known = value > RANK_TOLERANCE * value[-1]
@@ -143,7 +144,7 @@ def strengths(A: Tensor, A0: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def assembled(G: Tensor, scale: Tensor, choice: TermChoice, base: int) -> tuple[Tensor, Tensor]:
-    """One system of base parameters and all terms, of each dof's normal equations and its weight."""
+    """Assemble the weighted normal equations of all dofs into one system."""
     at, first = base, torch.arange(base, device=G.device)
     size = base + sum(map(len, choice))
     A, c = G.new_zeros(size, size), G.new_zeros(size)

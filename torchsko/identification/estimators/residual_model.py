@@ -1,4 +1,4 @@
-"""A module of yours as residual force: trained on what a fit leaves over, kept where it predicts."""
+"""Training of a residual force: a module that learns the residuals of a fit."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from torchsko.identification.signals.preprocess import FilteredMotion
 from torchsko.identification.uncertainty.residuals import motion_residuals
 
 STEPS, PATIENCE = 800, 150
-"""Of Adam at most, and without a better prediction of what is left out."""
+"""Number of Adam steps, and of steps without a better validation error after which training stops."""
 
 RATE = 1e-2
-"""Of Adam."""
+"""Learning rate of Adam."""
 
 FINISH = 40
-"""Iterations of L-BFGS from where Adam ended."""
+"""Number of L-BFGS iterations after Adam."""
 
 
 @dataclass(frozen=True, eq=False)
-class Sheet:
-    """States of one motion, and what is left of its filtered forces.
+class TrainingData:
+    """States of one motion, and residuals of its filtered forces.
 
     Attributes:
         states: positions, velocities and accelerations, each `[states, dofs]`.
-        filter: takes forces at the states to filtered ones.
+        filter: filters forces at the states.
         error: measured less predicted, filtered, `[samples, dofs]`.
-        train: samples to train on, `[samples, dofs]`, of 0 and 1.
-        test: samples left out.
+        train: 1 for training samples, else 0, `[samples, dofs]`.
+        test: 1 for validation samples, else 0, `[samples, dofs]`.
     """
 
     states: tuple[Tensor, Tensor, Tensor]
@@ -55,51 +55,51 @@ def trained(
     solution: Solution,
     folds: TimeFolds,
     scale: Tensor,
-    tell: Callable[[float], None],
+    progress: Callable[[float], None],
 ) -> tuple[Shrunk, Tensor]:
-    """The module, a copy, trained by Adam and then L-BFGS on what a solution leaves over.
+    """Train a copy of a module on the residuals of a solution, by Adam and then L-BFGS.
 
-    Every other one of the folds' stretches is left out, the last among them if they are odd. The best for
-    them is kept, and of its force the part that is best there, none where it does not help. What drops out
-    or is normalised does so while it trains alone: judged, and given back, is the module at rest (`eval`).
+    Alternate time intervals are for validation. The parameters with the smallest validation error are kept,
+    and the force is multiplied by the factor in [0, 1] that is best there. Validation and the returned module
+    use `eval` mode, without dropout.
 
     Args:
-        module: called with positions, velocities, accelerations `[samples, num_dof]`, gives forces. Its
-            ``regularizer()``, where it has one, is added to the mean square error over its start; its
-            ``prepare(q, qd, qdd, error)`` is called first.
-        problem: what explains forces.
-        motions: to train on.
-        solution: what was fitted.
-        folds: stretches of time.
+        module: maps positions, velocities and accelerations `[samples, num_dof]` to forces. If it has a
+            method ``prepare(q, qd, qdd, error)``, this is called before training. If it has a method
+            ``regularizer()``, its value is added to the normalised mean square error.
+        problem: the regression problem.
+        motions: filtered motions.
+        solution: estimates whose residuals are learned.
+        folds: time intervals.
         scale: weights of dofs.
-        tell: called with the part that is done.
+        progress: called with the completed share.
 
     Returns:
-        The module, and mean square errors in what was left out, `[1, num_dof]`.
+        The module, and mean square validation errors, `[1, num_dof]`.
 
     Raises:
-        FitError: when the module gives no forces.
+        FitError: when the module does not return forces.
     """
     module = copy.deepcopy(module)
-    sheets = [_sheet(problem, motion, solution, folds) for motion in motions]
+    sheets = [_training_data(problem, motion, solution, folds) for motion in motions]
     every = [torch.cat(x) for x in zip(*(s.states for s in sheets), strict=True)]
-    own: Any = module  # what it has besides a force, nn.Module does not say
+    own: Any = module  # optional methods
     if hasattr(module, "prepare"):
         own.prepare(*every, torch.cat([s.error for s in sheets]))
-    _refuse(module, every)
+    _check_forces(module, every)
     start = float(_loss(None, sheets, "train", scale))
 
     def objective() -> Tensor:
         extra = own.regularizer() if hasattr(module, "regularizer") else 0.0
         return _loss(module, sheets, "train", scale) / start + extra
 
-    with torch.no_grad(), _at_rest(module):
+    with torch.no_grad(), _in_eval_mode(module):
         before = float(_loss(module, sheets, "test", scale))
     best = before, copy.deepcopy(module.state_dict())
 
-    def judged() -> bool:
+    def improved() -> bool:
         nonlocal best
-        with torch.no_grad(), _at_rest(module):
+        with torch.no_grad(), _in_eval_mode(module):
             now = float(_loss(module, sheets, "test", scale))
         if now < best[0]:
             best = now, copy.deepcopy(module.state_dict())
@@ -107,9 +107,9 @@ def trained(
         return False
 
     if any(p.requires_grad for p in module.parameters()):
-        _by_adam(module, objective, judged, tell)
+        _by_adam(module, objective, improved, progress)
         module.load_state_dict(best[1])
-        _by_lbfgs(module, objective, judged)
+        _by_lbfgs(module, objective, improved)
         module.load_state_dict(best[1])
     module.eval()
     with torch.no_grad():
@@ -124,8 +124,8 @@ def trained(
 
 
 @contextmanager
-def _at_rest(module: nn.Module) -> Generator[None]:
-    """The module as it will be used; what trains in it trains on after."""
+def _in_eval_mode(module: nn.Module) -> Generator[None]:
+    """Switch a module to `eval` mode, and restore the modes of all submodules."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -138,26 +138,26 @@ def _at_rest(module: nn.Module) -> Generator[None]:
 def _by_adam(
     module: nn.Module,
     objective: Callable[[], Tensor],
-    judged: Callable[[], bool],
-    tell: Callable[[float], None],
+    improved: Callable[[], bool],
+    progress: Callable[[float], None],
 ) -> None:
-    """Steps until predictions of what is left out get no better."""
+    """Adam steps until the validation error stops improving."""
     optimizer, last = torch.optim.Adam(module.parameters(), lr=RATE), 0
     for step in range(STEPS):
         optimizer.zero_grad()
         objective().backward()
         optimizer.step()
         if step % 10 == 9:
-            last = step if judged() else last
-            tell(step / STEPS)
+            last = step if improved() else last
+            progress(step / STEPS)
         if step - last > PATIENCE:
             return
 
 
 def _by_lbfgs(
-    module: nn.Module, objective: Callable[[], Tensor], judged: Callable[[], bool]
+    module: nn.Module, objective: Callable[[], Tensor], improved: Callable[[], bool]
 ) -> None:
-    """A few iterations, for Adam ends beside the minimum."""
+    """L-BFGS iterations, because Adam ends beside the minimum."""
     optimizer = torch.optim.LBFGS(
         module.parameters(), max_iter=FINISH // 4, line_search_fn="strong_wolfe"
     )
@@ -170,38 +170,40 @@ def _by_lbfgs(
 
     for _ in range(4):
         optimizer.step(closure)
-        if not judged():
+        if not improved():
             return
 
 
-def _sheet(
+def _training_data(
     problem: RegressionProblem, motion: FilteredMotion, solution: Solution, folds: TimeFolds
-) -> Sheet:
+) -> TrainingData:
     t, _, error, good = motion_residuals(problem, motion, solution)
     out = (folds.of(t) % 2 == (folds.count - 1) % 2)[:, None].expand_as(good)
     states = (dof_positions(problem.mech, motion.q), motion.qd, motion.qdd)
     train, test = (good & ~out).to(error), (good & out).to(error)
-    return Sheet(states, motion.settings.double_filter, -error, train, test)
+    return TrainingData(states, motion.settings.double_filter, -error, train, test)
 
 
-def _squares(module: nn.Module | None, sheet: Sheet, which: str) -> Tensor:
-    """Sums of squares of what is left, `[dofs]`."""
+def _squares(module: nn.Module | None, sheet: TrainingData, which: str) -> Tensor:
+    """Sums of squared errors, `[dofs]`."""
     force = 0.0 if module is None else sheet.filter(module(*sheet.states))
     return (getattr(sheet, which) * (sheet.error - force).square()).sum(0)
 
 
-def _loss(module: nn.Module | None, sheets: Sequence[Sheet], which: str, scale: Tensor) -> Tensor:
+def _loss(
+    module: nn.Module | None, sheets: Sequence[TrainingData], which: str, scale: Tensor
+) -> Tensor:
     total = torch.stack([_squares(module, s, which) for s in sheets]).sum(0)
     count = torch.stack([getattr(s, which).sum(0) for s in sheets]).sum(0).clamp_min(1)
     return (scale * total / count).mean()
 
 
-def _refuse(module: nn.Module, states: Sequence[Tensor]) -> None:
-    """Refuse a module that gives no forces."""
+def _check_forces(module: nn.Module, states: Sequence[Tensor]) -> None:
+    """Check that a module returns forces."""
     few = [x[:5] for x in states]
     kinds = {x.dtype for x in module.parameters() if x.is_floating_point()} - {few[0].dtype}
     try:
-        with torch.no_grad(), _at_rest(module):
+        with torch.no_grad(), _in_eval_mode(module):
             found = module(*few)
         told = str(list(found.shape)) if isinstance(found, Tensor) else type(found).__name__
     except Exception as error:  # it is the caller's code, and may raise anything

@@ -1,30 +1,29 @@
-"""What no law of the library explains: a small network of the state, that fades where there were no data."""
+"""Neural network of the remaining joint force, which fades to zero outside of the data."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-EDGE = 1.2
-"""Distance over the largest of the data from which on the network's force fades."""
+FADE_START = 1.2
+"""Distance from the mean state, over the largest in the data, at which the force starts to fade."""
 
 
 class Network(nn.Module):
-    """Force of a network of positions, velocities and accelerations, for `fit(..., residual=...)`.
+    """Joint force as a function of positions, velocities and accelerations, for `identify(residual=...)`.
 
-    Its force is bounded by the errors that it was trained on, and fades away from the states of the log:
-    there the robot is the rigid one, with friction.
+    The force is bounded by the size of the residuals in the log, and fades to zero away from its states.
 
     Args:
-        dofs: of the robot.
-        hidden: width of its two layers.
-        decay: weight of its regulariser, the mean square of its weights.
+        dofs: number of dofs of the robot.
+        hidden: width of the two hidden layers.
+        decay: weight of the mean square of the weights in the loss.
 
     Attributes:
-        middle: of the states of the log, `[3 dofs]`.
-        spread: of the states.
-        reach: the largest distance from the middle among them, in spreads.
-        size: of the force of each dof, `[dofs]`.
+        middle: mean state of the log, `[3 dofs]`.
+        spread: standard deviation of the states, `[3 dofs]`.
+        reach: largest distance of a state from the mean, in standard deviations.
+        size: bound of the force of each dof, `[dofs]`.
     """
 
     middle: Tensor
@@ -42,14 +41,14 @@ class Network(nn.Module):
             nn.Tanh(), nn.Linear(hidden, dofs, dtype=kind),
         )  # fmt: skip
         for last in list(self.layers[-1].parameters()):
-            nn.init.zeros_(last)  # no force, to start with
+            nn.init.zeros_(last)  # zero force before training
         self.register_buffer("middle", torch.zeros(3 * dofs, dtype=kind))
         self.register_buffer("spread", torch.ones(3 * dofs, dtype=kind))
         self.register_buffer("reach", torch.ones((), dtype=kind))
         self.register_buffer("size", torch.ones(dofs, dtype=kind))
 
     def prepare(self, q: Tensor, qd: Tensor, qdd: Tensor, error: Tensor) -> None:
-        """Take the scales of states and errors, each `[samples, dofs]`, before training."""
+        """Set the scales from states and residuals, each `[samples, dofs]`, before training."""
         x = torch.cat([q, qd, qdd], -1)
         self.middle, self.spread = x.mean(0), x.std(0).clamp_min(1e-9)
         self.reach = self._away(x).max()
@@ -63,22 +62,22 @@ class Network(nn.Module):
         """Joint forces, `[*batch, dofs]`, of states of the same shape."""
         x = torch.cat([q, qd, qdd], -1)
         out = self.layers((x - self.middle) / self.spread).tanh()
-        over = (self._away(x) / self.reach - EDGE).clamp_min(0) / (EDGE - 1)
+        over = (self._away(x) / self.reach - FADE_START).clamp_min(0) / (FADE_START - 1)
         return self.size * out * (-over.square()).exp()[..., None]
 
     def regularizer(self) -> Tensor:
-        """What is added to the mean square error over its noise while it is trained, `[]`."""
+        """Term that is added to the normalised mean square error in training, `[]`."""
         weights = [x for x in self.layers.parameters() if x.ndim == 2]
         total = sum((x.square().sum() for x in weights), weights[0].new_zeros(()))
         return self.decay * total / sum(x.numel() for x in weights)
 
 
 class Shrunk(nn.Module):
-    """A module's force times a part of it that is trusted.
+    """The force of a module, multiplied by a factor for each dof.
 
     Args:
-        module: of `[*batch, dofs]` positions, velocities, accelerations.
-        part: of each dof, 0 to 1, `[dofs]`.
+        module: function of positions, velocities and accelerations `[*batch, dofs]`.
+        part: factors between 0 and 1, `[dofs]`.
     """
 
     part: Tensor

@@ -1,4 +1,4 @@
-"""What one body became: a payload's numbers with their error bars, where all other bodies are as before."""
+"""Inertial parameters of a payload, from the change of base parameters."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from torchsko.identification.results.result import Fit
 
 @dataclass(frozen=True, eq=False)
 class Payload:
-    """How the inertial numbers of one body changed, by what base parameters changed.
+    """Change of the inertial parameters of one body.
 
     Attributes:
-        body: that changed.
-        change: m, mx, my, mz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz as `inertial_parameters` has them, at the body's
-            origin and in its axes, `[10]`: of what was attached, its own.
-        deviation: standard deviations, infinite of numbers that base parameters do not tell, `[10]`.
-        covariance: `[10, 10]`, with what `misfit` is above one.
-        misfit: mean square of what base parameters changed by besides, in their deviations. Far above one,
-            other bodies changed too, and these numbers are not the payload's.
+        body: name of the body.
+        change: m, mx, my, mz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz of the payload, in the order of
+            `inertial_parameters`, at the origin and in the axes of the body, `[10]`.
+        deviation: standard errors, `[10]`; infinite for parameters that the log does not determine.
+        covariance: covariance, scaled by `misfit` if this is above 1, `[10, 10]`.
+        misfit: mean square of the remaining change of base parameters, in standard errors. A value far above 1
+            means that other bodies changed too.
     """
 
     body: str
@@ -37,40 +37,40 @@ class Payload:
 
     @property
     def com(self) -> Tensor:
-        """Centre of mass of what was attached, in the body's axes at its origin, `[3]` [m]."""
+        """Centre of mass of the payload, in the axes and from the origin of the body, `[3]` [m]."""
         return self.change[1:4] / self.change[0]
 
 
 def payload(fit: Fit, body: str, before: Fit | None = None) -> Payload:
-    """What was attached to a body, by a log with it.
+    """Estimate the payload of a body from a fit with it.
 
-    Least squares of the change of base parameters, weighed by their covariance: the numbers that a fit would
-    find in which this body's alone were free.
+    The payload explains the change of base parameters by weighted least squares. The estimate equals that of
+    a fit in which only the parameters of this body are free.
 
     Args:
-        fit: of a log with the payload; by "wls", "ols" or "iv", since the prior of "physical" pulls to the
-            nominal robot.
-        body: that it is attached to.
-        before: a fit without it, of the same nominal robot; its base parameters are those before, and their
-            error bars count. The nominal robot's, as if they were exact, when left out.
+        fit: a fit with the payload, by "wls", "ols" or "iv": the prior of "physical" would bias the change
+            towards zero.
+        body: name of the body that carries the payload.
+        before: a fit without the payload, of the same nominal robot. By default the change is relative to the
+            nominal robot, which is taken as exact.
 
     Raises:
-        FitError: no such body, one that no force depends on, or fits of two robots; names it.
+        FitError: an unknown body, a body that no force depends on, or fits of different robots.
     """
     names = fit.nominal.body_names
     if body not in names:
         raise FitError(
             f"there is no body {body!r}.",
-            "A payload is attached to a body that moves.",
+            "A payload belongs to a moving body.",
             f"Pass one of {', '.join(names)}.",
         )
     base, covariance, old = fit.base, fit.covariance, fit.base.of(fit.nominal_numbers)
     if before is not None:
         if before.base.names != base.names or not torch.allclose(before.base.matrix, base.matrix):
             raise FitError(
-                "the fit before is of another robot: its base parameters are other sums.",
-                "A change is told of the same sums.",
-                "Fit both logs from one nominal robot.",
+                "the fit without the payload has other base parameters.",
+                "A change is defined for equal base parameters only.",
+                "Fit both logs with the same nominal robot.",
             )
         old, covariance = before.value, covariance + before.covariance
     at = 10 * names.index(body)
@@ -78,8 +78,8 @@ def payload(fit: Fit, body: str, before: Fit | None = None) -> Payload:
     if not bool((columns != 0).any()):
         raise FitError(
             f"no force depends on body {body!r}.",
-            "What is attached there shows nowhere.",
-            "Name the body that carries it.",
+            "Its payload cannot be identified.",
+            "Name the body that carries the payload.",
         )
     told = covariance.diagonal().isfinite()
     inverse, _ = scaled_pseudo_inverse(covariance[told][:, told])
@@ -91,7 +91,7 @@ def payload(fit: Fit, body: str, before: Fit | None = None) -> Payload:
     rest = moved - columns @ change
     free = len(moved) - (10 - len(alike))
     misfit = float(rest @ (inverse @ rest)) / max(free, 1)
-    # What this body does not explain, others did: it counts as noise does.
+    # Changes of other bodies count as noise.
     spread = max(misfit, 1.0) * spread
     unknown = (alike > 0).any(0)
     deviation = torch.where(unknown, torch.inf, spread.diagonal().clamp_min(0).sqrt())

@@ -143,14 +143,14 @@ class Fit:
     def inverse_dynamics(
         self, q: Tensor, qd: Tensor, qdd: Tensor, *, series: bool = False
     ) -> Tensor:
-        """Joint forces of all that was fitted: the robot, friction, offsets, a residual.
+        """Predict joint forces: rigid robot, joint terms and learned residual.
 
         Args:
             q: `[*batch, num_q]`.
             qd: `[*batch, num_dof]` [rad/s or m/s].
             qdd: `[*batch, num_dof]` [rad/s^2 or m/s^2].
-            series: whether the last dimension but one is time, in order, so that friction that remembers can;
-                else it is at its steady value.
+            series: whether the last but one dimension is time, in order, which friction with hysteresis needs;
+                otherwise such friction has its steady-state value.
 
         Returns:
             `[*batch, num_dof]` [N m or N].
@@ -170,40 +170,40 @@ class Fit:
         like: Any = None,
         mesh_path: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:
-        """Write the fit into a folder: numbers (fit.pt), and the robot.
+        """Write the fit into a folder: its numbers (fit.pt) and the robot.
 
-        The robot is ``robot.urdf`` or ``robot.xml``: the file `like` with its numbers replaced and all
-        else kept, or a new URDF file, as for SDF. Files of these names are replaced. Meshes and included
-        files of MJCF are copied with it, where they are not there yet; those outside of its folder stay
-        where they are, and the new file names them in full. What the format has no place for is
-        left out and named by a `RobotFileWarning`: rotor inertia in URDF, losses that differ among the dofs
-        of one joint. fit.pt keeps it.
+        The robot file is ``robot.urdf`` or ``robot.xml``. It is a copy of the file `like` with the identified
+        numbers, or a new URDF file, also if `like` is SDF. Existing files of these names are replaced. Meshes
+        and included files of MJCF are copied too, unless they exist already or lie outside of the folder of
+        `like`; the new file then has their full paths. A `RobotFileWarning` names parameters that the format
+        cannot represent, such as rotor inertia in URDF, or friction that differs between the dofs of a joint.
+        fit.pt has them.
 
         Args:
-            folder: made where there is none.
+            folder: output folder; created if it does not exist.
             like: the file that the nominal robot was loaded from, or its text.
-            mesh_path: folders that MJCF may reach besides that of the file, as in `torchsko.load`.
+            mesh_path: further trusted folders for MJCF, as in `torchsko.load`.
 
         Raises:
-            FitError: when the folder cannot be made.
-            RobotFileError: when the robot cannot be written, or read again where it is.
+            FitError: when the folder cannot be created.
+            RobotFileError: when the robot cannot be written, or cannot be loaded from there.
         """
         folder = Path(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FitError(
-                f"{folder} cannot be made: {error.strerror or error}.",
-                "A fit is saved into a folder of its own.",
-                "Pass the path of one, or of none yet.",
+                f"{folder} cannot be created: {error.strerror or error}.",
+                "A fit is saved into a folder.",
+                "Pass the path of a writable folder.",
             ) from error
         from torchsko.identification.results.serialization import (
             save_robot,
-            with_what_files_know,
+            representable_robot,
             write_fit,
         )
 
-        save_robot(with_what_files_know(self, like), folder, like, mesh_path)
+        save_robot(representable_robot(self, like), folder, like, mesh_path)
         write_fit(self, folder / "fit.pt")
 
     @classmethod
@@ -214,20 +214,20 @@ class Fit:
         *,
         mesh_path: Sequence[str | os.PathLike[str]] | None = None,
     ) -> Fit:
-        """Read what `save` wrote; ``torch.load`` reads numbers only, no code.
+        """Load a fit that `save` wrote. No code in the file is executed.
 
         Args:
-            folder: where the fit is.
-            residual: where the fit has one of a class of yours: a module of this class, for its numbers.
-            mesh_path: folders that the robot may reach besides that of the fit, as in `torchsko.load`.
+            folder: the folder of the fit.
+            residual: a module of the same class, if the fit has a residual module of your own class.
+            mesh_path: further trusted folders of the robot file, as in `torchsko.load`.
 
         Raises:
-            FitError: when the folder holds no fit.
-            RobotFileError: when the robot in it cannot be read.
+            FitError: when the folder has no valid fit.
+            RobotFileError: when the robot file cannot be read.
         """
-        from torchsko.identification.results.serialization import unpacked
+        from torchsko.identification.results.serialization import load_fit
 
-        return unpacked(Path(folder), residual, mesh_path)
+        return load_fit(Path(folder), residual, mesh_path)
 
     def __str__(self) -> str:
         """The summary of the fit."""
@@ -247,7 +247,7 @@ def fitted_robot(
     changes: dict[str, Tensor] = {}
     if physical:
         changes |= zip(("mass", "com", "inertia"), unpack_inertias(phi), strict=True)
-    # Those of joints that follow others are felt at the joints they follow.
+    # Friction of a coupled joint acts on the joint that it follows.
     for field in ("damping", "friction"):
         total = _at_dofs(numbers, [[getattr(t, field) for t in some] for some in terms])
         changes[field] = among_all_dofs(nominal, total.clamp_min(0))
@@ -257,7 +257,7 @@ def fitted_robot(
 
 
 def _at_dofs(numbers: Sequence[Tensor], parts: Sequence[Sequence[float]]) -> Tensor:
-    """Numbers of each dof's terms, added up by parts, `[num_dof]`."""
+    """Weighted sum of the coefficients of each dof, `[num_dof]`."""
     return torch.stack(
         [row @ row.new_tensor(part) for row, part in zip(numbers, parts, strict=True)]
     )

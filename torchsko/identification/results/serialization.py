@@ -1,4 +1,4 @@
-"""A fit on disk: tensors, numbers and names, read without running code."""
+"""Saving and loading of fits: tensors, numbers and names, which are loaded without execution of code."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from torchsko.identification.results.result import Fit
 
 Folders = Sequence[str | os.PathLike[str]]
-"""That a robot's file may reach besides its own."""
+"""Further trusted folders of a robot file."""
 
 VERSION = 3
-"""Of the format."""
+"""Version of the format of fit.pt."""
 
 ROBOTS = ("robot.urdf", "robot.xml")
-"""Names of the robot's file, in URDF and MJCF."""
+"""Names of the robot file in URDF and MJCF."""
 
 PLAIN = (
     "phi",
@@ -56,32 +56,32 @@ PLAIN = (
 
 
 def robot_file(like: Any) -> str:
-    """Name of the robot's file, by the format of the one that it is written like."""
+    """Name of the robot file, by the format of the nominal robot's file."""
     urdf, mjcf = ROBOTS
     return mjcf if like is not None and format_of(like) == "mjcf" else urdf
 
 
 def save_robot(mech: Mechanism, folder: Path, like: Any, mesh_path: Folders | None = None) -> None:
-    """Write the robot of a fit, and what its file refers to; see `Fit.save`.
+    """Write the robot of a fit and the files that it refers to; see `Fit.save`.
 
     Raises:
-        RobotFileError: when it cannot be written, or read again where it is.
+        RobotFileError: when it cannot be written, or cannot be loaded from there.
     """
     name = robot_file(like)
     if name == ROBOTS[1] and not is_xml_text(like):
         copy_assets(Path(like), folder)
-    # None is written of SDF: a new file has the dynamics.
+    # SDF files are not edited; a new URDF file has the dynamics.
     model = None if like is not None and format_of(like) == "sdf" else like
     save(mech, folder / name, like=model, overwrite=True, mesh_path=mesh_path)
     for other in ROBOTS:
         if other != name:
-            (folder / other).unlink(missing_ok=True)  # it would be read instead
+            (folder / other).unlink(missing_ok=True)  # it would be loaded instead
 
 
-def with_what_files_know(fit: Fit, like: Any) -> Mechanism:
-    """The robot of a fit without what its file has no place for, with a warning that names it.
+def representable_robot(fit: Fit, like: Any) -> Mechanism:
+    """The robot of a fit without parameters that its file format cannot represent, with a warning.
 
-    URDF has no rotor inertia, and losses of a joint of several dofs are one number.
+    URDF has no rotor inertia, and one friction coefficient for all dofs of a joint.
     """
     mech, given, file = fit.mechanism, fit.nominal, robot_file(like)
     left, changes = [], {}
@@ -108,9 +108,9 @@ def with_what_files_know(fit: Fit, like: Any) -> Mechanism:
     if not left:
         return mech
     warnings.warn(
-        f"{file} is without the {'; '.join(left)}.\n"
-        "Its format has no place for it; fit.pt keeps it.\n"
-        "Take Fit.load(folder).mechanism for the whole robot.",
+        f"{file} does not have the {'; '.join(left)}.\n"
+        "Its format cannot represent it; fit.pt has it.\n"
+        "Use Fit.load(folder).mechanism for the complete robot.",
         RobotFileWarning,
         stacklevel=3,
     )
@@ -152,7 +152,7 @@ def _numbers(mech: Mechanism) -> dict[str, torch.Tensor]:
 
 
 def _of_residual(residual: Shrunk | None) -> dict[str, Any] | None:
-    """A residual's numbers, and the shape of a network of ours."""
+    """State of a residual module, and the arguments of a `Network`."""
     if residual is None:
         return None
     shape = residual.module.shape if isinstance(residual.module, Network) else None
@@ -160,15 +160,15 @@ def _of_residual(residual: Shrunk | None) -> dict[str, Any] | None:
 
 
 def _residual(kept: dict[str, Any] | None, given: nn.Module | None) -> Shrunk | None:
-    """The residual of a fit, in a module that is given where its class is not ours."""
+    """The residual of a fit; the caller passes a module if it is not a `Network`."""
     if kept is None:
         return None
     shape: Any = kept["shape"]
     if given is None and shape is None:
         raise FitError(
-            "the fit has a residual of a class that is not known here.",
-            "A file holds its numbers only.",
-            "Pass a module of this class: Fit.load(folder, residual=MyModule()).",
+            "the residual of the fit is a module of an unknown class.",
+            "The file has its numbers only.",
+            "Pass a module of that class: Fit.load(folder, residual=MyModule()).",
         )
     module = Network(**shape) if given is None else copy.deepcopy(given)
     whole = Shrunk(module, kept["state"]["part"])
@@ -198,22 +198,22 @@ def _term(name: str, shape: dict[str, float]) -> Term:
     return classes[name](**shape)
 
 
-def unpacked(
+def load_fit(
     folder: Path, residual: nn.Module | None = None, mesh_path: Folders | None = None
 ) -> Fit:
-    """The fit that a folder holds.
+    """Load a fit from a folder.
 
-    Of the robot's file its tree, names and frames are read; all numbers are those of fit.pt. Where masses,
-    centres or inertias of the two differ, a warning says so.
+    The tree, names and frames are those of the robot file, all numbers those of fit.pt. If inertial
+    parameters of both differ, there is a warning.
 
     Raises:
-        FitError: when it holds none, or one of another version, or one that is not whole; names the file.
+        FitError: when the folder has no fit, or fit.pt is incomplete or has another format version.
     """
     path = folder / "fit.pt"
     robot = next((folder / x for x in ROBOTS if (folder / x).is_file()), None)
     if robot is None or not path.is_file():
         raise FitError(
-            f"{os.fspath(folder)} holds no fit.",
+            f"{os.fspath(folder)} has no fit.",
             "A fit is a folder with fit.pt and robot.urdf or robot.xml.",
             "Pass the folder that Fit.save or python -m torchsko identify wrote.",
         )
@@ -221,12 +221,12 @@ def unpacked(
         data = torch.load(path, weights_only=True)
         version = data["version"]
     except Exception as error:
-        raise _no_fit(path, error) from error
+        raise _invalid_fit(path, error) from error
     if version != VERSION:
         raise FitError(
-            f"{path} is of version {version!r}, this is version {VERSION}.",
+            f"{path} has the format version {version!r}, this torchsko needs {VERSION}.",
             "The format has changed.",
-            "Fit again, or read it with the torchsko that wrote it.",
+            "Repeat the fit, or load it with the torchsko that wrote it.",
         )
     try:
         coupled = data["nominal"]["coupling_ratio"].numel() > 0
@@ -239,23 +239,23 @@ def unpacked(
     except (FitError, RobotFileError):
         raise
     except Exception as error:
-        raise _no_fit(path, error) from error
+        raise _invalid_fit(path, error) from error
     if wrong:
         raise FitError(
-            f"{path} is no fit of {robot.name}: {wrong}.",
-            "Its numbers belong to the robot beside it.",
-            "Write both again, by Fit.save.",
+            f"{path} is not a fit of {robot.name}: {wrong}.",
+            "The numbers must belong to the robot file beside it.",
+            "Write both again with Fit.save.",
         )
     warn_of_edits(robot, mech, fit.mechanism)
     return fit
 
 
-def _no_fit(path: Path, error: Exception) -> FitError:
-    said = f"{type(error).__name__} {error}".splitlines()[0][:80].strip()
+def _invalid_fit(path: Path, error: Exception) -> FitError:
+    cause = f"{type(error).__name__} {error}".splitlines()[0][:80].strip()
     return FitError(
-        f"{path} is no fit: {said}.",
-        "It is read as numbers and names only.",
-        "Write it again, by Fit.save.",
+        f"{path} is not a fit: {cause}.",
+        "Only files of Fit.save can be loaded.",
+        "Write it again with Fit.save.",
     )
 
 
@@ -283,7 +283,7 @@ def _fit(mech: Mechanism, data: dict[str, Any], residual: nn.Module | None) -> F
 
 
 def _floats(robot: Path, joints: list[str]) -> bool:
-    """Whether the robot was loaded with a free joint that its file does not have."""
+    """True if the robot was loaded with a free joint that its file does not have."""
     return (
         robot.suffix == ".urdf"
         and "root_joint" in joints

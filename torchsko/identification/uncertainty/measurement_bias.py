@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from torchsko.identification.estimators.instrumental import (
-    STRONG,
+    MIN_STRENGTH,
     both,
     instrumental_fit,
     paired,
@@ -176,7 +176,9 @@ def noise_bias(
     (A, c), (A0, c0) = both(paired(corrected, noisy), model)
     start = scaled_pseudo_inverse(A0)[0] @ c0
     root, value, vector = strengths(A, A0)
-    return -root @ (vector @ ((vector.mT @ (root.mT @ (c - A @ start))) / value.clamp_min(STRONG)))
+    return -root @ (
+        vector @ ((vector.mT @ (root.mT @ (c - A @ start))) / value.clamp_min(MIN_STRENGTH))
+    )
 
 
 def _sample_blocks(motions: Sequence[FilteredMotion], max_states: int) -> Sequence[FilteredMotion]:
