@@ -88,12 +88,12 @@ def test_a_current_that_follows_no_force_is_refused_by_name():
     tau = np.array(log.tau)
     tau[:, 1] = np.random.default_rng(0).normal(size=len(tau))
     blind = ts.identification.Log(log.t, log.q, tau, log.qd, current=True)
-    with pytest.raises(ts.FitError, match="torque constant of joint 'joint1' is not told"):
+    with pytest.raises(ts.FitError, match="torque constant of joint 'joint1' cannot be estimated"):
         ts.identification.identify(truth, blind)
 
 
 def test_constants_that_do_not_come_to_rest_are_refused(monkeypatch):
     truth, _ = arm()
-    monkeypatch.setattr(currents, "ROUNDS", 1)
-    with pytest.raises(ts.FitError, match="did not come to rest within 1 rounds"):
+    monkeypatch.setattr(currents, "MAX_ITERATIONS", 1)
+    with pytest.raises(ts.FitError, match="did not converge in 1 iterations"):
         found_by(truth, currents_of(truth))

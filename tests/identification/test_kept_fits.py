@@ -38,8 +38,11 @@ CHANGES = {
     "few numbers": (lambda d: other(d, "phi", d["phi"][:10]), r"phi has shape \[10\], not \[30\]"),
     "no numbers": (lambda d: other(d, "phi", d["phi"] * float("nan")), "phi is not finite"),
     "words": (lambda d: other(d, "phi", "x"), "AttributeError"),
-    "few terms": (lambda d: other(d, "terms", d["terms"][:2]), "not one row for each of 3 dofs"),
-    "few rows": (lambda d: other(d, "numbers", d["numbers"][:2]), "numbers are not one row"),
+    "few terms": (
+        lambda d: other(d, "terms", d["terms"][:2]),
+        "do not have one row for each of 3 dofs",
+    ),
+    "few rows": (lambda d: other(d, "numbers", d["numbers"][:2]), "numbers do not have one row"),
     "another's joints": (lambda d: other(d, "joints", ["a", "b", "c"]), "its joints are a, b, c"),
     "less than nothing": (
         lambda d: other(d, "mechanism", {**d["mechanism"], "mass": -d["mechanism"]["mass"]}),
@@ -64,7 +67,7 @@ def test_a_fit_that_is_not_whole_is_refused_by_its_file(folder, tmp_path, what):
 def test_files_that_are_no_fit_are_refused_by_name(folder, tmp_path, content):
     shutil.copytree(folder, tmp_path / "fit")
     (tmp_path / "fit" / "fit.pt").write_bytes(content)
-    with pytest.raises(ts.FitError, match=r"fit\.pt is no fit"):
+    with pytest.raises(ts.FitError, match=r"fit\.pt is not a fit"):
         ts.identification.Fit.load(tmp_path / "fit")
 
 

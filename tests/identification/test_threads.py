@@ -14,7 +14,13 @@ from torchsko.identification.regression.physical_least_squares import (
     entropic_least_squares,
 )
 from torchsko.identification.selection.stepwise import SubsetScores
-from torchsko.identification.workers import WIDE, cores, for_unknowns, side_by_side, threads
+from torchsko.identification.workers import (
+    MIN_THREADED_UNKNOWNS,
+    cores,
+    for_unknowns,
+    side_by_side,
+    threads,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +99,7 @@ def test_a_robot_of_many_bodies_is_solved_on_several_threads():
     """LU of a batch of matrices as large as these finds no pivots on several threads of MKL, torch 2.13."""
     g = torch.Generator().manual_seed(0)
     arm = ts.load(ts.robots.panda)
-    nominal = ts.inertial_parameters(arm).repeat(WIDE // 70 + 1, 1)
+    nominal = ts.inertial_parameters(arm).repeat(MIN_THREADED_UNKNOWNS // 70 + 1, 1)
     n = nominal.numel()
     every = torch.eye(n, dtype=nominal.dtype)
     prior = EntropicPrior.at(nominal, every)

@@ -27,6 +27,7 @@ from torchsko.identification.joint_terms import JointTerms
 from torchsko.identification.logs.log import Log
 from torchsko.identification.options import FitOptions, check_robot
 from torchsko.identification.preparation import Progress, prepare
+from torchsko.identification.regression.elimination import mean_equations
 from torchsko.identification.regression.least_squares import (
     ParameterUncertainty,
     fit_base_parameters,
@@ -35,7 +36,7 @@ from torchsko.identification.regression.normal_equations import Regressor, TimeF
 from torchsko.identification.regression.physical_least_squares import EntropicPrior
 from torchsko.identification.regression.solution import ModelStructure, Solution
 from torchsko.identification.results.result import Fit, FitInfo
-from torchsko.identification.selection.cross_validation import Folds
+from torchsko.identification.selection.cross_validation import Folds, mean_square_errors
 from torchsko.identification.selection.model_selection import (
     ModelSelection,
     cross_validated_errors,
@@ -236,15 +237,14 @@ def select_model(context: FitContext, options: FitOptions, progress: Progress) -
 def least_squares_model(
     context: FitContext, given: Mapping[int, tuple[int, ...]], folds: Folds, prior: EntropicPrior
 ) -> ModelStructure:
-    """Given terms, weighted by the inverse error variances of least squares with these terms."""
+    """Given terms, weighted by the inverse residual variances of least squares with these terms."""
     choice = tuple(given[j] for j in range(context.problem.mech.num_dof))
     model = ModelStructure(choice, least_squares_structure(context.problem).scale, 0.0)
-    squares = cross_validated_errors(
-        folds, folds, lambda x: fit_base_parameters(x, model, context.problem.base)
-    )
-    return ModelStructure(
-        choice, inverse_variance_weights(squares.mean(0), mean_square_scale(folds, prior)), 0.0
-    )
+    pooled = context.equations.pooled
+    fit = fit_base_parameters(pooled, model, context.problem.base)
+    variance = mean_square_errors(fit, mean_equations(pooled))
+    scale = inverse_variance_weights(variance, mean_square_scale(folds, prior))
+    return ModelStructure(choice, scale, 0.0)
 
 
 def validate(

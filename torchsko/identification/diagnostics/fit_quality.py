@@ -27,10 +27,10 @@ REST_PERIODS = 2.0
 """Time in one position, in periods of the cut-off frequency, after which a joint is at rest."""
 
 REST_MOTION = 1e-3
-"""FilteredMotion of a joint at rest, over its motion in the log; creep is larger."""
+"""Motion of a joint at rest, over its motion in the log; creep is larger."""
 
 MIN_MOTION = 1e-3
-"""FilteredMotion over the log below which a joint is static, and not at rest for a time [rad or m]."""
+"""Motion over the log below which a joint is static, and not at rest for a time [rad or m]."""
 
 MIN_REST = 0.1
 """Share of the time at rest that is reported."""

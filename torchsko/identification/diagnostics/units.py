@@ -40,7 +40,7 @@ MAX_UNRELATED = 0.5
 """Correlation below which velocities are taken to be unrelated to positions."""
 
 MIN_TURNS = 3.0
-"""FilteredMotion of a revolute joint above which positions may be in degrees [turns]."""
+"""Motion of a revolute joint above which positions may be in degrees [turns]."""
 
 MIN_GRAVITY_SHARE = 0.4
 """Share of the forces' variance, explained by gravity at positions in degrees, that indicates degrees."""

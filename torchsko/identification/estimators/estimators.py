@@ -126,7 +126,7 @@ class EstimationData:
     def accumulate(
         self, *, lag: int = 0, weigh: Callable[[Tensor], Tensor] | None = None
     ) -> NormalEquations:
-        """NormalEquations equations with a lag between the factors, or with weights of the samples."""
+        """Normal equations with a lag between the factors, or with weights of the samples."""
         folds = len(self.equations.sums)
         return accumulate_weighted(
             self.problem, self.log, self.settings, folds, self.sample, lag=lag, weigh=weigh
@@ -196,7 +196,7 @@ class Estimator(ABC):
         """Solve normal equations of one fold."""
 
     def covariance(self, solution: Solution, left: Residuals) -> ParameterUncertainty:
-        """Covariance of the estimates, robust to autocorrelated compute_residuals."""
+        """Covariance of the estimates, robust to autocorrelated residuals."""
         data, pooled = self.data, self.equations.pooled
         plain = parameter_uncertainty(
             pooled, self.model, solution.choice, left.variance, left.autocorrelation_samples
@@ -309,7 +309,7 @@ class InstrumentalVariables(Estimator):
         return instrumental_fit(equations, self.model, self.data.problem.base)
 
     def covariance(self, solution: Solution, left: Residuals) -> ParameterUncertainty:
-        """Covariance of the estimates, robust to autocorrelated compute_residuals."""
+        """Covariance of the estimates, robust to autocorrelated residuals."""
         data, pair, pooled = self.data, self.equations.pooled, self.data.equations.pooled
         inputs = pair, self.model, left.variance, left.autocorrelation_samples
         # Blocks as long as the filter, but several in a log.
@@ -347,7 +347,7 @@ class MultipleShooting(Estimator):
         if joints := quaternion_joints(mech):
             raise FitError(
                 f"the coordinates of joint {joints[0]!r} are a quaternion.",
-                "ShootingEstimator supports joints whose coordinates are a vector.",
+                "Shooting supports joints whose coordinates are a vector.",
                 'Pass method="physical" and a log with velocities.',
             )
 
@@ -361,7 +361,7 @@ class MultipleShooting(Estimator):
         """The error of a term that is not supported."""
         return FitError(
             f'method="shooting" does not support {term.label} of joint {joint!r}.',
-            "ForwardModel dynamics needs forces that are continuous functions of position and velocity.",
+            "Forward dynamics needs forces that are continuous functions of position and velocity.",
             "Pass SmoothCoulomb(0.05) for dry friction, or use another method.",
         )
 

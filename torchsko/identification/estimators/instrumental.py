@@ -115,7 +115,7 @@ class Instrumental:
         self.bread = [w / n * torch.cat([first, rows]) for w, n, rows in each]
 
     def __call__(self, dof: int, X: Tensor, error: Tensor) -> Tensor:
-        """Influence `[samples, parameters]` of columns `[samples, columns]` and errors `[samples]` of a dof."""
+        """Influence `[samples, parameters]` of columns `[samples, columns]` and errors `[samples]`."""
         columns = torch.cat([torch.arange(self.num_base, device=X.device),
                              term_columns(self.num_base, self.choice[dof], X)])  # fmt: skip
         X = X.index_select(-1, columns)

@@ -25,8 +25,8 @@ class Payload:
             `inertial_parameters`, at the origin and in the axes of the body, `[10]`.
         deviation: standard errors, `[10]`; infinite for parameters that the log does not determine.
         covariance: covariance, scaled by `misfit` if this is above 1, `[10, 10]`.
-        misfit: mean square of the remaining change of base parameters, in standard errors. A value far above 1
-            means that other bodies changed too.
+        misfit: mean square of the remaining change of base parameters, in standard errors. A value far
+            above 1 means that other bodies changed too.
     """
 
     body: str

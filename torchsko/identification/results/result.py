@@ -149,7 +149,7 @@ class Fit:
             q: `[*batch, num_q]`.
             qd: `[*batch, num_dof]` [rad/s or m/s].
             qdd: `[*batch, num_dof]` [rad/s^2 or m/s^2].
-            series: whether the last but one dimension is time, in order, which friction with hysteresis needs;
+            series: whether the last but one dimension is time, which friction with hysteresis needs;
                 otherwise such friction has its steady-state value.
 
         Returns:
@@ -198,8 +198,8 @@ class Fit:
                 "Pass the path of a writable folder.",
             ) from error
         from torchsko.identification.results.serialization import (
-            save_robot,
             representable_robot,
+            save_robot,
             write_fit,
         )
 
