@@ -198,7 +198,7 @@ class Selection:
     """A selected model.
 
     Attributes:
-        model: terms and inverse_variance_weights of each dof.
+        model: terms and weights of each dof.
         folds: of cross-validation.
         prior: divergence from the nominal robot.
         findings: a remark if the user interrupted the selection.

@@ -80,7 +80,7 @@ from torchsko.identification.workers import cores, threads
 from torchsko.mechanism.mechanism import Mechanism
 
 HUBER = 1.345
-"""Threshold of Huber weights [standard deviations]: 95 % efficiency for normal fit_folds."""
+"""Threshold of Huber weights [standard deviations]: 95 % efficiency for normal errors."""
 
 MAX_REWEIGHTINGS = 20
 """Number of reweightings of `ReweightedLeastSquares`."""
@@ -102,7 +102,7 @@ class EstimationData:
     Attributes:
         problem: the regression problem.
         equations: its normal equations, by fold.
-        sample: filtered motions for compute_residuals.
+        sample: filtered motions for residuals.
         settings: of the filter.
         log: forces, as measured.
         model: terms and weights of each dof.
@@ -213,7 +213,7 @@ class Estimator(ABC):
         )
 
     def validate(self, folds: Folds) -> Tensor:
-        """Mean square prediction fit_folds by cross-validation, `[folds, num_dof]`."""
+        """Mean square prediction errors by cross-validation, `[folds, num_dof]`."""
         used = Folds.of(self.equations, self.data.equations)
         return cross_validated_errors(used, folds, self.solve)
 
@@ -234,7 +234,7 @@ class Estimator(ABC):
 
     @property
     def linear(self) -> bool:
-        """Whether residuals are linear in all parameters, so that collinear ones can be found."""
+        """True when residuals are linear in all parameters, so that collinear ones can be found."""
         return True
 
     def findings(self) -> list[Finding]:
@@ -254,7 +254,7 @@ class PhysicalLeastSquares(Estimator):
         return solve_physical(equations, self.model, self.data.prior, self.data.problem.terms)
 
     def validate(self, folds: Folds) -> Tensor:
-        """Mean square prediction fit_folds by cross-validation, `[folds, num_dof]`."""
+        """Mean square prediction errors by cross-validation, `[folds, num_dof]`."""
         return fit_folds(folds, self.model, self.data.prior, self.data.problem.terms)[0]
 
 
@@ -409,7 +409,7 @@ class MultipleShooting(Estimator):
 
     @property
     def linear(self) -> bool:
-        """Whether residuals are linear in all parameters."""
+        """True when residuals are linear in all parameters."""
         return False
 
     def findings(self) -> list[Finding]:
