@@ -100,11 +100,11 @@ def test_a_folder_given_is_looked_through_and_not_left(tmp_path):
         "C:\\robot",
         "..\\secret",
     ):
-        with pytest.raises(ts.RobotFileError, match="out of the folders"):
+        with pytest.raises(ts.RobotFileError, match="outside of the robot folders"):
             ts.robots.find(name, checkout)
     with pytest.raises(ts.RobotFileError, match="no robot is named 'secret'"):
         ts.robots.find("secret", checkout)
-    with pytest.raises(ts.RobotFileError, match="no folder"):
+    with pytest.raises(ts.RobotFileError, match="is not a folder"):
         ts.robots.available(tmp_path / "none")
     with pytest.raises(ts.RobotFileError, match="2 robots are named 'panda'"):
         ts.robots.find("panda")

@@ -1,7 +1,6 @@
-"""Robot descriptions: three that ship with the package, and all that other packages have installed.
+"""Robot files: three that ship with the package, and those of other installed packages.
 
-Those that ship name the sources of their figures. Nothing is fetched: `available` looks at what is on the
-disk.
+The files that ship name the sources of their parameters. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -20,26 +19,26 @@ quadruped: Path = Path(__file__).with_name("quadruped.urdf")
 """MIT Mini Cheetah, 12 joints on a floating base; Katz et al., 2019."""
 
 humanoid: Path = Path(__file__).with_name("humanoid.urdf")
-"""A man of 73 kg, 21 joints on a floating base; segments of de Leva, 1996."""
+"""Man of 73 kg, 21 joints on a floating base; segment parameters of de Leva, 1996."""
 
-HEAD = 4096
-"""Bytes of an XML file in which the root element of a robot begins."""
+MAX_HEADER_BYTES = 4096
+"""Largest offset of the root element in an XML file; comments may precede it."""
 
 
 def available(*folders: str | os.PathLike[str]) -> dict[str, Path]:
-    """The robot files on this machine, by name: the package that has them, and their path there.
+    """Robot files on this machine by name, which is the package and the path inside it.
 
-    Those of torchsko, example-robot-data, gymnasium, dm_control and robosuite where they are installed,
-    those that robot_descriptions has fetched already, and those in the folders given.
+    They come from torchsko, the installed packages example-robot-data, gymnasium, dm_control and robosuite,
+    the cache of robot_descriptions, and the given folders.
 
     Args:
-        *folders: further ones, such as a checkout of MuJoCo Menagerie; named by their last part.
+        *folders: further folders, such as a checkout of MuJoCo Menagerie; named by their last part.
 
     Returns:
-        Paths of files in URDF (``.urdf``) and MJCF (``.xml``). Not all load: some are parts of others.
+        Paths of URDF (``.urdf``) and MJCF (``.xml``) files. Some are parts of other files and do not load.
 
     Raises:
-        RobotFileError: when a folder is none.
+        RobotFileError: when a folder does not exist.
 
     Example:
         >>> import torchsko as ts
@@ -49,11 +48,7 @@ def available(*folders: str | os.PathLike[str]) -> dict[str, Path]:
     places = {name: place for name, place in _installed() if place is not None and place.is_dir()}
     for folder in map(Path, folders):
         if not folder.is_dir():
-            raise RobotFileError(
-                f"{folder} is no folder.",
-                "Robots are looked for in folders.",
-                "Check the path.",
-            )
+            raise RobotFileError(f"{folder} is not a folder.", advice="Check the path.")
         places[folder.resolve().name] = folder
     return {
         f"{name}/{path.relative_to(place).as_posix()}": path
@@ -63,16 +58,15 @@ def available(*folders: str | os.PathLike[str]) -> dict[str, Path]:
 
 
 def find(name: str, *folders: str | os.PathLike[str]) -> Path:
-    """The one robot file of this name.
+    """Path of the robot file with this name.
 
     Args:
-        name: as in `available`, or the last parts of it, with or without the ending: "panda",
+        name: name as in `available`, or its last parts, with or without suffix: "panda",
             "gymnasium/ant.xml", "ant".
-        *folders: as in `available`.
+        *folders: further folders, as in `available`.
 
     Raises:
-        RobotFileError: when there is none, or several; names them. When the name is a path out of the
-            folders.
+        RobotFileError: when no file or several files have this name, or it is a path outside of the folders.
 
     Example:
         >>> import torchsko as ts
@@ -82,9 +76,9 @@ def find(name: str, *folders: str | os.PathLike[str]) -> Path:
     parts = PurePosixPath(name.replace("\\", "/"))
     if parts.is_absolute() or ".." in parts.parts or ":" in name:
         raise RobotFileError(
-            f"{name!r} is a path out of the folders of robots.",
-            "A name is looked for among robots that are installed.",
-            "Pass a path to torchsko.load, or its folder as one more.",
+            f"{name!r} is a path outside of the robot folders.",
+            "Names refer to installed robots.",
+            "Pass the path to torchsko.load, or its folder to find.",
         )
     known = available(*folders)
     if name in known:
@@ -99,7 +93,7 @@ def find(name: str, *folders: str | os.PathLike[str]) -> Path:
     )
     raise RobotFileError(
         f"{len(found)} robots are named {name!r}: {shown}.",
-        "It is unclear which one is meant.",
+        "The name is ambiguous.",
         "Use one of these names.",
     )
 
@@ -117,9 +111,9 @@ def _short_names(known: Mapping[str, Path]) -> list[str]:
 
 
 def _installed() -> Iterator[tuple[str, Path | None]]:
-    """Where packages have their robots; None where they are not installed. Imports none of them."""
+    """Robot folder of each package, or None if it is not installed; imports no package."""
     yield "torchsko", Path(__file__).parent
-    cmeel = _package("cmeel")  # which packs the wheels of example-robot-data
+    cmeel = _package("cmeel")  # installs the data of example-robot-data
     data = "cmeel.prefix/share/example-robot-data/robots"
     yield "example-robot-data", cmeel.parent / data if cmeel else None
     below = {
@@ -141,7 +135,7 @@ def _package(name: str) -> Path | None:
 
 
 def _robots_in(folder: Path) -> Iterator[Path]:
-    """Files of robots below a folder, by path; none that a link leads out of it."""
+    """Robot files below a folder, sorted by path; symbolic links out of the folder are skipped."""
     inside = folder.resolve()
     for path in sorted(folder.rglob("*")):
         if path.suffix in (".urdf", ".xml") and path.is_file():
@@ -153,4 +147,4 @@ def _robots_in(folder: Path) -> Iterator[Path]:
 
 def _is_mujoco(path: Path) -> bool:
     with path.open("rb") as file:
-        return b"<mujoco" in file.read(HEAD)
+        return b"<mujoco" in file.read(MAX_HEADER_BYTES)
