@@ -73,7 +73,7 @@ class Row:
         pack: makes the result from a tuple of tensors.
         refuses: reason why an option has no kernel, for all its values or by value; the name "" stands for
             the verb itself.
-        default_of: functions of (mechanism, options) that replace an option whose value is None.
+        default_of: functions of (mechanism, options) that give the value of an option passed as None.
     """
 
     name: str

@@ -176,7 +176,7 @@ def followers(
 
 
 def _is_equation(coupling: CouplingDescription, robot: RobotDescription) -> bool:
-    """Whether a coupling is an equation: no joint has its name or a similar one."""
+    """True if a coupling is an equation: no joint has its name or a similar one."""
     joints = [joint.name for joint in robot.joints]
     alone = sum(c != 0 for c in coupling.coefficients.values()) < 2
     meant = alone or difflib.get_close_matches(coupling.joint, joints, cutoff=0.8)

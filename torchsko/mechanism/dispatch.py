@@ -93,7 +93,7 @@ class MechanismLayer(MechanismSource):
 
 
 def provides_mechanism(x: object) -> bool:
-    """Whether an object has a ``mechanism()`` method."""
+    """True if an object has a ``mechanism()`` method."""
     return isinstance(x, MechanismSource) or callable(getattr(x, "mechanism", None))
 
 
@@ -143,7 +143,7 @@ def verb(fn: Callable[Concatenate[Mechanism, P], R]) -> Callable[Concatenate[Mec
 
 
 def missing_attribute(source: Any, name: str) -> str:
-    """Message for a missing attribute; for an attribute of Mechanism it says how to read it."""
+    """Message for a missing attribute, with the expression that reads an attribute of Mechanism."""
     from torchsko.mechanism.mechanism import Mechanism  # imports this module
 
     kind = type(source).__name__
@@ -158,7 +158,7 @@ def missing_attribute(source: Any, name: str) -> str:
 
 
 class MechanismAttribute:
-    """Descriptor that refuses an attribute which only a mechanism has, and says how to read it.
+    """Descriptor that refuses an attribute of the mechanism, with the expression that reads it.
 
     A ``__getattr__`` would slow down every other attribute of the class.
     """

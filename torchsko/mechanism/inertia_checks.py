@@ -89,7 +89,7 @@ def _second_moments(inertia: Array) -> Array:
 
 
 def _are_physical(mass: Array, second: Array) -> NDArray[np.bool_]:
-    """Whether masses `[*]` with second moments `[*, 3, 3]` are physical, `[*]`."""
+    """True if masses `[*]` with second moments `[*, 3, 3]` are physical, `[*]`."""
     scale = np.abs(second).max(axis=(-2, -1))
     # Scaled, since numbers such as 1e200 overflow inside the eigenvalue routine.
     usual = (scale > 0.0) & np.isfinite(scale)

@@ -359,6 +359,6 @@ def _fixed_bodies(mech: Mechanism, placed: Mapping[int, Placed]) -> tuple[Unsupp
 
 
 def _has_inertia(mech: Mechanism, body: int) -> bool:
-    """Whether a body may have inertia; True if its values cannot be read, as under vmap."""
+    """True if a body may have inertia; True if its values cannot be read, as under vmap."""
     found = [concrete_values(x) for x in (mech.mass[..., body], mech.inertia[..., body, :, :])]
     return any(x is None or bool(x.any()) for x in found)

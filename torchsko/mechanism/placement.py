@@ -56,7 +56,7 @@ def check_position(what: str, r: Any, most: int = MAX_CHECKED_ENTRIES) -> None:
 
 
 def are_rotations(rows: np.ndarray) -> bool:
-    """Whether all matrices `[*, 3, 3]` are rotations."""
+    """True if all matrices `[*, 3, 3]` are rotations."""
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.einsum("...ij,...kj->...ik", rows, rows) - np.eye(3)
     fits = np.abs(error).max(initial=0.0) <= ROTATION_SLACK  # nan compares as false

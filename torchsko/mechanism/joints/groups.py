@@ -100,7 +100,7 @@ class JointSet:
 
     @property
     def orthonormal(self) -> bool:
-        """Whether the rows of every H are orthonormal."""
+        """True if the rows of every H are orthonormal."""
         return all(group.kind.orthonormal for group in self.groups)
 
     @staticmethod

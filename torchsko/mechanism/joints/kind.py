@@ -168,17 +168,17 @@ class JointType(ABC):
 
     @property
     def constant_map(self) -> bool:
-        """Whether H is the same in every configuration, as without an override of `joint_map_at`."""
+        """True if H is the same in every configuration, as without an override of `joint_map_at`."""
         return type(self).joint_map_at is JointType.joint_map_at
 
     @property
     def has_default_advance(self) -> bool:
-        """Whether `advance` is not overridden."""
+        """True if `advance` is not overridden."""
         return type(self).advance is JointType.advance
 
     @property
     def has_moving_axes(self) -> bool:
-        """Whether rates are expressed in axes that rotate with the child; see `transport_rate`."""
+        """True if rates are expressed in axes that rotate with the child; see `transport_rate`."""
         return type(self).transport_rate is not JointType.transport_rate
 
     @abstractmethod
