@@ -53,7 +53,7 @@ def appended(
         _check_base(other)
     R_frame, r_frame = mech.frame_rotation[..., at, :, :], mech.frame_position[..., at, :]
     place = R_frame @ R, r_frame + matvec(R_frame, r)
-    whole = _whole(mech, other, mech.frame_body[at], place, prefix)
+    whole = _both_trees(mech, other, mech.frame_body[at], place, prefix)
     whole = whole.replace(**_shapes(mech, other, prefix, frame, (R, r)))
     if not (weld and afloat):
         return whole
@@ -70,7 +70,7 @@ def _renamed(mech: Mechanism, joint: str) -> Mechanism:
     return replace(mech, **names)
 
 
-def _whole(
+def _both_trees(
     mech: Mechanism,
     other: Mechanism,
     carrier: int,

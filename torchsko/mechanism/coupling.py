@@ -91,7 +91,9 @@ class Coupling:
         number = {pair: i for i, pair in enumerate((k, j) for k in dependent for j in rows[k])}
         most = max(1, *(len(rows[k]) for k in dependent))
         terms = [term for k in dependent for term in _terms(k, rows[k], most)]
-        own_q, own_dofs = (_own(packing, independent) for packing in (coordinates, layout.dofs))
+        own_q, own_dofs = (
+            _independent_places(packing, independent) for packing in (coordinates, layout.dofs)
+        )
         groups = _groups(layout, rows)
         columns = [[i for k in S if k not in rows for i in layout.dofs.places[k]] for S in groups]
         return Coupling(
@@ -203,7 +205,7 @@ def _returns(dofs: Packing, independent: Sequence[int], terms: Sequence[Term]) -
     )
 
 
-def _own(packing: Packing, independent: Sequence[int]) -> list[int]:
+def _independent_places(packing: Packing, independent: Sequence[int]) -> list[int]:
     return [i for k in independent for i in packing.places[k]]
 
 

@@ -42,7 +42,7 @@ def limit_notes(hinges: Sequence[Limits]) -> tuple[UnsupportedElement, ...]:
     for what, fields, remedy in kinds:
         limited = [j for j in hinges if any(math.isfinite(getattr(j, field)) for field in fields)]
         if limited:
-            what = f"limits of {what} of {_counted(limited)}"
+            what = f"limits of {what} of {_joint_count_text(limited)}"
             entries.append(UnsupportedElement(what, f"not in the dynamics; {remedy}"))
     return (*entries, *_blocked_joints(hinges))
 
@@ -105,13 +105,13 @@ def _blocked_joints(hinges: Sequence[Limits]) -> list[UnsupportedElement]:
         ),
     )
     return [
-        UnsupportedElement(f"{what} of {_counted(blocked)}", why)
+        UnsupportedElement(f"{what} of {_joint_count_text(blocked)}", why)
         for what, blocked, why in kinds
         if blocked
     ]
 
 
-def _counted(joints: Sequence[Limits]) -> str:
+def _joint_count_text(joints: Sequence[Limits]) -> str:
     """Name of the first joint, and the number of further ones."""
     names = list(dict.fromkeys(joint.name for joint in joints))
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""

@@ -53,7 +53,7 @@ def within_range(
             if isinstance(value, int | float):  # such as the pitch of a helical joint
                 refuse_too_large(f"{where} {name}", (value,), largest, dtype)
     refuse_too_large("gravity [m/s^2]", gravity, largest, dtype)
-    beyond = {joint.name: _beyond(joint, largest) for joint in robot.joints}
+    beyond = {joint.name: _limits_out_of_range(joint, largest) for joint in robot.joints}
     if not any(beyond.values()):
         return robot
     joints = tuple(
@@ -73,7 +73,7 @@ def within_range(
     return replace(robot, joints=joints, unused=robot.unused + notes)
 
 
-def _beyond(joint: JointDescription, largest: float) -> dict[str, float]:
+def _limits_out_of_range(joint: JointDescription, largest: float) -> dict[str, float]:
     values = {name: getattr(joint, name) for name in LIMITS}
     return {name: x for name, x in values.items() if largest < abs(x) < math.inf}
 
