@@ -580,7 +580,7 @@ def test_what_cannot_be_said_is_refused_by_name_and_leaves_nothing_behind(tmp_pa
         (ts.RobotFileError, "exists already", lambda p: ts.save(arm, file)),
         (ts.RobotFileError, "has the ending '.txt'", lambda p: ts.save(arm, tmp_path / "a.txt")),
         (ts.RobotFileError, "cannot be written", lambda p: ts.save(arm, tmp_path / "no" / "a.urdf")),
-        (ts.RobotFileError, "is SDF, which is read", lambda p: ts.save(arm, p, like="<sdf/>")),
+        (ts.RobotFileError, "is an SDF file, which can be read", lambda p: ts.save(arm, p, like="<sdf/>")),
         (ts.RobotFileError, "given as bytes", lambda p: ts.save(arm, p, like=b"<robot/>")),
         (ts.MechanismError, "armature[0]", lambda p: ts.save(arm.replace(armature=ones), p, like=own)),
         (ts.MechanismError, "has armature", lambda p: ts.save(arm.replace(armature=ones), p)),

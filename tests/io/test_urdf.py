@@ -444,7 +444,7 @@ def test_limits_that_allow_nothing_are_reported_with_what_to_type():
     )
     mech = builder.build()
     told = {entry.element: entry.reason for entry in mech.unused}
-    assert "mech.replace(lower=" in told["equal lower and upper limits of position of joint 'pin'"]
+    assert "mech.replace(lower=" in told["limits of position (equal) of joint 'pin'"]
     assert "mech.replace(velocity_limit=" in told["limit of velocity 0 of joint 'pin'"]
     assert "mech.replace(effort_limit=" in told["limit of effort 0 of joint 'pin'"]
     q, qd = mech.random_state(5)

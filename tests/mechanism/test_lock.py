@@ -147,11 +147,11 @@ def test_notes_on_limits_are_of_joints_that_are_left():
     mech = builder.build()
     assert limits_told(mech) == [
         "limits of position of joint 'first' and 2 more",
-        "equal lower and upper limits of position of joint 'third'",
+        "limits of position (equal) of joint 'third'",
     ]
     assert limits_told(mech.lock({"first": 0.1})) == [
         "limits of position of joint 'second' and 1 more",
-        "equal lower and upper limits of position of joint 'third'",
+        "limits of position (equal) of joint 'third'",
     ]
     left = mech.lock({"third": 0.5})
     assert limits_told(left) == ["limits of position of joint 'first' and 1 more"]

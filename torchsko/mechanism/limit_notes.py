@@ -88,7 +88,7 @@ def _blocked_joints(hinges: Sequence[Limits]) -> list[UnsupportedElement]:
     """Notes on limits that allow no motion, which some files use for unknown limits."""
     kinds = (
         (
-            "equal lower and upper limits of position",
+            "limits of position (equal)",
             [j for j in hinges if j.lower == j.upper],
             "random_state and inverse_kinematics(limits=True) fix the joint there; for unknown limits: "
             "mech.replace(lower=..., upper=...)",
