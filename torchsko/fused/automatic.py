@@ -56,7 +56,7 @@ def kernels_for(given: MechanismLike, *, tell: bool = True) -> FusedMechanism | 
 
     Args:
         given: the mechanism or the layer.
-        tell: whether the logger says that they are built.
+        tell: whether the build is logged.
     """
     from torchsko.fused.build.toolchain import find_toolchain
     from torchsko.fused.fuse import kernels_of_robot
@@ -76,14 +76,14 @@ def kernels_for(given: MechanismLike, *, tell: bool = True) -> FusedMechanism | 
 
 
 def _elsewhere(device: torch.device) -> str:
-    """Why no kernels are made by themselves for what is on a device other than the CPU."""
+    """The reason why kernels are not automatic on a device other than the CPU."""
     if device.type == "meta":
         return (
             "its tensors are on 'meta', and have no numbers.\n"
             "Kernels are made for a robot that has some.\n"
             "Type layer.to_empty(device='cpu') and load_state_dict, or fused=False."
         )
-    return "it is on a GPU, where kernels are to be asked for: ts.fuse(mech)."
+    return "it is on a GPU, where kernels are not automatic: use ts.fuse(mech)."
 
 
 def say_built(name: str) -> None:
@@ -134,7 +134,7 @@ def _with_kernels(
 
 
 def _pays(mech: MechanismLike, given: Mapping[str, Any]) -> bool:
-    """Whether a rollout has kernels, of all steps or of each step, and takes longer than their build.
+    """True if a rollout has kernels, of all steps or of each step, and takes longer than their build.
 
     Controls that are functions run as they are, with their side effects. A layer counts its eager work.
     """
@@ -149,7 +149,7 @@ def _pays(mech: MechanismLike, given: Mapping[str, Any]) -> bool:
     if not isinstance(q, Tensor) or type(steps) is not int:
         return False
     batch = q.numel() // max(1, q.shape[-1]) if q.ndim else 0
-    if isinstance(control, Tensor) and control.ndim:  # of a number the rollout says what is wrong
+    if isinstance(control, Tensor) and control.ndim:  # the rollout refuses a number
         batch = max(batch, control.numel() // max(1, steps * control.shape[-1]))
     samples, layer = cost(steps, batch), mech if isinstance(mech, MechanismLayer) else None
     if batch == 0 or (samples < PAYS and layer is None):

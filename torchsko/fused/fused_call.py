@@ -315,7 +315,7 @@ class FusedCall:
         return self._make(choice)
 
     def _is_same_program(self, choice: Choice, made: _Kernels) -> bool:
-        """Whether a new trace of the function gives the kernels' programs."""
+        """True if a new trace of the function gives the kernels' programs."""
         recipe = recipe_of(
             self._fn, self._arguments, choice, self._shapes_of(choice[0]), self._workshop
         )

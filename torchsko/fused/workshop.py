@@ -1,4 +1,4 @@
-"""Where the fused functions of one mechanism are made and kept."""
+"""Fused functions of one mechanism."""
 
 from __future__ import annotations
 
@@ -162,19 +162,19 @@ class Workshop:
         return Workshop(mech, *self.choices, self._around)
 
     def forget(self, key: Any) -> None:
-        """Have a function made anew when it is asked for again."""
+        """Remove a function; `make` makes it again."""
         with self._lock:
             self._made.pop(key, None)
 
     def kept(self, key: Any, make: Callable[[], T]) -> T:
-        """What was made of functions under a key, made when first asked for."""
+        """The object stored under a key, made at the first call."""
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = make()
             return self._kept[key]
 
     def kept_last(self, key: Any, make: Callable[[], T]) -> T:
-        """The same, of the eight keys that were asked for last."""
+        """The object stored under a key, of the eight keys used last."""
         with self._lock:
             found, others = self._recent.pop(key, None), [*self._recent]
         if found is None:

@@ -1,4 +1,4 @@
-"""What a function takes after the mechanism, and what a call of it chooses of that."""
+"""Arguments of a fused function after the mechanism, and the choice of them in a call."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Eager = Callable[..., Any]
 
 Options = tuple[tuple[str, Any], ...]
 Choice = tuple[tuple[str, ...], Options]
-"""Names of the arguments that are tensors, and the others with their values: each has a kernel of its own."""
+"""Names of the arguments that are tensors, and the others with their values: each choice has a kernel."""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """What a function takes after the mechanism.
+    """Arguments of a function after the mechanism.
 
     Attributes:
-        names: all that it names.
-        positional: those of them that may be given by their place.
-        required: those of them without a default.
-        takes_any: whether it takes more than it names.
+        names: names of all arguments.
+        positional: names of those that may be positional.
+        required: names of those without a default.
+        takes_any: whether it takes ``*args`` or ``**kwargs``.
     """
 
     captured_attributes = ()

@@ -131,7 +131,7 @@ def _capture(graph: ObjectGraph, x: Any, dtype: torch.dtype) -> Capture:
 
 
 class Captured:
-    """What a function captures, compared at each call with what it captured when it was traced.
+    """Captured tensors and values of a function, compared at each call with those of its trace.
 
     Args:
         fn: the function.
@@ -232,7 +232,7 @@ class Captured:
         """Take entries that are other objects now; the changes among them, if there are any."""
         if self._graph.accepts():
             tensors = tuple(map(self._graph.at, self._places))
-            if None not in map(type, tensors) and len(self._captures) == len(self.inputs):
+            if len(self._captures) == len(self.inputs):
                 return self._changes_of(tensors)
         graph = ObjectGraph(self._fn, self.ignored, frozenset(map(id, self._mechanism)))
         if values := self._graph.changes(graph):

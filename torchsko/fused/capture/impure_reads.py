@@ -97,7 +97,7 @@ class ImpureReads:
 
 
 def _is_of_user(frame: FrameType | None) -> bool:
-    """Whether a user's function made a call, if through the standard library, and no import runs."""
+    """True if a user's function made a call, if through the standard library, and no import runs."""
     is_of_user = None
     while frame is not None:
         file = frame.f_code.co_filename

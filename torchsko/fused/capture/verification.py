@@ -30,7 +30,7 @@ MAX_AMPLIFICATION = 100
 
 
 def can_verify(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
-    """Whether a call has values to compare: no trace, transform or CUDA graph is under way."""
+    """True if a call has values to compare: no trace, transform or CUDA graph is under way."""
     if torch.compiler.is_compiling() or _are_functorch_transforms_active() or is_within(inputs):
         return False
     if any(x.is_meta or isinstance(x, FakeTensor) for x in (*inputs, *outputs)):
@@ -93,7 +93,7 @@ def verify(name: str, source: Source, inputs: Sequence[Tensor], outputs: Sequenc
 
 
 def _is_close(y: Tensor, z: Tensor, change: Tensor | float = 0.0) -> bool:
-    """Whether results agree wherever both are finite."""
+    """True if results agree wherever both are finite."""
     if not y.numel():
         return True
     y, finite = y.detach(), y.isfinite() & z.isfinite()

@@ -154,7 +154,7 @@ class Watch(TorchDispatchMode):
 
 
 def is_within(inputs: Iterable[Any]) -> bool:
-    """Whether a call with these arguments is part of a function that is traced, or evaluated for that."""
+    """True if a call with these arguments is part of a function that is traced, or evaluated for that."""
     if _are_functorch_transforms_active():  # what is traced may be wrapped
         inputs = map(innermost, inputs)
     modes = _get_current_dispatch_mode_stack()
@@ -184,7 +184,7 @@ def _memory(x: Tensor) -> int | None:
 
 
 def _is_whole(x: Tensor) -> bool:
-    """Whether a tensor covers its whole storage."""
+    """True if a tensor covers its whole storage."""
     try:
         return x.untyped_storage().nbytes() <= x.numel() * x.element_size()
     except (NotImplementedError, RuntimeError):

@@ -59,7 +59,7 @@ class Section(NamedTuple):
 
 
 def has_entries(x: Any) -> bool:
-    """Whether entries of an object are read."""
+    """True if entries of an object are read."""
     if isinstance(x, (*VALUES, *_UNREAD)):
         return False
     if isinstance(x, (type, ModuleType)):
@@ -76,7 +76,7 @@ def has_entries(x: Any) -> bool:
 
 
 def is_bound_builtin(x: Any) -> bool:
-    """Whether an object is a function of compiled code, such as ``rng.normal``."""
+    """True if an object is a function of compiled code, such as ``rng.normal``."""
     return hasattr(type(x), "__self__") and not isinstance(x, MethodType)
 
 
@@ -158,7 +158,7 @@ def _of_function(fn: FunctionType) -> Iterator[Section]:
 
 
 def _is_assigned(cell: Any) -> bool:
-    """Whether a closure's variable has been assigned."""
+    """True if a closure's variable has been assigned."""
     try:
         cell.cell_contents  # noqa: B018
     except ValueError:
@@ -202,7 +202,7 @@ def names_in(code: CodeType) -> frozenset[str]:
 
 
 def _is_data(name: str, x: Any) -> bool:
-    """Whether an entry of a module is neither internal nor a function, a class or a module."""
+    """True if an entry of a module is neither internal nor a function, a class or a module."""
     return not (name.startswith("__") or callable(x) or isinstance(x, ModuleType))
 
 
@@ -220,7 +220,7 @@ def _file_of(x: type | ModuleType) -> str:
 
 
 def is_library(file: str) -> bool:
-    """Whether a source file belongs to Python's standard library, PyTorch, NumPy or this package."""
+    """True if a source file belongs to Python's standard library, PyTorch, NumPy or this package."""
     if file.startswith((*PACKAGES, "<frozen ", "<__array_function__")):
         return True
     return file.startswith(_STANDARD) and "-packages" not in file

@@ -169,7 +169,7 @@ class ObjectGraph:
         return chain(chain.from_iterable(self._views), read)
 
     def is_unchanged(self) -> bool:
-        """Whether every entry is the object that it was, and arrays have the same contents."""
+        """True if every entry is the object that it was, and arrays have the same contents."""
         try:
             if any(self._empty) or sum(map(len, self._views)) != self._length:
                 return False
@@ -180,7 +180,7 @@ class ObjectGraph:
             return False
 
     def accepts(self) -> bool:
-        """Whether all entries that are other objects now have equal values, are tensors, or are ignored.
+        """True if all entries that are other objects now have equal values, are tensors, or are ignored.
 
         They are the entries that `is_unchanged` compares with from then on.
         """
@@ -255,7 +255,7 @@ class ObjectGraph:
         return self.paths[id(x)][0]
 
     def reaches(self, x: Any) -> bool:
-        """Whether the function reaches an object."""
+        """True if the function reaches an object."""
         return id(x) in self._objects
 
     def objects(self) -> list[Any]:
@@ -322,7 +322,7 @@ def _content(x: Any) -> Any:
 
 
 def _is_same(now: Any, old: Any) -> bool:
-    """Whether values are of one type and equal, nan to nan; other objects are compared by identity."""
+    """True if values are of one type and equal, nan to nan; other objects are compared by identity."""
     if now is old:
         return True
     if isinstance(now, _CTYPES):
