@@ -19,7 +19,7 @@ from torchsko.identification.diagnostics.findings import (
     finding,
 )
 from torchsko.identification.diagnostics.log_quality import static_dofs
-from torchsko.identification.estimators.estimators import EstimationData, Estimator
+from torchsko.identification.estimators.estimator import EstimationData, Estimator
 from torchsko.identification.estimators.residual_model import Shrunk, trained
 from torchsko.identification.friction import Offset, Term
 from torchsko.identification.friction.candidates import CANDIDATE_TERMS

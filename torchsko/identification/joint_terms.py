@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from torchsko.errors import FitError, unknown_name
-from torchsko.identification.estimators.estimators import Estimator
+from torchsko.identification.estimators.estimator import Estimator
 from torchsko.identification.friction import Term
 from torchsko.identification.friction.candidates import CANDIDATE_TERMS
 from torchsko.mechanism.coordinates import free_joints

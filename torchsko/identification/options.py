@@ -16,7 +16,8 @@ from torchsko.identification.diagnostics.robot_checks import (
     check_limits_nonzero,
     check_no_closed_chain,
 )
-from torchsko.identification.estimators.estimators import ESTIMATORS, Estimator
+from torchsko.identification.estimators.estimator import Estimator
+from torchsko.identification.estimators.estimators import ESTIMATORS
 from torchsko.identification.friction import Term
 from torchsko.identification.joint_terms import JointTerms
 from torchsko.identification.regression.normal_equations import Regressor
@@ -67,7 +68,7 @@ class FitOptions:
 
     @property
     def selects(self) -> bool:
-        """Whether terms are selected by cross-validation."""
+        """True if terms are selected by cross-validation."""
         return self.estimator.selects_terms if self.select is None else self.select
 
     def check(self) -> None:

@@ -70,7 +70,7 @@ class RawLog:
 
     @cached_property
     def without_gaps(self) -> NDArray[np.bool_]:
-        """Whether each block has no gap in time, `[blocks]`."""
+        """Mask of the blocks without a gap in time, `[blocks]`."""
         return np.asarray((np.diff(self.t, axis=1) <= 2.5 / self.rate).all(1))
 
 

@@ -108,7 +108,7 @@ class FindingError(FitError):
     """A finding that stops the fit; `code` names it."""
 
     def __init__(self, finding: Finding, log: str) -> None:
-        self.finding, self.code = finding, finding.code
+        self.finding, self.log, self.code = finding, log, finding.code
         override = (
             f'To fit anyway: on_findings={{"{finding.code}": "warn"}} or --ignore {finding.code}.'
         )
@@ -117,7 +117,7 @@ class FindingError(FitError):
         )
 
     def __reduce__(self) -> tuple[type[FindingError], tuple[Finding, str]]:
-        return FindingError, (self.finding, self.what.partition(": ")[0])
+        return FindingError, (self.finding, self.log)
 
 
 Check = Callable[[Context], Iterable[Finding]]

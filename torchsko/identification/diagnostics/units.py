@@ -71,7 +71,7 @@ def check_declared_units(mech: Mechanism, log: Log) -> None:
 
 
 def _can_have(kind: JointType, name: str, unit: str) -> bool:
-    """Whether a type of joint can have a unit. Types with angles and lengths have SI units only."""
+    """True if a type of joint can have a unit. Types with angles and lengths have SI units only."""
     if SI_SCALE[unit] == 1 or name == "t" or unit in CURRENT_UNITS:
         return True
     own = kind.coordinate_unit if name == "q" else kind.rate_unit

@@ -49,7 +49,7 @@ def header(fit: Fit) -> list[str]:
 
 
 def well_identified(fit: Fit) -> list[bool]:
-    """Which base parameters have a standard error below half of the estimate."""
+    """Flags of the base parameters that have a standard error below half of the estimate."""
     return (fit.deviation <= MAX_RELATIVE_ERROR * fit.value.abs()).tolist()
 
 
