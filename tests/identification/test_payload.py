@@ -74,7 +74,7 @@ def test_what_is_no_payload_is_refused(unloaded):
     other = fitted(longer, longer)
     for call, match in (
         (lambda: ts.identification.payload(fit, "tool"), "no body 'tool'"),
-        (lambda: ts.identification.payload(fit, "b", other), "of another robot"),
+        (lambda: ts.identification.payload(fit, "b", other), "has other base parameters"),
     ):
         with pytest.raises(ts.FitError, match=match) as caught:
             call()

@@ -94,7 +94,7 @@ def test_a_module_of_ones_own_is_trained_under_its_own_regulariser(tmp_path):
     assert (fit.errors["with residual"] <= fit.errors["physical"]).all()
     assert held.residual.module.size.abs().max() < 0.1 * fit.residual.module.size.abs().max()
     fit.save(tmp_path)
-    with pytest.raises(ts.FitError, match="of a class that is not known here"):
+    with pytest.raises(ts.FitError, match="a module of an unknown class"):
         ts.identification.Fit.load(tmp_path)
     again = ts.identification.Fit.load(tmp_path, residual=Pull())
     state = torch.randn(3, 5, 3, dtype=torch.float64)
