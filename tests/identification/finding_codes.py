@@ -1,7 +1,7 @@
 """Findings of a fit by code, and checks of a raw log, for tests."""
 
 import torchsko as ts
-from torchsko.identification.diagnostics.checks import RAW_LOG_CHECKS
+from torchsko.identification.diagnostics.check_lists import RAW_LOG_CHECKS
 from torchsko.identification.diagnostics.context import RawLog
 from torchsko.identification.diagnostics.findings import collect
 

@@ -15,10 +15,10 @@ from torchsko.cli.main import main
 from torchsko.mechanism import geometry as forms
 from torchsko.mechanism.geometry import Geometry, Shape
 from torchsko.view.notebook import NotebookView
+from torchsko.view.option_checks import configurations
 from torchsko.view.raster import draw
 from torchsko.view.render import _camera
 from torchsko.view.scene import scene_of
-from torchsko.view.validation import configurations
 
 pytest.importorskip("PIL")
 

@@ -202,7 +202,7 @@ def invert_compliance(
 
     Raises:
         SingularError: with ``"raise"``.
-        ShapeError: when `singular` is none of these, or `rank_tolerance` is no number, or when damping or
+        ShapeError: when `singular` is unknown, or `rank_tolerance` is no number, or when damping or
             `rank_tolerance` is that of other samples, or of another type or device than the compliance.
 
     Reference: Jain 2011, Part II, section 6.2.

@@ -12,9 +12,9 @@ from typing import Any
 from torchsko.cli.robot_options import add_robot_options, load_robot
 from torchsko.errors import RobotFileError, RobotFileWarning
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.view.option_checks import check_folder
 from torchsko.view.playback import Motion, read_log
 from torchsko.view.scene import describe_missing, scene_of, start_of
-from torchsko.view.validation import check_folder
 
 GIF_FRAME_RATE = 25
 """Largest number of frames per second of a GIF."""

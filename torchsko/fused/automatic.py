@@ -49,14 +49,14 @@ def cost(calls: int, batch: int) -> int:
     return calls * (FIXED + batch)
 
 
-def kernels_for(given: MechanismLike, *, tell: bool = True) -> FusedMechanism | str:
+def kernels_for(given: MechanismLike, *, log_build: bool = True) -> FusedMechanism | str:
     """The kernels of a mechanism or a layer on a CPU; or the reason why there are none.
 
     Parameters that require gradients, or were replaced, are inputs.
 
     Args:
         given: the mechanism or the layer.
-        tell: whether the build is logged.
+        log_build: log when kernels are built.
     """
     from torchsko.fused.build.toolchain import find_toolchain
     from torchsko.fused.fuse import kernels_of_robot
@@ -70,7 +70,9 @@ def kernels_for(given: MechanismLike, *, tell: bool = True) -> FusedMechanism | 
         find_toolchain()
         changing = robot.replaced if given is robot else ()
         inputs = [n for n in PARAMETERS if n in changing or getattr(robot, n).requires_grad]
-        return kernels_of_robot(given, inputs, around=_Told(robot.name) if tell else nullcontext)
+        return kernels_of_robot(
+            given, inputs, around=_BuildLog(robot.name) if log_build else nullcontext
+        )
     except (CompilerError, FusedError) as error:
         return str(error)
 
@@ -86,7 +88,7 @@ def _elsewhere(device: torch.device) -> str:
     return "it is on a GPU, where kernels are not automatic: use ts.fuse(mech)."
 
 
-def say_built(name: str) -> None:
+def log_automatic_build(name: str) -> None:
     """Log that kernels of a robot are built automatically."""
     _log.warning(
         "kernels of %r are built and run from now on, since they pay for their build; fused=False declines",
@@ -94,16 +96,16 @@ def say_built(name: str) -> None:
     )
 
 
-class _Told:
+class _BuildLog:
     """Context of traces that logs the first one: kernels that the disk cache has are not traced."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._told = name, False
+        self._name, self._logged = name, False
 
     def __call__(self) -> AbstractContextManager:
-        if not self._told:
-            say_built(self._name)
-        self._told = True
+        if not self._logged:
+            log_automatic_build(self._name)
+        self._logged = True
         return nullcontext()
 
 
@@ -126,7 +128,7 @@ def _with_kernels(
                     raise FusedError(fast)
                 mech = mech if isinstance(fast, str) else fast
         elif isinstance(mech, MechanismLayer) and mech.fused and torch.compiler.is_compiling():
-            fast = mech.fused_mechanism()  # of whose steps each is one operator
+            fast = mech.fused_mechanism()  # each of its steps is one operator
             mech = mech if isinstance(fast, str) else fast
         return fn(mech, *args, **kwargs)
 
@@ -158,7 +160,7 @@ def _pays(mech: MechanismLike, given: Mapping[str, Any]) -> bool:
     read = [q, given["qd"], control, *(getattr(robot, name) for name in PARAMETERS)]
     if any(is_vmapped(x) for x in read if isinstance(x, Tensor)):
         return False
-    # What a layer did eagerly adds up.
+    # The eager work of a layer adds up.
     return samples >= PAYS or (layer is not None and layer.should_fuse(samples))
 
 

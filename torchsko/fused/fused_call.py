@@ -208,7 +208,7 @@ class FusedCall:
     def retrace(self) -> None:
         """Trace the function again at its next call, with the Python values that it reads then."""
         for choice in self._made:
-            self._workshop.forget(choice)
+            self._workshop.remove(choice)
         self._made, self._recipes = {}, {}
 
     def function(self, names: tuple[str, ...]) -> FusedFunction:
@@ -311,7 +311,7 @@ class FusedCall:
                 return made
             log_retrace(self.name, changes.name)
         self._recipes.pop(choice, None)
-        self._workshop.forget(choice)
+        self._workshop.remove(choice)
         return self._make(choice)
 
     def _is_same_program(self, choice: Choice, made: _Kernels) -> bool:

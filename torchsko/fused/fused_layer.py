@@ -1,4 +1,4 @@
-"""A layer whose verbs are kernels: what it learns is read at each call, what it holds is watched."""
+"""Layers whose verbs are kernels: learned parameters are read at each call, other tensors are compared."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 
 
 class Values:
-    """The values of a layer now, and the workshop of kernels that hold some of them constant.
+    """The current values of a layer, and the workshop of the kernels in which some of them are constants.
 
     Attributes:
         layer: the layer.
-        workshop: of kernels for what it held when `follow` was last called.
+        workshop: makes kernels for the constants at the last call of `follow`.
     """
 
     captured_attributes = ("layer",)
@@ -49,19 +49,19 @@ class Values:
         self.workshop = workshop
         self._constants = tuple(n for n in PARAMETERS if n not in workshop.parameters)
         self._seen: MemorySnapshot | None = (
-            None  # of the layer's constants, when these kernels were theirs
+            None  # snapshot of the layer's constants when these kernels were made
         )
 
     def inputs(self) -> tuple[Tensor, ...]:
-        """The parameters that are inputs of the kernels, as they are now."""
+        """The current values of the parameters that are inputs of the kernels."""
         names = self.workshop.parameters
-        if not names:  # nothing is learned: no mechanism need be put together
+        if not names:  # no inputs: the mechanism need not be assembled
             return ()
         robot = self.layer.mechanism()
         return tuple(getattr(robot, name) for name in names)
 
     def follow(self) -> bool:
-        """See to a workshop of what the layer holds now; whether it is another than before."""
+        """Replace the workshop if a constant of the layer has changed; return True if so."""
         if torch.compiler.is_compiling():
             self._refuse_change()
             return False
@@ -86,24 +86,24 @@ class Values:
         return bool(changed) or moved
 
     def _refuse_change(self) -> None:
-        """Have a compiled program, in which no kernels can be made, refuse values other than the kernels'."""
+        """Add a check to a compiled program, which cannot make kernels, that the constants are unchanged."""
         held, old = self.layer.stored_fields, self.workshop.mechanism
         now = torch.cat([held[name].flatten() for name in self._constants])
         then = torch.cat([getattr(old, name).flatten() for name in self._constants])
         assert_at_runtime(
             (now == then).all(),
             "buffers of the layer have changed since its kernels were made.\n"
-            "A compiled program holds them constant, and makes no new kernels.\n"
-            "Call the fused function once outside of it: it is compiled anew after that.",
+            "A compiled program treats them as constants and cannot make new kernels.\n"
+            "Call the fused function once outside of the program; it is compiled again after that.",
         )
 
 
 class FusedLayer(FusedMechanism):
     """A layer whose verbs are kernels: `torchsko.fuse` makes it.
 
-    What the layer learns is read from it at each call, and gradients reach its parameters. The rest are
-    constants; those that change, by ``load_state_dict`` or in place, are inputs of new kernels from then
-    on. It stays a layer of its own: hand its parameters to the optimizer, and save its ``state_dict``.
+    Learned parameters are read from the layer at each call, and gradients reach them. Other tensors are
+    constants; those that change, by ``load_state_dict`` or in place, become inputs of new kernels. Pass the
+    parameters of the original layer to the optimizer, and save its ``state_dict``.
 
     Attributes:
         layer: the layer.
@@ -121,14 +121,14 @@ class FusedLayer(FusedMechanism):
         return self.layer.mechanism()
 
     def to(self, target: torch.device | torch.dtype | str) -> FusedMechanism:
-        """Refused: a layer moves in place, and its kernels follow.
+        """Refuse to move: a layer moves in place, and its kernels follow.
 
         Raises:
             FusedError: always.
         """
         raise FusedError(
-            f"kernels of a layer were asked to go to {target}.",
-            "Its parameters are the layer's, which moves by itself.",
+            f"kernels of a layer cannot move to {target}.",
+            "They share the parameters of the layer.",
             f"Type ts.fuse(layer.to({target!r})).",
         )
 
@@ -138,13 +138,13 @@ class FusedLayer(FusedMechanism):
 
     def _verb(self, row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if not torch.compiler.is_compiling() and is_within((*args, *kwargs.values())):
-            # Another function's kernel is to read all that the layer holds anew.
+            # Within another fused function its kernel reads all values of the layer.
             return row.function(self.mechanism(), *args, **kwargs)
         self._follow()
         return super()._verb(row, args, kwargs)
 
     def _follow(self) -> None:
-        """Make new kernels where the layer no longer holds what these have as constants."""
+        """Make new kernels if a constant of the layer has changed."""
         if self._now.follow():
             workshop = self._now.workshop
             super().__init__(workshop, workshop.mechanism, verify=self._verify)
@@ -163,8 +163,8 @@ class FusedLayer(FusedMechanism):
 class FusedLayerCall(FusedCall):
     """A function of a layer's mechanism as kernels: `torchsko.fuse` makes it.
 
-    It reads the layer as `FusedLayer` does: what is learned at each call, with gradients; of the rest, which
-    are constants, those that change are inputs of new kernels from then on.
+    It reads the layer as `FusedLayer` does: learned parameters at each call, with gradients. Constants that
+    change become inputs of new kernels.
     """
 
     captured_attributes = ("_fn", "_now", "_workshop")
@@ -182,9 +182,9 @@ class FusedLayerCall(FusedCall):
         super().__init__(fn, workshop, workshop.mechanism, shapes, verify=verify)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Apply the function to a batch, with what the layer holds now; see `FusedCall`."""
+        """Apply the function to a batch with the current values of the layer; see `FusedCall`."""
         if not torch.compiler.is_compiling() and is_within((*args, *kwargs.values())):
-            # Another function's kernel is to read all that the layer holds anew.
+            # Within another fused function its kernel reads all values of the layer.
             return self._fn(self.mechanism(), *args, **kwargs)
         self._follow()
         return super().__call__(*args, **kwargs)
@@ -194,7 +194,7 @@ class FusedLayerCall(FusedCall):
         return self._now.layer.mechanism()
 
     def replace(self, **changes: Tensor) -> FusedCall:
-        """The same kernels with other values, and those of the layer now; see `FusedCall.replace`."""
+        """The kernels with replaced values and the current values of the layer; see `FusedCall.replace`."""
         self._follow()
         return super().replace(**changes)
 
@@ -203,7 +203,7 @@ class FusedLayerCall(FusedCall):
         return self._now.inputs()
 
     def _follow(self) -> None:
-        """Have kernels made anew where the layer no longer holds what these have as constants."""
+        """Make kernels again if a constant of the layer has changed."""
         if self._now.follow():
             workshop = self._now.workshop
             mech, shapes = workshop.mechanism, self._shapes
@@ -217,7 +217,9 @@ class FusedLayerCall(FusedCall):
         self.__init__(fn, workshop_of(layer, *choices), layer, shapes, verify=verify)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FusedLayerCall:
-        other = memo[id(self)] = FusedLayerCall.__new__(FusedLayerCall)  # its function may hold it
+        other = memo[id(self)] = FusedLayerCall.__new__(
+            FusedLayerCall
+        )  # its function may refer to it
         fn, layer = deepcopy(self._fn, memo), deepcopy(self._now.layer, memo)
         other.__setstate__((fn, layer, *self.__getstate__()[2:]))
         return other
@@ -226,12 +228,12 @@ class FusedLayerCall(FusedCall):
 def workshop_of(
     layer: MechanismLayer, inputs: Sequence[str], order: int, around: TraceContext = nullcontext
 ) -> Workshop:
-    """The workshop of a layer, at copies of its values; what it learns is an input.
+    """The workshop of a layer, at copies of its values; learned parameters are inputs.
 
     Args:
-        layer: also within a transform of torch.func, which may have wrapped its tensors.
-        inputs: further parameters that are.
-        order: of derivatives; see `torchsko.fuse`.
+        layer: the layer; its tensors may be wrapped by a transform of torch.func.
+        inputs: further parameters that are inputs.
+        order: order of derivatives; see `torchsko.fuse`.
         around: makes a context to trace in.
     """
     with hidden_from_saved_tensor_hooks():

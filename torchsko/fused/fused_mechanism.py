@@ -32,13 +32,13 @@ from torchsko.rollout.integrators import INTEGRATORS
 
 
 class Controlled(Protocol):
-    """A step of one sample under a control; see `FusedMechanism.driven`."""
+    """A rollout step of one sample under a control; see `FusedMechanism.driven`."""
 
     dt: float
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Equal for steps that do the same."""
+        """Key of the step; equal keys stand for equal steps."""
         ...
 
     def __call__(
@@ -55,13 +55,14 @@ class Controlled(Protocol):
 
     @property
     def ending(self) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-        """The same of a sample that may have ended: (..., t, going, the state at its rest, f_ext)."""
+        """The step of a sample that may have ended: (..., t, going, final state, f_ext)."""
         ...
 
 
 _OF_ONE_SAMPLE = (
     "{error}\n"
-    "A traced control sees one sample, without batch dimensions, and so do the tensors that it reads.\n"
+    "A traced control is called for one sample, without batch dimensions, and its captured "
+    "tensors likewise have none.\n"
     "Leave fused=True out, or write the control for one sample."
 )
 
@@ -70,13 +71,14 @@ class FusedMechanism(Verbs):
     """A mechanism whose verbs are kernels: `torchsko.fuse` makes it.
 
     Every method gives the result of the eager function of its name, with the same batch shapes and
-    derivatives of any order; what has no kernel is refused with the reason. Arguments that are no tensors
-    are constants: one kernel for each choice. Gradients of forward dynamics come from the mass matrix's
-    inverse and the VJP of inverse dynamics; saved for the backward pass are the inputs and the result.
+    derivatives of any order. An option without a kernel is refused with the reason. Arguments other than
+    tensors are constants, with one kernel for each choice. Gradients of forward dynamics come from the
+    inverse mass matrix and the VJP of inverse dynamics; the inputs and the result are saved for the
+    backward pass.
 
-    Copies, also unpickled ones, take their kernels from the disk cache; a file of `torch.save` is read by
-    ``torch.load(file, weights_only=False)``. The functions of `torchsko` take it as they take a mechanism,
-    and run these kernels where there is one.
+    Copies, also unpickled ones, load their kernels from the disk cache; ``torch.load(file,
+    weights_only=False)`` reads a file of `torch.save`. The functions of `torchsko` accept a fused mechanism
+    and run its kernels.
 
     Attributes:
         fused_methods: names of the methods that run compiled kernels.
@@ -89,7 +91,7 @@ class FusedMechanism(Verbs):
         self._mech, self._verify = mech, verify
         self._workshop = workshop
         self._values = _values(workshop, mech)
-        # Made now, since torch.compile could not make them while it traces a caller.
+        # Made here, since torch.compile cannot make them while it traces a caller.
         self._positional = {
             (row.name, len(names)): self._function(row, names, tuple(row.options.items()))
             for row in (*(ROWS[name] for name in self.fused_methods & ROWS.keys()), *_OWN.values())
@@ -110,14 +112,14 @@ class FusedMechanism(Verbs):
             self._renew()
 
     def _renew(self) -> None:
-        """Make kernels for the mechanism's present numbers."""
+        """Make kernels for the current values of the mechanism."""
         if torch.compiler.is_compiling():
             raise ChangedConstantsError
         self.__init__(self._workshop.renewed(self._mech), self._mech, verify=self._verify)
 
     def retrace(self) -> None:
-        """Trace controls of rollouts again, with the Python values that they read then."""
-        self._workshop.forget_all()
+        """Trace controls of rollouts again, with the current Python values."""
+        self._workshop.clear_recent()
 
     @property
     def _parameters(self) -> tuple[Tensor, ...]:
@@ -166,7 +168,7 @@ class FusedMechanism(Verbs):
         *,
         method: str = "semi_implicit_euler",
     ) -> tuple[Tensor, Tensor]:
-        """One step of an integrator, joint forces held: the next q and qd.
+        """One step of an integrator with constant joint forces: the next q and qd.
 
         Args:
             q: configuration, `[*batch, num_q]`.
@@ -179,7 +181,7 @@ class FusedMechanism(Verbs):
         Raises:
             ShapeError: a tensor that does not fit, by name.
             FusedError: on an unknown method.
-            TorchskoError: on a time step that is none.
+            TorchskoError: on an invalid time step.
         """
         if method not in INTEGRATORS:
             raise FusedError(*unknown_name("method", method, tuple(INTEGRATORS)))
@@ -215,21 +217,21 @@ class FusedMechanism(Verbs):
     ) -> tuple[Tensor, Tensor]:
         """All steps of a rollout from one kernel; `torchsko.rollout` calls it.
 
-        The backward pass is one kernel too, and keeps nothing besides the states that this one gives; those
-        left out by ``every`` are computed again.
+        The backward pass is one kernel as well. It stores the returned states only; those
+        skipped by ``every`` are recomputed.
 
         Args:
             q: configuration at the start, `[*batch, num_q]`.
             qd: velocity there, `[*batch, num_dof]`.
-            tau: joint forces, held over each step, `[*batch, steps, num_dof]`, or over all of them,
-                `[*batch, 1, num_dof]`, which has no series and no gradient of one.
-            steps: their number.
+            tau: joint forces, constant over each step, `[*batch, steps, num_dof]`, or over the rollout,
+                `[*batch, 1, num_dof]`.
+            steps: number of steps.
             dt: time step [s], one for all samples: a number, or a tensor `[]`.
             method: a name in `torchsko.rollout.integrators.INTEGRATORS`.
-            every: give each so many states.
-            ends: of samples that end earlier, in kernels of their own.
-            f_ext: external forces, held over each step, `[*batch, steps, num_bodies, 6]`, or over all of
-                them, `[*batch, 1, num_bodies, 6]`, likewise.
+            every: return every n-th state.
+            ends: early termination of samples, which has separate kernels.
+            f_ext: external forces, constant over each step, `[*batch, steps, num_bodies, 6]`, or over the
+                rollout, `[*batch, 1, num_bodies, 6]`.
 
         Returns:
             Configurations and velocities, `[*batch, steps / every + 1, ...]`, the start included.
@@ -248,12 +250,14 @@ class FusedMechanism(Verbs):
         _put_wrenches(f_ext, steps, series, held)
         names = ("q", "qd", *series, *held)
         step, roles = self._step_over(method, names), LoopRoles(2, len(series), 0, 0)
-        scan = self._workshop.kept(("trajectory", method, names, roles), lambda: Scan(step, roles))
+        scan = self._workshop.get_or_make(
+            ("trajectory", method, names, roles), lambda: Scan(step, roles)
+        )
         inputs = (*series.values(), *held.values(), *self._parameters)
         return cast(tuple[Tensor, Tensor], scan.of_length(steps, every)(q, qd, *inputs))
 
     def _step_over(self, method: str, names: tuple[str, ...]) -> FusedFunction:
-        """A step of these tensors."""
+        """The kernel of a step with these tensors."""
         plain = self._positional[method, 4]
         if names == tuple(port.name for port in plain.inputs[:4]):
             return plain
@@ -279,17 +283,17 @@ class FusedMechanism(Verbs):
         """All steps of a rollout under a control, from one kernel; `torchsko.rollout` calls it.
 
         Args:
-            step: of one sample: (mech, q, qd, memory, t) to the next state and memory. Its attribute
-                ``key`` says which steps are the same, ``dt`` how long they are [s].
+            step: step of one sample, (mech, q, qd, memory, t) to the next state and memory. Its attribute
+                ``key`` identifies the step, ``dt`` is the time step [s].
             q: configuration at the start, `[*batch, num_q]`.
             qd: velocity there, `[*batch, num_dof]`.
-            memory: of the control, `[*batch, ...]`.
-            span: the first step, whose number tells its time, and that after the last.
-            every: give each so many states.
-            ends: of samples that end earlier, counted from the first step, in kernels of their own, whose
-                step is ``step.ending``.
+            memory: memory of the control, `[*batch, ...]`.
+            span: number of the first step, which determines its time, and of the step after the last.
+            every: return every n-th state.
+            ends: early termination of samples, counted from the first step; separate kernels with the step
+                ``step.ending``.
             f_ext: external forces, as in `trajectory`.
-            t0: time of a first step whose number is 0 [s].
+            t0: time of the step number 0 [s].
 
         Returns:
             Configurations and velocities, `[*batch, steps // every + 1, ...]`, the start included, and the
@@ -308,10 +312,10 @@ class FusedMechanism(Verbs):
             held |= zip(("q_rest", "qd_rest", "memory_rest"), ends.rest, strict=True)
         _put_wrenches(f_ext, steps, series, held)
         names = ("q", "qd", "memory", *series, *held)
-        # Names alone do not tell forces of each step from those held over all.
+        # The names alone do not distinguish forces of each step from constant ones.
         key = ("driven", *step.key, shape, names, len(series))
         make = lambda: self._driven(step, shape, names, len(series))  # noqa: E731
-        call, scans = self._workshop.kept_last(key, make)
+        call, scans = self._workshop.get_or_make_recent(key, make)
         function, captured = call.current(names)
         if function not in scans:  # a captured value has changed
             scans.clear()
@@ -404,7 +408,7 @@ class FusedMechanism(Verbs):
 
     def _verb(self, row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         function = None if kwargs else self._positional.get((row.name, len(args)))
-        if function is not None and args[-1] is not None:  # the usual call, spared all that follows
+        if function is not None and args[-1] is not None:  # fast path of the usual call
             check_dtype(self._mech, args[0])
             try:
                 outputs = function(*args, *self._parameters)
@@ -454,7 +458,7 @@ def _values(workshop: Workshop, mech: Mechanism) -> tuple[Tensor, ...]:
 def _put_wrenches(
     f_ext: Tensor | None, steps: int, series: dict[str, Tensor], held: dict[str, Tensor]
 ) -> None:
-    """External forces of a rollout among what each step has its own of, or what is held over all."""
+    """Add external forces of a rollout to the tensors of each step, or to those constant over all steps."""
     if f_ext is None:
         return
     if f_ext.shape[-3] == steps:
@@ -476,11 +480,11 @@ _OWN = {
     "solve": make_row(_solve, "q x", name="solve"),
     "logdet": make_row(_logdet, "q", name="logdet"),
 } | {name: make_row(step_of(name), "q qd tau dt f_ext", 2, name=name) for name in INTEGRATORS}
-"""What no public function gives: actions of the factors at a configuration, and steps."""
+"""Rows without a public function: products with the factors at a configuration, and steps."""
 
 
 def _choices(row: Row) -> list[tuple[str, ...]]:
-    """The tensors that usual calls give, first and alone: those required, without and with one more."""
+    """Choices of tensors in usual calls: the required ones, without and with one more."""
     required = tuple(name for name in row.tensors if name in row.required)
     if len(required) < len(row.required):
         return []

@@ -1,4 +1,4 @@
-"""Steps of integrators as functions of which kernels are made."""
+"""Steps of integrators as functions for kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchsko.verbs.dynamics import forward_dynamics
 
 
 def step_of(method: str) -> Eager:
-    """The step of an integrator by name, joint forces held."""
+    """The step of an integrator by name, with constant joint forces."""
 
     def step(
         mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: Tensor, f_ext: Tensor | None = None
@@ -25,18 +25,19 @@ def step_of(method: str) -> Eager:
         ) -> Tensor:
             return forward_dynamics(mech, q, qd, tau if force is None else tau + force, f_ext)
 
-        # A trailing axis, so that steps of single samples meet their vectors.
+        # A trailing axis, so that time steps of samples broadcast with their vectors.
         return INTEGRATORS[method](mech, accelerate, 0.0, q, qd, cast(Any, dt[..., None]))
 
     return step
 
 
 def step_over(method: str, names: Sequence[str]) -> Eager:
-    """The same of tensors in this order, also of samples that may have ended: going is 0 then, and else 1.
+    """The step of an integrator as a function of tensors in a given order.
 
     Args:
-        method: of the integrator.
-        names: arguments of the step; and "going", "q_rest" and "qd_rest", see `Ends`.
+        method: name of the integrator.
+        names: arguments of the step; with early termination also "going" (1, or 0 after the end), "q_rest"
+            and "qd_rest".
     """
     move = step_of(method)
 

@@ -40,13 +40,13 @@ _AGAIN = (
 
 
 class Workshop:
-    """Makes fused functions of one mechanism, and keeps them.
+    """Makes and stores the fused functions of one mechanism.
 
     Attributes:
         parameters: names of the parameters that are inputs.
-        mechanism: what the kernels are made for; the parameters in it serve for their shapes only.
-        choices: the parameters and the order of derivatives, to make another by.
-        is_unchanged: a function: whether the other parameters hold the numbers that they held.
+        mechanism: the mechanism of the kernels; of the parameters that are inputs only the shapes matter.
+        choices: the parameters and the order of derivatives.
+        is_unchanged: function that returns True if the other parameters have unchanged values.
     """
 
     captured_attributes = ("mechanism",)  # see `torchsko.fused.tracing.object_graph`
@@ -54,7 +54,7 @@ class Workshop:
     def __init__(
         self, mech: Mechanism, inputs: Sequence[str], order: int, around: TraceContext = nullcontext
     ) -> None:
-        """Prepare to make them; ``around`` is what they are traced in, unless `make` says."""
+        """Prepare to make functions; ``around`` is the default context of traces."""
         for name in inputs:
             if name not in PARAMETERS:
                 raise FusedError(*unknown_name("parameter", name, tuple(PARAMETERS)))
@@ -84,12 +84,12 @@ class Workshop:
         self._identity = identity_of(blank, self.parameters)
 
     def _blank(self, like: Tensor) -> dict[str, Tensor]:
-        """Zeros in the place of the parameters that are inputs: what a trace reads must not be theirs."""
+        """Zeros in place of the parameters that are inputs, so that a trace cannot read their values."""
         kind = {"dtype": like.dtype, "device": like.device}
         return {n: torch.zeros(cast(tuple, self.shape(n)), **kind) for n in self.parameters}
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """Shape of an argument for one sample, None if its name says nothing."""
+        """Shape of an argument for one sample, None for an unknown name."""
         mech = self.mechanism
         if name in PARAMETERS:
             sizes = (getattr(mech, s) if isinstance(s, str) else s for s in PARAMETERS[name])
@@ -106,7 +106,7 @@ class Workshop:
         return [x for x in constants_of(self.mechanism) if id(x) not in inputs]
 
     def find(self, key: Any) -> FusedFunction | None:
-        """A function made before."""
+        """A stored function, None if it was not made."""
         return self._made.get(key)
 
     def make(
@@ -123,9 +123,9 @@ class Workshop:
     ) -> FusedFunction:
         """The fused form of ``fn(mech, *arguments)``, which returns a flat tuple or a tensor.
 
-        ``broadcasts`` says that fn takes batches as it is; ``name`` tells it from others of this
-        package, and lets its program be kept on disk; ``around`` is what it is traced in,
-        if something else than all others.
+        ``broadcasts`` means that fn accepts batches; ``name`` identifies it within this
+        package, so that its program can be stored on disk; ``around`` is the context of its trace,
+        if it differs from the default.
         """
         with self._lock:
             if key not in self._made:
@@ -161,24 +161,24 @@ class Workshop:
         )
         return Workshop(mech, *self.choices, self._around)
 
-    def forget(self, key: Any) -> None:
+    def remove(self, key: Any) -> None:
         """Remove a function; `make` makes it again."""
         with self._lock:
             self._made.pop(key, None)
 
-    def kept(self, key: Any, make: Callable[[], T]) -> T:
+    def get_or_make(self, key: Any, make: Callable[[], T]) -> T:
         """The object stored under a key, made at the first call."""
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = make()
             return self._kept[key]
 
-    def kept_last(self, key: Any, make: Callable[[], T]) -> T:
+    def get_or_make_recent(self, key: Any, make: Callable[[], T]) -> T:
         """The object stored under a key, of the eight keys used last."""
         with self._lock:
             found, others = self._recent.pop(key, None), [*self._recent]
         if found is None:
-            self._tell_again(key, others)
+            self._warn_of_retrace(key, others)
             found = make()
         with self._lock:
             self._recent[key] = found
@@ -186,16 +186,16 @@ class Workshop:
                 del self._recent[old]
             return found
 
-    def forget_all(self) -> None:
-        """Have all that `kept_last` keeps made anew."""
+    def clear_recent(self) -> None:
+        """Remove all objects of `get_or_make_recent`."""
         with self._lock:
             self._recent.clear()
 
-    def _tell_again(self, key: tuple[Any, ...], others: Sequence[tuple[Any, ...]]) -> None:
-        """Say once where a function is traced that is another object of the same text as one before.
+    def _warn_of_retrace(self, key: tuple[Any, ...], others: Sequence[tuple[Any, ...]]) -> None:
+        """Log once that a function is traced whose source text is that of an earlier function.
 
-        What numbers it reads may differ, so that its kernels are its own; in a loop that makes it anew all
-        the time goes there.
+        It may capture other values, so it has separate kernels; a loop that defines it in each iteration
+        spends its time on traces.
         """
         before = [x for other in others for x in other if isinstance(x, FunctionType)]
         for x in key:
@@ -224,7 +224,7 @@ class Workshop:
 
 def unwrapped(mech: Mechanism) -> Mechanism:
     """The mechanism at copies of its values, without what torch.func wraps; in a clean thread only."""
-    # Flags and verdicts stay: `Mechanism.replace` would take them for unknown.
+    # Flags stay: `Mechanism.replace` would reset them to unknown.
     return replace(mech, **{name: concrete(getattr(mech, name)) for name in PARAMETERS})
 
 
@@ -233,7 +233,7 @@ def _refuse_lost_gradients(mech: Mechanism, inputs: Sequence[str]) -> None:
     if lost:
         raise FusedError(
             f"{', '.join(lost)} of {mech.name!r} require gradients.",
-            "As constants of a kernel they would get none.",
+            "Constants of a kernel have no gradients.",
             f"Call ts.fuse(..., inputs={tuple(lost)}), or detach them.",
         )
 
@@ -242,7 +242,7 @@ def refuse_constants(workshop: Workshop, changes: Mapping[str, Tensor]) -> None:
     """Refuse new values of parameters that are constants of the kernels.
 
     Raises:
-        FusedError: names them, and what to call instead.
+        FusedError: names them and the alternative.
     """
     constant = tuple(name for name in changes if name not in workshop.parameters)
     if constant:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from torch import Tensor, nn
 
 from torchsko.errors import FitError
-from torchsko.identification.diagnostics.checks import CHECKS_AFTER_FIT, CHECKS_BEFORE_FIT
+from torchsko.identification.diagnostics.check_lists import CHECKS_AFTER_FIT, CHECKS_BEFORE_FIT
 from torchsko.identification.diagnostics.context import FitContext, FittedContext
 from torchsko.identification.diagnostics.findings import (
     Action,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from torchsko.identification.diagnostics.checks import RAW_LOG_CHECKS
+from torchsko.identification.diagnostics.check_lists import RAW_LOG_CHECKS
 from torchsko.identification.diagnostics.context import FitContext, RawLog
 from torchsko.identification.diagnostics.data_checks import (
     add_base_forces,
@@ -14,7 +14,10 @@ from torchsko.identification.diagnostics.data_checks import (
     without_unmeasured,
 )
 from torchsko.identification.diagnostics.findings import Finding, collect
-from torchsko.identification.diagnostics.units import check_declared_units, check_finite_columns
+from torchsko.identification.diagnostics.unit_checks import (
+    check_declared_units,
+    check_finite_columns,
+)
 from torchsko.identification.estimators.drive_gains import (
     Constants,
     torque_constants,

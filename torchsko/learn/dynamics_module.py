@@ -216,7 +216,7 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
             )
         fast = self._fast
         if fast is None or fast is _CHECKPOINTED:
-            fast = kernels_for(self, tell=not self.fused)
+            fast = kernels_for(self, log_build=not self.fused)
         if self._fast is None:
             self._fast = fast
         if self.fused and isinstance(fast, str):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import CompilerError, FitError, FusedError, MissingExtraError
-from torchsko.fused.automatic import say_built
+from torchsko.fused.automatic import log_automatic_build
 from torchsko.fused.build.toolchain import find_toolchain
 from torchsko.fused.fuse import fuse
 from torchsko.learn.divergence import inertia_divergence
@@ -161,7 +161,7 @@ def _objective(
             requested = fused or layer.fused
             # A cached kernel of the error implies cached kernels of gradients and divergence.
             if not requested and not error.is_built(reference.dtype, toolchain):
-                say_built(reference.name)
+                log_automatic_build(reference.name)
             return _Objective(errors, distance, True)
         except (FusedError, CompilerError):
             if fused:

@@ -33,7 +33,7 @@ class LimitSprings:
     """One-sided springs that hold joints within ``mech.lower`` and ``mech.upper``, for `torchsko.rollout`.
 
     Spherical and free joints have no limits. A joint that is pressed against its limit by a force f rests
-    f / stiffness beyond it: with the defaults 0.2 mrad under 200 N m. After an impact it comes to rest at the
+    f / stiffness beyond it: with the defaults 0.2 mrad under 200 N m. After an impact it stops at the
     limit and is released within damping / stiffness, 20 ms.
 
     Active limits are determined at the start of each step from its velocity. A joint that a force or an

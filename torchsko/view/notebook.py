@@ -11,10 +11,10 @@ from torch import Tensor
 
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.utils.optional_dependencies import require
+from torchsko.view.option_checks import check_folder, tensor_of
 from torchsko.view.playback import motion_of
 from torchsko.view.render import picture
 from torchsko.view.scene import Kind
-from torchsko.view.validation import check_folder, tensor_of
 from torchsko.view.viser_scene import ViserRobot, place_camera, silence_viser
 
 CELL_HEIGHT = 420

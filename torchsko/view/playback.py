@@ -16,7 +16,7 @@ from torch import Tensor
 
 from torchsko.errors import FitError, RobotFileError, ShapeError
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.view.validation import check_finite, configurations
+from torchsko.view.option_checks import check_finite, configurations
 
 TABLE_ENDINGS = (".csv", ".txt", ".parquet")
 """Endings of logs with named columns."""
@@ -125,7 +125,7 @@ def _read_table(mech: Mechanism, file: Path) -> dict[str, Any]:
     """The columns of t and q."""
     # These modules are imported only if a table is read.
     from torchsko.identification.logs.columns import match_columns
-    from torchsko.identification.logs.files import read_table
+    from torchsko.identification.logs.log_files import read_table
     from torchsko.identification.logs.units import apply_file_units
 
     columns = apply_file_units(file, read_table(file), mech.joint_names, {}, {})

@@ -17,14 +17,14 @@ from torch import Tensor
 from torchsko.errors import RobotFileWarning, caller_stack_level
 from torchsko.mechanism.dispatch import MechanismLike
 from torchsko.utils.optional_dependencies import require
-from torchsko.view.raster import blend, draw, mask
-from torchsko.view.scene import Kind, Scene, describe_missing, scene_of
-from torchsko.view.validation import (
+from torchsko.view.option_checks import (
     check_file,
     check_size_and_view,
     check_time_step,
     configurations,
 )
+from torchsko.view.raster import blend, draw, mask
+from torchsko.view.scene import Kind, Scene, describe_missing, scene_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -169,7 +169,7 @@ class Page:
                 value = min(max(value, low), high)
                 sliders.append(gui.add_slider(label, low, high, step, initial_value=value))
 
-            def moved(event: Any) -> None:
+            def on_slider(event: Any) -> None:
                 with self._lock:
                     if self._updating:
                         return
@@ -188,7 +188,7 @@ class Page:
                     robot.move(integrate(mech, mech.neutral(), xi))
 
             for slider in sliders:
-                slider.on_update(moved)
+                slider.on_update(on_slider)
             reset = gui.add_button("reset")
 
             @reset.on_click

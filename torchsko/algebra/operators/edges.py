@@ -120,7 +120,7 @@ class LevelEdges(EdgeWeight):
 
     @property
     def scalar(self) -> bool:
-        """Whether symmetric results are mirrored and solves unrolled."""
+        """True if symmetric results are mirrored and solves unrolled."""
         return self.runs[0].scalar
 
     @property
@@ -174,7 +174,7 @@ class ProductEdges(EdgeWeight):
 
     @property
     def scalar(self) -> bool:
-        """Whether symmetric results are mirrored and solves unrolled."""
+        """True if symmetric results are mirrored and solves unrolled."""
         return self.factors[0].scalar
 
     @property

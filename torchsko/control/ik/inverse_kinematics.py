@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 
 from torchsko.control.ik.levenberg_marquardt import IKResult, LevenbergMarquardt, best_of
+from torchsko.control.ik.pose_targets import error_at, parse_targets
 from torchsko.control.ik.residual_equation import StationaryEquation
-from torchsko.control.ik.targets import error_at, parse_targets
 from torchsko.errors import MechanismError
 from torchsko.implicit.equation import implicit
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.control.ik.pose_targets import TargetSpec, error_at, jacobian_at
 from torchsko.control.ik.residual_equation import blocked_dofs
-from torchsko.control.ik.targets import TargetSpec, error_at, jacobian_at
 from torchsko.implicit.loop import loop
 from torchsko.linalg.symmetric import spd_solve
 from torchsko.mechanism.dispatch import MechanismLike, MechanismSource

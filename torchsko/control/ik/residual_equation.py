@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.control.ik.targets import TargetSpec, error_at, jacobian_at
+from torchsko.control.ik.pose_targets import TargetSpec, error_at, jacobian_at
 from torchsko.implicit.jacobian_products import jvp_by_double_vjp
 from torchsko.mechanism.joints.configuration import integrate
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism

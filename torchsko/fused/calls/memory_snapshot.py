@@ -60,7 +60,7 @@ class MemorySnapshot:
         return compare
 
     def is_of(self, tensors: Sequence[Tensor]) -> bool:
-        """Whether these are the same tensors, in the same memory, and hold the same."""
+        """True if these are the same tensors, in the same memory, with unchanged values."""
         same = all(map(is_, tensors, self._tensors)) and _addresses(tensors) == self._addresses
         return same and self.is_unchanged()
 
@@ -77,13 +77,13 @@ def _memory(x: Tensor) -> Tensor | None:
 
 
 def _addresses(tensors: Sequence[Tensor]) -> list[int]:
-    """Where tensors are, and which require gradients."""
+    """Memory addresses of tensors, and whether each requires gradients."""
     with torch._C.DisableTorchFunction():  # no call of a function that is traced
         return [x.data_ptr() for x in tensors] + [x.requires_grad for x in tensors]
 
 
 def _versions(tensors: Sequence[Tensor]) -> list[int] | None:
-    """PyTorch's counts of changes in place of tensors that are not on the CPU; None where it keeps none."""
+    """Version counters of tensors that are not on the CPU; None if PyTorch keeps no counters."""
     if dist.is_available() and dist.is_initialized():
         return None
     try:

@@ -55,7 +55,7 @@ class Arguments:
     def chosen(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[dict[str, Tensor], Options]:
-        """The tensors of a call, by name, and its other arguments, less those that are None."""
+        """The tensors of a call by name, and its other arguments without those that are None."""
         given = {**dict(zip(self.names, args, strict=False)), **kwargs}
         if len(given) != len(args) + len(kwargs):  # too many, or one of them twice
             raise TypeError(
@@ -93,7 +93,7 @@ class Arguments:
 
 
 def no_constant(options: Options) -> str:
-    """Message that an argument is neither a tensor nor a constant that kernels could be told apart by."""
+    """Message that an argument is neither a tensor nor a hashable constant."""
     name, x = next(
         (n, x) for n, x in options if not isinstance(x, Hashable) or isinstance(x, tuple)
     )

@@ -331,7 +331,7 @@ def _is_same(now: Any, old: Any) -> bool:
         if not isinstance(now, tuple) or not isinstance(old, tuple):
             return False
     if isinstance(now, np.ndarray):
-        if now.shape != old.shape or now.dtype != old.dtype:
+        if not isinstance(old, np.ndarray) or now.shape != old.shape or now.dtype != old.dtype:
             return False
         return np.array_equal(now, old, equal_nan=now.dtype.kind in "fc")
     return bool(now == old or (now != now and old != old))

@@ -45,7 +45,7 @@ def instrumental_fit(
         model: terms and weights.
         base: parameters.
     """
-    (A, c), (A0, c0) = both(pair, model)
+    (A, c), (A0, c0) = paired_systems(pair, model)
     start = scaled_pseudo_inverse(A0)[0] @ c0
     root, value, vector = strengths(A, A0)
     known = value > MIN_STRENGTH
@@ -76,7 +76,7 @@ def instrumental_information(
         weak: of these directions alone.
     """
     dofs = len(variance)
-    (A, c), (A0, c0) = both(pair, model)
+    (A, c), (A0, c0) = paired_systems(pair, model)
     meat = model.scale.square() * variance * inflation / pair.count[0, dofs:].clamp_min(1)
     B, _ = assembled(mean_equations(pair)[dofs:], meat, model.choice, pair.num_base)
     root, value, vector = strengths(A, A0)
@@ -105,7 +105,7 @@ class Instrumental:
     """
 
     def __init__(self, pair: NormalEquations, model: ModelStructure, lag: int) -> None:
-        (A, _), (A0, _) = both(pair, model)
+        (A, _), (A0, _) = paired_systems(pair, model)
         root, value, vector = strengths(A, A0)
         gain = torch.where(value > MIN_STRENGTH, 1 / value.clamp_min(MIN_STRENGTH), 0.0)
         bread, dofs = root @ (vector * gain) @ vector.mT @ root.mT, len(model.scale)
@@ -124,7 +124,7 @@ class Instrumental:
         return error[:, None] * (early + late)[: len(X)] / 2 @ self.bread[dof]
 
 
-def both(
+def paired_systems(
     pair: NormalEquations, model: ModelStructure
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Both systems of a pair, with the lag and without."""

@@ -97,7 +97,7 @@ def trained(
         before = float(_loss(module, sheets, "test", scale))
     best = before, copy.deepcopy(module.state_dict())
 
-    def improved() -> bool:
+    def keep_best() -> bool:
         nonlocal best
         with torch.no_grad(), _in_eval_mode(module):
             now = float(_loss(module, sheets, "test", scale))
@@ -107,9 +107,9 @@ def trained(
         return False
 
     if any(p.requires_grad for p in module.parameters()):
-        _by_adam(module, objective, improved, progress)
+        _by_adam(module, objective, keep_best, progress)
         module.load_state_dict(best[1])
-        _by_lbfgs(module, objective, improved)
+        _by_lbfgs(module, objective, keep_best)
         module.load_state_dict(best[1])
     module.eval()
     with torch.no_grad():
@@ -138,7 +138,7 @@ def _in_eval_mode(module: nn.Module) -> Generator[None]:
 def _by_adam(
     module: nn.Module,
     objective: Callable[[], Tensor],
-    improved: Callable[[], bool],
+    keep_best: Callable[[], bool],
     progress: Callable[[float], None],
 ) -> None:
     """Adam steps until the validation error stops improving."""
@@ -148,14 +148,14 @@ def _by_adam(
         objective().backward()
         optimizer.step()
         if step % 10 == 9:
-            last = step if improved() else last
+            last = step if keep_best() else last
             progress(step / STEPS)
         if step - last > PATIENCE:
             return
 
 
 def _by_lbfgs(
-    module: nn.Module, objective: Callable[[], Tensor], improved: Callable[[], bool]
+    module: nn.Module, objective: Callable[[], Tensor], keep_best: Callable[[], bool]
 ) -> None:
     """L-BFGS iterations, because Adam ends beside the minimum."""
     optimizer = torch.optim.LBFGS(
@@ -170,7 +170,7 @@ def _by_lbfgs(
 
     for _ in range(4):
         optimizer.step(closure)
-        if not improved():
+        if not keep_best():
             return
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from torchsko.errors import FitError
 from torchsko.identification.logs.columns import extra_columns, match_columns
-from torchsko.identification.logs.files import read_table
+from torchsko.identification.logs.log_files import read_table
 from torchsko.identification.logs.timestamps import check_times
 from torchsko.identification.logs.units import (
     CURRENT_UNITS,

@@ -25,8 +25,9 @@ CUTOFF_RATIO = 10.0
 MIN_CUTOFF_RATIO = 3.5
 """Cut-off over the bandwidth of the motion below which standard errors are too small.
 
-The filter then removes harmonics of the forces. Errors of base parameters of a Panda were 0.8 to 1.1 standard
-errors (root mean square) above this ratio, and 1.2 to 2.2 below, for motions of 4 s and 10 s at 10 to 100 Hz.
+The filter then removes harmonics of the forces. On a Panda, errors of base parameters were 0.8 to 1.1
+standard errors (root mean square) above this ratio and 1.2 to 2.2 below it. Motions lasted 4 s and 10 s at
+10 to 100 Hz.
 """
 
 MIN_RATE_RATIO = 8.0

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from torchsko.identification.estimators.instrumental import (
     MIN_STRENGTH,
-    both,
     instrumental_fit,
     paired,
+    paired_systems,
     strengths,
 )
 from torchsko.identification.logs.log import Array, Log
@@ -173,7 +173,7 @@ def noise_bias(
     ]
     noisy = replace(normal, sums=normal.sums[..., columns, :][..., columns])
     corrected = replace(noisy, sums=noisy.sums - factor * added)
-    (A, c), (A0, c0) = both(paired(corrected, noisy), model)
+    (A, c), (A0, c0) = paired_systems(paired(corrected, noisy), model)
     start = scaled_pseudo_inverse(A0)[0] @ c0
     root, value, vector = strengths(A, A0)
     return -root @ (

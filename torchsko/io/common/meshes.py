@@ -278,7 +278,7 @@ def _metres(unit: str | None) -> float:
 
 
 def _colour(mesh: Any) -> Colour | None:
-    """Colour of a mesh's material; None if the material has none of its own."""
+    """Colour of a mesh's material; None if the material has no colour."""
     colour = getattr(getattr(mesh.visual, "material", None), "baseColorFactor", None)
     if colour is None:
         return None

@@ -38,7 +38,7 @@ NEUTRAL_SETTINGS = {
 
 
 def compiler_cause(root: Element) -> tuple[str, str] | None:
-    """Why and advice if a <compiler> setting changes the inertias in a file; None without such a setting."""
+    """Reason and advice if a <compiler> setting changes the inertias in a file, else None."""
     edited = {"inertiafromgeom", "settotalmass"}  # `_reset_compiler` turns these off
     found = {
         f'{name}="{value}"': name

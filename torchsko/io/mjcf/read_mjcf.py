@@ -25,7 +25,7 @@ def model_of(source: Any) -> Any:
         source: path, XML text, or ``mujoco.MjModel``.
 
     Raises:
-        RobotFileError: if the source is none of these, or cannot be read (`read_mjcf`).
+        RobotFileError: if the source is of another kind, or cannot be read (`read_mjcf`).
     """
     if isinstance(source, str | os.PathLike):
         return read_mjcf(source)

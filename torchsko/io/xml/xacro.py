@@ -1,4 +1,4 @@
-"""xacro macros: detection in a URDF file, and expansion by the package xacro."""
+"""Xacro macros: detection in a URDF file, and expansion by the package xacro."""
 
 from __future__ import annotations
 

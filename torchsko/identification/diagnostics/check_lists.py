@@ -10,17 +10,17 @@ from torchsko.identification.diagnostics import (
     log_quality,
     missing_forces,
     quaternion_convention,
-    units,
+    unit_checks,
 )
 
 RAW_LOG_CHECKS = (
-    units.sample_rate,
-    units.force_above_limit,
-    units.position_range,
-    units.velocity_scale,
-    units.velocity_column,
+    unit_checks.sample_rate,
+    unit_checks.force_above_limit,
+    unit_checks.position_range,
+    unit_checks.velocity_scale,
+    unit_checks.velocity_column,
     quaternion_convention.quaternion_convention,
-    units.positions_in_degrees,
+    unit_checks.positions_in_degrees,
 )
 """Checks of the log as it was measured."""
 
