@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import os
 import platform
 import re
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 from timing import Ratio
@@ -213,11 +215,35 @@ def document(sections: Sequence[Section], options: Options, seconds: float, load
 
 
 def readme(sections: Sequence[Section], options: Options) -> tuple[str, str]:
-    """The section on performance of the README, its first table only, and that of docs/performance.md."""
+    """The table of ratios for the README, and the section on performance of docs/performance.md."""
     head = f"Measured on {machine()}, {options.threads} threads, batch {options.batch}, by "
     lines = [head + "`python benchmarks/run.py`:", ""]
     for section in sections:
         lines += section.summary
-    tables = [k for k, line in enumerate(lines) if line.startswith("**")]
-    short = lines[: tables[1]] if len(tables) > 1 else lines
-    return tuple(re.sub(r"\n{3,}", "\n\n", "\n".join(text)).strip() for text in (short, lines))
+    ratios = ratio_table(lines)
+    return tuple(re.sub(r"\n{3,}", "\n\n", "\n".join(text)).strip() for text in (ratios, lines))
+
+
+def ratio_table(lines: Sequence[str]) -> list[str]:
+    """Median ratios of the first table of a summary, one row per peer.
+
+    Variants of a peer, such as "Pinocchio C++ (LOCAL)", are one row with their smallest ratios.
+    """
+    start = next(k for k, line in enumerate(lines) if line.startswith("| us a sample"))
+    header, *rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in takewhile(lambda line: line.startswith("|"), lines[start:])
+    ]
+    peers: dict[str, list[float]] = {}
+    for name, *cells in rows[1:]:
+        found = [re.search(r"\(([\d.e+]+)x", cell) for cell in cells]
+        if name.startswith("torchsko fused") or not any(found):
+            continue
+        best = peers.setdefault(re.sub(r" \((?!PyTorch|JAX).*", "", name), [math.inf] * len(cells))
+        for k, match in enumerate(found):
+            best[k] = min(best[k], float(match[1])) if match else best[k]
+    cells = [
+        (name, *(f"{ratio:.3g}x" if ratio < math.inf else "-" for ratio in ratios))
+        for name, ratios in peers.items()
+    ]
+    return table(("peer", *header[1:]), cells)

@@ -167,3 +167,13 @@ def test_every_script_of_results_prints_its_call_and_machine():
     for script in {script for _, _, script in results_table() if script.startswith("benchmarks/")}:
         source = (FOLDER.parent / script).read_text()
         assert "print(origin(" in source or "machine()" in source, script
+
+
+def test_the_table_of_ratios_in_the_readme_is_made_from_the_table_of_times(suite):
+    from report import ratio_table
+
+    page = (FOLDER.parent / "docs" / "performance.md").read_text().splitlines()
+    readme = (FOLDER.parent / "README.md").read_text()
+    rows = ratio_table(page)
+    assert len(rows) == 7
+    assert all(row in readme for row in rows[2:]), rows
