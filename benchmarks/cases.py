@@ -1,4 +1,4 @@
-"""What is measured: robots, states, and the answers that every contestant must reproduce.
+"""Cases: robots, states, and the results that every contestant must reproduce.
 
 Every library reads one URDF, written here from the robot's mechanism after fixed links are merged
 and joint losses dropped (Pinocchio and frax ignore losses; merged links are less work for all): one
@@ -84,7 +84,7 @@ def canonical_urdf(mech: ts.Mechanism) -> str:
     """URDF text of a mechanism of revolute and prismatic joints, perhaps on one free root."""
     parts = [f'<robot name="{mech.name}">']
     if mech.joint_kinds[0] != "free":
-        parts.append(  # frax wants an inertia there; welded, it matters to nobody
+        parts.append(  # frax wants an inertia there; it has no effect once welded
             '<link name="world"><inertial><origin xyz="0 0 0" rpy="0 0 0"/><mass value="1"/>'
             '<inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>'
         )
@@ -239,7 +239,7 @@ class Entry:
 
 
 class MissingPeerError(Exception):
-    """A contestant that cannot take part; the message says why and enters the report."""
+    """A contestant that cannot take part; the message has the reason and enters the report."""
 
 
 def largest_error(case: Case, entry: Entry, result: object) -> float:

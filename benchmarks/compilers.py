@@ -1,4 +1,4 @@
-"""How fast kernels are that different compilers made: forward dynamics of an arm and of a humanoid.
+"""Speed of kernels by compiler: forward dynamics of an arm and of a humanoid.
 
 Usage: python benchmarks/compilers.py [--compilers g++ clang++] [--robots panda talos] [--target x86-64-v3]
 

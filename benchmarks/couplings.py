@@ -1,4 +1,4 @@
-"""What couplings cost: forward dynamics of robots with mimic joints and rotors, and of their trees without.
+"""Cost of couplings: forward dynamics of robots with mimic joints and rotors, and of their trees without.
 
     python benchmarks/couplings.py [--passes 7]
 

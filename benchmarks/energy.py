@@ -1,4 +1,4 @@
-"""How well the integrators keep energy: robots without losses, let go at rest, beside MuJoCo's Euler.
+"""Energy error of the integrators: robots without losses, released from rest, against MuJoCo's Euler.
 
 Usage: python benchmarks/energy.py [--scale 0.1] [--robots "double pendulum" talos]
 Printed is the energy less that at the start, over the largest kinetic energy of the most accurate method

@@ -1,4 +1,4 @@
-"""Which forward dynamics: articulated bodies, O(N), or the mass matrix and its Cholesky factor.
+"""Compare methods of forward dynamics: articulated bodies, O(N), and Cholesky of the mass matrix.
 
 Usage: python benchmarks/forward_methods.py [--batches 1 64 1024] [--robots chain2 arm humanoid chain64]
 Both run interleaved on the same states, alone and with the backward pass of a sum; a ratio above 1 says

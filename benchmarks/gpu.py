@@ -79,7 +79,7 @@ def off(found: tuple, right: tuple) -> float:
 
 
 def checked(name: str, found: tuple, right: tuple, dtype: torch.dtype) -> float:
-    """How far off results are.
+    """Error of results.
 
     Raises:
         AssertionError: too far to be timed.
@@ -273,7 +273,7 @@ def compiled(asked: argparse.Namespace) -> None:
 
 
 def tests() -> list[str]:
-    """What `pytest -m cuda` said last."""
+    """Last lines of `pytest -m cuda`."""
     command = [
         sys.executable,
         "-m",
@@ -291,7 +291,7 @@ def tests() -> list[str]:
 
 
 def sections(device: Device, asked: argparse.Namespace) -> Iterator[Section]:
-    """All parts, each when it is asked for: the most wanted first."""
+    """All parts, the most important first; each runs on request."""
     copied = device.copy_rate()
     rates = {d: (copied, device.flop_rate(getattr(torch, d))) for d in asked.dtypes}
     said = [f"{d}: {r[1] / 1e12:.1f} TFLOP/s of multiply-adds" for d, r in rates.items()]

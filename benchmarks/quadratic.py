@@ -71,7 +71,7 @@ def standing_humanoid(batch: int) -> tuple[Tensor, Tensor]:
 
 
 def programs(batch: int) -> QuadraticProgram:
-    """What whole-body control hands to its solver."""
+    """Quadratic programs of whole-body control."""
     caught: list[QuadraticProgram] = []
     solve = whole_body.solve_qp
     whole_body.solve_qp = lambda program, **kw: caught.append(program) or solve(program, **kw)
@@ -156,7 +156,7 @@ def steps_of_admm(p: QuadraticProgram, rho: float) -> list[float]:
 
 
 def proxsuite_solves(p: QuadraticProgram) -> Any:
-    """What solves all programs one by one, or None."""
+    """Solver of the programs one by one, or None."""
     try:
         from proxsuite import proxqp
     except ImportError:

@@ -1,4 +1,4 @@
-"""What the parts of the suite hand to the report, and the report as Markdown."""
+"""Results of the parts of the suite, and the report as Markdown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asked for.
+    """Options of the command line.
 
     Attributes:
         quick: few passes, small batches, no slow builds: to see that everything runs.
@@ -92,19 +92,19 @@ Figure = float | Ratio | None
 
 def at_least(item: str, what: str, wanted: float, found: Figure, unit: str = "x") -> Demand:
     """A demand met by a large number; of a ratio its median counts."""
-    said, value = _said(found, unit)
+    said, value = _as_text(found, unit)
     reached = None if value is None else value >= wanted
     return Demand(item, what, f"at least {wanted:,g}{unit}", said, reached)
 
 
 def at_most(item: str, what: str, wanted: float, found: Figure, unit: str) -> Demand:
     """A demand met by a small number; of a ratio its median counts."""
-    said, value = _said(found, unit)
+    said, value = _as_text(found, unit)
     reached = None if value is None else value <= wanted
     return Demand(item, what, f"at most {wanted:,g}{unit}", said, reached)
 
 
-def _said(found: Figure, unit: str) -> tuple[str, float | None]:
+def _as_text(found: Figure, unit: str) -> tuple[str, float | None]:
     if found is None:
         return "-", None
     if isinstance(found, Ratio):
@@ -139,7 +139,7 @@ def _field(*names: str) -> list[str]:
 
 
 def origin(threads: int) -> str:
-    """Where figures come from: the call of a script, the machine it runs on, and what it measures.
+    """Origin of figures: the call of a script, the machine, and the versions of what it measures.
 
     Args:
         threads: that the contestants have.

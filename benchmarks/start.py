@@ -1,4 +1,4 @@
-"""What a start costs: `import torchsko` after torch, and the first and a later load of a robot.
+"""Start-up cost: `import torchsko` after torch, and the first and a later load of a robot.
 
 Usage: python benchmarks/start.py [FOLDER ...] [--processes 7]
 

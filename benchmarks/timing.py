@@ -15,7 +15,7 @@ Passes = list[float]
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times longer one contestant takes than another, over the passes of a run."""
+    """Ratio of the times of two contestants over the passes of a run."""
 
     median: float
     low: float

@@ -31,7 +31,7 @@ def two_links(first):
 
 
 class Policy(torch.nn.Module, Controller):
-    """A network from the miss and the state to joint forces; it remembers the target of its sample."""
+    """A network from the error and the state to joint forces; its memory is the target of its sample."""
 
     def __init__(self, force):
         super().__init__()

@@ -25,7 +25,7 @@ REALS = {torch.float32: "float", torch.float64: "double"}
 
 @dataclass(frozen=True)
 class Device:
-    """What runs the calls, and how they are timed.
+    """The device of the calls, and their timing.
 
     Attributes:
         kind: "cuda" or "cpu".
@@ -35,7 +35,7 @@ class Device:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it is one."""
+        """True for a GPU."""
         return self.kind == "cuda"
 
     @property

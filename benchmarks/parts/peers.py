@@ -47,7 +47,7 @@ class Outcome:
     autodiff: set[str] = field(default_factory=set)
 
     def ratio(self, name: str, verb: str, to: str = FUSED) -> Ratio | None:
-        """How many times longer a contestant takes."""
+        """Time of a contestant relative to another."""
         if (name, verb) not in self.seconds or (to, verb) not in self.seconds:
             return None
         return ratio(self.seconds[name, verb], self.seconds[to, verb])

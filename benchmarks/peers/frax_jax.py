@@ -1,4 +1,4 @@
-"""frax (JAX), jitted and mapped over the batch; XLA uses all cores that the process may use.
+"""Contestant frax (JAX), jitted and mapped over the batch; XLA uses all cores that the process may use.
 
 Quaternion base, with MuJoCo's velocities: linear in the inertial frame.
 """

@@ -26,7 +26,7 @@ WINDOW = 0.1
 
 
 def missing() -> str | None:
-    """What keeps it from running here."""
+    """Reason why it cannot run here."""
     try:
         from mujoco import sysid
     except ImportError as error:

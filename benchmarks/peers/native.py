@@ -72,5 +72,5 @@ def array(x: Tensor | np.ndarray) -> np.ndarray:
 
 
 def address(x: np.ndarray) -> ctypes.c_void_p:
-    """Where the array's data lie."""
+    """Address of the array's data."""
     return ctypes.c_void_p(x.ctypes.data)

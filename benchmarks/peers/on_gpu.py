@@ -22,7 +22,7 @@ def smooth_model(case: Case, mujoco: ModuleType) -> object:
 
 
 def states(case: Case) -> list[Tensor]:
-    """q, qd and tau in MuJoCo's order: its free joint has linear velocity first, in world axes."""
+    """Arguments q, qd and tau in MuJoCo's order: its free joint has linear velocity first, in world axes."""
     q, qd, tau = case.q, case.qd, case.tau
     if case.robot.floating_base:
         R = rotation(q[:, 3:7])

@@ -1,4 +1,4 @@
-"""torchsko's eager functions, with their custom backward."""
+"""Eager functions of torchsko, with their custom backward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torchsko's fused kernels, called as a user calls them, through PyTorch.
+"""Fused kernels of torchsko, called through PyTorch.
 
 The VJP comes in two ways: `forward_dynamics_vjp`, forward and backward in one kernel, which stands for
 the fused kernels in ratios; and autograd, a forward and a backward kernel with PyTorch's graph between.
