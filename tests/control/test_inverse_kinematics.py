@@ -374,7 +374,7 @@ GOAL = ts.frame_pose(ARM, ARM.middle(), HAND)
         (
             {HAND: (GOAL.position, GOAL.rotation)},
             {},
-            "rotation of the target of 'flange' has shape (?s:.*)the rotation comes first",
+            "rotation of the target of 'flange' has shape (?s:.*)a pair is",
         ),
         (
             {HAND: (torch.zeros(5, 4, dtype=torch.float64), GOAL.position)},

@@ -318,7 +318,7 @@ CALLS = {
         lambda: inertia(singular=("damped",)),
         r"singular=\('damped',\) is no rule",
     ),
-    "damped below zero": (lambda: inertia(singular=("damped", -1.0)), "damping is above 0"),
+    "damped below zero": (lambda: inertia(singular=("damped", -1.0)), "damping is positive"),
     "damped in words": (
         lambda: inertia(singular=("damped", "a")),
         "is no rule for singular samples",
@@ -326,7 +326,7 @@ CALLS = {
     "damped twice": (lambda: inertia(singular=("damped", 1e-3, 1e-3)), "is no rule for singular"),
     "damped tensor": (
         lambda: inertia(singular=("damped", torch.zeros(()).double())),
-        "damping is above 0",
+        "damping is positive",
     ),
     "damping of nobody": (
         lambda: ts.operational_space_inertia(ARM, Q4, HAND, ("damped", torch.ones(6).double())),

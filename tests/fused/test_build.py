@@ -174,7 +174,7 @@ def test_a_build_may_be_killed_at_any_moment(cache, tmp_path, monkeypatch):
     source = tmp_path / "made.cpp"
     source.write_text(UNIT)
     build._run_all(toolchain, [["-shared", str(source), "-o", str(made)]])
-    monkeypatch.setattr(build, "_run_all", lambda _, jobs: shutil.copy(made, jobs[0][-1]))
+    monkeypatch.setattr(build, "_run_all", lambda _, jobs, progress: shutil.copy(made, jobs[0][-1]))
     key = "ab" * 32
 
     def killed_at(moment: int) -> None:

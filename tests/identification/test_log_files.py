@@ -444,9 +444,9 @@ def test_columns_are_selected_on_the_command_line(tmp_path, capsys):
     ]
     for more, match in (
         ([], "--column q="),
-        (["--column", "q"], "names no columns"),
+        (["--column", "q"], "has no column names"),
         (["--column", "q=a,z"], "there is no column 'z'"),
-        (["--unit", "q=deg", "--unit", "q.turn=deg"], "once more"),
+        (["--unit", "q=deg", "--unit", "q.turn=deg"], "repeats the unit"),
     ):
         assert main([*command, *more]) == 2
         assert match in capsys.readouterr().err

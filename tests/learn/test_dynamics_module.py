@@ -360,7 +360,7 @@ def test_learn_without_parametrizations_is_refused_with_what_does_for_that_targe
     mech = ts.load(ts.robots.panda)
     with pytest.raises(ts.MechanismError, match="no parametrizations") as error:
         ts.Dynamics(mech, learn=[name])
-    typed = re.search(r"Pass for example learn=(.*)\.$", error.value.advice)
+    typed = re.search(r"Pass learn=(.*)\.$", error.value.advice)
     assert [*ts.Dynamics(mech, learn=eval(typed[1], {"ts": ts})).parameters()]
     with pytest.raises(ts.MechanismError, match=r"(?s)named 'damping'.*joint7\.damping"):
         ts.Dynamics(mech, learn="damping")

@@ -149,7 +149,7 @@ def test_parameters_are_placed_moved_and_kept_by_name(name, seed):
     [
         ("helical", {}, "pitch of joint 'j' is missing"),
         ("helical", {"pitch": [1.0, 2.0]}, "pitch of joint 'j'"),
-        ("revolute", {"pitch": 1.0}, "unknown 'pitch'"),
+        ("revolute", {"pitch": 1.0}, "unknown keyword 'pitch'"),
         ("universal", {"second_axis": (0, 0, 1)}, "perpendicular"),
         ("universal", {}, "second_axis of joint 'j' is missing"),
         ("planar", {"direction": (0, 0, 2)}, "direction"),

@@ -64,8 +64,8 @@ def test_compensation_by_actuators_is_told_as_passive():
     )
     told = [str(x) for x in ts.load(text).unused if "actuatorgravcomp" in str(x)]
     assert told == [
-        "1 joints with actuatorgravcomp: their weights are compensated passively, outside of the range of "
-        "actuators' force"
+        "1 joints with actuatorgravcomp: gravity compensation is a passive force here, not limited by the "
+        "actuators' range"
     ]
     assert not any("actuatorgravcomp" in str(x) for x in lifted().unused)
     without = text.replace('gravcomp="0.5"', "").replace('gravcomp="1.5"', "")
