@@ -433,3 +433,24 @@ def test_a_fused_policys_forward_sensitivity_is_that_of_the_plain_function():
             y = f()
             found.append((y.detach(), torch.autograd.grad(y.square().sum(), stiffness)[0]))
         torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
+
+
+def test_a_nested_loop_has_the_gradient_of_eager_mode_in_a_kernel():
+    """The body of its derivative consists of products and returns some of its inputs."""
+    gain = 0.4
+
+    def nested(mech, q):
+        g = torch.full_like(q, gain)
+
+        def outer(x, g):
+            return x - 1e-3 * g * ts.loop(lambda y, g, x: y * g + x, x, 2, [g, x])
+
+        return ts.loop(outer, q, 3, [g])
+
+    arm = ts.MechanismBuilder("arm").link("a", mass=1.0, com=(0, 0, 1))
+    arm = arm.joint("x", "revolute", child="a", axis=(0, 1, 0)).build()
+    q = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(6, 1).requires_grad_()
+    fast = ts.fuse(nested, arm)
+    (found,) = torch.autograd.grad(fast(q).sin().sum(), q)
+    (expected,) = torch.autograd.grad(nested(arm, q).sin().sum(), q)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)

@@ -58,8 +58,7 @@ def loop(
         carry: one or several tensors.
         n: number of iterations.
         args: further arguments of the body, the same in each iteration. In a traced function
-            (`torchsko.fuse`) everything that depends on its inputs must be passed here. Tensors that the
-            body captures are constant, unless a `torch.vmap` within the function maps them.
+            (`torchsko.fuse`) tensors and robots that the body captures become such arguments.
         until: a function of the arguments of the body, which returns for each sample whether it is
             finished, as a number or bool without dimensions other than the batch's. Finished samples do not
             change. A kernel leaves the loop when all of its lanes are finished.
@@ -70,7 +69,6 @@ def loop(
     Raises:
         ShapeError: the body returns other shapes or another number of tensors than it takes, n is not a
             nonnegative int, or ``carry`` or ``args`` contain objects that are not tensors.
-        FusedError: in a traced function, the body captures a tensor that is being differentiated.
 
     Example:
         >>> import torch, torchsko as ts

@@ -96,6 +96,9 @@ def allocated_lines(
     for value in chunk.instrs:
         op = program.code[value].op
         if op == "input":
+            if stored := list(stores(value)):  # an input that is an output
+                yield f"const V v{value} = READ({location(value)});"
+                yield from stored
             continue
         for x in loads.get(value, ()):
             num_loads[x] = num_loads.get(x, 0) + 1
