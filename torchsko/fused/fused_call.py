@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
@@ -15,7 +14,7 @@ from torch.utils import _pytree as pytree
 from torchsko.errors import FusedError, ShapeError
 from torchsko.fused.calls.memory_snapshot import MemorySnapshot
 from torchsko.fused.capture.arguments import Arguments, Choice, Eager, no_constant
-from torchsko.fused.capture.captured import Captured, Changes
+from torchsko.fused.capture.captured import Captured, Changes, log_retrace
 from torchsko.fused.capture.recipe import Recipe, recipe_of
 from torchsko.fused.capture.verification import can_verify, first_sample, verify
 from torchsko.fused.capture.watch import Watch
@@ -25,8 +24,6 @@ from torchsko.fused.tracing.object_graph import ignorable
 from torchsko.fused.tracing.swap import Swap
 from torchsko.fused.workshop import Workshop, check_dtype, refuse_constants
 from torchsko.mechanism.mechanism import Mechanism
-
-_log = logging.getLogger("torchsko")
 
 MAX_RETRACES = 3
 """Traces in one call, after which a captured value is taken to change at each read."""
@@ -399,13 +396,3 @@ class FusedCall:
                 )
             shapes[name] = shape
         return shapes
-
-
-def log_retrace(function: str, name: str) -> None:
-    """Log that kernels are made again, since something that they hold constant has changed."""
-    _log.warning(
-        "kernels of %s are made again: %s has changed, which they hold constant. Keep values that change "
-        "often in a tensor of real numbers: it is read at each call",
-        function,
-        name,
-    )

@@ -6,6 +6,7 @@ compares the Python values with those at the time of the trace.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -25,6 +26,8 @@ from torchsko.fused.tracing.object_graph import ObjectGraph, Path, follow
 from torchsko.fused.tracing.swap import Swap
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.dtype import is_traced_as
+
+_log = logging.getLogger("torchsko")
 
 
 @dataclass(frozen=True)
@@ -287,3 +290,13 @@ def _check_fit(capture: Capture, x: Tensor) -> None:
             f"The kernels were made for {capture.shape} of {capture.dtype}.",
             "Call retrace() of the fused function, or ts.fuse again.",
         )
+
+
+def log_retrace(function: str, name: str) -> None:
+    """Log that kernels are made again, since something that they hold constant has changed."""
+    _log.warning(
+        "kernels of %s are made again: %s has changed, which they hold constant. Keep values that change "
+        "often in a tensor of real numbers: it is read at each call",
+        function,
+        name,
+    )
