@@ -2,7 +2,7 @@
 
 PID loops and DC motors are separate types in MuJoCo. Without a state and with one control u, their force is
 affine in the length l of the transmission. The force of a PID loop is kp (u - l) - kd dl/dt if u is a
-position, kd (u - dl/dt) - kp l if it is a rate, and u - kp l - kd dl/dt if it is a force. The built-in
+position. It is kd (u - dl/dt) - kp l if u is a rate, and u - kp l - kd dl/dt if u is a force. The built-in
 controller of a DC motor compensates the back-EMF, so its force is that of the loop. Under voltage control it
 is K / R (u - K dl/dt).
 

@@ -6,9 +6,9 @@ With J = A* H* the velocities of all nodes per unit rate, and their rate along t
     C = J^* (M J' + B J) = H A (M A^* X^* + B A^* H^*), \qquad \mathcal{M} = H A M A^* H^* + S
 
 where B(k) is a block with B + B* = dM/dt as seen from the inertial frame; then
-:math:`\dot{\mathcal M} = C + C^*`. Both products decompose as in Lemma 3. With R and Y the diagonal blocks of
-A M A* and A B A*, the columns R X* + Y H*, R H* and Y* H* travel up from every node, and meet H and X of each
-ancestor.
+:math:`\dot{\mathcal M} = C + C^*`. Both products decompose as in Lemma 3. Let R and Y be the diagonal
+blocks of A M A* and A B A*. The columns R X* + Y H*, R H* and Y* H* of every node are propagated to its
+ancestors and multiplied there with H and X.
 
 ========== ============================================================ ============
 symbol     meaning                                                      code

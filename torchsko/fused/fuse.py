@@ -103,10 +103,9 @@ def fuse(
         function another of the same arguments, less the mechanism.
 
     Raises:
-        FusedError: arguments in another order, an unknown parameter or name in shapes, a parameter that
-            requires a gradient but is no input, an argument of unknown shape, a random draw or another read
-            that is refused (see above), numbers of a wider type than the mechanism's made in the function, or
-            a captured tensor that cannot be an input.
+        FusedError: the arguments, ``inputs`` or ``shapes`` are invalid. A parameter requires a gradient and
+            is not an input. The function reads a value that is refused (see above), makes numbers of a
+            wider dtype than the mechanism's, or captures a tensor that cannot be an input.
 
     One captured value serves the whole batch. Captured tensors of narrower types are promoted to the
     mechanism's. A function that changes a number each time that it runs, and depends on it, is refused.

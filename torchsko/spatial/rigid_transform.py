@@ -1,7 +1,7 @@
 r"""Rigid transforms between a parent and a child frame, acting on spatial vectors and inertias.
 
-With R taking child to parent coordinates and r the child origin in the parent frame, forces travel up
-by the matrix :math:`A = [[R, \tilde r R], [0, R]]` and velocities down by its transpose.
+R maps child to parent coordinates, and r is the child origin in the parent frame. Forces are mapped to the
+parent by the matrix :math:`A = [[R, \tilde r R], [0, R]]`, velocities to the child by its transpose.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 r"""The whole robot: centre of mass, energies, momentum about the centre of mass, forces in its joints.
 
-A spatial momentum is [angular; linear]. With the composite inertia R(k) of body k (all outboard of it
-frozen) and X(k) the transform of forces from body k to inertial axes at the centre of mass, the matrix
-that takes qd to the centroidal momentum has the columns
+A spatial momentum is [angular; linear]. R(k) is the composite inertia of body k with all outboard joints
+locked, and X(k) the transform of forces from body k to inertial axes at the centre of mass. The matrix
+that maps qd to the centroidal momentum has the columns
 
 .. math:: A_G = \sum_k X(k) M(k) J(k) = \big[ X(k)\, R(k)\, H^*(k) \big]_k.
 

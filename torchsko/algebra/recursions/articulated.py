@@ -14,9 +14,9 @@ P      ``art_inertia``     nodes to nodes psi    ``art_spo``             (I - E_
 
 DEPARTS: with an armature S the paper's identities split in two. Those that follow from
 E_psi = E_A - K H hold as printed: psi^-1 - A^-1 = K H, the products of psi and A that follow from
-it, and the innovations factorisation with its inverse. So do M = P - E_A P E_psi*,
-A M psi* = P + A~ P + P psi~* and A M A* = P + A~ P + P A~* + A K D K* A*. The rest pick up S: G H
-is a projection no longer, and
+it, and the innovations factorisation with its inverse. Further ones that hold are M = P - E_A P E_psi*
+and A M psi* = P + A~ P + P psi~*. The same is true of A M A* = P + A~ P + P A~* + A K D K* A*. The rest
+contain S: G H is no projection, and
 
 .. math::
     H G = I - S D^{-1}, \quad I + HAK = HAG + S D^{-1}, \quad

@@ -6,7 +6,7 @@ r"""The step of the articulated-body recursions across the hinges of one level: 
 
 Along the hinge both results are known exactly, :math:`P^+ H^* = G S` and :math:`H z^+ = T - S \nu`. Rounding
 loses them: on a chain of 64 links in float32 it costs two digits of the accelerations. Let rows E satisfy
-E H* = I (H itself where its rows are orthonormal), N = I - H* E, and let Y = (X + X*) / 2 be the
+E H* = I; E is H itself where its rows are orthonormal. Let N = I - H* E, and Y = (X + X*) / 2 the
 symmetric part of X = P - G H P. The known parts are then imposed:
 
 .. math::

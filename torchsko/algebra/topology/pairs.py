@@ -86,9 +86,9 @@ def _mass_matrix_source(
 ) -> Tensor:
     """See `Pairs`.
 
-    The entries come level by level: first the blocks (i, i) of the level's nodes, each
-    `[width, width]`, then the blocks (i, k) for every deeper node k and its ancestor i in the level,
-    each `[width, width of the widest deeper level]`.
+    The entries are ordered by levels. First come the blocks (i, i) of the level's nodes, each `[width,
+    width]`. The blocks (i, k) of every deeper node k and its ancestor i in the level follow, each `[width,
+    width of the widest deeper level]`.
     """
     n, ends = tree.num_nodes, list(accumulate(map(len, tree.levels)))
     deeper = [*list(accumulate(widths[:0:-1], max))[::-1], 0]

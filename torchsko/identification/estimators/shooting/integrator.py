@@ -10,9 +10,10 @@ A step of length h is the midpoint rule, linearly implicit in friction, with D >
 
 M the mass matrix, C Coriolis, gravity and spring forces, f friction, with m at half the step: order 2 for any
 :math:`\gamma`. With :math:`\gamma = 1 - 1 / \sqrt 2` it is L-stable: velocities decay within a step where
-friction is stiff. (With 1/2 they would oscillate and hide the initial velocity of a window.)
-With x = (q, v), parameters p in which joint forces Y p are linear, and :math:`\ddot q` of the step, nearby
-motions satisfy
+friction is stiff; with 1/2 they would oscillate and hide the initial velocity of a window.
+
+Let x = (q, v), let joint forces Y p be linear in parameters p, and let :math:`\ddot q` be the acceleration of
+the step. Nearby motions satisfy
 
 .. math::
     \frac{d}{dt} \delta x = \begin{bmatrix} 0 & 1 \\ \partial_q \ddot q & \partial_v \ddot q \end{bmatrix}
