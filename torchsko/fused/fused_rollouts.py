@@ -50,12 +50,13 @@ class Controlled(Protocol):
         ...
 
 
-_OF_ONE_SAMPLE = (
-    "{error}\n"
-    "A traced control is called for one sample, without batch dimensions, and its captured "
-    "tensors likewise have none.\n"
-    "Leave fused=True out, or write the control for one sample."
-)
+def _not_for_one_sample(what: str) -> FusedError:
+    """Error of a control that cannot be traced for one sample."""
+    return FusedError(
+        what,
+        "A traced control and the tensors that it captures have no batch dimensions.",
+        "Leave fused=True out, or write the control for one sample.",
+    )
 
 
 class FusedRollouts(Verbs):
@@ -214,13 +215,13 @@ class FusedRollouts(Verbs):
             call = FusedCall(source, own, self._mech, shapes, verify=self._verify)
             function = call.function(names)
         except ShapeError as error:
-            raise FusedError(_OF_ONE_SAMPLE.format(error=error)) from error
+            raise _not_for_one_sample(str(error)) from error
         for port, found in zip(function.inputs, function.outputs, strict=False):
             if port.shape != found.shape:
                 what = (
                     f"the next {port.name} has shape {list(found.shape)}, not {list(port.shape)}."
                 )
-                raise FusedError(_OF_ONE_SAMPLE.format(error=what))
+                raise _not_for_one_sample(what)
         return call, {function: Scan(function, LoopRoles(3, num_series, 0, 0))}
 
 

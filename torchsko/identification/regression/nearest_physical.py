@@ -8,9 +8,6 @@ from torch import Tensor
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import from_pseudo_inertia, pseudo_inertia
 
-PHYSICAL_METHODS = ("physical", "shooting")
-"""Estimators whose inertial parameters are physical."""
-
 LENGTH_SCALE = 0.1
 """Length unit that makes masses and moments comparable [m]."""
 
