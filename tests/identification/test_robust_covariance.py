@@ -97,7 +97,10 @@ def test_persistent_errors_count_beside_noise_that_cancels(error):
 
 @pytest.mark.nightly
 def test_errors_longer_than_the_filter_enlarge_standard_errors_of_instruments():
-    """For motions without a period, a drift caused errors of 4.4 standard errors, a random walk 2.4."""
+    """For motions without a period, a drift caused errors of 4.4 standard errors, a random walk 2.4.
+
+    Errors of all parameters of one motion are correlated, so that each motion is about one sample.
+    """
 
     def drift(q, noise):
         return 0.3 * noise[0] * torch.linspace(-0.5, 0.5, len(q)).to(q)[:, None]
@@ -106,8 +109,8 @@ def test_errors_longer_than_the_filter_enlarge_standard_errors_of_instruments():
         return 0.003 * noise.cumsum(0)
 
     for error in (drift, wandering):
-        assert 0.5 < sizes(error, 4, positions=1e-4, method="iv", after=20.0) < 1.6
-    assert 0.7 < sizes(lambda q, n: 0.2 * n, 4, positions=1e-4, method="iv", after=20.0) < 1.4
+        assert 0.5 < sizes(error, 8, positions=1e-4, method="iv", after=20.0) < 1.6
+    assert 0.7 < sizes(lambda q, n: 0.2 * n, 8, positions=1e-4, method="iv", after=20.0) < 1.4
 
 
 def test_white_noise_does_not_enlarge_standard_errors():

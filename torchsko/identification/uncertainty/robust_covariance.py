@@ -3,7 +3,8 @@ r"""Standard errors that are robust to autocorrelated and motion-dependent resid
 Cogging torque, gear ripple and imperfect friction models leave residuals that are autocorrelated and depend
 on joint position. Regressor columns depend on the motion as well, so the autocorrelation of residuals alone
 does not determine the variance of an estimate. Influence functions do: the estimate's error is the sum of the
-influences of all samples. Two estimators of the variance of that sum are used, and the larger one counts:
+influences of all samples. Two estimators of the variance of that sum are used. Each counts by its excess over
+the variance for residuals that do not depend on the motion, and the larger excess is added:
 
 - a HAC estimator (Newey and West), in which products of influences up to a block length apart count. Blocks
   are tapered (Hann), so that influences that cancel in time, as of noisy accelerations, cancel in a block.
@@ -53,7 +54,7 @@ def with_robust_std(
     normal: NormalEquations, solution: Solution, autocorrelation: Tensor,
     influence: InfluenceFunction, cancelling: Cancelling | None = None,
 ) -> ParameterUncertainty:  # fmt: skip
-    """Enlarge standard errors to those of the HAC and the cluster estimator where these are larger.
+    """Enlarge standard errors where the HAC or the cluster estimate exceeds that of stationary residuals.
 
     Correlations between estimates stay.
 
@@ -65,8 +66,9 @@ def with_robust_std(
         solution: fitted parameters.
         autocorrelation: integrated autocorrelation of each dof's residual in samples, `[num_dof]`.
         influence: influence function of the estimator.
-        cancelling: the HAC estimate of the part that cancels in time, which may also be smaller than that of
-            `plain`. Used if the autocorrelation is shorter than its blocks.
+        cancelling: the part that cancels in time. Its HAC estimate replaces that of `plain`, also where it is
+            smaller. If the autocorrelation is longer than the blocks and most motions are not periodic, there
+            are too few blocks to sum over. Standard errors are then at least those of `plain`.
     """
     sizes = [normal.num_base, *(len(x) for x in plain.term_std)]
     length = max(1, math.ceil(BLOCK_AUTOCORRELATION_TIMES * float(autocorrelation.max())))
@@ -76,17 +78,19 @@ def with_robust_std(
         problem, solution, influence, autocorrelation, length, _ranges(problem, motions), sum(sizes)
     )
     parts = zip(*side_by_side(sums, motions), strict=True)
-    hac, free, count, clusters = (torch.stack(x).sum(0) for x in parts)
+    hac, free, count, periodic, clusters = (torch.stack(x).sum(0) for x in parts)
     # Motions may be a sample of the log.
     scale = normal.count[0].sum() / count.clamp_min(1)
     hac, cluster = scale * hac, scale * clusters.square().sum((0, 1))
-    hac_correction = _correction(free, sum(sizes))
-    cancels = cancelling is not None and float(autocorrelation.max()) <= cancelling.length
-    known = cancelling.with_rest(hac_correction * hac, sizes) if cancelling and cancels else plain
-    variance = torch.cat([known.covariance.diagonal(), *(x.square() for x in known.term_std)])
-    excess = _correction(clusters.any(-1).sum(), sum(sizes)) * (cluster - variance)
-    if not cancels:
-        excess = torch.maximum(excess, hac_correction * (hac.diagonal() - variance))
+    correction = _correction(free, sum(sizes))
+    known = plain if cancelling is None else cancelling.with_rest(correction * hac, sizes)
+    stationary, variance = _variances(plain), _variances(known)
+    # Influences that cancel in time do not cancel in position bins, and `plain` includes them as well.
+    excess = _correction(clusters.any(-1).sum(), sum(sizes)) * (cluster - stationary)
+    if cancelling is None:
+        excess = torch.maximum(excess, correction * (hac.diagonal() - stationary))
+    elif float(autocorrelation.max()) > cancelling.length and float(periodic) < float(count) / 2:
+        excess = torch.maximum(excess, stationary - variance)
     factor = (1 + excess.clamp_min(0) / variance.clamp_min(1e-300)).sqrt()
     base_factor, *term_factors = factor.split(sizes)
     return replace(
@@ -94,6 +98,12 @@ def with_robust_std(
         covariance=base_factor[:, None] * known.covariance * base_factor,
         term_std=tuple(x * y for x, y in zip(known.term_std, term_factors, strict=True)),
     )
+
+
+def _variances(uncertainty: ParameterUncertainty) -> Tensor:
+    """Variances of base parameters and of the terms of all dofs, `[parameters]`."""
+    squares = (x.square() for x in uncertainty.term_std)
+    return torch.cat([uncertainty.covariance.diagonal(), *squares])
 
 
 def _correction(groups: Tensor, parameters: int) -> Tensor:
@@ -155,13 +165,16 @@ class _InfluenceSums:
     parameters: int
 
     def __call__(self, motion: FilteredMotion) -> tuple[Tensor, ...]:
-        """HAC covariance, independent samples, samples, and bin sums `[num_dof, bins, parameters]`."""
+        """HAC covariance, numbers of independent, of all and of periodic samples, and sums of bins.
+
+        The sums of position bins are `[num_dof, bins, parameters]`.
+        """
         dofs, like = len(self.autocorrelation), self.ranges
         bins = like.new_zeros(dofs, POSITION_BINS, self.parameters)
         rows = list(self.problem.filtered_rows([motion]))
         if not rows:
             zero = like.new_zeros(())
-            return like.new_zeros(self.parameters, self.parameters), zero, zero, bins
+            return like.new_zeros(self.parameters, self.parameters), zero, zero, zero, bins
         t, X, good = (torch.cat(part) for part in zip(*rows, strict=True))
         q = motion.q[torch.searchsorted(motion.t.contiguous(), t).clamp_max(len(motion.t) - 1)]
         lower, upper = self.ranges
@@ -176,7 +189,8 @@ class _InfluenceSums:
         period = find_period(q)
         hac = tapered_sum_products(_sum_periods(total, period), self.length)
         free = (good.sum(0) / self.autocorrelation).sum() * period / len(t)
-        return hac, free, good.sum().to(free), bins
+        count = good.sum().to(free)
+        return hac, free, count, count * (period < len(t)), bins
 
 
 class LeastSquaresInfluence:
