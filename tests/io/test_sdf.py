@@ -148,23 +148,11 @@ def test_a_model_that_floats_starts_where_its_pose_says():
     assert torch.equal(held.initial(), held.neutral())
 
 
-def test_older_files_give_axes_in_the_model():
-    old = JOINT.format("revolute", "world").replace(
-        "</joint>", "<axis><xyz>0 0 1</xyz>{}</axis></joint>"
-    )
-    turned = body("b", "0 0 0 1.5707963267948966 0 0")
-    frame = "<use_parent_model_frame>1</use_parent_model_frame>"
-    upright = ts.load(model(turned + old.format(frame)))
-    assert ts.load(model(turned + old.format(""))).axis.tolist() == [[0.0, 0.0, 1.0]]
-    axis = upright.joint_rotation[0] @ upright.axis[0]
-    agree(axis[None], torch.tensor([[0.0, 0.0, 1.0]]).double(), 1e-15)
-
-
 REFUSED = {
     "includes another": model("<include><uri>model://x</uri></include>"),
     "has 0 models": "<sdf version='1.9'/>",
     "has 2 models": model(body("b") + '<model name="inner"/>'),
-    "type 'screw' is unknown": model(body("b") + JOINT.format("screw", "world")),
+    "type 'gearbox' is unknown": model(body("b") + JOINT.format("gearbox", "world")),
     "no frame of the model is named 'no'": model(body("b") + JOINT.format("revolute", "no")),
     "is relative to itself": model(
         '<link name="b"><pose relative_to="c">0 0 0 0 0 0</pose></link>'

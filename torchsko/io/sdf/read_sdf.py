@@ -37,9 +37,11 @@ from torchsko.io.sdf.sdf_poses import (
     FramePose,
     Frames,
     Pose,
+    joint_frame,
     read_pose,
     text_of,
 )
+from torchsko.io.sdf.sdf_versions import SEPARATE_NAMES, convert, version_of
 from torchsko.io.urdf.urdf_fields import only_child
 from torchsko.io.urdf.urdf_joint import couplings_to
 from torchsko.io.xml.reader import Element, is_xml_text, read_xml
@@ -55,6 +57,9 @@ from torchsko.mechanism.welded import WORLD
 
 PARTS = ("link", "joint", "frame", "pose")
 """Children of a model that are read."""
+
+WORLD_GRAVITY = "0 0 -9.8"
+"""The format's default gravity of a world [m/s^2]."""
 
 
 def read_sdf(
@@ -95,11 +100,16 @@ def _read_robot(
     folders: Sequence[str],
     report: Report,
 ) -> RobotDescription:
+    separate_names = False
+    if root.tag == "sdf":
+        version = version_of(root, report)
+        root, separate_names = convert(root, version), version <= SEPARATE_NAMES
     model = _only_model(root)
     name = model.attributes.get("name", "").strip() or "robot"
     by_tag = {tag: [c for c in model.children if c.tag == tag] for tag in PARTS}
-    frames = Frames(_poses(by_tag, model.attributes.get("canonical_link", "")))
-    unsupported = leftovers(root, model)
+    canonical = model.attributes.get("canonical_link", "")
+    frames = Frames(_poses(by_tag, canonical, separate_names))
+    unsupported = leftovers(root, model, report)
     links = [_link(element, report) for element in by_tag["link"]]
     joints, massless, closures, mimics = [], [], [], []
     parents: dict[str, str] = {}
@@ -109,7 +119,7 @@ def _read_robot(
             closures.append(read_closure(element, frames))
             what = f"joint {element.attributes['name']!r}"
             reason = "closes a loop; in mech.file_metadata.closures, not enforced"
-            report.unused.append(UnsupportedElement(what, reason))
+            report.unused.append(UnsupportedElement(what, reason, affects_forces=True))
             continue
         parents[child] = parent
         more_links, chain = read_joint(element, frames, report)
@@ -144,10 +154,11 @@ def _read_robot(
 
 
 def _gravity(root: Element, model: Element) -> Vector | None:
-    """Gravity of the world element around a model, if it has one."""
-    worlds = [c for c in root.children if c.tag == "world" and model in c.children]
-    text = next((text_of(world, "gravity") for world in worlds), "")
-    return vector(text, "the world's <gravity>") if text else None
+    """Gravity of the world element around a model; None without a world."""
+    for world in root.children:
+        if world.tag == "world" and model in world.children:
+            return vector(text_of(world, "gravity") or WORLD_GRAVITY, "the world's <gravity>")
+    return None
 
 
 def _only_model(root: Element) -> Element:
@@ -176,20 +187,25 @@ def _only_model(root: Element) -> Element:
     return models[0]
 
 
-def _poses(by_tag: dict[str, list[Element]], canonical: str) -> dict[str, FramePose]:
+def _poses(
+    by_tag: dict[str, list[Element]], canonical: str, separate_names: bool
+) -> dict[str, FramePose]:
     """Poses of all frames of a model by name, with the format's default reference frames.
 
     Args:
         by_tag: the links, joints and frames of the model.
         canonical: link to which the model's frame is attached; the first link when empty.
+        separate_names: True if a joint may have the name of a link or frame.
     """
     found = {
         MODEL: FramePose(Pose(), MODEL, MODEL),
         WORLD_FRAME: FramePose(Pose(), MODEL, WORLD_FRAME),
     }
-    for tag in ("link", "joint", "frame"):
+    for tag in ("link", "frame", "joint"):
         for element in by_tag[tag]:
             name = element.attributes.get("name", "").strip()
+            if tag == "joint" and separate_names and name in found:
+                name = joint_frame(name)
             if not name or name in found:
                 raise RobotFileError(
                     f"line {element.line}: <{tag}> has the name {name!r}, which is empty or not unique.",

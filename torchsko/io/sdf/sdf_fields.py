@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from torchsko.errors import RobotFileError
+from torchsko.io.common.report import Report
 from torchsko.io.sdf.sdf_joint import NUM_AXES
 from torchsko.io.urdf.urdf_fields import only_child
 from torchsko.io.xml.reader import Element
@@ -33,8 +35,10 @@ SUPPORTED = {
     "link": Supported(("name",), ("pose", "inertial", "gravity"), ("visual", "collision")),
     "inertial": Supported(("auto",), ("pose", "mass", "inertia")),
     "inertia": Supported((), ENTRIES),
-    "joint": Supported(("name", "type"), ("pose", "parent", "child")),
-    "axis": Supported((), ("xyz", "use_parent_model_frame", "limit", "dynamics", "mimic")),
+    "joint": Supported(
+        ("name", "type"), ("pose", "parent", "child", "screw_thread_pitch", "thread_pitch")
+    ),
+    "axis": Supported((), ("xyz", "limit", "dynamics", "mimic")),
     "xyz": Supported(("expressed_in",)),
     "limit": Supported((), ("lower", "upper", "velocity", "effort")),
     "dynamics": Supported((), ("damping", "friction", "spring_stiffness", "spring_reference")),
@@ -46,6 +50,17 @@ SUPPORTED = {
 
 FIXED_REFERENCE_POSES = ("<model> <pose>", "<link> <inertial> <pose>")
 """Poses whose ``relative_to`` has no effect."""
+
+OBSOLETE = {
+    "use_parent_model_frame": "read until version 1.6: the axis is in the joint frame, or expressed_in",
+    "attribute 'frame'": "read in versions 1.5 and 1.6: the pose has its default frame, or relative_to",
+}
+"""Removed elements and attributes that changed the dynamics, with how the file is read instead."""
+
+UNMODELLED = {
+    "fluid_added_mass", "velocity_decay", "static", "enable_wind", "wind",
+}  # fmt: skip
+"""Elements that change the dynamics and are not modelled."""
 
 REASONS = {
     "plugin": "a program of a simulator",
@@ -66,8 +81,10 @@ REASONS = {
 }
 
 
-def leftovers(root: Element, model: Element) -> list[UnsupportedElement]:
+def leftovers(root: Element, model: Element, report: Report) -> list[UnsupportedElement]:
     """Unsupported elements of a model and of its world, one entry for each kind.
+
+    Removed elements and attributes, and attributes that are elements in the format, are reported as faults.
 
     Raises:
         RobotFileError: if a unique element occurs several times.
@@ -75,28 +92,49 @@ def leftovers(root: Element, model: Element) -> list[UnsupportedElement]:
     found: Counter[tuple[str, str]] = Counter()
     around = [c for c in root.children if c.tag == "world" and model in c.children]
     for element in (*around, model):
-        _walk(element, "", f"<{element.tag}>", found)
+        _walk(element, "", f"<{element.tag}>", found, report)
     return [
-        UnsupportedElement(f"{what} in {place}" + f" ({n} times)" * (n > 1), _reason(what))
+        UnsupportedElement(
+            f"{what} in {place}" + f" ({n} times)" * (n > 1),
+            _reason(what),
+            affects_forces=what.strip("<>") in UNMODELLED,
+        )
         for (what, place), n in found.items()
     ]
 
 
-def _walk(element: Element, where: str, place: str, found: Counter[tuple[str, str]]) -> None:
+def _walk(
+    element: Element, where: str, place: str, found: Counter[tuple[str, str]], report: Report
+) -> None:
     """Count unsupported content of an element and of its children, by place."""
     supported, name = _supported(element, place), element.attributes.get("name", "").strip()
     where = f"{element.tag} {name!r}" if name else f"{where} <{element.tag}>".strip()
     for child in element.children:
         if child.tag in supported.unique:
             only_child(element, child.tag, where)
-            _walk(child, where, f"{place} <{child.tag}>", found)
+            _walk(child, where, f"{place} <{child.tag}>", found, report)
+        elif child.tag in OBSOLETE:
+            _report(f"{where} <{child.tag}> (line {child.line})", OBSOLETE[child.tag], report)
         elif child.tag not in supported.repeatable:
             found[f"<{child.tag}>", place] += 1
         elif child.tag in SUPPORTED and child.tag != "model":
-            _walk(child, where, f"<{child.tag}>", found)
+            _walk(child, where, f"<{child.tag}>", found, report)
     for key in element.attributes:
-        if key not in supported.attributes and not key.startswith("xmlns"):
-            found[f"attribute {key!r}", place] += 1
+        what = f"attribute {key!r}"
+        if key in supported.unique:
+            reason = f"not read, since {key!r} is an element in SDF; write <{key}> inside it"
+            _report(f"{where} {what} (line {element.line})", reason, report)
+        elif what in OBSOLETE and element.tag == "pose":
+            _report(f"{where} {what} (line {element.line})", OBSOLETE[what], report)
+        elif key not in supported.attributes and not key.startswith("xmlns"):
+            found[what, place] += 1
+
+
+def _report(where: str, reason: str, report: Report) -> None:
+    error = RobotFileError(
+        f"{where}: {reason}.", "The format does not permit it.", "Correct the file."
+    )
+    report.fault(where, reason, error)
 
 
 def _supported(element: Element, place: str) -> Supported:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from torchsko.errors import RobotFileError
 from torchsko.io.common.numbers import as_matrix, as_vector, number, unit, vector
 from torchsko.io.common.report import Report
-from torchsko.io.sdf.sdf_poses import MODEL, WORLD_FRAME, Frames, Pose, text_of
+from torchsko.io.sdf.sdf_poses import WORLD_FRAME, Frames, Pose, text_of
 from torchsko.io.urdf.urdf_fields import attribute
 from torchsko.io.xml.reader import Element
 from torchsko.mechanism.description import (
@@ -27,15 +28,18 @@ from torchsko.mechanism.file_metadata import Closure
 from torchsko.mechanism.joints.compound import Turn
 from torchsko.mechanism.welded import WORLD
 
-NUM_AXES = {"revolute": 1, "continuous": 1, "prismatic": 1, "universal": 2, "revolute2": 2,
-            "ball": 0, "fixed": 0}  # fmt: skip
+NUM_AXES = {"revolute": 1, "continuous": 1, "prismatic": 1, "screw": 1, "universal": 2,
+            "revolute2": 2, "ball": 0, "fixed": 0}  # fmt: skip
 """Number of axes by joint type."""
 
-MIMIC_TYPES = ("revolute", "continuous", "prismatic")
+MIMIC_TYPES = ("revolute", "continuous", "prismatic", "screw")
 """Types that can follow another joint."""
 
 UNLIMITED = 1e16
 """The format's value for no limit."""
+
+SMALLEST_THREAD_PITCH = 1e-100
+"""Magnitude of <thread_pitch> [rad/m] below which its inverse may overflow."""
 
 CLOSURE_KINDS = {"ball": "connect", "fixed": "weld"}
 """Kinds of closures by joint type; for other types the kind is the type."""
@@ -44,7 +48,7 @@ Chain = tuple[list[LinkDescription], list[JointDescription]]
 
 
 def read_joint(element: Element, frames: Frames, report: Report) -> Chain:
-    """Read a joint; a ball joint away from the child's origin becomes two joints with a link between them.
+    """Read a joint; a ball or screw joint away from the child's origin becomes two joints and a link.
 
     Raises:
         RobotFileError: if its type is unknown, or a value is invalid.
@@ -66,19 +70,24 @@ def read_joint(element: Element, frames: Frames, report: Report) -> Chain:
         )
     from_parent = Pose() if parent == WORLD_FRAME else frames.pose(parent).inverse()
     in_parent = from_parent @ frames.pose(child)  # of the child, with all joints at zero
-    in_child = frames.pose(child).inverse() @ frames.pose(name)
+    in_child = frames.pose(child).inverse() @ frames.joint_pose(name)
     parent = WORLD if parent == WORLD_FRAME else parent
     R, p = as_matrix(in_parent.rotation), as_vector(in_parent.position)
     point = as_vector(in_child.position)
     if kind == "fixed":
         return [], [JointDescription(name, FIXED, parent, child, R, p)]
     if kind == "ball":
-        return _ball(name, parent, child, in_parent, in_child)
+        return _at_point(JointDescription(name, "spherical", parent, child), in_parent, in_child)
     tags = ("axis", "axis2")[: NUM_AXES[kind]]
     axes = [_axis(element, tag, name, child, frames, where) for tag in tags]
     values: dict[str, Any] = dict(_axis_values(element, kind, where, report))
+    data: dict[str, Any]
     if kind == "prismatic":
         return [], [JointDescription(name, "prismatic", parent, child, R, p, axes[0], **values)]
+    if kind == "screw":
+        data = {"pitch": _thread_pitch(element, where)}
+        screw = JointDescription(name, "helical", parent, child, axis=axes[0], data=data, **values)
+        return _at_point(screw, in_parent, in_child)
     if len(axes) == 1 and not any(point):
         return [], [JointDescription(name, "revolute", parent, child, R, p, axes[0], **values)]
     data = {"motions": tuple(Turn(axis, point) for axis in axes)}
@@ -137,7 +146,7 @@ def read_closure(element: Element, frames: Frames) -> Closure:
     name, kind = element.attributes["name"].strip(), element.attributes.get("type", "")
     parent, child = connected_links(element, frames)
     on_parent, on_child = (
-        (Pose() if link == WORLD_FRAME else frames.pose(link).inverse()) @ frames.pose(name)
+        (Pose() if link == WORLD_FRAME else frames.pose(link).inverse()) @ frames.joint_pose(name)
         for link in (parent, child)
     )
     return Closure(
@@ -162,19 +171,30 @@ def _link_name(element: Element, tag: str, where: str) -> str:
     return found[0]
 
 
-def _ball(name: str, parent: str, child: str, in_parent: Pose, in_child: Pose) -> Chain:
-    """A ball joint about a point of the child: a spherical joint there, and a weld to the child's frame."""
-    R = as_matrix(in_parent.rotation)
-    point = in_parent.position + in_parent.rotation @ in_child.position
-    offset = -in_child.position
-    if not offset.any():
-        p = as_vector(in_parent.position)
-        return [], [JointDescription(name, "spherical", parent, child, R, p)]
-    massless = f"{child}_{name}"
-    return [LinkDescription(massless)], [
-        JointDescription(name, "spherical", parent, massless, R, as_vector(point)),
-        JointDescription(f"{name}_fixed", FIXED, massless, child, IDENTITY, as_vector(offset)),
-    ]
+def _at_point(joint: JointDescription, in_parent: Pose, in_child: Pose) -> Chain:
+    """A joint at a point of the child: the joint there, and a weld to the child's frame."""
+    point = as_vector(in_parent.position + in_parent.rotation @ in_child.position)
+    joint = replace(joint, rotation=as_matrix(in_parent.rotation), position=point)
+    if not in_child.position.any():
+        return [], [joint]
+    massless, offset = f"{joint.child}_{joint.name}", as_vector(-in_child.position)
+    weld = JointDescription(f"{joint.name}_fixed", FIXED, massless, joint.child, IDENTITY, offset)
+    return [LinkDescription(massless)], [replace(joint, child=massless), weld]
+
+
+def _thread_pitch(joint: Element, where: str) -> float:
+    """Pitch of a screw [m/rad], from <screw_thread_pitch> [m] or <thread_pitch> [-rad/m]."""
+    new, old = (text_of(joint, tag) for tag in ("screw_thread_pitch", "thread_pitch"))
+    if new or not old:
+        return number(new or "1", f"{where} <screw_thread_pitch>") / (2.0 * math.pi)
+    turns = number(old, f"{where} <thread_pitch>")
+    if abs(turns) < SMALLEST_THREAD_PITCH:
+        raise RobotFileError(
+            f"{where} has a <thread_pitch> of {turns:g}.",
+            "It is the angle per length [rad/m], so the joint would hardly turn.",
+            "Write the length per revolution as <screw_thread_pitch>.",
+        )
+    return -1.0 / turns
 
 
 def _axis(joint: Element, tag: str, name: str, child: str, frames: Frames, where: str) -> Vector:
@@ -183,12 +203,8 @@ def _axis(joint: Element, tag: str, name: str, child: str, frames: Frames, where
     xyz = None if element is None else next((c for c in element.children if c.tag == "xyz"), None)
     text = "0 0 1" if xyz is None or not xyz.text.strip() else xyz.text
     frame = "" if xyz is None else xyz.attributes.get("expressed_in", "")
-    if element is not None and any(
-        c.tag == "use_parent_model_frame" and c.text.strip() in ("1", "true")
-        for c in element.children
-    ):
-        frame = MODEL
-    rotation = frames.pose(child).rotation.T @ frames.pose(frame or name).rotation
+    placed = frames.pose(frame) if frame else frames.joint_pose(name)
+    rotation = frames.pose(child).rotation.T @ placed.rotation
     axis = np.array(unit(vector(text, f"{where} <xyz>"), f"{where} <xyz>"))
     return unit(as_vector(rotation @ axis), f"{where} <xyz>")
 
@@ -203,7 +219,7 @@ def _axis_values(joint: Element, kind: str, where: str, report: Report) -> dict[
         reason = (
             "its limits and losses differ from those of the first axis, which are used for both"
         )
-        report.unused.append(UnsupportedElement(f"{where} <axis2>", reason))
+        report.unused.append(UnsupportedElement(f"{where} <axis2>", reason, affects_forces=True))
     values = axes[0]
     if kind == "continuous":
         values |= {"lower": -math.inf, "upper": math.inf}

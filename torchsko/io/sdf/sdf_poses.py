@@ -45,6 +45,11 @@ class FramePose:
     attached_to: str
 
 
+def joint_frame(name: str) -> str:
+    """Key of the frame of a joint that has the name of a link or frame, as files before 1.7 permit."""
+    return f"{name}::joint"
+
+
 def text_of(element: Element, tag: str) -> str:
     """The text of a child; empty if there is none."""
     return next((c.text.strip() for c in element.children if c.tag == tag), "")
@@ -122,6 +127,11 @@ class Frames:
             self._poses[frame] = self._poses[entry.relative_to] @ entry.pose
         return self._poses[name]
 
+    def joint_pose(self, name: str) -> Pose:
+        """Pose of the frame of a joint in the model."""
+        key = joint_frame(name)
+        return self.pose(key if key in self._frames else name)
+
     def link(self, name: str) -> str:
         """The link that carries a frame.
 
@@ -141,5 +151,6 @@ class Frames:
 
     def _frame(self, name: str) -> FramePose:
         if name not in self._frames:
-            raise RobotFileError(*unknown_name("frame of the model", name, tuple(self._frames)))
+            known = tuple(x for x in self._frames if not x.endswith(joint_frame("")))
+            raise RobotFileError(*unknown_name("frame of the model", name, known))
         return self._frames[name]
