@@ -2,7 +2,6 @@
 
 * `torchsko.implicit.equation`: the solution of an equation, with derivatives by the implicit function
   theorem.
-* `torchsko.implicit.dynamics_equation`: forward dynamics as the solution of the equations of motion.
 * `torchsko.implicit.loop`: loops that stay loops in kernels, with derivatives that are loops.
 * `torchsko.implicit.jacobian_products`: VJP and JVP as functions.
 """

@@ -18,7 +18,6 @@ from torchsko.bridge.body_momenta import compensating_forces
 from torchsko.bridge.level_free import assemble_level_free
 from torchsko.bridge.singular_hinges import undefined
 from torchsko.errors import MechanismError, ShapeError
-from torchsko.implicit.dynamics_equation import accelerations
 from torchsko.mechanism.coordinates import (
     all_q,
     all_rates,
@@ -30,6 +29,7 @@ from torchsko.mechanism.joints.configuration import subtract
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.validation import check_names
+from torchsko.verbs.dynamics_equation import accelerations
 from torchsko.verbs.parallel import Connectivity, parallel_inverse_dynamics
 
 INVERSE = {
