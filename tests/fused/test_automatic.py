@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import logging
 import pickle
+import weakref
 
 import pytest
 import torch
@@ -361,3 +363,22 @@ def test_a_compiled_layer_asked_for_kernels_runs_them_as_operators(arm):
     torch.testing.assert_close(compiled(q, qd), simulate(q, qd), rtol=1e-10, atol=1e-12)
     ((kernels, operations),) = sizes
     assert kernels == 3 and operations < 500
+
+
+def test_rollouts_of_one_mechanism_share_kernels_that_end_with_it(arm, monkeypatch):
+    """Regression: each call made all kernels anew."""
+    monkeypatch.setattr(auto, "PAYS", 1)
+    robot = arm.replace(damping=arm.damping + 0.1)
+    q, qd = robot.random_state(2)
+    made = auto.kernels_for(robot)
+    assert auto.kernels_for(robot) is made and auto.kernels_for(arm) is not made
+    before = ts.rollout(robot, q, qd, None, steps=3)
+    robot.mass.mul_(2.0)
+    after, expected = (ts.rollout(robot, q, qd, None, steps=3, fused=f) for f in (None, False))
+    robot.mass.mul_(0.5)
+    torch.testing.assert_close(after, expected, rtol=1e-10, atol=1e-10)
+    assert not torch.allclose(before[1], after[1])
+    gone = weakref.ref(made)
+    del robot, made
+    gc.collect()
+    assert gone() is None

@@ -218,20 +218,21 @@ def test_forward_mode_through_a_compiled_function_is_right_or_refused(fused):
 def test_the_bare_operator_under_torch_func_is_refused(fused):
     x, y, p = tensors((3,), (3,), (2,))
     with pytest.raises(RuntimeError, match="call the FusedFunction"):
-        func.jvp(lambda z: fused.operator(z, y, p), (x,), (y,))
+        func.jvp(lambda z: fused.run_operator((z, y, p)), (x,), (y,))
 
 
 @pytest.mark.some(2)
 @pytest.mark.parametrize("shapes", BATCHES.values(), ids=BATCHES.keys())
 def test_opcheck_passes_for_the_operator_and_its_derivatives(fused, shapes):
     inputs = leaves(*shapes)
-    torch.library.opcheck(fused.operator, tuple(inputs))
-    torch.library.opcheck(fused.operator, tuple(x.detach() for x in inputs))
+    torch.library.opcheck(fused.operator, (fused.key, (), *inputs))
+    torch.library.opcheck(fused.operator, (fused.key, (), *(x.detach() for x in inputs)))
     outputs = [y.detach().requires_grad_() for y in fused(*inputs)]
     fused.vjp((True,) * 3, inputs, (), outputs)
     for (kind, _), derivative in list(fused._derivatives.items()):
         if kind == "vjp" and len(derivative.outputs) == 3:
-            torch.library.opcheck(derivative.operator, (*inputs, *outputs))
+            arguments = (derivative.key, (), *inputs, *outputs)
+            torch.library.opcheck(derivative.operator, arguments)
 
 
 def test_meta_tensors_give_shapes(fused):
@@ -387,15 +388,18 @@ def test_an_empty_batch_needs_no_compiler(lead, without_compiler):
     assert torch.vmap(lambda x: fused(x)[0], -2)(x.new_zeros(0, 4, 3)).shape == (4, 0, 3, 3)
 
 
-def test_an_operator_lives_as_long_as_its_function():
-    fused = FusedFunction(lambda x: 2 * x, (Port("x", ()),), Traits())
-    name = fused.operator._opname
-    fused(torch.ones(3, requires_grad=True))[0].sum().backward()
-    assert hasattr(torch.ops.torchsko, name)
-    gone = weakref.ref(fused)
-    del fused
+def test_functions_of_equal_ports_share_one_operator_and_are_collected():
+    """PyTorch keeps memory of each registered operator for ever."""
+    functions = [FusedFunction(lambda x: 2 * x, (Port("x", ()),), Traits()) for _ in range(3)]
+    for fused in functions:
+        fused(torch.ones(3, requires_grad=True))[0].sum().backward()
+    assert functions[0].operator is functions[2].operator
+    gone, key = weakref.ref(functions[0]), functions[0].key
+    del functions, fused
     gc.collect()
-    assert gone() is None and not hasattr(torch.ops.torchsko, name)
+    assert gone() is None
+    with pytest.raises(RuntimeError, match="deleted while a graph still calls it"):
+        torch.ops.torchsko.run_1_1(key, (), torch.ones(3))
 
 
 def test_wrong_calls_are_refused_by_name(fused):

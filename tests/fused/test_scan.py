@@ -1,5 +1,8 @@
 """Scans equal loops over their steps, with derivatives of any order, for all batch shapes and lengths."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -212,3 +215,11 @@ def test_threads_change_nothing(scan):
     finally:
         torch.set_num_threads(threads)
     assert all(torch.equal(x, y) for x, y in zip(*found, strict=True))
+
+
+def test_a_scan_keeps_the_functions_of_few_lengths(scan):
+    """A function for each number of steps would be a leak for episodes of any length."""
+    kept = [weakref.ref(scan.of_length(steps)) for steps in range(100)]
+    gc.collect()
+    assert sum(x() is not None for x in kept) <= 16
+    assert scan.of_length(7) is scan.of_length(7)

@@ -3,9 +3,9 @@
 A build takes seconds. An eager call takes as long as `FIXED` samples more, and after `PAYS` samples, so
 counted, eager calls have taken about as long as a build; `benchmarks/auto.py` measures both. From then on
 kernels run where a compiler is installed. A layer counts all its calls and rollouts. Each rollout of a
-mechanism counts alone, and loads its kernels from the disk cache. Tensors that `Mechanism.replace` was given
-are inputs of the kernels, so robots made in a loop share one build. The logger ``torchsko`` reports a build;
-``fused=False`` declines.
+mechanism counts alone; its kernels are kept as long as the mechanism. Tensors that `Mechanism.replace` was
+given are inputs of the kernels, so robots made in a loop share one build. The logger ``torchsko`` reports a
+build; ``fused=False`` declines.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import wraps
+from dataclasses import replace
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -28,7 +30,7 @@ from torchsko.mechanism.dispatch import (
     as_mechanism,
     fused_methods_of,
 )
-from torchsko.mechanism.mechanism import PARAMETERS
+from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.rollout import rollout as rollouts
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.utils.concrete_values import is_vmapped
@@ -70,11 +72,23 @@ def kernels_for(given: MechanismLike, *, log_build: bool = True) -> FusedMechani
         find_toolchain()
         changing = robot.replaced if given is robot else ()
         inputs = [n for n in PARAMETERS if n in changing or getattr(robot, n).requires_grad]
-        return kernels_of_robot(
-            given, inputs, around=_BuildLog(robot.name) if log_build else nullcontext
-        )
+        around = _BuildLog(robot.name) if log_build else nullcontext
+        if given is not robot:
+            return kernels_of_robot(given, inputs, around=around)
+        known = _kernels().get(robot)
+        if known is None or known[0] != inputs:
+            # Of a copy, since kernels that refer to their key would keep it alive.
+            known = inputs, kernels_of_robot(replace(robot), inputs, around=around)
+            _kernels()[robot] = known
+        return known[1]
     except (CompilerError, FusedError) as error:
         return str(error)
+
+
+@cache
+def _kernels() -> WeakKeyDictionary[Mechanism, tuple[list[str], FusedMechanism]]:
+    """Kernels of mechanisms, and the parameters that are inputs."""
+    return WeakKeyDictionary()
 
 
 def _elsewhere(device: torch.device) -> str:

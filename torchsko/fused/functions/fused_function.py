@@ -1,9 +1,10 @@
 """Fused kernels as PyTorch functions that autograd, torch.func and torch.compile see as one operator.
 
-A `FusedFunction` is one operator of PyTorch's dispatcher (`torchsko.fused.functions.operator`),
-with implementations for autograd, forward mode, vmap, fake tensors and devices, inside and outside
-of torch.compile. Its VJP and JVP are FusedFunctions too, made from the same source on first use.
-Above a given order of differentiation they run the source eagerly instead of a kernel.
+A call of a fused function is a call of an operator of PyTorch's dispatcher
+(`torchsko.fused.functions.operator`), with implementations for autograd, forward mode, vmap, fake tensors
+and devices, inside and outside of torch.compile. The VJP and JVP of a `FusedFunction` are FusedFunctions
+too, made from the same source on first use. Above a given order of differentiation they run the source
+eagerly instead of a kernel.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from torchsko.fused.functions.lazy_kernel import LazyKernel
 from torchsko.fused.functions.operator import (
     TransformNode,
     autograd_node_for,
-    define_operator,
     needs_dispatch,
+    new_key,
+    operator_of,
 )
 from torchsko.fused.functions.traits import Traits
 from torchsko.fused.program.program import Port
@@ -43,7 +45,9 @@ class FusedFunction(LazyKernel):
 
     Attributes:
         saves_outputs: whether the backward pass reads the outputs in addition to the inputs.
-        operator: the operator in PyTorch's dispatcher.
+        operator: the operator in PyTorch's dispatcher, of (key, sizes, *inputs).
+        key: the key of the function for the operator.
+        sizes: the sizes of the function under this key.
     """
 
     captured_attributes = ()  # see `torchsko.fused.tracing.object_graph`
@@ -56,7 +60,7 @@ class FusedFunction(LazyKernel):
         *,
         pullback: Pullback | None = None,
     ) -> None:
-        """Register the function without tracing it.
+        """Store the function under a new key without tracing it.
 
         Args:
             fn: takes one tensor per port, of the port's shape, and returns one or several tensors.
@@ -69,8 +73,21 @@ class FusedFunction(LazyKernel):
         self.saves_outputs, self._pullback = pullback is not None, pullback
         self._derivatives: dict[tuple[str, Flags], FusedFunction] = {}
         self.derived: WeakSet[FusedFunction] = WeakSet()  # steps of scans, made of the same source
-        self.operator = define_operator(self)
-        self.__name__ = self.operator._opname  # for messages of torch.func
+        self.key, self.sizes = self._new_key()
+        self.operator = operator_of(len(self.inputs), self.num_outputs)
+        self.__name__ = f"fused_{self.key}"  # for messages of torch.func
+
+    def _new_key(self) -> tuple[str, tuple[int, ...]]:
+        return new_key(self), ()
+
+    def with_sizes(self, *sizes: int) -> FusedFunction:
+        """The function itself, which has no sizes; see `torchsko.fused.functions.operator.Keyed`."""
+        return self
+
+    def run_operator(self, inputs: Sequence[Tensor]) -> Tensors:
+        """Apply the function as the operator of PyTorch's dispatcher."""
+        outputs = self.operator(self.key, self.sizes, *inputs)
+        return (outputs,) if self.num_outputs == 1 else tuple(outputs)
 
     def __call__(self, *inputs: Tensor) -> Tensors:
         """Apply the function to a batch.
@@ -89,8 +106,7 @@ class FusedFunction(LazyKernel):
         if torch.compiler.is_compiling():
             if torch._C._are_functorch_transforms_active():
                 return self.eager(*inputs)
-            outputs = self.operator(*inputs)
-            return (outputs,) if self.num_outputs == 1 else tuple(outputs)
+            return self.run_operator(inputs)
         node = autograd_node_for(inputs)
         if node is None:
             return self.run(inputs)

@@ -1,9 +1,10 @@
-"""Registration of a fused function as an operator of PyTorch's dispatcher.
+"""The operators of PyTorch's dispatcher that run fused functions.
 
-`torch.library.custom_op` would be shorter, but its autograd implementation silently drops the
-tangents of forward mode, and its registrations last as long as the process. torch.compile and
-torch.func recognise such functions by their registered names only, so a registration is needed. It
-refers to the function weakly and ends with it.
+torch.compile and torch.func recognise functions by registered operators only. PyTorch keeps memory of each
+registration for ever, so functions with equal numbers of inputs and outputs share one operator. It takes the
+key of a function, and finds the function by a weak reference. A single operator of lists of tensors would
+not do: the vmap of autograd refuses it. `torch.library.custom_op` would be shorter, but its autograd
+implementation silently drops the tangents of forward mode.
 
 The following private names of PyTorch are used by fused functions and may change in later versions.
 
@@ -11,7 +12,7 @@ The following private names of PyTorch are used by fused functions and may chang
   `_len_torch_dispatch_stack`, `_get_current_dispatch_mode_stack`, `_get_dispatch_mode`.
 * The vmap of autograd: `_dispatch_tls_is_dispatch_key_included`, `_parse_dispatch_key`.
 * Forward mode: `forward_ad._current_level`, `forward_ad._set_fwd_grad_enabled`.
-* Calls below autograd and the end of a registration: `_AutoDispatchBelowAutograd`, `Library._destroy`.
+* Calls below autograd: `_AutoDispatchBelowAutograd`.
 * Tracing: `get_inplace_requires_grad_allowed`, `get_unwrapped`, `compute_elementwise_output_strides`,
   `decomposition_table`.
 * Saved-tensor hooks: `_top_saved_tensors_default_hooks`.
@@ -22,9 +23,10 @@ from __future__ import annotations
 
 import inspect
 import uuid
-import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -67,68 +69,84 @@ class DifferentiableFunction(BatchedFunction, Protocol):
     """A function with derivatives; `torchsko.fused.functions.fused_function.FusedFunction` implements it."""
 
     saves_outputs: bool
-    operator: Any
+    run_operator: Callable[[Sequence[Tensor]], Tensors]
     __call__: Callable[..., Tensors]
     run: Callable[[Sequence[Tensor]], Tensors]
     vjp: Callable[[Flags, Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], Tensors]
     jvp: Callable[[Flags, Sequence[Tensor], Sequence[Tensor]], Tensors]
 
 
-def define_operator(function: DifferentiableFunction) -> Any:
-    """Register a function as an operator that is unregistered when the function is garbage-collected.
+class Keyed(Protocol):
+    """An object with a key that stands for fused functions of some sizes."""
 
-    Args:
-        function: referenced weakly.
+    def with_sizes(self, *sizes: int) -> DifferentiableFunction:
+        """The function of these sizes."""
+        ...
+
+
+def new_key(owner: Keyed) -> str:
+    """A key for `run_operator`, which refers to the object weakly.
+
+    The key is new in every process: torch.compile caches graphs on disk, and a cached graph could name
+    derivatives that this process has not made.
     """
+    key = uuid.uuid4().hex
+    _owners()[key] = owner
+    return key
+
+
+@cache
+def _owners() -> WeakValueDictionary[str, Keyed]:
+    """The objects by their keys."""
+    return WeakValueDictionary()
+
+
+def _function(key: str, sizes: Sequence[int]) -> DifferentiableFunction:
+    owner = _owners().get(key)
+    if owner is None:
+        raise RuntimeError("a fused function was deleted while a graph still calls it")
+    return owner.with_sizes(*sizes)
+
+
+def operator_of(num_inputs: int, num_outputs: int) -> Any:
+    """The operator of functions with these numbers of tensors, from (key, sizes, *inputs) to the outputs."""
     if torch.compiler.is_compiling():  # Dynamo cannot trace a registration
-        return in_clean_thread(lambda: _register(function))
-    return _register(function)
+        return in_clean_thread(lambda: _operator(num_inputs, num_outputs)[0])
+    return _operator(num_inputs, num_outputs)[0]
 
 
-def _register(function: DifferentiableFunction) -> Any:
-    library = torch.library.Library(_NAMESPACE, "FRAGMENT")
-    # The finalizer of a library does not remove the name from torch.ops (PyTorch 2.11); this does.
-    weakref.finalize(function, library._destroy)
-    # A new name in every process: torch.compile caches graphs on disk by operator names, and a
-    # cached graph could name derivatives that this process has not registered.
-    name = f"k{uuid.uuid4().hex}"
-    schema = _schema(len(function.inputs), function.num_outputs)
+@cache  # PyTorch keeps memory of each registration for ever
+def _operator(num_inputs: int, num_outputs: int) -> tuple[Any, torch.library.Library]:
+    """The operator, and the library that owns its registration."""
+    library, name = torch.library.Library(_NAMESPACE, "FRAGMENT"), f"run_{num_inputs}_{num_outputs}"
+    arguments = "".join(f", Tensor x{k}" for k in range(num_inputs))
+    results = ", ".join(["Tensor"] * num_outputs)
+    schema = (
+        f"(str key, int[] sizes{arguments}) -> {results if num_outputs == 1 else f'({results})'}"
+    )
     library.define(name + schema, tags=torch.Tag.pt2_compliant_tag)
-    reference = weakref.ref(function)
-
-    def alive() -> DifferentiableFunction:
-        target = reference()
-        if target is None:
-            raise RuntimeError("a fused function was deleted while a graph still calls it")
-        return target
 
     def packed(outputs: Sequence[Tensor]) -> Any:
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return outputs[0] if num_outputs == 1 else tuple(outputs)
 
-    def on_device(*inputs: Tensor) -> Any:
-        return packed(alive().run(inputs))
+    def on_device(key: str, sizes: Sequence[int], *inputs: Tensor) -> Any:
+        return packed(_function(key, sizes).run(inputs))
 
-    def with_autograd(*inputs: Tensor) -> Any:
+    def with_autograd(key: str, sizes: Sequence[int], *inputs: Tensor) -> Any:
         if peek_interpreter_stack() is not None:
             raise RuntimeError(
                 "an operator of torchsko was called under torch.func, where it has no derivatives: "
                 "call the FusedFunction instead."
             )
-        return packed(TransformNode.apply(alive(), *inputs))
+        return packed(TransformNode.apply(_function(key, sizes), *inputs))
 
-    def with_shapes(*inputs: Tensor) -> Any:
-        return packed(empty_outputs(alive(), inputs))
+    def with_shapes(key: str, sizes: Sequence[int], *inputs: Tensor) -> Any:
+        return packed(empty_outputs(_function(key, sizes), inputs))
 
     library.impl(name, on_device, "CompositeExplicitAutograd")
     library.impl(name, with_autograd, "Autograd")
     torch.library.register_fake(f"{_NAMESPACE}::{name}", with_shapes, lib=library)
-    return getattr(getattr(torch.ops, _NAMESPACE), name).default
-
-
-def _schema(num_inputs: int, num_outputs: int) -> str:
-    arguments = ", ".join(f"Tensor x{k}" for k in range(num_inputs))
-    results = ", ".join(["Tensor"] * num_outputs)
-    return f"({arguments}) -> {results if num_outputs == 1 else f'({results})'}"
+    return getattr(getattr(torch.ops, _NAMESPACE), name).default, library
 
 
 class TransformNode(torch.autograd.Function):
@@ -140,8 +158,7 @@ class TransformNode(torch.autograd.Function):
         if not needs_dispatch(inputs):  # a direct call is faster
             return function.run(inputs)
         with torch._C._AutoDispatchBelowAutograd():
-            outputs = function.operator(*inputs)
-        return (outputs,) if function.num_outputs == 1 else tuple(outputs)
+            return function.run_operator(inputs)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -25,10 +25,14 @@ from torchsko.fused.calls.cuda_kernel import CudaScan, Launch, load_cuda
 from torchsko.fused.calls.kernel import broadcast_batch
 from torchsko.fused.calls.scan_kernel import ScanKernel, scan_kernels
 from torchsko.fused.functions.fused_function import FusedFunction
+from torchsko.fused.functions.operator import new_key
 from torchsko.fused.functions.scan_derivatives import jvp_step, vjp_step
 from torchsko.fused.program.program import Port
 from torchsko.implicit.jacobian_products import Flags, Tensors
 from torchsko.implicit.loop_roles import LoopRoles, split_by_sizes
+
+_MAX_LENGTHS = 16
+"""Largest number of numbers of steps whose functions are kept; making one takes about 0.1 ms."""
 
 
 class Scan:
@@ -45,7 +49,8 @@ class Scan:
         self._lock = threading.RLock()
         self._libraries: dict[tuple[torch.dtype, bool], Callable[..., ScanKernel]] = {}
         self._launches: dict[tuple[torch.dtype, torch.device], Launch] = {}
-        self._functions: dict[tuple[int, int], ScanFunction] = {}
+        self._functions: dict[tuple[int, int], ScanFunction] = {}  # used last
+        self.key = new_key(self)
         self._derivatives: dict[tuple[object, ...], Scan] = {}
 
     def of_length(self, steps: int, every: int = 1) -> ScanFunction:
@@ -66,9 +71,15 @@ class Scan:
                 "Pass every=1, or return states only.",
             )
         with self._lock:
-            if (steps, every) not in self._functions:
-                self._functions[steps, every] = ScanFunction(self, steps, every)
-            return self._functions[steps, every]
+            found = self._functions.pop((steps, every), None) or ScanFunction(self, steps, every)
+            self._functions[steps, every] = found
+            if len(self._functions) > _MAX_LENGTHS:
+                del self._functions[next(iter(self._functions))]
+            return found
+
+    def with_sizes(self, *sizes: int) -> ScanFunction:
+        """The function of these steps; see `torchsko.fused.functions.operator.Keyed`."""
+        return self.of_length(*sizes)
 
     def kernels(self, dtype: torch.dtype, narrow: bool) -> Callable[..., ScanKernel]:
         """Makes CPU kernels of any number of steps, from one library for narrow or for wide vectors.
@@ -157,6 +168,9 @@ class ScanFunction(FusedFunction):
             ),
         )
         self.saves_outputs = every > 0
+
+    def _new_key(self) -> tuple[str, tuple[int, ...]]:
+        return self.scan.key, (self.steps, self.every)
 
     def _loop(self, step: Callable[..., Tensors], inputs: Sequence[Tensor]) -> Tensors:
         """Apply the steps eagerly, one after another."""
