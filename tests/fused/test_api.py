@@ -2,6 +2,8 @@
 
 import copy
 import math
+import pathlib
+import subprocess
 
 import pytest
 import torch
@@ -423,3 +425,36 @@ def test_a_fused_mechanism_goes_to_another_type_and_a_layer_goes_itself(arm):
     assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
     with pytest.raises(ts.FusedError, match=r"Type ts\.fuse\(layer\.to"):
         ts.fuse(ts.Dynamics(arm)).to(torch.float32)
+
+
+def test_constants_of_other_types_have_other_kernels(arm):
+    """1, 1.0 and True are equal in Python; nan differs from itself."""
+
+    def scaled(mech, q, factor):
+        return q + 1 if factor is True else q * factor * isinstance(factor, int)
+
+    fast, q = ts.fuse(scaled, arm), arm.random_state(2)[0]
+    for factor in (1, 1.0, True, 2, 1):
+        torch.testing.assert_close(fast(q, factor=factor), scaled(arm, q, factor))
+    count = len(fast._made)
+    for _ in range(3):
+        assert fast(q, factor=math.nan).isnan().all()
+    assert len(fast._made) == count + 1
+
+
+def test_kernels_of_a_second_object_start_no_compiler_and_read_no_source(arm, monkeypatch):
+    q, qd = arm.random_state(2)
+    first = ts.fuse(arm).inverse_dynamics(q, qd, qd)
+    reads = []
+    monkeypatch.setattr(subprocess, "run", reads.append)
+    monkeypatch.setattr(subprocess, "Popen", reads.append)
+    read_bytes = pathlib.Path.read_bytes
+
+    def watched(path):
+        if path.suffix in (".py", ".hpp", ".cpp", ".cuh"):
+            reads.append(path)
+        return read_bytes(path)
+
+    monkeypatch.setattr(pathlib.Path, "read_bytes", watched)
+    second = ts.fuse(arm.replace()).inverse_dynamics(q, qd, qd)
+    assert torch.equal(first, second) and not reads

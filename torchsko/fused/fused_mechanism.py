@@ -15,7 +15,7 @@ from torchsko.algorithms import innovations
 from torchsko.api.verb_table import FUSIBLE, ROWS, Options, Row, make_row
 from torchsko.bridge.assemble import model_at
 from torchsko.errors import FusedError, unknown_name
-from torchsko.fused.capture.arguments import Eager
+from torchsko.fused.capture.arguments import Eager, exact_key
 from torchsko.fused.functions.dynamics_adjoint import implicit_pullback
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.traits import ChangedConstantsError
@@ -237,7 +237,7 @@ class FusedMechanism(FusedRollouts):
         check_dtype(self._mech, tensors[0])
         if (
             torch.compiler.is_compiling()
-            and self._workshop.find((row.name, names, options)) is None
+            and self._workshop.find((row.name, names, exact_key(options))) is None
         ):
             # No kernel can be made now.
             fn = row.bound(names, options, self._mech)
@@ -247,7 +247,7 @@ class FusedMechanism(FusedRollouts):
 
     def _function(self, row: Row, names: tuple[str, ...], options: Options) -> FusedFunction:
         """The kernel of a verb for a choice of tensors and options."""
-        key = row.name, names, options
+        key = row.name, names, exact_key(options)
         found = self._workshop.find(key)
         if found is not None:
             return found
@@ -258,7 +258,8 @@ class FusedMechanism(FusedRollouts):
             if row is _FORWARD
             else None
         )
-        return self._workshop.make(key, fn, shapes, row.num_outputs, pullback, name=repr(key))
+        name = repr((row.name, names, options))
+        return self._workshop.make(key, fn, shapes, row.num_outputs, pullback, name=name)
 
 
 MechanismAttribute.add_to(FusedMechanism)

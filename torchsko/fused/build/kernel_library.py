@@ -8,6 +8,7 @@ import os
 import struct
 from array import array
 from collections.abc import Iterable
+from functools import cache
 from importlib.resources import files
 from math import prod
 
@@ -146,8 +147,13 @@ def library_key(toolchain: Toolchain, *parts: object) -> str:
 
 def cache_key(generator: Iterable[str], *parts: object) -> str:
     """A cache key, from the ``repr`` of the parts and the content of the files of the generator."""
-    sources = (files("torchsko.fused") / name for name in generator)
-    return digest_of(repr(parts).encode(), *(source.read_bytes() for source in sources))
+    return digest_of(repr(parts).encode(), *map(_source_digest, generator))
+
+
+@cache  # the imported source does not change within a process
+def _source_digest(name: str) -> bytes:
+    """Digest of a file in `torchsko/fused`."""
+    return hashlib.sha256((files("torchsko.fused") / name).read_bytes()).digest()
 
 
 def _runtime(toolchain: Toolchain) -> ctypes.CDLL:

@@ -17,7 +17,36 @@ from torchsko.mechanism.mechanism import Mechanism
 Eager = Callable[..., Any]
 """A function of a mechanism and further arguments."""
 
-Options = tuple[tuple[str, Any], ...]
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A constant argument; equal constants have the same type and value: 1, 1.0 and True are three.
+
+    Attributes:
+        value: the argument.
+    """
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and exact_key(self.value) == exact_key(other.value)
+
+    def __hash__(self) -> int:
+        return hash(exact_key(self.value))
+
+
+def exact_key(x: Any) -> Any:
+    """A dictionary key that distinguishes numbers by type, and that equals itself for nan.
+
+    Args:
+        x: a value, or a tuple of values.
+    """
+    if isinstance(x, tuple):
+        return type(x), *map(exact_key, x)
+    return (type(x), repr(x)) if isinstance(x, (bool, int, float, complex)) else x
+
+
+Options = tuple[tuple[str, Constant], ...]
 Choice = tuple[tuple[str, ...], Options]
 """Names of the arguments that are tensors, and the others with their values: each choice has a kernel."""
 
@@ -64,12 +93,12 @@ class Arguments:
                 "Pass each of them once."
             )
         states: dict[str, Tensor] = {}
-        options: list[tuple[str, Any]] = []
+        options: list[tuple[str, Constant]] = []
         for name, x in given.items():
             if isinstance(x, Tensor):
                 states[name] = x
             elif x is not None:
-                options.append((name, tuple(x) if isinstance(x, list) else x))
+                options.append((name, Constant(tuple(x) if isinstance(x, list) else x)))
         return states, tuple(options)
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
@@ -87,7 +116,7 @@ class Arguments:
     ) -> tuple[list[Any], Any]:
         """The results of a call of the function as a flat list, and how they are nested."""
         names, options = choice
-        given = {**dict(zip(names, tensors, strict=True)), **dict(options)}
+        given = {**dict(zip(names, tensors, strict=True)), **{n: x.value for n, x in options}}
         leading = [given.pop(name) for name in takewhile(given.__contains__, self.positional)]
         return pytree.tree_flatten(fn(mech, *leading, **given))
 
@@ -95,7 +124,9 @@ class Arguments:
 def no_constant(options: Options) -> str:
     """Message that an argument is neither a tensor nor a hashable constant."""
     name, x = next(
-        (n, x) for n, x in options if not isinstance(x, Hashable) or isinstance(x, tuple)
+        (n, x.value)
+        for n, x in options
+        if not isinstance(x.value, Hashable) or isinstance(x.value, tuple)
     )
     return (
         f"{name} was given as {'list' if isinstance(x, tuple) else type(x).__name__}.\n"
