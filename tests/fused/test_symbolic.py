@@ -1,5 +1,7 @@
 """Traced programs equal eager functions, with derivatives."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import example, given
@@ -320,3 +322,21 @@ def test_tensors_do_not_leak_between_traces():
     trace(lambda x: leaked.append(x) or x, [Port("x", (2,))])
     with pytest.raises(FusedError, match="another trace"):
         trace(lambda x: x + leaked[0], [Port("x", (2,))])
+
+
+AT_NAN = {
+    "product with the number 0": lambda x: x * 0.0,
+    "the number 0 divided": lambda x: 0.0 / x,
+    "scaled number 0": lambda x: (3 * x) * 0 + 1,
+    "quotient with itself": lambda x: x / x,
+    "product with the inverse": lambda x: (2 * x) * (1 / x),
+    "derivative of a logarithm times its argument": lambda x: x * torch.func.grad(torch.log)(x),
+}
+
+
+@pytest.mark.parametrize("fn", AT_NAN.values(), ids=AT_NAN.keys())
+def test_programs_agree_with_eager_at_zero_infinity_and_nan(fn):
+    x = torch.tensor([2.0, 0.0, math.inf, math.nan], dtype=torch.float64)
+    program = trace(fn, [Port("x", ())])
+    (found,) = evaluate(program, [x])
+    torch.testing.assert_close(found, torch.vmap(fn)(x), equal_nan=True)

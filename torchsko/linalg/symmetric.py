@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from torchsko.utils.dtype import compute_dtype
+from torchsko.utils.traced_tensor import mark_regular
 
 
 def mirror(x: Tensor, *, scalar: bool) -> Tensor:
@@ -97,6 +98,7 @@ def ldl(D: Tensor, lost: float | None = None) -> Eliminated:
             size = D[..., i, i]
             least = lost * torch.finfo(compute_dtype(D)).eps * size
             pivot = torch.where(pivot > least, pivot, size)
+        mark_regular(pivot)
         pivots.append(pivot)
         if i < D.shape[-1] - 1:
             column = row / pivot[..., None]
@@ -120,6 +122,8 @@ def spd_solve(D: Tensor, B: Tensor, *, scalar: bool) -> Tensor:
         X, `[*, d, r]`.
     """
     if D.shape[-1] == 1:
+        if scalar:
+            mark_regular(D)
         return B / D
     if not scalar:
         # Where B.shape is D.shape[:-1], torch 2.13 takes B for vectors in the forward derivative.

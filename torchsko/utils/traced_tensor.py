@@ -24,3 +24,17 @@ class TracedTensor(Tensor):
     def record_loop(self, loop: Any, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Record a loop (`torchsko.implicit.tensor_loop.TensorLoop`) over tensors as one instruction."""
         raise NotImplementedError
+
+    def mark_regular(self) -> None:
+        """Declare that all entries are finite and not zero; see the function `mark_regular`."""
+        raise NotImplementedError
+
+
+def mark_regular(x: Tensor) -> None:
+    """Declare that the entries of a tensor are finite and not zero, so that a program may cancel x / x.
+
+    Without it x / x stays, since it is nan where x is zero or infinite. Eager tensors are left as they are.
+    """
+    traced = torch.func.debug_unwrap(x, recurse=True)
+    if isinstance(traced, TracedTensor):
+        traced.mark_regular()

@@ -110,7 +110,12 @@ def rsub(graph: Graph, x: Number, y: Number, alpha: float = 1) -> Tensor:
 
 def mul(graph: Graph, x: Number, y: Number) -> Tensor:
     """Expressions x * y."""
-    return apply_elementwise(graph.mul, graph, x, y)
+    return apply_elementwise(graph.mul, graph, _factor(graph, x), _factor(graph, y))
+
+
+def _factor(graph: Graph, x: Number) -> Tensor:
+    """Expressions of a factor: the number 0 is no structural zero."""
+    return x if isinstance(x, Tensor) else torch.tensor(graph.factor(float(x)))
 
 
 def div(graph: Graph, x: Number, y: Number, rounding_mode: str | None = None) -> Tensor:
@@ -118,7 +123,7 @@ def div(graph: Graph, x: Number, y: Number, rounding_mode: str | None = None) ->
     if rounding_mode == "trunc":
         exact = apply_elementwise(graph.quotient, graph, x, y)
         return apply_elementwise(partial(graph.unary, "trunc"), graph, exact)
-    quotient = apply_elementwise(graph.div, graph, x, y)
+    quotient = apply_elementwise(graph.div, graph, _factor(graph, x), y)
     return quotient if rounding_mode is None else _floor_of(graph, x, y, quotient)
 
 

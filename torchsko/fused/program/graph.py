@@ -5,9 +5,12 @@ expression, so ``-k`` is the negation of ``k``. Negations therefore cost nothing
 and products, and ``a - b`` and ``b - a`` are one node. Number 0 is the constant 0 and
 number 1 the constant 1. Equal expressions get equal numbers, independent of the order of commuting operands.
 
-Simplification keeps every value up to rounding, with the usual freedoms of structural algebra: ``0 * x`` is
-0, ``x - x`` is 0, ``x * (1 / x)`` is 1 and the sign of a zero is ignored. Constants that cancel to within
-``SNAP`` of their size become an exact zero, those within ``SNAP`` of 1 an exact one.
+Simplification keeps every value up to rounding, with three freedoms: the product with a *structural zero* is
+0, ``x - x`` is 0, and the sign of a zero is ignored. Structural zeros are entries of constant tensors and of
+padding, expression 0. The number 0 as a factor (`Graph.factor`) is a value: its product with nan or infinity
+is nan, as in eager mode. ``x * (1 / x)`` is 1 only for an x that is *regular*, that is, declared to be finite
+and not zero, such as a pivot of a positive definite matrix. Constants that cancel to within ``SNAP`` of their
+size become a structural zero, those within ``SNAP`` of 1 an exact one.
 """
 
 from __future__ import annotations
@@ -105,11 +108,13 @@ class Graph:
         self.constant: list[float | None] = []
         self._number: dict[tuple, int] = {}
         self._inverse: dict[int, int] = {}
+        self._regular: set[int] = set()
         self._has_nonfinite = False
         self.loops: list[Loop] = []
         self.products: dict[int, MatrixProduct] = {}
         self.const(0.0)
         self.const(1.0)
+        self._zero_factor = self._const_node("zero", 0.0)
 
     def _intern(self, key: tuple) -> int:
         number = self._number.get(key)
@@ -135,6 +140,14 @@ class Graph:
         number = self._intern(("const", key))
         self.constant[number] = value
         return number
+
+    def factor(self, value: float) -> int:
+        """The expression of a number as a factor or a dividend, where 0 is no structural zero."""
+        return self.const(value) or self._zero_factor
+
+    def mark_regular(self, xs: Iterable[int]) -> None:
+        """Declare that expressions are finite and not zero."""
+        self._regular.update(map(abs, xs))
 
     def args(self, node: int) -> tuple[int, ...]:
         """The operands of a node; empty for constants and inputs."""
@@ -226,11 +239,11 @@ class Graph:
         number = self._number.get(("mul", x, y))
         if number is not None:
             return number
-        if x == 1:
-            return y
         v, w = self.constant[x], self.constant[y]
         if v is not None and w is not None:
             return self.const(_snapped(v * w, 0.0))
+        if x == 1:
+            return y
         if x == 0:
             return 0
         if v is not None:
@@ -247,13 +260,13 @@ class Graph:
             for c, z in (factors, reversed(factors)):
                 w = self.constant[c]
                 if w is not None:
-                    return self.mul(self.const(_snapped(v * w, 0.0)), z)
+                    return self.mul(self.factor(_snapped(v * w, 0.0)), z)
         return self._intern(("mul", min(x, y), max(x, y)))
 
     def _cancelled(self, x: int, y: int) -> int:
         """Simplified x * y if y is 1 / x or has this factor, else 0."""
         inverse = self._inverse.get(x)
-        if inverse is None:
+        if inverse is None or self._regular.isdisjoint((x, inverse)):
             return 0
         if inverse == y:
             return 1

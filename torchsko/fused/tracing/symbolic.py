@@ -25,7 +25,7 @@ from torch._decomp import decomposition_table
 from torch._prims_common import compute_elementwise_output_strides
 
 from torchsko.errors import FusedError
-from torchsko.fused.program.elementwise import constants
+from torchsko.fused.program.elementwise import constants, flat_list
 from torchsko.fused.program.factorizations import FACTORIZATIONS, lu, pivots_of
 from torchsko.fused.program.graph import Graph
 from torchsko.fused.program.indexing import VALUE_INDEXED, first_index_of
@@ -108,6 +108,10 @@ class Symbolic(TracedTensor):
         """The outputs of a loop, which becomes one instruction; some of the inputs are symbolic."""
         ids = self.graph.trace_loop(loop, [lift(self.graph, x) for x in tensors])
         return tuple(Symbolic(self.graph, x) for x in ids)
+
+    def mark_regular(self) -> None:
+        """Declare that all entries are finite and not zero."""
+        self.graph.mark_regular(flat_list(self.ids))
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore
 
