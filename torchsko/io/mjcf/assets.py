@@ -25,7 +25,7 @@ def asset_paths(file: Path) -> set[Path]:
         visited.add(current := pending.pop())
         folder_of_current = current.parent.relative_to(file.parent)
         folders.add(folder_of_current)
-        for element in read_document(current).root.walk():
+        for element in read_document(current, mujoco=True).root.walk():
             attributes = element.attributes
             subfolders = [attributes[x] for x in FOLDER_ATTRIBUTES if x in attributes]
             folders |= {folder / x for folder in (Path(), folder_of_current) for x in subfolders}

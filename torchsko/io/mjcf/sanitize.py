@@ -77,13 +77,13 @@ def check_mjcf(
     others = tuple(os.path.realpath(folder) for folder in trusted)
     if is_xml_text(source):
         homes = (os.path.realpath("."), *others)
-        _Model("", homes, {}, (), bool(others)).size(read_xml(source), "")
+        _Model("", homes, {}, (), bool(others)).size(read_xml(source, mujoco=True), "")
         return
     path = os.fspath(source)
     folder = os.path.dirname(path)
     # If the file is a symbolic link, its folder and that of its target are both allowed.
     homes = (os.path.realpath(folder), os.path.dirname(os.path.realpath(path)))
-    _Model(folder, (*homes, *others), {}, (), bool(others)).size(read_xml(source), "")
+    _Model(folder, (*homes, *others), {}, (), bool(others)).size(read_xml(source, mujoco=True), "")
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class _Model:
         """Root element of another file, whose name is added to errors."""
         self.check_link(spot, "file", path)
         try:
-            return read_xml(path)
+            return read_xml(path, mujoco=True)
         except RobotFileError as error:
             name = spot.element.attributes.get("file", "")
             raise error.located(f"{spot}: <{spot.element.tag}> of {name!r}") from error

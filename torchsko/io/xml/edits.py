@@ -7,11 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from torchsko.errors import RobotFileError
-from torchsko.io.xml.reader import Document, Element
-
-_ATTRIBUTE = rb"""\s+([^\s=<>"'/]+)\s*=\s*("[^"]*"|'[^']*')"""
-_START = re.compile(rb"<[^\s/>]+((?:" + _ATTRIBUTE + rb")*)\s*(/?)>")
-_EACH = re.compile(_ATTRIBUTE)
+from torchsko.io.xml.reader import ATTRIBUTE, START_TAG, Document, Element
 
 
 @dataclass
@@ -44,7 +40,7 @@ class Edits:
                 self.cuts.append((start, end, value.encode()))
         new = "".join(f' {name}="{value}"' for name, value in values.items() if name not in spans)
         if new:
-            at = tag.end(1)
+            at = tag.end(3)
             self.cuts.append((at, at, new.encode()))
 
     def drop(self, element: Element, names: Iterable[str]) -> None:
@@ -78,16 +74,16 @@ class Edits:
             texts = [_nested(within, texts) for within, texts in groups.items()]
             lines = "".join(f"  {text}\n{indent}" for text in texts)
             tag = self._start_tag(element)
-            if tag[4]:  # <a/> becomes <a>...</a>
+            if tag[6]:  # <a/> becomes <a>...</a>
                 text = f">\n{indent}{lines}</{element.tag}>"
-                cuts.append((tag.start(4), tag.end(), text.encode()))
+                cuts.append((tag.start(6), tag.end(), text.encode()))
             else:
-                at = element.stop + self.document.before
+                at = element.stop
                 cuts.append((at, at, lines.encode()))
         return cuts
 
     def _start_tag(self, element: Element) -> re.Match[bytes]:
-        tag = _START.match(self.document.data, element.start + self.document.before)
+        tag = START_TAG.match(self.document.data, element.start)
         if tag is None:
             raise RobotFileError(
                 f"line {element.line}: <{element.tag}> was not found in the bytes of the file.",
@@ -102,12 +98,12 @@ class Edits:
         """For each attribute, the span of the attribute with the white space before it, and of its value."""
         return {
             m[1].decode(): (m.span(), (m.start(2) + 1, m.end(2) - 1))
-            for m in _EACH.finditer(self.document.data, tag.start(1), tag.end(1))
+            for m in ATTRIBUTE.finditer(self.document.data, tag.start(3), tag.end(3))
         }
 
     def _indent(self, element: Element) -> str:
         """Indentation of an element."""
-        at = element.start + self.document.before
+        at = element.start
         line = self.document.data[self.document.data.rfind(b"\n", 0, at) + 1 : at]
         return line.decode() if not line.strip() else ""
 

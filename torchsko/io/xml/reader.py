@@ -1,7 +1,8 @@
-"""A hardened XML reader: elements with line numbers; declarations are refused.
+"""A hardened XML reader: elements with line numbers; declarations of types and entities are refused.
 
-The standard library's `xml.etree` drops line numbers and expands entities. This reader uses expat directly
-and stops at the first declaration of an entity or document type.
+Robot files are read by tinyxml2 in MuJoCo, ROS and Gazebo, which accepts more than the XML standard: comments
+that contain ``--``, ``<! text >``, and attribute values that contain ``<`` or a lone ``&``. This reader
+accepts it as well, so the security checks of MJCF files apply to all elements that MuJoCo reads.
 """
 
 from __future__ import annotations
@@ -10,10 +11,8 @@ import codecs
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from xml.parsers import expat
 
 from torchsko.errors import RobotFileError
 from torchsko.io.common.report import Report
@@ -27,23 +26,36 @@ MAX_DEPTH = 200
 MAX_TAGS = 400_000
 """Largest number of tags, enough for a robot of tens of thousands of links."""
 
-MAX_TAG_BYTES = 4096
-"""Length of the part of a start tag that is searched for line breaks in numbers."""
-
-CHUNK_BYTES = 4096
-"""Size of the chunks that `root_tag` parses."""
-
 EXCERPT_LENGTH = 24
 """Characters that a message shows of a file that is not XML."""
 
 _BLANK = "\ufeff \t\r\n"
-_BEFORE_DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]+(?:\xef\xbb\xbf)?(?=<\?xml\s)")
-_BROKEN = re.compile(rb"[.\deE][ \t]*[\r\n]\s*[-+.\deE]")
+_START = re.compile(rb"(?:\xef\xbb\xbf|[ \t\r\n])*+")
+_BEFORE_DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]++(?:\xef\xbb\xbf)?<\?xml\s")
+_ENCODING = re.compile(rb"""<\?xml\s[^>]*?encoding\s*=\s*["']([\w.:-]+)""")
+_UTF16 = (
+    codecs.BOM_UTF16_LE,
+    codecs.BOM_UTF16_BE,
+    "<?".encode("utf-16-le"),
+    "<?".encode("utf-16-be"),
+)
+
+_NAME = rb"[A-Za-z_:\x80-\xff][\w.:\x80-\xff-]*+"
+_ATTRIBUTE = rb"\s*+(" + _NAME + rb")\s*+=\s*+(\"[^\"]*+\"|'[^']*+')"
+ATTRIBUTE = re.compile(_ATTRIBUTE)
+"""Groups: name and quoted value."""
+
+START_TAG = re.compile(rb"<\s*+(/?)(" + _NAME + rb")((?:" + _ATTRIBUTE + rb")*+)\s*+(/?)>")
+"""Groups: ``/`` of an end tag, name, attributes, name and value of the last of them, ``/`` of ``<a/>``."""
+
+_SKIPPED = ((b"<!--", b"-->"), (b"<![CDATA[", b"]]>"), (b"<?", b"?>"), (b"<!", b">"))
+"""Starts and ends of markup that is no element, in the order in which they are recognised."""
+
+_DECLARATION = re.compile(rb"<!(DOCTYPE|ENTITY)\b")
+_ENTITY = re.compile(rb"<!ENTITY\s+(?:%\s+)?([^\s>]+)")
+_REFERENCE = re.compile(r"&(?:#([0-9]{1,7})|#x([0-9A-Fa-f]{1,6})|(lt|gt|amp|quot|apos));")
+_CHARACTERS = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 _NUMBERS = re.compile(r"[-+.\deE\s]*")
-_VALUE = re.compile(rb"""(?<=\s)([^\s=<>"']+)\s*=\s*("[^"]*"|'[^']*')""")
-
-
-_JUNK_AFTER_ROOT = expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]
 
 
 @dataclass
@@ -82,30 +94,43 @@ def is_xml_text(source: str | os.PathLike[str]) -> bool:
     return isinstance(source, str) and source.lstrip(_BLANK).startswith("<")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Document:
     """A parsed file.
 
     Attributes:
-        data: all bytes of the file.
-        before: number of bytes before the document; positions of elements count from there.
-        root: the root element.
+        data: its bytes.
+        root: its root element.
     """
 
     data: bytes
-    before: int
     root: Element
 
 
 def read_xml(
-    source: str | os.PathLike[str], report: Report | None = None, *, text: bool = False
+    source: str | os.PathLike[str],
+    report: Report | None = None,
+    *,
+    text: bool = False,
+    mujoco: bool = False,
 ) -> Element:
-    """The root element of a file, or of XML text; see `read_document`."""
-    return read_document(source, report, text=text).root
+    """The root element of a file, or of XML text; see `read_document`.
+
+    Args:
+        source: see `read_document`.
+        report: see `read_document`.
+        text: see `read_document`.
+        mujoco: read as MuJoCo does: always UTF-8, without elements after the root, and with all white space.
+    """
+    return read_document(source, report, text=text, mujoco=mujoco).root
 
 
 def read_document(
-    source: str | os.PathLike[str], report: Report | None = None, *, text: bool = False
+    source: str | os.PathLike[str],
+    report: Report | None = None,
+    *,
+    text: bool = False,
+    mujoco: bool = False,
 ) -> Document:
     """Parse a file, or XML text.
 
@@ -113,6 +138,7 @@ def read_document(
         source: a path, or text whose first character after white space is ``<``.
         report: records white space before the XML declaration of a file as a fault.
         text: store the text between tags.
+        mujoco: as in `read_xml`.
 
     Returns:
         The bytes and the root element.
@@ -121,46 +147,31 @@ def read_document(
         RobotFileError: if the file cannot be read, is not XML, is too large or too deeply nested, is
             malformed, or declares a document type or an entity.
     """
-    reader = _reader_of(source, Report() if report is None else report)
+    reader = _Reader(source, mujoco)
     _check_is_xml(reader.data)
-    if text:
-        reader.parser.CharacterDataHandler = reader.characters
-    with _convert_parser_errors():
-        reader.parser.Parse(reader.data, True)
-    before = reader.before
-    return Document(before + reader.data, len(before), reader.document.children[0])
+    report = Report() if report is None else report
+    if not is_xml_text(source) and _BEFORE_DECLARATION.match(reader.data):
+        reason = "white space before the XML declaration: skipped"
+        error = RobotFileError(f"malformed XML: {reason}.", advice="Delete the white space.")
+        report.fault("<?xml ...?>", reason, error)
+    for _ in reader.elements(text):
+        pass
+    roots = reader.document.children
+    if len(roots) > 1 and not mujoco:
+        raise RobotFileError(
+            f"malformed XML: line {roots[1].line}: there is text after the end of the root element.",
+            "A file contains one robot, in one root element.",
+            "Delete that text, or write each <robot> to a separate file.",
+        )
+    return Document(reader.data, roots[0])
 
 
 def root_tag(source: str | os.PathLike[str]) -> str:
     """Name of the root element, without parsing the rest; empty for a file that `read_xml` refuses."""
-    document = Element("", {}, 0)
     try:
-        reader = _reader_of(source, Report())
-        document = reader.document
-        for at in range(0, len(reader.data), CHUNK_BYTES):
-            reader.parser.Parse(reader.data[at : at + CHUNK_BYTES])
-            if document.children:
-                break
-    except (expat.ExpatError, LookupError, ValueError):
-        pass  # `read_document` raises the error
-    return document.children[0].tag if document.children else ""
-
-
-def _reader_of(source: str | os.PathLike[str], report: Report) -> _Reader:
-    """A reader at the start of a source."""
-    if is_xml_text(source):
-        text = str(source)
-        start = len(text) - len(text.lstrip(_BLANK))
-        # A lone surrogate passes here, so that expat's error names its line.
-        data = text[start:].encode("utf-8", "surrogatepass")
-        return _Reader(data, "utf-8", text[:start].encode("utf-8", "surrogatepass"))
-    data = _read_bytes(source)
-    early = _BEFORE_DECLARATION.match(data)
-    if early is None or report.strict:  # expat raises the error of a strict report
-        return _Reader(data)
-    reason = "white space before the XML declaration: skipped"
-    report.fault("<?xml ...?>", reason, RobotFileError(reason, advice="Delete the white space."))
-    return _Reader(data[early.end() :], before=early[0])
+        return next(_Reader(source, mujoco=True).elements(text=False)).tag
+    except (RobotFileError, StopIteration):
+        return ""  # `read_document` raises the error
 
 
 def _read_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -206,111 +217,168 @@ def _check_is_xml(data: bytes) -> None:
     )
 
 
-@contextmanager
-def _convert_parser_errors() -> Iterator[None]:
-    """Convert errors of expat to `RobotFileError`."""
-    try:
-        yield
-    # An unknown encoding is a LookupError or a ValueError.
-    except (expat.ExpatError, LookupError, ValueError) as error:
-        if isinstance(error, RobotFileError):
-            raise
-        if getattr(error, "code", None) == _JUNK_AFTER_ROOT:
-            raise RobotFileError(
-                f"malformed XML: {error}: there is text after the end of the root element.",
-                "A file contains one robot, in one root element.",
-                "Delete that text, or write each <robot> to a separate file.",
-            ) from error
-        raise RobotFileError(
-            f"malformed XML: {error}.",
-            "The rest of the file cannot be parsed.",
-            "Correct the file there; a command to check it is "
-            'python -c "import sys, xml.dom.minidom as m; m.parse(sys.argv[1])" FILE',
-        ) from error
-
-
 class _Reader:
-    """Expat callbacks that build elements and refuse declarations."""
+    """A tokenizer that builds elements; `document` is an artificial parent of the root element."""
 
-    # `document` is an artificial parent of the root element.
-
-    def __init__(self, data: bytes, encoding: str | None = None, before: bytes = b""):
+    def __init__(self, source: str | os.PathLike[str], mujoco: bool) -> None:
+        given = is_xml_text(source)
+        self.line, self.counted = 1, 0
+        try:
+            data = str(source).encode() if given else _read_bytes(source)
+        except UnicodeEncodeError as error:  # a lone surrogate
+            self.line += str(source).count("\n", 0, error.start)
+            raise self.malformed("there is a character that UTF-8 does not have") from error
         if len(data) > MAX_BYTES:
             raise RobotFileError(
                 f"the robot file is larger than {MAX_BYTES // 2**20} MiB.",
                 "Robot files have at most a few MiB.",
                 "Check that this is the right file.",
             )
-        if data.count(b"<") > MAX_TAGS:
+        self.data = self.bytes = data
+        self.mujoco = mujoco
+        self.document = Element("", {}, 0)
+        self.encoding = "utf-8"
+        if data.startswith(_UTF16) and not given:
+            self.bytes = data.decode("utf-16", "replace").encode()
+        elif not given and not mujoco and (found := _ENCODING.match(data, self.start())):
+            self.encoding = found[1].decode()
+        if self.bytes.count(b"<") > MAX_TAGS:
             raise RobotFileError(
                 f"the robot file has more than {MAX_TAGS} tags.",
                 "Robots have at most thousands of parts.",
                 "Check that this is the right file.",
             )
-        self.data = data
-        self.before = before
-        self.lines_before = before.count(b"\n")
-        self.may_break = bool(_BROKEN.search(data))  # few files have line breaks inside numbers
-        self.document = Element("", {}, 0)
-        self.open = [self.document]
-        self.parser = parser = expat.ParserCreate(encoding)
-        parser.StartElementHandler = self.start
-        parser.EndElementHandler = self.end
-        parser.EntityDeclHandler = self.refuse_entity
-        parser.EndDoctypeDeclHandler = self.refuse_doctype
 
-    @property
-    def line(self) -> int:
-        """Current line, from 1."""
-        return self.parser.CurrentLineNumber + self.lines_before
+    def start(self) -> int:
+        """Byte after the byte order mark and white space."""
+        found = _START.match(self.bytes)
+        return found.end() if found else 0
 
-    def start(self, tag: str, attributes: dict[str, str]) -> None:
-        line = self.line
-        if len(self.open) > MAX_DEPTH:
+    def elements(self, text: bool) -> Iterator[Element]:
+        """Elements at their start tags, in file order.
+
+        Args:
+            text: store the text between tags.
+        """
+        data, at, opened = self.bytes, self.start(), [self.document]
+        while (start := data.find(b"<", at)) >= 0:
+            if self.mujoco and len(opened) == 1 and self.document.children:
+                return
+            if start > at and (text or len(opened) == 1):
+                self.add_text(opened, at, start)
+            self.line += data.count(b"\n", self.counted, start)
+            self.counted = start
+            if data.startswith((b"<!", b"<?"), start):
+                at = self.skip(opened, start, text)
+                continue
+            tag = START_TAG.match(data, start)
+            if tag is None or (tag[1] and tag[6]):
+                raise self.malformed(f"{self.excerpt(start)} is not a tag")
+            at, name = tag.end(), self.decode(tag[2])
+            if tag[1]:
+                if opened[-1].tag != name or len(opened) == 1:
+                    raise self.malformed(f"</{name}> does not end <{opened[-1].tag}>")
+                opened.pop().stop = start
+                continue
+            element = Element(name, self.attributes(tag), self.line, start=start, stop=at)
+            opened[-1].children.append(element)
+            yield element
+            if not tag[6]:
+                opened.append(element)
+            if len(opened) > MAX_DEPTH:
+                raise RobotFileError(
+                    f"line {self.line}: elements are nested more than {MAX_DEPTH} deep.",
+                    "Robot files have far fewer levels.",
+                    "Check that this is the right file.",
+                )
+        self.add_text(opened[:1], at, len(data))
+        if len(opened) > 1 or not self.document.children:
+            raise self.malformed(f"<{opened[-1].tag}> (line {opened[-1].line}) is not closed")
+
+    def skip(self, opened: list[Element], start: int, text: bool) -> int:
+        """End of a comment, a declaration or character data."""
+        self.refuse_declarations(start)
+        first, last = next(x for x in _SKIPPED if self.bytes.startswith(x[0], start))
+        end = self.bytes.find(last, start + len(first))
+        if end < 0:
+            raise self.malformed(f"{self.excerpt(start)} is not closed")
+        if text and first == b"<![CDATA[":
+            opened[-1].text += self.decode(self.bytes[start + len(first) : end])
+        return end + len(last)
+
+    def refuse_declarations(self, start: int) -> None:
+        """Refuse a document type, and entities."""
+        if not _DECLARATION.match(self.bytes, start):
+            return
+        if entity := _ENTITY.search(self.bytes, start):
             raise RobotFileError(
-                f"line {line}: elements are nested more than {MAX_DEPTH} deep.",
-                "Robot files have far fewer levels.",
-                "Check that this is the right file.",
+                f"line {self.line}: the file declares the XML entity {entity[1].decode(errors='replace')!r}.",
+                "Entities can expand without bound or read other files, so they are not supported.",
+                "Replace the entity by its text, and delete the declaration.",
             )
-        if self.may_break:
-            attributes = attributes | self.broken_numbers(attributes)
-        element = Element(tag, attributes, line, start=self.parser.CurrentByteIndex)
-        self.open[-1].children.append(element)
-        self.open.append(element)
-
-    def broken_numbers(self, attributes: dict[str, str]) -> dict[str, str]:
-        """Values of numbers with a line break, which expat replaces by a space."""
-        suspects = [k for k, v in attributes.items() if " " in v and _NUMBERS.fullmatch(v)]
-        if not suspects:
-            return {}
-        at = self.parser.CurrentByteIndex
-        end = self.data.find(b">", at, at + MAX_TAG_BYTES)
-        raw = self.data[at : max(at, end)]
-        if b"\n" not in raw:
-            return {}
-        written = {m[1].decode(errors="replace"): m[2][1:-1] for m in _VALUE.finditer(raw)}
-        return {
-            key: written[key].decode("ascii")
-            for key in suspects
-            if b"\n" in written.get(key, b"") and written[key].isascii()
-        }
-
-    def characters(self, text: str) -> None:
-        self.open[-1].text += text
-
-    def end(self, tag: str) -> None:
-        self.open.pop().stop = self.parser.CurrentByteIndex
-
-    def refuse_entity(self, name: str, *_: object) -> None:
-        raise RobotFileError(
-            f"line {self.line}: the file declares the XML entity {name!r}.",
-            "Entities can expand without bound or read other files, so they are not supported.",
-            "Replace the entity by its text, and delete the declaration.",
-        )
-
-    def refuse_doctype(self) -> None:
         raise RobotFileError(
             f"line {self.line}: the file has a <!DOCTYPE> declaration.",
             "Document types can read other files, so they are not supported.",
             "Delete the <!DOCTYPE ...> declaration.",
         )
+
+    def attributes(self, tag: re.Match[bytes]) -> dict[str, str]:
+        """Attributes of a start tag."""
+        found: dict[str, str] = {}
+        for each in ATTRIBUTE.finditer(self.bytes, tag.start(3), tag.end(3)) if tag[3] else ():
+            name, value = self.decode(each[1]), self.value(each[2][1:-1])
+            if name in found:
+                raise self.malformed(f"<{self.decode(tag[2])}> has two attributes {name!r}")
+            found[name] = value
+        return found
+
+    def value(self, raw: bytes) -> str:
+        """Value of an attribute; white space is a space, but for line breaks inside numbers."""
+        text = self.decode(raw)
+        if "\n" in text or "\t" in text or "\r" in text:
+            text = text.replace("\r\n", "\n")
+            if not self.mujoco and not _NUMBERS.fullmatch(text):
+                text = re.sub(r"[\t\n\r]", " ", text)
+        return _REFERENCE.sub(_character, text) if "&" in text else text
+
+    def add_text(self, opened: list[Element], start: int, stop: int) -> None:
+        """Add text to an element; outside the root there is none."""
+        raw = self.bytes[start:stop]
+        if opened[-1] is not self.document:
+            text = self.decode(raw)
+            opened[-1].text += _REFERENCE.sub(_character, text) if "&" in text else text
+        elif raw.strip() and not self.mujoco:
+            self.line += self.bytes.count(b"\n", self.counted, stop - len(raw.lstrip()))
+            raise self.malformed("there is text outside the root element")
+
+    def decode(self, raw: bytes) -> str:
+        try:
+            text = raw.decode(self.encoding)
+        except (LookupError, ValueError) as error:
+            raise self.malformed(f"the text is not in the encoding {self.encoding!r}") from error
+        if "\0" in text:
+            raise self.malformed("there is a character of number zero")
+        return text
+
+    def excerpt(self, start: int) -> str:
+        """The first characters of a token, for messages."""
+        line = self.bytes[start : start + EXCERPT_LENGTH].split(b"\n")[0]
+        return repr(line.decode(errors="replace").replace("\0", ""))
+
+    def malformed(self, what: str) -> RobotFileError:
+        """The error for text that is not XML, at the current line."""
+        return RobotFileError(
+            f"malformed XML: {what} (line {self.line}).",
+            "The rest of the file cannot be parsed.",
+            "Correct the file there; a command to check it is "
+            'python -c "import sys, xml.dom.minidom as m; m.parse(sys.argv[1])" FILE',
+        )
+
+
+def _character(reference: re.Match[str]) -> str:
+    """The character of a reference; an invalid one is left as it is."""
+    decimal, hexadecimal, name = reference.groups()
+    if name:
+        return _CHARACTERS[name]
+    code = int(decimal) if decimal else int(hexadecimal, 16)
+    return chr(code) if 0 < code < 0x110000 and not 0xD800 <= code < 0xE000 else reference[0]
