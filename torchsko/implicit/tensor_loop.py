@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from math import isqrt
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +20,9 @@ from torch.autograd import forward_ad
 from torchsko.implicit.jacobian_products import Flags, Tensors
 from torchsko.implicit.loop_roles import LoopRoles, jvp_body, split_by_sizes, vjp_body
 from torchsko.utils.traced_tensor import TracedTensor
+
+MAX_STORED_SCALARS = 2048
+"""Scalars of the carries of all iterations above which the backward pass recomputes a part of them."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +66,13 @@ class TensorLoop:
         series = [*zip(*carries[direction], strict=True), *zip(*stacked[direction], strict=True)]
         return (*map(torch.stack, series), *totals)  # type: ignore[arg-type]
 
-    def vjp_loop(self, num_invariant: int) -> TensorLoop:
+    def vjp_loop(self, needed: Flags) -> TensorLoop:
         """The loop of cotangents; see `torchsko.implicit.loop_roles.vjp_body`."""
         roles = self.roles
-        needed = (True,) * (roles.stream + num_invariant)
-        outputs = roles.carry + roles.stacked + roles.summed
-        body = vjp_body(self.body, roles, needed, outputs, True)
+        body = vjp_body(self.body, roles, needed, roles.carry + roles.stacked + roles.summed, True)
         stream = 2 * roles.carry + roles.stream + roles.stacked
-        vjp_roles = LoopRoles(roles.carry, stream, roles.stream, num_invariant)
+        num_streamed = sum(needed[: roles.stream])
+        vjp_roles = LoopRoles(roles.carry, stream, num_streamed, sum(needed) - num_streamed)
         return TensorLoop(body, vjp_roles, self.count, not self.reverse)
 
     def jvp_loop(self, moving: Flags) -> TensorLoop:
@@ -110,17 +114,17 @@ class TensorLoopFunction(torch.autograd.Function):
         ]
         of_carries, of_stacked, of_summed = split_by_sizes(cotangents, (roles.carry, roles.stacked))
         last, before = (0, slice(1, None)) if loop.reverse else (-1, slice(None, -1))
-        series = (
-            *(x[before] for x in carries),
-            *streamed,
-            *(x[before] for x in of_carries),
-            *of_stacked,
+        needed = tuple(ctx.needs_input_grad[1 + roles.carry :])
+        cotangents = _Cotangents(
+            tuple(x[last] for x in of_carries),
+            tuple(x[before] for x in of_carries),
+            of_stacked,
+            of_summed,
         )
-        vjp_loop = loop.vjp_loop(len(invariant))
-        final = (x[last] for x in of_carries)
-        found = TensorLoopFunction.apply(vjp_loop, *final, *series, *invariant, *of_summed)
-        first = 0 if vjp_loop.reverse else -1
-        return None, *(x[first] for x in found[: roles.carry]), *found[roles.carry :]
+        carries = tuple(x[before] for x in carries)
+        found = _gradients(loop, needed, carries, streamed, invariant, cotangents)
+        gradients = iter(found[roles.carry :])
+        return None, *found[: roles.carry], *(next(gradients) if flag else None for flag in needed)
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Tensors:
@@ -165,3 +169,131 @@ class TensorLoopFunction(torch.autograd.Function):
         found = TensorLoopFunction.apply(mapped, *expanded, *moved[carry:])
         num_series = carry + loop.roles.stacked
         return found, (1,) * num_series + (0,) * (len(found) - num_series)
+
+
+class _Cotangents(NamedTuple):
+    """Cotangents of the last carry, of the carries before each iteration, of stacked and summed outputs."""
+
+    last: Tensors
+    before: Tensors
+    stacked: Tensors
+    summed: Tensors
+
+
+def _gradients(
+    loop: TensorLoop,
+    needed: Flags,
+    carries: Tensors,
+    streamed: Tensors,
+    invariant: Tensors,
+    cotangents: _Cotangents,
+) -> Tensors:
+    """Gradients of the start and of the needed inputs.
+
+    Args:
+        loop: the loop.
+        needed: flags the streamed and invariant inputs whose gradients are computed.
+        carries: the carry before each iteration, `[count, ...]`.
+        streamed: streamed inputs, `[count, ...]`.
+        invariant: invariant inputs.
+        cotangents: cotangents of the outputs.
+    """
+    is_large = loop.count * sum(x[0].numel() for x in carries) > MAX_STORED_SCALARS
+    by = _gradients_by_segments if is_large and loop.count > 3 else _gradients_in_one_loop
+    return by(loop, needed, carries, streamed, invariant, cotangents)
+
+
+def _gradients_in_one_loop(
+    loop: TensorLoop,
+    needed: Flags,
+    carries: Tensors,
+    streamed: Tensors,
+    invariant: Tensors,
+    cotangents: _Cotangents,
+) -> Tensors:
+    """Gradients as by `_gradients`, from all stored carries."""
+    last, before, stacked, summed = cotangents
+    vjp_loop = loop.vjp_loop(needed)
+    series = (*carries, *streamed, *before, *stacked)
+    found = TensorLoopFunction.apply(vjp_loop, *last, *series, *invariant, *summed)
+    first, count = 0 if vjp_loop.reverse else -1, loop.roles.carry
+    return (*(x[first] for x in found[:count]), *found[count:])
+
+
+def _gradients_by_segments(
+    loop: TensorLoop,
+    needed: Flags,
+    carries: Tensors,
+    streamed: Tensors,
+    invariant: Tensors,
+    cotangents: _Cotangents,
+) -> Tensors:
+    """Gradients as by `_gradients`, with the carries of each segment recomputed from its first one.
+
+    Of n iterations, sqrt(n) carries are stored, and sqrt(n) more while a segment runs backward.
+
+    Reference: Griewank and Walther 2008, chapter 12 (checkpoints).
+    """
+    roles, every = loop.roles, _segment_length(loop.count)
+    num_segments, rest = divmod(loop.count, every)
+    # A reverse loop ends with its first entries.
+    start, stop = (rest, loop.count) if loop.reverse else (0, num_segments * every)
+    first = every - 1 if loop.reverse else 0
+    num_streamed = sum(needed[: roles.stream])
+
+    def gradients(count: int, *tensors: Tensor) -> Tensors:
+        """Gradients of a segment from its first carry."""
+        last, carry, streamed, before, stacked, others = split_by_sizes(
+            tensors, (roles.carry, roles.carry, roles.stream, roles.carry, roles.stacked)
+        )
+        invariant, summed = (
+            others[: len(needed) - roles.stream],
+            others[len(needed) - roles.stream :],
+        )
+        segment = replace(loop, count=count)
+        found = TensorLoopFunction.apply(segment, *carry, *streamed, *invariant)
+        own = slice(1, None) if loop.reverse else slice(None, -1)
+        carries = tuple(x[own] for x in found[: roles.carry])
+        return _gradients_in_one_loop(
+            segment,
+            needed,
+            carries,
+            streamed,
+            invariant,
+            _Cotangents(last, before, stacked, summed),
+        )
+
+    constant = (*invariant, *cotangents.summed)
+    series = (*streamed, *cotangents.before, *cotangents.stacked)
+    last, of_series, sums = cotangents.last, (), ()
+    if rest:
+        span = slice(0, rest) if loop.reverse else slice(stop, None)
+        at = rest - 1 if loop.reverse else stop
+        found = gradients(
+            rest, *last, *(x[at] for x in carries), *(x[span] for x in series), *constant
+        )
+        last, of_series, sums = split_by_sizes(found, (roles.carry, num_streamed))
+    chunks = [x[start:stop].unflatten(0, (num_segments, every)) for x in (*carries, *series)]
+    starts = [x[:, first] for x in chunks[: roles.carry]]
+    stream = len(starts) + len(series)
+    segments = TensorLoop(
+        partial(gradients, every),
+        LoopRoles(roles.carry, stream, num_streamed, sum(needed) - num_streamed),
+        num_segments,
+        not loop.reverse,
+    )
+    found = TensorLoopFunction.apply(segments, *last, *starts, *chunks[roles.carry :], *constant)
+    of_carry, of_chunks, totals = split_by_sizes(found, (roles.carry, num_streamed))
+    joined = [x.flatten(0, 1) for x in of_chunks]
+    if rest:
+        pairs = zip(of_series, joined, strict=True)
+        joined = [torch.cat((x, y) if loop.reverse else (y, x)) for x, y in pairs]
+        totals = tuple(map(torch.add, totals, sums))
+    return (*(x[-1 if loop.reverse else 0] for x in of_carry), *joined, *totals)
+
+
+def _segment_length(count: int) -> int:
+    """About the square root of a number of iterations, if possible a divisor of it."""
+    root = isqrt(count)
+    divisors = [k for k in range(root // 2 + 1, 2 * root) if count % k == 0]
+    return min(divisors, key=lambda k: abs(k - root), default=root)

@@ -8,6 +8,7 @@ import os
 import struct
 from array import array
 from collections.abc import Iterable
+from dataclasses import fields
 from functools import cache
 from importlib.resources import files
 from math import prod
@@ -134,7 +135,7 @@ def program_digest(program: Program) -> str:
     total.update(array("d", program.constants).tobytes())
     total.update("\n".join([f"{op}{args}" for op, args in program.code]).encode())
     for loop in program.loops:
-        total.update(repr((loop.count, loop.reverse, loop.stops_early, loop.ports)).encode())
+        total.update(repr([getattr(loop, field.name) for field in fields(loop)[1:]]).encode())
         total.update(program_digest(loop.program).encode())
     return total.hexdigest()
 

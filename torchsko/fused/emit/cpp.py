@@ -110,7 +110,7 @@ def emit_cpp(
     lines_of = partial(lines_with_registers, registers=tuning_for(vector_bytes).registers)
     functions = [*loop_functions(scheduled, bits, "", lines_of)]
     for k, chunk in enumerate(map(results.of_chunk, scheduled.chunks)):
-        statements = chunk_lines(scheduled, chunk, bits, constants=False)
+        statements = chunk_lines(scheduled, chunk, bits)
         functions.append((f"void c{k}({PARAMETERS})", [*statements]))
     length = sum(len(statements) for _, statements in functions)
     parts = _in_equal_parts(functions, max(1, min(max_units, length // _MIN_UNIT_STATEMENTS)))
@@ -138,17 +138,6 @@ def _prelude(bits: int, vector_bytes: int) -> str:
         f"typedef {scalar} T;\ntypedef {integer} I;\n"
         f"#define T_BITS {bits}\n#define BYTES {vector_bytes}\n{native('vector.hpp')}"
     )
-
-
-def _loop_constants(scheduled: Schedule) -> dict[int, float]:
-    """Constants that loops read, by their slots."""
-    program = scheduled.program
-    return {
-        slot: program.constants[program.code[x].args[0]]
-        for value in scheduled.regions
-        for x, slot in scheduled.slots_of_arguments(value)
-        if program.code[x].op == "const"
-    }
 
 
 FunctionText = tuple[str, list[str]]
@@ -210,24 +199,19 @@ def _driver(
         tile_vectors = read + results.num_vectors + scheduled.num_slots
         tiles = tuning_for(vector_bytes).num_tiles(tile_vectors, vector_bytes)
         defines |= {"NUM_READ": read, "TILE_VECTORS": tile_vectors, "TILES": tiles}
-    constants, loop_constants = results.constants, _loop_constants(scheduled)
-    defines |= {"NUM_CONSTANT": len(constants), "NUM_LOOP_CONSTANT": len(loop_constants)}
+    constants = results.constants
     in_order = not results.factors and list(results.vectors) == list(range(len(program.results)))
     defines |= {
+        "NUM_CONSTANT": len(constants),
         "NUM_RESULT_VECTORS": results.num_vectors,
         "IN_ORDER": int(in_order),
         "SCALED": int(bool(results.factors)),
     }
     lines = [f"#define {name} {value}" for name, value in defines.items()]
-    for name, values in (
-        ("CONSTANT", constants.values()),
-        ("LOOP_CONSTANT", loop_constants.values()),
-    ):
-        texts = ", ".join([literal(x, bits) for x in (*values, 0.0)])
-        lines.append(f"static const T {name}[] = {{{texts}}};")
+    texts = ", ".join([literal(x, bits) for x in (*constants.values(), 0.0)])
+    lines.append(f"static const T CONSTANT[] = {{{texts}}};")
     tables = {
         "CONSTANT_AT": constants,
-        "LOOP_CONSTANT_AT": loop_constants,
         "ANGLES": scheduled.sincos_inputs,
         "ZERO": results.zero_blocks(width),
         "RESULT_AT": () if in_order else results.vectors,

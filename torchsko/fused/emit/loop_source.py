@@ -1,6 +1,7 @@
 """Loops of a program as functions of C++ or CUDA.
 
-A loop function has two arguments: its region of the scratch array, and the slots of its invariant inputs.
+A loop function has three arguments: its region of the scratch array, the slots of its invariant inputs, and
+the scratch of the loop that runs. `torchsko.fused.layout.schedule.Schedule` describes them.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import partial
+from itertools import groupby
 
 from torchsko.fused.layout.register_order import has_only_products
 from torchsko.fused.layout.schedule import Chunk, Schedule
@@ -41,11 +43,11 @@ def loop_functions(
     for value, (_, inner) in scheduled.regions.items():
         own = function_name(name, value)
         loop = scheduled.program.loop_of(value)
-        head = f"void {own}(V* r, const V* w)"
+        head = f"void {own}(V* r, const V* w, V* s)"
         # Equal bodies share one schedule object.
         key = (id(inner), *(getattr(loop, field.name) for field in fields(loop)[1:]))
         if key in emitted:
-            yield head, [f"  {emitted[key]}(r, w);"]
+            yield head, [f"  {emitted[key]}(r, w, s);"]
             continue
         emitted[key] = own
         yield from loop_functions(inner, bits, own, lines, emitted)
@@ -70,41 +72,58 @@ def _input(loop: Loop, k: int) -> str:
 
 
 def _statements(loop: Loop, name: str, num_chunks: int) -> list[str]:
-    """The iterations; `torchsko.fused.layout.schedule.Schedule` describes the region ``r`` of the loop."""
-    first_stacked = (loop.count + 1) * loop.carry
-    first_summed = first_stacked + loop.count * loop.stacked
-    n, start = loop.count, loop.count * loop.carry if loop.reverse else 0
-    index = f"{n - 1} - step" if loop.reverse else "step"
-    after = "k" if loop.reverse else "k + 1"
-    writes_directly = loop.num_copied == 0
+    """The iterations."""
+    n, carry, summed = loop.count, loop.carry, loop.first_summed
+    writes_directly, stores = loop.num_copied == 0, _stores_of_carry(loop)
     body = [
-        f"  V *parts = r + {loop.num_variable}, *state = parts + {loop.num_parts};",
-        f"  V *out = state + {loop.carry}, *s = out + {loop.num_copied};",
-        f"  for (int i = 0; i < {loop.carry}; ++i) state[i] = parts[{start} + i] = r[i];",
-        f"  for (int i = 0; i < {loop.summed}; ++i) parts[{first_summed} + i] = splat(0);",
+        f"  V *state = s, *out = state + {carry}, *work = out + {loop.num_copied};",
+        f"  for (int i = 0; i < {carry}; ++i) state[i] = r[i];",
+        f"  for (int i = 0; i < {loop.summed}; ++i) r[{summed} + i] = splat(0);",
         f"  for (int step = 0; step < {n}; ++step) {{",
-        f"    const int k = {index};",
-        f"    const V* in = r + {loop.carry} + k * {loop.stream};",
-        *([f"    out = parts + k * {loop.stacked};"] if writes_directly else []),
-        *(f"    {name}c{k}(in, out, s, w);" for k in range(num_chunks)),
+    ]
+    if loop.flags:  # all later carries equal this one
+        body += [
+            "    bool is_done = true;",
+            f"    for (int i = {carry - loop.flags}; i < {carry}; ++i)",
+            "      is_done = is_done && in_all_lanes(state[i]);",
+            "    if (is_done) {",
+            *([f"      for (int done = step + 1; done < {n}; ++done) {{"] if stores else []),
+            *(f"        {line}" for line in stores),
+            *(["      }"] if stores else []),
+            "      break;",
+            "    }",
+        ]
+    body += [
+        f"    const int k = {f'{n - 1} - step' if loop.reverse else 'step'};",
+        f"    const V* in = r + {carry} + k * {loop.stream};",
+        *([f"    out = r + {loop.first_stacked} + k * {loop.stacked};"] if writes_directly else []),
+        *(f"    {name}c{k}(in, out, work, w);" for k in range(num_chunks)),
     ]
     if not writes_directly:
         body += [
-            f"    for (int i = 0; i < {loop.carry}; ++i)",
-            f"      state[i] = parts[({after}) * {loop.carry} + i] = out[i];",
+            f"    for (int i = 0; i < {carry}; ++i) state[i] = out[i];",
             f"    for (int i = 0; i < {loop.stacked}; ++i)",
-            f"      parts[{first_stacked} + k * {loop.stacked} + i] = out[{loop.carry} + i];",
+            f"      r[{loop.first_stacked} + k * {loop.stacked} + i] = out[{carry} + i];",
             f"    for (int i = 0; i < {loop.summed}; ++i)",
-            f"      parts[{first_summed} + i] = parts[{first_summed} + i]"
-            f" + out[{loop.carry + loop.stacked} + i];",
+            f"      r[{summed} + i] = r[{summed} + i] + out[{carry + loop.stacked} + i];",
+            *(["    const int done = step + 1;"] if stores else []),
+            *(f"    {line}" for line in stores),
         ]
-    if loop.stops_early:  # all later states equal this one
-        body += [
-            f"    if (step + 1 < {n} && in_all_lanes(state[{loop.carry - 1}])) {{",
-            f"      for (++step; step < {n}; ++step)",
-            f"        for (int i = 0; i < {loop.carry}; ++i)",
-            f"          parts[(step + 1) * {loop.carry} + i] = state[i];",
-            "      return;",
-            "    }",
-        ]
-    return [*body, "  }"]
+    return [*body, "  }", f"  for (int i = 0; i < {carry}; ++i) r[i] = state[i];"]
+
+
+def _stores_of_carry(loop: Loop) -> list[str]:
+    """Statements that store the kept scalars of the carry after ``done`` iterations."""
+    if not loop.num_rows:
+        return []
+    lines = [f"if (done < {loop.count} && done % {loop.every} == 0) {{"]
+    lines.append(
+        f"  V* row = r + {loop.num_variable} + (done / {loop.every} - 1) * {len(loop.kept)};"
+    )
+    for _, run in groupby(enumerate(loop.kept), lambda pair: pair[1] - pair[0]):
+        (first, start), *others = run
+        stop = start + 1 + len(others)
+        lines.append(
+            f"  for (int i = {start}; i < {stop}; ++i) row[i + {first - start}] = state[i];"
+        )
+    return [*lines, "}"]

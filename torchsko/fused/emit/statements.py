@@ -23,8 +23,6 @@ def chunk_lines(
     bits: int,
     name: str = "",
     location: Callable[[int], str] = "in[{}]".format,
-    *,
-    constants: bool = True,
 ) -> Iterator[str]:
     """The statements of one chunk, with each load before its first reader and each store after its value.
 
@@ -34,7 +32,6 @@ def chunk_lines(
         bits: bits of its scalars.
         name: name of the program; the names of its loops begin with it.
         location: where an input of the program is read.
-        constants: whether constants that loops read are stored here, instead of once by the driver.
     """
     program, loads, stores = scheduled.program, dict(chunk.loads), _stores(scheduled, chunk)
     pairs = _sine_cosine_pairs(program, chunk)
@@ -56,7 +53,7 @@ def chunk_lines(
         elif op == "part":
             yield f"const V v{value} = s[{scheduled.slot_of_part(value)}];"
         elif op == "loop":
-            yield from _loop_lines(scheduled, value, name, constants)
+            yield from _loop_lines(scheduled, value, name)
             continue  # its outputs are in the scratch array already
         else:
             yield from first_read(args)
@@ -73,15 +70,15 @@ def chunk_lines(
         yield from stores(value)
 
 
-def _loop_lines(scheduled: Schedule, value: int, name: str, constants: bool) -> Iterator[str]:
+def _loop_lines(scheduled: Schedule, value: int, name: str) -> Iterator[str]:
     """Stores of the inputs and constants that a loop reads, and the call of its function."""
     code = scheduled.program.code
-    stored = ("input", "const") if constants else ("input",)
     for x, slot in scheduled.slots_of_arguments(value):
-        if code[x].op in stored:
+        if code[x].op in ("input", "const"):
             yield f"s[{slot}] = v{x};"
     region, invariant = scheduled.regions[value][0], scheduled.invariant_slots[value]
-    yield f"{function_name(name, value)}(s + {region}, s + {invariant});"
+    slots = f"s + {region}, s + {invariant}, s + {scheduled.work_slot}"
+    yield f"{function_name(name, value)}({slots});"
 
 
 def lines_with_registers(

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, count
 from math import prod
 
+from torchsko.fused.layout.loop_slots import LoopSlots, allocate_loop_slots
 from torchsko.fused.layout.register_order import (
     has_only_products,
     limit_parallel_sums,
@@ -59,10 +60,11 @@ class Schedule:
         order: all arithmetic values in order of computation (no ``const``, no ``input``).
         chunks: the functions, in calling order.
         num_slots: size of the scratch array, in vectors.
-        regions: for the value of each loop, the first slot of its region of the scratch array, and
-            the schedule of its body. The region holds, in this order: carry and streamed inputs,
-            all outputs, the current carry, the outputs of one iteration, scratch of the body.
+        regions: for the value of each loop, the first slot of its region of the scratch array
+            (`torchsko.fused.program.program.Loop.region_size`), and the schedule of its body.
         invariant_slots: for the value of each loop, the first slot of its invariant inputs.
+        work_slot: first slot of the scratch of the loop that runs. It holds, in this order: the current
+            carry, the outputs of one iteration, scratch of the body.
         loop_slots: for each computed value that loops read, the slots to which it is stored at once.
         sincos_inputs: inputs whose sines and cosines are the last input port; see
             `torchsko.fused.layout.driver_passes.precompute_sincos`.
@@ -76,14 +78,15 @@ class Schedule:
     num_slots: int
     regions: Mapping[int, tuple[int, Schedule]]
     invariant_slots: Mapping[int, int]
+    work_slot: int
     loop_slots: Mapping[int, Sequence[int]]
     sincos_inputs: tuple[int, ...] = ()
     result_factors: Mapping[int, int] = field(default_factory=dict)
 
     def slot_of_part(self, value: int) -> int:
         """The slot of the loop output that a ``part`` instruction reads."""
-        loop, k = self.program.code[value].args
-        return self.regions[loop][0] + self.program.loop_of(loop).num_variable + k
+        loop, part = self.program.code[value].args
+        return self.regions[loop][0] + self.program.loop_of(loop).position_of_part(part)
 
     def slots_of_arguments(self, loop: int) -> Iterator[tuple[int, int]]:
         """Pairs (value, slot) of all inputs of a loop."""
@@ -97,9 +100,10 @@ class Schedule:
 
 @dataclass(frozen=True)
 class _Split:
-    """The chunks of an order, and the number of slots that they share."""
+    """The chunks of an order, the slots of its loops, and the number of slots of loops and single values."""
 
     chunks: tuple[Chunk, ...]
+    loop_slots: LoopSlots
     num_slots: int
 
 
@@ -163,26 +167,22 @@ def _total_lifetime(program: Program, order: Sequence[int]) -> int:
 def _with_regions(
     program: Program, order: list[int], split: _Split, loop_schedules: _LoopSchedules
 ) -> Schedule:
-    num_slots = split.num_slots
-    regions: dict[int, tuple[int, Schedule]] = {}
-    invariant_slots: dict[int, int] = {}
-    shared: dict[tuple[int, ...], int] = {}
-    for value in order:
-        if program.code[value].op == "loop":
-            loop = program.loop_of(value)
-            inner = loop_schedules.of(loop.program)
-            regions[value] = num_slots, inner
-            num_slots += loop.region_size + inner.num_slots
-            # Invariant inputs are never written: loops with the same ones share their slots.
-            invariant = program.code[value].args[1 + loop.num_variable :]
-            if invariant not in shared:
-                shared[invariant], num_slots = num_slots, num_slots + len(invariant)
-            invariant_slots[value] = shared[invariant]
+    """The schedule with the bodies of loops and the scratch that runs them."""
+    slots, loops = split.loop_slots, list(split.loop_slots.regions)
+    inner = {value: loop_schedules.of(program.loop_of(value).program) for value in loops}
+    works = [program.loop_of(x).work_size + inner[x].num_slots for x in loops]
     scheduled = Schedule(
-        program, tuple(order), split.chunks, num_slots, regions, invariant_slots, {}
+        program,
+        tuple(order),
+        split.chunks,
+        split.num_slots + max(works, default=0),
+        {value: (slots.regions[value], inner[value]) for value in loops},
+        slots.invariants,
+        split.num_slots,
+        {},
     )
     loop_slots: dict[int, dict[int, None]] = {}
-    for value in regions:
+    for value in loops:
         for x, slot in scheduled.slots_of_arguments(value):
             if program.code[x].op not in _FREE:
                 loop_slots.setdefault(x, {})[slot] = None
@@ -299,14 +299,21 @@ def _split(program: Program, order: list[int], max_ops: int) -> _Split:
     writes: list[list[tuple[int, int]]] = [[] for _ in pieces]
     for scalar, value in enumerate(program.results):
         writes[home.get(value, 0)].append((scalar, value))
-    slot: dict[int, int] = {}
+    last_reads: dict[int, int] = {}
+    for at, value in enumerate(order):
+        last_reads.update(
+            (x, at) for x in _read(program, value) if last_reader.get(x, 0) > home.get(x, 0)
+        )
+    loop_slots = allocate_loop_slots(program, order, last_reads)
+    waiting = loop_slots.waiting
+    slot = dict(waiting)
     free: list[int] = []
-    num_slots, chunks = 0, []
+    num_slots, chunks = loop_slots.size, []
     for k, piece in enumerate(pieces):
         loads, instrs = _reads(program, piece, writes[k], home, k)
         stores = []
         for value in piece:
-            if last_reader[value] > k:
+            if last_reader[value] > k and value not in waiting:
                 if free:
                     slot[value] = free.pop()
                 else:
@@ -322,9 +329,9 @@ def _split(program: Program, order: list[int], max_ops: int) -> _Split:
         )
         # Freed after the stores: no chunk may store to a slot that it loads.
         for value in loads:
-            if last_reader[value] == k:
+            if last_reader[value] == k and value not in waiting:
                 free.append(slot[value])
-    return _Split(tuple(chunks), num_slots)
+    return _Split(tuple(chunks), loop_slots, num_slots)
 
 
 def _reads(

@@ -157,7 +157,7 @@ def _loop(
         columns = _unrolled(body, matrix.tolist(), columns.tolist(), _ROWS_PER_BLOCK).mT
     ports = [Port("columns", (group.width, streamed.shape[0])), Port("matrix", (len(invariant),))]
     program = lower(body, flat_list(columns), ports, [Port("products", tuple(columns.shape))])
-    loop = Loop.of(program, LoopRoles(0, 1, 1, 0), streamed.shape[1] // group.width, False, False)
+    loop = Loop.of(program, LoopRoles(0, 1, 1, 0), streamed.shape[1] // group.width)
     node = graph.loop(loop, [*flat_list(streamed.mT), *invariant])
     parts = [graph.part(node, k) for k in range(loop.num_parts)]
     entries = ids_tensor(parts, (streamed.shape[1], rows.shape[0])).mT

@@ -29,6 +29,7 @@ Comparisons (``lt le gt ge eq ne``) give 1 or 0.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -147,7 +148,7 @@ class Loop:
             outputs the next carry, the stacked and the summed outputs.
         count: number of iterations.
         reverse: whether iterations go from the last entry of the streamed inputs to the first.
-        stops_early: whether a nonzero last scalar of the carry means that no later iteration
+        flags: number of scalars at the end of the carry; if all of them are nonzero, no later iteration
             changes the carry.
         ports: number of carried, streamed and stacked ports.
         carry: number of carried scalars.
@@ -155,24 +156,34 @@ class Loop:
         invariant: number of invariant scalars.
         stacked: number of stacked scalars of one iteration.
         summed: number of summed scalars.
+        kept: carried scalars, in increasing order, that are stored after each ``every``-th iteration; all
+            others are known only at the end.
+        every: iterations between stored carries.
     """
 
     program: Program
     count: int
     reverse: bool
-    stops_early: bool
+    flags: int
     ports: tuple[int, int, int]
     carry: int
     stream: int
     invariant: int
     stacked: int
     summed: int
+    kept: tuple[int, ...]
+    every: int
 
     @staticmethod
     def of(
-        program: Program, roles: LoopRoles, count: int, reverse: bool, stops_early: bool
+        program: Program,
+        roles: LoopRoles,
+        count: int,
+        *,
+        reverse: bool = False,
+        stops_early: bool = False,
     ) -> Loop:
-        """The loop of a body whose ports have these roles."""
+        """The loop of a body whose ports have these roles; its last carried port may be the flags."""
         inputs, outputs = (
             [port.size for port in ports] for ports in (program.inputs, program.outputs)
         )
@@ -182,13 +193,15 @@ class Loop:
             program,
             count,
             reverse,
-            stops_early,
+            inputs[carry - 1] if stops_early else 0,
             (roles.carry, roles.stream, roles.stacked),
             sum(inputs[:carry]),
             sum(inputs[carry:streamed]),
             sum(inputs[streamed:]),
             sum(outputs[carry:stacked]),
             sum(outputs[stacked:]),
+            tuple(range(sum(inputs[:carry]))),
+            1,
         )
 
     @property
@@ -208,6 +221,46 @@ class Loop:
         return 0 if stacks_only else self.carry + self.stacked + self.summed
 
     @property
+    def num_rows(self) -> int:
+        """Number of stored carries, without the last one."""
+        return (self.count - 1) // self.every if self.kept else 0
+
+    @property
+    def first_stacked(self) -> int:
+        """Position of the stacked outputs in the region of the loop."""
+        return self.num_variable + self.num_rows * len(self.kept)
+
+    @property
+    def first_summed(self) -> int:
+        """Position of the summed outputs in the region of the loop."""
+        return self.first_stacked + self.count * self.stacked
+
+    @property
     def region_size(self) -> int:
-        """Number of scratch vectors of the loop itself; see `torchsko.fused.emit.loop_source`."""
-        return self.num_variable + self.num_parts + self.carry + self.num_copied
+        """Number of scratch vectors of inputs that are not invariant and of outputs.
+
+        The region holds, in this order: the carry, at first and at last; streamed inputs; stored carries;
+        stacked and summed outputs.
+        """
+        return self.first_summed + self.summed
+
+    @property
+    def work_size(self) -> int:
+        """Number of scratch vectors in use during an iteration, without those of the body."""
+        return self.carry + self.num_copied
+
+    def round_of(self, k: int) -> int:
+        """Number of iterations after which the carry is number k of the outputs."""
+        return self.count - k if self.reverse else k
+
+    def position_of_part(self, part: int) -> int:
+        """Position in the region of an output, which is not the carry before the first iteration."""
+        num_carries = (self.count + 1) * self.carry
+        if part >= num_carries:
+            return self.first_stacked + part - num_carries
+        k, scalar = divmod(part, self.carry)
+        done = self.round_of(k)
+        if done == self.count:
+            return scalar
+        row = done // self.every - 1
+        return self.num_variable + row * len(self.kept) + bisect_left(self.kept, scalar)

@@ -46,7 +46,8 @@ def traced_loop(
     """Expressions of the outputs of `TensorLoop.run`, from those of its inputs.
 
     Constant entries of invariant inputs are constants of the body, and equal entries are one input
-    of it. Zeros and symmetry of a matrix are therefore known in the body.
+    of it. Zeros and symmetry of a matrix are therefore known in the body. Entries of streamed inputs that are
+    the same in all iterations are invariant.
 
     Args:
         trace: makes a program of the loop body; `torchsko.fused.tracing.tracer.trace`.
@@ -58,16 +59,21 @@ def traced_loop(
     carry, streamed, invariant = split_by_sizes(list(tensors), (roles.carry, roles.stream))
     shapes = (*(x.shape for x in carry), *(x.shape[1:] for x in streamed))
     ports = [Port(f"x{k}", tuple(shape)) for k, shape in enumerate(shapes)]
-    entries = invariant_ids(graph, invariant)
+    same = [(x == x[0]).all(0) for x in streamed]
+    steady = [torch.where(*z, 0) for z in zip(same, [x[0] for x in streamed], strict=True)]
+    entries = invariant_ids(graph, [*invariant, *steady])
     ports.append(Port("invariant", (len(entries),)))
 
     def arguments(body: Graph) -> list[Tensor]:
         *variable, inputs = input_ids(body, ports)
         input_of = dict(zip(entries, flat_list(inputs), strict=True))
-        return [*variable, *(ids_in_body(graph, body, input_of, x) for x in invariant)]
+        known = [ids_in_body(graph, body, input_of, x) for x in (*steady, *invariant)]
+        of_carry, series = variable[: roles.carry], variable[roles.carry :]
+        mixed = [torch.where(*z) for z in zip(same, known, series, strict=False)]
+        return [*of_carry, *mixed, *known[len(steady) :]]
 
     program = trace(loop.body, ports, graph.dtype, arguments)
-    instruction = Loop.of(program, roles, n, loop.reverse, loop.stops_early)
+    instruction = Loop.of(program, roles, n, reverse=loop.reverse, stops_early=loop.stops_early)
     start = _flat(carry)
     args = [*start, *(x for k in range(n) for x in _flat([y[k] for y in streamed])), *entries]
     node = graph.loop(instruction, args)

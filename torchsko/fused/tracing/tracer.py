@@ -21,6 +21,7 @@ from torchsko.fused.program.elementwise import flat_list, input_ids
 from torchsko.fused.program.graph import Graph
 from torchsko.fused.program.lower import lower
 from torchsko.fused.program.program import Port, Program
+from torchsko.fused.program.prune import prune
 from torchsko.fused.tracing.closures import convert_captures, unwrapped_constants
 from torchsko.fused.tracing.symbolic import Symbolic, lift
 from torchsko.fused.tracing.traced_loops import TracedGraph, traced_loop
@@ -62,13 +63,15 @@ def trace(
         ['const', 'input', 'mul', 'input', 'mul']
     """
     graph = _TracedGraph(dtype)
-    args = input_ids(graph, inputs) if arguments is None else arguments(graph)
+    is_body = arguments is not None
+    args = arguments(graph) if is_body else input_ids(graph, inputs)
     outputs: list[int] = []
     ports: list[Port] = []
     for name, result in _named_tensors("out", fn(*(Symbolic(graph, ids) for ids in args))):
         ports.append(Port(name, tuple(result.shape)))
         outputs.extend(flat_list(lift(graph, result)))
-    return lower(graph, outputs, inputs, ports)
+    program = lower(graph, outputs, inputs, ports)
+    return program if is_body else prune(program)
 
 
 class _TracedGraph(TracedGraph):

@@ -16,12 +16,10 @@
 //   IN_ORDER               1 if each result has its own vector, in order
 //   SCALED                 1 if results are multiplied by factors
 //   NUM_CONSTANT           number of constant result vectors, which no chunk writes
-//   NUM_LOOP_CONSTANT      number of constant slots of loops, which no chunk writes
 // and the tables
 //   IN_SIZE, OUT_SIZE      sizes of the ports
 //   IS_READ                1 for each input port that is read
 //   CONSTANT_AT, CONSTANT  index and value of the constant result vectors
-//   LOOP_CONSTANT_AT, LOOP_CONSTANT   index and value of the constant slots
 //   ZERO                   1 for each whole block of W columns of a port that is zero
 //   RESULT_AT, FACTOR_AT   vector of each result and of its factor, counted from `out`; unless IN_ORDER
 
@@ -127,12 +125,11 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
   bool sum = false;
   for (int p = 0; p < NUM_OUT_PORTS; ++p) sum |= outputs[p].stride == 0;
   for (int t = 0; t < TILES && t * (long long)W < call->batch; ++t) {
-    V *to = tiles + t * TILE_VECTORS, *out = to + NUM_READ, *slots = out + NUM_RESULT_VECTORS;
+    V *to = tiles + t * TILE_VECTORS, *out = to + NUM_READ;
     for (int p = 0; p < NUM_IN_PORTS; to += IN_SIZE[p++])
       if (inputs[p].stride == 0)
         for (int k = 0; k < IN_SIZE[p]; ++k) to[k] = splat(inputs[p].data[k]);
     for (int k = 0; k < NUM_CONSTANT; ++k) out[CONSTANT_AT[k]] = splat(CONSTANT[k]);
-    for (int k = 0; k < NUM_LOOP_CONSTANT; ++k) slots[LOOP_CONSTANT_AT[k]] = splat(LOOP_CONSTANT[k]);
   }
   for (long long block = first; block < last; ++block) {
     for (int k = 0; sum && k < NUM_OUT; ++k) sums[k] = V{};

@@ -60,7 +60,6 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
   const ScanPort* summed = stacks + STACKED_PORTS;
   const long long steps = call->steps, every = call->every;
   for (int k = 0; k < NUM_CONSTANT; ++k) out[CONSTANT_AT[k]] = splat(CONSTANT[k]);
-  for (int k = 0; k < NUM_LOOP_CONSTANT; ++k) slots[LOOP_CONSTANT_AT[k]] = splat(LOOP_CONSTANT[k]);
   for (long long block = first; block < last; ++block) {
     const long long begin = block * call->block_rows, next = begin + call->block_rows;
     const long long end = next < call->batch ? next : call->batch;

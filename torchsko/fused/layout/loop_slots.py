@@ -1,0 +1,129 @@
+"""Scratch slots of loops: blocks for their inputs and outputs, which loops use one after another.
+
+The block of a loop is its region (`torchsko.fused.program.program.Loop.region_size`). Arguments are
+stored as soon as they are computed. Invariant inputs have separate blocks: they are never overwritten, so
+loops with equal ones share a block. Values that wait in a block for later chunks need no other slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torchsko.fused.program.program import Program
+
+_MIN_WAITING_SHARE = 1 / 2
+"""Smallest share of a block that waits for later chunks for which the whole block is kept for them."""
+
+
+@dataclass(frozen=True)
+class LoopSlots:
+    """Slots of the loops of a program.
+
+    Attributes:
+        regions: for each loop, the first slot of its region.
+        invariants: for each loop, the first slot of its invariant inputs.
+        waiting: slots of values that later chunks read from a block.
+        size: number of slots of all blocks.
+    """
+
+    regions: Mapping[int, int]
+    invariants: Mapping[int, int]
+    waiting: Mapping[int, int]
+    size: int
+
+
+@dataclass
+class _Block:
+    """Consecutive slots, in use from one position of the order to another, both included.
+
+    Attributes:
+        size: number of slots.
+        first: the first position.
+        last: the last position.
+        values: values that lie in the block from their computation to its end, with their places in it.
+    """
+
+    size: int
+    first: int
+    last: int
+    values: dict[int, int]
+
+
+def allocate_loop_slots(
+    program: Program, order: Sequence[int], last_reads: Mapping[int, int]
+) -> LoopSlots:
+    """Allocate the blocks of all loops.
+
+    Args:
+        program: the program.
+        order: its arithmetic values in order of computation.
+        last_reads: the position in the order of the last reader of each value that a later chunk reads.
+    """
+    blocks = _blocks(program, order)
+    homes: dict[int, _Block] = {}
+    for block in blocks.values():
+        reads = [last_reads[x] for x in block.values if x in last_reads]
+        if reads and len(reads) >= _MIN_WAITING_SHARE * block.size:
+            block.last = max(block.last, *reads)
+        for x in block.values:
+            if x in last_reads and last_reads[x] <= block.last:
+                homes.setdefault(x, block)
+    offsets, size = _place(blocks.values())
+    first = dict(zip(blocks, offsets, strict=True))
+    first_of = {id(block): first[key] for key, block in blocks.items()}
+    loops = [value for value in order if program.code[value].op == "loop"]
+    return LoopSlots(
+        {value: first[value] for value in loops},
+        {value: first[_invariant(program, value)] for value in loops},
+        {x: first_of[id(block)] + block.values[x] for x, block in homes.items()},
+        size,
+    )
+
+
+def _invariant(program: Program, loop: int) -> tuple[int, ...]:
+    return program.code[loop].args[1 + program.loop_of(loop).num_variable :]
+
+
+def _blocks(program: Program, order: Sequence[int]) -> dict[int | tuple[int, ...], _Block]:
+    """Blocks of regions by loop, and of invariant inputs by these inputs.
+
+    Results of the program may stay in a region until its end.
+    """
+    position = {value: k for k, value in enumerate(order)}
+    results = set(program.results)
+    blocks: dict[int | tuple[int, ...], _Block] = {}
+
+    def first_of(loop: int, arguments: Sequence[int]) -> int:
+        return min([position[loop], *(position[x] for x in arguments if x in position)])
+
+    for value, at in position.items():
+        op, args = program.code[value]
+        if op == "loop":
+            loop, invariant = program.loop_of(value), _invariant(program, value)
+            variable = args[1 : 1 + loop.num_variable]
+            blocks[value] = _Block(loop.region_size, first_of(value, variable), at, {})
+            places = {x: k for k, x in enumerate(invariant) if x in position}
+            new = _Block(len(invariant), first_of(value, invariant), at, places)
+            block = blocks.setdefault(invariant, new)
+            block.first, block.last = min(block.first, new.first), at
+        elif op == "part":
+            block = blocks[args[0]]
+            block.values[value] = program.loop_of(args[0]).position_of_part(args[1])
+            block.last = len(order) if value in results else max(block.last, at)
+    return blocks
+
+
+def _place(blocks: Iterable[_Block]) -> tuple[list[int], int]:
+    """First slots of blocks, so that blocks in use at a time do not overlap, and the number of slots."""
+    blocks = list(blocks)
+    offsets = [0] * len(blocks)
+    placed: list[tuple[int, _Block]] = []
+    for k in sorted(range(len(blocks)), key=lambda k: (blocks[k].first, -blocks[k].size)):
+        block, offset = blocks[k], 0
+        for start, other in sorted(placed, key=lambda item: item[0]):
+            if other.last >= block.first and start < offset + block.size:
+                offset = max(offset, start + other.size)
+        offsets[k] = offset
+        placed.append((offset, block))
+    return offsets, max((start + block.size for start, block in placed), default=0)
