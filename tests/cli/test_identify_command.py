@@ -64,6 +64,16 @@ def test_a_log_goes_in_and_a_robot_with_a_report_comes_out(files, capsys):
     assert torch.equal(again.mass, fit.mechanism.mass)
 
 
+def test_a_log_that_the_fit_does_not_use_is_scored(files, capsys):
+    robot, log, out = files
+    options = ["--cutoff", "8", "--method", "wls", "--use", "0:0.7", "--test", log]
+    assert main(["identify", robot, log, "--out", str(out), *options]) == 0
+    fit = ts.identification.Fit.load(out)
+    scores = fit.test(ts.identification.Log.load(log, fit.mechanism.joint_names))
+    assert str(scores) in capsys.readouterr().out
+    assert str(scores) in (out / "report.txt").read_text()
+
+
 SDF = """<sdf version="1.10"><model name="arm"><link name="rod"><inertial><pose>0 0 0.3 0 0 0</pose>
 <mass>{mass}</mass><inertia><ixx>0.1</ixx><iyy>0.1</iyy><izz>0.05</izz></inertia></inertial></link>
 <joint name="hinge" type="revolute"><parent>world</parent><child>rod</child>
@@ -324,7 +334,7 @@ def test_a_robot_of_macros_with_mimic_joints_set_free_is_fitted(tmp_path):
 def test_terms_are_named_on_the_command_line(tmp_path, capsys, monkeypatch):
     """Python took `learn=`; by the command nobody could have a rotor's inertia."""
     monkeypatch.setattr(
-        "torchsko.identification.results.html_report.write_report", lambda fit, path: None
+        "torchsko.identification.results.html_report.write_report", lambda *given: None
     )
     truth, nominal = arm()
     elbow = nominal.joint_names[1]

@@ -74,6 +74,13 @@ class Nothing(nn.Module):
         return None
 
 
+class Zero(nn.Module):
+    """Force of zero."""
+
+    def forward(self, q, qd, qdd):
+        return 0 * q
+
+
 class Stays(Pull):
     """The same, and dear."""
 
@@ -81,10 +88,21 @@ class Stays(Pull):
         return 1e6 * self.size.square().sum()
 
 
+def test_a_zero_force_has_exactly_the_score_without_it():
+    """The column "with residual" has the folds and the solutions of the column without."""
+    truth, nominal = arm()
+    log, _ = log_of(truth, odd, seconds=6.0, noise=0.3)
+    fit = ts.identification.identify(
+        nominal, log, residual=Zero(), joint_terms=TERMS, cutoff=8.0, prior=1.0
+    )
+    assert torch.equal(fit.errors["with residual"], fit.errors["physical"])
+    assert torch.equal(fit.test(log).errors["with residual"], fit.test(log).errors["physical"])
+
+
 def test_a_module_of_ones_own_is_trained_under_its_own_regulariser(tmp_path):
     truth, nominal = arm()
     log, _ = log_of(truth, odd, seconds=10.0, noise=0.02)
-    options = {"joint_terms": TERMS, "cutoff": 8.0, "prior": 1.0}
+    options = {"joint_terms": TERMS, "cutoff": 8.0, "prior": 1.0, "folds": 2}
     fit, held = (
         ts.identification.identify(nominal, log, residual=module, **options)
         for module in (Pull(), Stays())

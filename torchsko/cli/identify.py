@@ -18,6 +18,7 @@ from torchsko.utils.optional_dependencies import require
 
 if TYPE_CHECKING:
     from torchsko.identification.results.result import Fit
+    from torchsko.identification.results.scores import Scores
 
 
 def add_identify(commands: Any) -> None:
@@ -70,6 +71,11 @@ def add_identify(commands: Any) -> None:
         'in parentheses and quotes: "Dahl(0.01)"; may be repeated',
     )
     add("--use", default="0:1", metavar="0:0.6", help="part of the log's duration to use")
+    add(
+        "--test",
+        metavar="LOG",
+        help="log that the fit does not use; the report has the prediction errors on it",
+    )
     add("--ripple", action="store_true", help="look for torque ripple of gears and motors")
     add(
         "--measurement-bias",
@@ -119,6 +125,7 @@ def run_identify(given: argparse.Namespace) -> None:
     """
     from torchsko.identification.fit import identify
     from torchsko.identification.logs.log import Log
+    from torchsko.identification.results.summary import report
     from torchsko.identification.term_syntax import parse_joint_terms
 
     start = time.perf_counter()
@@ -130,8 +137,12 @@ def run_identify(given: argparse.Namespace) -> None:
     mech = load_robot(given.file, given)  # the report lists unsupported elements of the file
     joint_terms = parse_joint_terms(mech, given.terms)
     robot = source_of(given.file, given)
-    log = Log.load(given.log, mech.joint_names, units=units, columns=columns, held=given.held)
-    log = log.part(first, last)
+
+    def load(path: str) -> Log:
+        return Log.load(path, mech.joint_names, units=units, columns=columns, held=given.held)
+
+    log = load(given.log).part(first, last)
+    unseen = None if given.test is None else load(given.test)
     _prepare_folder(given.out)
     bar = ProgressBar()
     try:
@@ -143,13 +154,20 @@ def run_identify(given: argparse.Namespace) -> None:
         )  # fmt: skip
     finally:
         bar.close()
-    print(fit)
-    files = write(fit, given.out, robot, given.mesh_path)
+    scores = None if unseen is None else fit.test(unseen)
+    print(report(fit, scores))
+    files = write(fit, given.out, robot, given.mesh_path, scores)
     seconds = time.perf_counter() - start
     print(f"\nWrote {', '.join(files)} into {given.out} after {seconds:.1f} s.")
 
 
-def write(fit: Fit, folder: Path, robot: str, mesh_path: Sequence[str] | None = None) -> list[str]:
+def write(
+    fit: Fit,
+    folder: Path,
+    robot: str,
+    mesh_path: Sequence[str] | None = None,
+    scores: Scores | None = None,
+) -> list[str]:
     """Write the files of a fit into a folder, and return their names. Each file is replaced atomically.
 
     Args:
@@ -157,17 +175,19 @@ def write(fit: Fit, folder: Path, robot: str, mesh_path: Sequence[str] | None = 
         folder: an existing folder.
         robot: file of the nominal robot, or its text.
         mesh_path: further trusted folders.
+        scores: prediction errors on another log, for the reports.
     """
     from torchsko.identification.results.serialization import robot_file
+    from torchsko.identification.results.summary import report
 
     fit.save(folder, like=robot, mesh_path=mesh_path)
     names = ["fit.pt", robot_file(robot), "report.txt"]
     with TemporaryDirectory(dir=folder, prefix=temporary_prefix()) as part:
-        (Path(part) / "report.txt").write_text(f"{fit}\n", "utf-8")
+        (Path(part) / "report.txt").write_text(f"{report(fit, scores)}\n", "utf-8")
         try:
             from torchsko.identification.results.html_report import write_report
 
-            write_report(fit, Path(part) / "report.html")
+            write_report(fit, Path(part) / "report.html", scores)
             names.append("report.html")
         except MissingExtraError as error:
             print(f"report.html was not written: {error.what}", file=sys.stderr)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 
+import torch
 from torch import Tensor, nn
 
 from torchsko.errors import FitError
@@ -20,7 +22,7 @@ from torchsko.identification.diagnostics.findings import (
 )
 from torchsko.identification.diagnostics.log_quality import static_dofs
 from torchsko.identification.estimators.estimator import EstimationData, Estimator
-from torchsko.identification.estimators.residual_model import Shrunk, trained
+from torchsko.identification.estimators.residual_model import ResidualTraining, Shrunk
 from torchsko.identification.friction import Offset, Term
 from torchsko.identification.friction.candidates import CANDIDATE_TERMS
 from torchsko.identification.joint_terms import JointTerms
@@ -35,12 +37,17 @@ from torchsko.identification.regression.least_squares import (
 from torchsko.identification.regression.normal_equations import Regressor, TimeFolds
 from torchsko.identification.regression.physical_least_squares import EntropicPrior
 from torchsko.identification.regression.solution import ModelStructure, Solution
+from torchsko.identification.results.reference_models import ReferenceModel
 from torchsko.identification.results.result import Fit, FitInfo
-from torchsko.identification.selection.cross_validation import Folds, mean_square_errors
+from torchsko.identification.selection.cross_validation import (
+    Folds,
+    complete_folds,
+    mean_square_errors,
+)
 from torchsko.identification.selection.model_selection import (
     ModelSelection,
     cross_validated_errors,
-    cross_validated_nominal_errors,
+    fit_nominal_terms,
     inverse_variance_weights,
     least_squares_structure,
     mean_square_scale,
@@ -104,7 +111,7 @@ def identify(
         window: length of the windows of "shooting" [s]; by default 0.1 s, and at least five samples.
         residual: a module that learns the remaining force from the state, such as
             `torchsko.identification.Network`; see
-            `torchsko.identification.estimators.residual_model.trained`. The fit trains a copy.
+            `torchsko.identification.estimators.residual_model.ResidualTraining`. The fit trains a copy.
         regressor: replaces `torque_regressor`. By default a kernel is compiled for long logs.
         ripple: whether to look for torque ripple, which is periodic in the position of a joint, and to offer
             it to selection.
@@ -158,8 +165,11 @@ def _fit(mech: Mechanism, log: Log, options: FitOptions, progress: Progress) -> 
     estimator = options.estimator()
     solution = estimator.fit(data)
     findings += apply_actions(estimator.findings(), actions, name)
-    squares = validate(context, options.method, estimator, selection)
-    learned, squares = learn_residual(context, options, solution, selection, squares, progress)
+    fits = estimator.fit_folds(selection.folds)
+    squares = validate(context, selection, {options.method: fits})
+    learned, squares = learn_residual(
+        context, options, solution, selection.model.scale, fits, squares, progress
+    )
     progress("standard errors", 0.9)
     left = compute_residuals(context.problem, context.motions, solution, learned)
     information, combinations = uncertainty(context, estimator, solution, left)
@@ -183,13 +193,11 @@ def _fit(mech: Mechanism, log: Log, options: FitOptions, progress: Progress) -> 
         int(context.equations.count.sum()),
         *((None, None) if constants is None else (constants.value, constants.deviation)),
     )  # fmt: skip
-    ordinary = fit_base_parameters(
-        context.equations.pooled, least_squares_structure(context.problem), context.problem.base
-    )
+    references = reference_models(context, selection.prior)
     rmse = {k: x.mean(0).sqrt() for k, x in squares.items()}
     progress("done", 1.0)
     return Fit.of(
-        context.problem, solution, info, ordinary, information, left, rmse,
+        context.problem, solution, info, references, information, left, rmse,
         tuple(by_importance(findings)), learned,
     )  # fmt: skip
 
@@ -249,41 +257,60 @@ def least_squares_model(
 
 
 def validate(
-    context: FitContext, method: str, estimator: Estimator, selection: Selection
+    context: FitContext, selection: Selection, fits: Mapping[str, Sequence[Solution]]
 ) -> dict[str, Tensor]:
-    """Mean square prediction errors of the nominal robot, of least squares and of the method.
+    """Mean square prediction errors of the nominal robot, of least squares and of other fits.
+
+    Args:
+        context: the prepared problem.
+        selection: folds and prior.
+        fits: solutions of the training equations of each fold, by name.
 
     Returns:
         By name, `[folds, num_dof]`.
     """
-    folds, plain, base = (
-        selection.folds,
-        least_squares_structure(context.problem),
-        context.problem.base,
-    )
-    return {
-        "nominal": cross_validated_nominal_errors(folds, plain, selection.prior),
-        "least squares": cross_validated_errors(
-            folds, folds, lambda x: fit_base_parameters(x, plain, base)
-        ),
-        method: estimator.validate(folds),
+    folds, plain = selection.folds, least_squares_structure(context.problem)
+    references = {
+        "nominal": [fit_nominal_terms(x, plain, selection.prior) for x in folds.train],
+        "least squares": [
+            fit_base_parameters(x, plain, context.problem.base) for x in folds.train_equations
+        ],
     }
+    return {name: cross_validated_errors(x, folds) for name, x in (references | dict(fits)).items()}
+
+
+def reference_models(context: FitContext, prior: EntropicPrior) -> dict[str, ReferenceModel]:
+    """The nominal robot and ordinary least squares, with terms fitted to the whole log."""
+    problem, pooled = context.problem, context.equations.pooled
+    plain = least_squares_structure(problem)
+    solutions = {
+        "nominal": fit_nominal_terms(mean_equations(pooled), plain, prior),
+        "least squares": fit_base_parameters(pooled, plain, problem.base),
+    }
+    return {name: ReferenceModel.of(problem, x) for name, x in solutions.items()}
 
 
 def learn_residual(
-    context: FitContext, options: FitOptions, solution: Solution, selection: Selection,
-    squares: dict[str, Tensor], progress: Progress,
+    context: FitContext, options: FitOptions, solution: Solution, scale: Tensor,
+    fits: Sequence[Solution], squares: dict[str, Tensor], progress: Progress,
 ) -> tuple[Shrunk | None, dict[str, Tensor]]:  # fmt: skip
-    """Train the residual module, if there is one, and add its prediction errors."""
+    """Train the residual module, if there is one, and add its prediction errors by cross-validation."""
     if options.residual is None:
         return None, squares
-    t = context.log.t
+    t, rounds = context.log.t, len(fits) + 1
+    training = ResidualTraining(
+        options.residual, context.problem, context.motions,
+        TimeFolds(float(t[0]), float(t[-1]), options.folds), scale,
+    )  # fmt: skip
+
+    def show(part: int, share: float) -> None:
+        progress("training the residual", 0.85 + 0.05 * (part + share) / rounds)
+
+    tested = enumerate(zip(complete_folds(context.equations.count), fits, strict=True), 1)
     with threads(cores()):
-        learned, errors = trained(
-            options.residual, context.problem, context.motions, solution,
-            TimeFolds(float(t[0]), float(t[-1]), options.folds), selection.model.scale,
-            lambda share: progress("training the residual", 0.85 + 0.05 * share),
-        )  # fmt: skip
+        learned = training.fit(solution, partial(show, 0))
+        factors = [training.error_factor(fit, fold, partial(show, k)) for k, (fold, fit) in tested]
+    errors = squares[options.method] * torch.stack(factors)
     return learned, squares | {"with residual": errors}
 
 

@@ -31,7 +31,7 @@ from torchsko.identification.regression.solution import (
 from torchsko.identification.selection.cross_validation import (
     Folds,
 )
-from torchsko.identification.selection.model_selection import BASIC_FRICTION, cross_validated_errors
+from torchsko.identification.selection.model_selection import BASIC_FRICTION
 from torchsko.identification.signals.filter_settings import FilterSettings
 from torchsko.identification.uncertainty.measurement_bias import PositionNoise, noise_bias
 from torchsko.identification.uncertainty.residuals import Residuals
@@ -159,10 +159,10 @@ class Estimator(ABC):
             influence,
         )
 
-    def validate(self, folds: Folds) -> Tensor:
-        """Mean square prediction errors by cross-validation, `[folds, num_dof]`."""
+    def fit_folds(self, folds: Folds) -> list[Solution]:
+        """Solutions of the training equations of each fold."""
         used = Folds.of(self.equations, self.data.equations)
-        return cross_validated_errors(used, folds, self.solve)
+        return [self.solve(x) for x in used.train_equations]
 
     def position_bias(self, noise: PositionNoise, choice: TermChoice) -> Tensor | None:
         """Bias of base parameters and terms by noise of positions; None if there is none."""

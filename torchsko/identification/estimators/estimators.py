@@ -52,11 +52,11 @@ from torchsko.identification.regression.solution import (
     Solution,
     TermChoice,
     solve_physical,
+    solve_physical_batch,
 )
 from torchsko.identification.selection.cross_validation import (
     PRIOR_WEIGHTS,
     Folds,
-    fit_folds,
     one_standard_error_rule,
 )
 from torchsko.identification.signals.preprocess import quaternion_joints
@@ -96,9 +96,11 @@ class PhysicalLeastSquares(Estimator):
         """Solve normal equations of one fold."""
         return solve_physical(equations, self.model, self.data.prior, self.data.problem.terms)
 
-    def validate(self, folds: Folds) -> Tensor:
-        """Mean square prediction errors by cross-validation, `[folds, num_dof]`."""
-        return fit_folds(folds, self.model, self.data.prior, self.data.problem.terms)[0]
+    def fit_folds(self, folds: Folds) -> list[Solution]:
+        """Solutions of the training equations of each fold."""
+        return solve_physical_batch(
+            folds.train, self.model, self.data.prior, self.data.problem.terms
+        )
 
 
 class WeightedLeastSquares(Estimator):

@@ -39,6 +39,7 @@ class TrainingData:
         error: measured less predicted, filtered, `[samples, dofs]`.
         train: 1 for training samples, else 0, `[samples, dofs]`.
         test: 1 for validation samples, else 0, `[samples, dofs]`.
+        left_out: 1 for samples of the fold that is left out, else 0, `[samples, dofs]`.
     """
 
     states: tuple[Tensor, Tensor, Tensor]
@@ -46,81 +47,111 @@ class TrainingData:
     error: Tensor
     train: Tensor
     test: Tensor
+    left_out: Tensor
 
 
-def trained(
-    module: nn.Module,
-    problem: RegressionProblem,
-    motions: Sequence[FilteredMotion],
-    solution: Solution,
-    folds: TimeFolds,
-    scale: Tensor,
-    progress: Callable[[float], None],
-) -> tuple[Shrunk, Tensor]:
-    """Train a copy of a module on the residuals of a solution, by Adam and then L-BFGS.
+@dataclass(frozen=True, eq=False)
+class ResidualTraining:
+    """Training of a module on the residuals of solutions, by Adam and then L-BFGS.
 
     Alternate time intervals are for validation. The parameters with the smallest validation error are kept,
-    and the force is multiplied by the factor in [0, 1] that is best there. Validation and the returned module
+    and the force is multiplied by the factor in [0, 1] that is best there. Validation and the trained module
     use `eval` mode, without dropout.
 
-    Args:
+    Attributes:
         module: maps positions, velocities and accelerations `[samples, num_dof]` to forces. If it has a
             method ``prepare(q, qd, qdd, error)``, this is called before training. If it has a method
-            ``regularizer()``, its value is added to the normalised mean square error.
+            ``regularizer()``, its value is added to the normalised mean square error. Copies are trained.
         problem: the regression problem.
         motions: filtered motions.
-        solution: estimates whose residuals are learned.
-        folds: time intervals.
-        scale: weights of dofs.
-        progress: called with the completed share.
-
-    Returns:
-        The module, and mean square validation errors, `[1, num_dof]`.
-
-    Raises:
-        FitError: when the module does not return forces.
+        folds: folds of cross-validation.
+        scale: weights of dofs, `[num_dof]`.
     """
-    module = copy.deepcopy(module)
-    sheets = [_training_data(problem, motion, solution, folds) for motion in motions]
-    every = [torch.cat(x) for x in zip(*(s.states for s in sheets), strict=True)]
-    own: Any = module  # optional methods
-    if hasattr(module, "prepare"):
-        own.prepare(*every, torch.cat([s.error for s in sheets]))
-    _check_forces(module, every)
-    start = float(_loss(None, sheets, "train", scale))
 
-    def objective() -> Tensor:
-        extra = own.regularizer() if hasattr(module, "regularizer") else 0.0
-        return _loss(module, sheets, "train", scale) / start + extra
+    module: nn.Module
+    problem: RegressionProblem
+    motions: Sequence[FilteredMotion]
+    folds: TimeFolds
+    scale: Tensor
 
-    with torch.no_grad(), _in_eval_mode(module):
-        before = float(_loss(module, sheets, "test", scale))
-    best = before, copy.deepcopy(module.state_dict())
+    def fit(self, solution: Solution, progress: Callable[[float], None]) -> Shrunk:
+        """Train a copy of the module on the residuals of a solution.
 
-    def keep_best() -> bool:
-        nonlocal best
+        Args:
+            solution: estimates whose residuals are learned.
+            progress: called with the completed share.
+
+        Raises:
+            FitError: when the module does not return forces.
+        """
+        return self._train(self._data(solution, None), progress)
+
+    def error_factor(
+        self, solution: Solution, fold: int, progress: Callable[[float], None]
+    ) -> Tensor:
+        """Mean square error in a fold with a module trained on the other folds, relative to that without.
+
+        Args:
+            solution: estimates from the other folds.
+            fold: index of the fold.
+            progress: called with the completed share.
+
+        Returns:
+            `[num_dof]`; 1 for a module whose force is zero.
+
+        Raises:
+            FitError: when the module does not return forces.
+        """
+        data = self._data(solution, fold)
+        learned = self._train(data, progress)
+        with torch.no_grad():
+            after, before = (_total(module, data, "left_out") for module in (learned, None))
+        return torch.where(before > 0, after / before.clamp_min(1e-300), 1.0)
+
+    def _data(self, solution: Solution, left_out: int | None) -> list[TrainingData]:
+        return [
+            _training_data(self.problem, motion, solution, self.folds, left_out)
+            for motion in self.motions
+        ]
+
+    def _train(self, data: Sequence[TrainingData], progress: Callable[[float], None]) -> Shrunk:
+        module = copy.deepcopy(self.module)
+        every = [torch.cat(x) for x in zip(*(s.states for s in data), strict=True)]
+        own: Any = module  # optional methods
+        if hasattr(module, "prepare"):
+            own.prepare(*every, torch.cat([s.error for s in data]))
+        _check_forces(module, every)
+        start = float(_loss(None, data, "train", self.scale))
+
+        def objective() -> Tensor:
+            extra = own.regularizer() if hasattr(module, "regularizer") else 0.0
+            return _loss(module, data, "train", self.scale) / start + extra
+
         with torch.no_grad(), _in_eval_mode(module):
-            now = float(_loss(module, sheets, "test", scale))
-        if now < best[0]:
-            best = now, copy.deepcopy(module.state_dict())
-            return True
-        return False
+            before = float(_loss(module, data, "test", self.scale))
+        best = before, copy.deepcopy(module.state_dict())
 
-    if any(p.requires_grad for p in module.parameters()):
-        _by_adam(module, objective, keep_best, progress)
-        module.load_state_dict(best[1])
-        _by_lbfgs(module, objective, keep_best)
-        module.load_state_dict(best[1])
-    module.eval()
-    with torch.no_grad():
-        force = [s.filter(module(*s.states)) for s in sheets]
-        both = sum((s.test * f * s.error).sum(0) for s, f in zip(sheets, force, strict=True))
-        square = sum((s.test * f * f).sum(0) for s, f in zip(sheets, force, strict=True))
-        part = torch.as_tensor(both / torch.as_tensor(square).clamp_min(1e-300)).clamp(0, 1)
-        shrunk = Shrunk(module.requires_grad_(False), part).eval()
-        left = torch.stack([_squares(shrunk, s, "test") for s in sheets]).sum(0)
-        count = torch.stack([s.test.sum(0) for s in sheets]).sum(0).clamp_min(1)
-    return shrunk, (left / count)[None]
+        def keep_best() -> bool:
+            nonlocal best
+            with torch.no_grad(), _in_eval_mode(module):
+                now = float(_loss(module, data, "test", self.scale))
+            if now < best[0]:
+                best = now, copy.deepcopy(module.state_dict())
+                return True
+            return False
+
+        if any(p.requires_grad for p in module.parameters()):
+            _by_adam(module, objective, keep_best, progress)
+            module.load_state_dict(best[1])
+            _by_lbfgs(module, objective, keep_best)
+            module.load_state_dict(best[1])
+        module.eval()
+        with torch.no_grad():
+            force = [s.filter(module(*s.states)) for s in data]
+            both = sum((s.test * f * s.error).sum(0) for s, f in zip(data, force, strict=True))
+            square = sum((s.test * f * f).sum(0) for s, f in zip(data, force, strict=True))
+            part = torch.as_tensor(both / torch.as_tensor(square).clamp_min(1e-300)).clamp(0, 1)
+        return Shrunk(module.requires_grad_(False), part).eval()
 
 
 @contextmanager
@@ -175,13 +206,25 @@ def _by_lbfgs(
 
 
 def _training_data(
-    problem: RegressionProblem, motion: FilteredMotion, solution: Solution, folds: TimeFolds
+    problem: RegressionProblem,
+    motion: FilteredMotion,
+    solution: Solution,
+    folds: TimeFolds,
+    left_out: int | None,
 ) -> TrainingData:
     t, _, error, good = motion_residuals(problem, motion, solution)
-    out = (folds.of(t) % 2 == (folds.count - 1) % 2)[:, None].expand_as(good)
+    fold, last = folds.of(t), folds.last
+    out = torch.zeros_like(fold, dtype=torch.bool) if left_out is None else fold == left_out
+    if left_out is not None:
+        length = (folds.last - folds.first) / folds.count
+        t, last = torch.where(fold > left_out, t - length, t), last - length
+    # Alternate intervals of the remaining time; their number is that of the folds.
+    test = TimeFolds(folds.first, last, folds.count).of(t) % 2 == (folds.count - 1) % 2
     states = (dof_positions(problem.mech, motion.q), motion.qd, motion.qdd)
-    train, test = (good & ~out).to(error), (good & out).to(error)
-    return TrainingData(states, motion.settings.double_filter, -error, train, test)
+    train, check, unused = (
+        (good & mask[:, None]).to(error) for mask in (~out & ~test, ~out & test, out)
+    )
+    return TrainingData(states, motion.settings.double_filter, -error, train, check, unused)
 
 
 def _squares(module: nn.Module | None, sheet: TrainingData, which: str) -> Tensor:
@@ -190,10 +233,15 @@ def _squares(module: nn.Module | None, sheet: TrainingData, which: str) -> Tenso
     return (getattr(sheet, which) * (sheet.error - force).square()).sum(0)
 
 
+def _total(module: nn.Module | None, sheets: Sequence[TrainingData], which: str) -> Tensor:
+    """Sums of squared errors of all motions, `[dofs]`."""
+    return torch.stack([_squares(module, s, which) for s in sheets]).sum(0)
+
+
 def _loss(
     module: nn.Module | None, sheets: Sequence[TrainingData], which: str, scale: Tensor
 ) -> Tensor:
-    total = torch.stack([_squares(module, s, which) for s in sheets]).sum(0)
+    total = _total(module, sheets, which)
     count = torch.stack([getattr(s, which).sum(0) for s in sheets]).sum(0).clamp_min(1)
     return (scale * total / count).mean()
 

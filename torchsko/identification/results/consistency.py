@@ -30,7 +30,8 @@ def inconsistency(fit: Fit, joints: Sequence[str]) -> str:
     inertial = 10 * mech.num_bodies
     shapes = {
         "phi": (fit.phi, (inertial,)), "value": (fit.value, (base,)), "deviation": (fit.deviation, (base,)),
-        "covariance": (fit.covariance, (base, base)), "least_squares": (fit.least_squares, (base,)),
+        "covariance": (fit.covariance, (base, base)),
+        **{f"phi of {name!r}": (x.phi, (inertial,)) for name, x in fit.references.items()},
         "the matrix of base parameters": (fit.base.matrix, (base, inertial)),
         **{f"the error of {name!r}": (x, (mech.num_dof,)) for name, x in fit.errors.items()},
     }  # fmt: skip

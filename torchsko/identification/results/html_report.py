@@ -17,12 +17,13 @@ from torchsko.errors import FitError
 from torchsko.identification.diagnostics.findings import Severity
 from torchsko.identification.friction import Offset, TermInput
 from torchsko.identification.results.result import Fit
+from torchsko.identification.results.scores import Scores
 from torchsko.identification.results.summary import (
-    base_section,
-    details_section,
+    FINDINGS,
     header,
-    prediction_section,
-    terms_section,
+    numbers,
+    results,
+    unused_section,
 )
 from torchsko.utils.optional_dependencies import require
 
@@ -32,12 +33,13 @@ MAX_DOFS = 40
 """Number of dofs with their own axes."""
 
 
-def write_report(fit: Fit, path: str | os.PathLike[str]) -> None:
-    """Write an HTML report: warnings, figures, numbers and notes, in one file.
+def write_report(fit: Fit, path: str | os.PathLike[str], scores: Scores | None = None) -> None:
+    """Write an HTML report: prediction errors, findings, figures and numbers, in one file.
 
     Args:
         fit: from `torchsko.identification.identify`.
         path: of the HTML file, which is replaced if it exists.
+        scores: prediction errors on a log that the fit did not use.
 
     Raises:
         MissingExtraError: when matplotlib is not installed.
@@ -50,23 +52,18 @@ def write_report(fit: Fit, path: str | os.PathLike[str]) -> None:
         f"{_image(figure, draw, fit) if _pictured(fit, draw) else ''}"
         for title, text, draw in FIGURES
     )
-    numbers = [
-        lines
-        for lines in (
-            prediction_section(fit), base_section(fit, well_identified=True), terms_section(fit),
-            base_section(fit, well_identified=False), details_section(fit),
-        )
-        if lines
-    ]  # fmt: skip
-    text = "\n\n".join("\n".join(lines) for lines in numbers)
+    errors, text, unused = (
+        _preformatted(x) for x in (results(fit, scores), numbers(fit), [unused_section(fit)])
+    )
     parts = [
         f"<!doctype html><meta charset='utf-8'><title>{name}</title><style>{STYLE}</style>",
         f"<h1>Identification of {name}</h1>",
         *(f"<p>{html.escape(line)}</p>" for line in header(fit)),
-        _findings(fit, "Warnings", "warning"),
+        errors,
+        *(_findings(fit, title, level) for title, level in FINDINGS),
         *figures,
-        f"<h2>Numbers</h2>\n<pre>{html.escape(text)}</pre>",
-        _findings(fit, "Notes", "note"),
+        f"<h2>Numbers</h2>\n{text}",
+        unused,
     ]
     try:
         Path(path).write_text("\n".join(parts) + "\n", "utf-8")
@@ -76,6 +73,12 @@ def write_report(fit: Fit, path: str | os.PathLike[str]) -> None:
             "",
             "Pass a path in an existing folder.",
         ) from error
+
+
+def _preformatted(sections: Sequence[Sequence[str]]) -> str:
+    """Sections of lines as preformatted text; empty if there are none."""
+    text = "\n\n".join("\n".join(lines) for lines in sections if lines)
+    return f"<pre>{html.escape(text)}</pre>" if text else ""
 
 
 def _findings(fit: Fit, title: str, severity: Severity) -> str:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,17 +15,22 @@ from torchsko.errors import FitError
 from torchsko.identification.diagnostics.findings import Finding
 from torchsko.identification.estimators.residual_network import Shrunk
 from torchsko.identification.friction import Term, TermInput
+from torchsko.identification.logs.log import Log
 from torchsko.identification.regression.least_squares import ParameterUncertainty
 from torchsko.identification.regression.nearest_physical import unpack_inertias
 from torchsko.identification.regression.normal_equations import RegressionProblem
 from torchsko.identification.regression.rigid_model import dof_positions, without_losses
 from torchsko.identification.regression.solution import Solution
+from torchsko.identification.results.reference_models import ReferenceModel
 from torchsko.identification.uncertainty.residuals import Residuals
 from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.base_parameters import BaseParameters
 from torchsko.verbs.dynamics import inverse_dynamics
 from torchsko.verbs.regressors import inertial_parameters, torque_regressor
+
+if TYPE_CHECKING:
+    from torchsko.identification.results.scores import Scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +81,6 @@ class Fit:
         deviation: their standard errors from the data alone, without the prior, `[base]`; infinite if the log
             does not determine them.
         covariance: their covariance, `[base, base]`.
-        least_squares: their estimates by ordinary least squares, `[base]`.
         condition: condition number of the regressor with columns of unit length.
         errors: root mean square prediction errors by cross-validation, `[num_dof]` [N m or N], by name: of
             the method, of the nominal robot and of ordinary least squares. The latter two have viscous and
@@ -84,6 +88,8 @@ class Fit:
         residuals: residuals of the whole log.
         info: method, settings and choices.
         findings: problems and remarks, the most important first.
+        references: the models of the columns "nominal" and "least squares" of `errors`, fitted to the whole
+            log.
         residual: learned force of positions, velocities and accelerations; None if there is none.
     """
 
@@ -97,19 +103,19 @@ class Fit:
     value: Tensor
     deviation: Tensor
     covariance: Tensor
-    least_squares: Tensor
     condition: float
     errors: dict[str, Tensor]
     residuals: Residuals
     info: FitInfo
+    references: dict[str, ReferenceModel]
     findings: tuple[Finding, ...] = ()
     residual: Shrunk | None = None
 
     @classmethod
     def of(
-        cls, problem: RegressionProblem, solution: Solution, info: FitInfo, ordinary: Solution,
-        information: ParameterUncertainty, left: Residuals, errors: dict[str, Tensor],
-        findings: tuple[Finding, ...], residual: Shrunk | None = None,
+        cls, problem: RegressionProblem, solution: Solution, info: FitInfo,
+        references: dict[str, ReferenceModel], information: ParameterUncertainty, left: Residuals,
+        errors: dict[str, Tensor], findings: tuple[Finding, ...], residual: Shrunk | None = None,
     ) -> Fit:  # fmt: skip
         """Collect the results of the stages of a fit."""
         chosen = tuple(tuple(problem.terms[k] for k in indices) for indices in solution.choice)
@@ -120,14 +126,38 @@ class Fit:
         return cls(
             nominal, mechanism, solution.phi, chosen, solution.coefficients, information.term_std, base,
             base.of(solution.phi), information.covariance.diagonal().clamp_min(0).sqrt(),
-            information.covariance, base.of(ordinary.phi), information.condition, errors, left, info,
-            findings, residual,
+            information.covariance, information.condition, errors, left, info, references, findings, residual,
         )  # fmt: skip
 
     @property
     def nominal_numbers(self) -> Tensor:
         """Inertial parameters of the nominal robot, `[num_bodies * 10]`."""
         return inertial_parameters(self.nominal).flatten()
+
+    @property
+    def least_squares(self) -> Tensor:
+        """Estimates of the base parameters by ordinary least squares, `[base]`."""
+        return self.base.of(self.references["least squares"].phi)
+
+    def test(self, log: Log) -> Scores:
+        """Prediction errors on a log that the fit did not use.
+
+        The log passes a filter with the cut-off frequency of the fit. The nominal robot and least squares
+        are scored beside the fit, with friction from the fitted log.
+
+        Args:
+            log: measurements of the same robot. Motor currents are converted by the torque constants of the
+                fit.
+
+        Returns:
+            Errors by model, `[num_dof]`, also relative to the standard deviation of the force (`nrmse`).
+
+        Raises:
+            FitError: a log that does not fit the robot, or is too short.
+        """
+        from torchsko.identification.results.scores import score
+
+        return score(self, log)
 
     def friction(self, q: Tensor, qd: Tensor, qdd: Tensor, *, series: bool = False) -> Tensor:
         """Forces of the terms, `[*batch, num_dof]`; arguments are those of `inverse_dynamics`."""
@@ -231,9 +261,9 @@ class Fit:
 
     def __str__(self) -> str:
         """The summary of the fit."""
-        from torchsko.identification.results.summary import summary
+        from torchsko.identification.results.summary import report
 
-        return summary(self)
+        return report(self)
 
 
 def fitted_robot(

@@ -18,6 +18,7 @@ from torchsko.identification.diagnostics.findings import Finding
 from torchsko.identification.estimators.residual_network import Network, Shrunk
 from torchsko.identification.friction import Term, term_classes
 from torchsko.identification.results.consistency import inconsistency, warn_of_edits
+from torchsko.identification.results.reference_models import ReferenceModel
 from torchsko.identification.uncertainty.residuals import Residuals
 from torchsko.io.common.source import format_of
 from torchsko.io.loading.files import load
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 Folders = Sequence[str | os.PathLike[str]]
 """Further trusted folders of a robot file."""
 
-VERSION = 3
+VERSION = 4
 """Version of the format of fit.pt."""
 
 ROBOTS = ("robot.urdf", "robot.xml")
@@ -48,7 +49,6 @@ PLAIN = (
     "value",
     "deviation",
     "covariance",
-    "least_squares",
     "condition",
     "errors",
 )
@@ -134,7 +134,8 @@ def pack(fit: Fit) -> dict[str, Any]:
     return {
         "version": VERSION,
         **{name: getattr(fit, name) for name in PLAIN},
-        "terms": [[_of_term(term) for term in some] for some in fit.terms],
+        "terms": _of_terms(fit.terms),
+        "references": {name: (x.phi, _of_terms(x.terms), x.numbers) for name, x in fit.references.items()},
         "base": dataclasses.asdict(fit.base),
         "residuals": {f.name: getattr(fit.residuals, f.name) for f in dataclasses.fields(fit.residuals)},
         "info": dataclasses.asdict(fit.info),
@@ -174,6 +175,14 @@ def _residual(kept: dict[str, Any] | None, given: nn.Module | None) -> Shrunk | 
     whole = Shrunk(module, kept["state"]["part"])
     whole.load_state_dict(kept["state"])
     return whole.requires_grad_(False).eval()
+
+
+def _of_terms(terms: Sequence[Sequence[Term]]) -> list[list[tuple[str, dict[str, float]]]]:
+    return [[_of_term(term) for term in some] for some in terms]
+
+
+def _terms(kept: list[list[tuple[str, dict[str, float]]]]) -> tuple[tuple[Term, ...], ...]:
+    return tuple(tuple(_term(*term) for term in some) for some in kept)
 
 
 def _of_term(term: Term) -> tuple[str, dict[str, float]]:
@@ -262,7 +271,10 @@ def _invalid_fit(path: Path, error: Exception) -> FitError:
 def _fit(mech: Mechanism, data: dict[str, Any], residual: nn.Module | None) -> Fit:
     from torchsko.identification.results.result import Fit, FitInfo
 
-    terms = tuple(tuple(_term(*term) for term in some) for some in data["terms"])
+    references = {
+        name: ReferenceModel(phi, _terms(terms), numbers)
+        for name, (phi, terms, numbers) in data["references"].items()
+    }
     plain = {name: data[name] for name in PLAIN}
     robots = {
         name: mech.replace(
@@ -275,7 +287,8 @@ def _fit(mech: Mechanism, data: dict[str, Any], residual: nn.Module | None) -> F
         for name in ("nominal", "mechanism")
     }
     return Fit(
-        **robots, terms=terms, **plain, base=BaseParameters(**data["base"]),
+        **robots, terms=_terms(data["terms"]), **plain, references=references,
+        base=BaseParameters(**data["base"]),
         residuals=Residuals(**data["residuals"]), info=FitInfo(**data["info"]),
         findings=tuple(Finding(**x | {"joints": tuple(x["joints"])}) for x in data["findings"]),
         residual=_residual(data["residual"], residual),

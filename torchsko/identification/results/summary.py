@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
 from torchsko.identification.diagnostics.findings import Finding, Severity
+from torchsko.identification.results.error_table import error_table
 
 if TYPE_CHECKING:
     from torchsko.identification.results.result import Fit
+    from torchsko.identification.results.scores import Scores
 
 MAX_RELATIVE_ERROR = 0.5
 """Standard error over the estimate above which a base parameter counts as poorly identified."""
@@ -19,19 +19,37 @@ MAX_CONDITION = 1e7
 """Condition number above which rounding errors determine it."""
 
 
-def summary(fit: Fit) -> str:
-    """Report of a fit: warnings, results, their uncertainty, and notes."""
-    sections = [
-        header(fit),
-        findings_section("Warnings", fit.findings, "warning"),
-        prediction_section(fit),
+def report(fit: Fit, scores: Scores | None = None) -> str:
+    """Report of a fit: prediction errors, findings, numbers, and elements of the file without effect.
+
+    Args:
+        fit: the fit.
+        scores: prediction errors on a log that the fit did not use.
+    """
+    sections = [header(fit), *results(fit, scores)]
+    sections += [findings_section(title, fit.findings, level) for title, level in FINDINGS]
+    sections += [*numbers(fit), unused_section(fit)]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines)
+
+
+FINDINGS: tuple[tuple[str, Severity], ...] = (("Warnings", "warning"), ("Notes", "note"))
+"""Titles and severities of the lists of findings."""
+
+
+def results(fit: Fit, scores: Scores | None) -> list[list[str]]:
+    """Prediction errors by cross-validation, and on a log that the fit did not use."""
+    unseen = [] if scores is None else str(scores).splitlines()
+    return [prediction_section(fit), unseen]
+
+
+def numbers(fit: Fit) -> list[list[str]]:
+    """Estimates with their standard errors, and the condition of the regression."""
+    return [
         base_section(fit, well_identified=True),
         terms_section(fit),
         base_section(fit, well_identified=False),
-        findings_section("Notes", fit.findings, "note"),
         details_section(fit),
     ]
-    return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
 
 def header(fit: Fit) -> list[str]:
@@ -61,24 +79,12 @@ def findings_section(title: str, findings: Sequence[Finding], severity: Severity
 
 def prediction_section(fit: Fit) -> list[str]:
     """Prediction errors of each dof by cross-validation."""
-    names, heads = fit.mechanism.dof_names, list(fit.errors)
     relative = {name: fit.residuals.relative(x) for name, x in fit.errors.items()}
-    width = max(map(len, names))
-    lines = [
+    title = (
         "Prediction error in time intervals that the fit did not use, divided by the standard deviation of "
-        "the force:",
-        "",
-        " " * width + "".join(f"{head:>16}" for head in heads),
-    ]
-    for j, name in enumerate(names):
-        cells = (_error(relative[head][j], fit.errors[head][j]) for head in heads)
-        lines.append(name.ljust(width) + "".join(cells))
-    absolute = any("*" in line for line in lines[3:])
-    means = (f"{float(relative[head].nanmean()):16.3f}" for head in heads)
-    lines.append("mean".ljust(width) + "".join(means))
-    if absolute:
-        lines.append("* constant force: error in N m or N, not in the mean")
-    return lines
+        "the force:"
+    )
+    return [title, "", *error_table(fit.mechanism.dof_names, fit.errors, relative)]
 
 
 def base_section(fit: Fit, *, well_identified: bool) -> list[str]:
@@ -119,7 +125,7 @@ def terms_section(fit: Fit) -> list[str]:
 
 
 def details_section(fit: Fit) -> list[str]:
-    """Condition number, autocorrelation of residuals, and unsupported elements of the robot's file."""
+    """Condition number and autocorrelation of residuals."""
     condition = (
         f"{fit.condition:.3g}"
         if fit.condition < MAX_CONDITION
@@ -127,20 +133,15 @@ def details_section(fit: Fit) -> list[str]:
     )
     times = ", ".join(f"{x:.2g}" for x in fit.residuals.autocorrelation_time.tolist())
     filter_time = f"{1 / (2 * fit.info.cutoff):.2g}"
-    lines = [
+    return [
         f"Condition number of the regressor: {condition}",
         f"Autocorrelation time of the residuals [s]: {times} (of the filter: {filter_time})",
     ]
-    if fit.nominal.unused:
-        lines += ["", "Elements of the robot's file that the model does not have:"]
-        lines += map(str, fit.nominal.unused)
-    return lines
 
 
-def _error(relative: Tensor, absolute: Tensor) -> str:
-    """A relative error; an absolute one with a mark if the force is constant, "-" if it was not measured."""
-    if bool(relative.isnan()) and float(absolute) == 0:
-        return f"{'-':>16}"
-    if bool(relative.isnan()):
-        return f"{float(absolute):15.3g}*"
-    return f"{float(relative):16.3f}"
+def unused_section(fit: Fit) -> list[str]:
+    """Elements of the robot's file that the model does not have."""
+    lines = [str(x) for x in fit.nominal.unused]
+    return (
+        ["Elements of the robot's file that the model does not have:", "", *lines] if lines else []
+    )

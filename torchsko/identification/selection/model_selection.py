@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -12,7 +12,7 @@ from torchsko.identification.friction import Coulomb, Offset, Term, Viscous
 from torchsko.identification.friction.candidates import INITIAL_TERMS
 from torchsko.identification.regression.elimination import schur_complement
 from torchsko.identification.regression.least_squares import fit_base_parameters
-from torchsko.identification.regression.normal_equations import NormalEquations, RegressionProblem
+from torchsko.identification.regression.normal_equations import RegressionProblem
 from torchsko.identification.regression.physical_least_squares import EntropicPrior
 from torchsko.identification.regression.solution import ModelStructure, Solution
 from torchsko.identification.selection.cross_validation import (
@@ -86,9 +86,8 @@ class ModelSelection:
         initial = [tuple(k for k in x if self.terms[k] in INITIAL_TERMS) for x in self.allowed]
         choice = tuple(named.get(j, initial[j]) for j in range(self.dofs))
         plain = least_squares_structure(problem)
-        self.squares = cross_validated_errors(
-            folds, folds, lambda normal: fit_base_parameters(normal, plain, base)
-        )
+        fits = (fit_base_parameters(x, plain, base) for x in folds.train_equations)
+        self.squares = cross_validated_errors(fits, folds)
         self.sizes = mean_square_scale(folds, divergence)
         scale = inverse_variance_weights(self.squares.mean(0), self.sizes)
         self.model = ModelStructure(choice, scale, 1.0 if prior is None else prior)
@@ -165,30 +164,21 @@ def least_squares_structure(problem: RegressionProblem) -> ModelStructure:
     return ModelStructure(choice, torch.ones(dofs, dtype=torch.float64), 0.0)
 
 
-def cross_validated_errors(
-    used: Folds, test: Folds, solve: Callable[[NormalEquations], Solution]
-) -> Tensor:
-    """Mean square test errors of a method, `[folds, num_dof]`.
+def cross_validated_errors(fits: Iterable[Solution], folds: Folds) -> Tensor:
+    """Mean square test errors of solutions of the training equations of each fold, `[folds, num_dof]`."""
+    pairs = zip(fits, folds.test, strict=True)
+    return torch.stack([mean_square_errors(fit, G) for fit, G in pairs])
+
+
+def fit_nominal_terms(G: Tensor, model: ModelStructure, divergence: EntropicPrior) -> Solution:
+    """Fit the terms of a model with the inertial parameters of the nominal robot.
 
     Args:
-        used: training equations of the method.
-        test: test equations.
-        solve: the method.
+        G: mean equations, `[num_dof, columns, columns]`.
+        model: terms of each dof.
+        divergence: prior at the nominal robot.
     """
-    pairs = zip(used.train_equations, test.test, strict=True)
-    return torch.stack([mean_square_errors(solve(normal), G) for normal, G in pairs])
-
-
-def cross_validated_nominal_errors(
-    folds: Folds, model: ModelStructure, divergence: EntropicPrior
-) -> Tensor:
-    """Mean square test errors of the nominal robot with fitted terms, `[folds, num_dof]`."""
-    phi, errors = divergence.nominal.flatten(), []
+    phi = divergence.nominal.flatten()
     beta = divergence.base_map @ phi
-    for train, test in zip(folds.train, folds.test, strict=True):
-        parts = [
-            schur_complement(G, len(beta), x) for G, x in zip(train, model.choice, strict=True)
-        ]
-        fit = Solution(phi, beta, tuple(p.coefficients(beta) for p in parts), model.choice)
-        errors.append(mean_square_errors(fit, test))
-    return torch.stack(errors)
+    parts = (schur_complement(g, len(beta), x) for g, x in zip(G, model.choice, strict=True))
+    return Solution(phi, beta, tuple(p.coefficients(beta) for p in parts), model.choice)

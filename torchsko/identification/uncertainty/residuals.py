@@ -52,8 +52,18 @@ class Residuals:
 
     def relative(self, error: Tensor) -> Tensor:
         """Errors `[num_dof]` relative to the standard deviation of each force; nan for constant forces."""
-        varies = self.spread > CONSTANT_TOLERANCE * self.spread.max()
-        return torch.where(varies, error / self.spread, torch.nan)
+        return relative_error(error, self.spread)
+
+
+def relative_error(error: Tensor, spread: Tensor) -> Tensor:
+    """Errors relative to the standard deviation of each force; nan for constant forces.
+
+    Args:
+        error: root mean square errors, `[num_dof]`.
+        spread: standard deviations of the forces, `[num_dof]`.
+    """
+    varies = spread > CONSTANT_TOLERANCE * spread.max()
+    return torch.where(varies, error / spread, torch.nan)
 
 
 def compute_residuals(
