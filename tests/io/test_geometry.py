@@ -210,7 +210,6 @@ def test_a_package_around_the_file_is_named_as_what_to_pass(tmp_path):
 @pytest.mark.parametrize(
     "path",
     [
-        "../../../secret/tip.obj",
         "package://mine/../../secret/tip.obj",
         "package://../../secret/tip.obj",
         "{root}/secret/tip.obj",

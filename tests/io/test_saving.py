@@ -651,10 +651,11 @@ def test_springs_that_follow_from_inertias_stay_when_these_change(own, tmp_path)
 def test_a_file_whose_parts_are_in_folders_that_are_trusted_is_written(tmp_path):
     """As most of metaworld is laid out; the new file is read in the same folders."""
     (tmp_path / "parts").mkdir()
-    (tmp_path / "robots").mkdir()
-    file, new = tmp_path / "robots" / "robot.xml", tmp_path / "robots" / "new.xml"
+    folder = tmp_path / "1" / "2" / "3" / "robots"
+    folder.mkdir(parents=True)
+    file, new = folder / "robot.xml", folder / "new.xml"
     file.write_text(
-        STACKED.replace("<worldbody>", '<include file="../parts/part.xml"/><worldbody>')
+        STACKED.replace("<worldbody>", '<include file="../../../../parts/part.xml"/><worldbody>')
     )
     (tmp_path / "parts" / "part.xml").write_text("<mujocoinclude><size/></mujocoinclude>")
     mech = ts.load(file, mesh_path=[tmp_path])

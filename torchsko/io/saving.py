@@ -78,7 +78,8 @@ def save(
         like: the file from which the robot was loaded, or its text.
         overwrite: replace an existing file.
         mesh_path: further trusted folders for MJCF, as in `torchsko.load`. A file saved to another folder
-            refers by absolute paths to files outside the folder of `like`.
+            refers to files outside the folder of `like` by relative paths where `torchsko.load` permits them,
+            else by absolute paths.
 
     Raises:
         MechanismError: for a batch, another robot than that of `like`, or a parameter that the format does

@@ -5,12 +5,13 @@ For security, a robot file can use only meshes in
 - its own folder and folders below it;
 - its ROS package: the nearest folder above it with a ``package.xml``;
 - the folders that the user names (``ts.load(..., mesh_path=[...])``, ``--mesh-path``);
+- for a relative path, up to three folders above its own (`torchsko.io.common.file_access`);
 - for ``package://NAME/rest``, the package NAME as installed according to the environment variables
   ``AMENT_PREFIX_PATH``, ``ROS_PACKAGE_PATH``, ``GZ_SIM_RESOURCE_PATH`` and ``GAZEBO_MODEL_PATH``.
 
 ``package://NAME/rest`` is ``rest`` in one of these folders if its name, or that in its ``package.xml``, is
-NAME; otherwise it is ``NAME/rest`` in one of these folders. A mesh elsewhere, reached by ``..``, an absolute
-path or a symbolic link, is refused.
+NAME; otherwise it is ``NAME/rest`` in one of these folders. A mesh elsewhere, reached by an absolute path or
+a symbolic link, is refused.
 """
 
 from __future__ import annotations
@@ -28,12 +29,11 @@ from typing import Any
 import numpy as np
 
 from torchsko.errors import RobotFileError
+from torchsko.io.common.file_access import MAX_FILE_BYTES, is_near
 from torchsko.mechanism.geometry import Colour, Mesh, Triangles
 from torchsko.utils.optional_dependencies import require
 
 MESH_ENDINGS = (".stl", ".obj", ".dae", ".ply", ".off")
-
-MAX_MESH_BYTES = 256 * 2**20
 
 PACKAGE_URI = re.compile(r"(?:package|model)://+([^/]+)/+(.*)", re.DOTALL)
 FILE_URI = re.compile(r"file://(?:localhost)?(?=/)")
@@ -75,7 +75,8 @@ def mesh_file(mesh: Mesh) -> Path:
             found = path.resolve(strict=True)
         except (OSError, ValueError, RuntimeError):
             continue
-        if not any(found.is_relative_to(root) for root in (*roots, *packages)):
+        inside = any(found.is_relative_to(root) for root in (*roots, *packages))
+        if not inside and not _is_near(mesh, path):
             forbidden = found
         elif found.is_file():
             _check_mesh_file(mesh, found)
@@ -90,6 +91,14 @@ def mesh_file(mesh: Mesh) -> Path:
         f"Searched folders: {searched or 'none, since the robot was loaded from text'}.",
         "Pass mesh_path=[folder of the mesh or of its package] (--mesh-path), or set ROS_PACKAGE_PATH.",
     )
+
+
+def _is_near(mesh: Mesh, path: Path) -> bool:
+    """True for a relative path that leads to a permitted file above the robot file's folder."""
+    written = FILE_URI.sub("", mesh.path)
+    if mesh.home is None or PACKAGE_URI.fullmatch(mesh.path) or os.path.isabs(written):
+        return False
+    return is_near(os.fspath(path), os.fspath(mesh.home))
 
 
 def own_folders(home: str | os.PathLike[str]) -> list[Path]:
@@ -160,9 +169,9 @@ def _check_mesh_file(mesh: Mesh, file: Path) -> None:
             f"Known endings are {', '.join(MESH_ENDINGS)}.",
             "Convert the mesh to one of these formats.",
         )
-    if file.stat().st_size > MAX_MESH_BYTES:
+    if file.stat().st_size > MAX_FILE_BYTES:
         raise RobotFileError(
-            f"mesh {mesh.path!r} is larger than {MAX_MESH_BYTES // 2**20} MiB.",
+            f"mesh {mesh.path!r} is larger than {MAX_FILE_BYTES // 2**20} MiB.",
             "It has too many triangles to draw.",
             "Simplify the mesh.",
         )
@@ -186,7 +195,7 @@ def _above(mesh: Mesh) -> tuple[Path, Path] | None:
 def _outside(mesh: Mesh, found: Path, folder: Path) -> RobotFileError:
     return RobotFileError(
         f"mesh {mesh.path!r} lies outside the folder of the robot file: it is {str(found)!r}.",
-        "For security, a robot file can use only its own folders.",
+        "For security, a robot file can use only its own folders, and meshes up to three folders above.",
         f"If you trust that folder, pass mesh_path=[{str(folder)!r}] (--mesh-path).",
     )
 

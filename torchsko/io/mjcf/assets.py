@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from xml.sax.saxutils import escape
 
 from torchsko.errors import RobotFileError
+from torchsko.io.common.file_access import is_near
 from torchsko.io.mjcf.sanitize import FOLDER_ATTRIBUTES, PATH_ATTRIBUTES
 from torchsko.io.xml.reader import Element, read_document
 
@@ -54,12 +56,12 @@ def unreachable_paths(
         new: the other folder.
 
     Yields:
-        The element, and absolute paths by attribute.
+        The element, and paths by attribute: relative if the new file may use them, else absolute.
     """
     elements = list(root.walk())
     subfolders = [e.attributes[x] for e in elements for x in FOLDER_ATTRIBUTES if x in e.attributes]
     for element in elements:
-        absolute = {}
+        changed = {}
         for name in PATH_ATTRIBUTES:
             path = element.attributes.get(name)
             if path is None or Path(path).is_absolute() or _inside(path):
@@ -71,9 +73,16 @@ def unreachable_paths(
                 for folder in (old, new)
             )
             if len(from_old) == 1 and from_old != from_new:
-                absolute[name] = escape(from_old.pop().as_posix(), {'"': "&quot;"})
-        if absolute:
-            yield element, absolute
+                target = from_old.pop()
+                relative = os.path.relpath(target, new.resolve())
+                near = is_near(str(new / relative), str(new), is_folder=name in FOLDER_ATTRIBUTES)
+                if (
+                    near and len(searched) == 1
+                ):  # a relative path counts from the folder in <compiler>
+                    target = Path(relative)
+                changed[name] = escape(target.as_posix(), {'"': "&quot;"})
+        if changed:
+            yield element, changed
 
 
 def _inside(path: str | Path) -> bool:

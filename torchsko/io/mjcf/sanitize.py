@@ -1,8 +1,9 @@
 """Security checks of an MJCF file before MuJoCo parses it.
 
 MuJoCo opens all files to which a model refers: included and attached models, meshes and textures. A robot
-file is untrusted, so all its XML files are checked. Paths must stay in the folder of the file or in folders
-that the user trusts, also after symbolic links are resolved. Sizes and numbers of copies are bounded.
+file is untrusted, so all its XML files are checked. With symbolic links resolved, paths must stay in the
+folder of the file or in folders that the user trusts, or lead to a permitted file at most three folders above
+(`torchsko.io.common.file_access`). Sizes and numbers of copies are bounded.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from torchsko.errors import RobotFileError
+from torchsko.io.common.file_access import is_near
 from torchsko.io.xml.reader import Element, is_xml_text, read_xml
 
 MAX_COPIES = 10_000
@@ -77,13 +79,15 @@ def check_mjcf(
     others = tuple(os.path.realpath(folder) for folder in trusted)
     if is_xml_text(source):
         homes = (os.path.realpath("."), *others)
-        _Model("", homes, {}, (), bool(others)).size(read_xml(source, mujoco=True), "")
+        _Model("", ".", homes, {}, (), bool(others)).size(read_xml(source, mujoco=True), "")
         return
     path = os.fspath(source)
     folder = os.path.dirname(path)
     # If the file is a symbolic link, its folder and that of its target are both allowed.
     homes = (os.path.realpath(folder), os.path.dirname(os.path.realpath(path)))
-    _Model(folder, (*homes, *others), {}, (), bool(others)).size(read_xml(source, mujoco=True), "")
+    _Model(folder, folder or ".", (*homes, *others), {}, (), bool(others)).size(
+        read_xml(source, mujoco=True), ""
+    )
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,7 @@ class _Model:
 
     Attributes:
         folder: folder of the file.
+        base: folder of the main file.
         homes: allowed folders, with links resolved.
         known: sizes of the models read so far, by resolved path.
         above: resolved paths of the models in which this one is nested, its own last.
@@ -128,6 +133,7 @@ class _Model:
     """
 
     folder: str
+    base: str
     homes: tuple[str, ...]
     known: dict[str, _Size]
     above: tuple[str, ...]
@@ -187,7 +193,7 @@ class _Model:
         """Refuse paths that leave the folder as written, and collect the others for `check_links`."""
         for name in PATH_ATTRIBUTES:
             if path := spot.element.attributes.get(name):
-                if _leaves(path) and not self.trusting:
+                if _is_absolute(path) and not self.trusting:
                     raise _outside(spot, name, path, "", self.folder_to_trust(path))
                 self.files.append((spot, name))
                 if name in FOLDER_ATTRIBUTES:
@@ -228,7 +234,7 @@ class _Model:
             if real not in self.known:
                 above = (*self.above, real)
                 folder = os.path.dirname(path)
-                nested = _Model(folder, self.homes, self.known, above, self.trusting)
+                nested = _Model(folder, self.base, self.homes, self.known, above, self.trusting)
                 self.known[real] = nested.size(self.read(spot, path), name)
             size = self.known[real]
             model_name = spot.element.attributes.get("name") or size.name
@@ -274,20 +280,23 @@ class _Model:
                 for part in {path, os.path.basename(path)}:  # the latter for <compiler strippath>
                     for found in self.existing(spot, part, folder):
                         self.check_link(spot, name, found)
-            if _leaves(path) and not any(self.is_allowed(x) for x in candidates):
+            if _leaves(path) and not any(self.is_allowed(spot, name, x) for x in candidates):
                 raise _outside(spot, name, path, "", self.folder_to_trust(path))
 
     def check_link(self, spot: _Spot, name: str, path: str) -> None:
         """Refuse a path outside the allowed folders, with links resolved."""
-        if not self.is_allowed(path):
+        if not self.is_allowed(spot, name, path):
             real = os.path.realpath(path)
             written = spot.element.attributes[name]
             raise _outside(spot, name, written, f": it is {real!r}", self.folder_to_trust(real))
 
-    def is_allowed(self, path: str) -> bool:
-        """True if a path lies in an allowed folder, with links resolved."""
+    def is_allowed(self, spot: _Spot, name: str, path: str) -> bool:
+        """True if a path lies in an allowed folder, with links resolved, or is relative and near the file."""
         real = os.path.realpath(path)
-        return any(real == home or real.startswith(os.path.join(home, "")) for home in self.homes)
+        inside = any(real == home or real.startswith(os.path.join(home, "")) for home in self.homes)
+        if inside or _is_absolute(spot.element.attributes[name]):
+            return inside
+        return is_near(path, self.base, is_folder=name in FOLDER_ATTRIBUTES)
 
     def folder_to_trust(self, path: str) -> str:
         """The nearest folder with the path and the file; that of the path if this is the root folder."""
@@ -323,15 +332,21 @@ def _integer(text: str, limit: int) -> int:
 
 
 def _leaves(path: str) -> bool:
-    """True for a path that is absolute, has a drive, or contains ``..``."""
+    """True for a path that is absolute or contains ``..``."""
+    return _is_absolute(path) or ".." in PurePosixPath(path).parts
+
+
+def _is_absolute(path: str) -> bool:
+    """True for a path that is absolute, has a drive, or leads up by backslashes."""
     parts = PurePosixPath(path.replace("\\", "/"))
     drive = ":" in path.split("/")[0].split("\\")[0]
-    return parts.is_absolute() or ".." in parts.parts or drive
+    return parts.is_absolute() or drive or ("\\" in path and ".." in parts.parts)
 
 
 def _outside(spot: _Spot, name: str, path: str, target: str, folder: str) -> RobotFileError:
     return RobotFileError(
         f"{spot}: {name} {path!r} of <{spot.element.tag}> lies outside the folder of the file{target}.",
-        "For security, a robot file can use only its own folder.",
+        "For security, a robot file can use its own folder, and up to three folders above it regular files "
+        "of known formats by relative paths.",
         f"Move the file there, or, if you trust it, pass mesh_path=[{folder!r}] (--mesh-path).",
     )
