@@ -1,6 +1,7 @@
 """Fused functions under every PyTorch transform equal their source."""
 
 import gc
+import itertools
 import warnings
 import weakref
 
@@ -20,6 +21,7 @@ from torchsko.fused.calls import kernel
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.traits import Traits
 from torchsko.fused.program.program import Port
+from torchsko.implicit.jacobian_products import MAX_SEPARATE_VJPS, covering_flags
 
 func = torch.func
 A = torch.linspace(-1, 1, 9, dtype=torch.float64).reshape(3, 3).cos()
@@ -266,6 +268,26 @@ def test_gradients_that_nobody_needs_are_not_in_the_kernel():
     ((_, derivative),) = fused._derivatives.items()
     assert [port.name for port in derivative.outputs] == ["x"]
     assert x.grad is not None and y.grad is None
+
+
+def test_a_gradient_by_fewer_inputs_uses_the_kernel_of_more():
+    fused = FusedFunction(source, PORTS, Traits(num_outputs=2))
+    x, y, p = leaves((2, 3), (2, 3), (2,))
+    every = torch.autograd.grad(fused(x, y, p)[1].sum(), (x, y, p))
+    for k in range(3):
+        given = [z if i == k else z.detach() for i, z in enumerate((x, y, p))]
+        (found,) = torch.autograd.grad(fused(*given)[1].sum(), given[k])
+        assert_same((found,), (every[k],))
+    assert len(fused._derivatives) == 1
+
+
+def test_gradients_by_all_subsets_of_inputs_need_few_kernels():
+    built: list[tuple[bool, ...]] = []
+    for needed in itertools.product((False, True), repeat=8):
+        flags = covering_flags(needed, built)
+        assert all(a >= b for a, b in zip(flags, needed, strict=True))
+        built += [] if flags in built else [flags]
+    assert len(built) <= MAX_SEPARATE_VJPS + 8
 
 
 def test_a_pullback_of_ones_own_reads_the_saved_outputs():

@@ -243,6 +243,50 @@ def test_eager_loops_have_every_transform():
     assert gradcheck(fn, (a,), check_forward_ad=True)
 
 
+def test_an_eager_loop_stops_when_all_samples_are_finished():
+    """A mapped loop, and one that is differentiated, evaluate their body as often."""
+    calls = []
+
+    def halve(x, **options):
+        def body(x):
+            calls.append(1)
+            return x / 2
+
+        return loop(body, x, 40, until=lambda x: x < 1, **options)
+
+    x = torch.tensor([0.5, 3.0, 100.0], dtype=D)
+    counts = []
+    for call in (
+        lambda: halve(x),
+        lambda: torch.vmap(halve)(x),
+        lambda: torch.func.jacrev(halve)(x),
+        lambda: torch.vmap(torch.func.jacfwd(halve))(x),
+        lambda: halve(x[:1]),
+        lambda: halve(x, stop_early=False),
+    ):
+        calls.clear()
+        call()
+        counts.append(len(calls))
+    assert counts == [7, 7, 7, 7, 0, 40]
+    compiled = torch.compile(halve, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), halve(x), rtol=0, atol=0)
+
+
+def test_a_mapped_loop_in_a_kernel_stops_when_all_of_its_samples_are_finished():
+    def fn(a):
+        def root(a):
+            return loop(lambda x: (x + a / x) / 2, a + 1, 30, until=lambda x: x * x - a < 1e-9)
+
+        return torch.vmap(root)(a * torch.linspace(1.0, 2.0, 5, dtype=a.dtype))
+
+    function = FusedFunction(fn, [Port("a", ())], Traits())
+    (text,) = emit_cpp(plan(function.program, 16), bits=64, vector_bytes=16)
+    assert function.program.loops[0].flags == 5 and text.count("break;") == 1
+    a = torch.linspace(0.5, 9.0, 21, dtype=D)
+    torch.testing.assert_close(function(a)[0], torch.vmap(fn)(a), rtol=1e-12, atol=0)
+    assert gradcheck(function, (a[:2].requires_grad_(),))
+
+
 def test_a_verb_in_a_loop_in_a_kernel():
     """The configuration at which joint springs hold gravity, by damped iterations, with its gradient."""
     arm = ts.load(ts.robots.panda)

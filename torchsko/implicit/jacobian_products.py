@@ -3,15 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+T = TypeVar("T")
 Flags = tuple[bool, ...]
 Tensors = tuple[Tensor, ...]
 Function = Callable[..., Tensor | Sequence[Tensor]]
 Pullback = Callable[[Flags, Tensors, Tensors, Tensors], Sequence[Tensor]]
 """Maps (needed, inputs, outputs, cotangents) to the gradients of the needed inputs."""
+
+MAX_SEPARATE_VJPS = 3
+"""Number of VJPs of one function, each of other inputs, after which a new one includes all of theirs."""
+
+
+def covering_flags(needed: Flags, built: Sequence[Flags]) -> Flags:
+    """The inputs of a VJP that includes the needed ones: of the smallest built one if any does.
+
+    A function of n inputs has at most `MAX_SEPARATE_VJPS` + n VJPs then, instead of 2^n.
+
+    Args:
+        needed: flags the inputs whose gradients are needed.
+        built: the flags of the VJPs that were built before.
+    """
+    covering = [
+        flags for flags in built if all(a or not b for a, b in zip(flags, needed, strict=True))
+    ]
+    if covering:
+        return min(covering, key=sum)
+    if len(built) < MAX_SEPARATE_VJPS:
+        return needed
+    return tuple(map(any, zip(needed, *built, strict=True)))
+
+
+def select_flagged(items: Sequence[T], flags: Flags, chosen: Flags) -> tuple[T, ...]:
+    """Of items for the flagged positions, those for the chosen ones."""
+    pairs = zip(
+        items, (keep for flag, keep in zip(flags, chosen, strict=True) if flag), strict=True
+    )
+    return tuple(item for item, keep in pairs if keep)
 
 
 def fix_inputs(

@@ -12,12 +12,17 @@ from typing import Any, overload
 
 import torch
 from torch import Tensor
+from torch._C import _get_dispatch_mode
+from torch._subclasses import FakeTensor
+from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 
 from torchsko.errors import ShapeError
 from torchsko.implicit.jacobian_products import Tensors
 from torchsko.implicit.loop_roles import LoopRoles
 from torchsko.implicit.tensor_loop import TensorLoop, TensorLoopFunction
 from torchsko.utils.traced_tensor import TracedTensor
+
+_RECORDER = torch._C._TorchDispatchModeKey.PROXY  # the mode of make_fx
 
 
 @overload
@@ -28,6 +33,7 @@ def loop(
     args: Sequence[Tensor] = (),
     *,
     until: Callable[..., Tensor] | None = None,
+    stop_early: bool = True,
 ) -> Tensor: ...
 
 
@@ -39,6 +45,7 @@ def loop(
     args: Sequence[Tensor] = (),
     *,
     until: Callable[..., Tensor] | None = None,
+    stop_early: bool = True,
 ) -> tuple[Tensor, ...]: ...
 
 
@@ -49,6 +56,7 @@ def loop(
     args: Sequence[Tensor] = (),
     *,
     until: Callable[..., Tensor] | None = None,
+    stop_early: bool = True,
 ) -> Tensor | tuple[Tensor, ...]:
     """Apply a function n times: by a Python loop in eager mode, by a loop in a kernel.
 
@@ -61,7 +69,9 @@ def loop(
             (`torchsko.fuse`) tensors and robots that the body captures become such arguments.
         until: a function of the arguments of the body, which returns for each sample whether it is
             finished, as a number or bool without dimensions other than the batch's. Finished samples do not
-            change. A kernel leaves the loop when all of its lanes are finished.
+            change. A kernel leaves the loop when all samples of a vector are finished.
+        stop_early: in eager mode, leave the loop when all samples are finished. On a GPU the host then waits
+            for the device before each iteration. `torch.compile` runs all n iterations.
 
     Returns:
         The carried tensors after n iterations.
@@ -94,9 +104,25 @@ def loop(
         outputs = _traced_loop(step, inputs, LoopRoles(len(state), 0, 0, 0), n, until is not None)
         state = tuple(x[-1] for x in outputs)
     else:
+        can_stop = until is not None and stop_early
         for _ in range(n):
+            if can_stop and _are_all_nonzero(state[-1]):
+                break
             state = step(*state, *args)
     return state[0] if single else state[:count]
+
+
+def _are_all_nonzero(flags: Tensor) -> bool:
+    """True if all flags can be read and are nonzero, those of mapped samples included."""
+    if torch.compiler.is_compiling() or is_tracing() or _get_dispatch_mode(_RECORDER) is not None:
+        return False
+    flags = torch.func.debug_unwrap(flags, recurse=True)
+    if flags.is_meta or isinstance(flags, FakeTensor):
+        return False
+    if flags.is_cuda and torch.cuda.is_current_stream_capturing():
+        return False
+    with torch._C.DisableTorchFunction():
+        return bool((flags != 0).all())
 
 
 def subprogram(fn: Callable[..., Tensors], args: Sequence[Tensor], num_outputs: int) -> Tensors:

@@ -35,8 +35,8 @@ class TensorLoop:
         count: number of iterations.
         reverse: whether iterations go from the last entry of the streamed inputs to the first.
             Carries are then numbered so that the start is the last.
-        stops_early: whether a nonzero last carried tensor means that later iterations do not change
-            the carry.
+        stops_early: whether later iterations do not change the carry if all entries of the last carried
+            tensor are nonzero.
     """
 
     body: Callable[..., Tensors]
@@ -165,7 +165,7 @@ class TensorLoopFunction(torch.autograd.Function):
         ]
         body_dims = (0,) * carry + tuple(None if d is None else 0 for d in dims[carry:])
         body = torch.vmap(loop.body, body_dims, randomness=info.randomness)
-        mapped = replace(loop, body=body, stops_early=False)
+        mapped = replace(loop, body=body)
         found = TensorLoopFunction.apply(mapped, *expanded, *moved[carry:])
         num_series = carry + loop.roles.stacked
         return found, (1,) * num_series + (0,) * (len(found) - num_series)

@@ -33,7 +33,9 @@ from torchsko.implicit.jacobian_products import (
     Function,
     Pullback,
     Tensors,
+    covering_flags,
     jvp_of,
+    select_flagged,
     vjp_of,
 )
 
@@ -140,13 +142,17 @@ class FusedFunction(LazyKernel):
     ) -> Tensors:
         """Gradients of the needed inputs, each of the shape of its input.
 
+        A VJP of more inputs that was made before serves for fewer.
+
         Args:
             needed: for each input, whether its gradient is computed.
             inputs: the inputs of the call.
             outputs: its results if `saves_outputs`, else empty.
             cotangents: one per output; their batch shapes broadcast.
         """
-        return self._derivative("vjp", needed)(*inputs, *outputs, *cotangents)
+        flags = covering_flags(needed, [x for kind, x in self._derivatives if kind == "vjp"])
+        found = self._derivative("vjp", flags)(*inputs, *outputs, *cotangents)
+        return select_flagged(found, flags, needed)
 
     def jvp(self, moving: Flags, inputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> Tensors:
         """Tangents of the outputs; ``moving`` flags the inputs that have a tangent in ``tangents``."""

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.operator import new_key
 from torchsko.fused.functions.scan_derivatives import jvp_step, vjp_step
 from torchsko.fused.program.program import Port
-from torchsko.implicit.jacobian_products import Flags, Tensors
+from torchsko.implicit.jacobian_products import Flags, Tensors, covering_flags
 from torchsko.implicit.loop_roles import LoopRoles, split_by_sizes
 
 _MAX_LENGTHS = 16
@@ -51,7 +52,7 @@ class Scan:
         self._launches: dict[tuple[torch.dtype, torch.device], Launch] = {}
         self._functions: dict[tuple[int, int], ScanFunction] = {}  # used last
         self.key = new_key(self)
-        self._derivatives: dict[tuple[object, ...], Scan] = {}
+        self._derivatives: dict[tuple[Any, ...], Scan] = {}
 
     def of_length(self, steps: int, every: int = 1) -> ScanFunction:
         """The function that applies a number of steps.
@@ -122,6 +123,11 @@ class Scan:
                 step, roles = vjp_step(self.step, self.roles, needed, all_states)
                 self._derivatives[key] = Scan(step, roles, reverse=not self.reverse)
             return self._derivatives[key]
+
+    def covering_flags(self, needed: Flags) -> Flags:
+        """The streamed and invariant inputs of a VJP that includes the needed ones."""
+        built = [key[1] for key in self._derivatives if key[0] == "vjp"]
+        return covering_flags(needed, list(dict.fromkeys(built)))
 
     def jvp_scan(self, moving: Flags) -> Scan:
         """The scan of states and tangents; ``moving`` flags streamed and invariant inputs with a tangent."""
@@ -214,10 +220,10 @@ class ScanFunction(FusedFunction):
     ) -> Tensors:
         """Gradients of the needed inputs, each of the shape of its input."""
         count = self.scan.roles.carry
-        flags = (True,) * count + needed[count:]
+        computed = self.scan.covering_flags(needed[count:])
         vjp = self._vjp_by_segments if self.every > 1 else self._vjp_in_one_scan
-        found = iter(vjp(needed[count:], inputs, outputs, cotangents))
-        gradients = [(k, next(found)) for k, flag in enumerate(flags) if flag]
+        found = iter(vjp(computed, inputs, outputs, cotangents))
+        gradients = [(k, next(found)) for k, flag in enumerate((True,) * count + computed) if flag]
         return tuple(g.sum_to_size(inputs[k].shape) for k, g in gradients if needed[k])
 
     def _vjp_in_one_scan(
