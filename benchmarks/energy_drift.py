@@ -64,7 +64,7 @@ def moved(
     if method in IMPLICIT:
         given = {"method": IMPLICIT[method][0], "control": still, "fused": True}
     states = start(fast.mechanism(), seed)
-    return ts.rollout(fast, *states, steps=steps, dt=dt, every=every, check=False, **given)  # type: ignore
+    return ts.rollout(fast, *states, steps=steps, dt=dt, every=every, nonfinite="ignore", **given)  # type: ignore
 
 
 def ours(fast: ts.FusedMechanism, method: str, starts: int, steps: int, dt: float) -> Found:

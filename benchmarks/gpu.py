@@ -176,10 +176,10 @@ def rollouts(robot: Robot, dtype: torch.dtype, device: Device, asked: argparse.N
 
         def ahead(q=q, qd=qd, tau=tau):  # type: ignore[no-untyped-def]
             with torch.no_grad():
-                return ts.rollout(fast, q, qd, tau, STEPS, dt=DT, every=every, check=False)
+                return ts.rollout(fast, q, qd, tau, STEPS, dt=DT, every=every, nonfinite="ignore")
 
         def there_and_back(start=start, qd=qd, tau=tau):  # type: ignore[no-untyped-def]
-            qs, _ = ts.rollout(fast, start, qd, tau, STEPS, dt=DT, every=10, check=False)
+            qs, _ = ts.rollout(fast, start, qd, tau, STEPS, dt=DT, every=10, nonfinite="ignore")
             return torch.autograd.grad(qs[:, -1].sum(), start)
 
         runs = {"rollout": ahead, "rollout and gradient": there_and_back}

@@ -51,7 +51,7 @@ def start(mech: ts.Mechanism, batch: int, steps: int) -> list[Tensor]:
 
 def end(mech: object, states: list[Tensor], steps: int, **options: object) -> Tensor:
     """A number for the last state."""
-    qs, qds = ts.rollout(mech, *states, steps, DT, check=False, **options)  # type: ignore
+    qs, qds = ts.rollout(mech, *states, steps, DT, nonfinite="ignore", **options)  # type: ignore
     return qs[:, -1].square().sum() + qds[:, -1].square().sum()
 
 
@@ -127,7 +127,7 @@ def measured(name: str, way: str, args: argparse.Namespace, horizon: int) -> tup
     command += [str(x) for key, value in numbers.items() for x in (f"--{key}", value)]
     settings = {"MALLOC_MMAP_THRESHOLD_": str(MARGIN)}
     done = subprocess.run(
-        command, check=True, text=True, stdout=subprocess.PIPE, env=os.environ | settings
+        command, nonfinite="raise", text=True, stdout=subprocess.PIPE, env=os.environ | settings
     )
     return tuple(float(x) for x in done.stdout.splitlines()[-1].split())
 

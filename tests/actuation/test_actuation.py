@@ -178,7 +178,7 @@ def test_a_rollout_through_actuators_is_mujocos():
     for _ in range(100):
         mujoco.mj_step(model, data)
         theirs.append(torch.tensor(data.qpos))
-    control = ts.ActuatedControl(mech, drive, ctrl, act)
+    control = ts.ActuatedControl(drive, ctrl, act)
     ours, _ = ts.rollout(mech, q, qd, steps=100, dt=model.opt.timestep, control=control)
     agree(there.q_to(ours[1:]), torch.stack(theirs), 1e-9)
 
@@ -294,7 +294,7 @@ def test_the_linear_model_through_actuators_is_the_difference_of_steps_through_t
 
     def after(x):
         at = ts.integrate(mech, q, x[..., :n]), qd + x[..., n:]
-        control = ts.ActuatedControl(mech, drive, ctrl, act)
+        control = ts.ActuatedControl(drive, ctrl, act)
         qs, qds = ts.rollout(mech, *at, steps=1, dt=dt, control=control)
         return qs[..., 1, :], qds[..., 1, :]
 
@@ -317,7 +317,7 @@ def test_servos_hold_an_arm_where_they_are_told_to():
     servos = [ts.Actuator.position(j, j, kp=200.0, kv=30.0) for j in mech.joint_names]
     target = mech.middle()
     ctrl = target + ts.gravity_force(mech, target) / 200
-    control = ts.ActuatedControl(mech, ts.Actuators.of(mech, servos), ctrl)
+    control = ts.ActuatedControl(ts.Actuators.of(mech, servos), ctrl)
     q, _ = ts.rollout(mech, target + 0.1, 0 * target, steps=1500, dt=2e-3, control=control)
     agree(q[-1][None], target[None], 1e-4)
 
@@ -359,7 +359,7 @@ def test_a_rollout_through_actuators_is_one_kernel():
         "servo", "a_joint", kp=20.0, kv=1.0, time_constant=0.1, force_range=(-5, 5)
     )
     drive = ts.Actuators.of(mech, [servo, ts.Actuator.motor("motor", "b_joint")])
-    control = ts.ActuatedControl(mech, drive, torch.tensor([0.5, 0.1], dtype=mech.dtype))
+    control = ts.ActuatedControl(drive, torch.tensor([0.5, 0.1], dtype=mech.dtype))
     q, qd = mech.random_state(3, generator=torch.Generator().manual_seed(0))
     eager = ts.rollout(mech, q, qd, steps=20, dt=1e-2, control=control)
     fused = ts.rollout(ts.fuse(mech), q, qd, steps=20, dt=1e-2, control=control, fused=True)

@@ -81,7 +81,7 @@ def by_series(checkpoint, tau, wrenches, mass, limit, q, **options):
 def tensors(rows):
     g = torch.Generator().manual_seed(3)
     tau = torch.randn(2, rows, ARM.num_dof, generator=g, dtype=ARM.dtype)
-    wrenches = torch.randn(rows, ARM.num_bodies, 6, generator=g, dtype=ARM.dtype)
+    wrenches = torch.randn(1, rows, ARM.num_bodies, 6, generator=g, dtype=ARM.dtype)
     limit = torch.full_like(ARM.effort_limit, 0.8)
     return [x.clone().requires_grad_() for x in (tau, wrenches, ARM.mass, limit, Q)]
 

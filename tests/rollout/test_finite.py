@@ -38,7 +38,7 @@ def explosive(at):
 def test_an_error_names_step_time_sample_and_joint():
     q, qd = state(4)
     with pytest.raises(ts.NonFiniteError) as caught:
-        ts.rollout(arm(), q, qd, explosive(0.0049), steps=9, dt=1e-3, check=True)
+        ts.rollout(arm(), q, qd, explosive(0.0049), steps=9, dt=1e-3, nonfinite="raise")
     # Forces from 5 ms on act on the state of step 6.
     for words in (
         "step 6 (t = 0.006 s)",
@@ -96,7 +96,7 @@ def test_a_warning_is_the_default_and_points_at_the_caller():
     assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ts.rollout(arm(), q, qd, explosive(0.0), steps=5, check=False)
+        ts.rollout(arm(), q, qd, explosive(0.0), steps=5, nonfinite="ignore")
         ts.rollout(arm(), q, qd, steps=5)
 
 
@@ -104,7 +104,7 @@ def test_a_start_that_is_not_finite_is_told_as_such():
     q, qd = state(4)
     q = torch.where(torch.arange(4)[:, None] == 1, NAN, q)
     with pytest.raises(ts.NonFiniteError, match=r"the start of sample \[1\].*'shoulder'"):
-        ts.rollout(arm(), q, qd, steps=3, check=True)
+        ts.rollout(arm(), q, qd, steps=3, nonfinite="raise")
     with pytest.warns(RuntimeWarning, match="the start"):
         ts.rollout(arm(), q, qd, steps=0)
 

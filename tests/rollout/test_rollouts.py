@@ -108,7 +108,7 @@ def test_robots_states_and_controls_broadcast():
         assert_close(qs[1, k], ts.rollout(alone, q, qd, taus[1, 0], steps=2)[0])
 
 
-@pytest.mark.parametrize("batch", [(), (3,), (1,), (2, 3), (2, 1)])
+@pytest.mark.parametrize("batch", [(3,), (1,), (2, 3), (2, 1)])
 def test_a_fleet_follows_a_series_whatever_its_number_of_steps(batch):
     mech = robot(("revolute", "prismatic"))
     q, qd, _ = state(mech)
@@ -243,14 +243,39 @@ def test_a_tensor_with_the_batch_of_the_state_is_constant(batch):
     assert_close(given, ts.rollout(mech, q, qd, lambda t, q, qd: tau, steps=4))
 
 
-def test_a_tensor_that_may_be_constant_or_a_series_is_refused():
+@pytest.mark.parametrize("batch", [1, 3, 4])
+def test_forces_of_each_sample_are_constant_for_every_batch_size(batch):
+    mech, steps = robot(("revolute", "prismatic")), 3
+    q, qd, tau = state(mech, batch)
+    f = torch.randn(batch, 2, 6, generator=torch.Generator().manual_seed(1), dtype=q.dtype)
+    found = ts.rollout(mech, q, qd, tau, steps, f_ext=f)
+    assert_close(found, ts.rollout(mech, q, qd, tau[:, None], steps, f_ext=f[:, None]))
+    for k in range(batch):
+        alone = ts.rollout(mech, q[k], qd[k], lambda t, q, qd, k=k: tau[k], steps, f_ext=f[k])
+        assert_close([x[k] for x in found], [*alone])
+
+
+@pytest.mark.parametrize("batch", [2, 4])
+def test_a_series_without_batch_is_refused_for_every_batch_size(batch):
     mech = robot(("revolute", "prismatic"))
-    q, qd, tau = state(mech, 3)
-    with pytest.raises(ts.ShapeError, match=r"constant for each of 3 samples, or a series of 3"):
-        ts.rollout(mech, q, qd, tau, steps=3)
-    assert ts.rollout(mech, q, qd, tau[None], steps=3)[0].shape == (3, 4, 2)
-    with pytest.raises(ts.ShapeError, match=r"\[4, 2\] for 5 steps and the batch \[3\]"):
-        ts.rollout(mech, q, qd, tau.new_zeros(4, 2), steps=5)
+    q, qd, _ = state(mech, batch)
+    series = q.new_zeros(5, 2)
+    with pytest.raises(ts.ShapeError, match=r"(?s)\[5, 2\] for 5 steps.*Pass.*control\[None\]"):
+        ts.rollout(mech, q, qd, series, steps=5)
+    assert ts.rollout(mech, q, qd, series[None], steps=5)[0].shape == (batch, 6, 2)
+
+
+def test_a_batch_of_any_size_exports_with_constant_forces():
+    class Step(torch.nn.Module):
+        def forward(self, q, qd, tau):
+            return ts.rollout(mech, q, qd, tau, steps=4, fused=False)[0]
+
+    mech = robot(("revolute", "prismatic"))
+    args, size = state(mech, 3), torch.export.Dim("size", min=2)
+    exported = torch.export.export(Step(), args, dynamic_shapes=[{0: size}] * 3)
+    for batch in (4, 7):
+        args = state(mech, batch)
+        assert_close(exported.module()(*args), Step()(*args))
 
 
 @pytest.mark.parametrize("control", [0.0, [0.0, 0.0], np.zeros(2)])

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from torchsko.actuation.actuator_forces import actuate, actuate_with_slopes
+from torchsko.actuation.actuator_forces import actuate, actuate_with_slopes, check_width
 from torchsko.actuation.actuators import Actuators
 from torchsko.actuation.controller import Controller
 from torchsko.actuation.delay import Delay
 from torchsko.actuation.implicit_forces import ImplicitForce, implicit_force
+from torchsko.actuation.law import Named, as_step_series, law_of
 from torchsko.actuation.tendons import Tendons
-from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
+from torchsko.errors import ShapeError
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.utils.shapes import is_expandable
+
+CTRL = "ctrl"
+"""Name of the controls among the tensors of a rollout."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,9 +32,9 @@ class ActuatedControl(Controller):
     order, and are stable for any stiffness; "velocity" corresponds to MuJoCo's "implicitfast".
 
     Attributes:
-        mech: the mechanism.
-        actuators: of the mechanism.
-        ctrl: controls `[*batch, n]`, constant over all steps, or a function of time [s], q and qd.
+        actuators: of the mechanism of the rollout.
+        ctrl: controls `[*batch, n]`, constant over all steps, a series `[*batch, steps, n]`, or a function of
+            time [s], q and qd with the arguments of a control of `torchsko.rollout`.
         activation: at the start, `[*batch, m]`; default zero.
         implicit: None: forces are those at the start of a step. "velocity": their damping acts at the
             velocity after the step. "position": their stiffness as well. For the methods
@@ -37,9 +43,8 @@ class ActuatedControl(Controller):
         delay: of the controls.
     """
 
-    mech: MechanismLike
     actuators: Actuators
-    ctrl: Tensor | Callable[[float, Tensor, Tensor], Tensor]
+    ctrl: Tensor | Callable[..., Tensor]
     activation: Tensor | None = None
     implicit: Literal["velocity", "position"] | None = None
     tendons: Tendons | None = None
@@ -54,14 +59,38 @@ class ActuatedControl(Controller):
             return memory
         return torch.cat([memory, self.delay.initial_queue(qd, len(self.actuators.names))], -1)
 
+    def inputs(self, steps: int, dt: float | Tensor, batch: Sequence[int]) -> tuple[Named, Named]:
+        """Controls that are a tensor, as parameter or series."""
+        if self.delay is not None:
+            self.delay.check_step(dt)
+        if not isinstance(self.ctrl, Tensor):
+            return {}, {}
+        n = len(self.actuators.names)
+        check_width("ctrl", self.ctrl, n)
+        series = as_step_series("ctrl", self.ctrl, (n,), steps, batch)
+        if not is_expandable(tuple(series.shape[:-2]), tuple(batch)):
+            raise ShapeError(
+                f"ctrl has shape {list(self.ctrl.shape)}, the state has the batch {list(batch)}.",
+                "A rollout keeps its batch shape.",
+                "Expand q and qd to the batch of ctrl before the rollout.",
+            )
+        return {}, {CTRL: series.expand(*batch, *series.shape[-2:])}
+
     def act(
-        self, t: float, dt: float, q: Tensor, qd: Tensor, memory: Tensor
+        self,
+        mech: Mechanism,
+        t: float,
+        dt: float,
+        q: Tensor,
+        qd: Tensor,
+        memory: Tensor,
+        **inputs: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Joint forces `[*batch, num_dof]`, and the memory at t + dt."""
-        activation, ctrl, queue = self._inputs(t, dt, q, qd, memory)
-        tau, rate = actuate(self.mech, self.actuators, q, qd, activation, ctrl=ctrl, dt=dt)
+        activation, ctrl, queue = self._inputs(mech, t, dt, q, qd, memory, inputs)
+        tau, rate = actuate(mech, self.actuators, q, qd, activation, ctrl=ctrl, dt=dt)
         if self.tendons is not None:
-            tau = tau + self.tendons.force(self.mech, q, qd)
+            tau = tau + self.tendons.force(mech, q, qd)
         return tau, self._next_memory(activation, rate, dt, queue)
 
     @property
@@ -70,11 +99,17 @@ class ActuatedControl(Controller):
         return self.implicit is not None
 
     def act_implicitly(
-        self, t: float, dt: float, q: Tensor, qd: Tensor, memory: Tensor
+        self,
+        mech: Mechanism,
+        t: float,
+        dt: float,
+        q: Tensor,
+        qd: Tensor,
+        memory: Tensor,
+        **inputs: Tensor,
     ) -> tuple[ImplicitForce, Tensor]:
         """Joint forces that depend on the velocity at t + dt, and the memory there."""
-        mech = as_mechanism(self.mech)
-        activation, ctrl, queue = self._inputs(t, dt, q, qd, memory)
+        activation, ctrl, queue = self._inputs(mech, t, dt, q, qd, memory, inputs)
         tau, rate, slopes = actuate_with_slopes(mech, self.actuators, q, qd, activation, ctrl, dt)
         if self.tendons is not None:
             tau = tau + self.tendons.force(mech, q, qd)
@@ -83,14 +118,26 @@ class ActuatedControl(Controller):
         return force, self._next_memory(activation, rate, dt, queue)
 
     def _inputs(
-        self, t: float, dt: float, q: Tensor, qd: Tensor, memory: Tensor
+        self,
+        mech: Mechanism,
+        t: float,
+        dt: float,
+        q: Tensor,
+        qd: Tensor,
+        memory: Tensor,
+        inputs: Named,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Activations, the delayed controls that arrive, and those then in the queue."""
-        ctrl = self.ctrl if isinstance(self.ctrl, Tensor) else self.ctrl(t, q, qd)
+        if isinstance(self.ctrl, Tensor):
+            ctrl = inputs[CTRL]
+        else:
+            example = "a function such as lambda t, q, qd: target"
+            law = law_of("ctrl", self.ctrl, tuple(inputs), "controls of the actuators", example)
+            ctrl = law(mech, t, q, qd, inputs)
         if self.delay is None:
             return memory, ctrl, None
         count = len(self.actuators.activation_names)
-        arrived, queue = self.delay.advance(ctrl, memory[..., count:], dt)
+        arrived, queue = self.delay.advance(ctrl, memory[..., count:])
         return memory[..., :count], arrived, queue
 
     def _next_memory(

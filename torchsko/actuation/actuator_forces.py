@@ -122,8 +122,8 @@ class _ActuatorState:
         check_state(mech, q=q, qd=qd)
         _check_width(mech, actuators)
         activation = ctrl[..., :0] if activation is None else activation
-        _check("ctrl", ctrl, len(actuators.names))
-        _check("activation", activation, len(actuators.activation_names))
+        check_width("ctrl", ctrl, len(actuators.names))
+        check_width("activation", activation, len(actuators.activation_names))
         control = saturate(ctrl, actuators.control_range)
         rate = _activation_rate(actuators, activation, gather_entries(control, actuators.states))
         effective = activation
@@ -222,7 +222,8 @@ def _affine(coefficients: Tensor, length: Tensor, speed: Tensor) -> Tensor:
     return constant + slope * length + damping * speed
 
 
-def _check(name: str, x: Tensor, size: int) -> None:
+def check_width(name: str, x: Tensor, size: int) -> None:
+    """Check that a tensor has one number per actuator, or per activation."""
     if not isinstance(x, Tensor) or x.shape[-1:] != (size,):
         shape = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise ShapeError(

@@ -83,13 +83,8 @@ class Delay:
         queue = queue if self.before is None else queue + self.before[..., None, :]
         return queue.flatten(-2)
 
-    def advance(self, ctrl: Tensor, queue: Tensor, dt: float) -> tuple[Tensor, Tensor]:
-        """Controls that arrive, `[*batch, n]`, and the queue after this step.
-
-        Args:
-            ctrl: controls sent now, `[*batch, n]`.
-            queue: delayed controls, the latest first, `[*batch, samples * n]`.
-            dt: time step [s].
+    def check_step(self, dt: float | Tensor) -> None:
+        """Check that the time step of a rollout is that of the delay.
 
         Raises:
             TorchskoError: when it differs from the delay's.
@@ -100,6 +95,14 @@ class Delay:
                 "The number of delayed controls depends on it.",
                 f"Pass Delay(time, dt={dt}).",
             )
+
+    def advance(self, ctrl: Tensor, queue: Tensor) -> tuple[Tensor, Tensor]:
+        """Controls that arrive, `[*batch, n]`, and the queue after this step.
+
+        Args:
+            ctrl: controls sent now, `[*batch, n]`.
+            queue: delayed controls, the latest first, `[*batch, samples * n]`.
+        """
         if not self._samples:
             return ctrl.expand(*queue.shape[:-1], ctrl.shape[-1]), queue
         count = ctrl.shape[-1]

@@ -128,6 +128,7 @@ class FusedMechanism(FusedRollouts):
         f_ext: Tensor | None = None,
         *,
         method: str = "semi_implicit_euler",
+        damping: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """One step of an integrator with constant joint forces: the next q and qd.
 
@@ -138,6 +139,7 @@ class FusedMechanism(FusedRollouts):
             dt: time step [s]; a tensor `[*batch]` may differ from sample to sample.
             f_ext: external forces, `[*batch, num_bodies, 6]`, constant in the body frames.
             method: a name in `torchsko.rollout.integrators.INTEGRATORS`.
+            damping: in place of that of the mechanism, `[*batch, num_tree_dof]`.
 
         Raises:
             ShapeError: a tensor that does not fit, by name.
@@ -151,6 +153,7 @@ class FusedMechanism(FusedRollouts):
             type(dt) is float
             and 0 < dt < math.inf
             and f_ext is None
+            and damping is None
             and not self._workshop.parameters
         ):
             check_dtype(self._mech, q)
@@ -161,7 +164,7 @@ class FusedMechanism(FusedRollouts):
             check_dt(self._mech, dt, None, backward=True)
             dt = self._mech.mass.new_full((), dt)
         states = (q, qd, tau, dt) if f_ext is None else (q, qd, tau, dt, f_ext)
-        return self._verb(_OWN[method], states, {})
+        return self._verb(_OWN[method], states, {} if damping is None else {"damping": damping})
 
     def fuse_function(
         self, key: Hashable, fn: Eager, shapes: Mapping[str, tuple[int, ...]], num_outputs: int
@@ -281,7 +284,9 @@ _FORWARD = ROWS["forward_dynamics"]
 _OWN = {
     "solve": make_row(_solve, "q x", name="solve"),
     "logdet": make_row(_logdet, "q", name="logdet"),
-} | {name: make_row(step_of(name), "q qd tau dt f_ext", 2, name=name) for name in INTEGRATORS}
+} | {
+    name: make_row(step_of(name), "q qd tau dt f_ext damping", 2, name=name) for name in INTEGRATORS
+}
 """Rows without a public function: products with the factors at a configuration, and steps."""
 
 

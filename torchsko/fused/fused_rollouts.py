@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
 import torch
@@ -25,7 +25,7 @@ from torchsko.rollout.integrators import INTEGRATORS
 class Controlled(Protocol):
     """A rollout step of one sample under a control; see `FusedMechanism.driven`."""
 
-    dt: float
+    returns_forces: bool
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -33,20 +33,9 @@ class Controlled(Protocol):
         ...
 
     def __call__(
-        self,
-        mech: Mechanism,
-        q: Tensor,
-        qd: Tensor,
-        memory: Tensor,
-        t: Tensor,
-        f_ext: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The next state and memory."""
-        ...
-
-    @property
-    def ending(self) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-        """The step of a sample that may have ended: (..., t, going, final state, f_ext)."""
+        self, mech: Mechanism, q: Tensor, qd: Tensor, memory: Tensor, **tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        """The next state and memory, and perhaps the joint forces."""
         ...
 
 
@@ -80,14 +69,13 @@ class FusedRollouts(Verbs):
         self,
         q: Tensor,
         qd: Tensor,
-        tau: Tensor,
         steps: int,
-        dt: float | Tensor,
         *,
+        series: Mapping[str, Tensor],
+        constant: Mapping[str, Tensor],
         method: str = "semi_implicit_euler",
         every: int = 1,
         ends: EarlyTermination | None = None,
-        f_ext: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """All steps of a rollout from one kernel; `torchsko.rollout` calls it.
 
@@ -97,15 +85,14 @@ class FusedRollouts(Verbs):
         Args:
             q: configuration at the start, `[*batch, num_q]`.
             qd: velocity there, `[*batch, num_dof]`.
-            tau: joint forces, constant over each step, `[*batch, steps, num_dof]`, or over the rollout,
-                `[*batch, 1, num_dof]`.
             steps: number of steps.
-            dt: time step [s], one for all samples: a number, or a tensor `[]`.
+            series: tensors of each step: joint forces "tau" `[*batch, steps, num_dof]`, external forces
+                "f_ext" `[*batch, steps, num_bodies, 6]`.
+            constant: tensors of all steps: "tau" `[*batch, num_dof]`, "f_ext" `[*batch, num_bodies, 6]`, and
+                the time step "dt" `[]` [s].
             method: a name in `torchsko.rollout.integrators.INTEGRATORS`.
             every: return every n-th state.
             ends: early termination of samples, which has separate kernels.
-            f_ext: external forces, constant over each step, `[*batch, steps, num_bodies, 6]`, or over the
-                rollout, `[*batch, 1, num_bodies, 6]`.
 
         Returns:
             Configurations and velocities, `[*batch, steps / every + 1, ...]`, the start included.
@@ -114,20 +101,17 @@ class FusedRollouts(Verbs):
             raise FusedError(*unknown_name("method", method, tuple(INTEGRATORS)))
         self._follow()
         check_dtype(self._mech, q)
-        constant = tau.shape[-2] != steps
-        held = {"tau": tau[..., 0, :] if constant else tau}
-        held["dt"] = dt if isinstance(dt, Tensor) else q.new_full((), dt)
-        series = {} if constant else {"tau": held.pop("tau")}
+        constant = {name: constant[name] for name in ("tau", "dt", "f_ext") if name in constant}
+        series = {**series}
         if ends is not None:
             series["going"] = ends.series(steps, q)
-            held |= zip(("q_rest", "qd_rest"), ends.rest, strict=False)
-        _put_wrenches(f_ext, steps, series, held)
-        names = ("q", "qd", *series, *held)
+            constant |= zip(("q_rest", "qd_rest"), ends.rest, strict=False)
+        names = ("q", "qd", *series, *constant)
         step, roles = self._step_over(method, names), LoopRoles(2, len(series), 0, 0)
         scan = self._workshop.get_or_make(
             ("trajectory", method, names, roles), lambda: Scan(step, roles)
         )
-        inputs = (*series.values(), *held.values(), *self._parameters)
+        inputs = (*series.values(), *constant.values(), *self._parameters)
         return cast(tuple[Tensor, Tensor], scan.of_length(steps, every)(q, qd, *inputs))
 
     def _step_over(self, method: str, names: tuple[str, ...]) -> FusedFunction:
@@ -144,76 +128,71 @@ class FusedRollouts(Verbs):
     def driven(
         self,
         step: Controlled,
-        q: Tensor,
-        qd: Tensor,
-        memory: Tensor,
-        span: tuple[int, int],
+        state: tuple[Tensor, Tensor, Tensor],
+        t: Tensor,
+        *,
+        series: Mapping[str, Tensor],
+        constant: Mapping[str, Tensor],
         every: int = 1,
         ends: EarlyTermination | None = None,
-        f_ext: Tensor | None = None,
-        *,
-        t0: float = 0.0,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, ...]:
         """All steps of a rollout under a control, from one kernel; `torchsko.rollout` calls it.
 
         Args:
-            step: step of one sample, (mech, q, qd, memory, t) to the next state and memory. Its attribute
-                ``key`` identifies the step, ``dt`` is the time step [s].
-            q: configuration at the start, `[*batch, num_q]`.
-            qd: velocity there, `[*batch, num_dof]`.
-            memory: memory of the control, `[*batch, ...]`.
-            span: number of the first step, which determines its time, and of the step after the last.
+            step: step of one sample, (mech, q, qd, memory, ...) to the next state and memory, and perhaps
+                joint forces. Its attribute ``key`` identifies the step.
+            state: configuration, velocity and memory of the control at the start, `[*batch, ...]`.
+            t: time of each step [s], `[steps]`.
+            series: tensors of each step by name, `[*batch, steps, ...]`.
+            constant: tensors of all steps by name, `[*batch, ...]`.
             every: return every n-th state.
-            ends: early termination of samples, counted from the first step; separate kernels with the step
-                ``step.ending``.
-            f_ext: external forces, as in `trajectory`.
-            t0: time of the step number 0 [s].
+            ends: early termination of samples, counted from the first step; it has separate kernels.
 
         Returns:
-            Configurations and velocities, `[*batch, steps // every + 1, ...]`, the start included, and the
-            memory at the last of these.
+            Configurations and velocities, `[*batch, steps // every + 1, ...]`, the start included; joint
+            forces over the steps that end in the states after the start, if the step returns them; and the
+            memory at the last state.
 
         Raises:
             FusedError: the control cannot be traced, or its result has another shape than the state's.
         """
         self._follow()
+        q, qd, memory = state
         check_dtype(self._mech, q)
-        steps, shape = span[1] - span[0], tuple(memory.shape[q.dim() - 1 :])
-        series = {"t": t0 + step.dt * torch.arange(*span, dtype=q.dtype, device=q.device)}
-        held: dict[str, Tensor] = {}
+        steps, lead = len(t), q.dim() - 1
+        series, constant = {"t": t, **series}, {**constant}
         if ends is not None:
             series["going"] = ends.series(steps, q)
-            held |= zip(("q_rest", "qd_rest", "memory_rest"), ends.rest, strict=True)
-        _put_wrenches(f_ext, steps, series, held)
-        names = ("q", "qd", "memory", *series, *held)
+            constant |= zip(("q_rest", "qd_rest", "memory_rest"), ends.rest, strict=True)
+        carry = {"q": q, "qd": qd, "memory": memory}
+        if step.returns_forces:
+            carry["forces"] = torch.zeros_like(qd)
+        names = (*carry, *series, *constant)
+        shapes = _sample_shapes(carry, constant, series, lead)
         # The names alone do not distinguish forces of each step from constant ones.
-        key = ("driven", *step.key, shape, names, len(series))
-        make = lambda: self._driven(step, shape, names, len(series))  # noqa: E731
+        key = ("driven", *step.key, tuple(shapes.items()), len(series))
+        sizes = (len(carry), len(series))
+        make = lambda: self._driven(step, shapes, sizes)  # noqa: E731
         call, scans = self._workshop.get_or_make_recent(key, make)
         function, captured = call.current(names)
         if function not in scans:  # a captured value has changed
             scans.clear()
-            scans[function] = Scan(function, LoopRoles(3, len(series), 0, 0))
+            scans[function] = Scan(function, LoopRoles(*sizes, 0, 0))
         scan = scans[function]
-        inputs = (*series.values(), *held.values(), *captured, *self._parameters)
-        qs, qds, kept = scan.of_length(steps, every)(q, qd, memory, *inputs)
+        inputs = (*series.values(), *constant.values(), *captured, *self._parameters)
+        states = scan.of_length(steps, every)(*carry.values(), *inputs)
         if steps >= every:
-            states = (qs, qds, kept)
-            call.verify_scan(names, inputs, states, (len(series), every), q.dim() - 1)
-        return qs, qds, kept.select(q.dim() - 1, -1)
+            call.verify_scan(names, inputs, states, (len(series), every), lead)
+        qs, qds, kept, *forces = states
+        return qs, qds, *(x[..., 1:, :] for x in forces), kept.select(lead, -1)
 
     def _driven(
-        self, step: Controlled, memory: tuple[int, ...], names: tuple[str, ...], num_series: int
+        self, step: Controlled, shapes: Mapping[str, tuple[int, ...]], sizes: tuple[int, int]
     ) -> tuple[FusedCall, dict[FusedFunction, Scan]]:
-        own, ends = Workshop(self._mech, *self._workshop.choices), "going" in names
-        q, qd = (cast(tuple, own.shape(name)) for name in ("q", "qd"))
-        shapes = {"memory": memory, "t": ()}
-        if ends:
-            shapes |= {"going": (), "q_rest": q, "qd_rest": qd, "memory_rest": memory}
+        own = Workshop(self._mech, *self._workshop.choices)
         try:
-            source = step.ending if ends else step
-            call = FusedCall(source, own, self._mech, shapes, verify=self._verify)
-            function = call.function(names)
+            call = FusedCall(step, own, self._mech, shapes, verify=self._verify)
+            function = call.function(tuple(shapes))
         except ShapeError as error:
             raise _not_for_one_sample(str(error)) from error
         for port, found in zip(function.inputs, function.outputs, strict=False):
@@ -222,16 +201,20 @@ class FusedRollouts(Verbs):
                     f"the next {port.name} has shape {list(found.shape)}, not {list(port.shape)}."
                 )
                 raise _not_for_one_sample(what)
-        return call, {function: Scan(function, LoopRoles(3, num_series, 0, 0))}
+        return call, {function: Scan(function, LoopRoles(*sizes, 0, 0))}
 
 
-def _put_wrenches(
-    f_ext: Tensor | None, steps: int, series: dict[str, Tensor], held: dict[str, Tensor]
-) -> None:
-    """Add external forces of a rollout to the tensors of each step, or to those constant over all steps."""
-    if f_ext is None:
-        return
-    if f_ext.shape[-3] == steps:
-        series["f_ext"] = f_ext
-    else:
-        held["f_ext"] = f_ext[..., 0, :, :]
+def _sample_shapes(
+    carry: Mapping[str, Tensor],
+    constant: Mapping[str, Tensor],
+    series: Mapping[str, Tensor],
+    lead: int,
+) -> dict[str, tuple[int, ...]]:
+    """Shapes of the tensors for one sample and step, in the order of a scan."""
+    ranks = {"tau": 1, "f_ext": 2, "t": 0, "going": 0, "dt": 0}
+    shapes = {name: tuple(x.shape[lead:]) for name, x in carry.items()}
+    for timed, tensors in ((1, series), (0, constant)):
+        for name, x in tensors.items():
+            rank = ranks.get(name, x.dim() - lead - timed)
+            shapes[name] = tuple(x.shape[x.dim() - rank :])
+    return shapes

@@ -18,8 +18,17 @@ def step_of(method: str) -> Eager:
     """The step of an integrator by name, with constant joint forces."""
 
     def step(
-        mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: Tensor, f_ext: Tensor | None = None
+        mech: Mechanism,
+        q: Tensor,
+        qd: Tensor,
+        tau: Tensor,
+        dt: Tensor,
+        f_ext: Tensor | None = None,
+        damping: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
+        if damping is not None:
+            mech = mech.replace(damping=damping)
+
         def accelerate(
             mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
         ) -> Tensor:

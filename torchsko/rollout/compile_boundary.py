@@ -14,7 +14,7 @@ from torch import Tensor
 from torchsko.rollout.fused_rollout import run_fused
 
 run_fused_outside_graph = cast(
-    Callable[..., tuple[Tensor, Tensor, Tensor]],
+    Callable[..., tuple[list[Tensor], Tensor]],
     torch.compiler.disable(
         run_fused,
         reason="With fused=True all steps are one kernel, which torch.compile cannot trace. "

@@ -4,25 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from torchsko.actuation.controller import Controller
 from torchsko.actuation.implicit_forces import ImplicitForce
+from torchsko.actuation.law import Binding, Law, Named, as_step_series, bind, law_of
 from torchsko.errors import ShapeError, TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_coordinates, check_state
-from torchsko.rollout.argument_checks import accepts_arguments
 from torchsko.rollout.series import Series
-from torchsko.utils.shapes import are_broadcastable, broadcast_shapes, is_expandable
+from torchsko.utils.shapes import broadcast_shapes, is_expandable
 
-Policy = Callable[[float, Tensor, Tensor], Tensor]
-"""Maps time [s], configuration and velocity to joint forces."""
+Policy = Callable[..., Tensor]
+"""Maps time [s], configuration and velocity to joint forces; see `torchsko.actuation.law`."""
+
+StateLaw = Callable[[float, Tensor, Tensor], Tensor]
+"""Maps time [s], configuration and velocity to joint forces, with all other arguments bound."""
 
 Effort = Literal["clamp"] | None
 """Treatment of forces beyond ``mech.effort_limit``: none (None), or saturation."""
+
+
+@dataclass(frozen=True, eq=False)
+class BoundController:
+    """A controller with the arguments that its method takes.
+
+    Attributes:
+        controller: the controller.
+        binding: arguments of `act`, or of `act_implicitly` if the controller acts implicitly.
+    """
+
+    controller: Controller
+    binding: Binding
+
+    @property
+    def acts_implicitly(self) -> bool:
+        """True if forces depend on the velocity after a step."""
+        return self.controller.acts_implicitly
+
+    def __call__(
+        self, mech: Mechanism, arguments: tuple[Any, ...], inputs: Named
+    ) -> tuple[Any, Tensor]:
+        """Forces over a step, and the memory after it."""
+        controller = self.controller
+        act = controller.act_implicitly if self.acts_implicitly else controller.act
+        return self.binding.call(act, mech, arguments, inputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +60,7 @@ class Forces:
 
     Attributes:
         mech: the mechanism.
-        source: a series `[*batch, steps or 1, num_dof]`, a function, or a controller.
+        source: a series `[*batch, steps or 1, num_dof]`, a law, or a controller.
         batch: batch dimensions of the rollout.
         dt: time step [s].
         effort: see `torchsko.rollout`.
@@ -40,7 +69,7 @@ class Forces:
     """
 
     mech: Mechanism
-    source: Tensor | Policy | Controller
+    source: Tensor | Law | BoundController
     batch: torch.Size
     dt: float
     effort: Effort
@@ -57,39 +86,41 @@ class Forces:
         if self.first is not None:
             return self.first
         source = self.source
-        return source.initial_memory(q, qd) if isinstance(source, Controller) else q[..., :0]
+        if isinstance(source, BoundController):
+            return source.controller.initial_memory(q, qd)
+        return q[..., :0]
 
     def at_step(
-        self, step: int, t: float, q: Tensor, qd: Tensor, memory: Tensor
-    ) -> tuple[Tensor | Policy | ImplicitForce, Tensor]:
+        self, step: int, t: float, q: Tensor, qd: Tensor, memory: Tensor, inputs: Named
+    ) -> tuple[Tensor | StateLaw | ImplicitForce, Tensor]:
         """Forces over a step from t [s], q, qd, and the memory after it."""
         if self.rows is not None:
             return self._applied(self.rows.at(step)), memory
-        return self.evaluate(t, q, qd, memory)
+        return self.evaluate(t, q, qd, memory, inputs)
 
     def evaluate(
-        self, t: float | Tensor, q: Tensor, qd: Tensor, memory: Tensor
-    ) -> tuple[Tensor | Policy | ImplicitForce, Tensor]:
-        """Forces of a function or a controller at t [s], and the memory after the step."""
-        source = cast("Policy | Controller", self.source)
-        if not isinstance(source, Controller):
-            return lambda t, q, qd: self._applied(source(t, q, qd)), memory
-        arguments = cast(float, t), self.dt, q, qd, memory
-        if source.acts_implicitly:
-            force, memory = source.act_implicitly(*arguments)
+        self, t: Any, q: Tensor, qd: Tensor, memory: Tensor, inputs: Named
+    ) -> tuple[Tensor | StateLaw | ImplicitForce, Tensor]:
+        """Forces at t [s], and the memory after the step."""
+        source = self.source
+        if isinstance(source, Tensor):  # a series of one row
+            return self._applied(source), memory
+        if isinstance(source, Law):
+            return lambda t, q, qd: self._applied(source(self.mech, t, q, qd, inputs)), memory
+        force, memory = source(self.mech, (t, self.dt, q, qd, memory), inputs)
+        if isinstance(force, ImplicitForce):
             return replace(force, push=self._applied(force.push)), memory
-        tau, memory = source.act(*arguments)
-        return self._applied(tau), memory
+        return self._applied(force), memory
 
     def with_memory(self, memory: Any, q: Tensor, qd: Tensor) -> Forces:
         """A copy with another memory at the start."""
-        if not isinstance(self.source, Controller):
+        if not isinstance(self.source, BoundController):
             raise TorchskoError(
                 "memory= was given with a control that has none.",
                 "Only controllers have a memory.",
                 "Leave memory out, or derive the control from torchsko.rollout.controls.Controller.",
             )
-        like = self.source.initial_memory(q, qd)
+        like = self.source.controller.initial_memory(q, qd)
         if not isinstance(memory, Tensor):
             memory_type = f"a {type(memory).__name__}"
         else:
@@ -133,8 +164,18 @@ def check_control(
     steps: int,
     dt: float,
     batch: torch.Size,
+    names: tuple[str, ...],
 ) -> Forces:
     """Check a control, and convert it to forces.
+
+    Args:
+        mech: the mechanism.
+        control: see `torchsko.rollout`.
+        effort: see `torchsko.rollout`.
+        steps: number of steps.
+        dt: time step [s].
+        batch: batch dimensions of the state and the mechanism.
+        names: names of the tensors that laws take by name.
 
     Returns:
         The forces; their batch is that of the state, the mechanism and a series.
@@ -145,51 +186,41 @@ def check_control(
             "Joint forces are applied unchanged, or saturate at mech.effort_limit.",
             'Pass effort=None or effort="clamp".',
         )
-    source = _source(mech, control, steps, batch)
-    if effort is not None and isinstance(source, Controller) and source.acts_implicitly:
+    if control is None:
+        source: Tensor | Law | BoundController = mech.damping.new_zeros(1, mech.num_dof)
+    elif isinstance(control, Tensor):
+        check_coordinates(mech, control=control)  # the time dimension is not a batch dimension
+        source = as_step_series("control", control, (mech.num_dof,), steps, batch)
+        batch = broadcast_shapes(batch, source.shape[:-2])
+    else:
+        source = bind_control(mech, control, names)
+    if effort is not None and isinstance(source, BoundController) and source.acts_implicitly:
         raise TorchskoError(
             "effort='clamp' was given with a controller that acts implicitly.",
             "Its forces are known only after the step.",
             "Give the actuators a force_range, and leave effort out.",
         )
-    if isinstance(source, Tensor):
-        batch = broadcast_shapes(batch, source.shape[:-2])
     return Forces(mech, source, batch, dt, effort)
 
 
-def _source(
-    mech: Mechanism, control: Tensor | Policy | Controller | None, steps: int, batch: torch.Size
-) -> Tensor | Policy | Controller:
-    """Check a control; a tensor becomes `[*batch, steps or 1, num_dof]`."""
-    if control is None:
-        return mech.damping.new_zeros(1, mech.num_dof)
+def bind_control(mech: Mechanism, control: Any, names: tuple[str, ...]) -> Law | BoundController:
+    """Read the arguments of a law or a controller."""
     if isinstance(control, Controller):
-        return control
-    if callable(control):
-        if not accepts_arguments(control, 3):
+        act = control.act_implicitly if control.acts_implicitly else control.act
+        binding = bind(act, 5, names)
+        if binding is None:
             raise TorchskoError(
-                f"control is {getattr(control, '__name__', control)}, which cannot be called with t, q "
-                "and qd.",
-                "A control maps time [s], configuration and velocity to joint forces.",
-                "Pass a function such as lambda t, q, qd: net(torch.cat([q, qd], -1)), or an instance "
-                "of a class derived from torchsko.rollout.controls.Controller.",
+                f"control is a {type(control).__name__} whose {act.__name__} has other arguments.",
+                "A controller maps (t, dt, q, qd, memory), or (mech, t, dt, q, qd, memory), to joint forces "
+                "and the memory after the step.",
+                f"Pass a controller with def {act.__name__}(self, t, dt, q, qd, memory); tensors that it "
+                "takes by name are in params= or series=.",
             )
-        return control
-    check_coordinates(mech, control=control)  # the time dimension is not a batch dimension
-    shape = tuple(control.shape[:-1])
-    constant = shape in ((), tuple(batch))
-    series = bool(shape) and shape[-1] in (1, steps) and are_broadcastable(shape[:-1], tuple(batch))
-    if constant and series and shape[-1] != 1:
-        raise ShapeError(
-            f"control has shape {list(control.shape)}: a constant for each of {shape[-1]} samples, or "
-            f"a series of {steps} steps.",
-            "The batch is as long as the rollout, so the shape is ambiguous.",
-            "Pass control[..., None, :] for constants, control[None] for one series.",
-        )
-    if not (constant or series):
-        raise ShapeError(
-            f"control has shape {list(control.shape)} for {steps} steps and the batch {list(batch)}.",
-            "It is constant for each sample, or its dimension before the last is time.",
-            f"Pass [*batch, {mech.num_dof}] or [*batch, {steps}, {mech.num_dof}].",
-        )
-    return control[..., None, :] if constant else control
+        return BoundController(control, binding)
+    if not callable(control):
+        check_coordinates(mech, control=control)  # raises an error that names the type
+    example = (
+        "a function such as lambda t, q, qd: net(torch.cat([q, qd], -1)), or an instance of a class "
+        "derived from torchsko.rollout.controls.Controller"
+    )
+    return law_of("control", control, names, "joint forces", example)

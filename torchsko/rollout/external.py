@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from torchsko.errors import ShapeError, TorchskoError
+from torchsko.actuation.law import Law, Named, as_step_series, law_of
+from torchsko.errors import ShapeError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state, no_tensor
-from torchsko.rollout.argument_checks import accepts_arguments
-from torchsko.utils.shapes import are_broadcastable, broadcast_shapes, is_expandable
+from torchsko.utils.shapes import broadcast_shapes, is_expandable
 
-Wrenches = Callable[[float, Tensor, Tensor], Tensor]
-"""Maps (t, q, qd) to forces on all bodies, `[*batch, num_bodies, 6]`."""
+Wrenches = Callable[..., Tensor]
+"""Maps (t, q, qd) to forces on all bodies, `[*batch, num_bodies, 6]`; see `torchsko.actuation.law`."""
+
+StateWrenches = Callable[[float, Tensor, Tensor], Tensor]
+"""Maps (t, q, qd) to forces on all bodies, with all other arguments bound."""
 
 
 def wrenches_at(
-    wrenches: Tensor | Wrenches | None, t: float, q: Tensor, qd: Tensor
+    wrenches: Tensor | StateWrenches | None, t: float, q: Tensor, qd: Tensor
 ) -> tuple[Tensor, ...]:
     """External forces at a state as further arguments of forward dynamics: a tuple of none or one."""
     if wrenches is None:
@@ -28,56 +32,58 @@ def wrenches_at(
 
 
 def check_wrenches(
-    mech: Mechanism, f_ext: Tensor | Wrenches | None, steps: int, batch: torch.Size
-) -> tuple[Tensor | Wrenches | None, torch.Size]:
+    mech: Mechanism,
+    f_ext: Tensor | Wrenches | None,
+    steps: int,
+    batch: torch.Size,
+    names: tuple[str, ...],
+) -> tuple[Tensor | Law | None, torch.Size]:
     """Check external forces as `torchsko.rollout` takes them.
 
     Returns:
-        The forces, and the batch dimensions with theirs.
+        The forces, a tensor as `[*batch, steps or 1, num_bodies, 6]`, and the batch dimensions with theirs.
     """
-    if callable(f_ext) and not accepts_arguments(f_ext, 3):
-        raise TorchskoError(
-            f"f_ext is {getattr(f_ext, '__name__', f_ext)}, which cannot be called with t, q and qd.",
-            "It maps time [s], configuration and velocity to forces on all bodies.",
-            f"Pass a function such as lambda t, q, qd: qd.new_zeros({mech.num_bodies}, 6), or a series.",
-        )
-    if f_ext is None or callable(f_ext):
+    if f_ext is None:
         return f_ext, batch
+    if callable(f_ext):
+        example = (
+            f"a function such as lambda t, q, qd: qd.new_zeros({mech.num_bodies}, 6), or a series"
+        )
+        return law_of("f_ext", f_ext, names, "forces on all bodies", example), batch
     if not isinstance(f_ext, Tensor):
         raise ShapeError(*no_tensor("f_ext", f_ext, mech))
-    last, time = (mech.num_bodies, 6), f_ext.shape[-3] if f_ext.ndim > 2 else None
-    series_batch = f_ext.shape[:-3]
-    if (
-        tuple(f_ext.shape[-2:]) != last
-        or time not in (1, steps)
-        or not are_broadcastable(series_batch, batch)
-    ):
+    event = (mech.num_bodies, 6)
+    if tuple(f_ext.shape[-2:]) != event:
         raise ShapeError(
             f"f_ext has shape {list(f_ext.shape)} for {steps} steps and the batch {list(batch)}.",
-            "External forces of a rollout are a series over its steps, or a function (t, q, qd).",
-            f"Pass [*batch, {steps}, {last[0]}, 6], or [*batch, 1, {last[0]}, 6] for constant forces.",
+            "External forces of a rollout are constant, a series over its steps, or a function (t, q, qd).",
+            f"Pass [*batch, {event[0]}, 6], or [*batch, {steps}, {event[0]}, 6].",
         )
-    return f_ext, broadcast_shapes(series_batch, batch)
+    f_ext = as_step_series("f_ext", f_ext, event, steps, batch)
+    return f_ext, broadcast_shapes(f_ext.shape[:-3], batch)
 
 
 def with_checks(
-    mech: Mechanism, f_ext: Tensor | Wrenches | None, batch: torch.Size
-) -> Tensor | Wrenches | None:
-    """External forces; a function is wrapped such that its results are checked."""
-    return CheckedWrenches(mech, f_ext, batch) if callable(f_ext) else f_ext
+    mech: Mechanism, f_ext: Tensor | Law | None, batch: torch.Size
+) -> Tensor | CheckedWrenches | None:
+    """External forces; a law is wrapped such that its results are checked."""
+    return CheckedWrenches(mech, f_ext, batch) if isinstance(f_ext, Law) else f_ext
 
 
 @dataclass(frozen=True, eq=False)
 class CheckedWrenches:
-    """A function that returns external forces, with checks of its results."""
+    """A law of external forces, with checks of its results."""
 
     mech: Mechanism
-    function: Wrenches
+    law: Law
     batch: torch.Size
 
-    def __call__(self, t: float, q: Tensor, qd: Tensor) -> Tensor:
-        """External forces at a state."""
-        f_ext = self.function(t, q, qd)
+    def with_inputs(self, inputs: Named) -> StateWrenches:
+        """The forces as a function of time and state."""
+        return partial(self._evaluate, inputs)
+
+    def _evaluate(self, inputs: Named, t: float, q: Tensor, qd: Tensor) -> Tensor:
+        f_ext = self.law(self.mech, t, q, qd, inputs)
         shape = [*self.batch, self.mech.num_bodies, 6]
         if not isinstance(f_ext, Tensor):
             raise ShapeError(

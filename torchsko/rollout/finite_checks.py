@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torchsko.errors import Fields, NonFiniteError, ShapeError, caller_stack_level
+from torchsko.errors import (
+    Fields,
+    NonFiniteError,
+    ShapeError,
+    TorchskoError,
+    caller_stack_level,
+    unknown_name,
+)
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_coordinates, shared_batch
@@ -17,6 +25,9 @@ from torchsko.rollout.adaptive_steps import AdaptiveRungeKutta
 from torchsko.rollout.limit_springs import takes_damping_implicitly
 from torchsko.rollout.step import Step
 from torchsko.utils.concrete_values import concrete_values
+
+NonFiniteChoice = Literal["warn", "raise", "zero", "ignore"]
+"""Treatment of samples that leave the finite numbers; see `torchsko.rollout`."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,7 @@ def first_nonfinite(mech: MechanismLike, qs: Tensor, qds: Tensor) -> NonFinite |
         >>> arm = ts.load(ts.robots.panda)
         >>> q, qd = arm.random_state(4)
         >>> qd[2, 5] = float("nan")
-        >>> ts.first_nonfinite(arm, *ts.rollout(arm, q, qd, steps=3, check=False))
+        >>> ts.first_nonfinite(arm, *ts.rollout(arm, q, qd, steps=3, nonfinite="ignore"))
         NonFinite(step=0, sample=(2,), joint='joint6', samples=1)
     """
     robot = as_mechanism(mech)
@@ -83,19 +94,25 @@ def first_nonfinite(mech: MechanismLike, qs: Tensor, qds: Tensor) -> NonFinite |
     return NonFinite(step, sample, joint, int((~finite[..., -1]).sum()))
 
 
+def check_nonfinite(nonfinite: Any) -> None:
+    """Check the choice of `torchsko.rollout`."""
+    if nonfinite not in get_args(NonFiniteChoice):
+        raise TorchskoError(*unknown_name("nonfinite", nonfinite, get_args(NonFiniteChoice)))
+
+
 def report_nonfinite(
     mech: Mechanism,
     qs: Tensor,
     qds: Tensor,
     dt: float,
     every: int,
-    check: bool | None,
+    nonfinite: NonFiniteChoice,
     step: Step,
 ) -> None:
     """Warn, or raise an error, if a rollout is not finite."""
-    if check is False:
+    if nonfinite == "ignore":
         return
-    if check is None:
+    if nonfinite != "raise":
         # Non-finite values persist, so the last state suffices.
         ends = [concrete_values(x[..., -1, :]) for x in (qs, qds)]
         if all(x is None or np.isfinite(x).all() for x in ends):
@@ -103,10 +120,14 @@ def report_nonfinite(
     first = first_nonfinite(mech, qs, qds)
     if first is None:
         return
-    fields = _fields(mech, replace(first, step=every * first.step), dt, qs.shape[:-2], step)
-    if check:
-        raise NonFiniteError(*fields)
-    warnings.warn("\n".join(fields), RuntimeWarning, stacklevel=caller_stack_level())
+    what, why, advice = _fields(
+        mech, replace(first, step=every * first.step), dt, qs.shape[:-2], step
+    )
+    if nonfinite == "raise":
+        raise NonFiniteError(what, why, advice)
+    if nonfinite == "zero":
+        why += " The gradient of such a sample is zero."
+    warnings.warn("\n".join((what, why, advice)), RuntimeWarning, stacklevel=caller_stack_level())
 
 
 def _fields(mech: Mechanism, first: NonFinite, dt: float, batch: torch.Size, step: Step) -> Fields:
@@ -141,5 +162,5 @@ def _fields(mech: Mechanism, first: NonFinite, dt: float, batch: torch.Size, ste
     return (
         what,
         why,
-        f"{advice}. check=True raises an error instead, check=False disables the check.",
+        f'{advice}. nonfinite="raise" raises an error instead, "ignore" disables the check.',
     )

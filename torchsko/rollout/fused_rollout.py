@@ -9,16 +9,25 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from torchsko.errors import FusedError
 from torchsko.mechanism.dispatch import fused_methods_of
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.binomial import Binomial
-from torchsko.rollout.controls import Controller, Effort, Forces, Policy
+from torchsko.rollout.controls import (
+    BoundController,
+    Controller,
+    Effort,
+    Forces,
+    Policy,
+    bind_control,
+)
 from torchsko.rollout.early_termination import EarlyTermination, mask_forces, select_running
-from torchsko.rollout.external import CheckedWrenches, Wrenches, with_checks
+from torchsko.rollout.external import CheckedWrenches, Wrenches, check_wrenches
 from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.simulation import Simulation
 from torchsko.rollout.step import Step
+
+INPUT = "inputs."
+"""Prefix of the names of tensors that laws take by name, among the inputs of a kernel."""
 
 
 def has_trajectory_kernel(simulation: Simulation, steps: int) -> bool:
@@ -29,7 +38,7 @@ def has_trajectory_kernel(simulation: Simulation, steps: int) -> bool:
         and simulation.limits is None
         and isinstance(simulation.method, str)
         and isinstance(simulation.forces.source, Tensor)
-        and not callable(simulation.f_ext)
+        and not isinstance(simulation.f_ext, CheckedWrenches)
         and "trajectory" in fused_methods_of(simulation.fast)
         and not torch.compiler.is_compiling()
     )
@@ -37,10 +46,10 @@ def has_trajectory_kernel(simulation: Simulation, steps: int) -> bool:
 
 def run_fused(
     simulation: Simulation, q: Tensor, qd: Tensor, steps: int, checkpoint: int | Binomial | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """All states from one kernel, which recomputes the steps between checkpoints in the backward pass.
+) -> tuple[list[Tensor], Tensor]:
+    """All states and forces from one kernel, which recomputes steps between checkpoints in the backward pass.
 
-    With truncated gradients each window is a call of that kernel. The last memory is the third result.
+    With truncated gradients each window is a call of that kernel. The last memory is the second result.
     """
     window, every = simulation.truncate or max(steps, 1), simulation.every
     if isinstance(checkpoint, int):
@@ -53,62 +62,65 @@ def run_fused(
         if first:
             q, qd, memory = q.detach(), qd.detach(), memory.detach()
         span = (first, min(first + window, steps))
-        qs, qds, memory = _window(simulation, q, qd, memory, span, every, termination)
-        parts.append((qs, qds) if not first else (qs[..., 1:, :], qds[..., 1:, :]))
-        q, qd = qs[..., -1, :], qds[..., -1, :]
-    qs, qds = parts[0] if len(parts) == 1 else (torch.cat(x, -2) for x in zip(*parts, strict=True))
+        *series, memory = _window(simulation, (q, qd, memory), span, every, termination)
+        parts.append([x if k > 1 or not first else x[..., 1:, :] for k, x in enumerate(series)])
+        q, qd = (x[..., -1, :] for x in series[:2])
+    series = parts[0] if len(parts) == 1 else [torch.cat(x, -2) for x in zip(*parts, strict=True)]
     if every == simulation.every:
-        return qs, qds, memory
+        return series, memory
     stride = simulation.every // every
-    rows = slice(0, steps // simulation.every * stride + 1, stride)
-    return qs[..., rows, :], qds[..., rows, :], memory
+    count = steps // simulation.every * stride
+    rows = (slice(0, count + 1, stride), slice(stride - 1, count, stride))
+    return [x[..., rows[k > 1], :] for k, x in enumerate(series)], memory
 
 
 def _window(
     simulation: Simulation,
-    q: Tensor,
-    qd: Tensor,
-    memory: Tensor,
+    state: tuple[Tensor, Tensor, Tensor],
     span: tuple[int, int],
     every: int,
     termination: EarlyTermination | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Every so many states of a range of steps, and the memory at its end."""
+) -> tuple[Tensor, ...]:
+    """Every so many states and forces of a range of steps, and the memory at its end."""
     forces, method, limits = simulation.forces, simulation.method, simulation.limits
-    fast, series, (first, last) = cast(Any, simulation.fast), forces.series(), span
-    options = {
+    fast, f_ext, (first, last) = cast(Any, simulation.fast), simulation.f_ext, span
+    options: dict[str, Any] = {
         "every": every,
         "ends": termination and replace(termination, lengths=termination.lengths - first),
-        "f_ext": _part(simulation.f_ext, span) if isinstance(simulation.f_ext, Tensor) else None,
     }
-    wrenches = simulation.f_ext.function if isinstance(simulation.f_ext, CheckedWrenches) else None
-    if series is None:
-        step = ControlledStep(
-            cast("Policy | Controller", forces.source),
-            forces.effort,
-            simulation.dt,
-            method,
-            simulation.step,
-            limits,
-            wrenches,
-        )
-        return fast.driven(step, q, qd, memory, span, t0=simulation.t0, **options)
-    if isinstance(method, str) and limits is None and wrenches is None:
-        series = series if series.shape[-2] == 1 else series[..., first:last, :]
-        options |= {"method": method}
-        return *fast.trajectory(q, qd, series, last - first, simulation.dt, **options), memory
-    raise FusedError(
-        "fused=True was given with forces as a tensor, and with limits, or a method or f_ext that is a "
-        "function.",
-        "Such a kernel needs the control as a function.",
-        "Pass a function such as lambda t, q, qd: tau as control, or leave fused out.",
+    lead, steps = len(forces.batch), last - first
+    tensors = {f"{INPUT}{name}": (x, lead) for name, x in simulation.inputs.series.items()}
+    if isinstance(f_ext, Tensor):
+        tensors["f_ext"] = f_ext, f_ext.dim() - 3
+    source, tau = forces.source, forces.series()
+    if tau is not None:
+        tensors["tau"] = tau, tau.dim() - 2
+    streamed, constant = {}, {f"{INPUT}{k}": x for k, x in simulation.inputs.params.items()}
+    for name, (x, dim) in tensors.items():
+        if x.shape[dim] == 1:
+            constant[name] = x.select(dim, 0)
+        else:
+            streamed[name] = x.narrow(dim, first, steps)
+    constant["dt"] = torch.as_tensor(simulation.dt, dtype=state[0].dtype, device=state[0].device)
+    options |= {"series": streamed, "constant": constant}
+    if isinstance(method, str) and limits is None and isinstance(source, Tensor):
+        if not isinstance(f_ext, CheckedWrenches):
+            q, qd, memory = state
+            return *fast.trajectory(q, qd, steps, method=method, **options), memory
+    function = source.controller if isinstance(source, BoundController) else None
+    step = ControlledStep(
+        function if function is not None else getattr(source, "function", None),
+        forces.effort if tau is None else None,
+        method,
+        simulation.step,
+        limits,
+        f_ext.law.function if isinstance(f_ext, CheckedWrenches) else None,
+        simulation.returns_forces,
     )
-
-
-def _part(f_ext: Tensor, span: tuple[int, int]) -> Tensor:
-    """A series over a range of steps; a constant stays a series of one row."""
-    first, last = span
-    return f_ext if f_ext.shape[-3] == 1 else f_ext[..., first:last, :, :]
+    t = simulation.t0 + constant["dt"] * torch.arange(
+        *span, dtype=state[0].dtype, device=state[0].device
+    )
+    return fast.driven(step, state, t, **options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,75 +154,76 @@ class ControlledStep:
     """A step of one sample under a control: the body of a rollout kernel.
 
     Attributes:
-        control: function or controller.
+        control: function or controller; None for forces that are tensors.
         effort: see `rollout`.
-        dt: time step [s].
         method: see `rollout`.
         step: integrator of the method.
         limits: see `rollout`.
         f_ext: see `rollout`, if it is a function.
+        returns_forces: whether the joint forces are a further result.
     """
 
-    control: Policy | Controller
+    control: Policy | Controller | None
     effort: Effort
-    dt: float
     method: str | Step
     step: Step
     limits: LimitSprings | None
     f_ext: Wrenches | None
+    returns_forces: bool
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Cache key: equal for steps with the same control and options."""
-        fields = (self.control, self.effort, self.dt, self.method, self.limits, self.f_ext)
+        fields = (
+            *(self.control, self.effort, self.method, self.limits, self.f_ext),
+            self.returns_forces,
+        )
         return tuple(x if is_hashable(x) else IdentityKey(x) for x in fields)
 
     def __call__(
-        self,
-        mech: Mechanism,
-        q: Tensor,
-        qd: Tensor,
-        memory: Tensor,
-        t: Tensor,
-        f_ext: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The next state and memory."""
-        return self._after(mech, (q, qd, memory), t, f_ext)
+        self, mech: Mechanism, q: Tensor, qd: Tensor, memory: Tensor, **tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        """The next state and memory, and perhaps the joint forces.
 
-    def ending(
-        self,
-        mech: Mechanism,
-        q: Tensor,
-        qd: Tensor,
-        memory: Tensor,
-        t: Tensor,
-        going: Tensor,
-        q_rest: Tensor,
-        qd_rest: Tensor,
-        memory_rest: Tensor,
-        f_ext: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The next state and memory of a sample that may have ended; see `EarlyTermination`.
-
-        `going` is 1 for a running sample and 0 for an ended one.
+        Args:
+            mech: the mechanism.
+            q: configuration.
+            qd: velocity.
+            memory: memory of the control.
+            **tensors: time "t", time step "dt", forces "tau" and "f_ext" that are tensors, tensors that laws
+                take by name with the prefix `INPUT`. With early termination also "going" (1 for a running
+                sample, 0 for an ended one) and the state after the end, see `EarlyTermination`.
         """
-        running, before = going > 0, (q, qd, memory)
-        state = select_running(running, before, (q_rest, qd_rest, memory_rest))
-        return select_running(running, self._after(mech, state, t, f_ext, running), before)
+        state = (q, qd, memory)
+        if "going" not in tensors:
+            return self._after(mech, state, tensors)
+        running = tensors["going"] > 0
+        now = select_running(running, state, [tensors[f"{x}_rest"] for x in ("q", "qd", "memory")])
+        after = self._after(mech, now, tensors, running)
+        return *select_running(running, after[:3], state), *after[3:]
 
     def _after(
         self,
         mech: Mechanism,
         state: tuple[Tensor, Tensor, Tensor],
-        t: Tensor,
-        f_ext: Tensor | None,
+        tensors: dict[str, Tensor],
         running: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        q, qd, memory = state
-        wrenches = with_checks(mech, f_ext if f_ext is not None else self.f_ext, torch.Size())
-        forces = Forces(mech, self.control, torch.Size(), self.dt, self.effort)
-        simulation = Simulation(mech, mech, forces, self.dt, self.method, self.step, self.limits)
-        control, memory = forces.evaluate(t, q, qd, memory)
+    ) -> tuple[Tensor, ...]:
+        (q, qd, memory), t, dt = state, cast(Any, tensors["t"]), cast(Any, tensors["dt"])
+        inputs = {k.removeprefix(INPUT): x for k, x in tensors.items() if k.startswith(INPUT)}
+        names, batch = tuple(inputs), torch.Size()
+        wrenches: Any = tensors.get("f_ext")
+        if self.f_ext is not None:
+            law, _ = check_wrenches(mech, self.f_ext, 1, batch, names)
+            wrenches = CheckedWrenches(mech, cast(Any, law), batch).with_inputs(inputs)
+        source = tensors["tau"] if "tau" in tensors else bind_control(mech, self.control, names)
+        forces = Forces(mech, source, batch, dt, self.effort)
+        simulation = Simulation(
+            mech, mech, forces, dt, self.method, self.step, self.limits,
+            returns_forces=self.returns_forces,
+        )  # fmt: skip
+        control, memory = forces.evaluate(t, q, qd, memory, inputs)
         if running is not None:
             control, wrenches = mask_forces(running, control), mask_forces(running, wrenches, 2)
-        return *simulation.advance(cast(float, t), q, qd, control, wrenches), memory
+        q, qd, *applied = simulation.advance(t, q, qd, control, wrenches)
+        return q, qd, memory, *applied

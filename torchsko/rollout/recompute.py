@@ -152,8 +152,8 @@ def _run(
     """The state at the end and those in between; tensor controls have no memory."""
     q, qd, *inputs = tensors
     simulation = _with_inputs(simulation, first, last, inputs)
-    q, qd, _, qs, qds = run(simulation, first, last, q, qd, q[..., :0])
-    return q, qd, qs, qds
+    q, qd, _, *states = run(simulation, first, last, q, qd, q[..., :0])
+    return q, qd, *states
 
 
 def _inputs(simulation: Simulation, first: int, last: int) -> list[Tensor]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import cast, overload
+from collections.abc import Mapping
+from typing import Literal, cast, overload
 
 import torch
 from torch import Tensor
 
+from torchsko.actuation.law import Law, check_law_inputs, refuse_unused_inputs
 from torchsko.errors import FusedError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
 from torchsko.mechanism.state import check_state
@@ -19,10 +20,19 @@ from torchsko.rollout.argument_checks import (
     resolve_step,
 )
 from torchsko.rollout.binomial import Binomial
-from torchsko.rollout.controls import Controller, Effort, Policy, check_control
+from torchsko.rollout.captured_robots import refuse_batched_captures
+from torchsko.rollout.controls import (
+    BoundController,
+    Controller,
+    Effort,
+    Forces,
+    Policy,
+    check_control,
+)
+from torchsko.rollout.diverged_samples import drop_diverged
 from torchsko.rollout.early_termination import check_lengths
 from torchsko.rollout.external import Wrenches, check_wrenches, with_checks
-from torchsko.rollout.finite_checks import report_nonfinite
+from torchsko.rollout.finite_checks import NonFiniteChoice, check_nonfinite, report_nonfinite
 from torchsko.rollout.fused_rollout import has_trajectory_kernel, run_fused
 from torchsko.rollout.limit_springs import LimitSprings, check_limits, require_implicit_damping
 from torchsko.rollout.simulation import Simulation
@@ -44,15 +54,45 @@ def rollout(
     effort: Effort = None,
     limits: LimitSprings | None = None,
     f_ext: Tensor | Wrenches | None = None,
+    params: Mapping[str, Tensor] | None = None,
+    series: Mapping[str, Tensor] | None = None,
     lengths: Tensor | None = None,
     every: int = 1,
     checkpoint: int | Binomial | None = None,
     truncate: int | None = None,
     memory: None = None,
     t0: float = 0.0,
-    check: bool | None = None,
+    return_forces: Literal[False] = False,
+    nonfinite: NonFiniteChoice = "warn",
     fused: bool | None = None,
 ) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def rollout(
+    mech: MechanismLike,
+    q: Tensor,
+    qd: Tensor,
+    control: Tensor | Policy | Controller | None = None,
+    steps: int = 500,
+    dt: float | Tensor = 2e-3,
+    method: str | Step = "semi_implicit_euler",
+    *,
+    effort: Effort = None,
+    limits: LimitSprings | None = None,
+    f_ext: Tensor | Wrenches | None = None,
+    params: Mapping[str, Tensor] | None = None,
+    series: Mapping[str, Tensor] | None = None,
+    lengths: Tensor | None = None,
+    every: int = 1,
+    checkpoint: int | Binomial | None = None,
+    truncate: int | None = None,
+    memory: None = None,
+    t0: float = 0.0,
+    return_forces: Literal[True],
+    nonfinite: NonFiniteChoice = "warn",
+    fused: bool | None = None,
+) -> tuple[Tensor, Tensor, Tensor]: ...
 
 
 @overload
@@ -68,15 +108,45 @@ def rollout(
     effort: Effort = None,
     limits: LimitSprings | None = None,
     f_ext: Tensor | Wrenches | None = None,
+    params: Mapping[str, Tensor] | None = None,
+    series: Mapping[str, Tensor] | None = None,
     lengths: Tensor | None = None,
     every: int = 1,
     checkpoint: int | Binomial | None = None,
     truncate: int | None = None,
     memory: Tensor,
     t0: float = 0.0,
-    check: bool | None = None,
+    return_forces: Literal[False] = False,
+    nonfinite: NonFiniteChoice = "warn",
     fused: bool | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]: ...
+
+
+@overload
+def rollout(
+    mech: MechanismLike,
+    q: Tensor,
+    qd: Tensor,
+    control: Controller,
+    steps: int = 500,
+    dt: float | Tensor = 2e-3,
+    method: str | Step = "semi_implicit_euler",
+    *,
+    effort: Effort = None,
+    limits: LimitSprings | None = None,
+    f_ext: Tensor | Wrenches | None = None,
+    params: Mapping[str, Tensor] | None = None,
+    series: Mapping[str, Tensor] | None = None,
+    lengths: Tensor | None = None,
+    every: int = 1,
+    checkpoint: int | Binomial | None = None,
+    truncate: int | None = None,
+    memory: Tensor,
+    t0: float = 0.0,
+    return_forces: Literal[True],
+    nonfinite: NonFiniteChoice = "warn",
+    fused: bool | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
 
 
 def rollout(
@@ -91,15 +161,18 @@ def rollout(
     effort: Effort = None,
     limits: LimitSprings | None = None,
     f_ext: Tensor | Wrenches | None = None,
+    params: Mapping[str, Tensor] | None = None,
+    series: Mapping[str, Tensor] | None = None,
     lengths: Tensor | None = None,
     every: int = 1,
     checkpoint: int | Binomial | None = None,
     truncate: int | None = None,
     memory: Tensor | None = None,
     t0: float = 0.0,
-    check: bool | None = None,
+    return_forces: bool = False,
+    nonfinite: NonFiniteChoice = "warn",
     fused: bool | None = None,
-) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """Simulate a mechanism under a control.
 
     Batch dimensions of the mechanism, the state and the control broadcast together. Gradients, in
@@ -110,13 +183,14 @@ def rollout(
             run; see ``fused``.
         q: initial configuration, `[*batch, num_q]`.
         qd: initial velocity, `[*batch, num_dof]` [rad/s or m/s].
-        control: joint forces [N m or N]. A tensor `[num_dof]`, or `[*batch, num_dof]` with the batch
-            dimensions of the state, is constant; `[*batch, steps, num_dof]` is constant over each step (a
-            size of 1 instead of `steps`: constant). A function or module is called as control(t, q, qd), t in
-            seconds, at every evaluation of the dynamics (four times per step in "rk4"), and returns `[*batch,
-            num_dof]`. A `torchsko.rollout.controls.Controller`, such as
-            `torchsko.rollout.motor.MotorControl`, is evaluated once per step and has a memory. None: no
-            force.
+        control: joint forces [N m or N]. A tensor `[*batch, num_dof]` with at most the batch dimensions of
+            the state is constant in time; with one more, `[*batch, steps, num_dof]`, it is a series, constant
+            over each step (a size of 1 instead of `steps`: constant). A function or module returns
+            `[*batch, num_dof]`. It is called as control(t, q, qd), t in seconds, at every evaluation of the
+            dynamics (four times per step in "rk4"). If it takes four arguments, it is called as
+            control(mech, t, q, qd) with the mechanism of the rollout. A
+            `torchsko.rollout.controls.Controller`, such as `torchsko.ActuatedControl`, is evaluated once per
+            step and has a memory. None: no force.
         steps: number of time steps.
         dt: time step [s], common to all samples: a number, or a tensor `[]` of the mechanism's dtype.
         method: "semi_implicit_euler" (order 1, one evaluation per step, implicit damping and dry friction:
@@ -128,12 +202,16 @@ def rollout(
         effort: "clamp" saturates the control at ``mech.effort_limit``, with the gradient of `torch.clamp`:
             zero beyond the limit. None: forces are applied unchanged.
         limits: `torchsko.rollout.limit_springs.LimitSprings` holds joints within ``mech.lower`` and
-            ``mech.upper``, in "semi_implicit_euler" and "implicit". None: positions are not limited. The
-            damping of a fused mechanism must then be an input: ``ts.fuse(mech, inputs=("damping",))``.
-            Velocity limits are not enforced.
-        f_ext: forces on all bodies in their frames, as in `torchsko.forward_dynamics`: a series
-            `[*batch, steps, num_bodies, 6]`, constant over each step (a size of 1 instead of `steps`:
-            constant), or a function (t, q, qd). None: none.
+            ``mech.upper``, in "semi_implicit_euler" and "implicit". None: positions are not limited. Velocity
+            limits are not enforced.
+        f_ext: forces on all bodies in their frames, as in `torchsko.forward_dynamics`: a tensor
+            `[*batch, num_bodies, 6]`, constant in time, a series `[*batch, steps, num_bodies, 6]`, or a
+            function (t, q, qd) or (mech, t, q, qd). None: none.
+        params: tensors `[*batch, *shape]` that functions and controllers take by name, as in
+            ``def law(t, q, qd, *, target)``: they may differ from sample to sample, and have gradients.
+            ``x[..., None]`` in a law makes a number of each sample a vector in all modes.
+        series: tensors `[*batch, steps, *shape]` that functions and controllers take by name: of each step
+            they receive its row `[*batch, *shape]`.
         lengths: number of steps of each sample, integers `[*batch]`; its state is constant afterwards.
             Control and f_ext have no effect there. Functions are still evaluated for the sample, at its
             initial state, and must be finite at later times for finite gradients.
@@ -150,18 +228,23 @@ def rollout(
             state of a window is a constant, and a kernel of all steps is called once per window. None: no
             truncation.
         memory: memory of a `Controller` at the start, in place of its ``initial_memory``. The memory at the
-            last state is then a third result, which the next rollout takes: a long rollout can be split, with
-            an optimizer step in between. None: the controller's initial memory, and two results.
+            last state is then the last result, which the next rollout takes: a long rollout can be split,
+            with an optimizer step in between. None: the controller's initial memory, which is not returned.
         t0: start time [s] for functions and controllers. A rollout that continues after ``steps`` of ``dt``
             starts at ``t0 + steps * dt``.
-        check: report a non-finite state with its step, sample and joint. True: raise an error; this reduces
-            the last state and waits for the device. None: warn, where reading is free: on a CPU, neither
-            traced nor under vmap. False: never. `torchsko.first_nonfinite` checks any trajectory.
+        return_forces: also return the joint forces of the control as applied, after saturation: those at the
+            start of a step, and at its end for implicit actuators. Forces of limits are not included.
+        nonfinite: what happens if a sample leaves the finite numbers; the other samples go on. "warn": a
+            warning with its step, sample and joint, where reading is free: on a CPU, neither traced nor under
+            vmap. "raise": an error; this waits for the device. "zero": a warning, and the gradient of such a
+            sample is zero, so that it does not make gradients of shared parameters non-finite; this also
+            includes states whose square overflows, reads the last state, and repeats the rollout where a
+            sample diverged. "ignore": nothing. `torchsko.first_nonfinite` checks any trajectory.
         fused: which kernels of a fused mechanism run; True also accepts a layer. None: all steps are one
             kernel, and so is their gradient, where ``control`` and ``f_ext`` are tensors or None, without
             ``limits`` or a method that is a function. Otherwise each step, or its forward dynamics, is a
             kernel. True: all steps are one kernel also with functions and controllers, which are traced once
-            as by `torchsko.fuse`: they see one sample, t is a tensor, captured tensors are inputs with
+            as by `torchsko.fuse`: they see one sample, t and dt are tensors, captured tensors are inputs with
             gradients, captured Python numbers (``policy.scale``) are constants whose change recompiles, and
             side effects are lost. The kernels of the last eight such controls are cached in the fused
             mechanism, so define a function once and reuse it. False: eager functions run. For a mechanism or
@@ -173,21 +256,22 @@ def rollout(
 
     Returns:
         Configurations `[*batch, steps // every + 1, num_q]` and velocities
-        `[*batch, steps // every + 1, num_dof]`, the start included; with ``memory`` also the memory at the
-        last of them, `[*batch, ...]`.
+        `[*batch, steps // every + 1, num_dof]`, the start included; with ``return_forces`` the joint forces
+        over the steps that end in the states after the start, `[*batch, steps // every, num_dof]`; with
+        ``memory`` the memory at the last state, `[*batch, ...]`.
 
     Raises:
-        ShapeError: when a state, the control or dt does not fit the mechanism or its batch. When the control
-            could be both constant and a series, because the batch is as long as the rollout. When a memory
-            differs from the controller's initial memory in shape or dtype.
-        MechanismError: when a joint's hinge inertia vanishes; names the joints.
-        NonFiniteError: with ``check=True``, when a state is not finite.
-        FusedError: with limits, when the damping of a fused mechanism is not an input of its kernels; with
-            ``fused=True``, when there are no kernels, or the control cannot be traced.
+        ShapeError: when a state, the control, a parameter or dt does not fit the mechanism or its batch.
+            When a memory differs from the controller's initial memory in shape or dtype.
+        MechanismError: when a joint's hinge inertia vanishes; names the joints. When a control or f_ext
+            captures a mechanism with batch dimensions.
+        NonFiniteError: with ``nonfinite="raise"``, when a state is not finite.
+        FusedError: with ``fused=True``, when there are no kernels, or the control cannot be traced.
         TorchskoError: on an unknown method or effort, or a control or f_ext with other arguments. On invalid
             limits, or a method that does not support them. On steps, dt, t0, every, truncate or checkpoint
             out of range. On a memory without a controller, or with steps that are not a multiple of every.
-            On a checkpoint inside torch.func or forward mode.
+            On a checkpoint inside torch.func or forward mode. On a parameter that no
+            function takes. On ``nonfinite="zero"`` where values cannot be read.
 
     Example:
         >>> import torchsko as ts
@@ -203,15 +287,22 @@ def rollout(
     steps, every, checkpoint, truncate = check_counts(steps, every, checkpoint, truncate)
     check_dt(robot, dt, None, backward=False)
     check_start(t0)
+    check_nonfinite(nonfinite)
+    refuse_batched_captures(robot, control=control, f_ext=f_ext)
     h = cast(float, dt)  # a tensor [] computes like a float
     batch = broadcast_shapes(q.shape[:-1], qd.shape[:-1], robot.batch_shape)
-    wrenches, batch = check_wrenches(robot, f_ext, steps, batch)
-    forces = check_control(robot, control, effort, steps, h, batch)
+    inputs = check_law_inputs(params, series, steps, batch, robot.dtype)
+    if isinstance(control, Controller):
+        inputs = inputs.merged(*control.inputs(steps, h, batch))
+    wrenches, batch = check_wrenches(robot, f_ext, steps, batch, inputs.names)
+    forces = check_control(robot, control, effort, steps, h, batch, inputs.names)
     step = resolve_step(method)
+    laws = [x.binding for x in (forces.source, wrenches) if isinstance(x, Law | BoundController)]
+    refuse_unused_inputs(inputs, laws)
     if limits is not None:
         check_limits(robot, limits)
         require_implicit_damping(step, "limits= was given")
-    if isinstance(forces.source, Controller) and forces.source.acts_implicitly:
+    if isinstance(forces.source, BoundController) and forces.source.acts_implicitly:
         require_implicit_damping(step, "a controller that acts implicitly was given")
     fast = mech if "trajectory" in fused_methods_of(mech) and fused is not False else robot
     if fused and "trajectory" not in fused_methods_of(fast):
@@ -225,17 +316,38 @@ def rollout(
     if memory is not None:
         check_memory_steps(steps, every)
         forces = forces.with_memory(memory, q, qd)
-    wrenches = with_checks(robot, wrenches, batch)
     counts = None if lengths is None else check_lengths(lengths, steps, every, batch)
     simulation = Simulation(
-        fast, robot, forces, h, method, step, limits, every, truncate, wrenches, counts, t0=t0
-    )
-    if fused or (fused is None and has_trajectory_kernel(simulation, steps)):
-        run: Callable[..., tuple[Tensor, Tensor, Tensor]] = run_fused
+        fast, robot, forces, h, method, step, limits, every, truncate,
+        with_checks(robot, wrenches, batch), counts, t0=t0, inputs=inputs,
+        returns_forces=return_forces and not isinstance(forces.source, Tensor),
+    )  # fmt: skip
+    use_kernel = fused or (fused is None and has_trajectory_kernel(simulation, steps))
+
+    def run(simulation: Simulation, q: Tensor, qd: Tensor) -> tuple[list[Tensor], Tensor]:
+        if not use_kernel:
+            return simulation.unbound().run(q, qd, steps, checkpoint)
         if torch.compiler.is_compiling():
-            from torchsko.rollout.compile_boundary import run_fused_outside_graph as run
-        qs, qds, last_memory = run(simulation, q, qd, steps, checkpoint)
+            from torchsko.rollout.compile_boundary import run_fused_outside_graph
+
+            return run_fused_outside_graph(simulation, q, qd, steps, checkpoint)
+        return run_fused(simulation, q, qd, steps, checkpoint)
+
+    found, last_memory = run(simulation, q, qd)
+    if nonfinite == "zero":
+        found, last_memory, seen = drop_diverged(run, simulation, (q, qd), found, last_memory)
     else:
-        qs, qds, last_memory = simulation.unbound().run(q, qd, steps, checkpoint)
-    report_nonfinite(robot, qs, qds, h, every, check, step)
-    return (qs, qds) if memory is None else (qs, qds, last_memory)
+        seen = found
+    report_nonfinite(robot, seen[0], seen[1], h, every, nonfinite, step)
+    if return_forces and isinstance(forces.source, Tensor):
+        found.append(applied_series(forces, counts, steps, every))
+    return tuple(found) if memory is None else (*found, last_memory)  # type: ignore[return-value]
+
+
+def applied_series(forces: Forces, lengths: Tensor | None, steps: int, every: int) -> Tensor:
+    """Joint forces that are a tensor, over the steps that end in returned states."""
+    tau = cast(Tensor, forces.series()).expand(*forces.batch, steps, forces.mech.num_dof)
+    if lengths is not None:
+        runs = lengths[..., None] > torch.arange(steps, device=tau.device)
+        tau = torch.where(runs[..., None], tau, torch.zeros_like(tau))
+    return tau[..., every - 1 : steps // every * every : every, :]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, cast
@@ -11,14 +12,15 @@ import torch
 from torch import Tensor
 
 from torchsko.actuation.implicit_forces import ImplicitForce
+from torchsko.actuation.law import LawInputs
 from torchsko.linalg.unpivoted import solve_without_pivots
-from torchsko.mechanism.coordinates import among_all_dofs
-from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
+from torchsko.mechanism.coordinates import all_rates, among_all_dofs, own_forces
+from torchsko.mechanism.dispatch import MechanismLike, fused_methods_of
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.binomial import Binomial, next_checkpoint
-from torchsko.rollout.controls import Forces, Policy
+from torchsko.rollout.controls import Forces, StateLaw
 from torchsko.rollout.early_termination import EarlyTermination, mask_forces, select_running
-from torchsko.rollout.external import Wrenches, wrenches_at
+from torchsko.rollout.external import CheckedWrenches, StateWrenches, wrenches_at
 from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.recompute import recompute_in_backward
 from torchsko.rollout.series import Series
@@ -33,6 +35,8 @@ class Simulation:
 
     `fast` is the fused mechanism, or `robot` without kernels. `lengths` are the numbers of steps of each
     sample if they differ, and `termination` adds the initial state to them; `t0` is the start time [s].
+    `returns_forces` adds the joint forces of laws and controllers to the results, and `inputs` are tensors
+    that laws take by name; `rows` are those as of each step.
     """
 
     fast: MechanismLike
@@ -44,21 +48,28 @@ class Simulation:
     limits: LimitSprings | None
     every: int = 1
     truncate: int | None = None
-    f_ext: Tensor | Series | Wrenches | None = None
+    f_ext: Tensor | Series | CheckedWrenches | None = None
     lengths: Tensor | None = None
     termination: EarlyTermination | None = None
     t0: float = 0.0
+    inputs: LawInputs = field(default_factory=lambda: LawInputs({}, {}))
+    returns_forces: bool = False
+    rows: Mapping[str, Tensor | Series] = field(default_factory=dict)
 
     def unbound(self) -> Simulation:
         """A copy for `run`, with series of forces split into steps."""
         f_ext = Series.of(self.f_ext, -3) if isinstance(self.f_ext, Tensor) else self.f_ext
-        return replace(self, forces=self.forces.unbound(), f_ext=f_ext)
+        lead, inputs = len(self.forces.batch), self.inputs
+        series = {name: Series.of(x, lead) for name, x in inputs.series.items()}
+        rows = {**inputs.params, **series}
+        return replace(self, forces=self.forces.unbound(), f_ext=f_ext, rows=rows)
 
     def run(
         self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | Binomial | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """All states, and the last memory. States are joined once, since joining doubles their memory."""
-        qs, qds, memory = [q[..., None, :]], [qd[..., None, :]], self.forces.memory(q, qd)
+    ) -> tuple[list[Tensor], Tensor]:
+        """All states and forces, and the last memory. They are joined once, since joining doubles memory."""
+        memory = self.forces.memory(q, qd)
+        parts = [[q[..., None, :]], [qd[..., None, :]], *([[]] if self.returns_forces else [])]
         simulation = self.from_state(q, qd, memory)
         window = self.truncate or max(steps, 1)
         stride = window if isinstance(checkpoint, Binomial) else checkpoint or 1
@@ -68,17 +79,19 @@ class Simulation:
                 q, qd, memory = q.detach(), qd.detach(), memory.detach()
             span = (first, last, q, qd, memory)
             if isinstance(checkpoint, Binomial):
-                q, qd, memory, *states = simulation.binomial_segment(checkpoint.states, *span)
+                q, qd, memory, *series = simulation.binomial_segment(checkpoint.states, *span)
             elif checkpoint is None:
-                q, qd, memory, *states = simulation.segment(*span)
+                q, qd, memory, *series = simulation.segment(*span)
             else:
                 after = recompute_in_backward(Simulation.segment, simulation, *span)
-                q, qd, memory, *states = after
-            qs.append(states[0])
-            qds.append(states[1])
-        concatenate = torch.cat(qs, -2)
-        qs.clear()
-        return concatenate, torch.cat(qds, -2), memory
+                q, qd, memory, *series = after
+            for part, found in zip(parts, series, strict=True):
+                part.append(found)
+        joined = []
+        for part in parts:
+            joined.append(_joined(part, qd))
+            part.clear()
+        return joined, memory
 
     def from_state(self, q: Tensor, qd: Tensor, memory: Tensor) -> Simulation:
         """A copy whose ended samples are evaluated at this state."""
@@ -102,20 +115,20 @@ class Simulation:
     def segment(
         self, first: int, last: int, q: Tensor, qd: Tensor, memory: Tensor
     ) -> tuple[Tensor, ...]:
-        """State and memory after a range of steps, and the states `[*batch, last - first, ...]` within it.
+        """State and memory after a range of steps, and states and forces `[*batch, last - first, ...]` in it.
 
         The final state is a separate tensor, since the next segment keeps its start: a view would keep all
         states of this one. The other states are one tensor: many small ones would fragment the heap.
         """
-        qs, qds = [], []
+        parts = [[], [], *([[]] if self.returns_forces else [])]
         for k in range(first, last):
-            q, qd, memory = self.step_once(k, q, qd, memory)
+            q, qd, memory, *applied = self.step_once(k, q, qd, memory)
             if (k + 1) % self.every:
                 continue
             # Views are taken here, so that gradients accumulate step by step.
-            qs.append(q[..., None, :])
-            qds.append(qd[..., None, :])
-        return q, qd, memory, _joined(qs, q), _joined(qds, qd)
+            for part, x in zip(parts, (q, qd, *applied), strict=True):
+                part.append(x[..., None, :])
+        return q, qd, memory, *(_joined(x, y) for x, y in zip(parts, (q, qd, qd), strict=False))
 
     def binomial_segment(
         self, states: int, first: int, last: int, q: Tensor, qd: Tensor, memory: Tensor
@@ -125,36 +138,58 @@ class Simulation:
             return self.segment(first, last, q, qd, memory)
         middle = first + next_checkpoint(last - first, states)
         run = partial(_binomial_segment, states)
-        *after, qs, qds = recompute_in_backward(run, self, first, middle, q, qd, memory)
-        *end, qs_rest, qds_rest = self.binomial_segment(max(states - 1, 0), middle, last, *after)
-        return *end, torch.cat([qs, qs_rest], -2), torch.cat([qds, qds_rest], -2)
+        found = recompute_in_backward(run, self, first, middle, q, qd, memory)
+        end = self.binomial_segment(max(states - 1, 0), middle, last, *found[:3])
+        pairs = zip(found[3:], end[3:], strict=True)
+        return *end[:3], *(torch.cat(pair, -2) for pair in pairs)
 
-    def step_once(
-        self, k: int, q: Tensor, qd: Tensor, memory: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """State and memory after one step; unchanged in ended samples."""
+    def step_once(self, k: int, q: Tensor, qd: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
+        """State, memory and perhaps forces after one step; the state is unchanged in ended samples."""
         f_ext, t = self.f_ext, self.t0 + k * self.dt
+        rows = {name: x.at(k) if isinstance(x, Series) else x for name, x in self.rows.items()}
         wrenches = f_ext.at(k) if isinstance(f_ext, Series) else f_ext
+        if isinstance(wrenches, CheckedWrenches):
+            wrenches = wrenches.with_inputs(rows)
         if self.termination is None:
-            control, memory = self.forces.at_step(k, t, q, qd, memory)
-            return *self.advance(t, q, qd, control, wrenches), memory
+            control, memory = self.forces.at_step(k, t, q, qd, memory, rows)
+            q, qd, *applied = self.advance(t, q, qd, control, wrenches)
+            return q, qd, memory, *applied
         running, before = self.termination.running(k), (q, qd, memory)
         q, qd, memory = select_running(running, before, self.termination.rest)
-        control, memory = self.forces.at_step(k, t, q, qd, memory)
+        control, memory = self.forces.at_step(k, t, q, qd, memory, rows)
         control, wrenches = mask_forces(running, control), mask_forces(running, wrenches, 2)
-        end = self.advance(t, q, qd, control, wrenches)
-        return select_running(running, (*end, memory), before)
+        q, qd, *applied = self.advance(t, q, qd, control, wrenches)
+        return *select_running(running, (q, qd, memory), before), *applied
 
     def advance(
         self,
         t: float,
         q: Tensor,
         qd: Tensor,
-        control: Tensor | Policy | ImplicitForce,
-        wrenches: Tensor | Wrenches | None = None,
+        control: Tensor | StateLaw | ImplicitForce,
+        wrenches: Tensor | StateWrenches | None = None,
+    ) -> tuple[Tensor, ...]:
+        """The state one step later, and perhaps the joint forces."""
+        if not self.returns_forces:
+            return self._advance(t, q, qd, control, wrenches)
+        if isinstance(control, ImplicitForce):
+            q, qd = self._advance(t, q, qd, control, wrenches)
+            return q, qd, _force_at_end(control, self.robot, qd).expand_as(qd)
+        start = control if isinstance(control, Tensor) else control(t, q, qd)
+        if isinstance(self.step, Integrator) and self.step.single_evaluation:
+            control = start
+        q, qd = self._advance(t, q, qd, control, wrenches)
+        return q, qd, start.expand_as(qd)
+
+    def _advance(
+        self,
+        t: float,
+        q: Tensor,
+        qd: Tensor,
+        control: Tensor | StateLaw | ImplicitForce,
+        wrenches: Tensor | StateWrenches | None,
     ) -> tuple[Tensor, Tensor]:
-        """The state one step later."""
-        fast, robot, push = self._with_damping(q, qd, control)
+        fast, (robot, damping, push) = self.fast, self._with_damping(q, qd, control)
         coupled = None
         if isinstance(control, ImplicitForce):
             coupled = control if control.rows is not None else None
@@ -168,24 +203,25 @@ class Simulation:
             and "step" in fused_methods_of(fast)
         ):
             tau = _total_force(control, t, q, qd, push)
-            f_ext = wrenches_at(wrenches, t, q, qd)
-            return cast(Any, fast).step(q, qd, tau, self.dt, *f_ext, method=self.method)
+            f_ext = wrenches_at(wrenches, t, q, qd) or (None,)
+            more = {} if damping is None else {"damping": damping}
+            return cast(Any, fast).step(q, qd, tau, self.dt, *f_ext, method=self.method, **more)
 
         def accelerate(
             mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
         ) -> Tensor:
             tau = _total_force(control, t, q, qd, push, force)
             # An integrator may change the mechanism; there are no kernels for that one.
-            evaluated = fast if mech is robot else mech
+            evaluated = fast if mech is self.robot else mech
             qdd = forward_dynamics(evaluated, q, qd, tau, *wrenches_at(wrenches, t, q, qd))
             return qdd if coupled is None else _implicit_rows(coupled, mech, q, qd, qdd, self.dt)
 
         return self.step(robot, accelerate, t, q, qd, self.dt)
 
     def _with_damping(
-        self, q: Tensor, qd: Tensor, control: Tensor | Policy | ImplicitForce
-    ) -> tuple[MechanismLike, Mechanism, Tensor | None]:
-        """Kernels and mechanism with the damping of limits and implicit forces; and the force of limits."""
+        self, q: Tensor, qd: Tensor, control: Tensor | StateLaw | ImplicitForce
+    ) -> tuple[Mechanism, Tensor | None, Tensor | None]:
+        """The mechanism with the damping of limits and implicit forces, if any; and the force of limits."""
         damping, push = self.robot.damping, None
         if isinstance(control, ImplicitForce):
             damping = damping + control.damping
@@ -193,9 +229,8 @@ class Simulation:
             limit_damping, push = self.limits.forces(self.robot, q, qd, self.dt)
             damping = damping + among_all_dofs(self.robot, limit_damping)
         if damping is self.robot.damping:
-            return self.fast, self.robot, None
-        fast = cast(Any, self.fast).replace(damping=damping)
-        return fast, as_mechanism(fast), push
+            return self.robot, None, None
+        return self.robot.replace(damping=damping), damping, push
 
 
 def _has_constants_only(step: Step) -> bool:
@@ -210,13 +245,22 @@ def _binomial_segment(states: int, simulation: Simulation, *span: Any) -> tuple[
 
 
 def _total_force(
-    control: Tensor | Policy, t: float, q: Tensor, qd: Tensor, *forces: Tensor | None
+    control: Tensor | StateLaw, t: float, q: Tensor, qd: Tensor, *forces: Tensor | None
 ) -> Tensor:
     """The force of a control at a state, plus further forces."""
     tau = control if isinstance(control, Tensor) else control(t, q, qd)
     for force in forces:
         tau = tau if force is None else tau + force
     return tau
+
+
+def _force_at_end(force: ImplicitForce, mech: Mechanism, qd: Tensor) -> Tensor:
+    """An implicit force at the velocity after the step."""
+    tau = force.push - own_forces(mech, force.damping * all_rates(mech, qd))
+    if force.rows is None:
+        return tau
+    rates = cast(Tensor, force.row_damping) * matvec(force.rows, qd)
+    return tau - matvec(force.rows.mT, rates)
 
 
 def _implicit_rows(

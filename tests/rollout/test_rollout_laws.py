@@ -1,0 +1,254 @@
+"""Laws of rollouts agree in all modes with one rollout per robot, also in their gradients."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import torchsko as ts
+from torchsko.errors import MechanismError, ShapeError, TorchskoError
+from torchsko.rollout.controls import Controller
+from torchsko.rollout.limit_springs import LimitSprings
+
+BATCH = STEPS = 4
+DT = 0.02
+
+
+def arm():
+    inertia = ((0.02, 0, 0), (0, 0.03, 0), (0, 0, 0.04))
+    builder = ts.MechanismBuilder("arm")
+    builder.link("upper", mass=1.0, com=(0.1, 0, -0.3), inertia=inertia)
+    builder.link("lower", mass=0.5, com=(0.1, 0, -0.2), inertia=inertia)
+    options = {"axis": (0, 1, 0), "damping": 0.1, "lower": -0.3, "upper": 0.3, "effort": 6.0}
+    builder.joint("shoulder", "revolute", child="upper", **options)
+    builder.joint(
+        "elbow", "revolute", child="lower", parent="upper", position=(0, 0, -0.5), **options
+    )
+    return builder.build()
+
+
+ARM = arm()
+
+
+def generator():
+    return torch.Generator().manual_seed(0)
+
+
+def fleet():
+    """Robots with different lengths of the upper arm."""
+    position = ARM.joint_position.expand(BATCH, -1, 3).clone()
+    position[:, 1, 2] -= 0.1 * torch.arange(BATCH)
+    return ARM.replace(joint_position=position)
+
+
+MANY = fleet()
+
+
+def states():
+    g = generator()
+    return [0.4 * torch.randn(BATCH, 2, generator=g, dtype=torch.float64) for _ in range(2)]
+
+
+@pytest.fixture(scope="module")
+def fast():
+    return ts.fuse(ARM, inputs=("joint_position",))
+
+
+MODES = {"eager": False, "steps": None, "kernel": True}
+
+
+def hand_spring(mech, t, q, qd):
+    """A spring at the hand, whose force depends on the length of the upper arm."""
+    pose = ts.frame_pose(mech, q, "lower")
+    force = -20.0 * pose.position
+    body = (pose.rotation.mT @ force[..., None])[..., 0]
+    return torch.stack([torch.zeros_like(body[..., :1]).expand(*q.shape[:-1], 6)] * 1 + [
+        torch.cat([torch.zeros_like(body), body], -1)
+    ], -2)  # fmt: skip
+
+
+def tracking(mech, t, q, qd, *, gain, reference):
+    return ts.gravity_force(mech, q) + gain[..., None] * (reference - q) - qd
+
+
+def push(t, q, qd):
+    return 3.0 - qd
+
+
+@dataclass(frozen=True)
+class Integral(Controller):
+    """Integral feedback with a target of each sample."""
+
+    def initial_memory(self, q, qd):
+        return torch.zeros_like(qd)
+
+    def act(self, mech, t, dt, q, qd, memory, *, target):
+        error = target - q
+        return 9.0 * error + 30.0 * memory + ts.bias_force(mech, q, qd), memory + dt * error
+
+
+SERVOS = ts.Actuators.of(
+    ARM, [ts.Actuator.position(n, n, kp=40.0, kv=4.0) for n in ARM.joint_names]
+)
+
+
+def random(*shape):
+    return torch.randn(*shape, generator=generator(), dtype=torch.float64)
+
+
+CASES = {
+    "laws": lambda x: {
+        "control": tracking,
+        "f_ext": hand_spring,
+        "params": {"gain": x[..., 0, 0].abs()},
+        "series": {"reference": x},
+        "effort": "clamp",
+    },
+    "forces and a law": lambda x: {"control": x[..., 0, :], "f_ext": hand_spring},
+    "controller": lambda x: {"control": Integral(), "params": {"target": x[..., 1, :]}},
+    "servos": lambda x: {"control": ts.ActuatedControl(SERVOS, x[..., 0, :])},
+    "implicit servos and limits": lambda x: {
+        "control": ts.ActuatedControl(SERVOS, x, implicit="position"),
+        "limits": LimitSprings(1e3, 20.0),
+    },
+    "limits": lambda x: {"control": x, "limits": LimitSprings(1e3, 20.0)},
+    "ends": lambda x: {"control": push, "lengths": torch.tensor([4, 0, 2, 3]), "every": 2},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", CASES)
+def test_a_fleet_moves_as_its_robots_alone(fast, case, mode):
+    x = random(BATCH, STEPS, 2).requires_grad_()
+    q, qd = (y.requires_grad_() for y in states())
+    robot = MANY if mode == "eager" else fast.replace(joint_position=MANY.joint_position)
+    options = {"steps": STEPS, "dt": DT, "return_forces": True}
+    given = CASES[case](x)
+    found = ts.rollout(robot, q, qd, **given, **options, fused=MODES[mode])
+    alone = []
+    for k in range(BATCH):
+        one = ARM.replace(joint_position=MANY.joint_position[k])
+        own = CASES[case](x[k])
+        if "lengths" in own:
+            own["lengths"] = own["lengths"][k]
+        alone.append(ts.rollout(one, q[k], qd[k], **own, **options, fused=False))
+    expected = [torch.stack(parts) for parts in zip(*alone, strict=True)]
+    assert_close([*found], expected, rtol=1e-9, atol=1e-10)
+    pulled = [
+        torch.autograd.grad(sum(y.square().sum() for y in rows), (q, qd, x), allow_unused=True)
+        for rows in (found, expected)
+    ]
+    assert_close(*pulled, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("options", [{"truncate": 2}, {"every": 2}, {"checkpoint": 2}], ids=str)
+def test_applied_forces_are_those_of_the_law_at_each_start(fast, mode, options):
+    q, qd = states()
+    robot = ARM if mode == "eager" else fast
+    qs, qds, taus = ts.rollout(
+        robot, q, qd, push, STEPS, DT, return_forces=True, fused=MODES[mode], **options
+    )
+    every = options.get("every", 1)
+    whole = ts.rollout(ARM, q, qd, push, STEPS, DT, fused=False)
+    assert_close((qs, qds), tuple(x[:, ::every] for x in whole))
+    assert_close(taus, push(0, *whole)[:, every - 1 : -1 : every])
+
+
+def test_another_time_step_needs_no_new_kernel(fast):
+    q, qd = states()
+    made = []
+    for dt in (1e-3, 2e-3, 4e-3):
+        found = ts.rollout(fast, q, qd, push, STEPS, dt, fused=True)
+        assert_close(found, ts.rollout(ARM, q, qd, push, STEPS, dt))
+        made.append([*fast._workshop._recent.values()])
+    assert made[0][-1] is made[1][-1] is made[2][-1]
+    assert len(made[0]) == len(made[2])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_captured_fleet_is_refused(fast, mode):
+    many = fast.replace(joint_position=MANY.joint_position)
+    for captured in (MANY, many):
+
+        def law(t, q, qd, mech=captured):
+            return ts.gravity_force(mech, q)
+
+        def law_in_closure(t, q, qd):
+            return ts.gravity_force(captured, q)  # noqa: B023
+
+        robot = MANY if mode == "eager" else many
+        for fn in (law, law_in_closure, ts.ActuatedControl(SERVOS, law)):
+            with pytest.raises(
+                MechanismError, match=r"(?s)batch dimensions \[4\].*def control\(mech"
+            ):
+                ts.rollout(robot, *states(), fn, STEPS, DT, fused=MODES[mode])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_shared_robot_may_be_captured(fast, mode):
+    robot = ARM if mode == "eager" else fast
+
+    def law(t, q, qd):
+        return ts.gravity_force(ARM, q)
+
+    q, qd = states()
+    found = ts.rollout(robot, q, qd, law, STEPS, DT, fused=MODES[mode])
+    theirs = ts.rollout(
+        ARM, q, qd, lambda mech, t, q, qd: ts.gravity_force(mech, q), STEPS, DT, fused=False
+    )
+    assert_close(found, theirs)
+
+
+def compile_whole(fn):
+    return torch.compile(fn, fullgraph=True, backend="eager")
+
+
+@pytest.mark.parametrize(
+    "run",
+    [lambda fn: fn, pytest.param(compile_whole, marks=pytest.mark.nightly)],
+    ids=("eager", "compiled"),
+)
+def test_modules_and_compiled_callers_take_the_mechanism(run):
+    class Policy(torch.nn.Module):
+        def forward(self, mech, t, q, qd, *, target):
+            return ts.gravity_force(mech, q) + target - q
+
+    policy, (q, qd) = Policy(), states()
+
+    def end(q, qd):
+        params = {"target": qd}
+        return ts.rollout(ARM, q, qd, policy, 1, DT, params=params, fused=False)[0]
+
+    exact = ts.rollout(ARM, q, qd, lambda t, x, v: ts.gravity_force(ARM, x) + qd - x, 1, DT)[0]
+    assert_close(run(end)(q, qd), exact)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"params": {"goal": torch.zeros(4, 2).double()}}, r"'goal'.*taken by no function"),
+        ({"params": {"gain": torch.zeros(3).double()}}, r"'gain' in params has shape \[3\]"),
+        ({"series": {"gain": torch.zeros(4, 3, 2).double()}}, r"'gain' in series.*\[4, 4, ...\]"),
+        ({"params": {"gain": torch.zeros(4)}}, r"'gain' is torch.float32"),
+        ({"params": [1.0]}, "params is a list"),
+        ({}, r"cannot be called with t, q and qd"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(options, words):
+    def law(t, q, qd, *, gain):
+        return gain[..., None] * q
+
+    if "goal" in options.get("params", ()):
+        law = push
+    with pytest.raises(TorchskoError, match=f"(?s){words}"):
+        ts.rollout(ARM, *states(), law, STEPS, DT, **options)
+
+
+def test_controls_of_the_wrong_size_are_refused():
+    control = ts.ActuatedControl(SERVOS, torch.zeros(3, 2).double())
+    with pytest.raises(
+        ShapeError, match=r"ctrl has shape \[3, 2\] for 4 steps and the batch \[4\]"
+    ):
+        ts.rollout(ARM, *states(), control, STEPS, DT)

@@ -1,0 +1,149 @@
+"""Samples of a rollout that leave the finite numbers, without gradients.
+
+In reverse mode, zero times a derivative that is not finite is nan, also where a mask excludes the sample from
+the loss. The rollout is therefore repeated with the inputs of a finite sample in place of those of each
+diverged one, and the states of the latter are constants in the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from torchsko.actuation.law import LawInputs
+from torchsko.errors import TorchskoError
+from torchsko.mechanism.fields import PARAMETERS
+from torchsko.rollout.external import CheckedWrenches
+from torchsko.rollout.simulation import Simulation
+from torchsko.utils.concrete_values import concrete_values
+from torchsko.utils.shapes import are_broadcastable
+
+Run = Callable[[Simulation, Tensor, Tensor], tuple[list[Tensor], Tensor]]
+"""Maps (simulation, q, qd) to states and forces, and the last memory."""
+
+State = tuple[Tensor, Tensor]
+
+
+def drop_diverged(
+    run: Run, simulation: Simulation, start: State, found: list[Tensor], memory: Tensor
+) -> tuple[list[Tensor], Tensor, list[Tensor]]:
+    """Remove the gradients of samples whose last state is not finite, or whose square overflows.
+
+    Args:
+        run: runs a rollout.
+        simulation: the rollout.
+        start: configuration and velocity at its start.
+        found: its states and forces.
+        memory: its last memory.
+
+    Returns:
+        States and forces, and the last memory; then the states with infinite values where squares overflow.
+
+    Raises:
+        TorchskoError: when values cannot be read.
+    """
+    limit = torch.finfo(found[0].dtype).max ** 0.5
+    bounded = [torch.where(x.detach().abs() < limit, x.detach(), torch.inf) for x in found[:2]]
+    good = (
+        bounded[0][..., -1, :].isfinite() & bounded[1][..., -1, :].isfinite().all(-1, True)
+    ).all(-1)
+    values = concrete_values(good.cpu() if good.is_cuda else good)
+    if values is None:
+        raise TorchskoError(
+            'nonfinite="zero" was given under vmap or a compiler.',
+            "The samples that diverge are found by their values.",
+            'Pass nonfinite="ignore" there.',
+        )
+    if values.all() or not torch.is_grad_enabled():
+        return found, memory, bounded
+    if values.any():
+        batch = good.shape
+        finite = good.reshape(-1).nonzero()[0]
+        index = torch.arange(good.numel(), device=good.device)
+        index = torch.where(good.reshape(-1), index, finite)
+        other = _with_samples(simulation, index, len(bounded[0].shape) - 2)
+        q, qd = (_pick(x, index, batch) for x in start)
+        again, last = run(_ended(other, good), q, qd)
+    else:
+        robot = simulation.robot
+        q = robot.neutral().expand_as(start[0])
+        one = replace(_ended(replace(simulation, fast=robot), good), every=1, truncate=None)
+        again, last = one.unbound().run(q, torch.zeros_like(start[1]), 1, None)
+        again = [x[..., -1:, :] for x in again]
+    kept = [
+        torch.where(good[..., None, None], new, old.detach())
+        for new, old in zip(again, found, strict=True)
+    ]
+    return kept, _where(good, last, memory.detach()), bounded
+
+
+def _ended(simulation: Simulation, good: Tensor) -> Simulation:
+    """A rollout that ends diverged samples at the start if functions may read their tensors elsewhere."""
+    if simulation.fast is not simulation.robot:
+        return simulation
+    lengths = simulation.lengths
+    if lengths is None:
+        lengths = torch.full_like(good, torch.iinfo(torch.int32).max, dtype=torch.int64)
+    return replace(simulation, lengths=torch.where(good, lengths, torch.zeros_like(lengths)))
+
+
+def _with_samples(simulation: Simulation, index: Tensor, lead: int) -> Simulation:
+    """The rollout of other samples."""
+    batch = simulation.forces.batch
+
+    def pick(x: Any, rank: int) -> Any:
+        return _pick(x, index, batch, rank) if isinstance(x, Tensor) else x
+
+    robot, forces, f_ext = simulation.robot, simulation.forces, simulation.f_ext
+    changes = {
+        name: pick(getattr(robot, name), len(shape))
+        for name, shape in PARAMETERS.items()
+        if getattr(robot, name).ndim > len(shape)
+    }
+    other = robot.replace(**changes) if changes else robot
+    fast = simulation.fast
+    if changes:
+        fast = cast(Any, fast).replace(**changes) if fast is not robot else other
+    forces = replace(
+        forces,
+        mech=other,
+        source=pick(forces.source, 2),
+        first=None if forces.first is None else _pick(forces.first, index, batch, None),
+    )
+    if isinstance(f_ext, CheckedWrenches):
+        f_ext = replace(f_ext, mech=other)
+    inputs = LawInputs(
+        *(
+            {name: _pick(x, index, batch, None) for name, x in tensors.items()}
+            for tensors in (simulation.inputs.params, simulation.inputs.series)
+        )
+    )
+    return replace(
+        simulation,
+        fast=fast,
+        robot=other,
+        forces=forces,
+        f_ext=pick(f_ext, 3),
+        lengths=pick(simulation.lengths, 0),
+        inputs=inputs,
+    )
+
+
+def _pick(x: Tensor, index: Tensor, batch: torch.Size, rank: int | None = 1) -> Tensor:
+    """A tensor `[*batch, ...]` with other samples; `rank` counts dimensions of a sample, None: the rest."""
+    event = x.shape[len(batch) if rank is None else x.ndim - rank :]
+    if x.ndim == len(event):  # common to all samples
+        return x
+    flat = x.expand(*batch, *event).reshape(-1, *event)
+    return flat.index_select(0, index).reshape(*batch, *event)
+
+
+def _where(mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Select samples; a tensor without batch dimensions stays."""
+    if not are_broadcastable(tuple(x.shape[: mask.ndim]), tuple(mask.shape)):
+        return x
+    return torch.where(mask[(..., *[None] * (x.ndim - mask.ndim))], x, y)
