@@ -1,5 +1,6 @@
 """Robots whose joints follow others, files that hold more than a rigid robot: nothing is lost."""
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -89,31 +90,37 @@ def test_a_robot_whose_mimic_joints_are_free_is_saved_and_read_again(tmp_path):
     assert torch.equal(again.inverse_dynamics(*at, at[1]), fit.inverse_dynamics(*at, at[1]))
 
 
-def test_refusals_of_a_force_that_is_missing_say_to_put_zeros_where_nothing_drives(tmp_path):
-    """It was to be locked, or its column to be left out, which the next refusal was about."""
+def test_the_motion_of_a_joint_without_measured_force_is_used_and_its_equation_left_out(tmp_path):
     mech = ts.load(GRIPPER, mimic="independent")
     log = log_of(mech, lambda qd, qdd: 0.2 * qd)
-    columns = {
+    arrays = {
         f"{name}_{joint}": x[:, k]
         for name, x in (("q", log.q), ("qd", log.qd), ("tau", log.tau))
         for k, joint in enumerate(mech.joint_names)
     }
 
-    def written(**more):
-        table = {"t": log.t, **columns, **more}
+    def written(columns=None, **more):
+        table = {"t": log.t, **arrays, **more}
         path = tmp_path / "log.npz"
         np.savez(path, **{name: x for name, x in table.items() if x is not None})
-        return ts.identification.Log.load(path, mech.joint_names)
+        return ts.identification.Log.load(path, mech.joint_names, columns=columns)
 
     with pytest.raises(
         ts.FitError, match=r'"tau_g2", with zeros if the joint has no drive'
     ) as none:
         written(tau_g2=None)
-    with pytest.raises(ts.FitError, match="put zeros if nothing drives the joint") as blank:
-        ts.identification.identify(
-            mech, written(tau_g2=np.full(len(log), np.nan)), joint_terms=[Viscous()]
-        )
-    assert all(str(x.value).count("\n") == 2 for x in (none, blank))
+    (option,) = re.findall(r"--column tau=(\S+),", str(none.value))
+    unknown = written(columns={"tau": option.split(",")}, tau_g2=None)
+    blank = written(tau_g2=np.full(len(log), np.nan))
+    np.testing.assert_array_equal(unknown.tau, blank.tau)
+    whole, half = (
+        ts.identification.identify(mech, x, joint_terms=[Viscous()], method="ols")
+        for x in (log, blank)
+    )
+    (note,) = texts(half, "missing_force")
+    assert "g2" in note and half.terms[2] == ()
+    assert_close(half.numbers[0], whole.numbers[0], rtol=0.02, atol=0.02)
+    assert str(none.value).count("\n") == 2
     assert np.array_equal(written(tau_g2=np.zeros(len(log))).tau[:, 2], np.zeros(len(log)))
 
 

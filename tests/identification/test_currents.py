@@ -6,6 +6,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.identification.finding_codes import texts
 from tests.identification.test_fit import arm, friction, log_of
 from torchsko.identification.estimators import drive_gains as currents
 from torchsko.identification.estimators.drive_gains import torque_constants
@@ -82,14 +83,46 @@ def test_constants_stay_with_a_saved_fit(tmp_path):
     )
 
 
-def test_a_current_that_follows_no_force_is_refused_by_name():
+def without_constant():
+    """A robot, and currents of which those of joint1 are noise."""
     truth, _ = arm()
     log = currents_of(truth)
     tau = np.array(log.tau)
     tau[:, 1] = np.random.default_rng(0).normal(size=len(tau))
-    blind = ts.identification.Log(log.t, log.q, tau, log.qd, current=True)
-    with pytest.raises(ts.FitError, match="torque constant of joint 'joint1' cannot be estimated"):
-        ts.identification.identify(truth, blind)
+    return truth, ts.identification.Log(log.t, log.q, tau, log.qd, current=True)
+
+
+def test_a_joint_without_a_determined_constant_is_named_and_the_others_are_fitted():
+    truth, blind = without_constant()
+    fit = ts.identification.identify(truth, blind, cutoff=8.0)
+    (note,) = texts(fit, "unknown_constant")
+    assert "joint1" in note and "--gain joint1=" in note
+    assert fit.info.constants is not None
+    found = fit.info.constants.numpy()
+    assert np.isnan(found[1]) and fit.terms[1] == ()
+    np.testing.assert_allclose(found[[0, 2]], CONSTANTS[[0, 2]], rtol=0.02)
+    nothing = ts.identification.Log(
+        blind.t, blind.q, blind.tau[:, [1, 1, 1]], blind.qd, current=True
+    )
+    with pytest.raises(ts.FitError, match="no torque constant can be estimated"):
+        ts.identification.identify(truth, nothing)
+
+
+def test_joints_with_known_constants_or_measured_forces_are_not_estimated():
+    truth, _ = arm()
+    log, names = currents_of(truth), truth.joint_names
+    known = log.calibrate(truth, gain={names[1]: CONSTANTS[1]})
+    assert known.current_joints(names) == (names[0], names[2])
+    found = torque_constants(truth, known, design_filters(known, 8.0))
+    np.testing.assert_allclose(found.value.numpy(), [CONSTANTS[0], 1.0, CONSTANTS[2]], rtol=0.01)
+    assert float(found.deviation[1]) == 0
+    units = {"tau": {names[0]: "A", names[2]: "mA"}}
+    scale = np.array([1.0, CONSTANTS[1], 1000.0])
+    mixed = ts.identification.Log(log.t, log.q, log.tau * scale, log.qd).calibrate(
+        truth, units=units
+    )
+    assert mixed.current_joints(names) == (names[0], names[2])
+    np.testing.assert_allclose(mixed.tau, known.tau)
 
 
 def test_constants_that_do_not_come_to_rest_are_refused(monkeypatch):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import torchsko as ts
-from torchsko.cli.identify import _columns, _units
+from torchsko.cli.log_options import parse_columns, parse_units
 from torchsko.cli.main import main
 from torchsko.identification.logs import csv_file
 from torchsko.view.playback import read_log
@@ -422,7 +422,7 @@ def test_revolute_and_prismatic_joints_have_different_units(tmp_path):
             ts.identification.identify(robot(), log)
         (name, unit), right = *units.items(), "turn" if wrong == "slide" else "slide"
         assert f"--unit {name}.{right}={unit}" in str(error.value)
-    each = _units(["q.turn=deg", "q.slide=mm"])
+    each = parse_units(["q.turn=deg", "q.slide=mm"])
     assert each == {"q": {"turn": "deg", "slide": "mm"}}
     assert_complete(load_csv(tmp_path, csv_text(x=x), units=each))
     log = load_csv(tmp_path, csv_text(x=x), units={"q": {"slide": "deg"}})
@@ -432,7 +432,7 @@ def test_revolute_and_prismatic_joints_have_different_units(tmp_path):
 
 def test_columns_are_selected_on_the_command_line(tmp_path, capsys):
     names = ["t", "a", "b", "c", "d", "e", "f"]
-    columns = _columns(["q=a,b", "qd=c,d", "tau=e,f"])
+    columns = parse_columns(["q=a,b", "qd=c,d", "tau=e,f"])
     assert_complete(load_csv(tmp_path, csv_text(names), columns=columns))
     ts.save(robot(), tmp_path / "robot.urdf")
     command = [

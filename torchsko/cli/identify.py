@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from torchsko.cli.log_options import add_log_options, load_log, parse_number, parse_pairs
 from torchsko.cli.robot_options import add_robot_options, load_robot, source_of
 from torchsko.errors import FitError, MissingExtraError
 from torchsko.utils.atomic_write import remove_stale_files, temporary_prefix
@@ -19,6 +20,7 @@ from torchsko.utils.optional_dependencies import require
 if TYPE_CHECKING:
     from torchsko.identification.results.result import Fit
     from torchsko.identification.results.scores import Scores
+    from torchsko.mechanism.mechanism import Mechanism
 
 
 def add_identify(commands: Any) -> None:
@@ -35,7 +37,12 @@ def add_identify(commands: Any) -> None:
     add = parser.add_argument
     add("-h", "--help", action=_Help, help="show this help, all methods, terms and finding codes")
     add("file", help="robot file with nominal parameters: URDF, MJCF or SDF")
-    add("log", help="CSV, NPZ or Parquet file with t, q, tau, and qd if it was measured")
+    add(
+        "log",
+        nargs="+",
+        help="CSV, NPZ, Parquet or ROS 2 bag with t, q, tau, and qd if it was measured; files that have only "
+        "some of these are joined by time, complete ones are several logs of one fit",
+    )
     add("--out", required=True, type=Path, help="output folder")
     add("--method", default="physical", help="estimator, see below (default: physical)")
     add(
@@ -45,23 +52,7 @@ def add_identify(commands: Any) -> None:
     )
     add("--cutoff", type=float, help="cut-off frequency of the filter [Hz]")
     add("--window", type=float, help="length of the windows of shooting [s]")
-    add("--held", action="store_true", help="forces are commands that are held between samples")
     add("--prior", type=float, help="weight of the nominal robot")
-    add(
-        "--unit",
-        action="append",
-        default=[],
-        metavar="q=deg",
-        help="unit of t, q, qd or tau if it is not SI; q.slide=mm for joint slide; tau=A for motor currents, "
-        "whose torque constants are then estimated; may be repeated",
-    )
-    add(
-        "--column",
-        action="append",
-        default=[],
-        metavar="q=a,b,c",
-        help="columns of t, q, qd or tau in the order of the joints; may be repeated",
-    )
     add(
         "--terms",
         action="append",
@@ -89,7 +80,16 @@ def add_identify(commands: Any) -> None:
         metavar="CODE",
         help="ignore findings with this code, also those that stop the fit; may be repeated",
     )
+    add_log_options(parser)
     add_robot_options(parser)
+    add(
+        "--lock",
+        action="append",
+        default=[],
+        metavar="wheel=0",
+        help="joints that did not move, a,b=0, and their position; may be repeated",
+    )
+    add("--gravity", metavar="0,0,-9.81", help="gravity in the frame of the robot's base [m/s^2]")
 
 
 class _Help(argparse.Action):
@@ -124,25 +124,17 @@ def run_identify(given: argparse.Namespace) -> None:
         TorchskoError: when the robot, the log or an option is invalid.
     """
     from torchsko.identification.fit import identify
-    from torchsko.identification.logs.log import Log
     from torchsko.identification.results.summary import report
     from torchsko.identification.term_syntax import parse_joint_terms
 
     start = time.perf_counter()
-    units, columns, (first, last) = (
-        _units(given.unit),
-        _columns(given.column),
-        _fractions(given.use),
-    )
+    first, last = _fractions(given.use)
     mech = load_robot(given.file, given)  # the report lists unsupported elements of the file
+    mech = _adapted_robot(mech, given)
     joint_terms = parse_joint_terms(mech, given.terms)
-    robot = source_of(given.file, given)
-
-    def load(path: str) -> Log:
-        return Log.load(path, mech.joint_names, units=units, columns=columns, held=given.held)
-
-    log = load(given.log).part(first, last)
-    unseen = None if given.test is None else load(given.test)
+    robot = None if given.lock else source_of(given.file, given)  # locked bodies are one body
+    log = load_log(mech, given.log, given).part(first, last)
+    unseen = None if given.test is None else load_log(mech, [given.test], given)
     _prepare_folder(given.out)
     bar = ProgressBar()
     try:
@@ -164,7 +156,7 @@ def run_identify(given: argparse.Namespace) -> None:
 def write(
     fit: Fit,
     folder: Path,
-    robot: str,
+    robot: str | None,
     mesh_path: Sequence[str] | None = None,
     scores: Scores | None = None,
 ) -> list[str]:
@@ -173,7 +165,7 @@ def write(
     Args:
         fit: the fit.
         folder: an existing folder.
-        robot: file of the nominal robot, or its text.
+        robot: file of the nominal robot, or its text; None for a new file.
         mesh_path: further trusted folders.
         scores: prediction errors on another log, for the reports.
     """
@@ -211,45 +203,20 @@ def _prepare_folder(folder: Path) -> None:
         ) from error
 
 
-def _units(texts: Sequence[str]) -> dict[str, str | dict[str, str]]:
-    """Parse units of quantities and joints: ``q=deg``, ``q.slide=mm``."""
-    whole: dict[str, str] = {}
-    by_joint: dict[str, dict[str, str]] = {}
-    for text in texts:
-        left, _, unit = text.rpartition("=")
-        name, _, joint = left.partition(".")
-        if not name or not unit:
-            raise FitError(
-                f"--unit {text} is not a quantity and a unit.",
-                "A unit belongs to a quantity of the log.",
-                "Type --unit q=deg, or --unit q.slide=mm for one joint.",
-            )
-        if name in whole or (name in by_joint and (not joint or joint in by_joint[name])):
-            raise FitError(
-                f"--unit {text} repeats the unit of {name}.",
-                "A quantity has one unit, or one for each joint.",
-                "Remove one of them.",
-            )
-        if joint:
-            by_joint.setdefault(name, {})[joint] = unit
-        else:
-            whole[name] = unit
-    return {**whole, **by_joint}
+def _adapted_robot(mech: Mechanism, given: argparse.Namespace) -> Mechanism:
+    """Lock joints and set gravity by the command's options."""
+    if given.gravity is not None:
+        gravity = parse_pairs("gravity", [f"xyz={given.gravity}"], _vector)["xyz"]
+        mech = mech.replace(gravity=mech.gravity.new_tensor(gravity))
+    pairs = parse_pairs("lock", given.lock, parse_number)
+    locked = {name: x for names, x in pairs.items() for name in names.split(",")}
+    return mech.lock(locked) if locked else mech
 
 
-def _columns(texts: Sequence[str]) -> dict[str, list[str]]:
-    """Parse columns of quantities: ``q=a,b,c``."""
-    columns: dict[str, list[str]] = {}
-    for text in texts:
-        name, _, names = text.partition("=")
-        if not name or not names or name in columns:
-            raise FitError(
-                f"--column {text} has no column names, or repeats a quantity.",
-                "All columns of a quantity are named at once, in the order of the joints.",
-                "Type --column q=a,b,c.",
-            )
-        columns[name] = names.split(",")
-    return columns
+def _vector(text: str) -> list[float]:
+    """Parse three numbers."""
+    x, y, z = (float(x) for x in text.split(","))
+    return [x, y, z]
 
 
 def _fractions(text: str) -> tuple[float, float]:

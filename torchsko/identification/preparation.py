@@ -64,6 +64,8 @@ def prepare(
     log, unwrapped = unwrap_angles(log, nominal.coordinate_names)
     findings = check_raw_log(nominal, log, options)
     log, settings, constants = filter_and_scale(nominal, log, options.cutoff)
+    unmeasured = unmeasured_dofs(nominal, log)
+    given |= dict.fromkeys(unmeasured, ())
     problem = RegressionProblem.of(nominal, terms, options.regressor, given)
     candidates = dict.fromkeys(range(nominal.num_dof), tuple(options.candidate_terms))
     if options.ripple and options.selects:
@@ -74,7 +76,6 @@ def prepare(
         problem, log, settings, options.folds, lambda part: progress("reading the log", 0.2 * part)
     )
     check_sufficient_data(log, problem.mech, equations, settings)
-    unmeasured = unmeasured_dofs(nominal, log)
     context = FitContext(
         original=mech, nominal=nominal, replaced_bodies=replaced, log=log, unwrapped=unwrapped,
         settings=settings, constants=constants, problem=problem, given_terms=given,

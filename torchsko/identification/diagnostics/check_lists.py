@@ -20,7 +20,6 @@ RAW_LOG_CHECKS = (
     unit_checks.velocity_scale,
     unit_checks.velocity_column,
     quaternion_convention.quaternion_convention,
-    unit_checks.positions_in_degrees,
 )
 """Checks of the log as it was measured."""
 
@@ -32,7 +31,6 @@ CHECKS_BEFORE_FIT = (
     force_scale.force_scale,
     log_hypotheses.inconsistent_log,
     force_scale.negative_friction,
-    force_scale.joint_force_scale,
     log_quality.nominal_inertia,
     log_quality.unmodelled_force,
     log_quality.static_joint,

@@ -10,13 +10,10 @@ import torch
 
 from torchsko.identification.diagnostics.context import FitContext
 from torchsko.identification.diagnostics.findings import Finding, finding
-from torchsko.identification.diagnostics.log_hypotheses import (
-    MAX_UNEXPLAINED,
-    States,
-    percent_explained,
-)
+from torchsko.identification.diagnostics.log_hypotheses import MAX_UNEXPLAINED, percent_explained
+from torchsko.identification.diagnostics.log_states import States
 from torchsko.identification.logs.log import Array
-from torchsko.identification.logs.units import CURRENT_UNITS
+from torchsko.identification.logs.units import currents_of
 from torchsko.identification.regression.accumulate import reread_sample
 from torchsko.identification.signals.unwrap import TURN
 from torchsko.mechanism.coordinates import all_q, own_forces
@@ -86,7 +83,7 @@ def coupled_force(context: FitContext) -> Iterator[Finding]:
     if not driven:
         return
     sizes = ", ".join(f"{j} (up to {largest[j]:.3g})" for j in driven)
-    if log.units.get("tau") in CURRENT_UNITS:
+    if currents_of(log.units):
         yield finding(
             "ignored_coupled_force",
             f"Currents of coupled joints are not used: {sizes}.",

@@ -39,16 +39,16 @@ def add_base_forces(mech: Mechanism, log: Log) -> Log:
 
 
 def unmeasured_dofs(mech: Mechanism, log: Log) -> tuple[int, ...]:
-    """Dofs of a floating base whose force is never a finite number.
+    """Dofs whose force is never a finite number.
 
     Args:
         mech: the robot.
         log: forces of all dofs.
 
     Raises:
-        FitError: when the robot has no other dofs.
+        FitError: when no force was measured.
     """
-    dofs = [k for name in free_joints(mech) for k in range(mech.num_dof)[mech.dof_slice(name)]]
+    dofs = list(range(mech.num_dof))
     for at in range(0, len(log), CHUNK):
         if not dofs:
             return ()
@@ -59,7 +59,7 @@ def unmeasured_dofs(mech: Mechanism, log: Log) -> tuple[int, ...]:
         raise FitError(
             f"{log.name}: no force is a finite number.",
             "Inertial parameters cannot be identified without forces.",
-            "Put zeros if the robot is in free flight, or the measured wrench at the base.",
+            "Check the columns of tau. Put zeros if the robot is in free flight.",
         )
     return tuple(dofs)
 
@@ -68,7 +68,7 @@ def without_unmeasured(mech: Mechanism, faults: LogDefects, dofs: tuple[int, ...
     """Remove forces that were not measured from the counts of outliers."""
     whole = {
         name
-        for name in free_joints(mech)
+        for name in mech.joint_names
         if set(range(mech.num_dof)[mech.dof_slice(name)]) <= set(dofs)
     }
     return replace(faults, outliers={k: n for k, n in faults.outliers.items() if k not in whole})

@@ -1,30 +1,32 @@
-"""Hypotheses about errors in a log: reversed signs, exchanged joints, angle units and gravity.
+"""Hypotheses about errors in a log: units, zeros, signs, order of joints, couplings and gravity.
 
 A log with such an error can be fitted, but the result is wrong. If the nominal robot, which is roughly right,
-explains the measured forces badly, this check looks for one change of the log after which it explains them
-well.
+explains the measured forces badly, this check looks for calibrations of the log after which it explains them
+well. Each hypothesis is a `Calibration`, so that the option in the advice is the one that was tested.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchsko.identification.diagnostics.context import FitContext
 from torchsko.identification.diagnostics.findings import Finding, finding
+from torchsko.identification.diagnostics.force_scale import common_scale
+from torchsko.identification.diagnostics.log_states import States, unexplained_shares
 from torchsko.identification.friction import Balancer, Periodic, Spring
+from torchsko.identification.logs.calibration import Calibration, single_joints
 from torchsko.identification.logs.units import SI_SCALE
-from torchsko.identification.signals.preprocess import FilteredMotion
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.verbs.dynamics import inverse_dynamics
 
-MAX_SAMPLES = 400
-"""Number of states that are examined, evenly spread."""
+SEARCH_STATES = 400
+"""Number of states times dofs that the search examines for each hypothesis."""
 
 MIN_UNEXPLAINED = 0.5
 """Share of a force that the nominal robot must leave unexplained before hypotheses are tested."""
@@ -36,100 +38,19 @@ MAX_UNEXPLAINED = 0.25
 """Geometric mean over dofs of the shares that an accepted hypothesis may leave unexplained."""
 
 MIN_IMPROVEMENT = 10.0
-"""Factor by which a hypothesis must reduce the product of all shares."""
+"""Factor by which each change must reduce the product of all shares."""
+
+MAX_ZERO_COMBINATIONS = 4000
+"""Largest number of combinations of zeros that are tested."""
+
+MAX_CHANGES = 8
+"""Largest number of changes of one log."""
 
 GRAVITY_COMPENSATION = (Spring, Balancer, Periodic)
 """Terms that may support the weight of a robot."""
 
-SLOW = 0.05
-"""Speed over the root mean square speed below which dry friction may have either sign."""
-
-Slices = Callable[[str], slice]
-
-
-@dataclass(frozen=True, eq=False)
-class States:
-    """Filtered samples of a log.
-
-    Attributes:
-        mech: the nominal robot, lossless.
-        q: `[samples, num_q]`.
-        qd: `[samples, num_dof]`.
-        qdd: `[samples, num_dof]`.
-        tau: `[samples, num_dof]`.
-        measured: dofs that have a measured force, `[num_dof]`.
-    """
-
-    mech: Mechanism
-    q: Tensor
-    qd: Tensor
-    qdd: Tensor
-    tau: Tensor
-    measured: Tensor
-
-    @classmethod
-    def of(cls, mech: Mechanism, motions: Sequence[FilteredMotion]) -> States:
-        """Samples at which all measured forces are valid."""
-        measured = torch.stack([m.valid.bool().any(0) for m in motions]).any(0)
-        good = [m.valid.bool()[:, measured].all(1) for m in motions]
-        parts = [[getattr(m, name) for m in motions] for name in ("q", "qd", "qdd", "tau")]
-        q, qd, qdd, tau = (
-            torch.cat([x[rows] for x, rows in zip(part, good, strict=True)]) for part in parts
-        )
-        thin = slice(None, None, max(1, len(q) // MAX_SAMPLES))
-        return cls(mech, q[thin], qd[thin], qdd[thin], tau[thin], measured)
-
-    def unexplained(self) -> Tensor:
-        """Share of each force that the nominal robot and friction leave unexplained, `[num_dof]`.
-
-        nan for forces that were not measured.
-        """
-        force = inverse_dynamics(self.mech, self.q, self.qd, self.qdd)
-        speed = self.qd.square().mean(0).sqrt().clamp_min(1e-300)
-        offset = self.qd.new_ones(1).expand_as(self.qd)
-        friction = torch.stack([self.qd, (self.qd / (SLOW * speed)).tanh(), offset], -1)
-        basis = torch.linalg.qr(friction.movedim(1, 0))[0]
-        both = torch.stack([self.tau, self.tau - force], -1).movedim(1, 0)
-        tau, rest = (both - basis @ (basis.mT @ both)).square().sum(1).unbind(-1)
-        return torch.where(self.measured, rest / tau.clamp_min(1e-300), torch.nan)
-
-    def reversed(self, joint: str, *names: str) -> States:
-        """States with the sign of some quantities of a joint reversed; "q" includes its derivatives."""
-        return self._scaled([joint], -1.0, names)
-
-    def in_radians(self) -> States:
-        """States whose angles were converted from degrees by mistake, converted back."""
-        kinds = zip(self.mech.joint_names, self.mech.joint_types, strict=True)
-        return self._scaled(
-            [name for name, k in kinds if k.coordinate_unit == "rad"], 1 / SI_SCALE["deg"], ("q",)
-        )
-
-    def exchanged(self, first: str, second: str, *names: str) -> States:
-        """States with some quantities of two joints exchanged."""
-
-        def change(x: Tensor, at: Slices) -> Tensor:
-            order = list(range(x.shape[-1]))
-            a, b = at(first).start, at(second).start
-            order[a], order[b] = b, a
-            return x[:, order]
-
-        return self._with(names, change)
-
-    def _scaled(self, joints: Sequence[str], factor: float, names: Sequence[str]) -> States:
-        def change(x: Tensor, at: Slices) -> Tensor:
-            size = torch.ones_like(x[0])
-            for joint in joints:
-                size[at(joint)] = factor
-            return x * size
-
-        return self._with(names, change)
-
-    def _with(self, names: Sequence[str], change: Callable[[Tensor, Slices], Tensor]) -> States:
-        changed = {"q": change(self.q, self.mech.q_slice)} if "q" in names else {}
-        rates = ("qd", "qdd") if "q" in names else ()
-        for name in (*rates, *(("tau",) if "tau" in names else ())):
-            changed[name] = change(getattr(self, name), self.mech.dof_slice)
-        return replace(self, **changed)
+QUARTER_TURNS = (0.0, 0.5 * math.pi, math.pi, -0.5 * math.pi)
+"""Zeros that are tested [rad]: conventions of Denavit and Hartenberg differ by quarter turns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,20 +58,30 @@ class Hypothesis:
     """One change of a log or of the robot's mounting.
 
     Attributes:
-        states: after the change.
+        code: of its finding.
+        calibration: of the log, with all changes so far.
+        change: the calibration of this change alone.
         description: of the error in the log.
-        advice: how to correct it.
         joints: that it is about.
+        mech: the robot, if it is changed and not the log.
+        advice: replaces the option of the calibration.
     """
 
-    states: States
+    code: str
+    calibration: Calibration
+    change: Calibration
     description: str
-    advice: str
     joints: tuple[str, ...] = ()
+    mech: Mechanism | None = None
+    advice: str = ""
+
+    def option(self) -> str:
+        """Advice for this change."""
+        return self.advice or f"Type {self.change.options()}, or call {self.change.code()}."
 
 
 def inconsistent_log(context: FitContext) -> Iterator[Finding]:
-    """No single change of the log makes the nominal robot explain it much better.
+    """No calibration of the log makes the nominal robot explain it much better.
 
     Logs of currents are not checked: their torque constants were estimated from the nominal robot.
     """
@@ -159,7 +90,8 @@ def inconsistent_log(context: FitContext) -> Iterator[Finding]:
     states = States.of(context.lossless, context.motions)
     if len(states.q) < 10 * context.nominal.num_dof:
         return
-    logged = states.unexplained()
+    scale = common_scale(states)
+    logged = states.unexplained(scale)
     if float(logged.nan_to_num(0.0).max()) < MIN_UNEXPLAINED:
         return
     terms = context.problem.terms
@@ -168,26 +100,114 @@ def inconsistent_log(context: FitContext) -> Iterator[Finding]:
         for indices in context.given_terms.values()
         for k in indices
     )
-    tested = [(x.states.unexplained(), x) for x in hypotheses(states, compensated=compensated)]
-    left, best = min(tested, key=lambda x: float(_log_mean(x[0])))
-    improvement = int(states.measured.sum()) * (_log_mean(logged) - _log_mean(left))
-    if _log_mean(left) < math.log(MAX_UNEXPLAINED) and improvement > math.log(MIN_IMPROVEMENT):
-        gained = logged.clamp(*SHARE_RANGE) / left.clamp(*SHARE_RANGE)
-        dof = int(gained.nan_to_num(0.0).argmax())
+    found, left = search(
+        states, scale, logged, compensated=compensated, velocities=context.log.qd is not None
+    )
+    gained = logged.clamp(*SHARE_RANGE) / left.clamp(*SHARE_RANGE)
+    dof = int(gained.nan_to_num(0.0).argmax())
+    together = " after all changes" if len(found) > 1 else ""
+    for each in found:
         yield finding(
-            "inconsistent_log",
-            f"It seems that {best.description}.",
-            f"{best.advice} If the log is right, correct the nominal robot, for example its tool.",
-            joints=best.joints,
+            each.code,
+            f"It seems that {each.description}.",
+            f"{each.option()} If the log is right, correct the nominal robot, for example its tool.",
+            joints=each.joints,
             reason=f"The nominal robot would then explain {percent_explained(left[dof])} of the force of "
-            f"{context.nominal.dof_names[dof]}; it explains {percent_explained(logged[dof])} of it as "
-            "logged (without friction).",
+            f"{context.nominal.dof_names[dof]}{together}; it explains {percent_explained(logged[dof])} of "
+            "it as logged (without friction).",
         )
+
+
+def search(
+    states: States, scale: float, logged: Tensor, *, compensated: bool, velocities: bool
+) -> tuple[list[Hypothesis], Tensor]:
+    """Find the changes that explain a log, one after the other, each the best one.
+
+    Args:
+        states: of the log.
+        scale: measured over nominal forces.
+        logged: unexplained shares of the log as it is, `[num_dof]`.
+        compensated: whether terms support the weight.
+        velocities: whether the log has velocities.
+
+    Returns:
+        The changes, none if they do not explain the log; and the shares that they leave, `[num_dof]`.
+    """
+    mech = states.mech
+    count = int(states.measured.sum())
+    few = Search(mech, states.thinned(max(40, SEARCH_STATES // mech.num_dof)), scale, velocities)
+    singles = [*changes(mech, Calibration(), velocities)]
+    singles += [] if compensated else _gravity_changes(mech)
+    groups: list[Sequence[Hypothesis]] = [singles]
+    if float(_log_mean(logged)) > math.log(MAX_UNEXPLAINED):
+        groups += [[*_several_zeros(mech, size)] for size in (2, 3)]
+    for first in groups:
+        found = few.climb(first) if first else []
+        if not found:
+            continue
+        last = found[-1]
+        robot = next((x.mech for x in found if x.mech is not None), mech)
+        final = unexplained_shares(states, [last.calibration.affine_map(mech)], scale, robot)[0]
+        improvement = count * float(_log_mean(logged) - _log_mean(final))
+        explained = float(_log_mean(final)) < math.log(MAX_UNEXPLAINED)
+        if explained and improvement > len(found) * math.log(MIN_IMPROVEMENT):
+            return found, final
+    return [], logged
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """Search for changes that explain a log.
+
+    Attributes:
+        mech: the nominal robot.
+        states: few states of the log.
+        scale: measured over nominal forces.
+        velocities: whether the log has velocities.
+    """
+
+    mech: Mechanism
+    states: States
+    scale: float
+    velocities: bool
+
+    def climb(self, first: Sequence[Hypothesis]) -> list[Hypothesis]:
+        """Add the best change as long as it helps.
+
+        Args:
+            first: the changes that are tested first.
+        """
+        found: list[Hypothesis] = []
+        robot, calibration, tested = self.mech, Calibration(), first
+        left = self.shares([calibration], robot)[0]
+        count = int(self.states.measured.sum())
+        for _ in range(MAX_CHANGES):
+            groups = itertools.groupby(tested, key=lambda x: id(x.mech))
+            shares = torch.cat(
+                [
+                    self.shares([x.calibration for x in group], group[0].mech or robot)
+                    for group in ([*each] for _, each in groups)
+                ]
+            )
+            score = _log_mean(shares)
+            best = int(score.argmin())
+            if not count * float(_log_mean(left) - score[best]) > math.log(MIN_IMPROVEMENT):
+                break
+            left, calibration = shares[best], tested[best].calibration
+            robot = tested[best].mech or robot
+            found.append(tested[best])
+            tested = [*changes(self.mech, calibration, self.velocities)]
+        return found
+
+    def shares(self, calibrations: Sequence[Calibration], robot: Mechanism) -> Tensor:
+        """Unexplained shares of several calibrations, `[calibrations, num_dof]`."""
+        maps = [x.affine_map(self.mech) for x in calibrations]
+        return unexplained_shares(self.states, maps, self.scale, robot)
 
 
 def _log_mean(shares: Tensor) -> Tensor:
     """Logarithm of the geometric mean over dofs."""
-    return shares.clamp(*SHARE_RANGE).log().nanmean()
+    return shares.clamp(*SHARE_RANGE).log().nanmean(-1)
 
 
 def percent_explained(unexplained: Tensor) -> str:
@@ -195,65 +215,172 @@ def percent_explained(unexplained: Tensor) -> str:
     return f"{100 * max(0.0, 1 - float(unexplained)):.0f} %"
 
 
-def hypotheses(states: States, *, compensated: bool) -> Iterator[Hypothesis]:
-    """All hypotheses: signs, exchanged joints, angle units and, unless terms support the weight, gravity."""
-    mech = states.mech
-    kinds = zip(mech.joint_names, mech.independent_joints, strict=True)
-    single = [
-        name
-        for name, k in kinds
-        if mech.joints.kinds[k].vector
-        and mech.dof_slice(name).stop - mech.dof_slice(name).start == 1
-    ]
-    quantities = (("tau",), ("q",), ("q", "tau"))
-    for name, changed in itertools.product(single, quantities):
-        columns = [y for x in changed for y in (("q", "qd") if x == "q" else (x,))]
-        code = ", ".join(f"{x}[:, {_column(mech, x, name)}] *= -1" for x in columns)
-        yield Hypothesis(
-            states.reversed(name, *changed),
-            f"the sign of {' and '.join(changed)} of joint {name!r} is reversed",
-            f"Change it, {code}, or change the joint's axis in the robot's file.",
-            (name,),
-        )
-    for (first, second), changed in itertools.product(
-        itertools.combinations(single, 2), quantities
-    ):
-        yield Hypothesis(
-            states.exchanged(first, second, *changed),
-            f"{' and '.join(changed)} of joints {first!r} and {second!r} are exchanged",
-            f'Name the columns, columns={{"{changed[0]}": [...]}} or --column {changed[0]}=..., in the '
-            f"order {', '.join(mech.joint_names)}.",
-            (first, second),
-        )
-    if any(kind.coordinate_unit == "rad" for kind in mech.joint_types):
-        yield Hypothesis(
-            states.in_radians(),
-            "angles were in radians, but were converted from degrees",
-            "Remove the units of q and qd.",
-        )
-    if not compensated:
-        yield from _gravity_hypotheses(states)
+def changes(mech: Mechanism, base: Calibration, velocities: bool) -> Iterator[Hypothesis]:
+    """All single changes of a calibration, the simplest first.
+
+    Args:
+        mech: the robot.
+        base: the calibration that is changed.
+        velocities: whether the log has velocities.
+    """
+    names = single_joints(mech)
+    kinds = dict(zip(mech.joint_names, mech.joint_types, strict=True))
+    angular = [x for x in names if kinds[x].coordinate_unit == "rad"]
+    for name in names:
+        zeros = QUARTER_TURNS if name in angular else (0.0,)
+        for zero, tau, q in itertools.product(zeros, (1.0, -1.0), (1.0, -1.0)):
+            signs = {k: x for k, x in ((f"tau.{name}", tau), (f"q.{name}", q)) if x < 0}
+            signs = {name: -1.0} if len(signs) == 2 else signs
+            change = Calibration(sign=signs, zero={name: zero} if zero else {})
+            if change:
+                code = "wrong_zero" if zero else "wrong_sign"
+                yield _changed(code, base, change, _joint_error(name, zero, tau, q), (name,))
+    for first, second in itertools.combinations(names, 2):
+        order = _exchanged(names, first, second)
+        for which in (("tau",), ("q",), ("q", "tau")):
+            yield _reordered(base, names, order, which, (first, second))
+    for order in (tuple(sorted(names)), names[::-1]):
+        if order != names and len(names) > 2:
+            yield _reordered(base, names, order, ("q", "tau"), names)
+    yield from _couplings(base, angular, names)
+    if angular:
+        for unit, scale, text in (
+            ("deg", SI_SCALE["deg"], "positions are in degrees"),
+            ("rad", 1 / SI_SCALE["deg"], "angles were in radians, but were converted from degrees"),
+        ):
+            keys = ["q"] if len(angular) == len(names) else [f"q.{x}" for x in angular]
+            change = Calibration(ratio=dict.fromkeys(keys, 1 / scale))
+            declared = " ".join(f"--unit {key}=deg" for key in keys)
+            rates = " ".join(f"--unit qd{key[1:]}=deg/s" for key in keys)
+            advice = (
+                f"Type {declared}{f' {rates}' if velocities else ''}."
+                if unit == "deg"
+                else f"Remove the units of q and qd, or type {change.options()}."
+            )
+            yield replace(_changed("wrong_unit", base, change, text, angular), advice=advice)
 
 
-def _gravity_hypotheses(states: States) -> Iterator[Hypothesis]:
-    mech, gravity = states.mech, states.mech.gravity
+def _several_zeros(mech: Mechanism, size: int) -> Iterator[Hypothesis]:
+    """Zeros of `size` joints that are off by quarter turns; one alone may explain nothing."""
+    kinds = dict(zip(mech.joint_names, mech.joint_types, strict=True))
+    angular = [x for x in single_joints(mech) if kinds[x].coordinate_unit == "rad"]
+    choices = math.comb(len(angular), size) * (len(QUARTER_TURNS) - 1) ** size
+    if choices > MAX_ZERO_COMBINATIONS:
+        return
+    for joints in itertools.combinations(angular, size):
+        for zeros in itertools.product(QUARTER_TURNS[1:], repeat=size):
+            zero = dict(zip(joints, zeros, strict=True))
+            text = " and ".join(f"{x!r} by {np.degrees(y):.0f}" for x, y in zero.items())
+            yield _changed(
+                "wrong_zero",
+                Calibration(),
+                Calibration(zero=zero),
+                f"zeros are off by quarter turns: of joint {text} degrees",
+                joints,
+            )
+
+
+def _changed(
+    code: str,
+    base: Calibration,
+    change: Calibration,
+    description: str,
+    joints: tuple[str, ...] | list[str],
+) -> Hypothesis:
+    """A change on top of a calibration; signs and zeros of a joint replace those of the base."""
+    whole = replace(
+        base,
+        order={**base.order, **change.order},
+        couple={**base.couple, **change.couple},
+        ratio={**base.ratio, **change.ratio},
+        sign={**base.sign, **change.sign},
+        zero={**base.zero, **change.zero},
+    )
+    return Hypothesis(code, whole, change, description, tuple(joints))
+
+
+def _joint_error(name: str, zero: float, tau: float, q: float) -> str:
+    """Description of reversed signs and a zero of one joint."""
+    reversed_names = " and ".join(x for x, sign in (("q", q), ("tau", tau)) if sign < 0)
+    signs = f"the sign of {reversed_names} of joint {name!r} is reversed" if reversed_names else ""
+    if not zero:
+        return signs
+    offset = f"the zero of joint {name!r} is off by {np.degrees(zero):.0f} degrees"
+    return f"{offset} and {signs}" if signs else offset
+
+
+def _exchanged(names: tuple[str, ...], first: str, second: str) -> tuple[str, ...]:
+    other = {first: second, second: first}
+    return tuple(other.get(x, x) for x in names)
+
+
+def _reordered(
+    base: Calibration,
+    names: tuple[str, ...],
+    order: tuple[str, ...],
+    quantities: tuple[str, ...],
+    joints: tuple[str, ...],
+) -> Hypothesis:
+    """A permutation of the joints of a calibration."""
+    moved = dict(zip(names, order, strict=True))
+    whole = {k: tuple(moved[x] for x in base.order.get(k, names)) for k in quantities}
+    change = Calibration(order=whole)
+    what = " and ".join(quantities)
+    text = (
+        f"{what} of joints {joints[0]!r} and {joints[1]!r} are exchanged"
+        if len(joints) == 2
+        else f"the columns of {what} are in the order {', '.join(order)}"
+    )
+    return _changed("wrong_order", base, change, text, joints)
+
+
+def _couplings(
+    base: Calibration, angular: list[str], names: tuple[str, ...]
+) -> Iterator[Hypothesis]:
+    """Couplings of neighbouring joints: drives at the base of a joint, and differential gears."""
+    for first, second in itertools.pairwise(names):
+        if {first, second} - set(angular) or base.couple:
+            continue
+        rows = [
+            (
+                {second: {second: 1.0, first: sign}},
+                f"{second!r} was logged relative to another link",
+            )
+            for sign in (-1.0, 1.0)
+        ]
+        half = {first: {first: 0.5, second: 0.5}, second: {first: 0.5, second: -0.5}}
+        rows.append(
+            (half, f"{first!r} and {second!r} have a differential gear whose drives were logged")
+        )
+        for couple, text in rows:
+            for prefix, what in (("", ""), ("q.", "positions: ")):
+                change = Calibration(couple={f"{prefix}{k}": x for k, x in couple.items()})
+                yield _changed("wrong_coupling", base, change, what + text, (first, second))
+
+
+def _gravity_changes(mech: Mechanism) -> Iterator[Hypothesis]:
+    """Other directions of gravity, and forces without the robot's weight."""
+    gravity, none = mech.gravity, Calibration()
     yield Hypothesis(
-        replace(states, mech=mech.replace(gravity=0 * gravity)),
+        "wrong_gravity",
+        none,
+        none,
         "the forces do not include the robot's weight",
-        "If drives compensate gravity, add it: tau + ts.gravity_force(mech, q). If springs do, name them: "
-        "joint_terms=[..., ts.identification.friction.Balancer(near, far)]. Without gravity, load the robot "
-        "with gravity=(0, 0, 0).",
+        mech=mech.replace(gravity=0 * gravity),
+        advice="If drives compensate gravity, add it: tau + ts.gravity_force(mech, q). If springs do, name "
+        "them: joint_terms=[..., ts.identification.friction.Balancer(near, far)]. Without gravity, type "
+        "--gravity=0,0,0, or load the robot with gravity=(0, 0, 0).",
     )
     for axis, sign in itertools.product(range(3), (1.0, -1.0)):
         direction = torch.zeros_like(gravity)
         direction[axis] = sign * float(gravity.norm())
         values = [round(x, 2) for x in direction.tolist()]
         yield Hypothesis(
-            replace(states, mech=mech.replace(gravity=direction)),
+            "wrong_gravity",
+            none,
+            none,
             "gravity acts in another direction",
-            f"If the robot is mounted on a wall or a ceiling, load it with gravity={values}.",
+            mech=mech.replace(gravity=direction),
+            advice="If the robot is mounted on a wall or a ceiling, type --gravity="
+            f"{','.join(f'{x:g}' for x in values)}, or load it with gravity={values}.",
         )
-
-
-def _column(mech: Mechanism, name: str, joint: str) -> int:
-    return (mech.q_slice if name == "q" else mech.dof_slice)(joint).start

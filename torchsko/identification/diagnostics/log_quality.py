@@ -164,12 +164,23 @@ def torque_constants(context: FitContext) -> Iterator[Finding]:
     if context.constants is None:
         return
     names, constants = context.nominal.dof_names, context.constants
-    rows = zip(names, constants.value.tolist(), constants.deviation.tolist(), strict=True)
-    values = ", ".join(f"{name} {x:.4g} +- {error:.2g}" for name, x, error in rows)
+    rows = [*zip(names, constants.value.tolist(), constants.deviation.tolist(), strict=True)]
+    if unknown := [name for name, x, _ in rows if math.isnan(x)]:
+        gains = " ".join(f"--gain {name}=..." for name in unknown)
+        yield finding(
+            "unknown_constant",
+            f"The log does not determine the torque constants of {', '.join(unknown)}. Their currents stay "
+            "in ampere, and the fit does not use them.",
+            f"Pass known constants, {gains}, or move the joints faster or against gravity.",
+            joints=unknown,
+            reason="The current, without friction, is hardly correlated with the nominal force.",
+        )
+    found = [(name, x, error) for name, x, error in rows if error > 0]
+    values = ", ".join(f"{name} {x:.4g} +- {error:.2g}" for name, x, error in found)
     yield finding(
         "torque_constants",
         f"Torque constants [N m/A or N/A], estimated from the masses of the nominal robot: {values}.",
-        joints=names,
+        joints=[name for name, _, _ in found],
     )
 
 

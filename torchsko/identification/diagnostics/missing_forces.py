@@ -1,4 +1,4 @@
-"""Forces that a log does not have: of a floating base, and of joints whose force is always zero."""
+"""Forces that a log does not have: of a floating base, of joints, and forces that are always zero."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchsko.identification.diagnostics.context import FitContext
 from torchsko.identification.diagnostics.findings import Finding, finding
-from torchsko.identification.diagnostics.log_hypotheses import States
+from torchsko.identification.diagnostics.log_states import States
 from torchsko.identification.uncertainty.residuals import CONSTANT_TOLERANCE
 from torchsko.mechanism.coordinates import free_joints
 from torchsko.verbs.dynamics import inverse_dynamics
@@ -75,16 +75,33 @@ def zero_force(context: FitContext) -> Iterator[Finding]:
 
 
 def unmeasured_force(context: FitContext) -> Iterator[Finding]:
-    """The force of a floating base was measured."""
-    if context.unmeasured:
-        names = [context.nominal.dof_names[k] for k in context.unmeasured]
+    """The forces of the floating base and of all joints were measured."""
+    mech = context.nominal
+    base = {k for x in free_joints(mech) for k in range(mech.num_dof)[mech.dof_slice(x)]}
+    unknown = set() if context.constants is None else _undetermined(context.constants.value)
+    names = mech.dof_names
+    if floating := [names[k] for k in context.unmeasured if k in base]:
         yield finding(
             "unmeasured_force",
-            f"Forces of {', '.join(names)} were not measured, and the fit does not use them.",
+            f"Forces of {', '.join(floating)} were not measured, and the fit does not use them.",
             "In free flight these forces are zero: put zeros there.",
-            joints=names,
+            joints=floating,
             reason="Parameters that only these forces determine keep their nominal values.",
         )
+    if joints := [names[k] for k in context.unmeasured if k not in base | unknown]:
+        yield finding(
+            "missing_force",
+            f"Forces of {', '.join(joints)} were not measured. The fit uses the motion of these joints, but "
+            "not their equations.",
+            "If a joint has no drive, put zeros in its column.",
+            joints=joints,
+            reason="Their friction is not estimated.",
+        )
+
+
+def _undetermined(constants: Tensor) -> set[int]:
+    """Dofs whose torque constant is not determined."""
+    return set(constants.isnan().nonzero().flatten().tolist())
 
 
 def _always_zero(tau: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Checks of the units and signs of a raw log against the limits and the gravity torques of the robot."""
+"""Checks of the units and signs of a raw log against the limits of the robot."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-import torch
 
 from torchsko.errors import FitError
 from torchsko.identification.diagnostics.context import RawLog
 from torchsko.identification.diagnostics.findings import Finding, finding
 from torchsko.identification.logs.log import Array, Log
 from torchsko.identification.logs.units import CURRENT_UNITS, LINEAR_UNITS, QUANTITY_UNITS, SI_SCALE
-from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.joints.kind import JointType
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.verbs.dynamics import inverse_dynamics
 
 MIN_RATE, MAX_RATE = 5.0, 3e4
 """Plausible sampling rates [Hz]. Forces of robots are not measured outside of this range."""
@@ -38,12 +35,6 @@ MIN_CORRELATION = 0.9
 
 MAX_UNRELATED = 0.5
 """Correlation below which velocities are taken to be unrelated to positions."""
-
-MIN_TURNS = 3.0
-"""Motion of a revolute joint above which positions may be in degrees [turns]."""
-
-MIN_GRAVITY_SHARE = 0.4
-"""Share of the forces' variance, explained by gravity at positions in degrees, that indicates degrees."""
 
 
 def check_declared_units(mech: Mechanism, log: Log) -> None:
@@ -79,27 +70,22 @@ def _can_have(kind: JointType, name: str, unit: str) -> bool:
 
 
 def check_finite_columns(raw: RawLog) -> None:
-    """Check that each column has finite numbers. Forces of a floating base may be missing.
+    """Check that each column of positions and velocities has finite numbers. Forces may be missing.
 
     Raises:
         FitError: names the column and the joint.
     """
-    mech, floating = raw.mech, free_joints(raw.mech)
+    mech = raw.mech
     for name in mech.joint_names:
-        dof = mech.dof_slice(name)
         columns = {"q": raw.q[..., mech.q_slice(name)]}
         if raw.qd is not None:
-            columns["qd"] = raw.qd[..., dof]
-        if name not in floating:
-            columns["tau"] = raw.tau[..., dof]
+            columns["qd"] = raw.qd[..., mech.dof_slice(name)]
         for column, x in columns.items():
             if np.isfinite(x).any((0, 1)).all():
                 continue
-            lock = f"lock the joint: mech.lock({{{name!r}: ...}})."
             other = {
-                "q": lock,
+                "q": f"lock the joint: --lock {name}=0 or mech.lock({{{name!r}: 0}}), with its position.",
                 "qd": "leave out the velocities of all joints.",
-                "tau": f"put zeros if nothing drives the joint, or {lock}",
             }[column]
             raise FitError(
                 f"{raw.log.name}: {column} of joint {name!r} has no finite number.",
@@ -249,35 +235,6 @@ def velocity_column(raw: RawLog) -> Iterator[Finding]:
             )
 
 
-def positions_in_degrees(raw: RawLog) -> Iterator[Finding]:
-    """Positions of joints without limits are not in degrees, as far as gravity torques show."""
-    mech, q, tau = raw.mech, raw.q[:, 0], raw.tau[:, 0]
-    tau = np.where(np.isfinite(tau).any(0), tau, 0.0)
-    fine = np.isfinite(q).all(1) & np.isfinite(tau).all(1)
-    q, tau = q[fine], tau[fine]
-    kinds = zip(mech.joint_names, mech.joint_types, strict=True)
-    revolute = [x for x, kind in kinds if kind.num_q == 1 and kind.coordinate_unit == "rad"]
-    spans = {name: float(np.ptp(q[:, mech.q_slice(name)])) for name in revolute if len(q)}
-    far = [name for name, span in spans.items() if span > MIN_TURNS * 2 * np.pi]
-    if not far:
-        return
-    converted = q.copy()
-    for name in far:
-        converted[:, mech.q_slice(name)] *= SI_SCALE["deg"]
-    in_radians, in_degrees = (_gravity_share(mech, x, tau) for x in (q, converted))
-    if in_degrees > MIN_GRAVITY_SHARE and in_degrees > 2 * in_radians:
-        rates = "" if raw.qd is None else " --unit qd=deg/s"
-        yield finding(
-            "positions_in_degrees",
-            f"Joint {far[0]!r} moves over {spans[far[0]] / 2 / np.pi:.3g} turns, and its positions are "
-            "probably in degrees.",
-            f'Declare the unit, units={{"q": "deg", ...}} or --unit q=deg{rates}.',
-            joints=far,
-            reason=f"Gravity explains {100 * in_degrees:.0f} % of the forces if positions are in degrees, "
-            f"and {100 * in_radians:.0f} % if they are in radians.",
-        )
-
-
 def _vector_joints(mech: Mechanism) -> list[str]:
     """Joints whose velocities are the derivatives of their coordinates."""
     names = zip(mech.joint_names, mech.independent_joints, strict=True)
@@ -294,17 +251,3 @@ def _correlation(a: Array, b: Array) -> float:
 def _integral(t: Array, qd: Array) -> Array:
     """Integral of velocities over each block, `[blocks, dofs]`, by their median, robust to outliers."""
     return (t[:, -1:] - t[:, :1]) * np.median(qd, axis=1)
-
-
-def _gravity_share(mech: Mechanism, q: Array, tau: Array) -> float:
-    """Mean over dofs of the squared correlation between forces and gravity torques."""
-    at = torch.from_numpy(q).to(mech.device)
-    zero = at.new_zeros(len(q), mech.num_dof)
-    with torch.no_grad():
-        gravity = inverse_dynamics(mech, at, zero, zero).cpu().numpy()
-    gravity, tau = gravity - gravity.mean(0), tau - tau.mean(0)
-    size = np.sqrt(np.square(gravity).sum(0) * np.square(tau).sum(0))
-    used = size > 1e-12 * np.square(tau).sum(0)
-    if not used.any():
-        return 0.0
-    return float(np.mean(((gravity * tau).sum(0)[used] / size[used]) ** 2))

@@ -54,7 +54,8 @@ class Constants:
     """Torque constants at the joints, gears included [N m/A or N/A].
 
     Attributes:
-        value: `[num_dof]`; negative if a positive current drives the joint backwards.
+        value: `[num_dof]`; negative if a positive current drives the joint backwards, nan if the log does not
+            determine it, and 1 for a joint whose force was measured.
         deviation: standard errors by the noise of currents, `[num_dof]`. They do not include errors of the
             nominal masses, which scale all constants.
     """
@@ -66,14 +67,15 @@ class Constants:
 def torque_constants(mech: Mechanism, log: Log, settings: FilterSettings) -> Constants:
     """Estimate torque constants from a log of motor currents.
 
+    A joint whose current is not correlated with the nominal force has no constant, and is left out.
+
     Args:
         mech: the nominal robot.
-        log: motor currents.
+        log: motor currents of all joints or of some.
         settings: of the filter.
 
     Raises:
-        FitError: when the current of a joint is not correlated with the nominal force, or the iterations do
-            not converge.
+        FitError: when no current is correlated with the nominal force, or the iterations do not converge.
     """
     free = mech.replace(effort_limit=torch.full_like(mech.effort_limit, torch.inf))
     problem = RegressionProblem.of(free, (*FRICTION, Gain()))
@@ -81,16 +83,30 @@ def torque_constants(mech: Mechanism, log: Log, settings: FilterSettings) -> Con
     check_sufficient_data(log, mech, normal, settings)
     columns = _columns(problem)
     parts, size = _current_equations(normal.pooled, columns, len(problem.base))
-    _check_correlation(mech, log, parts, size)
+    current = _current_dofs(mech, log)
+    used = _determined(parts, size) | (~current & (size > 0))
+    if not (used & current).any():
+        raise FitError(
+            f"{log.name}: no torque constant can be estimated.",
+            "No current, without friction, is correlated with the nominal force.",
+            "Move the joints faster or against gravity, or pass known constants: --gain or "
+            "log.calibrate(mech, gain={...}).",
+        )
     A, c = torch.stack([p.A for p in parts]), torch.stack([p.c for p in parts])
-    scale, change = _joint_scales(A, c, size)
+    A, c, size = (torch.where(_like(used, x), x, 0.0) for x in (A, c, size))
+    scale, change = _joint_scales(A, c, size, used & current)
     autocorrelation = _autocorrelation(problem, seen, columns, parts, scale, change)
     H, near, _ = _equations(A, c, size, scale, change)
-    bread = torch.linalg.inv(H.sum(0) + torch.diag(near))
-    count = normal.pooled.count[0] / autocorrelation
+    free = torch.cat([torch.ones_like(change).bool(), used & current]).nonzero().flatten()
+    bread = torch.zeros_like(H[0])
+    bread[free[:, None], free] = torch.linalg.inv(
+        (H.sum(0) + torch.diag(near))[free[:, None], free]
+    )
+    count = (normal.pooled.count[0] / autocorrelation).clamp_min(1.0)
     covariance = bread @ (H / count[:, None, None]).sum(0) @ bread
     spread = covariance.diagonal()[len(change) :].clamp_min(0).sqrt()
-    return Constants(1 / scale, spread / scale.square())
+    undetermined = torch.where(current & ~used, torch.nan, 1.0)
+    return Constants(undetermined / scale, undetermined * spread / scale.square())
 
 
 def with_forces(log: Log, constants: Tensor) -> Log:
@@ -147,33 +163,48 @@ def _autocorrelation(
     return integrated_autocorrelation(*errors)
 
 
-def _check_correlation(
-    mech: Mechanism, log: Log, parts: list[SchurComplement], size: Tensor
-) -> None:
-    for name, part, square in zip(mech.dof_names, parts, size, strict=True):
-        correlation = part.c[-1].abs() / (part.A[-1, -1] * square).sqrt().clamp_min(1e-300)
-        if not correlation > MIN_CORRELATION:
-            raise FitError(
-                f"{log.name}: the torque constant of joint {name!r} cannot be estimated.",
-                "Its current, without friction, is hardly correlated with the nominal force "
-                f"(correlation {float(correlation):.2g}).",
-                "Move the joint faster or against gravity, or pass forces: tau times a known constant.",
-            )
+def _like(mask: Tensor, x: Tensor) -> Tensor:
+    """A mask of dofs with further dimensions, as those of `x`."""
+    return mask.reshape(-1, *[1] * (x.ndim - 1))
 
 
-def _joint_scales(A: Tensor, c: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+def _current_dofs(mech: Mechanism, log: Log) -> Tensor:
+    """True for each dof whose force is a current, `[num_dof]`."""
+    current = torch.zeros(mech.num_dof, dtype=torch.bool, device=mech.device)
+    for name in log.current_joints(mech.joint_names):
+        current[mech.dof_slice(name)] = True
+    return current
+
+
+def _determined(parts: list[SchurComplement], size: Tensor) -> Tensor:
+    """True for each current that is correlated with the nominal force, `[num_dof]`."""
+    products = torch.stack([part.c[-1].abs() for part in parts])
+    squares = torch.stack([part.A[-1, -1] for part in parts]) * size
+    return products > MIN_CORRELATION * squares.clamp_min(1e-300).sqrt()
+
+
+def _joint_scales(A: Tensor, c: Tensor, size: Tensor, current: Tensor) -> tuple[Tensor, Tensor]:
     """Current per force of each joint, `[num_dof]`, and changes of base parameters, by Gauss-Newton steps.
+
+    Args:
+        A: normal equations of each joint, zero for joints that are left out.
+        c: right sides.
+        size: mean squares of the currents.
+        current: joints whose scale is estimated, `[num_dof]`; it is 1 for the others.
 
     Raises:
         FitError: when the iterations do not converge.
     """
     base = A.shape[-1] - 1
-    scale, change = c[:, -1] / A[:, -1, -1], A.new_zeros(base)
+    change = A.new_zeros(base)
+    scale = torch.where(current, c[:, -1] / A[:, -1, -1].clamp_min(1e-300), 1.0)
+    free = torch.cat([torch.ones_like(change).bool(), current]).nonzero().flatten()
     for _ in range(MAX_ITERATIONS):
         each, near, slope = _equations(A, c, size, scale, change)
         H = each.sum(0) + torch.diag(near)
-        unit = H.diagonal().clamp_min(1e-300).rsqrt()
-        move = unit * torch.linalg.solve(unit[:, None] * H * unit, unit * slope)
+        unit = H.diagonal().clamp_min(1e-300).rsqrt()[free]
+        step = torch.linalg.solve(unit[:, None] * H[free[:, None], free] * unit, unit * slope[free])
+        move = torch.zeros_like(slope).index_copy(0, free, unit * step)
         change, scale = change - move[:base], scale - move[base:]
         if bool((move[base:].abs() <= TOLERANCE * scale.abs()).all()):
             return scale, change
@@ -197,7 +228,7 @@ def _equations(
     robot = torch.cat([change, change.new_ones(1)])
     x = scale[:, None] * robot
     Ax = matvec(A, x)
-    error = (size - 2 * (x * c).sum(-1) + (x * Ax).sum(-1)).clamp_min(1e-9 * size)
+    error = (size - 2 * (x * c).sum(-1) + (x * Ax).sum(-1)).clamp_min(1e-9 * size + 1e-300)
     J = A.new_zeros(dofs, base + 1, base + dofs)
     J[:, :base, :base] = scale[:, None, None] * torch.eye(base).to(A)
     J[torch.arange(dofs), :, base + torch.arange(dofs)] = robot.expand(dofs, -1)

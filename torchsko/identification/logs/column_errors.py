@@ -164,27 +164,47 @@ def ambiguous_columns(path: Path, name: str, owner: str, first: str, second: str
     )
 
 
-def missing_joint(
-    path: Path, name: str, found: Mapping[str, Array], by_joint: Mapping[str, str], joint: str
+def missing_joints(
+    path: Path,
+    name: str,
+    found: Mapping[str, Array],
+    by_joint: Mapping[str, str],
+    missing: Sequence[str],
+    joints: Sequence[str],
 ) -> FitError:
-    """A quantity has columns of other joints, but not of this one."""
+    """A quantity has columns of other joints, but not of these.
+
+    Args:
+        path: of the file.
+        name: of the quantity.
+        found: all columns.
+        by_joint: columns of the quantity, by joint.
+        missing: joints without a column.
+        joints: names in the robot's order.
+    """
+    code = ", ".join(f"{x!r}: 0" for x in missing[:3]) + (", ..." if len(missing) > 3 else "")
     advice = (
-        f'Name the column "{name}_{joint}"'
-        + (", with zeros if the joint has no drive," if name == "tau" else ",")
-        + f' or select all columns: columns={{"{name}": [...]}}, or --column {name}=... A floating joint '
-        + (
-            "has six forces; leave them out if they were not measured."
-            if name == "tau"
-            else "has several."
-        )
+        "Lock joints that did not move, with their positions in place of 0: --lock "
+        f"{','.join(missing)}=0, or mech.lock({{{code}}})."
     )
+    if name == "tau":
+        chosen = ",".join(by_joint.get(x, "-") for x in joints)
+        advice = (
+            f"If the force was not measured, type --column tau={chosen}, where - is a column that was not "
+            f'measured. Otherwise name the column "tau_{missing[0]}", with zeros if the joint has no drive. '
+            "A floating joint has six forces; leave them out if they were not measured."
+        )
     for column in found:
         match = BRACKETED.fullmatch(column)
-        if match is not None and joint in match[1] and normalize_unit(match[2]) not in SI_SCALE:
-            known = ", ".join(QUANTITY_UNITS[name])
-            advice = f"The unit of {column!r} is unknown: convert its numbers to one of {known}."
+        if match is not None and missing[0] in match[1]:
+            if normalize_unit(match[2]) not in SI_SCALE:
+                known = ", ".join(QUANTITY_UNITS[name])
+                advice = (
+                    f"The unit of {column!r} is unknown: convert its numbers to one of {known}."
+                )
+    listed = ", ".join(map(repr, missing))
     return FitError(
-        f"{path}: no column is {name} of joint {joint!r}.",
+        f"{path}: no column is {name} of joint {listed}.",
         f"Its columns of other joints are {', '.join(map(repr, by_joint.values()))}.",
         advice,
     )

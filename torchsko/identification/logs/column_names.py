@@ -63,6 +63,28 @@ def joint_candidates(word: str, column: str) -> set[str]:
     return names | {name.rsplit("/", 1)[-1] for name in names}
 
 
+def match_joint(text: str, joints: Sequence[str]) -> str | None:
+    """Find the joint that a part of a column name stands for, apart from capitals and separators.
+
+    Args:
+        text: result of `joint_candidates`.
+        joints: names of the robot's joints.
+
+    Returns:
+        The name of the joint; None if none or several match equally well.
+    """
+    if text in joints:
+        return text
+    words = normalize_name(text)
+    found = [x for x in joints if normalize_name(x) == words]
+    return found[0] if len(found) == 1 else None
+
+
+def normalize_name(text: str) -> str:
+    """Lower-case words of a name with single underscores between them."""
+    return re.sub(r"[\W_]+", "_", text).strip("_").lower()
+
+
 def name_rank(column: str, names: Sequence[str]) -> int:
     """Index of an array's name among `names`, without path and joint prefix; their number if not found."""
     last = re.split(r"[/.]|__", column.lower())[-1]

@@ -16,13 +16,14 @@ from torchsko.identification.logs.column_errors import (
     ambiguous_columns,
     check_velocity_types,
     list_columns,
-    missing_joint,
+    missing_joints,
     missing_quantity,
     undeclared_current,
 )
 from torchsko.identification.logs.column_names import (
     SECONDS_OR_NANOSECONDS,
     joint_candidates,
+    match_joint,
     name_rank,
     quantity_names,
 )
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.floating[Any]]
 
+NOT_MEASURED = "-"
+"""Name of a column that was not measured."""
+
 
 def match_columns(
     path: Path,
@@ -47,6 +51,8 @@ def match_columns(
     columns: Mapping[str, Sequence[str]],
     units: Units,
     quantities: Sequence[str] = ("t", "q", "qd", "tau"),
+    *,
+    partial: bool = False,
 ) -> dict[str, Array]:
     """Arrays of t, q, qd and tau from a table, with columns in the order of the joints.
 
@@ -57,6 +63,7 @@ def match_columns(
         columns: names of columns that the user gave, by quantity.
         units: declared by the user.
         quantities: that are needed.
+        partial: leave out quantities that the file does not have; it must have the time.
 
     Raises:
         FitError: if a quantity other than velocities, or a joint's column, is missing; names it.
@@ -81,7 +88,7 @@ def match_columns(
                 arrays[name] = x
         elif name == "qd":
             check_velocity_types(path, table, names, joints)
-        else:
+        elif name == "t" or not partial:
             raise missing_quantity(path, name, table, renamed, joints, units)
     return arrays
 
@@ -106,10 +113,11 @@ def extra_columns(
         for word, column in itertools.product(quantity_names(units.get("tau"))[name], columns):
             if columns[column].ndim == 1:
                 for joint in joint_candidates(word, column):
-                    by_joint.setdefault(joint, set()).add(column)
+                    if match_joint(joint, joints) is None:
+                        by_joint.setdefault(joint, set()).add(column)
         extra[name] = {}
         for joint, names in by_joint.items():
-            if len(names) == 1 and joint not in joints and not joint.isdigit():
+            if len(names) == 1 and not joint.isdigit():
                 x, unit = columns[next(iter(names))], units.get(name)
                 unit = unit.get(joint) if isinstance(unit, Mapping) else unit
                 extra[name][joint] = (
@@ -152,7 +160,7 @@ def _find_columns(
 ) -> list[tuple[str, Array]]:
     """Columns of a quantity with their names, in the order of the joints; empty if there are none."""
     columns = table.columns
-    exact = next((c for c in columns if c.lower().strip("_%") in names), None)
+    exact = next((c for c in columns if c.lower().strip("_%- ") in names), None)
     if name == "t":
         if exact is None:  # the end of a path: /joint_states/header/stamp
             exact = next((c for c in columns if re.split(r"[/.]", c.lower())[-1] in names), None)
@@ -219,7 +227,12 @@ def _time(path: Path, found: Mapping[str, Array], units: Units) -> Array:
 def _given_columns(
     path: Path, table: Table, name: str, joints: tuple[str, ...]
 ) -> list[tuple[str, Array]]:
-    """A column that the user gave; for an array that was split by joint, the columns of the joints."""
+    """A column that the user gave; for an array that was split by joint, the columns of the joints.
+
+    The name "-" stands for a column that was not measured, which is nan.
+    """
+    if name == NOT_MEASURED and table.columns:
+        return [(name, np.full(len(next(iter(table.columns.values()))), np.nan))]
     if name in table.columns:
         return [(name, table.columns[name])]
     parts = [(c, table.columns[c]) for j in joints if (c := f"{name}_{j}") in table.columns]
@@ -240,27 +253,47 @@ def _find_joint_columns(
     joints: tuple[str, ...],
 ) -> list[str]:
     """Columns of a quantity by the name or number of the joint; empty if there are none."""
-    by_joint: dict[str, str] = {}
-    word_of_joint: dict[str, str] = {}
-    for word, column in itertools.product(names, columns):
-        for joint in joint_candidates(word, column):
-            if joint not in joints and not joint.isdigit():
-                continue
-            if by_joint.get(joint, column) != column and word_of_joint[joint] == word:
-                raise ambiguous_columns(path, name, repr(joint), by_joint[joint], column)
-            by_joint.setdefault(joint, column)
-            word_of_joint.setdefault(joint, word)
-    if any(joint in joints for joint in by_joint):
-        named = {joint: by_joint[joint] for joint in joints if joint in by_joint}
-        missing = [joint for joint in joints if joint not in named]
-        if missing:
-            raise missing_joint(path, name, columns, named, missing[0])
-        return list(named.values())
-    numbers = sorted((joint for joint in by_joint if joint.isdigit()), key=int)
+    candidates = [
+        (word, column, joint)
+        for word, column in itertools.product(names, columns)
+        for joint in sorted(joint_candidates(word, column))
+    ]
+    by_joint = _by_joint(path, name, [x for x in candidates if x[2] in joints])
+    loose = [(w, c, match_joint(x, joints)) for w, c, x in candidates if x not in joints]
+    rest = [(w, c, j) for w, c, j in loose if j is not None and j not in by_joint]
+    by_joint |= _by_joint(path, name, [x for x in rest if x[1] not in by_joint.values()])
+    if by_joint:
+        if missing := [joint for joint in joints if joint not in by_joint]:
+            raise missing_joints(path, name, columns, by_joint, missing, joints)
+        return [by_joint[joint] for joint in joints]
+    numbered = _by_joint(path, name, [x for x in candidates if x[2].isdigit()])
+    numbers = sorted(numbered, key=int)
     if numbers and joints and len(numbers) != len(joints):
         raise FitError(
             f"{path}: {len(numbers)} columns are {name}, the robot has {len(joints)} joints.",
             "Numbered columns are assigned in the order of the joints.",
-            f'Name the columns by joint, "{name}_{joints[0]}", or pass columns={{"{name}": [...]}}.',
+            f'Name the columns by joint, "{name}_{joints[0]}", or lock joints that were not logged, --lock '
+            f"{joints[-1]}=0 or mech.lock({{{joints[-1]!r}: 0.0}}).",
         )
-    return [by_joint[joint] for joint in numbers]
+    return [numbered[joint] for joint in numbers]
+
+
+def _by_joint(path: Path, name: str, candidates: Sequence[tuple[str, str, str]]) -> dict[str, str]:
+    """Columns by joint; the first word of the quantity's names counts.
+
+    Args:
+        path: of the file.
+        name: of the quantity.
+        candidates: word, column and joint.
+
+    Raises:
+        FitError: if two columns with one word belong to one joint.
+    """
+    by_joint: dict[str, str] = {}
+    word_of_joint: dict[str, str] = {}
+    for word, column, joint in candidates:
+        if by_joint.get(joint, column) != column and word_of_joint[joint] == word:
+            raise ambiguous_columns(path, name, repr(joint), by_joint[joint], column)
+        by_joint.setdefault(joint, column)
+        word_of_joint.setdefault(joint, word)
+    return by_joint

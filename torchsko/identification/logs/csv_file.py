@@ -55,15 +55,23 @@ class Header(NamedTuple):
     joints: dict[int, str]
 
 
-def read_csv(path: Path) -> Table:
+def read_csv(path: Path, layout: str | None = None) -> Table:
     """Read a CSV file; dates become seconds from the first one.
+
+    Args:
+        path: of the file.
+        layout: its columns, if it has no header; see `expand_layout`.
 
     Raises:
         FitError: if the file is not a plain CSV file; names the line.
     """
     try:
         with path.open(encoding="utf-8-sig") as file:
-            header, lines = _read_header(path, enumerate(file, 1))
+            lines = enumerate(file, 1)
+            if layout is None:
+                header, lines = _read_header(path, lines)
+            else:
+                header, lines = _given_header(path, lines, expand_layout(layout))
             rows = _read_rows(path, header, lines)
     except UnicodeDecodeError:
         raise _wrong_encoding(path) from None
@@ -128,6 +136,63 @@ def _read_header(path: Path, lines: Iterator[tuple[int, str]]) -> tuple[Header, 
     return header, (text for _, text in lines)
 
 
+def expand_layout(layout: str) -> list[str]:
+    """Names of the columns of a file without a header.
+
+    Args:
+        layout: quantities in order, with the number of their columns, "t,q*6,qd*6,tau*6". "-" or "-*3" are
+            columns that are not used.
+
+    Returns:
+        A name for each column, "" for those that are not used.
+
+    Raises:
+        FitError: if a part is not a quantity.
+
+    Example:
+        >>> from torchsko.identification.logs.csv_file import expand_layout
+        >>> expand_layout("t,q*2,-")
+        ['t', 'q_1', 'q_2', '']
+    """
+    names: list[str] = []
+    for part in layout.split(","):
+        match = re.fullmatch(r"\s*(t|q|qd|tau|-)\s*(?:\*\s*(\d+))?\s*", part)
+        if match is None or (match[1] == "t" and match[2]):
+            raise FitError(
+                f"the columns {layout!r} contain {part!r}.",
+                "Each part is t, q, qd, tau or - (not used), with the number of its columns.",
+                "Type --columns t,q*6,qd*6,tau*6, for example.",
+            )
+        for _ in range(int(match[2] or 1)):
+            number = 1 + sum(x.startswith(f"{match[1]}_") for x in names)
+            names.append({"t": "t", "-": ""}.get(match[1], f"{match[1]}_{number}"))
+    return names
+
+
+def _given_header(
+    path: Path, lines: Iterator[tuple[int, str]], names: list[str]
+) -> tuple[Header, Iterator[str]]:
+    """The columns of a file without a header; lines before the first sample are skipped."""
+    samples = (
+        (k, line)
+        for k, line in lines
+        if not _is_blank(line) and _is_value(_split_cells(line, _find_separator(line))[0])
+    )
+    number, line = next(samples, (0, ""))
+    if not line:
+        raise FitError(f"{path}: it has no samples.", "No line begins with a number.", "Check it.")
+    separator = _find_separator(line)
+    cells = _split_cells(line, separator)
+    if len(cells) != len(names):
+        raise FitError(
+            f"{path}: line {number} has {len(cells)} columns, {len(names)} are listed.",
+            "The list must name all columns, - for those that are not used.",
+            "Correct the numbers: --columns t,q*6,qd*6,tau*6, for example.",
+        )
+    dates = {k: x for k, cell in enumerate(cells) if (x := parse_datetime(cell)) is not None}
+    return Header(names, separator, {}, number, line, cells, dates, {}), (x for _, x in lines)
+
+
 def _next_line(lines: Iterator[tuple[int, str]], number: int) -> tuple[int, str]:
     """Next line with cells, and its number; an empty line at the end of the file."""
     return next(((k, line) for k, line in lines if not _is_blank(line)), (number, ""))
@@ -143,7 +208,8 @@ def _parse_names(path: Path, line: str, separator: str | None) -> list[str]:
         raise FitError(
             f"{path}: its first line holds numbers, {line.strip()[:40]!r}.",
             "The first line must name the columns.",
-            example,
+            "Put a header line first, or list the columns: --columns t,q*6,qd*6,tau*6, or "
+            'columns="t,q*6,qd*6,tau*6".',
         )
     duplicates = [name for k, name in enumerate(names) if name and name in names[:k]]
     if duplicates:

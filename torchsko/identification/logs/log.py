@@ -7,22 +7,25 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torchsko.errors import FitError
-from torchsko.identification.logs.columns import extra_columns, match_columns
-from torchsko.identification.logs.log_files import read_table
+from torchsko.identification.logs.calibration import Calibration, calibrated_log, logged_names
+from torchsko.identification.logs.log_loading import load_fields
 from torchsko.identification.logs.timestamps import check_times
 from torchsko.identification.logs.units import (
-    CURRENT_UNITS,
+    QUANTITY_UNITS,
     Units,
-    apply_file_units,
+    currents_of,
     normalize_units,
     to_si,
 )
+
+if TYPE_CHECKING:
+    from torchsko.mechanism.mechanism import Mechanism
 
 Array = NDArray[np.floating[Any]]
 
@@ -54,8 +57,9 @@ class Log:
         name: of the log, for messages.
         held: whether forces are commands that are held until the next sample. Otherwise they are interpolated
             linearly between samples. Only the method "shooting" uses this.
-        current: whether `tau` contains motor currents [A] with unknown torque constants. A fit identifies
-            these by the masses of the nominal robot. If you know them, pass currents times torque constants.
+        current: whether `tau` contains motor currents [A] with unknown torque constants; or the names of the
+            joints whose columns do. A fit identifies the constants by the masses of the nominal robot. If you
+            know them, pass `calibrate(mech, gain={"elbow": 0.12})`.
         units: declared units of the file, see `load`; the arrays are in SI units. A fit checks that each
             joint can have its unit: degrees of a prismatic joint are an error.
         others: columns of a file that belong to other joints, by quantity, "q" or "tau", and by joint, each
@@ -69,7 +73,7 @@ class Log:
     joints: tuple[str, ...] = ()
     name: str = "log"
     held: bool = False
-    current: bool = False
+    current: bool | tuple[str, ...] = False
     units: Units = field(default_factory=dict)
     others: Mapping[str, Mapping[str, Array]] = field(default_factory=dict, repr=False)
 
@@ -107,6 +111,75 @@ class Log:
     def duration(self) -> float:
         """Time from the first sample to the last [s]."""
         return float(self.t[-1] - self.t[0])
+
+    def current_joints(self, joints: Sequence[str]) -> tuple[str, ...]:
+        """Names of the joints whose forces are motor currents.
+
+        Args:
+            joints: names in the robot's order.
+        """
+        if isinstance(self.current, bool):
+            return tuple(joints) if self.current else ()
+        return self.current
+
+    def calibrate(
+        self,
+        mech: Mechanism,
+        *,
+        units: Units | None = None,
+        order: Mapping[str, Sequence[str]] | None = None,
+        ratio: Mapping[str, float] | None = None,
+        couple: Mapping[str, Mapping[str, float]] | None = None,
+        gain: Mapping[str, float] | None = None,
+        sign: Mapping[str, float] | None = None,
+        zero: Mapping[str, float] | None = None,
+        delay: Mapping[str, float] | None = None,
+    ) -> Log:
+        """Correct the columns of a log, in the order of the arguments.
+
+        Keys are joint names, or one quantity of a joint, "q.elbow" or "tau.elbow". A key "q" or "tau" stands
+        for all joints with one coordinate. Velocities follow positions. See
+        `torchsko.identification.logs.calibration` for the formulas.
+
+        Args:
+            mech: the robot, whose joints are the columns.
+            units: units other than SI, as for `load`.
+            order: joints to which the columns belong, in the order of the columns: {"tau": ["j2", "j1"]}.
+            ratio: gear ratios of joints whose drives were logged. Positions are divided by the ratio, forces
+                are multiplied by it.
+            couple: by joint, factors of logged columns whose sum is the joint's position,
+                {"joint_6": {"joint_6": 1, "joint_5": -1}}. Forces transform with preserved power.
+            gain: force per logged unit, such as a torque constant [N m/A]; the column is then a force.
+            sign: -1 for columns that count in the other direction.
+            zero: logged position, after all other corrections, at which the robot's position is 0 [rad, m].
+            delay: time by which "tau" or "qd" is logged too late [s].
+
+        Raises:
+            FitError: an unknown joint, a joint with several coordinates, or an invalid factor.
+
+        Example:
+            >>> import numpy as np, torchsko as ts
+            >>> mech = ts.load(ts.robots.panda)
+            >>> t, q = np.arange(100) / 100, np.zeros((100, 7))
+            >>> log = ts.identification.Log(t, q, q).calibrate(mech, zero={mech.joint_names[1]: np.pi / 2})
+            >>> float(log.q[0, 1].round(4))
+            -1.5708
+        """
+        units = normalize_units(units or {})
+        scaled = {
+            name: to_si(name, x, unit, mech.joint_names)
+            for name, unit in units.items()
+            if (x := getattr(self, name)) is not None
+        }
+        current = currents_of(units) if "tau" in units else self.current
+        log = replace(self, **scaled, current=current, units={**self.units, **units})
+        corrections = (order, ratio, couple, gain, sign, zero, delay)
+        return calibrated_log(log, mech, Calibration(*(x or {} for x in corrections)))
+
+    def with_even_times(self) -> Log:
+        """The log with even times between the first and the last, for receive times that come in bursts."""
+        t = np.asarray(self.t, np.float64)
+        return replace(self, t=np.linspace(t[0], t[-1], len(t)))
 
     def part(self, start: float, stop: float) -> Log:
         """Samples of a part of the time, as fractions of the duration.
@@ -206,23 +279,29 @@ class Log:
     @classmethod
     def load(
         cls,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         joints: Sequence[str] = (),
         *,
         units: Units | None = None,
-        columns: Mapping[str, Sequence[str]] | None = None,
+        columns: Mapping[str, Sequence[str]] | str | None = None,
         held: bool = False,
+        couple: Mapping[str, Mapping[str, float]] | None = None,
     ) -> Log:
-        """Load a log from a CSV, NPZ or Parquet file.
+        """Load a log from a CSV, NPZ or Parquet file, a ROS 2 bag, a LeRobot dataset, or several files.
 
         Columns are named "t", and "q", "qd", "tau" with the name of a joint ("q_joint3", "joint3.q",
-        "tau joint3", ...) or with a number, in the order of the numbers. A single joint needs neither. Common
-        other names are known: "time", "position", "velocity", "effort", "torque", and paths,
-        "/joint_states/joint3/position", "field.position3". NPZ files contain arrays `[samples, joints]` of
-        these names, or "joint_positions" and the like; Parquet files may contain lists.
+        "tau joint3", ...) or with a number, in the order of the numbers. Capitals and separators do not
+        matter. A single joint needs neither. Common other names are known: "time", "position", "velocity",
+        "effort", "torque", and paths, "/joint_states/joint3/position", "field.position3". NPZ files contain
+        arrays `[samples, joints]` of these names, or "joint_positions" and the like; Parquet files may
+        contain lists.
 
         A CSV file is UTF-8 text with a header line, decimal points, and commas, semicolons or tabs between
-        columns; convert other dialects with pandas. Lines that begin with # are comments.
+        columns; convert other dialects with pandas. Lines that begin with # are comments. Of a ROS 2 bag the
+        messages sensor_msgs/msg/JointState are read.
+
+        Several files that each have some of the quantities are joined at the times of the positions. Several
+        complete files are logs of one fit, as the episodes of a LeRobot dataset; see `concatenate`.
 
         Units in brackets, "q_joint3 [deg]", or in a line below the header are applied. Times may end in their
         unit, "t_ms", "timestamp_ns", may be the two columns of a ROS time stamp, "header.stamp.sec" and
@@ -231,48 +310,46 @@ class Log:
         empty in all samples count as not measured.
 
         Args:
-            path: of the file; its extension gives the format. Parquet needs pyarrow.
+            path: of the file, or several; the extension gives the format. Parquet needs pyarrow, bags need
+                rosbags.
             joints: names in the robot's order, ``mech.joint_names``; columns are matched to them.
             units: units other than SI: {"t": "ms", "q": "deg", "qd": "deg/s", "tau": "mNm"}. Known units are
-                s, ms, us, ns; rad, deg, m, mm; these per second, rpm; Nm, mNm, kNm, N, kN; and A, mA for
-                motor currents, whose torque constants are identified, see `Log`. For a robot with revolute
-                and prismatic joints, units by joint, {"q": {"elbow": "deg"}}; the others are SI.
+                s, ms, us, ns; rad, deg, m, mm; these per second, rpm; Nm, mNm, Nmm, Ncm, kNm, kgfcm, lbft, N,
+                kN; and A, mA for motor currents, whose torque constants are identified, see `Log`. Units by
+                joint are {"q": {"elbow": "deg"}}; the others are SI.
             columns: columns to use if their names are not known: {"t": ["stamp"], "q": ["a1", "a2"]}, in the
-                order of the joints; or arrays, {"q": ["measured"]}.
+                order of the joints, or arrays, {"q": ["measured"]}. The name "-" is a column that was not
+                measured. A text lists the columns of a CSV file without a header: "t,q*6,qd*6,tau*6".
             held: whether forces are commands, see `Log`.
+            couple: see `calibrate`. Logged names that are not joints are read in place of the coupled joint;
+                `calibrate` then applies the coupling.
 
         Raises:
             FitError: if there is no such file, a format or unit is unknown, or a joint has no column.
-            MissingExtraError: for Parquet, if pyarrow is not installed.
+            MissingExtraError: for Parquet and bags, if their reader is not installed.
         """
-        path, joints, columns = Path(path), tuple(joints), columns or {}
+        paths = [path] if isinstance(path, (str, os.PathLike)) else path
+        names = logged_names(tuple(joints), couple or {})
         units = normalize_units(units or {})
-        unknown = [name for name in columns if name not in ("t", "q", "qd", "tau")]
+        chosen = {} if columns is None else columns
+        unknown = [] if isinstance(chosen, str) else [x for x in chosen if x not in QUANTITY_UNITS]
         if unknown:
             raise FitError(
                 f"columns are given for {unknown[0]!r}, which is not a quantity of a log.",
                 "A log has times, positions, velocities and forces: t, q, qd, tau.",
                 'Pass columns={"q": ["a1", "a2"]}, for example.',
             )
-        table = apply_file_units(path, read_table(path), joints, columns, units)
-        arrays = match_columns(path, table, joints, columns, units)
-        arrays = {name: to_si(name, x, units.get(name), joints) for name, x in arrays.items()}
-        absent = [name for name in units if name not in arrays]
-        if absent:
-            raise FitError(
-                f"a unit is given for {absent[0]!r}, which the log does not have.",
-                f"It has {', '.join(arrays)}.",
-                "Remove this unit.",
+        logs = [
+            cls(
+                **fields,
+                joints=names,
+                held=held,
+                current=currents_of(units),
+                units=dict(units),
             )
-        return cls(
-            **arrays,
-            joints=joints,
-            name=path.name,
-            held=held,
-            current=units.get("tau") in CURRENT_UNITS,
-            units=dict(units),
-            others=extra_columns(path, table, joints, units),
-        )
+            for fields in load_fields([Path(x) for x in paths], names, units, chosen)
+        ]
+        return logs[0] if len(logs) == 1 else cls.concatenate(logs)
 
 
 def _check_values(log: str, name: str, x: Any) -> None:

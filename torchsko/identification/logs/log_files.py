@@ -1,8 +1,9 @@
-"""Files of logs: CSV, NPZ and Parquet, read as tables of named columns."""
+"""Files of logs: CSV, NPZ, Parquet and ROS 2 bags, read as tables of named columns."""
 
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,33 +12,58 @@ from numpy.typing import NDArray
 
 from torchsko.errors import FitError, TorchskoError
 from torchsko.identification.logs.csv_file import read_csv
-from torchsko.identification.logs.parquet import read_parquet
+from torchsko.identification.logs.parquet import LEROBOT_INFO, read_parquet
+from torchsko.identification.logs.ros_bag import read_bag
 from torchsko.identification.logs.table import Table, joint_array_prefix, unique_order
 from torchsko.identification.logs.timestamps import seconds_of_dates, seconds_of_texts
 
 Array = NDArray[np.floating[Any]]
 
 
-def read_table(path: Path) -> Table:
-    """Read a CSV, NPZ or Parquet file.
+def read_table(path: Path, layout: str | None = None, joints: Sequence[str] = ()) -> Table:
+    """Read a CSV, NPZ or Parquet file, or a ROS 2 bag.
+
+    Args:
+        path: a file, or the folder of a ROS 2 bag or of a LeRobot dataset.
+        layout: columns of a CSV file without a header, see `csv_file.expand_layout`.
+        joints: names in the robot's order; of the messages of a bag, those with most of these are read.
 
     Raises:
         FitError: if there is no such file, its format is unknown, or it is invalid; names the line.
-        MissingExtraError: for Parquet, if pyarrow is not installed.
+        MissingExtraError: for Parquet and bags, if their reader is not installed.
     """
-    readers = {".csv": read_csv, ".txt": read_csv, ".npz": _read_npz, ".parquet": read_parquet}
-    if path.suffix.lower() not in readers:
+    if layout is not None and path.suffix.lower() not in (".csv", ".txt"):
+        raise FitError(
+            f"{path}: a list of all columns is given.",
+            "Only CSV files without a header need one.",
+            'Select columns by name, columns={"q": ["a", "b"]} or --column q=a,b.',
+        )
+    readers: dict[str, Callable[[Path], Table]] = {
+        ".csv": lambda x: read_csv(x, layout),
+        ".txt": lambda x: read_csv(x, layout),
+        ".npz": _read_npz,
+        ".parquet": read_parquet,
+        ".mcap": lambda x: read_bag(x, joints),
+        ".db3": lambda x: read_bag(x, joints),
+    }
+    reader = readers.get(path.suffix.lower())
+    if (path / "metadata.yaml").is_file():
+        reader = readers[".mcap"]
+    elif (path / LEROBOT_INFO).is_file():
+        reader = read_parquet
+    if reader is None:
         raise FitError(
             f"{path}: the file name has no known extension.",
-            "A log is CSV (.csv, .txt), NumPy (.npz) or Parquet (.parquet).",
+            "A log is CSV (.csv, .txt), NumPy (.npz), Parquet (.parquet), a ROS 2 bag (.mcap, .db3 or its "
+            "folder) or the folder of a LeRobot dataset.",
             "Rename the file, or make a ts.identification.Log from arrays.",
         )
-    if not path.is_file():
+    if not path.exists():
         raise FitError(
             f"{path}: there is no such file.", "A log is read from a file.", "Check the path."
         )
     try:
-        return readers[path.suffix.lower()](path)
+        return reader(path)
     except TorchskoError:
         raise
     except (OSError, EOFError, ValueError, KeyError) as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +28,49 @@ PANDAS_INDEX = "__index_level_0__"
 """Name that pandas gives an index without a name."""
 
 
+LEROBOT_INFO = Path("meta", "info.json")
+"""File of a LeRobot dataset with the names of its joints, relative to its folder."""
+
+LEROBOT_QUANTITIES = {"state": "q", "velocity": "qd", "effort": "tau"}
+"""Quantities of the columns "observation.state" and others of a LeRobot dataset."""
+
+EPISODE = "episode_index"
+"""Column with the number of the episode, in a LeRobot dataset."""
+
+
 def read_parquet(path: Path) -> Table:
-    """Read a Parquet file; dates become seconds from the first one."""
-    data: Any = require("pyarrow.parquet", "parquet").read_table(path)
+    """Read a Parquet file, or all of a LeRobot dataset; dates become seconds from the first one."""
+    root = next((x for x in (path, *path.parents) if (x / LEROBOT_INFO).is_file()), None)
+    source = path / "data" if path.is_dir() else path
+    table = _read_columns(path, require("pyarrow.parquet", "parquet").read_table(source))
+    return table if root is None else _name_lerobot_columns(table, root / LEROBOT_INFO)
+
+
+def _name_lerobot_columns(table: Table, info: Path) -> Table:
+    """Name the columns of a LeRobot dataset by its joints.
+
+    Args:
+        table: with arrays "observation.state" and others.
+        info: file with the names of their elements.
+    """
+    features = json.loads(info.read_text("utf-8")).get("features", {})
+    columns = dict(table.columns)
+    for word, quantity in LEROBOT_QUANTITIES.items():
+        x = columns.pop(f"observation.{word}", None)
+        names = features.get(f"observation.{word}", {}).get("names")
+        if isinstance(names, dict):  # {"motors": [...]} or {"axes": [...]}
+            names = next(iter(names.values()), None)
+        if x is not None and names is not None and x.ndim == 2 and len(names) == x.shape[1]:
+            # Some robots write the quantity behind the joint: "shoulder_pan.pos".
+            bare = [name.removesuffix(".pos").removesuffix(".vel") for name in names]
+            columns |= {f"{quantity}_{j}": y for j, y in zip(bare, x.T, strict=True)}
+        elif x is not None:
+            columns[quantity] = x
+    return replace(table, columns=columns, episode=columns.get(EPISODE))
+
+
+def _read_columns(path: Path, data: Any) -> Table:
+    """Read the columns of a table of pyarrow."""
     types = require("pyarrow.types", "parquet")
     lists = {n: data[n] for n in data.column_names if _is_list(types, data[n].type)}
     orders = _list_orders(path, types, lists)

@@ -15,6 +15,7 @@ from torchsko.errors import FitError
 from torchsko.identification.logs.column_names import (
     ALL_NAMES,
     JOINT_PREFIX,
+    match_joint,
     name_rank,
 )
 
@@ -39,12 +40,14 @@ class Table:
         other: types of the columns that do not contain numbers, by name.
         orders: joint names that the file specifies for numbered columns and arrays, by number from 0 or 1
             on. The key is the prefix of the names of these columns, "" for all columns.
+        episode: number of the recording to which each sample belongs, `[samples]`; None for one recording.
     """
 
     columns: dict[str, Array]
     units: dict[str, str] = field(default_factory=dict)
     other: dict[str, str] = field(default_factory=dict)
     orders: dict[str, dict[int, str]] = field(default_factory=dict)
+    episode: Array | None = None
 
 
 def joint_array_prefix(name: str) -> str | None:
@@ -149,4 +152,5 @@ def _reorder(
 
 def _without_namespace(name: str, joints: tuple[str, ...]) -> str:
     """Name of a joint without its namespace, "left/elbow", unless the robot's joint has it too."""
-    return name if name in joints else name.rsplit("/", 1)[-1]
+    bare = name.rsplit("/", 1)[-1]
+    return next((x for text in (name, bare) if (x := match_joint(text, joints))), bare)

@@ -24,7 +24,8 @@ Array = NDArray[np.floating[Any]]
 SI_SCALE = {
     "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "rad": 1.0, "deg": np.pi / 180, "m": 1.0, "mm": 1e-3,
     "rad/s": 1.0, "deg/s": np.pi / 180, "m/s": 1.0, "mm/s": 1e-3, "rpm": np.pi / 30,
-    "Nm": 1.0, "mNm": 1e-3, "kNm": 1e3, "N": 1.0, "kN": 1e3, "A": 1.0, "mA": 1e-3,
+    "Nm": 1.0, "mNm": 1e-3, "Nmm": 1e-3, "Ncm": 1e-2, "kNm": 1e3, "kgfcm": 9.80665e-2,
+    "lbft": 1.3558179483314004, "N": 1.0, "kN": 1e3, "A": 1.0, "mA": 1e-3,
 }  # fmt: skip
 """Factor from each unit to the SI unit."""
 
@@ -32,7 +33,7 @@ QUANTITY_UNITS = {
     "t": ("s", "ms", "us", "ns"),
     "q": ("rad", "deg", "m", "mm"),
     "qd": ("rad/s", "deg/s", "m/s", "mm/s", "rpm"),
-    "tau": ("Nm", "mNm", "kNm", "N", "kN", "A", "mA"),
+    "tau": ("Nm", "mNm", "Nmm", "Ncm", "kNm", "kgfcm", "lbft", "N", "kN", "A", "mA"),
 }
 """Units of each quantity, the default one first."""
 
@@ -50,6 +51,8 @@ SPELLINGS = {
     "us": ("\N{MICRO SIGN}s", "\N{GREEK SMALL LETTER MU}s", "usec", "usecs", "microsecond", "microseconds"),
     "ns": ("nsec", "nsecs", "nanosec", "nanosecs", "nanosecond", "nanoseconds"),
     "rpm": ("RPM", "rev/min", "1/min"),
+    "kgfcm": ("kgf cm", "kgf*cm", "kgf.cm", "kg cm", "kg*cm", "kgcm"),
+    "lbft": ("lb ft", "lb*ft", "lbf ft", "lbf*ft", "ft lb", "ft*lb", "ft-lb", "lb-ft", "ftlb", "lbfft"),
 }  # fmt: skip
 """Other spellings of units, and of the numerator and denominator of units."""
 
@@ -69,7 +72,7 @@ LAST_WORDS = re.compile(r".*?[^\s_-][\s_-]+(?:([^\W\d_]+)[_/])?([^\W\d_]+)")
 
 def normalize_unit(text: str) -> str:
     """Convert a spelling of a unit, "N m" or a degree sign, to its key in `SI_SCALE`; keep unknown text."""
-    text = re.sub(r"(?<=N)[\s.*\N{MIDDLE DOT}\N{DOT OPERATOR}-](?=m$)", "", text.strip())
+    text = re.sub(r"(?<=N)[\s.*\N{MIDDLE DOT}\N{DOT OPERATOR}-](?=[cm]?m$)", "", text.strip())
     text = _UNIT_OF_SPELLING.get(text, text)
     return "/".join(_UNIT_OF_SPELLING.get(x.strip(), x.strip()) for x in text.split("/"))
 
@@ -82,6 +85,14 @@ def normalize_units(units: Units) -> Units:
         else {joint: normalize_unit(unit) for joint, unit in x.items()}
         for name, x in units.items()
     }
+
+
+def currents_of(units: Units) -> bool | tuple[str, ...]:
+    """True if the declared unit of all forces is one of currents; or the joints with such a unit."""
+    unit = units.get("tau")
+    if unit is None or isinstance(unit, str):
+        return unit in CURRENT_UNITS
+    return tuple(joint for joint, x in unit.items() if x in CURRENT_UNITS)
 
 
 def to_si(
@@ -101,8 +112,7 @@ def to_si(
     if unit is None:
         return x
     by_joint: Mapping[str, str] = {"": unit} if isinstance(unit, str) else unit
-    # Torque constants are identified for all joints or none, so currents have one unit.
-    allowed = [u for u in QUANTITY_UNITS[name] if isinstance(unit, str) or u not in CURRENT_UNITS]
+    allowed = QUANTITY_UNITS[name]
     for joint, joint_unit in by_joint.items():
         if joint_unit not in allowed:
             raise FitError(

@@ -1,0 +1,181 @@
+"""Command-line options that control how logs are read and corrected."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torchsko.errors import FitError
+from torchsko.identification.logs.calibration import Calibration, parse_coupling
+
+if TYPE_CHECKING:
+    from torchsko.identification.logs.log import Log
+    from torchsko.mechanism.mechanism import Mechanism
+
+CORRECTIONS = {
+    "ratio": ("elbow=100", "gear ratio of a joint whose drive was logged"),
+    "gain": ("elbow=0.12", "force per logged unit, such as a torque constant [N m/A]"),
+    "sign": ("tau.elbow=-1", "-1 for columns that count in the other direction; q, tau or both"),
+    "zero": (
+        "elbow=90deg",
+        "logged position at which the robot's joint is at 0 [rad or m, or deg]",
+    ),
+    "delay": ("tau=0.01", "time by which tau or qd is logged too late [s]"),
+}
+"""Options with one number for each joint: an example and the help."""
+
+
+def add_log_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `torchsko.identification.Log.load` and `Log.calibrate` to a command."""
+    add = parser.add_argument
+    add("--held", action="store_true", help="forces are commands that are held between samples")
+
+    def repeated(name: str, example: str, text: str) -> None:
+        add(name, action="append", default=[], metavar=example, help=f"{text}; may be repeated")
+
+    repeated(
+        "--unit",
+        "q=deg",
+        "unit of t, q, qd or tau if it is not SI; q.slide=mm for joint slide; tau=A or tau.slide=A for motor "
+        "currents, whose torque constants are then estimated",
+    )
+    repeated("--column", "q=a,b,c", "columns of t, q, qd or tau in the order of the joints")
+    add(
+        "--columns",
+        metavar="t,q*6,qd*6,tau*6",
+        help="columns of a file without a header, in order; - for a column that is not used",
+    )
+    add("--even-times", action="store_true", help="replace receive times in bursts by even times")
+    repeated(
+        "--order", "tau=j2,j1", "joints to which the columns belong, in the order of the columns"
+    )
+    repeated(
+        "--couple", "joint_6=motor_6-joint_5", "position of a joint as a sum of logged columns"
+    )
+    for name, (example, text) in CORRECTIONS.items():
+        repeated(f"--{name}", example, text)
+
+
+def load_log(mech: Mechanism, paths: Sequence[str], given: argparse.Namespace) -> Log:
+    """Load and correct a log by the command's options.
+
+    Args:
+        mech: the robot.
+        paths: files of one log or of several logs.
+        given: result of a parser with the options of `add_log_options`.
+
+    Raises:
+        TorchskoError: when a file or an option is invalid.
+    """
+    from torchsko.identification.logs.log import Log
+
+    calibration = calibration_of(mech, given)
+    log = Log.load(
+        paths,
+        mech.joint_names,
+        units=parse_units(given.unit),
+        columns=given.columns or parse_columns(given.column),
+        held=given.held,
+        couple=calibration.couple,
+    )
+    if given.even_times:
+        log = log.with_even_times()
+    fields = ("order", "ratio", "couple", "gain", "sign", "zero", "delay")
+    corrections: Any = {name: getattr(calibration, name) for name in fields}
+    return log.calibrate(mech, **corrections) if calibration else log
+
+
+def calibration_of(mech: Mechanism, given: argparse.Namespace) -> Calibration:
+    """Parse the corrections of a log.
+
+    Args:
+        mech: the robot.
+        given: result of a parser with the options of `add_log_options`.
+
+    Raises:
+        FitError: names the malformed option.
+    """
+    numbers = {name: parse_pairs(name, getattr(given, name), parse_number) for name in CORRECTIONS}
+    return Calibration(
+        order=parse_pairs("order", given.order, lambda x: tuple(x.split(","))),
+        couple=parse_pairs("couple", given.couple, lambda x: parse_coupling(x, mech.joint_names)),
+        **numbers,
+    )
+
+
+def parse_pairs(option: str, texts: Sequence[str], parse: Callable[[str], Any]) -> dict[str, Any]:
+    """Parse options of the form ``name=value``.
+
+    Args:
+        option: name of the option, for messages.
+        texts: the values.
+        parse: converts the part after the sign.
+
+    Raises:
+        FitError: if a value is malformed or repeats a name.
+    """
+    values: dict[str, Any] = {}
+    example = CORRECTIONS.get(option, ("tau=j2,j1" if option == "order" else "a=b-c",))[0]
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            parsed = parse(value) if name and value and name not in values else None
+        except ValueError:
+            parsed = None
+        if parsed is None:
+            raise FitError(
+                f"--{option} {text} is malformed or repeats a name.",
+                "It gives one value for one joint or quantity.",
+                f"Type --{option} {example}.",
+            )
+        values[name] = parsed
+    return values
+
+
+def parse_number(text: str) -> float:
+    """Parse a number, or an angle in degrees such as 90deg, in rad."""
+    angle = text.removesuffix("deg")
+    return float(angle) if angle == text else math.radians(float(angle))
+
+
+def parse_units(texts: Sequence[str]) -> dict[str, str | dict[str, str]]:
+    """Parse units of quantities and joints: ``q=deg``, ``q.slide=mm``."""
+    whole: dict[str, str] = {}
+    by_joint: dict[str, dict[str, str]] = {}
+    for text in texts:
+        left, _, unit = text.rpartition("=")
+        name, _, joint = left.partition(".")
+        if not name or not unit:
+            raise FitError(
+                f"--unit {text} is not a quantity and a unit.",
+                "A unit belongs to a quantity of the log.",
+                "Type --unit q=deg, or --unit q.slide=mm for one joint.",
+            )
+        if name in whole or (name in by_joint and (not joint or joint in by_joint[name])):
+            raise FitError(
+                f"--unit {text} repeats the unit of {name}.",
+                "A quantity has one unit, or one for each joint.",
+                "Remove one of them.",
+            )
+        if joint:
+            by_joint.setdefault(name, {})[joint] = unit
+        else:
+            whole[name] = unit
+    return {**whole, **by_joint}
+
+
+def parse_columns(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Parse columns of quantities: ``q=a,b,c``."""
+    columns: dict[str, list[str]] = {}
+    for text in texts:
+        name, _, names = text.partition("=")
+        if not name or not names or name in columns:
+            raise FitError(
+                f"--column {text} has no column names, or repeats a quantity.",
+                "All columns of a quantity are named at once, in the order of the joints.",
+                "Type --column q=a,b,c.",
+            )
+        columns[name] = names.split(",")
+    return columns
