@@ -62,6 +62,11 @@ from torchsko.algebra.transforms.transform import aggregate_segments as aggregat
 from torchsko.algebra.transforms.transform import embed as embed
 from torchsko.algorithms.member_length import member_length_matrix as member_length_matrix
 from torchsko.algorithms.member_length import member_length_operator as member_length_operator
+from torchsko.contact.constrained_dynamics import ConstrainedDynamics as ConstrainedDynamics
+from torchsko.contact.constrained_dynamics import constrained_dynamics as constrained_dynamics
+from torchsko.contact.contact_model import ContactModel as ContactModel
+from torchsko.contact.points import Contacts as Contacts
+from torchsko.contact.points import contacts as contacts
 from torchsko.control.ik.inverse_kinematics import inverse_kinematics as inverse_kinematics
 from torchsko.control.ik.levenberg_marquardt import IKResult as IKResult
 from torchsko.fused.fuse import fuse as fuse
@@ -79,6 +84,8 @@ from torchsko.learn.dynamics_module import Dynamics as Dynamics
 from torchsko.mechanism.joints.compound import Slide as Slide
 from torchsko.mechanism.joints.compound import Turn as Turn
 from torchsko.mechanism.joints.registry import register_joint as register_joint
+from torchsko.rollout.contact_step import State as State
+from torchsko.rollout.contact_step import step as step
 from torchsko.rollout.finite_checks import first_nonfinite as first_nonfinite
 from torchsko.rollout.linearize import linearize as linearize
 from torchsko.verbs.analytic import analytic_jacobian as analytic_jacobian

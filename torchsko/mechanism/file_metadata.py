@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, Vector
+from torchsko.mechanism.solver_options import SolverOptions
 
 FrameName = str | None
 """Name of a frame, or None for the inertial frame."""
@@ -89,11 +90,13 @@ class FileMetadata:
         keyframes: named states.
         closures: kinematic loops.
         initial: initial configuration, `[num_q]`; None for the neutral one.
+        solver: parameters of MuJoCo's constraint solver.
     """
 
     keyframes: tuple[Keyframe, ...] = ()
     closures: tuple[Closure, ...] = ()
     initial: Tensor | None = field(default=None, compare=False)
+    solver: SolverOptions = SolverOptions()
 
     def __repr__(self) -> str:
         counts = f"{len(self.keyframes)} keyframes, {len(self.closures)} closures"

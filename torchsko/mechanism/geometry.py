@@ -125,6 +125,10 @@ class Surface:
         solimp: five impedance parameters of the soft constraint.
         margin: distance at which a contact becomes active [m].
         gap: part of the margin without contact force [m].
+        friction_pair: five friction coefficients of an explicit pair; empty for the three of ``friction``.
+        solref_friction: reference parameters of the friction of elliptic cones; zeros for ``solref``.
+        invweight: inverse mass and inverse inertia of the body in the initial configuration [1/kg,
+            1/(kg m^2)]; empty if they are computed from the mechanism.
     """
 
     contype: int = 1
@@ -137,6 +141,9 @@ class Surface:
     solimp: tuple[float, ...] = (0.9, 0.95, 0.001, 0.5, 2.0)
     margin: float = 0.0
     gap: float = 0.0
+    friction_pair: tuple[float, ...] = ()
+    solref_friction: tuple[float, float] = (0.0, 0.0)
+    invweight: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

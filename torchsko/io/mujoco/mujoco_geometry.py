@@ -141,7 +141,8 @@ def _surfaces(model: Any) -> list[Surface]:
     for k in range(model.ngeom):
         values: dict[str, Any] = {name: x[k] for name, x in scalars.items()}
         values |= {name: tuple(x[k]) for name, x in vectors.items()}
-        surfaces.append(Surface(**values))
+        invweight = tuple(model.body_invweight0[int(model.geom_bodyid[k])].tolist())
+        surfaces.append(Surface(**values, invweight=invweight))
     return surfaces
 
 
@@ -157,6 +158,8 @@ def _pairs(model: Any) -> tuple[Pair, ...]:
             solimp=tuple(model.pair_solimp[k].tolist()),
             margin=float(model.pair_margin[k]),
             gap=float(model.pair_gap[k]),
+            friction_pair=tuple(model.pair_friction[k].tolist()),
+            solref_friction=tuple(model.pair_solreffriction[k].tolist()),
         )
         found.append(Pair(int(model.pair_geom1[k]), int(model.pair_geom2[k]), surface))
     return tuple(found)

@@ -18,6 +18,13 @@ from torchsko.io.mujoco.mujoco_unused import finite_state
 from torchsko.mechanism.description import IDENTITY, ZERO
 from torchsko.mechanism.file_metadata import Closure, FileMetadata, FrameName, Keyframe
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.solver_options import SolverOptions
+
+INTEGRATORS = ("Euler", "RK4", "implicit", "implicitfast", "discrete")
+"""Names of MuJoCo's integrators (mjtIntegrator)."""
+
+NUM_COORDINATES = (7, 4, 1, 1)
+"""Coordinates of free joints, ball joints, slides and hinges."""
 
 SITE = 6
 """MuJoCo's type of a site (mjtObj)."""
@@ -36,6 +43,7 @@ def read_metadata(model: Any, read: ModelDescription, mech: Mechanism) -> FileMe
         keyframes=tuple(_keyframes(model, mujoco)),
         closures=tuple(_closures(model, read.site_frames)),
         initial=mujoco.q_from(torch.tensor(np.array(model.qpos0, dtype=np.float64))),
+        solver=read_solver_options(model),
     )
 
 
@@ -122,3 +130,33 @@ def _frame(model: Any, b: int) -> FrameName:
 
 def _numbers(x: Any) -> tuple[float, ...]:
     return tuple(map(float, x))
+
+
+CONSTRAINTS = ("contact", "limit", "frictionloss", "equality")
+"""Constraints that a flag of MuJoCo disables."""
+
+
+def read_solver_options(model: Any) -> SolverOptions:
+    """Parameters of the constraint solver and the integrator, in the order of MuJoCo's coordinates."""
+    disabled = disabled_flags(model)
+    joints = [
+        j
+        for j in range(model.njnt)
+        for _ in range(NUM_COORDINATES[int(model.jnt_type[j])])
+    ]
+    cone = "elliptic" if int(model.opt.cone) else "pyramidal"
+    return SolverOptions(
+        timestep=float(model.opt.timestep),
+        integrator=INTEGRATORS[int(model.opt.integrator)],
+        cone=cone,
+        impratio=float(model.opt.impratio),
+        refsafe="refsafe" not in disabled,
+        eulerdamp="eulerdamp" not in disabled,
+        disabled=tuple(name for name in CONSTRAINTS if name in disabled),
+        limit_solref=tuple(_numbers(model.jnt_solref[j]) for j in joints),
+        limit_solimp=tuple(_numbers(model.jnt_solimp[j]) for j in joints),
+        limit_margin=tuple(float(model.jnt_margin[j]) for j in joints),
+        friction_solref=tuple(map(_numbers, model.dof_solref)),
+        friction_solimp=tuple(map(_numbers, model.dof_solimp)),
+        dof_invweight=_numbers(model.dof_invweight0),
+    )

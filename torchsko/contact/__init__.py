@@ -1,0 +1,1 @@
+"""Contact and other soft constraints of MuJoCo, with exact gradients."""

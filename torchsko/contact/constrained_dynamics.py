@@ -1,0 +1,171 @@
+r"""Forward dynamics with soft constraints, and its implicit derivatives: `torchsko.constrained_dynamics`.
+
+The acceleration x solves the equations of motion with the forces of the constraints,
+
+.. math::
+    R(x, u) = ID(q, \dot q, x) - \tau - J^* f, \qquad f = -\nabla s(J x - a_{ref}), \qquad
+    R_x = \mathcal M + J^* H J,
+
+so that derivatives of any order come from R at the solution, never from the iterations of the solver. J and
+aref are functions of the configuration, of the shapes and of the parameters, so that distances and normals
+are differentiated as well.
+
+Reference: E. Todorov 2014 (see `torchsko.contact.newton`); A. Griewank and A. Walther, *Evaluating
+Derivatives*, 2nd edition, SIAM, 2008, section 15.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchsko.contact.contact_model import PARAMETER_SIZES, ContactModel
+from torchsko.contact.cost import Rows
+from torchsko.contact.newton import minimise
+from torchsko.contact.rows import constraint_rows
+from torchsko.implicit.equation import implicit
+from torchsko.linalg.symmetric import spd_solve
+from torchsko.mechanism.dispatch import verb
+from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.state import check_state
+from torchsko.utils.shapes import matvec
+from torchsko.verbs.dynamics import forward_dynamics, inverse_dynamics, mass_matrix
+
+_FIXED = tuple(field.name for field in fields(Mechanism) if field.name not in PARAMETERS)
+_CONTACT_FIXED = tuple(f.name for f in fields(ContactModel) if f.name not in PARAMETER_SIZES)
+
+
+class ConstrainedDynamics(NamedTuple):
+    """Result of `constrained_dynamics`.
+
+    Attributes:
+        qdd: accelerations, `[*batch, num_dof]` [rad/s^2 or m/s^2].
+        forces: generalised forces of all constraints, `[*batch, num_dof]` [N m or N].
+        residual: largest error of the equations of motion, `[*batch]` [N m or N], without derivatives.
+    """
+
+    qdd: Tensor
+    forces: Tensor
+    residual: Tensor
+
+
+@verb
+def constrained_dynamics(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    tau: Tensor,
+    f_ext: Tensor | None = None,
+    *,
+    contact: ContactModel | None = None,
+    warmstart: Tensor | None = None,
+) -> ConstrainedDynamics:
+    """Accelerations under joint forces, contact, position limits and dry friction, as MuJoCo computes them.
+
+    Dry friction (``mech.friction``) is a soft constraint with a largest force, as in MuJoCo, in place of the
+    force of `passive_force`.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        tau: joint forces, `[*batch, num_dof]` [N m or N].
+        f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin.
+        contact: shapes and parameters; by default `ContactModel.of` of the mechanism.
+        warmstart: acceleration from which the solver starts, `[*batch, num_dof]`; it has no gradient. By
+            default that without constraints.
+
+    Returns:
+        Accelerations, constraint forces and the residual, with gradients to all inputs, to the parameters of
+        the mechanism and to those of ``contact``.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: E. Todorov, *Convex and analytically-invertible dynamics with contacts and constraints*, ICRA
+    2014.
+
+    Example:
+        >>> import torch, torchsko as ts
+        >>> text = '''<mujoco><worldbody><geom type="plane" size="1 1 1"/><body pos="0 0 0.0999"><freejoint/>
+        ...   <geom size="0.1"/></body></worldbody></mujoco>'''
+        >>> ball = ts.load(text)
+        >>> q, zero = ball.file_metadata.initial, torch.zeros(6, dtype=torch.float64)
+        >>> bool(ts.constrained_dynamics(ball, q, zero, zero).qdd[5] > -9.81)
+        True
+    """
+    check_state(mech, q=q, qd=qd, tau=tau, f_ext=f_ext)
+    contact = ContactModel.of(mech) if contact is None else contact
+    smooth = without_dry_friction(mech)
+    if warmstart is None:
+        warmstart = forward_dynamics(smooth, q, qd, tau, f_ext)
+    equation = _ConstrainedEquation(
+        {name: getattr(mech, name) for name in _FIXED},
+        {name: getattr(contact, name) for name in _CONTACT_FIXED},
+    )
+    inputs = [getattr(mech, name) for name in PARAMETERS]
+    inputs += [getattr(contact, name) for name in PARAMETER_SIZES]
+    external = () if f_ext is None else (f_ext,)
+    qdd = implicit(equation, *inputs, q, qd, tau, warmstart.detach(), *external)
+    forces = _constraint_force(constraint_rows(mech, contact, q, qd), qdd)
+    error = inverse_dynamics(smooth, q, qd, qdd, f_ext) - tau - forces
+    return ConstrainedDynamics(qdd, forces, error.detach().abs().amax(-1))
+
+
+def without_dry_friction(mech: Mechanism) -> Mechanism:
+    """The mechanism whose passive forces have no dry friction."""
+    return mech.replace(friction=torch.zeros_like(mech.friction))
+
+
+def _constraint_force(rows: Rows, qdd: Tensor) -> Tensor:
+    """J* f of the constraints at an acceleration, `[*batch, num_dof]`."""
+    g, _, _ = rows.derivatives(matvec(rows.jacobian, qdd) - rows.reference)
+    return -matvec(rows.jacobian.mT, g)
+
+
+@dataclass(frozen=True, eq=False)
+class _ConstrainedEquation:
+    """The equation with inputs (*mechanism, *contact, q, qd, tau, warmstart, [f_ext]).
+
+    Attributes:
+        fixed: fields of the mechanism that are not parameters.
+        contact_fixed: fields of the contact model that are not parameters.
+    """
+
+    fixed: dict[str, Any]
+    contact_fixed: dict[str, Any]
+
+    def split(self, inputs: tuple[Tensor, ...]) -> tuple[Mechanism, ContactModel, tuple[Tensor, ...]]:
+        """The mechanism and the contact model with the given parameters, and the other inputs."""
+        n, m = len(PARAMETERS), len(PARAMETER_SIZES)
+        named: dict[str, Any] = dict(zip(PARAMETERS, inputs[:n], strict=True))
+        surfaces: dict[str, Any] = dict(zip(PARAMETER_SIZES, inputs[n : n + m], strict=True))
+        contact = ContactModel(**self.contact_fixed, **surfaces)
+        return Mechanism(**self.fixed, **named), contact, inputs[n + m :]
+
+    def solution(self, *inputs: Tensor) -> Tensor:
+        """The accelerations, by Newton's method."""
+        mech, contact, (q, qd, tau, warmstart, *external) = self.split(inputs)
+        rows = constraint_rows(mech, contact, q, qd)
+        M = mass_matrix(mech, q)
+        zero = torch.zeros_like(qd)
+        bias = inverse_dynamics(without_dry_friction(mech), q, qd, zero, *external)
+        return minimise(M, tau - bias, rows, warmstart, scalar=mech.scalar)
+
+    def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
+        """Error of the equations of motion."""
+        mech, contact, (q, qd, tau, _, *external) = self.split(inputs)
+        force = _constraint_force(constraint_rows(mech, contact, q, qd), x)
+        return inverse_dynamics(without_dry_friction(mech), q, qd, x, *external) - tau - force
+
+    def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
+        """(M + J* H J)^-1 rhs."""
+        mech, contact, (q, qd, *_) = self.split(inputs)
+        rows = constraint_rows(mech, contact, q, qd)
+        jar = matvec(rows.jacobian, x) - rows.reference
+        _, diagonal, hessians = rows.derivatives(jar)
+        H = mass_matrix(mech, q) + rows.curvature(diagonal, hessians)
+        return spd_solve(H, rhs[..., None], scalar=mech.scalar)[..., 0]

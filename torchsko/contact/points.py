@@ -1,0 +1,101 @@
+"""Contact points of a mechanism at a configuration: `torchsko.contacts`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchsko.contact.collision import COLLISIONS, Placed, Points, contact_axes
+from torchsko.contact.contact_model import ContactModel
+from torchsko.mechanism.dispatch import verb
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
+from torchsko.utils.shapes import matvec
+from torchsko.verbs.kinematics import Pose, forward_kinematics
+
+
+class Contacts(NamedTuple):
+    """Candidate contact points, C of all pairs together; the number is fixed.
+
+    Attributes:
+        distance: `[*batch, C]` [m]; negative for a penetration, and 1e10 where there is no point.
+        position: in the inertial frame, `[*batch, C, 3]` [m], in the middle between both surfaces.
+        axes: rows are the normal, from the first shape to the second, and two tangents,
+            `[*batch, C, 3, 3]`.
+        pair: index of the pair of each point, among ``ContactModel.pair_names``.
+        active: whether the distance is below the margin, `[*batch, C]`, bool.
+    """
+
+    distance: Tensor
+    position: Tensor
+    axes: Tensor
+    pair: tuple[int, ...]
+    active: Tensor
+
+
+@verb
+def contacts(mech: Mechanism, q: Tensor, contact: ContactModel | None = None) -> Contacts:
+    """Distances, positions and axes of all candidate contact points.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        contact: shapes and parameters; by default those of the robot file.
+
+    Returns:
+        The points, with gradients to q and to sizes and placements of shapes.
+
+    Raises:
+        ShapeError: when q does not fit the mechanism.
+
+    Reference: MuJoCo documentation, "Computation", Collision detection.
+
+    Example:
+        >>> import torchsko as ts
+        >>> text = '''<mujoco><worldbody><geom type="plane" size="1 1 1"/><body pos="0 0 1"><freejoint/>
+        ...   <geom size="0.1"/></body></worldbody></mujoco>'''
+        >>> ball = ts.load(text)
+        >>> ts.contacts(ball, ball.neutral()).distance
+        tensor([-0.1000], dtype=torch.float64)
+    """
+    check_state(mech, q=q)
+    contact = ContactModel.of(mech) if contact is None else contact
+    return contact_points(contact, body_poses(mech, q))
+
+
+def body_poses(mech: Mechanism, q: Tensor) -> Pose:
+    """Poses of all bodies, then of the inertial frame, `[*batch, num_bodies + 1, ...]`."""
+    R, r = forward_kinematics(mech, q)
+    eye = torch.eye(3, dtype=r.dtype, device=r.device).expand(*R.shape[:-3], 1, 3, 3)
+    return Pose(torch.cat([R, eye], -3), torch.cat([r, torch.zeros_like(r[..., :1, :])], -2))
+
+
+def contact_points(contact: ContactModel, pose: Pose) -> Contacts:
+    """Contact points of bodies at given poses, in the order of the groups of pairs."""
+    R, r = (x.index_select(-3 + k, contact.shape_bodies) for k, x in enumerate(pose))
+    shapes = Placed(
+        R @ contact.shape_rotation, r + matvec(R, contact.shape_position), contact.shape_size
+    )
+    found, axes, pair, count = [], [], [], shapes.position.shape[:-2]
+    for group in contact.groups:
+        first, second = (_selected(shapes, k) for k in (group.first, group.second))
+        points = COLLISIONS[group.kinds](first, second)
+        size = points.distance.shape[-1]
+        pair += [k for k in group.pairs.tolist() for _ in range(size)]
+        found.append(Points(*(x.flatten(len(count), len(count) + 1) for x in points)))
+        axes.append(contact_axes(points).flatten(len(count), len(count) + 1))
+    if not found:
+        empty = r.new_zeros(*count, 0)
+        return Contacts(empty, empty[..., None].expand(*count, 0, 3),
+                        empty[..., None, None].expand(*count, 0, 3, 3), (), empty != 0)  # fmt: skip
+    distance = torch.cat([x.distance for x in found], -1)
+    position = torch.cat([x.position for x in found], -2)
+    margin = contact.margin[..., list(pair)]
+    return Contacts(distance, position, torch.cat(axes, -3), tuple(pair), distance < margin)
+
+
+def _selected(shapes: Placed, index: Tensor) -> Placed:
+    R, r, size = shapes
+    return Placed(R.index_select(-3, index), r.index_select(-2, index), size.index_select(-2, index))

@@ -1,0 +1,237 @@
+"""Rows of the soft constraints of a mechanism at a state: dry friction, position limits and contacts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchsko.contact.collision import FAR
+from torchsko.contact.contact_model import ContactModel
+from torchsko.contact.cost import Cones, Rows
+from torchsko.contact.points import Contacts, body_poses, contact_points
+from torchsko.contact.soft_constraints import MIN_VALUE, softness
+from torchsko.mechanism.joints.configuration import transport_rate
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.spatial.rotation import cross
+from torchsko.utils.shapes import matvec
+from torchsko.verbs.frames import frame_jacobian
+from torchsko.verbs.kinematics import Pose
+
+
+class _Block(NamedTuple):
+    """Rows before they are joined: Jacobian, reference acceleration and weight."""
+
+    jacobian: Tensor
+    reference: Tensor
+    weight: Tensor
+
+
+def constraint_rows(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor) -> Rows:
+    """All constraints of a mechanism.
+
+    Args:
+        mech: the mechanism.
+        contact: its constraints.
+        q: `[*batch, num_q]`.
+        qd: `[*batch, num_dof]`.
+    """
+    blocks = [_losses(mech, contact, qd), _limits(mech, contact, q, qd)]
+    pose = body_poses(mech, q)
+    points = contact_points(contact, pose)
+    scalar, cones = _contact_blocks(mech, contact, points, pose, q, qd)
+    blocks += scalar
+    batch = torch.broadcast_shapes(*(x.reference.shape[:-1] for x in blocks), qd.shape[:-1])
+    weight = torch.cat([x.weight.expand(*batch, x.weight.shape[-1]) for x in blocks], -1)
+    made, first = [], weight.shape[-1]
+    for block, mu, coefficients in cones:
+        count, size = block.weight.shape[-2:]
+        made.append(Cones(first, size, block.weight, mu, coefficients))
+        blocks.append(_Block(block.jacobian.flatten(-3, -2), block.reference.flatten(-2), block.weight))
+        first += count * size
+    jacobian = torch.cat([x.jacobian.expand(*batch, *x.jacobian.shape[-2:]) for x in blocks], -2)
+    reference = torch.cat([x.reference.expand(*batch, x.reference.shape[-1]) for x in blocks], -1)
+    # MuJoCo's linear accelerations of free joints are rates of velocities in the inertial axes.
+    turning = transport_rate(mech, qd, qd)
+    if turning is not None:
+        reference = reference - matvec(jacobian, turning)
+    return Rows(
+        jacobian,
+        reference,
+        weight,
+        mech.friction.index_select(-1, contact.loss_dof),
+        tuple(made),
+    )
+
+
+def _min_time_constant(contact: ContactModel) -> float:
+    return 2 * contact.options.timestep if contact.options.refsafe else 0.0
+
+
+def _losses(mech: Mechanism, contact: ContactModel, qd: Tensor) -> _Block:
+    """Rows of dry friction."""
+    dofs = contact.loss_dof
+    v = qd.index_select(-1, dofs)
+    soft = softness(contact.loss_solref, contact.loss_solimp, torch.zeros_like(v), _min_time_constant(contact))
+    weight = 1 / soft.regularisation(contact.loss_invweight)
+    return _Block(_one_hot(mech, dofs), -soft.damping * v, weight)
+
+
+def _limits(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor) -> _Block:
+    """Rows of position limits, each of the nearer limit."""
+    x = q.index_select(-1, contact.limit_q)
+    below = x - mech.lower.index_select(-1, contact.limit_q)
+    above = mech.upper.index_select(-1, contact.limit_q) - x
+    is_low = below < above
+    distance = torch.where(is_low, below, above) - contact.limit_margin
+    sign = torch.where(is_low, 1.0, -1.0).to(q.dtype)
+    active = distance < 0
+    distance = torch.where(active, distance, 0.0)
+    soft = softness(contact.limit_solref, contact.limit_solimp, distance, _min_time_constant(contact))
+    reference = soft.acceleration(sign * qd.index_select(-1, contact.limit_dof), distance)
+    weight = torch.where(active, 1 / soft.regularisation(contact.limit_invweight), 0.0)
+    return _Block(sign[..., None] * _one_hot(mech, contact.limit_dof), reference, weight)
+
+
+def _one_hot(mech: Mechanism, dofs: Tensor) -> Tensor:
+    return torch.eye(mech.num_dof, dtype=mech.dtype, device=mech.device).index_select(-2, dofs)
+
+
+def point_jacobians(
+    mech: Mechanism, contact: ContactModel, points: Contacts, pose: Pose, q: Tensor
+) -> Tensor:
+    """Relative motion of the two bodies at contact points in contact axes, `[*batch, C, 6, num_dof]`.
+
+    Rows are the linear motion along the normal and both tangents, and then the angular motion about them.
+    """
+    J = frame_jacobian(mech, q, mech.body_names, "mixed")
+    J = torch.cat([J, torch.zeros_like(J[..., :1, :, :])], -3)
+    total = None
+    for end, sign in ((1, 1.0), (0, -1.0)):
+        shapes = [contact.pair_shapes[k][end] for k in points.pair]
+        bodies = contact.shape_bodies[shapes]
+        turn, shift = J.index_select(-3, bodies).split(3, -2)
+        arm = points.position - pose.position.index_select(-2, bodies)
+        shift = shift + cross(turn.mT, arm[..., None, :]).mT
+        moved = sign * torch.cat([points.axes @ shift, points.axes @ turn], -2)
+        total = moved if total is None else total + moved
+    assert total is not None
+    return total
+
+
+def _contact_blocks(
+    mech: Mechanism, contact: ContactModel, points: Contacts, pose: Pose, q: Tensor, qd: Tensor
+) -> tuple[list[_Block], list[tuple[_Block, Tensor, Tensor]]]:
+    """Scalar rows, and elliptic cones with their friction coefficients."""
+    if not points.pair:
+        return [], []
+    J = point_jacobians(mech, contact, points, pose, q)
+    velocity = matvec(J, qd[..., None, :])
+    scalar, cones = [], []
+    for condim in sorted(set(contact.condim)):
+        at = [c for c, k in enumerate(points.pair) if contact.condim[k] == condim]
+        cone = _Cone.of(contact, points, at)
+        rows, v = J[..., at, :condim, :], velocity[..., at, :condim]
+        if condim == 1:
+            scalar.append(cone.frictionless(rows[..., 0, :], v[..., 0]))
+        elif contact.options.cone == "elliptic":
+            cones.append(cone.elliptic(rows, v))
+        else:
+            scalar.append(cone.pyramidal(rows, v))
+    return scalar, cones
+
+
+class _Cone(NamedTuple):
+    """Parameters of the contacts of one dimension, `[*, C, ...]` each.
+
+    Attributes:
+        active: whether the distance is below the margin less the gap.
+        distance: distance less margin, zero where inactive [m].
+        translation: sum of the inverse masses of both bodies [1/kg].
+        friction: five coefficients.
+        solref: reference parameters.
+        solref_friction: reference parameters of friction.
+        solimp: impedance parameters.
+        impratio: ratio of the impedances of friction and normal force.
+        min_time_constant: lower bound of time constants [s].
+    """
+
+    active: Tensor
+    distance: Tensor
+    translation: Tensor
+    friction: Tensor
+    solref: Tensor
+    solref_friction: Tensor
+    solimp: Tensor
+    impratio: float
+    min_time_constant: float
+
+    @staticmethod
+    def of(contact: ContactModel, points: Contacts, at: list[int]) -> _Cone:
+        pair = [points.pair[c] for c in at]
+        first, second = ([contact.pair_shapes[k][end] for k in pair] for end in (0, 1))
+        margin = contact.margin[..., pair] - contact.gap[..., pair]
+        distance = points.distance[..., at]
+        active = (distance < margin) & (distance < FAR)
+        inverse_mass = contact.shape_invweight[..., 0]
+        return _Cone(
+            active,
+            torch.where(active, distance - margin, 0.0),
+            inverse_mass[..., first] + inverse_mass[..., second],
+            contact.friction[..., pair, :],
+            contact.solref[..., pair, :],
+            contact.solref_friction[..., pair, :],
+            contact.solimp[..., pair, :],
+            contact.options.impratio,
+            _min_time_constant(contact),
+        )
+
+    def _normal(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Softness terms k d (r - m) and b, and the regularisation R of the normal row."""
+        soft = softness(self.solref, self.solimp, self.distance, self.min_time_constant)
+        push = soft.stiffness * soft.impedance * self.distance
+        return push, soft.damping, soft.regularisation(self.translation)
+
+    def _weight(self, R: Tensor) -> Tensor:
+        return torch.where(self.active.reshape(*self.active.shape, *(1,) * (R.ndim - self.active.ndim)), 1 / R, 0.0)
+
+    def frictionless(self, J: Tensor, v: Tensor) -> _Block:
+        """One row for each contact."""
+        push, damping, R = self._normal()
+        return _Block(J, -damping * v - push, self._weight(R))
+
+    def pyramidal(self, J: Tensor, v: Tensor) -> _Block:
+        """Two rows for each friction direction, along the edges of a pyramid."""
+        condim = J.shape[-2]
+        push, damping, R = self._normal()
+        mu = self.friction[..., : condim - 1]
+        first = mu[..., 0]
+        # R is that of the first edge, whose inverse weight includes the square of the coefficient.
+        R = R * (1 + first * first)
+        R = torch.clamp(2 * first * first / self.impratio * R, min=MIN_VALUE)
+        edges, speeds = [], []
+        for k in range(condim - 1):
+            for sign in (1.0, -1.0):
+                edges.append(J[..., 0, :] + sign * mu[..., k, None] * J[..., k + 1, :])
+                speeds.append(v[..., 0] + sign * mu[..., k] * v[..., k + 1])
+        speed = torch.stack(speeds, -1)
+        reference = -damping[..., None] * speed - push[..., None]
+        weight = self._weight(R[..., None].expand(speed.shape))
+        return _Block(torch.stack(edges, -2).flatten(-3, -2), reference.flatten(-2), weight.flatten(-2))
+
+    def elliptic(self, J: Tensor, v: Tensor) -> tuple[_Block, Tensor, Tensor]:
+        """Rows of a cone for each contact, the normal first."""
+        push, damping, R = self._normal()
+        coefficients = self.friction[..., : J.shape[-2] - 1]
+        first = coefficients[..., :1]
+        sliding = R[..., None] / self.impratio
+        R = torch.cat([R[..., None], sliding * first * first / (coefficients * coefficients)], -1)
+        own = (self.solref_friction != 0).any(-1, keepdim=True)
+        solref = torch.where(own, self.solref_friction, self.solref)
+        rate = softness(solref, self.solimp, self.distance, self.min_time_constant).damping
+        reference = torch.cat(
+            [(-damping * v[..., 0] - push)[..., None], -rate[..., None] * v[..., 1:]], -1
+        )
+        mu = coefficients[..., 0] * (R[..., 1] / R[..., 0]).sqrt()
+        return _Block(J, reference, self._weight(R)), mu, coefficients

@@ -1,0 +1,52 @@
+"""Parameters of MuJoCo's soft constraints that belong to a whole model, its dofs and its coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SOLREF = (0.02, 1.0)
+"""MuJoCo's default reference parameters: time constant [s] and damping ratio."""
+
+SOLIMP = (0.9, 0.95, 0.001, 0.5, 2.0)
+"""MuJoCo's default impedance parameters."""
+
+Solref = tuple[float, ...]
+Solimp = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class SolverOptions:
+    """Parameters of the constraint solver and of the integrator of a model, with MuJoCo's names.
+
+    Per-dof and per-coordinate tuples refer to all joints of the tree; empty tuples stand for the defaults.
+
+    Attributes:
+        timestep: time step [s].
+        integrator: "Euler", "RK4", "implicit", "implicitfast" or "discrete".
+        cone: "elliptic" or "pyramidal" friction cones.
+        impratio: ratio of the impedances of friction and normal force of elliptic cones.
+        refsafe: whether time constants are at least two time steps.
+        eulerdamp: whether Euler takes damping of joints implicitly.
+        disabled: names of the disabled constraints: "contact", "limit", "frictionloss", "equality".
+        limit_solref: reference parameters of position limits, by coordinate.
+        limit_solimp: impedance parameters of position limits, by coordinate.
+        limit_margin: distance at which limits become active, by coordinate [rad or m].
+        friction_solref: reference parameters of dry friction, by dof.
+        friction_solimp: impedance parameters of dry friction, by dof.
+        dof_invweight: inverse inertia of each dof in the initial configuration [1/kg or 1/(kg m^2)]; empty if
+            it is computed from the mechanism.
+    """
+
+    timestep: float = 0.002
+    integrator: str = "Euler"
+    cone: str = "pyramidal"
+    impratio: float = 1.0
+    refsafe: bool = True
+    eulerdamp: bool = True
+    disabled: tuple[str, ...] = ()
+    limit_solref: tuple[Solref, ...] = ()
+    limit_solimp: tuple[Solimp, ...] = ()
+    limit_margin: tuple[float, ...] = ()
+    friction_solref: tuple[Solref, ...] = ()
+    friction_solimp: tuple[Solimp, ...] = ()
+    dof_invweight: tuple[float, ...] = ()

@@ -1,0 +1,241 @@
+"""One time step of a mechanism with actuators, contact and other soft constraints: `torchsko.step`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchsko.actuation.actuator_forces import actuate, actuate_with_slopes
+from torchsko.actuation.actuators import Actuators
+from torchsko.actuation.implicit_forces import ForceSlopes
+from torchsko.contact.constrained_dynamics import ConstrainedDynamics, constrained_dynamics
+from torchsko.contact.contact_model import ContactModel
+from torchsko.errors import MechanismError, unknown_name
+from torchsko.io.conventions.conversion import Conventions, conventions
+from torchsko.linalg.symmetric import spd_solve
+from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
+from torchsko.mechanism.joints.configuration import advance, transport_rate
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
+from torchsko.utils.shapes import matvec
+from torchsko.verbs.dynamics import mass_matrix
+
+RK4_ROWS, RK4_WEIGHTS = (0.5, 0.5, 1.0), (1 / 6, 1 / 3, 1 / 3, 1 / 6)
+"""Coefficients of the classical Runge-Kutta method, each stage from the one before it."""
+
+
+class State(NamedTuple):
+    """State of a simulation.
+
+    Attributes:
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        act: activations of actuators, `[*batch, m]`; None without activations.
+        t: time [s], a number or `[*batch]`.
+        warmstart: acceleration from which the solver starts, `[*batch, num_dof]`; without gradients.
+        residual: largest error of the equations of motion in the last step, `[*batch]` [N m or N].
+    """
+
+    q: Tensor
+    qd: Tensor
+    act: Tensor | None = None
+    t: Tensor | float = 0.0
+    warmstart: Tensor | None = None
+    residual: Tensor | None = None
+
+
+class _Step(NamedTuple):
+    """Fixed arguments of a step."""
+
+    mech: Mechanism
+    contact: ContactModel
+    actuators: Actuators | None
+    ctrl: Tensor | None
+    f_ext: Tensor | None
+    dt: float
+
+    def forces(self, q: Tensor, qd: Tensor, act: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Joint forces and rates of activations."""
+        if self.actuators is None:
+            return torch.zeros_like(qd) if self.ctrl is None else self.ctrl, None
+        assert self.ctrl is not None
+        return actuate(self.mech, self.actuators, q, qd, act, ctrl=self.ctrl, dt=self.dt)
+
+    def accelerate(
+        self, q: Tensor, qd: Tensor, act: Tensor | None, warmstart: Tensor | None
+    ) -> tuple[ConstrainedDynamics, Tensor | None]:
+        """Constrained accelerations and rates of activations."""
+        tau, rate = self.forces(q, qd, act)
+        found = constrained_dynamics(
+            self.mech, q, qd, tau, self.f_ext, contact=self.contact, warmstart=warmstart
+        )
+        return found, rate
+
+    def after(self, act: Tensor | None, rate: Tensor | None) -> Tensor | None:
+        """Activations after the step."""
+        if act is None or rate is None or self.actuators is None:
+            return act
+        return self.actuators.next_activation(act, rate, self.dt)
+
+
+def step(
+    mech: MechanismLike,
+    state: State,
+    ctrl: Tensor | None = None,
+    *,
+    actuators: Actuators | None = None,
+    contact: ContactModel | None = None,
+    f_ext: Tensor | None = None,
+    dt: float | None = None,
+    integrator: str | None = None,
+    substeps: int = 1,
+) -> State:
+    """Advance a mechanism with contact by one control step, as MuJoCo does.
+
+    Args:
+        mech: the mechanism.
+        state: at the start.
+        ctrl: controls of the actuators, `[*batch, n]`; without actuators joint forces, `[*batch, num_dof]`
+            [N m or N]. They are constant over the step.
+        actuators: of the mechanism, such as those of `actuators_of`.
+        contact: shapes and parameters of contact; by default `ContactModel.of` of the mechanism.
+        f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin.
+        dt: time step of the integrator [s]; by default that of the robot file.
+        integrator: "Euler" (implicit in the damping of joints), "implicitfast" (implicit in the velocity of
+            passive and actuator forces) or "RK4"; by default that of the robot file.
+        substeps: number of time steps.
+
+    Returns:
+        The state after the steps, with gradients to all inputs.
+
+    Raises:
+        MechanismError: on an unknown integrator.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: MuJoCo documentation, "Computation", Numerical integration.
+
+    Example:
+        >>> import torchsko as ts
+        >>> text = '''<mujoco><worldbody><geom type="plane" size="1 1 1"/><body pos="0 0 0.2"><freejoint/>
+        ...   <geom size="0.1"/></body></worldbody></mujoco>'''
+        >>> ball = ts.load(text)
+        >>> state = ts.State(ball.file_metadata.initial, ball.gravity.new_zeros(6))
+        >>> for _ in range(500):
+        ...     state = ts.step(ball, state)
+        >>> round(float(state.q[2]), 3)
+        0.1
+    """
+    mech = as_mechanism(mech)
+    check_state(mech, q=state.q, qd=state.qd)
+    contact = ContactModel.of(mech) if contact is None else contact
+    options = contact.options
+    dt = options.timestep if dt is None else dt
+    name = options.integrator if integrator is None else integrator
+    if name not in INTEGRATORS:
+        raise MechanismError(*unknown_name("integrator of a step", name, tuple(INTEGRATORS)))
+    contact = replace(contact, options=replace(options, timestep=dt))
+    fixed = _Step(mech, contact, actuators, ctrl, f_ext, dt)
+    for _ in range(substeps):
+        state = INTEGRATORS[name](fixed, state)
+    return state
+
+
+def _euler(fixed: _Step, state: State, all_forces: bool) -> State:
+    """Semi-implicit Euler step with implicit damping."""
+    mech, dt = fixed.mech, fixed.dt
+    q, qd, act = state.q, state.qd, state.act
+    found, rate = fixed.accelerate(q, qd, act, state.warmstart)
+    qdd = found.qdd
+    damping = _damping(fixed, q, qd, act, all_forces)
+    if damping is not None:
+        M = mass_matrix(mech, q)
+        turning = transport_rate(mech, qd, qd)
+        force = matvec(M, qdd)
+        if turning is not None:
+            force = force - dt * matvec(damping, turning)
+        qdd = spd_solve(M + dt * damping, force[..., None], scalar=mech.scalar)[..., 0]
+    after, rates = advance(mech, q, qd, qdd, dt)
+    return State(
+        after, rates, fixed.after(act, rate), state.t + dt, found.qdd.detach(), found.residual
+    )
+
+
+def _damping(
+    fixed: _Step, q: Tensor, qd: Tensor, act: Tensor | None, all_forces: bool
+) -> Tensor | None:
+    """Matrix of the damping that acts implicitly, `[*batch, num_dof, num_dof]`; None without any."""
+    mech = fixed.mech
+    slope = mech.damping
+    if mech.has_higher_damping:
+        squared, cubed = mech.higher_damping.unbind(-1)
+        slope = slope + 2 * squared * qd.abs() + 3 * cubed * qd * qd
+    implicit = all_forces or fixed.contact.options.eulerdamp
+    total = torch.diag_embed(slope) if mech.has_losses and implicit else None
+    if all_forces and fixed.actuators is not None and fixed.ctrl is not None:
+        act = fixed.ctrl[..., :0] if act is None else act
+        _, _, slopes = actuate_with_slopes(
+            mech, fixed.actuators, q, qd, act, fixed.ctrl, fixed.dt
+        )
+        found = _actuator_damping(slopes)
+        total = found if total is None else total + found
+    return total
+
+
+def _actuator_damping(slopes: ForceSlopes) -> Tensor:
+    B = slopes.transmission
+    return B.mT @ (slopes.damping[..., None] * B)
+
+
+def _runge_kutta(fixed: _Step, state: State) -> State:
+    """The classical Runge-Kutta method in MuJoCo's coordinates, whose linear velocities are inertial."""
+    mech, dt = fixed.mech, fixed.dt
+    mujoco = conventions("mujoco", mech)
+    q0, act0 = state.q, state.act
+    v0 = mujoco.qd_to(q0, state.qd)
+    speeds: list[Tensor] = []
+    accelerations: list[Tensor] = []
+    rates: list[Tensor] = []
+    q, qd, act = q0, state.qd, act0
+    first = warmstart = None
+    for stage in range(4):
+        if stage:
+            h = dt * RK4_ROWS[stage - 1]
+            q = _moved(mech, mujoco, q0, speeds[-1], h)
+            qd = mujoco.qd_from(q, v0 + h * accelerations[-1])
+            act = act0 if act0 is None else act0 + h * rates[-1]
+        guess = state.warmstart if warmstart is None else warmstart
+        found, rate = fixed.accelerate(q, qd, act, guess)
+        first, warmstart = found if first is None else first, found.qdd.detach()
+        speeds.append(mujoco.qd_to(q, qd))
+        accelerations.append(mujoco.qdd_to(q, qd, found.qdd))
+        if rate is not None:
+            rates.append(rate)
+    assert first is not None
+    q = _moved(mech, mujoco, q0, _weighted(speeds), dt)
+    act = act0 if act0 is None or not rates else fixed.after(act0, _weighted(rates))
+    qd = mujoco.qd_from(q, v0 + dt * _weighted(accelerations))
+    return State(q, qd, act, state.t + dt, first.qdd.detach(), first.residual)
+
+
+def _weighted(parts: list[Tensor]) -> Tensor:
+    return torch.stack([w * x for w, x in zip(RK4_WEIGHTS, parts, strict=True)]).sum(0)
+
+
+def _moved(mech: Mechanism, mujoco: Conventions, q: Tensor, speed: Tensor, dt: float) -> Tensor:
+    """Configuration after a motion with a constant velocity in MuJoCo's coordinates."""
+    qd = mujoco.qd_from(q, speed)
+    turning = transport_rate(mech, qd, qd)
+    return advance(mech, q, qd, torch.zeros_like(qd) if turning is None else -turning, dt)[0]
+
+
+INTEGRATORS: dict[str, Callable[[_Step, State], State]] = {
+    "Euler": partial(_euler, all_forces=False),
+    "implicitfast": partial(_euler, all_forces=True),
+    "RK4": _runge_kutta,
+}
+"""Integrators of `step` by MuJoCo's names."""
