@@ -16,12 +16,13 @@ from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.contact.constrained_dynamics import ConstrainedDynamics, constrained_dynamics
 from torchsko.contact.contact_model import ContactModel
 from torchsko.errors import MechanismError, unknown_name
-from torchsko.io.conventions.conversion import Conventions, conventions
+from torchsko.io.conventions.conversion import conventions
 from torchsko.linalg.symmetric import spd_solve
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.joints.configuration import advance, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
+from torchsko.spatial.rotation import translation_jacobian_inverse
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.dynamics import mass_matrix
 
@@ -192,31 +193,35 @@ def _actuator_damping(slopes: ForceSlopes) -> Tensor:
 
 
 def _runge_kutta(fixed: _Step, state: State) -> State:
-    """The classical Runge-Kutta method in MuJoCo's coordinates, whose linear velocities are inertial."""
+    """The classical Runge-Kutta method in MuJoCo's coordinates, whose linear velocities are inertial.
+
+    Rotation vectors of ball and free joints follow the method of Munthe-Kaas (1999).
+    """
     mech, dt = fixed.mech, fixed.dt
     mujoco = conventions("mujoco", mech)
     q0, act0 = state.q, state.act
     v0 = mujoco.qd_to(q0, state.qd)
-    speeds: list[Tensor] = []
+    changes: list[Tensor] = []
     accelerations: list[Tensor] = []
     rates: list[Tensor] = []
     q, qd, act = q0, state.qd, act0
-    first = warmstart = None
+    first = warmstart = u = None
     for stage in range(4):
         if stage:
             h = dt * RK4_ROWS[stage - 1]
-            q = _moved(mech, mujoco, q0, speeds[-1], h)
+            u = h * changes[-1]
+            q = _moved(mech, q0, u)
             qd = mujoco.qd_from(q, v0 + h * accelerations[-1])
             act = act0 if act0 is None else act0 + h * rates[-1]
         guess = state.warmstart if warmstart is None else warmstart
         found, rate = fixed.accelerate(q, qd, act, guess)
         first, warmstart = found if first is None else first, found.qdd.detach()
-        speeds.append(mujoco.qd_to(q, qd))
+        changes.append(_rate_of_change(mech, u, mujoco.qd_from(q0, mujoco.qd_to(q, qd))))
         accelerations.append(mujoco.qdd_to(q, qd, found.qdd))
         if rate is not None:
             rates.append(rate)
     assert first is not None
-    q = _moved(mech, mujoco, q0, _weighted(speeds), dt)
+    q = _moved(mech, q0, dt * _weighted(changes))
     act = act0 if act0 is None or not rates else fixed.after(act0, _weighted(rates))
     qd = mujoco.qd_from(q, v0 + dt * _weighted(accelerations))
     return State(q, qd, act, state.t + dt, first.qdd.detach(), first.residual)
@@ -226,11 +231,23 @@ def _weighted(parts: list[Tensor]) -> Tensor:
     return torch.stack([w * x for w, x in zip(RK4_WEIGHTS, parts, strict=True)]).sum(0)
 
 
-def _moved(mech: Mechanism, mujoco: Conventions, q: Tensor, speed: Tensor, dt: float) -> Tensor:
-    """Configuration after a motion with a constant velocity in MuJoCo's coordinates."""
-    qd = mujoco.qd_from(q, speed)
-    turning = transport_rate(mech, qd, qd)
-    return advance(mech, q, qd, torch.zeros_like(qd) if turning is None else -turning, dt)[0]
+def _moved(mech: Mechanism, q: Tensor, u: Tensor) -> Tensor:
+    """Configuration after a displacement, of free joints a translation and a rotation vector."""
+    turning = transport_rate(mech, u, u)
+    return advance(mech, q, u, torch.zeros_like(u) if turning is None else -turning, 1.0)[0]
+
+
+def _rate_of_change(mech: Mechanism, u: Tensor | None, speed: Tensor) -> Tensor:
+    """Rate of a displacement u for velocities, those of rotations in the axes of the moved body."""
+    if u is None:
+        return speed
+    for name, kind in zip(mech.joint_names, mech.joints.kinds, strict=True):
+        if not kind.vector:
+            at = mech.dof_slice(name).start
+            turn = translation_jacobian_inverse(-u[..., at : at + 3])
+            parts = speed[..., :at], matvec(turn, speed[..., at : at + 3]), speed[..., at + 3 :]
+            speed = torch.cat(parts, -1)
+    return speed
 
 
 INTEGRATORS: dict[str, Callable[[_Step, State], State]] = {
