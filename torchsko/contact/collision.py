@@ -64,7 +64,9 @@ class Points(NamedTuple):
     @staticmethod
     def stack(points: list[Points]) -> Points:
         """Points of several functions, each with one point per pair and without dimension k."""
-        columns = [torch.broadcast_tensors(*(getattr(x, name) for x in points)) for name in Points._fields]
+        columns = [
+            torch.broadcast_tensors(*(getattr(x, name) for x in points)) for name in Points._fields
+        ]
         return Points(torch.stack(columns[0], -1), *(torch.stack(c, -2) for c in columns[1:]))
 
 
@@ -121,7 +123,8 @@ def plane_capsule(plane: Placed, capsule: Placed) -> Points:
     """The lowest points of both caps; the first tangent is along the axis."""
     radius, half = capsule.size[..., 0], capsule.size[..., 1, None]
     ends = [
-        _plane_sphere(plane, capsule.position + s * half * capsule.axis, radius) for s in (1.0, -1.0)
+        _plane_sphere(plane, capsule.position + s * half * capsule.axis, radius)
+        for s in (1.0, -1.0)
     ]
     axis = capsule.axis.expand_as(ends[0].normal)
     return Points.stack([end._replace(tangent=axis) for end in ends])
@@ -150,7 +153,10 @@ def plane_cylinder(plane: Placed, cylinder: Placed) -> Points:
     along = -along.abs()
     down = axis * along - n
     upright = norm(down)[..., None] < 1e-15
-    down = torch.where(upright, cylinder.rotation[..., 0], unit(down, cylinder.rotation[..., 0])) * radius
+    down = (
+        torch.where(upright, cylinder.rotation[..., 0], unit(down, cylinder.rotation[..., 0]))
+        * radius
+    )
     axis = axis * half
     side = unit(cross(down, axis), cylinder.rotation[..., 1]) * (radius * 3**0.5 / 2)
     n = n.expand_as(down)
@@ -231,7 +237,11 @@ def capsule_capsule(first: Placed, second: Placed) -> Points:
     crossing = [(x1, x2, ~parallel)]
     ends = _parallel_points(u, v, ma, mb, mc)
     candidates = [
-        (torch.where(parallel, ends[0][0], crossing[0][0]), torch.where(parallel, ends[0][1], x2), None),
+        (
+            torch.where(parallel, ends[0][0], crossing[0][0]),
+            torch.where(parallel, ends[0][1], x2),
+            None,
+        ),
         (ends[1][0], ends[1][1], parallel),
     ]
     points = []

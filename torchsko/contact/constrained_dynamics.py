@@ -138,7 +138,9 @@ class _ConstrainedEquation:
     fixed: dict[str, Any]
     contact_fixed: dict[str, Any]
 
-    def split(self, inputs: tuple[Tensor, ...]) -> tuple[Mechanism, ContactModel, tuple[Tensor, ...]]:
+    def split(
+        self, inputs: tuple[Tensor, ...]
+    ) -> tuple[Mechanism, ContactModel, tuple[Tensor, ...]]:
         """The mechanism and the contact model with the given parameters, and the other inputs."""
         n, m = len(PARAMETERS), len(PARAMETER_SIZES)
         named: dict[str, Any] = dict(zip(PARAMETERS, inputs[:n], strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -41,21 +41,21 @@ PARAMETER_SIZES: dict[str, tuple[int, ...]] = {
 """Last dimensions of the tensors of `ContactModel`, after the shapes, pairs, limits or dofs."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class PairGroup:
     """Pairs of the same kinds of shapes.
 
     Attributes:
         kinds: of the two shapes.
-        pairs: indices of the pairs, int64 `[p]`.
-        first: indices of the first shapes, int64 `[p]`.
-        second: indices of the second shapes, int64 `[p]`.
+        pairs: indices of the pairs.
+        first: indices of their first shapes.
+        second: indices of their second shapes.
     """
 
     kinds: tuple[str, str]
-    pairs: Tensor
-    first: Tensor
-    second: Tensor
+    pairs: tuple[int, ...]
+    first: tuple[int, ...]
+    second: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class ContactModel:
 
     Attributes:
         shape_names: of the shapes in any pair.
-        shape_bodies: body of each shape, num_bodies for the inertial frame, int64 `[S]`.
+        shape_bodies: body of each shape; num_bodies stands for the inertial frame.
         shape_size: half sizes, `[S, 3]` [m]; see `torchsko.contact.collision`.
         shape_rotation: axes of the shapes in their bodies, `[S, 3, 3]`.
         shape_position: centres in their bodies, `[S, 3]` [m].
@@ -82,13 +82,13 @@ class ContactModel:
         solimp: impedance parameters, `[P, 5]`.
         margin: distance below which a contact exists, `[P]` [m].
         gap: part of the margin without force, `[P]` [m].
-        limit_q: limited coordinates, int64 `[L]`.
-        limit_dof: their dofs, int64 `[L]`.
+        limit_q: indices of the limited coordinates.
+        limit_dof: indices of their dofs.
         limit_solref: `[L, 2]`.
         limit_solimp: `[L, 5]`.
         limit_margin: `[L]` [rad or m].
         limit_invweight: `[L]` [1/kg or 1/(kg m^2)].
-        loss_dof: dofs with dry friction, int64 `[F]`.
+        loss_dof: indices of the dofs with dry friction.
         loss_solref: `[F, 2]`.
         loss_solimp: `[F, 5]`.
         loss_invweight: `[F]` [1/kg or 1/(kg m^2)].
@@ -97,7 +97,7 @@ class ContactModel:
     """
 
     shape_names: tuple[str, ...]
-    shape_bodies: Tensor
+    shape_bodies: tuple[int, ...]
     shape_size: Tensor
     shape_rotation: Tensor
     shape_position: Tensor
@@ -111,13 +111,13 @@ class ContactModel:
     solimp: Tensor
     margin: Tensor
     gap: Tensor
-    limit_q: Tensor
-    limit_dof: Tensor
+    limit_q: tuple[int, ...]
+    limit_dof: tuple[int, ...]
     limit_solref: Tensor
     limit_solimp: Tensor
     limit_margin: Tensor
     limit_invweight: Tensor
-    loss_dof: Tensor
+    loss_dof: tuple[int, ...]
     loss_solref: Tensor
     loss_solimp: Tensor
     loss_invweight: Tensor
@@ -172,18 +172,7 @@ class ContactModel:
 
     def to(self, target: torch.device | torch.dtype) -> ContactModel:
         """Copy on another device, or in another floating-point type."""
-
-        def moved(x: Any) -> Any:
-            if isinstance(x, Tensor):
-                return x if isinstance(target, torch.dtype) and not x.is_floating_point() else x.to(target)
-            if isinstance(x, PairGroup):
-                return replace(x, **{n: moved(getattr(x, n)) for n in ("pairs", "first", "second")})
-            return x
-
-        changes: dict[str, Any] = {
-            f.name: moved(getattr(self, f.name)) for f in fields(self) if f.name != "groups"
-        }
-        return replace(self, **changes, groups=tuple(map(moved, self.groups)))
+        return replace(self, **{name: getattr(self, name).to(target) for name in PARAMETER_SIZES})
 
 
 def _contact_model(mech: Mechanism) -> ContactModel:
@@ -198,13 +187,18 @@ def _contact_model(mech: Mechanism) -> ContactModel:
     used = sorted({k for pair in pairs for k in (pair.first, pair.second)})
     place = {k: n for n, k in enumerate(used)}
     limit_q, limit_dof = ((), ()) if "limit" in options.disabled else _limits(mech)
-    losses = () if "frictionloss" in options.disabled else tuple(mech.friction.nonzero()[:, 0].tolist())
+    losses = (
+        () if "frictionloss" in options.disabled else tuple(mech.friction.nonzero()[:, 0].tolist())
+    )
     inverse = _InverseWeights(mech)
-    number, index = _makers(mech)
+
+    def number(rows: Sequence[Any], *size: int) -> Tensor:
+        return torch.tensor(rows, dtype=mech.dtype, device=mech.device).reshape(len(rows), *size)
+
     dof_invweight = options.dof_invweight or inverse.of_dofs()
     return ContactModel(
-        **_shapes(mech, used, inverse, number, index),
-        groups=_groups(mech, pairs, place, index),
+        **_shapes(mech, used, inverse, number),
+        groups=_groups(mech, pairs, place),
         pair_shapes=tuple((place[pair.first], place[pair.second]) for pair in pairs),
         condim=tuple(pair.condim for pair in pairs),
         friction=number([pair.friction for pair in pairs], 5),
@@ -213,13 +207,13 @@ def _contact_model(mech: Mechanism) -> ContactModel:
         solimp=number([pair.solimp for pair in pairs], 5),
         margin=number([pair.margin for pair in pairs]),
         gap=number([pair.gap for pair in pairs]),
-        limit_q=index(limit_q),
-        limit_dof=index(limit_dof),
+        limit_q=limit_q,
+        limit_dof=limit_dof,
         limit_solref=number([_entry(options.limit_solref, k, SOLREF) for k in limit_q], 2),
         limit_solimp=number([_entry(options.limit_solimp, k, SOLIMP) for k in limit_q], 5),
         limit_margin=number([_entry(options.limit_margin, k, 0.0) for k in limit_q]),
         limit_invweight=number([dof_invweight[k] for k in limit_dof]),
-        loss_dof=index(losses),
+        loss_dof=losses,
         loss_solref=number([_entry(options.friction_solref, k, SOLREF) for k in losses], 2),
         loss_solimp=number([_entry(options.friction_solimp, k, SOLIMP) for k in losses], 5),
         loss_invweight=number([dof_invweight[k] for k in losses]),
@@ -232,19 +226,6 @@ def _entry(values: Sequence[Any], k: int, default: Any) -> Any:
     return values[k] if values else default
 
 
-def _makers(mech: Mechanism) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
-    """Functions that make tensors of numbers and of indices."""
-
-    def number(rows: Sequence[Any], *size: int) -> Tensor:
-        x = torch.tensor(rows, dtype=mech.dtype, device=mech.device)
-        return x.reshape(len(rows), *size)
-
-    def index(rows: Sequence[int]) -> Tensor:
-        return torch.tensor(rows, dtype=torch.int64, device=mech.device)
-
-    return number, index
-
-
 def _limits(mech: Mechanism) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Coordinates with a finite limit in joints with as many coordinates as dofs, and their dofs."""
     coordinates, dofs = [], []
@@ -253,14 +234,16 @@ def _limits(mech: Mechanism) -> tuple[tuple[int, ...], tuple[int, ...]]:
             continue
         first_q, first_dof = mech.q_slice(name).start, mech.dof_slice(name).start
         for k in range(kind.num_q):
-            if bool(torch.isfinite(mech.lower[first_q + k]) | torch.isfinite(mech.upper[first_q + k])):
+            if bool(
+                torch.isfinite(mech.lower[first_q + k]) | torch.isfinite(mech.upper[first_q + k])
+            ):
                 coordinates.append(first_q + k)
                 dofs.append(first_dof + k)
     return tuple(coordinates), tuple(dofs)
 
 
 def _shapes(
-    mech: Mechanism, used: Sequence[int], inverse: _InverseWeights, number: Any, index: Any
+    mech: Mechanism, used: Sequence[int], inverse: _InverseWeights, number: Callable[..., Tensor]
 ) -> dict[str, Any]:
     shapes = [mech.geometry.shapes[k] for k in used]
     bodies = [body_of(mech, shape.frame) for shape in shapes]
@@ -278,8 +261,10 @@ def _shapes(
         for shape, body in zip(shapes, bodies, strict=True)
     ]
     return {
-        "shape_names": tuple(shape.name or f"shape{k}" for k, shape in zip(used, shapes, strict=True)),
-        "shape_bodies": index([mech.num_bodies if b < 0 else b for b in bodies]),
+        "shape_names": tuple(
+            shape.name or f"shape{k}" for k, shape in zip(used, shapes, strict=True)
+        ),
+        "shape_bodies": tuple(mech.num_bodies if b < 0 else b for b in bodies),
         "shape_size": number([size[1] for size in sizes if size is not None], 3),
         "shape_rotation": rotation,
         "shape_position": position,
@@ -288,7 +273,7 @@ def _shapes(
 
 
 def _groups(
-    mech: Mechanism, pairs: Sequence[ShapePair], place: dict[int, int], index: Any
+    mech: Mechanism, pairs: Sequence[ShapePair], place: dict[int, int]
 ) -> tuple[PairGroup, ...]:
     shapes = mech.geometry.shapes
     by_kinds: dict[tuple[str, str], list[int]] = {}
@@ -300,9 +285,9 @@ def _groups(
     return tuple(
         PairGroup(
             kinds,
-            index(by_kinds[kinds]),
-            index([place[pairs[k].first] for k in by_kinds[kinds]]),
-            index([place[pairs[k].second] for k in by_kinds[kinds]]),
+            tuple(by_kinds[kinds]),
+            tuple(place[pairs[k].first] for k in by_kinds[kinds]),
+            tuple(place[pairs[k].second] for k in by_kinds[kinds]),
         )
         for kinds in order
     )

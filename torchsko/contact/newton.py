@@ -6,8 +6,8 @@ The acceleration minimises the strictly convex function
     \tfrac12 x^* \mathcal M x - h^* x + s(J x - a_{ref}),
 
 with the mass matrix, the smooth generalised forces h and the cost s of the constraints. Each round solves
-with the Hessian :math:`\mathcal M + J^* H J` and searches along the step with Newton's method in one variable,
-kept within a bracket of the minimum.
+with the Hessian :math:`\mathcal M + J^* H J` and searches along the step with Newton's method in one
+variable, kept within a bracket of the minimum.
 
 The unknowns are the accelerations and not the constraint forces: models of robots have more candidate rows
 (limits, dry friction, pairs of shapes) than dofs.
@@ -18,12 +18,13 @@ Reference: E. Todorov, *Convex and analytically-invertible dynamics with contact
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from torchsko.contact.cost import Cones, Rows
+from torchsko.contact.cost import Rows
 from torchsko.implicit.loop import loop
 from torchsko.linalg.symmetric import spd_solve
 from torchsko.utils.dtype import compute_dtype
@@ -73,9 +74,7 @@ def minimise(M: Tensor, h: Tensor, rows: Rows, start: Tensor, *, scalar: bool) -
     return loop(iterate, start, MAX_ROUNDS, (M, h, *tensors), until=is_done)
 
 
-def _line_search(
-    M: Tensor, h: Tensor, rows: Rows, x: Tensor, jar: Tensor, step: Tensor
-) -> Tensor:
+def _line_search(M: Tensor, h: Tensor, rows: Rows, x: Tensor, jar: Tensor, step: Tensor) -> Tensor:
     """Length of a step that minimises the function along it, `[*batch]`."""
     along = matvec(rows.jacobian, step)
     M_step = matvec(M, step)
@@ -90,24 +89,26 @@ def _line_search(
         low = torch.where(slope < 0, length, low)
         high = torch.where(slope < 0, high, length)
         newton = length - slope / torch.where(curvature > 0, curvature, 1.0)
-        middle = torch.where(torch.isinf(high), 2 * low, (low + torch.where(torch.isinf(high), 0.0, high)) / 2)
+        middle = torch.where(
+            torch.isinf(high), 2 * low, (low + torch.where(torch.isinf(high), 0.0, high)) / 2
+        )
         inside = (newton > low) & (newton < high)
         length = torch.where(slope == 0, length, torch.where(inside, newton, middle))
     return length
 
 
-def _flatten(rows: Rows):  # noqa: ANN202
+def _flatten(rows: Rows) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Rows]]:
     """Tensors of the rows, and a function that rebuilds the rows from tensors."""
     tensors = [rows.jacobian, rows.reference, rows.weight, rows.loss]
     for cone in rows.cones:
         tensors += [cone.weight, cone.mu, cone.friction]
 
-    def rebuild(fields: list[Tensor]) -> Rows:
+    def rebuild(fields: Sequence[Tensor]) -> Rows:
         jacobian, reference, weight, loss, *rest = fields
         cones = []
         for k, cone in enumerate(rows.cones):
             w, mu, friction = rest[3 * k : 3 * k + 3]
             cones.append(replace(cone, weight=w, mu=mu, friction=friction))
-        return Rows(jacobian, reference, weight, loss, tuple[Cones, ...](cones))
+        return Rows(jacobian, reference, weight, loss, tuple(cones))
 
     return [x.detach() for x in tensors], rebuild

@@ -102,7 +102,9 @@ def shape_pairs(mech: Mechanism) -> tuple[tuple[ShapePair, ...], tuple[str, ...]
         if kinds in COLLISIONS:
             pairs.append(_pair(i, j, geometry, surface))
         elif kinds != ("plane", "plane"):
-            unsupported.append(f"{_label(geometry, i)} ({kinds[0]}) and {_label(geometry, j)} ({kinds[1]})")
+            unsupported.append(
+                f"{_label(geometry, i)} ({kinds[0]}) and {_label(geometry, j)} ({kinds[1]})"
+            )
     return tuple(pairs), tuple(unsupported)
 
 
@@ -127,7 +129,8 @@ def _all_pairs(mech: Mechanism) -> Iterator[tuple[int, int, Surface | None]]:
     solid = [
         k
         for k, shape in enumerate(geometry.shapes)
-        if shape.collision and (shape.surface is None or shape.surface.contype or shape.surface.conaffinity)
+        if shape.collision
+        and (shape.surface is None or shape.surface.contype or shape.surface.conaffinity)
     ]
     for i, j in combinations(solid, 2):
         first, second = geometry.shapes[i], geometry.shapes[j]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -74,7 +75,7 @@ def body_poses(mech: Mechanism, q: Tensor) -> Pose:
 
 def contact_points(contact: ContactModel, pose: Pose) -> Contacts:
     """Contact points of bodies at given poses, in the order of the groups of pairs."""
-    R, r = (x.index_select(-3 + k, contact.shape_bodies) for k, x in enumerate(pose))
+    R, r = (select(x, contact.shape_bodies, -3 + k) for k, x in enumerate(pose))
     shapes = Placed(
         R @ contact.shape_rotation, r + matvec(R, contact.shape_position), contact.shape_size
     )
@@ -83,7 +84,7 @@ def contact_points(contact: ContactModel, pose: Pose) -> Contacts:
         first, second = (_selected(shapes, k) for k in (group.first, group.second))
         points = COLLISIONS[group.kinds](first, second)
         size = points.distance.shape[-1]
-        pair += [k for k in group.pairs.tolist() for _ in range(size)]
+        pair += [k for k in group.pairs for _ in range(size)]
         found.append(Points(*(x.flatten(len(count), len(count) + 1) for x in points)))
         axes.append(contact_axes(points).flatten(len(count), len(count) + 1))
     if not found:
@@ -92,10 +93,14 @@ def contact_points(contact: ContactModel, pose: Pose) -> Contacts:
                         empty[..., None, None].expand(*count, 0, 3, 3), (), empty != 0)  # fmt: skip
     distance = torch.cat([x.distance for x in found], -1)
     position = torch.cat([x.position for x in found], -2)
-    margin = contact.margin[..., list(pair)]
+    margin = select(contact.margin, pair, -1)
     return Contacts(distance, position, torch.cat(axes, -3), tuple(pair), distance < margin)
 
 
-def _selected(shapes: Placed, index: Tensor) -> Placed:
-    R, r, size = shapes
-    return Placed(R.index_select(-3, index), r.index_select(-2, index), size.index_select(-2, index))
+def _selected(shapes: Placed, indices: Sequence[int]) -> Placed:
+    return Placed(*(select(x, indices, dim) for x, dim in zip(shapes, (-3, -2, -2), strict=True)))
+
+
+def select(x: Tensor, indices: Sequence[int], dim: int) -> Tensor:
+    """Entries of a dimension by their indices."""
+    return x.index_select(dim, torch.tensor(indices, dtype=torch.int64, device=x.device))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from torchsko.contact.collision import FAR
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.cost import Cones, Rows
-from torchsko.contact.points import Contacts, body_poses, contact_points
+from torchsko.contact.points import Contacts, body_poses, contact_points, select
 from torchsko.contact.soft_constraints import MIN_VALUE, softness
 from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
@@ -48,7 +49,9 @@ def constraint_rows(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tenso
     for block, mu, coefficients in cones:
         count, size = block.weight.shape[-2:]
         made.append(Cones(first, size, block.weight, mu, coefficients))
-        blocks.append(_Block(block.jacobian.flatten(-3, -2), block.reference.flatten(-2), block.weight))
+        blocks.append(
+            _Block(block.jacobian.flatten(-3, -2), block.reference.flatten(-2), block.weight)
+        )
         first += count * size
     jacobian = torch.cat([x.jacobian.expand(*batch, *x.jacobian.shape[-2:]) for x in blocks], -2)
     reference = torch.cat([x.reference.expand(*batch, x.reference.shape[-1]) for x in blocks], -1)
@@ -60,7 +63,7 @@ def constraint_rows(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tenso
         jacobian,
         reference,
         weight,
-        mech.friction.index_select(-1, contact.loss_dof),
+        select(mech.friction, contact.loss_dof, -1),
         tuple(made),
     )
 
@@ -72,30 +75,33 @@ def _min_time_constant(contact: ContactModel) -> float:
 def _losses(mech: Mechanism, contact: ContactModel, qd: Tensor) -> _Block:
     """Rows of dry friction."""
     dofs = contact.loss_dof
-    v = qd.index_select(-1, dofs)
-    soft = softness(contact.loss_solref, contact.loss_solimp, torch.zeros_like(v), _min_time_constant(contact))
+    v = select(qd, dofs, -1)
+    soft = softness(
+        contact.loss_solref, contact.loss_solimp, torch.zeros_like(v), _min_time_constant(contact)
+    )
     weight = 1 / soft.regularisation(contact.loss_invweight)
     return _Block(_one_hot(mech, dofs), -soft.damping * v, weight)
 
 
 def _limits(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor) -> _Block:
     """Rows of position limits, each of the nearer limit."""
-    x = q.index_select(-1, contact.limit_q)
-    below = x - mech.lower.index_select(-1, contact.limit_q)
-    above = mech.upper.index_select(-1, contact.limit_q) - x
+    x, lower, upper = (select(x, contact.limit_q, -1) for x in (q, mech.lower, mech.upper))
+    below, above = x - lower, upper - x
     is_low = below < above
     distance = torch.where(is_low, below, above) - contact.limit_margin
     sign = torch.where(is_low, 1.0, -1.0).to(q.dtype)
     active = distance < 0
     distance = torch.where(active, distance, 0.0)
-    soft = softness(contact.limit_solref, contact.limit_solimp, distance, _min_time_constant(contact))
-    reference = soft.acceleration(sign * qd.index_select(-1, contact.limit_dof), distance)
+    soft = softness(
+        contact.limit_solref, contact.limit_solimp, distance, _min_time_constant(contact)
+    )
+    reference = soft.acceleration(sign * select(qd, contact.limit_dof, -1), distance)
     weight = torch.where(active, 1 / soft.regularisation(contact.limit_invweight), 0.0)
     return _Block(sign[..., None] * _one_hot(mech, contact.limit_dof), reference, weight)
 
 
-def _one_hot(mech: Mechanism, dofs: Tensor) -> Tensor:
-    return torch.eye(mech.num_dof, dtype=mech.dtype, device=mech.device).index_select(-2, dofs)
+def _one_hot(mech: Mechanism, dofs: Sequence[int]) -> Tensor:
+    return select(torch.eye(mech.num_dof, dtype=mech.dtype, device=mech.device), dofs, -2)
 
 
 def point_jacobians(
@@ -110,9 +116,9 @@ def point_jacobians(
     total = None
     for end, sign in ((1, 1.0), (0, -1.0)):
         shapes = [contact.pair_shapes[k][end] for k in points.pair]
-        bodies = contact.shape_bodies[shapes]
-        turn, shift = J.index_select(-3, bodies).split(3, -2)
-        arm = points.position - pose.position.index_select(-2, bodies)
+        bodies = [contact.shape_bodies[k] for k in shapes]
+        turn, shift = select(J, bodies, -3).split(3, -2)
+        arm = points.position - select(pose.position, bodies, -2)
         shift = shift + cross(turn.mT, arm[..., None, :]).mT
         moved = sign * torch.cat([points.axes @ shift, points.axes @ turn], -2)
         total = moved if total is None else total + moved
@@ -132,7 +138,7 @@ def _contact_blocks(
     for condim in sorted(set(contact.condim)):
         at = [c for c, k in enumerate(points.pair) if contact.condim[k] == condim]
         cone = _Cone.of(contact, points, at)
-        rows, v = J[..., at, :condim, :], velocity[..., at, :condim]
+        rows, v = select(J, at, -3)[..., :condim, :], select(velocity, at, -2)[..., :condim]
         if condim == 1:
             scalar.append(cone.frictionless(rows[..., 0, :], v[..., 0]))
         elif contact.options.cone == "elliptic":
@@ -171,18 +177,18 @@ class _Cone(NamedTuple):
     def of(contact: ContactModel, points: Contacts, at: list[int]) -> _Cone:
         pair = [points.pair[c] for c in at]
         first, second = ([contact.pair_shapes[k][end] for k in pair] for end in (0, 1))
-        margin = contact.margin[..., pair] - contact.gap[..., pair]
-        distance = points.distance[..., at]
+        margin = select(contact.margin - contact.gap, pair, -1)
+        distance = select(points.distance, at, -1)
         active = (distance < margin) & (distance < FAR)
         inverse_mass = contact.shape_invweight[..., 0]
         return _Cone(
             active,
             torch.where(active, distance - margin, 0.0),
-            inverse_mass[..., first] + inverse_mass[..., second],
-            contact.friction[..., pair, :],
-            contact.solref[..., pair, :],
-            contact.solref_friction[..., pair, :],
-            contact.solimp[..., pair, :],
+            select(inverse_mass, first, -1) + select(inverse_mass, second, -1),
+            select(contact.friction, pair, -2),
+            select(contact.solref, pair, -2),
+            select(contact.solref_friction, pair, -2),
+            select(contact.solimp, pair, -2),
             contact.options.impratio,
             _min_time_constant(contact),
         )
@@ -194,7 +200,9 @@ class _Cone(NamedTuple):
         return push, soft.damping, soft.regularisation(self.translation)
 
     def _weight(self, R: Tensor) -> Tensor:
-        return torch.where(self.active.reshape(*self.active.shape, *(1,) * (R.ndim - self.active.ndim)), 1 / R, 0.0)
+        return torch.where(
+            self.active.reshape(*self.active.shape, *(1,) * (R.ndim - self.active.ndim)), 1 / R, 0.0
+        )
 
     def frictionless(self, J: Tensor, v: Tensor) -> _Block:
         """One row for each contact."""
@@ -218,7 +226,9 @@ class _Cone(NamedTuple):
         speed = torch.stack(speeds, -1)
         reference = -damping[..., None] * speed - push[..., None]
         weight = self._weight(R[..., None].expand(speed.shape))
-        return _Block(torch.stack(edges, -2).flatten(-3, -2), reference.flatten(-2), weight.flatten(-2))
+        return _Block(
+            torch.stack(edges, -2).flatten(-3, -2), reference.flatten(-2), weight.flatten(-2)
+        )
 
     def elliptic(self, J: Tensor, v: Tensor) -> tuple[_Block, Tensor, Tensor]:
         """Rows of a cone for each contact, the normal first."""

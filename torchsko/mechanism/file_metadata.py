@@ -96,7 +96,7 @@ class FileMetadata:
     keyframes: tuple[Keyframe, ...] = ()
     closures: tuple[Closure, ...] = ()
     initial: Tensor | None = field(default=None, compare=False)
-    solver: SolverOptions = SolverOptions()
+    solver: SolverOptions = field(default_factory=SolverOptions)
 
     def __repr__(self) -> str:
         counts = f"{len(self.keyframes)} keyframes, {len(self.closures)} closures"

@@ -179,9 +179,7 @@ def _damping(
     total = torch.diag_embed(slope) if mech.has_losses and implicit else None
     if all_forces and fixed.actuators is not None and fixed.ctrl is not None:
         act = fixed.ctrl[..., :0] if act is None else act
-        _, _, slopes = actuate_with_slopes(
-            mech, fixed.actuators, q, qd, act, fixed.ctrl, fixed.dt
-        )
+        _, _, slopes = actuate_with_slopes(mech, fixed.actuators, q, qd, act, fixed.ctrl, fixed.dt)
         found = _actuator_damping(slopes)
         total = found if total is None else total + found
     return total

@@ -139,11 +139,7 @@ CONSTRAINTS = ("contact", "limit", "frictionloss", "equality")
 def read_solver_options(model: Any) -> SolverOptions:
     """Parameters of the constraint solver and the integrator, in the order of MuJoCo's coordinates."""
     disabled = disabled_flags(model)
-    joints = [
-        j
-        for j in range(model.njnt)
-        for _ in range(NUM_COORDINATES[int(model.jnt_type[j])])
-    ]
+    joints = [j for j in range(model.njnt) for _ in range(NUM_COORDINATES[int(model.jnt_type[j])])]
     cone = "elliptic" if int(model.opt.cone) else "pyramidal"
     return SolverOptions(
         timestep=float(model.opt.timestep),

@@ -1,0 +1,126 @@
+"""Constraint forces and accelerations equal those of MuJoCo; their derivatives are exact."""
+
+import numpy as np
+import pytest
+import torch
+
+import torchsko as ts
+from tests.contact.models import MODELS
+
+mujoco = pytest.importorskip("mujoco")
+
+
+def reached_states(model, num, seed=0, steps=80):
+    """States on random trajectories with their accelerations and forces, as arrays by name."""
+    rng, data, rows = np.random.default_rng(seed), mujoco.MjData(model), []
+    for _ in range(num):
+        mujoco.mj_resetData(model, data)
+        data.qvel[:] = 0.3 * rng.normal(size=model.nv)
+        for _ in range(rng.integers(1, steps)):
+            data.ctrl[:] = rng.uniform(-1, 1, size=model.nu)
+            mujoco.mj_step(model, data)
+        mujoco.mj_forward(model, data)
+        names = ("qpos", "qvel", "qacc", "qfrc_actuator", "qfrc_constraint")
+        rows.append([getattr(data, name).copy() for name in names] + [data.nefc])
+    return [np.array(column) for column in zip(*rows, strict=True)]
+
+
+CASES = [
+    ("quadruped", {"cone": "pyramidal"}),
+    ("quadruped", {"cone": "elliptic", "impratio": 3.0}),
+    ("quadruped", {"cone": "elliptic", "condim": 6}),
+    ("quadruped", {"cone": "pyramidal", "condim": 4}),
+    ("hopper", {"cone": "elliptic"}),
+    ("hopper", {"cone": "pyramidal", "condim": 1}),
+    ("boxes", {"cone": "elliptic"}),
+    ("boxes", {"cone": "pyramidal"}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=str)
+def test_forces_and_accelerations_equal_those_of_mujoco(compiled, name, options):
+    model = compiled(MODELS[name](**options))
+    mech = ts.from_mujoco(model)
+    mujoco_conventions = ts.conventions("mujoco", mech)
+    qpos, qvel, qacc, actuator, constraint, count = reached_states(model, 12)
+    q = mujoco_conventions.q_from(torch.tensor(qpos))
+    qd = mujoco_conventions.qd_from(q, torch.tensor(qvel))
+    tau = mujoco_conventions.tau_from(q, torch.tensor(actuator))
+    found = ts.constrained_dynamics(mech, q, qd, tau)
+    forces = mujoco_conventions.tau_from(q, torch.tensor(constraint))
+    qdd = mujoco_conventions.qdd_from(q, qd, torch.tensor(qacc))
+    scale = 1 + forces.abs().amax()
+    assert count.max() >= 4
+    torch.testing.assert_close(found.forces / scale, forces / scale, rtol=0, atol=1e-9)
+    torch.testing.assert_close(found.qdd, qdd, rtol=1e-9, atol=1e-9 * float(qdd.abs().amax()))
+    assert (found.residual <= 1e-9 * scale).all()
+
+
+def test_the_residual_states_the_error_of_the_equations_of_motion(compiled):
+    mech = ts.from_mujoco(compiled(MODELS["hopper"]()))
+    q = mech.file_metadata.initial - torch.tensor([0.0, 0.05, 0.0, 0.0], dtype=torch.float64)
+    qd = torch.zeros(4, dtype=torch.float64)
+    found = ts.constrained_dynamics(mech, q, qd, qd)
+    smooth = mech.replace(friction=torch.zeros_like(mech.friction))
+    error = ts.inverse_dynamics(smooth, q, qd, found.qdd) - found.forces
+    assert float(error.abs().max()) == pytest.approx(float(found.residual))
+
+
+NAMES = (
+    "friction",
+    "solref",
+    "solimp",
+    "shape_size",
+    "shape_position",
+    "limit_solref",
+    "loss_solref",
+)
+
+
+@pytest.mark.parametrize(
+    ("cone", "condim"),
+    [
+        ("elliptic", 3),
+        pytest.param("pyramidal", 3, marks=pytest.mark.nightly),
+        pytest.param("elliptic", 6, marks=pytest.mark.nightly),
+    ],
+)
+def test_derivatives_of_all_inputs_are_exact(compiled, cone, condim):
+    mech = ts.from_mujoco(compiled(MODELS["hopper"](cone=cone, condim=condim)))
+    contact = ts.ContactModel.of(mech)
+    torch.manual_seed(0)
+    start = mech.file_metadata.initial + torch.tensor([0, -0.03, 0.1, -0.05], dtype=torch.float64)
+    q = start + 0.01 * torch.randn(2, 4, dtype=torch.float64)
+    qd, tau = 0.3 * torch.randn(2, 4, dtype=torch.float64), torch.randn(2, 4, dtype=torch.float64)
+    assert ts.contacts(mech, q, contact).active.any(-1).all()
+
+    def dynamics(q, qd, tau, mass, *parameters):
+        changed = contact.replace(**dict(zip(NAMES, parameters, strict=True)))
+        return ts.constrained_dynamics(mech.replace(mass=mass), q, qd, tau, contact=changed)[:2]
+
+    parameters = [getattr(contact, name) for name in NAMES]
+    inputs = [x.clone().requires_grad_() for x in (q, qd, tau, mech.mass, *parameters)]
+    options = {"eps": 1e-7, "atol": 1e-4, "rtol": 1e-5, "fast_mode": True}
+    assert torch.autograd.gradcheck(dynamics, inputs, check_forward_ad=True, **options)
+
+    def accelerations(*state):
+        return dynamics(*state, *inputs[3:])[0].sum(0)
+
+    options = {"eps": 1e-6, "atol": 1e-3, "rtol": 1e-4, "fast_mode": True}
+    assert torch.autograd.gradgradcheck(accelerations, inputs[:3], **options)
+
+
+def test_states_at_the_edges_have_finite_gradients(compiled):
+    mech = ts.from_mujoco(compiled(MODELS["boxes"](cone="elliptic")))
+    q = mech.file_metadata.initial.clone()
+    q[2], q[9], q[16] = 0.1, 0.1, 0.1  # surfaces that touch at distance zero
+    states = torch.stack(
+        [q, q - 0.01 * (torch.arange(21) % 7 == 2), q + 1.0 * (torch.arange(21) % 7 == 2)]
+    )
+    for dtype in (torch.float64, torch.float32):
+        robot = mech.to(dtype)
+        q = states.to(dtype).requires_grad_()
+        qd = torch.zeros(3, 18, dtype=dtype, requires_grad=True)
+        found = ts.constrained_dynamics(robot, q, qd, torch.zeros_like(qd))
+        gradients = torch.autograd.grad(found.qdd.square().sum(), (q, qd))
+        assert all(torch.isfinite(x).all() for x in (found.qdd, *gradients))
