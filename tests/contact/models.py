@@ -17,8 +17,10 @@ QUADRUPED = """<mujoco><compiler autolimits="true"/><option cone="{cone}" imprat
 HOPPER = """<mujoco><option cone="{cone}"/><worldbody><geom type="plane" size="9 9 1" friction=".6 .02 .01"/>
 <body pos="0 0 .3"><joint type="slide" axis="1 0 0" name="x"/><joint type="slide" axis="0 0 1" name="z"/>
 <joint type="hinge" axis="0 1 0" name="pitch" damping=".1"/>
-<geom type="capsule" size=".05" fromto="0 0 0 0 0 .3"/><body><joint name="knee" type="hinge" axis="0 1 0" range="-30 60" limited="true" frictionloss=".3"
-damping=".2"/><geom type="capsule" size=".04" fromto="0 0 0 .1 0 -.25" condim="{condim}"/></body></body>
+<geom type="capsule" size=".05" fromto="0 0 0 0 0 .3"/>
+<body><joint name="knee" type="hinge" axis="0 1 0" range="-30 60" limited="true"
+frictionloss=".3" damping=".2"/>
+<geom type="capsule" size=".04" fromto="0 0 0 .1 0 -.25" condim="{condim}"/></body></body>
 </worldbody><actuator><motor joint="knee" gear="10"/></actuator></mujoco>"""
 
 BOXES = """<mujoco><option cone="{cone}"/><worldbody><geom type="plane" size="9 9 1" friction=".5 .01 .01"/>

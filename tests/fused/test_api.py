@@ -86,8 +86,8 @@ def test_a_step_is_a_rollout_of_one_step(arm, fast, method):
         fast = ts.fuse(arm)
     q, qd, tau, _ = state(arm, 4)
     qs, qds = ts.rollout(arm, q, qd, tau[:, None], steps=1, dt=0.01, method=method)
-    assert_same(fast.step(q, qd, tau, 0.01, method=method), (qs[:, 1], qds[:, 1]))
-    each = fast.step(q, qd, tau, torch.full((4,), 0.01, dtype=q.dtype), method=method)
+    assert_same(fast.advance(q, qd, tau, 0.01, method=method), (qs[:, 1], qds[:, 1]))
+    each = fast.advance(q, qd, tau, torch.full((4,), 0.01, dtype=q.dtype), method=method)
     assert_same(each, (qs[:, 1], qds[:, 1]))
 
 
@@ -95,13 +95,13 @@ def test_a_step_is_a_rollout_of_one_step(arm, fast, method):
 def test_a_time_step_that_is_none_is_refused(arm, fast, dt):
     q, qd = arm.random_state(2)
     with pytest.raises(ts.TorchskoError, match=r"^dt is .*\n.*\nPass dt="):
-        fast.step(q, qd, qd, dt)
+        fast.advance(q, qd, qd, dt)
 
 
 def test_states_that_are_no_tensors_are_refused(arm, fast):
     q, qd = arm.random_state(2)
     with pytest.raises(ts.ShapeError, match=r"^q was given as ndarray"):
-        fast.step(q.numpy(), qd, qd, 1)
+        fast.advance(q.numpy(), qd, qd, 1)
 
 
 def test_states_broadcast(arm, fast):

@@ -140,5 +140,5 @@ def test_a_fused_step_of_joints_of_several_kinds_is_the_eager_one():
     q, qd = state(mech, 3)
     tau = torch.ones_like(qd)
     qs, qds = rollout(mech, q, qd, tau[:, None], steps=1, dt=0.02)
-    fused = ts.fuse(mech).step(q, qd, tau, 0.02, method="implicit")
+    fused = ts.fuse(mech).advance(q, qd, tau, 0.02, method="implicit")
     assert_close(fused, (qs[:, 1], qds[:, 1]), rtol=1e-12, atol=1e-12)

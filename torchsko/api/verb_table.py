@@ -23,6 +23,7 @@ from torchsko.actuation import actuator_forces as acting
 from torchsko.algorithms.operational_space import rounding_of_rank
 from torchsko.bridge.assemble import assemble
 from torchsko.bridge.singular_hinges import checked
+from torchsko.contact import constrained_dynamics, points
 from torchsko.control.ik import inverse_kinematics as control
 from torchsko.errors import FusedError
 from torchsko.io import saving
@@ -30,6 +31,7 @@ from torchsko.mechanism import coordinates
 from torchsko.mechanism.dispatch import MechanismLike, MechanismSource
 from torchsko.mechanism.joints import configuration
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.rollout import contact_step
 from torchsko.rollout import finite_checks as finite
 from torchsko.rollout import linearize as linearized
 from torchsko.rollout import rollout as rollouts
@@ -328,6 +330,9 @@ class Verbs(MechanismSource):
         refuses={"": "It branches on values and returns a report; kernels return tensors."},
     )
     # Plain methods: these have no state to trace, take time steps or write files.
+    contacts = points.contacts
+    constrained_dynamics = constrained_dynamics.constrained_dynamics
+    step = contact_step.step
     inertial_parameters = regressors.inertial_parameters
     drive_parameters = regressors.drive_parameters
     base_parameters = base_parameters.base_parameters

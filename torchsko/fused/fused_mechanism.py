@@ -46,7 +46,7 @@ class FusedMechanism(FusedRollouts):
     """
 
     captured_attributes = ("_mech", "_workshop")
-    fused_methods = FUSIBLE | {"step", "trajectory"}
+    fused_methods = FUSIBLE | {"advance", "trajectory"}
 
     def __init__(self, workshop: Workshop, mech: Mechanism, *, verify: bool = True) -> None:
         self._mech, self._verify = mech, verify
@@ -119,7 +119,7 @@ class FusedMechanism(FusedRollouts):
         """Logarithm of the mass matrix's determinant, `[*batch]`; see `Innovations.logdet`."""
         return self._verb(_OWN["logdet"], (q,), {})
 
-    def step(
+    def advance(
         self,
         q: Tensor,
         qd: Tensor,

@@ -200,12 +200,12 @@ class Simulation:
             single
             and coupled is None
             and isinstance(self.method, str)
-            and "step" in fused_methods_of(fast)
+            and "advance" in fused_methods_of(fast)
         ):
             tau = _total_force(control, t, q, qd, push)
             f_ext = wrenches_at(wrenches, t, q, qd) or (None,)
             more = {} if damping is None else {"damping": damping}
-            return cast(Any, fast).step(q, qd, tau, self.dt, *f_ext, method=self.method, **more)
+            return cast(Any, fast).advance(q, qd, tau, self.dt, *f_ext, method=self.method, **more)
 
         def accelerate(
             mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
