@@ -158,11 +158,12 @@ def test_keyframes_and_loops_that_a_new_file_has_not_are_told(tmp_path):
       <body name="b"><joint name="k"/><geom size="0.1"/></body></body></worldbody>
       <equality><connect name="pin" body1="b" anchor="0.1 0 0"/></equality>
       <keyframe><key name="up" qpos="1 2"/></keyframe></mujoco>"""
+    mech = ts.load(two)
     with pytest.warns(ts.RobotFileWarning, match="loops pin, keyframes up of"):
-        ts.save(ts.load(two), tmp_path / "two.urdf")
+        ts.save(mech, tmp_path / "two.urdf")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ts.save(ts.load(two), tmp_path / "two.xml")
+        ts.save(mech, tmp_path / "two.xml")
     assert ts.load(tmp_path / "two.xml").keyframes["up"].q.tolist() == [1.0, 2.0]
 
 

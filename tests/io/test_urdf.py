@@ -254,8 +254,6 @@ TREE_OF_ITS_OWN = (
         ),
         (robot(joint('<axis xyz="0 0 nan"/>')), "'nan', which is not finite"),
         (robot(joint('<limit velocity="inf"/>')), "not finite"),
-        (robot(joint('<dynamics damping="-1"/>')), "'damping' of <dynamics> (line 1) is -1"),
-        (robot(joint('<dynamics friction="-1"/>')), "'friction'"),
         (robot(joint("<mimic/>")), "mimic='independent'"),
         (robot(joint('<mimic joint="k" offset="x"/>')), "'offset'"),
         (robot(link=LINK.replace('value="2"', 'value="-2"')), "is -2.0, which is negative"),

@@ -217,7 +217,7 @@ HOSTILE = {
     "an entity": ('<!DOCTYPE a [<!ENTITY b "c">]><mujoco>&b;</mujoco>', "DOCTYPE|declar"),
     "an absolute include": ('<mujoco><include file="/etc/passwd"/></mujoco>', "lies outside the folder"),
     "a mesh elsewhere": (
-        '<mujoco><asset><mesh file="../../secret.stl"/></asset></mujoco>', "lies outside the folder"
+        '<mujoco><asset><mesh file="../../secret.key"/></asset></mujoco>', "lies outside the folder"
     ),
     "a folder elsewhere": ('<mujoco><compiler meshdir="C:/x"/></mujoco>', "lies outside the folder"),
     "no model": ("<mujoco><worldbody><bodyy/></worldbody></mujoco>", "compiler reports"),

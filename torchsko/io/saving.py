@@ -20,7 +20,7 @@ from torchsko.io.common.write_back import (
     updated_links,
 )
 from torchsko.io.loading.build import build_mechanism
-from torchsko.io.loading.mujoco_models import from_mujoco
+from torchsko.io.loading.mujoco_models import convert
 from torchsko.io.mjcf.edit_mjcf import compiler_cause, edit_mjcf
 from torchsko.io.mjcf.new_mjcf import new_mjcf
 from torchsko.io.mjcf.read_mjcf import read_mjcf
@@ -178,7 +178,7 @@ def _like_mjcf(
     mesh_path: Sequence[str | os.PathLike[str]],
 ) -> tuple[bytes, Read]:  # fmt: skip
     model = read_mjcf(like, mesh_path=mesh_path)
-    file = from_mujoco(model)
+    file = convert(model)
     check_same_robot(mech, file, _name(like))
     refuse_changes(mech, file, _fields_not_in("mjcf"), "MJCF")
     robot = describe(model).robot
@@ -188,14 +188,14 @@ def _like_mjcf(
     }
     folder = Path() if is_xml_text(like) else Path(like).parent
     data = edit_mjcf(document, model, links, mech, file, (folder, path.parent))
-    return data, lambda written: from_mujoco(read_mjcf(written, mesh_path=mesh_path))
+    return data, lambda written: convert(read_mjcf(written, mesh_path=mesh_path))
 
 
 def _new(mech: Mechanism, path: Path) -> tuple[bytes, Read]:
     formats: dict[str, tuple[Callable[[Mechanism], str], Read]] = {
         ".urdf": (new_urdf, lambda file: _loaded_urdf(mech, file)),
-        ".xml": (new_mjcf, lambda file: from_mujoco(read_mjcf(file))),
-        ".mjcf": (new_mjcf, lambda file: from_mujoco(read_mjcf(file))),
+        ".xml": (new_mjcf, lambda file: convert(read_mjcf(file))),
+        ".mjcf": (new_mjcf, lambda file: convert(read_mjcf(file))),
     }
     if path.suffix not in formats:
         raise RobotFileError(

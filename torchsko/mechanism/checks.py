@@ -34,10 +34,11 @@ def check_description(
     Args:
         robot: links and joints.
         reserved: further names of parents, such as the inertial frame.
-        strict: whether to refuse inertias that violate the triangle inequality.
+        strict: whether to refuse inertias that violate the triangle inequality, and negative damping,
+            friction and armature.
 
     Returns:
-        Unless strict, one entry for each such inertia.
+        Unless strict, one entry for each of these.
 
     Raises:
         MechanismError: names the link or joint.
@@ -48,13 +49,27 @@ def check_description(
         if fault := inertial_fault(link):
             what, why, advice = fault
             raise MechanismError(f"link {link.name!r}: {what}", why, advice)
-    faults = _unphysical(robot, strict)
+    faults = list(_unphysical(robot, strict))
     refuse_unknown_links(robot.joints, [link.name for link in robot.links], reserved)
     for joint in robot.joints:
-        _check_motion(joint)
+        faults += _check_motion(joint, strict)
         _check_placement(joint)
         _check_limits(joint)
-    return faults
+    return tuple(faults)
+
+
+NOT_NEGATIVE = ("damping", "friction", "armature")
+"""Parameters of a joint that are not negative in a passive robot."""
+
+
+def negative_parameter(joint: str, field: str, value: float) -> Fault:
+    """The fault of a joint whose damping, friction or armature is negative."""
+    return Fault(
+        f"joint {joint!r} {field}",
+        f"{value:g}, which is negative: used as written",
+        "Damping and friction dissipate energy and armature stores it, so they are nonnegative.",
+        "Write zero or a positive number.",
+    )
 
 
 def _unphysical(robot: RobotDescription, strict: bool) -> tuple[Fault, ...]:
@@ -80,8 +95,8 @@ def _unphysical(robot: RobotDescription, strict: bool) -> tuple[Fault, ...]:
     return tuple(faults)
 
 
-def _check_motion(joint: JointDescription) -> None:
-    """Check the axis, damping, friction and armature of a joint."""
+def _check_motion(joint: JointDescription, strict: bool) -> list[Fault]:
+    """Check the axis, damping, friction and armature of a joint; negative ones are faults unless strict."""
     has_axis = joint.kind != FIXED and joint_type(joint.kind).has_axis
     if has_axis and not 0 < np.linalg.norm(joint.axis) < math.inf:
         raise MechanismError(
@@ -89,15 +104,17 @@ def _check_motion(joint: JointDescription) -> None:
             "A joint axis needs a finite, nonzero length.",
             "Pass another axis, such as axis=(0, 0, 1).",
         )
-    for field in ("damping", "friction", "armature"):
+    for field in NOT_NEGATIVE:
         value = getattr(joint, field)
-        if not 0 <= value < math.inf:
+        if not (0 <= value if strict else -math.inf < value) or not value < math.inf:
             raise MechanismError(
                 f"joint {joint.name!r} has {field} = {value}.",
                 "Damping and friction dissipate energy and armature stores it, so they are finite and "
                 "nonnegative.",
                 f"Pass {field}=0.0 or more.",
             )
+    values = ((field, getattr(joint, field)) for field in NOT_NEGATIVE)
+    return [negative_parameter(joint.name, field, value) for field, value in values if value < 0]
 
 
 def _check_placement(joint: JointDescription) -> None:

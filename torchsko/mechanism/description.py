@@ -145,12 +145,19 @@ class UnsupportedElement:
         reason: why it is not used.
         fixed_inertia: True for an inertia welded to the inertial frame: it matters once that frame moves.
         affects_forces: True if measured joint forces contain a part due to it, which the model lacks.
+        in_contact: True if it exerts forces only while bodies touch.
     """
 
     element: str
     reason: str
     fixed_inertia: bool = field(default=False, repr=False)
     affects_forces: bool = field(default=False, repr=False)
+    in_contact: bool = field(default=False, repr=False)
+
+    @property
+    def changes_dynamics(self) -> bool:
+        """True if the dynamics of the file differs from that of the mechanism because of it."""
+        return self.affects_forces or self.in_contact
 
     def __str__(self) -> str:
         return f"{self.element}: {self.reason}"

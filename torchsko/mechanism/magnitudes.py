@@ -8,16 +8,24 @@ largest number of the dtype. L is 1e100 in float64 and 1e11 in float32.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
 from torchsko.errors import MechanismError
-from torchsko.mechanism.description import JointDescription, RobotDescription, UnsupportedElement
+from torchsko.mechanism.description import (
+    CouplingDescription,
+    JointDescription,
+    RobotDescription,
+    UnsupportedElement,
+)
 
 LARGEST = {torch.float64: 1e100, torch.float32: 1e11}
 """Largest mass [kg], length [m] and joint coefficient by dtype; inertias are bounded by the third power."""
+
+MAX_RATIO = 1e150
+"""Coefficient of a chain of couplings above which the search for further ones stops."""
 
 LIMITS = ("lower", "upper", "velocity", "effort")
 
@@ -52,6 +60,13 @@ def within_range(
         for name, value in joint.data.items():
             if isinstance(value, int | float):  # such as the pitch of a helical joint
                 refuse_too_large(f"{where} {name}", (value,), largest, dtype)
+    couplings = {coupling.joint: coupling for coupling in robot.couplings}
+    for coupling in robot.couplings:
+        numbers = (*coupling.coefficients.values(), coupling.offset)
+        # The inertia of a dependent joint is multiplied by the square of its coefficient.
+        refuse_too_large(f"coupling {coupling.joint!r}: a number", numbers, largest**0.5, dtype)
+        what = f"coupling {coupling.joint!r}: the product with those of the joints it follows"
+        refuse_too_large(what, (_total_ratio(coupling, couplings),), largest**0.5, dtype)
     refuse_too_large("gravity [m/s^2]", gravity, largest, dtype)
     beyond = {joint.name: _limits_out_of_range(joint, largest) for joint in robot.joints}
     if not any(beyond.values()):
@@ -71,6 +86,19 @@ def within_range(
         if limits
     )
     return replace(robot, joints=joints, unused=robot.unused + notes)
+
+
+def _total_ratio(
+    coupling: CouplingDescription, couplings: Mapping[str, CouplingDescription]
+) -> float:
+    """Largest coefficient of a dependent joint, times those of the joints that it follows in turn."""
+    ratio, visited, current = 1.0, set[str](), coupling
+    while current.coefficients and current.joint not in visited and ratio < MAX_RATIO:
+        visited.add(current.joint)
+        leader, coefficient = max(current.coefficients.items(), key=lambda item: abs(item[1]))
+        ratio *= abs(coefficient)
+        current = couplings.get(leader, CouplingDescription(leader, {}))
+    return ratio
 
 
 def _limits_out_of_range(joint: JointDescription, largest: float) -> dict[str, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Literal
@@ -11,20 +10,18 @@ from typing import Any, Literal
 import torch
 
 from torchsko.bridge.singular_hinges import undefined
-from torchsko.errors import MechanismError, RobotFileWarning, name_list
+from torchsko.errors import MechanismError, name_list
 from torchsko.io.common.meshes import own_folders
 from torchsko.io.common.source import check_folders, check_source, format_of, naming
 from torchsko.io.loading.build import build_mechanism
-from torchsko.io.loading.mujoco_models import from_mujoco
+from torchsko.io.loading.file_check import check_file
+from torchsko.io.loading.mujoco_models import convert
 from torchsko.io.mjcf.read_mjcf import read_mjcf
 from torchsko.io.sdf.read_sdf import read_sdf
 from torchsko.io.urdf.read_urdf import read_urdf
 from torchsko.io.xml.xacro import expand_macros
 from torchsko.mechanism.description import GRAVITY, UNRESISTED, Fault, RobotDescription
 from torchsko.mechanism.mechanism import Mechanism
-
-MAX_LISTED_FAULTS = 12
-"""Faults that the warning names; ``mech.report`` has all."""
 
 
 def load(
@@ -41,15 +38,19 @@ def load(
 ) -> Mechanism:
     """Load a robot file: URDF, MJCF (by MuJoCo's own parser, see `from_mujoco`), or SDF with one model.
 
-    Faults in the file that leave its dynamics defined cause one `RobotFileWarning` and are listed in
-    ``mech.report``. They are read as follows:
+    One `RobotFileWarning` names elements that change the dynamics and are not modelled (contacts, loops,
+    fluids; ``mech.unused`` has the details) and faults in the file that leave its dynamics defined
+    (``mech.report``). Faults are read as follows:
 
     - an unphysical inertia (negative, or against the triangle inequality): as written;
+    - negative damping, dry friction or armature: as written;
     - a missing <mass>, <inertia>, or attribute of these: zero; an <axis> without xyz: 1 0 0;
     - a lower limit above the upper limit, and a negative limit of velocity or effort: no limit;
     - position limits of a <mimic> joint that leave its leader no range: ignored;
     - a joint without inertia: as written; `forward_dynamics` raises an error that names it;
     - a <mimic> with an unknown joint: the joint is independent;
+    - an attribute that is an element in the format, such as an axis: not read;
+    - a site or camera with the name of a body: its frame has another name;
     - a link without joints: separate from the robot; an undeclared parent "world": a link without mass, the
       inertial frame; a missing name of the robot: "robot";
     - white space before the XML declaration: skipped; a line break inside a number: removed; xacro macros in
@@ -66,7 +67,7 @@ def load(
             lists the tag in ``mech.unused``.
         xacro: arguments for xacro macros, or {}; the package xacro expands them first. Macros can read any
             file and run expressions, so the file must be trusted. None: macros are refused.
-        strict: raise an error for the first fault.
+        strict: raise an error for the first fault, or element that changes the dynamics and is not modelled.
         mesh_path: trusted folders besides that of the file. Meshes of URDF and SDF files may lie there;
             ``package://NAME/...`` is searched in a folder NAME (see `torchsko.io.common.meshes`). They are
             read only when drawn. For MJCF, also textures and included files may lie there.
@@ -103,7 +104,9 @@ def load(
         robot = _read(source, floating_base, mimic, strict, mesh_path or ())
     with naming(name):
         if not isinstance(robot, RobotDescription):
-            return from_mujoco(robot, gravity=gravity, dtype=dtype, device=device)
+            mech = convert(robot, gravity=gravity, dtype=dtype, device=device)
+            check_file(mech, strict=strict)
+            return mech
         if gravity is None:
             gravity = robot.gravity or GRAVITY
         mech = build_mechanism(
@@ -116,8 +119,7 @@ def load(
         )
         if mech.singular_joints:
             mech = _report_singular_joints(mech, strict, floating_base)
-    if mech.report:
-        warnings.warn(_fault_warning(mech), RobotFileWarning, stacklevel=2)
+        check_file(mech, strict=strict)
     return mech
 
 
@@ -168,17 +170,3 @@ def _floating_children(mech: Mechanism, joint: str) -> str:
     if mech.parents[k] >= 0 or any(kinds[i].name != "free" for i in (k, *children)):
         return ""
     return name_list([mech.tree_joint_names[i] for i in children])
-
-
-def _fault_warning(mech: Mechanism) -> str:
-    count = len(mech.report)
-    lines = [f"  {fault}" for fault in mech.report[:MAX_LISTED_FAULTS]]
-    more = count - MAX_LISTED_FAULTS
-    return "\n".join(
-        [
-            f"the file of {mech.name!r} has {count} fault{'s' * (count > 1)}:",
-            *lines,
-            *([f"  and {more} more"] if more > 0 else []),
-            "mech.report lists them; load(..., strict=True) raises an error instead.",
-        ]
-    )

@@ -13,6 +13,7 @@ from torchsko.bridge.singular_hinges import checked
 from torchsko.errors import MechanismError
 from torchsko.io.common.source import check_model
 from torchsko.io.loading.build import unchecked
+from torchsko.io.loading.file_check import check_file
 from torchsko.io.mujoco.mujoco_fields import HIGHER_DAMPING
 from torchsko.io.mujoco.mujoco_metadata import read_metadata
 from torchsko.io.mujoco.mujoco_model import ModelDescription, describe
@@ -37,8 +38,9 @@ def from_mujoco(
     Configurations are MuJoCo's qpos if no joint follows another. Velocities are its qvel, except for free
     joints, whose velocity is [angular; linear] in the body frame. Bodies, named sites and cameras are frames;
     linear equalities of joints are exact couplings; all trees are in one mechanism. Forces of contacts,
-    tendons, actuators and fluids are not modelled, and listed in ``unused``. ``mech.keyframes`` are the
-    model's named states; ``mech.file_metadata.closures`` are its loops, which are not enforced.
+    tendons, actuators and fluids are not modelled, and listed in ``unused``; one `RobotFileWarning` names
+    those that change the dynamics. ``mech.keyframes`` are the model's named states;
+    ``mech.file_metadata.closures`` are its loops, which are not enforced.
 
     Args:
         model: ``mujoco.MjModel``.
@@ -53,6 +55,19 @@ def from_mujoco(
         MechanismError: if the model has no moving joint, or a parameter is unphysical.
         RobotFileError: if the object is not a compiled model.
     """
+    mech = convert(model, gravity=gravity, dtype=dtype, device=device)
+    check_file(mech)
+    return mech
+
+
+def convert(
+    model: Any,
+    *,
+    gravity: Sequence[float] | None = None,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
+) -> Mechanism:
+    """`from_mujoco` without a warning."""
     check_model(model)
     with torch.device("cpu"):  # overrides torch.set_default_device
         return _convert(model, gravity, dtype, device)

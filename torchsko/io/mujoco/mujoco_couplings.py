@@ -22,6 +22,10 @@ CONNECT, WELD, JOINT, TENDON = 0, 1, 2, 3
 WRAP_JOINT = 1
 """MuJoCo's type of a joint in a fixed tendon (mjtWrap)."""
 
+DISABLED = "disabled in the file"
+REDUNDANT = "redundant, or in conflict with other equalities"
+"""Reasons for which an equality is not used and does not change the dynamics."""
+
 MIN_COEFFICIENT = 1e-12
 """Relative size below which a coefficient of an eliminated equation is rounding."""
 
@@ -43,8 +47,9 @@ def couplings_of(
         reason = _unsupported(model, e, sums, {j for j, x in enumerate(names) if x in alone})
         coupling = None if reason else _solve(*_equation(model, e, sums, names), found)
         if coupling is None:
-            reason = reason or "redundant, or in conflict with other equalities"
-            unsupported.append(UnsupportedElement(what, reason))
+            reason = reason or REDUNDANT
+            changes = reason not in (DISABLED, REDUNDANT)
+            unsupported.append(UnsupportedElement(what, reason, affects_forces=changes))
         else:
             found[coupling.joint] = coupling
     return tuple(found.values()), unsupported
@@ -75,7 +80,7 @@ def _unsupported(
 ) -> str:
     """Reason why an equality is not a coupling; empty if it is one."""
     if not model.eq_active0[e] or "equality" in disabled_flags(model):
-        return "disabled in the file"
+        return DISABLED
     if int(model.eq_type[e]) in (CONNECT, WELD):
         return "closes a loop; in mech.file_metadata.closures, not enforced"
     if not sums or None in sums:

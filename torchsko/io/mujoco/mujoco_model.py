@@ -26,8 +26,10 @@ from torchsko.io.common.numbers import as_matrix, as_vector
 from torchsko.io.mujoco.mujoco_couplings import couplings_of
 from torchsko.io.mujoco.mujoco_fields import (
     FREE,
+    HIGHER_DAMPING,
     HINGE,
     SLIDE,
+    all_joint_names,
     body_name,
     disabled_flags,
     dof_numbers,
@@ -38,8 +40,10 @@ from torchsko.io.mujoco.mujoco_fields import (
 )
 from torchsko.io.mujoco.mujoco_geometry import read_geoms
 from torchsko.io.mujoco.mujoco_unused import unused
+from torchsko.mechanism.checks import NOT_NEGATIVE, negative_parameter
 from torchsko.mechanism.description import (
     FIXED,
+    Fault,
     JointDescription,
     LinkDescription,
     Matrix,
@@ -83,7 +87,7 @@ def describe(model: Any) -> ModelDescription:
         links += massless
         joints += chain
     taken = {link.name for link in links}
-    sites = _sites(model, taken)
+    sites, faults = _sites(model, taken)
     for link, joint in sites.values():
         links.append(link)
         joints.append(joint)
@@ -94,6 +98,7 @@ def describe(model: Any) -> ModelDescription:
         joints=tuple(joints),
         unused=(*unused(model), *unsupported, *limit_notes(joint_limits(model))),
         couplings=couplings,
+        report=(*faults, *_negative_parameters(model)),
         geometry=read_geoms(model, (None, *(body_name(model, b) for b in range(1, model.nbody)))),
     )
     weightless = "gravity" in disabled_flags(model)
@@ -190,11 +195,24 @@ def _stacked(
     return name, "compound", R, r, {"motions": tuple(motions)}
 
 
+def _negative_parameters(model: Any) -> list[Fault]:
+    """Faults of joints whose losses or armature are negative."""
+    numbers, joint, names = dof_numbers(model), model.dof_jntid, all_joint_names(model)
+    fields = (*NOT_NEGATIVE, *HIGHER_DAMPING)
+    return [
+        negative_parameter(names[j], field, min(values))
+        for j in range(model.njnt)
+        for field in fields
+        if (values := [x for x, k in zip(numbers[field], joint, strict=True) if k == j])
+        and min(values) < 0
+    ]
+
+
 def _sites(
     model: Any, taken: set[str]
-) -> dict[tuple[str, int], tuple[LinkDescription, JointDescription]]:
-    """Named sites and cameras as frames, by kind and index."""
-    found = {}
+) -> tuple[dict[tuple[str, int], tuple[LinkDescription, JointDescription]], list[Fault]]:
+    """Named sites and cameras as frames, by kind and index; and faults of names that are taken."""
+    found, faults = {}, []
     kinds = (
         ("site", model.nsite, model.site, model.site_bodyid, model.site_pos, model.site_quat),
         ("camera", model.ncam, model.cam, model.cam_bodyid, model.cam_pos, model.cam_quat),
@@ -204,9 +222,19 @@ def _sites(
             name = accessor(i).name
             if not name:
                 continue
+            given = name
             while name in taken:
                 name = f"{name}_{kind}"
             taken.add(name)
+            if name != given:
+                faults.append(
+                    Fault(
+                        f"{kind} {given!r}",
+                        f"has the name of another frame: its frame is {name!r}",
+                        "Bodies, sites and cameras are frames, whose names are unique.",
+                        f"Use {name!r}, or rename the {kind} in the file.",
+                    )
+                )
             joint = JointDescription(
                 f"{name}_fixed",
                 FIXED,
@@ -216,7 +244,7 @@ def _sites(
                 as_vector(position[i]),
             )
             found[kind, i] = LinkDescription(name), joint
-    return found
+    return found, faults
 
 
 def matrix_of(quaternion: Any) -> Matrix:

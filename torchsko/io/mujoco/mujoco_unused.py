@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from torchsko.errors import name_list
 from torchsko.io.mujoco.mujoco_fields import (
     BALL,
     FREE,
@@ -13,6 +15,7 @@ from torchsko.io.mujoco.mujoco_fields import (
     PASSIVE_FLAGS,
     SLIDE,
     SUPPORTED_FLAGS,
+    all_joint_names,
     disabled_flags,
 )
 from torchsko.mechanism.description import UnsupportedElement
@@ -20,8 +23,11 @@ from torchsko.mechanism.description import UnsupportedElement
 JOINT_IN_PARENT = 1
 """MuJoCo's last type of a transmission to a joint (mjtTrn)."""
 
-Row = tuple[int, str, str]
-"""Number of elements, their name, and the reason why they are not used."""
+Row = tuple[int | list[str], str, str]
+"""Number or names of elements, their kind, and the reason why they are not used."""
+
+IN_CONTACT = "contact is not modelled"
+"""Reason for elements that exert forces while bodies touch."""
 
 
 def unused(model: Any) -> list[UnsupportedElement]:
@@ -43,11 +49,53 @@ def unused(model: Any) -> list[UnsupportedElement]:
         *((row, False) for row in _limits_and_flags(model, disabled)),
         *((row, True) for row in forces),
     )
+    touching = (touching_geoms(model, disabled), "geoms that can touch others", IN_CONTACT)
     return [
-        UnsupportedElement(f"{row[0]} {row[1]}", row[2], affects_forces=affects_forces)
-        for row, affects_forces in rows
+        UnsupportedElement(
+            _element(row[0], row[1]),
+            row[2],
+            affects_forces=affects_forces,
+            in_contact=row[2] == IN_CONTACT,
+        )
+        for row, affects_forces in (*rows, (touching, False))
         if row[0]
     ]
+
+
+def _element(found: int | list[str], kind: str) -> str:
+    """Number and kind of elements, with their names if known."""
+    if isinstance(found, int):
+        return f"{found} {kind}"
+    return f"{len(found)} {kind} ({name_list(found)})"
+
+
+def touching_geoms(model: Any, disabled: set[str]) -> list[str]:
+    """Names of the geoms that can touch another one, by MuJoCo's rules of collision filtering.
+
+    Reference: MuJoCo documentation, "Computation" (Collision detection).
+    """
+    if {"contact", "constraint"} & disabled:
+        return []
+    body = np.array(model.geom_bodyid, dtype=int)
+    weld = np.array(model.body_weldid, dtype=int)
+    above = weld[np.array(model.body_parentid, dtype=int)[weld]]
+    bits = (np.array(model.geom_contype), np.array(model.geom_conaffinity))
+    classes, members = np.unique(np.stack([body, *bits], -1), axis=0, return_inverse=True)
+    classes = classes.reshape(-1, 3).astype(int)
+    bodies, types, affinities = classes.T
+    welds, parents = weld[bodies], above[bodies]
+    excluded = {divmod(int(x), 1 << 16) for x in np.array(model.exclude_signature, dtype=np.int64)}
+    touching = np.zeros(len(classes), dtype=bool)
+    for k, (b, kind, affinity) in enumerate(classes):
+        collide = ((types & affinity) | (affinities & kind)) != 0
+        collide &= welds != welds[k]
+        if "filterparent" not in disabled and welds[k]:
+            collide &= (welds == 0) | ((parents != welds[k]) & (welds != parents[k]))
+        others = {pair[1 - pair.index(b)] for pair in excluded if b in pair}
+        touching[k] = bool((collide & ~np.isin(bodies, list(others))).any())
+    pairs = {int(g) for g in (*model.pair_geom1, *model.pair_geom2)}
+    found = set(np.flatnonzero(touching[members.reshape(-1)]).tolist()) | pairs
+    return [model.geom(g).name or f"geom{g}" for g in sorted(found)]
 
 
 def _parts(model: Any) -> tuple[Row, ...]:
@@ -55,7 +103,7 @@ def _parts(model: Any) -> tuple[Row, ...]:
         (
             model.ngeom,
             "geoms",
-            "contact is not modelled; the shapes are in mech.geometry",
+            "shapes have no effect on the dynamics without contact; they are in mech.geometry",
         ),
         (
             len(model.actuator_trntype),
@@ -71,9 +119,8 @@ def _parts(model: Any) -> tuple[Row, ...]:
         (
             model.npair + model.nexclude,
             "contact pairs and excludes",
-            "contact is not modelled; they are in mech.geometry",
+            "they select contacts; they are in mech.geometry",
         ),
-        (getattr(model, "nflex", 0), "flexible bodies", "only rigid bodies are modelled"),
         (
             sum(1 for x in model.body_mocapid if x >= 0),
             "mocap bodies",
@@ -122,6 +169,7 @@ def _missing_forces(model: Any, disabled: set[str]) -> tuple[Row, ...]:
     """Forces of joints, tendons, actuators and fluids that affect measured joint forces."""
     fluid = _any(model.opt.density) or _any(model.opt.viscosity)
     return (
+        (getattr(model, "nflex", 0), "flexible bodies", "only rigid bodies are modelled"),
         (
             _count(model, "tendon_frictionloss") if "frictionloss" not in disabled else 0,
             "tendons with dry friction",
@@ -177,14 +225,19 @@ def _of_free_joints(model: Any, disabled: set[str]) -> tuple[Row, ...]:
     """Forces of free joints, whose velocity has other axes in MuJoCo."""
     floating = [j for j in range(model.njnt) if int(model.jnt_type[j]) == FREE]
     dofs = [int(model.jnt_dofadr[j]) for j in floating]
-    springs = sum(1 for j in floating if _any(model.jnt_stiffness[j]))
-    dampers = sum(1 for at in dofs if _has_higher(model, "dof_damping", at))
-    dry_friction = sum(1 for at in dofs if _any(model.dof_frictionloss[at : at + 3]))
+    names = all_joint_names(model)
+
+    def named(present: Iterable[bool]) -> list[str]:
+        return [names[j] for j, found in zip(floating, present, strict=True) if found]
+
+    springs = named(_any(model.jnt_stiffness[j]) for j in floating)
+    dampers = named(_has_higher(model, "dof_damping", at) for at in dofs)
+    dry_friction = named(_any(model.dof_frictionloss[at : at + 3]) for at in dofs)
     other_axes = "it acts along the axes of the body; in MuJoCo along those of the world"
     return (
         (springs if "spring" not in disabled else 0, "springs of free joints", "not modelled"),
         (
-            sum(1 for at in dofs if _any(model.dof_armature[at])),
+            named(_any(model.dof_armature[at]) for at in dofs),
             "free joints with armature",
             other_axes,
         ),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from torchsko.errors import RobotFileError
 from torchsko.io.common.report import Report
 from torchsko.io.sdf.sdf_joint import NUM_AXES
-from torchsko.io.urdf.urdf_fields import only_child
+from torchsko.io.urdf.urdf_fields import only_child, report_misplaced
 from torchsko.io.xml.reader import Element
 from torchsko.mechanism.description import UnsupportedElement
 
@@ -122,8 +122,9 @@ def _walk(
     for key in element.attributes:
         what = f"attribute {key!r}"
         if key in supported.unique:
-            reason = f"not read, since {key!r} is an element in SDF; write <{key}> inside it"
-            _report(f"{where} {what} (line {element.line})", reason, report)
+            report_misplaced(
+                report, f"{where} {what} (line {element.line})", key, "an element in SDF"
+            )
         elif what in OBSOLETE and element.tag == "pose":
             _report(f"{where} {what} (line {element.line})", OBSOLETE[what], report)
         elif key not in supported.attributes and not key.startswith("xmlns"):

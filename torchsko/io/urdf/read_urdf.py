@@ -16,7 +16,7 @@ from typing import Literal
 from torchsko.errors import RobotFileError
 from torchsko.io.common.report import Report
 from torchsko.io.common.source import naming
-from torchsko.io.urdf.urdf_fields import leftovers, missing
+from torchsko.io.urdf.urdf_fields import missing, report_leftovers
 from torchsko.io.urdf.urdf_geometry import read_geometry
 from torchsko.io.urdf.urdf_joint import couplings_to, read_joint, read_mimic
 from torchsko.io.urdf.urdf_link import check_inertias, read_link
@@ -89,7 +89,7 @@ def _read_robot(
     _check_root_element(root)
     check_macros(root, report)
     name = _read_name(root, report)
-    report.unused += leftovers(root, "robot", ("name",), ("link", "joint"))
+    report_leftovers(report, root, "robot", ("name",), ("link", "joint"))
     links = [read_link(child, report) for child in root.children if child.tag == "link"]
     joints = [read_joint(child, mimic, report) for child in root.children if child.tag == "joint"]
     mimics = [

@@ -38,24 +38,34 @@ UNKNOWN = "unknown to torchsko's URDF reader"
 LINE_BREAK = re.compile(r"\s*\n\s*")
 
 
-def leftovers(
-    element: Element, where: str, attributes: Collection[str], children: Collection[str] = ()
-) -> list[UnsupportedElement]:
-    """Unsupported children and attributes of an element.
+def report_leftovers(
+    report: Report,
+    element: Element,
+    where: str,
+    attributes: Collection[str],
+    children: Collection[str] = (),
+) -> None:
+    """List unsupported children and attributes of an element.
+
+    An attribute that is an element in the format, and an element that is an attribute, are faults.
 
     Args:
+        report: gets an entry for each kind of child, and for all attributes with the same reason.
         element: the element.
         where: name of the element, for the entries.
         attributes: supported attributes.
         children: supported tags of children.
-
-    Returns:
-        An entry for each kind of child, and for all attributes with the same reason.
     """
     if not element.children and all(key in attributes for key in element.attributes):
-        return []  # the most frequent case
-    tags = Counter(child.tag for child in element.children if child.tag not in children)
-    entries = [
+        return  # the most frequent case
+    tags = Counter[str]()
+    for child in element.children:
+        if child.tag in attributes:
+            place = f"{where} <{child.tag}> (line {child.line})"
+            report_misplaced(report, place, child.tag, "an attribute in URDF")
+        elif child.tag not in children:
+            tags[child.tag] += 1
+    report.unused += [
         UnsupportedElement(
             f"{where} <{tag}>" + (f" ({n} times)" if n > 1 else ""), REASONS.get(tag, UNKNOWN)
         )
@@ -63,14 +73,25 @@ def leftovers(
     ]
     by_reason: dict[str, list[str]] = {}
     for key in element.attributes:
+        if key in children:
+            place = f"{where} attribute {key!r} (line {element.line})"
+            report_misplaced(report, place, key, "an element in URDF")
         # Namespace declarations do not describe the robot.
-        if key not in attributes and not key.startswith("xmlns"):
+        elif key not in attributes and not key.startswith("xmlns"):
             by_reason.setdefault(REASONS.get(key, UNKNOWN), []).append(repr(key))
-    entries += [
+    report.unused += [
         UnsupportedElement(f"{where} attribute {', '.join(keys)}", why)
         for why, keys in by_reason.items()
     ]
-    return entries
+
+
+def report_misplaced(report: Report, place: str, name: str, kind: str) -> None:
+    """Report an attribute in place of an element, or the reverse."""
+    reason = f"not read, since {name!r} is {kind}"
+    error = RobotFileError(
+        f"{place}: {reason}.", "The default is used instead.", "Write it as in the format."
+    )
+    report.fault(place, reason, error)
 
 
 def attribute(element: Element, key: str, where: str) -> str:
@@ -186,7 +207,7 @@ def origin(parent: Element, where: str, report: Report) -> tuple[Matrix, Vector]
             "torchsko does not support this attribute.",
             'Write the rotation as rpy="roll pitch yaw" in radians.',
         )
-    report.unused += leftovers(element, f"{where} <origin>", ("xyz", "rpy"))
+    report_leftovers(report, element, f"{where} <origin>", ("xyz", "rpy"))
     xyz, rpy = (
         vector(element.attributes.get(key, "0 0 0"), place(element, key, where))
         for key in ("xyz", "rpy")

@@ -6,19 +6,18 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from torchsko.errors import RobotFileError
+from torchsko.errors import RobotFileError, unknown_name
 from torchsko.io.common.numbers import unit, vector
 from torchsko.io.common.report import Report
 from torchsko.io.urdf.urdf_fields import (
     attribute,
-    leftovers,
     missing,
     negative,
-    not_negative,
     numeric,
     only_child,
     origin,
     place,
+    report_leftovers,
     required_child,
 )
 from torchsko.io.xml.reader import Element
@@ -72,15 +71,15 @@ def read_joint(element: Element, mimic: str, report: Report) -> JointDescription
         position=position,
     )
     for end in (parent, child):
-        report.unused += leftovers(end, f"{where} <{end.tag}>", ("link",))
+        report_leftovers(report, end, f"{where} <{end.tag}>", ("link",))
     read = {"parent", "child", "origin"}
     if kind == FIXED:
-        report.unused += leftovers(element, where, ("name", "type"), read)
+        report_leftovers(report, element, where, ("name", "type"), read)
         return joint
     has_axis = joint_type(kind).has_axis
     read |= {"mimic"} if mimic == "couple" else set()
     read |= {"limit", "dynamics"} | ({"axis"} if has_axis else set())
-    report.unused += leftovers(element, where, ("name", "type"), read)
+    report_leftovers(report, element, where, ("name", "type"), read)
     bounded = has_axis and joint_type(kind).num_q == 1 and kind_name != CONTINUOUS
     lower, upper, velocity, effort = _read_limit(element, bounded, where, report)
     damping, friction = _read_dynamics(element, where, report)
@@ -108,7 +107,7 @@ def read_mimic(joint: Element, report: Report) -> CouplingDescription | None:
     if element is None or joint.attributes.get("type") == FIXED:
         return None
     where = f"{where} <mimic>"
-    report.unused += leftovers(element, where, ("joint", "multiplier", "offset"))
+    report_leftovers(report, element, where, ("joint", "multiplier", "offset"))
     multiplier, offset = (
         numeric(element, key, where, report, default)
         for key, default in (("multiplier", 1.0), ("offset", 0.0))
@@ -128,23 +127,30 @@ def couplings_to(
     joints: Sequence[JointDescription],
     report: Report,
 ) -> tuple[CouplingDescription, ...]:
-    """Couplings to known joints; others are reported as faults, and their joints are independent."""
-    known, found = {joint.name for joint in joints}, []
+    """Couplings to known joints; others are reported as faults, and their joints are independent.
+
+    A joint that follows a fixed joint, whose position is 0, has a constant position.
+    """
+    kinds, found = {joint.name: joint.kind for joint in joints}, []
     for coupling in mimics:
         if coupling is None:
             continue
         (leader,) = coupling.coefficients
-        if leader in known:
-            found.append(coupling)
+        if leader in kinds:
+            fixed = kinds[leader] == FIXED
+            found.append(replace(coupling, coefficients={}) if fixed else coupling)
             continue
         where = f"joint {coupling.joint!r} <mimic>"
         report.fault(
             where,
             f"refers to the unknown joint {leader!r}: read as an independent joint",
             RobotFileError(
-                f"{where} refers to the unknown joint {leader!r}.",
-                "A joint can only follow a joint of the same file.",
-                "Correct the name, or load the file with mimic='independent'.",
+                *unknown_name(
+                    f"joint that {where} follows",
+                    leader,
+                    tuple(kinds),
+                    "Correct the name, or load the file with mimic='independent'.",
+                )
             ),
         )
     return tuple(found)
@@ -154,7 +160,7 @@ def _read_axis(joint: Element, where: str, report: Report) -> Vector:
     axis = only_child(joint, "axis", where)
     if axis is None:
         return DEFAULT_AXIS
-    report.unused += leftovers(axis, f"{where} <axis>", ("xyz",))
+    report_leftovers(report, axis, f"{where} <axis>", ("xyz",))
     here = place(axis, "xyz", where)
     if "xyz" not in axis.attributes:
         report.fault(here, "missing: read as 1 0 0", missing(axis, "xyz", where))
@@ -167,11 +173,8 @@ def _read_dynamics(joint: Element, where: str, report: Report) -> tuple[float, f
     if dynamics is None:
         return 0.0, 0.0
     keys = ("damping", "friction")
-    report.unused += leftovers(dynamics, f"{where} <dynamics>", keys)
-    damping, friction = (
-        not_negative(dynamics, key, where, numeric(dynamics, key, where, report, 0.0))
-        for key in keys
-    )
+    report_leftovers(report, dynamics, f"{where} <dynamics>", keys)
+    damping, friction = (numeric(dynamics, key, where, report, 0.0) for key in keys)
     return damping, friction
 
 
@@ -183,7 +186,7 @@ def _read_limit(
     if limit is None:
         return *UNLIMITED, math.inf, math.inf
     read: Collection[str] = ("velocity", "effort") + (("lower", "upper") if bounded else ())
-    report.unused += leftovers(limit, f"{where} <limit>", read)
+    report_leftovers(report, limit, f"{where} <limit>", read)
     lower, upper = _read_range(limit, where, report) if bounded else UNLIMITED
     velocity, effort = (_read_bound(limit, key, where, report) for key in ("velocity", "effort"))
     return lower, upper, velocity, effort

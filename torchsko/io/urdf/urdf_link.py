@@ -8,12 +8,12 @@ from torchsko.errors import RobotFileError
 from torchsko.io.common.report import Report
 from torchsko.io.urdf.urdf_fields import (
     attribute,
-    leftovers,
     missing_child,
     not_negative,
     numeric_or_zero,
     only_child,
     origin,
+    report_leftovers,
 )
 from torchsko.io.xml.reader import Element
 from torchsko.mechanism.description import (
@@ -36,11 +36,11 @@ def read_link(element: Element, report: Report) -> LinkDescription:
     """
     name = attribute(element, "name", "<link>")
     where = f"link {name!r}"
-    report.unused += leftovers(element, where, ("name",), ("inertial",))
+    report_leftovers(report, element, where, ("name",), ("inertial",))
     inertial = only_child(element, "inertial", where)
     if inertial is None:
         return LinkDescription(name)
-    report.unused += leftovers(inertial, f"{where} <inertial>", (), ("origin", "mass", "inertia"))
+    report_leftovers(report, inertial, f"{where} <inertial>", (), ("origin", "mass", "inertia"))
     rotation, com = origin(inertial, f"{where} <inertial>", report)
     return LinkDescription(
         name=name,
@@ -56,7 +56,7 @@ def _read_mass(inertial: Element, where: str, report: Report) -> float:
     if mass is None:
         _report_missing(inertial, "mass", "read as no mass", where, report)
         return 0.0
-    report.unused += leftovers(mass, f"{where} <mass>", ("value",))
+    report_leftovers(report, mass, f"{where} <mass>", ("value",))
     return not_negative(mass, "value", where, numeric_or_zero(mass, "value", where, report))
 
 
@@ -65,7 +65,7 @@ def _read_inertia(inertial: Element, where: str, report: Report) -> Matrix:
     if inertia is None:
         _report_missing(inertial, "inertia", "read as a point mass", where, report)
         return NO_INERTIA
-    report.unused += leftovers(inertia, f"{where} <inertia>", ENTRIES)
+    report_leftovers(report, inertia, f"{where} <inertia>", ENTRIES)
     xx, xy, xz, yy, yz, zz = (numeric_or_zero(inertia, key, where, report) for key in ENTRIES)
     return ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))
 
