@@ -101,6 +101,9 @@ from torchsko.verbs.base_parameters import BaseParameters as BaseParameters
 from torchsko.verbs.base_parameters import base_parameters as base_parameters
 from torchsko.verbs.centroidal_derivatives import CentroidalDerivatives as CentroidalDerivatives
 from torchsko.verbs.centroidal_derivatives import centroidal_derivatives as centroidal_derivatives
+from torchsko.verbs.constrained.held_mechanism import HeldMechanism as HeldMechanism
+from torchsko.verbs.constrained.held_mechanism import constrain as constrain
+from torchsko.verbs.constrained.hold import Hold as Hold
 from torchsko.verbs.coriolis import christoffel_symbols as christoffel_symbols
 from torchsko.verbs.coriolis import coriolis_matrix as coriolis_matrix
 from torchsko.verbs.derivatives import forward_dynamics_derivatives as forward_dynamics_derivatives

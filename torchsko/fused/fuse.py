@@ -14,6 +14,7 @@ from torchsko.errors import FusedError
 from torchsko.fused.capture.arguments import Eager
 from torchsko.fused.functions.traits import TraceContext
 from torchsko.fused.fused_call import FusedCall
+from torchsko.fused.fused_held import FusedHeldMechanism
 from torchsko.fused.fused_layer import FusedLayer, FusedLayerCall, workshop_of
 from torchsko.fused.fused_mechanism import FusedMechanism
 from torchsko.fused.workshop import Workshop
@@ -23,6 +24,7 @@ from torchsko.mechanism.dispatch import (
     as_mechanism,
     provides_mechanism,
 )
+from torchsko.verbs.constrained.held_mechanism import HeldMechanism
 
 T = TypeVar("T")
 
@@ -40,6 +42,17 @@ def fuse(
 
 @overload
 def fuse(
+    target: HeldMechanism,
+    mech: None = None,
+    *,
+    inputs: Sequence[str] = (),
+    order: int = 2,
+    verify: bool = True,
+) -> FusedHeldMechanism: ...
+
+
+@overload
+def fuse(
     target: Eager,
     mech: MechanismLike,
     *,
@@ -51,14 +64,14 @@ def fuse(
 
 
 def fuse(
-    target: MechanismLike | Eager,
+    target: MechanismLike | HeldMechanism | Eager,
     mech: MechanismLike | None = None,
     *,
     inputs: Sequence[str] = (),
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     order: int = 2,
     verify: bool = True,
-) -> FusedMechanism | FusedCall:
+) -> FusedMechanism | FusedHeldMechanism | FusedCall:
     """Compile a mechanism's dynamics, or a function of it, to one kernel a call.
 
     A function is traced for one sample, and its kernel runs on each sample of a batch by itself: ``qd`` in
@@ -83,7 +96,8 @@ def fuse(
     A mechanism changed in place (``mech.mass.mul_(2)``) gets new kernels, too, on a CPU.
 
     Args:
-        target: a mechanism; a layer, whose learned values stay inputs, read at each call, and get
+        target: a mechanism; a constrained mechanism (`torchsko.constrain`);
+            a layer, whose learned values stay inputs, read at each call, and get
             gradients; or an eager function, a bound method or a module, whose first argument is a mechanism.
         mech: with a function: the mechanism to compile it for, or a layer, which is read at each call, as
             a layer alone. Another object with a method ``mechanism`` is read once.
@@ -100,7 +114,8 @@ def fuse(
 
     Returns:
         For a mechanism or a layer an object with the verbs of `torchsko` (`FusedMechanism`); for a
-        function another of the same arguments, less the mechanism.
+        constrained mechanism one with the same methods; for a function another of
+        the same arguments, less the mechanism.
 
     Raises:
         FusedError: the arguments, ``inputs`` or ``shapes`` are invalid. A parameter requires a gradient and
@@ -126,6 +141,9 @@ def fuse(
         True
     """
     _check_choices(inputs, order)
+    if isinstance(target, HeldMechanism):
+        kernels = kernels_of_robot(_layer_itself(target.source), inputs, order, verify=verify)
+        return kernels.fuse_held(target)
     if provides_mechanism(target) and mech is not None:
         raise FusedError(
             f"fuse() got a {type(target).__name__} first, and {type(mech).__name__} as its mechanism.",

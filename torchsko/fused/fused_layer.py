@@ -149,6 +149,10 @@ class FusedLayer(FusedMechanism):
             workshop = self._now.workshop
             super().__init__(workshop, workshop.mechanism, verify=self._verify)
 
+    def _fuse_call(self, fn: Eager, shapes: Mapping[str, tuple[int, ...]]) -> FusedCall:
+        workshop = workshop_of(self.layer, *self._workshop.choices)
+        return FusedLayerCall(fn, workshop, self.layer, shapes, verify=self._verify)
+
     def __getstate__(self) -> tuple[Any, ...]:
         return self.layer, self._workshop.choices, self._verify
 

@@ -19,6 +19,8 @@ from torchsko.fused.capture.arguments import Eager, exact_key
 from torchsko.fused.functions.dynamics_adjoint import implicit_pullback
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.traits import ChangedConstantsError
+from torchsko.fused.fused_call import FusedCall
+from torchsko.fused.fused_held import FusedHeldMechanism
 from torchsko.fused.fused_rollouts import FusedRollouts
 from torchsko.fused.integrator_steps import step_of
 from torchsko.fused.workshop import Workshop, check_dtype, refuse_constants
@@ -26,6 +28,7 @@ from torchsko.mechanism.dispatch import MechanismAttribute
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.argument_checks import check_dt
 from torchsko.rollout.integrators import INTEGRATORS
+from torchsko.verbs.constrained.held_mechanism import HeldMechanism
 
 
 class FusedMechanism(FusedRollouts):
@@ -184,6 +187,14 @@ class FusedMechanism(FusedRollouts):
         if self._workshop.parameters:
             return None
         return self._workshop.make(key, fn, shapes, num_outputs, name=repr(key))
+
+    def fuse_held(self, held: HeldMechanism) -> FusedHeldMechanism:
+        """The constrained dynamics as kernels; `torchsko.constrain` and `torchsko.fuse` call it."""
+        return FusedHeldMechanism(self, held.constraints, self._fuse_call)
+
+    def _fuse_call(self, fn: Eager, shapes: Mapping[str, tuple[int, ...]]) -> FusedCall:
+        workshop = Workshop(self._mech, *self._workshop.choices)
+        return FusedCall(fn, workshop, self._mech, shapes, verify=self._verify)
 
     def forward_dynamics_vjp(
         self, q: Tensor, qd: Tensor, tau: Tensor, cotangent: Tensor, f_ext: Tensor | None = None

@@ -131,7 +131,7 @@ class ConstraintSet:
                 one, two = ([mech.coordinates.places[k][0] for k in joints] for joints in pairs)
                 rates = torch.tensor([[mech.layout.dofs.places[k][0] for k in x] for x in pairs])
                 dofs = torch.tensor([[local[k] for k in x] for x in rates.tolist()])
-            groups.append(KindGroup(kind, *map(_index, (one, two, numbers)), dofs, rates))
+            groups.append(KindGroup(kind, _index(one), _index(two), _index(numbers), dofs, rates))
         place_of = {row: i for i, row in enumerate(order)}
         rows = [(i, row) for i, link in enumerate(links) for row in range(link.kind.num_rows)]
         return ConstraintSet(

@@ -1,7 +1,7 @@
 r"""Motion of bodies and markers relative to one body, in its axes, without sweeps.
 
 In axes and at a reference point that all bodies share, all edge weights of a rigid tree are the identity.
-With S the columns of all joint maps in these axes, and B the ancestor mask,
+With S the columns of all joint maps in these axes, and B the sum over a body and all above it,
 
 .. math::
     V = B\, S \dot q, \qquad \alpha = B\, a, \qquad a(k) = V(k) \times_m S(k) \dot q + \dot H^* \dot q ,
@@ -13,7 +13,7 @@ symbol   meaning                                               code             
 ======== ===================================================== ================== ==============
 c        body in whose axes all is expressed, or the ground    ``ground``
 S        joint maps in the shared axes at the origin of c      ``columns``        (6,) per dof
-B        bodies at or above each body                          ``above``          0 or 1
+B        sum over the bodies at or above each body             ``_accumulated``   1
 a        acceleration of a body at qdd = 0, less its parent's  ``local``          (6,)
 ======== ===================================================== ================== ==============
 
@@ -71,9 +71,9 @@ class Subtree:
         node_place: for each body its index among the concatenated groups, int64.
         levels: number of bodies of each depth.
         parents: for each level, the index of each body's parent in the level above, int64.
-        above: 1.0 for each body at or above a body, 0.0 otherwise, float64 `[bodies, bodies]`.
-        dofs_above: 1.0 for each dof of a body at or above a body, float64 `[bodies, dofs]`.
-        own: 1.0 for each dof of a body itself, float64 `[bodies, dofs]`.
+        padded_dofs: for each body and each of `width` rows the dof of the tree, one past the end for padding,
+            int64 `[bodies * width]`.
+        dofs_above: whether a dof belongs to a body at or above each body, bool `[bodies, dofs]`.
     """
 
     bodies: tuple[int, ...]
@@ -85,9 +85,8 @@ class Subtree:
     node_place: Tensor
     levels: tuple[int, ...]
     parents: tuple[Tensor, ...]
-    above: Tensor
+    padded_dofs: Tensor
     dofs_above: Tensor
-    own: Tensor
 
     @staticmethod
     def of(mech: Mechanism, bodies: Collection[int]) -> Subtree:
@@ -115,6 +114,11 @@ class Subtree:
         width = max(kinds[k].num_dof for k in order)
         dofs = [(i, r) for i, k in enumerate(order) for r in range(kinds[k].num_dof)]
         places = [layout.dofs.places[order[i]][r] for i, r in dofs]
+        padded = [
+            layout.dofs.places[k][r] if r < kinds[k].num_dof else layout.dofs.total
+            for k in order
+            for r in range(width)
+        ]
         lines = [{k, *tree.ancestors(k)} for k in order]
         groups, placed = _groups(mech, order)
         return Subtree(
@@ -127,9 +131,8 @@ class Subtree:
             torch.argsort(_index(placed)),
             tuple(sizes),
             tuple(map(_index, parents)),
-            _mask([[k in line for k in order] for line in lines]),
-            _mask([[order[i] in line for i, _ in dofs] for line in lines]),
-            _mask([[i == j for i, _ in dofs] for j in range(len(order))]),
+            _index(padded),
+            torch.tensor([[order[i] in line for i, _ in dofs] for line in lines]),
         )
 
     @property
@@ -176,10 +179,6 @@ def _groups(mech: Mechanism, order: Sequence[int]) -> tuple[tuple[JointGroup, ..
 
 def _index(x: Sequence[int]) -> Tensor:
     return torch.tensor(x, dtype=torch.int64)
-
-
-def _mask(rows: Sequence[Sequence[bool]]) -> Tensor:
-    return torch.tensor(rows, dtype=torch.float64)
 
 
 def body_poses(subtree: Subtree, mech: Mechanism, q: Tensor) -> tuple[Tensor, Tensor]:
@@ -239,7 +238,7 @@ def _nodes(subtree: Subtree, parts: Sequence[Tensor], dim: int) -> Tensor:
 
 
 def _columns(subtree: Subtree, mech: Mechanism, q: Tensor, R: Tensor, r: Tensor) -> Tensor:
-    """S, `[*batch, dofs, 6]`."""
+    """S of each body, padded with zeros, `[*batch, n, width, 6]`."""
     parts = []
     for group in subtree.groups:
         H = group.kind.joint_map_at(group.constants(mech), group.coordinates(q))
@@ -247,8 +246,16 @@ def _columns(subtree: Subtree, mech: Mechanism, q: Tensor, R: Tensor, r: Tensor)
     H = _nodes(subtree, parts, -3)
     w, v = (x @ R.mT for x in H.split(3, -1))  # rows of H as columns of the shared axes
     v = v + cross(r[..., None, :], w)
-    S = torch.cat(torch.broadcast_tensors(w, v), -1).flatten(-3, -2)
-    return S.index_select(-2, subtree.dof_rows)
+    return torch.cat(torch.broadcast_tensors(w, v), -1)
+
+
+def _accumulated(subtree: Subtree, x: Tensor) -> Tensor:
+    """Sums over each body and the bodies above it, `[*batch, n, 6]`."""
+    levels = list(x.split(subtree.levels, -2))
+    for depth in range(1, len(levels)):
+        above = levels[depth - 1].index_select(-2, subtree.parents[depth])
+        levels[depth] = levels[depth] + above
+    return torch.cat(levels, -2)
 
 
 def _local_accels(
@@ -302,17 +309,17 @@ def marker_motion(
     r_all = concatenate([r, q.new_zeros(1, 3)], -2).index_select(-2, bodies)
     shift = matvec(R_all, position)
     x = r_all + shift
-    chosen = _with_ground(subtree.dofs_above, bodies).to(q.dtype)[..., None]
-    w, v = S[..., None, :, :].split(3, -1)
+    chosen = torch.nn.functional.pad(subtree.dofs_above, (0, 0, 0, 1)).index_select(0, bodies)
+    columns = S.flatten(-3, -2).index_select(-2, subtree.dof_rows)
+    w, v = columns[..., None, :, :].split(3, -1)
     moved = torch.cat(torch.broadcast_tensors(w, v + cross(w, x[..., None, :])), -1)
-    J = (moved * chosen).mT
+    J = torch.where(chosen[..., None], moved, 0.0).mT
     if qd is None:
         return MarkerMotion(R_all @ rotation, x, J, None, None)
-    rates = gather_entries(qd, subtree.dofs)[..., None] * S
-    V = subtree.dofs_above.to(q.dtype) @ rates
-    own = subtree.own.to(q.dtype) @ rates
-    local = _local_accels(subtree, mech, q, qd, (R, r), V, own)
-    alpha = subtree.above.to(q.dtype) @ local
+    rates = gather_entries(torch.nn.functional.pad(qd, (0, 1)), subtree.padded_dofs)
+    own = (rates.unflatten(-1, (-1, subtree.width))[..., None] * S).sum(-2)
+    V = _accumulated(subtree, own)
+    alpha = _accumulated(subtree, _local_accels(subtree, mech, q, qd, (R, r), V, own))
     both = torch.nn.functional.pad(torch.cat([V, alpha], -1), (0, 0, 0, 1))
     V, alpha = both.index_select(-2, bodies).split(6, -1)
     w, v = V.split(3, -1)
@@ -326,8 +333,3 @@ def marker_motion(
         torch.cat([w, v], -1),
         torch.cat([spin, linear], -1),
     )
-
-
-def _with_ground(mask: Tensor, bodies: Tensor) -> Tensor:
-    """Rows of a mask for markers; zero on the ground."""
-    return torch.nn.functional.pad(mask, (0, 0, 0, 1)).index_select(0, bodies)

@@ -1,0 +1,277 @@
+r"""Closed-form derivatives of constrained dynamics, by the KKT identity.
+
+With the residuals R1 = ID(q, qd, qdd) - G* f - tau and R2 = G qdd + gamma of `motion_equation`,
+
+.. math::
+    \begin{bmatrix} d\ddot q \\ df \end{bmatrix} =
+    -\begin{bmatrix} \mathcal{M} & -G^* \\ G & 0 \end{bmatrix}^{-1}
+    \begin{bmatrix} dR_1 \\ dR_2 \end{bmatrix}.
+
+The wrench w of a marker is constant in world axes, while `inverse_dynamics_derivatives` holds it in the
+body's axes, in which it turns by w x dtheta. The rows change with the poses, the velocities and the
+accelerations of their markers, whose derivatives are those of frames.
+
+Reference: R. Budhiraja, J. Carpentier, C. Mastalli, N. Mansard, *Differential dynamic programming for
+multi-phase rigid contact dynamics*, IEEE-RAS Humanoids 2018.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchsko import algorithms
+from torchsko.algorithms.constrained_motion import Multipliers
+from torchsko.bridge.assemble import model_at
+from torchsko.constraints.rows import FrameRows, Marker
+from torchsko.implicit.jacobian_products import jvp_by_double_vjp
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.spatial.rotation import cross, skew
+from torchsko.utils.shapes import concatenate, matvec
+from torchsko.verbs.constrained.constrained_dynamics import Constraints, forward_dynamics
+from torchsko.verbs.derivatives import inverse_dynamics_derivatives
+from torchsko.verbs.frame_derivatives import (
+    frame_acceleration_derivatives,
+    frame_velocity_derivatives,
+)
+from torchsko.verbs.frames import frame_acceleration, frame_pose, frame_velocity
+from torchsko.verbs.kinematics import forward_kinematics
+
+
+class MarkerTangents(NamedTuple):
+    """Motion of one marker in world axes at its origin, and its derivatives in tangent coordinates.
+
+    Attributes:
+        pose: rotation and position.
+        V: velocity, `[*batch, 6]`.
+        A: [wdot; acceleration of the origin], `[*batch, 6]`.
+        J: Jacobian, `[*batch, 6, n]`.
+        V_q: derivative of V to q, `[*batch, 6, n]`.
+        A_q: derivative of A to q.
+        A_qd: derivative of A to qd.
+    """
+
+    pose: Marker
+    V: Tensor
+    A: Tensor
+    J: Tensor
+    V_q: Tensor
+    A_q: Tensor
+    A_qd: Tensor
+
+
+def forward_dynamics_derivatives(
+    held: Constraints,
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    tau: Tensor,
+    active: Tensor | None = None,
+) -> tuple[Tensor, ...]:
+    """Derivatives of accelerations and forces to q, qd and tau."""
+    qdd, forces = forward_dynamics(held, mech, q, qd, tau, active)
+    numbers, mask = held.rows.numbers(mech), held.rows.mask(mech, q, active)
+    rows = held.rows.at(mech, q, qd, numbers)
+    factors = algorithms.innovations(model_at(mech, q))
+    found = Multipliers.of(factors, rows.jacobian, mask, held.redundant)
+    markers = _markers(held, mech, (q, qd, qdd))
+    ends = list(zip(markers[::2], markers[1::2], strict=True))
+    kinds = [link.kind for link in held.rows.structure.links]
+    starts, f = 0, mask * forces
+    pieces = []
+    for kind, pair in zip(kinds, ends, strict=True):
+        assert isinstance(kind, FrameRows)
+        size = kind.num_rows
+        pieces.append(_piece(kind, pair, f[..., starts : starts + size], held.stabilise))
+        starts += size
+    R2_q, R2_qd = (concatenate([getattr(p, x) for p in pieces], -2) for x in ("rows_q", "rows_qd"))
+    f_ext, turned = _body_wrenches(held, mech, q, markers, [p.wrenches for p in pieces])
+    R1_q, R1_qd, _ = inverse_dynamics_derivatives(mech, q, qd, qdd, f_ext)
+    R1_q = R1_q - turned
+    for piece in pieces:
+        R1_q = R1_q - piece.forces_q
+    n = mech.num_dof
+    identity = torch.eye(n, dtype=q.dtype, device=q.device)
+    zero = torch.zeros_like(found.G)
+    batch = torch.broadcast_shapes(R1_q.shape[:-2], R2_q.shape[:-2], found.G.shape[:-2])
+    first = concatenate([R1_q, R1_qd, -identity], -1, (*batch, n))
+    second = mask[..., None] * concatenate([R2_q, R2_qd, zero], -1, (*batch, found.G.shape[-2]))
+    motion, change = _solved(found, first, second)
+    if held.redundant:
+        change = change + _range_change(held, mech, q, found, forces, n)
+    a_q, a_qd, a_tau = motion.split(n, -1)
+    f_q, f_qd, f_tau = change.split(n, -1)
+    return a_q, a_qd, a_tau, f_q, f_qd, f_tau
+
+
+def _solved(found: Multipliers, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Columns of dqdd and df for columns of dR1 and dR2, through W with W* W = M^-1."""
+    identity = torch.eye(first.shape[-2], dtype=first.dtype, device=first.device)
+    W = found.factors.whiten(identity, columns=True)
+    y = W @ first
+    f = found.compliance_solve(found.V.mT @ y - second)
+    return W.mT @ (found.V @ f - y), f
+
+
+def _range_change(
+    held: Constraints, mech: Mechanism, q: Tensor, found: Multipliers, forces: Tensor, n: int
+) -> Tensor:
+    """Change of the multipliers outside the range of the rows, as this range turns with q.
+
+    With f = G y, the part of df outside the range is that of dG y, which is the derivative to q of the
+    velocity of the rows at the rates y.
+    """
+    y = matvec(found.G.mT, found.norm_solve(forces[..., None])[..., 0])
+    rest = torch.zeros_like(y)
+    markers = _markers(held, mech, (q, y, rest))
+    kinds = [link.kind for link in held.rows.structure.links]
+    parts = []
+    for kind, one, two in zip(kinds, markers[::2], markers[1::2], strict=True):
+        assert isinstance(kind, FrameRows)
+
+        def velocity(one_pose: Marker, two_pose: Marker, pair=(one, two), kind=kind) -> Tensor:
+            L1, L2 = kind.maps(one_pose, two_pose)
+            return matvec(L1, pair[0].V) + matvec(L2, pair[1].V)
+
+        L1, L2 = kind.maps(one.pose, two.pose)
+        moved = L1 @ one.V_q + L2 @ two.V_q
+        parts.append(moved + _along_poses(velocity, (one, two)))
+    rate = found.mask[..., None] * concatenate(parts, -2)
+    outside = rate - found.norms() @ found.norm_solve(rate)
+    return torch.nn.functional.pad(outside, (0, 2 * n))
+
+
+class _Piece(NamedTuple):
+    """Derivatives of one constraint."""
+
+    rows_q: Tensor
+    rows_qd: Tensor
+    forces_q: Tensor
+    wrenches: tuple[Tensor, Tensor]
+
+
+def _piece(
+    kind: FrameRows, pair: tuple[MarkerTangents, MarkerTangents], f: Tensor, rate: float
+) -> _Piece:
+    """Derivatives of the rows of one constraint, and of the joint forces of its wrenches' changes."""
+    one, two = pair
+    L1, L2 = kind.maps(one.pose, two.pose)
+
+    def rows(a: Marker, b: Marker, V1: Tensor, V2: Tensor) -> Tensor:
+        M1, M2 = kind.maps(a, b)
+        found = matvec(M1, one.A + 2 * rate * V1) + matvec(M2, two.A + 2 * rate * V2)
+        found = found + kind.bias(a, b, V1, V2)
+        none = f.new_zeros(*f.shape[:-1], len(kind.parameters))
+        return found + rate * rate * kind.residual(a, b, none) if rate else found
+
+    rows_q = L1 @ one.A_q + L2 @ two.A_q
+    rows_qd = L1 @ one.A_qd + L2 @ two.A_qd
+    rows_q = rows_q + _along_poses(lambda a, b: rows(a, b, one.V, two.V), pair)
+    of_V = _velocity_jacobians(lambda V1, V2: rows(one.pose, two.pose, V1, V2), pair)
+    for by, marker in zip(of_V, pair, strict=True):
+        rows_q, rows_qd = rows_q + by @ marker.V_q, rows_qd + by @ marker.J
+
+    def wrenches(a: Marker, b: Marker) -> Tensor:
+        return torch.cat([matvec(M.mT, f) for M in kind.maps(a, b)], -1)
+
+    turned = _along_poses(wrenches, pair)
+    forces_q = one.J.mT @ turned[..., :6, :] + two.J.mT @ turned[..., 6:, :]
+    return _Piece(rows_q, rows_qd, forces_q, (matvec(L1.mT, f), matvec(L2.mT, f)))
+
+
+def _along_poses(
+    fn: Callable[[Marker, Marker], Tensor], pair: tuple[MarkerTangents, MarkerTangents]
+) -> Tensor:
+    """Derivative to q of a function of both poses, `[*batch, k, n]`."""
+    one, two = pair
+
+    def at_step(steps: Tensor) -> Tensor:
+        ends = []
+        for marker, step in zip((one.pose, two.pose), steps.split(6, -1), strict=True):
+            R = marker.rotation + skew(step[..., :3]) @ marker.rotation
+            ends.append(Marker(R, marker.position + step[..., 3:]))
+        return fn(ends[0], ends[1])
+
+    by_pose = _jacobian(at_step, one.V)
+    return by_pose[..., :6] @ one.J + by_pose[..., 6:] @ two.J
+
+
+def _velocity_jacobians(
+    fn: Callable[[Tensor, Tensor], Tensor], pair: tuple[MarkerTangents, MarkerTangents]
+) -> tuple[Tensor, Tensor]:
+    """Derivatives of a function to both velocities, `[*batch, k, 6]` each."""
+    V = torch.cat([pair[0].V, pair[1].V], -1)
+    by_V = _jacobian(lambda change: fn(*(V + change).split(6, -1)), pair[0].V)
+    return by_V[..., :6], by_V[..., 6:]
+
+
+def _jacobian(fn: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
+    """Jacobian `[*batch, k, 12]` of a function of 12 numbers at 0; the directions are a batch dimension."""
+    unit = torch.eye(12, dtype=like.dtype, device=like.device)
+    directions = unit.reshape(12, *(1,) * (like.ndim - 1), 12).expand(12, *like.shape[:-1], 12)
+
+    def wide(x: Tensor) -> tuple[Tensor]:
+        y = fn(x)
+        return (y.expand(*x.shape[:-1], y.shape[-1]),)
+
+    (columns,) = jvp_by_double_vjp(wide, (torch.zeros_like(directions),), (directions,))
+    return columns.movedim(0, -1)
+
+
+def _markers(
+    held: Constraints, mech: Mechanism, state: tuple[Tensor, Tensor, Tensor]
+) -> list[MarkerTangents]:
+    """Motion of both markers of each constraint."""
+    q, qd, qdd = state
+    frames, numbers = held.rows.frames(mech), held.rows.numbers(mech)
+    moving = [frame for frame in frames if frame is not None]
+    pose = frame_pose(mech, q, moving)
+    V = frame_velocity(mech, q, qd, moving, "mixed")
+    A = frame_acceleration(mech, q, qd, qdd, moving, "mixed", classical=True)
+    V_q, J = frame_velocity_derivatives(mech, q, qd, moving, "mixed")
+    A_q, A_qd, _ = frame_acceleration_derivatives(mech, q, qd, qdd, moving, "mixed", classical=True)
+    none, found, k = V.new_zeros(*V.shape[:-2], 6), [], 0
+    columns = none[..., None].expand(*none.shape, mech.num_dof)
+    for i, frame in enumerate(frames):
+        if frame is None:
+            R, r = numbers.rotation[..., i, :, :], numbers.position[..., i, :]
+            still = (none, none, columns, columns, columns, columns)
+            found.append(MarkerTangents(Marker(R, r), *still))
+            continue
+        R, r = pose.rotation[..., k, :, :], pose.position[..., k, :]
+        vectors = (x[..., k, :] for x in (V, A))
+        matrices = (x[..., k, :, :] for x in (J, V_q, A_q, A_qd))
+        found.append(MarkerTangents(Marker(R, r), *vectors, *matrices))
+        k += 1
+    return found
+
+
+def _body_wrenches(
+    held: Constraints,
+    mech: Mechanism,
+    q: Tensor,
+    markers: list[MarkerTangents],
+    wrenches: list[tuple[Tensor, Tensor]],
+) -> tuple[Tensor, Tensor]:
+    """External forces of the constraints on bodies, and J* times the turning of their wrenches."""
+    poses = forward_kinematics(mech, q)
+    bodies = [k for link in held.rows.structure.links for k in link.ends]
+    flat = [w for pair in wrenches for w in pair]
+    turned = torch.zeros_like(markers[0].J.mT @ markers[0].J)
+    total: dict[int, Tensor] = {}
+    for body, marker, w in zip(bodies, markers, flat, strict=True):
+        if body < 0:
+            continue
+        moment, force = w.split(3, -1)
+        J_w = marker.J[..., :3, :]
+        turned = turned + marker.J.mT @ torch.cat([skew(moment) @ J_w, skew(force) @ J_w], -2)
+        R, r = poses.rotation[..., body, :, :], poses.position[..., body, :]
+        about = moment + cross(marker.pose.position - r, force)
+        f = torch.cat([matvec(R.mT, about), matvec(R.mT, force)], -1)
+        total[body] = total[body] + f if body in total else f
+    like = next(iter(total.values()))
+    parts = [total.get(k, torch.zeros_like(like)) for k in range(mech.num_bodies)]
+    return torch.stack(torch.broadcast_tensors(*parts), -2), turned

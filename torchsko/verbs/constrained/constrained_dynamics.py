@@ -1,0 +1,126 @@
+"""Constrained dynamics as functions of a mechanism and its constraints; `HeldMechanism` documents them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchsko import algorithms
+from torchsko.algorithms.constrained_motion import Multipliers, forces_of
+from torchsko.bridge.assemble import model_at
+from torchsko.implicit.loop import loop
+from torchsko.mechanism.joints.configuration import add_step
+from torchsko.mechanism.loops.constraint_rows import Rows
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.utils.dtype import compute_dtype
+from torchsko.utils.shapes import broadcast_shapes, matvec
+from torchsko.verbs.constrained.hold import ConstraintRows
+from torchsko.verbs.constrained.motion_equation import ConstrainedMotion, fixed_fields, solve_motion
+from torchsko.verbs.dynamics import inverse_dynamics, passive_forces
+
+PROJECTIONS = 10
+"""Newton steps of `project`; each squares the error of a configuration near the constraints."""
+
+PROJECTION_TOLERANCE = 64.0
+"""Residual in units of rounding at which a sample needs no further step of `project` [m or 1]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Constraints:
+    """Constraints and the way in which they are solved.
+
+    Attributes:
+        rows: rows of the constraints.
+        stabilise: rate at which errors decay [1/s].
+        redundant: whether rows are linearly dependent.
+    """
+
+    rows: ConstraintRows
+    stabilise: float
+    redundant: bool
+
+    def multipliers(
+        self, mech: Mechanism, q: Tensor, active: Tensor | None
+    ) -> tuple[Multipliers, Rows]:
+        """The factored rows at a configuration."""
+        rows = self.rows.at(mech, q, None, self.rows.numbers(mech))
+        mask = self.rows.mask(mech, q, active)
+        factors = algorithms.innovations(model_at(mech, q))
+        return Multipliers.of(factors, rows.jacobian, mask, self.redundant), rows
+
+
+def forward_dynamics(
+    held: Constraints,
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    tau: Tensor,
+    active: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Accelerations and constraint forces."""
+    equation = ConstrainedMotion(fixed_fields(mech), held.rows, held.redundant, held.stabilise)
+    drive = tau - passive_forces(mech, q, qd)
+    return solve_motion(equation, mech, q, qd, drive, held.rows.mask(mech, q, active))
+
+
+def impulse(
+    held: Constraints,
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    active: Tensor | None = None,
+    restitution: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Velocity after an impact, and impulses."""
+    fixed = fixed_fields(mech)
+    equation = ConstrainedMotion(fixed, held.rows, held.redundant, 0.0, restitution, True)
+    return solve_motion(equation, mech, q, qd, qd, held.rows.mask(mech, q, active))
+
+
+def project(held: Constraints, mech: Mechanism, q: Tensor, active: Tensor | None = None) -> Tensor:
+    """The configuration after Newton steps to the constraints, in the metric of the mass matrix."""
+    numbers, mask = held.rows.numbers(mech), held.rows.mask(mech, q, active)
+    least = PROJECTION_TOLERANCE * torch.finfo(compute_dtype(q)).eps
+
+    def step(q: Tensor) -> Tensor:
+        found, rows = held.multipliers(mech, q, active)
+        f = found.compliance_solve((found.mask * rows.residual)[..., None])
+        return add_step(mech, q, -found.accelerate(f)[..., 0])
+
+    def is_closed(q: Tensor) -> Tensor:
+        residual = mask * held.rows.at(mech, q, None, numbers).residual
+        return residual.abs().amax(-1) < least
+
+    start = q.expand(*broadcast_shapes(q.shape[:-1], mask.shape[:-1], mech.batch_shape), -1)
+    return loop(step, start, PROJECTIONS, until=is_closed)
+
+
+def nullspace(
+    held: Constraints, mech: Mechanism, q: Tensor, active: Tensor | None = None
+) -> Tensor:
+    """The projector 1 - M^-1 G* W^+ G, `[*batch, n, n]`."""
+    found, _ = held.multipliers(mech, q, active)
+    G = found.G
+    identity = torch.eye(G.shape[-1], dtype=G.dtype, device=G.device)
+    return identity - found.accelerate(found.compliance_solve(G))
+
+
+def constraint_forces(
+    held: Constraints,
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    qdd: Tensor,
+    tau: Tensor,
+    active: Tensor | None = None,
+) -> Tensor:
+    """Forces of the constraints in a given motion."""
+    found, _ = held.multipliers(mech, q, active)
+    missing = inverse_dynamics(mech, q, qd, qdd) - tau
+    along = matvec(found.G, found.factors.solve(missing))
+    f = found.compliance_solve(along[..., None])
+    if held.redundant:
+        return forces_of(found.norm_solve(f)[..., 0], found.G, found.mask, True)
+    return f[..., 0]

@@ -1,0 +1,61 @@
+"""Rank of constraint rows, determined once when a mechanism is constrained."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchsko.mechanism.joints.configuration import add_step
+from torchsko.mechanism.loops.constraint_rows import Placements
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.utils.concrete_values import concrete_values
+from torchsko.utils.shapes import matvec
+from torchsko.verbs.constrained.hold import ConstraintRows
+
+SAMPLES = 4
+"""Random configurations at which the rank is computed."""
+
+CLOSING_STEPS = 20
+"""Gauss-Newton steps to the constraints, near which rows may lose rank."""
+
+RANK_TOLERANCE = 1e-7
+"""Singular values below this fraction of the largest are zero."""
+
+
+def are_redundant(mech: Mechanism, rows: ConstraintRows) -> bool:
+    """True if the rows are linearly dependent at every configuration, or if their values cannot be read."""
+    if any(concrete_values(x) is None for x in (mech.mass, mech.joint_position)):
+        return True
+    one = mech if not mech.batch_shape else _first_sample(mech)
+    with torch.no_grad():
+        numbers = Placements(
+            *(_first(x, k) for x, k in zip(rows.numbers(one), (3, 2, 1), strict=True))
+        )
+        generator = torch.Generator(device=mech.device).manual_seed(0)
+        q, _ = one.random_state(SAMPLES, generator=generator)
+        free = _ranks(one, rows, q, numbers)
+        for _ in range(CLOSING_STEPS):
+            found = rows.at(one, q, None, numbers)
+            step = matvec(torch.linalg.pinv(found.jacobian, rtol=1e-4), found.residual)
+            q = add_step(one, q, -step)
+        closed = _ranks(one, rows, q, numbers)
+    return bool(torch.maximum(free, closed).max() < rows.num_rows) or bool(
+        closed.max() < rows.num_rows
+    )
+
+
+def _ranks(mech: Mechanism, rows: ConstraintRows, q: Tensor, numbers: Placements) -> Tensor:
+    G = rows.at(mech, q, None, numbers).jacobian.double()
+    return torch.linalg.matrix_rank(G.nan_to_num(), rtol=RANK_TOLERANCE)
+
+
+def _first(x: Tensor, rank: int) -> Tensor:
+    return x[(0,) * (x.ndim - rank)]
+
+
+def _first_sample(mech: Mechanism) -> Mechanism:
+    """The mechanism of the first sample."""
+    from torchsko.mechanism.fields import PARAMETERS
+
+    parts = {n: _first(getattr(mech, n), len(shape)) for n, shape in PARAMETERS.items()}
+    return mech.replace(**parts)
