@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 import torchsko as ts
 
@@ -136,16 +135,19 @@ def test_refusing_takes_little_memory(name, measured):
         ts.load(text)
 
 
-def test_nan_in_mjcf_is_no_robot_or_none_of_its_numbers():
-    """MuJoCo may refuse it, or read what is before it: never a robot with numbers that are not finite."""
-    for text in (hinged(m="nan"), hinged(i="nan"), hinged(joint=' axis="nan 0 1"'),
-                 hinged(joint=' damping="nan"'), hinged(joint=' ref="nan"')):  # fmt: skip
-        try:
-            mech = ts.load(text)
-        except ts.TorchskoError:
-            continue
-        q, qd = mech.random_state()
-        assert bool(torch.isfinite(ts.inverse_dynamics(mech, q, qd, qd)).all())
+NAN = {
+    "mass": hinged(m="nan"),
+    "inertia": hinged(i="nan"),
+    "axis": hinged(joint=' axis="nan 0 1"'),
+    "damping": hinged(joint=' damping="nan"'),
+    "reference": hinged(joint=' ref="nan"'),
+}
+
+
+@pytest.mark.parametrize("name", NAN)
+def test_nan_in_mjcf_is_refused(name):
+    with pytest.raises(ts.TorchskoError, match=r"nan|rotation matrix|must be larger"):
+        ts.load(NAN[name])
 
 
 BODY = "<body name='b'><joint/><geom size='1'/></body>"
@@ -280,10 +282,7 @@ def test_folders_that_the_user_trusts_may_be_reached_as_the_refusal_says(name, t
         ts.load(file)
     (trusted,) = re.findall(r"mesh_path=\['(.*)'\]", str(told.value))
     for folders in ([trusted], [out]):
-        try:
-            assert ts.load(file, mesh_path=folders).num_dof == 1
-        except ts.RobotFileError as error:  # of a way that MuJoCo itself does not find
-            assert "MuJoCo's compiler reports" in str(error) and to.startswith("nowhere")
+        assert ts.load(file, mesh_path=folders).num_dof == 1
     with pytest.raises(ts.RobotFileError, match="lies outside the folder"):
         ts.load(file, mesh_path=[folder, out / "other"])
 

@@ -1,4 +1,4 @@
-"""Any MJCF or URDF text at all: refused by name, or loaded with dynamics that are finite."""
+"""Any MJCF, URDF or SDF text: refused by name, or loaded with dynamics that are finite."""
 
 import random
 import resource
@@ -10,6 +10,7 @@ import torch
 
 import torchsko as ts
 from tests.actuation.test_actuation import ALL
+from tests.io.test_sdf import ARM
 from tests.io.urdf_texts import LINK, POISON, joint, robot
 from tests.oracles.test_mjcf import STACKED
 
@@ -38,14 +39,30 @@ CHAIN = robot(
     more=LINK.replace('"b"', '"c"').replace("</inertial>", f"</inertial>{SHAPES}")
     + '<transmission name="t"><joint name="j"/></transmission><gazebo/>',
 )
-BASES = {"mjcf": (STACKED, ALL, LINKED), "urdf": (CHAIN, CHAIN.replace("revolute", "spherical"))}
+OLD_ARM = ARM.replace("1.9", "1.4").replace("relative_to", "frame").replace("attached_to", "name")
+SDF = """<sdf version="1.6"><world name="w"><physics type="ode"/><gravity>0 0 -9</gravity><model name="m">
+<link name="b"><pose>1 2 3 0.1 0.2 0.3</pose><inertial><mass>2</mass></inertial></link>
+<link name="c"><pose frame="b">0 0 1 0 0 0</pose><inertial><pose>0 0 1 0 0 0</pose></inertial></link>
+<joint name="b" type="universal"><parent>world</parent><child>b</child><axis><xyz>1 0 0</xyz>
+<use_parent_model_frame>1</use_parent_model_frame></axis><axis2><xyz>0 1 0</xyz></axis2></joint>
+<joint name="k" type="screw"><parent>b</parent><child>c</child><thread_pitch>-3</thread_pitch><axis>
+<xyz>0 0 1</xyz><limit><lower>-1e16</lower></limit><dynamics><damping>0.1</damping></dynamics></axis></joint>
+</model></world></sdf>"""
+BASES = {
+    "mjcf": (STACKED, ALL, LINKED),
+    "urdf": (CHAIN, CHAIN.replace("revolute", "spherical")),
+    "sdf": (ARM, OLD_ARM, SDF),
+}
 OF_MJCF = [*POISON, '<include file="/etc/passwd"/>', '<replicate count="1e9">', "<joint/>", "<freejoint/>",
            '<body name="a">', "</body>", "1e9", "1e15", 'type="ball"', 'mass="0"', 'pos="nan nan nan"',
            'file="../x.stl"', "<flexcomp/>", "<attach/>", 'class="none"']  # fmt: skip
 OF_URDF = [*POISON, '<mimic joint="j"/>', '<mimic joint="nobody"/>', 'type="floating"', "</link>", "</joint>",
            '<parent link="c"/>', '<child link="a"/>', '<origin rpy="nan 0 0"/>', '<mass value="0"/>',
            '<limit lower="1" upper="-1"/>', 'type="planar"', 'type="continuous"', "<robot>"]  # fmt: skip
-NEW = {"mjcf": OF_MJCF, "urdf": OF_URDF}
+OF_SDF = [*POISON, "1.4", "1.7", "</link>", "</joint>", "<axis>", 'relative_to="b"', 'frame="c"', "ball",
+          "revolute2", "screw", "<mimic joint='k'/>", "<parent>c</parent>", "<child>b</child>", "world",
+          "__model__", "<pose>1 2 3</pose>", "<include/>", "<model/>", "true"]  # fmt: skip
+NEW = {"mjcf": OF_MJCF, "urdf": OF_URDF, "sdf": OF_SDF}
 SLOWEST = 2.0
 """Seconds of the processor, for one text."""
 MOST = 2**30

@@ -1,6 +1,7 @@
 """The URDF reader: what it reads, what it reports, and what it refuses."""
 
 import math
+import random
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import torchsko as ts
-from tests.io.urdf_texts import ENDS, ENTRIES, LINK, inertia, joint, mutations, robot
+from tests.io.urdf_texts import ENDS, ENTRIES, LINK, inertia, joint, robot
 from torchsko.errors import RobotFileError
 from torchsko.io.common.numbers import rotation_from_rpy
 from torchsko.io.urdf.read_urdf import read_urdf
@@ -117,6 +118,24 @@ def test_text_and_path_and_byte_order_mark_read_the_same(tmp_path):
     file = tmp_path / "r.urdf"
     file.write_text(robot(joint()), encoding="utf-8-sig")
     assert read_urdf(text) == read_urdf(file) == read_urdf(str(file)) == read_urdf(robot(joint()))
+
+
+LIMITS = {
+    "": (-math.inf, math.inf),
+    '<limit effort="1"/>': (0.0, 0.0),
+    '<limit lower="-1"/>': (-1.0, 0.0),
+    '<limit upper="2"/>': (0.0, 2.0),
+    '<limit lower="-1" upper="2"/>': (-1.0, 2.0),
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("kind", ["revolute", "prismatic", "continuous"])
+def test_an_absent_end_of_a_range_is_zero_and_an_absent_range_is_none(kind, limit):
+    """As the format defines; a continuous joint has no range."""
+    (read,) = read_urdf(robot(joint(limit, kind))).joints
+    expected = (-math.inf, math.inf) if kind == "continuous" else LIMITS[limit]
+    assert (read.lower, read.upper) == expected
 
 
 # Rotations.
@@ -369,28 +388,20 @@ def test_round_off_in_the_place_of_zero_inertia_loads():
     assert report(robot(link=inertia(**tiny))) == []
 
 
-# Any text at all.
+# Any number.
 
 
-@given(mutations(robot(joint('<origin xyz="1 2 3" rpy="1 2 3"/><axis xyz="0 0 2"/>'))))
-def test_any_text_either_loads_or_is_refused_by_name(text):
-    try:
-        read = read_urdf(text, mimic="independent")
-    except RobotFileError as error:
-        assert error.what and error.advice
-    else:
-        assert read.links
-
-
-@given(st.sampled_from([*"0123456789", "e300", "e-300", "-", "."]), st.integers(0, 10_000))
-def test_any_number_in_a_real_robot_either_loads_or_is_refused_by_name(new, where):
-    text = PANDA.read_text().split("-->")[1]
+def test_a_digit_of_a_real_robot_is_read_as_another_number_or_refused_by_name():
+    """Most digits may be any other; letters, signs and exponents make some numbers invalid."""
+    text, g, loaded = PANDA.read_text().split("-->")[1], random.Random(0), 0
     digits = [i for i, c in enumerate(text) if c.isdigit()]
-    at = digits[where % len(digits)]
-    try:
-        read_urdf(text[:at] + new + text[at + 1 :])
-    except RobotFileError as error:
-        assert error.what and error.advice
+    for at in g.sample(digits, 150):
+        new = g.choice([*"0123456789", "e300", "e-300", "-", "."])
+        try:
+            loaded += len(read_urdf(text[:at] + new + text[at + 1 :]).joints) == 8
+        except RobotFileError as error:
+            assert error.what and error.advice
+    assert 50 < loaded < 150
 
 
 # The robot that ships with the package.

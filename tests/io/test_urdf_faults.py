@@ -1,6 +1,7 @@
 """Faults of a URDF file that leave its dynamics defined: read, named in one warning, or refused."""
 
 import math
+import random
 import warnings
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import torchsko as ts
-from tests.io.urdf_texts import INERTIA, LINK, inertia, joint, mutations, robot
+from tests.io.urdf_texts import INERTIA, LINK, inertia, joint, robot
 
 JOINT = joint('<axis xyz="0 0 1"/>')
 STRAY = '<link name="stray"/>'
@@ -349,27 +350,18 @@ WHOLE = robot(
 
 
 @quietly
-@given(mutations(WHOLE))
-def test_any_text_is_refused_by_an_error_of_ours_or_its_dynamics_are_finite(text):
-    try:
-        mech = ts.load(text, mimic="independent")
-    except ts.TorchskoError as error:
-        assert error.what and error.advice
-        return
-    check_finite(mech)
-
-
-@quietly
-@given(st.sampled_from([*"0123456789", "e30", "e-300", "-", ".", "\n"]), st.integers(0, 10_000))
-def test_any_number_of_a_robot_is_refused_or_its_dynamics_are_finite(new, where):
-    digits = [k for k, c in enumerate(WHOLE) if c.isdigit()]
-    at = digits[where % len(digits)]
-    try:
-        mech = ts.load(WHOLE[:at] + new + WHOLE[at + 1 :])
-    except ts.TorchskoError as error:
-        assert error.what and error.advice
-        return
-    check_finite(mech)
+def test_a_number_of_a_robot_is_refused_or_its_dynamics_are_finite():
+    digits, g, loaded = [k for k, c in enumerate(WHOLE) if c.isdigit()], random.Random(0), 0
+    for at in g.choices(digits, k=100):
+        new = g.choice([*"0123456789", "e30", "e-300", "-", ".", "\n"])
+        try:
+            mech = ts.load(WHOLE[:at] + new + WHOLE[at + 1 :])
+        except ts.TorchskoError as error:
+            assert error.what and error.advice
+            continue
+        check_finite(mech)
+        loaded += 1
+    assert 30 < loaded < 100
 
 
 def check_finite(mech: ts.Mechanism) -> None:

@@ -1,7 +1,5 @@
 """Small URDF texts, whole and broken."""
 
-from hypothesis import strategies as st
-
 ENTRIES = {"ixx": "1", "ixy": "0", "ixz": "0", "iyy": "2", "iyz": "0", "izz": "2.5"}
 INERTIA = "<inertia " + " ".join(f'{k}="{v}"' for k, v in ENTRIES.items()) + "/>"
 LINK = f'<link name="b"><inertial><mass value="2"/>{INERTIA}</inertial></link>'
@@ -25,18 +23,3 @@ def inertia(**changes: str | None) -> str:
 POISON = ["<", ">", '"', "/", "&x;", "&#0;", "nan", "1e999", "-1", "0 0 0", "]]>", "<!DOCTYPE r>", "xacro:",
           "${x}", "<link/>", "<joint/>", "1e300", "1e-300", "\x00", "\ud800", "é", "fixed"]  # fmt: skip
 """What breaks readers."""
-
-
-def mutations(base: str) -> st.SearchStrategy[str]:
-    """The base with a few slices of it deleted, repeated, or replaced by what breaks readers."""
-    cut = st.tuples(
-        st.integers(0, len(base)), st.integers(0, 30), st.sampled_from([*POISON, ""]) | st.text()
-    )
-
-    def apply(cuts):
-        text = base
-        for start, length, new in cuts:
-            text = text[:start] + new + text[start + length :]
-        return text
-
-    return st.lists(cut, min_size=1, max_size=3).map(apply)
