@@ -315,12 +315,35 @@ def test_a_compiler_is_told_that_it_would_lose_the_derivatives():
     torch.compiler.reset()
 
 
-def test_within_a_fused_function_it_says_how_it_is_a_kernel():
-    law = ts.fuse(lambda mech, q: ts.inverse_kinematics(mech, {HAND: GOAL}, q).q, ARM)
-    with pytest.raises(
-        ts.TorchskoError, match=r"within a function of torchsko\.fuse(.|\n)*torchsko\.fuse\(mech\)"
-    ):
-        law(ARM.middle())
+@pytest.mark.parametrize(
+    "derive",
+    [
+        jacrev,
+        pytest.param(jacfwd, marks=pytest.mark.nightly),
+        pytest.param(lambda f: jacrev(jacfwd(f)), marks=pytest.mark.nightly),
+        pytest.param(lambda f: jacfwd(jacrev(f)), marks=pytest.mark.nightly),
+    ],
+)
+def test_a_fused_function_contains_the_iterations_and_the_derivatives_of_the_solution(derive):
+    """The limb is redundant, so its solutions are not unique."""
+    mech = random_mechanism(["revolute"] * 4, [-1, 0, 1, 2], seed=2, passive=False)
+    tip = mech.frame_names[-1]
+
+    def reach(mech: ts.Mechanism, start: Tensor, position: Tensor) -> Tensor:
+        return ts.inverse_kinematics(mech, {tip: position}, start).q
+
+    fast = ts.fuse(reach, mech, shapes={"start": (4,), "position": (3,)})
+    q, start = near(mech, 3, 2, 3)
+    at = ts.frame_pose(mech, q, tip).position
+    wanted = reach(mech, start, at)
+    agree(fast(start, at).flatten(0, 1), wanted.flatten(0, 1), 1e-9)
+    agree(fast(start[0, :1], at[0, :1]), wanted[0, :1], 1e-9)
+    agree(vmap(fast)(start[0], at[0]), wanted[0], 1e-9)
+    found, expected = (
+        derive(lambda x, f=f: f(start[0, 0], x))(at[0, 0])
+        for f in (fast, lambda *x: reach(mech, *x))
+    )
+    agree(found.reshape(1, -1), expected.reshape(1, -1), 1e-6)
 
 
 def test_a_fused_mechanism_runs_its_kernels():

@@ -257,6 +257,44 @@ def test_what_found_a_root_is_not_kept() -> None:
     assert tape[1] > 1.5 * tape[0] > 15 * kept[12]
 
 
+class DetachedRoot(Root):
+    """The equation of `Root` with a solver whose tape has no derivative."""
+
+    def solution(self, *inputs: Tensor) -> Tensor:
+        """The root, detached."""
+        return super().solution(*inputs).detach()
+
+
+@pytest.mark.parametrize(
+    "derive",
+    [
+        pytest.param(torch.func.jacrev, marks=pytest.mark.nightly),
+        pytest.param(torch.func.jacfwd, marks=pytest.mark.nightly),
+        lambda f: torch.func.jacrev(torch.func.jacrev(f)),
+        pytest.param(lambda f: torch.func.jacfwd(torch.func.jacrev(f)), marks=pytest.mark.nightly),
+    ],
+)
+def test_a_compiled_root_has_the_derivatives_of_its_equation(derive) -> None:
+    A, b = (x.detach() for x in coefficients())
+
+    def derivative(A: Tensor, b: Tensor) -> Tensor:
+        return derive(lambda x: implicit(DetachedRoot(), A, x))(b)
+
+    compiled = torch.compile(derivative, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(A, b), derivative(A, b), rtol=1e-10, atol=1e-11)
+    torch.compiler.reset()
+
+
+def test_a_compiled_root_in_a_batch_has_gradients() -> None:
+    inputs = coefficients(2, 3)
+    compiled = torch.compile(
+        lambda A, b: implicit(DetachedRoot(), A, b), fullgraph=True, backend="aot_eager"
+    )
+    found, wanted = (torch.autograd.grad(f(*inputs).sin().sum(), inputs) for f in (compiled, root))
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-11)
+    torch.compiler.reset()
+
+
 @pytest.mark.parametrize("outer", [torch.func.jacfwd, torch.func.jacrev])
 @pytest.mark.parametrize("inner", [torch.func.jacfwd, torch.func.jacrev])
 def test_forward_dynamics_that_is_mapped_has_forward_derivatives(outer, inner):

@@ -9,6 +9,9 @@ The gradient by u for a cotangent lambda of x is therefore minus the vector-Jaco
 fixed x, with :math:`\mu = R_x^{-*} \lambda`. Only u and x are saved. Eager functions and kernels both use
 these products.
 
+Under torch.compile the derivatives are those of Newton steps from the solution, whose value is zero. If x has
+correct derivatives up to order k, then x - R_x^-1 R has correct ones up to order 2 k + 1.
+
 Reference: A. Griewank and A. Walther, *Evaluating Derivatives*, 2nd edition, SIAM, 2008, section 15.
 """
 
@@ -50,9 +53,9 @@ class Equation(Protocol):
 def implicit(equation: Equation, *inputs: Tensor) -> Tensor:
     """The solution of an equation, with implicit derivatives of any order in forward and reverse mode.
 
-    Under torch.compile and torch.jit, ``equation.solution`` is differentiated instead. Dynamo cannot trace
-    an autograd.Function with both a JVP and a VJP, and torch.jit cannot trace one with an argument that is
-    an object.
+    Under torch.compile and torch.jit the derivatives are right up to the third order, by two steps of
+    Newton's method from the solution. Dynamo cannot trace an autograd.Function with both a JVP and a VJP, and
+    torch.jit cannot trace one with an argument that is an object.
 
     Args:
         equation: the equation.
@@ -61,9 +64,24 @@ def implicit(equation: Equation, *inputs: Tensor) -> Tensor:
     Returns:
         ``equation.solution(*inputs)``.
     """
-    if torch.compiler.is_compiling() or is_tracing():
-        return equation.solution(*inputs)
+    if is_compiled_or_traced():
+        return _by_newton_steps(equation, *inputs)
     return _Solution.apply(equation, *inputs)
+
+
+def is_compiled_or_traced() -> bool:
+    """True if torch.compile or torch.jit traces the caller."""
+    return torch.compiler.is_compiling() or is_tracing()
+
+
+def _by_newton_steps(equation: Equation, *inputs: Tensor) -> Tensor:
+    """The solution with attached Newton steps; only their derivatives differ from zero."""
+    constant = [x.detach() for x in inputs]
+    x = equation.solution(*constant).detach()
+    for at in (constant, inputs):
+        residual = equation.residual(x, *inputs)
+        x = x - equation.solve(residual - residual.detach(), x, *at, transposed=False)
+    return x
 
 
 def implicit_vjp(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from torchsko import algorithms
 from torchsko.bridge.assemble import model_at
-from torchsko.implicit.equation import implicit
+from torchsko.implicit.equation import implicit, is_compiled_or_traced
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 
 _FIXED = tuple(field.name for field in fields(Mechanism) if field.name not in PARAMETERS)
@@ -40,7 +40,9 @@ def accelerations(
     equation = _DynamicsEquation({name: getattr(mech, name) for name in _FIXED})
     forces = () if f_ext is None else (f_ext,)
     parameters = [getattr(mech, name) for name in PARAMETERS]
-    return implicit(equation, *parameters, q, qd, gen_force, *forces)
+    inputs = (*parameters, q, qd, gen_force, *forces)
+    # The tape of the recursion is shorter than that of Newton steps.
+    return equation.solution(*inputs) if is_compiled_or_traced() else implicit(equation, *inputs)
 
 
 @dataclass(frozen=True, eq=False)

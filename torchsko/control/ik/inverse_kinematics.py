@@ -57,7 +57,7 @@ def inverse_kinematics(
     Where targets are out of reach, the result is a local minimum of the weighted squared error. All samples
     run `max_iterations` iterations without host-device synchronisation; iterations after convergence change
     nothing. With a fused mechanism, all iterations of all samples are one kernel, which skips converged
-    samples.
+    samples. In a function of `torchsko.fuse` they are a loop of its kernel.
 
     The derivatives of q with respect to targets and parameters are those of the solution, of any order and in
     both modes. Where solutions are not unique, they have minimal norm. The derivative with respect to q0 is
@@ -91,8 +91,8 @@ def inverse_kinematics(
 
     Raises:
         MechanismError: on an unknown frame, no targets, or an invalid rotation. On weights of a frame without
-            a target, or that are all 0. On an option of the wrong type. On a call inside torch.compile, or
-            inside a function of `torchsko.fuse`.
+            a target, or that are all 0. On an option of the wrong type. On a call inside torch.compile.
+        FusedError: on `restarts` in a function of `torchsko.fuse`, which draws no random numbers.
         ShapeError: when q0 or a target does not fit.
 
     Reference: Yamashita, Fukushima 2001, On the rate of convergence of the Levenberg-Marquardt method (the
@@ -112,17 +112,10 @@ def inverse_kinematics(
     if torch.compiler.is_compiling():
         raise MechanismError(
             "inverse_kinematics was called inside torch.compile.",
-            "The compiler would trace its iterations and lose the derivatives of the solution.",
+            "The compiler would unroll its iterations.",
             "Call it outside the compiled function, or mark that part with torch.compiler.disable.",
         )
     robot = as_mechanism(mech)
-    if robot.scalar:
-        raise MechanismError(
-            "inverse_kinematics was called within a function of torchsko.fuse.",
-            "A kernel would differentiate its iterations instead of the solution.",
-            "Call torchsko.inverse_kinematics(torchsko.fuse(mech), ...) outside, and pass its result to the "
-            "function.",
-        )
     check_state(robot, q0=q0)
     original, (robot, goals, tensors, batches) = robot, parse_targets(robot, targets, weights)
     restarts, max_iterations, tolerance = _check_options(

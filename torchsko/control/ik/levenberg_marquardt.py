@@ -44,7 +44,8 @@ class IKResult(NamedTuple):
         residual: weighted errors of the targets in their order, rotation [rad] before position [m], in the
             axes of each frame, `[*batch, m]`; differentiable.
         converged: whether the norm of the residual is below the tolerance, `[*batch]`.
-        iterations: number of iterations until convergence, int64 `[*batch]`.
+        iterations: number of iterations until convergence, int64 `[*batch]`; a real number in a function of
+            `torchsko.fuse`.
     """
 
     q: Tensor
@@ -78,6 +79,9 @@ class LevenbergMarquardt:
 
     def solve(self, mech: Mechanism, fast: Any, q: Tensor, *targets: Tensor) -> IKResult:
         """Minimise the errors from initial guesses `[*batch, num_q]`."""
+        if mech.scalar:  # in a traced function, which computes real numbers only
+            q, e, iterations, converged = self.iterate(mech, q, *targets)
+            return IKResult(q, e, converged != 0, iterations)
         run = self._kernel(fast, mech) or self._eager(mech, mech if fast is None else fast)
         q, e, iterations, converged = run(q, *targets)
         return IKResult(q, e, converged != 0, iterations.to(torch.int64))

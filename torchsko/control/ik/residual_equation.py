@@ -14,8 +14,10 @@ from torch import Tensor
 
 from torchsko.control.ik.pose_targets import TargetSpec, error_at, jacobian_at
 from torchsko.implicit.jacobian_products import jvp_by_double_vjp
+from torchsko.implicit.pseudo_inverse import symmetric_pinv
 from torchsko.mechanism.joints.configuration import integrate
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import matvec
 
 _FIXED = tuple(field.name for field in fields(Mechanism) if field.name not in PARAMETERS)
@@ -135,10 +137,10 @@ class StationaryEquation:
     ) -> Tensor:
         """The tangent step, or its adjoint; dofs at active limits follow their limits."""
         if not self.limits:
-            return matvec(_pseudo_inverse(H), rhs)
+            return matvec(_pseudo_inverse(mech, H), rhs)
         blocked = self._blocked(mech, targets, x, self._gradient(mech, targets, x))
         free = torch.where(blocked[..., None] | blocked[..., None, :], 0.0, H)
-        inverse = _pseudo_inverse(free)
+        inverse = _pseudo_inverse(mech, free)
         fixed = torch.where(blocked, rhs, 0.0)
         if transposed:
             step = matvec(inverse, rhs - fixed)
@@ -146,10 +148,11 @@ class StationaryEquation:
         return fixed + matvec(inverse, rhs - fixed - torch.where(blocked, 0.0, matvec(H, fixed)))
 
 
-def _pseudo_inverse(H: Tensor) -> Tensor:
+def _pseudo_inverse(mech: Mechanism, H: Tensor) -> Tensor:
     """Pseudo-inverse of symmetric matrices; nan for a matrix that is not finite."""
     finite = H.sum((-2, -1)).isfinite()[..., None, None]
     identity = torch.eye(H.shape[-1], dtype=H.dtype, device=H.device)
-    rank = torch.finfo(H.dtype).eps ** 0.6
-    inverse = torch.linalg.pinv(torch.where(finite, H, identity), rtol=rank, hermitian=True)
+    rank = torch.finfo(compute_dtype(H)).eps ** 0.6
+    safe = torch.where(finite, H, identity)
+    inverse = symmetric_pinv(safe, rank_tolerance=rank, scalar=mech.scalar)
     return torch.where(finite, inverse, torch.nan)

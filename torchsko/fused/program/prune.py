@@ -108,7 +108,7 @@ class _Pruning:
         self._programs: list[Program] = []  # keeps the ids valid
 
     def live(self, program: Program, results: Iterable[int]) -> _Live:
-        """What these results depend on."""
+        """The values and inputs that these results depend on."""
         key = id(program), frozenset(results)
         if key not in self._live:
             self._programs.append(program)
@@ -281,6 +281,6 @@ def _ports(ports: Sequence[Port], scalars: Sequence[int]) -> tuple[Port, ...]:
 
 
 def _num_ports(ports: Sequence[Port], scalars: Sequence[int], start: int, stop: int) -> int:
-    """How many ports from ``start`` to ``stop`` remain."""
+    """The number of remaining ports from ``start`` to ``stop``."""
     pairs = list(zip(ports, _sizes(ports, scalars), strict=True))[start:stop]
     return sum(bool(size) or not port.size for port, size in pairs)
