@@ -54,8 +54,6 @@ from torchsko.actuation.mjcf_actuators import actuators_of as actuators_of
 from torchsko.actuation.mjcf_tendons import tendons_of as tendons_of
 from torchsko.actuation.tendons import Tendon as Tendon
 from torchsko.actuation.tendons import Tendons as Tendons
-from torchsko.actuation.urdf_transmissions import Transmission as Transmission
-from torchsko.actuation.urdf_transmissions import transmissions_of as transmissions_of
 from torchsko.algebra.transforms.partition import partition as partition
 from torchsko.algebra.transforms.transform import aggregate as aggregate
 from torchsko.algebra.transforms.transform import aggregate_segments as aggregate_segments
@@ -80,6 +78,8 @@ from torchsko.io.loading.build import build_mechanism as build_mechanism
 from torchsko.io.loading.files import load as load
 from torchsko.io.loading.mujoco_models import from_mujoco as from_mujoco
 from torchsko.io.saving import save as save
+from torchsko.io.urdf.urdf_transmissions import Transmission as Transmission
+from torchsko.io.urdf.urdf_transmissions import transmissions_of as transmissions_of
 from torchsko.learn.dynamics_module import Dynamics as Dynamics
 from torchsko.mechanism.joints.compound import Slide as Slide
 from torchsko.mechanism.joints.compound import Turn as Turn

@@ -39,7 +39,7 @@ def test_a_motor_on_a_gear_accelerates_rotor_and_link_as_newton_says():
     text = robot(HINGED, more=DIALECTS["ros"])
     (gear,) = ts.transmissions_of(text)
     mech = ts.load(text, gravity=(0, 0, 0))
-    mech = mech.replace(armature=mech.armature + gear.armature)
+    assert float(mech.armature) == pytest.approx(gear.armature)
     drive = ts.actuators_of(text, mech)
     assert drive.names == ("m",)
     q = torch.zeros(1, dtype=torch.float64)
@@ -72,3 +72,7 @@ def test_numbers_that_are_none_are_refused_by_name():
     for text, said in refused.items():
         with pytest.raises(ts.RobotFileError, match=re.escape(said)):
             ts.transmissions_of(robot(HINGED, more=text))
+        with pytest.raises(ts.RobotFileError, match=re.escape(said)):
+            ts.load(robot(HINGED, more=text), strict=True)
+        mech = ts.load(robot(HINGED, more=text))
+        assert not mech.armature.any() and "Rotor inertias are not used" in str(mech.report[0])

@@ -14,11 +14,11 @@ from typing import Any
 from torchsko.actuation.actuator import UNLIMITED, Actuator, Range, as_range
 from torchsko.actuation.actuators import Actuators
 from torchsko.actuation.mjcf_laws import Law, law_of
-from torchsko.actuation.urdf_transmissions import read_transmissions
 from torchsko.io.common.source import format_of
 from torchsko.io.mjcf.read_mjcf import model_of
 from torchsko.io.mujoco.mujoco_couplings import tendon_joints
 from torchsko.io.mujoco.mujoco_fields import HINGE, SLIDE, all_joint_names, disabled_flags
+from torchsko.io.urdf.urdf_transmissions import read_transmissions
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 

@@ -1,7 +1,8 @@
 """URDF reader: converts a file to a `RobotDescription` with its unsupported elements and faults.
 
-It reads links with mass, centre of mass, inertia and shapes, and joints with placement, axis, limits, damping
-and friction. It ignores settings of simulators and actuators. Rotations are fixed-axis roll, pitch, yaw,
+It reads links with mass, centre of mass, inertia and shapes, joints with placement, axis, limits, damping and
+friction, and rotor inertias of transmissions. It ignores settings of simulators and controllers. Rotations
+are fixed-axis roll, pitch, yaw,
 ``R = Rz(yaw) Ry(pitch) Rx(roll)``.
 
 Source of the format: the ROS wiki's pages urdf/XML/link and urdf/XML/joint.
@@ -20,6 +21,7 @@ from torchsko.io.urdf.urdf_fields import missing, report_leftovers
 from torchsko.io.urdf.urdf_geometry import read_geometry
 from torchsko.io.urdf.urdf_joint import couplings_to, read_joint, read_mimic
 from torchsko.io.urdf.urdf_link import check_inertias, read_link
+from torchsko.io.urdf.urdf_transmissions import with_rotors
 from torchsko.io.xml.reader import Element, is_xml_text, read_xml
 from torchsko.io.xml.xacro import check_macros
 from torchsko.mechanism.description import JointDescription, LinkDescription, RobotDescription
@@ -80,7 +82,7 @@ def read_urdf(
     report, folders = Report(strict), tuple(os.fspath(folder) for folder in mesh_path)
     home = None if is_xml_text(source) else os.path.dirname(os.path.abspath(source))
     with naming(source):
-        return _read_robot(read_xml(source, report), mimic, home, folders, report)
+        return _read_robot(read_xml(source, report, text=True), mimic, home, folders, report)
 
 
 def _read_robot(
@@ -92,6 +94,7 @@ def _read_robot(
     report_leftovers(report, root, "robot", ("name",), ("link", "joint"))
     links = [read_link(child, report) for child in root.children if child.tag == "link"]
     joints = [read_joint(child, mimic, report) for child in root.children if child.tag == "joint"]
+    joints = with_rotors(joints, root, report)
     mimics = [
         read_mimic(child, report)
         for child in root.children

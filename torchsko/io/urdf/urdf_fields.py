@@ -17,7 +17,7 @@ REASONS = {
     "collision": "a contact shape, in mech.geometry; contact is not modelled",
     "contact": "contact is not modelled",
     "material": "a colour; no effect on the dynamics",
-    "transmission": "no effect on the dynamics; torchsko.transmissions_of reads reductions and rotors",
+    "transmission": "its rotor inertia is armature; torchsko.transmissions_of reads reductions",
     "gazebo": "settings of a simulator",
     "ros2_control": "settings of a controller",
     "safety_controller": "settings of a controller",

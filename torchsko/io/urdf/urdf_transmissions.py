@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchsko.errors import RobotFileError
 from torchsko.io.common.numbers import number
@@ -16,7 +16,7 @@ from torchsko.io.common.report import Report
 from torchsko.io.urdf.urdf_fields import attribute
 from torchsko.io.xml.reader import Element, read_xml
 from torchsko.io.xml.xacro import check_macros
-from torchsko.mechanism.description import UnsupportedElement
+from torchsko.mechanism.description import JointDescription, UnsupportedElement
 
 REDUCTIONS = ("mechanicalReduction", "mechanical_reduction", "drake:gear_ratio")
 ROTORS = ("rotorInertia", "rotor_inertia", "drake:rotor_inertia")
@@ -49,8 +49,8 @@ class Transmission:
 def transmissions_of(source: str | os.PathLike[str]) -> tuple[Transmission, ...]:
     """The transmissions of a URDF file that drive one joint each, in file order.
 
-    They do not affect the dynamics. To use a rotor inertia, pass ``mech.replace(armature=...)`` or
-    `MechanismBuilder.rotor`; `torchsko.actuators_of` converts transmissions to motors.
+    Their rotor inertias are armature of the joints that `torchsko.load` returns; `MechanismBuilder.rotor`
+    also models gyroscopic forces. `torchsko.actuators_of` converts transmissions to motors.
 
     Args:
         source: path of the file, or its text.
@@ -77,6 +77,35 @@ def read_transmissions(
     """Transmissions of one joint each, and a report on the others."""
     root = read_xml(source, Report(), text=True)
     check_macros(root, Report())
+    return _transmissions_in(root)
+
+
+def with_rotors(
+    joints: Sequence[JointDescription], root: Element, report: Report
+) -> list[JointDescription]:
+    """The joints, with the rotor inertias of their transmissions as armature.
+
+    Args:
+        joints: joints of the file.
+        root: its root element.
+        report: receives transmissions with invalid numbers.
+    """
+    try:
+        found, _ = _transmissions_in(root)
+    except RobotFileError as error:
+        report.fault("a transmission", f"{error.what} Rotor inertias are not used.", error)
+        return [*joints]
+    armature = dict.fromkeys((joint.name for joint in joints), 0.0)
+    for transmission in found:
+        if transmission.joint in armature:
+            armature[transmission.joint] += transmission.armature
+    return [
+        replace(joint, armature=armature[joint.name]) if armature[joint.name] else joint
+        for joint in joints
+    ]
+
+
+def _transmissions_in(root: Element) -> tuple[list[Transmission], list[UnsupportedElement]]:
     transmissions, unused = [], []
     for element in root.children:
         if element.tag != "transmission":
