@@ -147,6 +147,7 @@ from torchsko.verbs.momenta import gravity_force as gravity_force
 from torchsko.verbs.momenta import joint_wrenches as joint_wrenches
 from torchsko.verbs.momenta import kinetic_energy as kinetic_energy
 from torchsko.verbs.momenta import potential_energy as potential_energy
+from torchsko.verbs.randomise import randomise as randomise
 from torchsko.verbs.regressors import drive_parameters as drive_parameters
 from torchsko.verbs.regressors import drive_regressor as drive_regressor
 from torchsko.verbs.regressors import inertial_parameters as inertial_parameters

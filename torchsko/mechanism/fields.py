@@ -18,6 +18,8 @@ Shape = tuple[str | int, ...]
 
 Owner = Literal["body", "joint", "coupling", "dof", "coordinate", "limit", "frame", "mechanism"]
 
+Variation = Literal["factor", "offset", "rotation", "none"]
+
 
 @dataclass(frozen=True)
 class Field:
@@ -40,6 +42,7 @@ class Field:
     nonnegative: bool = False
     flags: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    variation: Variation = "factor"
 
 
 _ALL = ("urdf", "mjcf", "new")
@@ -48,15 +51,17 @@ _LOSS = ("has_losses",)
 
 FIELDS: dict[str, Field] = {
     "mass": Field("body", ("num_bodies",), "mass", True, files=_ALL),
-    "com": Field("body", ("num_bodies", 3), "com", files=_ALL),
+    "com": Field("body", ("num_bodies", 3), "com", files=_ALL, variation="offset"),
     "inertia": Field("body", ("num_bodies", 3, 3), files=_ALL),
     "gravcomp": Field("body", ("num_bodies", 4), flags=("has_gravcomp",), files=("new",)),
-    "joint_rotation": Field("joint", ("num_bodies", 3, 3), "rotation", files=_ALL),
-    "joint_position": Field("joint", ("num_bodies", 3), "position", files=_ALL),
-    "axis": Field("joint", ("num_bodies", 3)),
-    "joint_parameters": Field("joint", ("num_joint_parameters",)),
+    "joint_rotation": Field(
+        "joint", ("num_bodies", 3, 3), "rotation", files=_ALL, variation="rotation"
+    ),
+    "joint_position": Field("joint", ("num_bodies", 3), "position", files=_ALL, variation="offset"),
+    "axis": Field("joint", ("num_bodies", 3), variation="rotation"),
+    "joint_parameters": Field("joint", ("num_joint_parameters",), variation="none"),
     "coupling_ratio": Field("coupling", ("num_ratios",)),
-    "coupling_offset": Field("coupling", ("num_dependent",)),
+    "coupling_offset": Field("coupling", ("num_dependent",), variation="offset"),
     "damping": Field("dof", _DOFS, "damping", True, _LOSS, _ALL),
     "higher_damping": Field(
         "dof", (*_DOFS, 2), flags=("has_losses", "has_higher_damping"), files=("new",)
@@ -64,14 +69,14 @@ FIELDS: dict[str, Field] = {
     "friction": Field("dof", _DOFS, "friction", True, _LOSS, _ALL),
     "armature": Field("dof", _DOFS, "armature", True, ("has_armature",), ("mjcf", "new")),
     "stiffness": Field("dof", _DOFS, "stiffness", files=("mjcf", "new")),
-    "spring_reference": Field("coordinate", ("num_tree_q",)),
-    "gravity": Field("mechanism", (3,), "gravity", files=("urdf", "mjcf")),
-    "lower": Field("limit", ("num_q",), files=("mjcf",)),
-    "upper": Field("limit", ("num_q",), files=("mjcf",)),
+    "spring_reference": Field("coordinate", ("num_tree_q",), variation="none"),
+    "gravity": Field("mechanism", (3,), "gravity", files=("urdf", "mjcf"), variation="offset"),
+    "lower": Field("limit", ("num_q",), files=("mjcf",), variation="offset"),
+    "upper": Field("limit", ("num_q",), files=("mjcf",), variation="offset"),
     "velocity_limit": Field("limit", ("num_dof",)),
     "effort_limit": Field("limit", ("num_dof",)),
-    "frame_rotation": Field("frame", ("num_frames", 3, 3)),
-    "frame_position": Field("frame", ("num_frames", 3)),
+    "frame_rotation": Field("frame", ("num_frames", 3, 3), variation="rotation"),
+    "frame_position": Field("frame", ("num_frames", 3), variation="offset"),
 }
 """Every tensor of a mechanism by name."""
 
