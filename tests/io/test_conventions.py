@@ -2,12 +2,14 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.func import jvp
 
 import torchsko as ts
+from tests.io.urdf_texts import joint, robot
 from tests.strategies import agree, random_mechanism
 from torchsko.io.conventions.libraries import LIBRARIES
 from torchsko.spatial.rotation import quaternion_to_matrix, skew
@@ -199,3 +201,19 @@ def test_what_cannot_be_converted_is_refused_by_name():
             call()
     with pytest.raises(ts.ShapeError, match="of the other library has shape"):
         ts.conventions("newton", mech).q_from(torch.zeros(3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("axis", ["0 0 1", "0 1 0"])
+def test_pinocchio_ignores_the_axis_of_a_planar_joint(axis):
+    """As documented: its plane is normal to z; here the plane is normal to the axis."""
+    pin = pytest.importorskip("pinocchio")
+    text = robot(joint(f'<axis xyz="{axis}"/>', "planar"))
+    model = pin.buildModelFromXML(text)
+    data = model.createData()
+    pin.framesForwardKinematics(model, data, np.array([1.0, 2.0, 1.0, 0.0]))
+    assert data.oMf[model.getFrameId("b")].translation.tolist() == [1.0, 2.0, 0.0]
+    mech = ts.load(text)
+    q = ts.conventions("pinocchio", mech).q_from(torch.tensor([1.0, 2.0, 1.0, 0.0]).double())
+    position = ts.frame_pose(mech, q, "b").position
+    normal = torch.tensor([float(x) for x in axis.split()], dtype=q.dtype)
+    assert float(position @ normal) == 0.0 and position.norm() == torch.tensor(5.0).double().sqrt()

@@ -220,6 +220,9 @@ def conventions(
     from version 3.0 is "newton": prepend its root pose (of the link) and root velocity (of the centre of
     mass) to its joint positions and velocities.
 
+    Pinocchio ignores the <axis> of planar joints in a URDF file; the plane is normal to z of the joint frame.
+    The coordinates agree if the file's axis is 0 0 1; otherwise rotate <origin> so that its z is the normal.
+
     Args:
         library: name of the library.
         mech: the mechanism.
