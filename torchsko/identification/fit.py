@@ -181,6 +181,7 @@ def _fit(mech: Mechanism, log: Log, options: FitOptions, progress: Progress) -> 
         **{f.name: getattr(context, f.name) for f in fields(context)},
         model=selection.model, solution=solution, residuals=left,
         squared_errors=squares[options.method if learned is None else "with residual"],
+        least_squares_errors=squares["least squares"],
         information=information, combinations=combinations,
         labels=parameter_names(context.nominal, context.problem.base, solution.choice, context.problem.terms),
         ripple=options.ripple, position_bias=bias, bias_advice=estimator.bias_advice,

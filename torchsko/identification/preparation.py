@@ -23,7 +23,7 @@ from torchsko.identification.estimators.drive_gains import (
     torque_constants,
     with_forces,
 )
-from torchsko.identification.friction import Term
+from torchsko.identification.friction import Delay, Term
 from torchsko.identification.joint_terms import terms_of
 from torchsko.identification.logs.log import Log
 from torchsko.identification.options import FitOptions
@@ -58,6 +58,7 @@ def prepare(
     terms, given = terms_of(
         nominal, options.joint_terms, options.candidate_terms, options.estimator
     )
+    terms = tuple(dict.fromkeys([*terms, Delay()]))  # for the check of delays
     progress("reading the log", 0.0)
     log = add_base_forces(nominal, log)
     check_columns(nominal, log)

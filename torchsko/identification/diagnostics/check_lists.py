@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torchsko.identification.diagnostics import (
     coupled_joints,
+    delay,
     fit_quality,
     force_scale,
     log_hypotheses,
@@ -14,6 +15,7 @@ from torchsko.identification.diagnostics import (
 )
 
 RAW_LOG_CHECKS = (
+    unit_checks.bursts,
     unit_checks.sample_rate,
     unit_checks.force_above_limit,
     unit_checks.position_range,
@@ -31,6 +33,7 @@ CHECKS_BEFORE_FIT = (
     force_scale.force_scale,
     log_hypotheses.inconsistent_log,
     force_scale.negative_friction,
+    delay.delay,
     log_quality.nominal_inertia,
     log_quality.unmodelled_force,
     log_quality.static_joint,
@@ -47,6 +50,7 @@ CHECKS_AFTER_FIT = (
     fit_quality.zero_coefficient,
     fit_quality.torque_ripple,
     fit_quality.unpredicted_force,
+    fit_quality.physical_gap,
     fit_quality.constant_force,
     fit_quality.joint_at_rest,
     fit_quality.term_remark,

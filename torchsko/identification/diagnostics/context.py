@@ -83,7 +83,7 @@ class FitContext:
         nominal: the nominal robot with physical inertias.
         replaced_bodies: names of bodies whose inertia was not physical.
         log: forces, not currents.
-        unwrapped: how often each unwrapped coordinate jumped by a turn, by name.
+        unwrapped: how often each unwrapped coordinate jumped, and by how much, by name.
         settings: of the filter.
         constants: torque constants that were estimated, for a log of currents.
         problem: the regression problem.
@@ -99,7 +99,7 @@ class FitContext:
     nominal: Mechanism
     replaced_bodies: tuple[str, ...]
     log: Log
-    unwrapped: Mapping[str, int]
+    unwrapped: Mapping[str, tuple[int, float]]
     settings: FilterSettings
     constants: Constants | None
     problem: RegressionProblem
@@ -130,6 +130,7 @@ class FittedContext(FitContext):
         solution: estimates.
         residuals: errors of the solution.
         squared_errors: mean square prediction errors by cross-validation, `[folds, num_dof]`.
+        least_squares_errors: those of least squares, `[folds, num_dof]`.
         information: covariance of the estimates.
         combinations: shares of parameters in unidentifiable combinations, `[combinations, parameters]`.
         labels: names of the parameters: base parameters, then terms.
@@ -142,6 +143,7 @@ class FittedContext(FitContext):
     solution: Solution
     residuals: Residuals
     squared_errors: Tensor
+    least_squares_errors: Tensor
     information: ParameterUncertainty
     combinations: Tensor | None
     labels: Sequence[str]

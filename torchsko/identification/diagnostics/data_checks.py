@@ -11,13 +11,20 @@ from torchsko.identification.logs.log import Log
 from torchsko.identification.regression.normal_equations import NormalEquations
 from torchsko.identification.selection.cross_validation import complete_folds
 from torchsko.identification.signals.cleaning import LogDefects
-from torchsko.identification.signals.filter_settings import FilterSettings
+from torchsko.identification.signals.filter_settings import (
+    MAX_SPECTRUM_SAMPLES,
+    FilterSettings,
+    cutoff_for_gaps,
+)
 from torchsko.identification.signals.preprocess import SATURATED_SHARE
 from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.mechanism import Mechanism
 
 CHUNK = 200_000
 """Number of samples of a log that are in memory at once."""
+
+MIN_CUTOFF_PERIODS = 20.0
+"""Smallest cut-off that is advised, in periods over the log."""
 
 MAX_MISSING = 0.1
 """Share of missing forces above which they are the likely reason that no filtered sample is left."""
@@ -92,7 +99,7 @@ def check_sufficient_data(
             f"{log.name}: all samples of a joint lie in one of {len(normal.count)} time intervals.",
             f"Cross-validation needs samples in two intervals. The filter of {settings.cutoff:.3g} Hz needs "
             f"{settings.half_width:.3g} s without a gap on each side of a sample.",
-            f"Log for a longer time, or pass a higher cutoff, at most {settings.rate / 2:.4g} Hz.",
+            _gap_advice(log, settings),
         )
 
 
@@ -122,5 +129,24 @@ def _no_sample(
         f"{log.name}: no sample of joint {name!r} is left.",
         f"The filter of {settings.cutoff:.3g} Hz needs {settings.half_width:.3g} s without a gap on each "
         "side of a sample.",
-        "Log for a longer time, or pass a higher cutoff.",
+        _gap_advice(log, settings),
     )
+
+
+def _gap_advice(log: Log, settings: FilterSettings) -> str:
+    """Advice for a log of which gaps or its length leave too little: another cut-off, or a longer log."""
+    t = np.asarray(log.t[:MAX_SPECTRUM_SAMPLES], np.float64)
+    gap, duration = float(np.diff(t).max()), float(t[-1] - t[0])
+    text = ""
+    if gap > settings.max_gap:
+        text = (
+            f"Samples may be {settings.max_gap:.2g} s apart at this cut-off, and the longest gap is "
+            f"{gap:.2g} s. "
+        )
+        lower = cutoff_for_gaps(t, settings.rate, settings.cutoff, MIN_CUTOFF_PERIODS / duration)
+        if lower is not None:
+            return f"{text}Pass a lower cutoff: --cutoff {lower:.2g} or cutoff={lower:.2g}."
+    higher = min(settings.cutoff * duration / (4 * settings.half_width), settings.rate / 2)
+    if duration > 0 and settings.half_width > duration / 4 and higher > settings.cutoff:
+        return f"{text}Log for a longer time, or pass a higher cutoff, at least {higher:.2g} Hz."
+    return f"{text}Log for a longer time without gaps."

@@ -22,6 +22,7 @@ ACTIONS = ("ignore", "warn", "raise")
 
 CODES: Mapping[str, tuple[Severity, str]] = {
     # Errors: the log contradicts the robot, and a fit of it would be meaningless.
+    "bursts": ("error", "Times are receive times that come in bursts."),
     "sample_rate": ("error", "The sampling rate is below 5 Hz or above 30 kHz."),
     "force_above_limit": ("error", "The median force of a joint exceeds 5 times its effort limit."),
     "position_range": ("error", "A joint moves over more than 4 times the range of its limits."),
@@ -39,6 +40,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "wrong_sign": ("warning", "The nominal robot explains the log better with another sign."),
     "wrong_coupling": ("warning", "The nominal robot explains the log better with coupled joints."),
     "wrong_gravity": ("warning", "The nominal robot explains the log better with other gravity."),
+    "delay": ("warning", "Forces are delayed relative to positions."),
     "joint_force_scale": ("warning", "The forces of one joint differ from the nominal robot's."),
     "negative_friction": ("warning", "Friction of a joint would have to drive it."),
     "coupled_force": (
@@ -54,6 +56,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "zero_force": ("warning", "A joint has no force, but the nominal robot needs one."),
     "constant_force": ("warning", "The force of a joint never changes."),
     "joint_at_rest": ("warning", "A joint with dry friction is at rest for part of the log."),
+    "physical_gap": ("warning", "Physical inertias predict a force worse than least squares."),
     "unpredicted_force": ("warning", "The fit does not predict the force of a joint."),
     "torque_ripple": ("warning", "The residual of a joint is periodic in its position."),
     "position_noise_bias": ("warning", "Noise of positions biases the estimates."),

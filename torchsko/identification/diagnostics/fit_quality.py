@@ -23,6 +23,12 @@ MAX_ERROR = 0.5
 The fit then explains less than three quarters of the variance.
 """
 
+MAX_GAP_RATIO = 1.5
+"""Prediction error over that of least squares above which physical bounds contradict the log."""
+
+MIN_GAP = 0.05
+"""Smallest difference of the two errors, over the standard deviation of the force, that is reported."""
+
 REST_PERIODS = 2.0
 """Time in one position, in periods of the cut-off frequency, after which a joint is at rest."""
 
@@ -92,6 +98,33 @@ def unpredicted_force(context: FittedContext) -> Iterator[Finding]:
             f"The fit does not predict these forces (prediction error over standard deviation): {errors_of}.",
             "Check the units, signs, times and order of the columns, and unmodelled forces.",
             joints=[name for name, _ in rows],
+        )
+
+
+def physical_gap(context: FittedContext) -> Iterator[Finding]:
+    """Physical inertias predict each force about as well as least squares."""
+    errors, plain = (
+        context.residuals.relative(x.mean(0).sqrt())
+        for x in (context.squared_errors, context.least_squares_errors)
+    )
+    worse = (errors > MAX_GAP_RATIO * plain) & (errors - plain > MIN_GAP)
+    rows = [
+        (name, float(x), float(y))
+        for name, x, y, is_worse in zip(
+            context.nominal.dof_names, errors, plain, worse.tolist(), strict=True
+        )
+        if is_worse
+    ]
+    if rows:
+        listed = ", ".join(f"{name} {x:.2g} and {y:.2g}" for name, x, y in rows)
+        yield finding(
+            "physical_gap",
+            "Prediction errors over standard deviation, of this fit and of least squares without physical "
+            f"bounds: {listed}.",
+            "Check the robot's kinematics, and the couplings (--couple), zeros (--zero) and signs (--sign) "
+            "of these joints and of those before them.",
+            joints=[name for name, _, _ in rows],
+            reason="No physical robot with this kinematics moves like that.",
         )
 
 

@@ -18,6 +18,7 @@ from torchsko.identification.signals.filter_settings import (
     MIN_CUTOFF_RATIO,
     MIN_RATE_RATIO,
 )
+from torchsko.identification.signals.unwrap import TURN
 from torchsko.identification.uncertainty.measurement_bias import PositionNoise
 
 STATIC_POSITION = 1e-3
@@ -188,10 +189,17 @@ def faulty_samples(context: FitContext) -> Iterator[Finding]:
     """Samples are complete and plausible."""
     faults, sample = context.faults, context.sample
     if context.unwrapped:
-        counts = ", ".join(f"{name} {count} times" for name, count in context.unwrapped.items())
-        yield finding("unwrapped_angles", f"Angles that jump by a turn were unwrapped: {counts}.")
+        counts = ", ".join(
+            f"{name} {count} times by {'a turn' if period == TURN else f'{period:.5g}'}"
+            for name, (count, period) in context.unwrapped.items()
+        )
+        yield finding("unwrapped_angles", f"Positions that jump were unwrapped: {counts}.")
     if faults.gaps:
-        yield finding("gaps", f"{faults.gaps} gaps in time. The parts are filtered separately.")
+        yield finding(
+            "gaps",
+            f"{faults.gaps} gaps in time of more than {context.settings.max_gap:.2g} s. The parts are "
+            "filtered separately.",
+        )
     if faults.short_segments:
         yield finding(
             "short_pieces",

@@ -12,6 +12,7 @@ from torchsko.identification.diagnostics.context import RawLog
 from torchsko.identification.diagnostics.findings import Finding, finding
 from torchsko.identification.logs.log import Array, Log
 from torchsko.identification.logs.units import CURRENT_UNITS, LINEAR_UNITS, QUANTITY_UNITS, SI_SCALE
+from torchsko.identification.signals.filter_settings import MAX_SPECTRUM_SAMPLES, find_bursts
 from torchsko.mechanism.joints.kind import JointType
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -92,6 +93,19 @@ def check_finite_columns(raw: RawLog) -> None:
                 "The sensor was off, or the column has text.",
                 f'Name the right columns, columns={{"{column}": [...]}}, or {other}',
             )
+
+
+def bursts(raw: RawLog) -> Iterator[Finding]:
+    """Samples do not come in bursts, as those with receive times."""
+    found = find_bursts(np.asarray(raw.log.t[:MAX_SPECTRUM_SAMPLES], np.float64))
+    if found is not None:
+        count, period = found
+        yield finding(
+            "bursts",
+            f"Samples come in bursts of about {count:.0f}, every {period:.3g} s.",
+            "Type --even-times, or call log.with_even_times(); or log the times of the measurements.",
+            reason="These are times at which samples were received, not measured.",
+        )
 
 
 def sample_rate(raw: RawLog) -> Iterator[Finding]:

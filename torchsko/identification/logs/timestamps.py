@@ -91,7 +91,8 @@ def _advice(step: Array, k: int, previous: Array) -> str:
     if first == 0 and repeated > SYSTEMATIC_SHARE * len(step):
         return (
             f"{repeated} of {len(step)} times repeat the previous one: the clock is too slow, or the times "
-            "have too few digits. Write more digits, or times from the start of the log."
+            "have too few digits. Write more digits, or times from the start of the log. If the samples are "
+            "even, type --even-times, or call log.with_even_times()."
         )
     if first < 0 and (step < 0).sum() <= SYSTEMATIC_SHARE * len(step):
         return (

@@ -48,6 +48,18 @@ FORCE_RATE_RATIO = 5.0
 MIN_SPECTRUM_SECONDS = 1.0
 """Shortest segment between gaps whose spectrum represents the log [s]."""
 
+MIN_BURST_RATIO = 4.0
+"""Mean time step over the median one, from which on samples may have come in bursts."""
+
+MIN_BURST_SHARE = 0.02
+"""Smallest share of steps between bursts; longer steps are gaps if they are rarer."""
+
+MIN_USABLE_SHARE = 0.5
+"""Smallest share of the filtered time, relative to the best cut-off, that the automatic cut-off leaves."""
+
+CUTOFF_STEP = 0.85
+"""Ratio of one automatic cut-off to the next higher one that is tested."""
+
 MAX_SPECTRUM_SAMPLES = 800_000
 """Number of samples at the start of a log from which the cut-off is chosen."""
 
@@ -127,18 +139,73 @@ def _first_times(log: Log) -> Array:
 
 
 def sampling_rate(log: Log) -> float:
-    """Sampling rate of a log, from its median time step [Hz].
+    """Sampling rate of a log, from its median time step; from the mean one if samples come in bursts [Hz].
 
     Raises:
         FitError: if times do not increase.
     """
-    return 1 / float(np.median(np.diff(_first_times(log))))
+    return _rate_of(_first_times(log))
+
+
+def _rate_of(t: Array) -> float:
+    burst = find_bursts(t)
+    return 1 / float(np.median(np.diff(t))) if burst is None else (len(t) - 1) / float(t[-1] - t[0])
+
+
+def find_bursts(t: Array) -> tuple[float, float] | None:
+    """Samples in each burst, and the time between bursts [s]; None if times are not those of bursts.
+
+    Args:
+        t: increasing times, `[samples]` [s].
+    """
+    steps = np.diff(t)
+    mean, median = float(steps.mean()), float(np.median(steps))
+    long = steps > mean
+    if mean < MIN_BURST_RATIO * median or long.mean() < MIN_BURST_SHARE:
+        return None
+    return 1 / float(long.mean()), float(np.median(steps[long]))
+
+
+def usable_share(t: Array, settings: FilterSettings) -> float:
+    """Share of the time of which filtered forces are left between gaps.
+
+    Args:
+        t: increasing times, `[samples]` [s].
+        settings: of the filter.
+    """
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(t) > settings.max_gap) + 1, [len(t)]])
+    lengths = t[edges[1:] - 1] - t[edges[:-1]]
+    left = (lengths - 2 * settings.half_width).clip(min=0).sum()
+    return float(left / max(t[-1] - t[0], 1e-300))
+
+
+def cutoff_for_gaps(t: Array, rate: float, highest: float, lowest: float) -> float | None:
+    """Highest cut-off frequency whose filter leaves most of the time between gaps [Hz].
+
+    Args:
+        t: increasing times, `[samples]` [s].
+        rate: sampling rate [Hz].
+        highest: cut-off without gaps [Hz].
+        lowest: smallest cut-off that is tested [Hz].
+
+    Returns:
+        None if no cut-off leaves any time.
+    """
+    count = max(1, 1 + int(np.ceil(np.log(lowest / highest) / np.log(CUTOFF_STEP))))
+    cutoffs = [*np.geomspace(highest, min(lowest, highest), count).tolist()]
+    shares = [usable_share(t, FilterSettings.of(rate, x)) for x in cutoffs]
+    best = max(shares)
+    if best == 0:
+        return None
+    return next(x for x, y in zip(cutoffs, shares, strict=True) if y >= MIN_USABLE_SHARE * best)
 
 
 def design_filters(log: Log, cutoff: float | None = None) -> FilterSettings:
     """Design the filters of a log.
 
     Without a given cut-off it is ten times the frequency below which 99% of the power of the velocities lies.
+    If gaps would then leave too little of the log, it is lower, since gaps up to a quarter of its period are
+    interpolated.
 
     Args:
         log: at least its times and forces are read.
@@ -149,7 +216,7 @@ def design_filters(log: Log, cutoff: float | None = None) -> FilterSettings:
     """
     t = _first_times(log)
     steps = np.diff(t)
-    rate = 1 / float(np.median(steps))
+    rate = _rate_of(t)
     limits = saturation_limits(to_rows(log.tau[:MAX_SPECTRUM_SAMPLES]).T)
     if cutoff is not None:
         return FilterSettings.of(rate, cutoff, force_limits=limits)
@@ -159,7 +226,7 @@ def design_filters(log: Log, cutoff: float | None = None) -> FilterSettings:
     rows = slice(int(edges[longest]), int(edges[longest + 1]))
     if rows.stop - rows.start < MIN_SPECTRUM_SECONDS * rate:
         rows = slice(0, len(t))  # all segments are too short: one spectrum across gaps
-    t = t[rows]
+    whole, t = t, t[rows]
     even = t[0] + np.arange(int((t[-1] - t[0]) * rate)) / rate
     x = to_rows(log.q[rows])
     x = replace_by_nan(find_repeated_samples(x), x)
@@ -176,4 +243,8 @@ def design_filters(log: Log, cutoff: float | None = None) -> FilterSettings:
     # The filter is at most a twentieth of the log.
     lowest = 20 / (even[-1] - even[0])
     automatic = float(np.clip(CUTOFF_RATIO * bandwidth, lowest, rate / MIN_RATE_RATIO))
-    return FilterSettings.of(rate, automatic, bandwidth, limits)
+    settings = FilterSettings.of(rate, automatic, bandwidth, limits)
+    if not (np.diff(whole) > settings.max_gap).any():
+        return settings
+    lower = cutoff_for_gaps(whole, rate, automatic, max(MIN_CUTOFF_RATIO * bandwidth, lowest))
+    return settings if lower is None else FilterSettings.of(rate, lower, bandwidth, limits)
