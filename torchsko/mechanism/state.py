@@ -65,12 +65,23 @@ def check_coordinates(mech: Mechanism, **tensors: Tensor | None) -> dict[str, tu
     return batches
 
 
-def misfit(mech: Mechanism, name: str, x: Tensor, shape: tuple[int, ...]) -> Fields | None:
-    """Fields of the error for a tensor that is not `[*batch, *shape]` of the mechanism's dtype and device."""
+def misfit(
+    mech: Mechanism, name: str, x: Tensor, shape: tuple[int, ...], meaning: str = ""
+) -> Fields | None:
+    """Fields of the error for a tensor that is not `[*batch, *shape]` of the mechanism's dtype and device.
+
+    Args:
+        mech: the mechanism.
+        name: name of the tensor.
+        x: the tensor.
+        shape: shape for one sample.
+        meaning: sentence that explains the shape; the numbers of bodies and coordinates when empty.
+    """
     if x.ndim < len(shape) or tuple(x.shape[x.ndim - len(shape) :]) != shape:
         return (
             f"{name} has shape {list(x.shape)}.",
-            f"{mech.name!r} has {mech.num_bodies} bodies, {mech.num_dof} dofs and {mech.num_q} "
+            meaning
+            or f"{mech.name!r} has {mech.num_bodies} bodies, {mech.num_dof} dofs and {mech.num_q} "
             "coordinates, in the order of mech.joint_names.",
             f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}].",
         )

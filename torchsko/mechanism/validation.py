@@ -35,18 +35,15 @@ def check_parameter(mech: Mechanism, name: str, value: Any, sizes: tuple[str | i
             f"Pass torch.as_tensor(value, dtype={mech.dtype}) of shape "
             f"[*batch, {', '.join(map(str, shape))}].",
         )
-    if (why := misfit(mech, name, value, shape)) is None:
-        return
+    meaning = ""
     if mech.num_dependent and sizes[0] in ("num_tree_dof", "num_tree_q"):
         # Users may pass the shape of a state, which omits dependent joints.
-        what, _, advice = why
-        if tuple(value.shape[max(value.ndim - len(shape), 0) :]) != shape:
-            meaning = (
-                f"{mech.name!r} has one entry for every joint, dependent ones included, in the order of "
-                "mech.tree_joint_names."
-            )
-            why = what, meaning, advice
-    raise MechanismError(*why)
+        meaning = (
+            f"{mech.name!r} has one entry for every joint, dependent ones included, in the order of "
+            "mech.tree_joint_names."
+        )
+    if (why := misfit(mech, name, value, shape, meaning)) is not None:
+        raise MechanismError(*why)
 
 
 def check_placement(

@@ -1,7 +1,5 @@
 """Shapes of an SDF model: <visual> and <collision> of its links; meshes are not read.
 
-An invalid shape is left out and reported as a fault, since it does not affect the dynamics.
-
 Reference: SDFormat specification, http://sdformat.org/spec (geometry).
 """
 
@@ -15,6 +13,7 @@ import numpy as np
 from torchsko.errors import RobotFileError
 from torchsko.io.common.numbers import as_matrix, as_vector, extent, number, vector
 from torchsko.io.common.report import Report
+from torchsko.io.common.shapes import ONES, PlacedForm, read_link_shapes
 from torchsko.io.sdf.sdf_poses import Frames, Pose, read_pose
 from torchsko.io.xml.reader import Element
 from torchsko.mechanism.description import Vector
@@ -28,11 +27,8 @@ from torchsko.mechanism.geometry import (
     Geometry,
     Mesh,
     Plane,
-    Shape,
     Sphere,
 )
-
-ONES: Vector = (1.0, 1.0, 1.0)
 
 
 def read_shapes(
@@ -51,18 +47,11 @@ def read_shapes(
         search: further trusted folders for meshes.
         report: records invalid shapes as faults.
     """
-    shapes = []
-    for link in links:
-        frame = link.attributes["name"].strip()
-        for child in link.children:
-            if child.tag not in ("visual", "collision"):
-                continue
-            where = f"link {frame!r} <{child.tag}> (line {child.line})"
-            try:
-                shapes.append(_shape(child, where, frame, frames, home, tuple(search)))
-            except RobotFileError as error:
-                report.fault(where, f"left out: {error.what}", error)
-    return Geometry(tuple(shapes))
+
+    def read(element: Element, where: str, frame: str) -> PlacedForm:
+        return _shape(element, where, frame, frames, home, tuple(search))
+
+    return read_link_shapes([(x.attributes["name"].strip(), x) for x in links], read, report)
 
 
 def _shape(
@@ -72,7 +61,7 @@ def _shape(
     frames: Frames,
     home: str | None,
     search: tuple[str, ...],
-) -> Shape:
+) -> PlacedForm:
     geometry = _child(element, "geometry")
     form = None if geometry is None else next(iter(geometry.children), None)
     if form is None or form.tag not in (*FORMS, "mesh", "plane"):
@@ -90,17 +79,8 @@ def _shape(
         shape, pose = _plane(form, where, pose)
     else:
         shape = FORMS[form.tag](form, where)
-    visual = element.tag == "visual"
-    return Shape(
-        shape,
-        frame,
-        as_matrix(pose.rotation),
-        as_vector(pose.position),
-        visual=visual,
-        collision=not visual,
-        colour=_colour(element) if visual else None,
-        name=element.attributes.get("name", "").strip(),
-    )
+    rotation, position = as_matrix(pose.rotation), as_vector(pose.position)
+    return PlacedForm(shape, rotation, position, _colour(element))
 
 
 def _pose(element: Element, where: str, frame: str, frames: Frames) -> Pose:

@@ -1,7 +1,5 @@
 """Shapes of a URDF file: <visual> and <collision> of its links; meshes are not read.
 
-An invalid shape is left out and reported as a fault, since it does not affect the dynamics.
-
 Source of the format: the ROS wiki's page urdf/XML/link.
 """
 
@@ -12,6 +10,7 @@ from collections.abc import Callable, Sequence
 from torchsko.errors import RobotFileError
 from torchsko.io.common.numbers import extent, number, rotation_from_rpy, vector
 from torchsko.io.common.report import Report
+from torchsko.io.common.shapes import ONES, PlacedForm, read_link_shapes
 from torchsko.io.urdf.urdf_fields import attribute, missing_child, place
 from torchsko.io.xml.reader import Element
 from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, Vector
@@ -23,11 +22,8 @@ from torchsko.mechanism.geometry import (
     Form,
     Geometry,
     Mesh,
-    Shape,
     Sphere,
 )
-
-ONES: Vector = (1.0, 1.0, 1.0)
 
 
 def read_geometry(
@@ -42,29 +38,21 @@ def read_geometry(
         report: records invalid shapes as faults.
     """
     colours = _colours(root)
-    shapes = []
-    for link in root.children:
-        if link.tag != "link" or not (frame := link.attributes.get("name")):
-            continue
-        for child in link.children:
-            if child.tag not in ("visual", "collision"):
-                continue
-            where = f"link {frame!r} <{child.tag}> (line {child.line})"
-            try:
-                shapes.append(_shape(child, where, frame, colours, home, tuple(search)))
-            except RobotFileError as error:
-                report.fault(where, f"left out: {error.what}", error)
-    return Geometry(tuple(shapes))
+    links = [(e.attributes.get("name", ""), e) for e in root.children if e.tag == "link"]
+
+    def read(element: Element, where: str, frame: str) -> PlacedForm:
+        return _shape(element, where, colours, home, tuple(search))
+
+    return read_link_shapes([(name, link) for name, link in links if name], read, report)
 
 
 def _shape(
     element: Element,
     where: str,
-    frame: str,
     colours: dict[str, Colour],
     home: str | None,
     search: tuple[str, ...],
-) -> Shape:
+) -> PlacedForm:
     parts = {child.tag: child for child in element.children}
     geometry = parts.get("geometry")
     if geometry is None or not geometry.children:
@@ -84,17 +72,7 @@ def _shape(
             "Write it as one of these.",
         )
     rotation, position = _placement(parts.get("origin"), where)
-    visual = element.tag == "visual"
-    return Shape(
-        shape,
-        frame,
-        rotation,
-        position,
-        visual=visual,
-        collision=not visual,
-        colour=_colour(parts.get("material"), colours) if visual else None,
-        name=element.attributes.get("name", ""),
-    )
+    return PlacedForm(shape, rotation, position, _colour(parts.get("material"), colours))
 
 
 def _placement(origin: Element | None, where: str) -> tuple[Matrix, Vector]:
