@@ -33,7 +33,7 @@ from torchsko.utils.shapes import matvec
 MAX_ROUNDS = 30
 """Largest number of Newton rounds."""
 
-SEARCH_ROUNDS = 6
+SEARCH_ROUNDS = 4
 """Evaluations of the line search in each round."""
 
 
