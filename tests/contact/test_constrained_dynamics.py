@@ -56,6 +56,32 @@ def test_forces_and_accelerations_equal_those_of_mujoco(compiled, name, options)
     assert (found.residual <= 1e-9 * scale).all()
 
 
+@pytest.mark.parametrize(("name", "options"), CASES[:4], ids=str)
+def test_contact_forces_equal_those_of_mujoco(compiled, name, options):
+    model = compiled(MODELS[name](**options))
+    mech = ts.from_mujoco(model)
+    contact, to_mujoco = ts.ContactModel.of(mech), ts.conventions("mujoco", mech)
+    data, wrench, count = mujoco.MjData(model), np.zeros(6), 0
+    for qpos, qvel, qacc, *_ in zip(*reached_states(model, 6), strict=True):
+        data.qpos[:], data.qvel[:] = qpos, qvel
+        mujoco.mj_forward(model, data)
+        q = to_mujoco.q_from(torch.tensor(qpos))
+        qd = to_mujoco.qd_from(q, torch.tensor(qvel))
+        qdd = to_mujoco.qdd_from(q, qd, torch.tensor(data.qacc))
+        points = ts.contacts(mech, q, contact)
+        found = ts.contact_forces(mech, q, qd, qdd, contact=contact)
+        assert (found[~points.active] == 0).all()
+        for k in range(data.ncon):
+            mujoco.mj_contactForce(model, data, k, wrench)
+            apart = (points.position - torch.tensor(data.contact[k].pos)).abs().amax(-1)
+            nearest = int(torch.where(points.active, apart, 1.0).argmin())
+            np.testing.assert_allclose(
+                found[nearest], wrench, atol=1e-6 * (1 + np.abs(wrench).max())
+            )
+            count += 1
+    assert count
+
+
 def test_the_residual_states_the_error_of_the_equations_of_motion(compiled):
     mech = ts.from_mujoco(compiled(MODELS["hopper"]()))
     q = mech.file_metadata.initial - torch.tensor([0.0, 0.05, 0.0, 0.0], dtype=torch.float64)

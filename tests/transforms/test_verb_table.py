@@ -134,6 +134,7 @@ def test_every_row_is_traced_or_refused_or_runs_as_it_is():
         "actuate",
         "base_parameters",
         "constrained_dynamics",
+        "contact_forces",
         "contacts",
         "drive_parameters",
         "inertial_parameters",
