@@ -62,7 +62,7 @@ def test_contact_forces_equal_those_of_mujoco(compiled, name, options):
     mech = ts.from_mujoco(model)
     contact, to_mujoco = ts.ContactModel.of(mech), ts.conventions("mujoco", mech)
     data, wrench, count = mujoco.MjData(model), np.zeros(6), 0
-    for qpos, qvel, qacc, *_ in zip(*reached_states(model, 6), strict=True):
+    for qpos, qvel, *_ in zip(*reached_states(model, 6), strict=True):
         data.qpos[:], data.qvel[:] = qpos, qvel
         mujoco.mj_forward(model, data)
         q = to_mujoco.q_from(torch.tensor(qpos))

@@ -33,7 +33,7 @@ def load_with_warnings(source, **options):
 
 
 PARTS = {
-    "contacts": "(floor, torso_geom, leg_geom, geom3): contact is not modelled",
+    "contacts": "(floor, torso_geom, leg_geom, geom3): contact acts in ts.step",
     "loops": "equality 'strut': closes a loop",
     "fluid": "1 fluid: fluid forces are not modelled",
     "armature of free joints": "1 free joints with armature (root): it acts along the axes of the body",

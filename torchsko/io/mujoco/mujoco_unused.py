@@ -26,7 +26,7 @@ JOINT_IN_PARENT = 1
 Row = tuple[int | list[str], str, str]
 """Number or names of elements, their kind, and the reason why they are not used."""
 
-IN_CONTACT = "contact is not modelled"
+IN_CONTACT = "contact acts in ts.step and ts.constrained_dynamics only"
 """Reason for elements that exert forces while bodies touch."""
 
 
