@@ -60,8 +60,8 @@ from torchsko.algebra.transforms.transform import aggregate_segments as aggregat
 from torchsko.algebra.transforms.transform import embed as embed
 from torchsko.algorithms.member_length import member_length_matrix as member_length_matrix
 from torchsko.algorithms.member_length import member_length_operator as member_length_operator
-from torchsko.contact.constrained_dynamics import ConstrainedDynamics as ConstrainedDynamics
-from torchsko.contact.constrained_dynamics import constrained_dynamics as constrained_dynamics
+from torchsko.contact.contact_dynamics import ConstrainedDynamics as ConstrainedDynamics
+from torchsko.contact.contact_dynamics import constrained_dynamics as constrained_dynamics
 from torchsko.contact.contact_forces import contact_forces as contact_forces
 from torchsko.contact.contact_model import ContactModel as ContactModel
 from torchsko.contact.points import Contacts as Contacts

@@ -23,7 +23,7 @@ from torchsko.actuation import actuator_forces as acting
 from torchsko.algorithms.operational_space import rounding_of_rank
 from torchsko.bridge.assemble import assemble
 from torchsko.bridge.singular_hinges import checked
-from torchsko.contact import constrained_dynamics, contact_forces, points
+from torchsko.contact import contact_dynamics, contact_forces, points
 from torchsko.control.ik import inverse_kinematics as control
 from torchsko.errors import FusedError
 from torchsko.io import saving
@@ -49,10 +49,12 @@ from torchsko.verbs import (
     frames,
     kinematics,
     momenta,
+    randomise,
     regressors,
     relative,
 )
 from torchsko.verbs import frame_compliance as operational_space
+from torchsko.verbs.constrained import held_mechanism
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -332,7 +334,9 @@ class Verbs(MechanismSource):
     # Plain methods: these have no state to trace, take time steps or write files.
     contacts = points.contacts
     contact_forces = contact_forces.contact_forces
-    constrained_dynamics = constrained_dynamics.constrained_dynamics
+    constrained_dynamics = contact_dynamics.constrained_dynamics
+    constrain = held_mechanism.constrain
+    randomise = randomise.randomise
     step = contact_step.step
     inertial_parameters = regressors.inertial_parameters
     drive_parameters = regressors.drive_parameters

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchsko.actuation.actuator_forces import actuate, actuate_with_slopes
 from torchsko.actuation.actuators import Actuators
 from torchsko.actuation.implicit_forces import ForceSlopes
-from torchsko.contact.constrained_dynamics import ConstrainedDynamics, constrained_dynamics
+from torchsko.contact.contact_dynamics import ConstrainedDynamics, constrained_dynamics
 from torchsko.contact.contact_model import ContactModel
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.io.conventions.conversion import conventions
