@@ -237,6 +237,20 @@ def test_an_unsupported_version_is_reported_and_read_as_the_nearest(version, nea
         ts.load(text, strict=True)
 
 
+def test_a_number_as_an_attribute_is_reported_with_its_line():
+    """As URDF has it; SDF has numbers as text, so the mass is the default."""
+    text = sdf(
+        "1.9",
+        link("base") + link("wheel").replace("<mass>2</mass>", "\n<mass value='2'/>") + joint(),
+    )
+    with pytest.warns(
+        ts.RobotFileWarning, match=r"'value' \(line 2\): not read, since the value is the text"
+    ):
+        assert ts.load(text).mass.tolist() == [1.0]
+    with pytest.raises(ts.RobotFileError, match="line 2"):
+        ts.load(text, strict=True)
+
+
 @pytest.mark.parametrize("attribute", ["axis='0 1 0'", "pose='0 0 1 0 0 0'"])
 def test_an_attribute_that_the_format_has_as_an_element_is_reported_with_its_line(attribute):
     axis = AXIS.format(attribute="", xyz="0 0 1", more="")

@@ -127,7 +127,12 @@ def _walk(
             )
         elif what in OBSOLETE and element.tag == "pose":
             _report(f"{where} {what} (line {element.line})", OBSOLETE[what], report)
-        elif key not in supported.attributes and not key.startswith("xmlns"):
+        elif key in supported.attributes or key.startswith("xmlns"):
+            continue
+        elif supported == Supported() and not element.text.strip():
+            reason = f"not read, since the value is the text of <{element.tag}>"
+            _report(f"{where} {what} (line {element.line})", reason, report)
+        else:
             found[what, place] += 1
 
 
