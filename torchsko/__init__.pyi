@@ -46,11 +46,10 @@ from torchsko import identification as identification
 from torchsko import learn as learn
 from torchsko import view as view
 from torchsko.actuation.actuated_control import ActuatedControl as ActuatedControl
-from torchsko.actuation.actuator import Actuator as Actuator
 from torchsko.actuation.actuator_forces import actuate as actuate
 from torchsko.actuation.actuators import Actuators as Actuators
 from torchsko.actuation.delay import Delay as Delay
-from torchsko.actuation.mjcf_actuators import actuators_of as actuators_of
+from torchsko.actuation.file_actuators import actuators_of as actuators_of
 from torchsko.actuation.mjcf_tendons import tendons_of as tendons_of
 from torchsko.actuation.tendons import Tendon as Tendon
 from torchsko.actuation.tendons import Tendons as Tendons
@@ -82,6 +81,7 @@ from torchsko.io.saving import save as save
 from torchsko.io.urdf.urdf_transmissions import Transmission as Transmission
 from torchsko.io.urdf.urdf_transmissions import transmissions_of as transmissions_of
 from torchsko.learn.dynamics_module import Dynamics as Dynamics
+from torchsko.mechanism.file_data.actuator import Actuator as Actuator
 from torchsko.mechanism.joints.compound import Slide as Slide
 from torchsko.mechanism.joints.compound import Turn as Turn
 from torchsko.mechanism.joints.registry import register_joint as register_joint

@@ -16,7 +16,6 @@ def deviation(model, steps, seed=0, lower=0.0, speed=0.3):
     """Largest difference of positions and of velocities from MuJoCo's, and its largest number of rows."""
     mech = ts.from_mujoco(model)
     to_mujoco, contact = ts.conventions("mujoco", mech), ts.ContactModel.of(mech)
-    actuators = ts.actuators_of(model, mech) if model.nu else None
     rng, data = np.random.default_rng(seed), mujoco.MjData(model)
     data.qpos[2 if model.jnt_type[0] == 0 else 1] -= lower
     data.qvel[:] = speed * rng.normal(size=model.nv)
@@ -27,7 +26,7 @@ def deviation(model, steps, seed=0, lower=0.0, speed=0.3):
         data.ctrl[:] = rng.uniform(-1, 1, model.nu)
         mujoco.mj_step(model, data)
         ctrl = torch.tensor(data.ctrl) if model.nu else None
-        state = ts.step(mech, state, ctrl, actuators=actuators, contact=contact)
+        state = ts.step(mech, state, ctrl, contact=contact)
         qvel = to_mujoco.qd_to(state.q, state.qd).numpy()
         worst = max(worst, np.abs(to_mujoco.q_to(state.q).numpy() - data.qpos).max())
         worst = max(worst, np.abs(qvel - data.qvel).max())

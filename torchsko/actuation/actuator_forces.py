@@ -1,8 +1,9 @@
 r"""Evaluation of actuators at a state: joint forces, rates of activations, and force derivatives.
 
 The force of an actuator is computed in this order: the affine function of length and rate
-(`torchsko.actuation.actuator`), the torque-speed curve, the force range, and the gear. A gear of efficiency e
-transmits e f where f drives, and f / e where it is back-driven. With the smoothed sign s of the speed,
+(`torchsko.mechanism.file_data.actuator`), the torque-speed curve, the force range, and the gear. A gear of
+efficiency e transmits e f where f drives, and f / e where it is back-driven. With the smoothed sign s of the
+speed,
 
 .. math::
     f_{out} = f - s\, (b\, |f| - a s f), \qquad a = \tfrac12 (1/e + e) - 1, \quad

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.actuation.actuator import UNLIMITED, Actuator, Range
 from torchsko.errors import MechanismError, ShapeError, name_list
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
+from torchsko.mechanism.file_data.actuator import UNLIMITED, Actuator, FileActuators, Range
 from torchsko.mechanism.file_metadata import Keyframe
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -129,6 +129,15 @@ class Actuators:
             **_activation_fields(mech, actuators),
             unused=tuple(unused),
         )
+
+    @staticmethod
+    def of_file(mech: MechanismLike, data: FileActuators) -> Actuators:
+        """The actuators of a robot file, such as ``mech.file_metadata.actuators``.
+
+        Raises:
+            MechanismError: when the mechanism lacks one of their joints.
+        """
+        return Actuators.of(mech, data.actuators, joint_range=data.joint_range, unused=data.unused)
 
     def replace(self, **changes: Tensor) -> Actuators:
         """A copy with some tensors changed, with any leading batch dimensions.

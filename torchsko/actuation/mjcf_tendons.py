@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchsko.actuation.actuator import UNLIMITED, as_range
 from torchsko.actuation.tendons import Tendon, Tendons
 from torchsko.io.mjcf.read_mjcf import model_of
 from torchsko.io.mujoco.mujoco_couplings import tendon_joints
 from torchsko.io.mujoco.mujoco_fields import all_joint_names, disabled_flags, linear
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismLike
+from torchsko.mechanism.file_data.actuator import UNLIMITED, as_range
 
 UNUSED_FIELDS = (
     ("stiffnesspoly", "nonlinear stiffness", "only the linear part is modelled"),

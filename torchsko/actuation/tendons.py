@@ -17,13 +17,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from torchsko.actuation.actuator import UNLIMITED, Range
 from torchsko.actuation.actuators import as_tensor, check_changes, q_of_dof, saturate, scalar_dof
 from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.errors import MechanismError, name_list
 from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
+from torchsko.mechanism.file_data.actuator import UNLIMITED, Range
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.utils.shapes import matvec

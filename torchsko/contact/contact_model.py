@@ -13,9 +13,9 @@ from torchsko.contact.collision import KINDS
 from torchsko.contact.pairs import ShapePair, body_of, shape_pairs, size_of
 from torchsko.errors import MechanismError, ShapeError, unknown_name
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
+from torchsko.mechanism.file_data.solver_options import SOLIMP, SOLREF, SolverOptions
 from torchsko.mechanism.geometry import Surface
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.solver_options import SOLIMP, SOLREF, SolverOptions
 from torchsko.verbs.dynamics import mass_matrix
 from torchsko.verbs.frames import frame_jacobian
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, Vector
-from torchsko.mechanism.solver_options import SolverOptions
+from torchsko.mechanism.file_data.actuator import FileActuators
+from torchsko.mechanism.file_data.solver_options import SolverOptions
 
 FrameName = str | None
 """Name of a frame, or None for the inertial frame."""
@@ -91,12 +92,14 @@ class FileMetadata:
         closures: kinematic loops.
         initial: initial configuration, `[num_q]`; None for the neutral one.
         solver: parameters of MuJoCo's constraint solver.
+        actuators: the actuators of the file.
     """
 
     keyframes: tuple[Keyframe, ...] = ()
     closures: tuple[Closure, ...] = ()
     initial: Tensor | None = field(default=None, compare=False)
     solver: SolverOptions = field(default_factory=SolverOptions)
+    actuators: FileActuators = field(default_factory=FileActuators)
 
     def __repr__(self) -> str:
         counts = f"{len(self.keyframes)} keyframes, {len(self.closures)} closures"
@@ -134,7 +137,8 @@ class FileMetadata:
             for c in other.closures
             if place is not None or None not in (c.frame1, c.frame2)
         ]
-        return FileMetadata(closures=(*self.closures, *closures))
+        solver = self.solver.with_default_dofs()
+        return FileMetadata(closures=(*self.closures, *closures), solver=solver)
 
 
 def _appended(c: Closure, prefix: str, on: str, R: np.ndarray, r: np.ndarray) -> Closure:

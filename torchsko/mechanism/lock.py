@@ -13,7 +13,7 @@ With couplings (`torchsko.mechanism.coupling`), a locked joint contributes to th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -338,10 +338,12 @@ def _selected(
         for name, field in FIELDS.items()
         if field.shape[0] in index and name not in changed
     }
-    found["file_metadata"] = mech.file_metadata.map_states(
+    metadata = mech.file_metadata.map_states(
         lambda q: q.index_select(-1, index["num_q"]),
         lambda qd: qd.index_select(-1, index["num_dof"]),
     )
+    remaining = (index["num_tree_q"].tolist(), index["num_tree_dof"].tolist())
+    found["file_metadata"] = replace(metadata, solver=metadata.solver.select(*remaining))
     return found
 
 

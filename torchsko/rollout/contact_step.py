@@ -36,7 +36,7 @@ class State(NamedTuple):
     Attributes:
         q: configuration, `[*batch, num_q]`.
         qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        act: activations of actuators, `[*batch, m]`; None without activations.
+        act: activations of actuators, `[*batch, m]`; None stands for zeros.
         t: time [s], a number or `[*batch]`.
         warmstart: acceleration from which the solver starts, `[*batch, num_dof]`; without gradients.
         residual: largest error of the equations of motion in the last step, `[*batch]` [N m or N].
@@ -101,9 +101,9 @@ def step(
     Args:
         mech: the mechanism.
         state: at the start.
-        ctrl: controls of the actuators, `[*batch, n]`; without actuators joint forces, `[*batch, num_dof]`
-            [N m or N]. They are constant over the step.
-        actuators: of the mechanism, such as those of `actuators_of`.
+        ctrl: controls of the actuators, `[*batch, n]`, constant over the step; zero by default. Without
+            actuators joint forces, `[*batch, num_dof]` [N m or N].
+        actuators: by default those of the robot file.
         contact: shapes and parameters of contact; by default `ContactModel.of` of the mechanism.
         f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin.
         dt: time step of the integrator [s]; by default that of the robot file.
@@ -140,6 +140,14 @@ def step(
     if name not in INTEGRATORS:
         raise MechanismError(*unknown_name("integrator of a step", name, tuple(INTEGRATORS)))
     contact = replace(contact, options=replace(options, timestep=dt))
+    data = mech.file_metadata.actuators
+    if actuators is None and data.actuators:
+        actuators = Actuators.of_file(mech, data)
+    if actuators is not None and ctrl is None:
+        ctrl = state.qd.new_zeros(*state.qd.shape[:-1], len(actuators.names))
+    if actuators is not None and actuators.activation_names and state.act is None:
+        zero = state.qd.new_zeros(*state.qd.shape[:-1], len(actuators.activation_names))
+        state = state._replace(act=zero)
     fixed = _Step(mech, contact, actuators, ctrl, f_ext, dt)
     for _ in range(substeps):
         state = INTEGRATORS[name](fixed, state)

@@ -11,14 +11,15 @@ import torch
 
 from torchsko.io.common.numbers import as_vector
 from torchsko.io.conventions.conversion import Conventions, conventions
+from torchsko.io.mujoco.mujoco_actuators import read_actuators
 from torchsko.io.mujoco.mujoco_couplings import CONNECT, WELD
 from torchsko.io.mujoco.mujoco_fields import all_joint_names, body_name, disabled_flags
 from torchsko.io.mujoco.mujoco_model import ModelDescription, matrix_of
 from torchsko.io.mujoco.mujoco_unused import finite_state
 from torchsko.mechanism.description import IDENTITY, ZERO
+from torchsko.mechanism.file_data.solver_options import SolverOptions
 from torchsko.mechanism.file_metadata import Closure, FileMetadata, FrameName, Keyframe
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.solver_options import SolverOptions
 
 INTEGRATORS = ("Euler", "RK4", "implicit", "implicitfast", "discrete")
 """Names of MuJoCo's integrators (mjtIntegrator)."""
@@ -44,6 +45,7 @@ def read_metadata(model: Any, read: ModelDescription, mech: Mechanism) -> FileMe
         closures=tuple(_closures(model, read.site_frames)),
         initial=mujoco.q_from(torch.tensor(np.array(model.qpos0, dtype=np.float64))),
         solver=read_solver_options(model),
+        actuators=read_actuators(model),
     )
 
 

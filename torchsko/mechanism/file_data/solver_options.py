@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 SOLREF = (0.02, 1.0)
 """MuJoCo's default reference parameters: time constant [s] and damping ratio."""
@@ -50,3 +51,28 @@ class SolverOptions:
     friction_solref: tuple[Solref, ...] = ()
     friction_solimp: tuple[Solimp, ...] = ()
     dof_invweight: tuple[float, ...] = ()
+
+    def select(self, coordinates: Sequence[int], dofs: Sequence[int]) -> SolverOptions:
+        """Parameters of the joints that remain when others are locked.
+
+        Args:
+            coordinates: indices of the remaining coordinates.
+            dofs: indices of the remaining dofs.
+        """
+
+        def chosen(values: tuple, indices: Sequence[int]) -> tuple:
+            return tuple(values[k] for k in indices) if values else ()
+
+        return replace(
+            self,
+            limit_solref=chosen(self.limit_solref, coordinates),
+            limit_solimp=chosen(self.limit_solimp, coordinates),
+            limit_margin=chosen(self.limit_margin, coordinates),
+            friction_solref=chosen(self.friction_solref, dofs),
+            friction_solimp=chosen(self.friction_solimp, dofs),
+            dof_invweight=chosen(self.dof_invweight, dofs),
+        )
+
+    def with_default_dofs(self) -> SolverOptions:
+        """These options with default parameters of all joints."""
+        return self.select((), ())

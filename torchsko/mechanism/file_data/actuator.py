@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from torchsko.errors import MechanismError
+from torchsko.mechanism.description import UnsupportedElement
 
 Activation = Literal["none", "integrator", "filter", "filterexact"]
 """No activation; an integrator of the control; a first-order filter, by Euler steps or exact."""
@@ -295,3 +296,18 @@ class Actuator:
         """
         return Actuator(name, {joint: gear}, force_range=force_range, stall=stall,
                         no_load_speed=no_load_speed, efficiency=efficiency)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FileActuators:
+    """The actuators of a robot file.
+
+    Attributes:
+        actuators: in the order of controls.
+        joint_range: limits of the total actuator force on a joint, by its name [N m or N].
+        unused: elements of the file that are not modelled.
+    """
+
+    actuators: tuple[Actuator, ...] = ()
+    joint_range: Mapping[str, Range] = field(default_factory=dict)
+    unused: tuple[UnsupportedElement, ...] = ()

@@ -1,26 +1,26 @@
-"""Actuators of a robot file: of a compiled MuJoCo model, or the transmissions of a URDF.
+"""Actuators of a compiled MuJoCo model, as plain data.
 
 Supported are transmissions to a joint of one dof or to a tendon of such joints, constant or affine gains and
 biases, and activations that integrate or filter. PID loops and DC motors are supported with one control and
-without a state (`torchsko.actuation.mjcf_laws`). All other actuators are listed as unused.
+without a state (`torchsko.io.mujoco.actuator_laws`). All other actuators are listed as unused.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
-from torchsko.actuation.actuator import UNLIMITED, Actuator, Range, as_range
-from torchsko.actuation.actuators import Actuators
-from torchsko.actuation.mjcf_laws import Law, law_of
-from torchsko.io.common.source import format_of
-from torchsko.io.mjcf.read_mjcf import model_of
+from torchsko.io.mujoco.actuator_laws import Law, law_of
 from torchsko.io.mujoco.mujoco_couplings import tendon_joints
 from torchsko.io.mujoco.mujoco_fields import HINGE, SLIDE, all_joint_names, disabled_flags
-from torchsko.io.urdf.urdf_transmissions import read_transmissions
 from torchsko.mechanism.description import UnsupportedElement
-from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
+from torchsko.mechanism.file_data.actuator import (
+    UNLIMITED,
+    Actuator,
+    FileActuators,
+    Range,
+    as_range,
+)
 
 JOINT, JOINT_IN_PARENT, TENDON = 0, 1, 3
 """MuJoCo's types of transmissions (mjtTrn)."""
@@ -31,34 +31,12 @@ MIN_TIME_CONSTANT = 1e-15
 """MuJoCo's smallest time constant [s] (mjMINVAL)."""
 
 
-def actuators_of(source: Any, mech: MechanismLike) -> Actuators:
-    """The actuators of an MJCF file, of a compiled model, or of a URDF file.
+def read_actuators(model: Any) -> FileActuators:
+    """The actuators of a model that are modelled, and notes on all others.
 
     Args:
-        source: path of a file, its text, or ``mujoco.MjModel``. The transmissions of a URDF file
-            (`torchsko.transmissions_of`) become motors, whose control is the torque before the gear.
-        mech: the mechanism loaded from the same source.
-
-    Returns:
-        The actuators, in the order of the file. Its ``unused`` lists actuators that are not modelled, with
-        the reason: muscles, spatial tendons, sites, slider-cranks, bodies, delays; PID loops and DC motors
-        with states (integral, inductance, temperature, bristles), cogging, a voltage limit, or several
-        controls; transmissions of several joints.
-
-    Raises:
-        RobotFileError: when the file is not readable; see `torchsko.load`.
-        MechanismError: when the mechanism lacks joints of the file.
-
-    Example:
-        >>> import torchsko as ts
-        >>> text = '''<mujoco><worldbody><body><joint name="hinge"/><geom size="0.1"/></body></worldbody>
-        ...   <actuator><position name="servo" joint="hinge" kp="20"/></actuator></mujoco>'''
-        >>> ts.actuators_of(text, ts.load(text)).names
-        ('servo',)
+        model: ``mujoco.MjModel``.
     """
-    if isinstance(source, str | os.PathLike) and format_of(source) != "mjcf":
-        return _of_urdf(source, mech)
-    model = model_of(source)
     names = dict(enumerate(all_joint_names(model)))
     supported, unused = [], []
     for i in range(len(model.actuator_trntype)):
@@ -69,24 +47,7 @@ def actuators_of(source: Any, mech: MechanismLike) -> Actuators:
         else:
             supported.append(_actuator(model, i, name, names, law))
     unused += _unused_fields(model, names)
-    return Actuators.of(mech, supported, joint_range=_joint_ranges(model, names), unused=unused)
-
-
-def _of_urdf(source: str | os.PathLike[str], mech: MechanismLike) -> Actuators:
-    """The transmissions of a URDF file as motors."""
-    transmissions, unused = read_transmissions(source)
-    moving = set(as_mechanism(mech).tree_joint_names)
-    unused += [
-        UnsupportedElement(f"transmission {t.name!r}", f"no moving joint is named {t.joint!r}")
-        for t in transmissions
-        if t.joint not in moving
-    ]
-    motors = [
-        Actuator.motor(t.actuator, t.joint, gear=t.reduction)
-        for t in transmissions
-        if t.joint in moving
-    ]
-    return Actuators.of(mech, motors, unused=unused)
+    return FileActuators(tuple(supported), _joint_ranges(model, names), tuple(unused))
 
 
 def _unsupported(model: Any, i: int, names: Mapping[int, str]) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torchsko.actuation.actuator import ACTIVATIONS, Activation, Affine
+from torchsko.mechanism.file_data.actuator import ACTIVATIONS, Activation, Affine
 from torchsko.utils.optional_dependencies import require
 
 FIXED, AFFINE = 0, 1

@@ -1,0 +1,1 @@
+"""Plain data of robot files: actuators and parameters of constraint solvers."""
