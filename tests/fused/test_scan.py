@@ -16,6 +16,7 @@ from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.scan import Scan
 from torchsko.fused.functions.traits import Traits
 from torchsko.fused.program.program import Port
+from torchsko.implicit.loop_roles import split_by_sizes
 
 PORTS = [Port("a", (3,)), Port("b", (2,)), Port("x", (3,)), Port("c", ()), Port("p", (2,))]
 
@@ -33,11 +34,12 @@ def scan():
 
 
 @pytest.fixture(scope="module")
-def states_alone():
+def unsummed():
+    """States and stacked outputs."""
     function = FusedFunction(
-        lambda *inputs: step(*inputs)[:2], PORTS, Traits(num_outputs=2, order=2)
+        lambda *inputs: step(*inputs)[:4], PORTS, Traits(num_outputs=4, order=2)
     )
-    return Scan(function, LoopRoles(2, 2, 0, 0))
+    return Scan(function, LoopRoles(2, 2, 2, 0))
 
 
 def inputs(steps, leads, dtype=torch.float64):
@@ -114,17 +116,18 @@ def test_an_empty_batch_is_an_empty_batch(scan, leads):
 @pytest.mark.filterwarnings("ignore:no C")
 @pytest.mark.parametrize("compiler", [True, False])
 @pytest.mark.parametrize("every", [0, 1])
-def test_no_step_leaves_the_start_of_the_whole_batch(every, compiler, states_alone, monkeypatch):
+def test_no_step_leaves_the_start_of_the_whole_batch(every, compiler, unsummed, monkeypatch):
     """Regression: without a compiler the gradient raised a shape error."""
     if not compiler:
         monkeypatch.setattr(scan_kernel, "find_toolchain", _none)
-        states_alone = Scan(states_alone.step, states_alone.roles)
+        unsummed = Scan(unsummed.step, unsummed.roles)
     given = inputs(0, [(4,), (), (), (), (1,)])
-    found = states_alone.of_length(0, every)(*given)
+    found = unsummed.of_length(0, every)(*given)
     starts = [x.expand(4, -1) for x in given[:2]]
     starts = [x[:, None] for x in starts] if every else starts
-    for x, y in zip(found, starts, strict=True):
+    for x, y in zip(found[:2], starts, strict=True):
         assert torch.equal(x, y)
+    assert [x.shape for x in found[2:]] == [(4, 0), (4, 0, 3)]
     grads = torch.autograd.grad(sum(x.sum() for x in found), given)
     for x, count in zip(grads, (1, 4, 0, 0, 0), strict=True):
         assert torch.equal(x, torch.full_like(x, count))
@@ -144,15 +147,26 @@ def test_derivatives_of_both_modes_and_of_second_order(scan, every):
 
 @pytest.mark.some(3)
 @pytest.mark.parametrize(("steps", "every"), [(7, 3), (6, 2), (2, 3), (1, 2)])
-def test_thinned_states_are_those_of_the_whole_and_so_are_gradients(states_alone, steps, every):
+def test_thinned_states_are_those_of_the_whole_and_so_are_gradients(unsummed, steps, every):
     given = inputs(steps, [(2,), (2,), (2,), (), ()])
-    thinned = states_alone.of_length(steps, every)(*given)
-    whole = [y[:, ::every] for y in states_alone.of_length(steps)(*given)]
+    thinned = unsummed.of_length(steps, every)(*given)
+    states, stacked = split_by_sizes(unsummed.of_length(steps)(*given), (2,))
+    whole = [*(y[:, ::every] for y in states), *(y[:, every - 1 :: every] for y in stacked)]
     cotangents = [torch.randn_like(y) for y in whole]
     assert all(torch.equal(x, y) for x, y in zip(thinned, whole, strict=True))
     pulled = [torch.autograd.grad(outputs, given, cotangents) for outputs in (thinned, whole)]
     for x, y in zip(*pulled, strict=True):
         torch.testing.assert_close(x, y, rtol=1e-13, atol=1e-13)
+    eager = unsummed.of_length(steps, every).eager(*given)
+    torch.testing.assert_close(tuple(thinned), tuple(eager), rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.nightly
+def test_thinned_results_have_derivatives_of_both_modes_and_of_second_order(unsummed):
+    given = inputs(5, [(2,), (2,), (2,), (), ()])
+    function = unsummed.of_length(5, 2)
+    assert gradcheck(function, given, check_forward_ad=True)
+    assert gradgradcheck(function, given)
 
 
 def test_thinning_is_refused_where_something_else_comes_out(scan):

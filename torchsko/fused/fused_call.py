@@ -164,24 +164,24 @@ class FusedCall:
         self,
         names: tuple[str, ...],
         inputs: Sequence[Tensor],
-        states: Sequence[Tensor],
-        series: tuple[int, int],
+        results: Sequence[Tensor],
+        sizes: tuple[int, int, int],
         lead: int,
     ) -> None:
-        """Compare the first state after the start that a scan gives with the function, as calls are compared.
+        """Compare the first results of a scan with the function, as calls are compared.
 
         Args:
             names: the arguments of the function.
             inputs: tensors that the scan takes after the state.
-            states: its states, with time behind the batch dimensions.
-            series: how many of the inputs are series, and steps between two states.
+            results: its states, start included, and stacked results, with time behind the batch dimensions.
+            sizes: number of tensors of the state, number of inputs that are series, steps between states.
             lead: number of batch dimensions.
         """
-        made, (count, every) = self._made[names, ()], series
-        if not (self._verify and made.is_check_due() and can_verify(inputs, states)):
+        made, (carry, count, every) = self._made[names, ()], sizes
+        if not (self._verify and made.is_check_due() and can_verify(inputs, results)):
             return
-        function, carry = made.function, len(states)
-        first = [x.detach()[(0,) * lead] for x in states]
+        function = made.function
+        rows = [x.detach()[(0,) * lead] for x in results]
         streams = [
             x.detach()[(0,) * (x.dim() - 1 - len(p.shape))]
             for p, x in zip(function.inputs[carry:], inputs[:count], strict=False)
@@ -189,13 +189,14 @@ class FusedCall:
         held = first_sample(function.inputs[carry + count :], inputs[count:])
 
         def source(start: Sequence[Tensor]) -> Sequence[Tensor]:
-            state = tuple(start)
+            found = tuple(start)
             for k in range(every):
-                state = tuple(function.sample(*state, *(x[k] for x in streams), *held))
-            return state
+                found = tuple(function.sample(*found[:carry], *(x[k] for x in streams), *held))
+            return found
 
+        found = [x[1 if k < carry else 0] for k, x in enumerate(rows)]
         with made.verifying():
-            verify(self.name, source, [x[0] for x in first], [x[1] for x in first])
+            verify(self.name, source, [x[0] for x in rows[:carry]], found)
 
     def _renew(self) -> None:
         """Make kernels for the present numbers of the mechanism, which was changed in place."""

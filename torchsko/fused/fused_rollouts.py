@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
-import torch
 from torch import Tensor
 
 from torchsko.api.verb_table import Verbs
@@ -25,8 +24,6 @@ from torchsko.rollout.integrators import INTEGRATORS
 class Controlled(Protocol):
     """A rollout step of one sample under a control; see `FusedMechanism.driven`."""
 
-    returns_forces: bool
-
     @property
     def key(self) -> tuple[Any, ...]:
         """Key of the step; equal keys stand for equal steps."""
@@ -35,7 +32,7 @@ class Controlled(Protocol):
     def __call__(
         self, mech: Mechanism, q: Tensor, qd: Tensor, memory: Tensor, **tensors: Tensor
     ) -> tuple[Tensor, ...]:
-        """The next state and memory, and perhaps the joint forces."""
+        """The next state and memory, and perhaps further results."""
         ...
 
 
@@ -140,7 +137,7 @@ class FusedRollouts(Verbs):
 
         Args:
             step: step of one sample, (mech, q, qd, memory, ...) to the next state and memory, and perhaps
-                joint forces. Its attribute ``key`` identifies the step.
+                further results. Its attribute ``key`` identifies the step.
             state: configuration, velocity and memory of the control at the start, `[*batch, ...]`.
             t: time of each step [s], `[steps]`.
             series: tensors of each step by name, `[*batch, steps, ...]`.
@@ -149,9 +146,9 @@ class FusedRollouts(Verbs):
             ends: early termination of samples, counted from the first step; it has separate kernels.
 
         Returns:
-            Configurations and velocities, `[*batch, steps // every + 1, ...]`, the start included; joint
-            forces over the steps that end in the states after the start, if the step returns them; and the
-            memory at the last state.
+            Configurations and velocities, `[*batch, steps // every + 1, ...]`, the start included; further
+            results of the steps that end in the states after the start, `[*batch, steps // every, ...]`; and
+            the memory at the last state.
 
         Raises:
             FusedError: the control cannot be traced, or its result has another shape than the state's.
@@ -165,29 +162,25 @@ class FusedRollouts(Verbs):
             series["going"] = ends.series(steps, q)
             constant |= zip(("q_rest", "qd_rest", "memory_rest"), ends.rest, strict=True)
         carry = {"q": q, "qd": qd, "memory": memory}
-        if step.returns_forces:
-            carry["forces"] = torch.zeros_like(qd)
         names = (*carry, *series, *constant)
         shapes = _sample_shapes(carry, constant, series, lead)
         # The names alone do not distinguish forces of each step from constant ones.
         key = ("driven", *step.key, tuple(shapes.items()), len(series))
-        sizes = (len(carry), len(series))
-        make = lambda: self._driven(step, shapes, sizes)  # noqa: E731
+        make = lambda: self._driven(step, shapes, len(series))  # noqa: E731
         call, scans = self._workshop.get_or_make_recent(key, make)
         function, captured = call.current(names)
         if function not in scans:  # a captured value has changed
             scans.clear()
-            scans[function] = Scan(function, LoopRoles(*sizes, 0, 0))
-        scan = scans[function]
+            scans[function] = _driven_scan(function, len(series))
         inputs = (*series.values(), *constant.values(), *captured, *self._parameters)
-        states = scan.of_length(steps, every)(*carry.values(), *inputs)
+        found = scans[function].of_length(steps, every)(*carry.values(), *inputs)
         if steps >= every:
-            call.verify_scan(names, inputs, states, (len(series), every), lead)
-        qs, qds, kept, *forces = states
-        return qs, qds, *(x[..., 1:, :] for x in forces), kept.select(lead, -1)
+            call.verify_scan(names, inputs, found, (len(carry), len(series), every), lead)
+        qs, qds, kept, *results = found
+        return qs, qds, *results, kept.select(lead, -1)
 
     def _driven(
-        self, step: Controlled, shapes: Mapping[str, tuple[int, ...]], sizes: tuple[int, int]
+        self, step: Controlled, shapes: Mapping[str, tuple[int, ...]], num_series: int
     ) -> tuple[FusedCall, dict[FusedFunction, Scan]]:
         own = Workshop(self._mech, *self._workshop.choices)
         try:
@@ -195,13 +188,18 @@ class FusedRollouts(Verbs):
             function = call.function(tuple(shapes))
         except ShapeError as error:
             raise _not_for_one_sample(str(error)) from error
-        for port, found in zip(function.inputs, function.outputs, strict=False):
+        for port, found in zip(function.inputs[:3], function.outputs, strict=False):
             if port.shape != found.shape:
                 what = (
                     f"the next {port.name} has shape {list(found.shape)}, not {list(port.shape)}."
                 )
                 raise _not_for_one_sample(what)
-        return call, {function: Scan(function, LoopRoles(*sizes, 0, 0))}
+        return call, {function: _driven_scan(function, num_series)}
+
+
+def _driven_scan(step: FusedFunction, num_series: int) -> Scan:
+    """The scan of a step that returns the next state and memory, and perhaps further results."""
+    return Scan(step, LoopRoles(3, num_series, len(step.outputs) - 3, 0))
 
 
 def _sample_shapes(

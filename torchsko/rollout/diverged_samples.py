@@ -74,10 +74,7 @@ def drop_diverged(
         one = replace(_ended(replace(simulation, fast=robot), good), every=1, truncate=None)
         again, last = one.unbound().run(q, torch.zeros_like(start[1]), 1, None)
         again = [x[..., -1:, :] for x in again]
-    kept = [
-        torch.where(good[..., None, None], new, old.detach())
-        for new, old in zip(again, found, strict=True)
-    ]
+    kept = [_where(good, new, old.detach()) for new, old in zip(again, found, strict=True)]
     return kept, _where(good, last, memory.detach()), bounded
 
 

@@ -24,7 +24,7 @@ from torchsko.rollout.early_termination import EarlyTermination, mask_forces, se
 from torchsko.rollout.external import CheckedWrenches, Wrenches, check_wrenches
 from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.simulation import Simulation
-from torchsko.rollout.step import Step
+from torchsko.rollout.step import Step, StepWithResults
 
 INPUT = "inputs."
 """Prefix of the names of tensors that laws take by name, among the inputs of a kernel."""
@@ -47,7 +47,7 @@ def has_trajectory_kernel(simulation: Simulation, steps: int) -> bool:
 def run_fused(
     simulation: Simulation, q: Tensor, qd: Tensor, steps: int, checkpoint: int | Binomial | None
 ) -> tuple[list[Tensor], Tensor]:
-    """All states and forces from one kernel, which recomputes steps between checkpoints in the backward pass.
+    """All states and results from one kernel, whose backward pass recomputes steps between checkpoints.
 
     With truncated gradients each window is a call of that kernel. The last memory is the second result.
     """
@@ -65,13 +65,14 @@ def run_fused(
         *series, memory = _window(simulation, (q, qd, memory), span, every, termination)
         parts.append([x if k > 1 or not first else x[..., 1:, :] for k, x in enumerate(series)])
         q, qd = (x[..., -1, :] for x in series[:2])
-    series = parts[0] if len(parts) == 1 else [torch.cat(x, -2) for x in zip(*parts, strict=True)]
+    lead = len(simulation.forces.batch)
+    series = parts[0] if len(parts) == 1 else [torch.cat(x, lead) for x in zip(*parts, strict=True)]
     if every == simulation.every:
         return series, memory
     stride = simulation.every // every
     count = steps // simulation.every * stride
     rows = (slice(0, count + 1, stride), slice(stride - 1, count, stride))
-    return [x[..., rows[k > 1], :] for k, x in enumerate(series)], memory
+    return [x[(slice(None),) * lead + (rows[k > 1],)] for k, x in enumerate(series)], memory
 
 
 def _window(
@@ -81,7 +82,7 @@ def _window(
     every: int,
     termination: EarlyTermination | None,
 ) -> tuple[Tensor, ...]:
-    """Every so many states and forces of a range of steps, and the memory at its end."""
+    """Every so many states and results of a range of steps, and the memory at its end."""
     forces, method, limits = simulation.forces, simulation.method, simulation.limits
     fast, f_ext, (first, last) = cast(Any, simulation.fast), simulation.f_ext, span
     options: dict[str, Any] = {
@@ -165,8 +166,8 @@ class ControlledStep:
 
     control: Policy | Controller | None
     effort: Effort
-    method: str | Step
-    step: Step
+    method: str | Step | StepWithResults
+    step: Step | StepWithResults
     limits: LimitSprings | None
     f_ext: Wrenches | None
     returns_forces: bool
@@ -183,7 +184,7 @@ class ControlledStep:
     def __call__(
         self, mech: Mechanism, q: Tensor, qd: Tensor, memory: Tensor, **tensors: Tensor
     ) -> tuple[Tensor, ...]:
-        """The next state and memory, and perhaps the joint forces.
+        """The next state and memory, perhaps the joint forces, and further results of the step.
 
         Args:
             mech: the mechanism.

@@ -36,7 +36,7 @@ from torchsko.rollout.finite_checks import NonFiniteChoice, check_nonfinite, rep
 from torchsko.rollout.fused_rollout import has_trajectory_kernel, run_fused
 from torchsko.rollout.limit_springs import LimitSprings, check_limits, require_implicit_damping
 from torchsko.rollout.simulation import Simulation
-from torchsko.rollout.step import Step
+from torchsko.rollout.step import Step, StepWithResults
 from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.dynamics import refuse_singular
 
@@ -149,6 +149,33 @@ def rollout(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
 
 
+@overload
+def rollout(
+    mech: MechanismLike,
+    q: Tensor,
+    qd: Tensor,
+    control: Tensor | Policy | Controller | None,
+    steps: int,
+    dt: float | Tensor,
+    method: StepWithResults,
+    *,
+    effort: Effort = None,
+    limits: LimitSprings | None = None,
+    f_ext: Tensor | Wrenches | None = None,
+    params: Mapping[str, Tensor] | None = None,
+    series: Mapping[str, Tensor] | None = None,
+    lengths: Tensor | None = None,
+    every: int = 1,
+    checkpoint: int | Binomial | None = None,
+    truncate: int | None = None,
+    memory: Tensor | None = None,
+    t0: float = 0.0,
+    return_forces: bool = False,
+    nonfinite: NonFiniteChoice = "warn",
+    fused: bool | None = None,
+) -> tuple[Tensor, ...]: ...
+
+
 def rollout(
     mech: MechanismLike,
     q: Tensor,
@@ -156,7 +183,7 @@ def rollout(
     control: Tensor | Policy | Controller | None = None,
     steps: int = 500,
     dt: float | Tensor = 2e-3,
-    method: str | Step = "semi_implicit_euler",
+    method: str | Step | StepWithResults = "semi_implicit_euler",
     *,
     effort: Effort = None,
     limits: LimitSprings | None = None,
@@ -198,7 +225,8 @@ def rollout(
             these add energy; one more dense solve), "rk4" (order 4, four evaluations), "newmark" (order 2,
             four evaluations), both with explicit damping. Or a function like those in
             `torchsko.rollout.integrators`, `torchsko.rollout.adaptive_steps` and `torchsko.rollout.midpoint`.
-            ``benchmarks/energy.py`` compares their energy errors.
+            ``benchmarks/energy.py`` compares their energy errors. It may return results after q and qd, such
+            as forces, residuals or rewards, each `[*batch, *shape]`.
         effort: "clamp" saturates the control at ``mech.effort_limit``, with the gradient of `torch.clamp`:
             zero beyond the limit. None: forces are applied unchanged.
         limits: `torchsko.rollout.limit_springs.LimitSprings` holds joints within ``mech.lower`` and
@@ -257,8 +285,9 @@ def rollout(
     Returns:
         Configurations `[*batch, steps // every + 1, num_q]` and velocities
         `[*batch, steps // every + 1, num_dof]`, the start included; with ``return_forces`` the joint forces
-        over the steps that end in the states after the start, `[*batch, steps // every, num_dof]`; with
-        ``memory`` the memory at the last state, `[*batch, ...]`.
+        over the steps that end in the states after the start, `[*batch, steps // every, num_dof]`; results of
+        a method for these steps, `[*batch, steps // every, *shape]`; with ``memory`` the memory at the last
+        state, `[*batch, ...]`.
 
     Raises:
         ShapeError: when a state, the control, a parameter or dt does not fit the mechanism or its batch.
@@ -340,7 +369,7 @@ def rollout(
         seen = found
     report_nonfinite(robot, seen[0], seen[1], h, every, nonfinite, step)
     if return_forces and isinstance(forces.source, Tensor):
-        found.append(applied_series(forces, counts, steps, every))
+        found.insert(2, applied_series(forces, counts, steps, every))
     return tuple(found) if memory is None else (*found, last_memory)  # type: ignore[return-value]
 
 

@@ -24,7 +24,7 @@ from torchsko.rollout.external import CheckedWrenches, StateWrenches, wrenches_a
 from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.recompute import recompute_in_backward
 from torchsko.rollout.series import Series
-from torchsko.rollout.step import Integrator, Step
+from torchsko.rollout.step import Integrator, Step, StepWithResults
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.dynamics import forward_dynamics, mass_matrix
 
@@ -35,16 +35,16 @@ class Simulation:
 
     `fast` is the fused mechanism, or `robot` without kernels. `lengths` are the numbers of steps of each
     sample if they differ, and `termination` adds the initial state to them; `t0` is the start time [s].
-    `returns_forces` adds the joint forces of laws and controllers to the results, and `inputs` are tensors
-    that laws take by name; `rows` are those as of each step.
+    `returns_forces` adds the joint forces of laws and controllers to the results of steps, and `inputs` are
+    tensors that laws take by name; `rows` are those as of each step.
     """
 
     fast: MechanismLike
     robot: Mechanism
     forces: Forces
     dt: float
-    method: str | Step
-    step: Step
+    method: str | Step | StepWithResults
+    step: Step | StepWithResults
     limits: LimitSprings | None
     every: int = 1
     truncate: int | None = None
@@ -67,7 +67,7 @@ class Simulation:
     def run(
         self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | Binomial | None
     ) -> tuple[list[Tensor], Tensor]:
-        """All states and forces, and the last memory. They are joined once, since joining doubles memory."""
+        """All states and results, and the last memory. They are joined once, since joining doubles memory."""
         memory = self.forces.memory(q, qd)
         parts = [[q[..., None, :]], [qd[..., None, :]], *([[]] if self.returns_forces else [])]
         simulation = self.from_state(q, qd, memory)
@@ -85,11 +85,12 @@ class Simulation:
             else:
                 after = recompute_in_backward(Simulation.segment, simulation, *span)
                 q, qd, memory, *series = after
+            parts += [[] for _ in series[len(parts) :]]
             for part, found in zip(parts, series, strict=True):
                 part.append(found)
-        joined = []
+        joined, lead = [], q.dim() - 1
         for part in parts:
-            joined.append(_joined(part, qd))
+            joined.append(_joined(part, qd, lead))
             part.clear()
         return joined, memory
 
@@ -115,20 +116,25 @@ class Simulation:
     def segment(
         self, first: int, last: int, q: Tensor, qd: Tensor, memory: Tensor
     ) -> tuple[Tensor, ...]:
-        """State and memory after a range of steps, and states and forces `[*batch, last - first, ...]` in it.
+        """State and memory after a range of steps, and states and results `[*batch, last - first, ...]`.
 
         The final state is a separate tensor, since the next segment keeps its start: a view would keep all
         states of this one. The other states are one tensor: many small ones would fragment the heap.
         """
-        parts = [[], [], *([[]] if self.returns_forces else [])]
+        parts: list[list[Tensor]] = [[], []]
+        applied: list[Tensor] = []
+        lead = q.dim() - 1
         for k in range(first, last):
             q, qd, memory, *applied = self.step_once(k, q, qd, memory)
             if (k + 1) % self.every:
                 continue
+            parts += [[] for _ in applied[len(parts) - 2 :]]
             # Views are taken here, so that gradients accumulate step by step.
             for part, x in zip(parts, (q, qd, *applied), strict=True):
-                part.append(x[..., None, :])
-        return q, qd, memory, *(_joined(x, y) for x, y in zip(parts, (q, qd, qd), strict=False))
+                part.append(x.unsqueeze(lead))
+        like = (q, qd, *applied)
+        parts += [[] for _ in like[len(parts) :]]
+        return q, qd, memory, *(_joined(x, y, lead) for x, y in zip(parts, like, strict=True))
 
     def binomial_segment(
         self, states: int, first: int, last: int, q: Tensor, qd: Tensor, memory: Tensor
@@ -141,10 +147,10 @@ class Simulation:
         found = recompute_in_backward(run, self, first, middle, q, qd, memory)
         end = self.binomial_segment(max(states - 1, 0), middle, last, *found[:3])
         pairs = zip(found[3:], end[3:], strict=True)
-        return *end[:3], *(torch.cat(pair, -2) for pair in pairs)
+        return *end[:3], *(torch.cat(pair, q.dim() - 1) for pair in pairs)
 
     def step_once(self, k: int, q: Tensor, qd: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
-        """State, memory and perhaps forces after one step; the state is unchanged in ended samples."""
+        """State, memory and results after one step; the state is unchanged in ended samples."""
         f_ext, t = self.f_ext, self.t0 + k * self.dt
         rows = {name: x.at(k) if isinstance(x, Series) else x for name, x in self.rows.items()}
         wrenches = f_ext.at(k) if isinstance(f_ext, Series) else f_ext
@@ -169,17 +175,17 @@ class Simulation:
         control: Tensor | StateLaw | ImplicitForce,
         wrenches: Tensor | StateWrenches | None = None,
     ) -> tuple[Tensor, ...]:
-        """The state one step later, and perhaps the joint forces."""
+        """The state one step later, perhaps the joint forces, and further results of the step."""
         if not self.returns_forces:
             return self._advance(t, q, qd, control, wrenches)
         if isinstance(control, ImplicitForce):
-            q, qd = self._advance(t, q, qd, control, wrenches)
-            return q, qd, _force_at_end(control, self.robot, qd).expand_as(qd)
+            q, qd, *results = self._advance(t, q, qd, control, wrenches)
+            return q, qd, _force_at_end(control, self.robot, qd).expand_as(qd), *results
         start = control if isinstance(control, Tensor) else control(t, q, qd)
         if isinstance(self.step, Integrator) and self.step.single_evaluation:
             control = start
-        q, qd = self._advance(t, q, qd, control, wrenches)
-        return q, qd, start.expand_as(qd)
+        q, qd, *results = self._advance(t, q, qd, control, wrenches)
+        return q, qd, start.expand_as(qd), *results
 
     def _advance(
         self,
@@ -188,7 +194,7 @@ class Simulation:
         qd: Tensor,
         control: Tensor | StateLaw | ImplicitForce,
         wrenches: Tensor | StateWrenches | None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, ...]:
         fast, (robot, damping, push) = self.fast, self._with_damping(q, qd, control)
         coupled = None
         if isinstance(control, ImplicitForce):
@@ -233,7 +239,7 @@ class Simulation:
         return self.robot.replace(damping=damping), damping, push
 
 
-def _has_constants_only(step: Step) -> bool:
+def _has_constants_only(step: Step | StepWithResults) -> bool:
     """True if a step is an integrator without tensors, which might require a gradient."""
     return isinstance(step, Integrator) and not any(
         isinstance(x, Tensor) for x in vars(step).values()
@@ -274,7 +280,7 @@ def _implicit_rows(
     return qdd - solve_without_pivots(mass_matrix(mech, q) + h * D, loss, scalar=mech.scalar)
 
 
-def _joined(states: list[Tensor], like: Tensor) -> Tensor:
+def _joined(states: list[Tensor], like: Tensor, lead: int) -> Tensor:
     if not states:
-        return like[..., None, :][..., :0, :]
-    return states[0] if len(states) == 1 else torch.cat(states, -2)
+        return like.unsqueeze(lead).narrow(lead, 0, 0)
+    return states[0] if len(states) == 1 else torch.cat(states, lead)

@@ -29,6 +29,12 @@ class Accelerate(Protocol):
 Step = Callable[[Mechanism, Accelerate, float, Tensor, Tensor, float], State]
 """Maps (mech, accelerate, t, q, qd, dt) to the next q and qd."""
 
+StepWithResults = Callable[
+    [Mechanism, Accelerate, float, Tensor, Tensor, float],
+    tuple[Tensor, Tensor, *tuple[Tensor, ...]],
+]
+"""A `Step` that also returns results of each sample, such as forces, residuals or rewards."""
+
 
 class Integrator(ABC):
     """A `Step` that declares its properties and depends on its arguments and fields only.

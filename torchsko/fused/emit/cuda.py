@@ -124,7 +124,7 @@ def _scan(plan: Schedule, roles: LoopRoles) -> list[str]:
         if k in carry
         else f"g{k}"
         if k in summed
-        else f"o{k} + {size} * (sample * steps + t)"
+        else f"o{k} + {size} * (sample * taken + t / stride)"
         for k, size in enumerate(sizes_out)
     ]
     arguments = ", ".join(["int batch", "int steps", "int every", "int backward", *reads, *writes])
@@ -138,7 +138,8 @@ def _scan(plan: Schedule, roles: LoopRoles) -> list[str]:
     return [
         f'extern "C" __global__ void {ENTRY}({arguments}) {{',
         *_SAMPLE,
-        "  const long long rows = every > 0 ? steps / every + 1 : 1;",
+        "  const long long rows = every > 0 ? steps / every + 1 : 1, stride = every > 1 ? every : 1;",
+        "  const long long taken = steps / stride;  // each row is written by its last step at last",
         *(f"  T x{k}[{max(1, sizes_in[k])}], y{k}[{max(1, sizes_in[k])}];" for k in carry),
         *(f"  T g{k}[{max(1, sizes_out[k])}], sum{k}[{max(1, sizes_out[k])}];" for k in summed),
         *(_each(sizes_in[k], f"x{k}[i] = i{k}[n{k} * sample + i];") for k in carry),

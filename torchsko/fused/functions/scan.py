@@ -63,13 +63,13 @@ class Scan:
                 return only the last.
 
         Raises:
-            FusedError: ``every > 1`` for a scan that has stacked or summed outputs, or that is reversed.
+            FusedError: ``every > 1`` for a scan that has summed outputs, or that is reversed.
         """
-        if every > 1 and (self.reverse or self.roles.stacked or self.roles.summed):
+        if every > 1 and (self.reverse or self.roles.summed):
             raise FusedError(
-                f"every={every} was given for a scan with stacked or summed outputs.",
-                "The backward pass recomputes the steps between saved states, from the states alone.",
-                "Pass every=1, or return states only.",
+                f"every={every} was given for a scan with summed outputs.",
+                "Steps after the last returned state are not computed.",
+                "Pass every=1, or stack the outputs.",
             )
         with self._lock:
             found = self._functions.pop((steps, every), None) or ScanFunction(self, steps, every)
@@ -148,7 +148,8 @@ class ScanFunction(FusedFunction):
 
     Inputs are the state at the start, streamed inputs ``[*batch, steps, *shape]`` and invariant
     inputs. Outputs are the states ``[*batch, steps // every + 1, *shape]`` or the last state,
-    stacked outputs ``[*batch, steps, *shape]``, and summed outputs.
+    stacked outputs ``[*batch, steps // every, *shape]`` of the steps that end in these states, or of all
+    steps ``[*batch, steps, *shape]``, and summed outputs.
 
     Attributes:
         scan: the scan.
@@ -162,6 +163,9 @@ class ScanFunction(FusedFunction):
         state, streamed, invariant = split_by_sizes(step.inputs, (roles.carry, roles.stream))
         _, stacked, summed = split_by_sizes(step.outputs, (roles.carry, roles.stacked))
         rows = steps // every + 1 if every else 0
+        # Steps after the last returned state have no effect.
+        self._computed = steps - steps % max(every, 1)
+        taken = steps // max(every, 1)
         states = [Port(p.name, (rows, *p.shape)) for p in state] if every else state
         super().__init__(
             lambda *inputs: self._loop(step.sample, inputs),
@@ -169,7 +173,7 @@ class ScanFunction(FusedFunction):
             replace(
                 step.traits,
                 batched=lambda *inputs: self._loop(step.eager, inputs),
-                outputs=(*states, *(Port(p.name, (steps, *p.shape)) for p in stacked), *summed),
+                outputs=(*states, *(Port(p.name, (taken, *p.shape)) for p in stacked), *summed),
                 identity=None,
             ),
         )
@@ -184,28 +188,29 @@ class ScanFunction(FusedFunction):
         state, streamed, invariant = scan.split(inputs)
         count, stop = scan.roles.carry, scan.roles.carry + scan.roles.stacked
         ranks = [len(port.shape) for port in scan.step.inputs]
-        times = range(self.steps)
+        times = range(self._computed)
         batch = broadcast_batch(self.inputs, [self.batch_of(k, x) for k, x in enumerate(inputs)])
         # Expanded here, since without any step the start keeps its own batch shape.
         pairs = zip(state, self.inputs, strict=False)
         state = tuple(x.expand(*batch, *port.shape) for x, port in pairs)
         states, stacked, summed = [state], [], []
-        for t in reversed(times) if scan.reverse else times:
+        for k, t in enumerate(reversed(times) if scan.reverse else times):
             entries = [x.select(-1 - r, t) for x, r in zip(streamed, ranks[count:], strict=False)]
             found = step(*state, *entries, *invariant)
             state = tuple(found[:count])
-            if every and (len(stacked) + 1) % every == 0:
+            if every and (k + 1) % every == 0:
                 states.append(state)
-            stacked.append(found[count:stop])
+            if (k + 1) % max(every, 1) == 0:
+                stacked.append(found[count:stop])
             sums = zip(summed or found[stop:], found[stop:], strict=True)
             summed = [x + y for x, y in sums] if summed else list(found[stop:])
         outputs = scan.step.outputs
-        if not self.steps:
+        if not times:
             summed = [state[0].new_zeros((*batch, *port.shape)) for port in outputs[stop:]]
         if scan.reverse:
             states, stacked = states[::-1], stacked[::-1]
         returned = state if not every else _stacked(states, outputs[:count])
-        if self.steps:
+        if stacked:
             series = _stacked(stacked, outputs[count:stop])
         else:
             series = tuple(state[0].new_zeros((*batch, 0, *p.shape)) for p in outputs[count:stop])
@@ -267,12 +272,19 @@ class ScanFunction(FusedFunction):
         num_streamed = sum(needed[: len(streamed)])
         ranks = [len(port.shape) for port in scan.step.inputs[count:]]
         of_state = self._state(cotangents, segments)
+        of_stacked = cotangents[count:]
+        stacked_ranks = [len(port.shape) for port in scan.step.outputs[count:]]
         parts, sums = [], ()
         for k in reversed(range(segments)):
             start = self._state(outputs, k)
             span = _narrowed(streamed, ranks, k * every, every)
             states = forward(*start, *span, *invariant)
-            found = vjp(*of_state, *self._states(states, 0, every), *span, *invariant)
+            of_last = _narrowed(of_stacked, stacked_ranks, k, 1)
+            of_outputs = [
+                _last_of(x, r, every) for x, r in zip(of_last, stacked_ranks, strict=True)
+            ]
+            before = self._states(states, 0, every)
+            found = vjp(*of_state, *before, *span, *of_outputs, *invariant)
             pairs = zip(found[:count], self._state(cotangents, k), strict=True)
             of_state = tuple(x + y for x, y in pairs)
             parts.append(found[count : count + num_streamed])
@@ -320,12 +332,12 @@ class ScanFunction(FusedFunction):
 
     def _cpu_kernel(self, dtype: torch.dtype, narrow: bool = False) -> Callable[..., Tensors]:
         kernel_of = self.scan.kernels(dtype, narrow)
-        return kernel_of(self.inputs, self.outputs, self.steps, self.every, self.scan.reverse)
+        return kernel_of(self.inputs, self.outputs, self._computed, self.every, self.scan.reverse)
 
     def _cuda_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:
         scan = self.scan
         launch = scan.cuda_launch(dtype, device)
-        arguments = (self.steps, self.every, scan.reverse)
+        arguments = (self._computed, self.every, scan.reverse)
         return CudaScan(launch, scan.roles, dtype, self.inputs, self.outputs, arguments)
 
 
@@ -339,3 +351,10 @@ def _stacked(rows: Sequence[Sequence[Tensor]], ports: Sequence[Port]) -> Tensors
 
 def _narrowed(series: Sequence[Tensor], ranks: Sequence[int], start: int, length: int) -> Tensors:
     return tuple(x.narrow(-1 - r, start, length) for x, r in zip(series, ranks, strict=False))
+
+
+def _last_of(x: Tensor, rank: int, length: int) -> Tensor:
+    """A series of this length with one entry at its end and zeros before it."""
+    dim = x.dim() - 1 - rank
+    shape = (*x.shape[:dim], length - 1, *x.shape[dim + 1 :])
+    return torch.cat([x.new_zeros(shape), x], dim)

@@ -15,7 +15,8 @@ struct ScanPort {
 struct ScanCall {
   long long batch, block_rows;  // as in `driver.hpp`
   long long steps;
-  long long every;     // steps from one written state to the next, the start included; 0: only the last
+  long long every;     // steps from one written state to the next, the start included; 0: only the last.
+                       // Stacked outputs are written with the states after the start, at each step if 0.
   long long backward;  // whether steps go from the last to the first, and states are written in this order
   ScanPort ports[1];   // inputs, then outputs
 };
@@ -110,7 +111,12 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
           to = stacked;
           from = out + CARRY;
           for (int p = CARRY_PORTS; p < CARRY_PORTS + STACKED_PORTS; ++p) {
-            for (int k = 0; k < OUT_SIZE[p]; ++k) to[at * OUT_SIZE[p] + k] = from[k];
+            const ScanPort port = stacks[p - CARRY_PORTS];
+            if (every <= 1)
+              for (int k = 0; k < OUT_SIZE[p]; ++k) to[at * OUT_SIZE[p] + k] = from[k];
+            else if ((done + j + 1) % every == 0)
+              store_apart(port.data + sample * port.stride + ((done + j + 1) / every - 1) * OUT_SIZE[p],
+                          port.stride, OUT_SIZE[p], rows, from);
             to += W * OUT_SIZE[p];
             from += OUT_SIZE[p];
           }
@@ -123,7 +129,7 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
                             (call->backward ? low : low + 1) * IN_SIZE[p],
                         carried[p].stride, n * IN_SIZE[p], rows, from);
         from = stacked;
-        for (int p = 0; p < STACKED_PORTS; ++p) {
+        for (int p = 0; p < STACKED_PORTS && every <= 1; ++p) {
           const int size = OUT_SIZE[CARRY_PORTS + p];
           store_apart(stacks[p].data + sample * stacks[p].stride + low * size, stacks[p].stride,
                       n * size, rows, from);
