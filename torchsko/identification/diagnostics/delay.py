@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from torchsko.identification.diagnostics.context import FitContext
 from torchsko.identification.diagnostics.findings import Finding, finding
@@ -27,6 +28,10 @@ MIN_JOINTS = 0.5
 MAX_SPREAD = 0.5
 """Largest deviation of a joint's delay from the common one, relative to it."""
 
+MIN_CONSISTENT = 0.5
+"""Share of the explained variance that joints with the common delay must have: friction of other joints
+resembles a delay."""
+
 
 def delay(context: FitContext) -> Iterator[Finding]:
     """Forces are measured at the time of the positions."""
@@ -41,9 +46,13 @@ def delay(context: FitContext) -> Iterator[Finding]:
     if not int(found.sum()) >= max(1.0, MIN_JOINTS * int(used.sum())):
         return
     each = torch.stack([x[-1] for x in fits[1].coefficients])[found]
-    common = float(each.median())
-    consistent = bool(((each - common).abs() <= MAX_SPREAD * abs(common)).all())
-    if consistent and abs(common) * context.settings.rate > MIN_STEPS:
+    weight = (before - after)[found]
+    common = weighted_median(each, weight)
+    near = (each - common).abs() <= MAX_SPREAD * abs(common)
+    if (
+        float(weight[near].sum()) >= MIN_CONSISTENT * float(weight.sum())
+        and abs(common) * context.settings.rate > MIN_STEPS
+    ):
         reduction = float((1 - after / before)[found].median())
         yield finding(
             "delay",
@@ -52,3 +61,10 @@ def delay(context: FitContext) -> Iterator[Finding]:
             joints=[x for x, y in zip(context.nominal.dof_names, found.tolist(), strict=True) if y],
             reason=f"This explains {100 * reduction:.0f} % of what least squares leaves.",
         )
+
+
+def weighted_median(x: Tensor, weight: Tensor) -> float:
+    """Median of values with positive weights, `[values]` each."""
+    order = x.argsort()
+    total = weight[order].cumsum(0)
+    return float(x[order][int((total >= total[-1] / 2).int().argmax())])

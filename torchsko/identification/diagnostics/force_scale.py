@@ -91,7 +91,7 @@ def force_scale(context: FitContext) -> Iterator[Finding]:
     if _all_reversed(ratio, correlation):
         yield finding(
             "force_scale",
-            f"Measured forces are -{scale:.2g} times those that the nominal robot needs.",
+            f"Measured forces are -{scale:.3g} times those that the nominal robot needs.",
             "Type --sign tau=-1, or pass -tau.",
             reason="Forces are positive in the direction of the joint.",
         )
@@ -99,7 +99,7 @@ def force_scale(context: FitContext) -> Iterator[Finding]:
         unit = _likely_unit(scale, {kinds[k] for k in good.nonzero().flatten().tolist()})
         yield finding(
             "force_scale" if _is_far(scale, MAX_SCALE) else "force_unit",
-            f"Measured forces are {scale:.2g} times those that the nominal robot needs: {unit}?",
+            f"Measured forces are {scale:.3g} times those that the nominal robot needs: {unit}?",
             f'Declare the unit: --unit tau={unit}, or units={{"tau": "{unit}"}}.',
             reason="Forces are in N m or N. A wrong unit scales all masses.",
         )
@@ -110,7 +110,7 @@ def force_scale(context: FitContext) -> Iterator[Finding]:
             unit = _likely_unit(x, {linear})
             yield finding(
                 "joint_force_scale",
-                f"Forces of {name} are {x:.2g} times those that the nominal robot needs"
+                f"Forces of {name} are {x:.3g} times those that the nominal robot needs"
                 + (", relative to the other joints." if common != 1 else "."),
                 f"If they are in {unit}, declare --unit tau.{name}={unit}; otherwise check the masses that "
                 "the joint moves.",

@@ -167,11 +167,12 @@ def position_range(raw: RawLog) -> Iterator[Finding]:
         for a, b, lo, hi in zip(least, most, lower, upper, strict=True):
             if math.isfinite(hi - lo) and hi > lo and b - a > MAX_RANGE_RATIO * (hi - lo):
                 unit = "mm" if kinds[name].coordinate_unit == "m" else "deg"
+                rates = "" if raw.qd is None else f" and --unit qd={unit}/s"
                 yield finding(
                     "position_range",
                     f"Joint {name!r} moves from {a:.4g} to {b:.4g}, its limits are {lo:.4g} and {hi:.4g}.",
-                    f'Declare the unit, units={{"q": "{unit}"}} or --unit q={unit} (of this joint alone: '
-                    f"--unit q.{name}={unit}), or correct the limits.",
+                    f'Declare the unit, units={{"q": "{unit}"}} or --unit q={unit}{rates} (of this '
+                    f"joint alone: --unit q.{name}={unit}), or correct the limits.",
                     joints=[name],
                     reason="Positions are in rad or m, as the limits are.",
                 )
