@@ -29,7 +29,7 @@ CORRECTIONS = {
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `torchsko.identification.Log.load` and `Log.calibrate` to a command."""
-    add = parser.add_argument
+    add = parser.add_argument_group("logs and their corrections").add_argument
     add("--held", action="store_true", help="forces are commands that are held between samples")
 
     def repeated(name: str, example: str, text: str) -> None:
@@ -122,6 +122,8 @@ def parse_pairs(option: str, texts: Sequence[str], parse: Callable[[str], Any]) 
         name, _, value = text.partition("=")
         try:
             parsed = parse(value) if name and value and name not in values else None
+        except FitError:
+            raise
         except ValueError:
             parsed = None
         if parsed is None:
