@@ -52,6 +52,7 @@ def add_identify(commands: Any) -> None:
     )
     add("--cutoff", type=float, help="cut-off frequency of the filter [Hz]")
     add("--window", type=float, help="length of the windows of shooting [s]")
+    add("--time-limit", type=float, help="time for the iterations of shooting [s] (default: 60)")
     add("--prior", type=float, help="weight of the nominal robot")
     add(
         "--terms",
@@ -140,8 +141,8 @@ def run_identify(given: argparse.Namespace) -> None:
     try:
         fit = identify(
             mech, log, joint_terms=joint_terms, method=given.method, select=given.select,
-            cutoff=given.cutoff, prior=given.prior, window=given.window, ripple=given.ripple,
-            measurement_bias=given.measurement_bias,
+            cutoff=given.cutoff, prior=given.prior, window=given.window, time_limit=given.time_limit,
+            ripple=given.ripple, measurement_bias=given.measurement_bias,
             on_findings=dict.fromkeys(given.ignore, "ignore"), progress=bar,
         )  # fmt: skip
     finally:

@@ -77,6 +77,7 @@ def identify(
     prior: float | None = None,
     folds: int = 5,
     window: float | None = None,
+    time_limit: float | None = None,
     residual: nn.Module | None = None,
     regressor: Regressor | None = None,
     ripple: bool = False,
@@ -109,6 +110,8 @@ def identify(
         prior: weight of the divergence from the nominal robot; by default chosen by cross-validation.
         folds: number of time intervals of cross-validation.
         window: length of the windows of "shooting" [s]; by default 0.1 s, and at least five samples.
+        time_limit: time after which the iterations of "shooting" stop with the best parameters so far, and a
+            finding [s]; by default 60 s. The log is read and terms are selected before.
         residual: a module that learns the remaining force from the state, such as
             `torchsko.identification.Network`; see
             `torchsko.identification.estimators.residual_model.ResidualTraining`. The fit trains a copy.
@@ -133,8 +136,8 @@ def identify(
     """
     mech = as_mechanism(mech)
     options = FitOptions(
-        joint_terms, candidate_terms, method, select, cutoff, prior, folds, window, residual, regressor,
-        ripple, measurement_bias, on_findings or {},
+        joint_terms, candidate_terms, method, select, cutoff, prior, folds, window, time_limit, residual,
+        regressor, ripple, measurement_bias, on_findings or {},
     )  # fmt: skip
     options.check()
     check_robot(mech)
@@ -146,7 +149,18 @@ def identify(
             "ts.identification.Log.concatenate(logs) for several logs.",
         )
     with threads(for_unknowns(10 * mech.num_bodies)):
-        return _fit(mech, log, options, progress or (lambda text, share: None))
+        return _fit(mech, log, options, _with_long_fit(progress, options))
+
+
+def _with_long_fit(progress: Callable[[str, float], None] | None, options: FitOptions) -> Progress:
+    """Give the iterations of shooting most of the progress, 0.2 to 0.85, instead of 0.8 to 0.85."""
+    if progress is None:
+        return lambda text, share: None
+    if not options.estimator.has_windows:
+        return progress
+    return lambda text, share: progress(
+        text, min(share / 4, 0.2) + 13 * min(max(share - 0.8, 0.0), 0.05) + max(share - 0.85, 0.0)
+    )
 
 
 def _fit(mech: Mechanism, log: Log, options: FitOptions, progress: Progress) -> Fit:
@@ -158,8 +172,8 @@ def _fit(mech: Mechanism, log: Log, options: FitOptions, progress: Progress) -> 
     findings += apply_actions(selection.findings, actions, name)
     data = EstimationData(
         context.problem, context.equations, context.sample, context.settings, context.log,
-        selection.model, selection.prior, options.prior, options.window,
-        lambda share: progress("fitting", 0.8 + 0.05 * share),
+        selection.model, selection.prior, options.prior, options.window, options.time_limit,
+        lambda text, share: progress(f"fitting, {text}", 0.8 + 0.05 * share),
     )  # fmt: skip
     progress("fitting", 0.8)
     estimator = options.estimator()

@@ -40,6 +40,7 @@ class FitOptions:
         prior: weight of the prior at the nominal robot.
         folds: of cross-validation.
         window: length of shooting's windows [s].
+        time_limit: time for the iterations of shooting [s].
         residual: a module that learns what is left.
         regressor: replaces `torque_regressor`.
         ripple: whether to look for torque ripple.
@@ -55,6 +56,7 @@ class FitOptions:
     prior: float | None
     folds: int
     window: float | None
+    time_limit: float | None
     residual: nn.Module | None
     regressor: Regressor | None
     ripple: bool
@@ -101,7 +103,7 @@ class FitOptions:
                 f"It must be between 2 and {MAX_FOLDS}.",
                 "Pass folds=5, the default.",
             )
-        for name, unit in (("cutoff", "Hz"), ("window", "s")):
+        for name, unit in (("cutoff", "Hz"), ("window", "s"), ("time_limit", "s")):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, (int, float)) and 0 < value < math.inf):
                 raise FitError(
@@ -109,7 +111,11 @@ class FitOptions:
                     f"It must be a positive number in {unit}.",
                     "Leave it out to use the default.",
                 )
-        for name, used in (("prior", "has_prior"), ("window", "has_windows")):
+        for name, used in (
+            ("prior", "has_prior"),
+            ("window", "has_windows"),
+            ("time_limit", "has_windows"),
+        ):
             if getattr(self, name) is not None and not getattr(self.estimator, used):
                 methods = [f"{x!r}" for x, kind in ESTIMATORS.items() if getattr(kind, used)]
                 raise FitError(

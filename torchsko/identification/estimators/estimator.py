@@ -56,7 +56,8 @@ class EstimationData:
         prior: divergence from the nominal robot.
         prior_weight: weight of the prior that the caller chose; None if the estimator chooses.
         window: length of the windows of shooting [s]; None for the default.
-        progress: called with the completed share.
+        time_limit: time for the iterations of shooting [s]; None for the default.
+        progress: called with a description and the completed share.
     """
 
     problem: RegressionProblem
@@ -68,7 +69,8 @@ class EstimationData:
     prior: EntropicPrior
     prior_weight: float | None
     window: float | None
-    progress: Callable[[float], None]
+    time_limit: float | None
+    progress: Callable[[str, float], None]
 
     def accumulate(
         self, *, lag: int = 0, weigh: Callable[[Tensor], Tensor] | None = None
@@ -87,7 +89,7 @@ class Estimator(ABC):
         physical: whether inertial parameters are physically consistent.
         selects_terms: whether terms are selected by default.
         has_prior: whether it has a prior at the nominal robot.
-        has_windows: whether it divides the log into windows.
+        has_windows: whether it divides the log into windows, and iterates until a time limit.
         default_terms: terms of a joint if none are given and none are selected.
         bias_advice: advice if noise of positions biases the estimates.
         data: input.

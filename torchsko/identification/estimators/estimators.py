@@ -22,14 +22,16 @@ Technology 22(1), 2014; T. Soderstrom, P. Stoica, *Instrumental variable methods
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from torchsko.errors import FitError
-from torchsko.identification.diagnostics.findings import Finding, finding
+from torchsko.identification.diagnostics.findings import Finding
 from torchsko.identification.estimators.estimator import Estimator
 from torchsko.identification.estimators.instrumental import (
     Instrumental,
@@ -38,6 +40,7 @@ from torchsko.identification.estimators.instrumental import (
     paired,
 )
 from torchsko.identification.estimators.shooting import ForwardModel, ShootingEstimator, Windows
+from torchsko.identification.estimators.shooting.shooting_estimator import TIME_LIMIT
 from torchsko.identification.friction import Term
 from torchsko.identification.friction.candidates import INITIAL_TERMS
 from torchsko.identification.regression.least_squares import (
@@ -55,9 +58,7 @@ from torchsko.identification.regression.solution import (
     solve_physical_batch,
 )
 from torchsko.identification.selection.cross_validation import (
-    PRIOR_WEIGHTS,
     Folds,
-    one_standard_error_rule,
 )
 from torchsko.identification.signals.preprocess import quaternion_joints
 from torchsko.identification.uncertainty.measurement_bias import PositionNoise
@@ -80,6 +81,9 @@ SPREAD_TOLERANCE = 1e-3
 
 LAG_PERIODS = 1.5
 """Delay of the instruments [periods of the cut-off frequency], after which filtered noise is uncorrelated."""
+
+ROUGH_TIME_SHARE = 0.4
+"""Largest share of the time limit of shooting for the run that precedes the choice of the prior weight."""
 
 MIN_BLOCKS = 12
 """Smallest number of time blocks over which influence functions are summed."""
@@ -220,20 +224,28 @@ class MultipleShooting(Estimator):
             forward, windows, data.problem.base, data.prior, folds.count, start
         )
         weight = model.prior_weight if data.prior_weight is None else data.prior_weight
-        with threads(cores()):  # each step moves all windows
-            shooting.run(weight, data.progress)
+        now, done = time.monotonic(), 0.0
         if data.prior_weight is None:
-            # Cross-validation of the motion, linearised at the fit.
-            parts, ones = Folds.of(shooting.normal), torch.ones_like(model.scale[:1])
-            weights = sorted(PRIOR_WEIGHTS, reverse=True)
-            weight = weights[
-                one_standard_error_rule(
-                    [shooting.cross_validated_errors(parts, w) for w in weights], ones
+            with threads(cores()):  # each step moves all windows
+                shooting.run(
+                    weight,
+                    partial(self._show, 0.0, ROUGH_TIME_SHARE),
+                    deadline=now + ROUGH_TIME_SHARE * self._time_limit,
+                    rough=True,
                 )
-            ]
-            with threads(cores()):
-                shooting.run(weight, data.progress)
+            weight, done = shooting.choose_prior_weight(weight), ROUGH_TIME_SHARE
+        with threads(cores()):
+            shooting.run(weight, partial(self._show, done, 1.0), deadline=now + self._time_limit)
         self._shooting, self._weight, self.equations = shooting, weight, shooting.normal
+
+    @property
+    def _time_limit(self) -> float:
+        """Time for the iterations [s]."""
+        return TIME_LIMIT if self.data.time_limit is None else self.data.time_limit
+
+    def _show(self, start: float, stop: float, step: float, share: float) -> None:
+        """Show the size of the last step, and progress between the given shares of the whole."""
+        self.data.progress(f"last step: {step:.2g} standard errors", start + (stop - start) * share)
 
     def solve(self, equations: NormalEquations) -> Solution:
         """Solve normal equations of one fold."""
@@ -259,11 +271,7 @@ class MultipleShooting(Estimator):
 
     def findings(self) -> list[Finding]:
         """Windows, noise, and the last step if the iterations did not converge."""
-        summary, *warnings = self._shooting.notes()
-        return [
-            finding("shooting", f"{summary[0].upper()}{summary[1:]}."),
-            *(finding("not_converged", f"{x[0].upper()}{x[1:]}.") for x in warnings),
-        ]
+        return self._shooting.findings(self._time_limit)
 
 
 ESTIMATORS: Mapping[str, type[Estimator]] = {

@@ -182,23 +182,24 @@ class ForwardModel:
         force = inverse_dynamics(self.mech, q, qd, qdd)
         to_q, to_qd, inverse = forward_dynamics_derivatives(self.mech, q, qd, force)
         to_q, to_qd = to_q - inverse * bend[..., None, :], to_qd - inverse * D[..., None, :]
-        by = -inverse @ self.columns(q, qd, qdd)
-        # Two stages k = A (x + gamma h k) + b of SDIRK, positions eliminated.
-        h, none = h[..., None], torch.zeros_like(by)
+        # Two stages k = A (x + gamma h k) + b of SDIRK, positions eliminated. Columns are the state before,
+        # and a constant acceleration, whose response maps the columns of the parameters.
+        h = h[..., None]
         one = torch.eye(n).to(q).expand_as(to_q)
         zero = torch.zeros_like(one)
-        at_q, at_v = torch.cat([one, zero, none], -1), torch.cat([zero, one, none], -1)
-        push, part = torch.cat([zero, zero, by], -1), GAMMA * h
-        stage = torch.linalg.lu_factor(one - part * to_qd - part * part * to_q)
+        at_q, at_v = torch.cat([one, zero, zero], -1), torch.cat([zero, one, zero], -1)
+        push, part = torch.cat([zero, zero, one], -1), GAMMA * h
+        stage = torch.linalg.inv(one - part * to_qd - part * part * to_q)
 
         def rates(x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-            k = torch.linalg.lu_solve(*stage, to_q @ (x + part * v) + to_qd @ v + push)
+            k = stage @ (to_q @ (x + part * v) + to_qd @ v + push)
             return v + part * k, k
 
         first = [(1 - GAMMA) * h * k for k in rates(at_q, at_v)]
         last = rates(at_q + first[0], at_v + first[1])
         both = torch.cat([at_q + first[0] + part * last[0], at_v + first[1] + part * last[1]], -2)
-        return both[..., : 2 * n], both[..., 2 * n :]
+        response = both[..., 2 * n :] @ -inverse
+        return both[..., : 2 * n], response @ self.columns(q, qd, qdd)
 
     def shown(self, states: Tensor) -> Tensor:
         """Measured values of positions, or of positions and velocities, `[*batch, num_dof or twice]`."""

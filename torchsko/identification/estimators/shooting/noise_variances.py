@@ -24,6 +24,12 @@ MIN_FREE_GAPS = 1e-3
 MIN_VELOCITY_NOISE = 1e-2
 """Smallest noise of velocities over a window, relative to the noise of positions over its length."""
 
+MAX_CONTRACTION = 0.9
+"""Largest ratio of successive changes in an extrapolation, which then is at most 9 times the last change."""
+
+MAX_EXTRAPOLATION = 2.0
+"""Largest extrapolation of the logarithm of a variance."""
+
 VARIANCE_TOLERANCE = 0.01
 """Relative difference below which a variance counts as unchanged."""
 
@@ -57,6 +63,35 @@ class NoiseVariances:
         return NoiseVariances(
             *(torch.where((y - x).abs() <= VARIANCE_TOLERANCE * x, x, z) for x, z, y in moved)
         )
+
+    @property
+    def logarithms(self) -> Tensor:
+        """Logarithms of all variances, `[seen + num_dof]`."""
+        return torch.cat([self.seen, self.states]).log()
+
+    def extrapolated(self, old: NoiseVariances, trend: Tensor) -> tuple[NoiseVariances, Tensor]:
+        """Extrapolate two successive changes in the same direction to their limit (Aitken).
+
+        The iteration converges linearly and slowly where gaps are nearly closed.
+
+        Args:
+            old: variances before the last change.
+            trend: change of the logarithms before that, `[seen + num_dof]`; 0 for none.
+
+        Returns:
+            The variances, and the change from which the next extrapolation starts, 0 where one was made.
+
+        Reference: A. Aitken, *On Bernoulli's numerical solution of algebraic equations*, Proceedings of the
+        Royal Society of Edinburgh 46, 1926.
+        """
+        change = self.logarithms - old.logarithms
+        repeated = trend * change > 0
+        ratio = torch.where(repeated, change / torch.where(repeated, trend, 1.0), 0.0)
+        ratio = ratio.clamp_max(MAX_CONTRACTION)
+        more = (change * ratio / (1 - ratio)).clamp(-MAX_EXTRAPOLATION, MAX_EXTRAPOLATION)
+        factors = more.exp().split([len(self.seen), len(self.states)])
+        moved = NoiseVariances(self.seen * factors[0], self.states * factors[1])
+        return moved, torch.where(repeated, 0.0, change)
 
     def same(self, other: NoiseVariances) -> bool:
         """True when all variances are equal."""

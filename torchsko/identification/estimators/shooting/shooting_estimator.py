@@ -28,6 +28,7 @@ IFAC 2015 (state noise); D. MacKay, *Bayesian interpolation*, Neural Computation
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -35,6 +36,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FitError
+from torchsko.identification.diagnostics.findings import Finding, finding
 from torchsko.identification.estimators.shooting.anderson import AndersonHistory
 from torchsko.identification.estimators.shooting.assembled_equations import (
     eliminate_states,
@@ -58,6 +60,7 @@ from torchsko.identification.estimators.shooting.sensitivities import (
     simulate_windows,
 )
 from torchsko.identification.estimators.shooting.windows import Windows
+from torchsko.identification.friction import Term
 from torchsko.identification.regression.least_squares import (
     ParameterUncertainty,
     parameter_uncertainty,
@@ -65,7 +68,7 @@ from torchsko.identification.regression.least_squares import (
 from torchsko.identification.regression.normal_equations import NormalEquations
 from torchsko.identification.regression.physical_least_squares import EntropicPrior
 from torchsko.identification.regression.solution import ModelStructure, Solution, solve_physical
-from torchsko.identification.selection.cross_validation import Folds, mean_square_errors
+from torchsko.identification.selection.cross_validation import Folds, select_prior_weight
 from torchsko.verbs.base_parameters import BaseParameters
 
 MAX_INITIAL_STEP = 5e-3
@@ -80,20 +83,29 @@ MAX_SUBSTEPS = 64
 MAX_ITERATIONS = 60
 """Largest number of Gauss-Newton steps."""
 
-STEP_TOLERANCE = 1e-3
-"""Squared length of a step [standard errors] at which the iteration has converged."""
+STEP_TOLERANCE = 0.03
+"""Root mean square change of parameters [standard errors] at which the iteration has converged."""
 
-ACCEPTED_STEP = 0.1
-"""Squared length of the last step [standard errors] up to which a fit is accepted with a note."""
+ROUGH_STEP_TOLERANCE = 0.2
+"""Root mean square change of parameters [standard errors] at which the prior weight is chosen."""
+
+TIME_LIMIT = 60.0
+"""Default time after which iterations stop [s]. An iteration in progress is completed."""
 
 SUFFICIENT_DECREASE = 0.1
 """Smallest decrease of the cost, relative to the prediction of the linearised equations (Armijo rule)."""
 
-MAX_VARIANCE_UPDATES = 4
+MAX_EXTRAPOLATION_STEP = 0.2
+"""Root mean square change of parameters [standard errors] below which variances are extrapolated."""
+
+MAX_VARIANCE_UPDATES = 3
 """Largest number of variance updates for one linearisation."""
 
-UNDAMPED_ITERATIONS = 10
+UNDAMPED_ITERATIONS = 6
 """Iterations before variances move by half and steps are accelerated, to prevent oscillation."""
+
+StepProgress = Callable[[float, float], None]
+"""Receives the rms change of parameters by the last step [standard errors] and the share that is done."""
 
 
 def _divergence_error() -> FitError:
@@ -132,6 +144,8 @@ class ShootingEstimator:
         starts: initial states from parabolas through windows, `[chains, windows, 2 num_dof]`.
         length: squared length of the last step [standard errors].
         past: earlier steps for the acceleration.
+        trend: change of the logarithms of the variances at the last update.
+        stop: reason why the last run stopped before it converged: "time", "iterations", or "" for none.
     """
 
     def __init__(
@@ -143,7 +157,13 @@ class ShootingEstimator:
         self.steps = max(1, math.ceil(float(torch.diff(windows.t).max()) / MAX_INITIAL_STEP))
         self.now = self._first(start)
         self.noise = NoiseVariances.at_first(windows, self.now.path)
-        self.length, self.past = math.inf, AndersonHistory()
+        self.trend = torch.zeros_like(self.noise.logarithms)
+        self.length, self.past, self.stop = math.inf, AndersonHistory(), ""
+
+    @property
+    def step(self) -> float:
+        """Root mean square change of the parameters by the last step [standard errors]."""
+        return math.sqrt(self.length / (len(self.base) + len(self.forward.slots)))
 
     def _first(self, start: Solution) -> ShootingIterate:
         """Initial iterate: the fit to forces, or the nominal robot without terms if its motion diverges.
@@ -163,30 +183,42 @@ class ShootingEstimator:
         path = simulate_windows(forward, self.windows, starts, self.steps)
         return ShootingIterate(phi, coefficients, starts, path)
 
-    def run(self, weight: float, progress: Callable[[float], None]) -> None:
+    def run(
+        self,
+        weight: float,
+        progress: StepProgress,
+        *,
+        deadline: float = math.inf,
+        rough: bool = False,
+    ) -> None:
         """Iterate until steps are small and shorter time steps do not change predictions.
 
         Args:
             weight: weight of the prior.
-            progress: called with the share that is done.
-
-        Raises:
-            FitError: when the last step is longer than `ACCEPTED_STEP`.
+            progress: called with the size of the last step and the share that is done.
+            deadline: time of `time.monotonic` after which no iteration starts, except for the first [s].
+            rough: whether to stop at longer steps, with the present time steps.
         """
-        self.past, k = AndersonHistory(), 0
+        self.past, self.stop, share = AndersonHistory(), "", 0.0
+        tolerance = ROUGH_STEP_TOLERANCE if rough else STEP_TOLERANCE
+        start, first = time.monotonic(), math.inf
         for k in range(MAX_ITERATIONS):
-            progress(k / MAX_ITERATIONS)
-            if self._iterate(weight, undamped=k < UNDAMPED_ITERATIONS):
-                continue
-            if not self._refine_time_steps():
-                break
-        if self.length > ACCEPTED_STEP:
-            raise FitError(
-                f"shooting has not converged in {k + 1} iterations: the last step is "
-                f"{math.sqrt(self.length):.2g} standard errors long.",
-                "Simulated motions may be too far from the log.",
-                'Pass a shorter window, or method="physical", which needs no forward dynamics.',
-            )
+            if not (
+                self._iterate(weight, tolerance, undamped=k < UNDAMPED_ITERATIONS)
+                or (not rough and self._refine_time_steps())
+            ):
+                progress(self.step, 1.0)
+                return
+            first = min(first, self.step)
+            span = math.log(max(first, 2 * tolerance) / tolerance)
+            near = 1 - math.log(max(self.step, tolerance) / tolerance) / span
+            spent = (time.monotonic() - start) / (deadline - start)
+            share = max(share, near, spent, k / MAX_ITERATIONS)
+            progress(self.step, min(share, 1.0))
+            if time.monotonic() > deadline:
+                self.stop = "time"
+                return
+        self.stop = "iterations"
 
     def _refine_time_steps(self) -> bool:
         """Halve the time steps if that changes predictions; returns True if it does."""
@@ -199,7 +231,7 @@ class ShootingEstimator:
         self.steps, self.now, self.past = finer, replace(self.now, path=path), AndersonHistory()
         return True
 
-    def _iterate(self, weight: float, undamped: bool) -> bool:
+    def _iterate(self, weight: float, tolerance: float, undamped: bool) -> bool:
         """Take a Gauss-Newton step; returns False if the iteration has converged or no step helps."""
         now = self.now
         near = linearise(self.forward.at(now.phi, now.coefficients), self.windows, now.path)
@@ -208,14 +240,18 @@ class ShootingEstimator:
         before = self.noise
         for _ in range(MAX_VARIANCE_UPDATES if undamped else 1):
             noise = NoiseVariances.of(self.noise, self.windows, near, *chain.covariances(), move, p)
-            before, self.noise = self.noise, self.noise.towards(noise, 1.0 if undamped else 0.5)
+            before, moved = self.noise, self.noise.towards(noise, 1.0 if undamped else 0.5)
+            # Longer steps change the linearisation, and with it the limit of the variances.
+            trend = self.trend if self.step < MAX_EXTRAPOLATION_STEP else 0 * self.trend
+            self.noise, self.trend = moved.extrapolated(before, trend)
             if self.noise.same(before):
                 break
             chain = self._chain(near)
             phi, coefficients, p, move = self._solve_linearised(chain, weight)
         H = chain.left[:, :-1, :-1].sum(0)
         self.length = float(p @ H @ p)
-        if self.length <= STEP_TOLERANCE and bool((before.seen == self.noise.seen).all()):
+        settled = tolerance > STEP_TOLERANCE or self.noise.same(before)
+        if self.step <= tolerance and settled:
             return False
         target = torch.cat([phi, coefficients, (now.starts + move).flatten()])
         self.past = AndersonHistory() if undamped else self.past.after(p, target)
@@ -296,16 +332,28 @@ class ShootingEstimator:
 
     def solve(self, normal: NormalEquations, weight: float) -> Solution:
         """Physically consistent minimum of linearised equations, coefficients as of one dof."""
-        slots = tuple(range(len(self.forward.slots)))
-        model = ModelStructure((slots,), torch.ones(1).to(normal.sums), weight)
-        terms = [self.forward.terms[k] for k, _ in self.forward.slots]
         # A start at the fit, near the boundary of the cone, would make Newton steps short.
-        return solve_physical(normal, model, self.prior, terms)
+        return solve_physical(normal, self._model(weight), self.prior, self._terms)
 
-    def cross_validated_errors(self, folds: Folds, weight: float) -> Tensor:
-        """Mean square test errors at optimal states, `[folds, 1]`."""
-        pairs = zip(folds.train_equations, folds.test, strict=True)
-        return torch.stack([mean_square_errors(self.solve(x, weight), test) for x, test in pairs])
+    def choose_prior_weight(self, weight: float) -> float:
+        """Weight of the prior by cross-validation of the motion, linearised at the iterate.
+
+        Args:
+            weight: present weight.
+        """
+        folds = Folds.of(self.normal)
+        return select_prior_weight(folds, self._model(weight), self.prior, self._terms)[
+            0
+        ].prior_weight
+
+    def _model(self, weight: float) -> ModelStructure:
+        slots = tuple(range(len(self.forward.slots)))
+        return ModelStructure((slots,), torch.ones(1).to(self.normal.sums), weight)
+
+    @property
+    def _terms(self) -> list[Term]:
+        """Term of each slot."""
+        return [self.forward.terms[k] for k, _ in self.forward.slots]
 
     def solve_by_dof(self, normal: NormalEquations, weight: float) -> Solution:
         """Physically consistent solution of linearised equations, coefficients by dof."""
@@ -337,16 +385,33 @@ class ShootingEstimator:
         rms = ", ".join(f"{x:.2g}" for x in left.tolist())
         drift = ", ".join(f"{x:.2g}" for x in self.noise.states.sqrt().tolist())
         return (
-            f"shooting: {int(self.windows.real.sum())} windows of {float(self.windows.length.mean()):.3g} s, "
+            f"Shooting: {int(self.windows.real.sum())} windows of {float(self.windows.length.mean()):.3g} s, "
             f"{self.steps} time steps between samples, residuals {rms} (rms), "
             f"noise of forces over one second {drift}"
         )
 
-    def notes(self) -> tuple[str, ...]:
-        """Summary of the fit, and the length of the last step if it is above `STEP_TOLERANCE`."""
-        if self.length <= STEP_TOLERANCE:
-            return (str(self),)
-        return (
-            str(self),
-            f"shooting stopped early: the last step is {math.sqrt(self.length):.2g} standard errors long",
-        )
+    def findings(self, time_limit: float) -> list[Finding]:
+        """Summary of the fit, and the size of the last step if it is above `STEP_TOLERANCE`.
+
+        Args:
+            time_limit: the time that the iterations had [s].
+        """
+        summary = finding("shooting", f"{self}.")
+        if self.step <= STEP_TOLERANCE:
+            return [summary]
+        causes = {
+            "time": f"at its time limit of {time_limit:.3g} s",
+            "iterations": f"after {MAX_ITERATIONS} iterations",
+            "": "because no step lowers the cost",
+        }
+        return [
+            summary,
+            finding(
+                "not_converged",
+                f"Shooting stopped {causes[self.stop]}. The last step changed parameters by "
+                f"{self.step:.2g} standard errors (rms).",
+                advice=f"Pass time_limit={10 * time_limit:.3g} (--time-limit {10 * time_limit:.3g})."
+                if self.stop == "time"
+                else 'Pass a shorter window (--window), or method="physical" (--method physical).',
+            ),
+        ]
