@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torchsko.identification.diagnostics import (
     coupled_joints,
-    delay,
     fit_quality,
+    force_delay,
     force_scale,
     log_hypotheses,
     log_quality,
@@ -33,7 +33,7 @@ CHECKS_BEFORE_FIT = (
     force_scale.force_scale,
     log_hypotheses.inconsistent_log,
     force_scale.negative_friction,
-    delay.delay,
+    force_delay.force_delay,
     log_quality.nominal_inertia,
     log_quality.unmodelled_force,
     log_quality.static_joint,

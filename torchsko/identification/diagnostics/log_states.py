@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -57,8 +57,8 @@ class States:
     def thinned(self, samples: int) -> States:
         """At most twice `samples` states, evenly spread."""
         thin = slice(None, None, max(1, self.q.shape[-2] // samples))
-        parts = (x[..., thin, :] for x in (self.q, self.qd, self.qdd, self.tau))
-        return States(self.mech, *parts, self.measured)
+        q, qd, qdd, tau = (x[..., thin, :] for x in (self.q, self.qd, self.qdd, self.tau))
+        return replace(self, q=q, qd=qd, qdd=qdd, tau=tau)
 
     def mapped(self, maps: Sequence[AffineMap], mech: Mechanism | None = None) -> States:
         """The states of several calibrations of the log, with a batch dimension `[maps]`.

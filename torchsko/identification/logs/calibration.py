@@ -159,7 +159,7 @@ class Calibration:
                 "Different joint positions would have one logged position.",
                 "Couple each joint to its drive: joint_6=motor_6-joint_5.",
             )
-        return matrix if quantity == "q" else np.linalg.inv(matrix).T
+        return matrix if quantity == "q" else np.asarray(np.linalg.inv(matrix).T, np.float64)
 
     def options(self) -> str:
         """Options of the command line."""

@@ -173,8 +173,10 @@ class Log:
         }
         current = currents_of(units) if "tau" in units else self.current
         log = replace(self, **scaled, current=current, units={**self.units, **units})
-        corrections = (order, ratio, couple, gain, sign, zero, delay)
-        return calibrated_log(log, mech, Calibration(*(x or {} for x in corrections)))
+        calibration = Calibration(
+            order or {}, ratio or {}, couple or {}, gain or {}, sign or {}, zero or {}, delay or {}
+        )
+        return calibrated_log(log, mech, calibration)
 
     def with_even_times(self) -> Log:
         """The log with even times between the first and the last, for receive times that come in bursts."""

@@ -59,7 +59,11 @@ def load_fields(
     complete = [all(name in arrays for name in REQUIRED) for _, arrays in files]
     if all(complete):
         return [
-            {**part, "name": path.name, "others": _others(path, table, joints, units)}
+            {
+                **part,
+                "name": path.name,
+                "others": _columns_of_other_joints(path, table, joints, units),
+            }
             for path, (table, arrays) in zip(paths, files, strict=True)
             for part in _episodes(arrays, table.episode)
         ]
@@ -100,7 +104,7 @@ def _read_file(
     return table, {name: to_si(name, x, units.get(name), joints) for name, x in arrays.items()}
 
 
-def _others(
+def _columns_of_other_joints(
     path: Path, table: Table, joints: tuple[str, ...], units: Units
 ) -> dict[str, dict[str, Array]]:
     """Columns of other joints; none if the file has several recordings."""

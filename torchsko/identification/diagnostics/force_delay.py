@@ -33,7 +33,7 @@ MIN_CONSISTENT = 0.5
 resembles a delay."""
 
 
-def delay(context: FitContext) -> Iterator[Finding]:
+def force_delay(context: FitContext) -> Iterator[Finding]:
     """Forces are measured at the time of the positions."""
     problem, normal = context.problem, context.equations.pooled
     plain, index = least_squares_structure(problem), problem.terms.index(Delay())
