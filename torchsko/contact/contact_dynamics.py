@@ -24,10 +24,9 @@ from torch import Tensor
 
 from torchsko.contact.contact_model import PARAMETER_SIZES, ContactModel
 from torchsko.contact.cost import Rows
-from torchsko.contact.newton import minimise
-from torchsko.contact.rows import constraint_rows
+from torchsko.contact.newton import minimise, solve_from_leaves
+from torchsko.contact.rows import constraint_rows, moving_dofs
 from torchsko.implicit.equation import implicit
-from torchsko.linalg.symmetric import spd_solve
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.state import check_state
@@ -155,7 +154,10 @@ class _ConstrainedEquation:
         M = mass_matrix(mech, q)
         zero = torch.zeros_like(qd)
         bias = inverse_dynamics(without_dry_friction(mech), q, qd, zero, *external)
-        return minimise(M, tau - bias, rows, warmstart, scalar=mech.scalar)
+        moves = moving_dofs(mech)
+        # Dofs on one path to the root have an entry in M: one of them moves all bodies of the other.
+        coupled = (moves.T.to(M.dtype) @ moves.to(M.dtype)) > 0
+        return minimise(M, tau - bias, rows, warmstart, coupled, scalar=mech.scalar)
 
     def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
         """Error of the equations of motion."""
@@ -170,4 +172,4 @@ class _ConstrainedEquation:
         jar = matvec(rows.jacobian, x) - rows.reference
         _, diagonal, hessians = rows.derivatives(jar)
         H = mass_matrix(mech, q) + rows.curvature(diagonal, hessians)
-        return spd_solve(H, rhs[..., None], scalar=mech.scalar)[..., 0]
+        return solve_from_leaves(H, rhs, scalar=mech.scalar)

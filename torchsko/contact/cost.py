@@ -82,6 +82,7 @@ class Rows:
         weight: D of dry friction and unilateral rows, `[*batch, s]`; zero where inactive.
         loss: largest forces of dry friction, `[*, F]` [N m or N].
         cones: elliptic cones.
+        moving: whether each dof can have an entry in each row of J, `[r, num_dof]`, bool.
     """
 
     jacobian: Tensor
@@ -89,6 +90,7 @@ class Rows:
     weight: Tensor
     loss: Tensor
     cones: tuple[Cones, ...]
+    moving: Tensor
 
     def derivatives(self, x: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
         """Gradient `[*batch, r]`, diagonal Hessian of the first rows, and Hessians of cones."""

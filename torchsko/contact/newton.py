@@ -37,7 +37,9 @@ SEARCH_ROUNDS = 4
 """Evaluations of the line search in each round."""
 
 
-def minimise(M: Tensor, h: Tensor, rows: Rows, start: Tensor, *, scalar: bool) -> Tensor:
+def minimise(
+    M: Tensor, h: Tensor, rows: Rows, start: Tensor, coupled: Tensor, *, scalar: bool
+) -> Tensor:
     """The minimising acceleration, without derivatives.
 
     Args:
@@ -45,33 +47,56 @@ def minimise(M: Tensor, h: Tensor, rows: Rows, start: Tensor, *, scalar: bool) -
         h: smooth generalised forces, `[*batch, n]`.
         rows: constraints.
         start: acceleration to start from, `[*batch, n]`.
+        coupled: whether two dofs can have an entry in M, `[n, n]`, bool.
         scalar: see `torchsko.linalg.symmetric`.
     """
-    tolerance = float(torch.finfo(compute_dtype(h)).eps) ** 0.8
+    eps = float(torch.finfo(compute_dtype(h)).eps)
     tensors, rebuild = _flatten(rows)
     batch = torch.broadcast_shapes(M.shape[:-2], h.shape[:-1], rows.reference.shape[:-1])
     start = start.expand(*batch, h.shape[-1])
 
-    def gradient(x: Tensor, M: Tensor, h: Tensor, rows: Rows) -> Tensor:
-        g, _, _ = rows.derivatives(matvec(rows.jacobian, x) - rows.reference)
-        return matvec(M, x) - h + matvec(rows.jacobian.mT, g)
-
-    def iterate(*state: Tensor) -> Tensor:
-        x, M, h, *fields = state
-        rows = rebuild(fields)
+    def iterate(*state: Tensor) -> tuple[Tensor, Tensor]:
+        x, _, M, h, *fields = state
+        M, rows = torch.where(coupled, M, 0.0), rebuild(fields)
         jar = matvec(rows.jacobian, x) - rows.reference
         g, diagonal, hessians = rows.derivatives(jar)
         slope = matvec(M, x) - h + matvec(rows.jacobian.mT, g)
         H = M + rows.curvature(diagonal, hessians)
-        step = -spd_solve(H, slope[..., None], scalar=scalar)[..., 0]
-        return x + _line_search(M, h, rows, x, jar, step)[..., None] * step
+        step = -solve_from_leaves(H, slope, scalar=scalar)
+        x = x + _line_search(M, h, rows, x, jar, step)[..., None] * step
+        return x, step.abs().amax(-1) / x.abs().amax(-1).clamp(min=eps)
 
     def is_done(*state: Tensor) -> Tensor:
-        x, M, h, *fields = state
-        size = h.abs().amax(-1) + matvec(M, x).abs().amax(-1)
-        return gradient(x, M, h, rebuild(fields)).abs().amax(-1) <= tolerance * size
+        x, last_step, M, h, *fields = state
+        M, rows = torch.where(coupled, M, 0.0), rebuild(fields)
+        g, _, _ = rows.derivatives(matvec(rows.jacobian, x) - rows.reference)
+        inertial, push = matvec(M, x), matvec(rows.jacobian.mT, g)
+        size = torch.maximum(h.abs(), torch.maximum(inertial.abs(), push.abs())).amax(-1)
+        error = (inertial - h + push).abs().amax(-1)
+        # Rounding bounds the error from below; the square of a small last step bounds it from above.
+        return (error <= eps**0.8 * size) | (last_step <= eps**0.5)
 
-    return loop(iterate, start, MAX_ROUNDS, (M, h, *tensors), until=is_done)
+    never = torch.ones_like(start[..., 0])
+    return loop(iterate, (start, never), MAX_ROUNDS, (M, h, *tensors), until=is_done)[0]
+
+
+def solve_from_leaves(H: Tensor, rhs: Tensor, *, scalar: bool) -> Tensor:
+    """H^-1 rhs, eliminated from the leaves of the tree to its root.
+
+    If every contact has one moving body, H has the zeros of the mass matrix, and the elimination in this
+    order fills none of them.
+
+    Args:
+        H: symmetric positive definite, `[*batch, n, n]`.
+        rhs: `[*batch, n]`.
+        scalar: see `torchsko.linalg.symmetric`.
+
+    Reference: R. Featherstone, *Rigid Body Dynamics Algorithms*, Springer 2008, section 6.5.
+    """
+    if not scalar:
+        return spd_solve(H, rhs[..., None], scalar=False)[..., 0]
+    reversed_rhs = rhs.flip(-1)[..., None]
+    return spd_solve(H.flip(-1, -2), reversed_rhs, scalar=True)[..., 0].flip(-1)
 
 
 def _line_search(M: Tensor, h: Tensor, rows: Rows, x: Tensor, jar: Tensor, step: Tensor) -> Tensor:
@@ -105,10 +130,12 @@ def _flatten(rows: Rows) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Row
 
     def rebuild(fields: Sequence[Tensor]) -> Rows:
         jacobian, reference, weight, loss, *rest = fields
+        # A loop in a kernel does not know which of its inputs are zero.
+        jacobian = torch.where(rows.moving, jacobian, 0.0)
         cones = []
         for k, cone in enumerate(rows.cones):
             w, mu, friction = rest[3 * k : 3 * k + 3]
             cones.append(replace(cone, weight=w, mu=mu, friction=friction))
-        return Rows(jacobian, reference, weight, loss, tuple(cones))
+        return Rows(jacobian, reference, weight, loss, tuple(cones), rows.moving)
 
     return [x.detach() for x in tensors], rebuild

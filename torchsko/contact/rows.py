@@ -22,11 +22,12 @@ from torchsko.verbs.kinematics import Pose
 
 
 class _Block(NamedTuple):
-    """Rows before they are joined: Jacobian, reference acceleration and weight."""
+    """Rows before they are joined: Jacobian, reference acceleration, weight, and the dofs that move them."""
 
     jacobian: Tensor
     reference: Tensor
     weight: Tensor
+    moving: Tensor
 
 
 def constraint_rows(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor) -> Rows:
@@ -50,7 +51,9 @@ def constraint_rows(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tenso
         count, size = block.weight.shape[-2:]
         made.append(Cones(first, size, block.weight, mu, coefficients))
         blocks.append(
-            _Block(block.jacobian.flatten(-3, -2), block.reference.flatten(-2), block.weight)
+            block._replace(
+                jacobian=block.jacobian.flatten(-3, -2), reference=block.reference.flatten(-2)
+            )
         )
         first += count * size
     jacobian = torch.cat([x.jacobian.expand(*batch, *x.jacobian.shape[-2:]) for x in blocks], -2)
@@ -65,6 +68,7 @@ def constraint_rows(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tenso
         weight,
         select(mech.friction, contact.loss_dof, -1),
         tuple(made),
+        torch.cat([x.moving for x in blocks]),
     )
 
 
@@ -80,7 +84,8 @@ def _losses(mech: Mechanism, contact: ContactModel, qd: Tensor) -> _Block:
         contact.loss_solref, contact.loss_solimp, torch.zeros_like(v), _min_time_constant(contact)
     )
     weight = 1 / soft.regularisation(contact.loss_invweight)
-    return _Block(_one_hot(mech, dofs), -soft.damping * v, weight)
+    one_hot = _one_hot(mech, dofs)
+    return _Block(one_hot, -soft.damping * v, weight, one_hot != 0)
 
 
 def _limits(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor) -> _Block:
@@ -97,11 +102,23 @@ def _limits(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor) -> _B
     )
     reference = soft.acceleration(sign * select(qd, contact.limit_dof, -1), distance)
     weight = torch.where(active, 1 / soft.regularisation(contact.limit_invweight), 0.0)
-    return _Block(sign[..., None] * _one_hot(mech, contact.limit_dof), reference, weight)
+    one_hot = _one_hot(mech, contact.limit_dof)
+    return _Block(sign[..., None] * one_hot, reference, weight, one_hot != 0)
 
 
 def _one_hot(mech: Mechanism, dofs: Sequence[int]) -> Tensor:
     return select(torch.eye(mech.num_dof, dtype=mech.dtype, device=mech.device), dofs, -2)
+
+
+def moving_dofs(mech: Mechanism) -> Tensor:
+    """Whether each dof moves each body, and then the inertial frame, `[num_bodies + 1, num_dof]`, bool."""
+    rows = [[False] * mech.num_dof for _ in range(mech.num_bodies + 1)]
+    for k, name in enumerate(mech.joint_names):
+        if mech.parents[k] >= 0:
+            rows[k] = list(rows[mech.parents[k]])
+        for dof in range(mech.num_dof)[mech.dof_slice(name)]:
+            rows[k][dof] = True
+    return torch.tensor(rows, dtype=torch.bool, device=mech.device)
 
 
 def point_jacobians(
@@ -135,9 +152,13 @@ def _contact_blocks(
     J = point_jacobians(mech, contact, points, pose, q)
     velocity = matvec(J, qd[..., None, :])
     scalar, cones = [], []
+    moves = moving_dofs(mech)
+    ends = [contact.pair_shapes[k] for k in points.pair]
+    moved = [[contact.shape_bodies[pair[end]] for pair in ends] for end in (0, 1)]
+    moving = select(moves, moved[0], 0) | select(moves, moved[1], 0)
     for condim in sorted(set(contact.condim)):
         at = [c for c, k in enumerate(points.pair) if contact.condim[k] == condim]
-        cone = _Cone.of(contact, points, at)
+        cone = _Cone.of(contact, points, at, select(moving, at, 0))
         rows, v = select(J, at, -3)[..., :condim, :], select(velocity, at, -2)[..., :condim]
         if condim == 1:
             scalar.append(cone.frictionless(rows[..., 0, :], v[..., 0]))
@@ -161,6 +182,7 @@ class _Cone(NamedTuple):
         solimp: impedance parameters.
         impratio: ratio of the impedances of friction and normal force.
         min_time_constant: lower bound of time constants [s].
+        moving: whether each dof moves the contact, `[C, num_dof]`, bool.
     """
 
     active: Tensor
@@ -172,9 +194,10 @@ class _Cone(NamedTuple):
     solimp: Tensor
     impratio: float
     min_time_constant: float
+    moving: Tensor
 
     @staticmethod
-    def of(contact: ContactModel, points: Contacts, at: list[int]) -> _Cone:
+    def of(contact: ContactModel, points: Contacts, at: list[int], moving: Tensor) -> _Cone:
         pair = [points.pair[c] for c in at]
         first, second = ([contact.pair_shapes[k][end] for k in pair] for end in (0, 1))
         margin = select(contact.margin - contact.gap, pair, -1)
@@ -191,6 +214,7 @@ class _Cone(NamedTuple):
             select(contact.solimp, pair, -2),
             contact.options.impratio,
             _min_time_constant(contact),
+            moving,
         )
 
     def _normal(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -207,7 +231,7 @@ class _Cone(NamedTuple):
     def frictionless(self, J: Tensor, v: Tensor) -> _Block:
         """One row for each contact."""
         push, damping, R = self._normal()
-        return _Block(J, -damping * v - push, self._weight(R))
+        return _Block(J, -damping * v - push, self._weight(R), self.moving)
 
     def pyramidal(self, J: Tensor, v: Tensor) -> _Block:
         """Two rows for each friction direction, along the edges of a pyramid."""
@@ -227,8 +251,15 @@ class _Cone(NamedTuple):
         reference = -damping[..., None] * speed - push[..., None]
         weight = self._weight(R[..., None].expand(speed.shape))
         return _Block(
-            torch.stack(edges, -2).flatten(-3, -2), reference.flatten(-2), weight.flatten(-2)
+            torch.stack(edges, -2).flatten(-3, -2),
+            reference.flatten(-2),
+            weight.flatten(-2),
+            self._repeated(len(edges)),
         )
+
+    def _repeated(self, count: int) -> Tensor:
+        """The dofs that move each of several rows of the contacts."""
+        return self.moving[:, None].expand(-1, count, -1).flatten(0, 1)
 
     def elliptic(self, J: Tensor, v: Tensor) -> tuple[_Block, Tensor, Tensor]:
         """Rows of a cone for each contact, the normal first."""
@@ -244,4 +275,4 @@ class _Cone(NamedTuple):
             [(-damping * v[..., 0] - push)[..., None], -rate[..., None] * v[..., 1:]], -1
         )
         mu = coefficients[..., 0] * (R[..., 1] / R[..., 0]).sqrt()
-        return _Block(J, reference, self._weight(R)), mu, coefficients
+        return _Block(J, reference, self._weight(R), self._repeated(J.shape[-2])), mu, coefficients
