@@ -26,6 +26,7 @@ from torchsko.errors import TorchskoError as TorchskoError
 from torchsko.errors import TreeError as TreeError
 from torchsko.fused.automatic import rollout as rollout
 from torchsko.mechanism.coordinates import expand as expand
+from torchsko.mechanism.coordinates import expand_acceleration as expand_acceleration
 from torchsko.mechanism.coordinates import expand_velocity as expand_velocity
 from torchsko.mechanism.joints.configuration import difference as difference
 from torchsko.mechanism.joints.configuration import integrate as integrate
@@ -138,6 +139,7 @@ from torchsko.verbs.frames import frame_pose as frame_pose
 from torchsko.verbs.frames import frame_velocity as frame_velocity
 from torchsko.verbs.kinematics import Pose as Pose
 from torchsko.verbs.kinematics import forward_kinematics as forward_kinematics
+from torchsko.verbs.loop_closing import close as close
 from torchsko.verbs.momenta import center_of_mass as center_of_mass
 from torchsko.verbs.momenta import centroidal_momentum as centroidal_momentum
 from torchsko.verbs.momenta import centroidal_momentum_matrix as centroidal_momentum_matrix

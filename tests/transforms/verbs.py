@@ -136,6 +136,7 @@ _OF_ROWS = (
     of_row("difference", ()),
     of_row("expand", ()),
     of_row("expand_velocity", ()),
+    of_row("expand_acceleration", ()),
     of_row("frame_velocity", (*KINEMATIC, *FRAMES), reference="world"),
     of_row("frame_acceleration", (*KINEMATIC, *FRAMES), reference="mixed", classical=True),
     of_row("frame_jacobian_rate", (*KINEMATIC, *FRAMES), reference="world"),

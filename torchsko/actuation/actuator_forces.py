@@ -68,7 +68,7 @@ def actuate(
     mech = as_mechanism(mech)
     state = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
     joint_force = saturate(state.joint_force, actuators.joint_range)
-    return own_forces(mech, joint_force), state.rate
+    return own_forces(mech, all_q(mech, q), joint_force), state.rate
 
 
 def actuate_with_slopes(
@@ -83,7 +83,7 @@ def actuate_with_slopes(
     """`actuate`, and the derivatives of the forces with respect to lengths and speeds."""
     state = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
     joint_force = saturate(state.joint_force, actuators.joint_range)
-    return own_forces(mech, joint_force), state.rate, state.slopes()
+    return own_forces(mech, all_q(mech, q), joint_force), state.rate, state.slopes()
 
 
 def _check_width(mech: Mechanism, actuators: Actuators) -> None:
@@ -199,8 +199,9 @@ def lengths(
     mech: Mechanism, transmission: Tensor, q_of_dof: Tensor, q: Tensor, qd: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Lengths of transmissions `[n, num_tree_dof]` and their rates, each `[*batch, n]`."""
-    coordinates = all_q(mech, q).index_select(-1, q_of_dof)
-    length, speed = (matvec(transmission, x) for x in (coordinates, all_rates(mech, qd)))
+    q = all_q(mech, q)
+    coordinates, rates = q.index_select(-1, q_of_dof), all_rates(mech, q, qd)
+    length, speed = (matvec(transmission, x) for x in (coordinates, rates))
     return length, speed
 
 

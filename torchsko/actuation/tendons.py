@@ -153,15 +153,15 @@ class Tendons:
         coordinates = all_q(mech, q).index_select(-1, self.q_of_dof)
         return matvec(self.transmission, coordinates)
 
-    def velocity(self, mech: MechanismLike, qd: Tensor) -> Tensor:
-        """Rates of lengths at qd `[*batch, num_dof]`, `[*batch, n]` [m/s or rad/s].
+    def velocity(self, mech: MechanismLike, qd: Tensor, q: Tensor | None = None) -> Tensor:
+        """Rates of lengths at qd `[*batch, num_dof]`, `[*batch, n]` [m/s or rad/s]; loops need q as well.
 
         Raises:
             ShapeError: when qd does not fit the mechanism.
         """
         mech = as_mechanism(mech)
         check_state(mech, qd=qd)
-        return matvec(self.transmission, all_rates(mech, qd))
+        return matvec(self.transmission, all_rates(mech, None if q is None else all_q(mech, q), qd))
 
     def force(self, mech: MechanismLike, q: Tensor, qd: Tensor) -> Tensor:
         """Joint forces of springs and dampers at q and qd, `[*batch, num_dof]` [N m or N].
@@ -169,10 +169,11 @@ class Tendons:
         Raises:
             ShapeError: when q or qd does not fit the mechanism.
         """
-        length, speed = self.length(mech, q), self.velocity(mech, qd)
+        length, speed = self.length(mech, q), self.velocity(mech, qd, q)
         stretch = length - saturate(length, self.relaxed)
         tension = -self.stiffness * stretch - self.damping * speed
-        return own_forces(as_mechanism(mech), matvec(self.transmission.mT, tension))
+        mech = as_mechanism(mech)
+        return own_forces(mech, all_q(mech, q), matvec(self.transmission.mT, tension))
 
     def slopes(self, mech: Mechanism, q: Tensor) -> ForceSlopes:
         """Negative derivatives of the forces with respect to lengths and speeds."""

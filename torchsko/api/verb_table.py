@@ -48,6 +48,7 @@ from torchsko.verbs import (
     frame_derivatives,
     frames,
     kinematics,
+    loop_closing,
     momenta,
     randomise,
     regressors,
@@ -311,13 +312,22 @@ class Verbs(MechanismSource):
     integrate = method(configuration.integrate, "q step")
     difference = method(configuration.difference, "start end")
     expand = method(coordinates.expand, "q")
-    expand_velocity = method(coordinates.expand_velocity, "qd")
+    expand_velocity = method(coordinates.expand_velocity, "q qd")
+    expand_acceleration = method(coordinates.expand_acceleration, "q qd qdd")
     # Verbs without a kernel.
     assemble = method(
         assemble,
         "q qd f_ext",
         0,
         refuses={"": "It returns a model of operators; kernels return tensors."},
+    )
+    close = method(
+        loop_closing.close,
+        "q",
+        0,
+        refuses={
+            "": "It takes up to 60 steps with a factorisation each; ts.integrate has a kernel."
+        },
     )
     checked = method(
         checked,

@@ -30,6 +30,7 @@ from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.spatial.motion import cross_force
+from torchsko.utils.shapes import gather_entries
 
 
 @verb
@@ -62,8 +63,9 @@ def model_at(
     mech: Mechanism, q: Tensor, qd: Tensor | None = None, f_ext: Tensor | None = None
 ) -> SKOModel:
     """`assemble` at a state that is known to fit."""
-    rates = None if qd is None else all_rates(mech, qd)
-    return coupled(mech, _tree_model(uncoupled(mech), all_q(mech, q), rates, f_ext))
+    q, tree = all_q(mech, q), uncoupled(mech)
+    rates = None if qd is None else all_rates(mech, q, qd)
+    return coupled(mech, _tree_model(tree, q, rates, f_ext), q, rates)
 
 
 def lifted_model(mech: Mechanism, q: Tensor) -> SKOModel:
@@ -71,8 +73,18 @@ def lifted_model(mech: Mechanism, q: Tensor) -> SKOModel:
     return replace(model_at(mech, q), inertia=compensated_inertias(mech))
 
 
-def coupled(mech: Mechanism, model: SKOModel) -> SKOModel:
-    """The model of a mechanism from that of its tree."""
+def coupled(mech: Mechanism, model: SKOModel, q: Tensor, qd: Tensor | None) -> SKOModel:
+    """The model of a mechanism from that of its tree, at a state of the tree."""
+    if (closing := mech.closing) is not None:
+        tree = uncoupled(mech)
+        X = closing.tree_matrix(mech, tree, q)
+        blocks = [X.index_select(-2, rows).index_select(-1, own) for rows, own in closing.blocks]
+        if qd is None:
+            return embedded(model, closing.plan, blocks)
+        xi = closing.tree_bias(mech, tree, q, qd)
+        return embedded(
+            model, closing.plan, blocks, [gather_entries(xi, rows) for rows, _ in closing.blocks]
+        )
     if mech.coupling is None:
         return model
     return embedded(model, mech.coupling.plan, mech.coupling.matrices(mech.coupling_ratio))

@@ -16,7 +16,7 @@ from torchsko.bridge.body_motion import (
     joint_maps,
     tree_accels,
 )
-from torchsko.mechanism.coordinates import all_q, all_rates, own_forces, uncoupled
+from torchsko.mechanism.coordinates import all_q, own_forces, tree_state, uncoupled
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import compensated_mass, inertia_of_vector, spatial_inertia
 from torchsko.spatial.motion import cross_force
@@ -65,7 +65,7 @@ def joint_forces(
 
     Reference: Jain 2011, Part II, Algorithm 3.1.
     """
-    q, qd, qdd = all_q(mech, q), all_rates(mech, qd), all_rates(mech, qdd)
+    q, qd, qdd = tree_state(mech, q, qd, qdd)
     mech = uncoupled(mech)
     A, M = edge_weights(mech, q), body_inertias(mech)
     V, alpha = tree_accels(mech, A, q, qd, qdd)
@@ -81,7 +81,7 @@ def compensating_forces(mech: Mechanism, q: Tensor) -> Tensor:
     layout, A = tree.layout, edge_weights(tree, q)
     still = scatter(layout, A, gravity_accel(tree, A))
     through = gather(layout, A, apply_blocks(compensated_inertias(tree), still))
-    return own_forces(mech, layout.dofs.unpack(joint_maps(tree, q) @ through)[..., 0])
+    return own_forces(mech, q, layout.dofs.unpack(joint_maps(tree, q) @ through)[..., 0])
 
 
 def compensated_inertias(mech: Mechanism) -> Tensor:
@@ -100,4 +100,4 @@ def joint_forces_of(mech: Mechanism, q: Tensor, f: Tensor) -> Tensor:
     q, tree = all_q(mech, q), uncoupled(mech)
     through = gather(tree.layout, edge_weights(tree, q), f)
     along = joint_maps(tree, q) @ through
-    return own_forces(mech, tree.layout.dofs.unpack(along)[..., 0])
+    return own_forces(mech, q, tree.layout.dofs.unpack(along)[..., 0])

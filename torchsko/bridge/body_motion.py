@@ -12,7 +12,14 @@ from torchsko.algebra.operators.edges import DenseEdges, EdgeWeight, LevelEdges
 from torchsko.algebra.operators.hinge import spread_all
 from torchsko.algebra.operators.sweeps import scatter
 from torchsko.bridge.rigid_edges import RigidEdges
-from torchsko.mechanism.coordinates import all_columns, all_q, all_rates, uncoupled
+from torchsko.mechanism.coordinates import (
+    all_column_rates,
+    all_columns,
+    all_q,
+    all_rates,
+    tree_state,
+    uncoupled,
+)
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.motion import cross_motion, motion_matrix
 from torchsko.spatial.rigid_transform import force_matrix
@@ -122,7 +129,8 @@ def gravity_accel(mech: Mechanism, edge_weight: EdgeWeight) -> Tensor:
 
 def body_rates(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """V of every body, `[*batch, n, 6, 1]`, breadth first."""
-    q, qd, mech = all_q(mech, q), all_rates(mech, qd), uncoupled(mech)
+    q = all_q(mech, q)
+    qd, mech = all_rates(mech, q, qd), uncoupled(mech)
     layout, A = mech.layout, edge_weights(mech, q)
     rate = spread_all(layout, joint_maps(mech, q), layout.dofs.pack(qd[..., None]))
     return _as_wide(A, scatter(layout, A, rate))
@@ -136,7 +144,7 @@ def body_accels(
     alpha is the rate of V's components in the body frame, and has the inertial frame's -g, unless
     `gravity` is False.
     """
-    q, qd, qdd = all_q(mech, q), all_rates(mech, qd), all_rates(mech, qdd)
+    q, qd, qdd = tree_state(mech, q, qd, qdd)
     mech = uncoupled(mech)
     return tree_accels(mech, edge_weights(mech, q), q, qd, qdd, gravity)
 
@@ -154,7 +162,8 @@ def tree_accels(
 
 def body_jacobians(mech: Mechanism, q: Tensor, columns: Tensor) -> Tensor:
     """J X of all bodies, `[*batch, n, 6, r]`, breadth first; `columns` X is `[num_dof, r]`."""
-    columns, q = all_columns(mech, columns), all_q(mech, q)
+    q = all_q(mech, q)
+    columns = all_columns(mech, q, columns)
     mech = uncoupled(mech)
     layout, A = mech.layout, edge_weights(mech, q)
     J = scatter(layout, A, spread_all(layout, joint_maps(mech, q), layout.dofs.pack(columns)))
@@ -171,7 +180,10 @@ def body_jacobian_rates(
     .. math::
         \dot J(k) = A^*(p,k) \dot J(p) - H^* \dot q \times_m (J(k) - H^*(k)) + \dot H^*(k).
     """
-    columns, q, qd = all_columns(mech, columns), all_q(mech, q), all_rates(mech, qd)
+    q = all_q(mech, q)
+    qd = all_rates(mech, q, qd)
+    changed = all_column_rates(mech, q, qd, columns)
+    columns = all_columns(mech, q, columns)
     mech = uncoupled(mech)
     layout, A, H = mech.layout, edge_weights(mech, q), joint_maps(mech, q)
     rate = spread_all(layout, H, layout.dofs.pack(qd[..., None]))
@@ -181,6 +193,8 @@ def body_jacobian_rates(
     turned = motion_matrix(rate) @ (own - J)
     changing = joint_map_rates(mech, q, qd)
     turned = turned if changing is None else turned + spread_all(layout, changing, packed)
+    if changed is not None:
+        turned = turned + spread_all(layout, H, layout.dofs.pack(changed))
     return _as_wide(A, J), _as_wide(A, scatter(layout, A, turned))
 
 

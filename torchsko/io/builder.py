@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
-from torchsko.errors import MechanismError
+from torchsko.constraints.constraint_kinds import constraint_kind
+from torchsko.constraints.rows import JointRows
+from torchsko.errors import MechanismError, unknown_name
 from torchsko.io.loading.build import build_mechanism
 from torchsko.mechanism.description import (
     FIXED,
@@ -23,9 +25,13 @@ from torchsko.mechanism.description import (
     RotorDescription,
     Vector,
 )
+from torchsko.mechanism.file_metadata import Closure
 from torchsko.mechanism.joints.registry import JOINT_TYPES
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.welded import WORLD
+
+FramePlacement = Sequence[Any] | None
+"""A position, or a pair of a rotation matrix and a position; None for the link's frame."""
 
 
 class MechanismBuilder:
@@ -48,6 +54,7 @@ class MechanismBuilder:
         self._joints: list[JointDescription] = []
         self._couplings: list[CouplingDescription] = []
         self._rotors: list[RotorDescription] = []
+        self._closures: list[Closure] = []
 
     def __repr__(self) -> str:
         parts = (("links", self._links), ("joints", self._joints))
@@ -245,6 +252,93 @@ class MechanismBuilder:
         self._rotors.append(RotorDescription(joint, *numbers))
         return self
 
+    def close(
+        self,
+        name: str,
+        kind: str,
+        body1: str,
+        frame1: FramePlacement,
+        body2: str,
+        frame2: FramePlacement,
+        method: str = "embed",
+        independent: Sequence[str] | None = None,
+        *,
+        parameters: Sequence[float] = (),
+    ) -> MechanismBuilder:
+        """Close a loop by a constraint between frames on two links, or between two joints.
+
+        Args:
+            name: of the closure. Placements become frames ``NAME_1`` and ``NAME_2`` of the mechanism, whose
+                positions and rotations have gradients.
+            kind: "ball" (or "connect"), "weld", "revolute" (about z of both frames), "planar" (the second
+                origin on the z axis of the first frame), "distance"; "gear" or "joint" between two joints.
+            body1: link of the first frame, "world" for the inertial frame; or the joint q1.
+            frame1: placement in the link: a position [m], a pair of a rotation matrix and a position, or None
+                for the link's frame; None for joints.
+            body2: link of the second frame, or the joint q2.
+            frame2: placement in that link.
+            method: "embed": qd, qdd and tau are those of independent dofs, and all functions satisfy the
+                constraint. "cut": they are those of all joints, and `torchsko.constrain` with
+                ``mech.closures`` enforces it.
+            independent: joints whose rates are independent; chosen at `build` if left out.
+            parameters: numbers of the kind: the length of a "distance" [m]; ratio and offset of a "gear",
+                q1 = ratio q2 + offset; c0 to c4 of a "joint", q1 = c0 + c1 q2 + ... + c4 q2^4.
+
+        Raises:
+            MechanismError: for an unknown kind or method; at `build`, for an unknown link, loops that do not
+                close, joints that are not independent, and loops that are singular.
+
+        Reference: Jain 2012, Transformations Part II, constraint embedding.
+
+        Example:
+            >>> builder = MechanismBuilder("four-bar")
+            >>> for child, parent, x in (("crank", None, 0.0), ("rod", "crank", 0.2), ("rocker", None, 0.5)):
+            ...     _ = builder.link(child, mass=1.0, com=(0.1, 0, 0), inertia=torch.eye(3).tolist())
+            ...     place = {"parent": parent, "position": (x, 0, 0)}
+            ...     _ = builder.joint(f"{child}_joint", "revolute", child=child, **place)
+            >>> _ = builder.close("loop", "ball", "rod", (0.5, 0, 0), "rocker", (0.4, 0, 0))
+            >>> builder.build()
+            Mechanism('four-bar': 3 bodies, 1 dofs, 3 revolute, 1 loops; torch.float64, cpu)
+        """
+        if method not in ("embed", "cut"):
+            raise MechanismError(*unknown_name("method of a closure", method, ("embed", "cut")))
+        made = constraint_kind(kind)
+        ends: dict[str, Any] = {}
+        if isinstance(made, JointRows):
+            ends["joints"] = (body1, body2)
+        else:
+            places = ((body1, frame1), (body2, frame2))
+            for k, (link, placement) in enumerate(places, 1):
+                ends[f"frame{k}"] = self._placed(f"{name}_{k}", link, placement)
+        self._closures.append(
+            Closure(
+                name,
+                kind,
+                **{"frame1": None, "frame2": None, **ends},
+                method=method,
+                parameters=tuple(_number(x, f"number of closure {name!r}") for x in parameters),
+                independent=tuple(independent or ()),
+            )
+        )
+        return self
+
+    def _placed(self, name: str, link: str, placement: FramePlacement) -> str | None:
+        """The frame of a placement on a link."""
+        at_ground = link == "world" and all(x.name != link for x in self._links)
+        if placement is None:
+            return None if at_ground else link
+        if len(placement) == 2:
+            rotation, position = placement
+            turn = _matrix(rotation, f"rotation of frame {name!r}")
+        else:
+            turn, position = IDENTITY, placement
+        self._links.append(LinkDescription(name))
+        at = _vector(position, f"position of frame {name!r}")
+        self._joints.append(
+            JointDescription(name, FIXED, WORLD if at_ground else link, name, turn, at)
+        )
+        return name
+
     def description(self) -> RobotDescription:
         """The description of the robot so far."""
         return RobotDescription(
@@ -253,6 +347,7 @@ class MechanismBuilder:
             tuple(self._joints),
             couplings=tuple(self._couplings),
             rotors=tuple(self._rotors),
+            closures=tuple(self._closures),
         )
 
     def build(

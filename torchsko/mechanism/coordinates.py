@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from torchsko.errors import MechanismError
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.file_metadata import NO_FILE_METADATA
+from torchsko.mechanism.loops.closing import coupled_columns
+from torchsko.mechanism.loops.retraction import close_dependent
 from torchsko.mechanism.state import check_coordinates
-from torchsko.utils.shapes import gather_entries
+from torchsko.utils.shapes import gather_entries, matvec
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -57,61 +60,128 @@ def expand(mech: Mechanism, q: Tensor) -> Tensor:
 
 
 @verb
-def expand_velocity(mech: Mechanism, qd: Tensor) -> Tensor:
-    """Velocities or accelerations of all joints, dependent ones included: X qd.
+def expand_velocity(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    """Velocities of all joints of the tree, dependent ones included: X qd.
 
     Args:
         mech: the mechanism.
-        qd: velocity or acceleration, `[*batch, num_dof]`.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]`.
 
     Returns:
-        `[*batch, num_tree_dof]`; qd itself without couplings.
+        `[*batch, num_tree_dof]`; qd itself without couplings and loops.
 
     Raises:
-        ShapeError: when qd does not fit the mechanism.
+        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: Featherstone 2008, Rigid Body Dynamics Algorithms (explicit motion constraints).
     """
-    check_coordinates(mech, qd=qd)
-    return all_rates(mech, qd)
+    check_coordinates(mech, q=q, qd=qd)
+    return all_rates(mech, all_q(mech, q), qd)
 
 
-def all_q(mech: Mechanism, q: Tensor) -> Tensor:
-    """`expand` without checks of shapes."""
-    if mech.coupling is None:
-        return q
-    return mech.coupling.all_q(q, mech.coupling_ratio, mech.coupling_offset)
-
-
-def all_rates(mech: Mechanism, qd: Tensor) -> Tensor:
-    """`expand_velocity` without checks of shapes."""
-    return qd if mech.coupling is None else mech.coupling.all_rates(qd, mech.coupling_ratio)
-
-
-def own_forces(mech: Mechanism, tau: Tensor) -> Tensor:
-    """Generalised forces on the independent joints, X* tau, of forces on all joints of the tree.
+@verb
+def expand_acceleration(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
+    """Accelerations of all joints of the tree, dependent ones included: X qdd + xi.
 
     Args:
         mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]`.
+        qdd: acceleration, `[*batch, num_dof]`.
+
+    Returns:
+        `[*batch, num_tree_dof]`; qdd itself without couplings and loops.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Jain 2012, Multibody graph transformations and analysis, Part II.
+    """
+    check_coordinates(mech, q=q, qd=qd, qdd=qdd)
+    return tree_state(mech, q, qd, qdd)[2]
+
+
+def all_q(mech: Mechanism, q: Tensor) -> Tensor:
+    """`expand` without checks of shapes; with loops, derivatives to q are along the closed manifold."""
+    if mech.coupling is not None:
+        q = mech.coupling.all_q(q, mech.coupling_ratio, mech.coupling_offset)
+    return q if mech.closing is None else close_dependent(mech, q, moves=False)
+
+
+def tree_state(
+    mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Configuration, velocity and acceleration of all joints of the tree."""
+    q = all_q(mech, q)
+    if mech.closing is None:
+        return q, all_rates(mech, q, qd), all_rates(mech, q, qdd)
+    tree = uncoupled(mech)
+    X = mech.closing.tree_matrix(mech, tree, q)
+    rates = matvec(X, qd)
+    return q, rates, matvec(X, qdd) + mech.closing.tree_bias(mech, tree, q, rates)
+
+
+def closed_matrix(mech: Mechanism, q: Tensor | None) -> Tensor:
+    """X of a mechanism with loops, `[*batch, num_tree_dof, num_dof]`, at a configuration of the tree.
+
+    Raises:
+        MechanismError: without a configuration; names the loops.
+    """
+    assert mech.closing is not None
+    if q is None:
+        names = ", ".join(repr(name) for node in mech.closing.nodes for name in node.names)
+        raise MechanismError(
+            f"{mech.name!r} has the loops {names}, whose velocities depend on the configuration.",
+            "This function takes no configuration, or assumes a constant coupling of joints.",
+            "Use ts.forward_dynamics and the integrators with explicit forces.",
+        )
+    return mech.closing.tree_matrix(mech, uncoupled(mech), q)
+
+
+def all_rates(mech: Mechanism, q: Tensor | None, qd: Tensor) -> Tensor:
+    """X qd at a configuration of the tree, `[*batch, num_tree_dof]`; without one loops are refused."""
+    if mech.closing is not None:
+        return matvec(closed_matrix(mech, q), qd)
+    return qd if mech.coupling is None else mech.coupling.all_rates(qd, mech.coupling_ratio)
+
+
+def own_forces(mech: Mechanism, q: Tensor | None, tau: Tensor) -> Tensor:
+    """Generalised forces on the independent dofs, X* tau, of forces on all joints of the tree.
+
+    Args:
+        mech: the mechanism.
+        q: configuration of the tree, `[*batch, num_tree_q]`; None refuses loops.
         tau: forces on all joints, `[*batch, num_tree_dof]` [N m or N].
 
     Returns:
         `[*batch, num_dof]`.
     """
+    if mech.closing is not None:
+        return matvec(closed_matrix(mech, q).mT, tau)
     if mech.coupling is None:
         return tau
     return mech.coupling.own_forces(tau, mech.coupling_ratio)
 
 
-def all_columns(mech: Mechanism, columns: Tensor) -> Tensor:
-    """X times columns `[*batch, num_dof, r]`: `[*batch, num_tree_dof, r]`."""
-    if mech.coupling is None:
-        return columns
-    return mech.coupling.all_rates(columns.mT, mech.coupling_ratio[..., None, :]).mT
+def all_columns(mech: Mechanism, q: Tensor, columns: Tensor) -> Tensor:
+    """X times columns `[*batch, num_dof, r]`, at a configuration of the tree."""
+    if mech.closing is not None:
+        return closed_matrix(mech, q) @ columns
+    return coupled_columns(mech, columns)
 
 
-def own_rows(mech: Mechanism, rows: Tensor) -> Tensor:
-    """Rows `[*batch, r, num_tree_dof]` times X: `[*batch, r, num_dof]`."""
+def all_column_rates(mech: Mechanism, q: Tensor, qd: Tensor, columns: Tensor) -> Tensor | None:
+    """The rate of X along qd times columns, at a state of the tree; None where X is constant."""
+    if mech.closing is None:
+        return None
+    return mech.closing.tree_matrix_rate(mech, uncoupled(mech), q, qd) @ columns
+
+
+def own_rows(mech: Mechanism, q: Tensor | None, rows: Tensor) -> Tensor:
+    """Rows `[*batch, r, num_tree_dof]` times X, at a configuration of the tree: `[*batch, r, num_dof]`."""
+    if mech.closing is not None:
+        return rows @ closed_matrix(mech, q)
     if mech.coupling is None:
         return rows
     return mech.coupling.own_forces(rows, mech.coupling_ratio[..., None, :])
@@ -123,12 +193,15 @@ def own_q(mech: Mechanism, q: Tensor) -> Tensor:
 
 
 def own_rates(mech: Mechanism, qd: Tensor) -> Tensor:
-    """Rates of the independent joints from those of the tree, `[*batch, num_dof]`."""
-    return qd if mech.coupling is None else gather_entries(qd, mech.coupling.own_dofs)
+    """Rates of the independent dofs from those of the tree, `[*batch, num_dof]`."""
+    qd = qd if mech.coupling is None else gather_entries(qd, mech.coupling.own_dofs)
+    return qd if mech.closing is None else gather_entries(qd, mech.closing.own)
 
 
 def among_all_dofs(mech: Mechanism, x: Tensor) -> Tensor:
     """Scatter `[*batch, num_dof]` to all dofs of the tree, with zero at dependent ones."""
+    if mech.closing is not None:
+        x = _scatter(x, mech.closing.dependent.shape[0], mech.closing.row_place)
     return x if mech.coupling is None else _scatter(x, mech.num_dependent, mech.coupling.dof_place)
 
 
@@ -142,10 +215,11 @@ def _scatter(x: Tensor, num_zeros: int, place: Tensor) -> Tensor:
 
 
 def uncoupled(mech: Mechanism) -> Mechanism:
-    """The mechanism without couplings; its limits are not expanded."""
-    if mech.coupling is None:
+    """The mechanism without couplings and loops; its limits are not expanded."""
+    if mech.coupling is None and mech.closing is None:
         return mech
     changed: dict[str, Any] = {field.name: getattr(mech, field.name) for field in fields(mech)}
     for name in ("coupling_ratio", "coupling_offset"):
         changed[name] = changed[name][..., :0]
-    return type(mech)(**{**changed, "coupling": None, "file_metadata": NO_FILE_METADATA})
+    without = {"coupling": None, "closing": None, "file_metadata": NO_FILE_METADATA}
+    return type(mech)(**{**changed, **without})

@@ -55,12 +55,12 @@ class Keyframe:
 
 @dataclass(frozen=True)
 class Closure:
-    """A kinematic loop: a constraint between points of two frames. The dynamics does not enforce it.
+    """A kinematic loop: a constraint between two frames, or between two joints.
 
     Attributes:
         name: name of the constraint; generated if the file has none.
-        kind: "connect" if the points coincide, "weld" if the orientations are equal as well; or the type of
-            the joint that closes the loop.
+        kind: kind of constraint (`torchsko.constraints`): "connect" or "ball", "weld", "revolute", "planar",
+            "distance", or "gear" and "joint" between joints; or the type of another joint.
         frame1: frame of the first point.
         frame2: frame of the second point.
         position1: first point in its frame [m].
@@ -69,6 +69,11 @@ class Closure:
         active: whether the constraint is active initially.
         solref: MuJoCo's reference parameters: time constant [s] and damping ratio, or stiffness and damping.
         solimp: MuJoCo's impedance parameters.
+        method: "embed" if the dynamics satisfies it in independent dofs, "cut" if only `torchsko.constrain`
+            enforces it.
+        parameters: numbers of the kind, such as the length of a "distance".
+        joints: both joints of a constraint between joints; empty for frames.
+        independent: joints whose dofs are independent; empty if they are chosen automatically.
     """
 
     name: str
@@ -81,6 +86,10 @@ class Closure:
     active: bool = True
     solref: tuple[float, ...] = ()
     solimp: tuple[float, ...] = ()
+    method: str = "cut"
+    parameters: tuple[float, ...] = ()
+    joints: tuple[str, ...] = ()
+    independent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ body, and each link remains a named frame.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -16,15 +16,16 @@ from torch import Tensor
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.packing import Packing
 from torchsko.errors import MechanismError, unknown_name
-from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
+from torchsko.mechanism.coordinates import all_q, all_rates, among_all_dofs, uncoupled
 from torchsko.mechanism.coupling import Coupling
 from torchsko.mechanism.description import Fault, UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismSource
 from torchsko.mechanism.fields import FIELDS, PARAMETERS
-from torchsko.mechanism.file_metadata import FileMetadata
+from torchsko.mechanism.file_metadata import NO_FILE_METADATA, Closure, FileMetadata
 from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.joints.groups import JointSet
 from torchsko.mechanism.limit_notes import LIMITS, update_limit_notes
+from torchsko.mechanism.loops.closing import Closing
 from torchsko.mechanism.reference_states import ReferenceStates
 from torchsko.mechanism.validation import check_device, check_dtype, check_parameter
 from torchsko.utils.shapes import broadcast_shapes
@@ -80,7 +81,8 @@ class Mechanism(ReferenceStates, MechanismSource):
         layout: tree, block sizes and index tensors.
         coordinates: packing of the configurations of all joints of the tree.
         joints: joints grouped by type, with their index tensors.
-        coupling: structure of the couplings; None if all joints are independent.
+        coupling: structure of the couplings; None if no joint follows others.
+        closing: structure of the loops that are embedded; None without loops.
         singular_joints: joints whose articulated-body inertia vanishes; forward dynamics refuses them by
             name.
         bare_joints: joints without armature whose body has no inertia along the joint's motion, as between
@@ -137,6 +139,7 @@ class Mechanism(ReferenceStates, MechanismSource):
     )
     geometry: Geometry
     coupling: Coupling | None = None
+    closing: Closing | None = None
     singular_joints: tuple[str, ...] = ()
     bare_joints: tuple[str, ...] = ()
     has_armature: bool = False
@@ -175,6 +178,8 @@ class Mechanism(ReferenceStates, MechanismSource):
 
         Dependent joints have no limits; the joints that they follow keep the combined limits.
         """
+        if self.closing is not None:
+            return self._open_tree()
         if self.coupling is None:
             return self
         free = torch.cat(
@@ -189,13 +194,30 @@ class Mechanism(ReferenceStates, MechanismSource):
         }
         return uncoupled(self).replace(
             file_metadata=self.file_metadata.map_states(
-                lambda q: all_q(self, q), lambda qd: all_rates(self, qd)
+                lambda q: all_q(self, q), lambda qd: all_rates(self, None, qd)
             ),
             **{
                 name: torch.cat([own, none.expand(*own.shape[:-1], -1)], -1).index_select(-1, place)
                 for name, (own, none, place) in limits.items()
             },
         )
+
+    @property
+    def closures(self) -> tuple[Closure, ...]:
+        """Kinematic loops of the robot, in file order; see `torchsko.constrain`."""
+        return self.file_metadata.closures
+
+    def _open_tree(self) -> Mechanism:
+        """The tree of a mechanism with loops; dependent dofs have no limits of speed and force."""
+        coupled = replace(self, closing=None, file_metadata=NO_FILE_METADATA)
+        rates = [
+            among_all_dofs(self, torch.stack([x, torch.ones_like(x)], -2))
+            for x in (self.velocity_limit, self.effort_limit)
+        ]
+        own = [torch.where(x[..., 1, :] != 0, x[..., 0, :], torch.inf) for x in rates]
+        if self.coupling is not None:
+            own = [x.index_select(-1, self.coupling.own_dofs) for x in own]
+        return coupled.replace(velocity_limit=own[0], effort_limit=own[1]).tree
 
     def mechanism(self) -> Mechanism:
         """This mechanism itself; layers and fused mechanisms provide theirs by the same method."""
@@ -329,6 +351,7 @@ class Mechanism(ReferenceStates, MechanismSource):
             changes["coordinates"] = self.coordinates.to(target)
             changes["joints"] = self.joints.to(target)
             changes["coupling"] = None if self.coupling is None else self.coupling.to(target)
+            changes["closing"] = None if self.closing is None else self.closing.to(target)
         changes["file_metadata"] = self.file_metadata.to(target)
         names = (field.name for field in fields(self))
         return Mechanism(**{name: changes.get(name, getattr(self, name)) for name in names})
@@ -344,6 +367,8 @@ class Mechanism(ReferenceStates, MechanismSource):
     def __repr__(self) -> str:
         kinds = self.joint_kinds
         coupled = f", {self.num_dependent} dependent" if self.num_dependent else ""
+        if self.closing is not None:
+            coupled += f", {sum(len(node.names) for node in self.closing.nodes)} loops"
         counts = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
         joints = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         return (

@@ -12,6 +12,7 @@ from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.coupling import Coupling
 from torchsko.mechanism.joints.groups import JointSet
 from torchsko.mechanism.joints.kind import JointType
+from torchsko.mechanism.loops.closing import Closing
 
 Place = tuple[int, int | None]
 """Index of a joint of the tree, and index of one of its coordinates; None for all."""
@@ -30,6 +31,7 @@ class Numbering:
     coordinates: Packing
     joints: JointSet
     coupling: Coupling | None
+    closing: Closing | None
 
     @property
     def num_bodies(self) -> int:
@@ -48,6 +50,8 @@ class Numbering:
         for name, k in zip(self.joint_names, self.independent_joints, strict=True):
             size = self.joints.kinds[k].num_dof
             names += [name] if size == 1 else [f"{name}[{i}]" for i in range(size)]
+        if self.closing is not None:
+            names = [names[i] for i in self.closing.own.tolist()]
         return tuple(names)
 
     @property
@@ -88,6 +92,8 @@ class Numbering:
     @property
     def num_dof(self) -> int:
         """Length of a velocity qd."""
+        if self.closing is not None:
+            return self.closing.num_dof
         return self.layout.dofs.total if self.coupling is None else self.coupling.num_dof
 
     @property
@@ -188,7 +194,19 @@ class Numbering:
         Raises:
             MechanismError: when no independent joint has this name.
         """
-        return self._independent_slice(self.layout.dofs, joint)
+        place = self._independent_slice(self.layout.dofs, joint)
+        if self.closing is None:
+            return place
+        own = self.closing.own.tolist()
+        found = [own.index(i) for i in range(place.start, place.stop) if i in own]
+        if len(found) < place.stop - place.start:
+            names = ", ".join(self.dof_names)
+            raise MechanismError(
+                f"joint {joint!r} of {self.name!r} is dependent: loops determine its rate.",
+                f"The independent dofs are {names}.",
+                f"Type mech.tree_dof_slice({joint!r}) for ts.expand_velocity(mech, q, qd).",
+            )
+        return slice(found[0], found[-1] + 1)
 
     def q_slice(self, joint: str) -> slice:
         """Slice of q with the coordinates of an independent joint, or of one of its motions.

@@ -57,6 +57,8 @@ class ReferenceStates(Numbering):
         like: dict[str, Any] = {"dtype": q.dtype, "device": q.device}
         uniform = torch.rand(*batch, self.num_dof, generator=generator, **like)
         fallback = torch.tensor([x for kind in self.joint_types for x in kind.usual_speed], **like)
+        if (closing := cast(Any, self).closing) is not None:
+            fallback = fallback.index_select(0, closing.own)
         bound = torch.where(self.velocity_limit.isfinite(), self.velocity_limit, fallback)
         return q, (2 * uniform - 1) * bound
 
@@ -87,6 +89,8 @@ class ReferenceStates(Numbering):
         """
         flat = [kind.vector for kind in self.joint_types for _ in range(kind.num_q)]
         bounded = self.lower.isfinite() & self.upper.isfinite()
+        if cast(Any, self).closing is not None:
+            flat = [False for _ in flat]  # the middle of all joints closes no loop
         nearest = torch.minimum(torch.maximum(self.neutral(), self.lower), self.upper)
         inside = torch.where(bounded, (self.lower + self.upper) / 2, nearest)
         return torch.where(torch.tensor(flat, device=self.lower.device), inside, self.neutral())

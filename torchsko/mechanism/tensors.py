@@ -23,6 +23,7 @@ from torchsko.mechanism.joints.free import Free
 from torchsko.mechanism.joints.kind import JointType
 from torchsko.mechanism.joints.registry import joint_type
 from torchsko.mechanism.limit_notes import Limits, limit_notes
+from torchsko.mechanism.loops.partition import with_loops
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.skeleton import skeleton
 from torchsko.mechanism.welded import (
@@ -64,7 +65,7 @@ def mechanism_of(
     number = {joint.child: k for k, joint in enumerate(hinges)}
     placed = [compose(frames[joint.parent], joint) for joint in hinges]
     followed = {k: row.coefficients for k, row in following.items()}
-    return Mechanism(
+    mech = Mechanism(
         name=robot.name,
         gravity=_tensor(gravity),
         **_of_bodies(robot, hinges, frames),
@@ -81,6 +82,7 @@ def mechanism_of(
         ),
         geometry=robot.geometry or Geometry(),
     )
+    return with_loops(mech, mech.initial())
 
 
 def _refuse_faults(allowed: couplings.Limits) -> None:

@@ -55,8 +55,12 @@ class _Expanded:
     def evaluate(self, mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor) -> Tensor:
         """The acceleration to first order in the changes of all arguments."""
         damping, armature = mech.damping - self.mech.damping, mech.armature - self.mech.armature
-        loss = all_rates(mech, self.qd) * damping + all_rates(mech, self.qdd) * armature
-        changes = subtract(mech, self.q, q), qd - self.qd, tau - self.tau - own_forces(mech, loss)
+        loss = all_rates(mech, None, self.qd) * damping + all_rates(mech, None, self.qdd) * armature
+        changes = (
+            subtract(mech, self.q, q),
+            qd - self.qd,
+            tau - self.tau - own_forces(mech, None, loss),
+        )
         return self.qdd + sum(matvec(D, x) for D, x in zip(self.derivatives, changes, strict=True))
 
 

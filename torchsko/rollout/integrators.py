@@ -32,7 +32,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.coordinates import among_all_dofs, own_forces
+from torchsko.mechanism.coordinates import all_q, among_all_dofs, own_forces
 from torchsko.mechanism.joints.configuration import advance, bracket, integrate, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.implicit import ImplicitEuler
@@ -78,10 +78,12 @@ class SemiImplicitEuler(Integrator):
         """The next state."""
         if not mech.has_losses:
             return advance(mech, q, qd, accelerate(mech, t, q, qd), dt)
-        lossy, turning = implicit_losses(mech, qd, dt, self.creep), transport_rate(mech, qd, qd)
+        lossy, turning = implicit_losses(mech, q, qd, dt, self.creep), transport_rate(mech, qd, qd)
         correction = None
         if turning is not None:
-            correction = own_forces(mech, -dt * lossy.damping * among_all_dofs(mech, turning))
+            correction = own_forces(
+                mech, all_q(mech, q), -dt * lossy.damping * among_all_dofs(mech, turning)
+            )
         qdd = accelerate(lossy, t, q, qd, correction)
         return advance(mech, q, qd, qdd, dt)
 

@@ -262,7 +262,7 @@ def _total_force(
 
 def _force_at_end(force: ImplicitForce, mech: Mechanism, qd: Tensor) -> Tensor:
     """An implicit force at the velocity after the step."""
-    tau = force.push - own_forces(mech, force.damping * all_rates(mech, qd))
+    tau = force.push - own_forces(mech, None, force.damping * all_rates(mech, None, qd))
     if force.rows is None:
         return tau
     rates = cast(Tensor, force.row_damping) * matvec(force.rows, qd)

@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.coordinates import all_rates
+from torchsko.mechanism.coordinates import all_q, all_rates
 from torchsko.mechanism.mechanism import Mechanism
 
 State = tuple[Tensor, Tensor]
@@ -56,13 +56,13 @@ class Integrator(ABC):
         """The next configuration and velocity."""
 
 
-def implicit_losses(mech: Mechanism, qd: Tensor, dt: float, creep: float) -> Mechanism:
+def implicit_losses(mech: Mechanism, q: Tensor, qd: Tensor, dt: float, creep: float) -> Mechanism:
     """The mechanism whose acceleration takes damping and dry friction implicitly.
 
     Dry friction is treated as a linear damping f / sqrt(v^2 + eps^2), with eps the creep speed. h B is added
     to the armature. Nonlinear damping is linearised about the velocity before the step.
     """
-    rates = all_rates(mech, qd)
+    rates = all_rates(mech, all_q(mech, q), qd)
     B = mech.damping + mech.friction / (rates * rates + creep**2).sqrt()
     slope = B
     if mech.has_higher_damping:

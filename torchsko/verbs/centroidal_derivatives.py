@@ -18,13 +18,14 @@ import torch
 from torch import Tensor
 
 from torchsko.bridge.tangents import momentum_tangents
-from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
+from torchsko.mechanism.coordinates import tree_state, uncoupled
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.spatial.rotation import skew
 from torchsko.verbs.balance import centroidal_momentum_rate
 from torchsko.verbs.joint_tangents import joint_bends
+from torchsko.verbs.manifold_derivatives import state_jacobians
 from torchsko.verbs.momenta import about_centre, centroidal_momentum, of_dofs
 
 
@@ -73,16 +74,26 @@ def centroidal_derivatives(
         torch.Size([5, 6, 7])
     """
     check_state(mech, q=q, qd=qd, qdd=qdd)
-    tree, wide = uncoupled(mech), (all_q(mech, q), all_rates(mech, qd), all_rates(mech, qdd))
+    if mech.closing is not None:
+        return _closed(mech, q, qd, qdd)
+    tree, wide = uncoupled(mech), tree_state(mech, q, qd, qdd)
     columns = momentum_tangents(tree, wide, joint_bends(tree, *wide[:2]))
     side_by_side = torch.cat(torch.broadcast_tensors(*columns), -1)
     about = about_centre(mech, q, mech.layout.tree_order(side_by_side, -3))
-    h_q, rate_q, rate_qd, matrix = (of_dofs(mech, x) for x in about.chunk(4, -1))
+    h_q, rate_q, rate_qd, matrix = (of_dofs(mech, q, x) for x in about.chunk(4, -1))
     shift = matrix[..., 3:, :] / mech.mass.sum(-1)[..., None, None]
     h, rate = centroidal_momentum(mech, q, qd), centroidal_momentum_rate(mech, q, qd, qdd)
     return CentroidalDerivatives(
         _about_moving(h_q, h, shift), _about_moving(rate_q, rate, shift), rate_qd, matrix
     )
+
+
+def _closed(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> CentroidalDerivatives:
+    """The derivatives of a mechanism with loops, along the closed manifold."""
+    momentum = lambda q, qd: centroidal_momentum(mech, q, qd)  # noqa: E731
+    rate = lambda q, qd: centroidal_momentum_rate(mech, q, qd, qdd)  # noqa: E731
+    h_q, matrix = state_jacobians(mech, momentum, q, qd)
+    return CentroidalDerivatives(h_q, *state_jacobians(mech, rate, q, qd), matrix)
 
 
 def _about_moving(columns: Tensor, force: Tensor, shift: Tensor) -> Tensor:

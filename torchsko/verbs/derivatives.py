@@ -28,8 +28,14 @@ from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.verbs.dynamics import passive_forces, refuse_singular
+from torchsko.verbs.dynamics import (
+    inverse_dynamics,
+    mass_matrix,
+    passive_forces,
+    refuse_singular,
+)
 from torchsko.verbs.joint_tangents import joint_bends, stretch_tangent
+from torchsko.verbs.manifold_derivatives import state_jacobians
 
 
 @verb
@@ -64,6 +70,8 @@ def inverse_dynamics_derivatives(
         True
     """
     check_state(mech, q=q, qd=qd, qdd=qdd, f_ext=f_ext)
+    if mech.closing is not None:
+        return _closed_inverse(mech, q, qd, qdd, f_ext)
     to_q, to_qd, M, _ = _inverse(mech, q, qd, qdd, f_ext)
     to_q, to_qd, M = torch.broadcast_tensors(to_q, to_qd, M)
     return to_q, to_qd, M
@@ -103,6 +111,11 @@ def forward_dynamics_expanded(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The acceleration and `forward_dynamics_derivatives`, without checks of the state."""
     factors = algorithms.innovations(model_at(mech, q, qd, f_ext))
+    if mech.closing is not None:
+        qdd = factors.forward_dynamics(tau - passive_forces(mech, q, qd))
+        to_q, to_qd, _ = _closed_inverse(mech, q, qd, qdd, f_ext)
+        inverse = factors.inverse()
+        return qdd, -inverse @ to_q, -inverse @ to_qd, inverse
     qdd = factors.forward_dynamics(tau - passive_forces(mech, q, qd))
     # In a traced program constant columns cost nothing; in eager mode they would cost operations.
     base_accels_apart = mech.scalar and mech.coupling is None
@@ -116,6 +129,16 @@ def forward_dynamics_expanded(
         to_q, to_qd = to_q + base_accels[0], to_qd + base_accels[1]
     # The mass matrix of a single free body is the same everywhere.
     return qdd, to_q, to_qd, (W.mT @ W).expand_as(to_q)
+
+
+def _closed_inverse(
+    mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, f_ext: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`inverse_dynamics_derivatives` of a mechanism with loops, along the closed manifold."""
+    fn = lambda q, qd: inverse_dynamics(mech, q, qd, qdd, f_ext)  # noqa: E731
+    to_q, to_qd = state_jacobians(mech, fn, q, qd)
+    to_q, to_qd, M = torch.broadcast_tensors(to_q, to_qd, mass_matrix(mech, q))
+    return to_q, to_qd, M
 
 
 def _damping_slope(tree: Mechanism, qd: Tensor) -> Tensor:
@@ -147,7 +170,7 @@ def _inverse(
     base_accels_apart: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor] | None]:
     tree, q = uncoupled(mech), all_q(mech, q)
-    qd, qdd = (all_rates(mech, x) for x in (qd, qdd))
+    qd, qdd = (all_rates(mech, q, x) for x in (qd, qdd))
     model = model_at(tree, q)
     bends = joint_bends(tree, q, qd)
     motion = tangents(tree, model, q, qd, qdd, f_ext, bends, base_accels_apart=base_accels_apart)
@@ -163,5 +186,5 @@ def _inverse(
     if base_accels is not None and (S := model.armature_matrix()) is not None:
         # An armature takes part in the acceleration, though not in the motion of the tree.
         to_q, to_qd = to_q + S @ base_accels[0], to_qd + S @ base_accels[1]
-    to_q, to_qd, M = (own_rows(mech, own_rows(mech, x).mT).mT for x in (to_q, to_qd, M))
+    to_q, to_qd, M = (own_rows(mech, q, own_rows(mech, q, x).mT).mT for x in (to_q, to_qd, M))
     return to_q, to_qd, M, base_accels

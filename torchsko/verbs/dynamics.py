@@ -18,12 +18,7 @@ from torchsko.bridge.body_momenta import compensating_forces
 from torchsko.bridge.level_free import assemble_level_free
 from torchsko.bridge.singular_hinges import undefined
 from torchsko.errors import MechanismError, ShapeError
-from torchsko.mechanism.coordinates import (
-    all_q,
-    all_rates,
-    own_forces,
-    uncoupled,
-)
+from torchsko.mechanism.coordinates import all_q, all_rates, own_forces, tree_state, uncoupled
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import subtract
 from torchsko.mechanism.mechanism import Mechanism
@@ -87,9 +82,9 @@ def inverse_dynamics(
     passive = passive_forces(mech, q, qd)
     if method == "parallel":
         connectivity = _connectivity(mech, parents)
-        q, qd, qdd = all_q(mech, q), all_rates(mech, qd), all_rates(mech, qdd)
+        q, qd, qdd = tree_state(mech, q, qd, qdd)
         tau = parallel_inverse_dynamics(uncoupled(mech), q, qd, qdd, f_ext, connectivity)
-        return own_forces(mech, tau) + passive
+        return own_forces(mech, q, tau) + passive
     if parents is not None:
         raise ShapeError(
             f"parents were given, but method={method!r} sweeps over the mechanism's own tree.",
@@ -177,8 +172,9 @@ def _scan(
             'Pass method="articulated", or give the body inertia or the joint armature '
             "(mech.replace(...)), then call torchsko.checked(mech).",
         )
-    q, qd = all_q(mech, q), all_rates(mech, qd)
-    model = coupled(mech, assemble_level_free(uncoupled(mech), q, qd, f_ext))
+    q = all_q(mech, q)
+    qd = all_rates(mech, q, qd)
+    model = coupled(mech, assemble_level_free(uncoupled(mech), q, qd, f_ext), q, qd)
     return algorithms.innovations(model, method="scan").forward_dynamics(gen_force)
 
 
@@ -221,7 +217,7 @@ def hybrid_dynamics(
     refuse_singular(mech, nodes)
     passive = passive_forces(mech, q, qd)
     model = model_at(mech, q, qd, f_ext)
-    given = nodes if mech.coupling is None else _marked(mech, names)
+    given = nodes if mech.coupling is None and mech.closing is None else _marked(mech, names)
     accel, force = algorithms.hybrid_dynamics(model, tau - passive, qdd, given)
     return accel, force + passive
 
@@ -302,13 +298,14 @@ def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
 def passive_forces(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """`passive_force` without checks of the state."""
-    q, qd, tree = all_q(mech, q), all_rates(mech, qd), uncoupled(mech)
+    q, tree = all_q(mech, q), uncoupled(mech)
+    qd = all_rates(mech, q, qd)
     stretch = subtract(tree, mech.spring_reference, q)
     losses = damping_force(mech, qd) + mech.friction * torch.sign(qd)
     forces = losses + mech.stiffness * stretch
     if mech.has_gravcomp:
         forces = forces - compensating_forces(tree, q)
-    return own_forces(mech, forces)
+    return own_forces(mech, q, forces)
 
 
 def damping_force(mech: Mechanism, qd: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from torchsko.bridge.body_momenta import body_inertias, compensating_forces, composite_inertias_of
 from torchsko.bridge.body_motion import body_accels
-from torchsko.mechanism.coordinates import all_q, all_rates, own_forces, uncoupled
+from torchsko.mechanism.coordinates import all_q, all_rates, own_forces, tree_state, uncoupled
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import subtract
 from torchsko.mechanism.mechanism import Mechanism
@@ -79,12 +79,13 @@ def passive_force_parts(mech: Mechanism, q: Tensor, qd: Tensor) -> PassiveForces
     "Computation", Passive forces (springs, compensation of weights).
     """
     check_state(mech, q=q, qd=qd)
-    q, qd = all_q(mech, q), all_rates(mech, qd)
+    q = all_q(mech, q)
+    qd = all_rates(mech, q, qd)
     tree = uncoupled(mech)
     springs = mech.stiffness * subtract(tree, mech.spring_reference, q)
     lifted = -compensating_forces(tree, q) if mech.has_gravcomp else torch.zeros_like(springs)
     parts = (damping_force(mech, qd), mech.friction * torch.sign(qd), springs, lifted)
-    return PassiveForces(*torch.broadcast_tensors(*(own_forces(mech, x) for x in parts)))
+    return PassiveForces(*torch.broadcast_tensors(*(own_forces(mech, q, x) for x in parts)))
 
 
 @verb
@@ -141,8 +142,8 @@ def power_balance(
     V, alpha = body_accels(mech, q, qd, qdd, gravity=False)
     kinetic = (V * (body_inertias(mech) @ alpha)).sum((-3, -2, -1))
     if mech.has_armature:
-        rates = all_rates(mech, qd)
-        kinetic = kinetic + (mech.armature * rates * all_rates(mech, qdd)).sum(-1)
+        _, rates, accels = tree_state(mech, q, qd, qdd)
+        kinetic = kinetic + (mech.armature * rates * accels).sum(-1)
     damping, friction, springs, lifted = passive_force_parts(mech, q, qd)
     external = torch.zeros_like(kinetic)
     if f_ext is not None:

@@ -24,8 +24,15 @@ from torchsko.spatial.motion import motion_matrix
 from torchsko.spatial.rotation import skew
 from torchsko.utils.shapes import concatenate
 from torchsko.verbs.frame import Frame, Frames, with_frames
-from torchsko.verbs.frames import at_frames, express
+from torchsko.verbs.frames import (
+    at_frames,
+    express,
+    frame_acceleration,
+    frame_jacobian,
+    frame_velocity,
+)
 from torchsko.verbs.joint_tangents import joint_bends
+from torchsko.verbs.manifold_derivatives import state_jacobians
 
 
 @verb
@@ -53,6 +60,9 @@ def frame_velocity_derivatives(
     Reference: Carpentier, Mansard 2018.
     """
     given, numbers = with_frames(mech, frames, q=q, qd=qd)
+    if mech.closing is not None:
+        velocity = lambda q, qd: frame_velocity(mech, q, qd, frames, reference)  # noqa: E731
+        return state_jacobians(mech, velocity, q, qd)
     at = _of_frames(given, numbers, (q, qd, torch.zeros_like(qd)))
     V_q = at.V_q - motion_matrix(at.V) @ _turning(at.J, reference)
     V_q, J = _in_reference(given, q, numbers, (V_q, at.J), reference)
@@ -91,6 +101,13 @@ def frame_acceleration_derivatives(
     Reference: Carpentier, Mansard 2018.
     """
     given, numbers = with_frames(mech, frames, q=q, qd=qd, qdd=qdd)
+    if mech.closing is not None:
+
+        def accel(q: Tensor, qd: Tensor) -> Tensor:
+            return frame_acceleration(mech, q, qd, qdd, frames, reference, classical)
+
+        to_q, to_qd = state_jacobians(mech, accel, q, qd)
+        return to_q, to_qd, frame_jacobian(mech, q, frames, reference).expand_as(to_q)
     at = _of_frames(given, numbers, (q, qd, qdd))
     turning = _turning(at.J, reference)
     a_q = at.alpha_q - motion_matrix(at.alpha) @ turning
@@ -111,10 +128,10 @@ def _of_frames(
     """`BodyTangents` of frames in their own axes, `[*batch, F, 6, r]` each."""
     q, qd, qdd = state
     tree, q = uncoupled(mech), all_q(mech, q)
-    qd, qdd = (all_rates(mech, x) for x in (qd, qdd))
+    qd, qdd = (all_rates(mech, q, x) for x in (qd, qdd))
     identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
     bend = joint_bends(tree, q, qd)
-    of_bodies = body_tangents(tree, (q, qd, qdd), bend, all_columns(mech, identity))
+    of_bodies = body_tangents(tree, (q, qd, qdd), bend, all_columns(mech, q, identity))
     return BodyTangents(*(at_frames(tree, x, numbers) for x in of_bodies))
 
 

@@ -120,7 +120,7 @@ def com_jacobian(mech: Mechanism, q: Tensor) -> Tensor:
     check_state(mech, q=q)
     columns = mech.layout.tree_order(composite_momenta(mech, q), -3)[..., 3:, :]
     forces = forward_kinematics(mech, q).rotation @ columns
-    return of_dofs(mech, forces) / mech.mass.sum(-1)[..., None, None]
+    return of_dofs(mech, q, forces) / mech.mass.sum(-1)[..., None, None]
 
 
 @verb
@@ -144,7 +144,7 @@ def kinetic_energy(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     V, momentum = body_momenta(mech, q, qd)
     twice = (V * momentum).sum((-3, -2, -1))
     if mech.has_armature:
-        twice = twice + (mech.armature * all_rates(mech, qd).square()).sum(-1)
+        twice = twice + (mech.armature * all_rates(mech, all_q(mech, q), qd).square()).sum(-1)
     return twice / 2
 
 
@@ -227,7 +227,7 @@ def centroidal_momentum_matrix(mech: Mechanism, q: Tensor) -> Tensor:
     """
     check_state(mech, q=q)
     columns = mech.layout.tree_order(composite_momenta(mech, q), -3)
-    return of_dofs(mech, about_centre(mech, q, columns))
+    return of_dofs(mech, q, about_centre(mech, q, columns))
 
 
 @verb
@@ -299,7 +299,7 @@ def about_centre(mech: Mechanism, q: Tensor, y: Tensor) -> Tensor:
     return translate_force(pose.position - centre[..., None, :], rotate_vector(pose.rotation, y))
 
 
-def of_dofs(mech: Mechanism, columns: Tensor) -> Tensor:
+def of_dofs(mech: Mechanism, q: Tensor, columns: Tensor) -> Tensor:
     """Columns of every body's own dofs, `[*batch, n, r, d]`, as one matrix `[*batch, r, num_dof]`."""
     packed = mech.layout.breadth_first(columns, -3).mT
-    return own_rows(mech, mech.layout.dofs.unpack(packed).mT)
+    return own_rows(mech, all_q(mech, q), mech.layout.dofs.unpack(packed).mT)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from torchsko.bridge.body_motion import body_accels, body_jacobians, body_rates
-from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
+from torchsko.mechanism.coordinates import own_rows, tree_state, uncoupled
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import subtract
 from torchsko.mechanism.mechanism import Mechanism
@@ -177,10 +177,10 @@ def drive_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tens
     Reference: Khalil, Dombre 2002, Modeling, Identification and Control of Robots (rotors, friction).
     """
     check_state(mech, q=q, qd=qd, qdd=qdd)
-    q, qd, qdd = all_q(mech, q), all_rates(mech, qd), all_rates(mech, qdd)
+    q, qd, qdd = tree_state(mech, q, qd, qdd)
     stretch = subtract(uncoupled(mech), mech.spring_reference, q)
     parts = torch.broadcast_tensors(qdd, qd, torch.sign(qd), stretch)
-    return torch.stack([own_rows(mech, torch.diag_embed(x)).mT for x in parts], -1)
+    return torch.stack([own_rows(mech, q, torch.diag_embed(x)).mT for x in parts], -1)
 
 
 @verb

@@ -38,7 +38,7 @@ def coupling_ratios(mech: Mechanism, name: str) -> dict[int, float]:
     """Dofs that a coupled joint follows, and the ratios."""
     unit = torch.zeros(len(mech.damping), dtype=mech.dtype, device=mech.device)
     unit[mech.tree_dof_slice(name)] = 1.0
-    return {k: x for k, x in enumerate(own_forces(mech, unit).tolist()) if x}
+    return {k: x for k, x in enumerate(own_forces(mech, None, unit).tolist()) if x}
 
 
 def coupled_position(context: FitContext) -> Iterator[Finding]:

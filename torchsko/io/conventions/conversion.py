@@ -37,6 +37,7 @@ from torchsko.mechanism.coordinates import (
     own_forces,
     own_q,
     own_rates,
+    tree_state,
 )
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
@@ -104,7 +105,7 @@ class Conventions:
     def qd_to(self, q: Tensor, qd: Tensor) -> Tensor:
         """Convert a velocity to the library's, `[*batch, num_dof]`."""
         check_coordinates(self.mech, q=q, qd=qd)
-        return self._to(q, all_rates(self.mech, qd), "rates")
+        return self._to(q, all_rates(self.mech, all_q(self.mech, q), qd), "rates")
 
     def qd_from(self, q: Tensor, qd: Tensor) -> Tensor:
         """Convert a velocity of the library, `[*batch, num_dof]`, to that of `mech`."""
@@ -114,7 +115,8 @@ class Conventions:
     def qdd_to(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
         """Convert an acceleration to the library's, the derivative of its velocity, `[*batch, num_dof]`."""
         check_coordinates(self.mech, q=q, qd=qd, qdd=qdd)
-        return self._to(q, all_rates(self.mech, qdd), "rates") + self._drift(q, qd)
+        accels = tree_state(self.mech, q, qd, qdd)[2]
+        return self._to(q, accels, "rates") + self._drift(q, qd)
 
     def qdd_from(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
         """Convert an acceleration of the library, `[*batch, num_dof]`, to that of `mech`."""
@@ -133,7 +135,7 @@ class Conventions:
         Forces on dependent joints are mapped to their leaders.
         """
         self._check("tau", tau, self.num_dof)
-        return own_forces(self.mech, self._from(q, tau, "forces_back"))
+        return own_forces(self.mech, all_q(self.mech, q), self._from(q, tau, "forces_back"))
 
     def jacobian_to(self, q: Tensor, jacobian: Tensor) -> Tensor:
         """Convert a Jacobian to the library's velocities, `[*batch, r, num_dof]`."""
@@ -179,7 +181,7 @@ class Conventions:
         return concatenate(parts, batch=q.shape[:-1]).index_select(-1, self._dofs.back)
 
     def _drift(self, q: Tensor, qd: Tensor) -> Tensor:
-        coordinates, rates = all_q(self.mech, q), all_rates(self.mech, qd)
+        coordinates, rates = all_q(self.mech, q), all_rates(self.mech, all_q(self.mech, q), qd)
         parts = [torch.zeros_like(rates)] + [
             joint.drift(coordinates[..., joint.q], rates[..., joint.dofs])
             for joint in self._special

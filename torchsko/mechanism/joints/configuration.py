@@ -10,12 +10,17 @@ from torch import Tensor
 from torchsko.mechanism.coordinates import (
     all_q,
     all_rates,
+    among_all_dofs,
     among_all_q,
     own_q,
     own_rates,
+    tree_state,
     uncoupled,
 )
 from torchsko.mechanism.dispatch import verb
+from torchsko.mechanism.loops.closed_states import closed_samples
+from torchsko.mechanism.loops.closing import add_tree_step
+from torchsko.mechanism.loops.retraction import close_dependent
 from torchsko.mechanism.state import check_coordinates
 
 if TYPE_CHECKING:
@@ -55,13 +60,14 @@ def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
 
 def add_step(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
     """`integrate` without checks of shapes."""
+    if mech.closing is not None:
+        q = all_q(mech, q)
+        moved = add_tree_step(mech.joints, q, all_rates(mech, q, step))
+        return own_q(mech, close_dependent(mech, moved, moves=True))
     if mech.coupling is not None:
-        return own_q(mech, add_step(uncoupled(mech), all_q(mech, q), all_rates(mech, step)))
-    parts = [
-        group.kind.integrate(group.coordinates(q), group.rates(step))
-        for group in mech.joints.groups
-    ]
-    return mech.joints.vector(parts, mech.joints.q_place)
+        q = all_q(mech, q)
+        return own_q(mech, add_step(uncoupled(mech), q, all_rates(mech, q, step)))
+    return add_tree_step(mech.joints, q, step)
 
 
 @verb
@@ -92,7 +98,7 @@ def difference(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
 
 def subtract(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
     """`difference` without checks of shapes."""
-    if mech.coupling is not None:
+    if mech.coupling is not None or mech.closing is not None:
         return own_rates(mech, subtract(uncoupled(mech), all_q(mech, start), all_q(mech, end)))
     parts = [
         group.kind.difference(group.coordinates(start), group.coordinates(end))
@@ -103,8 +109,8 @@ def subtract(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
 
 def bracket(mech: Mechanism, u: Tensor, v: Tensor) -> Tensor:
     """Lie bracket of two tangent vectors `[*batch, num_dof]` for each joint; zero on vector spaces."""
-    if mech.coupling is not None:
-        u, v = (all_rates(mech, x) for x in (u, v))
+    if mech.coupling is not None or mech.closing is not None:
+        u, v = (among_all_dofs(mech, x) for x in (u, v))
         return own_rates(mech, bracket(uncoupled(mech), u, v))
     parts = [group.kind.bracket(group.rates(u), group.rates(v)) for group in mech.joints.groups]
     return mech.joints.vector(parts, mech.joints.dof_place)
@@ -122,9 +128,9 @@ def advance(
         qdd: acceleration over the step, `[*batch, num_dof]`.
         dt: time step [s], a number or a tensor that broadcasts with qd.
     """
-    if mech.coupling is not None:
-        qd, qdd = (all_rates(mech, x) for x in (qd, qdd))
-        q, qd = advance(uncoupled(mech), all_q(mech, q), qd, qdd, dt)
+    if mech.coupling is not None or mech.closing is not None:
+        q, qd = advance(uncoupled(mech), *tree_state(mech, q, qd, qdd), dt)
+        q = q if mech.closing is None else close_dependent(mech, q, moves=True)
         return own_q(mech, q), own_rates(mech, qd)
     if all(group.kind.has_default_advance for group in mech.joints.groups):
         qd = qd + dt * qdd
@@ -144,7 +150,7 @@ def transport_rate(mech: Mechanism, qd: Tensor, x: Tensor) -> Tensor | None:
     """Transport term of rates x `[*batch, num_dof]`, see `JointType.transport_rate`; None if zero."""
     if not any(group.kind.has_moving_axes for group in mech.joints.groups):
         return None
-    qd, x = all_rates(mech, qd), all_rates(mech, x)
+    qd, x = among_all_dofs(mech, qd), among_all_dofs(mech, x)
     parts = [
         group.kind.transport_rate(group.rates(qd), group.rates(x)) for group in mech.joints.groups
     ]
@@ -153,7 +159,7 @@ def transport_rate(mech: Mechanism, qd: Tensor, x: Tensor) -> Tensor | None:
 
 def transport(mech: Mechanism, step: Tensor, x: Tensor) -> Tensor:
     """Rates x `[*batch, num_dof]`, constant in the joint frames' axes, re-expressed after a tangent step."""
-    step, x = all_rates(mech, step), all_rates(mech, x)
+    step, x = among_all_dofs(mech, step), among_all_dofs(mech, x)
     parts = [
         group.kind.transport(group.rates(step), group.rates(x)) for group in mech.joints.groups
     ]
@@ -172,6 +178,7 @@ def neutral_configuration(mech: Mechanism) -> Tensor:
     """Neutral coordinates of all independent joints, `[num_q]`."""
     kinds = mech.joints.kinds
     values = [x for k in mech.independent_joints for x in kinds[k].neutral()]
+    values = values if mech.closing is None else mech.closing.reference
     return torch.tensor(values, dtype=mech.dtype, device=mech.device)
 
 
@@ -184,4 +191,5 @@ def random_configuration(
         lower, upper = group.coordinates(low), group.coordinates(high)
         size = (*batch, group.bodies.shape[0])
         parts.append(group.kind.random(lower, upper, size, generator))
-    return own_q(mech, mech.joints.vector(parts, mech.joints.q_place))
+    q = own_q(mech, mech.joints.vector(parts, mech.joints.q_place))
+    return q if mech.closing is None else closed_samples(mech, q)

@@ -27,6 +27,7 @@ from torchsko import algorithms
 from torchsko.algorithms.constrained_motion import Multipliers
 from torchsko.bridge.assemble import model_at
 from torchsko.constraints.rows import FrameRows, Marker
+from torchsko.errors import MechanismError
 from torchsko.implicit.jacobian_products import jvp_by_double_vjp
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import cross, skew
@@ -80,6 +81,12 @@ def forward_dynamics_derivatives(
     markers = _markers(held, mech, (q, qd, qdd))
     ends = list(zip(markers[::2], markers[1::2], strict=True))
     kinds = [link.kind for link in held.rows.structure.links]
+    if not all(isinstance(kind, FrameRows) for kind in kinds):
+        raise MechanismError(
+            "derivatives of constraints between joints have no closed form.",
+            "Their rows depend on coordinates, not on frames.",
+            "Differentiate forward_dynamics by torch.func.jacrev.",
+        )
     starts, f = 0, mask * forces
     pieces = []
     for kind, pair in zip(kinds, ends, strict=True):

@@ -79,6 +79,19 @@ class _End:
     ) -> None:
         self.frame, self.rotation, self.position = frame, rotation, position
 
+    def body(self, mech: Mechanism) -> int:
+        """Body that carries the end; -1 for the inertial frame."""
+        return -1 if self.frame is None else _body(mech, self.frame)
+
+
+class _JointEnd(_End):
+    """A joint, which is one end of a constraint between joints."""
+
+    def body(self, mech: Mechanism) -> int:
+        """Index of the joint and of its body."""
+        assert isinstance(self.frame, str)
+        return mech.joint_index(self.frame)
+
 
 def _ends(mech: Mechanism, constraint: Hold | Closure) -> tuple[FrameRows | JointRows, _End, _End]:
     """The kind of a constraint and its ends."""
@@ -94,6 +107,9 @@ def _ends(mech: Mechanism, constraint: Hold | Closure) -> tuple[FrameRows | Join
             "Constraints are ts.Hold objects and entries of mech.closures.",
             f"Pass ts.Hold({mech.frame_names[-1]!r}), say.",
         )
+    if constraint.joints:
+        one, two = (_JointEnd(name) for name in constraint.joints)
+        return constraint_kind(constraint.kind), one, two
     make = lambda x: torch.tensor(x, dtype=mech.dtype, device=mech.device)  # noqa: E731
     one = _End(constraint.frame1, None, make(constraint.position1))
     two = _End(constraint.frame2, make(constraint.rotation).mT, make(constraint.position2))
@@ -109,11 +125,16 @@ class ConstraintRows:
     """
 
     def __init__(self, mech: Mechanism, constraints: Sequence[Hold | Closure]) -> None:
+        if mech.closing is not None:  # embedded closures hold in all motions
+            constraints = [
+                c for c in constraints if not (isinstance(c, Closure) and c.method == "embed")
+            ]
         self.constraints = tuple(constraints)
         tree = uncoupled(mech)
-        placed, links, members = [_ends(mech, c) for c in constraints], [], set[int]()
+        placed = [_ends(mech, c) for c in constraints]
+        links, members = [], set[int]()
         for kind, *ends in placed:
-            bodies = [-1 if end.frame is None else _body(mech, end.frame) for end in ends]
+            bodies = [end.body(mech) for end in ends]
             links.append(Link(kind, (bodies[0], bodies[1])))
             for k in bodies:
                 members |= {k, *tree.layout.tree.ancestors(k)} if k >= 0 else set()
@@ -135,37 +156,45 @@ class ConstraintRows:
 
     def frames(self, mech: Mechanism) -> list[Frame | None]:
         """Both markers of each constraint as frames; None for the inertial frame."""
-        return [
-            None if end.frame is None else _frame(end)
-            for constraint in self.constraints
-            for end in _ends(mech, constraint)[1:]
-        ]
+        return [None if end.frame is None else _frame(end) for end in self._markers(mech)]
+
+    def _markers(self, mech: Mechanism) -> list[_End]:
+        """Both ends of each constraint between frames."""
+        found = []
+        for constraint in self.constraints:
+            kind, *ends = _ends(mech, constraint)
+            found += ends if isinstance(kind, FrameRows) else []
+        return found
 
     def numbers(self, mech: Mechanism) -> Placements:
         """Placements and parameters of the constraints."""
         rotations, positions = [], []
         identity = torch.eye(3, dtype=mech.dtype, device=mech.device)
         zero = torch.zeros(3, dtype=mech.dtype, device=mech.device)
-        for constraint in self.constraints:
-            for end in _ends(mech, constraint)[1:]:
-                R, r = identity, zero
-                if end.frame is None:
-                    R = R if end.rotation is None else end.rotation
-                    r = r if end.position is None else end.position
-                else:
-                    given, (k,) = with_frames(mech, [_frame(end)])
-                    R, r = given.frame_rotation[..., k, :, :], given.frame_position[..., k, :]
-                rotations.append(R[..., None, :, :])
-                positions.append(r[..., None, :])
-        return Placements(concatenate(rotations, -3), concatenate(positions, -2), zero[:0])
+        for end in self._markers(mech):
+            R, r = identity, zero
+            if end.frame is None:
+                R = R if end.rotation is None else end.rotation
+                r = r if end.position is None else end.position
+            else:
+                given, (k,) = with_frames(mech, [_frame(end)])
+                R, r = given.frame_rotation[..., k, :, :], given.frame_position[..., k, :]
+            rotations.append(R[..., None, :, :])
+            positions.append(r[..., None, :])
+        numbers = [x for c in self.constraints if isinstance(c, Closure) for x in c.parameters]
+        parameters = torch.tensor(numbers, dtype=mech.dtype, device=mech.device)
+        if not rotations:
+            return Placements(identity[None][:0], zero[None][:0], parameters)
+        return Placements(concatenate(rotations, -3), concatenate(positions, -2), parameters)
 
     def at(self, mech: Mechanism, q: Tensor, qd: Tensor | None, numbers: Placements) -> Rows:
         """The rows at a state, with a column of G for each dof of the mechanism."""
         tree = uncoupled(mech)
-        rates = None if qd is None else all_rates(mech, qd)
-        rows = self.structure.rows(tree, all_q(mech, q), rates, numbers)
+        q = all_q(mech, q)
+        rates = None if qd is None else all_rates(mech, q, qd)
+        rows = self.structure.rows(tree, q, rates, numbers)
         G = torch.nn.functional.pad(rows.jacobian, (0, 1)).index_select(-1, self.place)
-        return rows._replace(jacobian=own_rows(mech, G))
+        return rows._replace(jacobian=own_rows(mech, q, G))
 
     def mask(self, mech: Mechanism, q: Tensor, active: Tensor | None) -> Tensor:
         """1 for each active row and 0 for others, `[*batch, r]`.

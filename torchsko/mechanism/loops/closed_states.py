@@ -1,0 +1,140 @@
+"""Configurations that close the loops of a mechanism: the nearest one, and random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchsko.mechanism.loops.closing import LoopNode, add_tree_step
+from torchsko.utils.concrete_values import concrete_values
+from torchsko.utils.shapes import matvec
+
+if TYPE_CHECKING:
+    from torchsko.mechanism.mechanism import Mechanism
+
+CLOSING_STEPS = 40
+"""Gauss-Newton steps to the nearest closed configuration."""
+
+CONVERGED = 8.0
+"""Residual in units of rounding at which the search ends [m or 1]."""
+
+MAX_STEP = 0.5
+"""Largest change of a dof in one step [rad or m]."""
+
+CLOSED_RESIDUAL = 1e-9
+"""Residual below which loops are closed [m or 1], in float64."""
+
+SHRINKAGE = 6
+"""How often a random configuration that cannot be closed is moved half way to the reference."""
+
+
+class Closed(NamedTuple):
+    """A configuration that closes all loops.
+
+    Attributes:
+        q: configuration, `[*batch, num_q]`.
+        distance: largest residual of a loop before, `[*batch]` [m, or 1 for directions].
+    """
+
+    q: Tensor
+    distance: Tensor
+
+
+def all_rows(
+    mech: Mechanism, tree: Mechanism, nodes: Sequence[LoopNode], q: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Residuals `[*batch, rows]` of all loops, and their Jacobian for all open dofs."""
+    residuals, jacobians = [], []
+    count = mech.num_tree_dof if mech.coupling is None else mech.coupling.num_dof
+    for node in nodes:
+        rows = node.rows(mech, tree, q, None)
+        index = torch.full((count,), len(node.open_dofs), device=q.device)
+        index[node.open_dofs] = torch.arange(len(node.open_dofs), device=q.device)
+        residuals.append(rows.residual)
+        jacobians.append(torch.nn.functional.pad(rows.jacobian, (0, 1)).index_select(-1, index))
+    return torch.cat(residuals, -1), torch.cat(jacobians, -2)
+
+
+def nearest_closed(
+    mech: Mechanism, tree: Mechanism, nodes: Sequence[LoopNode], q: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Configurations of the tree after Gauss-Newton steps of least norm, and their largest residuals."""
+    with torch.no_grad():
+        for _ in range(CLOSING_STEPS):
+            phi, G = all_rows(mech, tree, nodes, q)
+            largest = concrete_values(phi.abs().amax()) if phi.numel() else 0.0
+            if largest is not None and largest < CONVERGED * torch.finfo(q.dtype).eps:
+                break
+            # The damping vanishes with the residual, so that convergence is quadratic where rows are
+            # independent and steps stay small near singular configurations.
+            size = phi.square().sum(-1)[..., None, None] + torch.finfo(q.dtype).eps * 100
+            W = G @ G.mT + size.clamp_max(1e-2) * torch.eye(
+                G.shape[-2], dtype=q.dtype, device=q.device
+            )
+            step = -matvec(G.mT, torch.linalg.solve(W, phi))
+            size = step.abs().amax(-1, keepdim=True)
+            step = step * (MAX_STEP / size.clamp_min(MAX_STEP))
+            if mech.coupling is not None:
+                step = mech.coupling.all_rates(step, mech.coupling_ratio)
+            q = add_tree_step(tree.joints, q, step)
+        return q, all_rows(mech, tree, nodes, q)[0].abs().amax(-1)
+
+
+def closed_samples(mech: Mechanism, q: Tensor) -> Tensor:
+    """Closed configurations near these, `[*batch, num_q]`; the reference where there is none."""
+    from torchsko.mechanism.coordinates import own_q, uncoupled  # imports this package
+    from torchsko.mechanism.joints.configuration import subtract
+
+    closing, tree = mech.closing, uncoupled(mech)
+    assert closing is not None
+    open_mech = _without_loops(mech)
+    reference = q.new_tensor(closing.reference)
+    start = _expanded(mech, reference.expand(q.shape))
+    toward = subtract(tree, start, _expanded(mech, q))
+    found, is_open = start, torch.ones(q.shape[:-1], dtype=torch.bool, device=q.device)
+    for _ in range(SHRINKAGE):
+        tried, residual = nearest_closed(
+            open_mech, tree, closing.nodes, add_tree_step(tree.joints, start, toward)
+        )
+        is_new = is_open & (residual < CLOSED_RESIDUAL * _scale(q))
+        found = torch.where(is_new[..., None], tried, found)
+        is_open = is_open & ~is_new
+        if concrete_values(is_open.any()) is not None and not is_open.any():
+            break
+        toward = toward / 2
+    return own_q(mech, found)
+
+
+def closed_configuration(mech: Mechanism, q: Tensor) -> Closed:
+    """The nearest closed configuration, with derivatives along the manifold, and its distance."""
+    from torchsko.mechanism.coordinates import own_q, uncoupled  # imports this package
+    from torchsko.mechanism.loops.retraction import close_dependent
+
+    closing, tree = mech.closing, uncoupled(mech)
+    if closing is None:
+        return Closed(q, q.new_zeros(q.shape[:-1]))
+    start = _expanded(mech, q)
+    distance = closing.residual(mech, tree, start).abs().amax(-1)
+    found, _ = nearest_closed(_without_loops(mech), tree, closing.nodes, start.detach())
+    attached = start + (found - start).detach()
+    return Closed(own_q(mech, close_dependent(mech, attached, moves=True)), distance)
+
+
+def _scale(q: Tensor) -> float:
+    return 1.0 if q.dtype == torch.float64 else 1e4
+
+
+def _without_loops(mech: Mechanism) -> Mechanism:
+    from dataclasses import replace
+
+    return replace(mech, closing=None)
+
+
+def _expanded(mech: Mechanism, q: Tensor) -> Tensor:
+    """Configuration of the tree, without the derivatives along the manifold."""
+    if mech.coupling is None:
+        return q
+    return mech.coupling.all_q(q, mech.coupling_ratio, mech.coupling_offset)

@@ -1,0 +1,127 @@
+r"""Configurations on the manifold of closed loops, with derivatives along it.
+
+With phi the residuals of all loops and G_d their Jacobian for the dependent dofs, the step s of the dependent
+dofs that closes the loops solves
+
+.. math:: G_d^*\, \phi(q \oplus s) = 0, \qquad \partial s = -G_d^+ \partial \phi .
+
+Newton's iteration finds it; derivatives of every order follow from the implicit function theorem, and none
+goes through the iterations. On a closed configuration s is zero, and q + s has the derivatives of q
+along the manifold: those to dependent coordinates vanish, those to independent ones are total.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
+
+from torchsko.implicit.equation import implicit
+from torchsko.implicit.loop import loop
+from torchsko.linalg.symmetric import spd_solve
+from torchsko.mechanism.fields import PARAMETERS
+from torchsko.mechanism.loops.closing import Closing, add_tree_step
+from torchsko.utils.dtype import compute_dtype
+from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
+
+if TYPE_CHECKING:
+    from torchsko.mechanism.mechanism import Mechanism
+
+NEWTON_STEPS = 12
+"""Largest number of Newton steps of a retraction; each squares the error near the manifold."""
+
+CLOSED = 16.0
+"""Residual in units of rounding at which Newton's iteration ends [m or 1]."""
+
+ATTACHED_STEPS = 2
+"""Newton steps that torch.compile differentiates: derivatives are exact up to the third order."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoopEquation:
+    """The equation for s; inputs are (*parameters, q), q a configuration of the tree.
+
+    Attributes:
+        fixed: the fields of the mechanism that are not parameters.
+        moves: whether the loops are open at q; otherwise the solution is zero.
+    """
+
+    fixed: dict[str, Any]
+    moves: bool
+
+    def _at(self, inputs: tuple[Tensor, ...]) -> tuple[Mechanism, Mechanism, Closing, Tensor]:
+        from torchsko.mechanism.coordinates import uncoupled
+        from torchsko.mechanism.mechanism import Mechanism  # imports this module
+
+        named: dict[str, Any] = dict(zip(PARAMETERS, inputs, strict=False))
+        mech = Mechanism(**self.fixed, **named)
+        assert mech.closing is not None
+        return mech, uncoupled(mech), mech.closing, inputs[-1]
+
+    def solution(self, *inputs: Tensor) -> Tensor:
+        """The step of the dependent dofs."""
+        mech, tree, closing, q = self._at(inputs)
+        batch = broadcast_shapes(q.shape[:-1], mech.batch_shape)
+        start = q.new_zeros(*batch, closing.dependent.shape[0])
+        least = CLOSED * torch.finfo(compute_dtype(q)).eps
+
+        def moved(s: Tensor) -> Tensor:
+            return add_tree_step(tree.joints, q, closing.spread_dependent(mech, s))
+
+        def step(s: Tensor) -> Tensor:
+            return s + closing.dependent_step(mech, tree, moved(s))
+
+        if torch.compiler.is_compiling() or is_tracing():
+            for _ in range(ATTACHED_STEPS + self.moves * NEWTON_STEPS):
+                start = step(start)
+            return start
+        if not self.moves:
+            return start
+        return loop(
+            step,
+            start,
+            NEWTON_STEPS,
+            until=lambda s: closing.residual(mech, tree, moved(s)).abs().amax(-1) < least,
+        )
+
+    def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
+        """Residuals of the loops, times G_d*."""
+        mech, tree, closing, q = self._at(inputs)
+        moved = add_tree_step(tree.joints, q, closing.spread_dependent(mech, x))
+        parts = []
+        for node in closing.nodes:
+            rows = node.rows(mech, tree, moved, None)
+            G_d = rows.jacobian.index_select(-1, node.dependent)
+            parts.append(matvec(G_d.mT, rows.residual))
+        return concatenate(parts, -1)
+
+    def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
+        """(G_d* G_d)^-1 rhs, node by node."""
+        mech, tree, closing, q = self._at(inputs)
+        moved = add_tree_step(tree.joints, q, closing.spread_dependent(mech, x))
+        sizes = [node.dependent.shape[0] for node in closing.nodes]
+        parts = []
+        for node, part in zip(closing.nodes, rhs.split(sizes, -1), strict=True):
+            G_d = node.rows(mech, tree, moved, None).jacobian.index_select(-1, node.dependent)
+            parts.append(spd_solve(G_d.mT @ G_d, part[..., None], scalar=mech.scalar)[..., 0])
+        return concatenate(parts, -1)
+
+
+def close_dependent(mech: Mechanism, q: Tensor, *, moves: bool) -> Tensor:
+    """A configuration of the tree whose dependent dofs close the loops.
+
+    Args:
+        mech: a mechanism with loops.
+        q: configuration of the tree, `[*batch, num_tree_q]`.
+        moves: False if the loops are closed at q. Then the value is q, and derivatives are along the
+            manifold.
+    """
+    closing = mech.closing
+    assert closing is not None
+    fixed = {f.name: getattr(mech, f.name) for f in fields(mech) if f.name not in PARAMETERS}
+    parameters = [getattr(mech, name) for name in PARAMETERS]
+    s = implicit(LoopEquation(fixed, moves), *parameters, q)
+    return add_tree_step(mech.joints, q, closing.spread_dependent(mech, s))
