@@ -9,7 +9,7 @@ from torch import Tensor
 import torchsko as ts
 from tests.strategies import random_mechanism
 from torchsko.constraints.constraint_kinds import KINDS, constraint_kind
-from torchsko.constraints.rows import FrameRows, JointRows
+from torchsko.constraints.row_kinds import FrameRows, JointRows
 from torchsko.errors import MechanismError
 from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link, Placements, Rows
 

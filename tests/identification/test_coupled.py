@@ -130,7 +130,7 @@ def test_forces_of_a_joint_that_follows_count_at_the_joint_it_follows_times_the_
     free, mech = (x.replace(damping=0 * x.damping, friction=0 * x.friction) for x in (free, mech))
     q, qd, qdd = (torch.linspace(-1, 1, 10).double().reshape(5, 2) + k for k in range(3))
     each = ts.inverse_dynamics(
-        free, ts.expand(mech, q), *(ts.expand_velocity(mech, x) for x in (qd, qdd))
+        free, ts.expand(mech, q), *(ts.expand_velocity(mech, q, x) for x in (qd, qdd))
     )
     felt = torch.stack([each[:, 0], each[:, 1] - 1.5 * each[:, 2]], -1)
     assert_close(ts.inverse_dynamics(mech, q, qd, qdd), felt, rtol=1e-12, atol=1e-12)

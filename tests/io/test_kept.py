@@ -109,7 +109,7 @@ def test_keyframes_keep_their_coordinates_when_joints_are_locked_or_set_free(mec
     assert torch.equal(locked.q, key.q[7:]) and torch.equal(locked.qd, key.qd[6:])
     whole = mech.tree.keyframes["home"]
     assert torch.equal(whole.q, ts.expand(mech, key.q))
-    assert torch.equal(whole.qd, ts.expand_velocity(mech, key.qd))
+    assert torch.equal(whole.qd, ts.expand_velocity(mech, key.q, key.qd))
 
 
 def world_point(mech, q, frame, position, rotation):

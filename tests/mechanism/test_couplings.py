@@ -32,7 +32,7 @@ def state(mech: ts.Mechanism, batch: tuple[int, ...], seed: int) -> tuple[Tensor
 
 def matrix(mech: ts.Mechanism) -> Tensor:
     """X, dense, from rates of all joints."""
-    return ts.expand_velocity(mech, torch.eye(mech.num_dof, dtype=mech.dtype)).mT
+    return ts.expand_velocity(mech, mech.neutral(), torch.eye(mech.num_dof, dtype=mech.dtype)).mT
 
 
 def column(x: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ def test_kinematics_are_those_of_the_tree(mech, batch, seed):
     step = 0.3 * qd
     moved = ts.integrate(mech, q, step)
     agree(ts.difference(mech, q, moved), step, 1e-9)
-    expanded = ts.integrate(tree, q_tree, ts.expand_velocity(mech, step))
+    expanded = ts.integrate(tree, q_tree, ts.expand_velocity(mech, q, step))
     agree(ts.difference(tree, expanded, ts.expand(mech, moved)), 0 * (step @ X.mT), 1e-9)
 
 
@@ -228,7 +228,9 @@ def test_rollouts_keep_energy_at_the_order_of_the_method(method, order):
     def drift(dt: float) -> float:
         qs, qds = ts.rollout(mech, q, qd, steps=round(0.1 / dt), dt=dt, method=method)
         E = [
-            kinetic_energy(mech.tree, ts.expand(mech, qs[k]), ts.expand_velocity(mech, qds[k]))
+            kinetic_energy(
+                mech.tree, ts.expand(mech, qs[k]), ts.expand_velocity(mech, qs[k], qds[k])
+            )
             + potential_energy(mech.tree, ts.expand(mech, qs[k]))
             for k in (0, -1)
         ]

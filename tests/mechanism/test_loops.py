@@ -18,6 +18,7 @@ def residual(mech: ts.Mechanism, q: Tensor) -> Tensor:
     return mech.closing.residual(mech, uncoupled(mech), q).abs().amax()
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("name", LINKAGES)
 def test_embedding_solves_the_kkt_system(name: str) -> None:
     mech, tree = LINKAGES[name](), LINKAGES[name]("cut")
@@ -28,7 +29,7 @@ def test_embedding_solves_the_kkt_system(name: str) -> None:
     assert mech.num_dof == len(own) < tree.num_dof
     # An independent oracle: the rows of the cut mechanism, and a dense pseudo-inverse.
     held = ts.constrain(tree, tree.closures)
-    rows = held.constraints.rows
+    rows = held.constraints.row_kinds
     rates = ts.expand_velocity(mech, q, qd)
     at = rows.at(tree, q, rates, rows.numbers(tree))
     G, gamma = at.jacobian, at.bias
@@ -52,6 +53,7 @@ def test_embedding_solves_the_kkt_system(name: str) -> None:
         torch.testing.assert_close(again, tau, rtol=1e-10, atol=1e-9)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "name", ["four-bar on a floating base", "nested four-bars", "gear, cam and rod"]
 )
@@ -71,6 +73,7 @@ def test_mass_matrices_agree(name: str) -> None:
     torch.testing.assert_close(ts.kinetic_energy(mech, q, qd), energy)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("independent", ["crank_j", "coupler_j", "rocker_j"])
 def test_partitions_describe_one_motion(independent: str) -> None:
     mech = four_bar(independent=[independent])
@@ -99,6 +102,7 @@ def test_integrate_inverts_difference_and_stays_closed() -> None:
     assert residual(mech, closed) < 1e-12 and distance > 1e-3
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("method", ["semi_implicit_euler", "implicit", "rk4", "newmark"])
 def test_rollouts_of_every_integrator_stay_closed(method: str) -> None:
     mech = four_bar(base=True)
@@ -107,6 +111,7 @@ def test_rollouts_of_every_integrator_stay_closed(method: str) -> None:
     assert residual(mech, qs) < 1e-12
 
 
+@pytest.mark.nightly
 def test_the_energy_error_of_rk4_falls_with_the_fourth_power_of_the_step() -> None:
     mech = LINKAGES["six-bar"]()
     q, qd, _ = state(mech)
@@ -124,6 +129,7 @@ SKIPPED = {"manipulability", "operational_space_inertia", "consistent_jacobian_i
 """Verbs whose result is not defined for all frames of this robot."""
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize("verb", [v for v in VERBS if v.name not in SKIPPED], ids=lambda v: v.name)
 def test_gradients_of_every_verb_are_slopes_along_the_manifold(verb) -> None:
     g = torch.Generator().manual_seed(1)
@@ -188,6 +194,7 @@ def test_derivative_verbs_hold_the_change_of_x_and_xi() -> None:
     assert B.shape == (2, 2, 1)
 
 
+@pytest.mark.nightly
 def test_second_derivatives_and_gradients_to_closure_points() -> None:
     mech = four_bar(kind="planar")
     q, qd, tau = state(mech)

@@ -71,7 +71,7 @@ def test_dynamics_are_those_of_pinocchios_tree_through_x(name, floating):
     qd, qdd = torch.randn(2, 8, mech.num_dof, dtype=q.dtype)
     all_q, X = (
         ts.expand(mech, q),
-        ts.expand_velocity(mech, torch.eye(mech.num_dof, dtype=q.dtype)).mT,
+        ts.expand_velocity(mech, q[0], torch.eye(mech.num_dof, dtype=q.dtype)).mT,
     )
     M = both.map(mass_matrix, all_q, axes=2)
     assert worst_error(ts.mass_matrix(mech, q), X.mT @ M @ X) < 1e-12

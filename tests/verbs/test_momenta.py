@@ -78,7 +78,7 @@ def test_kinetic_energy_is_that_of_newton_and_of_the_mass_matrix(mech, seed):
     q, qd, _ = states(mech, seed)
     energy = ts.kinetic_energy(mech, q, qd)
     tree = mech.tree
-    agree(energy, newton.kinetic_energy(tree, ts.expand(mech, q), ts.expand_velocity(mech, qd)))
+    agree(energy, newton.kinetic_energy(tree, ts.expand(mech, q), ts.expand_velocity(mech, q, qd)))
     agree(energy, qd @ ts.mass_matrix(mech, q) @ qd / 2, 1e-12)
 
 
@@ -97,7 +97,7 @@ def test_power_is_the_rate_of_energy_and_losses(mech, seed):
     def energy(q: Tensor, qd: Tensor) -> Tensor:
         return ts.kinetic_energy(mech, q, qd) + ts.potential_energy(mech, q)
 
-    rate, all_rates = moving(mech, q, qd, qdd, energy), ts.expand_velocity(mech, qd)
+    rate, all_rates = moving(mech, q, qd, qdd, energy), ts.expand_velocity(mech, q, qd)
     losses = (mech.damping * all_rates.square() + mech.friction * all_rates.abs()).sum()
     agree(rate, qd @ tau - losses, 1e-9)
 
@@ -148,7 +148,7 @@ def test_potential_energy_is_zero_level_with_the_origin_and_springs_relaxed():
 @given(any_mechanism, seeds)
 def test_centroidal_momentum_is_newtons_and_its_matrix_times_qd(mech, seed):
     q, qd, _ = states(mech, seed)
-    at_origin = newton.momentum(mech.tree, ts.expand(mech, q), ts.expand_velocity(mech, qd))
+    at_origin = newton.momentum(mech.tree, ts.expand(mech, q), ts.expand_velocity(mech, q, qd))
     h = ts.centroidal_momentum(mech, q, qd)
     agree(h, about_centre(mech, q, at_origin), 1e-11)
     agree(h, ts.centroidal_momentum_matrix(mech, q) @ qd, 1e-11)
@@ -210,7 +210,7 @@ def test_joint_wrenches_along_the_freedoms_are_the_joint_forces(mech, seed):
     wrench = ts.joint_wrenches(mech, q, qd, qdd, f_ext)
     # Of the tree, whose joints are all its own: H f, with H from the relative Jacobian of each body.
     tree, q_tree = mech.tree, ts.expand(mech, q)
-    rates, accels = (ts.expand_velocity(mech, x) for x in (qd, qdd))
+    rates, accels = (ts.expand_velocity(mech, q, x) for x in (qd, qdd))
     tau = ts.inverse_dynamics(tree, q_tree, rates, accels, f_ext)
     tau = tau - ts.passive_force(tree, q_tree, rates) - tree.armature * accels
     for k, name in enumerate(tree.joint_names):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.constraints.rows import (
+from torchsko.constraints.row_kinds import (
     FrameRows,
     Marker,
     axis_bias,

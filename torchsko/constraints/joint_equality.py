@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.constraints.rows import JointRows
+from torchsko.constraints.row_kinds import JointRows
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.constraints.rows import FrameRows, Marker
+from torchsko.constraints.row_kinds import FrameRows, Marker
 
 COMPONENTS = {"point": (3, 4, 5), "weld": (0, 1, 2, 3, 4, 5), "planar": (3, 4)}
 """Components of the velocity [w; v] that vanish, by kind of rows."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.constraints.rows import FrameRows, Marker, point_maps
+from torchsko.constraints.row_kinds import FrameRows, Marker, point_maps
 from torchsko.spatial.rotation import cross, skew
 from torchsko.utils.shapes import matvec
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from torchsko.implicit.loop import loop
 from torchsko.linalg.symmetric import Eliminated, ldl
 from torchsko.utils.dtype import compute_dtype
+from torchsko.utils.shapes import broadcast_shapes
 
 ROUNDS = 6
 """Proximal rounds: eigenvalues above 1e-5 of the mean converge to rounding in float64."""
@@ -47,7 +48,7 @@ def proximal_solve(W: Tensor, B: Tensor, *, scalar: bool) -> Tensor:
         tensors = ldl(shifted).packed(W)
     else:
         tensors = (torch.linalg.cholesky_ex(shifted).L,)
-    B = B.expand(*torch.broadcast_shapes(B.shape[:-2], W.shape[:-2]), *B.shape[-2:])
+    B = B.expand(*broadcast_shapes(B.shape[:-2], W.shape[:-2]), *B.shape[-2:])
 
     def solve(B: Tensor, factors: tuple[Tensor, ...]) -> Tensor:
         if not scalar:

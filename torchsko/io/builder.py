@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from torchsko.constraints.constraint_kinds import constraint_kind
-from torchsko.constraints.rows import JointRows
+from torchsko.constraints.row_kinds import JointRows
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.io.loading.build import build_mechanism
 from torchsko.mechanism.description import (

@@ -23,7 +23,7 @@ from torchsko.mechanism.joints.free import Free
 from torchsko.mechanism.joints.kind import JointType
 from torchsko.mechanism.joints.registry import joint_type
 from torchsko.mechanism.limit_notes import Limits, limit_notes
-from torchsko.mechanism.loops.partition import with_loops
+from torchsko.mechanism.loops.loop_nodes import with_loops
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.skeleton import skeleton
 from torchsko.mechanism.welded import (

@@ -62,7 +62,7 @@ class ImplicitEuler(Integrator):
         self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
     ) -> State:
         """The next state."""
-        lossy = implicit_losses(mech, qd, dt, self.creep) if mech.has_losses else mech
+        lossy = implicit_losses(mech, q, qd, dt, self.creep) if mech.has_losses else mech
         M, C = mass_and_coriolis_matrix(mech, q, qd)
         qdd = accelerate(lossy, t, q, qd, matvec(C, qd))
         u, turning = qd + dt * qdd, transport_rate(mech, qd, qd)

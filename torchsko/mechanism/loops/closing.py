@@ -37,7 +37,7 @@ from torch.nn.functional import pad
 
 from torchsko.algebra.topology.embedding_plan import EmbeddingPlan
 from torchsko.implicit.jacobian_products import jvp_by_double_vjp
-from torchsko.linalg.least_squares import least_squares
+from torchsko.linalg.full_rank_solve import least_squares
 from torchsko.mechanism.joints.groups import JointSet
 from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Placements, Rows
 from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
@@ -116,7 +116,7 @@ class LoopNode:
 
     def to(self, device: torch.device | str) -> LoopNode:
         """The node with its index tensors on a device."""
-        return replace(self, constraints=self.constraints.to(device), **_moved(self, device))
+        return replace(self, constraints=self.constraints.to(device), **_indices_on(self, device))
 
     def rows(self, mech: Mechanism, tree: Mechanism, q: Tensor, qd: Tensor | None) -> Rows:
         """Rows at a state of the tree, with a column for each open dof of the node."""
@@ -129,7 +129,7 @@ class LoopNode:
 
 @dataclass(frozen=True, eq=False)
 class Closing:
-    """Structure of the loops of a mechanism; made by `torchsko.mechanism.loops.partition`.
+    """Structure of the loops of a mechanism; made by `torchsko.mechanism.loops.loop_nodes`.
 
     Attributes:
         nodes: nodes with loops.
@@ -166,7 +166,7 @@ class Closing:
             nodes=tuple(node.to(device) for node in self.nodes),
             plan=self.plan.to(device),
             blocks=tuple((rows.to(device), columns.to(device)) for rows, columns in self.blocks),
-            **_moved(self, device),
+            **_indices_on(self, device),
         )
 
     def open_matrix(self, mech: Mechanism, tree: Mechanism, q: Tensor) -> Tensor:
@@ -245,6 +245,6 @@ def coupled_columns(mech: Mechanism, columns: Tensor) -> Tensor:
     return mech.coupling.all_rates(columns.mT, mech.coupling_ratio[..., None, :]).mT
 
 
-def _moved(x: Any, device: torch.device | str) -> dict[str, Tensor]:
+def _indices_on(x: Any, device: torch.device | str) -> dict[str, Tensor]:
     names = [f.name for f in fields(x) if isinstance(getattr(x, f.name), Tensor)]
     return {name: getattr(x, name).to(device) for name in names}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.constraints.rows import FrameRows, JointRows, Marker
+from torchsko.constraints.row_kinds import FrameRows, JointRows, Marker
 from torchsko.mechanism.loops.subtree_motion import MarkerMotion, Subtree, marker_motion
 from torchsko.utils.shapes import broadcast_shapes, concatenate, gather_entries
 

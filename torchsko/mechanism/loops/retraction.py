@@ -68,11 +68,11 @@ class LoopEquation:
         start = q.new_zeros(*batch, closing.dependent.shape[0])
         least = CLOSED * torch.finfo(compute_dtype(q)).eps
 
-        def moved(s: Tensor) -> Tensor:
+        def configuration(s: Tensor) -> Tensor:
             return add_tree_step(tree.joints, q, closing.spread_dependent(mech, s))
 
         def step(s: Tensor) -> Tensor:
-            return s + closing.dependent_step(mech, tree, moved(s))
+            return s + closing.dependent_step(mech, tree, configuration(s))
 
         if torch.compiler.is_compiling() or is_tracing():
             for _ in range(ATTACHED_STEPS + self.moves * NEWTON_STEPS):
@@ -84,7 +84,7 @@ class LoopEquation:
             step,
             start,
             NEWTON_STEPS,
-            until=lambda s: closing.residual(mech, tree, moved(s)).abs().amax(-1) < least,
+            until=lambda s: closing.residual(mech, tree, configuration(s)).abs().amax(-1) < least,
         )
 
     def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:

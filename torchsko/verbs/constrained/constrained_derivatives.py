@@ -26,12 +26,12 @@ from torch import Tensor
 from torchsko import algorithms
 from torchsko.algorithms.constrained_motion import Multipliers
 from torchsko.bridge.assemble import model_at
-from torchsko.constraints.rows import FrameRows, Marker
+from torchsko.constraints.row_kinds import FrameRows, Marker
 from torchsko.errors import MechanismError
 from torchsko.implicit.jacobian_products import jvp_by_double_vjp
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import cross, skew
-from torchsko.utils.shapes import concatenate, matvec
+from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
 from torchsko.verbs.constrained.constrained_dynamics import Constraints, forward_dynamics
 from torchsko.verbs.derivatives import inverse_dynamics_derivatives
 from torchsko.verbs.frame_derivatives import (
@@ -103,7 +103,7 @@ def forward_dynamics_derivatives(
     n = mech.num_dof
     identity = torch.eye(n, dtype=q.dtype, device=q.device)
     zero = torch.zeros_like(found.G)
-    batch = torch.broadcast_shapes(R1_q.shape[:-2], R2_q.shape[:-2], found.G.shape[:-2])
+    batch = broadcast_shapes(R1_q.shape[:-2], R2_q.shape[:-2], found.G.shape[:-2])
     first = concatenate([R1_q, R1_qd, -identity], -1, (*batch, n))
     second = mask[..., None] * concatenate([R2_q, R2_qd, zero], -1, (*batch, found.G.shape[-2]))
     motion, change = _solved(found, first, second)

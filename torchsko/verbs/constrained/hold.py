@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchsko.constraints.constraint_kinds import constraint_kind
-from torchsko.constraints.rows import FrameRows, JointRows
+from torchsko.constraints.row_kinds import FrameRows, JointRows
 from torchsko.constraints.still import COMPONENTS, Still
 from torchsko.errors import MechanismError, ShapeError, unknown_name
 from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled

@@ -11,6 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchsko.utils.shapes import broadcast_shapes
+
 
 def least_squares(G: Tensor, B: Tensor, *, scalar: bool) -> Tensor:
     """The X that minimises |G X - B|.
@@ -30,7 +32,7 @@ def least_squares(G: Tensor, B: Tensor, *, scalar: bool) -> Tensor:
         return torch.linalg.solve_triangular(R, Q.mT @ B, upper=True)
     d = G.shape[-1]
     rest = torch.cat(
-        [G.expand(*torch.broadcast_shapes(G.shape[:-2], B.shape[:-2]), *G.shape[-2:]), B], -1
+        [G.expand(*broadcast_shapes(G.shape[:-2], B.shape[:-2]), *G.shape[-2:]), B], -1
     )
     rows = []
     for _ in range(d):
