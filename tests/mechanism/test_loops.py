@@ -29,7 +29,7 @@ def test_embedding_solves_the_kkt_system(name: str) -> None:
     assert mech.num_dof == len(own) < tree.num_dof
     # An independent oracle: the rows of the cut mechanism, and a dense pseudo-inverse.
     held = ts.constrain(tree, tree.closures)
-    rows = held.constraints.row_kinds
+    rows = held.constraints.rows
     rates = ts.expand_velocity(mech, q, qd)
     at = rows.at(tree, q, rates, rows.numbers(tree))
     G, gamma = at.jacobian, at.bias

@@ -34,10 +34,10 @@ class FusedHeldMechanism(HeldMechanism):
 
     def _call(self, name: str, tensors: dict[str, Tensor | None], **options: float) -> Any:
         if name not in self.made:
-            shapes = {"active": (len(self.constraints.row_kinds.constraints),)}
+            shapes = {"active": (len(self.constraints.rows.constraints),)}
             self.made[name] = self.make(MethodType(FUNCTIONS[name], self.constraints), shapes)
         given = {k: x for k, x in tensors.items() if x is not None}
         if (active := given.get("active")) is not None:
-            self.constraints.row_kinds.check_mask(active, given["q"].shape[:-1])
+            self.constraints.rows.check_mask(active, given["q"].shape[:-1])
             given["active"] = active.to(given["q"].dtype)
         return self.made[name](**given, **options)

@@ -69,10 +69,10 @@ class HeldMechanism:
     @property
     def num_rows(self) -> int:
         """Number of rows of all constraints."""
-        return self.constraints.row_kinds.num_rows
+        return self.constraints.rows.num_rows
 
     def __repr__(self) -> str:
-        count = len(self.constraints.row_kinds.constraints)
+        count = len(self.constraints.rows.constraints)
         return f"{type(self).__name__}({self.mech()!r}, {count} constraints, {self.num_rows} rows)"
 
     def _call(self, name: str, tensors: dict[str, Tensor | None], **options: float) -> Any:
