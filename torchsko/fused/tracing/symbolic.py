@@ -128,8 +128,9 @@ def lift(graph: Graph, x: Tensor) -> Tensor:
         return constants(graph, x)
     if x.graph is not graph:
         raise FusedError(
-            "a traced tensor was used in another trace, such as one that a loop body captures.",
-            "It is valid only in the trace that made it, and a loop body is traced separately.",
+            f"a traced tensor of shape {tuple(x.shape)} was used in another trace.",
+            "A loop body is traced separately. It finds tensors in closures, globals, attributes and "
+            "containers, not in generators and weak references.",
             "Pass the tensor by args=[...] of ts.loop, and do not store traced tensors.",
         )
     return x.ids
