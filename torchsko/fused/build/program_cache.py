@@ -57,7 +57,7 @@ def digest(*parts: object) -> str:
 
 
 def _texts(x: object) -> Iterator[bytes]:
-    """The bytes of all parts of an object of dataclasses, tuples, tensors and numbers."""
+    """The bytes of all parts of an object of dataclasses, tuples, dicts, tensors and numbers."""
     yield type(x).__qualname__.encode()
     if isinstance(x, Tensor):
         yield repr((x.dtype, tuple(x.shape))).encode()
@@ -71,6 +71,8 @@ def _texts(x: object) -> Iterator[bytes]:
         yield str(len(x)).encode()
         for part in x:
             yield from _texts(part)
+    elif isinstance(x, dict):
+        yield from _texts(list(x.items()))
     elif x is None or isinstance(x, (bool, int, float, str)):
         yield repr(x).encode()
     else:
