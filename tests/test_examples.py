@@ -164,3 +164,12 @@ def test_16_draws_an_eight_both_ways(tmp_path):
     assert (tmp_path / "new" / "along_a_curve.png").stat().st_size > 10_000
     errors = re.findall(r"hand ([0-9.]+) mm error", out)
     assert len(errors) == 2 and all(float(x) < 0.5 for x in errors)
+
+
+@pytest.mark.nightly
+def test_18_finds_the_friction(tmp_path):
+    pytest.importorskip("mujoco")
+    out = run("18_friction_from_sliding.py", tmp_path, "--out", str(tmp_path))
+    found, true = map(float, re.search(r"friction ([\d.]+) \(true ([\d.]+)\)", out).groups())
+    assert abs(found - true) < 0.01
+    assert (tmp_path / "friction_from_sliding.png").stat().st_size > 10_000
