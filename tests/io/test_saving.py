@@ -419,12 +419,11 @@ def test_a_new_file_has_the_shapes_that_its_format_has_words_for(tmp_path):
     assert len(mine) == len(theirs) == 5
     for (*what, R, p), (*others, R_other, p_other) in zip(mine, theirs, strict=True):
         assert what[1:4] == others[1:4]
+        # MuJoCo computes inverse weights anew, in the initial configuration of the new file.
         surface, other_surface = (
             replace(x, invweight=()) if x else x for x in (what[4], others[4])
         )
         assert surface == other_surface
-        if what[4] is not None:  # MuJoCo computes these from the inertias
-            assert others[4].invweight == pytest.approx(what[4].invweight, rel=1e-13)
         assert type(what[0]) is type(others[0])
         for size in vars(what[0]):
             assert getattr(others[0], size) == pytest.approx(getattr(what[0], size), rel=1e-15)
