@@ -219,6 +219,12 @@ def test_refusals_name_the_loop_and_the_remedy() -> None:
     with pytest.raises(MechanismError, match=r"'loop' .* do not close: 2 m"):
         made.build(strict=False)
     mech = four_bar()
+    for change in (
+        lambda: mech.lock({"crank_j": 0.1}),
+        lambda: mech.append(mech, "crank", prefix="b_"),
+    ):
+        with pytest.raises(MechanismError, match="'loop' are embedded"):
+            change()
     dependent = next(n for n in mech.joint_names if n not in mech.dof_names)
     with pytest.raises(MechanismError, match="loops determine its rate"):
         mech.dof_slice(dependent)

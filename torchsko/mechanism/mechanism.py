@@ -207,6 +207,20 @@ class Mechanism(ReferenceStates, MechanismSource):
         """Kinematic loops of the robot, in file order; see `torchsko.constrain`."""
         return self.file_metadata.closures
 
+    def _refuse_loops(self, action: str) -> None:
+        """Refuse an action that would change the bodies of a loop.
+
+        Raises:
+            MechanismError: names the loops.
+        """
+        if self.closing is not None:
+            names = ", ".join(repr(name) for node in self.closing.nodes for name in node.names)
+            raise MechanismError(
+                f"{action} cannot change {self.name!r}, whose loops {names} are embedded.",
+                "The independent dofs of the loops belong to its present joints.",
+                'Build it with method="cut", and enforce the loops by ts.constrain(mech, mech.closures).',
+            )
+
     def _open_tree(self) -> Mechanism:
         """The tree of a mechanism with loops; dependent dofs have no limits of speed and force."""
         coupled = replace(self, closing=None, file_metadata=NO_FILE_METADATA)
@@ -290,6 +304,7 @@ class Mechanism(ReferenceStates, MechanismSource):
         """
         from torchsko.mechanism.lock import locked  # most programs lock no joint
 
+        self._refuse_loops("lock")
         return locked(self, values)
 
     def append(
@@ -333,6 +348,8 @@ class Mechanism(ReferenceStates, MechanismSource):
         """
         from torchsko.mechanism.append import appended  # most programs append none
 
+        self._refuse_loops("append")
+        other._refuse_loops("append")
         return appended(self, other, frame, rotation, position, prefix, weld)
 
     def to(self, target: torch.device | torch.dtype | str) -> Mechanism:
