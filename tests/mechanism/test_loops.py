@@ -229,3 +229,18 @@ def test_refusals_name_the_loop_and_the_remedy() -> None:
     with pytest.raises(MechanismError, match="loops determine its rate"):
         mech.dof_slice(dependent)
     assert mech.q_slice(dependent).stop <= mech.num_q == 3
+
+
+def test_loops_are_added_to_a_urdf() -> None:
+    inertia = "ixx='.1' iyy='.1' izz='.1' ixy='0' ixz='0' iyz='0'"
+    body = f"<inertial><mass value='1'/><inertia {inertia}/></inertial>"
+    links = "".join(f"<link name='{n}'>{body if n != 'g' else ''}</link>" for n in "gabc")
+    joints = "".join(
+        f"<joint name='j{c}' type='continuous'><parent link='{p}'/><child link='{c}'/>"
+        f"<origin xyz='{x} 0 0'/><axis xyz='0 0 1'/></joint>"
+        for c, p, x in (("a", "g", 0), ("b", "a", 0.2), ("c", "g", 0.5))
+    )
+    loop = ts.Closure("loop", "connect", "b", "c", (0.5, 0, 0), (0.4, 0, 0), method="embed")
+    mech = ts.load(f"<robot name='bar'>{links}{joints}</robot>", closures=[loop])
+    assert mech.num_dof == 1 and mech.num_q == 3
+    assert residual(mech, mech.neutral()) < 1e-12

@@ -128,15 +128,25 @@ def closed_matrix(mech: Mechanism, q: Tensor | None) -> Tensor:
     Raises:
         MechanismError: without a configuration; names the loops.
     """
-    assert mech.closing is not None
     if q is None:
-        names = ", ".join(repr(name) for node in mech.closing.nodes for name in node.names)
-        raise MechanismError(
-            f"{mech.name!r} has the loops {names}, whose velocities depend on the configuration.",
-            "This function takes no configuration, or assumes a constant coupling of joints.",
-            "Use ts.forward_dynamics and the integrators with explicit forces.",
-        )
+        refuse_loops(mech)
+    assert mech.closing is not None and q is not None
     return mech.closing.tree_matrix(mech, uncoupled(mech), q)
+
+
+def refuse_loops(mech: Mechanism) -> None:
+    """Refuse a mechanism with loops where joints have constant couplings.
+
+    Raises:
+        MechanismError: names the loops.
+    """
+    assert mech.closing is not None
+    names = ", ".join(repr(name) for node in mech.closing.nodes for name in node.names)
+    raise MechanismError(
+        f"{mech.name!r} has the loops {names}, whose velocities depend on the configuration.",
+        "This function takes no configuration, or assumes a constant coupling of joints.",
+        "Use ts.forward_dynamics and the integrators with explicit forces.",
+    )
 
 
 def all_rates(mech: Mechanism, q: Tensor | None, qd: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import TorchskoError
-from torchsko.mechanism.coordinates import among_all_dofs, among_all_q, own_rates
+from torchsko.mechanism.coordinates import among_all_dofs, among_all_q, own_rates, refuse_loops
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.argument_checks import as_number
 from torchsko.rollout.step import Integrator, Step
@@ -70,6 +70,8 @@ class LimitSprings:
 
 def _penetration(mech: Mechanism, q: Tensor, qd: Tensor, dt: float) -> tuple[Tensor, Tensor]:
     """Signed distance of each dof beyond its active limit, zero without one; and whether one is active."""
+    if mech.closing is not None:
+        refuse_loops(mech)
     low, high, all_rates = [], [], among_all_dofs(mech, qd)
     position, lower, upper = (among_all_q(mech, x) for x in (q, mech.lower, mech.upper))
     for group in mech.joints.groups:

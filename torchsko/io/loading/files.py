@@ -21,6 +21,8 @@ from torchsko.io.sdf.read_sdf import read_sdf
 from torchsko.io.urdf.read_urdf import read_urdf
 from torchsko.io.xml.xacro import expand_macros
 from torchsko.mechanism.description import GRAVITY, UNRESISTED, Fault, RobotDescription
+from torchsko.mechanism.file_metadata import Closure
+from torchsko.mechanism.loops.loop_nodes import close_loops
 from torchsko.mechanism.mechanism import Mechanism
 
 
@@ -33,6 +35,7 @@ def load(
     xacro: Mapping[str, str] | None = None,
     strict: bool = False,
     mesh_path: Sequence[str | os.PathLike[str]] | None = None,
+    closures: Literal["cut", "embed"] | Sequence[Closure] = "cut",
     dtype: torch.dtype = torch.float64,
     device: torch.device | str = "cpu",
 ) -> Mechanism:
@@ -71,6 +74,9 @@ def load(
         mesh_path: trusted folders besides that of the file. Meshes of URDF and SDF files may lie there;
             ``package://NAME/...`` is searched in a folder NAME (see `torchsko.io.common.meshes`). They are
             read only when drawn. For MJCF, also textures and included files may lie there.
+        closures: "embed" makes the loops of the file part of the dynamics: qd, qdd and tau are those of
+            independent dofs. "cut" leaves them open; `torchsko.constrain` with ``mech.closures`` enforces
+            them. A sequence of `torchsko.Closure` adds loops, with their methods, to those of the file.
         dtype: torch.float32 or torch.float64.
         device: of all tensors.
 
@@ -82,8 +88,9 @@ def load(
         RobotFileError: if the file cannot be read, an element is invalid, or the source is neither a path nor
             text.
         MissingExtraError: if a package that the format needs is not installed.
-        MechanismError: if the robot is invalid, has no moving joint, or has a number so large that products
-            overflow (see `torchsko.mechanism.magnitudes`).
+        MechanismError: if embedded loops do not close, or have a kind without rows; if the robot is invalid,
+            has no moving joint, or has a number so large that products overflow (see
+            `torchsko.mechanism.magnitudes`).
         TreeError: if the joints do not form a tree.
 
     Example:
@@ -105,6 +112,7 @@ def load(
     with naming(name):
         if not isinstance(robot, RobotDescription):
             mech = convert(robot, gravity=gravity, dtype=dtype, device=device)
+            mech = close_loops(mech, closures)
             check_file(mech, strict=strict)
             return mech
         if gravity is None:
@@ -119,6 +127,7 @@ def load(
         )
         if mech.singular_joints:
             mech = _report_singular_joints(mech, strict, floating_base)
+        mech = close_loops(mech, closures)
         check_file(mech, strict=strict)
     return mech
 

@@ -13,13 +13,16 @@ from torchsko.algebra.topology.embedding_plan import embedding_plan
 from torchsko.algebra.topology.subgraph import aggregation_subgraph
 from torchsko.algebra.topology.tree import Tree
 from torchsko.constraints.constraint_kinds import constraint_kind
-from torchsko.errors import MechanismError
+from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.coordinates import all_q, own_q, uncoupled
 from torchsko.mechanism.file_metadata import Closure
 from torchsko.mechanism.loops.closed_states import CLOSED_RESIDUAL, nearest_closed
 from torchsko.mechanism.loops.closing import Closing, ClosureEnd, LoopNode, add_tree_step
 from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link
 from torchsko.mechanism.mechanism import Mechanism
+
+LOOP = "closes a loop"
+"""Reason of `Mechanism.unused` for loops that are cut."""
 
 SAMPLES = 8
 """Random configurations from which closed ones are found."""
@@ -62,6 +65,35 @@ def with_loops(mech: Mechanism, start: Tensor) -> Mechanism:
         name: getattr(mech, name)[..., closing.own] for name in ("velocity_limit", "effort_limit")
     }
     return replace(mech, closing=closing, **rates)
+
+
+def close_loops(mech: Mechanism, closures: str | Sequence[Closure]) -> Mechanism:
+    """The mechanism with embedded loops, as `torchsko.load` takes them.
+
+    Args:
+        mech: a mechanism whose loops are cut.
+        closures: "cut", "embed", or loops to add to those of the file.
+
+    Raises:
+        MechanismError: as `with_loops`.
+    """
+    if closures == "cut":
+        return mech
+    found = mech.closures
+    if closures == "embed":
+        found = tuple(replace(c, method="embed") if c.active else c for c in found)
+    elif isinstance(closures, str):
+        raise MechanismError(*unknown_name("method of closures", closures, ("cut", "embed")))
+    else:
+        found = (*found, *closures)
+    names = {f"{c.name!r}" for c in found if c.method == "embed"}
+    unused = tuple(
+        x for x in mech.unused if LOOP not in x.reason or not any(n in x.element for n in names)
+    )
+    wide = mech.to("cpu").double()
+    metadata = replace(wide.file_metadata, closures=found)
+    made = with_loops(replace(wide, file_metadata=metadata, unused=unused), wide.initial())
+    return made.to(mech.dtype).to(mech.device)
 
 
 @dataclass(frozen=True)
