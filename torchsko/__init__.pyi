@@ -64,6 +64,8 @@ from torchsko.contact.contact_dynamics import ConstrainedDynamics as Constrained
 from torchsko.contact.contact_dynamics import constrained_dynamics as constrained_dynamics
 from torchsko.contact.contact_forces import contact_forces as contact_forces
 from torchsko.contact.contact_model import ContactModel as ContactModel
+from torchsko.contact.contact_step import State as State
+from torchsko.contact.contact_step import step as step
 from torchsko.contact.points import Contacts as Contacts
 from torchsko.contact.points import contacts as contacts
 from torchsko.control.ik.inverse_kinematics import inverse_kinematics as inverse_kinematics
@@ -87,8 +89,6 @@ from torchsko.mechanism.file_metadata import Closure as Closure
 from torchsko.mechanism.joints.compound import Slide as Slide
 from torchsko.mechanism.joints.compound import Turn as Turn
 from torchsko.mechanism.joints.registry import register_joint as register_joint
-from torchsko.rollout.contact_step import State as State
-from torchsko.rollout.contact_step import step as step
 from torchsko.rollout.finite_checks import first_nonfinite as first_nonfinite
 from torchsko.rollout.linearize import linearize as linearize
 from torchsko.verbs.analytic import analytic_jacobian as analytic_jacobian

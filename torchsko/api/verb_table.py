@@ -23,7 +23,7 @@ from torchsko.actuation import actuator_forces as acting
 from torchsko.algorithms.operational_space import rounding_of_rank
 from torchsko.bridge.assemble import assemble
 from torchsko.bridge.singular_hinges import checked
-from torchsko.contact import contact_dynamics, contact_forces, points
+from torchsko.contact import contact_dynamics, contact_forces, contact_step, points
 from torchsko.control.ik import inverse_kinematics as control
 from torchsko.errors import FusedError
 from torchsko.io import saving
@@ -31,7 +31,6 @@ from torchsko.mechanism import coordinates
 from torchsko.mechanism.dispatch import MechanismLike, MechanismSource
 from torchsko.mechanism.joints import configuration
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout import contact_step
 from torchsko.rollout import finite_checks as finite
 from torchsko.rollout import linearize as linearized
 from torchsko.rollout import rollout as rollouts

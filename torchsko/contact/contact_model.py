@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchsko.contact.collision import KINDS
-from torchsko.contact.pairs import ShapePair, body_of, shape_pairs, size_of
+from torchsko.contact.shape_pairs import ShapePair, body_of, shape_pairs, size_of
 from torchsko.errors import MechanismError, ShapeError, unknown_name
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.file_data.solver_options import SOLIMP, SOLREF, SolverOptions

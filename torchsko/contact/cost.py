@@ -125,7 +125,7 @@ class Rows:
     def second_derivative(
         self, diagonal: Tensor, hessians: tuple[Tensor, ...], x: Tensor
     ) -> Tensor:
-        """x* H x for rows x, `[*batch, r]` to `[*batch]`."""
+        """The quadratic form x* H x of rows x, `[*batch, r]` to `[*batch]`."""
         scalar = x[..., : diagonal.shape[-1]]
         total = (diagonal * scalar * scalar).sum(-1)
         for cone, H in zip(self.cones, hessians, strict=True):

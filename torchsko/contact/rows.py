@@ -111,7 +111,7 @@ def _one_hot(mech: Mechanism, dofs: Sequence[int]) -> Tensor:
 
 
 def moving_dofs(mech: Mechanism) -> Tensor:
-    """Whether each dof moves each body, and then the inertial frame, `[num_bodies + 1, num_dof]`, bool."""
+    """Mask of the dofs that move each body, then the inertial frame, `[num_bodies + 1, num_dof]`, bool."""
     rows = [[False] * mech.num_dof for _ in range(mech.num_bodies + 1)]
     for k, name in enumerate(mech.joint_names):
         if mech.parents[k] >= 0:

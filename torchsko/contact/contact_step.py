@@ -216,7 +216,7 @@ def _runge_kutta(fixed: _Step, state: State) -> State:
         if stage:
             h = dt * RK4_ROWS[stage - 1]
             u = h * changes[-1]
-            q = _moved(mech, q0, u)
+            q = _displaced(mech, q0, u)
             qd = mujoco.qd_from(q, v0 + h * accelerations[-1])
             act = act0 if act0 is None else act0 + h * rates[-1]
         guess = state.warmstart if warmstart is None else warmstart
@@ -227,7 +227,7 @@ def _runge_kutta(fixed: _Step, state: State) -> State:
         if rate is not None:
             rates.append(rate)
     assert first is not None
-    q = _moved(mech, q0, dt * _weighted(changes))
+    q = _displaced(mech, q0, dt * _weighted(changes))
     act = act0 if act0 is None or not rates else fixed.after(act0, _weighted(rates))
     qd = mujoco.qd_from(q, v0 + dt * _weighted(accelerations))
     return State(q, qd, act, state.t + dt, first.qdd.detach(), first.residual)
@@ -237,7 +237,7 @@ def _weighted(parts: list[Tensor]) -> Tensor:
     return torch.stack([w * x for w, x in zip(RK4_WEIGHTS, parts, strict=True)]).sum(0)
 
 
-def _moved(mech: Mechanism, q: Tensor, u: Tensor) -> Tensor:
+def _displaced(mech: Mechanism, q: Tensor, u: Tensor) -> Tensor:
     """Configuration after a displacement, of free joints a translation and a rotation vector."""
     turning = transport_rate(mech, u, u)
     return advance(mech, q, u, torch.zeros_like(u) if turning is None else -turning, 1.0)[0]
