@@ -3,6 +3,7 @@
 import argparse
 import re
 import shlex
+from dataclasses import fields
 
 import torch
 
@@ -18,10 +19,11 @@ OPTION = re.compile(r"--(?:unit|order|couple|even-times|" + "|".join(CORRECTIONS
 
 def options(*, joint_terms: JointTerms = None, cutoff=None):
     """Options of least squares."""
-    return FitOptions(
-        joint_terms, (), "ols", None, cutoff, None, 5, None, None, None, False, False,
-        dict.fromkeys(CODES, "warn"),
-    )  # fmt: skip
+    chosen = {
+        "joint_terms": joint_terms, "candidate_terms": (), "method": "ols", "cutoff": cutoff,
+        "folds": 5, "ripple": False, "on_findings": dict.fromkeys(CODES, "warn"),
+    }  # fmt: skip
+    return FitOptions(**dict.fromkeys(x.name for x in fields(FitOptions)) | chosen)
 
 
 def findings_of(mech, log, **given):
