@@ -267,7 +267,7 @@ def test_a_clean_log_of_a_floating_quadruped_gives_no_finding():
     t, x, qd, qdd = waves(mech, n=400, scale=0.3)
     q = [mech.neutral()]
     for k in range(len(t) - 1):
-        q.append(ts.integrate(mech, q[-1], qd[k] / 100))
+        q.append(ts.integrate(mech, q[-1], (qd[k] + qd[k + 1]) / 200))
     q = torch.cat([torch.stack(q)[:, :7], x[:, 6:]], -1)
     tau = noisy(mech, q, qd, qdd)[:, 6:]
     log = Log(*(x.numpy() for x in (t, q, tau, qd)))
