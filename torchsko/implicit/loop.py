@@ -117,7 +117,7 @@ def _are_all_nonzero(flags: Tensor) -> bool:
     if torch.compiler.is_compiling() or is_tracing() or _get_dispatch_mode(_RECORDER) is not None:
         return False
     flags = torch.func.debug_unwrap(flags, recurse=True)
-    if flags.is_meta or isinstance(flags, FakeTensor):
+    if flags.is_meta or isinstance(flags, FakeTensor | TracedTensor):
         return False
     if flags.is_cuda and torch.cuda.is_current_stream_capturing():
         return False
