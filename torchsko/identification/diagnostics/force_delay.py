@@ -16,8 +16,9 @@ from torchsko.identification.regression.least_squares import fit_base_parameters
 from torchsko.identification.selection.cross_validation import mean_square_errors
 from torchsko.identification.selection.model_selection import least_squares_structure
 
-MIN_STEPS = 0.25
-"""Smallest delay that is reported, in time steps."""
+MIN_STEPS = 0.5
+"""Smallest delay that is reported, in time steps: dry friction that reverses between samples shifts forces
+by a part of a step."""
 
 MIN_REDUCTION = 0.3
 """Share of a joint's residual variance that the delay must explain."""
