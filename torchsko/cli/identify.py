@@ -52,7 +52,7 @@ def add_identify(commands: Any) -> None:
     )
     add("--cutoff", type=float, help="cut-off frequency of the filter [Hz]")
     add("--window", type=float, help="length of the windows of shooting [s]")
-    add("--time-limit", type=float, help="time for the iterations of shooting [s] (default: 60)")
+    add("--time-limit", type=float, help="time for the iterations of shooting [s] (default: 45)")
     add("--prior", type=float, help="weight of the nominal robot")
     add(
         "--terms",

@@ -111,7 +111,7 @@ def identify(
         folds: number of time intervals of cross-validation.
         window: length of the windows of "shooting" [s]; by default 0.1 s, and at least five samples.
         time_limit: time after which the iterations of "shooting" stop with the best parameters so far, and a
-            finding [s]; by default 60 s. The log is read and terms are selected before.
+            finding [s]; by default 45 s. The log is read and terms are selected before.
         residual: a module that learns the remaining force from the state, such as
             `torchsko.identification.Network`; see
             `torchsko.identification.estimators.residual_model.ResidualTraining`. The fit trains a copy.

@@ -89,7 +89,7 @@ STEP_TOLERANCE = 0.03
 ROUGH_STEP_TOLERANCE = 0.2
 """Root mean square change of parameters [standard errors] at which the prior weight is chosen."""
 
-TIME_LIMIT = 60.0
+TIME_LIMIT = 45.0
 """Default time after which iterations stop [s]. An iteration in progress is completed."""
 
 SUFFICIENT_DECREASE = 0.1
