@@ -26,7 +26,8 @@ def filled(seed: int) -> ts.Mechanism:
     def near(x: torch.Tensor) -> torch.Tensor:
         return x + 0.1 + 0.1 * torch.rand(x.shape, generator=g, dtype=x.dtype)
 
-    names = ("gravcomp", "damping", "higher_damping", "friction", "armature", "stiffness", "gravity",
+    names = ("gravcomp", "damping", "higher_damping", "friction", "friction_speed", "force_offset",
+             "armature", "stiffness", "gravity",
              "coupling_offset", "frame_position", "joint_position")  # fmt: skip
     limits = {"lower": -1.0, "upper": 1.0, "velocity_limit": 2.0, "effort_limit": 9.0}
     changes = {name: near(getattr(mech, name)) for name in names}

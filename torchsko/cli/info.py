@@ -21,7 +21,8 @@ from torchsko.mechanism.mechanism import Mechanism
 
 UNITS = "Units: kg, rad or m, rad/s or m/s, N m or N."
 
-JOINT_FORCES = ("damping", "higher_damping", "friction", "armature", "stiffness")
+JOINT_FORCES = ("damping", "higher_damping", "friction", "friction_speed", "force_offset",
+                "armature", "stiffness")  # fmt: skip
 """Parameters of joints that enter the equations of motion."""
 
 HEADER = ("joint", "kind", "from", "to", "mass", "lower", "upper", "speed", "effort")

@@ -133,6 +133,10 @@ OTHER_CAUSE = (
 """Why and advice for a parameter that differs after a file is loaded."""
 
 
+UNSUPPORTED = ("friction_speed", "force_offset")
+"""Joint parameters that no robot file has."""
+
+
 def _fields_in(files: str) -> tuple[str, ...]:
     """Tensors that these files have; in a new file a stack of joints may be read as one joint."""
     return tuple(name for name, field in FIELDS.items() if files in field.files)
@@ -204,6 +208,13 @@ def _new(mech: Mechanism, path: Path) -> tuple[bytes, Read]:
             "Choose a name with one of these endings.",
         )
     check_unbatched(mech)
+    for field in UNSUPPORTED:
+        if bool(getattr(mech, field).any()):
+            raise MechanismError(
+                f"{mech.name!r} has {field}.",
+                "Neither URDF nor MJCF supports it.",
+                f"Pass mech.replace({field}=torch.zeros_like(mech.{field})).",
+            )
     write, read = formats[path.suffix]
     return write(mech).encode(), read
 

@@ -67,6 +67,8 @@ FIELDS: dict[str, Field] = {
         "dof", (*_DOFS, 2), flags=("has_losses", "has_higher_damping"), files=("new",)
     ),
     "friction": Field("dof", _DOFS, "friction", True, _LOSS, _ALL),
+    "friction_speed": Field("dof", _DOFS, "friction_speed", True, ("has_smooth_friction",)),
+    "force_offset": Field("dof", _DOFS, "offset", flags=("has_force_offset",)),
     "armature": Field("dof", _DOFS, "armature", True, ("has_armature",), ("mjcf", "new")),
     "stiffness": Field("dof", _DOFS, "stiffness", files=("mjcf", "new")),
     "spring_reference": Field("coordinate", ("num_tree_q",), variation="none"),
@@ -85,6 +87,13 @@ PARAMETERS: dict[str, Shape] = {name: field.shape for name, field in FIELDS.item
 
 FLAGS: dict[str, tuple[str, ...]] = {
     flag: tuple(name for name, field in FIELDS.items() if flag in field.flags)
-    for flag in ("has_armature", "has_losses", "has_higher_damping", "has_gravcomp")
+    for flag in (
+        "has_armature",
+        "has_losses",
+        "has_higher_damping",
+        "has_smooth_friction",
+        "has_force_offset",
+        "has_gravcomp",
+    )
 }
 """Flags of a mechanism, each with the tensors of which one is not zero if the flag is true."""

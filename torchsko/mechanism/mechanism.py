@@ -68,6 +68,10 @@ class Mechanism(ReferenceStates, MechanismSource):
             N m s^3/rad^3, or N s^2/m^2 and N s^3/m^3].
         friction: Coulomb friction, `[num_tree_dof]` [N m or N]; the force is friction * sign(qd), zero at
             rest.
+        friction_speed: width of smooth Coulomb friction, `[num_tree_dof]` [rad/s or m/s]; where it is not
+            zero, the force is friction * tanh(qd / friction_speed).
+        force_offset: constant joint force that the drive overcomes, `[num_tree_dof]` [N m or N], such as
+            the offset of a force sensor.
         armature: reflected rotor inertia, `[num_tree_dof]` [kg m^2 or kg].
         stiffness: joint spring stiffness, `[num_tree_dof]` [N m/rad or N/m].
         spring_reference: configuration in which springs are relaxed, `[num_tree_q]`.
@@ -90,6 +94,8 @@ class Mechanism(ReferenceStates, MechanismSource):
         has_armature: whether armature is not zero.
         has_losses: whether damping, higher damping or friction is not zero.
         has_higher_damping: whether higher damping is not zero.
+        has_smooth_friction: whether `friction_speed` is not zero.
+        has_force_offset: whether `force_offset` is not zero.
         has_gravcomp: whether gravity compensation is not zero.
         aligned: whether every axis is a coordinate axis of its joint frame, so that motion along it
             has one component; False after `replace(axis=...)`.
@@ -121,6 +127,8 @@ class Mechanism(ReferenceStates, MechanismSource):
     damping: Tensor
     higher_damping: Tensor
     friction: Tensor
+    friction_speed: Tensor
+    force_offset: Tensor
     armature: Tensor
     stiffness: Tensor
     spring_reference: Tensor
@@ -145,6 +153,8 @@ class Mechanism(ReferenceStates, MechanismSource):
     has_armature: bool = False
     has_losses: bool = False
     has_higher_damping: bool = False
+    has_smooth_friction: bool = False
+    has_force_offset: bool = False
     has_gravcomp: bool = False
     aligned: bool = False
     scalar: bool = False

@@ -136,6 +136,8 @@ def _of_losses_and_springs(
     return {
         **{field: _tensor([getattr(joint, field) for joint in each]) for field in fields},
         "higher_damping": torch.zeros(len(each), 2, dtype=torch.float64),
+        "friction_speed": torch.zeros(len(each), dtype=torch.float64),
+        "force_offset": torch.zeros(len(each), dtype=torch.float64),
         "spring_reference": _spring_reference(hinges, kinds),
         "has_armature": any(joint.armature != 0.0 for joint in hinges),
         "has_losses": any(joint.damping != 0.0 or joint.friction != 0.0 for joint in hinges),

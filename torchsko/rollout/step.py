@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchsko.mechanism.coordinates import all_q, all_rates
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.dynamics import smooth_speeds
 
 State = tuple[Tensor, Tensor]
 """Configuration and velocity."""
@@ -59,11 +60,20 @@ class Integrator(ABC):
 def implicit_losses(mech: Mechanism, q: Tensor, qd: Tensor, dt: float, creep: float) -> Mechanism:
     """The mechanism whose acceleration takes damping and dry friction implicitly.
 
-    Dry friction is treated as a linear damping f / sqrt(v^2 + eps^2), with eps the creep speed. h B is added
-    to the armature. Nonlinear damping is linearised about the velocity before the step.
+    Dry friction is treated as a linear damping f / sqrt(v^2 + eps^2), with eps the creep speed, and smooth
+    friction as a linear damping f tanh(v / s) / v. h B is added to the armature. Nonlinear damping is
+    linearised about the velocity before the step.
     """
     rates = all_rates(mech, all_q(mech, q), qd)
-    B = mech.damping + mech.friction / (rates * rates + creep**2).sqrt()
+    secant = 1 / (rates * rates + creep**2).sqrt()
+    if mech.has_smooth_friction:
+        smooth, speed = smooth_speeds(mech)
+        ratio = rates / speed
+        moves = ratio.abs() > 1e-4
+        ratio = torch.where(moves, ratio, torch.ones_like(ratio))
+        tangent = torch.where(moves, torch.tanh(ratio) / ratio, torch.ones_like(ratio)) / speed
+        secant = torch.where(smooth, tangent, secant)
+    B = mech.damping + mech.friction * secant
     slope = B
     if mech.has_higher_damping:
         powers = torch.stack([rates.abs(), rates * rates], -1)
@@ -74,4 +84,5 @@ def implicit_losses(mech: Mechanism, q: Tensor, qd: Tensor, dt: float, creep: fl
         friction=torch.zeros_like(mech.friction),
         armature=mech.armature + dt * slope,
         has_higher_damping=False,
+        has_smooth_friction=False,
     )

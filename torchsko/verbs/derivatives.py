@@ -33,6 +33,7 @@ from torchsko.verbs.dynamics import (
     mass_matrix,
     passive_forces,
     refuse_singular,
+    smooth_speeds,
 )
 from torchsko.verbs.joint_tangents import joint_bends, stretch_tangent
 from torchsko.verbs.manifold_derivatives import state_jacobians
@@ -142,11 +143,17 @@ def _closed_inverse(
 
 
 def _damping_slope(tree: Mechanism, qd: Tensor) -> Tensor:
-    """Derivative of the damping force to the rates of joints, `[*batch, num_tree_dof]`."""
+    """Slope of damping and smooth friction over the rates of joints, `[*batch, num_tree_dof]`."""
+    slope = tree.damping
+    if tree.has_smooth_friction:
+        smooth, speed = smooth_speeds(tree)
+        direction = torch.tanh(qd / speed)
+        rate = tree.friction * (1 - direction * direction) / speed
+        slope = slope + torch.where(smooth, rate, torch.zeros_like(rate))
     if not tree.has_higher_damping:
-        return tree.damping
+        return slope
     squared, cubed = tree.higher_damping.unbind(-1)
-    return tree.damping + 2 * squared * qd.abs() + 3 * cubed * qd * qd
+    return slope + 2 * squared * qd.abs() + 3 * cubed * qd * qd
 
 
 def _compensation_tangent(tree: Mechanism, q: Tensor) -> Tensor:

@@ -275,8 +275,9 @@ def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """Passive joint forces: damping, dry friction and springs, less gravity compensation.
 
     damping * qd + friction * sign(qd) + stiffness * difference(spring_reference, q), and where a robot
-    has them the terms of `higher_damping`, and the joint forces of compensated weights
+    has them the terms of `higher_damping`, `force_offset`, and the joint forces of compensated weights
     (`Mechanism.gravcomp`) subtracted. Dry friction is zero at rest, and its derivative is zero everywhere.
+    Where `friction_speed` is not zero, tanh(qd / friction_speed) replaces sign(qd).
 
     Args:
         mech: the mechanism.
@@ -301,11 +302,31 @@ def passive_forces(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     q, tree = all_q(mech, q), uncoupled(mech)
     qd = all_rates(mech, q, qd)
     stretch = subtract(tree, mech.spring_reference, q)
-    losses = damping_force(mech, qd) + mech.friction * torch.sign(qd)
+    losses = damping_force(mech, qd) + friction_force(mech, qd)
     forces = losses + mech.stiffness * stretch
     if mech.has_gravcomp:
         forces = forces - compensating_forces(tree, q)
     return own_forces(mech, q, forces)
+
+
+def friction_force(mech: Mechanism, qd: Tensor) -> Tensor:
+    """Coulomb friction and constant offsets of all joints of the tree, `[*batch, num_tree_dof]`."""
+    force = mech.friction * friction_direction(mech, qd)
+    return force + mech.force_offset if mech.has_force_offset else force
+
+
+def friction_direction(mech: Mechanism, qd: Tensor) -> Tensor:
+    """Coulomb friction over its coefficient: the sign of the rate, or its tanh with `friction_speed`."""
+    if not mech.has_smooth_friction:
+        return torch.sign(qd)
+    smooth, speed = smooth_speeds(mech)
+    return torch.where(smooth, torch.tanh(qd / speed), torch.sign(qd))
+
+
+def smooth_speeds(mech: Mechanism) -> tuple[Tensor, Tensor]:
+    """Mask of the joints with smooth friction, and its speed, 1 for all others, `[*batch, num_tree_dof]`."""
+    smooth = mech.friction_speed > 0
+    return smooth, torch.where(smooth, mech.friction_speed, torch.ones_like(mech.friction_speed))
 
 
 def damping_force(mech: Mechanism, qd: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from torchsko.mechanism.joints.configuration import subtract
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.utils.shapes import broadcast_shapes
-from torchsko.verbs.dynamics import damping_force, forward_dynamics
+from torchsko.verbs.dynamics import damping_force, forward_dynamics, friction_force
 from torchsko.verbs.momenta import about_centre, gravity_force, kinetic_energy, potential_energy
 
 
@@ -31,7 +31,7 @@ class PassiveForces(NamedTuple):
 
     Attributes:
         damping: damping * qd, and the terms of `higher_damping`.
-        friction: friction * sign(qd).
+        friction: friction * sign(qd), smooth where `friction_speed` is not zero, and `force_offset`.
         springs: stiffness * difference(spring_reference, q).
         compensation: gravity compensation (`Mechanism.gravcomp`), negative where it lifts.
     """
@@ -50,7 +50,7 @@ class PowerBalance(NamedTuple):
         potential: rate of the potential of gravity, less compensation, and of the energy of joint springs.
         drives: power of the joint forces tau.
         external: power of the external forces on bodies.
-        losses: power dissipated by damping and dry friction.
+        losses: power dissipated by damping and dry friction, and absorbed by `force_offset`.
     """
 
     kinetic: Tensor
@@ -84,7 +84,7 @@ def passive_force_parts(mech: Mechanism, q: Tensor, qd: Tensor) -> PassiveForces
     tree = uncoupled(mech)
     springs = mech.stiffness * subtract(tree, mech.spring_reference, q)
     lifted = -compensating_forces(tree, q) if mech.has_gravcomp else torch.zeros_like(springs)
-    parts = (damping_force(mech, qd), mech.friction * torch.sign(qd), springs, lifted)
+    parts = (damping_force(mech, qd), friction_force(mech, qd), springs, lifted)
     return PassiveForces(*torch.broadcast_tensors(*(own_forces(mech, q, x) for x in parts)))
 
 

@@ -28,6 +28,7 @@ from torchsko.mechanism.state import check_state
 from torchsko.spatial.inertia import force_regressor, inertia_of_vector, inertial_vector
 from torchsko.spatial.rigid_transform import rotate_vector, translate_force
 from torchsko.utils.shapes import broadcast_shapes
+from torchsko.verbs.dynamics import friction_direction
 from torchsko.verbs.frame import Frame, Frames, with_frames
 from torchsko.verbs.frames import check_reference, frame_pose
 from torchsko.verbs.kinematics import forward_kinematics
@@ -158,12 +159,12 @@ def drive_parameters(mech: Mechanism) -> Tensor:
 def drive_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
     """The matrix that maps `drive_parameters` to joint forces: armature, damping, friction, spring columns.
 
-    Inverse dynamics is `torque_regressor` times `inertial_parameters` plus this times `drive_parameters`.
-    A rotor of inertia J behind a gear of ratio n is an armature of n^2 J: its column is that of the
-    armature times n^2.
+    Inverse dynamics is `torque_regressor` times `inertial_parameters` plus this times `drive_parameters`, and
+    `force_offset` where a robot has it. A rotor of inertia J behind a gear of ratio n is an armature of
+    n^2 J: its column is that of the armature times n^2.
 
     Args:
-        mech: the mechanism; of its joints' numbers only `spring_reference` matters.
+        mech: the mechanism; of its joints' numbers only `spring_reference` and `friction_speed` matter.
         q: configuration, `[*batch, num_q]`.
         qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
         qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
@@ -179,7 +180,7 @@ def drive_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tens
     check_state(mech, q=q, qd=qd, qdd=qdd)
     q, qd, qdd = tree_state(mech, q, qd, qdd)
     stretch = subtract(uncoupled(mech), mech.spring_reference, q)
-    parts = torch.broadcast_tensors(qdd, qd, torch.sign(qd), stretch)
+    parts = torch.broadcast_tensors(qdd, qd, friction_direction(mech, qd), stretch)
     return torch.stack([own_rows(mech, q, torch.diag_embed(x)).mT for x in parts], -1)
 
 

@@ -281,6 +281,8 @@ def _fit(mech: Mechanism, data: dict[str, Any], residual: nn.Module | None) -> F
             **data[name],
             has_losses=name == "mechanism",
             has_higher_damping=mech.has_higher_damping,
+            has_smooth_friction=bool(data[name]["friction_speed"].any()),
+            has_force_offset=bool(data[name]["force_offset"].any()),
             has_gravcomp=mech.has_gravcomp,
             replaced=mech.replaced,
         )
