@@ -208,6 +208,7 @@ def test_projection_reaches_the_placements_and_the_nullspace_keeps_them() -> Non
     torch.testing.assert_close(M @ N, (M @ N).mT)
 
 
+@pytest.mark.nightly
 def test_errors_of_the_constraint_decay_at_the_given_rate() -> None:
     q, _, tau = state(DOG)
     target = ts.frame_pose(DOG, q, FEET[0]).position + 0.01
