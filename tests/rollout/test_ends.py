@@ -228,7 +228,7 @@ def test_external_forces_are_in_the_one_kernel_of_all_steps():
     q, qd = state(mech)
     f = torch.ones(1, mech.num_bodies, 6, dtype=q.dtype)
     fast = ts.fuse(mech)
-    with patch.object(type(fast), "step", side_effect=AssertionError):
+    with patch.object(type(fast), "advance", side_effect=AssertionError):
         found = ts.rollout(fast, q, qd, steps=3, f_ext=f)
     assert_close(found, ts.rollout(mech, q, qd, steps=3, f_ext=f))
     found = ts.rollout(fast, q, qd, steps=3, f_ext=lambda t, q, qd: f[0], fused=True)

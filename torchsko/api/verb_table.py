@@ -32,6 +32,7 @@ from torchsko.mechanism.dispatch import MechanismLike, MechanismSource
 from torchsko.mechanism.joints import configuration
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout import finite_checks as finite
+from torchsko.rollout import integrators
 from torchsko.rollout import linearize as linearized
 from torchsko.rollout import rollout as rollouts
 from torchsko.verbs import (
@@ -347,6 +348,7 @@ class Verbs(MechanismSource):
     constrain = held_mechanism.constrain
     randomise = randomise.randomise
     step = contact_step.step
+    advance = integrators.advance
     inertial_parameters = regressors.inertial_parameters
     drive_parameters = regressors.drive_parameters
     base_parameters = base_parameters.base_parameters

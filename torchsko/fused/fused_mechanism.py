@@ -22,12 +22,11 @@ from torchsko.fused.functions.traits import ChangedConstantsError
 from torchsko.fused.fused_call import FusedCall
 from torchsko.fused.fused_held import FusedHeldMechanism
 from torchsko.fused.fused_rollouts import FusedRollouts
-from torchsko.fused.integrator_steps import step_of
 from torchsko.fused.workshop import Workshop, check_dtype, refuse_constants
 from torchsko.mechanism.dispatch import MechanismAttribute
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.argument_checks import check_dt
-from torchsko.rollout.integrators import INTEGRATORS
+from torchsko.rollout.integrators import INTEGRATORS, step_of
 from torchsko.verbs.constrained.held_mechanism import HeldMechanism
 
 
@@ -131,7 +130,6 @@ class FusedMechanism(FusedRollouts):
         f_ext: Tensor | None = None,
         *,
         method: str = "semi_implicit_euler",
-        damping: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """One step of an integrator with constant joint forces: the next q and qd.
 
@@ -142,7 +140,6 @@ class FusedMechanism(FusedRollouts):
             dt: time step [s]; a tensor `[*batch]` may differ from sample to sample.
             f_ext: external forces, `[*batch, num_bodies, 6]`, constant in the body frames.
             method: a name in `torchsko.rollout.integrators.INTEGRATORS`.
-            damping: in place of that of the mechanism, `[*batch, num_tree_dof]`.
 
         Raises:
             ShapeError: a tensor that does not fit, by name.
@@ -156,13 +153,27 @@ class FusedMechanism(FusedRollouts):
             type(dt) is float
             and 0 < dt < math.inf
             and f_ext is None
-            and damping is None
             and not self._workshop.parameters
         ):
             check_dtype(self._mech, q)
             made = self._positional[method, 4].call_native((q, qd, tau), dt)
             if made is not None:
                 return cast(tuple[Tensor, Tensor], made)
+        return self.advance_damped(q, qd, tau, dt, f_ext, None, method=method)
+
+    def advance_damped(
+        self,
+        q: Tensor,
+        qd: Tensor,
+        tau: Tensor,
+        dt: float | Tensor,
+        f_ext: Tensor | None,
+        damping: Tensor | None,
+        *,
+        method: str,
+    ) -> tuple[Tensor, Tensor]:
+        """`advance` with damping `[*batch, num_tree_dof]` in place of that of the mechanism, unless None."""
+        self._follow()
         if not isinstance(dt, Tensor):
             check_dt(self._mech, dt, None, backward=True)
             dt = self._mech.mass.new_full((), dt)

@@ -3,41 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
 
 from torch import Tensor
 
 from torchsko.fused.capture.arguments import Eager
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.early_termination import mask_forces, select_running
-from torchsko.rollout.integrators import INTEGRATORS
-from torchsko.verbs.dynamics import forward_dynamics
-
-
-def step_of(method: str) -> Eager:
-    """The step of an integrator by name, with constant joint forces."""
-
-    def step(
-        mech: Mechanism,
-        q: Tensor,
-        qd: Tensor,
-        tau: Tensor,
-        dt: Tensor,
-        f_ext: Tensor | None = None,
-        damping: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        if damping is not None:
-            mech = mech.replace(damping=damping)
-
-        def accelerate(
-            mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
-        ) -> Tensor:
-            return forward_dynamics(mech, q, qd, tau if force is None else tau + force, f_ext)
-
-        # A trailing axis, so that time steps of samples broadcast with their vectors.
-        return INTEGRATORS[method](mech, accelerate, 0.0, q, qd, cast(Any, dt[..., None]))
-
-    return step
+from torchsko.rollout.integrators import step_of
 
 
 def step_over(method: str, names: Sequence[str]) -> Eager:

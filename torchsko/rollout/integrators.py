@@ -26,17 +26,22 @@ Mathematics 29(1), 1999.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 
 from torchsko.mechanism.coordinates import all_q, among_all_dofs, own_forces
-from torchsko.mechanism.joints.configuration import advance, bracket, integrate, transport_rate
+from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
+from torchsko.mechanism.joints.configuration import advance as advance_state
+from torchsko.mechanism.joints.configuration import bracket, integrate, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
 from torchsko.rollout.implicit import ImplicitEuler
 from torchsko.rollout.step import Accelerate, Integrator, State, implicit_losses
+from torchsko.verbs.dynamics import forward_dynamics, refuse_singular
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,7 @@ class SemiImplicitEuler(Integrator):
     ) -> State:
         """The next state."""
         if not mech.has_losses:
-            return advance(mech, q, qd, accelerate(mech, t, q, qd), dt)
+            return advance_state(mech, q, qd, accelerate(mech, t, q, qd), dt)
         lossy, turning = implicit_losses(mech, q, qd, dt, self.creep), transport_rate(mech, qd, qd)
         correction = None
         if turning is not None:
@@ -85,7 +90,7 @@ class SemiImplicitEuler(Integrator):
                 mech, all_q(mech, q), -dt * lossy.damping * among_all_dofs(mech, turning)
             )
         qdd = accelerate(lossy, t, q, qd, correction)
-        return advance(mech, q, qd, qdd, dt)
+        return advance_state(mech, q, qd, qdd, dt)
 
 
 @dataclass(frozen=True)
@@ -214,3 +219,82 @@ INTEGRATORS: dict[str, Integrator] = {
     "newmark": NEWMARK,
 }
 """The integrators of `torchsko.rollout` by name."""
+
+
+def step_of(method: str) -> Callable[..., State]:
+    """The step of an integrator by name, with constant joint forces."""
+
+    def step(
+        mech: Mechanism,
+        q: Tensor,
+        qd: Tensor,
+        tau: Tensor,
+        dt: float | Tensor,
+        f_ext: Tensor | None = None,
+        damping: Tensor | None = None,
+    ) -> State:
+        if damping is not None:
+            mech = mech.replace(damping=damping)
+
+        def accelerate(
+            mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
+        ) -> Tensor:
+            return forward_dynamics(mech, q, qd, tau if force is None else tau + force, f_ext)
+
+        # A trailing axis, so that time steps of samples broadcast with their vectors.
+        h = dt[..., None] if isinstance(dt, Tensor) else dt
+        return INTEGRATORS[method](mech, accelerate, 0.0, q, qd, cast(Any, h))
+
+    return step
+
+
+def advance(
+    mech: MechanismLike,
+    q: Tensor,
+    qd: Tensor,
+    tau: Tensor,
+    dt: float | Tensor,
+    f_ext: Tensor | None = None,
+    *,
+    method: str = "semi_implicit_euler",
+) -> State:
+    """One step of an integrator under constant joint forces, without the checks and options of a rollout.
+
+    With a fused mechanism it is one kernel: 7 us for one Panda, 200 us in `torchsko.rollout`.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]`.
+        tau: joint forces, `[*batch, num_dof]` [N m or N].
+        dt: time step [s]; a tensor `[*batch]` may differ from sample to sample. Negative steps go back.
+        f_ext: external forces, `[*batch, num_bodies, 6]`, constant in the body frames.
+        method: a name in `INTEGRATORS`.
+
+    Returns:
+        Configuration and velocity after the step, with gradients to all tensors.
+
+    Raises:
+        ShapeError: a tensor that does not fit, by name.
+        MechanismError: when a joint's hinge inertia vanishes; names the joints.
+        TorchskoError: on an unknown method, or an invalid time step.
+
+    Example:
+        >>> import torch, torchsko as ts
+        >>> arm = ts.load(ts.robots.panda)
+        >>> q, qd = arm.random_state(4)
+        >>> tau = ts.gravity_force(arm, q)
+        >>> mine, theirs = ts.advance(arm, q, qd, tau, 1e-3), ts.rollout(arm, q, qd, tau, 1, 1e-3)
+        >>> torch.equal(mine[0], theirs[0][:, 1])
+        True
+    """
+    if "advance" in fused_methods_of(mech):
+        return cast(Any, mech).advance(q, qd, tau, dt, f_ext, method=method)
+    from torchsko.rollout.argument_checks import check_dt, check_method_name  # imports this module
+
+    robot = as_mechanism(mech)
+    check_state(robot, q=q, qd=qd, tau=tau, f_ext=f_ext)
+    check_method_name(method, "advance")
+    check_dt(robot, dt, torch.broadcast_shapes(q.shape[:-1], qd.shape[:-1]), backward=True)
+    refuse_singular(robot)
+    return step_of(method)(robot, q, qd, tau, dt, f_ext)

@@ -210,8 +210,10 @@ class Simulation:
         ):
             tau = _total_force(control, t, q, qd, push)
             f_ext = wrenches_at(wrenches, t, q, qd) or (None,)
-            more = {} if damping is None else {"damping": damping}
-            return cast(Any, fast).advance(q, qd, tau, self.dt, *f_ext, method=self.method, **more)
+            kernels, arguments = cast(Any, fast), (q, qd, tau, self.dt, *f_ext)
+            if damping is None:
+                return kernels.advance(*arguments, method=self.method)
+            return kernels.advance_damped(*arguments, damping, method=self.method)
 
         def accelerate(
             mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
