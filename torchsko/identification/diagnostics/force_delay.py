@@ -15,6 +15,7 @@ from torchsko.identification.regression.elimination import mean_equations
 from torchsko.identification.regression.least_squares import fit_base_parameters
 from torchsko.identification.selection.cross_validation import mean_square_errors
 from torchsko.identification.selection.model_selection import least_squares_structure
+from torchsko.identification.uncertainty.residuals import CONSTANT_TOLERANCE
 
 MIN_STEPS = 0.5
 """Smallest delay that is reported, in time steps: dry friction that reverses between samples shifts forces
@@ -42,7 +43,8 @@ def force_delay(context: FitContext) -> Iterator[Finding]:
     fits = [fit_base_parameters(normal, model, problem.base) for model in (plain, late)]
     G = mean_equations(normal)
     before, after = (mean_square_errors(fit, G) for fit in fits)
-    used = (context.equations.count.sum(0) > 0) & (before > 0)
+    rounding = CONSTANT_TOLERANCE * G[:, -1, -1]
+    used = (context.equations.count.sum(0) > 0) & (before > rounding)
     found = used & (after < (1 - MIN_REDUCTION) * before)
     if not int(found.sum()) >= max(1.0, MIN_JOINTS * int(used.sum())):
         return
