@@ -17,6 +17,7 @@ SHIM = """
 #define __device__
 #define __global__ __attribute__((visibility("default")))
 #define __forceinline__ inline
+#define __launch_bounds__(threads)
 #define __noinline__
 #define __restrict__ __restrict
 static double __longlong_as_double(long long x) { return __builtin_bit_cast(double, x); }

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FusedError
+from torchsko.fused.program.dense_block import DenseBlock
 from torchsko.fused.program.program import Instr, Loop, Program
 from torchsko.utils.shapes import broadcast_shapes
 
@@ -55,6 +56,8 @@ def _results(program: Program, scalars: list[Tensor], like: Tensor) -> list[Tens
 
 def _repeated(loop: Loop, args: list[Tensor], like: Tensor) -> list[Tensor]:
     """The outputs of a loop, in the order of its parts."""
+    if loop.program.block is not None:
+        return _of_block(loop.program.block, args, like)
     state, invariant = args[: loop.carry], args[loop.num_variable :]
     states, stacked = [state], []
     summed = [like.new_zeros(())] * loop.summed
@@ -107,3 +110,66 @@ def _apply(
         return torch.where(operands[0] != 0, operands[1], operands[2])
     function = _FUNCTIONS.get(op) or getattr(torch, op)
     return function(*operands).to(like.dtype)
+
+
+def _of_block(block: DenseBlock, args: list[Tensor], like: Tensor) -> list[Tensor]:
+    """The results of a dense operation, from its variable and its fixed matrix."""
+    variable = block.sizes[0]
+    batch = broadcast_shapes(*(x.shape for x in args))
+    entries = torch.stack([x.expand(batch) for x in args], -1)
+    first, second = entries[..., :variable], entries[..., variable:]
+    n, k, c = block.rows, block.inner, block.columns
+    if block.kind == "product":
+        found = second.reshape(*batch, n, k) @ first.reshape(*batch, k, c)
+    elif block.kind == "adjoint_product":
+        found = second.reshape(*batch, k, n).mT @ first.reshape(*batch, k, c)
+    elif block.kind == "gram":
+        A = first.reshape(*batch, k, n)
+        found = _packed(A.mT @ (second[..., None] * A))
+    elif block.kind in ("forward", "backward"):
+        L = _lower(second, n)
+        L, upper = (L.mT, True) if block.kind == "backward" else (L, False)
+        B = first.reshape(*batch, n, c)
+        found = torch.linalg.solve_triangular(L, B, upper=upper, unitriangular=block.unit)
+    elif block.kind.startswith("reorder"):
+        order = second.long() if block.kind == "reorder" else second.argsort(-1)
+        found = first.reshape(*batch, n, c).gather(-2, order[..., None].expand(*batch, n, c))
+    elif block.kind == "lu":
+        LU, pivots = torch.linalg.lu_factor(first.reshape(*batch, n, n))
+        order = torch.lu_unpack(LU, pivots)[0].argmax(-2).to(like.dtype)
+        found = torch.cat([LU.flatten(-2), order], -1)
+    elif block.kind == "cholesky":
+        A = _lower(first, n)
+        found = _packed(torch.linalg.cholesky(A + A.tril(-1).mT))
+    else:
+        found = _packed(_ldl(_lower(first, n), block.least))
+    return [*found.reshape(*batch, -1).unbind(-1)]
+
+
+def _lower(packed: Tensor, n: int) -> Tensor:
+    rows, columns = torch.tril_indices(n, n)
+    matrix = packed.new_zeros(*packed.shape[:-1], n, n)
+    matrix[..., rows, columns] = packed
+    return matrix
+
+
+def _packed(matrix: Tensor) -> Tensor:
+    rows, columns = torch.tril_indices(matrix.shape[-1], matrix.shape[-1])
+    return matrix[..., rows, columns]
+
+
+def _ldl(A: Tensor, least: float) -> Tensor:
+    """L below the diagonal and D on it, column by column."""
+    rest, size = A + A.tril(-1).mT, A.diagonal(0, -2, -1)
+    out = torch.zeros_like(A)
+    for k in range(A.shape[-1]):
+        pivot = rest[..., k, k]
+        if least >= 0:
+            pivot = torch.where(pivot > least * size[..., k], pivot, size[..., k])
+        column = rest[..., k + 1 :, k] / pivot[..., None]
+        out[..., k, k], out[..., k + 1 :, k] = pivot, column
+        rest = rest.clone()
+        rest[..., k + 1 :, k + 1 :] -= (
+            column[..., :, None] * column[..., None, :] * pivot[..., None, None]
+        )
+    return out

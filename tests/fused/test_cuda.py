@@ -2,10 +2,12 @@
 
 import shutil
 import subprocess
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import torchsko as ts
 from tests.fused import test_scan
@@ -15,15 +17,17 @@ from tests.fused.programs import every_operation, random_program, special_consta
 from tests.strategies import random_mechanism
 from tests.transforms.verbs import OF_ROWS, mixed_tree, sample
 from torchsko.api.verb_table import FUSIBLE
-from torchsko.errors import CompilerError
+from torchsko.errors import CompilerError, ShapeError
 from torchsko.fused.build import nvrtc
-from torchsko.fused.calls.cuda_kernel import CudaKernel, block_size, cubin, load_cuda
+from torchsko.fused.calls.cuda_kernel import CudaKernel, LaunchError, block_size, cubin, load_cuda
+from torchsko.fused.calls.kernel import common_batch
 from torchsko.fused.emit.cpp import ENTRY
 from torchsko.fused.emit.cuda import cuda_plan, emit_cuda
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.scan import Scan
 from torchsko.fused.functions.traits import Traits
 from torchsko.fused.layout.schedule import schedule
+from torchsko.fused.program.program import Port
 from torchsko.implicit.loop_roles import LoopRoles
 
 ARM = ts.load(ts.robots.panda)
@@ -318,3 +322,27 @@ def test_a_step_of_training_replays_as_a_cuda_graph():
     before = [p.detach().clone() for p in layer.parameters()]
     assert all(torch.isfinite(p).all() for p in before)
     assert len(set(losses)) == 5
+
+
+def test_a_failed_launch_warns_once_and_runs_eagerly():
+    fused = FusedFunction(lambda x: 2 * x, [Port("x", (3,))], Traits())
+
+    def refused(inputs, summed=None):
+        raise LaunchError("out of memory")
+
+    x = torch.ones(4, 3, dtype=torch.float64)
+    key = fused._kernel_key([x])
+    fused._kernels[key] = fused._launched(refused, key)
+    with pytest.warns(UserWarning, match=r"kernel of \(x\): out of memory"):
+        assert torch.equal(fused(x)[0], 2 * x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(fused(x)[0], 2 * x)
+
+
+def test_inputs_on_two_devices_are_refused():
+    ports = [Port("x", (3,)), Port("y", (3,))]
+    with FakeTensorMode():
+        inputs = [torch.empty(3, device=f"cuda:{k}") for k in range(2)]
+        with pytest.raises(ShapeError, match=r"y is torch.float32 on cuda:1"):
+            common_batch(ports, torch.float32, inputs[0].device, inputs)

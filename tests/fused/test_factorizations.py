@@ -10,10 +10,11 @@ from tests.fused.evaluate import evaluate
 from torchsko.control import Task, posture_objective, whole_body_control
 from torchsko.control.task_space.impedance import impedance
 from torchsko.errors import FusedError
-from torchsko.fused.program.factorizations import MAX_PIVOTED_ROWS
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.swap import Swap
 from torchsko.fused.tracing.tracer import trace
+from torchsko.linalg.dense import MAX_ROWS, MIN_ROWS
+from torchsko.linalg.symmetric import ldl, spd_logdet, spd_solve
 from torchsko.utils.dtype import compute_dtype
 
 N = 4
@@ -188,8 +189,56 @@ def test_a_whole_body_law_of_an_arm_is_a_kernel_with_gradients():
         torch.testing.assert_close(one / scale, other / scale, rtol=1e-7, atol=1e-7)
 
 
+LARGE = MIN_ROWS + 1
+FACTORIZED = {
+    "solve": lambda A, b: linalg.solve(A, b),
+    "solve from the right": lambda A, b: linalg.solve(A, b.mT, left=False),
+    "inverse": lambda A, b: linalg.inv(A),
+    "Cholesky": lambda A, b: torch.cholesky_solve(b, linalg.cholesky(A @ A.mT)),
+    "definite": lambda A, b: spd_solve(A @ A.mT, b, scalar=True),
+    "logarithm": lambda A, b: spd_logdet(A @ A.mT, scalar=True),
+    "LDL": lambda A, b: torch.stack(ldl(A @ A.mT).pivots),
+    "LDL solve": lambda A, b: (lambda f: f.backward(f.scaled(f.forward(b))))(ldl(A @ A.mT)),
+}
+
+
+@pytest.mark.parametrize("fn", FACTORIZED.values(), ids=FACTORIZED.keys())
+def test_large_factorizations_are_instructions_with_derivatives(fn):
+    """Values, gradients and forward derivatives of gradients are those of eager mode."""
+    g = torch.Generator().manual_seed(0)
+    A, b = (torch.randn(2, LARGE, k, generator=g, dtype=torch.float64) for k in (LARGE, 2))
+    A = A + 8 * torch.eye(LARGE, dtype=A.dtype)
+
+    def gradient(A, b):
+        return torch.func.grad(lambda A: fn(A, b).sin().sum())(A)
+
+    def curvature(A, b):
+        return torch.func.jvp(lambda A: gradient(A, b), (A,), (A.cos(),))[1]
+
+    ports = [Port("A", (LARGE, LARGE)), Port("b", (LARGE, 2))]
+    for of in (fn, gradient, curvature):
+        program = trace(of, ports)
+        assert any(loop.program.block for loop in program.loops)
+        (found,), expected = evaluate(program, (A, b)), torch.vmap(of)(A, b)
+        scale = float(expected.abs().max())
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-10 * scale)
+
+
+def test_a_newton_round_of_36_rows_is_a_short_program():
+    def newton(G, weights, x):
+        return (
+            x
+            - spd_solve(torch.eye(36) + G.mT @ (weights[:, None] * G), x[:, None], scalar=True)[
+                :, 0
+            ]
+        )
+
+    ports = [Port("G", (36, 36)), Port("weights", (36,)), Port("x", (36,))]
+    assert trace(newton, ports).num_flops < 3000
+
+
 def test_what_would_fill_a_kernel_or_has_no_rule_is_refused_with_what_to_type():
-    n = MAX_PIVOTED_ROWS + 1
+    n = MAX_ROWS + 1
     with pytest.raises(FusedError, match=rf"a matrix of {n} rows(.|\n)*cholesky_solve"):
         trace(lambda x: linalg.solve(x.reshape(n, n), x[:n]), [Port("x", (n * n,))])
     with pytest.raises(FusedError, match=r"without ts\.fuse or fused=True"):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchsko.utils.traced_tensor import mark_regular
+
 
 def skew(v: Tensor) -> Tensor:
     zero = v.new_zeros(())
@@ -106,6 +108,7 @@ def forward_dynamics(arm: Arm, q: Tensor, qd: Tensor, tau: Tensor) -> Tensor:
         P = mirror(arm.inertia[k] + P_plus)
         U = P @ h
         D = U @ h
+        mark_regular(D)
         G[k] = U / D
         z = z_plus + P @ a[k] + b[k]
         eps = tau[k] - z @ h

@@ -126,8 +126,8 @@ def fuse(
     mechanism's. A function that changes a number each time that it runs, and depends on it, is refused.
 
     A function may simulate: `torchsko.rollout` of a few steps under a feedback law becomes one kernel. It
-    may solve: `torch.linalg.solve`, ``inv``, ``det`` and ``lu_factor`` of up to 16 rows, ``cholesky``,
-    ``solve_triangular`` and `torch.cholesky_solve` are written out; a singular matrix gives numbers that are
+    may solve: `torch.linalg.solve`, ``inv``, ``det`` and ``lu_factor`` of up to 64 rows, ``cholesky``,
+    ``solve_triangular`` and `torch.cholesky_solve` have kernels; a singular matrix gives numbers that are
     not finite. A long function, such as whole-body control, has a second kernel for one or two samples, which
     takes half of the first one's time for them; it is built when they first come.
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.linalg.dense import MIN_ROWS, ldl_matrix, uses_blocks
 from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.traced_tensor import mark_regular
 
@@ -57,8 +58,20 @@ class Eliminated(NamedTuple):
             torch.cat(self.columns, -1) if self.columns else none,
         )
 
+    @property
+    def L(self) -> Tensor:
+        """L, `[*, d, d]`."""
+        d, ones = len(self.pivots), torch.ones_like(self.pivots[0])[..., None]
+        below = [*self.columns, ones[..., :0]]
+        columns = [
+            torch.nn.functional.pad(torch.cat([ones, x], -1), (i, 0)) for i, x in enumerate(below)
+        ]
+        return torch.stack(columns[:d], -1)
+
     def forward(self, B: Tensor) -> Tensor:
         """Y with L Y = B, `[*, d, r]`."""
+        if len(self.pivots) >= MIN_ROWS:
+            return torch.linalg.solve_triangular(self.L, B, upper=False, unitriangular=True)
         rows = [*B.unbind(-2)]
         for i, column in enumerate(self.columns):
             for j, entry in enumerate(column.unbind(-1), i + 1):
@@ -72,6 +85,8 @@ class Eliminated(NamedTuple):
 
     def backward(self, B: Tensor) -> Tensor:
         """X with L* X = B, `[*, d, r]`."""
+        if len(self.pivots) >= MIN_ROWS:
+            return torch.linalg.solve_triangular(self.L.mT, B, upper=True, unitriangular=True)
         rows = [*B.unbind(-2)]
         for i, column in reversed([*enumerate(self.columns)]):
             for j, entry in enumerate(column.unbind(-1), i + 1):
@@ -91,6 +106,21 @@ def ldl(D: Tensor, lost: float | None = None) -> Eliminated:
         lost: pivots of so many units of rounding of the diagonal's entry, and smaller ones, are lost: each
             becomes as large as that entry, and moves nothing much. Left out, none is looked at.
     """
+    if uses_blocks(D):
+        least = -1.0 if lost is None else lost * torch.finfo(compute_dtype(D)).eps
+        factors = ldl_matrix(D, least, lambda x: _matrix_of(_eliminate(x, lost)))
+        columns = [factors[..., i + 1 :, i] for i in range(D.shape[-1] - 1)]
+        return Eliminated([*factors.diagonal(0, -2, -1).unbind(-1)], columns)
+    return _eliminate(D, lost)
+
+
+def _matrix_of(factors: Eliminated) -> Tensor:
+    """L below the diagonal, and the pivots on it, `[*, d, d]`."""
+    return factors.L.tril(-1) + torch.diag_embed(torch.stack(factors.pivots, -1))
+
+
+def _eliminate(D: Tensor, lost: float | None) -> Eliminated:
+    """See `ldl`; spelled out."""
     pivots, columns, rest = [], [], D
     for i in range(D.shape[-1]):
         pivot, row = rest[..., 0, 0], rest[..., 0, 1:]
@@ -125,7 +155,7 @@ def spd_solve(D: Tensor, B: Tensor, *, scalar: bool) -> Tensor:
         if scalar:
             mark_regular(D)
         return B / D
-    if not scalar:
+    if not scalar or uses_blocks(D):
         # Where B.shape is D.shape[:-1], torch 2.13 takes B for vectors in the forward derivative.
         B = B.expand(*torch.broadcast_shapes(D.shape[:-2], B.shape[:-2]), *B.shape[-2:])
         return torch.cholesky_solve(B, torch.linalg.cholesky_ex(D).L)
@@ -137,7 +167,7 @@ def spd_logdet(D: Tensor, *, scalar: bool) -> Tensor:
     """Logarithm of the determinant of a symmetric positive definite matrix, `[*, d, d]` to `[*]`."""
     if D.shape[-1] == 1:
         return D[..., 0, 0].log()
-    if scalar:
+    if scalar and not uses_blocks(D):
         return torch.stack([pivot.log() for pivot in ldl(D)[0]]).sum(0)
     return 2 * torch.linalg.cholesky_ex(D).L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
@@ -149,7 +179,7 @@ def spd_condition(D: Tensor, *, scalar: bool) -> Tensor:
     to rounding.
     """
     identity = torch.eye(D.shape[-1], dtype=D.dtype, device=D.device).expand_as(D)
-    if scalar:
+    if scalar and not uses_blocks(D):
         positive = torch.stack([pivot > 0 for pivot in ldl(D)[0]], -1).all(-1)
         inverse = spd_solve(D, identity, scalar=True)
     else:
@@ -163,7 +193,7 @@ def spd_factor(D: Tensor, *, scalar: bool) -> Tensor:
     """Lower triangular L with L L* = D, `[*, d, d]`."""
     if D.shape[-1] == 1:
         return D.sqrt()
-    if not scalar:
+    if not scalar or uses_blocks(D):
         return torch.linalg.cholesky_ex(D).L
     pivots, columns = ldl(D)
     full = []
@@ -197,7 +227,7 @@ def triangular_solve(L: Tensor, B: Tensor, *, adjoint: bool, scalar: bool) -> Te
     """
     if L.shape[-1] == 1:
         return B / L
-    if not scalar:
+    if not scalar or uses_blocks(L):
         return torch.linalg.solve_triangular(L.mT if adjoint else L, B, upper=adjoint)
     d = L.shape[-1]
     rows: dict[int, Tensor] = {}

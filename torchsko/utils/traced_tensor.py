@@ -25,6 +25,23 @@ class TracedTensor(Tensor):
         """Record a loop (`torchsko.implicit.tensor_loop.TensorLoop`) over tensors as one instruction."""
         raise NotImplementedError
 
+    def record_block(
+        self, kind: str, rows: int, variable: Tensor, fixed: Tensor | None = None, **sizes: Any
+    ) -> Tensor:
+        """Record a dense operation as one instruction; see `torchsko.fused.program.dense_block.DenseBlock`.
+
+        Args:
+            kind: name of the operation.
+            rows: number of rows.
+            variable: entries of the variable matrix, `[size]`.
+            fixed: entries of the fixed matrix, `[size]`.
+            **sizes: further attributes of the operation.
+
+        Returns:
+            The entries of the result, `[size]`.
+        """
+        raise NotImplementedError
+
     def mark_regular(self) -> None:
         """Declare that all entries are finite and not zero; see the function `mark_regular`."""
         raise NotImplementedError

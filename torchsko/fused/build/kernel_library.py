@@ -28,10 +28,11 @@ from torchsko.implicit.loop_roles import LoopRoles
 BITS = {torch.float32: 32, torch.float64: 64}
 _RUNTIME = ("runtime.cpp", "memory.cpp")
 _NATIVE = tuple(
-    f"emit/native/{name}" for name in ("vector.hpp", "rows.hpp", "driver.hpp", *_RUNTIME)
+    f"emit/native/{name}"
+    for name in ("vector.hpp", "dense.hpp", "rows.hpp", "driver.hpp", *_RUNTIME)
 )
 WRITERS = (
-    *("emit/cpp.py", "emit/loop_source.py", "emit/register_allocation.py", "emit/statements.py"),
+    *("emit/cpp.py", "emit/loop_source.py", "emit/statements.py"),
     *("layout/driver_passes.py", "layout/register_order.py", "layout/schedule.py"),
     "layout/tuning.py",
 )
@@ -137,6 +138,7 @@ def program_digest(program: Program) -> str:
     for loop in program.loops:
         total.update(repr([getattr(loop, field.name) for field in fields(loop)[1:]]).encode())
         total.update(program_digest(loop.program).encode())
+    total.update(repr(program.block).encode())
     return total.hexdigest()
 
 

@@ -10,7 +10,7 @@ import hashlib
 import marshal
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import astuple, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from torchsko.fused.build.library_cache import read_cached, write_cached
+from torchsko.fused.program.dense_block import DenseBlock
 from torchsko.fused.program.program import Instr, Loop, Port, Program
 from torchsko.mechanism.geometry import NO_SHAPES
 from torchsko.mechanism.mechanism import Mechanism
@@ -94,7 +95,7 @@ def load_program(identity: str) -> Program | None:
 
 
 def _program(content: tuple) -> Program:
-    inputs, outputs, code, constants, results, loops = content
+    inputs, outputs, code, constants, results, loops, block = content
     return Program(
         _ports(inputs),
         _ports(outputs),
@@ -102,6 +103,7 @@ def _program(content: tuple) -> Program:
         constants,
         results,
         tuple(Loop(_program(inner), *rest) for inner, *rest in loops),
+        block and DenseBlock(*block),
     )
 
 
@@ -116,7 +118,8 @@ def _content(program: Program) -> tuple:
         (_content(loop.program), *(getattr(loop, field.name) for field in fields(loop)[1:]))
         for loop in program.loops
     )
-    return inputs, outputs, code, program.constants, program.results, loops
+    block = program.block and astuple(program.block)
+    return inputs, outputs, code, program.constants, program.results, loops, block
 
 
 def save_program(identity: str, program: Program) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from math import prod
 
 import torch
 from torch import Tensor
 
-from torchsko.errors import CompilerError
+from torchsko.errors import CompilerError, FusedError
 from torchsko.fused.build.file_lock import locked
 from torchsko.fused.build.kernel_library import BITS, WRITERS, cache_key, program_digest
 from torchsko.fused.build.library_cache import cache_directory, read_cached, write_cached
@@ -20,7 +21,7 @@ from torchsko.fused.emit.cuda import cuda_plan, emit_cuda
 from torchsko.fused.program.program import Port, Program
 from torchsko.implicit.loop_roles import LoopRoles
 
-_GENERATOR = (*WRITERS, "emit/cuda.py", "emit/native/lane.cuh")
+_GENERATOR = (*WRITERS, "emit/cuda.py", "emit/native/lane.cuh", "emit/native/dense.hpp")
 
 _WARP, _BLOCK = 32, 128
 
@@ -29,6 +30,16 @@ _MIN_WARPS = 16
 
 Launch = Callable[[int, Sequence[Tensor | int]], None]
 """Runs a kernel, from the number of samples and the other arguments."""
+
+
+class LaunchError(FusedError):
+    """The driver refused to launch a kernel."""
+
+
+def _make_context_current() -> None:
+    """Make PyTorch's context current in this thread, as functions of the driver require."""
+    if not torch.cuda.is_current_stream_capturing():
+        torch.cuda.current_stream().query()
 
 
 def load_cuda(
@@ -66,12 +77,23 @@ def load_cuda(
             "Update the driver, or use the eager functions.",
         ) from error
     count = torch.cuda.get_device_properties(device).multi_processor_count
+    threads = threading.local()
 
     def launch(samples: int, arguments: Sequence[Tensor | int]) -> None:
         size = block_size(samples, count)
         grid = (-(-samples // size), 1, 1)
-        with torch.cuda.device(device):
-            kernel(grid=grid, block=(size, 1, 1), args=[samples, *arguments])
+        try:
+            with torch.cuda.device(device):
+                if not getattr(threads, "has_context", False):
+                    _make_context_current()
+                    threads.has_context = True
+                kernel(grid=grid, block=(size, 1, 1), args=[samples, *arguments])
+        except RuntimeError as error:
+            raise LaunchError(
+                f"a fused kernel could not be launched on {device}: {error}",
+                "The device may lack memory for the scratch of all of its threads.",
+                "Pass fewer samples at a time, or use the eager functions.",
+            ) from error
 
     return launch
 
@@ -135,7 +157,7 @@ class CudaKernel:
         self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None
     ) -> tuple[Tensor, ...]:
         """Apply the program to a batch; arguments and results as for `torchsko.fused.calls.kernel.Kernel`."""
-        batch = common_batch(self.inputs, self.dtype, inputs[0].device.type, inputs)
+        batch = common_batch(self.inputs, self.dtype, inputs[0].device, inputs)
         alive, arguments = [], []
         for x, port in zip(inputs, self.inputs, strict=True):
             x, stride = rows(x, port.shape, x.dim() - len(port.shape), batch)
@@ -177,7 +199,7 @@ class CudaScan:
         self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None
     ) -> tuple[Tensor, ...]:
         """Apply all steps to a batch; see `torchsko.fused.calls.scan_kernel.ScanKernel`."""
-        batch = common_batch(self.inputs, self.dtype, inputs[0].device.type, inputs)
+        batch = common_batch(self.inputs, self.dtype, inputs[0].device, inputs)
         alive, arguments = [], []
         for k, (x, port) in enumerate(zip(inputs, self.inputs, strict=True)):
             x, stride, step = step_rows(k, x, port, batch, self._roles, self._head[0])

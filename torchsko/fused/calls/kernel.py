@@ -26,6 +26,8 @@ from torchsko.fused.program.program import Port, Program
 from torchsko.mechanism.state import batch_mismatch
 from torchsko.utils.shapes import are_broadcastable, broadcast_shapes
 
+CPU = torch.device("cpu")
+
 _MIN_TILES_PER_BLOCK = 16
 """Fewest tiles of a block, so that the time to fetch a block is negligible."""
 
@@ -194,7 +196,7 @@ class Kernel:
 
         Words are the batch size, a placeholder for the block size, and address and stride of each input.
         """
-        batch = common_batch(self.inputs, self.dtype, "cpu", inputs)
+        batch = common_batch(self.inputs, self.dtype, CPU, inputs)
         words, alive = [prod(batch), 0], []
         for x, (shape, rank, _) in zip(inputs, self._shapes, strict=True):
             x, stride = rows(x, shape, x.dim() - rank, batch)
@@ -204,7 +206,7 @@ class Kernel:
 
 
 def common_batch(
-    ports: Sequence[Port], dtype: torch.dtype, device: str, inputs: Sequence[Tensor]
+    ports: Sequence[Port], dtype: torch.dtype, device: torch.device, inputs: Sequence[Tensor]
 ) -> tuple[int, ...]:
     """Check every input of a call; returns the common batch shape.
 
@@ -220,11 +222,11 @@ def common_batch(
                 f"The kernel takes one {port.shape} per sample.",
                 f"Pass a tensor [*batch{''.join(f', {n}' for n in port.shape)}].",
             )
-        if x.dtype is not dtype or x.device.type != device:
+        if x.dtype is not dtype or x.device != device:
             raise ShapeError(
                 f"{port.name} is {x.dtype} on {x.device}; this kernel takes {dtype} on {device}.",
                 "Kernels do not convert inputs.",
-                f"Convert all inputs to one dtype and device: {port.name}.to({device!r}, {dtype}).",
+                f"Convert all inputs to one dtype and device: {port.name}.to({str(device)!r}, {dtype}).",
             )
         shapes.append(x.shape[:num_batch])
     return broadcast_batch(ports, shapes)

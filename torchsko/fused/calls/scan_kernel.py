@@ -18,7 +18,7 @@ from torchsko.fused.build.kernel_library import (
     load_library,
 )
 from torchsko.fused.build.toolchain import find_toolchain
-from torchsko.fused.calls.kernel import common_batch, rows
+from torchsko.fused.calls.kernel import CPU, common_batch, rows
 from torchsko.fused.program.program import Port, Program
 from torchsko.implicit.loop_roles import LoopRoles
 
@@ -96,7 +96,7 @@ class ScanKernel:
         Raises:
             ShapeError: shape, dtype or device of an input does not fit.
         """
-        batch = common_batch(self.inputs, self.dtype, "cpu", inputs)
+        batch = common_batch(self.inputs, self.dtype, CPU, inputs)
         total = prod(batch)
         words: list[int] = [total, self._block_rows, *self._head]
         alive = []  # until the kernel has run

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from importlib.resources import files
 from itertools import accumulate, pairwise
 
 from torchsko.errors import FusedError
 from torchsko.fused.emit.loop_source import PARAMETERS, loop_functions
-from torchsko.fused.emit.statements import chunk_lines, lines_with_registers, literal
+from torchsko.fused.emit.statements import chunk_lines, literal
 from torchsko.fused.layout.driver_passes import ResultVectors, defer_scaling, precompute_sincos
 from torchsko.fused.layout.schedule import Schedule, schedule
 from torchsko.fused.layout.tuning import tuning_for
@@ -46,6 +45,8 @@ _MIN_UNIT_STATEMENTS = 1500
 
 def cost(program: Program) -> int:
     """Time of a program for one vector of samples, in additions."""
+    if program.block is not None:
+        return program.block.cost
     straight = sum(
         _COST.get(op, 1) for op, _ in program.code if op not in ("const", "input", "part")
     )
@@ -57,9 +58,9 @@ def plan(program: Program, vector_bytes: int, roles: LoopRoles | None = None) ->
     tuning = tuning_for(vector_bytes, is_scan=roles is not None)
     program, factors = (program, {}) if roles is not None else defer_scaling(program)
     program, angles = precompute_sincos(program)
-    ops = program.num_flops
-    max_ops = ops if ops <= tuning.max_single_ops else tuning.max_function_ops
-    scheduled = schedule(program, max_ops, tuning.max_sums)
+    is_small = program.num_flops <= tuning.max_single_ops
+    max_ops = tuning.max_single_ops if is_small else tuning.max_function_ops
+    scheduled = schedule(program, max_ops)
     return replace(scheduled, sincos_inputs=angles, result_factors=factors)
 
 
@@ -105,10 +106,9 @@ def emit_cpp(
     """
     program = scheduled.program
     refuse_unknown(program)
-    prelude = _prelude(bits, vector_bytes)
+    prelude = _prelude(bits, vector_bytes) + dense_source(program)
     results = ResultVectors.of(scheduled) if roles is None else ResultVectors.in_order(program)
-    lines_of = partial(lines_with_registers, registers=tuning_for(vector_bytes).registers)
-    functions = [*loop_functions(scheduled, bits, "", lines_of)]
+    functions = [*loop_functions(scheduled, bits, "", chunk_lines)]
     for k, chunk in enumerate(map(results.of_chunk, scheduled.chunks)):
         statements = chunk_lines(scheduled, chunk, bits)
         functions.append((f"void c{k}({PARAMETERS})", [*statements]))
@@ -125,6 +125,12 @@ def emit_cpp(
         units.append("\n".join(lines) + "\n")
     units[0] += _driver(scheduled, vector_bytes, bits, results, roles)
     return units
+
+
+def dense_source(program: Program) -> str:
+    """The text of the functions for dense operations, if a program has any."""
+    has_blocks = any(inner.block is not None for inner in program.distinct_programs())
+    return native("dense.hpp") if has_blocks else ""
 
 
 def native(name: str) -> str:

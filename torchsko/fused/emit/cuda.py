@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchsko.fused.emit.cpp import ENTRY, native, refuse_unknown
+from torchsko.fused.emit.cpp import ENTRY, dense_source, native, refuse_unknown
 from torchsko.fused.emit.loop_source import loop_functions
 from torchsko.fused.emit.statements import chunk_lines
 from torchsko.fused.layout.schedule import Schedule, schedule
@@ -22,6 +22,7 @@ from torchsko.implicit.loop_roles import LoopRoles
 # 500 operations have.
 _MAX_FUNCTION_OPS = 4000
 _MAX_INLINED_OPS = 12_000
+_BOUNDS = "__launch_bounds__(128)"  # the block size of `torchsko.fused.calls.cuda_kernel`
 _PARAMETERS = "In in, Out out, V* __restrict__ s"
 
 
@@ -51,7 +52,7 @@ def emit_cuda(plan: Schedule, *, bits: int, roles: LoopRoles | None = None) -> s
     refuse_unknown(program)
     inline = "__forceinline__" if len(plan.order) <= _MAX_INLINED_OPS else "__noinline__"
     lines = [f"typedef {'double' if bits == 64 else 'float'} T;", f"#define T_BITS {bits}"]
-    lines.append(native("lane.cuh"))
+    lines += [native("lane.cuh"), dense_source(program)]
     lines.extend(_accessor("In", "const T*", "T", [p.size for p in program.inputs]))
     lines.extend(_accessor("Out", "T*", "T&", [p.size for p in program.outputs]))
     for head, statements in loop_functions(plan, bits, "", chunk_lines):
@@ -85,7 +86,7 @@ def _entry(plan: Schedule) -> list[str]:
     rows_in = ", ".join(f"i{k} + n{k} * sample" for k in range(num_in))
     rows_out = ", ".join(f"o{k} + {port.size} * sample" for k, port in enumerate(program.outputs))
     return [
-        f'extern "C" __global__ void {ENTRY}(int batch, {", ".join([*inputs, *outputs])}) {{',
+        f'extern "C" __global__ void {_BOUNDS} {ENTRY}(int batch, {", ".join([*inputs, *outputs])}) {{',
         *_SAMPLE,
         f"  const In in = {{{rows_in}}};",
         f"  const Out out = {{{rows_out}}};",
@@ -136,7 +137,7 @@ def _scan(plan: Schedule, roles: LoopRoles) -> list[str]:
             yield _each(sizes_in[k], f"{target} = x{k}[i];")
 
     return [
-        f'extern "C" __global__ void {ENTRY}({arguments}) {{',
+        f'extern "C" __global__ void {_BOUNDS} {ENTRY}({arguments}) {{',
         *_SAMPLE,
         "  const long long rows = every > 0 ? steps / every + 1 : 1, stride = every > 1 ? every : 1;",
         "  const long long taken = steps / stride;  // each row is written by its last step at last",

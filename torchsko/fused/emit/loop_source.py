@@ -11,8 +11,8 @@ from dataclasses import fields
 from functools import partial
 from itertools import groupby
 
-from torchsko.fused.layout.register_order import has_only_products
 from torchsko.fused.layout.schedule import Chunk, Schedule
+from torchsko.fused.program.dense_block import DenseBlock
 from torchsko.fused.program.program import Loop
 
 PARAMETERS = "const V* __restrict in, V* __restrict out, V* __restrict s"
@@ -50,12 +50,34 @@ def loop_functions(
             yield head, [f"  {emitted[key]}(r, w, s);"]
             continue
         emitted[key] = own
+        if (block := inner.program.block) is not None:
+            yield head, [_block_call(block)]
+            continue
         yield from loop_functions(inner, bits, own, lines, emitted)
         for k, chunk in enumerate(inner.chunks):
             statements = lines(inner, chunk, bits, own, partial(_input, loop))
-            attribute = "IN_THIS_ORDER " if has_only_products(inner.program) else ""
-            yield f"{attribute}void {own}c{k}({PARAMETERS}, const V* __restrict w)", [*statements]
+            yield f"void {own}c{k}({PARAMETERS}, const V* __restrict w)", [*statements]
         yield head, _statements(loop, own, len(inner.chunks))
+
+
+def _block_call(block: DenseBlock) -> str:
+    """The call of the function in `native/dense.hpp` for a dense operation."""
+    sizes = {
+        "ldl": (block.rows, f"(T){block.least.hex()}"),
+        "cholesky": (block.rows,),
+        "lu": (block.rows,),
+        "forward": (block.rows, block.columns, int(block.unit)),
+        "backward": (block.rows, block.columns, int(block.unit)),
+        "reorder": (block.rows, block.columns),
+        "reorder_back": (block.rows, block.columns),
+        "product": (block.rows, block.inner, block.columns, block.inner, 1),
+        "adjoint_product": (block.rows, block.inner, block.columns, 1, block.rows),
+        "gram": (block.rows, block.inner),
+    }[block.kind]
+    variable, fixed, _ = block.sizes
+    tensors = ("r", "w", f"r + {variable}") if fixed else ("r", f"r + {variable}")
+    name = block.kind.removeprefix("adjoint_")
+    return f"  dense_{name}({', '.join(map(str, (*sizes, *tensors)))});"
 
 
 def function_name(program: str, value: int) -> str:

@@ -7,8 +7,6 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 
 from torchsko.fused.emit.loop_source import function_name
-from torchsko.fused.emit.register_allocation import allocated_lines
-from torchsko.fused.layout.register_order import has_only_products
 from torchsko.fused.layout.schedule import Chunk, Schedule
 from torchsko.fused.program.program import Program
 
@@ -79,33 +77,6 @@ def _loop_lines(scheduled: Schedule, value: int, name: str) -> Iterator[str]:
     region, invariant = scheduled.regions[value][0], scheduled.invariant_slots[value]
     slots = f"s + {region}, s + {invariant}, s + {scheduled.work_slot}"
     yield f"{function_name(name, value)}({slots});"
-
-
-def lines_with_registers(
-    scheduled: Schedule,
-    chunk: Chunk,
-    bits: int,
-    name: str,
-    location: Callable[[int], str],
-    *,
-    registers: int,
-) -> Iterator[str]:
-    """Statements as by `chunk_lines`, with explicit register allocation in bodies of matrix-product loops."""
-    program, loads = scheduled.program, dict(chunk.loads)
-    if not has_only_products(program):
-        return chunk_lines(scheduled, chunk, bits, name, location)
-
-    def source(value: int) -> str:
-        op, args = program.code[value]
-        return location(args[0]) if op == "input" else f"s[{loads[value]}]"
-
-    def expression(value: int, names: Callable[[int], str]) -> str:
-        op, args = program.code[value]
-        if op == "const":
-            return f"splat({literal(program.constants[args[0]], bits)})"
-        return _expression(op, [names(x) for x in args])
-
-    return allocated_lines(program, chunk, source, expression, _stores(scheduled, chunk), registers)
 
 
 def _stores(scheduled: Schedule, chunk: Chunk) -> Callable[[int], Iterator[str]]:

@@ -17,7 +17,7 @@ from torchsko.fused.build.kernel_library import is_built
 from torchsko.fused.build.program_cache import load_ports, load_program, save_program
 from torchsko.fused.build.progress import report_stage
 from torchsko.fused.build.toolchain import Toolchain
-from torchsko.fused.calls.cuda_kernel import CudaKernel, load_cuda
+from torchsko.fused.calls.cuda_kernel import CudaKernel, LaunchError, load_cuda
 from torchsko.fused.calls.kernel import Kernel, broadcast_batch, build_kernel, load_kernel
 from torchsko.fused.calls.native_call import NativeCall
 from torchsko.fused.calls.scan_kernel import NARROW_VECTOR_BYTES
@@ -231,11 +231,30 @@ class LazyKernel:
             )
         try:
             cuda = device.type == "cuda"
-            return self._cuda_kernel(dtype, device) if cuda else self._cpu_kernel(dtype, *narrow)
+            if not cuda:
+                return self._cpu_kernel(dtype, *narrow)
+            return self._launched(self._cuda_kernel(dtype, device), (dtype, device, *narrow))
         except CompilerError as error:
             message = f"{error}\nThe eager functions run instead."
             warnings.warn(message, stacklevel=caller_stack_level())
             return self._run_eagerly
+
+    def _launched(
+        self, kernel: Callable[..., Tensors], key: tuple[Any, ...]
+    ) -> Callable[..., Tensors]:
+        """A kernel that the eager functions replace after a launch that fails."""
+
+        def call(inputs: Sequence[Tensor], summed: Sequence[bool] | None = None) -> Tensors:
+            try:
+                return kernel(inputs, summed)
+            except LaunchError as error:
+                names = ", ".join(port.name for port in self.inputs)
+                message = f"kernel of ({names}): {error}\nThe eager functions run instead."
+                warnings.warn(message, stacklevel=caller_stack_level())
+                self._kernels[key] = self._run_eagerly
+                return self._run_eagerly(inputs)
+
+        return call
 
     def _run_eagerly(self, inputs: Sequence[Tensor], summed: object = None) -> Tensors:
         return below_modes(lambda: self.eager(*inputs))

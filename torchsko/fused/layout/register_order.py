@@ -3,8 +3,6 @@
 In depth-first order a value with several readers is computed for the first of them and waits in memory for
 the others. Most of these readers could run at once: their operands are in registers, and one of these
 registers becomes free for the result. `order_for_registers` moves such instructions forward.
-
-Bodies of matrix-product loops hold sums that grow side by side; `limit_parallel_sums` bounds their number.
 """
 
 from __future__ import annotations
@@ -16,9 +14,6 @@ from torchsko.fused.program.program import Program
 
 NUM_REGISTERS = 24
 """Number of values assumed to be in registers; the other 8 of 32 hold temporary values."""
-
-_PRODUCT_OPS = frozenset(("const", "input", "mul", "add", "sub", "neg"))
-_SUM_OPS = frozenset(("add", "sub", "neg"))
 
 
 def order_for_registers(program: Program, order: Sequence[int]) -> list[int]:
@@ -132,30 +127,3 @@ def _fused_products(program: Program, order: Sequence[int]) -> dict[int, int]:
             hosts[value] = of[0]
             taken.add(of[0])
     return hosts
-
-
-def has_only_products(program: Program) -> bool:
-    """True for the body of a matrix-product loop: a program of products and sums alone."""
-    return all(op in _PRODUCT_OPS for op, _ in program.code)
-
-
-def limit_parallel_sums(program: Program, order: Sequence[int], max_sums: int) -> list[int]:
-    """Reorder a body of products so that at most ``max_sums`` sums grow at a time.
-
-    Each growing sum occupies a register. The bodies are written for the registers of 64-byte vectors.
-
-    Args:
-        program: a program for which `has_only_products` is true.
-        order: its arithmetic values, operands before readers.
-        max_sums: largest number of sums.
-    """
-    readers = _readers_of(program, order)
-    results = set(program.results)
-    last_of_sum: dict[int, int] = {}
-    for value in reversed(order):
-        (reader, *others) = readers.get(value, [value])
-        grows = not others and value not in results and program.code[reader].op in _SUM_OPS
-        last_of_sum[value] = last_of_sum.get(reader, value) if grows else value
-    lasts = (x for x in order if last_of_sum[x] == x)
-    rank = {last: k for k, last in enumerate(lasts)}
-    return sorted(order, key=lambda value: rank[last_of_sum[value]] // max_sums)

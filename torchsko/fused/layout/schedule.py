@@ -24,11 +24,7 @@ from itertools import accumulate, count
 from math import prod
 
 from torchsko.fused.layout.loop_slots import LoopSlots, allocate_loop_slots
-from torchsko.fused.layout.register_order import (
-    has_only_products,
-    limit_parallel_sums,
-    order_for_registers,
-)
+from torchsko.fused.layout.register_order import order_for_registers
 from torchsko.fused.program.program import Program
 
 _FREE = ("const", "input")
@@ -107,7 +103,7 @@ class _Split:
     num_slots: int
 
 
-def schedule(program: Program, max_ops: int, max_sums: int = 0) -> Schedule:
+def schedule(program: Program, max_ops: int) -> Schedule:
     """Order a program and split it into chunks of at most ``max_ops`` operations.
 
     Two depth-first orders are compared, with results in the given order or outermost first. The one
@@ -116,7 +112,6 @@ def schedule(program: Program, max_ops: int, max_sums: int = 0) -> Schedule:
     Args:
         program: the program.
         max_ops: bound on the arithmetic instructions of one chunk.
-        max_sums: number of sums that grow at a time in the body of a matrix-product loop; 0 for no bound.
 
     Returns:
         The schedule; a program of at most ``max_ops`` operations is one chunk without scratch.
@@ -125,27 +120,20 @@ def schedule(program: Program, max_ops: int, max_sums: int = 0) -> Schedule:
     shortest = min(orders, key=lambda order: _total_lifetime(program, order))
     order = order_for_registers(program, shortest)
     split = _split(program, order, max_ops)
-    return _with_regions(program, order, split, _LoopSchedules(max_ops, max_sums))
+    return _with_regions(program, order, split, _LoopSchedules(max_ops))
 
 
 class _LoopSchedules:
     """Schedules of loop bodies; equal bodies share one schedule."""
 
-    def __init__(self, max_ops: int, max_sums: int) -> None:
-        self._max_ops, self._max_sums = max_ops, max_sums
+    def __init__(self, max_ops: int) -> None:
+        self._max_ops = max_ops
         self._schedules: dict[Program, Schedule] = {}
 
     def of(self, program: Program) -> Schedule:
-        """The schedule with the shorter lifetimes, of the depth-first order and the traced order.
-
-        A matrix product is traced so that each entry is read once for all columns of an iteration.
-        Depth first it would be computed column by column, and all entries would wait in memory for
-        the next column.
-        """
+        """The schedule with the shorter lifetimes, of the depth-first order and the traced order."""
         if program not in self._schedules:
             traced = [v for v, instr in enumerate(program.code) if instr.op not in _FREE]
-            if self._max_sums and has_only_products(program):
-                traced = limit_parallel_sums(program, traced, self._max_sums)
             orders = depth_first(program), traced
             order = min(orders, key=lambda order: _total_lifetime(program, order))
             split = _split(program, order, self._max_ops)

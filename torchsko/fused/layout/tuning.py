@@ -23,15 +23,11 @@ class Tuning:
         max_function_ops: bound on the operations of each function of a larger program.
         max_tiles: largest number of vectors of samples that a function processes before the next
             function runs.
-        registers: number of values that bodies of matrix-product loops keep in registers.
-        max_sums: largest number of sums that grow at a time in these bodies; 0 for no bound.
     """
 
     max_single_ops: int
     max_function_ops: int
     max_tiles: int
-    registers: int
-    max_sums: int
 
     def num_tiles(self, tile_vectors: int, vector_bytes: int) -> int:
         """The number of tiles of ``tile_vectors`` scratch vectors that fit into the cache."""
@@ -42,10 +38,8 @@ class Tuning:
 # than when split, and a humanoid's functions of 1000 operations a few percent faster than those of
 # 2000. Larger functions compile slowly.
 _MAX_SINGLE, _MAX_LARGE = 4000, 1000
-_WIDE = Tuning(
-    max_single_ops=_MAX_SINGLE, max_function_ops=_MAX_LARGE, max_tiles=1, registers=28, max_sums=0
-)
-_NARROW = Tuning(max_single_ops=250, max_function_ops=250, max_tiles=4, registers=13, max_sums=8)
+_WIDE = Tuning(max_single_ops=_MAX_SINGLE, max_function_ops=_MAX_LARGE, max_tiles=1)
+_NARROW = Tuning(max_single_ops=250, max_function_ops=250, max_tiles=4)
 _NARROW_SCAN = replace(
     _NARROW, max_single_ops=_MAX_SINGLE, max_function_ops=_MAX_LARGE, max_tiles=1
 )

@@ -11,23 +11,29 @@ Reference: G. Golub, C. Van Loan, *Matrix Computations*, 4th edition, algorithms
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchsko.errors import FusedError
+from torchsko.linalg.dense import MAX_ROWS, MIN_ROWS, over_batch, packed, unpacked, uses_blocks
 from torchsko.utils.shapes import broadcast_shapes
+from torchsko.utils.traced_tensor import TracedTensor
 
 MAX_PIVOTED_ROWS = 16
-"""Largest matrix that is factorised with pivoting: each pair of rows costs a selection for every column."""
+"""Largest matrix whose factorisation with pivoting is spelled out: each pair of rows costs a selection for
+every column. Larger ones are one instruction."""
 
 
 def cholesky_ex(
     A: Tensor, *, upper: bool = False, check_errors: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Lower triangular L with L L* = A; only the lower half of A is read, or the upper half with `upper`."""
+    if uses_blocks(A):
+        L = over_batch(_dense_cholesky, A.mT if upper else A)
+        return L.mT.contiguous() if upper else L, _no_errors(A)
     rest, columns = A.mT if upper else A, []
     for k in range(A.shape[-1]):
         column = rest[..., 1:, 0] / (root := rest[..., 0, 0].sqrt())[..., None]
@@ -41,7 +47,8 @@ def cholesky_ex(
 def lu(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """LU factors of A: L and U in one matrix, the order of rows, and the sign of this permutation."""
     n = A.shape[-1]
-    _refuse_large(n)
+    if n > MAX_PIVOTED_ROWS:
+        return _dense_lu(A)
     rows = list(A.unbind(-2))
     order = [A.new_full(A.shape[:-2], float(i)) for i in range(n)]
     sign = A.new_ones(A.shape[:-2])
@@ -118,12 +125,12 @@ def lu_solve(
         order = order_of(order, LU)
     if not left:
         return lu_solve(LU, order, B.mT, adjoint=not adjoint).mT.contiguous()
-    permutation = order[..., :, None] == torch.arange(LU.shape[-1], dtype=torch.float64)
     if not adjoint:
-        B = solve_triangular(LU, _permuted(permutation, B), upper=False, unitriangular=True)
+        B = solve_triangular(LU, _reordered(order, B), upper=False, unitriangular=True)
         return solve_triangular(LU, B, upper=True)
     B = solve_triangular(LU.mT, B, upper=False)
-    return _permuted(permutation.mT, solve_triangular(LU.mT, B, upper=True, unitriangular=True))
+    B = solve_triangular(LU.mT, B, upper=True, unitriangular=True)
+    return _reordered(order, B, inverse=True)
 
 
 def solve_ex(
@@ -152,6 +159,9 @@ def solve_triangular(
             A.mT, B.mT, upper=not upper, unitriangular=unitriangular
         ).mT.contiguous()
     n = A.shape[-1]
+    if MIN_ROWS <= n <= MAX_ROWS:
+        kind, L = ("backward", A.mT) if upper else ("forward", A)
+        return over_batch(partial(_dense_solve, kind, unitriangular), L, B)
     solution: list[Tensor] = [B] * n
     for k in reversed(range(n)) if upper else range(n):
         row = B[..., k, :]
@@ -172,8 +182,55 @@ def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     return cholesky_solve(_identity(L), L, upper)
 
 
+def _dense_cholesky(A: Any) -> Tensor:
+    n = A.shape[-1]
+    return unpacked(A.record_block("cholesky", n, packed(A)), n)
+
+
+def _dense_solve(kind: str, unit: bool, L: Any, B: Any) -> Tensor:
+    """X with L X = B, or L* X = B, by one instruction."""
+    traced = L if isinstance(L, TracedTensor) else B
+    sizes = {"columns": B.shape[-1], "unit": unit}
+    entries = traced.record_block(kind, B.shape[-2], B.reshape(-1), packed(L), **sizes)
+    return entries.reshape(B.shape)
+
+
+def _dense_lu(A: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """LU factors by one instruction."""
+    n = A.shape[-1]
+    # Determinants call this above the derivatives, where tensors are wrapped.
+    _refuse_large(n, MAX_ROWS if isinstance(A, TracedTensor) else MAX_PIVOTED_ROWS)
+    factors = over_batch(lambda x: x.record_block("lu", n, x.reshape(-1)).reshape(n + 1, n), A)
+    LU, order = factors[..., :n, :], factors[..., n, :]
+    return LU, order, _sign_of(order)
+
+
+def _sign_of(order: Tensor) -> Tensor:
+    """The sign of a permutation: -1 to the number of pairs in the wrong order."""
+    is_wrong = (order[..., :, None] > order[..., None, :]).triu(1)
+    parity = torch.where(is_wrong, 1.0, 0.0).sum((-2, -1)) / 2
+    return torch.where(parity == parity.floor(), 1.0, -1.0)
+
+
 def _exchanged(swap: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(swap, y, x), torch.where(swap, x, y)
+
+
+def _reordered(order: Tensor, B: Tensor, *, inverse: bool = False) -> Tensor:
+    """Rows of B in an order, or back from it."""
+    if order.shape[-1] > MAX_PIVOTED_ROWS:
+        return over_batch(partial(_dense_order, inverse), order[..., None], B)
+    permutation = order[..., :, None] == torch.arange(order.shape[-1], dtype=torch.float64)
+    return _permuted(permutation.mT if inverse else permutation, B)
+
+
+def _dense_order(inverse: bool, order: Any, B: Any) -> Tensor:
+    """Rows of B in an order, by one instruction."""
+    traced = order if isinstance(order, TracedTensor) else B
+    kind = "reorder_back" if inverse else "reorder"
+    sizes = {"columns": B.shape[-1]}
+    entries = traced.record_block(kind, B.shape[-2], B.reshape(-1), order.reshape(-1), **sizes)
+    return entries.reshape(B.shape)
 
 
 def _permuted(permutation: Tensor, B: Tensor) -> Tensor:
@@ -195,11 +252,11 @@ def _no_errors(A: Tensor) -> Tensor:
     return torch.zeros(A.shape[:-2], dtype=torch.int32)
 
 
-def _refuse_large(rows: int) -> None:
-    if rows > MAX_PIVOTED_ROWS:
+def _refuse_large(rows: int, most: int) -> None:
+    if rows > most:
         raise FusedError(
             f"a matrix of {rows} rows is factorised with pivoting in a traced function.",
-            f"With more than {MAX_PIVOTED_ROWS} rows the kernel becomes too large.",
+            f"With more than {most} rows the kernel becomes too large.",
             "For a positive definite matrix use torch.linalg.cholesky and torch.cholesky_solve, for the mass "
             "matrix ts.innovations(ts.assemble(mech, q)).solve(x). Otherwise run the function without "
             "ts.fuse or fused=True.",

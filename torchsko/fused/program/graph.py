@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from torchsko.fused.program.dense_block import DenseBlock
 from torchsko.fused.program.program import Loop, operands_of
 
 SNAP = 1e-15
@@ -75,21 +74,6 @@ def _snapped(value: float, scale: float) -> float:
     return value
 
 
-@dataclass(frozen=True)
-class MatrixProduct:
-    """A product of matrices of expressions that a loop computes.
-
-    Attributes:
-        factors: the left factors, from the left.
-        columns: the last factor, whose columns the loop reads one group per iteration.
-        result: the product of all factors.
-    """
-
-    factors: list[Tensor]
-    columns: Tensor
-    result: Tensor
-
-
 class Graph:
     """The expressions of a program, numbered as described in `torchsko.fused.program.graph`.
 
@@ -97,7 +81,6 @@ class Graph:
         nodes: for each number, the operation and its arguments, e.g. ``("add", 4, 7)``; arguments
             are expressions (signed). ``add``, ``sub`` and ``mul`` have positive arguments only.
         loops: the loops; ``loop`` nodes index them.
-        products: for nodes of loops that compute a product of matrices, that product.
         constant: for each number, its value if it is a constant, else None.
         dtype: the dtype of the kernel.
     """
@@ -111,7 +94,7 @@ class Graph:
         self._regular: set[int] = set()
         self._has_nonfinite = False
         self.loops: list[Loop] = []
-        self.products: dict[int, MatrixProduct] = {}
+        self._blocks: dict[tuple, int] = {}
         self.const(0.0)
         self.const(1.0)
         self._zero_factor = self._const_node("zero", 0.0)
@@ -162,6 +145,13 @@ class Graph:
         """The node of a loop with these inputs; only its parts are read."""
         self.loops.append(loop)
         return self._intern(("loop", len(self.loops) - 1, *args))
+
+    def block(self, block: DenseBlock, args: Sequence[int]) -> int:
+        """The node of a dense operation; equal operations on equal inputs are one node."""
+        key = block, *args
+        if key not in self._blocks:
+            self._blocks[key] = self.loop(Loop.of_block(block), args)
+        return self._blocks[key]
 
     def part(self, loop: int, index: int) -> int:
         """The expression of one output scalar of a loop."""

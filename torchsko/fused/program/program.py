@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from torchsko.errors import FusedError
+from torchsko.fused.program.dense_block import DenseBlock
 from torchsko.implicit.loop_roles import LoopRoles
 
 UNARY = (
@@ -107,6 +108,7 @@ class Program:
         constants: the table that ``const`` instructions index, exact doubles.
         results: for every output scalar, in port order, the value that it takes.
         loops: the table that ``loop`` instructions index.
+        block: a dense operation that the program stands for, which then has ports and no code.
     """
 
     inputs: tuple[Port, ...]
@@ -115,6 +117,7 @@ class Program:
     constants: tuple[float, ...]
     results: tuple[int, ...]
     loops: tuple[Loop, ...] = ()
+    block: DenseBlock | None = None
 
     @property
     def num_flops(self) -> int:
@@ -203,6 +206,16 @@ class Loop:
             tuple(range(sum(inputs[:carry]))),
             1,
         )
+
+    @staticmethod
+    def of_block(block: DenseBlock) -> Loop:
+        """The loop of a dense operation; see `torchsko.fused.program.dense_block`."""
+        names = ("variable", "fixed", "result")
+        *inputs, result = (
+            Port(name, (size,)) for name, size in zip(names, block.sizes, strict=True)
+        )
+        program = Program(tuple(inputs), (result,), (), (), (), block=block)
+        return Loop.of(program, LoopRoles(0, 1, 1, 0), 1)
 
     @property
     def num_variable(self) -> int:

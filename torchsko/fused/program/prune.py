@@ -108,7 +108,10 @@ class _Pruning:
         self._programs: list[Program] = []  # keeps the ids valid
 
     def live(self, program: Program, results: Iterable[int]) -> _Live:
-        """The values and inputs that these results depend on."""
+        """The values and inputs that these results depend on; a dense operation has all of its ports."""
+        if program.block is not None:
+            inputs = range(sum(port.size for port in program.inputs))
+            return _Live(frozenset(), frozenset(inputs), {})
         key = id(program), frozenset(results)
         if key not in self._live:
             self._programs.append(program)
@@ -142,6 +145,8 @@ class _Pruning:
         summed: set[int] = set()
         first_stacked = (loop.count + 1) * loop.carry
         first_summed = first_stacked + loop.count * loop.stacked
+        if loop.program.block is not None:
+            stacked.update(range(loop.stacked))
         for k in parts:
             if k < first_stacked:
                 rounds.setdefault(k % loop.carry, set()).add(loop.round_of(k // loop.carry))
@@ -177,6 +182,8 @@ class _Pruning:
         self, program: Program, results: Sequence[int], inputs: Sequence[int] | None
     ) -> Program:
         """The program of some results, and of some inputs, with ports of the remaining scalars."""
+        if program.block is not None:
+            return program
         key = id(program), tuple(results), None if inputs is None else tuple(inputs)
         if key not in self._pruned:
             self._programs.append(program)

@@ -25,7 +25,8 @@ from torch._decomp import decomposition_table
 from torch._prims_common import compute_elementwise_output_strides
 
 from torchsko.errors import FusedError
-from torchsko.fused.program.elementwise import constants, flat_list
+from torchsko.fused.program.dense_block import DenseBlock
+from torchsko.fused.program.elementwise import constants, flat_list, ids_tensor
 from torchsko.fused.program.factorizations import FACTORIZATIONS, lu, pivots_of
 from torchsko.fused.program.graph import Graph
 from torchsko.fused.program.indexing import VALUE_INDEXED, first_index_of
@@ -108,6 +109,17 @@ class Symbolic(TracedTensor):
         """The outputs of a loop, which becomes one instruction; some of the inputs are symbolic."""
         ids = self.graph.trace_loop(loop, [lift(self.graph, x) for x in tensors])
         return tuple(Symbolic(self.graph, x) for x in ids)
+
+    def record_block(
+        self, kind: str, rows: int, variable: Tensor, fixed: Tensor | None = None, **sizes: Any
+    ) -> Tensor:
+        """The result of a dense operation, which becomes one instruction."""
+        block, args = DenseBlock(kind, rows, **sizes), flat_list(lift(self.graph, variable))
+        if fixed is not None:
+            args += flat_list(lift(self.graph, fixed))
+        node = self.graph.block(block, args)
+        parts = [self.graph.part(node, k) for k in range(block.sizes[2])]
+        return Symbolic(self.graph, ids_tensor(parts, (len(parts),)))
 
     def mark_regular(self) -> None:
         """Declare that all entries are finite and not zero."""
@@ -218,7 +230,7 @@ def _ids(graph: Graph, name: str, x: Any) -> Any:
             "Kernels are straight-line code, in which every index is constant.",
             "Select with torch.where or torch.gather instead.",
         )
-    return x
+    return x.cpu()  # as the expressions, wherever a captured index lies
 
 
 def _reshape_in_place(func: Any, functional: Any, args: Any, kwargs: Any) -> Symbolic:

@@ -5,11 +5,14 @@
 //   T, T_BITS     the scalar type and its size, 32 or 64
 
 typedef T V;
+typedef bool M;  // result of a comparison
 // NVRTC has neither headers nor GCC's builtins.
 #define INFINITE (T) __longlong_as_double(0x7ff0000000000000LL)
 #define NOT_A_NUMBER (T) __longlong_as_double(0x7ff8000000000000LL)
-#define IN_THIS_ORDER
 #define LANE static __device__ __forceinline__
+#define INLINE LANE
+#define BLOCK static __device__ __noinline__
+#define UNROLL _Pragma("unroll")
 #if T_BITS == 64
 #define LIBM(name) name
 #else
@@ -43,6 +46,7 @@ CALL_2(fmod)
 
 LANE V splat(T x) { return x; }
 LANE V select(bool choice, V x, V y) { return choice ? x : y; }
+LANE bool in_any_lane(M x) { return x; }
 LANE bool in_all_lanes(V x) { return x != 0; }
 LANE V truth(bool choice) { return choice ? (T)1 : (T)0; }
 LANE V vabs(V x) { return LIBM(fabs)(x); }

@@ -13,15 +13,9 @@ enum { W = BYTES / sizeof(T) };
 #define INFINITE (T)__builtin_inf()
 #define NOT_A_NUMBER (T)__builtin_nan("")
 #define INLINE static inline __attribute__((always_inline, unused))
+#define BLOCK static __attribute__((noinline, unused))
+#define UNROLL _Pragma("GCC unroll 8")
 #define LANES for (int lane = 0; lane < W; ++lane)
-// A load that the compiler cannot repeat elsewhere.
-#define READ(x) (*(const volatile V*)&(x))
-// Attribute of functions whose statements are already ordered for registers.
-#if BYTES == 64 && defined(__GNUC__) && !defined(__clang__)
-#define IN_THIS_ORDER __attribute__((optimize("no-schedule-insns")))
-#else
-#define IN_THIS_ORDER
-#endif
 
 INLINE V splat(T x) { return x - V{}; }  // a sum would lose the sign of -0
 INLINE V select(M mask, V x, V y) { return mask ? x : y; }
@@ -34,7 +28,7 @@ INLINE bool in_all_lanes(V x) {
 INLINE V truth(M mask) { return (V)(mask & (M)splat(1)); }
 INLINE V vabs(V x) { return (V)((M)x & ~((I)1 << (T_BITS - 1))); }
 
-INLINE bool any(M mask) {
+INLINE bool in_any_lane(M mask) {
 #if BYTES == 64 && T_BITS == 64
   typedef signed char Narrow __attribute__((vector_size(W), may_alias));
   return (long long)__builtin_convertvector(mask, Narrow) != 0;
@@ -162,7 +156,7 @@ static __attribute__((noinline, cold, unused)) void sincos_by_lane(V x, V* sine,
 }
 
 INLINE void sincos_of(V x, V* sine, V* cosine) {
-  if (__builtin_expect(any(vabs(x) > (T)REDUCIBLE), 0)) return sincos_by_lane(x, sine, cosine);
+  if (__builtin_expect(in_any_lane(vabs(x) > (T)REDUCIBLE), 0)) return sincos_by_lane(x, sine, cosine);
   sincos_reduced(x, sine, cosine);
 }
 // Not inlined: inlining takes a third of the build time and gains nothing.
@@ -245,6 +239,6 @@ static __attribute__((noinline, cold, unused)) V log_by_lane(V x) {
 }
 
 static __attribute__((noinline, unused)) V vlog(V x) {
-  if (__builtin_expect(any(~((x >= (T)SMALLEST_NORMAL) & (x <= (T)LARGEST))), 0)) return log_by_lane(x);
+  if (__builtin_expect(in_any_lane(~((x >= (T)SMALLEST_NORMAL) & (x <= (T)LARGEST))), 0)) return log_by_lane(x);
   return log_of_normal(x);
 }

@@ -1,0 +1,244 @@
+// Dense linear algebra on arrays of V, in C++ one vector of samples, in CUDA one sample. Matrices are stored by
+// rows; a packed triangle holds the rows of the lower half one after another.
+//
+// Sums grow in tiles of R x C registers, so that each entry that is read serves several products.
+
+INLINE int row_of(int i) { return i * (i + 1) / 2; }
+INLINE int packed_index(int i, int j) { return i * (i + 1) / 2 + j; }
+INLINE int smaller(int i, int j) { return i < j ? i : j; }
+
+// Adds the products of x(r, k) and y(k, c) for k from first to last - 1.
+template <int R, int C, class X, class Y>
+INLINE void add_products(V (&sum)[R][C], int first, int last, X x, Y y) {
+  for (int k = first; k < last; ++k) {
+    V left[R], right[C];
+    UNROLL for (int r = 0; r < R; ++r) left[r] = x(r, k);
+    UNROLL for (int c = 0; c < C; ++c) right[c] = y(k, c);
+    UNROLL for (int r = 0; r < R; ++r) UNROLL for (int c = 0; c < C; ++c) sum[r][c] += left[r] * right[c];
+  }
+}
+
+template <int R, int C>
+INLINE void set_zero(V (&sum)[R][C]) {
+  UNROLL for (int r = 0; r < R; ++r) UNROLL for (int c = 0; c < C; ++c) sum[r][c] = splat(0);
+}
+
+// Rows i to i + R - 1 and columns j to j + C - 1 of A B.
+template <int R, int C>
+INLINE void product_tile(
+    int i, int j, int inner, int columns, int down, int along, const V* a, const V* b, V* out) {
+  V sum[R][C];
+  set_zero(sum);
+  add_products(sum, 0, inner, [=](int r, int k) { return a[(i + r) * down + k * along]; },
+               [=](int k, int c) { return b[k * columns + j + c]; });
+  UNROLL for (int r = 0; r < R; ++r) UNROLL for (int c = 0; c < C; ++c) out[(i + r) * columns + j + c] = sum[r][c];
+}
+
+template <int R>
+INLINE void product_rows(
+    int i, int inner, int columns, int down, int along, const V* a, const V* b, V* out) {
+  int j = 0;
+  for (; j + 4 <= columns; j += 4) product_tile<R, 4>(i, j, inner, columns, down, along, a, b, out);
+  if (columns - j == 3) product_tile<R, 3>(i, j, inner, columns, down, along, a, b, out);
+  if (columns - j == 2) product_tile<R, 2>(i, j, inner, columns, down, along, a, b, out);
+  if (columns - j == 1) product_tile<R, 1>(i, j, inner, columns, down, along, a, b, out);
+}
+
+// A B, where rows of A are `down` apart and entries of a row `along`.
+BLOCK void dense_product(
+    int rows, int inner, int columns, int down, int along, const V* b, const V* a, V* out) {
+  int i = 0;
+  for (; i + 4 <= rows; i += 4) product_rows<4>(i, inner, columns, down, along, a, b, out);
+  if (rows - i == 3) product_rows<3>(i, inner, columns, down, along, a, b, out);
+  if (rows - i == 2) product_rows<2>(i, inner, columns, down, along, a, b, out);
+  if (rows - i == 1) product_rows<1>(i, inner, columns, down, along, a, b, out);
+}
+
+template <int R, int C>
+INLINE void gram_tile(int i, int j, int n, int inner, const V* a, const V* w, V* out) {
+  V sum[R][C];
+  set_zero(sum);
+  add_products(sum, 0, inner, [=](int r, int k) { return w[k] * a[k * n + i + r]; },
+               [=](int k, int c) { return a[k * n + j + c]; });
+  UNROLL for (int r = 0; r < R; ++r)
+    UNROLL for (int c = 0; c < C; ++c) if (j + c <= i + r) out[packed_index(i + r, j + c)] = sum[r][c];
+}
+
+BLOCK void dense_gram(int n, int inner, const V* a, const V* w, V* out) {
+  int i = 0;
+  for (; i + 4 <= n; i += 4)
+    for (int j = 0; j <= i; j += 4) gram_tile<4, 4>(i, j, n, inner, a, w, out);
+  for (; i < n; ++i)
+    for (int j = 0; j <= i; ++j) gram_tile<1, 1>(i, j, n, inner, a, w, out);
+}
+
+// Columns j to j + C - 1 of the rows i to i + R - 1 of L D, left of the diagonal block, into u.
+template <int R, int C>
+INLINE void eliminate_tile(int i, int j, const V* a, const V* l, const V* inverse, V (&u)[R][64], V* out) {
+  V sum[R][C];
+  set_zero(sum);
+  add_products(sum, 0, j, [&](int r, int k) { return u[r][k]; },
+               [=](int k, int c) { return l[row_of(j + c) + k]; });
+  UNROLL for (int r = 0; r < R; ++r) UNROLL for (int c = 0; c < C; ++c) {
+    V x = a[row_of(i + r) + j + c] - sum[r][c];
+    UNROLL for (int k = 0; k < c; ++k) x -= u[r][j + k] * l[row_of(j + c) + j + k];
+    u[r][j + c] = x;
+    out[row_of(i + r) + j + c] = x * inverse[j + c];
+  }
+}
+
+template <int R>
+INLINE void eliminate_rows(int i, T least, const V* a, V* out, V* inverse) {
+  V u[R][64];
+  int j = 0;
+  for (; j + 4 <= i; j += 4) eliminate_tile<R, 4>(i, j, a, out, inverse, u, out);
+  for (; j < i; ++j) eliminate_tile<R, 1>(i, j, a, out, inverse, u, out);
+  V sum[R][R];
+  set_zero(sum);
+  add_products(sum, 0, i, [&](int r, int k) { return u[r][k]; },
+               [=](int k, int c) { return out[row_of(i + c) + k]; });
+  UNROLL for (int r = 0; r < R; ++r) UNROLL for (int c = 0; c < R; ++c) if (c <= r) {
+    V x = a[row_of(i + r) + i + c] - sum[r][c];
+    UNROLL for (int k = 0; k < c; ++k) x -= u[r][i + k] * out[row_of(i + c) + i + k];
+    u[r][i + c] = x;
+    if (c < r) {
+      out[row_of(i + r) + i + c] = x * inverse[i + c];
+    } else {
+      const V size = a[row_of(i + r) + i + r];
+      const V pivot = least < 0 ? x : select(x > least * size, x, size);
+      out[row_of(i + r) + i + r] = pivot;
+      inverse[i + r] = 1 / pivot;
+    }
+  }
+}
+
+BLOCK void dense_ldl(int n, T least, const V* a, V* out) {
+  V inverse[64];
+  int i = 0;
+  for (; i + 4 <= n; i += 4) eliminate_rows<4>(i, least, a, out, inverse);
+  for (; i < n; ++i) eliminate_rows<1>(i, least, a, out, inverse);
+}
+
+BLOCK void dense_cholesky(int n, const V* a, V* out) {
+  dense_ldl(n, -1, a, out);
+  V root[64];
+  for (int i = 0; i < n; ++i) {
+    root[i] = vsqrt(out[packed_index(i, i)]);
+    for (int j = 0; j < i; ++j) out[packed_index(i, j)] *= root[j];
+    out[packed_index(i, i)] = root[i];
+  }
+}
+
+// L and U in one matrix and the order of rows, with partial pivoting. Rows that no sample exchanges are not moved.
+BLOCK void dense_lu(int n, const V* a, V* out) {
+  V* order = out + n * n;
+  for (int k = 0; k < n * n; ++k) out[k] = a[k];
+  for (int k = 0; k < n; ++k) order[k] = splat((T)k);
+  for (int k = 0; k + 1 < n; ++k) {
+    V* top = out + k * n;
+    V size = vabs(top[k]), pivot = splat((T)k);
+    for (int i = k + 1; i < n; ++i) {
+      const V other = vabs(out[i * n + k]);
+      const M is_larger = (M)(other > size);
+      size = select(is_larger, other, size);
+      pivot = select(is_larger, splat((T)i), pivot);
+    }
+    for (int i = k + 1; i < n; ++i) {
+      const M swap = (M)(pivot == splat((T)i));
+      if (!in_any_lane(swap)) continue;
+      V* row = out + i * n;
+      for (int j = 0; j < n; ++j) {
+        const V x = top[j], y = row[j];
+        top[j] = select(swap, y, x);
+        row[j] = select(swap, x, y);
+      }
+      const V x = order[k], y = order[i];
+      order[k] = select(swap, y, x);
+      order[i] = select(swap, x, y);
+    }
+    const V inverse = 1 / top[k];
+    for (int i = k + 1; i < n; ++i) {
+      V* row = out + i * n;
+      const V factor = row[k] = row[k] * inverse;
+      for (int j = k + 1; j < n; ++j) row[j] -= factor * top[j];
+    }
+  }
+}
+
+// Row order[i] of b is row i of the result.
+BLOCK void dense_reorder(int n, int columns, const V* b, const V* order, V* out) {
+  for (int i = 0; i < n; ++i)
+    for (int c = 0; c < columns; ++c) {
+      V x = b[c];
+      for (int j = 1; j < n; ++j) x = select((M)(order[i] == splat((T)j)), b[j * columns + c], x);
+      out[i * columns + c] = x;
+    }
+}
+
+BLOCK void dense_reorder_back(int n, int columns, const V* b, const V* order, V* out) {
+  for (int i = 0; i < n; ++i)
+    for (int c = 0; c < columns; ++c) {
+      V x = b[c];
+      for (int j = 1; j < n; ++j) x = select((M)(order[j] == splat((T)i)), b[j * columns + c], x);
+      out[i * columns + c] = x;
+    }
+}
+
+template <int R, int C>
+INLINE void forward_tile(int i, int j, int columns, bool unit, const V* b, const V* l, V* out) {
+  V sum[R][C];
+  set_zero(sum);
+  add_products(sum, 0, i, [=](int r, int k) { return l[row_of(i + r) + k]; },
+               [=](int k, int c) { return out[k * columns + j + c]; });
+  UNROLL for (int r = 0; r < R; ++r) {
+    const V inverse = unit ? splat(1) : 1 / l[row_of(i + r) + i + r];
+    UNROLL for (int c = 0; c < C; ++c) {
+      V x = b[(i + r) * columns + j + c] - sum[r][c];
+      UNROLL for (int k = 0; k < r; ++k) x -= l[row_of(i + r) + i + k] * sum[k][c];
+      out[(i + r) * columns + j + c] = sum[r][c] = x * inverse;
+    }
+  }
+}
+
+template <int R>
+INLINE void forward_rows(int i, int columns, bool unit, const V* b, const V* l, V* out) {
+  int j = 0;
+  for (; j + 4 <= columns; j += 4) forward_tile<R, 4>(i, j, columns, unit, b, l, out);
+  for (; j < columns; ++j) forward_tile<R, 1>(i, j, columns, unit, b, l, out);
+}
+
+BLOCK void dense_forward(int n, int columns, bool unit, const V* b, const V* l, V* out) {
+  int i = 0;
+  for (; i + 4 <= n; i += 4) forward_rows<4>(i, columns, unit, b, l, out);
+  for (; i < n; ++i) forward_rows<1>(i, columns, unit, b, l, out);
+}
+
+// Rows i to i + R - 1, after all rows below them.
+template <int R, int C>
+INLINE void backward_tile(int n, int i, int j, int columns, bool unit, const V* b, const V* l, V* out) {
+  V sum[R][C];
+  set_zero(sum);
+  add_products(sum, i + R, n, [=](int r, int k) { return l[row_of(k) + i + r]; },
+               [=](int k, int c) { return out[k * columns + j + c]; });
+  UNROLL for (int r = R - 1; r >= 0; --r) {
+    const V inverse = unit ? splat(1) : 1 / l[row_of(i + r) + i + r];
+    UNROLL for (int c = 0; c < C; ++c) {
+      V x = b[(i + r) * columns + j + c] - sum[r][c];
+      UNROLL for (int k = r + 1; k < R; ++k) x -= l[row_of(i + k) + i + r] * sum[k][c];
+      out[(i + r) * columns + j + c] = sum[r][c] = x * inverse;
+    }
+  }
+}
+
+template <int R>
+INLINE void backward_rows(int n, int i, int columns, bool unit, const V* b, const V* l, V* out) {
+  int j = 0;
+  for (; j + 4 <= columns; j += 4) backward_tile<R, 4>(n, i, j, columns, unit, b, l, out);
+  for (; j < columns; ++j) backward_tile<R, 1>(n, i, j, columns, unit, b, l, out);
+}
+
+BLOCK void dense_backward(int n, int columns, bool unit, const V* b, const V* l, V* out) {
+  int i = n;
+  for (; i >= 4; i -= 4) backward_rows<4>(n, i - 4, columns, unit, b, l, out);
+  for (; i > 0; --i) backward_rows<1>(n, i - 1, columns, unit, b, l, out);
+}

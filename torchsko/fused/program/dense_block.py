@@ -1,0 +1,85 @@
+"""Dense linear algebra as single instructions of a program: blocks of matrices in rolled loops.
+
+Spelled out in scalars, a factorisation of 36 rows is 16 000 instructions, which run at the speed of the
+instruction fetch and compile for half a minute. A block is one instruction on arrays of the scratch memory
+(`native/dense.hpp`). In a program it is a loop of one iteration without carry: the *variable* matrix is its
+streamed input, the *fixed* matrix, which several blocks may share, its invariant input, and the result its
+stacked output. Matrices are stored by rows, triangles as *packed* rows of the lower half.
+
+======== =============== ================ ======================================================
+kind     variable        fixed            result
+======== =============== ================ ======================================================
+ldl      A packed                         L D L* = A, packed: L below the diagonal, D on it
+cholesky A packed                         L L* = A, packed
+lu       A                                L and U in one matrix, then the order of the rows
+reorder  B               order            rows of B in this order; ``reorder_back`` is the inverse
+forward  B               L packed         X with L X = B
+backward B               L packed         X with L* X = B
+product  B               A                A B; ``adjoint_product`` stores A by columns
+gram     A               w                A* diag(w) A, packed
+======== =============== ================ ======================================================
+
+Reference: G. Golub, C. Van Loan, *Matrix Computations*, 4th edition, algorithms 3.4.1, 4.1.2 and 4.2.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DenseBlock:
+    """One operation on dense matrices.
+
+    Attributes:
+        kind: its name in the table of this module.
+        rows: rows of the matrix A or L; of ``gram`` the columns of A.
+        inner: columns of A in ``product``, its rows in ``gram``, else 0.
+        columns: columns of B, else 0.
+        unit: whether the diagonal of L is one in ``forward`` and ``backward``, whatever is stored there.
+        least: in ``ldl``, the largest ratio of a pivot to the diagonal entry of A for which that entry
+            replaces the pivot; below 0 no pivot is replaced.
+    """
+
+    kind: str
+    rows: int
+    inner: int = 0
+    columns: int = 0
+    unit: bool = False
+    least: float = -1.0
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Numbers of scalars of the variable matrix, the fixed matrix and the result."""
+        n, k, c = self.rows, self.inner, self.columns
+        packed = n * (n + 1) // 2
+        return {
+            "ldl": (packed, 0, packed),
+            "cholesky": (packed, 0, packed),
+            "lu": (n * n, 0, n * n + n),
+            "forward": (n * c, packed, n * c),
+            "backward": (n * c, packed, n * c),
+            "reorder": (n * c, n, n * c),
+            "reorder_back": (n * c, n, n * c),
+            "product": (k * c, n * k, n * c),
+            "adjoint_product": (k * c, n * k, n * c),
+            "gram": (k * n, k, packed),
+        }[self.kind]
+
+    @property
+    def cost(self) -> int:
+        """Time for one vector of samples, in additions."""
+        n, k, c = self.rows, self.inner, self.columns
+        products = {
+            "ldl": n**3 // 6,
+            "cholesky": n**3 // 6,
+            "lu": n**3,
+            "forward": n * n * c // 2,
+            "backward": n * n * c // 2,
+            "reorder": n * n * c,
+            "reorder_back": n * n * c,
+            "product": n * k * c,
+            "adjoint_product": n * k * c,
+            "gram": n * n * k // 2,
+        }
+        return products[self.kind] + sum(self.sizes)
