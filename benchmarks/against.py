@@ -55,7 +55,8 @@ def calls(robot: str, batch: int, dtype_name: str) -> dict[str, Callable[[], obj
         "fused mass matrix": lambda: fast.mass_matrix(q),
         "fused forward and VJP": lambda: fast.forward_dynamics_vjp(q, qd, tau, case.cotangent),
         "fused forward, VJP by autograd": lambda: gradient(fast.forward_dynamics),
-        "fused step": lambda: fast.advance(q, qd, tau, 2e-3),
+        "fused step": lambda: ts.advance(fast, q, qd, tau, 2e-3),
+        "fused step, VJP by autograd": lambda: gradient(lambda *x: ts.advance(fast, *x, 2e-3)[1]),
     }
 
 
