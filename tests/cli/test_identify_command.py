@@ -29,7 +29,6 @@ from torchsko.identification.friction import (
     Viscous,
     term_classes,
 )
-from torchsko.identification.selection import cross_validation as selection
 from torchsko.identification.selection import model_selection
 from torchsko.identification.term_syntax import parse_joint_terms
 from torchsko.utils.atomic_write import temporary_prefix
@@ -102,7 +101,7 @@ def test_a_robot_of_sdf_comes_out_as_a_new_file(tmp_path):
 
 def test_an_interrupt_while_terms_are_selected_keeps_the_best_so_far(files, monkeypatch, capsys):
     robot, log, out = files
-    select, calls = selection.select_terms, []
+    select, calls = model_selection.select_terms, []
 
     def interrupted(*given):
         calls.append(given[-1])

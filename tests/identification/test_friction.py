@@ -1,7 +1,6 @@
 """Friction terms follow their published models, and fits recover their coefficients."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +28,6 @@ from torchsko.identification.friction import (
     Viscous,
     term_classes,
 )
-from torchsko.identification.selection.stepwise import stepwise_search
 from torchsko.identification.term_syntax import parse_joint_terms
 
 integrate = pytest.importorskip("scipy.integrate")
@@ -168,16 +166,6 @@ def test_load_dependent_friction_has_a_note_and_a_second_fit_corrects_it():
     for terms, once, twice in zip(found.terms, found.numbers, again.numbers, strict=True):
         k = terms.index(Loaded(0.05))
         assert abs(twice[k] - 0.1) < 0.05 * abs(once[k] - 0.1)
-
-
-@pytest.mark.parametrize(("sharp", "wanted"), [(1.001, Coulomb()), (1.1, SmoothCoulomb(0.02))])
-def test_coulomb_friction_is_preferred_if_a_smooth_transition_gains_little(sharp, wanted):
-    """Such a small gain is noise, and predicted forces would be wrong at each reversal."""
-    terms = (Offset(), Coulomb(), SmoothCoulomb(0.02), SmoothCoulomb(0.05))
-    error = {(0, 1): sharp, (0, 2): 1.0, (0, 3): 1.2}
-    scores: Any = lambda sets: [error.get(some, 2.0) for some in sets]  # noqa: E731
-    chosen = stepwise_search(scores, (0, 3), range(4), terms)
-    assert [terms[k] for k in chosen] == [Offset(), wanted]
 
 
 @pytest.mark.parametrize(("method", "true"), [("wls", 0.04), ("physical", 0.04), ("physical", 0.0)])

@@ -13,7 +13,7 @@ from torchsko.identification.regression.physical_least_squares import (
     EntropicPrior,
     entropic_least_squares,
 )
-from torchsko.identification.selection.stepwise import SubsetScores
+from torchsko.identification.selection.forward_selection import SubsetScores
 from torchsko.identification.workers import (
     MIN_THREADED_UNKNOWNS,
     cores,

@@ -62,6 +62,14 @@ def add_identify(commands: Any) -> None:
         help='terms of one joint, or of all joints without a name; "elbow=none" for no term. Parameters go '
         'in parentheses and quotes: "Dahl(0.01)"; may be repeated',
     )
+    add(
+        "--candidates",
+        action="append",
+        default=[],
+        metavar="+LuGre,Spring",
+        help="terms that selection chooses from: +TERM adds to the default ones, TERM replaces them; may be "
+        "repeated",
+    )
     add("--use", default="0:1", metavar="0:0.6", help="part of the log's duration to use")
     add(
         "--test",
@@ -126,13 +134,14 @@ def run_identify(given: argparse.Namespace) -> None:
     """
     from torchsko.identification.fit import identify
     from torchsko.identification.results.summary import report
-    from torchsko.identification.term_syntax import parse_joint_terms
+    from torchsko.identification.term_syntax import parse_candidates, parse_joint_terms
 
     start = time.perf_counter()
     first, last = _fractions(given.use)
     mech = load_robot(given.file, given)  # the report lists unsupported elements of the file
     mech = _adapted_robot(mech, given)
     joint_terms = parse_joint_terms(mech, given.terms)
+    candidates = parse_candidates(given.candidates)
     robot = None if given.lock else source_of(given.file, given)  # locked bodies are one body
     log = load_log(mech, given.log, given).part(first, last)
     unseen = None if given.test is None else load_log(mech, [given.test], given)
@@ -140,9 +149,9 @@ def run_identify(given: argparse.Namespace) -> None:
     bar = ProgressBar()
     try:
         fit = identify(
-            mech, log, joint_terms=joint_terms, method=given.method, select=given.select,
-            cutoff=given.cutoff, prior=given.prior, window=given.window, time_limit=given.time_limit,
-            ripple=given.ripple, measurement_bias=given.measurement_bias,
+            mech, log, joint_terms=joint_terms, candidate_terms=candidates, method=given.method,
+            select=given.select, cutoff=given.cutoff, prior=given.prior, window=given.window,
+            time_limit=given.time_limit, ripple=given.ripple, measurement_bias=given.measurement_bias,
             on_findings=dict.fromkeys(given.ignore, "ignore"), progress=bar,
         )  # fmt: skip
     finally:

@@ -8,10 +8,13 @@ from typing import Any
 
 from torchsko.errors import FitError, unknown_name
 from torchsko.identification.estimators.estimator import Estimator
-from torchsko.identification.friction import Term
+from torchsko.identification.friction import Spring, Term
 from torchsko.identification.friction.candidates import CANDIDATE_TERMS
 from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.mechanism import Mechanism
+
+CHECK_TERMS = (Spring(),)
+"""Terms whose columns checks of the log need, besides those of the candidates."""
 
 JointTerms = Mapping[str, Sequence[Term]] | Sequence[Term] | None
 
@@ -31,7 +34,8 @@ def terms_of(
     given = _by_joint(mech, joint_terms)
     for name, terms in given.items():
         _check_terms(mech, name, terms, estimator)
-    every = tuple(dict.fromkeys([*CANDIDATE_TERMS, *candidate_terms, *chain(*given.values())]))
+    named = [*CANDIDATE_TERMS, *CHECK_TERMS, *candidate_terms, *chain(*given.values())]
+    every = tuple(dict.fromkeys([*named, *(term.memoryless for term in named)]))
     indices = {
         j: tuple(sorted(every.index(term) for term in terms))
         for name, terms in given.items()

@@ -1,4 +1,4 @@
-"""Syntax of joint terms on the command line: ``--terms "Viscous,Dahl(0.01)" --terms elbow=RotorInertia``."""
+"""Syntax of terms on the command line: ``--terms elbow=Viscous,RotorInertia --candidates "+Dahl(0.05)"``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import fields
 
 from torchsko.errors import FitError, unknown_name
 from torchsko.identification.friction import Term, term_classes
+from torchsko.identification.friction.candidates import CANDIDATE_TERMS
 from torchsko.identification.joint_terms import JointTerms
 from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.mechanism import Mechanism
@@ -52,19 +53,39 @@ def parse_joint_terms(mech: Mechanism, texts: Sequence[str]) -> JointTerms:
     return {name: common for name in mech.joint_names if name not in floating} | by_joint
 
 
+def parse_candidates(texts: Sequence[str]) -> tuple[Term, ...]:
+    """Parse the option `candidate_terms` of `torchsko.identification.identify`.
+
+    Args:
+        texts: ``+TERM,TERM`` adds to the default candidates, ``TERM,TERM`` replaces them. Several texts are
+            joined.
+
+    Raises:
+        FitError: an unknown term or parameter.
+    """
+    terms: list[Term] = []
+    if all(text.lstrip().startswith("+") for text in texts):
+        terms += CANDIDATE_TERMS
+    for text in texts:
+        words = text.strip().removeprefix("+").strip()
+        terms += [] if words == NONE else [_term(text, x, "candidates") for x in _split(words)]
+    return tuple(dict.fromkeys(terms))
+
+
 def _split(words: str) -> list[str]:
     """Split at commas outside of parentheses."""
     return [word.strip() for word in re.split(r",(?![^()]*\))", words)]
 
 
-def _term(text: str, word: str) -> Term:
+def _term(text: str, word: str, option: str = "terms") -> Term:
     """Parse a term with its parameters, as in Python: ``LuGre(0.02, speed=0.1)``."""
     parts = re.fullmatch(r"(\w*)(?:\(([^()]*)\))?", word)
     if parts is None or not parts[1]:
         raise FitError(
-            f"--terms {text}: {word!r} is not a term.",
+            f"--{option} {text}: {word!r} is not a term.",
             f"A term is a name, optionally with parameters in parentheses, or {NONE!r}.",
-            'Type --terms "Viscous,SmoothCoulomb(0.05),Offset", or --terms elbow=RotorInertia for one joint.',
+            'Type --terms "Viscous,SmoothCoulomb(0.05),Offset", --terms elbow=RotorInertia for one joint, or '
+            "--candidates +Spring.",
         )
     name, parameters = parts[1], parts[2]
     classes = term_classes()
@@ -80,10 +101,10 @@ def _term(text: str, word: str) -> Term:
             given[key] = float(right)
         except ValueError:
             raise FitError(
-                f"--terms {text}: {value.strip()!r} is not a parameter of {name}.",
+                f"--{option} {text}: {value.strip()!r} is not a parameter of {name}.",
                 f"Its parameters are {', '.join(known)}, which are numbers."
                 if known
                 else "It has no parameters.",
-                f"Type --terms {name}, or see torchsko.identification.friction.{name}.",
+                f"Type --{option} {name}, or see torchsko.identification.friction.{name}.",
             ) from None
     return classes[name](**given)

@@ -134,7 +134,9 @@ class FittedContext(FitContext):
         information: covariance of the estimates.
         combinations: shares of parameters in unidentifiable combinations, `[combinations, parameters]`.
         labels: names of the parameters: base parameters, then terms.
+        combination_labels: names of the parameters of `combinations`.
         ripple: whether periodic residuals are to be looked for.
+        selects: whether terms were selected.
         position_bias: bias of the parameters by noise of positions, `[parameters]`; None if not computed.
         bias_advice: a method without that bias.
     """
@@ -147,6 +149,8 @@ class FittedContext(FitContext):
     information: ParameterUncertainty
     combinations: Tensor | None
     labels: Sequence[str]
+    combination_labels: Sequence[str]
     ripple: bool
+    selects: bool
     position_bias: Tensor | None
     bias_advice: str

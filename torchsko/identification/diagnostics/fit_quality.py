@@ -201,7 +201,7 @@ def term_remark(context: FittedContext) -> Iterator[Finding]:
 
 def identifiability(context: FittedContext) -> Iterator[Finding]:
     """The log determines each parameter."""
-    shares, labels = context.combinations, context.labels
+    shares, labels = context.combinations, context.combination_labels
     if shares is None:
         return
     alone = (shares > 0).sum(-1) == 1
@@ -247,4 +247,7 @@ def position_noise_bias(context: FittedContext) -> Iterator[Finding]:
         f"Noise of positions ({float(noise[noisiest]):.2g} of {mech.coordinate_names[noisiest]}) biases "
         f"estimates by up to about {float(relative[worst]):.2g} standard errors ({context.labels[worst]}).",
         context.bias_advice,
+        reason="Bias and standard errors are conditional on the selected terms."
+        if context.selects
+        else "",
     )

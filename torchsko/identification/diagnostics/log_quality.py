@@ -45,7 +45,7 @@ def static_dofs(equations: NormalEquations, terms: Sequence[Term]) -> tuple[int,
 
     Args:
         equations: normal equations of all folds as one.
-        terms: of the problem, `CANDIDATE_TERMS` among them.
+        terms: of the problem, `CANDIDATE_TERMS` and `CHECK_TERMS` among them.
     """
     spread, speed = _motion(equations, terms)
     static = (spread <= STATIC_POSITION) & (speed <= STATIC_SPEED**2 * speed.max())

@@ -14,10 +14,7 @@ from torchsko.identification.diagnostics.findings import Finding
 from torchsko.identification.friction import Term
 from torchsko.identification.logs.log import Log
 from torchsko.identification.regression.accumulate import ResidualSample, accumulate_weighted
-from torchsko.identification.regression.least_squares import (
-    ParameterUncertainty,
-    parameter_uncertainty,
-)
+from torchsko.identification.regression.least_squares import ParameterUncertainty
 from torchsko.identification.regression.normal_equations import (
     NormalEquations,
     RegressionProblem,
@@ -33,12 +30,9 @@ from torchsko.identification.selection.cross_validation import (
 )
 from torchsko.identification.selection.model_selection import BASIC_FRICTION
 from torchsko.identification.signals.filter_settings import FilterSettings
+from torchsko.identification.uncertainty.least_squares_uncertainty import robust_uncertainty
 from torchsko.identification.uncertainty.measurement_bias import PositionNoise, noise_bias
 from torchsko.identification.uncertainty.residuals import Residuals
-from torchsko.identification.uncertainty.robust_covariance import (
-    LeastSquaresInfluence,
-    with_robust_std,
-)
 from torchsko.mechanism.mechanism import Mechanism
 
 
@@ -147,18 +141,8 @@ class Estimator(ABC):
     def covariance(self, solution: Solution, left: Residuals) -> ParameterUncertainty:
         """Covariance of the estimates, robust to autocorrelated residuals."""
         data, pooled = self.data, self.equations.pooled
-        plain = parameter_uncertainty(
-            pooled, self.model, solution.choice, left.variance, left.autocorrelation_samples
-        )
-        influence = LeastSquaresInfluence(pooled, self.model, solution)
-        return with_robust_std(
-            plain,
-            data.problem,
-            data.sample.motions,
-            pooled,
-            solution,
-            left.autocorrelation_samples,
-            influence,
+        return robust_uncertainty(
+            data.problem, pooled, data.sample.motions, self.model, solution, left
         )
 
     def fit_folds(self, folds: Folds) -> list[Solution]:

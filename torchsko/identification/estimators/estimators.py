@@ -42,7 +42,7 @@ from torchsko.identification.estimators.instrumental import (
 from torchsko.identification.estimators.shooting import ForwardModel, ShootingEstimator, Windows
 from torchsko.identification.estimators.shooting.shooting_estimator import TIME_LIMIT
 from torchsko.identification.friction import Term
-from torchsko.identification.friction.candidates import INITIAL_TERMS
+from torchsko.identification.friction.candidates import DEFAULT_TERMS
 from torchsko.identification.regression.least_squares import (
     ParameterUncertainty,
     fit_base_parameters,
@@ -182,7 +182,7 @@ class MultipleShooting(Estimator):
     selects_terms = True
     has_prior = True
     has_windows = True
-    default_terms = INITIAL_TERMS
+    default_terms = DEFAULT_TERMS[:3]
     _shooting: ShootingEstimator
     _weight: float
 

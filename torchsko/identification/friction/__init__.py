@@ -21,6 +21,7 @@ from torchsko.identification.friction.sensor_terms import RotorInertia as RotorI
 from torchsko.identification.friction.spring import Balancer as Balancer
 from torchsko.identification.friction.spring import Spring as Spring
 from torchsko.identification.friction.stribeck import Stribeck as Stribeck
+from torchsko.identification.friction.stribeck import StribeckCoulomb as StribeckCoulomb
 from torchsko.identification.friction.term import Term as Term
 from torchsko.identification.friction.term import TermInput as TermInput
 from torchsko.identification.friction.term import term_classes as term_classes

@@ -17,7 +17,6 @@ class Coulomb(Term):
 
     nonnegative: ClassVar[bool] = True
     friction: ClassVar[float] = 1.0
-    common: ClassVar[bool] = True
     continuous: ClassVar[bool] = False
 
     def basis(self, motion: TermInput) -> Tensor:
@@ -40,18 +39,12 @@ class SmoothCoulomb(Term):
 
     nonnegative: ClassVar[bool] = True
     friction: ClassVar[float] = 1.0
-    common: ClassVar[bool] = True
     positive_shapes: ClassVar[tuple[str, ...]] = ("speed",)
     speed: float = 0.05
 
     def basis(self, motion: TermInput) -> Tensor:
         """Smooth sign of the velocity: tanh(qd / speed)."""
         return (motion.qd / self.speed).tanh()
-
-    @property
-    def sharp_limit(self) -> Term:
-        """Coulomb friction."""
-        return Coulomb()
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from torchsko.identification.friction.coulomb import Coulomb
 from torchsko.identification.friction.term import Term, TermInput
-
-HYSTERESIS_NOTE = (
-    "bristle friction depends on the past motion; fit.inverse_dynamics(q, qd, qdd, series=True) includes "
-    "this for samples in order of time, otherwise the steady-state value is used"
-)
-"""Report note of joints whose friction has hysteresis."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +33,7 @@ class Dahl(Term):
     friction: ClassVar[float] = 1.0
     continuous: ClassVar[bool] = False
     positive_shapes: ClassVar[tuple[str, ...]] = ("distance",)
-    report_note: ClassVar[str] = HYSTERESIS_NOTE
+    memory: ClassVar[bool] = True
     distance: float = 0.02
 
     def basis(self, motion: TermInput) -> Tensor:
@@ -46,6 +41,11 @@ class Dahl(Term):
         if not motion.ordered:
             return motion.qd.sign()
         return bristle_state(motion.q / self.distance, motion.qd.sign())
+
+    @property
+    def memoryless(self) -> Term:
+        """Coulomb friction."""
+        return Coulomb()
 
 
 def bristle_state(x: Tensor, sign: Tensor, level: Tensor | None = None) -> Tensor:

@@ -16,7 +16,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from torchsko.identification.friction.dahl import HYSTERESIS_NOTE, bristle_state
+from torchsko.identification.friction.dahl import bristle_state
+from torchsko.identification.friction.stribeck import StribeckCoulomb
 from torchsko.identification.friction.term import Term, TermInput
 
 
@@ -35,7 +36,7 @@ class LuGre(Term):
     friction: ClassVar[float] = 1.0
     continuous: ClassVar[bool] = False
     positive_shapes: ClassVar[tuple[str, ...]] = ("distance", "speed", "ratio")
-    report_note: ClassVar[str] = HYSTERESIS_NOTE
+    memory: ClassVar[bool] = True
     nonnegative_shapes: ClassVar[tuple[str, ...]] = ("time",)
     distance: float = 0.02
     speed: float = 0.1
@@ -44,9 +45,13 @@ class LuGre(Term):
 
     def basis(self, motion: TermInput) -> Tensor:
         """Bristle force over the Coulomb level; its steady-state value if samples are unordered."""
-        level = 1 + (self.ratio - 1) * (-(motion.qd / self.speed).square()).exp()
-        sign = motion.qd.sign()
+        level, sign = self.memoryless.level(motion.qd), motion.qd.sign()
         if not motion.ordered:
             return sign * level
         z = bristle_state(motion.q / self.distance, sign, level)
         return z + self.time / self.distance * motion.qd * (1 - z * sign / level)
+
+    @property
+    def memoryless(self) -> StribeckCoulomb:
+        """Coulomb friction with the Stribeck effect."""
+        return StribeckCoulomb(self.speed, self.ratio)

@@ -17,7 +17,6 @@ class Offset(Term):
     """Constant force: the zero offset of a torque sensor, or a constant current of the controller."""
 
     linear: ClassVar[bool] = True
-    always_included: ClassVar[bool] = True
 
     def basis(self, motion: TermInput) -> Tensor:
         """Ones."""

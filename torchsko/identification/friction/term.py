@@ -41,7 +41,7 @@ class Term:
 
     The terms of a joint add up, and each joint may have other terms. A new term is a frozen dataclass derived
     from `Term` that defines `basis`. Its fields, called shapes, are parameters of the basis function that the
-    fit does not change. `term_classes` finds the class by name; stepwise selection considers it if it is
+    fit does not change. `term_classes` finds the class by name; selection considers it if it is
     among the candidate terms of `torchsko.identification.identify`.
 
     Attributes:
@@ -57,10 +57,8 @@ class Term:
             states then filters the basis; other terms are filtered once more, as the measured forces were.
         positive_shapes: names of the shapes that must be positive. All shapes are finite.
         nonnegative_shapes: names of the shapes that must be positive or zero.
-        common: whether most joints have this force. Stepwise selection keeps such a term if it reduces the
-            prediction error; other terms must also be significant.
-        always_included: whether stepwise selection keeps the term at every joint even if its coefficient is
-            uncertain, because omitting it would bias the masses and understate their standard errors.
+        memory: whether the force depends on the past motion. `memoryless` is then the term that replaces it
+            in the model for single states.
         zero_reason: explains in the report why a nonnegative coefficient that came out negative was set to 0.
         report_note: remark in the report for joints with this term.
     """
@@ -75,8 +73,7 @@ class Term:
     linear: ClassVar[bool] = False
     positive_shapes: ClassVar[tuple[str, ...]] = ()
     nonnegative_shapes: ClassVar[tuple[str, ...]] = ()
-    common: ClassVar[bool] = False
-    always_included: ClassVar[bool] = False
+    memory: ClassVar[bool] = False
     zero_reason: ClassVar[str] = "friction cannot drive a joint"
     report_note: ClassVar[str] = ""
 
@@ -106,12 +103,9 @@ class Term:
         raise NotImplementedError
 
     @property
-    def sharp_limit(self) -> Term | None:
-        """Discontinuous term that this one converges to as its transition region shrinks, or None.
-
-        Stepwise selection prefers that term if the data do not resolve the transition.
-        """
-        return None
+    def memoryless(self) -> Term:
+        """The term with the same force in steady state, and no memory."""
+        return self
 
     @property
     def label(self) -> str:

@@ -17,7 +17,6 @@ class Viscous(Term):
     nonnegative: ClassVar[bool] = True
     unit: ClassVar[str] = "N m s/rad"
     damping: ClassVar[float] = 1.0
-    common: ClassVar[bool] = True
     linear: ClassVar[bool] = True
 
     def basis(self, motion: TermInput) -> Tensor:

@@ -41,10 +41,11 @@ def inconsistency(fit: Fit, joints: Sequence[str]) -> str:
     for name in ("phi", "value"):
         if not bool(getattr(fit, name).isfinite().all()):
             return f"{name} is not finite"
-    rows = {"terms": fit.terms, "numbers": fit.numbers, "deviations": fit.deviations}
-    for name, values in rows.items():
-        if [len(x) for x in values] != [len(x) for x in fit.terms] or len(values) != mech.num_dof:
-            return f"{name} do not have one row for each of {mech.num_dof} dofs"
+    for model in (fit, fit.memory or fit):
+        for name in ("terms", "numbers", "deviations"):
+            sizes = [len(x) for x in getattr(model, name)]
+            if sizes != [len(x) for x in model.terms] or len(sizes) != mech.num_dof:
+                return f"{name} do not have one row for each of {mech.num_dof} dofs"
     for name in ("nominal", "mechanism"):
         if not bool((getattr(fit, name).mass >= 0).all()):
             return f"a mass of its {name} robot is negative or nan"

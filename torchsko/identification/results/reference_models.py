@@ -1,4 +1,4 @@
-"""Models to compare a fit with: the nominal robot and least squares, both with basic friction."""
+"""Models of a fit besides the memoryless one: references to compare with, and the model with memory."""
 
 from __future__ import annotations
 
@@ -35,3 +35,22 @@ class ReferenceModel:
         """Express the model in the base parameters and terms of a problem, which has all its terms."""
         choice = tuple(tuple(problem.terms.index(x) for x in some) for some in self.terms)
         return Solution(self.phi, problem.base.of(self.phi), self.numbers, choice)
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryModel(ReferenceModel):
+    """A model with friction that depends on the past motion, fitted for forces along a motion.
+
+    Attributes:
+        deviations: standard errors of the coefficients of each dof's terms.
+    """
+
+    deviations: tuple[Tensor, ...]
+
+    @classmethod
+    def estimated(
+        cls, problem: RegressionProblem, solution: Solution, deviations: tuple[Tensor, ...]
+    ) -> MemoryModel:
+        """Collect the parameters of a solution and their standard errors."""
+        model = ReferenceModel.of(problem, solution)
+        return cls(model.phi, model.terms, model.numbers, deviations)

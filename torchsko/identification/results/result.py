@@ -21,7 +21,7 @@ from torchsko.identification.regression.nearest_physical import unpack_inertias
 from torchsko.identification.regression.normal_equations import RegressionProblem
 from torchsko.identification.regression.rigid_model import dof_positions, without_losses
 from torchsko.identification.regression.solution import Solution
-from torchsko.identification.results.reference_models import ReferenceModel
+from torchsko.identification.results.reference_models import MemoryModel, ReferenceModel
 from torchsko.identification.uncertainty.residuals import Residuals
 from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.mechanism import Mechanism
@@ -46,6 +46,7 @@ class FitInfo:
         prior_weight: weight of the divergence from the nominal robot; None for methods without a prior.
         scale: weights of the squared errors of each dof, `[num_dof]`.
         equations: number of filtered forces.
+        selects_terms: whether terms were selected; standard errors are then conditional on the selection.
         constants: estimated torque constants, for a log of motor currents, `[num_dof]` [N m/A or N/A].
         constant_deviations: standard errors of the torque constants; see
             `torchsko.identification.estimators.drive_gains.Constants`.
@@ -59,6 +60,7 @@ class FitInfo:
     prior_weight: float | None
     scale: Tensor
     equations: int
+    selects_terms: bool = False
     constants: Tensor | None = None
     constant_deviations: Tensor | None = None
 
@@ -67,13 +69,16 @@ class FitInfo:
 class Fit:
     """An identified robot, from `torchsko.identification.identify`.
 
+    A fit has a memoryless model, for single states, robot files and forward dynamics, and a model with memory
+    (`memory`) where that predicts forces along a motion better.
+
     Attributes:
         nominal: the nominal robot without damping and dry friction, and without the armature of joints with
             a `RotorInertia` term.
         mechanism: the identified robot. Its damping and friction are those of the terms at speed. Methods
             whose inertias are not physically consistent change only damping, friction and armature.
         phi: inertial parameters, `[num_bodies * 10]`.
-        terms: joint terms of each dof.
+        terms: joint terms of each dof, without memory.
         numbers: coefficients of each dof's terms.
         deviations: standard errors of the coefficients; infinite if the log does not determine them.
         base: base parameters, the combinations of inertial parameters that determine forces.
@@ -83,14 +88,15 @@ class Fit:
         covariance: their covariance, `[base, base]`.
         condition: condition number of the regressor with columns of unit length.
         errors: root mean square prediction errors by cross-validation, `[num_dof]` [N m or N], by name: of
-            the method, of the nominal robot and of ordinary least squares. The latter two have viscous and
-            dry friction and an offset.
+            the nominal robot, of ordinary least squares, of the method, and "with memory" if there is such a
+            model. The first two have viscous and dry friction and an offset.
         residuals: residuals of the whole log.
         info: method, settings and choices.
         findings: problems and remarks, the most important first.
         references: the models of the columns "nominal" and "least squares" of `errors`, fitted to the whole
             log.
         residual: learned force of positions, velocities and accelerations; None if there is none.
+        memory: model with friction that depends on the past motion; None if there is none.
     """
 
     nominal: Mechanism
@@ -110,15 +116,17 @@ class Fit:
     references: dict[str, ReferenceModel]
     findings: tuple[Finding, ...] = ()
     residual: Shrunk | None = None
+    memory: MemoryModel | None = None
 
     @classmethod
     def of(
         cls, problem: RegressionProblem, solution: Solution, info: FitInfo,
         references: dict[str, ReferenceModel], information: ParameterUncertainty, left: Residuals,
         errors: dict[str, Tensor], findings: tuple[Finding, ...], residual: Shrunk | None = None,
+        memory: MemoryModel | None = None,
     ) -> Fit:  # fmt: skip
         """Collect the results of the stages of a fit."""
-        chosen = tuple(tuple(problem.terms[k] for k in indices) for indices in solution.choice)
+        chosen = ReferenceModel.of(problem, solution).terms
         nominal, base = without_losses(problem.mech), problem.base
         mechanism = fitted_robot(
             nominal, solution.phi, chosen, solution.coefficients, info.physical
@@ -127,6 +135,7 @@ class Fit:
             nominal, mechanism, solution.phi, chosen, solution.coefficients, information.term_std, base,
             base.of(solution.phi), information.covariance.diagonal().clamp_min(0).sqrt(),
             information.covariance, information.condition, errors, left, info, references, findings, residual,
+            memory,
         )  # fmt: skip
 
     @property
@@ -161,11 +170,12 @@ class Fit:
 
     def friction(self, q: Tensor, qd: Tensor, qdd: Tensor, *, series: bool = False) -> Tensor:
         """Forces of the terms, `[*batch, num_dof]`; arguments are those of `inverse_dynamics`."""
+        model = self._model(series=series)
         load = inverse_dynamics(self.nominal, q, qd, qdd)
         motion = TermInput(dof_positions(self.nominal, q), qd, qdd, load, ordered=series)
         total = torch.zeros_like(load)
-        for term in dict.fromkeys(term for some in self.terms for term in some):
-            rows = zip(self.terms, self.numbers, strict=True)
+        for term in dict.fromkeys(term for some in model.terms for term in some):
+            rows = zip(model.terms, model.numbers, strict=True)
             numbers = [x[some.index(term)] if term in some else x.new_zeros(()) for some, x in rows]
             total = total + torch.stack(numbers) * term.basis(motion)
         return total
@@ -179,19 +189,25 @@ class Fit:
             q: `[*batch, num_q]`.
             qd: `[*batch, num_dof]` [rad/s or m/s].
             qdd: `[*batch, num_dof]` [rad/s^2 or m/s^2].
-            series: whether the last but one dimension is time, which friction with hysteresis needs;
-                otherwise such friction has its steady-state value.
+            series: whether the last but one dimension is time. The model with memory, if there is one, then
+                replaces the memoryless model.
 
         Returns:
             `[*batch, num_dof]` [N m or N].
         """
         rigid = inverse_dynamics(self.nominal, q, qd, qdd)
-        change = self.phi - self.nominal_numbers
+        change = self._model(series=series).phi - self.nominal_numbers
         moved = torque_regressor(self.nominal, q, qd, qdd).flatten(-2) @ change
         force = rigid + moved + self.friction(q, qd, qdd, series=series)
         if self.residual is None:
             return force
         return force + self.residual(dof_positions(self.nominal, q), qd, qdd)
+
+    def _model(self, *, series: bool) -> ReferenceModel:
+        """The model for single states or for a series."""
+        if series and self.memory is not None:
+            return self.memory
+        return ReferenceModel(self.phi, self.terms, self.numbers)
 
     def save(
         self,

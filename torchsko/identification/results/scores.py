@@ -32,8 +32,8 @@ class Scores:
         log: name of the log.
         dofs: names of the dofs.
         errors: root mean square errors of filtered forces by model, `[num_dof]` [N m or N]: the nominal robot
-            and least squares, both with the basic friction of the fitted log, the method of the fit, and
-            "with residual" for a fit with a learned residual.
+            and least squares, both with the basic friction of the fitted log, and the method of the fit. Fits
+            with memory or a learned residual have "with memory" or "with residual" as well.
         spread: standard deviations of the filtered forces, `[num_dof]` [N m or N].
     """
 
@@ -73,6 +73,8 @@ def score(fit: Fit, log: Log) -> Scores:
     settings = design_filters(log, fit.info.cutoff)
     method = fit.info.method
     models = {**fit.references, method: ReferenceModel(fit.phi, fit.terms, fit.numbers)}
+    if fit.memory is not None:
+        models["with memory"] = fit.memory
     terms = dict.fromkeys(x for model in models.values() for some in model.terms for x in some)
     problem = RegressionProblem.of(nominal, tuple(terms))
     motions = reread_sample(problem, log, settings).motions

@@ -18,7 +18,7 @@ from torchsko.identification.diagnostics.findings import Finding
 from torchsko.identification.estimators.residual_network import Network, Shrunk
 from torchsko.identification.friction import Term, term_classes
 from torchsko.identification.results.consistency import inconsistency, warn_of_edits
-from torchsko.identification.results.reference_models import ReferenceModel
+from torchsko.identification.results.reference_models import MemoryModel, ReferenceModel
 from torchsko.identification.uncertainty.residuals import Residuals
 from torchsko.io.common.source import format_of
 from torchsko.io.loading.files import load
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Folders = Sequence[str | os.PathLike[str]]
 """Further trusted folders of a robot file."""
 
-VERSION = 4
+VERSION = 5
 """Version of the format of fit.pt."""
 
 ROBOTS = ("robot.urdf", "robot.xml")
@@ -136,6 +136,7 @@ def pack(fit: Fit) -> dict[str, Any]:
         **{name: getattr(fit, name) for name in PLAIN},
         "terms": _of_terms(fit.terms),
         "references": {name: (x.phi, _of_terms(x.terms), x.numbers) for name, x in fit.references.items()},
+        "memory": _of_memory(fit.memory),
         "base": dataclasses.asdict(fit.base),
         "residuals": {f.name: getattr(fit.residuals, f.name) for f in dataclasses.fields(fit.residuals)},
         "info": dataclasses.asdict(fit.info),
@@ -183,6 +184,21 @@ def _of_terms(terms: Sequence[Sequence[Term]]) -> list[list[tuple[str, dict[str,
 
 def _terms(kept: list[list[tuple[str, dict[str, float]]]]) -> tuple[tuple[Term, ...], ...]:
     return tuple(tuple(_term(*term) for term in some) for some in kept)
+
+
+def _of_memory(memory: MemoryModel | None) -> tuple[Any, ...] | None:
+    """Estimates of a model with memory."""
+    if memory is None:
+        return None
+    return memory.phi, _of_terms(memory.terms), memory.numbers, memory.deviations
+
+
+def _memory(kept: tuple[Any, ...] | None) -> MemoryModel | None:
+    """The model with memory of `_of_memory`."""
+    if kept is None:
+        return None
+    phi, terms, numbers, deviations = kept
+    return MemoryModel(phi, _terms(terms), numbers, deviations)
 
 
 def _of_term(term: Term) -> tuple[str, dict[str, float]]:
@@ -293,7 +309,7 @@ def _fit(mech: Mechanism, data: dict[str, Any], residual: nn.Module | None) -> F
         base=BaseParameters(**data["base"]),
         residuals=Residuals(**data["residuals"]), info=FitInfo(**data["info"]),
         findings=tuple(Finding(**x | {"joints": tuple(x["joints"])}) for x in data["findings"]),
-        residual=_residual(data["residual"], residual),
+        residual=_residual(data["residual"], residual), memory=_memory(data["memory"]),
     )  # fmt: skip
 
 

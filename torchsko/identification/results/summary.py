@@ -111,16 +111,27 @@ def base_section(fit: Fit, *, well_identified: bool) -> list[str]:
 
 
 def terms_section(fit: Fit) -> list[str]:
-    """Friction and other terms of each dof."""
+    """Friction and other terms of each dof, without and with memory."""
     names = fit.mechanism.dof_names
     width = max(map(len, names))
     lines = ["Friction and other joint terms in SI units: coefficient, standard error:", ""]
-    for name, terms, numbers, errors in zip(
-        names, fit.terms, fit.numbers, fit.deviations, strict=True
-    ):
-        rows = zip(terms, numbers.tolist(), errors.tolist(), strict=True)
-        cells = ", ".join(f"{term.label} {x:.3g} +- {error:.1g}" for term, x, error in rows)
-        lines.append(f"{name.ljust(width)}  {cells or 'none'}")
+    for model in (fit, fit.memory):
+        if model is None:
+            continue
+        if model is not fit:
+            lines += ["", "Model with memory, for inverse_dynamics(..., series=True):", ""]
+        rows = zip(names, model.terms, model.numbers, model.deviations, strict=True)
+        for name, terms, numbers, errors in rows:
+            cells = ", ".join(
+                f"{term.label} {x:.3g} +- {error:.1g}"
+                for term, x, error in zip(terms, numbers.tolist(), errors.tolist(), strict=True)
+            )
+            lines.append(f"{name.ljust(width)}  {cells or 'none'}")
+    if fit.info.selects_terms:
+        lines += [
+            "",
+            "Terms were selected by cross-validation. Standard errors are conditional on this selection.",
+        ]
     return lines
 
 

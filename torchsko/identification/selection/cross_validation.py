@@ -1,4 +1,4 @@
-"""Cross-validation over time folds: prediction errors, the weight of the prior, and the terms of a dof."""
+"""Cross-validation over time folds: prediction errors, and the weight of the prior."""
 
 from __future__ import annotations
 
@@ -9,14 +9,7 @@ import torch
 from torch import Tensor
 
 from torchsko.identification.friction import Term
-from torchsko.identification.regression.elimination import (
-    EliminatedTerms,
-    eliminate_terms_of_problems,
-    mean_equations,
-    residual_quadratic_form,
-    schur_complement_over_dofs,
-    weighted_sum,
-)
+from torchsko.identification.regression.elimination import mean_equations
 from torchsko.identification.regression.normal_equations import NormalEquations
 from torchsko.identification.regression.physical_least_squares import EntropicPrior
 from torchsko.identification.regression.solution import (
@@ -24,12 +17,6 @@ from torchsko.identification.regression.solution import (
     Solution,
     solve_physical_batch,
 )
-from torchsko.identification.selection.stepwise import (
-    SubsetScores,
-    TermInformation,
-    stepwise_search,
-)
-from torchsko.utils.shapes import matvec
 
 PRIOR_WEIGHTS = tuple(10.0**k for k in range(-4, 4))
 """Candidate weights of the prior."""
@@ -128,59 +115,3 @@ def one_standard_error_rule(squares: Sequence[Tensor], scale: Tensor) -> int:
     excess = scores - scores[int(scores.mean(1).argmin())]
     within = excess.mean(1) <= excess.std(1) / scores.shape[1] ** 0.5
     return int(within.nonzero()[0])
-
-
-def select_terms(
-    folds: Folds,
-    model: ModelStructure,
-    prior: EntropicPrior,
-    terms: Sequence[Term],
-    allowed: Sequence[int],
-    starts: Sequence[Solution] | None,
-    dof: int,
-) -> tuple[ModelStructure, list[Solution]]:
-    """Select the terms of one dof by stepwise search, with those of other dofs fixed.
-
-    Subsets are scored with the quadratic approximation of the divergence at the current fit, so that each
-    score is the solution of a small linear system.
-
-    Args:
-        folds: cross-validation folds.
-        model: current model.
-        prior: divergence from the nominal robot.
-        terms: terms of the problem.
-        allowed: indices of the candidate terms.
-        starts: initial solutions of the folds. Default: the nominal robot.
-        dof: dof whose terms are selected.
-
-    Returns:
-        The model with the selected terms, and the fits of the folds before the selection.
-    """
-    if starts is not None:
-        starts = [replace(fit, choice=model.choice) for fit in starts]
-    fits = solve_physical_batch(folds.train, model, prior, terms, starts)
-    base_map, choice = prior.base_map, list(model.choice)
-    half, phi0 = model.prior_weight / 2, torch.stack([fit.phi for fit in fits])
-    gradient, hessian = prior.derivatives(phi0)
-    # The terms of this dof are candidates, so they are not eliminated.
-    fixed = tuple(() if j == dof else chosen for j, chosen in enumerate(choice))
-    by_fold = eliminate_terms_of_problems(
-        folds.train, len(base_map), dict.fromkeys(range(len(fits)), fixed)
-    )
-    parts = [EliminatedTerms.stacked(x) for x in zip(*by_fold.values(), strict=True)]
-    A, c = schur_complement_over_dofs(weighted_sum(folds.train, model.scale), model.scale, parts)
-    curvature, data = half * hessian, A.mean(0)
-    A = base_map.mT @ A @ base_map + curvature
-    c = c @ base_map + matvec(curvature, phi0) - half * gradient
-    w, test = model.scale[dof], folds.test[:, dof]
-    Q = residual_quadratic_form(
-        weighted_sum(folds.test, model.scale) - w * test, folds.test, model.scale, parts, fixed
-    )
-    scores = SubsetScores.of(folds.train[:, dof], test, A, c, base_map, Q, w)
-    information = TermInformation.of(
-        folds.train[:, dof].mean(0), data, w, folds.count[dof], scores, terms
-    )
-    choice[dof] = stepwise_search(
-        scores, choice[dof], allowed, terms, information.least_significant
-    )
-    return replace(model, choice=tuple(choice)), fits

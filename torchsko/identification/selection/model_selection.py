@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchsko.identification.friction import Coulomb, Offset, Term, Viscous
-from torchsko.identification.friction.candidates import INITIAL_TERMS
+from torchsko.identification.friction.candidates import DEFAULT_TERMS
 from torchsko.identification.regression.elimination import schur_complement
 from torchsko.identification.regression.least_squares import fit_base_parameters
 from torchsko.identification.regression.normal_equations import RegressionProblem
@@ -20,9 +20,9 @@ from torchsko.identification.selection.cross_validation import (
     fit_folds,
     mean_square_errors,
     select_prior_weight,
-    select_terms,
 )
-from torchsko.verbs.base_parameters import BaseParameters
+from torchsko.identification.selection.forward_selection import select_terms
+from torchsko.identification.selection.term_checks import TermChecks
 
 MAX_ROUNDS = 3
 """Largest number of selection rounds; the choice rarely changes after the first."""
@@ -39,8 +39,9 @@ class ModelSelection:
     """Alternating selection of terms, weights of dofs and the weight of the prior.
 
     Attributes:
-        model: best model so far.
-        squares: its mean square test errors, `[folds, num_dof]`.
+        model: best memoryless model so far.
+        memory: best model with memory; None if no friction with memory predicts better.
+        squares: mean square test errors of the last model, `[folds, num_dof]`.
         fits: its fits of the folds, which start the next fits.
         sizes: mean squares that bound the error variances, from `mean_square_scale`, `[num_dof]`.
     """
@@ -49,48 +50,46 @@ class ModelSelection:
         self,
         problem: RegressionProblem,
         folds: Folds,
-        base: BaseParameters,
         divergence: EntropicPrior,
         named: Mapping[int, tuple[int, ...]],
         library: Mapping[int, Sequence[Term]],
         prior: float | None,
         progress: Callable[[str, float], None],
-        supports: Callable[[Term], bool] | None = None,
+        supports: Callable[[Term], bool],
+        checks: TermChecks,
     ) -> None:
-        """Start with the usual terms of each dof, and weights from least squares.
+        """Start with the default terms of each dof, and weights from least squares.
 
         Args:
             problem: regression problem.
             folds: cross-validation folds.
-            base: base parameters of the robot.
             divergence: divergence from the nominal robot.
             named: indices of the terms that are given, by dof.
             library: candidate terms of each dof.
             prior: weight of the prior; None to select it.
             progress: called with the current task and the share that is done.
-            supports: filter of the candidates; None for all.
+            supports: filter of the candidates.
+            checks: checks of selected terms.
         """
         self.folds, self.divergence, self.named = folds, divergence, named
+        self.checks = checks
         self.prior, self.progress, self.terms = prior, progress, problem.terms
-        self.dofs = problem.mech.num_dof
         self.names = problem.mech.dof_names
         self.fits: list[Solution] | None = None
+        dofs = range(problem.mech.num_dof)
         self.allowed = [
-            tuple(
-                k
-                for k, term in enumerate(self.terms)
-                if term in library[j] and (supports is None or supports(term))
-            )
-            for j in range(self.dofs)
+            [k for k, x in enumerate(self.terms) if x in library[j] and supports(x)] for j in dofs
         ]
-        initial = [tuple(k for k in x if self.terms[k] in INITIAL_TERMS) for x in self.allowed]
-        choice = tuple(named.get(j, initial[j]) for j in range(self.dofs))
+        initial = [tuple(k for k in x if self.terms[k] in DEFAULT_TERMS) for x in self.allowed]
+        choice = tuple(memoryless(self.terms, named.get(j, initial[j])) for j in dofs)
         plain = least_squares_structure(problem)
-        fits = (fit_base_parameters(x, plain, base) for x in folds.train_equations)
+        fits = (fit_base_parameters(x, plain, problem.base) for x in folds.train_equations)
         self.squares = cross_validated_errors(fits, folds)
         self.sizes = mean_square_scale(folds, divergence)
         scale = inverse_variance_weights(self.squares.mean(0), self.sizes)
-        self.model = ModelStructure(choice, scale, 1.0 if prior is None else prior)
+        model = ModelStructure(choice, scale, 1.0 if prior is None else prior)
+        self.model = checks.without_unidentifiable_rotors(model)
+        self.memory: ModelStructure | None = None
 
     def run(self) -> None:
         """Choose terms, weights of dofs and the prior's weight in turn until the terms do not change.
@@ -104,16 +103,44 @@ class ModelSelection:
                 break
             before = self.model.choice
             self._update_scale()
-            for dof in range(self.dofs):
-                if dof not in self.named:
-                    share = (turn + dof / self.dofs) / MAX_ROUNDS
-                    self.progress(f"selecting friction of {self.names[dof]}", 0.2 + 0.6 * share)
-                    self.model, self.fits = select_terms(
-                        self.folds, self.model, self.divergence, self.terms, self.allowed[dof],
-                        self.fits, dof,
-                    )  # fmt: skip
+            self._select([[k for k in x if not self.terms[k].memory] for x in self.allowed], turn)
             self._fit()
         self._update_scale()
+        self._check()
+        self._add_memory()
+
+    def _check(self) -> None:
+        """Remove terms that the log does not support, and select the weight of the prior without them."""
+        while True:
+            before, self.model = self.model, self.checks.supported(self.model)
+            if self.model.choice == before.choice:
+                return
+            self._fit()
+
+    def _add_memory(self) -> None:
+        """Exchange friction for friction with memory where that predicts better."""
+        plain, self.model = self.model, with_named(self.model, self.named)
+        try:
+            self._select(
+                [[k for k in x if self.terms[k].memory] for x in self.allowed], MAX_ROUNDS - 1
+            )
+            if any(self.terms[k].memory for chosen in self.model.choice for k in chosen):
+                self._fit()
+                self._update_scale()
+                self._check()
+                self.memory = self.model
+        finally:
+            self.model = plain  # also after an interrupt
+
+    def _select(self, candidates: Sequence[Sequence[int]], turn: int) -> None:
+        """Select the terms of each dof without given terms."""
+        for dof, allowed in enumerate(candidates):
+            if dof not in self.named and allowed:
+                share = (turn + dof / len(candidates)) / MAX_ROUNDS
+                self.progress(f"selecting friction of {self.names[dof]}", 0.2 + 0.6 * share)
+                self.model, self.fits = select_terms(
+                    self.folds, self.model, self.divergence, self.terms, allowed, self.fits, dof
+                )
 
     def _update_scale(self) -> None:
         """Weight each dof by the inverse variance of its test error."""
@@ -127,6 +154,17 @@ class ModelSelection:
             self.model, self.squares, self.fits = select_prior_weight(*problem)
         else:
             self.squares, self.fits = fit_folds(*problem)
+
+
+def memoryless(terms: Sequence[Term], chosen: Sequence[int]) -> tuple[int, ...]:
+    """Indices of terms, each with memory replaced by its steady state."""
+    return tuple(dict.fromkeys(terms.index(terms[k].memoryless) for k in chosen))
+
+
+def with_named(model: ModelStructure, named: Mapping[int, tuple[int, ...]]) -> ModelStructure:
+    """A model with the given terms of dofs, also if they have memory."""
+    choice = tuple(named.get(j, x) for j, x in enumerate(model.choice))
+    return replace(model, choice=choice)
 
 
 def mean_square_scale(folds: Folds, divergence: EntropicPrior) -> Tensor:

@@ -15,28 +15,37 @@ from torchsko.identification.friction import Offset, SmoothCoulomb, Term, Viscou
 from torchsko.identification.friction.candidates import CANDIDATE_TERMS
 
 
-@pytest.mark.parametrize("seed", [3, 6, 7])
-def test_a_short_log_does_not_select_terms_that_cancel(seed):
-    """Offset and periodic term of 70 N m cancel. They predict the rest of a second, but no other motion."""
+def short_log(seed, samples):
     truth, nominal = arm()
     motion = ts.identification.exciting_trajectory(
         truth, generator=torch.Generator().manual_seed(seed)
     )
-    t = torch.arange(500, dtype=truth.dtype) / 500
+    t = torch.arange(samples, dtype=truth.dtype) / 500
     q, qd, qdd = motion(t + 1.0)
     noise = 0.02 * np.random.default_rng(seed).normal(size=q.shape)
     tau = (ts.inverse_dynamics(truth, q, qd, qdd) + friction(q, qd)).numpy() + noise
-    fit = ts.identification.identify(
-        nominal, ts.identification.Log(t.numpy(), q.numpy(), tau, qd.numpy())
-    )
-    for terms, numbers, deviations in zip(fit.terms, fit.numbers, fit.deviations, strict=True):
-        for term, number, deviation in zip(terms, numbers, deviations, strict=True):
-            assert term.common or number.abs() > deviation / 3, term
+    return truth, nominal, ts.identification.Log(t.numpy(), q.numpy(), tau, qd.numpy())
+
+
+@pytest.mark.parametrize("seed", [3, 6, 7])
+def test_one_second_selects_no_term_beyond_friction(seed):
+    """An offset and a periodic force of 70 N m cancelled, which predicts the rest of a second alone."""
+    _, nominal, log = short_log(seed, 500)
+    fit = ts.identification.identify(nominal, log)
+    for terms, numbers in zip(fit.terms, fit.numbers, strict=True):
+        assert all(term.friction or isinstance(term, Viscous) for term in terms)
+        assert (numbers > 0).all()
+
+
+def test_a_short_log_predicts_other_motions_better_than_the_nominal_robot():
+    truth, nominal, log = short_log(7, 2500)
+    fit = ts.identification.identify(nominal, log)
+    for number, deviation in zip(fit.numbers, fit.deviations, strict=True):
+        assert (number.abs() > deviation).all()
     _, (q, qd, qdd, tau) = log_of(truth, friction, seed=77)
-    mine = (fit.inverse_dynamics(q, qd, qdd, series=True) - tau).square().mean(0)
+    mine = (fit.inverse_dynamics(q, qd, qdd) - tau).square().mean(0)
     theirs = (ts.inverse_dynamics(nominal, q, qd, qdd) - tau).square().mean(0)
-    assert mine.sum() < theirs.sum()
-    assert (mine < 2 * theirs).all()
+    assert (mine < 0.5 * theirs).all()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,136 @@
+"""Estimates of one model: solution, prediction errors, residuals and standard errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from torchsko.identification.diagnostics.context import FitContext
+from torchsko.identification.estimators.estimator import EstimationData, Estimator
+from torchsko.identification.estimators.residual_model import ResidualTraining, Shrunk
+from torchsko.identification.estimators.select_model import Selection
+from torchsko.identification.friction import Offset
+from torchsko.identification.options import FitOptions
+from torchsko.identification.regression.least_squares import ParameterUncertainty
+from torchsko.identification.regression.normal_equations import TimeFolds
+from torchsko.identification.regression.solution import (
+    ModelStructure,
+    Solution,
+    TermChoice,
+)
+from torchsko.identification.selection.cross_validation import complete_folds
+from torchsko.identification.selection.model_selection import cross_validated_errors
+from torchsko.identification.uncertainty.identifiability import (
+    unidentifiable_combinations,
+    with_infinite_std,
+)
+from torchsko.identification.uncertainty.residuals import Residuals, compute_residuals
+from torchsko.identification.workers import cores, threads
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """Estimates of one model.
+
+    Attributes:
+        estimator: after its fit.
+        solution: estimates.
+        fold_solutions: estimates from the training equations of each fold of cross-validation.
+        squared_errors: mean square prediction errors by cross-validation, `[folds, num_dof]`.
+        residuals: of the whole log.
+        information: covariance, infinite for unidentifiable parameters.
+        combinations: shares of parameters in unidentifiable combinations, `[combinations, parameters]`; None
+            if residuals are not linear in all parameters.
+        choice: terms of each dof to which these refer, with offsets that selection removed.
+    """
+
+    estimator: Estimator
+    solution: Solution
+    fold_solutions: list[Solution]
+    squared_errors: Tensor
+    residuals: Residuals
+    information: ParameterUncertainty
+    combinations: Tensor | None
+    choice: TermChoice
+
+
+def estimate(
+    context: FitContext, options: FitOptions, selection: Selection, model: ModelStructure,
+    progress: Callable[[str, float], None],
+) -> Estimate:  # fmt: skip
+    """Fit a model to the whole log, and compute its errors."""
+    progress("fitting", 0.8)
+    data = EstimationData(
+        context.problem, context.equations, context.sample, context.settings, context.log,
+        model, selection.prior, options.prior, options.window, options.time_limit,
+        lambda text, share: progress(f"fitting, {text}", 0.8 + 0.05 * share),
+    )  # fmt: skip
+    estimator = options.estimator()
+    solution = estimator.fit(data)
+    fits = estimator.fit_folds(selection.folds)
+    squares = cross_validated_errors(fits, selection.folds)
+    progress("standard errors", 0.9)
+    residuals = compute_residuals(context.problem, context.motions, solution)
+    wide = solution
+    if estimator.linear and estimator.has_prior and options.selects:
+        wide = with_offsets(solution, context)
+    information, shares = estimator.covariance(wide, residuals), None
+    if estimator.linear:
+        pooled = context.equations.pooled
+        shares = unidentifiable_combinations(pooled, estimator.model, wide.choice)
+        information = with_infinite_std(information, shares)
+    information = replace(information, term_std=_select_std(information.term_std, solution))
+    return Estimate(estimator, solution, fits, squares, residuals, information, shares, wide.choice)
+
+
+def with_offsets(solution: Solution, context: FitContext) -> Solution:
+    """Add offsets of 0 to the dofs without given terms.
+
+    Standard errors of masses then include the uncertainty of offsets that selection removed.
+    """
+    offset = context.problem.terms.index(Offset())
+    choice, coefficients = list(solution.choice), list(solution.coefficients)
+    for j, chosen in enumerate(solution.choice):
+        if j not in context.given_terms and offset not in chosen:
+            choice[j] = (*chosen, offset)
+            coefficients[j] = torch.cat([coefficients[j], coefficients[j].new_zeros(1)])
+    return replace(solution, choice=tuple(choice), coefficients=tuple(coefficients))
+
+
+def _select_std(stds: tuple[Tensor, ...], solution: Solution) -> tuple[Tensor, ...]:
+    """Standard errors of the terms of a solution, which come first in those of `with_offsets`."""
+    return tuple(x[: len(chosen)] for x, chosen in zip(stds, solution.choice, strict=True))
+
+
+def learn_residual(
+    context: FitContext, module: nn.Module, found: Estimate, progress: Callable[[str, float], None]
+) -> tuple[Shrunk, Residuals, Tensor]:
+    """Train a module on the residuals of an estimate.
+
+    Returns:
+        The module, the residuals with it, and mean square prediction errors by cross-validation,
+        `[folds, num_dof]`.
+    """
+    equations, rounds = context.equations, len(found.fold_solutions) + 1
+    t = context.log.t
+    folds = TimeFolds(float(t[0]), float(t[-1]), len(equations.count))
+    training = ResidualTraining(
+        module, context.problem, context.motions, folds, found.estimator.model.scale
+    )
+
+    def show(part: int, share: float) -> None:
+        progress("training the residual", 0.85 + 0.05 * (part + share) / rounds)
+
+    tested = zip(complete_folds(equations.count), found.fold_solutions, strict=True)
+    with threads(cores()):
+        learned = training.fit(found.solution, partial(show, 0))
+        factors = [
+            training.error_factor(fit, fold, partial(show, k))
+            for k, (fold, fit) in enumerate(tested, 1)
+        ]
+    residuals = compute_residuals(context.problem, context.motions, found.solution, learned)
+    return learned, residuals, found.squared_errors * torch.stack(factors)
