@@ -26,6 +26,7 @@ from torchsko.identification.friction import (
     Viscous,
 )
 from torchsko.identification.friction.candidates import CANDIDATE_TERMS, DEFAULT_TERMS
+from torchsko.identification.term_syntax import parse_candidates
 
 POSITION_TERMS = (Spring(), Periodic(1.0, 0.0), Periodic(1.0, 0.25))
 
@@ -179,3 +180,12 @@ def test_the_default_fit_of_a_real_arm_beats_least_squares_on_unseen_data():
     }
     assert ratios["memoryless"] < 0.95
     assert ratios["with memory"] < 0.75
+
+
+def test_candidates_on_the_command_line_add_to_the_default_ones_or_replace_them():
+    added = parse_candidates(["+RotorInertia,Spring", "+LuGre(0.01)"])
+    assert added == (*CANDIDATE_TERMS, Spring(), LuGre(0.01))
+    assert parse_candidates(["Viscous,Coulomb"]) == (Viscous(), Coulomb())
+    assert parse_candidates([]) == CANDIDATE_TERMS
+    with pytest.raises(ts.FitError, match="--candidates"):
+        parse_candidates(["+Spring()x"])
