@@ -59,6 +59,13 @@ def test_04_rolls_out_and_tunes(tmp_path):
 
 
 @pytest.mark.nightly
+def test_19_makes_a_coupler_point_follow_a_line(tmp_path):
+    out = run("19_four_bar_synthesis.py", tmp_path)
+    first, last = map(float, re.findall(r"([\d.]+) mm", out))
+    assert last < first / 4
+
+
+@pytest.mark.nightly
 def test_11_sways_on_its_feet(tmp_path):
     pytest.importorskip("mujoco")
     out = run("11_whole_body.py", tmp_path, "--seconds", "0.2", "--rate", "200")

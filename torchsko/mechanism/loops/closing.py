@@ -2,11 +2,17 @@ r"""Closed chains: velocities of all joints from those of the independent dofs.
 
 The loops of a node S determine the rates of its dependent dofs,
 
+.. math:: G_d \dot q_d + G_i \dot q_i = 0 .
+
+Rates and accelerations of all dofs of the node follow from those of the independent ones.
+
 .. math::
-    G_d \dot q_d + G_i \dot q_i = 0, \qquad
     X = \begin{bmatrix} 1 \\ -G_d^+ G_i \end{bmatrix}, \qquad
-    \xi = \begin{bmatrix} 0 \\ -G_d^+ \gamma \end{bmatrix}, \qquad
-    \dot q_S = X \dot q, \quad \ddot q_S = X \ddot q + \xi .
+    \xi = \begin{bmatrix} 0 \\ -G_d^+ \gamma \end{bmatrix} .
+
+They are linear in the independent ones.
+
+.. math:: \dot q_S = X \dot q, \quad \ddot q_S = X \ddot q + \xi .
 
 The rows depend on the motion within the node alone, so they are evaluated in the axes of the body on
 which the node hangs. Couplings act within: open dofs are those that no coupling determines, and

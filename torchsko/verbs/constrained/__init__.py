@@ -5,7 +5,11 @@ With the rows G qdd + gamma = 0 of all constraints and their multipliers f,
 .. math::
     \begin{bmatrix} \mathcal{M} & -G^* \\ G & 0 \end{bmatrix}
     \begin{bmatrix} \ddot q \\ f \end{bmatrix} =
-    \begin{bmatrix} \tau - \mathcal{C} \\ -\gamma \end{bmatrix}, \qquad
+    \begin{bmatrix} \tau - \mathcal{C} \\ -\gamma \end{bmatrix} .
+
+The multipliers follow from the acceleration without constraints.
+
+.. math::
     f = -W^+ (G \ddot q_f + \gamma), \quad W = G \mathcal{M}^{-1} G^*, \quad
     \ddot q = \ddot q_f + \mathcal{M}^{-1} G^* f .
 
