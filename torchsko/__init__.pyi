@@ -85,7 +85,7 @@ from torchsko.io.urdf.urdf_transmissions import Transmission as Transmission
 from torchsko.io.urdf.urdf_transmissions import transmissions_of as transmissions_of
 from torchsko.learn.dynamics_module import Dynamics as Dynamics
 from torchsko.mechanism.file_data.actuator import Actuator as Actuator
-from torchsko.mechanism.file_metadata import Closure as Closure
+from torchsko.mechanism.file_data.file_metadata import Closure as Closure
 from torchsko.mechanism.joints.compound import Slide as Slide
 from torchsko.mechanism.joints.compound import Turn as Turn
 from torchsko.mechanism.joints.registry import register_joint as register_joint

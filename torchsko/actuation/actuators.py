@@ -13,7 +13,7 @@ from torchsko.errors import MechanismError, ShapeError, name_list
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.file_data.actuator import UNLIMITED, Actuator, FileActuators, Range
-from torchsko.mechanism.file_metadata import Keyframe
+from torchsko.mechanism.file_data.file_metadata import Keyframe
 from torchsko.mechanism.mechanism import Mechanism
 
 

@@ -25,7 +25,7 @@ from torchsko.mechanism.description import (
     RotorDescription,
     Vector,
 )
-from torchsko.mechanism.file_metadata import Closure
+from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.joints.registry import JOINT_TYPES
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.welded import WORLD

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchsko.errors import MechanismError
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.file_metadata import NO_FILE_METADATA
+from torchsko.mechanism.file_data.file_metadata import NO_FILE_METADATA
 from torchsko.mechanism.loops.closing import coupled_columns
 from torchsko.mechanism.loops.retraction import close_dependent
 from torchsko.mechanism.state import check_coordinates

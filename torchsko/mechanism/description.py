@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchsko.mechanism.file_metadata import Closure
+    from torchsko.mechanism.file_data.file_metadata import Closure
     from torchsko.mechanism.geometry import Geometry
 
 Vector = tuple[float, float, float]

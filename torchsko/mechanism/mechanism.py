@@ -21,7 +21,7 @@ from torchsko.mechanism.coupling import Coupling
 from torchsko.mechanism.description import Fault, UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismSource
 from torchsko.mechanism.fields import FIELDS, PARAMETERS
-from torchsko.mechanism.file_metadata import NO_FILE_METADATA, Closure, FileMetadata
+from torchsko.mechanism.file_data.file_metadata import NO_FILE_METADATA, Closure, FileMetadata
 from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.joints.groups import JointSet
 from torchsko.mechanism.limit_notes import LIMITS, update_limit_notes

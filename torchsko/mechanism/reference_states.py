@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.file_metadata import FileMetadata, Keyframe
+from torchsko.mechanism.file_data.file_metadata import FileMetadata, Keyframe
 from torchsko.mechanism.joints.configuration import neutral_configuration, random_configuration
 from torchsko.mechanism.numbering import Numbering
 from torchsko.mechanism.validation import check_batch

@@ -17,7 +17,7 @@ from torchsko.mechanism.description import (
     RobotDescription,
     UnsupportedElement,
 )
-from torchsko.mechanism.file_metadata import FileMetadata
+from torchsko.mechanism.file_data.file_metadata import FileMetadata
 from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.joints.free import Free
 from torchsko.mechanism.joints.kind import JointType

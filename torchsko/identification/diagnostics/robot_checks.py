@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchsko.errors import FitError
-from torchsko.mechanism.file_metadata import Closure
+from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.mechanism import Mechanism
 
 LIMITS = {

@@ -18,7 +18,7 @@ from torchsko.io.common.numbers import quaternion_from_matrix
 from torchsko.io.conventions.conversion import conventions
 from torchsko.io.xml.edits import words
 from torchsko.mechanism.description import IDENTITY, Matrix, Vector
-from torchsko.mechanism.file_metadata import Closure, FrameName
+from torchsko.mechanism.file_data.file_metadata import Closure, FrameName
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.numbering import motions
 

@@ -17,8 +17,8 @@ from torchsko.io.mujoco.mujoco_fields import all_joint_names, body_name, disable
 from torchsko.io.mujoco.mujoco_model import ModelDescription, matrix_of
 from torchsko.io.mujoco.mujoco_unused import finite_state
 from torchsko.mechanism.description import IDENTITY, ZERO
+from torchsko.mechanism.file_data.file_metadata import Closure, FileMetadata, FrameName, Keyframe
 from torchsko.mechanism.file_data.solver_options import SolverOptions
-from torchsko.mechanism.file_metadata import Closure, FileMetadata, FrameName, Keyframe
 from torchsko.mechanism.mechanism import Mechanism
 
 INTEGRATORS = ("Euler", "RK4", "implicit", "implicitfast", "discrete")

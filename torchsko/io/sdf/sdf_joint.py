@@ -24,7 +24,7 @@ from torchsko.mechanism.description import (
     UnsupportedElement,
     Vector,
 )
-from torchsko.mechanism.file_metadata import Closure
+from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.joints.compound import Turn
 from torchsko.mechanism.welded import WORLD
 

@@ -15,7 +15,7 @@ from torchsko.algebra.topology.tree import Tree
 from torchsko.constraints.constraint_kinds import constraint_kind
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.coordinates import all_q, own_q, uncoupled
-from torchsko.mechanism.file_metadata import Closure
+from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.loops.closed_states import CLOSED_RESIDUAL, nearest_closed
 from torchsko.mechanism.loops.closing import Closing, ClosureEnd, LoopNode, add_tree_step
 from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchsko.errors import MechanismError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
-from torchsko.mechanism.file_metadata import Closure
+from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.verbs.constrained import constrained_derivatives, constrained_dynamics

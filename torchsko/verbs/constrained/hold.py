@@ -13,7 +13,7 @@ from torchsko.constraints.row_kinds import FrameRows, JointRows
 from torchsko.constraints.still import COMPONENTS, Still
 from torchsko.errors import MechanismError, ShapeError, unknown_name
 from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
-from torchsko.mechanism.file_metadata import Closure
+from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link, Placements, Rows
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_position, check_rotation
