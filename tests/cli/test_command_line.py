@@ -164,12 +164,12 @@ def test_the_version_is_told(capsys):
 
 def test_folders_are_trusted_as_a_refusal_says(tmp_path, capsys):
     pytest.importorskip("mujoco")
-    for folder in ("robots", "parts"):
-        (tmp_path / folder).mkdir()
+    for folder in ("robots/a/b/c", "parts"):  # four folders apart; three are permitted
+        (tmp_path / folder).mkdir(parents=True)
     body = "<body name='arm'><joint name='hinge'/><geom size='1'/></body>"
     (tmp_path / "parts" / "arm.xml").write_text(f"<mujoco><worldbody>{body}</worldbody></mujoco>")
-    file = tmp_path / "robots" / "robot.xml"
-    file.write_text('<mujoco><include file="../parts/arm.xml"/></mujoco>')
+    file = tmp_path / "robots" / "a" / "b" / "c" / "robot.xml"
+    file.write_text('<mujoco><include file="../../../../parts/arm.xml"/></mujoco>')
     assert main(["info", str(file)]) == 2
     assert f"mesh_path=[{str(tmp_path.resolve())!r}] (--mesh-path)" in capsys.readouterr().err
     assert main(["info", str(file), "--mesh-path", str(tmp_path)]) == 0

@@ -264,7 +264,8 @@ def test_what_a_killed_run_was_writing_is_gone_after_the_next_and_nothing_else(f
     assert {x for x in out.iterdir() if x.name.startswith(".")} == own
 
 
-RIG = """<mujoco model="rig"><compiler meshdir="../shapes"/><include file="../parts/defaults.xml"/>
+RIG = """<mujoco model="rig"><compiler meshdir="../../../../shapes"/>
+<include file="../../../../parts/defaults.xml"/>
 <asset><mesh name="rod" file="rod.obj"/></asset><worldbody><body name="rod">
 <joint name="hinge" type="hinge" axis="1 0 0"/>
 <inertial pos="0 0 0.3" mass="1" diaginertia="0.1 0.1 0.05"/><geom type="mesh" mesh="rod"/>
@@ -286,13 +287,14 @@ def test_a_robot_whose_parts_lie_in_folders_that_are_trusted_is_fitted_and_read_
     qd, qdd = qd - 2.5 * torch.sin(5 * t), qdd - 12.5 * torch.cos(5 * t)
     tau = ts.inverse_dynamics(truth, q, qd, qdd) + 0.01 * torch.cos(77 * t)
     np.savez(tmp_path / "log.npz", t=t[:, 0], q=q, qd=qd, tau=tau)
-    for name in ("robots", "parts", "shapes"):
-        (tmp_path / name).mkdir()
+    for name in ("robots/a/b/c", "parts", "shapes"):  # four folders apart; three are permitted
+        (tmp_path / name).mkdir(parents=True)
     (tmp_path / "parts" / "defaults.xml").write_text("<mujocoinclude><size/></mujocoinclude>")
     (tmp_path / "shapes" / "rod.obj").write_text(
         "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
     )
-    robot, out = tmp_path / "robots" / "rig.xml", tmp_path / "fits" / "one"
+    robot = tmp_path / "robots" / "a" / "b" / "c" / "rig.xml"
+    out = tmp_path / "fits" / "a" / "b" / "c" / "one"
     robot.write_text(RIG)
     words = ["identify", str(robot), str(tmp_path / "log.npz"), "--out", str(out), "--cutoff", "20"]
     assert main(words) == 2

@@ -132,7 +132,7 @@ class ContactModel:
             mech: the mechanism, without batch dimensions of its parameters.
 
         Raises:
-            MechanismError: when joints follow others, which is not supported yet.
+            MechanismError: when joints follow others or loops are embedded, which is not supported yet.
 
         Example:
             >>> import torchsko as ts
@@ -176,11 +176,11 @@ class ContactModel:
 
 
 def _contact_model(mech: Mechanism) -> ContactModel:
-    if mech.coupling is not None:
+    if mech.coupling is not None or mech.closing is not None:
         raise MechanismError(
-            f"{mech.name!r} has joints that follow others.",
-            "Contact of mechanisms with couplings is not supported yet.",
-            "Load the robot without its mimic joints or joint equalities.",
+            f"{mech.name!r} has joints that follow others, or embedded loops.",
+            "Contact of such mechanisms is not supported yet.",
+            "Load the robot without its mimic joints, joint equalities and loops.",
         )
     options = mech.file_metadata.solver
     pairs, unsupported = ((), ()) if "contact" in options.disabled else shape_pairs(mech)
