@@ -33,8 +33,9 @@ def blocks(page: str) -> list[str]:
 def test_the_code_runs_as_printed(page: str) -> None:
     if "coming" in page:
         pytest.importorskip("pinocchio")
+    names: dict[str, object] = {}  # blocks of a page are read in order
     for block in blocks(page):
-        exec(compile(block, page, "exec"), {})
+        exec(compile(block, page, "exec"), names)
 
 
 def test_pages_with_code_are_found() -> None:

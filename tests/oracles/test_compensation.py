@@ -220,6 +220,6 @@ def test_steps_are_mujocos_eulers():
         mujoco.mj_step(model, data)
     assert error(qs[-1], torch.tensor(data.qpos)) < 1e-12
     assert error(qds[-1], torch.tensor(data.qvel)) < 1e-12
-    opposed = implicit_losses(mech, qd, 0.01, 1e-4)
+    opposed = implicit_losses(mech, q, qd, 0.01, 1e-4)
     pushed = ts.passive_force(mech.replace(gravcomp=torch.zeros_like(mech.gravcomp)), q, qd)
     torch.testing.assert_close(opposed.damping * qd, pushed)

@@ -25,7 +25,7 @@ def thrown():
 
 def test_a_spinning_body_keeps_its_speed_and_energy_for_ten_seconds():
     mech, qd = ball(), thrown()
-    step = ts.fuse(mech).step
+    step = ts.fuse(mech).advance
     q, tau = mech.neutral().expand(3, -1), torch.zeros_like(qd)
     speeds, spins = [], []
     for _ in range(5000):
@@ -47,7 +47,7 @@ def test_the_eager_step_flies_like_the_fused_one():
     qs, qds = ts.rollout(mech, q, qd, steps=50, dt=0.1)  # a radian a step
     assert (qds[..., 3:].norm(dim=-1) - 3).abs().max() < 1e-13
     assert (qs[:, -1, 0] - 15).abs().max() < 1e-12
-    step = ts.fuse(mech).step
+    step = ts.fuse(mech).advance
     for _ in range(50):
         q, qd = step(q, qd, torch.zeros_like(qd), 0.1)
     assert_close((q, qd), (qs[:, -1], qds[:, -1]))

@@ -288,7 +288,7 @@ class MechanismBuilder:
             MechanismError: for an unknown kind or method; at `build`, for an unknown link, loops that do not
                 close, joints that are not independent, and loops that are singular.
 
-        Reference: Jain 2012, Transformations Part II, constraint embedding.
+        Reference: Jain 2012, Transformations Part II (constraint embedding).
 
         Example:
             >>> builder = MechanismBuilder("four-bar")

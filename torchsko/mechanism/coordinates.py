@@ -96,7 +96,7 @@ def expand_acceleration(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
 
-    Reference: Jain 2012, Multibody graph transformations and analysis, Part II.
+    Reference: Jain 2012, Transformations Part II (X and xi of constraint embedding).
     """
     check_coordinates(mech, q=q, qd=qd, qdd=qdd)
     return tree_state(mech, q, qd, qdd)[2]

@@ -217,7 +217,7 @@ class Mechanism(ReferenceStates, MechanismSource):
         """Kinematic loops of the robot, in file order; see `torchsko.constrain`."""
         return self.file_metadata.closures
 
-    def _refuse_loops(self, action: str) -> None:
+    def refuse_loops(self, action: str) -> None:
         """Refuse an action that would change the bodies of a loop.
 
         Raises:
@@ -314,7 +314,7 @@ class Mechanism(ReferenceStates, MechanismSource):
         """
         from torchsko.mechanism.lock import locked  # most programs lock no joint
 
-        self._refuse_loops("lock")
+        self.refuse_loops("lock")
         return locked(self, values)
 
     def append(
@@ -358,8 +358,7 @@ class Mechanism(ReferenceStates, MechanismSource):
         """
         from torchsko.mechanism.append import appended  # most programs append none
 
-        self._refuse_loops("append")
-        other._refuse_loops("append")
+        self.refuse_loops("append")
         return appended(self, other, frame, rotation, position, prefix, weld)
 
     def to(self, target: torch.device | torch.dtype | str) -> Mechanism:
