@@ -22,7 +22,15 @@ def suite(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)  # importing it fails
     yield
     for name in list(sys.modules):
-        if name.split(".")[0] in ("cases", "kinematics", "parts", "peers", "report", "timing"):
+        if name.split(".")[0] in (
+            "cases",
+            "first_light",
+            "kinematics",
+            "parts",
+            "peers",
+            "report",
+            "timing",
+        ):
             monkeypatch.delitem(sys.modules, name)
 
 
@@ -112,28 +120,34 @@ def test_command_writes_a_report(tmp_path):
     assert "not measured" not in text
 
 
-def gpu_script(*words):
-    command = [sys.executable, str(FOLDER / "gpu.py"), "panda", "--dtypes", "float32", *words]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def test_a_failed_or_slow_step_on_a_card_is_recorded_and_the_next_step_runs(suite, tmp_path):
+    import first_light
 
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU, on which it takes long")
-def test_gpu_script_without_a_gpu_compiles_every_kernel():
-    first, *rows = gpu_script().splitlines()
-    assert first.startswith("No CUDA device: nothing is timed.")
-    sizes = {row.split("|")[3].strip(): float(row.split("|")[5]) for row in rows[2:]}
-    assert {"forward_dynamics with VJP", "rollout", "rollout's VJP"} <= set(sizes)
-    assert all(size > 1 for size in sizes.values())
+    out = tmp_path / "results.txt"
+    slow = "import time; print('early', flush=True); time.sleep(60)"
+    programs = {"broken": "1 / 0", "slow": slow, "right": "print('fine')"}
+    for step, program in programs.items():
+        first_light.run_step(step, [sys.executable, "-c", program], 2.0, out)
+    first_light.run_step("tests", first_light.command("tests", [], True), 1.0, out)
+    parts = dict(part.split("\n", 1) for part in out.read_text().split("\n## ")[1:])
+    assert "ZeroDivisionError" in parts["broken"] and "failed, exit code 1" in parts["broken"]
+    assert "early" in parts["slow"] and "stopped at its time limit of 2 s" in parts["slow"]
+    assert "fine" in parts["right"] and "right: done" in parts["right"]
+    assert "tests: skipped on a CPU" in parts["tests"]
 
 
 @pytest.mark.nightly
-def test_gpu_script_rehearses_on_the_cpu():
-    text = gpu_script("--rehearse")
-    for part in ("float32, batch 256", "100 steps", "A step of training", "beside others"):
-        assert part in text
-    assert "| forward and VJP |" in text
+def test_every_step_on_a_card_rehearses_on_the_cpu(tmp_path):
+    out = tmp_path / "results.txt"
+    command = [sys.executable, str(FOLDER / "first_light.py"), "--cpu", "--robots", "panda"]
+    subprocess.run([*command, "--minutes", "20", "--out", str(out)], check=True)
+    text = out.read_text()
+    assert text.count(": done (") == 8 and "tests: skipped on a CPU" in text
+    assert "WRONG" not in text and "FAILED" not in text
+    assert "equal to the main thread's result: True" in text
+    for kernel in ("forward_dynamics with VJP", "rollout", "VJP of the rollout"):
+        sizes = re.findall(rf"panda, torch.float\d\d, {kernel}: (\d+),", text)
+        assert len(sizes) == 2 and min(map(int, sizes)) > 1
 
 
 @pytest.mark.nightly

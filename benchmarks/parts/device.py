@@ -1,4 +1,4 @@
-"""The device that `benchmarks/gpu.py` measures: an NVIDIA GPU, or the CPU to rehearse on."""
+"""The device that `benchmarks/first_light.py` measures: an NVIDIA GPU, or the CPU to rehearse on."""
 
 from __future__ import annotations
 

@@ -279,8 +279,7 @@ def rollout(
             a layer on a CPU, None compiles kernels once eager calls have taken longer than the build (see
             `torchsko.fused.automatic`). This excludes limits, and methods that are functions. Kernels of all
             steps store the states of ``every``, or of a ``checkpoint`` that divides it, and recompute those
-            in between. They run on CPUs; on other devices single steps are kernels. They cause a graph break
-            under `torch.compile`.
+            in between. They run on CPUs and NVIDIA GPUs, and cause a graph break under `torch.compile`.
 
     Returns:
         Configurations `[*batch, steps // every + 1, num_q]` and velocities
