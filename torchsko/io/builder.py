@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,12 @@ import torch
 from torchsko.constraints.constraint_kinds import constraint_kind
 from torchsko.constraints.row_kinds import JointRows
 from torchsko.errors import MechanismError, unknown_name
+from torchsko.io.common.builder_values import (
+    checked_matrix,
+    checked_name,
+    checked_number,
+    checked_vector,
+)
 from torchsko.io.loading.build import build_mechanism
 from torchsko.mechanism.description import (
     FIXED,
@@ -20,10 +26,8 @@ from torchsko.mechanism.description import (
     CouplingDescription,
     JointDescription,
     LinkDescription,
-    Matrix,
     RobotDescription,
     RotorDescription,
-    Vector,
 )
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.joints.registry import JOINT_TYPES
@@ -83,11 +87,13 @@ class MechanismBuilder:
         Raises:
             MechanismError: for a name that is not a string, or an argument of another type or size.
         """
-        mass = _number(mass, f"mass of link {name!r}")
-        link = LinkDescription(_name(name, "link"), mass, _vector(com, f"com of link {name!r}"))
+        mass = checked_number(mass, f"mass of link {name!r}")
+        link = LinkDescription(
+            checked_name(name, "link"), mass, checked_vector(com, f"com of link {name!r}")
+        )
         matrices = {"inertia": inertia, "inertia_rotation": inertia_rotation}
         fields = {
-            field: _matrix(rows, f"{field} of link {name!r}")
+            field: checked_matrix(rows, f"{field} of link {name!r}")
             for field, rows in matrices.items()
             if rows is not None
         }
@@ -171,15 +177,20 @@ class MechanismBuilder:
                     "Use one of them.",
                 )
         joint = JointDescription(
-            _name(name, "joint"),
+            checked_name(name, "joint"),
             kind,
             WORLD if parent is None else parent,
             child,
-            IDENTITY if rotation is None else _matrix(rotation, f"rotation of joint {name!r}"),
-            _vector(position, f"position of joint {name!r}"),
-            _vector(axis, f"axis of joint {name!r}"),
+            IDENTITY
+            if rotation is None
+            else checked_matrix(rotation, f"rotation of joint {name!r}"),
+            checked_vector(position, f"position of joint {name!r}"),
+            checked_vector(axis, f"axis of joint {name!r}"),
             data=data,
-            **{key: _number(value, f"{key} of joint {name!r}") for key, value in numbers.items()},
+            **{
+                key: checked_number(value, f"{key} of joint {name!r}")
+                for key, value in numbers.items()
+            },
         )
         self._joints.append(joint)
         return self
@@ -223,8 +234,10 @@ class MechanismBuilder:
                 f'Type couple({name!r}, {{"joint1": 1.0}}), say.',
             )
         what = f"of the coupling of joint {name!r}"
-        row = {j: _number(c, f"coefficient {j!r} {what}") for j, c in coefficients.items()}
-        self._couplings.append(CouplingDescription(name, row, _number(offset, f"offset {what}")))
+        row = {j: checked_number(c, f"coefficient {j!r} {what}") for j, c in coefficients.items()}
+        self._couplings.append(
+            CouplingDescription(name, row, checked_number(offset, f"offset {what}"))
+        )
         return self
 
     def rotor(self, joint: str, ratio: float, inertia: float) -> MechanismBuilder:
@@ -248,7 +261,7 @@ class MechanismBuilder:
         Reference: Jain 2012, Transformations Part II (the geared rotor as an embedded body).
         """
         what = f"of the rotor of joint {joint!r}"
-        numbers = _number(ratio, f"ratio {what}"), _number(inertia, f"inertia {what}")
+        numbers = checked_number(ratio, f"ratio {what}"), checked_number(inertia, f"inertia {what}")
         self._rotors.append(RotorDescription(joint, *numbers))
         return self
 
@@ -316,7 +329,9 @@ class MechanismBuilder:
                 kind,
                 **{"frame1": None, "frame2": None, **ends},
                 method=method,
-                parameters=tuple(_number(x, f"number of closure {name!r}") for x in parameters),
+                parameters=tuple(
+                    checked_number(x, f"number of closure {name!r}") for x in parameters
+                ),
                 independent=tuple(independent or ()),
             )
         )
@@ -329,11 +344,11 @@ class MechanismBuilder:
             return None if at_ground else link
         if len(placement) == 2:
             rotation, position = placement
-            turn = _matrix(rotation, f"rotation of frame {name!r}")
+            turn = checked_matrix(rotation, f"rotation of frame {name!r}")
         else:
             turn, position = IDENTITY, placement
         self._links.append(LinkDescription(name))
-        at = _vector(position, f"position of frame {name!r}")
+        at = checked_vector(position, f"position of frame {name!r}")
         self._joints.append(
             JointDescription(name, FIXED, WORLD if at_ground else link, name, turn, at)
         )
@@ -372,51 +387,3 @@ class MechanismBuilder:
             dtype=dtype,
             device=device,
         )
-
-
-def _name(name: Any, what: str) -> str:
-    if not isinstance(name, str):
-        raise MechanismError(
-            f"the name of a {what} is {name!r}, which is not a string.",
-            advice=f"Pass {str(name)!r}.",
-        )
-    return name
-
-
-def _number(value: Any, what: str) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError):
-        raise MechanismError(
-            f"the {what} is {value!r}.",
-            "It has to be a number in SI units.",
-            "Pass 0.5, say.",
-        ) from None
-
-
-def _vector(values: Sequence[float], what: str) -> Vector:
-    x, y, z = (_number(value, what) for value in _three(values, what))
-    return x, y, z
-
-
-def _matrix(rows: Sequence[Sequence[float]], what: str) -> Matrix:
-    rows = _three(rows, what)
-    if not any(isinstance(row, Sized) and getattr(row, "ndim", 1) for row in rows):
-        raise MechanismError(
-            f"the {what} is a row of numbers.",
-            "It has to be a 3 x 3 matrix.",
-            "Pass [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]].",
-        )
-    x, y, z = (_vector(row, f"row of the {what}") for row in rows)
-    return x, y, z
-
-
-def _three(values: Sequence[Any], what: str) -> Sequence[Any]:
-    count = len(values) if isinstance(values, Sized) else 1
-    if count != 3:
-        raise MechanismError(
-            f"the {what} has {count} components.",
-            "It has to have three.",
-            "Pass three numbers, or three rows of three.",
-        )
-    return values

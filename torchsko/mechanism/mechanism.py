@@ -6,6 +6,7 @@ body, and each link remains a named frame.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -142,9 +143,7 @@ class Mechanism(ReferenceStates, MechanismSource):
     layout: Layout
     coordinates: Packing
     joints: JointSet
-    file_metadata: (
-        FileMetadata  # without defaults: torch 2.11 cannot trace calls with objects as such
-    )
+    file_metadata: FileMetadata  # torch 2.11 cannot trace calls with objects as defaults
     geometry: Geometry
     coupling: Coupling | None = None
     closing: Closing | None = None
@@ -268,8 +267,9 @@ class Mechanism(ReferenceStates, MechanismSource):
             if name in PARAMETERS:
                 check_parameter(self, name, value, PARAMETERS[name])
         for name in changes.keys() & PARAMETERS.keys():
-            dtype = changes[name].dtype
-            if dtype != self.dtype:  # traced expressions, which are float64
+            if (
+                dtype := changes[name].dtype
+            ) != self.dtype:  # traced expressions, which are float64
                 cast = {n: x.to(dtype) if n in PARAMETERS else x for n, x in changes.items()}
                 return self.to(dtype).replace(**cast)
         for name in changes.keys() & FIELDS.keys():
@@ -391,11 +391,10 @@ class Mechanism(ReferenceStates, MechanismSource):
         return self.to(torch.float64)
 
     def __repr__(self) -> str:
-        kinds = self.joint_kinds
         coupled = f", {self.num_dependent} dependent" if self.num_dependent else ""
         if self.closing is not None:
             coupled += f", {sum(len(node.names) for node in self.closing.nodes)} loops"
-        counts = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
+        counts = Counter(self.joint_kinds)
         joints = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         return (
             f"Mechanism({self.name!r}: {self.num_bodies} bodies, {self.num_dof} dofs, {joints}{coupled}; "

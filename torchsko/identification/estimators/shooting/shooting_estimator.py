@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -55,9 +55,12 @@ from torchsko.identification.estimators.shooting.integrator import ForwardModel
 from torchsko.identification.estimators.shooting.noise_variances import NoiseVariances
 from torchsko.identification.estimators.shooting.sensitivities import (
     LinearisedMotion,
-    WindowTrajectories,
     linearise,
     simulate_windows,
+)
+from torchsko.identification.estimators.shooting.shooting_iterate import (
+    ShootingIterate,
+    divergence_error,
 )
 from torchsko.identification.estimators.shooting.windows import Windows
 from torchsko.identification.friction import Term
@@ -108,31 +111,6 @@ StepProgress = Callable[[float, float], None]
 """Receives the rms change of parameters by the last step [standard errors] and the share that is done."""
 
 
-def _divergence_error() -> FitError:
-    return FitError(
-        "simulated motions are not finite.",
-        "The measured forces drive the robot away from the log within a window.",
-        'Check units and signs of tau, pass a shorter window, or method="physical".',
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class ShootingIterate:
-    """An iterate of the Gauss-Newton method.
-
-    Attributes:
-        phi: inertial parameters, `[inertial]`.
-        coefficients: coefficients of all slots, `[slots]`.
-        starts: initial states of windows, `[chains, windows, 2 num_dof]`.
-        path: simulated windows.
-    """
-
-    phi: Tensor
-    coefficients: Tensor
-    starts: Tensor
-    path: WindowTrajectories
-
-
 class ShootingEstimator:
     """Maximum-likelihood estimation by multiple shooting.
 
@@ -176,7 +154,7 @@ class ShootingEstimator:
             iterate = self._at(*values, self.starts)
             if bool(iterate.path.states.isfinite().all()):
                 return iterate
-        raise _divergence_error()
+        raise divergence_error()
 
     def _at(self, phi: Tensor, coefficients: Tensor, starts: Tensor) -> ShootingIterate:
         forward = self.forward.at(phi, coefficients)
@@ -293,7 +271,7 @@ class ShootingEstimator:
             of the states.
         """
         if not bool(chain.left.isfinite().all()):
-            raise _divergence_error()
+            raise divergence_error()
         here = torch.cat([self.base.of(self.now.phi), self.now.coefficients])
         self.normal = fold_equations(chain.left, here, self.windows, self.folds, len(self.base))
         try:
