@@ -277,14 +277,12 @@ class Mechanism(ReferenceStates, MechanismSource):
                 changes.setdefault(flag, True)
         if "axis" in changes:
             changes.setdefault("aligned", False)
-        if "replaced" not in changes:
-            new = (n for n in PARAMETERS if n in changes or n in self.replaced)
-            changes["replaced"] = tuple(new)
+        replaced = tuple(n for n in PARAMETERS if n in changes or n in self.replaced)
+        changes.setdefault("replaced", replaced)
         made = Mechanism(**{name: changes.get(name, getattr(self, name)) for name in names})
-        if "unused" in changes or not any(changes.get(x) is not None for x in LIMITS):
-            return made
-        notes = update_limit_notes(made, self.unused)
-        return made if notes == self.unused else made.replace(unused=notes)
+        new_limits = "unused" not in changes and any(changes.get(x) is not None for x in LIMITS)
+        notes = update_limit_notes(made, self.unused) if new_limits else made.unused
+        return made if notes == made.unused else made.replace(unused=notes)
 
     def lock(self, values: Mapping[str, Any]) -> Mechanism:
         """The mechanism with some joints fixed at given positions; differentiable in the values.
