@@ -114,6 +114,13 @@ def _plane_sphere(plane: Placed, centre: Tensor, radius: Tensor) -> Points:
     return _single(distance, centre - n * (radius + distance / 2)[..., None], n)
 
 
+def _plane_point(plane: Placed, point: Tensor) -> Points:
+    """The contact of a point of a surface with a plane."""
+    n = plane.axis.expand_as(point)
+    distance = dot(n, point - plane.position)
+    return _single(distance, point - n * (distance / 2)[..., None], n)
+
+
 def plane_sphere(plane: Placed, sphere: Placed) -> Points:
     """The lowest point of a sphere."""
     return Points.stack([_plane_sphere(plane, sphere.position, sphere.size[..., 0])])
@@ -137,9 +144,7 @@ def plane_ellipsoid(plane: Placed, ellipsoid: Placed) -> Points:
     scaled = square * local
     support = scaled / norm(ellipsoid.size * local)[..., None]
     point = ellipsoid.position + matvec(ellipsoid.rotation, support)
-    n = n.expand_as(point)
-    distance = dot(n, point - plane.position)
-    return Points.stack([_single(distance, point - n * (distance / 2)[..., None], n)])
+    return Points.stack([_plane_point(plane, point)])
 
 
 def plane_cylinder(plane: Placed, cylinder: Placed) -> Points:
@@ -159,27 +164,19 @@ def plane_cylinder(plane: Placed, cylinder: Placed) -> Points:
     )
     axis = axis * half
     side = unit(cross(down, axis), cylinder.rotation[..., 1]) * (radius * 3**0.5 / 2)
-    n = n.expand_as(down)
-    points = []
-    for offset in (down + axis, down - axis, side + axis - down / 2, axis - side - down / 2):
-        point = cylinder.position + offset
-        distance = dot(n, point - plane.position)
-        points.append(_single(distance, point - n * (distance / 2)[..., None], n))
-    return Points.stack(points)
+    offsets = (down + axis, down - axis, side + axis - down / 2, axis - side - down / 2)
+    return Points.stack([_plane_point(plane, cylinder.position + offset) for offset in offsets])
 
 
 def plane_box(plane: Placed, box: Placed) -> Points:
     """The eight corners; those above the centre of the box are no candidates."""
-    n, points = plane.axis, []
+    points = []
     for k in range(8):
         signs = box.size.new_tensor([1.0 if k >> i & 1 else -1.0 for i in range(3)])
         corner = matvec(box.rotation, signs * box.size)
-        point = box.position + corner
-        normal = n.expand_as(point)
-        distance = dot(normal, point - plane.position)
-        position = point - normal * (distance / 2)[..., None]
-        distance = torch.where(dot(normal, corner) > 0, FAR, distance)
-        points.append(_single(distance, position, normal))
+        point = _plane_point(plane, box.position + corner)
+        is_above = dot(point.normal, corner) > 0
+        points.append(point._replace(distance=torch.where(is_above, FAR, point.distance)))
     return Points.stack(points)
 
 
@@ -234,15 +231,10 @@ def capsule_capsule(first: Placed, second: Placed) -> Points:
         ),
         torch.clamp(x2, -1.0, 1.0),
     )
-    crossing = [(x1, x2, ~parallel)]
-    ends = _parallel_points(u, v, ma, mb, mc)
+    ends = _parallel_points(v, mb, mc)
     candidates = [
-        (
-            torch.where(parallel, ends[0][0], crossing[0][0]),
-            torch.where(parallel, ends[0][1], x2),
-            None,
-        ),
-        (ends[1][0], ends[1][1], parallel),
+        (torch.where(parallel, ends[0][0], x1), torch.where(parallel, ends[0][1], x2), None),
+        (*ends[1], parallel),
     ]
     points = []
     for along1, along2, exists in candidates:
@@ -256,11 +248,9 @@ def capsule_capsule(first: Placed, second: Placed) -> Points:
     return Points.stack(points)
 
 
-def _parallel_points(
-    u: Tensor, v: Tensor, ma: Tensor, mb: Tensor, mc: Tensor
-) -> list[tuple[Tensor, Tensor]]:
+def _parallel_points(v: Tensor, mb: Tensor, mc: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Places of the ends of the first axis, and the nearest places of the second."""
-    one = torch.ones_like(u)
+    one = torch.ones_like(v)
     return [(s * one, torch.clamp((v - s * mb) / mc, -1.0, 1.0)) for s in (1.0, -1.0)]
 
 

@@ -31,7 +31,12 @@ from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.utils.shapes import matvec
-from torchsko.verbs.dynamics import forward_dynamics, inverse_dynamics, mass_matrix
+from torchsko.verbs.dynamics import (
+    bias_force,
+    inverse_dynamics,
+    mass_matrix,
+    refuse_singular,
+)
 
 _FIXED = tuple(field.name for field in fields(Mechanism) if field.name not in PARAMETERS)
 _CONTACT_FIXED = tuple(f.name for f in fields(ContactModel) if f.name not in PARAMETER_SIZES)
@@ -98,19 +103,20 @@ def constrained_dynamics(
     """
     check_state(mech, q=q, qd=qd, tau=tau, f_ext=f_ext)
     contact = ContactModel.of(mech) if contact is None else contact
-    smooth = without_dry_friction(mech)
+    external = () if f_ext is None else (f_ext,)
     if warmstart is None:
-        warmstart = forward_dynamics(smooth, q, qd, tau, f_ext)
+        refuse_singular(mech)
+    start = () if warmstart is None else (warmstart.detach(),)
     equation = _ConstrainedEquation(
         {name: getattr(mech, name) for name in _FIXED},
         {name: getattr(contact, name) for name in _CONTACT_FIXED},
+        len(external),
     )
     inputs = [getattr(mech, name) for name in PARAMETERS]
     inputs += [getattr(contact, name) for name in PARAMETER_SIZES]
-    external = () if f_ext is None else (f_ext,)
-    qdd = implicit(equation, *inputs, q, qd, tau, warmstart.detach(), *external)
+    qdd = implicit(equation, *inputs, q, qd, tau, *external, *start)
     forces = _constraint_force(constraint_rows(mech, contact, q, qd), qdd)
-    error = inverse_dynamics(smooth, q, qd, qdd, f_ext) - tau - forces
+    error = inverse_dynamics(without_dry_friction(mech), q, qd, qdd, f_ext) - tau - forces
     return ConstrainedDynamics(qdd, forces, error.detach().abs().amax(-1))
 
 
@@ -127,15 +133,17 @@ def _constraint_force(rows: Rows, qdd: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _ConstrainedEquation:
-    """The equation with inputs (*mechanism, *contact, q, qd, tau, warmstart, [f_ext]).
+    """The equation with inputs (*mechanism, *contact, q, qd, tau, [f_ext], [warmstart]).
 
     Attributes:
         fixed: fields of the mechanism that are not parameters.
         contact_fixed: fields of the contact model that are not parameters.
+        num_external: 1 with external forces, else 0.
     """
 
     fixed: dict[str, Any]
     contact_fixed: dict[str, Any]
+    num_external: int
 
     def split(
         self, inputs: tuple[Tensor, ...]
@@ -149,19 +157,21 @@ class _ConstrainedEquation:
 
     def solution(self, *inputs: Tensor) -> Tensor:
         """The accelerations, by Newton's method."""
-        mech, contact, (q, qd, tau, warmstart, *external) = self.split(inputs)
+        mech, contact, (q, qd, tau, *rest) = self.split(inputs)
+        external, warmstart = rest[: self.num_external], rest[self.num_external :]
         rows = constraint_rows(mech, contact, q, qd)
         M = mass_matrix(mech, q)
-        zero = torch.zeros_like(qd)
-        bias = inverse_dynamics(without_dry_friction(mech), q, qd, zero, *external)
+        h = tau - bias_force(without_dry_friction(mech), q, qd, *external)
+        start = warmstart[0] if warmstart else solve_from_leaves(M, h, scalar=mech.scalar)
         moves = moving_dofs(mech)
         # Dofs on one path to the root have an entry in M: one of them moves all bodies of the other.
         coupled = (moves.T.to(M.dtype) @ moves.to(M.dtype)) > 0
-        return minimise(M, tau - bias, rows, warmstart, coupled, scalar=mech.scalar)
+        return minimise(M, h, rows, start, coupled, scalar=mech.scalar)
 
     def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
         """Error of the equations of motion."""
-        mech, contact, (q, qd, tau, _, *external) = self.split(inputs)
+        mech, contact, (q, qd, tau, *rest) = self.split(inputs)
+        external = rest[: self.num_external]
         force = _constraint_force(constraint_rows(mech, contact, q, qd), x)
         return inverse_dynamics(without_dry_friction(mech), q, qd, x, *external) - tau - force
 

@@ -56,8 +56,7 @@ def contact_forces(
     first = len(contact.loss_dof) + len(contact.limit_dof)
     cones = iter(rows.cones)
     parts, places = [], []
-    for condim in sorted(set(contact.condim)):
-        at = [c for c, k in enumerate(points.pair) if contact.condim[k] == condim]
+    for condim, at in contact.points_by_condim(points.pair).items():
         places += at
         if condim > 1 and contact.options.cone == "elliptic":
             parts.append(_padded(next(cones).select(force)))

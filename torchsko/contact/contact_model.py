@@ -148,6 +148,11 @@ class ContactModel:
         """Names of the two shapes of each pair."""
         return tuple((self.shape_names[i], self.shape_names[j]) for i, j in self.pair_shapes)
 
+    def points_by_condim(self, pair: Sequence[int]) -> dict[int, list[int]]:
+        """Indices of contact points by the dimension of their force, for the pair of each point."""
+        condims = [self.condim[k] for k in pair]
+        return {d: [c for c, x in enumerate(condims) if x == d] for d in sorted({*condims})}
+
     def replace(self, **changes: Tensor) -> ContactModel:
         """A copy with some tensors of parameters changed, with any leading batch dimensions.
 

@@ -156,8 +156,7 @@ def _contact_blocks(
     ends = [contact.pair_shapes[k] for k in points.pair]
     moved = [[contact.shape_bodies[pair[end]] for pair in ends] for end in (0, 1)]
     moving = select(moves, moved[0], 0) | select(moves, moved[1], 0)
-    for condim in sorted(set(contact.condim)):
-        at = [c for c, k in enumerate(points.pair) if contact.condim[k] == condim]
+    for condim, at in contact.points_by_condim(points.pair).items():
         cone = _Cone.of(contact, points, at, select(moving, at, 0))
         rows, v = select(J, at, -3)[..., :condim, :], select(velocity, at, -2)[..., :condim]
         if condim == 1:
