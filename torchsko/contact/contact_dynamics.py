@@ -28,7 +28,7 @@ from torchsko.contact.newton import minimise, solve_from_leaves
 from torchsko.contact.rows import constraint_rows, moving_dofs
 from torchsko.implicit.equation import implicit
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.dynamics import (
@@ -37,8 +37,8 @@ from torchsko.verbs.dynamics import (
     mass_matrix,
     refuse_singular,
 )
+from torchsko.verbs.mechanism_inputs import fixed_fields, parameters_of, split_mechanism
 
-_FIXED = tuple(field.name for field in fields(Mechanism) if field.name not in PARAMETERS)
 _CONTACT_FIXED = tuple(f.name for f in fields(ContactModel) if f.name not in PARAMETER_SIZES)
 
 
@@ -108,11 +108,11 @@ def constrained_dynamics(
         refuse_singular(mech)
     start = () if warmstart is None else (warmstart.detach(),)
     equation = _ConstrainedEquation(
-        {name: getattr(mech, name) for name in _FIXED},
+        fixed_fields(mech),
         {name: getattr(contact, name) for name in _CONTACT_FIXED},
         len(external),
     )
-    inputs = [getattr(mech, name) for name in PARAMETERS]
+    inputs = parameters_of(mech)
     inputs += [getattr(contact, name) for name in PARAMETER_SIZES]
     qdd = implicit(equation, *inputs, q, qd, tau, *external, *start)
     forces = _constraint_force(constraint_rows(mech, contact, q, qd), qdd)
@@ -149,11 +149,9 @@ class _ConstrainedEquation:
         self, inputs: tuple[Tensor, ...]
     ) -> tuple[Mechanism, ContactModel, tuple[Tensor, ...]]:
         """The mechanism and the contact model with the given parameters, and the other inputs."""
-        n, m = len(PARAMETERS), len(PARAMETER_SIZES)
-        named: dict[str, Any] = dict(zip(PARAMETERS, inputs[:n], strict=True))
-        surfaces: dict[str, Any] = dict(zip(PARAMETER_SIZES, inputs[n : n + m], strict=True))
-        contact = ContactModel(**self.contact_fixed, **surfaces)
-        return Mechanism(**self.fixed, **named), contact, inputs[n + m :]
+        mech, rest = split_mechanism(self.fixed, inputs)
+        surfaces: dict[str, Any] = dict(zip(PARAMETER_SIZES, rest, strict=False))
+        return mech, ContactModel(**self.contact_fixed, **surfaces), rest[len(surfaces) :]
 
     def solution(self, *inputs: Tensor) -> Tensor:
         """The accelerations, by Newton's method."""

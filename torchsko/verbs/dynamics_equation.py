@@ -9,7 +9,7 @@ that the residual does not depend on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -17,9 +17,8 @@ from torch import Tensor
 from torchsko import algorithms
 from torchsko.bridge.assemble import model_at
 from torchsko.implicit.equation import implicit, is_compiled_or_traced
-from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
-
-_FIXED = tuple(field.name for field in fields(Mechanism) if field.name not in PARAMETERS)
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.mechanism_inputs import fixed_fields, parameters_of, split_mechanism
 
 
 def accelerations(
@@ -37,10 +36,9 @@ def accelerations(
     Returns:
         qdd, `[*batch, num_dof]`.
     """
-    equation = _DynamicsEquation({name: getattr(mech, name) for name in _FIXED})
+    equation = _DynamicsEquation(fixed_fields(mech))
     forces = () if f_ext is None else (f_ext,)
-    parameters = [getattr(mech, name) for name in PARAMETERS]
-    inputs = (*parameters, q, qd, gen_force, *forces)
+    inputs = (*parameters_of(mech), q, qd, gen_force, *forces)
     # The tape of the recursion is shorter than that of Newton steps.
     return equation.solution(*inputs) if is_compiled_or_traced() else implicit(equation, *inputs)
 
@@ -50,16 +48,14 @@ class _DynamicsEquation:
     """The equation with inputs (*parameters, q, qd, gen_force, [f_ext]).
 
     Attributes:
-        fixed: the fields of the mechanism that are not parameters. Parameters are not stored here, so that a
-            checkpoint can free them.
+        fixed: the fields of the mechanism that are not parameters.
     """
 
     fixed: dict[str, Any]
 
     def split(self, inputs: tuple[Tensor, ...]) -> tuple[Mechanism, tuple[Tensor, ...]]:
         """The mechanism with the given parameters, and the other inputs."""
-        named: dict[str, Any] = dict(zip(PARAMETERS, inputs, strict=False))
-        return Mechanism(**self.fixed, **named), inputs[len(named) :]
+        return split_mechanism(self.fixed, inputs)
 
     def solution(self, *inputs: Tensor) -> Tensor:
         """The accelerations qdd, by the articulated-body sweeps."""

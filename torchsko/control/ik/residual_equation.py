@@ -6,7 +6,7 @@ See `torchsko.control.ik.inverse_kinematics` for the formulas.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,11 +16,10 @@ from torchsko.control.ik.pose_targets import TargetSpec, error_at, jacobian_at
 from torchsko.implicit.jacobian_products import jvp_by_double_vjp
 from torchsko.implicit.pseudo_inverse import symmetric_pinv
 from torchsko.mechanism.joints.configuration import integrate
-from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import matvec
-
-_FIXED = tuple(field.name for field in fields(Mechanism) if field.name not in PARAMETERS)
+from torchsko.verbs.mechanism_inputs import fixed_fields, split_mechanism
 
 
 def blocked_dofs(mech: Mechanism, q: Tensor, pull: Tensor) -> Tensor:
@@ -69,12 +68,11 @@ class StationaryEquation:
     @staticmethod
     def of(mech: Mechanism, goals: TargetSpec, limits: bool) -> StationaryEquation:
         """The equation of a mechanism."""
-        return StationaryEquation({name: getattr(mech, name) for name in _FIXED}, goals, limits)
+        return StationaryEquation(fixed_fields(mech), goals, limits)
 
     def split(self, inputs: tuple[Tensor, ...]) -> tuple[Mechanism, tuple[Tensor, ...]]:
         """The mechanism with these parameters, and the targets."""
-        named: dict[str, Any] = dict(zip(PARAMETERS, inputs[1:], strict=False))
-        return Mechanism(**self.fixed, **named), inputs[1 + len(named) :]
+        return split_mechanism(self.fixed, inputs[1:])
 
     def solution(self, *inputs: Tensor) -> Tensor:
         """The solution that the iterations found."""

@@ -10,7 +10,7 @@ the range of the rows, and derivatives of the multipliers of least norm are exac
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,11 +21,10 @@ from torchsko.algorithms.constrained_motion import Multipliers, forces_of, stack
 from torchsko.bridge.assemble import model_at
 from torchsko.implicit.equation import implicit
 from torchsko.mechanism.loops.constraint_rows import Placements
-from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.constrained.hold import ConstraintRows
-
-_FIXED = tuple(field.name for field in fields(Mechanism) if field.name not in PARAMETERS)
+from torchsko.verbs.mechanism_inputs import parameters_of, split_mechanism
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +50,7 @@ class ConstrainedMotion:
     is_impact: bool = False
 
     def _split(self, inputs: tuple[Tensor, ...]) -> tuple[Mechanism, tuple[Tensor, ...]]:
-        named: dict[str, Any] = dict(zip(PARAMETERS, inputs, strict=False))
-        return Mechanism(**self.fixed, **named), inputs[len(named) :]
+        return split_mechanism(self.fixed, inputs)
 
     def _at(self, inputs: tuple[Tensor, ...]) -> tuple[Any, Tensor, Tensor, Tensor, Tensor]:
         """The model, drive, G, gamma and the mask."""
@@ -110,16 +108,10 @@ def solve_motion(
 ) -> tuple[Tensor, Tensor]:
     """The motion `[*batch, n]` and the multipliers `[*batch, r]`, with implicit derivatives."""
     numbers = equation.rows.numbers(mech)
-    parameters = [getattr(mech, name) for name in PARAMETERS]
-    x = implicit(equation, *parameters, q, qd, drive, mask, *numbers)
+    x = implicit(equation, *parameters_of(mech), q, qd, drive, mask, *numbers)
     n = mech.num_dof
     qdd, y = x[..., :n], x[..., n:]
     if not equation.redundant:
         return qdd, y
     G = mask[..., None] * equation.rows.at(mech, q, None, numbers).jacobian
     return qdd, forces_of(y, G, mask, True)
-
-
-def fixed_fields(mech: Mechanism) -> dict[str, Any]:
-    """The fields of a mechanism that are not parameters."""
-    return {name: getattr(mech, name) for name in _FIXED}
