@@ -36,7 +36,9 @@ def deviation(model, steps, seed=0, lower=0.0, speed=0.3):
 
 
 @pytest.mark.parametrize("integrator", INTEGRATORS)
-@pytest.mark.parametrize(("name", "lower"), [("hopper", 0.07), ("quadruped", 0.02)])
+@pytest.mark.parametrize(
+    ("name", "lower"), [("hopper", 0.07), ("quadruped", 0.02), ("boxes", 0.03)]
+)
 def test_steps_equal_those_of_mujoco(compiled, name, lower, integrator):
     model = compiled(MODELS[name](cone="elliptic"))
     model.opt.integrator = INTEGRATORS[integrator]

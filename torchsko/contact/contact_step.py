@@ -10,21 +10,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.actuation.actuator_forces import actuate, actuate_with_slopes
+from torchsko.actuation.actuator_forces import actuate_with_slopes
 from torchsko.actuation.actuators import Actuators
 from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.contact.contact_dynamics import ConstrainedDynamics, constrained_dynamics
 from torchsko.contact.contact_model import ContactModel
+from torchsko.contact.implicit_steps import damping_of, implicit_acceleration
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.io.conventions.conversion import conventions
-from torchsko.linalg.symmetric import spd_solve
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.joints.configuration import advance, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.spatial.rotation import translation_jacobian_inverse
 from torchsko.utils.shapes import matvec
-from torchsko.verbs.dynamics import mass_matrix
+from torchsko.verbs.dynamics import damping_slope
 
 RK4_ROWS, RK4_WEIGHTS = (0.5, 0.5, 1.0), (1 / 6, 1 / 3, 1 / 3, 1 / 6)
 """Coefficients of the classical Runge-Kutta method, each stage from the one before it."""
@@ -60,22 +60,23 @@ class _Step(NamedTuple):
     f_ext: Tensor | None
     dt: float
 
-    def forces(self, q: Tensor, qd: Tensor, act: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Joint forces and rates of activations."""
+    def forces(
+        self, q: Tensor, qd: Tensor, act: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, ForceSlopes | None]:
+        """Joint forces, rates of activations, and derivatives of the forces of actuators."""
         if self.actuators is None:
-            return torch.zeros_like(qd) if self.ctrl is None else self.ctrl, None
+            return torch.zeros_like(qd) if self.ctrl is None else self.ctrl, None, None
         assert self.ctrl is not None
-        return actuate(self.mech, self.actuators, q, qd, act, ctrl=self.ctrl, dt=self.dt)
+        act = self.ctrl[..., :0] if act is None else act
+        return actuate_with_slopes(self.mech, self.actuators, q, qd, act, self.ctrl, self.dt)
 
     def accelerate(
-        self, q: Tensor, qd: Tensor, act: Tensor | None, warmstart: Tensor | None
-    ) -> tuple[ConstrainedDynamics, Tensor | None]:
-        """Constrained accelerations and rates of activations."""
-        tau, rate = self.forces(q, qd, act)
-        found = constrained_dynamics(
+        self, q: Tensor, qd: Tensor, tau: Tensor, warmstart: Tensor | None
+    ) -> ConstrainedDynamics:
+        """Constrained accelerations under joint forces."""
+        return constrained_dynamics(
             self.mech, q, qd, tau, self.f_ext, contact=self.contact, warmstart=warmstart
         )
-        return found, rate
 
     def after(self, act: Tensor | None, rate: Tensor | None) -> Tensor | None:
         """Activations after the step."""
@@ -155,47 +156,22 @@ def step(
 
 
 def _euler(fixed: _Step, state: State, all_forces: bool) -> State:
-    """Semi-implicit Euler step with implicit damping."""
+    """Semi-implicit Euler step with implicit damping of joints, or of all forces."""
     mech, dt = fixed.mech, fixed.dt
     q, qd, act = state.q, state.qd, state.act
-    found, rate = fixed.accelerate(q, qd, act, state.warmstart)
-    qdd = found.qdd
-    damping = _damping(fixed, q, qd, act, all_forces)
-    if damping is not None:
-        M = mass_matrix(mech, q)
-        turning = transport_rate(mech, qd, qd)
-        force = matvec(M, qdd)
-        if turning is not None:
-            force = force - dt * matvec(damping, turning)
-        qdd = spd_solve(M + dt * damping, force[..., None], scalar=mech.scalar)[..., 0]
+    tau, rate, slopes = fixed.forces(q, qd, act)
+    found = fixed.accelerate(q, qd, tau, state.warmstart)
+    damping = None
+    if mech.has_losses and (all_forces or fixed.contact.options.eulerdamp):
+        damping = torch.diag_embed(damping_slope(mech, qd))
+    if all_forces and slopes is not None:
+        of_actuators = damping_of(mech, slopes)
+        damping = of_actuators if damping is None else damping + of_actuators
+    qdd = implicit_acceleration(mech, q, qd, found.qdd, damping, dt, gyroscopic=all_forces)
     after, rates = advance(mech, q, qd, qdd, dt)
     return State(
         after, rates, fixed.after(act, rate), state.t + dt, found.qdd.detach(), found.residual
     )
-
-
-def _damping(
-    fixed: _Step, q: Tensor, qd: Tensor, act: Tensor | None, all_forces: bool
-) -> Tensor | None:
-    """Matrix of the damping that acts implicitly, `[*batch, num_dof, num_dof]`; None without any."""
-    mech = fixed.mech
-    slope = mech.damping
-    if mech.has_higher_damping:
-        squared, cubed = mech.higher_damping.unbind(-1)
-        slope = slope + 2 * squared * qd.abs() + 3 * cubed * qd * qd
-    implicit = all_forces or fixed.contact.options.eulerdamp
-    total = torch.diag_embed(slope) if mech.has_losses and implicit else None
-    if all_forces and fixed.actuators is not None and fixed.ctrl is not None:
-        act = fixed.ctrl[..., :0] if act is None else act
-        _, _, slopes = actuate_with_slopes(mech, fixed.actuators, q, qd, act, fixed.ctrl, fixed.dt)
-        found = _actuator_damping(slopes)
-        total = found if total is None else total + found
-    return total
-
-
-def _actuator_damping(slopes: ForceSlopes) -> Tensor:
-    B = slopes.transmission
-    return B.mT @ (slopes.damping[..., None] * B)
 
 
 def _runge_kutta(fixed: _Step, state: State) -> State:
@@ -220,7 +196,8 @@ def _runge_kutta(fixed: _Step, state: State) -> State:
             qd = mujoco.qd_from(q, v0 + h * accelerations[-1])
             act = act0 if act0 is None else act0 + h * rates[-1]
         guess = state.warmstart if warmstart is None else warmstart
-        found, rate = fixed.accelerate(q, qd, act, guess)
+        tau, rate, _ = fixed.forces(q, qd, act)
+        found = fixed.accelerate(q, qd, tau, guess)
         first, warmstart = found if first is None else first, found.qdd.detach()
         changes.append(_rate_of_change(mech, u, mujoco.qd_from(q0, mujoco.qd_to(q, qd))))
         accelerations.append(mujoco.qdd_to(q, qd, found.qdd))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchsko.mechanism.coordinates import all_q, all_rates
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.verbs.dynamics import smooth_speeds
+from torchsko.verbs.dynamics import damping_slope, smooth_speeds
 
 State = tuple[Tensor, Tensor]
 """Configuration and velocity."""
@@ -73,12 +73,10 @@ def implicit_losses(mech: Mechanism, q: Tensor, qd: Tensor, dt: float, creep: fl
         ratio = torch.where(moves, ratio, torch.ones_like(ratio))
         tangent = torch.where(moves, torch.tanh(ratio) / ratio, torch.ones_like(ratio)) / speed
         secant = torch.where(smooth, tangent, secant)
-    B = mech.damping + mech.friction * secant
-    slope = B
+    B, slope = (x + mech.friction * secant for x in (mech.damping, damping_slope(mech, rates)))
     if mech.has_higher_damping:
         powers = torch.stack([rates.abs(), rates * rates], -1)
-        quadratic, cubic = (mech.higher_damping * powers).unbind(-1)
-        B, slope = B + quadratic + cubic, B + 2 * quadratic + 3 * cubic
+        B = B + (mech.higher_damping * powers).sum(-1)
     return mech.replace(
         damping=B,
         friction=torch.zeros_like(mech.friction),

@@ -29,6 +29,7 @@ from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.verbs.dynamics import (
+    damping_slope,
     inverse_dynamics,
     mass_matrix,
     passive_forces,
@@ -142,18 +143,15 @@ def _closed_inverse(
     return to_q, to_qd, M
 
 
-def _damping_slope(tree: Mechanism, qd: Tensor) -> Tensor:
+def _loss_slope(tree: Mechanism, qd: Tensor) -> Tensor:
     """Slope of damping and smooth friction over the rates of joints, `[*batch, num_tree_dof]`."""
-    slope = tree.damping
+    slope = damping_slope(tree, qd)
     if tree.has_smooth_friction:
         smooth, speed = smooth_speeds(tree)
         direction = torch.tanh(qd / speed)
         rate = tree.friction * (1 - direction * direction) / speed
         slope = slope + torch.where(smooth, rate, torch.zeros_like(rate))
-    if not tree.has_higher_damping:
-        return slope
-    squared, cubed = tree.higher_damping.unbind(-1)
-    return slope + 2 * squared * qd.abs() + 3 * cubed * qd * qd
+    return slope
 
 
 def _compensation_tangent(tree: Mechanism, q: Tensor) -> Tensor:
@@ -186,7 +184,7 @@ def _inverse(
     )
     to_q = to_q + tree.stiffness[..., None] * stretch_tangent(tree, q)
     if tree.has_losses:
-        to_qd = to_qd + torch.diag_embed(_damping_slope(tree, qd))
+        to_qd = to_qd + torch.diag_embed(_loss_slope(tree, qd))
     if tree.has_gravcomp:
         to_q = to_q - _compensation_tangent(tree, q)
     base_accels = motion.base_accels

@@ -338,6 +338,14 @@ def damping_force(mech: Mechanism, qd: Tensor) -> Tensor:
     return linear + (squared * qd.abs() + cubed * qd * qd) * qd
 
 
+def damping_slope(mech: Mechanism, qd: Tensor) -> Tensor:
+    """Derivative of `damping_force` with respect to the rates, `[*batch, num_tree_dof]`."""
+    if not mech.has_higher_damping:
+        return mech.damping
+    squared, cubed = mech.higher_damping.unbind(-1)
+    return mech.damping + 2 * squared * qd.abs() + 3 * cubed * qd * qd
+
+
 def refuse_singular(mech: Mechanism, prescribed: Collection[int] = ()) -> None:
     """Refuse forward dynamics where a hinge inertia vanishes; determined at load, no value is read here.
 

@@ -1,0 +1,99 @@
+r"""Velocity changes of a time step with forces that act at its end.
+
+In the coordinates of MuJoCo, in which linear velocities of free joints have the inertial axes, the
+acceleration x of a step of length h solves
+
+.. math::
+    (\mathcal M + h D)\, x = \mathcal M\, \ddot q, \qquad D = -\partial \tau / \partial \dot q,
+
+where D contains the damping of joints and actuators. Bodies on a free joint that carry no other body also
+have the derivative of their gyroscopic forces, so that spinning bodies do not gain energy.
+
+Reference: MuJoCo documentation, "Computation", Numerical integration.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchsko.actuation.implicit_forces import ForceSlopes
+from torchsko.linalg.symmetric import spd_solve
+from torchsko.linalg.unpivoted import solve_without_pivots
+from torchsko.mechanism.coordinates import own_rows
+from torchsko.mechanism.joints.configuration import transport_rate
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.spatial.inertia import spatial_inertia
+from torchsko.spatial.rotation import skew
+from torchsko.utils.shapes import concatenate, matvec
+from torchsko.verbs.dynamics import mass_matrix
+
+
+def implicit_acceleration(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    qdd: Tensor,
+    damping: Tensor | None,
+    dt: float,
+    *,
+    gyroscopic: bool,
+) -> Tensor:
+    """Acceleration of a step whose damping acts at its end, `[*batch, num_dof]`.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]`.
+        qdd: acceleration at the start, `[*batch, num_dof]`.
+        damping: D without gyroscopic forces, `[*batch, num_dof, num_dof]`; None for zero.
+        dt: time step [s].
+        gyroscopic: whether D contains the gyroscopic forces of bodies on a free joint.
+    """
+    bodies = standalone_bodies(mech) if gyroscopic else []
+    if damping is None and not bodies:
+        return qdd
+    M = mass_matrix(mech, q)
+    D = torch.zeros_like(M) if damping is None else damping
+    turning = transport_rate(mech, qd, qd)
+    force = matvec(M, qdd)
+    if turning is not None:
+        force = force - dt * matvec(D, turning)
+    found = qdd
+    if damping is not None:
+        found = spd_solve(M + dt * D, force[..., None], scalar=mech.scalar)[..., 0]
+    for body in bodies:
+        found = _with_gyroscopic_forces(mech, body, M + dt * D, force, found, qd, dt)
+    return found
+
+
+def standalone_bodies(mech: Mechanism) -> list[int]:
+    """Bodies on a free joint to the inertial frame that carry no other body."""
+    return [
+        k
+        for k, kind in enumerate(mech.joints.kinds)
+        if kind.is_free and mech.parents[k] < 0 and k not in mech.parents
+    ]
+
+
+def _with_gyroscopic_forces(
+    mech: Mechanism, body: int, A: Tensor, force: Tensor, qdd: Tensor, qd: Tensor, dt: float
+) -> Tensor:
+    """The acceleration with that of one body solved with its gyroscopic forces; A is M + h D."""
+    dofs = mech.dof_slice(mech.tree_joint_names[body])
+    w = qd[..., dofs][..., :3]
+    M = spatial_inertia(mech.mass[..., body], mech.com[..., body, :], mech.inertia[..., body, :, :])
+    I_o, C = M[..., :3, :3], M[..., :3, 3:]  # C = m skew(c)
+    W = skew(w)
+    angular = W @ I_o - skew(matvec(I_o, w))  # of w x I_o w
+    linear = skew(matvec(C, w)) - W @ C  # of m w x (w x c)
+    slope = torch.cat(torch.broadcast_tensors(angular, linear), -2)
+    block = A[..., dofs, dofs] + dt * torch.nn.functional.pad(slope, (0, 3))
+    found = solve_without_pivots(block, force[..., dofs], scalar=mech.scalar)
+    return concatenate((qdd[..., : dofs.start], found, qdd[..., dofs.stop :]))
+
+
+def damping_of(mech: Mechanism, slopes: ForceSlopes) -> Tensor:
+    """Damping of transmissions over the velocities of a mechanism, `[*batch, num_dof, num_dof]`."""
+    B = own_rows(mech, None, slopes.transmission)
+    return B.mT @ (slopes.damping[..., None] * B)
