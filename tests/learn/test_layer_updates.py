@@ -225,7 +225,7 @@ def test_kernels_are_made_within_a_training_loop_of_torch_func(arm, monkeypatch)
     monkeypatch.setattr(module, "PAYS", auto.cost(2, 4))
     for _ in range(3):
         assert_close(torch.func.grad(loss(layer))(params), expected, rtol=1e-9, atol=1e-9)
-    assert layer._fast is not None and not isinstance(layer._fast, str)
+    assert layer._fast is not None and not isinstance(layer._fast, ts.TorchskoError)
 
 
 def layer_learn():

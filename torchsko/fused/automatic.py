@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from torchsko.errors import CompilerError, FusedError
+from torchsko.errors import CompilerError, FusedError, TorchskoError
 from torchsko.mechanism.dispatch import (
     MechanismLayer,
     MechanismLike,
@@ -51,8 +51,8 @@ def cost(calls: int, batch: int) -> int:
     return calls * (FIXED + batch)
 
 
-def kernels_for(given: MechanismLike, *, log_build: bool = True) -> FusedMechanism | str:
-    """The kernels of a mechanism or a layer on a CPU; or the reason why there are none.
+def kernels_for(given: MechanismLike, *, log_build: bool = True) -> FusedMechanism | TorchskoError:
+    """The kernels of a mechanism or a layer on a CPU; or the error that says why there are none.
 
     Parameters that require gradients, or were replaced, are inputs.
 
@@ -82,7 +82,7 @@ def kernels_for(given: MechanismLike, *, log_build: bool = True) -> FusedMechani
             _kernels()[robot] = known
         return known[1]
     except (CompilerError, FusedError) as error:
-        return str(error)
+        return error.with_traceback(None)
 
 
 @cache
@@ -91,15 +91,15 @@ def _kernels() -> WeakKeyDictionary[Mechanism, tuple[list[str], FusedMechanism]]
     return WeakKeyDictionary()
 
 
-def _elsewhere(device: torch.device) -> str:
-    """The reason why kernels are not automatic on a device other than the CPU."""
+def _elsewhere(device: torch.device) -> FusedError:
+    """The error that says why kernels are not automatic on a device other than the CPU."""
     if device.type == "meta":
-        return (
-            "its tensors are on 'meta', and have no numbers.\n"
-            "Kernels are made for a robot that has some.\n"
-            "Type layer.to_empty(device='cpu') and load_state_dict, or fused=False."
+        return FusedError(
+            "its tensors are on 'meta', and have no numbers.",
+            "Kernels are made for a robot that has some.",
+            "Type layer.to_empty(device='cpu') and load_state_dict, or fused=False.",
         )
-    return "it is on a GPU, where kernels are not automatic: use ts.fuse(mech)."
+    return FusedError("it is on a GPU.", "Kernels are not automatic there.", "Use ts.fuse(mech).")
 
 
 def log_automatic_build(name: str) -> None:
@@ -138,12 +138,12 @@ def _with_kernels(
             asked = bound.arguments["fused"] and layer is not None and layer.fused is not False
             if asked or _pays(mech, bound.arguments):
                 fast = kernels_for(mech) if layer is None else layer.fused_mechanism()
-                if asked and isinstance(fast, str):
-                    raise FusedError(fast)
-                mech = mech if isinstance(fast, str) else fast
+                if asked and isinstance(fast, TorchskoError):
+                    raise FusedError(fast.what, fast.why, fast.advice)
+                mech = mech if isinstance(fast, TorchskoError) else fast
         elif isinstance(mech, MechanismLayer) and mech.fused and torch.compiler.is_compiling():
             fast = mech.fused_mechanism()  # each of its steps is one operator
-            mech = mech if isinstance(fast, str) else fast
+            mech = mech if isinstance(fast, TorchskoError) else fast
         return fn(mech, *args, **kwargs)
 
     return call

@@ -140,7 +140,7 @@ class FusedCall:
         try:
             made = self._made.get(choice)
         except TypeError:
-            raise ShapeError(no_constant(options)) from None
+            raise ShapeError(*no_constant(options)) from None
         if made is None:
             self._make_first(choice)
         for x in states.values():

@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 
 from torch import nn
 
-from torchsko.errors import FitError
+from torchsko.identification.collect_results import collect_results, fitted_context
 from torchsko.identification.diagnostics.check_lists import CHECKS_AFTER_FIT, CHECKS_BEFORE_FIT
-from torchsko.identification.diagnostics.context import FittedContext
-from torchsko.identification.diagnostics.findings import (
-    Action,
-    apply_actions,
-    by_importance,
-    collect,
-)
+from torchsko.identification.diagnostics.findings import Action, apply_actions, collect
 from torchsko.identification.estimators.estimate import estimate, learn_residual
-from torchsko.identification.estimators.reference_estimates import (
-    reference_errors,
-    reference_models,
-)
+from torchsko.identification.estimators.reference_estimates import reference_errors
 from torchsko.identification.estimators.select_model import select_model
 from torchsko.identification.friction import Term
 from torchsko.identification.friction.candidates import CANDIDATE_TERMS
 from torchsko.identification.joint_terms import JointTerms
 from torchsko.identification.logs.log import Log
-from torchsko.identification.options import FitOptions, check_robot
-from torchsko.identification.preparation import Progress, prepare
+from torchsko.identification.options import FitOptions, check_log, check_robot
+from torchsko.identification.preparation import Progress, prepare, progress_of_stages
 from torchsko.identification.regression.normal_equations import Regressor
-from torchsko.identification.regression.solution import TermChoice
-from torchsko.identification.results.reference_models import MemoryModel
-from torchsko.identification.results.result import Fit, FitInfo
-from torchsko.identification.uncertainty.identifiability import parameter_names
-from torchsko.identification.uncertainty.measurement_bias import PositionNoise
+from torchsko.identification.results.result import Fit
 from torchsko.identification.workers import for_unknowns, threads
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
@@ -117,26 +103,9 @@ def identify(
     )  # fmt: skip
     options.check()
     check_robot(mech)
-    if not isinstance(log, Log):
-        raise FitError(
-            f"log is a {type(log).__name__}.",
-            "It must be a ts.identification.Log.",
-            "Pass ts.identification.Log(t, q, tau), ts.identification.Log.load(path, mech.joint_names), or "
-            "ts.identification.Log.concatenate(logs) for several logs.",
-        )
+    check_log(log)
     with threads(for_unknowns(10 * mech.num_bodies)):
-        return _fit(mech, log, options, _with_long_fit(progress, options))
-
-
-def _with_long_fit(progress: Callable[[str, float], None] | None, options: FitOptions) -> Progress:
-    """Give the iterations of shooting most of the progress, 0.2 to 0.85, instead of 0.8 to 0.85."""
-    if progress is None:
-        return lambda text, share: None
-    if not options.estimator.has_windows:
-        return progress
-    return lambda text, share: progress(
-        text, min(share / 4, 0.2) + 13 * min(max(share - 0.8, 0.0), 0.05) + max(share - 0.85, 0.0)
-    )
+        return _fit(mech, log, options, progress_of_stages(progress, options))
 
 
 def _fit(mech: Mechanism, log: Log, options: FitOptions, progress: Progress) -> Fit:
@@ -153,49 +122,17 @@ def _fit(mech: Mechanism, log: Log, options: FitOptions, progress: Progress) -> 
     errors = reference_errors(context, selection.folds, selection.prior)
     errors[options.method] = found.squared_errors
 
-    memory = None
+    with_memory, learned = None, None
     if selection.memory is not None:
-        wider = estimate(context, options, selection, selection.memory, progress)
-        memory = MemoryModel.estimated(context.problem, wider.solution, wider.information.term_std)
-        errors["with memory"] = wider.squared_errors
-
-    learned, residuals, last = None, found.residuals, options.method
+        with_memory = estimate(context, options, selection, selection.memory, progress)
+        errors["with memory"] = with_memory.squared_errors
     if options.residual is not None:
-        learned, residuals, errors["with residual"] = learn_residual(
-            context, options.residual, found, progress
-        )
-        last = "with residual"
+        learned, found = learn_residual(context, options.residual, found, progress)
+        errors["with residual"] = found.squared_errors
 
-    bias = None
-    if options.measurement_bias:
-        noise = PositionNoise.of(context.nominal, context.log, context.settings)
-        bias = found.estimator.position_bias(noise, found.solution.choice)
-
-    def labels(choice: TermChoice) -> list[str]:
-        return parameter_names(context.nominal, context.problem.base, choice, context.problem.terms)
-
-    fitted = FittedContext(
-        **{f.name: getattr(context, f.name) for f in fields(context)},
-        model=selection.model, solution=found.solution, residuals=residuals,
-        squared_errors=errors[last], least_squares_errors=errors["least squares"],
-        information=found.information, combinations=found.combinations,
-        labels=labels(found.solution.choice), combination_labels=labels(found.choice),
-        ripple=options.ripple, selects=options.selects, position_bias=bias,
-        bias_advice=found.estimator.bias_advice,
-    )  # fmt: skip
+    fitted = fitted_context(context, options, selection, found, errors["least squares"])
     findings += collect(CHECKS_AFTER_FIT, fitted, actions, name)
-
-    settings, constants, estimator = context.settings, context.constants, found.estimator
-    info = FitInfo(
-        options.method, estimator.physical, settings.cutoff, settings.rate, settings.automatic,
-        estimator.prior_weight if estimator.has_prior else None, selection.model.scale,
-        int(context.equations.count.sum()), selects_terms=options.selects,
-        constants=None if constants is None else constants.value,
-        constant_deviations=None if constants is None else constants.deviation,
-    )  # fmt: skip
-    references = reference_models(context, selection.prior)
     progress("done", 1.0)
-    return Fit.of(
-        context.problem, found.solution, info, references, found.information, residuals,
-        {k: x.mean(0).sqrt() for k, x in errors.items()}, tuple(by_importance(findings)), learned, memory,
-    )  # fmt: skip
+    return collect_results(
+        context, options, selection, found, with_memory, learned, errors, findings
+    )

@@ -20,6 +20,7 @@ from torchsko.identification.estimators.estimator import Estimator
 from torchsko.identification.estimators.estimators import ESTIMATORS
 from torchsko.identification.friction import Term
 from torchsko.identification.joint_terms import JointTerms
+from torchsko.identification.logs.log import Log
 from torchsko.identification.regression.normal_equations import Regressor
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -130,6 +131,21 @@ class FitOptions:
                 "Pass torchsko.identification.Network(...), or your own nn.Module.",
             )
         check_actions(self.on_findings)
+
+
+def check_log(log: Log) -> None:
+    """Check the type of a log.
+
+    Raises:
+        FitError: it is not a `Log`.
+    """
+    if not isinstance(log, Log):
+        raise FitError(
+            f"log is a {type(log).__name__}.",
+            "It must be a ts.identification.Log.",
+            "Pass ts.identification.Log(t, q, tau), ts.identification.Log.load(path, mech.joint_names), or "
+            "ts.identification.Log.concatenate(logs) for several logs.",
+        )
 
 
 def check_robot(mech: Mechanism) -> None:

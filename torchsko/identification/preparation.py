@@ -43,6 +43,17 @@ from torchsko.mechanism.mechanism import Mechanism
 Progress = Callable[[str, float], None]
 
 
+def progress_of_stages(progress: Progress | None, options: FitOptions) -> Progress:
+    """Progress in which the iterations of shooting take 0.2 to 0.85 instead of 0.8 to 0.85."""
+    if progress is None:
+        return lambda text, share: None
+    if not options.estimator.has_windows:
+        return progress
+    return lambda text, share: progress(
+        text, min(share / 4, 0.2) + 13 * min(max(share - 0.8, 0.0), 0.05) + max(share - 0.85, 0.0)
+    )
+
+
 def prepare(
     mech: Mechanism, log: Log, options: FitOptions, progress: Progress
 ) -> tuple[FitContext, list[Finding]]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from torchsko.api.verb_table import FUSIBLE, Row, Verbs
 from torchsko.bridge.singular_hinges import checked
-from torchsko.errors import FusedError, MechanismError
+from torchsko.errors import FusedError, MechanismError, TorchskoError
 from torchsko.fused.automatic import PAYS, cost, kernels_for, rollout
 from torchsko.fused.tracing.clean import has_saved_tensor_hooks, is_differentiated
 from torchsko.learn.parametrized import assemble_field, assembly_plan, parametrize_target
@@ -83,9 +83,7 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
         if not isinstance(mech, Mechanism):
             raise _not_a_mechanism(mech)
         self.fused, self._eager_cost = fused, 0
-        self._fast: FusedMechanism | str | None = (
-            None  # a string is the reason for having no kernels
-        )
+        self._fast: FusedMechanism | TorchskoError | None = None  # an error: why there are none
         learn = {} if learn is None else _by_target(mech, learn)
         self._targets = {name: find_target(mech, name, p) for name, p in learn.items()}
         refuse_overlap(self._targets)
@@ -185,11 +183,11 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
     def _kernels(self, args: Iterable[Any]) -> FusedMechanism | None:
         """The kernels, built when their cost is repaid; None for an eager call."""
         if torch.compiler.is_compiling():
-            fast = self.fused_mechanism() if self.fused else ""
-            return None if isinstance(fast, str) else fast
+            fast = self.fused_mechanism() if self.fused else None
+            return None if isinstance(fast, TorchskoError) else fast
         batch = max([0, *(x.shape[:-1].numel() for x in args if isinstance(x, Tensor))])
-        fast = self.fused_mechanism() if self.should_fuse(cost(1, batch)) else ""
-        return None if isinstance(fast, str) else fast
+        fast = self.fused_mechanism() if self.should_fuse(cost(1, batch)) else None
+        return None if isinstance(fast, TorchskoError) else fast
 
     def should_fuse(self, samples: int) -> bool:
         """True when kernels compute a call; otherwise adds the cost of the eager call.
@@ -204,10 +202,10 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
         if self._fast is None:
             self._eager_cost += samples
             return self._eager_cost >= PAYS
-        return not isinstance(self._fast, str)
+        return not isinstance(self._fast, TorchskoError)
 
-    def fused_mechanism(self) -> FusedMechanism | str:
-        """The kernels, built once, or the reason for having none."""
+    def fused_mechanism(self) -> FusedMechanism | TorchskoError:
+        """The kernels, built once, or the error that says why there are none."""
         if self.fused and self._fast is None and torch.compiler.is_compiling():
             raise FusedError(
                 "kernels of a layer with fused=True are not built yet.",
@@ -219,8 +217,8 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
             fast = kernels_for(self, log_build=not self.fused)
         if self._fast is None:
             self._fast = fast
-        if self.fused and isinstance(fast, str):
-            raise FusedError(fast)
+        if self.fused and isinstance(fast, TorchskoError):
+            raise FusedError(fast.what, fast.why, fast.advice)
         return fast
 
     def __getstate__(self) -> dict[str, Any]:
@@ -243,10 +241,10 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
         return self
 
 
-_CHECKPOINTED = (
-    "it was called within torch.utils.checkpoint or under other saved-tensor hooks.\n"
-    "Recomputation there requires the same saved tensors, so the layer cannot switch to kernels.\n"
-    "Pass fused=True, which uses kernels from the first call."
+_CHECKPOINTED = FusedError(
+    "it was called within torch.utils.checkpoint or under other saved-tensor hooks.",
+    "Recomputation there requires the same saved tensors, so the layer cannot switch to kernels.",
+    "Pass fused=True, which uses kernels from the first call.",
 )
 """Reason for staying eager in a layer that was called under saved-tensor hooks."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from torch import Tensor
 
-from torchsko.errors import MechanismError
+from torchsko.errors import MechanismError, TorchskoError
 from torchsko.utils.dtype import is_traced_as, without_autocast
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ class MechanismLayer(MechanismSource):
         """
         return False
 
-    def fused_mechanism(self) -> MechanismSource | str:
-        """The kernels of the layer, built once; or the reason why there are none."""
+    def fused_mechanism(self) -> MechanismSource | TorchskoError:
+        """The kernels of the layer, built once; or the error that says why there are none."""
         raise NotImplementedError
 
 

@@ -256,8 +256,8 @@ def sizes_by(length: Tensor, count: int) -> Tensor:
 def _refuse_too_many_rows(mech: Mechanism, count: int, singular: Singular) -> None:
     if 6 * count > mech.num_dof and singular in ("nan", "raise"):
         raise ShapeError(
-            f"{count} frames have {6 * count} rows, {mech.name!r} has {mech.num_dof} dofs.\n"
-            "More rows than dofs depend on one another in every configuration.\n"
+            f"{count} frames have {6 * count} rows, {mech.name!r} has {mech.num_dof} dofs.",
+            "More rows than dofs depend on one another in every configuration.",
             'Pass singular="pinv" or ("damped", 1e-4)'
-            + (", or fewer frames." if count > 1 else ", or compose it from rows of your own.")
+            + (", or fewer frames." if count > 1 else ", or compose it from rows of your own."),
         )

@@ -180,7 +180,11 @@ def _failed(
                 default = f"It ended with status {process.returncode} and no message."
                 failed.append((job, message or default))
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompilerError(f"{toolchain.path} could not build a fused kernel: {error}") from error
+        raise CompilerError(
+            f"{toolchain.path} could not build a fused kernel: {error}",
+            "Kernels are C++ sources that it compiles.",
+            "Check that it runs, or set CXX to another compiler.",
+        ) from error
     finally:
         for process in running:
             if process.poll() is None:

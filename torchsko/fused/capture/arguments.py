@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from torchsko.errors import FusedError, unknown_name
+from torchsko.errors import Fields, FusedError, unknown_name
 from torchsko.mechanism.mechanism import Mechanism
 
 Eager = Callable[..., Any]
@@ -121,15 +121,15 @@ class Arguments:
         return pytree.tree_flatten(fn(mech, *leading, **given))
 
 
-def no_constant(options: Options) -> str:
-    """Message that an argument is neither a tensor nor a hashable constant."""
+def no_constant(options: Options) -> Fields:
+    """Fields of the error that an argument is neither a tensor nor a hashable constant."""
     name, x = next(
         (n, x.value)
         for n, x in options
         if not isinstance(x.value, Hashable) or isinstance(x.value, tuple)
     )
     return (
-        f"{name} was given as {'list' if isinstance(x, tuple) else type(x).__name__}.\n"
-        "Arguments of a kernel are tensors; numbers, texts and tuples of them are its constants.\n"
-        f"Pass torch.as_tensor({name}, dtype=...), in the type of the mechanism."
+        f"{name} was given as {'list' if isinstance(x, tuple) else type(x).__name__}.",
+        "Arguments of a kernel are tensors; numbers, texts and tuples of them are its constants.",
+        f"Pass torch.as_tensor({name}, dtype=...), in the type of the mechanism.",
     )

@@ -108,12 +108,11 @@ def _select_std(stds: tuple[Tensor, ...], solution: Solution) -> tuple[Tensor, .
 
 def learn_residual(
     context: FitContext, module: nn.Module, found: Estimate, progress: Callable[[str, float], None]
-) -> tuple[Shrunk, Residuals, Tensor]:
+) -> tuple[Shrunk, Estimate]:
     """Train a module on the residuals of an estimate.
 
     Returns:
-        The module, the residuals with it, and mean square prediction errors by cross-validation,
-        `[folds, num_dof]`.
+        The module, and the estimate with the residuals and prediction errors that it leaves.
     """
     equations, rounds = context.equations, len(found.fold_solutions) + 1
     t = context.log.t
@@ -133,4 +132,5 @@ def learn_residual(
             for k, (fold, fit) in enumerate(tested, 1)
         ]
     residuals = compute_residuals(context.problem, context.motions, found.solution, learned)
-    return learned, residuals, found.squared_errors * torch.stack(factors)
+    squares = found.squared_errors * torch.stack(factors)
+    return learned, replace(found, residuals=residuals, squared_errors=squares)

@@ -259,12 +259,10 @@ def _check_forces(module: nn.Module, states: Sequence[Tensor]) -> None:
         found, told = None, f"an error ({said[0]})"
     if not isinstance(found, Tensor) or found.shape != few[1].shape:
         raise FitError(
-            f"the residual {type(module).__name__} gives {told} for states of shape {list(few[1].shape)}.\n"
+            f"the residual {type(module).__name__} gives {told} for states of shape {list(few[1].shape)}.",
             "It is called as module(q, qd, qdd), positions, velocities and accelerations of that shape, and "
-            "gives forces of it.\n"
-            + (
-                f"Its numbers are {kinds.pop()}, states {few[0].dtype}: pass residual=module.double()."
-                if kinds
-                else f"Pass ts.identification.Network({few[1].shape[1]}), or a module like it."
-            )
+            "gives forces of it.",
+            f"Its numbers are {kinds.pop()}, states {few[0].dtype}: pass residual=module.double()."
+            if kinds
+            else f"Pass ts.identification.Network({few[1].shape[1]}), or a module like it.",
         )
