@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,12 @@ from torch.utils._pytree import tree_leaves
 
 import torchsko as ts
 from tests.strategies import random_mechanism
+from torchsko.fused.functions.fused_function import FusedFunction
+from torchsko.fused.functions.scan import Scan
+from torchsko.fused.functions.traits import Traits
+from torchsko.fused.program.program import Loop, Port, Program
 from torchsko.implicit.equation import implicit
+from torchsko.implicit.loop_roles import LoopRoles
 from torchsko.linalg.symmetric import spd_solve
 from torchsko.utils.dtype import compute_dtype
 
@@ -148,3 +154,74 @@ def test_a_solver_in_a_law_is_part_of_a_whole_rollout():
         qs, _ = ts.rollout(ts.fuse(LEG), q, qd, law, steps=10, dt=1e-2, fused=fused)
         results.append((qs.detach(), torch.autograd.grad(qs.square().sum(), gain)[0]))
     torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
+
+
+def substeps(mech: Any, mass: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+    """Substeps in a loop, each with a solution of the equation."""
+    q, qd, tau = state
+
+    def body(q: Tensor, qd: Tensor) -> tuple[Tensor, Tensor]:
+        qd = qd + 0.01 * implicit(PressedLeg(mech), mass, q, qd, tau)
+        return q + 0.01 * qd, qd
+
+    return ts.loop(body, (q, qd), 4)
+
+
+def solver_loops(program: Program) -> list[Loop]:
+    """Loops that end early, also those within loops: the iterations of solvers."""
+    inner = [x for loop in program.loops for x in solver_loops(loop.program)]
+    return [*inner, *(loop for loop in program.loops if loop.flags)]
+
+
+def vjp_of_substeps(order: int = 1) -> tuple[FusedFunction, list[Tensor], list[Tensor]]:
+    """The substeps as kernels, their inputs, and the gradients of a function of their results."""
+    scalar = LEG.replace(scalar=True)
+    ports = [Port(name, (2,)) for name in ("mass", "q", "qd", "tau")]
+    traits = Traits(num_outputs=2, order=order, batched=partial(substeps, LEG))
+    fused = FusedFunction(partial(substeps, scalar), ports, traits)
+    given = [x.expand(2, 2).clone().requires_grad_() for x in (LEG.mass, *states(2))]
+    energy = sum(x.square().sum() for x in fused(*given))
+    return fused, given, [*torch.autograd.grad(energy, given, create_graph=order > 1)]
+
+
+def test_a_backward_pass_reads_the_solutions_of_the_forward_pass():
+    fused, given, found = vjp_of_substeps()
+    ((_, vjp),) = fused._derivatives.items()
+    assert len(solver_loops(fused.program)) == 1 and not solver_loops(vjp.program)
+    energy = sum(x.square().sum() for x in substeps(LEG, *given))
+    torch.testing.assert_close(found, [*torch.autograd.grad(energy, given)], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.nightly
+def test_second_derivatives_pass_through_stored_solutions():
+    _, given, found = vjp_of_substeps(order=2)
+    second = torch.autograd.grad(sum(x.sin().sum() for x in found), given)
+    energy = sum(x.square().sum() for x in substeps(LEG, *given))
+    wanted = torch.autograd.grad(energy, given, create_graph=True)
+    wanted = torch.autograd.grad(sum(x.sin().sum() for x in wanted), given)
+    torch.testing.assert_close(second, wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("every", [1, pytest.param(3, marks=pytest.mark.nightly)])
+def test_the_backward_pass_of_a_rollout_reads_the_solutions_of_its_steps(every):
+    scalar, ports = LEG.replace(scalar=True), [Port(x, (2,)) for x in ("q", "qd", "mass")]
+
+    def step(mech: Any, q: Tensor, qd: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
+        qd = qd + 0.01 * implicit(PressedLeg(mech), mass, q, qd, -q)
+        return q + 0.01 * qd, qd
+
+    traits = Traits(num_outputs=2, batched=partial(step, LEG))
+    scan = Scan(FusedFunction(partial(step, scalar), ports, traits), LoopRoles(2, 0, 0, 0))
+    q, qd, _ = states(3)
+    mass = LEG.mass.clone().requires_grad_()
+    qs, _ = scan.of_length(7, every)(q, qd, mass)
+    (found,) = torch.autograd.grad(qs.square().sum(), mass)
+    for vjp in scan._derivatives.values():
+        assert not solver_loops(vjp.step.program)
+    path = [(q, qd)]
+    for _ in range(7):
+        path.append(step(LEG, *path[-1], mass))
+    wanted = torch.stack([x for x, _ in path[::every]], 1)
+    torch.testing.assert_close(qs, wanted, rtol=1e-9, atol=1e-9)
+    (gradient,) = torch.autograd.grad(wanted.square().sum(), mass)
+    torch.testing.assert_close(found, gradient, rtol=1e-9, atol=1e-9)

@@ -26,9 +26,11 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
+from torch.overrides import has_torch_function_unary
 
 from torchsko.implicit.jacobian_products import Tensors, fix_inputs, jvp_by_double_vjp
 from torchsko.utils.dtype import without_autocast
+from torchsko.utils.traced_tensor import TracedTensor
 
 
 class Equation(Protocol):
@@ -66,6 +68,9 @@ def implicit(equation: Equation, *inputs: Tensor) -> Tensor:
     """
     if is_compiled_or_traced():
         return _by_newton_steps(equation, *inputs)
+    if has_torch_function_unary(None):
+        # A mode that replaces captured tensors sees torch functions alone.
+        inputs = tuple(x.view_as(x) for x in inputs)
     return _Solution.apply(equation, *inputs)
 
 
@@ -131,7 +136,10 @@ class _Solution(torch.autograd.Function):
 
     @staticmethod
     def forward(equation: Equation, *inputs: Tensor) -> Tensor:
-        return equation.solution(*inputs)
+        traced = next((x for x in inputs if isinstance(x, TracedTensor)), None)
+        if traced is None:
+            return equation.solution(*inputs)
+        return traced.record_solution(lambda: equation.solution(*inputs))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -8,7 +8,7 @@ carry, streamed, invariant, stacked and summed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import isqrt
 from typing import Any, NamedTuple
@@ -37,6 +37,8 @@ class TensorLoop:
             Carries are then numbered so that the start is the last.
         stops_early: whether later iterations do not change the carry if all entries of the last carried
             tensor are nonzero.
+        key: identifies the loop, also when it is mapped or shortened.
+        differentiated: for the loop of a VJP, the key of the loop that it differentiates.
     """
 
     body: Callable[..., Tensors]
@@ -44,6 +46,8 @@ class TensorLoop:
     count: int
     reverse: bool
     stops_early: bool = False
+    key: object = field(default_factory=object)
+    differentiated: object = None
 
     def run(self, *tensors: Tensor) -> Tensors:
         """All carries ``[count + 1, ...]``, the stacked ``[count, ...]`` and the summed outputs.
@@ -73,7 +77,8 @@ class TensorLoop:
         stream = 2 * roles.carry + roles.stream + roles.stacked
         num_streamed = sum(needed[: roles.stream])
         vjp_roles = LoopRoles(roles.carry, stream, num_streamed, sum(needed) - num_streamed)
-        return TensorLoop(body, vjp_roles, self.count, not self.reverse)
+        reverse = not self.reverse
+        return TensorLoop(body, vjp_roles, self.count, reverse, differentiated=self.key)
 
     def jvp_loop(self, moving: Flags) -> TensorLoop:
         """The loop of carries and their tangents; see `torchsko.implicit.loop_roles.jvp_body`."""

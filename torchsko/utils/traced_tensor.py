@@ -25,6 +25,14 @@ class TracedTensor(Tensor):
         """Record a loop (`torchsko.implicit.tensor_loop.TensorLoop`) over tensors as one instruction."""
         raise NotImplementedError
 
+    def record_solution(self, solve: Callable[[], Tensor]) -> Tensor:
+        """The solution of an equation, which a program may store for its backward pass.
+
+        Args:
+            solve: computes the solution.
+        """
+        raise NotImplementedError
+
     def record_block(
         self, kind: str, rows: int, variable: Tensor, fixed: Tensor | None = None, **sizes: Any
     ) -> Tensor:

@@ -95,7 +95,7 @@ def load_program(identity: str) -> Program | None:
 
 
 def _program(content: tuple) -> Program:
-    inputs, outputs, code, constants, results, loops, block = content
+    inputs, outputs, code, constants, results, loops, block, stored = content
     return Program(
         _ports(inputs),
         _ports(outputs),
@@ -104,6 +104,7 @@ def _program(content: tuple) -> Program:
         results,
         tuple(Loop(_program(inner), *rest) for inner, *rest in loops),
         block and DenseBlock(*block),
+        stored,
     )
 
 
@@ -119,7 +120,8 @@ def _content(program: Program) -> tuple:
         for loop in program.loops
     )
     block = program.block and astuple(program.block)
-    return inputs, outputs, code, program.constants, program.results, loops, block
+    tables = program.constants, program.results, loops
+    return inputs, outputs, code, *tables, block, program.stored
 
 
 def save_program(identity: str, program: Program) -> None:

@@ -10,6 +10,7 @@ eagerly instead of a kernel.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from weakref import WeakSet
 
 import torch
@@ -28,6 +29,7 @@ from torchsko.fused.functions.operator import (
 from torchsko.fused.functions.traits import Traits
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.clean import in_clean_thread
+from torchsko.fused.tracing.tracer import at_stored_solutions
 from torchsko.implicit.jacobian_products import (
     Flags,
     Function,
@@ -73,6 +75,8 @@ class FusedFunction(LazyKernel):
         """
         super().__init__(fn, inputs, traits)
         self.saves_outputs, self._pullback = pullback is not None, pullback
+        if pullback is not None:
+            self.traits = replace(traits, stores=False)
         self._derivatives: dict[tuple[str, Flags], FusedFunction] = {}
         self.derived: WeakSet[FusedFunction] = WeakSet()  # steps of scans, made of the same source
         self.key, self.sizes = self._new_key()
@@ -131,7 +135,8 @@ class FusedFunction(LazyKernel):
             return None
         if not self._is_unchanged():
             return None
-        return self._native_call(*inputs, *numbers)
+        results = self._native_call(*inputs, *numbers)
+        return None if results is None else results[: self.num_outputs]
 
     def vjp(
         self,
@@ -139,19 +144,25 @@ class FusedFunction(LazyKernel):
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
         cotangents: Sequence[Tensor],
+        solutions: Sequence[Tensor] = (),
     ) -> Tensors:
         """Gradients of the needed inputs, each of the shape of its input.
 
-        A VJP of more inputs that was made before serves for fewer.
+        A VJP of more inputs that was made before serves for fewer. Derivatives of gradients do not use
+        stored solutions: as functions of the inputs, these would have derivatives of their own.
 
         Args:
             needed: for each input, whether its gradient is computed.
             inputs: the inputs of the call.
             outputs: its results if `saves_outputs`, else empty.
             cotangents: one per output; their batch shapes broadcast.
+            solutions: the stored solutions of the call, or none.
         """
-        flags = covering_flags(needed, [x for kind, x in self._derivatives if kind == "vjp"])
-        found = self._derivative("vjp", flags)(*inputs, *outputs, *cotangents)
+        if solutions and needs_dispatch((*inputs, *cotangents)):
+            solutions = ()
+        name = "vjp at solutions" if solutions else "vjp"
+        flags = covering_flags(needed, [x for kind, x in self._derivatives if kind == name])
+        found = self._derivative(name, flags)(*inputs, *solutions, *outputs, *cotangents)
         return select_flagged(found, flags, needed)
 
     def jvp(self, moving: Flags, inputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> Tensors:
@@ -196,6 +207,10 @@ class FusedFunction(LazyKernel):
             ports = [*self.outputs] * (1 + (self.saves_outputs and not with_value))
             fn = vjp_of(self.sample, flags, self.num_outputs, with_value, self._pullback)
             batched = vjp_of(self.eager, flags, self.num_outputs, with_value)
+            if kind == "vjp at solutions":
+                ports, stored = [*self.solutions, *ports], self.program.stored
+                fn = at_stored_solutions(fn, stored, len(self.inputs))
+                batched = at_stored_solutions(batched, stored, len(self.inputs))
         ports = [*self.inputs, *ports]
         traits = self.traits.derived(ports, outputs, batched, kind, flags, summed_to=summed_to)
         return FusedFunction(fn, ports, traits)

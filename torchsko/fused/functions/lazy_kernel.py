@@ -62,7 +62,7 @@ class LazyKernel:
         self.summed_to, self.num_outputs = traits.summed_to, traits.num_outputs
         self._fn, self._is_unchanged = fn, traits.is_unchanged
         self._lock = threading.RLock()
-        self._outputs = traits.outputs
+        self._results = traits.outputs
         self._program: Program | None = None
         self._native_call: NativeCall | None = None  # of the latest kernel
         self._kernels: dict[tuple[Any, ...], Callable[..., Tensors]] = {}
@@ -94,7 +94,9 @@ class LazyKernel:
     def _trace(self) -> Program:
         try:
             with self.traits.trace_context():
-                program = trace(self.sample, self.inputs, self.traits.dtype)
+                program = trace(
+                    self.sample, self.inputs, self.traits.dtype, stores=self.traits.stores
+                )
         except RuntimeError as error:
             cause = unsupported_by_functorch(error)
             if cause is None:
@@ -105,15 +107,29 @@ class LazyKernel:
         return program
 
     @property
+    def results(self) -> tuple[Port, ...]:
+        """The ports of all results of the kernels: of the outputs, then of stored solutions."""
+        if self._results is None:
+            cached = self.traits.identity and load_ports(self.traits.identity)
+            self._results = cached or self.program.outputs
+        return self._results
+
+    @property
     def outputs(self) -> tuple[Port, ...]:
         """The output ports."""
-        if self._outputs is None:
-            cached = self.traits.identity and load_ports(self.traits.identity)
-            self._outputs = cached or self.program.outputs
-        return self._outputs
+        return self.results[: self.num_outputs]
+
+    @property
+    def solutions(self) -> tuple[Port, ...]:
+        """The ports of stored solutions."""
+        return self.results[self.num_outputs :]
 
     def run(self, inputs: Sequence[Tensor]) -> Tensors:
         """Apply the kernel to plain tensors, without derivatives."""
+        return self.run_storing(inputs)[: self.num_outputs]
+
+    def run_storing(self, inputs: Sequence[Tensor]) -> Tensors:
+        """The outputs as by `run`, then the stored solutions, if the kernel stores any."""
         if len(inputs) != len(self.inputs):
             raise ShapeError(
                 f"the function got {len(inputs)} tensors and has {len(self.inputs)} inputs.",
@@ -261,7 +277,7 @@ class LazyKernel:
 
     def _cpu_kernel(self, dtype: torch.dtype, narrow: bool = False) -> Callable[..., Tensors]:
         identity = self.traits.identity
-        cached = identity and load_kernel(identity, self.inputs, self.outputs, dtype)
+        cached = identity and load_kernel(identity, self.inputs, self.results, dtype)
         width = NARROW_VECTOR_BYTES if narrow else None
         kernel = cached or build_kernel(self.program, dtype, identity=identity, vector_bytes=width)
         if isinstance(kernel, Kernel) and not self._has_narrow_kernel:
@@ -270,4 +286,4 @@ class LazyKernel:
 
     def _cuda_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:
         launch = load_cuda(lambda: self.program, self.traits.identity, dtype, device)
-        return CudaKernel(self.inputs, self.outputs, dtype, launch)
+        return CudaKernel(self.inputs, self.results, dtype, launch)

@@ -45,6 +45,7 @@ from torchsko.fused.calls.kernel import broadcast_batch
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.clean import in_clean_thread
 from torchsko.implicit.jacobian_products import Flags, Tensors
+from torchsko.implicit.loop_roles import split_by_sizes
 
 _NAMESPACE = "torchsko"
 # The vmap of autograd.grad(is_grads_batched=True).
@@ -72,7 +73,8 @@ class DifferentiableFunction(BatchedFunction, Protocol):
     run_operator: Callable[[Sequence[Tensor]], Tensors]
     __call__: Callable[..., Tensors]
     run: Callable[[Sequence[Tensor]], Tensors]
-    vjp: Callable[[Flags, Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], Tensors]
+    run_storing: Callable[[Sequence[Tensor]], Tensors]
+    vjp: Callable[..., Tensors]
     jvp: Callable[[Flags, Sequence[Tensor], Sequence[Tensor]], Tensors]
 
 
@@ -204,9 +206,9 @@ class ReverseModeNode(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, function: DifferentiableFunction, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Apply the kernel, and save the inputs and what the VJP reads."""
-        outputs = function.run(inputs)
-        _save(ctx, function, inputs, outputs)
-        return outputs
+        results, count = function.run_storing(inputs), function.num_outputs
+        _save(ctx, function, inputs, results[:count], results[count:])
+        return results[:count]
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -218,10 +220,11 @@ def _save(
     ctx: Any,
     function: DifferentiableFunction,
     inputs: Sequence[Tensor],
-    outputs: tuple[Tensor, ...],
+    outputs: Tensors,
+    solutions: Tensors = (),
 ) -> None:
     ctx.function = function
-    ctx.save_for_backward(*inputs, *(outputs if function.saves_outputs else ()))
+    ctx.save_for_backward(*inputs, *(outputs if function.saves_outputs else ()), *solutions)
     ctx.set_materialize_grads(False)
 
 
@@ -229,14 +232,15 @@ def _backward(
     ctx: Any, saved: Sequence[Tensor], cotangents: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
     function: DifferentiableFunction = ctx.function
-    inputs, outputs = saved[: len(function.inputs)], saved[len(function.inputs) :]
+    count = function.num_outputs if function.saves_outputs else 0
+    inputs, outputs, solutions = split_by_sizes(saved, (len(function.inputs), count))
     # A zero without batch dimensions broadcasts to any batch.
     gradients = [
         inputs[0].new_zeros(port.shape) if y is None else y
         for y, port in zip(cotangents, function.outputs, strict=True)
     ]
     needed = tuple(ctx.needs_input_grad[1:])
-    results = iter(function.vjp(needed, inputs, outputs, gradients))
+    results = iter(function.vjp(needed, inputs, outputs, gradients, solutions))
     return None, *(next(results) if flag else None for flag in needed)
 
 

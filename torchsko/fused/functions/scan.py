@@ -26,7 +26,7 @@ from torchsko.fused.calls.cuda_kernel import CudaScan, Launch, load_cuda
 from torchsko.fused.calls.kernel import broadcast_batch
 from torchsko.fused.calls.scan_kernel import ScanKernel, scan_kernels
 from torchsko.fused.functions.fused_function import FusedFunction
-from torchsko.fused.functions.operator import new_key
+from torchsko.fused.functions.operator import needs_dispatch, new_key
 from torchsko.fused.functions.scan_derivatives import jvp_step, vjp_step
 from torchsko.fused.program.program import Port
 from torchsko.implicit.jacobian_products import Flags, Tensors, covering_flags
@@ -82,6 +82,11 @@ class Scan:
         """The function of these steps; see `torchsko.fused.functions.operator.Keyed`."""
         return self.of_length(*sizes)
 
+    @property
+    def kernel_roles(self) -> LoopRoles:
+        """The roles of the kernel, whose last stacked outputs are the stored solutions of the step."""
+        return replace(self.roles, stacked=self.roles.stacked + len(self.step.solutions))
+
     def kernels(self, dtype: torch.dtype, narrow: bool) -> Callable[..., ScanKernel]:
         """Makes CPU kernels of any number of steps, from one library for narrow or for wide vectors.
 
@@ -92,7 +97,11 @@ class Scan:
             if (dtype, narrow) not in self._libraries:
                 step = self.step
                 self._libraries[dtype, narrow] = scan_kernels(
-                    lambda: step.program, step.traits.identity, self.roles, dtype, narrow
+                    lambda: step.program,
+                    step.traits.identity,
+                    self.kernel_roles,
+                    dtype,
+                    narrow,
                 )
             return self._libraries[dtype, narrow]
 
@@ -106,21 +115,22 @@ class Scan:
             if (dtype, device) not in self._launches:
                 step = self.step
                 self._launches[dtype, device] = load_cuda(
-                    lambda: step.program, step.traits.identity, dtype, device, self.roles
+                    lambda: step.program, step.traits.identity, dtype, device, self.kernel_roles
                 )
             return self._launches[dtype, device]
 
-    def vjp_scan(self, needed: Flags, all_states: bool) -> Scan:
+    def vjp_scan(self, needed: Flags, all_states: bool, at_solutions: bool = False) -> Scan:
         """The scan of cotangents.
 
         Args:
             needed: flags the streamed and invariant inputs whose gradients are computed.
             all_states: whether every state has a cotangent, not only the last.
+            at_solutions: whether the stored solutions of each step are streamed inputs.
         """
         with self._lock:
-            key = ("vjp", needed, all_states)
+            key = ("vjp", needed, all_states, at_solutions)
             if key not in self._derivatives:
-                step, roles = vjp_step(self.step, self.roles, needed, all_states)
+                step, roles = vjp_step(self.step, self.roles, needed, all_states, at_solutions)
                 self._derivatives[key] = Scan(step, roles, reverse=not self.reverse)
             return self._derivatives[key]
 
@@ -167,13 +177,14 @@ class ScanFunction(FusedFunction):
         self._computed = steps - steps % max(every, 1)
         taken = steps // max(every, 1)
         states = [Port(p.name, (rows, *p.shape)) for p in state] if every else state
+        series = [Port(p.name, (taken, *p.shape)) for p in (*stacked, *step.solutions)]
         super().__init__(
             lambda *inputs: self._loop(step.sample, inputs),
             [*state, *(Port(p.name, (steps, *p.shape)) for p in streamed), *invariant],
             replace(
                 step.traits,
                 batched=lambda *inputs: self._loop(step.eager, inputs),
-                outputs=(*states, *(Port(p.name, (taken, *p.shape)) for p in stacked), *summed),
+                outputs=(*states, *series, *summed),
                 identity=None,
             ),
         )
@@ -222,12 +233,16 @@ class ScanFunction(FusedFunction):
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
         cotangents: Sequence[Tensor],
+        solutions: Sequence[Tensor] = (),
     ) -> Tensors:
         """Gradients of the needed inputs, each of the shape of its input."""
         count = self.scan.roles.carry
         computed = self.scan.covering_flags(needed[count:])
-        vjp = self._vjp_by_segments if self.every > 1 else self._vjp_in_one_scan
-        found = iter(vjp(computed, inputs, outputs, cotangents))
+        if self.every > 1:
+            gradients = self._vjp_by_segments(computed, inputs, outputs, cotangents)
+        else:
+            gradients = self._vjp_in_one_scan(computed, inputs, outputs, cotangents, solutions)
+        found = iter(gradients)
         gradients = [(k, next(found)) for k, flag in enumerate((True,) * count + computed) if flag]
         return tuple(g.sum_to_size(inputs[k].shape) for k, g in gradients if needed[k])
 
@@ -237,19 +252,36 @@ class ScanFunction(FusedFunction):
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
         cotangents: Sequence[Tensor],
+        solutions: Sequence[Tensor],
     ) -> Tensors:
         """Gradients of the start and the needed inputs, with the batch shape of the call."""
         scan, count, steps = self.scan, self.scan.roles.carry, self.steps
         _, streamed, invariant = scan.split(inputs)
-        states = outputs[:count] if self.every else scan.of_length(steps)(*inputs)[:count]
+        states = outputs[:count]
+        if not self.every:
+            states, solutions = scan.of_length(steps).states(inputs)
+        if needs_dispatch((*inputs, *cotangents)):
+            solutions = ()
         of_states, stacked, summed = split_by_sizes(cotangents, (count, scan.roles.stacked))
         first, end = (1, 0) if scan.reverse else (0, steps)
         before = self._states(states, first, steps)
         of_last, of_others = of_states, ()
         if self.every:
             of_last, of_others = self._state(of_states, end), self._states(of_states, first, steps)
-        vjp = scan.vjp_scan(needed, bool(self.every)).of_length(steps, 0)
-        return vjp(*of_last, *before, *streamed, *of_others, *stacked, *invariant, *summed)
+        vjp = scan.vjp_scan(needed, bool(self.every), bool(solutions)).of_length(steps, 0)
+        series = (*before, *streamed, *of_others, *stacked, *solutions)
+        return vjp(*of_last, *series, *invariant, *summed)
+
+    def states(self, inputs: Sequence[Tensor]) -> tuple[Tensors, Tensors]:
+        """The states at all steps and, if no transform is active, the stored solutions."""
+        count = self.scan.roles.carry
+        results = self(*inputs) if needs_dispatch(inputs) else self.run_storing(inputs)
+        return results[:count], results[self.num_outputs :]
+
+    def run_storing(self, inputs: Sequence[Tensor]) -> Tensors:
+        """The outputs as by `run`, then the stored solutions, if those of all steps are known."""
+        results = super().run_storing(inputs)
+        return results[: self.num_outputs] if self.every > 1 else results
 
     def _vjp_by_segments(
         self,
@@ -268,7 +300,6 @@ class ScanFunction(FusedFunction):
             gradients = [x + torch.zeros_like(y) for x, y in of_start]
             return (*gradients, *(torch.zeros_like(inputs[count + k]) for k in chosen))
         forward = scan.of_length(every)
-        vjp = scan.vjp_scan(needed, False).of_length(every, 0)
         num_streamed = sum(needed[: len(streamed)])
         ranks = [len(port.shape) for port in scan.step.inputs[count:]]
         of_state = self._state(cotangents, segments)
@@ -278,13 +309,14 @@ class ScanFunction(FusedFunction):
         for k in reversed(range(segments)):
             start = self._state(outputs, k)
             span = _narrowed(streamed, ranks, k * every, every)
-            states = forward(*start, *span, *invariant)
+            states, solutions = forward.states((*start, *span, *invariant))
             of_last = _narrowed(of_stacked, stacked_ranks, k, 1)
             of_outputs = [
                 _last_of(x, r, every) for x, r in zip(of_last, stacked_ranks, strict=True)
             ]
             before = self._states(states, 0, every)
-            found = vjp(*of_state, *before, *span, *of_outputs, *invariant)
+            vjp = scan.vjp_scan(needed, False, bool(solutions)).of_length(every, 0)
+            found = vjp(*of_state, *before, *span, *of_outputs, *solutions, *invariant)
             pairs = zip(found[:count], self._state(cotangents, k), strict=True)
             of_state = tuple(x + y for x, y in pairs)
             parts.append(found[count : count + num_streamed])
@@ -332,13 +364,13 @@ class ScanFunction(FusedFunction):
 
     def _cpu_kernel(self, dtype: torch.dtype, narrow: bool = False) -> Callable[..., Tensors]:
         kernel_of = self.scan.kernels(dtype, narrow)
-        return kernel_of(self.inputs, self.outputs, self._computed, self.every, self.scan.reverse)
+        return kernel_of(self.inputs, self.results, self._computed, self.every, self.scan.reverse)
 
     def _cuda_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:
         scan = self.scan
         launch = scan.cuda_launch(dtype, device)
         arguments = (self._computed, self.every, scan.reverse)
-        return CudaScan(launch, scan.roles, dtype, self.inputs, self.outputs, arguments)
+        return CudaScan(launch, scan.kernel_roles, dtype, self.inputs, self.results, arguments)
 
 
 def _stacked(rows: Sequence[Sequence[Tensor]], ports: Sequence[Port]) -> Tensors:

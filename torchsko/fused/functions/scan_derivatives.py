@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import at_stored_solutions
 from torchsko.implicit.jacobian_products import Flags, Tensors
 from torchsko.implicit.loop_roles import LoopRoles, jvp_body, split_by_sizes, vjp_body
 
 
 def vjp_step(
-    step: FusedFunction, roles: LoopRoles, needed: Flags, all_states: bool
+    step: FusedFunction, roles: LoopRoles, needed: Flags, all_states: bool, at_solutions: bool
 ) -> tuple[FusedFunction, LoopRoles]:
     """The step that propagates cotangents backward, and the roles of its ports.
 
@@ -20,18 +21,22 @@ def vjp_step(
         roles: roles of its ports.
         needed: flags the streamed and invariant inputs whose gradients are computed.
         all_states: whether every state has a cotangent, not only the last.
+        at_solutions: whether the stored solutions of the step are streamed inputs, after all others.
     """
-    count = roles.carry
+    count, solutions = roles.carry, step.solutions if at_solutions else ()
 
     def derived(fn: Callable[..., Tensors]) -> Callable[..., Tensors]:
-        return vjp_body(fn, roles, needed, step.num_outputs, all_states)
+        body = vjp_body(fn, roles, needed, step.num_outputs, all_states)
+        if not at_solutions:
+            return body
+        return at_stored_solutions(body, step.program.stored, len(variable) - len(solutions))
 
     state, streamed, invariant = split_by_sizes(step.inputs, (count, roles.stream))
     _, stacked, summed = split_by_sizes(step.outputs, (count, roles.stacked))
-    variable = [*state, *state, *streamed, *(state if all_states else ()), *stacked]
+    variable = [*state, *state, *streamed, *(state if all_states else ()), *stacked, *solutions]
     wanted = [p for p, flag in zip((*streamed, *invariant), needed, strict=True) if flag]
     num_streamed = sum(needed[: roles.stream])
-    kind = ("vjp", needed, all_states)
+    kind = ("vjp", needed, all_states, at_solutions)
     ports = [*variable, *invariant, *summed]
     function = _derived_step(step, roles, derived, ports, [*state, *wanted], kind)
     num_summed = len(wanted) - num_streamed

@@ -47,6 +47,7 @@ class Traits:
             function with an identity is cached on disk.
         trace_context: makes a context manager that is active while the function is traced.
         dtype: dtype of the kernels, for functions whose tolerances depend on it.
+        stores: whether the kernels also return the solutions of solvers, for the VJP.
         is_unchanged: returns whether the mechanism's constants are those of the trace; called at each run.
     """
 
@@ -58,6 +59,7 @@ class Traits:
     identity: str | None = None
     trace_context: TraceContext = nullcontext
     dtype: torch.dtype = torch.float64
+    stores: bool = True
     is_unchanged: Callable[[], bool] = lambda: True
 
     def derived(
@@ -85,6 +87,7 @@ class Traits:
             batched=lambda *tensors: batched(*_expanded(inputs, tensors)),
             outputs=tuple(outputs),
             identity=self.identity and digest(self.identity, *kind),
+            stores=False,
         )
 
 

@@ -153,6 +153,11 @@ class Graph:
             self._blocks[key] = self.loop(Loop.of_block(block), args)
         return self._blocks[key]
 
+    def is_iterated(self, node: int) -> bool:
+        """True for a node of a loop that iterates."""
+        op, *args = self.nodes[node]
+        return op == "loop" and self.loops[args[0]].is_iterated
+
     def part(self, loop: int, index: int) -> int:
         """The expression of one output scalar of a loop."""
         return self._intern(("part", loop, index))

@@ -109,6 +109,8 @@ class Program:
         results: for every output scalar, in port order, the value that it takes.
         loops: the table that ``loop`` instructions index.
         block: a dense operation that the program stands for, which then has ports and no code.
+        stored: keys of the solutions that are the last output ports; see
+            `torchsko.fused.tracing.stored_solutions`.
     """
 
     inputs: tuple[Port, ...]
@@ -118,6 +120,7 @@ class Program:
     results: tuple[int, ...]
     loops: tuple[Loop, ...] = ()
     block: DenseBlock | None = None
+    stored: tuple[tuple[int, ...], ...] = ()
 
     @property
     def num_flops(self) -> int:
@@ -216,6 +219,11 @@ class Loop:
         )
         program = Program(tuple(inputs), (result,), (), (), (), block=block)
         return Loop.of(program, LoopRoles(0, 1, 1, 0), 1)
+
+    @property
+    def is_iterated(self) -> bool:
+        """True if the loop or one in its body has several iterations."""
+        return self.count > 1 or any(loop.is_iterated for loop in self.program.loops)
 
     @property
     def num_variable(self) -> int:

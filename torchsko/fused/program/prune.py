@@ -224,6 +224,7 @@ class _Pruning:
             tuple(program.constants[k] for k in constants),
             tuple(number[program.results[k]] for k in results),
             tuple(loops),
+            stored=program.stored,
         )
         return program if found == program else found
 

@@ -110,6 +110,11 @@ class Symbolic(TracedTensor):
         ids = self.graph.trace_loop(loop, [lift(self.graph, x) for x in tensors])
         return tuple(Symbolic(self.graph, x) for x in ids)
 
+    def record_solution(self, solve: Callable[[], Tensor]) -> Tensor:
+        """The solution of an equation: the stored one in a backward pass, else what ``solve`` returns."""
+        ids = self.graph.solutions.record(lambda: lift(self.graph, solve()))
+        return Symbolic(self.graph, ids)
+
     def record_block(
         self, kind: str, rows: int, variable: Tensor, fixed: Tensor | None = None, **sizes: Any
     ) -> Tensor:

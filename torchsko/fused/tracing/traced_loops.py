@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -24,12 +25,21 @@ from torchsko.fused.program.elementwise import (
 )
 from torchsko.fused.program.graph import Graph
 from torchsko.fused.program.program import Loop, Port, Program
+from torchsko.fused.tracing.stored_solutions import Solutions, StoredSolutions
 from torchsko.implicit.loop_roles import split_by_sizes
 from torchsko.implicit.tensor_loop import TensorLoop
 
 
 class TracedGraph(Graph, ABC):
-    """The graph of a function that is being traced; `torchsko.fused.tracing.tracer` implements it."""
+    """The graph of a function that is being traced; `torchsko.fused.tracing.tracer` implements it.
+
+    Attributes:
+        solutions: solutions of equations; see `torchsko.fused.tracing.stored_solutions`.
+    """
+
+    def __init__(self, dtype: torch.dtype = torch.float64) -> None:
+        super().__init__(dtype)
+        self.solutions = StoredSolutions(self)
 
     @abstractmethod
     def convert_closure(self, body: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
@@ -41,13 +51,14 @@ class TracedGraph(Graph, ABC):
 
 
 def traced_loop(
-    trace: Callable[..., Program], graph: Graph, loop: TensorLoop, tensors: Sequence[Tensor]
+    trace: Callable[..., Program], graph: TracedGraph, loop: TensorLoop, tensors: Sequence[Tensor]
 ) -> list[Tensor]:
     """Expressions of the outputs of `TensorLoop.run`, from those of its inputs.
 
     Constant entries of invariant inputs are constants of the body, and equal entries are one input
     of it. Zeros and symmetry of a matrix are therefore known in the body. Entries of streamed inputs that are
-    the same in all iterations are invariant.
+    the same in all iterations are invariant. Solutions of equations in the body are stacked, and the loop of
+    a VJP reads them; see `torchsko.fused.tracing.stored_solutions`.
 
     Args:
         trace: makes a program of the loop body; `torchsko.fused.tracing.tracer.trace`.
@@ -55,8 +66,36 @@ def traced_loop(
         loop: the loop.
         tensors: expressions of its inputs.
     """
+    outputs: list[Tensor] = []
+
+    def trace_with(known: Solutions) -> Solutions:
+        found, solutions = _traced_loop(trace, graph, loop, tensors, known)
+        outputs.extend(found)
+        return solutions
+
+    graph.solutions.record_loop(loop, trace_with)
+    return outputs
+
+
+def _traced_loop(
+    trace: Callable[..., Program],
+    graph: TracedGraph,
+    loop: TensorLoop,
+    tensors: Sequence[Tensor],
+    known: Solutions,
+) -> tuple[list[Tensor], Solutions]:
+    """Expressions of the outputs as by `traced_loop`, and of the solutions of equations in the body.
+
+    Args:
+        trace: see `traced_loop`.
+        graph: see `traced_loop`.
+        loop: see `traced_loop`.
+        tensors: see `traced_loop`.
+        known: stored solutions, stacked over the iterations.
+    """
     roles, n = loop.roles, loop.count
     carry, streamed, invariant = split_by_sizes(list(tensors), (roles.carry, roles.stream))
+    streamed = (*streamed, *known.values())
     shapes = (*(x.shape for x in carry), *(x.shape[1:] for x in streamed))
     ports = [Port(f"x{k}", tuple(shape)) for k, shape in enumerate(shapes)]
     same = [(x == x[0]).all(0) for x in streamed]
@@ -64,20 +103,27 @@ def traced_loop(
     entries = invariant_ids(graph, [*invariant, *steady])
     ports.append(Port("invariant", (len(entries),)))
 
-    def arguments(body: Graph) -> list[Tensor]:
+    def arguments(body: TracedGraph) -> list[Tensor]:
         *variable, inputs = input_ids(body, ports)
         input_of = dict(zip(entries, flat_list(inputs), strict=True))
-        known = [ids_in_body(graph, body, input_of, x) for x in (*steady, *invariant)]
+        fixed = [ids_in_body(graph, body, input_of, x) for x in (*steady, *invariant)]
         of_carry, series = variable[: roles.carry], variable[roles.carry :]
-        mixed = [torch.where(*z) for z in zip(same, known, series, strict=False)]
-        return [*of_carry, *mixed, *known[len(steady) :]]
+        mixed = [torch.where(*z) for z in zip(same, fixed, series, strict=False)]
+        body.solutions.read(dict(zip(known, mixed[roles.stream :], strict=True)))
+        return [*of_carry, *mixed[: roles.stream], *fixed[len(steady) :]]
 
-    program = trace(loop.body, ports, graph.dtype, arguments)
-    instruction = Loop.of(program, roles, n, reverse=loop.reverse, stops_early=loop.stops_early)
+    # Iterations that are left out store nothing, and summed outputs are the last ones.
+    stores = not loop.stops_early and not roles.summed
+    program = trace(loop.body, ports, graph.dtype, arguments, stores=stores)
+    stacked = roles.stacked + len(program.stored)
+    all_roles = replace(roles, stream=len(streamed), stacked=stacked)
+    instruction = Loop.of(program, all_roles, n, reverse=loop.reverse, stops_early=loop.stops_early)
     start = _flat(carry)
     args = [*start, *(x for k in range(n) for x in _flat([y[k] for y in streamed])), *entries]
     node = graph.loop(instruction, args)
-    return _outputs(graph, node, instruction, start, [port.shape for port in program.outputs])
+    outputs = _outputs(graph, node, instruction, start, [port.shape for port in program.outputs])
+    count = len(outputs) - len(program.stored)
+    return outputs[:count], dict(zip(program.stored, outputs[count:], strict=True))
 
 
 def _flat(tensors: Sequence[Tensor]) -> list[int]:

@@ -11,6 +11,7 @@ marked as in eager code: it is computed outside of the differentiated function, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -36,6 +37,8 @@ def trace(
     inputs: Sequence[Port],
     dtype: torch.dtype = torch.float64,
     arguments: Arguments | None = None,
+    *,
+    stores: bool = False,
 ) -> Program:
     """Trace a function of tensors for one sample; returns its simplified scalar program.
 
@@ -46,9 +49,11 @@ def trace(
         dtype: the dtype of the kernel, for functions whose tolerances depend on it
             (`torchsko.utils.dtype.compute_dtype`).
         arguments: makes the arguments from inputs and constants of the graph; by default one for each port.
+        stores: whether solutions of solvers are further outputs; see
+            `torchsko.fused.tracing.stored_solutions`.
 
     Returns:
-        A program with these inputs and one output port for each returned tensor.
+        A program with these inputs and one output port for each returned tensor and each stored solution.
 
     Raises:
         FusedError: an operation has no rule, a branch or an index depends on traced values, or a
@@ -70,7 +75,11 @@ def trace(
     for name, result in _named_tensors("out", fn(*(Symbolic(graph, ids) for ids in args))):
         ports.append(Port(name, tuple(result.shape)))
         outputs.extend(flat_list(lift(graph, result)))
-    program = lower(graph, outputs, inputs, ports)
+    solutions = graph.solutions.found if stores else {}
+    for key, ids in solutions.items():
+        ports.append(Port("_".join(["solution", *map(str, key)]), tuple(ids.shape)))
+        outputs.extend(flat_list(ids))
+    program = replace(lower(graph, outputs, inputs, ports), stored=tuple(solutions))
     return program if is_body else prune(program)
 
 
@@ -83,6 +92,28 @@ class _TracedGraph(TracedGraph):
     def trace_loop(self, loop: TensorLoop, tensors: Sequence[Tensor]) -> list[Tensor]:
         with unwrapped_constants(loop.body):
             return traced_loop(trace, self, loop, tensors)
+
+
+def at_stored_solutions(
+    fn: Callable[..., Any], keys: Sequence[tuple[int, ...]], first: int
+) -> Callable[..., Any]:
+    """A function whose trace reads stored solutions instead of solving equations.
+
+    Args:
+        fn: a derivative of the function that was traced.
+        keys: ``Program.stored`` of the trace.
+        first: position of the solutions, which ``fn`` does not take, among the arguments.
+    """
+    stop = first + len(keys)
+
+    def call(*tensors: Tensor) -> Any:
+        solutions = [x for x in tensors[first:stop] if isinstance(x, Symbolic)]
+        if solutions:
+            pairs = zip(keys, [x.ids for x in solutions], strict=True)
+            solutions[0].graph.solutions.read(dict(pairs))
+        return fn(*tensors[:first], *tensors[stop:])
+
+    return call
 
 
 def _named_tensors(name: str, result: Any) -> Iterator[tuple[str, Tensor]]:
