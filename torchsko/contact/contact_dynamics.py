@@ -179,5 +179,5 @@ class _ConstrainedEquation:
         rows = constraint_rows(mech, contact, q, qd)
         jar = matvec(rows.jacobian, x) - rows.reference
         _, diagonal, hessians = rows.derivatives(jar)
-        H = mass_matrix(mech, q) + rows.curvature(diagonal, hessians)
+        H = mass_matrix(mech, q) + rows.curvature(diagonal, hessians, scalar=mech.scalar)
         return solve_from_leaves(H, rhs, scalar=mech.scalar)

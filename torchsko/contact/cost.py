@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from torchsko.contact.collision import norm
+from torchsko.linalg.symmetric import mirror
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,17 +28,33 @@ class Cones:
 
     Attributes:
         first: index of the first row of all cones.
-        size: dimension of the force, 3, 4 or 6.
         weight: D of the rows, `[*batch, C, size]`; zero where the contact is inactive.
-        mu: regularised friction coefficient of the normal row, `[*batch, C]`.
-        friction: coefficients of the other rows, `[*, C, size - 1]`.
+        scale: factors of the rows in u: the regularised friction coefficient mu of the normal row, then the
+            coefficients of the others, `[*batch, C, size]`.
+        stiffness: weight between both cones, D_0 / (mu^2 (1 + mu^2)), `[*batch, C]`.
     """
 
     first: int
-    size: int
     weight: Tensor
-    mu: Tensor
-    friction: Tensor
+    scale: Tensor
+    stiffness: Tensor
+
+    @staticmethod
+    def of(first: int, weight: Tensor, mu: Tensor, friction: Tensor) -> Cones:
+        """Cones with regularised coefficients mu `[*batch, C]` and coefficients `[*, C, size - 1]`."""
+        others = friction.expand(*mu.shape, friction.shape[-1])
+        stiffness = weight[..., 0] / (mu * mu * (1 + mu * mu))
+        return Cones(first, weight, torch.cat([mu[..., None], others], -1), stiffness)
+
+    @property
+    def size(self) -> int:
+        """Dimension of the force, 3, 4 or 6."""
+        return self.weight.shape[-1]
+
+    @property
+    def mu(self) -> Tensor:
+        """Regularised friction coefficients, `[*batch, C]`."""
+        return self.scale[..., 0]
 
     def select(self, x: Tensor) -> Tensor:
         """The rows of the cones, `[*batch, r]` to `[*batch, C, size]`."""
@@ -47,17 +64,15 @@ class Cones:
 
     def derivatives(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Gradient `[*batch, C, size]` and Hessian `[*batch, C, size, size]` of the cost."""
-        mu, D = self.mu, self.weight
-        scale = torch.cat([mu[..., None], self.friction.expand(*mu.shape, self.size - 1)], -1)
+        mu, scale = self.mu, self.scale
         u = scale * x
         normal, sliding = u[..., 0], u[..., 1:]
         T = norm(sliding)
-        polar = mu * normal + T <= 0
-        dual = normal >= mu * T
+        polar, dual = mu * normal + T <= 0, normal >= mu * T
         between = ~(polar | dual)
         direction = sliding / torch.where(T > 0, T, 1.0)[..., None]
         gradient_u = torch.cat([torch.ones_like(T)[..., None], -mu[..., None] * direction], -1)
-        factor = torch.where(between, D[..., 0] / (mu * mu * (1 + mu * mu)), 0.0)
+        factor = torch.where(between, self.stiffness, 0.0)
         excess = normal - mu * T
         gradient = (factor * excess)[..., None] * gradient_u * scale
         eye = torch.eye(self.size - 1, dtype=x.dtype, device=x.device)
@@ -66,7 +81,7 @@ class Cones:
         H = gradient_u[..., :, None] * gradient_u[..., None, :]
         H = factor[..., None, None] * (H + torch.nn.functional.pad(inner, (1, 0, 1, 0)))
         H = H * scale[..., :, None] * scale[..., None, :]
-        stick = torch.where(polar[..., None], D, 0.0)
+        stick = torch.where(polar[..., None], self.weight, 0.0)
         return gradient + stick * x, H + torch.diag_embed(stick)
 
 
@@ -112,23 +127,12 @@ class Rows:
             hessians.append(H)
         return torch.cat(gradient, -1), diagonal, tuple(hessians)
 
-    def curvature(self, diagonal: Tensor, hessians: tuple[Tensor, ...]) -> Tensor:
-        """J* H J, `[*batch, num_dof, num_dof]`."""
+    def curvature(self, diagonal: Tensor, hessians: tuple[Tensor, ...], *, scalar: bool) -> Tensor:
+        """J* H J, `[*batch, num_dof, num_dof]`; see `torchsko.linalg.symmetric` for ``scalar``."""
         J = self.jacobian
-        scalar = J[..., : diagonal.shape[-1], :]
-        total = scalar.mT @ (diagonal[..., None] * scalar)
+        first = J[..., : diagonal.shape[-1], :]
+        total = first.mT @ (diagonal[..., None] * first)
         for cone, H in zip(self.cones, hessians, strict=True):
             rows = cone.select(J.mT).movedim(-3, -1)  # [*batch, C, size, num_dof]
             total = total + (rows.mT @ (H @ rows)).sum(-3)
-        return total
-
-    def second_derivative(
-        self, diagonal: Tensor, hessians: tuple[Tensor, ...], x: Tensor
-    ) -> Tensor:
-        """The quadratic form x* H x of rows x, `[*batch, r]` to `[*batch]`."""
-        scalar = x[..., : diagonal.shape[-1]]
-        total = (diagonal * scalar * scalar).sum(-1)
-        for cone, H in zip(self.cones, hessians, strict=True):
-            rows = cone.select(x)[..., None]
-            total = total + (rows * (H @ rows)).sum((-3, -2, -1))
-        return total
+        return mirror(total, scalar=scalar)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from torchsko.actuation.implicit_forces import ForceSlopes
-from torchsko.linalg.symmetric import spd_solve
+from torchsko.contact.newton import solve_from_leaves
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.coordinates import own_rows
 from torchsko.mechanism.joints.configuration import transport_rate
@@ -61,7 +61,7 @@ def implicit_acceleration(
         force = force - dt * matvec(D, turning)
     found = qdd
     if damping is not None:
-        found = spd_solve(M + dt * D, force[..., None], scalar=mech.scalar)[..., 0]
+        found = solve_from_leaves(M + dt * D, force, scalar=mech.scalar)
     for body in bodies:
         found = _with_gyroscopic_forces(mech, body, M + dt * D, force, found, qd, dt)
     return found

@@ -25,22 +25,26 @@ import torch
 from torch import Tensor
 
 from torchsko.contact.cost import Rows
+from torchsko.contact.line_search import step_length
 from torchsko.implicit.loop import loop
-from torchsko.linalg.symmetric import spd_solve
+from torchsko.linalg.symmetric import mirror, spd_solve
 from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import matvec
+from torchsko.utils.traced_tensor import mark_regular
 
 MAX_ROUNDS = 30
 """Largest number of Newton rounds."""
 
-SEARCH_ROUNDS = 4
-"""Evaluations of the line search in each round."""
+MAX_SCALAR_ROWS = 40
+"""Rows up to which a kernel eliminates by scalar operations, which use the zeros of the tree."""
 
 
 def minimise(
     M: Tensor, h: Tensor, rows: Rows, start: Tensor, coupled: Tensor, *, scalar: bool
 ) -> Tensor:
     """The minimising acceleration, without derivatives.
+
+    A sample whose error is not a number stops at once.
 
     Args:
         M: mass matrix, `[*batch, n, n]`.
@@ -53,31 +57,51 @@ def minimise(
     eps = float(torch.finfo(compute_dtype(h)).eps)
     tensors, rebuild = _flatten(rows)
     batch = torch.broadcast_shapes(M.shape[:-2], h.shape[:-1], rows.reference.shape[:-1])
-    start = start.expand(*batch, h.shape[-1])
+    x = start.expand(*batch, h.shape[-1])
+    h_square = _square(h)
 
-    def iterate(*state: Tensor) -> tuple[Tensor, Tensor]:
-        x, _, M, h, *fields = state
+    def evaluate(rows: Rows, h_square: Tensor, jar: Tensor, inertial: Tensor) -> tuple[Tensor, ...]:
+        """The gradient, and its square relative to that of the forces."""
+        push = matvec(rows.jacobian.mT, rows.derivatives(jar)[0])
+        gradient = inertial + push
+        size = h_square + _square(inertial) + _square(push)
+        return gradient, _square(gradient) / torch.where(size > 0, size, 1.0)
+
+    def iterate(*state: Tensor) -> tuple[Tensor, ...]:
+        x, jar, inertial, gradient, _, _, M, h_square, *fields = state
         M, rows = torch.where(coupled, M, 0.0), rebuild(fields)
-        jar = matvec(rows.jacobian, x) - rows.reference
-        g, diagonal, hessians = rows.derivatives(jar)
-        slope = matvec(M, x) - h + matvec(rows.jacobian.mT, g)
-        H = M + rows.curvature(diagonal, hessians)
-        step = -solve_from_leaves(H, slope, scalar=scalar)
-        x = x + _line_search(M, h, rows, x, jar, step)[..., None] * step
-        return x, step.abs().amax(-1) / x.abs().amax(-1).clamp(min=eps)
+        _, diagonal, hessians = rows.derivatives(jar)
+        H = M + rows.curvature(diagonal, hessians, scalar=scalar)
+        step = -solve_from_leaves(H, gradient, scalar=scalar)
+        along, M_step = matvec(rows.jacobian, step), matvec(M, step)
+        linear, quadratic = (step * inertial).sum(-1), (step * M_step).sum(-1)
+        length = step_length(rows, jar, along, linear, quadratic)[..., None]
+        x, jar, inertial = x + length * step, jar + length * along, inertial + length * M_step
+        gradient, error = evaluate(rows, h_square, jar, inertial)
+        moved = _square(step) / _square(x).clamp(min=eps * eps)
+        return x, jar, inertial, gradient, error, moved
 
     def is_done(*state: Tensor) -> Tensor:
-        x, last_step, M, h, *fields = state
-        M, rows = torch.where(coupled, M, 0.0), rebuild(fields)
-        g, _, _ = rows.derivatives(matvec(rows.jacobian, x) - rows.reference)
-        inertial, push = matvec(M, x), matvec(rows.jacobian.mT, g)
-        size = torch.maximum(h.abs(), torch.maximum(inertial.abs(), push.abs())).amax(-1)
-        error = (inertial - h + push).abs().amax(-1)
+        _, _, _, _, error, moved, *_ = state
         # Rounding bounds the error from below; the square of a small last step bounds it from above.
-        return (error <= eps**0.8 * size) | (last_step <= eps**0.5)
+        return ~((error > eps**1.6) & (moved > eps))
 
-    never = torch.ones_like(start[..., 0])
-    return loop(iterate, (start, never), MAX_ROUNDS, (M, h, *tensors), until=is_done)[0]
+    jar, inertial = matvec(rows.jacobian, x) - rows.reference, matvec(M, x) - h
+    gradient, error = evaluate(rows, h_square, jar, inertial)
+    carry = (
+        x,
+        jar.expand(*batch, jar.shape[-1]),
+        inertial,
+        gradient,
+        error,
+        torch.ones_like(error),
+    )
+    return loop(iterate, carry, MAX_ROUNDS, (M, h_square, *tensors), until=is_done)[0]
+
+
+def _square(x: Tensor) -> Tensor:
+    """Squared length of vectors, `[*batch, n]` to `[*batch]`."""
+    return (x * x).sum(-1)
 
 
 def solve_from_leaves(H: Tensor, rhs: Tensor, *, scalar: bool) -> Tensor:
@@ -93,49 +117,39 @@ def solve_from_leaves(H: Tensor, rhs: Tensor, *, scalar: bool) -> Tensor:
 
     Reference: R. Featherstone, *Rigid Body Dynamics Algorithms*, Springer 2008, section 6.5.
     """
-    if not scalar:
-        return spd_solve(H, rhs[..., None], scalar=False)[..., 0]
-    reversed_rhs = rhs.flip(-1)[..., None]
-    return spd_solve(H.flip(-1, -2), reversed_rhs, scalar=True)[..., 0].flip(-1)
-
-
-def _line_search(M: Tensor, h: Tensor, rows: Rows, x: Tensor, jar: Tensor, step: Tensor) -> Tensor:
-    """Length of a step that minimises the function along it, `[*batch]`."""
-    along = matvec(rows.jacobian, step)
-    M_step = matvec(M, step)
-    linear = (step * (matvec(M, x) - h)).sum(-1)
-    quadratic = (step * M_step).sum(-1)
-    length = torch.ones_like(linear)
-    low, high = torch.zeros_like(linear), torch.full_like(linear, torch.inf)
-    for _ in range(SEARCH_ROUNDS):
-        g, diagonal, hessians = rows.derivatives(jar + length[..., None] * along)
-        slope = linear + length * quadratic + (g * along).sum(-1)
-        curvature = quadratic + rows.second_derivative(diagonal, hessians, along)
-        low = torch.where(slope < 0, length, low)
-        high = torch.where(slope < 0, high, length)
-        newton = length - slope / torch.where(curvature > 0, curvature, 1.0)
-        middle = torch.where(
-            torch.isinf(high), 2 * low, (low + torch.where(torch.isinf(high), 0.0, high)) / 2
-        )
-        inside = (newton > low) & (newton < high)
-        length = torch.where(slope == 0, length, torch.where(inside, newton, middle))
-    return length
+    n = rhs.shape[-1]
+    if not scalar or n > MAX_SCALAR_ROWS:
+        reversed_rhs = rhs.flip(-1)[..., None]
+        return spd_solve(H.flip(-1, -2), reversed_rhs, scalar=scalar)[..., 0].flip(-1)
+    shares, columns = [], []
+    for i in reversed(range(n)):
+        pivot, row = H[..., i, i], H[..., i, :i]
+        mark_regular(pivot)
+        column, last = row / pivot[..., None], rhs[..., i]
+        columns.append(column)
+        shares.append(last / pivot)
+        H = mirror(H[..., :i, :i] - row[..., :, None] * column[..., None, :], scalar=True)
+        rhs = rhs[..., :i] - column * last[..., None]
+    x = rhs
+    for share, column in zip(reversed(shares), reversed(columns), strict=True):
+        x = torch.cat([x, (share - (column * x).sum(-1))[..., None]], -1)
+    return x
 
 
 def _flatten(rows: Rows) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Rows]]:
-    """Tensors of the rows, and a function that rebuilds the rows from tensors."""
-    tensors = [rows.jacobian, rows.reference, rows.weight, rows.loss]
+    """Tensors of the rows that the rounds read, and a function that rebuilds the rows from them."""
+    tensors = [rows.jacobian, rows.weight, rows.loss]
     for cone in rows.cones:
-        tensors += [cone.weight, cone.mu, cone.friction]
+        tensors += [cone.weight, cone.scale, cone.stiffness]
 
     def rebuild(fields: Sequence[Tensor]) -> Rows:
-        jacobian, reference, weight, loss, *rest = fields
+        jacobian, weight, loss, *rest = fields
         # A loop in a kernel does not know which of its inputs are zero.
         jacobian = torch.where(rows.moving, jacobian, 0.0)
         cones = []
         for k, cone in enumerate(rows.cones):
-            w, mu, friction = rest[3 * k : 3 * k + 3]
-            cones.append(replace(cone, weight=w, mu=mu, friction=friction))
-        return Rows(jacobian, reference, weight, loss, tuple(cones), rows.moving)
+            weights, scale, stiffness = rest[3 * k : 3 * k + 3]
+            cones.append(replace(cone, weight=weights, scale=scale, stiffness=stiffness))
+        return replace(rows, jacobian=jacobian, weight=weight, loss=loss, cones=tuple(cones))
 
     return [x.detach() for x in tensors], rebuild

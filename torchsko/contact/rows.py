@@ -49,7 +49,7 @@ def constraint_rows(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tenso
     made, first = [], weight.shape[-1]
     for block, mu, coefficients in cones:
         count, size = block.weight.shape[-2:]
-        made.append(Cones(first, size, block.weight, mu, coefficients))
+        made.append(Cones.of(first, block.weight, mu, coefficients))
         blocks.append(
             block._replace(
                 jacobian=block.jacobian.flatten(-3, -2), reference=block.reference.flatten(-2)

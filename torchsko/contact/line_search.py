@@ -1,0 +1,102 @@
+r"""Line search along a step of the solver of soft constraints.
+
+Along a line the cost of a cone depends on the length of the step through its normal component, the squared
+length of its other components and one quadratic function, so that an evaluation needs few operations.
+
+Reference: MuJoCo documentation, "Computation", Newton solver (exact line search).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from torchsko.contact.collision import MIN_LENGTH
+from torchsko.contact.cost import Cones, Rows
+
+SEARCH_ROUNDS = 4
+"""Evaluations of the line search in each round."""
+
+Derivatives = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""First and second derivative, `[*batch]` each, at a length of the step, `[*batch]`."""
+
+
+def step_length(rows: Rows, x: Tensor, along: Tensor, linear: Tensor, quadratic: Tensor) -> Tensor:
+    """Length of a step that minimises the cost of the rows and a quadratic function, `[*batch]`.
+
+    Args:
+        rows: constraints.
+        x: J qdd - aref at the start, `[*batch, r]`.
+        along: change of x by the whole step, `[*batch, r]`.
+        linear: slope of the quadratic function at the start, `[*batch]`.
+        quadratic: its second derivative, `[*batch]`.
+    """
+    lines = [_scalar_line(rows, x, along)]
+    lines += [_cone_line(cone, cone.select(x), cone.select(along)) for cone in rows.cones]
+    length = torch.ones_like(linear)
+    low, high = torch.zeros_like(linear), torch.full_like(linear, torch.inf)
+    for _ in range(SEARCH_ROUNDS):
+        slope, curvature = linear + length * quadratic, quadratic
+        for line in lines:
+            of_slope, of_curvature = line(length)
+            slope, curvature = slope + of_slope, curvature + of_curvature
+        low = torch.where(slope < 0, length, low)
+        high = torch.where(slope < 0, high, length)
+        newton = length - slope / torch.where(curvature > 0, curvature, 1.0)
+        middle = torch.where(
+            torch.isinf(high), 2 * low, (low + torch.where(torch.isinf(high), 0.0, high)) / 2
+        )
+        inside = (newton > low) & (newton < high)
+        length = torch.where(slope == 0, length, torch.where(inside, newton, middle))
+    return length
+
+
+def _scalar_line(rows: Rows, x: Tensor, along: Tensor) -> Derivatives:
+    """Derivatives of the costs of dry friction and unilateral rows."""
+    num_loss, num_scalar = rows.loss.shape[-1], rows.weight.shape[-1]
+    x, along = x[..., :num_scalar], along[..., :num_scalar]
+    force, rate = rows.weight * x, rows.weight * along
+    curvature = rate * along
+    bound = rows.loss.expand_as(force[..., :num_loss])
+
+    def derivatives(length: Tensor) -> tuple[Tensor, Tensor]:
+        at = force + length[..., None] * rate
+        loss, sided = at[..., :num_loss], at[..., num_loss:]
+        loss_slope = torch.minimum(torch.maximum(loss, -bound), bound)
+        sided_slope = torch.where(sided < 0, sided, 0.0)
+        slope = torch.cat([loss_slope, sided_slope], -1) * along
+        is_quadratic = torch.cat([loss.abs() < bound, sided < 0], -1)
+        return slope.sum(-1), torch.where(is_quadratic, curvature, 0.0).sum(-1)
+
+    return derivatives
+
+
+def _cone_line(cone: Cones, x: Tensor, along: Tensor) -> Derivatives:
+    """Derivatives of the costs of cones; x and its change are `[*batch, C, size]`."""
+    mu = cone.mu
+    u, v = cone.scale * x, cone.scale * along
+    start, speed = u[..., 0], v[..., 0]
+    u, v = u[..., 1:], v[..., 1:]
+    square, mixed, square_rate = (u * u).sum(-1), (u * v).sum(-1), (v * v).sum(-1)
+    pull = cone.weight * along
+    stick, stick_rate = (pull * x).sum(-1), (pull * along).sum(-1)
+
+    def derivatives(length: Tensor) -> tuple[Tensor, Tensor]:
+        a = length[..., None]
+        normal, half = start + a * speed, mixed + a * square_rate
+        squared_T = square + a * (mixed + half)
+        slides = squared_T > MIN_LENGTH**2
+        inverse = 1 / torch.where(slides, squared_T, 1.0).sqrt()
+        T, rate = torch.where(slides, squared_T * inverse, 0.0), half * inverse
+        polar, dual = mu * normal + T <= 0, normal >= mu * T
+        change = speed - mu * rate
+        push = cone.stiffness * (normal - mu * T)
+        turn = mu * push * inverse * (square_rate - rate * rate)
+        bend = cone.stiffness * change * change - turn
+        slope = torch.where(polar, stick + a * stick_rate, torch.where(dual, 0.0, push * change))
+        curvature = torch.where(polar, stick_rate, torch.where(dual, 0.0, bend))
+        return slope.sum(-1), curvature.sum(-1)
+
+    return derivatives
