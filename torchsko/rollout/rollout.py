@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, cast, overload
+from typing import Literal, TypedDict, Unpack, cast, overload
 
 import torch
 from torch import Tensor
@@ -41,139 +41,61 @@ from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.dynamics import refuse_singular
 
 
-@overload
-def rollout(
-    mech: MechanismLike,
-    q: Tensor,
-    qd: Tensor,
-    control: Tensor | Policy | Controller | None = None,
-    steps: int = 500,
-    dt: float | Tensor = 2e-3,
-    method: str | Step = "semi_implicit_euler",
-    *,
-    effort: Effort = None,
-    limits: LimitSprings | None = None,
-    f_ext: Tensor | Wrenches | None = None,
-    params: Mapping[str, Tensor] | None = None,
-    series: Mapping[str, Tensor] | None = None,
-    lengths: Tensor | None = None,
-    every: int = 1,
-    checkpoint: int | Binomial | None = None,
-    truncate: int | None = None,
-    memory: None = None,
-    t0: float = 0.0,
-    return_forces: Literal[False] = False,
-    nonfinite: NonFiniteChoice = "warn",
-    fused: bool | None = None,
-) -> tuple[Tensor, Tensor]: ...
+class RolloutOptions(TypedDict, total=False):
+    """Options of `rollout` on which the number of its results does not depend."""
+
+    effort: Effort
+    limits: LimitSprings | None
+    f_ext: Tensor | Wrenches | None
+    params: Mapping[str, Tensor] | None
+    series: Mapping[str, Tensor] | None
+    lengths: Tensor | None
+    every: int
+    checkpoint: int | Binomial | None
+    truncate: int | None
+    t0: float
+    nonfinite: NonFiniteChoice
+    fused: bool | None
 
 
 @overload
 def rollout(
-    mech: MechanismLike,
-    q: Tensor,
-    qd: Tensor,
-    control: Tensor | Policy | Controller | None = None,
-    steps: int = 500,
-    dt: float | Tensor = 2e-3,
-    method: str | Step = "semi_implicit_euler",
-    *,
-    effort: Effort = None,
-    limits: LimitSprings | None = None,
-    f_ext: Tensor | Wrenches | None = None,
-    params: Mapping[str, Tensor] | None = None,
-    series: Mapping[str, Tensor] | None = None,
-    lengths: Tensor | None = None,
-    every: int = 1,
-    checkpoint: int | Binomial | None = None,
-    truncate: int | None = None,
-    memory: None = None,
-    t0: float = 0.0,
-    return_forces: Literal[True],
-    nonfinite: NonFiniteChoice = "warn",
-    fused: bool | None = None,
-) -> tuple[Tensor, Tensor, Tensor]: ...
+    mech: MechanismLike, q: Tensor, qd: Tensor, control: Tensor | Policy | Controller | None = None,
+    steps: int = 500, dt: float | Tensor = 2e-3, method: str | Step = "semi_implicit_euler", *,
+    memory: None = None, return_forces: Literal[False] = False, **options: Unpack[RolloutOptions],
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
 @overload
 def rollout(
-    mech: MechanismLike,
-    q: Tensor,
-    qd: Tensor,
-    control: Controller,
-    steps: int = 500,
-    dt: float | Tensor = 2e-3,
-    method: str | Step = "semi_implicit_euler",
-    *,
-    effort: Effort = None,
-    limits: LimitSprings | None = None,
-    f_ext: Tensor | Wrenches | None = None,
-    params: Mapping[str, Tensor] | None = None,
-    series: Mapping[str, Tensor] | None = None,
-    lengths: Tensor | None = None,
-    every: int = 1,
-    checkpoint: int | Binomial | None = None,
-    truncate: int | None = None,
-    memory: Tensor,
-    t0: float = 0.0,
-    return_forces: Literal[False] = False,
-    nonfinite: NonFiniteChoice = "warn",
-    fused: bool | None = None,
-) -> tuple[Tensor, Tensor, Tensor]: ...
+    mech: MechanismLike, q: Tensor, qd: Tensor, control: Tensor | Policy | Controller | None = None,
+    steps: int = 500, dt: float | Tensor = 2e-3, method: str | Step = "semi_implicit_euler", *,
+    memory: None = None, return_forces: Literal[True], **options: Unpack[RolloutOptions],
+) -> tuple[Tensor, Tensor, Tensor]: ...  # fmt: skip
 
 
 @overload
 def rollout(
-    mech: MechanismLike,
-    q: Tensor,
-    qd: Tensor,
-    control: Controller,
-    steps: int = 500,
-    dt: float | Tensor = 2e-3,
-    method: str | Step = "semi_implicit_euler",
-    *,
-    effort: Effort = None,
-    limits: LimitSprings | None = None,
-    f_ext: Tensor | Wrenches | None = None,
-    params: Mapping[str, Tensor] | None = None,
-    series: Mapping[str, Tensor] | None = None,
-    lengths: Tensor | None = None,
-    every: int = 1,
-    checkpoint: int | Binomial | None = None,
-    truncate: int | None = None,
-    memory: Tensor,
-    t0: float = 0.0,
-    return_forces: Literal[True],
-    nonfinite: NonFiniteChoice = "warn",
-    fused: bool | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
+    mech: MechanismLike, q: Tensor, qd: Tensor, control: Controller,
+    steps: int = 500, dt: float | Tensor = 2e-3, method: str | Step = "semi_implicit_euler", *,
+    memory: Tensor, return_forces: Literal[False] = False, **options: Unpack[RolloutOptions],
+) -> tuple[Tensor, Tensor, Tensor]: ...  # fmt: skip
 
 
 @overload
 def rollout(
-    mech: MechanismLike,
-    q: Tensor,
-    qd: Tensor,
-    control: Tensor | Policy | Controller | None,
-    steps: int,
-    dt: float | Tensor,
-    method: StepWithResults,
-    *,
-    effort: Effort = None,
-    limits: LimitSprings | None = None,
-    f_ext: Tensor | Wrenches | None = None,
-    params: Mapping[str, Tensor] | None = None,
-    series: Mapping[str, Tensor] | None = None,
-    lengths: Tensor | None = None,
-    every: int = 1,
-    checkpoint: int | Binomial | None = None,
-    truncate: int | None = None,
-    memory: Tensor | None = None,
-    t0: float = 0.0,
-    return_forces: bool = False,
-    nonfinite: NonFiniteChoice = "warn",
-    fused: bool | None = None,
-) -> tuple[Tensor, ...]: ...
+    mech: MechanismLike, q: Tensor, qd: Tensor, control: Controller,
+    steps: int = 500, dt: float | Tensor = 2e-3, method: str | Step = "semi_implicit_euler", *,
+    memory: Tensor, return_forces: Literal[True], **options: Unpack[RolloutOptions],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...  # fmt: skip
+
+
+@overload
+def rollout(
+    mech: MechanismLike, q: Tensor, qd: Tensor, control: Tensor | Policy | Controller | None,
+    steps: int, dt: float | Tensor, method: StepWithResults, *,
+    memory: Tensor | None = None, return_forces: bool = False, **options: Unpack[RolloutOptions],
+) -> tuple[Tensor, ...]: ...  # fmt: skip
 
 
 def rollout(
