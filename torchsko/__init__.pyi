@@ -86,12 +86,14 @@ from torchsko.io.urdf.urdf_transmissions import transmissions_of as transmission
 from torchsko.learn.dynamics_module import Dynamics as Dynamics
 from torchsko.mechanism.file_data.actuator import Actuator as Actuator
 from torchsko.mechanism.file_data.file_metadata import Closure as Closure
+from torchsko.mechanism.file_data.sensor import Sensor as Sensor
 from torchsko.mechanism.joints.compound import Slide as Slide
 from torchsko.mechanism.joints.compound import Turn as Turn
 from torchsko.mechanism.joints.registry import register_joint as register_joint
 from torchsko.rollout.finite_checks import first_nonfinite as first_nonfinite
 from torchsko.rollout.integrators import advance as advance
 from torchsko.rollout.linearize import linearize as linearize
+from torchsko.sensing.sensors import sensors as sensors
 from torchsko.verbs.analytic import analytic_jacobian as analytic_jacobian
 from torchsko.verbs.analytic import frame_coordinates as frame_coordinates
 from torchsko.verbs.balance import (

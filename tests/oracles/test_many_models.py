@@ -71,7 +71,7 @@ def check_report(model, mech: ts.Mechanism, drive: ts.Actuators, tendons: ts.Ten
         " geoms:": model.ngeom,
         " actuators:": len(model.actuator_trntype),
         " tendons:": model.ntendon,
-        " sensors:": model.nsensor,
+        " sensors (": model.nsensor - len(mech.file_metadata.sensors),
         " flexible bodies:": model.nflex,
         " mocap bodies:": model.nmocap,
         " contact pairs and excludes:": model.npair + model.nexclude,

@@ -15,6 +15,7 @@ so it only dissipates power: :math:`f_{out} \dot l \le f \dot l`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -84,6 +85,38 @@ def actuate_with_slopes(
     state = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
     joint_force = saturate(state.joint_force, actuators.joint_range)
     return own_forces(mech, all_q(mech, q), joint_force), state.rate, state.slopes()
+
+
+class ActuatorReadings(NamedTuple):
+    """Values at actuators and joints, as sensors measure them.
+
+    Attributes:
+        length: of each transmission, `[*batch, n]` [m or rad].
+        speed: rate of length, `[*batch, n]` [m/s or rad/s].
+        force: of each actuator before its gear, `[*batch, n]` [N or N m].
+        joint_force: of all actuators on each dof of the tree, `[*batch, num_tree_dof]` [N m or N].
+    """
+
+    length: Tensor
+    speed: Tensor
+    force: Tensor
+    joint_force: Tensor
+
+
+def actuator_readings(
+    mech: Mechanism,
+    actuators: Actuators,
+    q: Tensor,
+    qd: Tensor,
+    activation: Tensor | None,
+    ctrl: Tensor,
+    dt: float | Tensor,
+) -> ActuatorReadings:
+    """Lengths, speeds and forces of actuators; arguments are those of `actuate`."""
+    state = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
+    length, speed = lengths(mech, actuators.transmission, actuators.q_of_dof, q, qd)
+    joint_force = saturate(state.joint_force, actuators.joint_range)
+    return ActuatorReadings(length, speed, state.force, joint_force)
 
 
 def _check_width(mech: Mechanism, actuators: Actuators) -> None:

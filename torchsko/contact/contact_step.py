@@ -50,8 +50,17 @@ class State(NamedTuple):
     residual: Tensor | None = None
 
 
-class _Step(NamedTuple):
-    """Fixed arguments of a step."""
+class Drive(NamedTuple):
+    """A mechanism with the contact model, actuators, controls and external forces that act on it.
+
+    Attributes:
+        mech: the mechanism.
+        contact: shapes and parameters of contact.
+        actuators: None if controls are joint forces.
+        ctrl: controls, `[*batch, n]`; None for zero joint forces.
+        f_ext: external force on each body, `[*batch, num_bodies, 6]`.
+        dt: time step [s].
+    """
 
     mech: Mechanism
     contact: ContactModel
@@ -59,6 +68,27 @@ class _Step(NamedTuple):
     ctrl: Tensor | None
     f_ext: Tensor | None
     dt: float
+
+    @staticmethod
+    def at(
+        mech: Mechanism,
+        state: State,
+        ctrl: Tensor | None,
+        actuators: Actuators | None,
+        contact: ContactModel,
+        f_ext: Tensor | None,
+        dt: float,
+    ) -> tuple[Drive, State]:
+        """The defaults of `step` for actuators and controls, and the state with activations."""
+        data = mech.file_metadata.actuators
+        if actuators is None and data.actuators:
+            actuators = Actuators.of_file(mech, data)
+        if actuators is not None and ctrl is None:
+            ctrl = state.qd.new_zeros(*state.qd.shape[:-1], len(actuators.names))
+        if actuators is not None and actuators.activation_names and state.act is None:
+            zero = state.qd.new_zeros(*state.qd.shape[:-1], len(actuators.activation_names))
+            state = state._replace(act=zero)
+        return Drive(mech, contact, actuators, ctrl, f_ext, dt), state
 
     def forces(
         self, q: Tensor, qd: Tensor, act: Tensor | None
@@ -141,21 +171,13 @@ def step(
     if name not in INTEGRATORS:
         raise MechanismError(*unknown_name("integrator of a step", name, tuple(INTEGRATORS)))
     contact = replace(contact, options=replace(options, timestep=dt))
-    data = mech.file_metadata.actuators
-    if actuators is None and data.actuators:
-        actuators = Actuators.of_file(mech, data)
-    if actuators is not None and ctrl is None:
-        ctrl = state.qd.new_zeros(*state.qd.shape[:-1], len(actuators.names))
-    if actuators is not None and actuators.activation_names and state.act is None:
-        zero = state.qd.new_zeros(*state.qd.shape[:-1], len(actuators.activation_names))
-        state = state._replace(act=zero)
-    fixed = _Step(mech, contact, actuators, ctrl, f_ext, dt)
+    fixed, state = Drive.at(mech, state, ctrl, actuators, contact, f_ext, dt)
     for _ in range(substeps):
         state = INTEGRATORS[name](fixed, state)
     return state
 
 
-def _euler(fixed: _Step, state: State, all_forces: bool) -> State:
+def _euler(fixed: Drive, state: State, all_forces: bool) -> State:
     """Semi-implicit Euler step with implicit damping of joints, or of all forces."""
     mech, dt = fixed.mech, fixed.dt
     q, qd, act = state.q, state.qd, state.act
@@ -174,7 +196,7 @@ def _euler(fixed: _Step, state: State, all_forces: bool) -> State:
     )
 
 
-def _runge_kutta(fixed: _Step, state: State) -> State:
+def _runge_kutta(fixed: Drive, state: State) -> State:
     """The classical Runge-Kutta method in MuJoCo's coordinates, whose linear velocities are inertial.
 
     Rotation vectors of ball and free joints follow the method of Munthe-Kaas (1999).
@@ -233,7 +255,7 @@ def _rate_of_change(mech: Mechanism, u: Tensor | None, speed: Tensor) -> Tensor:
     return speed
 
 
-INTEGRATORS: dict[str, Callable[[_Step, State], State]] = {
+INTEGRATORS: dict[str, Callable[[Drive, State], State]] = {
     "Euler": partial(_euler, all_forces=False),
     "implicitfast": partial(_euler, all_forces=True),
     "RK4": _runge_kutta,

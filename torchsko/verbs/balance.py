@@ -21,13 +21,14 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from torchsko.bridge.body_momenta import body_inertias
+from torchsko.bridge.body_momenta import body_inertias, body_momenta
 from torchsko.bridge.body_motion import body_accels, body_jacobian_rates, body_rates
 from torchsko.errors import ShapeError
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.spatial.motion import cross_force, motion_matrix
+from torchsko.spatial.rigid_transform import rotate_vector, translate_force
 from torchsko.spatial.rotation import cross, skew
 from torchsko.verbs.kinematics import forward_kinematics
 from torchsko.verbs.momenta import about_centre, body_centres, center_of_mass, com_velocity
@@ -68,6 +69,23 @@ def subtree_centers(mech: Mechanism, q: Tensor) -> Tensor:
     return torch.where(
         none, torch.nan, _outboard_sums(mech, moments) / torch.where(none, 1.0, mass)
     )
+
+
+def subtree_momenta(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    """Momentum of every body with all outboard of it, about the origin of the inertial frame.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]`.
+
+    Returns:
+        [angular; linear] in inertial axes, `[*batch, num_bodies, 6]` [kg m^2/s, kg m/s].
+    """
+    momenta = mech.layout.tree_order(body_momenta(mech, q, qd)[1], -3)
+    pose = forward_kinematics(mech, q)
+    at_origin = translate_force(pose.position, rotate_vector(pose.rotation, momenta))
+    return _outboard_sums(mech, at_origin[..., 0])
 
 
 @verb

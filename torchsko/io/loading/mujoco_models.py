@@ -17,6 +17,7 @@ from torchsko.io.loading.file_check import check_file
 from torchsko.io.mujoco.mujoco_fields import HIGHER_DAMPING
 from torchsko.io.mujoco.mujoco_metadata import read_metadata
 from torchsko.io.mujoco.mujoco_model import ModelDescription, describe
+from torchsko.io.mujoco.mujoco_sensors import read_sensors
 from torchsko.mechanism.couplings import followers, limits
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.magnitudes import LARGEST, refuse_too_large
@@ -102,8 +103,10 @@ def _convert(
         "has_losses": any(bool(x.any()) for x in losses),
         "has_higher_damping": bool(numbers["higher_damping"].any()),
     }
-    mech = mech.replace(**numbers, **flags, replaced=(), unused=(*mech.unused, *notes))
-    mech = mech.replace(file_metadata=read_metadata(model, read, mech))
+    sensors, not_read = read_sensors(model, read.site_frames)
+    unused = (*mech.unused, *notes, *not_read)
+    mech = mech.replace(**numbers, **flags, replaced=(), unused=unused)
+    mech = mech.replace(file_metadata=read_metadata(model, read, mech, sensors))
     return checked(mech).to(dtype).to(device)
 
 

@@ -90,7 +90,7 @@ def mjcf_keyframes(mech: Mechanism, order: Sequence[int]) -> list[str]:
 
 
 def warn_unsupported_states(mech: Mechanism, format: str) -> None:
-    """Warn of keyframes, loops and initial positions that are left out of a new file."""
+    """Warn of keyframes, loops, sensors and initial positions that are left out of a new file."""
     mjcf = format == "MJCF"
     loops = [c.name for c in mech.file_metadata.closures if not (mjcf and _is_supported(c))]
     lost = [f"loops {name_list(loops)}"] * bool(loops)
@@ -98,6 +98,8 @@ def warn_unsupported_states(mech: Mechanism, format: str) -> None:
     actuated = [k.name for k in mech.keyframes.values() if len(k.ctrl) or len(k.activation)]
     controls = f"controls and activations of keyframes {name_list(actuated)}"
     lost += [controls] * (mjcf and bool(actuated))
+    sensors = [sensor.name for sensor in mech.file_metadata.sensors]
+    lost += [f"sensors {name_list(sensors)}"] * bool(sensors)
     differ = mech.initial() != mech.neutral()
     started = [
         name
@@ -105,7 +107,11 @@ def warn_unsupported_states(mech: Mechanism, format: str) -> None:
         if not (mjcf and kind == "free") and bool(differ[mech.q_slice(name)].any())
     ]
     lost += [f"initial positions of joints {name_list(started)} (mech.initial())"] * bool(started)
-    why = "It has no actuators, and its joints start at 0" if mjcf else "URDF does not support them"
+    why = (
+        "It has no actuators and sensors, and its joints start at 0"
+        if mjcf
+        else "URDF does not support them"
+    )
     if lost:
         warnings.warn(
             f"{', '.join(lost)} of {mech.name!r} are left out of the new {format} file.\n"

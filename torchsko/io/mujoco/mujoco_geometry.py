@@ -93,20 +93,26 @@ def _is_visual(model: Any) -> list[bool]:
 
 
 def _form(model: Any, k: int, meshes: Sequence[Triangles]) -> Form:
-    kind, (x, y, z) = int(model.geom_type[k]), model.geom_size[k].tolist()
-    if kind == PLANE:
-        return Plane((2 * x, 2 * y))
+    kind = int(model.geom_type[k])
     if kind == HFIELD:
         return _heights(model, int(model.geom_dataid[k]))
+    if kind == MESH:
+        return meshes[int(model.geom_dataid[k])]
+    return primitive(kind, model.geom_size[k].tolist())
+
+
+def primitive(kind: int, size: Sequence[float]) -> Form:
+    """A primitive shape of MuJoCo's type and half sizes [m]."""
+    x, y, z = size
+    if kind == PLANE:
+        return Plane((2 * x, 2 * y))
     if kind == SPHERE:
         return Sphere(x)
     if kind in (CAPSULE, CYLINDER):
         return (Capsule if kind == CAPSULE else Cylinder)(x, 2 * y)
     if kind == ELLIPSOID:
         return Ellipsoid((x, y, z))
-    if kind == BOX:
-        return Box((2 * x, 2 * y, 2 * z))
-    return meshes[int(model.geom_dataid[k])]
+    return Box((2 * x, 2 * y, 2 * z))
 
 
 def _triangles(model: Any, k: int) -> Triangles:

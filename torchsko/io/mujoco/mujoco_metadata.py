@@ -18,6 +18,7 @@ from torchsko.io.mujoco.mujoco_model import ModelDescription, matrix_of
 from torchsko.io.mujoco.mujoco_unused import finite_state
 from torchsko.mechanism.description import IDENTITY, ZERO
 from torchsko.mechanism.file_data.file_metadata import Closure, FileMetadata, FrameName, Keyframe
+from torchsko.mechanism.file_data.sensor import Sensor
 from torchsko.mechanism.file_data.solver_options import SolverOptions
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -31,13 +32,16 @@ SITE = 6
 """MuJoCo's type of a site (mjtObj)."""
 
 
-def read_metadata(model: Any, read: ModelDescription, mech: Mechanism) -> FileMetadata:
+def read_metadata(
+    model: Any, read: ModelDescription, mech: Mechanism, sensors: tuple[Sensor, ...]
+) -> FileMetadata:
     """Initial configuration, keyframes and closures of a model.
 
     Args:
         model: ``mujoco.MjModel``.
         read: its description.
         mech: its mechanism, in float64 on the CPU.
+        sensors: its sensors.
     """
     mujoco = conventions("mujoco", mech, all_joint_names(model))
     return FileMetadata(
@@ -46,6 +50,7 @@ def read_metadata(model: Any, read: ModelDescription, mech: Mechanism) -> FileMe
         initial=mujoco.q_from(torch.tensor(np.array(model.qpos0, dtype=np.float64))),
         solver=read_solver_options(model),
         actuators=read_actuators(model),
+        sensors=sensors,
     )
 
 

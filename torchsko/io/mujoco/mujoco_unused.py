@@ -110,7 +110,6 @@ def _parts(model: Any) -> tuple[Row, ...]:
             "actuators",
             "not in the dynamics; see torchsko.actuators_of and torchsko.actuate",
         ),
-        (model.nsensor, "sensors", "they exert no force"),
         (
             sum(1 for k in range(model.nkey) if not finite_state(model, k)),
             "keyframes",

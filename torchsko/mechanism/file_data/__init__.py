@@ -1,1 +1,1 @@
-"""Plain data of robot files: actuators and parameters of constraint solvers."""
+"""Plain data of robot files: actuators, sensors and parameters of constraint solvers."""

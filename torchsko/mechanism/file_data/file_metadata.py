@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, Vector
 from torchsko.mechanism.file_data.actuator import FileActuators
+from torchsko.mechanism.file_data.sensor import Sensor
 from torchsko.mechanism.file_data.solver_options import SolverOptions
 
 FrameName = str | None
@@ -102,6 +103,7 @@ class FileMetadata:
         initial: initial configuration, `[num_q]`; None for the neutral one.
         solver: parameters of MuJoCo's constraint solver.
         actuators: the actuators of the file.
+        sensors: the sensors of the file.
     """
 
     keyframes: tuple[Keyframe, ...] = ()
@@ -109,6 +111,7 @@ class FileMetadata:
     initial: Tensor | None = field(default=None, compare=False)
     solver: SolverOptions = field(default_factory=SolverOptions)
     actuators: FileActuators = field(default_factory=FileActuators)
+    sensors: tuple[Sensor, ...] = ()
 
     def __repr__(self) -> str:
         counts = f"{len(self.keyframes)} keyframes, {len(self.closures)} closures"

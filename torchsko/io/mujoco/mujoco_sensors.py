@@ -1,0 +1,125 @@
+"""Sensors of a compiled MuJoCo model, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from torchsko.errors import name_list
+from torchsko.io.common.numbers import as_vector
+from torchsko.io.mujoco.mujoco_actuators import read_actuators
+from torchsko.io.mujoco.mujoco_fields import BALL, HINGE, SLIDE, all_joint_names, body_name
+from torchsko.io.mujoco.mujoco_geometry import primitive
+from torchsko.io.mujoco.mujoco_model import matrix_of
+from torchsko.mechanism.description import UnsupportedElement
+from torchsko.mechanism.file_data.sensor import (
+    ACTUATOR_KINDS,
+    JOINT_KINDS,
+    SENSOR_KINDS,
+    SUBTREE_KINDS,
+    Sensor,
+    SensorFrame,
+)
+from torchsko.utils.optional_dependencies import require
+
+BODY, XBODY, GEOM, SITE, CAMERA = 1, 2, 5, 6, 7
+"""MuJoCo's types of objects (mjtObj): the inertial frame of a body, its frame, and others on bodies."""
+
+ABBREVIATIONS = {"jointactfrc": "jointactuatorfrc", "tendonactfrc": "tendonactuatorfrc"}
+"""Kinds whose names in mjtSensor are shorter than those of the elements."""
+
+
+def read_sensors(
+    model: Any, frames: Mapping[int, str]
+) -> tuple[tuple[Sensor, ...], tuple[UnsupportedElement, ...]]:
+    """The sensors of a model that are modelled, and notes on all others.
+
+    Args:
+        model: ``mujoco.MjModel``.
+        frames: names of the frames of sites, by site index.
+    """
+    names = {int(x): name for name, x in require("mujoco", "mjcf").mjtSensor.__members__.items()}
+    actuators = {x.name for x in read_actuators(model).actuators}
+    found, reasons = [], {}
+    for i in range(model.nsensor):
+        name = model.sensor(i).name or f"sensor{i}"
+        short = names[int(model.sensor_type[i])].removeprefix("mjSENS_").lower()
+        kind = ABBREVIATIONS[short] if short in ABBREVIATIONS else short
+        made = _sensor(model, i, name, kind, frames)
+        if isinstance(made, Sensor) and kind in ACTUATOR_KINDS and made.target not in actuators:
+            made = "their actuators are not modelled"
+        if isinstance(made, Sensor):
+            found.append(made)
+        else:
+            reasons.setdefault(made, []).append(name)
+    notes = [
+        UnsupportedElement(f"{len(which)} sensors ({name_list(which)})", why)
+        for why, which in reasons.items()
+    ]
+    return tuple(found), (*notes, *_ignored_fields(model))
+
+
+def _ignored_fields(model: Any) -> list[UnsupportedElement]:
+    """Settings of sensors that readings do not include."""
+    fields = (
+        ("cutoff", "cutoff", "their readings are not clipped"),
+        ("noise", "noise", "their readings have no noise"),
+        ("delay", "delay", "their readings are those of the present state"),
+    )
+    return [
+        UnsupportedElement(f"{what} of {int(np.count_nonzero(values))} sensors", why)
+        for field, what, why in fields
+        if np.any(values := getattr(model, f"sensor_{field}", ()))
+    ]
+
+
+def _sensor(model: Any, i: int, name: str, kind: str, frames: Mapping[int, str]) -> Sensor | str:
+    """A sensor, or the reason why it is not modelled."""
+    target = int(model.sensor_objid[i])
+    if kind not in SENSOR_KINDS:
+        return f"sensors of kind {kind!r} are not modelled"
+    if kind in JOINT_KINDS:
+        if int(model.jnt_type[target]) not in (BALL, HINGE, SLIDE):
+            return "they measure a free joint: not modelled"
+        return Sensor(name, kind, all_joint_names(model)[target])
+    if kind in ACTUATOR_KINDS:
+        return Sensor(name, kind, model.actuator(target).name or f"actuator{target}")
+    if kind in SUBTREE_KINDS:
+        if target and not model.body_jntnum[target]:
+            return "they measure the subtree of a body without joints: not modelled"
+        if not target and np.any(model.body_mass[np.asarray(model.body_weldid) == 0]):
+            return "they measure bodies that are fixed to the world: not modelled"
+        return Sensor(name, kind, body_name(model, target) if target else None)
+    frame, body = _frame(model, int(model.sensor_objtype[i]), target, frames)
+    if kind in ("force", "torque") and not model.body_jntnum[body]:
+        return "they measure the force on a body without joints: not modelled"
+    reference = None
+    if int(model.sensor_refid[i]) >= 0:
+        kind_of, index = int(model.sensor_reftype[i]), int(model.sensor_refid[i])
+        reference, _ = _frame(model, kind_of, index, frames)
+    region = None
+    if kind == "touch":
+        region = primitive(int(model.site_type[target]), model.site_size[target].tolist())
+    return Sensor(
+        name, kind, frame.frame, frame.rotation, frame.position, reference, region,
+        body_name(model, body) if body else None,
+    )  # fmt: skip
+
+
+def _frame(model: Any, kind: int, index: int, frames: Mapping[int, str]) -> tuple[SensorFrame, int]:
+    """The frame of an object, and its body."""
+    if kind == SITE and index in frames:
+        return SensorFrame(frames[index]), int(model.site_bodyid[index])
+    if kind in (BODY, XBODY):
+        body = index
+        at = (model.body_ipos[body], model.body_iquat[body]) if kind == BODY else None
+    else:
+        field = {GEOM: "geom", SITE: "site", CAMERA: "cam"}[kind]
+        body = int(getattr(model, f"{field}_bodyid")[index])
+        at = tuple(getattr(model, f"{field}_{x}")[index] for x in ("pos", "quat"))
+    name = body_name(model, body) if body else None
+    if at is None:
+        return SensorFrame(name), body
+    return SensorFrame(name, matrix_of(at[1]), as_vector(at[0])), body

@@ -1,0 +1,77 @@
+"""Description of a sensor: a quantity and the joint, actuator, frame or body at which it is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchsko.errors import MechanismError, unknown_name
+from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, Vector
+from torchsko.mechanism.geometry import Form
+
+JOINT_KINDS = ("jointpos", "jointvel", "jointactuatorfrc", "ballquat", "ballangvel")
+ACTUATOR_KINDS = ("actuatorpos", "actuatorvel", "actuatorfrc")
+POSITION_KINDS = ("framepos", "framequat", "framexaxis", "frameyaxis", "framezaxis")
+VELOCITY_KINDS = ("framelinvel", "frameangvel", "velocimeter", "gyro")
+ACCELERATION_KINDS = ("framelinacc", "frameangacc", "accelerometer")
+FORCE_KINDS = ("touch", "force", "torque")
+SUBTREE_KINDS = ("subtreecom", "subtreelinvel", "subtreeangmom")
+
+SENSOR_KINDS = (
+    *JOINT_KINDS, *ACTUATOR_KINDS, *POSITION_KINDS, *VELOCITY_KINDS, *ACCELERATION_KINDS, *FORCE_KINDS,
+    *SUBTREE_KINDS,
+)  # fmt: skip
+"""Kinds of sensors, by the names of MuJoCo's elements."""
+
+
+@dataclass(frozen=True)
+class SensorFrame:
+    """A frame at a constant placement on a named frame.
+
+    Attributes:
+        frame: name from ``mech.frame_names``, or None for the inertial frame.
+        rotation: from its coordinates to those of ``frame``.
+        position: origin in ``frame`` [m].
+    """
+
+    frame: str | None
+    rotation: Matrix = IDENTITY
+    position: Vector = ZERO
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """One sensor; kinds and meanings are those of MuJoCo.
+
+    Attributes:
+        name: of the sensor.
+        kind: of `SENSOR_KINDS`, such as "gyro" or "jointpos".
+        target: name of the joint, actuator or body, or of the frame; None for the inertial frame.
+        rotation: of a sensor at a frame, from its coordinates to those of the target.
+        position: of a sensor at a frame, its origin in the target [m].
+        reference: frame in which a position or velocity is measured; None for the inertial frame.
+        region: volume of a touch sensor.
+        body: body whose contacts a touch sensor measures.
+
+    Raises:
+        MechanismError: on an unknown kind.
+
+    Reference: MuJoCo documentation, "XML reference" (sensor).
+    """
+
+    name: str
+    kind: str
+    target: str | None
+    rotation: Matrix = IDENTITY
+    position: Vector = ZERO
+    reference: SensorFrame | None = None
+    region: Form | None = None
+    body: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in SENSOR_KINDS:
+            raise MechanismError(*unknown_name("kind of sensor", self.kind, SENSOR_KINDS))
+
+    @property
+    def frame(self) -> SensorFrame:
+        """The frame of a sensor at a frame."""
+        return SensorFrame(self.target, self.rotation, self.position)

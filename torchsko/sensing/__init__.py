@@ -1,0 +1,1 @@
+"""Sensors of a mechanism: readings of joints, actuators, frames, contacts and subtrees."""

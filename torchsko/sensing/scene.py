@@ -1,0 +1,86 @@
+"""Inputs of sensors: a mechanism, its state, its acceleration, and what acts on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchsko.contact.contact_step import Drive, State
+from torchsko.mechanism.file_data.sensor import SensorFrame
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.frame import Frame
+from torchsko.verbs.frames import frame_acceleration, frame_pose, frame_velocity
+from torchsko.verbs.kinematics import Pose
+
+
+class Scene(NamedTuple):
+    """A mechanism at a state.
+
+    Attributes:
+        drive: the mechanism, its contact model, actuators and controls.
+        state: its state.
+        qdd: its acceleration, `[*batch, num_dof]`; zero if no sensor requires it.
+    """
+
+    drive: Drive
+    state: State
+    qdd: Tensor
+
+    @property
+    def mech(self) -> Mechanism:
+        """The mechanism."""
+        return self.drive.mech
+
+    def poses(self, frames: Sequence[SensorFrame]) -> list[Pose]:
+        """Poses of frames in the inertial frame, `[*batch, 3, 3]` and `[*batch, 3]` each."""
+        mech, q = self.mech, self.state.q
+        on_bodies = [frame for frame in frames if frame.frame is not None]
+        found = []
+        if on_bodies:
+            R, r = frame_pose(mech, q, [_placed(mech, frame) for frame in on_bodies])
+            found = [Pose(*pose) for pose in zip(R.unbind(-3), r.unbind(-2), strict=True)]
+        poses = iter(found)
+        return [
+            Pose(
+                q.new_tensor(frame.rotation).expand(*q.shape[:-1], 3, 3),
+                q.new_tensor(frame.position).expand(*q.shape[:-1], 3),
+            )
+            if frame.frame is None
+            else next(poses)
+            for frame in frames
+        ]
+
+    def velocities(self, frames: Sequence[SensorFrame]) -> list[Tensor]:
+        """Velocities [omega; v] of frames in inertial axes, `[*batch, 6]` each."""
+        return self._motions(frames, frame_velocity, (self.state.qd,))
+
+    def accelerations(self, frames: Sequence[SensorFrame]) -> list[Tensor]:
+        """Classical accelerations of frames in inertial axes, without gravity, `[*batch, 6]` each."""
+
+        def classical(*args: object) -> Tensor:
+            return frame_acceleration(*args, classical=True)  # type: ignore[arg-type]
+
+        return self._motions(frames, classical, (self.state.qd, self.qdd))
+
+    def _motions(self, frames, of, rates: tuple[Tensor, ...]) -> list[Tensor]:
+        mech, q = self.mech, self.state.q
+        on_bodies = [_placed(mech, frame) for frame in frames if frame.frame is not None]
+        found = iter(of(mech, q, *rates, on_bodies, "mixed").unbind(-2) if on_bodies else ())
+        still = q.new_zeros(*q.shape[:-1], 6)
+        return [still if frame.frame is None else next(found) for frame in frames]
+
+
+def _placed(mech: Mechanism, frame: SensorFrame) -> str | Frame:
+    """A frame as argument of `torchsko.frame_pose`."""
+    assert frame.frame is not None
+    if frame == SensorFrame(frame.frame):
+        return frame.frame
+    kind = {"dtype": mech.dtype, "device": mech.device}
+    return Frame(
+        frame.frame,
+        torch.tensor(frame.rotation, **kind),  # type: ignore[arg-type]
+        torch.tensor(frame.position, **kind),  # type: ignore[arg-type]
+    )
