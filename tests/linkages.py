@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -113,7 +114,7 @@ def welded_arm(method: str = "embed") -> ts.Mechanism:
     return made.build()
 
 
-def stewart(method: str = "embed") -> ts.Mechanism:
+def stewart(method: str = "embed", independent: Sequence[str] | None = None) -> ts.Mechanism:
     """6-UPS: the platform floats, six legs of universal and prismatic joints end on it."""
     made = Linkage(method)
     made.body("platform", "free")
@@ -122,7 +123,8 @@ def stewart(method: str = "embed") -> ts.Mechanism:
         foot, head = (math.cos(a), math.sin(a), -1.0), (0.5 * math.cos(b), 0.5 * math.sin(b), 0)
         made.body(f"leg{k}", "universal", None, foot, axis=(1, 0, 0), second_axis=(0, 1, 0))
         made.body(f"rod{k}", "prismatic", f"leg{k}", (0, 0, 0.9), axis=(0, 0, 1))
-        made.close(f"loop{k}", "ball", f"rod{k}", (0, 0, 0.1), "platform", head)
+        chosen = independent if k == 0 else None
+        made.close(f"loop{k}", "ball", f"rod{k}", (0, 0, 0.1), "platform", head, independent=chosen)
     return made.build()
 
 
@@ -139,8 +141,80 @@ def geared(method: str = "embed") -> ts.Mechanism:
     return made.build()
 
 
+def differential(method: str = "embed") -> ts.Mechanism:
+    """A carrier with a spider gear between two side gears, which turn oppositely relative to it."""
+    made = Linkage(method)
+    made.body("carrier", "revolute", None, axis=(0, 1, 0))
+    made.body("spider", "revolute", "carrier", (0, 0.1, 0.2), axis=(1, 0, 0))
+    for side, sign in (("left", 1.0), ("right", -1.0)):
+        made.body(side, "revolute", "carrier", (0, 0.2 * sign, 0), axis=(0, 1, 0))
+        made.close(side, "gear", f"{side}_j", None, "spider_j", None, parameters=(sign * 0.6, 0.0))
+    return made.build()
+
+
+def cassie_leg(method: str = "embed") -> ts.Mechanism:
+    """A leg like that of Cassie: springs in shin and heel, an achilles rod and a plantar rod."""
+    made = Linkage(method)
+    made.body("pelvis", "free")
+    made.body("hip", "universal", "pelvis", (0, 0.1, 0), axis=(1, 0, 0), second_axis=(0, 0, 1))
+    made.body("thigh", "revolute", "hip", (0, 0, -0.1), axis=(0, 1, 0))
+    made.body("knee", "revolute", "thigh", (0.12, 0, 0), axis=(0, 1, 0))
+    made.body(
+        "shin", "revolute", "knee", (0.06, 0, 0.05), axis=(0, 1, 0), stiffness=150.0, damping=1.0
+    )
+    made.body("tarsus", "revolute", "shin", (0.43, 0, 0.02), axis=(0, 1, 0))
+    made.body("heel", "revolute", "tarsus", (-0.01, 0, -0.03), axis=(0, 1, 0), stiffness=120.0)
+    made.body(
+        "achilles", "universal", "thigh", (0, 0.01, 0.05), axis=(0, 1, 0), second_axis=(0, 0, 1)
+    )
+    made.body("crank", "revolute", "tarsus", (0.06, 0.02, -0.03), axis=(0, 1, 0))
+    made.body("plantar", "revolute", "crank", (0, 0, -0.055), axis=(0, 1, 0))
+    made.body("foot", "revolute", "tarsus", (0.4, 0.02, -0.04), axis=(0, 1, 0))
+    made.close("heel_loop", "ball", "achilles", (0.35, 0, 0), "heel", (-0.11, 0.01, 0))
+    made.close("toe_loop", "planar", "plantar", _turned(0.35, 0, 0), "foot", (0.01, 0, -0.05))
+    return made.build()
+
+
+def _turned(*position: float) -> tuple[list[list[float]], tuple[float, ...]]:
+    """A marker whose z axis is the y axis of the body."""
+    return [[0.0, 1, 0], [0, 0, 1], [1, 0, 0]], position
+
+
+def biped(method: str = "embed") -> ts.Mechanism:
+    """Six loops: each leg has a four-bar at the hip, one on its coupler and one on the coupler of that."""
+    made = Linkage(method)
+    made.body("torso", "free")
+    for side, y in (("l_", 0.1), ("r_", -0.1)):
+        root, at = "torso", (0.0, y, -0.1)
+        for name in ("hip", "knee", "ankle"):
+            crank, rod, rocker = (f"{side}{name}_{part}" for part in ("crank", "rod", "rocker"))
+            sideways = name == "hip"
+            axis = (1, 0, 0) if sideways else (0, 1, 0)
+            beside = (0.0, 0.15, 0.0) if sideways else (0.15, 0.0, 0.0)
+            made.body(crank, "revolute", root, at, axis=axis)
+            made.body(rod, "revolute", crank, (0, 0, -0.2), axis=axis)
+            made.body(
+                rocker,
+                "revolute",
+                root,
+                [a + b for a, b in zip(at, beside, strict=True)],
+                axis=axis,
+            )
+            place = (0, 0.2, 0.02) if sideways else _turned(0.2, 0, 0.02)
+            end = (0, 0.02, -0.22) if sideways else (0.02, 0, -0.22)
+            made.close(f"{side}{name}", "ball" if sideways else "planar", rod, place, rocker, end)
+            root, at = rod, (0.0, 0.0, -0.1)
+    return made.build()
+
+
 LINKAGES = {
     "four-bar, ball": four_bar,
+    **{
+        f"four-bar, {name} independent": lambda method="embed", name=name: four_bar(
+            method, independent=[f"{name}_j"]
+        )
+        for name in ("crank", "coupler", "rocker")
+    },
     "four-bar, planar": lambda method="embed": four_bar(method, "planar"),
     "four-bar, revolute": lambda method="embed": four_bar(method, "revolute"),
     "four-bar on a floating base": lambda method="embed": four_bar(method, base=True),
@@ -148,14 +222,69 @@ LINKAGES = {
     "six-bar": six_bar,
     "nested four-bars": nested,
     "welded arm": welded_arm,
-    "Stewart platform": stewart,
+    "Stewart platform, leg lengths": lambda method="embed": stewart(
+        method, [f"rod{k}_j" for k in range(6)]
+    ),
+    "Stewart platform, pose": lambda method="embed": stewart(method, ["platform_j"]),
+    "differential": differential,
+    "Cassie-like leg": cassie_leg,
+    "biped of six loops": biped,
     "gear, cam and rod": geared,
 }
 """Closed mechanisms by name; `method="cut"` leaves them open, with the closures for `ts.constrain`."""
 
 
-def state(mech: ts.Mechanism, *batch: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """A closed configuration, a velocity and joint forces."""
+def state(
+    mech: ts.Mechanism, *batch: int, seed: int = 0, size: float = 1.0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A closed configuration at a distance of about `0.15 * size`, a velocity and joint forces."""
     g = torch.Generator().manual_seed(seed)
     draw = torch.randn(3, *batch, mech.num_dof, generator=g, dtype=torch.float64)
-    return ts.integrate(mech, mech.neutral(), 0.15 * draw[2]), draw[0], draw[1]
+    return ts.integrate(mech, mech.neutral(), 0.15 * size * draw[2]), draw[0], draw[1]
+
+
+class Oracle(NamedTuple):
+    """Dynamics in independent dofs from a dense basis of the nullspace of G.
+
+    Attributes:
+        X: rates of all dofs per independent rate.
+        mass: mass matrix.
+        bias: bias force.
+        terms: sizes of the terms whose sum is the bias force.
+        accel: accelerations of all dofs.
+    """
+
+    X: Tensor
+    mass: Tensor
+    bias: Tensor
+    terms: Tensor
+    accel: Tensor
+
+
+def dense_motion(tree: ts.Mechanism, own: Tensor, q: Tensor, rates: Tensor, tau: Tensor) -> Oracle:
+    """The dense oracle of a cut mechanism: KKT systems are solved in the nullspace of G, by singular values.
+
+    Args:
+        tree: the mechanism with loops that are cut.
+        own: independent dofs.
+        q: configuration of the tree.
+        rates: its velocity.
+        tau: forces on the independent dofs.
+    """
+    rows = ts.constrain(tree, tree.closures).constraints.rows
+    at = rows.at(tree, q, rates, rows.numbers(tree))
+    assert at.bias is not None
+    G, gamma = at.jacobian, at.bias[..., None]
+    sizes, V = torch.linalg.svd(G)[1:]
+    rank = int((sizes > 1e-9 * sizes.max()).sum(-1).max())
+    N = V[..., rank:, :].mT
+    M, C = ts.mass_matrix(tree, q), ts.bias_force(tree, q, rates)[..., None]
+    force = torch.zeros_like(C)
+    force[..., own, :] = tau[..., None]
+    part = -torch.linalg.pinv(G, rtol=1e-9) @ gamma
+    accel = part + N @ torch.linalg.solve(N.mT @ M @ N, N.mT @ (force - C - M @ part))
+    X = N @ torch.linalg.inv(N[..., own, :])
+    xi = part - X @ part[..., own, :]
+    terms = X.abs().mT @ (C.abs() + M.abs() @ xi.abs())
+    columns = (X.mT @ (C + M @ xi), terms, accel)
+    return Oracle(X, X.mT @ M @ X, *(x[..., 0] for x in columns))

@@ -34,7 +34,7 @@ def load_with_warnings(source, **options):
 
 PARTS = {
     "contacts": "(floor, torso_geom, leg_geom, geom3): contact acts in ts.step",
-    "loops": "equality 'strut': closes a loop",
+    "loops": "loop 'strut' (connect of 'leg' and 'arm'): is cut",
     "fluid": "1 fluid: fluid forces are not modelled",
     "armature of free joints": "1 free joints with armature (root): it acts along the axes of the body",
 }
@@ -203,8 +203,8 @@ def test_parts_of_sdf_that_change_the_dynamics_are_named(tag):
 def test_a_loop_of_sdf_is_named():
     text = LOOP.replace("<parent>b</parent><child>world", "<parent>world</parent><child>b")
     (said,) = load_with_warnings(text.format(BODIES))[1]
-    assert "joint 'l': closes a loop" in said
-    with pytest.raises(ts.RobotFileError, match="joint 'l': closes a loop"):
+    assert "loop 'l' (connect of 'l_1' and 'b'): is cut" in said
+    with pytest.raises(ts.RobotFileError, match=r"loop 'l' .* is cut"):
         ts.load(text.format(BODIES), strict=True)
 
 

@@ -31,6 +31,7 @@ from torchsko.io.urdf.read_urdf import read_urdf
 from torchsko.io.xml.reader import Document, is_xml_text, read_document
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.fields import FIELDS, PARAMETERS
+from torchsko.mechanism.loops.open_chains import cut_loops
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.atomic_write import temporary_path
 
@@ -63,10 +64,13 @@ def save(
     or masses fixed to the inertial frame. A `RobotFileWarning` names what else the format does not support:
 
     - URDF supports boxes, spheres, cylinders, capsules and meshes, the latter with the path in the robot's
-      own file. It supports neither keyframes nor loops.
-    - MJCF supports primitive shapes, keyframes without controls, and loops that connect or weld two sites. It
-      supports neither velocity limits nor limits without range, such as an effort limit of 0. Floating bodies
-      start at their pose in ``mech.initial()``, other joints at 0, so q has the same meaning as in `mech`.
+      own file, and ball, weld and revolute loops (URDF+). It does not support keyframes.
+    - MJCF supports primitive shapes, keyframes without controls, and ball, weld, revolute, gear and joint
+      loops; a revolute loop becomes two points on its axis. It supports neither velocity limits nor limits
+      without range, such as an effort limit of 0. Floating bodies start at their pose in ``mech.initial()``,
+      other joints at 0, so q has the same meaning as in `mech`.
+
+    Files do not specify whether a loop is embedded: pass ``closures`` to `torchsko.load` again.
 
     A loaded file lists bodies and joints depth first; after `Mechanism.append` their order in `mech` differs.
 
@@ -94,7 +98,10 @@ def save(
         >>> bool((ts.load(path).mass == 1.1 * arm.mass).all())
         True
     """
-    mech, path = as_mechanism(mech), Path(path)
+    given, path = as_mechanism(mech), Path(path)
+    mech = cut_loops(given)
+    initial = given.file_metadata.initial  # a loaded file closes its loops by itself
+    mech = mech.replace(file_metadata=replace(mech.file_metadata, initial=initial))
     if path.exists() and not overwrite:
         raise RobotFileError(
             f"{path} exists already.",

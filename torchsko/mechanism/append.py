@@ -42,7 +42,6 @@ def appended(
 ) -> Mechanism:
     """See `Mechanism.append`."""
     _check_types(mech, other)
-    other.refuse_loops("append")
     roots = [k for k, p in enumerate(other.parents) if p < 0]
     base = other.joints.kinds[roots[0]]
     afloat = len(roots) == 1 and base.is_free

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchsko.errors import MechanismError
 from torchsko.mechanism.dispatch import verb
+from torchsko.mechanism.fields import PARAMETERS
 from torchsko.mechanism.file_data.file_metadata import NO_FILE_METADATA
 from torchsko.mechanism.loops.closing import coupled_columns
 from torchsko.mechanism.loops.retraction import close_dependent
@@ -233,3 +234,12 @@ def uncoupled(mech: Mechanism) -> Mechanism:
         changed[name] = changed[name][..., :0]
     without = {"coupling": None, "closing": None, "file_metadata": NO_FILE_METADATA}
     return type(mech)(**{**changed, **without})
+
+
+def first_sample(mech: Mechanism) -> Mechanism:
+    """The mechanism of the first sample of a batch of mechanisms."""
+    changed: dict[str, Any] = {field.name: getattr(mech, field.name) for field in fields(mech)}
+    for name, shape in PARAMETERS.items():
+        x = changed[name]
+        changed[name] = x[(0,) * (x.ndim - len(shape))]
+    return type(mech)(**changed)

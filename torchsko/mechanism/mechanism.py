@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -17,16 +17,17 @@ from torch import Tensor
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.packing import Packing
 from torchsko.errors import MechanismError, unknown_name
-from torchsko.mechanism.coordinates import all_q, all_rates, among_all_dofs, uncoupled
+from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
 from torchsko.mechanism.coupling import Coupling
 from torchsko.mechanism.description import Fault, UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismSource
 from torchsko.mechanism.fields import FIELDS, PARAMETERS
-from torchsko.mechanism.file_data.file_metadata import NO_FILE_METADATA, Closure, FileMetadata
+from torchsko.mechanism.file_data.file_metadata import Closure, FileMetadata
 from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.joints.groups import JointSet
 from torchsko.mechanism.limit_notes import LIMITS, update_limit_notes
 from torchsko.mechanism.loops.closing import Closing
+from torchsko.mechanism.loops.open_chains import cut_loops
 from torchsko.mechanism.reference_states import ReferenceStates
 from torchsko.mechanism.validation import check_device, check_dtype, check_parameter
 from torchsko.utils.shapes import broadcast_shapes
@@ -188,7 +189,7 @@ class Mechanism(ReferenceStates, MechanismSource):
         Dependent joints have no limits; the joints that they follow keep the combined limits.
         """
         if self.closing is not None:
-            return self._open_tree()
+            return cut_loops(self).tree
         if self.coupling is None:
             return self
         free = torch.cat(
@@ -215,32 +216,6 @@ class Mechanism(ReferenceStates, MechanismSource):
     def closures(self) -> tuple[Closure, ...]:
         """Kinematic loops of the robot, in file order; see `torchsko.constrain`."""
         return self.file_metadata.closures
-
-    def refuse_loops(self, action: str) -> None:
-        """Refuse an action that would change the bodies of a loop.
-
-        Raises:
-            MechanismError: names the loops.
-        """
-        if self.closing is not None:
-            names = ", ".join(repr(name) for node in self.closing.nodes for name in node.names)
-            raise MechanismError(
-                f"{action} cannot change {self.name!r}, whose loops {names} are embedded.",
-                "The independent dofs of the loops belong to its present joints.",
-                'Build it with method="cut", and enforce the loops by ts.constrain(mech, mech.closures).',
-            )
-
-    def _open_tree(self) -> Mechanism:
-        """The tree of a mechanism with loops; dependent dofs have no limits of speed and force."""
-        coupled = replace(self, closing=None, file_metadata=NO_FILE_METADATA)
-        rates = [
-            among_all_dofs(self, torch.stack([x, torch.ones_like(x)], -2))
-            for x in (self.velocity_limit, self.effort_limit)
-        ]
-        own = [torch.where(x[..., 1, :] != 0, x[..., 0, :], torch.inf) for x in rates]
-        if self.coupling is not None:
-            own = [x.index_select(-1, self.coupling.own_dofs) for x in own]
-        return coupled.replace(velocity_limit=own[0], effort_limit=own[1]).tree
 
     def mechanism(self) -> Mechanism:
         """This mechanism itself; layers and fused mechanisms provide theirs by the same method."""
@@ -290,7 +265,8 @@ class Mechanism(ReferenceStates, MechanismSource):
         Bodies connected by a locked joint become one body with their total mass and inertia, and all frames
         keep their names. The remaining joints keep their order, limits, losses, springs and armature. A
         dependent joint is fixed when all joints that it follows are locked; otherwise the locked ones change
-        its offset. Bodies fixed to the inertial frame are listed in ``unused``. `singular_joints` and
+        its offset. Embedded loops stay closed: a locked joint of a loop, independent or dependent, leaves the
+        loop one dof less. Bodies fixed to the inertial frame are listed in ``unused``. `singular_joints` and
         `bare_joints` are not updated, as in `replace`.
 
         Kernels hold the parameters of the locked robot as constants, so another value is another build. In a
@@ -302,7 +278,8 @@ class Mechanism(ReferenceStates, MechanismSource):
                 `[*batch, num_q of the joint]` [rad, m]. Their batch dimensions become those of parameters.
 
         Raises:
-            MechanismError: on an unknown joint, a dependent joint, or if no moving joint remains.
+            MechanismError: on an unknown joint, a joint that follows others, loops that do not close at these
+                values, or if no degree of freedom remains.
             ShapeError: when a value does not fit its joint.
 
         Example:
@@ -310,10 +287,9 @@ class Mechanism(ReferenceStates, MechanismSource):
             >>> ts.load(ts.robots.panda).lock({"joint7": 0.5})
             Mechanism('panda': 6 bodies, 6 dofs, 6 revolute; torch.float64, cpu)
         """
-        from torchsko.mechanism.lock import locked  # most programs lock no joint
+        from torchsko.mechanism.loops.rebuilt_loops import lock_joints  # imports this module
 
-        self.refuse_loops("lock")
-        return locked(self, values)
+        return lock_joints(self, values)
 
     def append(
         self,
@@ -354,10 +330,9 @@ class Mechanism(ReferenceStates, MechanismSource):
             >>> arm.append(tool, arm.frame_names[-1], position=(0.0, 0.0, 0.1), prefix="upper_")
             Mechanism('panda': 14 bodies, 14 dofs, 14 revolute; torch.float64, cpu)
         """
-        from torchsko.mechanism.append import appended  # most programs append none
+        from torchsko.mechanism.loops.rebuilt_loops import append_mechanism  # imports this module
 
-        self.refuse_loops("append")
-        return appended(self, other, frame, rotation, position, prefix, weld)
+        return append_mechanism(self, other, frame, rotation, position, prefix, weld)
 
     def to(self, target: torch.device | torch.dtype | str) -> Mechanism:
         """The mechanism on another device, or in another floating-point type.

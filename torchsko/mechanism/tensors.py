@@ -82,7 +82,7 @@ def mechanism_of(
         ),
         geometry=robot.geometry or Geometry(),
     )
-    return with_loops(mech, mech.initial())
+    return with_loops(mech)
 
 
 def _refuse_faults(allowed: couplings.Limits) -> None:

@@ -41,7 +41,7 @@ def from_mujoco(
     linear equalities of joints are exact couplings; all trees are in one mechanism. Forces of contacts,
     tendons, actuators and fluids are not modelled, and listed in ``unused``; one `RobotFileWarning` names
     those that change the dynamics. ``mech.keyframes`` are the model's named states;
-    ``mech.file_metadata.closures`` are its loops, which are not enforced.
+    ``mech.closures`` are its loops, which are cut: `torchsko.constrain` enforces them.
 
     Args:
         model: ``mujoco.MjModel``.
@@ -106,7 +106,9 @@ def _convert(
     sensors, not_read = read_sensors(model, read.site_frames)
     unused = (*mech.unused, *notes, *not_read)
     mech = mech.replace(**numbers, **flags, replaced=(), unused=unused)
-    mech = mech.replace(file_metadata=read_metadata(model, read, mech, sensors))
+    metadata = read_metadata(model, read, mech, sensors)
+    loops = tuple(closure.note for closure in metadata.closures)
+    mech = mech.replace(file_metadata=metadata, unused=(*unused, *loops))
     return checked(mech).to(dtype).to(device)
 
 

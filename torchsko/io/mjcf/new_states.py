@@ -1,7 +1,7 @@
-"""Keyframes and loops in new MJCF files.
+"""Keyframes and loops in new files.
 
-A loop is an equality between two sites, which does not depend on MuJoCo's initial configuration. Keyframes
-have no controls and activations, since a new file has no actuators.
+In MJCF a loop is an equality between two sites, which does not depend on MuJoCo's initial configuration. In
+URDF it is a <loop> of URDF+. Keyframes have no controls and activations, since a new file has no actuators.
 """
 
 from __future__ import annotations
@@ -13,17 +13,25 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
+from torchsko.constraints.constraint_kinds import SYNONYMS
 from torchsko.errors import RobotFileWarning, name_list
-from torchsko.io.common.numbers import quaternion_from_matrix
+from torchsko.io.common.numbers import as_matrix, as_vector, quaternion_from_matrix
 from torchsko.io.conventions.conversion import conventions
+from torchsko.io.urdf.edit_urdf import rpy_from_rotation
 from torchsko.io.xml.edits import words
 from torchsko.mechanism.description import IDENTITY, Matrix, Vector
 from torchsko.mechanism.file_data.file_metadata import Closure, FrameName
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.numbering import motions
 
-LOOP_KINDS = ("connect", "weld")
-"""Kinds of loops that MuJoCo supports."""
+MJCF_KINDS = ("ball", "weld", "revolute", "gear", "joint")
+"""Kinds of loops in new MJCF files."""
+
+URDF_KINDS = ("ball", "weld", "revolute")
+"""Kinds of loops in new URDF files, as <loop> of URDF+."""
+
+HINGE_OFFSET = 0.1
+"""Distance of the two points that a revolute loop connects in MJCF [m]."""
 
 
 @dataclass(frozen=True)
@@ -40,29 +48,72 @@ class LoopLines:
 
 
 def mjcf_loops(mech: Mechanism) -> LoopLines:
-    """Loops that MuJoCo supports."""
+    """Loops that MuJoCo supports; a revolute loop is two points on its axis."""
     sites: dict[int, list[str]] = {}
     taken, lines = set(mech.frame_names), []
-    for c in filter(_is_supported, mech.file_metadata.closures):
-        names = []
-        for end, (frame, point, rotation) in enumerate(
-            ((c.frame1, c.position1, c.rotation), (c.frame2, c.position2, IDENTITY)), 1
-        ):
-            identity = not np.any(point) and bool((np.array(rotation) == np.eye(3)).all())
-            if frame is not None and frame not in mech.body_names and identity:
-                names.append(frame)  # the frame is a site already
-                continue
-            name = unique_name(f"{c.name}_{end}", taken)
-            taken.add(name)
-            names.append(name)
-            body, line = _site(mech, name, frame, point, rotation)
-            sites.setdefault(body, []).append(line)
+
+    def site(name: str, frame: FrameName, point: Vector, rotation: Matrix) -> str:
+        """Name of a site at the point of a frame."""
+        identity = not np.any(point) and bool((np.array(rotation) == np.eye(3)).all())
+        if frame is not None and frame not in mech.body_names and identity:
+            return frame  # the frame is a site already
+        name = unique_name(name, taken)
+        taken.add(name)
+        body, line = _site(mech, name, frame, point, rotation)
+        sites.setdefault(body, []).append(line)
+        return name
+
+    for c in (c for c in mech.closures if _kind(c) in MJCF_KINDS):
         numbers = (("solref", c.solref), ("solimp", c.solimp))
         more = "".join(f' {key}="{words(x)}"' for key, x in numbers if x)
         more += "" if c.active else ' active="false"'
-        first, second = map(quoteattr, names)
-        lines.append(f"    <{c.kind} name={quoteattr(c.name)} site1={first} site2={second}{more}/>")
+        if c.joints:
+            one, two = map(quoteattr, c.joints)
+            slopes = c.parameters if _kind(c) == "joint" else (*c.parameters[::-1], 0.0, 0.0, 0.0)
+            lines.append(
+                f"    <joint name={quoteattr(c.name)} joint1={one} joint2={two} "
+                f'polycoef="{words(slopes)}"{more}/>'
+            )
+            continue
+        tag = "weld" if _kind(c) == "weld" else "connect"
+        axis2 = np.array(c.rotation)[2]  # the z axis of the first frame in the second
+        for k in range(2 if _kind(c) == "revolute" else 1):
+            name = unique_name(f"{c.name}_axis", {x.name for x in mech.closures}) if k else c.name
+            first = np.array(c.position1) + k * HINGE_OFFSET * np.array((0.0, 0.0, 1.0))
+            second = np.array(c.position2) + k * HINGE_OFFSET * axis2
+            one = site(
+                f"{name}_1", c.frame1, as_vector(first), c.rotation if tag == "weld" else IDENTITY
+            )
+            two = site(f"{name}_2", c.frame2, as_vector(second), IDENTITY)
+            lines.append(
+                f"    <{tag} name={quoteattr(name)} site1={quoteattr(one)} "
+                f"site2={quoteattr(two)}{more}/>"
+            )
     return LoopLines(sites, lines)
+
+
+def urdf_loops(mech: Mechanism, root: str) -> list[str]:
+    """Loops as <loop> of URDF+; `root` is the link that coincides with the inertial frame."""
+    lines = []
+    types = {"ball": "spherical", "weld": "fixed", "revolute": "revolute"}
+    for c in (c for c in mech.closures if _kind(c) in URDF_KINDS and c.active):
+        lines.append(f'  <loop name={quoteattr(c.name)} type="{types[_kind(c)]}">')
+        turned = as_matrix(np.array(c.rotation).T)
+        for tag, frame, R, p in (
+            ("predecessor", c.frame1, IDENTITY, c.position1),
+            ("successor", c.frame2, turned, c.position2),
+        ):
+            link = quoteattr(root if frame is None else frame)
+            rpy = words(rpy_from_rotation(R))
+            place = f'<origin xyz="{words(p)}" rpy="{rpy}"/>'
+            lines.append(f"    <{tag} link={link}>{place}</{tag}>")
+        lines += ['    <axis xyz="0 0 1"/>'] if _kind(c) == "revolute" else []
+        lines.append("  </loop>")
+    return lines
+
+
+def _kind(closure: Closure) -> str:
+    return SYNONYMS.get(closure.kind, closure.kind)
 
 
 def mjcf_keyframes(mech: Mechanism, order: Sequence[int]) -> list[str]:
@@ -92,7 +143,8 @@ def mjcf_keyframes(mech: Mechanism, order: Sequence[int]) -> list[str]:
 def warn_unsupported_states(mech: Mechanism, format: str) -> None:
     """Warn of keyframes, loops, sensors and initial positions that are left out of a new file."""
     mjcf = format == "MJCF"
-    loops = [c.name for c in mech.file_metadata.closures if not (mjcf and _is_supported(c))]
+    kinds = MJCF_KINDS if mjcf else URDF_KINDS
+    loops = [c.name for c in mech.closures if _kind(c) not in kinds or not (mjcf or c.active)]
     lost = [f"loops {name_list(loops)}"] * bool(loops)
     lost += [f"keyframes {name_list(list(mech.keyframes))}"] * (not mjcf and bool(mech.keyframes))
     actuated = [k.name for k in mech.keyframes.values() if len(k.ctrl) or len(k.activation)]
@@ -119,10 +171,6 @@ def warn_unsupported_states(mech: Mechanism, format: str) -> None:
             RobotFileWarning,
             stacklevel=5,
         )
-
-
-def _is_supported(closure: Closure) -> bool:
-    return closure.kind in LOOP_KINDS
 
 
 def _site(

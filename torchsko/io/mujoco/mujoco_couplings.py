@@ -43,6 +43,8 @@ def couplings_of(
     found: dict[str, CouplingDescription] = {}
     unsupported = []
     for e in range(model.neq):
+        if is_loop(model, e, alone):
+            continue
         what, sums = f"equality {model.eq(e).name or e!r}", _sides(model, e)
         reason = _unsupported(model, e, sums, {j for j, x in enumerate(names) if x in alone})
         coupling = None if reason else _solve(*_equation(model, e, sums, names), found)
@@ -53,6 +55,20 @@ def couplings_of(
         else:
             found[coupling.joint] = coupling
     return tuple(found.values()), unsupported
+
+
+def is_loop(model: Any, e: int, alone: Collection[str]) -> bool:
+    """True for an equality that is a closure: connect, weld, or a polynomial between two joints."""
+    kind = int(model.eq_type[e])
+    if kind != JOINT:
+        return kind in (CONNECT, WELD)
+    joints = [int(model.eq_obj1id[e]), int(model.eq_obj2id[e])]
+    names = all_joint_names(model)
+    return (
+        min(joints) >= 0
+        and any(map(float, model.eq_data[e][2:5]))
+        and all(int(model.jnt_type[j]) in (SLIDE, HINGE) and names[j] in alone for j in joints)
+    )
 
 
 def tendon_joints(model: Any, t: int) -> dict[int, float] | None:
@@ -81,8 +97,6 @@ def _unsupported(
     """Reason why an equality is not a coupling; empty if it is one."""
     if not model.eq_active0[e] or "equality" in disabled_flags(model):
         return DISABLED
-    if int(model.eq_type[e]) in (CONNECT, WELD):
-        return "closes a loop; in mech.file_metadata.closures, not enforced"
     if not sums or None in sums:
         return "not an equality of joints or fixed tendons: not enforced"
     if len(sums) == 2 and any(map(float, model.eq_data[e][2:5])):

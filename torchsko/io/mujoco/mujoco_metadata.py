@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.polynomial import Polynomial
 
 from torchsko.io.common.numbers import as_vector
 from torchsko.io.conventions.conversion import Conventions, conventions
 from torchsko.io.mujoco.mujoco_actuators import read_actuators
-from torchsko.io.mujoco.mujoco_couplings import CONNECT, WELD
+from torchsko.io.mujoco.mujoco_couplings import JOINT, WELD, is_loop
 from torchsko.io.mujoco.mujoco_fields import all_joint_names, body_name, disabled_flags
 from torchsko.io.mujoco.mujoco_model import ModelDescription, matrix_of
 from torchsko.io.mujoco.mujoco_unused import finite_state
-from torchsko.mechanism.description import IDENTITY, ZERO
 from torchsko.mechanism.file_data.file_metadata import Closure, FileMetadata, FrameName, Keyframe
 from torchsko.mechanism.file_data.sensor import Sensor
 from torchsko.mechanism.file_data.solver_options import SolverOptions
@@ -46,7 +47,7 @@ def read_metadata(
     mujoco = conventions("mujoco", mech, all_joint_names(model))
     return FileMetadata(
         keyframes=tuple(_keyframes(model, mujoco)),
-        closures=tuple(_closures(model, read.site_frames)),
+        closures=tuple(_closures(model, read)),
         initial=mujoco.q_from(torch.tensor(np.array(model.qpos0, dtype=np.float64))),
         solver=read_solver_options(model),
         actuators=read_actuators(model),
@@ -98,37 +99,51 @@ def actuator_states(model: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(activations), tuple(controls)
 
 
-def _closures(model: Any, frames: Mapping[int, str]) -> list[Closure]:
+def _closures(model: Any, read: ModelDescription) -> list[Closure]:
+    alone = {joint.name for joint in read.robot.joints}
+    is_on = "equality" not in disabled_flags(model)
     found = []
-    for e in range(model.neq):
+    for e in (e for e in range(model.neq) if is_loop(model, e, alone)):
         kind = int(model.eq_type[e])
-        if kind not in (CONNECT, WELD):
-            continue
-        objects = (int(model.eq_obj1id[e]), int(model.eq_obj2id[e]))
-        data, positions = np.array(model.eq_data[e], dtype=np.float64), (ZERO, ZERO)
-        rotation = IDENTITY
-        if int(model.eq_objtype[e]) == SITE:
-            frame1, frame2 = (frames[i] for i in objects)
-        else:
-            frame1, frame2 = (_frame(model, b) for b in objects)
-            positions = as_vector(data[:3]), as_vector(data[3:6])
-            if kind == WELD:
-                positions, rotation = positions[::-1], matrix_of(data[6:10])
+        make = _joint_closure if kind == JOINT else _frame_closure
         found.append(
-            Closure(
+            replace(
+                make(model, e, read.site_frames),
                 name=model.eq(e).name or f"equality{e}",
-                kind="weld" if kind == WELD else "connect",
-                frame1=frame1,
-                frame2=frame2,
-                position1=positions[0],
-                position2=positions[1],
-                rotation=rotation,
-                active=bool(model.eq_active0[e]) and "equality" not in disabled_flags(model),
+                active=bool(model.eq_active0[e]) and is_on,
                 solref=_numbers(model.eq_solref[e]),
                 solimp=_numbers(model.eq_solimp[e]),
             )
         )
     return found
+
+
+def _frame_closure(model: Any, e: int, frames: Mapping[int, str]) -> Closure:
+    """A connect or weld."""
+    objects = (int(model.eq_obj1id[e]), int(model.eq_obj2id[e]))
+    data = np.array(model.eq_data[e], dtype=np.float64)
+    is_weld = int(model.eq_type[e]) == WELD
+    kind = "weld" if is_weld else "connect"
+    if int(model.eq_objtype[e]) == SITE:
+        return Closure("", kind, frames[objects[0]], frames[objects[1]])
+    one, two = (_frame(model, b) for b in objects)
+    ends = as_vector(data[:3]), as_vector(data[3:6])
+    if is_weld:
+        return Closure("", kind, one, two, ends[1], ends[0], matrix_of(data[6:10]))
+    return Closure("", kind, one, two, *ends)
+
+
+def _joint_closure(model: Any, e: int, frames: Mapping[int, str]) -> Closure:
+    """A polynomial between two joints, of their coordinates instead of their distances from qpos0."""
+    names = all_joint_names(model)
+    joints = [int(model.eq_obj1id[e]), int(model.eq_obj2id[e])]
+    start = [float(model.qpos0[model.jnt_qposadr[j]]) for j in joints]
+    shifted = Polynomial(np.array(model.eq_data[e][:5], dtype=np.float64))
+    moved = (shifted(Polynomial([-start[1], 1.0])) + start[0]).coef
+    numbers = tuple(map(float, [*moved, 0.0, 0.0, 0.0, 0.0][:5]))
+    return Closure(
+        "", "joint", None, None, parameters=numbers, joints=(names[joints[0]], names[joints[1]])
+    )
 
 
 def _frame(model: Any, b: int) -> FrameName:

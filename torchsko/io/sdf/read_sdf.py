@@ -25,9 +25,11 @@ from torchsko.io.common.source import naming
 from torchsko.io.sdf.sdf_fields import ENTRIES, leftovers
 from torchsko.io.sdf.sdf_geometry import read_shapes
 from torchsko.io.sdf.sdf_joint import (
+    GEARBOX,
     closes_loop,
     connected_links,
     read_closure,
+    read_gearbox,
     read_joint,
     read_mimic,
 )
@@ -113,19 +115,28 @@ def _read_robot(
     links = [_link(element, report) for element in by_tag["link"]]
     joints, massless, closures, mimics = [], [], [], []
     parents: dict[str, str] = {}
-    for element in by_tag["joint"]:
+    gearboxes = [c for c in by_tag["joint"] if c.attributes.get("type") == GEARBOX]
+    for element in (c for c in by_tag["joint"] if c not in gearboxes):
         parent, child = connected_links(element, frames)
         if closes_loop(parent, child, parents):
-            closures.append(read_closure(element, frames))
-            what = f"joint {element.attributes['name']!r}"
-            reason = "closes a loop; in mech.file_metadata.closures, not enforced"
-            report.unused.append(UnsupportedElement(what, reason, affects_forces=True))
+            closure, (markers, welds) = read_closure(element, frames)
+            closures.append(closure)
+            massless += markers
+            joints += welds
+            report.unused.append(closure.note)
             continue
         parents[child] = parent
         more_links, chain = read_joint(element, frames, report)
         massless += more_links
         joints += chain
         mimics.append(read_mimic(element, couple, report))
+    for element in gearboxes:
+        gearbox = read_gearbox(element, frames, joints)
+        if couple:
+            mimics.append(gearbox)
+        else:
+            where = f"joint {element.attributes['name']!r}"
+            report.unused.append(UnsupportedElement(where, "its hinges are independent"))
     model_pose = read_pose(next(iter(by_tag["pose"]), None), f"model {name!r}")
     if frame := model.attributes.get("placement_frame", ""):
         model_pose = model_pose @ frames.pose(frame).inverse()

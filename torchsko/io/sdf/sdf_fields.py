@@ -36,7 +36,16 @@ SUPPORTED = {
     "inertial": Supported(("auto",), ("pose", "mass", "inertia")),
     "inertia": Supported((), ENTRIES),
     "joint": Supported(
-        ("name", "type"), ("pose", "parent", "child", "screw_thread_pitch", "thread_pitch")
+        ("name", "type"),
+        (
+            "pose",
+            "parent",
+            "child",
+            "screw_thread_pitch",
+            "thread_pitch",
+            "gearbox_ratio",
+            "gearbox_reference_body",
+        ),
     ),
     "axis": Supported((), ("xyz", "limit", "dynamics", "mimic")),
     "xyz": Supported(("expressed_in",)),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from torchsko.errors import RobotFileError
+from torchsko.io.common.loop_ends import FrameParts, loop_closure
 from torchsko.io.common.numbers import as_matrix, as_vector, number, unit, vector
 from torchsko.io.common.report import Report
 from torchsko.io.sdf.sdf_poses import WORLD_FRAME, Frames, Pose, text_of
@@ -28,8 +29,11 @@ from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.joints.compound import Turn
 from torchsko.mechanism.welded import WORLD
 
+GEARBOX = "gearbox"
+"""Type of a coupling of two hinges."""
+
 NUM_AXES = {"revolute": 1, "continuous": 1, "prismatic": 1, "screw": 1, "universal": 2,
-            "revolute2": 2, "ball": 0, "fixed": 0}  # fmt: skip
+            "revolute2": 2, GEARBOX: 2, "ball": 0, "fixed": 0}  # fmt: skip
 """Number of axes by joint type."""
 
 MIMIC_TYPES = ("revolute", "continuous", "prismatic", "screw")
@@ -41,8 +45,11 @@ UNLIMITED = 1e16
 SMALLEST_THREAD_PITCH = 1e-100
 """Magnitude of <thread_pitch> [rad/m] below which its inverse may overflow."""
 
-CLOSURE_KINDS = {"ball": "connect", "fixed": "weld"}
+CLOSURE_KINDS = {"ball": "connect", "fixed": "weld", "continuous": "revolute"}
 """Kinds of closures by joint type; for other types the kind is the type."""
+
+PARALLEL = 1e-6
+"""Deviation of the cosine between parallel axes from 1."""
 
 Chain = tuple[list[LinkDescription], list[JointDescription]]
 
@@ -141,22 +148,72 @@ def closes_loop(parent: str, child: str, parents: Mapping[str, str]) -> bool:
     return child in parents or parent == child
 
 
-def read_closure(element: Element, frames: Frames) -> Closure:
-    """The closure of a joint that closes a loop."""
+def read_closure(element: Element, frames: Frames) -> tuple[Closure, FrameParts]:
+    """The closure of a joint that closes a loop, and the frame of its marker."""
     name, kind = element.attributes["name"].strip(), element.attributes.get("type", "")
-    parent, child = connected_links(element, frames)
-    on_parent, on_child = (
-        (Pose() if link == WORLD_FRAME else frames.pose(link).inverse()) @ frames.joint_pose(name)
-        for link in (parent, child)
-    )
-    return Closure(
-        name,
-        CLOSURE_KINDS.get(kind, kind),
-        None if parent == WORLD_FRAME else parent,
-        child,
-        as_vector(on_parent.position),
-        as_vector(on_child.position),
-        as_matrix(on_parent.rotation @ on_child.rotation.T),
+    kind = CLOSURE_KINDS.get(kind, kind)
+    links = connected_links(element, frames)
+    places = []
+    for link in links:
+        base = Pose() if link == WORLD_FRAME else frames.pose(link).inverse()
+        pose = base @ frames.joint_pose(name)
+        places.append((pose.rotation, pose.position))
+    axis = None
+    if kind == "revolute":
+        axis = _axis(element, "axis", name, links[1], frames, f"joint {name!r}")
+        axis = as_vector(places[1][0].T @ np.array(axis))
+    named = tuple(None if link == WORLD_FRAME else link for link in links)
+    return loop_closure(name, kind, (named[0], named[1]), (places[0], places[1]), axis)
+
+
+def read_gearbox(
+    element: Element, frames: Frames, joints: Sequence[JointDescription]
+) -> CouplingDescription:
+    """The coupling of a gearbox: theta_2 = -ratio theta_1.
+
+    The angles theta_1 of the parent and theta_2 of the child are relative to the reference body, about <axis>
+    and <axis2>.
+
+    Args:
+        element: a <joint> of the type "gearbox".
+        frames: poses of all frames.
+        joints: joints of the model.
+
+    Raises:
+        RobotFileError: if a link has no hinge with its axis on the reference body.
+    """
+    name = element.attributes["name"].strip()
+    where = f"joint {name!r}"
+    reference = frames.link(_link_name(element, "gearbox_reference_body", where))
+    ratio = number(text_of(element, "gearbox_ratio") or "1", f"{where} <gearbox_ratio>")
+    gears = []
+    for link, tag in zip(connected_links(element, frames), ("axis", "axis2"), strict=True):
+        axis = frames.pose(link).rotation @ _axis(element, tag, name, link, frames, where)
+        gears.append(_gear(link, axis, reference, frames, joints, where))
+    (leader, sign1), (follower, sign2) = gears
+    return CouplingDescription(follower, {leader: -ratio * sign1 * sign2}, 0.0)
+
+
+def _gear(
+    link: str,
+    axis: np.ndarray,
+    reference: str,
+    frames: Frames,
+    joints: Sequence[JointDescription],
+    where: str,
+) -> tuple[str, float]:
+    """The hinge of a link on the reference body, and the sign of its angle about an axis of the model."""
+    reference = WORLD if reference == WORLD_FRAME else reference
+    for joint in joints:
+        turn = joint.data.get("motions", (Turn(joint.axis, (0.0, 0.0, 0.0)),))
+        if {joint.parent, joint.child} == {link, reference} and len(turn) == 1:
+            along = float(axis @ frames.pose(joint.child).rotation @ np.array(turn[0].axis))
+            if joint.kind in ("revolute", "compound") and abs(abs(along) - 1) < PARALLEL:
+                return joint.name, math.copysign(1.0, along) * (1 if joint.child == link else -1)
+    raise RobotFileError(
+        f"{where} is a gearbox, and link {link!r} has no hinge about its axis on {reference!r}.",
+        "A gearbox relates two hinges of the reference body.",
+        "Correct <gearbox_reference_body> or the axes.",
     )
 
 
@@ -165,8 +222,8 @@ def _link_name(element: Element, tag: str, where: str) -> str:
     if len(found) != 1 or not found[0]:
         raise RobotFileError(
             f"{where} (line {element.line}) has {len(found)} elements <{tag}>.",
-            "A joint needs one parent and one child, with names.",
-            "Write one <parent> and one <child>.",
+            f"A joint of this type needs one <{tag}>, with the name of a link.",
+            f"Write one <{tag}>.",
         )
     return found[0]
 

@@ -11,7 +11,7 @@ import numpy as np
 from torchsko.errors import MechanismError, RobotFileWarning, name_list
 from torchsko.io.common.new_geometry import urdf_shapes, warn_unsupported_shapes
 from torchsko.io.common.write_back import check_unbatched, common_value
-from torchsko.io.mjcf.new_states import unique_name, warn_unsupported_states
+from torchsko.io.mjcf.new_states import unique_name, urdf_loops, warn_unsupported_states
 from torchsko.io.urdf.edit_urdf import rpy_from_rotation
 from torchsko.io.urdf.urdf_link import ENTRIES
 from torchsko.io.xml.edits import words
@@ -63,6 +63,7 @@ def new_urdf(mech: Mechanism) -> str:
         taken.add(joint)
         lines += [f'  <joint name={quoteattr(joint)} type="fixed">', *_ends(parent, name),
                   _origin(*_pose(mech, i)), "  </joint>"]  # fmt: skip
+    lines += urdf_loops(mech, root)
     return "\n".join([*lines, "</robot>", ""])
 
 

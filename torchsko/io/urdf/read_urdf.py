@@ -1,8 +1,8 @@
 """URDF reader: converts a file to a `RobotDescription` with its unsupported elements and faults.
 
 It reads links with mass, centre of mass, inertia and shapes, joints with placement, axis, limits, damping and
-friction, and rotor inertias of transmissions. It ignores settings of simulators and controllers. Rotations
-are fixed-axis roll, pitch, yaw,
+friction, rotor inertias of transmissions, and the loops and couplings of URDF+. It ignores settings of
+simulators and controllers. Rotations are fixed-axis roll, pitch, yaw,
 ``R = Rz(yaw) Ry(pitch) Rx(roll)``.
 
 Source of the format: the ROS wiki's pages urdf/XML/link and urdf/XML/joint.
@@ -21,6 +21,7 @@ from torchsko.io.urdf.urdf_fields import missing, report_leftovers
 from torchsko.io.urdf.urdf_geometry import read_geometry
 from torchsko.io.urdf.urdf_joint import couplings_to, read_joint, read_mimic
 from torchsko.io.urdf.urdf_link import check_inertias, read_link
+from torchsko.io.urdf.urdf_loops import read_loops
 from torchsko.io.urdf.urdf_transmissions import with_rotors
 from torchsko.io.xml.reader import Element, is_xml_text, read_xml
 from torchsko.io.xml.xacro import check_macros
@@ -91,7 +92,7 @@ def _read_robot(
     _check_root_element(root)
     check_macros(root, report)
     name = _read_name(root, report)
-    report_leftovers(report, root, "robot", ("name",), ("link", "joint"))
+    report_leftovers(report, root, "robot", ("name",), ("link", "joint", "loop", "coupling"))
     links = [read_link(child, report) for child in root.children if child.tag == "link"]
     joints = [read_joint(child, mimic, report) for child in root.children if child.tag == "joint"]
     joints = with_rotors(joints, root, report)
@@ -105,12 +106,15 @@ def _read_robot(
     _check_names(links, joints)
     check_inertias(links, joints, report)
     _check_roots(links, joints, report)
+    loops = read_loops(root, joints, mimic == "couple", report)
+    marker_links, marker_joints = loops.frames
     return RobotDescription(
         name,
-        tuple(links),
-        tuple(joints),
+        (*links, *marker_links),
+        (*joints, *marker_joints),
         tuple(report.unused),
-        couplings_to(mimics, joints, report),
+        couplings_to(mimics, joints, report) + loops.couplings,
+        closures=loops.closures,
         report=tuple(report.faults),
         geometry=geometry,
     )

@@ -74,12 +74,12 @@ def read_joint(element: Element, mimic: str, report: Report) -> JointDescription
         report_leftovers(report, end, f"{where} <{end.tag}>", ("link",))
     read = {"parent", "child", "origin"}
     if kind == FIXED:
-        report_leftovers(report, element, where, ("name", "type"), read)
+        report_leftovers(report, element, where, ("name", "type", "independent"), read)
         return joint
     has_axis = joint_type(kind).has_axis
     read |= {"mimic"} if mimic == "couple" else set()
     read |= {"limit", "dynamics"} | ({"axis"} if has_axis else set())
-    report_leftovers(report, element, where, ("name", "type"), read)
+    report_leftovers(report, element, where, ("name", "type", "independent"), read)
     bounded = has_axis and joint_type(kind).num_q == 1 and kind_name != CONTINUOUS
     lower, upper, velocity, effort = _read_limit(element, bounded, where, report)
     damping, friction = _read_dynamics(element, where, report)

@@ -10,13 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, Vector
+from torchsko.errors import MechanismError
+from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, UnsupportedElement, Vector
 from torchsko.mechanism.file_data.actuator import FileActuators
 from torchsko.mechanism.file_data.sensor import Sensor
 from torchsko.mechanism.file_data.solver_options import SolverOptions
 
 FrameName = str | None
 """Name of a frame, or None for the inertial frame."""
+
+CUT = 'is cut: closures="embed" enforces it, and ts.constrain(mech, mech.closures) by forces'
+"""Reason of `Mechanism.unused` for loops of files that are cut."""
 
 Map = Callable[[Tensor], Tensor]
 
@@ -92,6 +96,15 @@ class Closure:
     joints: tuple[str, ...] = ()
     independent: tuple[str, ...] = ()
 
+    @property
+    def note(self) -> UnsupportedElement:
+        """Entry of `Mechanism.unused` for a loop that is cut."""
+        ends = self.joints or (self.frame1, self.frame2)
+        one, two = ("the inertial frame" if x is None else repr(x) for x in ends)
+        element = f"loop {self.name!r} ({self.kind} of {one} and {two})"
+        reason = CUT if self.active else "disabled in the file"
+        return UnsupportedElement(element, reason, affects_forces=self.active)
+
 
 @dataclass(frozen=True)
 class FileMetadata:
@@ -141,21 +154,35 @@ class FileMetadata:
             prefix: added to its names.
             on: frame of the first robot that replaces the second robot's inertial frame.
             place: rotation and position of the inertial frame in `on`; None if the placement is batched, and
-                then loops to the inertial frame are dropped.
+                then loops to the inertial frame that are cut are dropped.
+
+        Raises:
+            MechanismError: if an embedded loop would be dropped.
         """
         R, r = (np.eye(3), np.zeros(3)) if place is None else map(np.array, place)
-        closures = [
-            _appended(c, prefix, on, R, r)
-            for c in other.closures
-            if place is not None or None not in (c.frame1, c.frame2)
-        ]
+        closures = []
+        for c in other.closures:
+            if place is not None or c.joints or None not in (c.frame1, c.frame2):
+                closures.append(_appended(c, prefix, on, R, r))
+            elif c.method == "embed":
+                raise MechanismError(
+                    f"loop {c.name!r} ends on the inertial frame, whose placement differs between samples.",
+                    "An embedded loop has one placement.",
+                    "Pass one rotation and one position.",
+                )
         solver = self.solver.with_default_dofs()
         return FileMetadata(closures=(*self.closures, *closures), solver=solver)
 
 
 def _appended(c: Closure, prefix: str, on: str, R: np.ndarray, r: np.ndarray) -> Closure:
     """A loop of the second robot, whose inertial frame is at (R, r) on a frame of the first."""
-    changes: dict[str, Any] = {"name": prefix + c.name}
+    changes: dict[str, Any] = {
+        "name": prefix + c.name,
+        "joints": tuple(prefix + x for x in c.joints),
+        "independent": tuple(prefix + x for x in c.independent),
+    }
+    if c.joints:
+        return replace(c, **changes)
     turn = np.array(c.rotation)
     for end in ("1", "2"):
         frame, position = getattr(c, f"frame{end}"), getattr(c, f"position{end}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,57 +14,56 @@ from torchsko.algebra.topology.subgraph import aggregation_subgraph
 from torchsko.algebra.topology.tree import Tree
 from torchsko.constraints.constraint_kinds import constraint_kind
 from torchsko.errors import MechanismError, unknown_name
-from torchsko.mechanism.coordinates import all_q, own_q, uncoupled
+from torchsko.mechanism.coordinates import all_q, first_sample, own_q, uncoupled
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.loops.closed_states import CLOSED_RESIDUAL, nearest_closed
-from torchsko.mechanism.loops.closing import Closing, ClosureEnd, LoopNode, add_tree_step
+from torchsko.mechanism.loops.closing import Closing, ClosureEnd, LoopNode
 from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link
+from torchsko.mechanism.loops.open_chains import Dof
+from torchsko.mechanism.loops.partition import beside, partition
 from torchsko.mechanism.mechanism import Mechanism
 
-LOOP = "closes a loop"
-"""Reason of `Mechanism.unused` for loops that are cut."""
 
-SAMPLES = 8
-"""Random configurations from which closed ones are found."""
-
-MAX_DISTANCE = 3.0
-"""Largest distance of a dof from the initial configuration in the search for closed ones [rad or m]."""
-
-RANK_TOLERANCE = 1e-8
-"""Singular values below this fraction of the largest are zero."""
-
-MAX_CONDITION = 1e4
-"""Largest condition number of the Jacobian of the dependent dofs at the reference configuration."""
-
-
-def with_loops(mech: Mechanism, start: Tensor) -> Mechanism:
+def with_loops(mech: Mechanism, preferred: Collection[Dof] | None = None) -> Mechanism:
     """The mechanism whose embedded closures determine the rates of dependent dofs.
+
+    The structure is determined by the values of the first sample, near the initial configuration. Named
+    states become closed.
 
     Args:
         mech: a mechanism without loops.
-        start: configuration near which the loops are closed, `[num_q]`.
+        preferred: independent dofs that are chosen if they determine the motion; they replace those of the
+            closures.
 
     Raises:
-        MechanismError: when the loops cannot be closed, the named joints are no independent ones, or the
-            loops are singular in all closed configurations.
+        MechanismError: when the loops cannot be closed, the named joints are no independent ones, the
+            loops are singular in all closed configurations, or they leave no degree of freedom.
     """
     closures = [c for c in mech.closures if c.method == "embed"]
     if not closures:
         return mech
-    tree = uncoupled(mech)
-    nodes = [_node(mech, tree, chosen) for chosen in _grouped(mech, tree, closures)]
-    q = _reference(mech, tree, nodes, start)
-    dependent = [_partition(mech, tree, node, q) for node in nodes]
-    names = {c.name: c for c in closures}
-    for k, node in enumerate(nodes):
-        wanted = [j for name in node.names for j in names[name].independent]
-        if wanted:
-            dependent[k] = _named_partition(mech, tree, node, q, wanted, dependent[k])
-    closing = _closing(mech, tree, nodes, dependent, own_q(mech, q).tolist())
+    with torch.no_grad():
+        one = first_sample(mech).to("cpu").double()
+        tree = uncoupled(one)
+        nodes = [_node(one, tree, chosen) for chosen in _grouped(one, tree, closures)]
+        q = _reference(one, tree, nodes, one.initial())
+        names = {c.name: c for c in closures}
+        dependent = []
+        for node in nodes:
+            wanted = [j for name in node.names for j in names[name].independent]
+            dependent.append(partition(one, tree, node, q, wanted, preferred))
+        closing = _closing(one, tree, nodes, dependent, own_q(one, q).tolist())
+        metadata = one.file_metadata.map_states(
+            lambda q: own_q(one, nearest_closed(one, tree, nodes, all_q(one, q))[0]),
+            lambda qd: qd.index_select(-1, closing.own),
+        )
+    closing = closing.to(mech.device)
     rates = {
-        name: getattr(mech, name)[..., closing.own] for name in ("velocity_limit", "effort_limit")
+        name: getattr(mech, name).index_select(-1, closing.own)
+        for name in ("velocity_limit", "effort_limit")
     }
-    return replace(mech, closing=closing, **rates)
+    metadata = metadata.to(mech.dtype).to(mech.device)
+    return replace(mech, closing=closing, file_metadata=metadata, **rates)
 
 
 def close_loops(mech: Mechanism, closures: str | Sequence[Closure]) -> Mechanism:
@@ -77,23 +76,17 @@ def close_loops(mech: Mechanism, closures: str | Sequence[Closure]) -> Mechanism
     Raises:
         MechanismError: as `with_loops`.
     """
-    if closures == "cut":
-        return mech
     found = mech.closures
     if closures == "embed":
         found = tuple(replace(c, method="embed") if c.active else c for c in found)
-    elif isinstance(closures, str):
-        raise MechanismError(*unknown_name("method of closures", closures, ("cut", "embed")))
-    else:
+    elif not isinstance(closures, str):
         found = (*found, *closures)
-    names = {f"{c.name!r}" for c in found if c.method == "embed"}
-    unused = tuple(
-        x for x in mech.unused if LOOP not in x.reason or not any(n in x.element for n in names)
-    )
-    wide = mech.to("cpu").double()
-    metadata = replace(wide.file_metadata, closures=found)
-    made = with_loops(replace(wide, file_metadata=metadata, unused=unused), wide.initial())
-    return made.to(mech.dtype).to(mech.device)
+    elif closures != "cut":
+        raise MechanismError(*unknown_name("method of closures", closures, ("cut", "embed")))
+    embedded = [c.note for c in found if c.method == "embed"]
+    unused = tuple(x for x in mech.unused if x not in embedded)
+    metadata = replace(mech.file_metadata, closures=found)
+    return with_loops(replace(mech, file_metadata=metadata, unused=unused))
 
 
 @dataclass(frozen=True)
@@ -106,7 +99,7 @@ class _Group:
 
 def _grouped(mech: Mechanism, tree: Mechanism, closures: Sequence[Closure]) -> list[_Group]:
     topology = tree.layout.tree
-    groups = [_Group((c,), _members(topology, _ends(mech, c))) for c in closures]
+    groups = [_Group((c,), _members(topology, mech, c)) for c in closures]
     merged = True
     while merged:
         merged = False
@@ -139,10 +132,17 @@ def _ends(mech: Mechanism, closure: Closure) -> tuple[int, int]:
     return one, two
 
 
-def _members(tree: Tree, ends: tuple[int, int]) -> tuple[int, ...]:
-    """Bodies on the paths between both ends, up to their closest common ancestor, which is excluded."""
+def _members(tree: Tree, mech: Mechanism, closure: Closure) -> tuple[int, ...]:
+    """Bodies on the paths between both ends, up to their closest common ancestor, which is excluded.
+
+    Between joints they include the bodies of both joints.
+    """
+    ends = _ends(mech, closure)
     lines = [{k, *tree.ancestors(k)} if k >= 0 else set() for k in ends]
-    return tuple(sorted(lines[0] ^ lines[1]))
+    members = lines[0] ^ lines[1]
+    if closure.joints:
+        members = aggregation_subgraph(tree, members | set(ends))
+    return tuple(sorted(members))
 
 
 def _node(mech: Mechanism, tree: Mechanism, group: _Group) -> LoopNode:
@@ -160,13 +160,7 @@ def _node(mech: Mechanism, tree: Mechanism, group: _Group) -> LoopNode:
             )
         parameters += closure.parameters
         if not closure.joints:
-            turned = np.array(closure.rotation).T
-            ends += [
-                _end(mech, closure.frame1, None, closure.position1),
-                _end(mech, closure.frame2, turned, closure.position2),
-            ]
-    if any(closure.joints for closure in group.closures):
-        members = aggregation_subgraph(tree.layout.tree, members)
+            ends += closure_ends(mech, closure)
     constraints = ConstraintSet.of(tree, links, members)
     columns = {k: i for i, k in enumerate(constraints.subtree.dofs.tolist())}
     place = [columns.get(i, len(columns)) for i in range(mech.num_tree_dof)]
@@ -182,6 +176,15 @@ def _node(mech: Mechanism, tree: Mechanism, group: _Group) -> LoopNode:
         empty,
         empty,
     )
+
+
+def closure_ends(mech: Mechanism, closure: Closure) -> list[ClosureEnd]:
+    """Both ends of a closure between frames."""
+    turned = np.array(closure.rotation).T
+    return [
+        _end(mech, closure.frame1, None, closure.position1),
+        _end(mech, closure.frame2, turned, closure.position2),
+    ]
 
 
 def _end(
@@ -214,7 +217,7 @@ def _reference(
     if left < CLOSED_RESIDUAL:
         return q
     generator = torch.Generator(device=mech.device).manual_seed(0)
-    others = _beside(mech, tree, nodes, all_q(mech, start), generator)
+    others = beside(mech, tree, nodes, all_q(mech, start), generator)
     tried, residuals = nearest_closed(mech, tree, nodes, others)
     best = int(residuals.argmin())
     if residuals[best] < CLOSED_RESIDUAL:
@@ -225,109 +228,6 @@ def _reference(
         f"the loops {names} of {mech.name!r} do not close: {least:.3g} m are left.",
         "A closed mechanism has configurations in which all its constraints hold.",
         'Correct the placements of the frames, or pass method="cut" to enforce them by ts.constrain.',
-    )
-
-
-def _beside(
-    mech: Mechanism,
-    tree: Mechanism,
-    nodes: Sequence[LoopNode],
-    q: Tensor,
-    generator: torch.Generator,
-) -> Tensor:
-    """Random configurations in which only joints of the loops differ from q."""
-    count = mech.num_tree_dof if mech.coupling is None else mech.coupling.num_dof
-    dofs = torch.cat([node.open_dofs for node in nodes])
-    step = q.new_zeros(SAMPLES, count)
-    draw = torch.rand(SAMPLES, len(dofs), generator=generator, dtype=q.dtype, device=q.device)
-    step[:, dofs] = (2 * draw - 1) * torch.linspace(0.3, MAX_DISTANCE, SAMPLES)[:, None].to(q)
-    if mech.coupling is not None:
-        step = mech.coupling.all_rates(step, mech.coupling_ratio)
-    return add_tree_step(tree.joints, q, step)
-
-
-def _jacobian(mech: Mechanism, tree: Mechanism, node: LoopNode, q: Tensor) -> np.ndarray:
-    return node.rows(mech, tree, q, None).jacobian.double().cpu().numpy()
-
-
-def _partition(mech: Mechanism, tree: Mechanism, node: LoopNode, q: Tensor) -> list[int]:
-    """Dependent dofs among the open ones of a node, by QR with column pivoting.
-
-    Columns of joints with several dofs are preferred, so that independent dofs are whole joints.
-    """
-    G = _jacobian(mech, tree, node, q)
-    generator = torch.Generator(device=mech.device).manual_seed(1)
-    others, left = nearest_closed(mech, tree, [node], _beside(mech, tree, [node], q, generator))
-    ranks = [_rank(_jacobian(mech, tree, node, x)) for x in others[left < CLOSED_RESIDUAL]]
-    rank = _rank(G)
-    if ranks and rank < max(ranks):
-        names = ", ".join(map(repr, node.names))
-        raise MechanismError(
-            f"the loops {names} of {mech.name!r} are singular in the initial configuration: their rows have "
-            f"rank {rank} of {max(ranks)}.",
-            "Branches of the motion meet there, so rates of dependent joints are undetermined.",
-            "Start from another configuration: change the initial one, or the placements of the joints.",
-        )
-    weights = np.array([10.0 if i in _ball_dofs(mech) else 1.0 for i in node.open_dofs.tolist()])
-    rest, chosen = G * weights, []
-    for _ in range(rank):
-        sizes = np.linalg.norm(rest, axis=0)
-        k = int(sizes.argmax())
-        unit = rest[:, k] / sizes[k]
-        rest = rest - np.outer(unit, unit @ rest)
-        rest[:, k] = 0.0
-        chosen.append(k)
-    return sorted(chosen)
-
-
-def _ball_dofs(mech: Mechanism) -> set[int]:
-    """Open dofs of joints whose coordinates are no vector."""
-    places, kinds = mech.layout.dofs.places, mech.joints.kinds
-    own = (
-        list(range(mech.num_tree_dof)) if mech.coupling is None else mech.coupling.own_dofs.tolist()
-    )
-    balls = {i for k, kind in enumerate(kinds) if not kind.vector for i in places[k]}
-    return {i for i, dof in enumerate(own) if dof in balls}
-
-
-def _rank(G: np.ndarray) -> int:
-    sizes = np.linalg.svd(G, compute_uv=False)
-    return int((sizes > RANK_TOLERANCE * max(float(sizes.max(initial=0.0)), 1e-12)).sum())
-
-
-def _named_partition(
-    mech: Mechanism,
-    tree: Mechanism,
-    node: LoopNode,
-    q: Tensor,
-    wanted: Sequence[str],
-    automatic: list[int],
-) -> list[int]:
-    """Dependent dofs of a node whose independent joints are given by name."""
-    own = (
-        list(range(mech.num_tree_dof)) if mech.coupling is None else mech.coupling.own_dofs.tolist()
-    )
-    places = mech.layout.dofs.places
-    dofs = [own.index(i) for name in wanted for i in places[mech.joint_index(name)] if i in own]
-    opened = node.open_dofs.tolist()
-    dependent = [k for k, i in enumerate(opened) if i not in dofs]
-    G = _jacobian(mech, tree, node, q)[:, dependent]
-    sizes = np.linalg.svd(G, compute_uv=False)
-    is_good = len(dependent) == len(automatic) and sizes.min() * MAX_CONDITION > sizes.max()
-    if is_good and set(dofs) <= set(opened):
-        return dependent
-    names = [_name(mech, own[opened[k]]) for k in range(len(opened)) if k not in automatic]
-    raise MechanismError(
-        f"independent={tuple(wanted)} does not determine the motion of the loops "
-        f"{', '.join(map(repr, node.names))}.",
-        f"They have {len(names)} independent dofs, on which the rates of the others depend.",
-        f"Pass independent={tuple(names)}.",
-    )
-
-
-def _name(mech: Mechanism, dof: int) -> str:
-    return next(
-        mech.tree_joint_names[k] for k, row in enumerate(mech.layout.dofs.places) if dof in row
     )
 
 
@@ -344,6 +244,13 @@ def _closing(
         node.open_dofs[k].item() for node, row in zip(nodes, dependent, strict=True) for k in row
     ]
     own = [i for i in range(count) if i not in set(solved)]
+    if not own:
+        names = ", ".join(repr(name) for node in nodes for name in node.names)
+        raise MechanismError(
+            f"the loops {names} leave {mech.name!r} no degree of freedom.",
+            "Their rows determine the rates of all joints.",
+            "Remove a closure, or choose a kind with fewer rows.",
+        )
     position = {i: k for k, i in enumerate([*own, *solved])}
     column = {i: k for k, i in enumerate(own)}
     made = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchsko.mechanism.coordinates import first_sample
 from torchsko.mechanism.joints.configuration import add_step
 from torchsko.mechanism.loops.constraint_rows import Placements
 from torchsko.mechanism.mechanism import Mechanism
@@ -22,26 +23,34 @@ RANK_TOLERANCE = 1e-7
 """Singular values below this fraction of the largest are zero."""
 
 
+CLOSED_RESIDUAL = 1e-8
+"""Residual below which the constraints hold [m or 1], in float64."""
+
+CLOSED_RESIDUAL_FLOAT32 = 1e-4
+"""Residual below which the constraints hold [m or 1], in float32."""
+
+
 def are_redundant(mech: Mechanism, rows: ConstraintRows) -> bool:
-    """True if the rows are linearly dependent at every configuration, or if their values cannot be read."""
+    """True if the rows are dependent wherever the constraints hold, or if no such configuration is found."""
     if any(concrete_values(x) is None for x in (mech.mass, mech.joint_position)):
         return True
-    one = mech if not mech.batch_shape else _first_sample(mech)
+    one = first_sample(mech)
     with torch.no_grad():
         numbers = Placements(
             *(_first(x, k) for x, k in zip(rows.numbers(one), (3, 2, 1), strict=True))
         )
         generator = torch.Generator(device=mech.device).manual_seed(0)
         q, _ = one.random_state(SAMPLES, generator=generator)
-        free = _ranks(one, rows, q, numbers)
+        q = torch.cat([q, one.initial()[None]])
         for _ in range(CLOSING_STEPS):
             found = rows.at(one, q, None, numbers)
             step = matvec(torch.linalg.pinv(found.jacobian, rtol=1e-4), found.residual)
             q = add_step(one, q, -step)
-        closed = _ranks(one, rows, q, numbers)
-    return bool(torch.maximum(free, closed).max() < rows.num_rows) or bool(
-        closed.max() < rows.num_rows
-    )
+        # Rows of open loops may have a larger rank than those of closed ones.
+        left = rows.at(one, q, None, numbers).residual.abs().amax(-1)
+        least = CLOSED_RESIDUAL if q.dtype == torch.float64 else CLOSED_RESIDUAL_FLOAT32
+        ranks = _ranks(one, rows, q, numbers)[left < least]
+    return not len(ranks) or bool(ranks.max() < rows.num_rows)
 
 
 def _ranks(mech: Mechanism, rows: ConstraintRows, q: Tensor, numbers: Placements) -> Tensor:
@@ -51,11 +60,3 @@ def _ranks(mech: Mechanism, rows: ConstraintRows, q: Tensor, numbers: Placements
 
 def _first(x: Tensor, rank: int) -> Tensor:
     return x[(0,) * (x.ndim - rank)]
-
-
-def _first_sample(mech: Mechanism) -> Mechanism:
-    """The mechanism of the first sample."""
-    from torchsko.mechanism.fields import PARAMETERS
-
-    parts = {n: _first(getattr(mech, n), len(shape)) for n, shape in PARAMETERS.items()}
-    return mech.replace(**parts)

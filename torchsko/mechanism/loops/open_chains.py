@@ -1,0 +1,60 @@
+"""Mechanisms whose loops are cut, and names of independent dofs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from torchsko.mechanism.coordinates import all_q, first_sample, uncoupled
+from torchsko.utils.shapes import matvec
+
+if TYPE_CHECKING:
+    from torchsko.mechanism.mechanism import Mechanism
+
+Dof = tuple[str, int]
+"""Name of a joint, and the index of one of its dofs."""
+
+
+def cut_loops(mech: Mechanism) -> Mechanism:
+    """The mechanism whose loops are cut; dependent dofs have no limits of speed and force."""
+    closing = mech.closing
+    if closing is None:
+        return mech
+    rates = {}
+    for name in ("velocity_limit", "effort_limit"):
+        own = getattr(mech, name)
+        unlimited = own.new_full((*own.shape[:-1], closing.dependent.shape[0]), torch.inf)
+        rates[name] = torch.cat([own, unlimited], -1).index_select(-1, closing.row_place)
+    one = first_sample(mech)
+    tree = uncoupled(one)
+    keys = tuple(
+        replace(key, qd=matvec(closing.open_matrix(one, tree, all_q(one, key.q)), key.qd))
+        for key in mech.file_metadata.keyframes
+    )
+    start = mech.initial()
+    metadata = replace(mech.file_metadata, initial=start, keyframes=keys)
+    return replace(mech, closing=None, file_metadata=metadata, **rates)
+
+
+def independent_dofs(mech: Mechanism) -> set[Dof]:
+    """Independent dofs of a mechanism with loops."""
+    assert mech.closing is not None
+    return {dof_name(mech, i) for i in mech.closing.own.tolist()}
+
+
+def own_dofs(mech: Mechanism) -> list[int]:
+    """For each open dof its dof of the tree."""
+    coupling = mech.coupling
+    return list(range(mech.num_tree_dof)) if coupling is None else coupling.own_dofs.tolist()
+
+
+def dof_name(mech: Mechanism, i: int) -> Dof:
+    """Joint of an open dof, and the dof's index in it."""
+    dof = own_dofs(mech)[i]
+    return next(
+        (mech.tree_joint_names[k], row.index(dof))
+        for k, row in enumerate(map(list, mech.layout.dofs.places))
+        if dof in row
+    )

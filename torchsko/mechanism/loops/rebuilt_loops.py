@@ -1,0 +1,89 @@
+"""Locking of joints and attachment of mechanisms with embedded loops: cut, change, embed again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from torchsko.constraints.constraint_kinds import constraint_kind
+from torchsko.constraints.row_kinds import FrameRows, Marker
+from torchsko.errors import MechanismError
+from torchsko.mechanism.append import appended
+from torchsko.mechanism.coordinates import first_sample
+from torchsko.mechanism.file_data.file_metadata import Closure
+from torchsko.mechanism.lock import locked
+from torchsko.mechanism.loops.closed_states import CLOSED_RESIDUAL
+from torchsko.mechanism.loops.closing import placements
+from torchsko.mechanism.loops.loop_nodes import closure_ends, with_loops
+from torchsko.mechanism.loops.open_chains import Dof, cut_loops, independent_dofs
+from torchsko.mechanism.mechanism import Mechanism
+
+
+def lock_joints(mech: Mechanism, values: Mapping[str, Any]) -> Mechanism:
+    """See `Mechanism.lock`."""
+    if mech.closing is None:
+        return locked(mech, values)
+    return _embedded(locked(cut_loops(mech), values), independent_dofs(mech))
+
+
+def append_mechanism(
+    mech: Mechanism,
+    other: Mechanism,
+    frame: str,
+    rotation: Any,
+    position: Any,
+    prefix: str,
+    weld: bool,
+) -> Mechanism:
+    """See `Mechanism.append`."""
+    place = (frame, rotation, position, prefix, weld)
+    closed = [x for x in (mech, other) if isinstance(x, Mechanism) and x.closing is not None]
+    if not closed:
+        return appended(mech, other, *place)
+    preferred = independent_dofs(mech) if mech.closing is not None else set()
+    if other in closed:
+        preferred |= {(prefix + name, k) for name, k in independent_dofs(other)}
+        other = cut_loops(other)
+    return _embedded(appended(cut_loops(mech), other, *place), preferred)
+
+
+def _embedded(mech: Mechanism, preferred: set[Dof]) -> Mechanism:
+    """The mechanism with its loops embedded; those within one body are dropped."""
+    closures = tuple(c for c in mech.closures if not (c.method == "embed" and _is_rigid(mech, c)))
+    metadata = replace(mech.file_metadata, closures=closures)
+    return with_loops(replace(mech, file_metadata=metadata), preferred)
+
+
+def _is_rigid(mech: Mechanism, closure: Closure) -> bool:
+    """True if both ends of a closure are on one body.
+
+    Raises:
+        MechanismError: if it is not closed there, or one of its joints is locked.
+    """
+    locked_joints = [name for name in closure.joints if name not in mech.tree_joint_names]
+    if locked_joints:
+        raise MechanismError(
+            f"joint {locked_joints[0]!r} is in the loop {closure.name!r} ({closure.kind}).",
+            "Its rows are between the coordinates of two joints.",
+            "Load the robot with that joint fixed, or without the loop.",
+        )
+    kind = constraint_kind(closure.kind)
+    frames = (closure.frame1, closure.frame2)
+    one, two = (-1 if f is None else mech.frame_body[mech.frame_index(f)] for f in frames)
+    if one != two or not isinstance(kind, FrameRows):
+        return False
+    with torch.no_grad():
+        sample = first_sample(mech).double()
+        R, x, numbers = placements(sample, closure_ends(sample, closure), closure.parameters)
+        first, second = (Marker(R[k], x[k]) for k in range(2))
+        residual = float(kind.residual(first, second, numbers).abs().max())
+    if residual > CLOSED_RESIDUAL * (1.0 if mech.dtype == torch.float64 else 1e4):
+        raise MechanismError(
+            f"the loop {closure.name!r} of {mech.name!r} does not close: {residual:.3g} m are left.",
+            "All joints between its ends are locked.",
+            "Lock them at positions of a closed configuration, such as those of ts.close(mech, q).",
+        )
+    return True
