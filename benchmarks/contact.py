@@ -1,0 +1,233 @@
+"""Steps with contact in a kernel, beside MuJoCo on the same core.
+
+Usage: python benchmarks/contact.py [quadruped ant humanoid] [--batch 4096] [--passes 7]
+The states are on trajectories under random controls, the quadruped with four feet on the floor. One core on
+each side, in interleaved passes: `torchsko.step` fused in float64 and float32, forward and with the backward
+pass, `mujoco.rollout` and `mujoco.batch`. A rollout of 20 steps gives MuJoCo's time without loading states.
+Both sides start from the last acceleration. Prints microseconds a step of one sample, ratios to the fastest
+of MuJoCo in processor time, and the rounds of the solver. Ant and humanoid are those of gymnasium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mujoco
+import mujoco.batch
+import mujoco.rollout
+import numpy as np
+import torch
+from timing import Passes, interleaved
+from torch import Tensor
+
+import torchsko as ts
+from torchsko.contact import newton
+
+NUM_STATES, ROLLOUT_STEPS = 256, 20
+
+LEG = """<body pos="{x} {y} 0"><joint name="hip{k}" axis="1 0 0" range="-40 40"/>
+  <joint name="thigh{k}" axis="0 1 0" range="-60 60"/>
+  <geom type="capsule" fromto="0 0 0 0 0 -.2" size=".03" contype="0"/>
+  <body pos="0 0 -.2"><joint name="knee{k}" axis="0 1 0" range="-80 20"/>
+    <geom type="capsule" fromto="0 0 0 .05 0 -.18" size=".025" contype="0"/>
+    <geom size=".03" pos=".05 0 -.2" conaffinity="1"/>
+  </body></body>"""
+
+QUADRUPED = """<mujoco><compiler autolimits="true"/><option cone="elliptic"/>
+<default><joint damping=".2" armature=".02"/><geom contype="0" conaffinity="0"/></default>
+<worldbody><geom type="plane" size="9 9 1" contype="1"/>
+<body pos="0 0 .41"><freejoint/><geom type="box" size=".2 .1 .05" mass="6"/>{legs}</body>
+</worldbody><actuator>{motors}</actuator></mujoco>"""
+
+
+class States(NamedTuple):
+    """Reached states in MuJoCo's coordinates, one a row."""
+
+    qpos: np.ndarray
+    qvel: np.ndarray
+    ctrl: np.ndarray
+    warmstart: np.ndarray
+
+
+def quadruped() -> str:
+    """Text of a robot with twelve joints whose four feet touch the floor."""
+    places = [(0.2, 0.1), (0.2, -0.1), (-0.2, 0.1), (-0.2, -0.1)]
+    legs = "".join(LEG.format(k=k, x=x, y=y) for k, (x, y) in enumerate(places))
+    motors = "".join(
+        f'<position joint="{joint}{k}" kp="40" kv="1"/>'
+        for k in range(4)
+        for joint in ("hip", "thigh", "knee")
+    )
+    return QUADRUPED.format(legs=legs, motors=motors)
+
+
+def model_of(name: str) -> Any:
+    """The compiled model of a robot."""
+    if name == "quadruped":
+        return mujoco.MjModel.from_xml_string(quadruped())
+    spec = importlib.util.find_spec("gymnasium")
+    assert spec is not None and spec.origin is not None
+    assets = Path(spec.origin).parent / "envs" / "mujoco" / "assets"
+    return mujoco.MjModel.from_xml_path(str(assets / f"{name}.xml"))
+
+
+def reached_states(model: Any, num_contacts: int | None) -> States:
+    """States under controls that change every ten steps; with a number of contacts, or with one at least."""
+    rng, data, found = np.random.default_rng(0), mujoco.MjData(model), []
+    amplitude = 0.15 if num_contacts else 0.4
+    while len(found) < NUM_STATES:
+        mujoco.mj_resetData(model, data)
+        data.qvel[:3] = 0.3 * rng.normal(size=3)
+        target = amplitude * rng.normal(size=model.nu)
+        for k in range(400):
+            if k % 10 == 0:
+                data.ctrl[:] = target + amplitude * rng.normal(size=model.nu)
+            before = States(*(getattr(data, x).copy() for x in ("qpos", "qvel", "ctrl")),
+                            data.qacc_warmstart.copy())  # fmt: skip
+            mujoco.mj_step(model, data)
+            # After a step the contacts are those of the state before it.
+            if k > 150 and k % 17 == 0 and data.ncon and num_contacts in (None, data.ncon):
+                found.append(before)
+    return States(*(np.stack(x) for x in zip(*found[:NUM_STATES], strict=True)))
+
+
+def control_step(mech: ts.Mechanism, q: Tensor, qd: Tensor, ctrl: Tensor, start: Tensor) -> Any:
+    """A step as a function of tensors."""
+    after = ts.step(mech, ts.State(q, qd, warmstart=start), ctrl)
+    return after.q, after.qd, after.warmstart, after.residual
+
+
+def repeated(x: np.ndarray, batch: int) -> np.ndarray:
+    """Rows repeated up to a batch."""
+    return np.resize(x, (batch, *x.shape[1:]))
+
+
+def contestants(model: Any, states: States, batch: int) -> dict[str, Callable[[], object]]:
+    """Calls of all contestants; kernels are built."""
+    qpos, qvel, ctrl, warm = (repeated(x, batch) for x in states)
+    full = np.concatenate([np.zeros((batch, 1)), qpos, qvel], 1)
+    data = mujoco.MjData(model)
+    roller = mujoco.rollout.Rollout(nthread=0)
+
+    def roll(steps: int) -> Callable[[], object]:
+        controls = np.repeat(ctrl[:, None], steps, 1)
+        return lambda: roller.rollout(model, data, full, controls, initial_warmstart=warm)
+
+    pool = mujoco.batch.Batch(model, nsim=batch, nthread=1)
+    fields = [pool.bind(x) for x in ("qpos", "qvel", "ctrl", "qacc_warmstart")]
+
+    def step_pool() -> None:
+        for field, x in zip(fields, (qpos, qvel, ctrl, warm), strict=True):
+            field[:] = x
+        pool.step()
+
+    calls: dict[str, Callable[[], object]] = {
+        "mujoco.rollout, 1 step": roll(1),
+        f"mujoco.rollout, {ROLLOUT_STEPS} steps": roll(ROLLOUT_STEPS),
+        "mujoco.batch": step_pool,
+    }
+    mech = ts.from_mujoco(model)
+    conventions = ts.conventions("mujoco", mech)
+    q = conventions.q_from(torch.tensor(qpos))
+    qd = conventions.qd_from(q, torch.tensor(qvel))
+    start = conventions.qdd_from(q, qd, torch.tensor(warm))
+    for dtype in (torch.float64, torch.float32):
+        robot = mech.to(dtype)
+        shapes = {"q": (mech.num_q,), "qd": (model.nv,), "ctrl": (model.nu,), "start": (model.nv,)}
+        fast = ts.fuse(control_step, robot, shapes=shapes)
+        inputs = [x.to(dtype).contiguous() for x in (q, qd, torch.tensor(ctrl), start)]
+        leaves = [x.clone().requires_grad_() for x in inputs[:3]]
+        weights = [torch.randn_like(x) for x in inputs[:2]]
+
+        def forward(fast: Any = fast, inputs: list[Tensor] = inputs) -> object:
+            return fast(*inputs)
+
+        def gradient(
+            fast: Any = fast,
+            start: Tensor = inputs[3],
+            leaves: Any = leaves,
+            weights: Any = weights,
+        ) -> object:
+            return torch.autograd.grad(fast(*leaves, start)[:2], leaves, weights)
+
+        name = str(dtype).removeprefix("torch.")
+        calls[name], calls[f"{name}, with backward"] = forward, gradient
+        residual = forward()[3]
+        rounds = rounds_of(robot, [x[:NUM_STATES] for x in inputs])
+        print(f"  {name}: largest residual {float(residual.max()):.2g}; samples by rounds {rounds}")
+    for call in calls.values():
+        call()
+    return calls
+
+
+def rounds_of(mech: ts.Mechanism, inputs: list[Tensor]) -> list[int]:
+    """Number of samples by their rounds of the solver, in eager mode."""
+    counts: list[Tensor] = []
+    original = newton.loop
+
+    def counting(body: Any, carry: Any, n: int, args: Any, until: Any) -> Any:
+        def counted(*state: Tensor) -> tuple[Tensor, ...]:
+            return (*body(*state[: -len(args) - 1], *args), state[-len(args) - 1] + 1)
+
+        def is_done(*state: Tensor) -> Tensor:
+            return until(*state[: -len(args) - 1], *args)
+
+        start = (*carry, torch.zeros_like(carry[-1]))
+        *found, count = original(counted, start, n, args, until=is_done)
+        counts.append(count)
+        return tuple(found)
+
+    newton.loop = counting  # type: ignore[assignment]
+    try:
+        control_step(mech, *inputs)
+    finally:
+        newton.loop = original
+    return torch.bincount(counts[0].to(torch.int64)).tolist()
+
+
+def report(seconds: dict[str, Passes], batch: int) -> None:
+    """Print the times and ratios."""
+    scale = {name: 1e6 / batch for name in seconds}
+    scale[f"mujoco.rollout, {ROLLOUT_STEPS} steps"] /= ROLLOUT_STEPS
+    times = {name: [x * scale[name] for x in passes] for name, passes in seconds.items()}
+    peers = [name for name in times if name.startswith("mujoco")]
+    for name, passes in times.items():
+        line = f"  {name:30s} {statistics.median(passes):8.2f} us"
+        if name not in peers:
+            ratios = [min(times[x][k] for x in peers) / t for k, t in enumerate(passes)]
+            spread = f"[{min(ratios):.2f}, {max(ratios):.2f}]"
+            line += f"  {statistics.median(ratios):6.2f} times MuJoCo's speed {spread}"
+        if name.endswith("backward"):
+            forward = times[name.partition(",")[0]]
+            ratio = statistics.median(a / b for a, b in zip(passes, forward, strict=True))
+            line += f"; {ratio:.2f} times forward"
+        print(line)
+
+
+def main() -> None:
+    """Measure the chosen robots."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("robots", nargs="*", default=["quadruped", "ant", "humanoid"])
+    parser.add_argument("--batch", type=int, default=4096)
+    parser.add_argument("--passes", type=int, default=7)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    print(f"MuJoCo {mujoco.__version__}, batch {args.batch}, one core on each side")
+    for name in args.robots:
+        model = model_of(name)
+        states = reached_states(model, 4 if name == "quadruped" else None)
+        print(f"{name}, {model.nv} dofs")
+        calls = contestants(model, states, args.batch)
+        report(interleaved(calls, args.passes, 0.01, time.process_time), args.batch)
+
+
+if __name__ == "__main__":
+    main()
