@@ -174,9 +174,44 @@ def test_16_draws_an_eight_both_ways(tmp_path):
 
 
 @pytest.mark.nightly
-def test_18_finds_the_friction(tmp_path):
+def test_18_finds_mass_friction_and_spin(tmp_path):
     pytest.importorskip("mujoco")
     out = run("18_friction_from_sliding.py", tmp_path, "--out", str(tmp_path))
-    found, true = map(float, re.search(r"friction ([\d.]+) \(true ([\d.]+)\)", out).groups())
-    assert abs(found - true) < 0.01
+    rows = re.findall(r"\w+ (-?[\d.]+) \(true (-?[\d.]+)\)", out)
+    assert len(rows) == 3
+    assert all(abs(float(found) / float(true) - 1) < 0.03 for found, true in rows)
     assert (tmp_path / "friction_from_sliding.png").stat().st_size > 10_000
+
+
+@pytest.mark.nightly
+def test_20_equals_mujoco(tmp_path):
+    pytest.importorskip("mujoco")
+    out = run("20_contact_beside_mujoco.py", tmp_path)
+    assert float(re.search(r"in 300 steps: (\S+)", out)[1]) < 1e-10
+    assert (tmp_path / "contact_beside_mujoco.png").stat().st_size > 10_000
+
+
+@pytest.mark.nightly
+def test_21_stands_with_its_weight_on_its_feet(tmp_path):
+    out = run("21_pushed_quadruped.py", tmp_path)
+    force, weight = map(float, re.search(r"robot: ([\d.]+) N, weight ([\d.]+) N", out).groups())
+    assert abs(force / weight - 1) < 0.01
+    assert 0 < int(re.search(r"stand at the end: (\d+)", out)[1]) < 16
+    assert (tmp_path / "pushed_quadruped.png").stat().st_size > 10_000
+
+
+@pytest.mark.nightly
+def test_22_pushes_to_the_targets(tmp_path):
+    pytest.importorskip("mujoco")
+    errors = re.findall(r"error ([\d.]+) mm", run("22_push_to_target.py", tmp_path))
+    assert float(errors[-1]) < 0.1 * float(errors[0])
+    assert (tmp_path / "push_to_target.png").stat().st_size > 10_000
+
+
+@pytest.mark.nightly
+def test_23_lifts_boxes_by_friction(tmp_path):
+    pytest.importorskip("mujoco")
+    out = run("23_gripper.py", tmp_path)
+    lifts, needed = (float(re.search(rf"{x} ([\d.]+)", out)[1]) for x in ("lifts", "at rest"))
+    assert needed < lifts < needed + 0.04
+    assert (tmp_path / "gripper.png").stat().st_size > 10_000

@@ -18,7 +18,7 @@ PARALLEL = 1e-15
 
 
 def ray_hits(form: Form, p: Tensor, d: Tensor) -> Tensor:
-    """Whether rays meet a primitive centred at the origin.
+    """True for rays that meet a primitive centred at the origin.
 
     Args:
         form: a sphere, ellipsoid, capsule, cylinder or box.

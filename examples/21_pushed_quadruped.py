@@ -1,0 +1,84 @@
+"""A quadruped stands on four feet, is pushed sideways, and stays up or falls, for 16 pushes at once.
+
+Feet are spheres on a plane, position servos hold the joints, and one kernel advances all robots. The figure
+shows heights and forces at the feet. Needs pip install ".[plot]".
+"""
+
+import argparse
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+
+import torchsko as ts
+from torchsko.mechanism.geometry import Geometry, Plane, Shape, Sphere, Surface
+
+STAND, RADIUS, DT = [0.0, -0.8, 1.6] * 4, 0.02, 0.004
+
+
+def standing_quadruped():
+    """The quadruped of the package with feet and a floor, and its initial configuration."""
+    dog = ts.load(ts.robots.quadruped, floating_base=True)
+    feet = [name for name in dog.frame_names if name.endswith("foot")]
+    foot, floor = Surface(contype=1, conaffinity=0), Surface(contype=0, conaffinity=1)
+    shapes = [Shape(Sphere(RADIUS), x, collision=True, surface=foot) for x in feet]
+    shapes.append(Shape(Plane(), collision=True, surface=floor))
+    dog = dog.replace(geometry=Geometry(tuple(shapes)))
+    q = torch.cat([dog.neutral()[:7], torch.tensor(STAND, dtype=dog.dtype)])
+    height = ts.frame_pose(dog, q, feet).position[:, 2].min() - RADIUS
+    return dog, q - height * torch.eye(len(q), dtype=dog.dtype)[2]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--robots", type=int, default=16)
+    parser.add_argument("--out", type=Path, default=Path(), help="folder of the figure")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    dog, start = standing_quadruped()
+    contact = ts.ContactModel.of(dog)
+    servos = [ts.Actuator.position(name, name, kp=60.0, kv=2.0) for name in dog.joint_names[1:]]
+    actuators = ts.Actuators.of(dog, servos)
+
+    def one_step(mech, q, qd, push):
+        rotation = ts.frame_pose(mech, q, "body").rotation
+        force = (rotation.mT @ push[..., None])[..., 0]
+        wrench = torch.cat([0 * force, force], -1)[..., None, :]  # on the first body, in its axes
+        f_ext = torch.nn.functional.pad(wrench, (0, 0, 0, mech.num_bodies - 1))
+        state = ts.step(
+            mech, ts.State(q, qd), start[7:].expand_as(q[..., 7:]), actuators=actuators,
+            contact=contact, f_ext=f_ext, dt=DT, integrator="implicitfast",
+        )  # fmt: skip
+        normal = ts.contact_forces(mech, q, qd, state.warmstart, contact=contact)[..., 0]
+        return state.q, state.qd, normal
+
+    print("Building the kernel of a step with four feet ...", flush=True)
+    fast = ts.fuse(one_step, dog, shapes={"q": (19,), "qd": (18,), "push": (3,)})
+    q, qd = start.repeat(args.robots, 1), torch.zeros(args.robots, 18, dtype=dog.dtype)
+    pushes = torch.zeros(args.robots, 3, dtype=dog.dtype)
+    pushes[:, 1] = torch.linspace(0, 150, args.robots)  # N, for 0.1 s
+    heights, forces = [], []
+    for k in range(args.steps):
+        pushed = 0.25 <= k / args.steps < 0.25 + 0.1 / (DT * args.steps)
+        q, qd, normal = fast(q, qd, pushes if pushed else 0 * pushes)
+        heights.append(q[:, 2])
+        forces.append(normal)
+    heights, forces, t = torch.stack(heights), torch.stack(forces), DT * torch.arange(args.steps)
+    at_rest = float(forces[args.steps // 4 - 2, 0].sum())
+    print(
+        f"forces at the feet of the standing robot: {at_rest:.2f} N, weight {dog.mass.sum() * 9.81:.2f} N"
+    )
+    up = heights[-1] > 0.7 * heights[0]
+    print(f"robots that stand at the end: {int(up.sum())} of {args.robots}")
+    figure, axes = plt.subplots(2, 1, figsize=(7, 6), sharex=True, layout="constrained")
+    axes[0].plot(t, heights)
+    axes[0].set(ylabel="height of the body [m]")
+    axes[1].plot(t, forces[:, args.robots // 3])
+    axes[1].set(xlabel="time [s]", ylabel="normal forces of one robot [N]")
+    figure.savefig(args.out / "pushed_quadruped.png", dpi=120)
+    print(f"Figure: {args.out / 'pushed_quadruped.png'}")
+
+
+if __name__ == "__main__":
+    main()

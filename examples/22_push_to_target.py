@@ -1,0 +1,83 @@
+"""Trajectory optimisation through contact: a finger pushes a puck to a target and stops.
+
+Forces of the finger are optimised by gradients through every step, contact included, for eight targets at
+once. The figure shows the paths before and after. Needs pip install ".[mjcf,plot]".
+"""
+
+import argparse
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+
+import torchsko as ts
+
+TEXT = """<mujoco><option cone="elliptic" timestep="0.02" gravity="0 0 0"/>
+  <default><geom solref="0.05 1"/></default><worldbody>
+  <body name="finger" pos="-0.15 0 0"><joint name="fx" type="slide" axis="1 0 0" damping="1"/>
+    <joint name="fy" type="slide" axis="0 1 0" damping="1"/><geom size="0.04" mass="0.5"/></body>
+  <body name="puck"><joint name="px" type="slide" axis="1 0 0" damping="1.5"/>
+    <joint name="py" type="slide" axis="0 1 0" damping="1.5"/><geom size="0.06" mass="0.4"/></body>
+  </worldbody></mujoco>"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--iterations", type=int, default=60)
+    parser.add_argument("--out", type=Path, default=Path(), help="folder of the figure")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    scene = ts.load(TEXT)
+    contact = ts.ContactModel.of(scene)
+    angles = torch.linspace(-0.5, 0.5, 8, dtype=torch.float64)
+    targets = 0.5 * torch.stack([angles.cos(), angles.sin()], -1)
+
+    def one_step(mech, q, qd, force):
+        tau = torch.cat([force, 0 * force], -1)
+        state = ts.step(mech, ts.State(q, qd), tau, contact=contact)
+        return state.q, state.qd
+
+    print("Building the kernel of a step and its gradient ...", flush=True)
+    fast = ts.fuse(one_step, scene, shapes={"q": (4,), "qd": (4,), "force": (2,)})
+    start = scene.file_metadata.initial.repeat(8, 1)
+
+    def roll(forces):
+        q, qd, path = start, 0 * start, [start]
+        for k in range(args.steps):
+            q, qd = fast(q, qd, forces[:, k * forces.shape[1] // args.steps])
+            path.append(q)
+        return torch.stack(path, 1), qd
+
+    forces = torch.zeros(8, 12, 2, dtype=torch.float64)
+    forces[:, :, 0] = 0.8  # N, towards the puck
+    first, _ = roll(forces)
+    forces.requires_grad_()
+    optimizer = torch.optim.Adam([forces], lr=0.1)
+    for iteration in range(args.iterations):
+        path, qd = roll(forces)
+        error = (path[:, -1, 2:] - targets).norm(dim=-1)
+        loss = (error.square() + 0.02 * qd[:, 2:].square().sum(-1)).sum()
+        loss = loss + 1e-3 * forces.square().mean((1, 2)).sum()
+        if iteration % 10 == 0 or iteration == args.iterations - 1:
+            print(
+                f"iteration {iteration}: largest error {1e3 * float(error.max()):.1f} mm",
+                flush=True,
+            )
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    path = path.detach()
+    plt.figure(figsize=(6, 5), layout="constrained")
+    plt.plot(*path[..., 2:].permute(2, 1, 0), "C0", label=["pucks"] + 7 * [None])
+    plt.plot(*path[..., :2].permute(2, 1, 0), "C1:", label=["fingers"] + 7 * [None])
+    plt.plot(*targets.T, "kx", label="targets")
+    plt.plot(*first[0, :, 2:].T, "--", color="0.5", label="puck before")
+    plt.gca().set(xlabel="x [m]", ylabel="y [m]", aspect="equal")
+    plt.legend()
+    plt.savefig(args.out / "push_to_target.png", dpi=120)
+    print(f"Figure: {args.out / 'push_to_target.png'}")
+
+
+if __name__ == "__main__":
+    main()
