@@ -1,6 +1,7 @@
 """Every tensor of a mechanism, none of them zero, in append, lock, save, learning and all dynamics."""
 
 from dataclasses import fields as attributes
+from dataclasses import replace
 
 import pytest
 import torch
@@ -27,13 +28,22 @@ def filled(seed: int) -> ts.Mechanism:
         return x + 0.1 + 0.1 * torch.rand(x.shape, generator=g, dtype=x.dtype)
 
     names = ("gravcomp", "damping", "higher_damping", "friction", "friction_speed", "force_offset",
-             "armature", "stiffness", "gravity",
+             "armature", "stiffness", "higher_stiffness", "gravity", "medium", "wind",
              "coupling_offset", "frame_position", "joint_position")  # fmt: skip
     limits = {"lower": -1.0, "upper": 1.0, "velocity_limit": 2.0, "effort_limit": 9.0}
     changes = {name: near(getattr(mech, name)) for name in names}
     changes |= {name: near(torch.full_like(getattr(mech, name), x)) for name, x in limits.items()}
-    reference = mech.tree.random_state(generator=g)[0]
-    return mech.replace(**changes, spring_reference=reference)
+    changes["spring_reference"] = mech.tree.random_state(generator=g)[0]
+    bodies, models = (1, 3, 4, 4), ("ellipsoid", "box", "ellipsoid", "box")
+    turns = torch.linalg.qr(torch.randn(4, 3, 3, generator=g, dtype=mech.dtype))[0]
+    shapes = {
+        "fluid_rotation": turns * torch.linalg.det(turns)[:, None, None],
+        "fluid_position": near(torch.zeros(4, 3, dtype=mech.dtype)),
+        "fluid_size": near(torch.zeros(4, 3, dtype=mech.dtype)),
+        "fluid_coefficients": near(torch.full((4, 12), 0.3, dtype=mech.dtype)),
+    }
+    mech = replace(mech, fluid_bodies=bodies, fluid_models=models, **shapes, has_fluid=True)
+    return mech.replace(**changes)
 
 
 @pytest.fixture(scope="module")

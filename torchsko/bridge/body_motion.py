@@ -121,8 +121,13 @@ def body_velocities(
 
 def gravity_accel(mech: Mechanism, edge_weight: EdgeWeight) -> Tensor:
     """A*(0,k) [0; -g] at the base bodies, zero at the others, `[*batch, n, 6, 1]`."""
-    g = mech.gravity[..., None, :, None]
-    base = torch.cat([torch.zeros_like(g), -g], -2)
+    return base_motion(mech, edge_weight, -mech.gravity)
+
+
+def base_motion(mech: Mechanism, edge_weight: EdgeWeight, linear: Tensor) -> Tensor:
+    """A*(0,k) [0; x] at the base bodies for `[*batch, 3]`, zero at the others, `[*batch, n, 6, 1]`."""
+    x = linear[..., None, :, None]
+    base = torch.cat([torch.zeros_like(x), x], -2)
     at_base = edge_weight.split(mech.layout.level_sizes)[0].down(base)
     return torch.nn.functional.pad(at_base, (0, 0, 0, 0, 0, mech.num_bodies - at_base.shape[-3]))
 

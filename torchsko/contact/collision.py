@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from torchsko.spatial.rotation import cross
-from torchsko.utils.shapes import matvec
+from torchsko.utils.shapes import matvec, norm
 
 FAR = 1e10
 """Distance of a candidate point that does not exist [m]."""
@@ -73,13 +73,6 @@ class Points(NamedTuple):
 def dot(a: Tensor, b: Tensor) -> Tensor:
     """Scalar products of vectors `[*, 3]`."""
     return (a * b).sum(-1)
-
-
-def norm(x: Tensor) -> Tensor:
-    """Lengths of vectors, `[*, n]` to `[*]`, with a zero gradient at zero."""
-    square = (x * x).sum(-1)
-    is_zero = square < MIN_LENGTH**2
-    return torch.where(is_zero, 0.0, torch.where(is_zero, 1.0, square).sqrt())
 
 
 def unit(x: Tensor, default: Tensor) -> Tensor:

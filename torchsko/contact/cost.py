@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.contact.collision import norm
 from torchsko.linalg.symmetric import mirror
+from torchsko.utils.shapes import norm
 
 
 @dataclass(frozen=True, eq=False)

@@ -140,8 +140,8 @@ OTHER_CAUSE = (
 """Why and advice for a parameter that differs after a file is loaded."""
 
 
-UNSUPPORTED = ("friction_speed", "force_offset")
-"""Joint parameters that no robot file has."""
+UNSUPPORTED = ("friction_speed", "force_offset", "medium")
+"""Parameters that a new file does not contain."""
 
 
 def _fields_in(files: str) -> tuple[str, ...]:
@@ -219,7 +219,7 @@ def _new(mech: Mechanism, path: Path) -> tuple[bytes, Read]:
         if bool(getattr(mech, field).any()):
             raise MechanismError(
                 f"{mech.name!r} has {field}.",
-                "Neither URDF nor MJCF supports it.",
+                "A new file does not contain it.",
                 f"Pass mech.replace({field}=torch.zeros_like(mech.{field})).",
             )
     write, read = formats[path.suffix]

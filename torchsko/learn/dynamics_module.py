@@ -42,7 +42,7 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
         learn: parametrization by target. Targets are a body ("link5": mass, centre of mass and
             inertia together), a field of a body ("link5.mass", "link5.com") or of a joint
             ("joint4.damping", ".friction", ".friction_speed", ".offset", ".armature", ".stiffness",
-            ".position", ".rotation"), and "gravity". Parametrizations are those of `torchsko.learn`, or
+            ".position", ".rotation"), "gravity", "medium" and "wind". Parametrizations are those of `torchsko.learn`, or
             any module with ``forward`` and ``right_inverse`` as defined by `torch.nn.utils.parametrize`.
         fused: selects compiled kernels for the methods, including rollouts. True: from the first call. False:
             never. None: on a CPU, once the calls so far have cost about as much as the build (see

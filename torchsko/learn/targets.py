@@ -27,6 +27,9 @@ JOINT_FIELDS = {
 }
 """Learnable fields of a joint: name in a target, name in the mechanism."""
 
+MECHANISM_FIELDS = {n: int(f.shape[0]) for n, f in FIELDS.items() if f.owner == "mechanism"}
+"""Learnable fields of the mechanism, with their numbers of entries."""
+
 VECTOR_FIELDS = tuple(n for n, f in FIELDS.items() if f.shape[0] != "num_bodies")
 """Fields without one entry for each body or joint: a target is a slice of their first dimension."""
 
@@ -169,8 +172,8 @@ def _refuse_parametrization(
 
 
 def _find_field(mech: Mechanism, name: str) -> Target:
-    if name == "gravity":
-        return Target(name, ("gravity",), 0, 3)
+    if name in MECHANISM_FIELDS:
+        return Target(name, (name,), 0, MECHANISM_FIELDS[name])
     owner, _, field = name.rpartition(".")
     if owner in mech.body_names and field in BODY_FIELDS:
         return Target(name, (BODY_FIELDS[field],), mech.body_index(owner), 1)
@@ -206,7 +209,7 @@ def _similar_targets(mech: Mechanism, owner: str) -> tuple[str, ...]:
         for joint in mech.tree_joint_names
         for f in _joint_parameter_names(mech, joint)
     ]
-    every = [*mech.body_names, *bodies, *joints, "gravity"]
+    every = [*mech.body_names, *bodies, *joints, *MECHANISM_FIELDS]
     first = [name for name in every if owner and name.startswith(f"{owner}.")]
     return tuple(dict.fromkeys([*first, *every]))
 

@@ -82,6 +82,7 @@ def _both_trees(
     placed = {
         "joint": _on(place, other.parents, other.joint_rotation, other.joint_position),
         "frame": _on(place, other.frame_body, other.frame_rotation, other.frame_position),
+        "fluid": _on(place, other.fluid_bodies, other.fluid_rotation, other.fluid_position),
     }
     theirs = {name: getattr(other, name) for name in FIELDS}
     for what, (R, r) in placed.items():
@@ -102,6 +103,8 @@ def _both_trees(
     }
     changes |= {
         "frame_body": mech.frame_body + shifted(other.frame_body),
+        "fluid_bodies": mech.fluid_bodies + shifted(other.fluid_bodies),
+        "fluid_models": mech.fluid_models + other.fluid_models,
         **{flag: getattr(mech, flag) or getattr(other, flag) for flag in FLAGS},
         "aligned": mech.aligned and other.aligned,
         "replaced": tuple(n for n in FIELDS if n in mech.replaced or n in other.replaced),

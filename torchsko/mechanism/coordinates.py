@@ -225,6 +225,31 @@ def _scatter(x: Tensor, num_zeros: int, place: Tensor) -> Tensor:
     return gather_entries(torch.nn.functional.pad(x, (0, num_zeros)), place)
 
 
+def open_tree(mech: Mechanism) -> Mechanism:
+    """The mechanism without couplings, with limits of all joints; see `Mechanism.tree`."""
+    if mech.coupling is None:
+        return mech
+    free = torch.cat(
+        [mech.lower.new_full((mech.num_dependent,), x) for x in (-torch.inf, torch.inf)]
+    )
+    lower, upper = free.split(mech.num_dependent)
+    limits = {
+        "lower": (mech.lower, lower, mech.coupling.q_place),
+        "upper": (mech.upper, upper, mech.coupling.q_place),
+        "velocity_limit": (mech.velocity_limit, upper, mech.coupling.dof_place),
+        "effort_limit": (mech.effort_limit, upper, mech.coupling.dof_place),
+    }
+    return uncoupled(mech).replace(
+        file_metadata=mech.file_metadata.map_states(
+            lambda q: all_q(mech, q), lambda qd: all_rates(mech, None, qd)
+        ),
+        **{
+            name: torch.cat([own, none.expand(*own.shape[:-1], -1)], -1).index_select(-1, place)
+            for name, (own, none, place) in limits.items()
+        },
+    )
+
+
 def uncoupled(mech: Mechanism) -> Mechanism:
     """The mechanism without couplings and loops; its limits are not expanded."""
     if mech.coupling is None and mech.closing is None:

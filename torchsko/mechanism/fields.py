@@ -16,7 +16,9 @@ from typing import Literal
 Shape = tuple[str | int, ...]
 """Sizes: names of attributes of `Mechanism`, and numbers."""
 
-Owner = Literal["body", "joint", "coupling", "dof", "coordinate", "limit", "frame", "mechanism"]
+Owner = Literal[
+    "body", "joint", "coupling", "dof", "coordinate", "limit", "frame", "fluid", "mechanism"
+]
 
 Variation = Literal["factor", "offset", "rotation", "none"]
 
@@ -27,7 +29,7 @@ class Field:
 
     Attributes:
         owner: what has one entry of the tensor; limits belong to independent joints, dofs and coordinates to
-            all joints of the tree.
+            all joints of the tree, fluid to shapes with fluid forces.
         shape: shape for one robot; leading batch dimensions may be added.
         target: name by which a layer learns the entries of one body or joint; empty if it does not.
         nonnegative: whether physical values are nonnegative.
@@ -48,6 +50,8 @@ class Field:
 _ALL = ("urdf", "mjcf", "new")
 _DOFS = ("num_tree_dof",)
 _LOSS = ("has_losses",)
+_FLUID = ("has_fluid",)
+_SHAPES = "num_fluid_shapes"
 
 FIELDS: dict[str, Field] = {
     "mass": Field("body", ("num_bodies",), "mass", True, files=_ALL),
@@ -71,8 +75,17 @@ FIELDS: dict[str, Field] = {
     "force_offset": Field("dof", _DOFS, "offset", flags=("has_force_offset",)),
     "armature": Field("dof", _DOFS, "armature", True, ("has_armature",), ("mjcf", "new")),
     "stiffness": Field("dof", _DOFS, "stiffness", files=("mjcf", "new")),
+    "higher_stiffness": Field(
+        "dof", (*_DOFS, 2), flags=("has_higher_stiffness",), files=("new",), variation="none"
+    ),
     "spring_reference": Field("coordinate", ("num_tree_q",), variation="none"),
     "gravity": Field("mechanism", (3,), "gravity", files=("urdf", "mjcf"), variation="offset"),
+    "medium": Field("mechanism", (2,), "medium", True, _FLUID, ("mjcf",)),
+    "wind": Field("mechanism", (3,), "wind", flags=_FLUID, files=("mjcf",), variation="offset"),
+    "fluid_rotation": Field("fluid", (_SHAPES, 3, 3), flags=_FLUID, variation="rotation"),
+    "fluid_position": Field("fluid", (_SHAPES, 3), flags=_FLUID, variation="offset"),
+    "fluid_size": Field("fluid", (_SHAPES, 3), flags=_FLUID),
+    "fluid_coefficients": Field("fluid", (_SHAPES, 12), flags=_FLUID),
     "lower": Field("limit", ("num_q",), files=("mjcf",), variation="offset"),
     "upper": Field("limit", ("num_q",), files=("mjcf",), variation="offset"),
     "velocity_limit": Field("limit", ("num_dof",)),
@@ -91,9 +104,11 @@ FLAGS: dict[str, tuple[str, ...]] = {
         "has_armature",
         "has_losses",
         "has_higher_damping",
+        "has_higher_stiffness",
         "has_smooth_friction",
         "has_force_offset",
         "has_gravcomp",
+        "has_fluid",
     )
 }
 """Flags of a mechanism, each with the tensors of which one is not zero if the flag is true."""

@@ -70,6 +70,7 @@ def locked(mech: Mechanism, values: Mapping[str, Any]) -> Mechanism:
         "body_names": tuple(mech.body_names[k] for k in kept),
         "tree_joint_names": tuple(mech.tree_joint_names[k] for k in kept),
         "frame_body": tuple(number[_carrier(placed, k)] for k in mech.frame_body),
+        "fluid_bodies": tuple(number[_carrier(placed, k)] for k in mech.fluid_bodies),
         "unused": mech.unused + _fixed_bodies(mech, placed),
     }
     for field in ("singular_joints", "bare_joints"):
@@ -302,9 +303,11 @@ def _placements(
         mech.joint_position.index_select(-2, index),
     )
     found = {"joint_rotation": R, "joint_position": r}
-    if mech.num_frames:
-        R, r = place(list(mech.frame_body), mech.frame_rotation, mech.frame_position)
-        found |= {"frame_rotation": R, "frame_position": r}
+    for what, bodies in (("frame", mech.frame_body), ("fluid", mech.fluid_bodies)):
+        if bodies:
+            rotation, position = (getattr(mech, f"{what}_{x}") for x in ("rotation", "position"))
+            R, r = place(list(bodies), rotation, position)
+            found |= {f"{what}_rotation": R, f"{what}_position": r}
     return found
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.packing import Packing
 from torchsko.errors import MechanismError, unknown_name
-from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
+from torchsko.mechanism.coordinates import open_tree
 from torchsko.mechanism.coupling import Coupling
 from torchsko.mechanism.description import Fault, UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismSource
@@ -76,8 +76,16 @@ class Mechanism(ReferenceStates, MechanismSource):
             the offset of a force sensor.
         armature: reflected rotor inertia, `[num_tree_dof]` [kg m^2 or kg].
         stiffness: joint spring stiffness, `[num_tree_dof]` [N m/rad or N/m].
+        higher_stiffness: coefficients of x^2 and x^3 of springs, `[num_tree_dof, 2]` [N m/rad^2 and
+            N m/rad^3, or N/m^2 and N/m^3]; for rotation vectors and translations x is the length.
         spring_reference: configuration in which springs are relaxed, `[num_tree_q]`.
         gravity: acceleration of gravity in the inertial frame, `[3]` [m/s^2].
+        medium: density [kg/m^3] and viscosity [N s/m^2] of the fluid around the robot, `[2]`.
+        wind: velocity of the fluid in the inertial frame, `[3]` [m/s].
+        fluid_rotation: axes of each shape with fluid forces in its body, `[num_fluid_shapes, 3, 3]`.
+        fluid_position: its centre in the body, `[num_fluid_shapes, 3]` [m].
+        fluid_size: edges of boxes, semi-axes of ellipsoids, `[num_fluid_shapes, 3]` [m].
+        fluid_coefficients: of ellipsoids, `[num_fluid_shapes, 12]`; see `torchsko.bridge.fluid_forces`.
         lower: lower position limits, `[num_q]`, -inf for none.
         upper: upper position limits, `[num_q]`, inf for none.
         velocity_limit: largest speeds, `[num_dof]`, inf for none.
@@ -96,9 +104,13 @@ class Mechanism(ReferenceStates, MechanismSource):
         has_armature: whether armature is not zero.
         has_losses: whether damping, higher damping or friction is not zero.
         has_higher_damping: whether higher damping is not zero.
+        has_higher_stiffness: whether higher stiffness is not zero.
         has_smooth_friction: whether `friction_speed` is not zero.
         has_force_offset: whether `force_offset` is not zero.
         has_gravcomp: whether gravity compensation is not zero.
+        has_fluid: whether the fluid exerts forces.
+        fluid_bodies: body of each shape with fluid forces.
+        fluid_models: its model, "box" or "ellipsoid".
         aligned: whether every axis is a coordinate axis of its joint frame, so that motion along it
             has one component; False after `replace(axis=...)`.
         scalar: whether matrix algebra is written for tracing to scalars (see `torchsko.linalg.symmetric`);
@@ -133,8 +145,15 @@ class Mechanism(ReferenceStates, MechanismSource):
     force_offset: Tensor
     armature: Tensor
     stiffness: Tensor
+    higher_stiffness: Tensor
     spring_reference: Tensor
     gravity: Tensor
+    medium: Tensor
+    wind: Tensor
+    fluid_rotation: Tensor
+    fluid_position: Tensor
+    fluid_size: Tensor
+    fluid_coefficients: Tensor
     lower: Tensor
     upper: Tensor
     velocity_limit: Tensor
@@ -153,9 +172,13 @@ class Mechanism(ReferenceStates, MechanismSource):
     has_armature: bool = False
     has_losses: bool = False
     has_higher_damping: bool = False
+    has_higher_stiffness: bool = False
     has_smooth_friction: bool = False
     has_force_offset: bool = False
     has_gravcomp: bool = False
+    has_fluid: bool = False
+    fluid_bodies: tuple[int, ...] = ()
+    fluid_models: tuple[str, ...] = ()
     aligned: bool = False
     scalar: bool = False
     replaced: tuple[str, ...] = ()
@@ -188,29 +211,7 @@ class Mechanism(ReferenceStates, MechanismSource):
 
         Dependent joints have no limits; the joints that they follow keep the combined limits.
         """
-        if self.closing is not None:
-            return cut_loops(self).tree
-        if self.coupling is None:
-            return self
-        free = torch.cat(
-            [self.lower.new_full((self.num_dependent,), x) for x in (-torch.inf, torch.inf)]
-        )
-        lower, upper = free.split(self.num_dependent)
-        limits = {
-            "lower": (self.lower, lower, self.coupling.q_place),
-            "upper": (self.upper, upper, self.coupling.q_place),
-            "velocity_limit": (self.velocity_limit, upper, self.coupling.dof_place),
-            "effort_limit": (self.effort_limit, upper, self.coupling.dof_place),
-        }
-        return uncoupled(self).replace(
-            file_metadata=self.file_metadata.map_states(
-                lambda q: all_q(self, q), lambda qd: all_rates(self, None, qd)
-            ),
-            **{
-                name: torch.cat([own, none.expand(*own.shape[:-1], -1)], -1).index_select(-1, place)
-                for name, (own, none, place) in limits.items()
-            },
-        )
+        return open_tree(cut_loops(self))
 
     @property
     def closures(self) -> tuple[Closure, ...]:

@@ -122,6 +122,11 @@ class Numbering:
         return self.joints.num_parameters
 
     @property
+    def num_fluid_shapes(self) -> int:
+        """Number of shapes with fluid forces."""
+        return len(self.fluid_bodies)
+
+    @property
     def num_frames(self) -> int:
         """Number of named frames: the links of the file."""
         return len(self.frame_names)

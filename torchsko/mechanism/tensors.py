@@ -68,6 +68,7 @@ def mechanism_of(
     mech = Mechanism(
         name=robot.name,
         gravity=_tensor(gravity),
+        **_of_fluid(),
         **_of_bodies(robot, hinges, frames),
         **_of_joints(hinges, kinds, placed),
         **_of_losses_and_springs(hinges, kinds),
@@ -135,13 +136,20 @@ def _of_losses_and_springs(
     fields = ("damping", "friction", "armature", "stiffness")
     return {
         **{field: _tensor([getattr(joint, field) for joint in each]) for field in fields},
-        "higher_damping": torch.zeros(len(each), 2, dtype=torch.float64),
-        "friction_speed": torch.zeros(len(each), dtype=torch.float64),
-        "force_offset": torch.zeros(len(each), dtype=torch.float64),
+        **{f"higher_{x}": _zeros(len(each), 2) for x in ("damping", "stiffness")},
+        "friction_speed": _zeros(len(each)),
+        "force_offset": _zeros(len(each)),
         "spring_reference": _spring_reference(hinges, kinds),
         "has_armature": any(joint.armature != 0.0 for joint in hinges),
         "has_losses": any(joint.damping != 0.0 or joint.friction != 0.0 for joint in hinges),
     }
+
+
+def _of_fluid() -> dict[str, torch.Tensor]:
+    """The vacuum, without shapes."""
+    shapes = {"rotation": (3, 3), "position": (3,), "size": (3,), "coefficients": (12,)}
+    empty = {f"fluid_{name}": _zeros(0, *shape) for name, shape in shapes.items()}
+    return {"medium": _zeros(2), "wind": _zeros(3), **empty}
 
 
 def _of_couplings(following: Mapping[int, Follower]) -> dict[str, Any]:
@@ -181,6 +189,10 @@ def _of_frames(frames: Mapping[str, Frame], number: Mapping[str, int]) -> dict[s
 def _carriers(frames: Iterable[Frame], number: Mapping[str, int]) -> list[int]:
     """Indices of the bodies of frames; -1 for the inertial frame."""
     return [-1 if frame.carrier is None else number[frame.carrier] for frame in frames]
+
+
+def _zeros(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape, dtype=torch.float64)
 
 
 def _tensor(values: Sequence[Any] | np.ndarray) -> torch.Tensor:

@@ -123,10 +123,11 @@ class Variational(Integrator):
 
 
 def _nonconservative_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
-    """Passive forces without the gradient of `potential_energy`, `[*batch, num_dof]`."""
-    mech = mech.replace(has_gravcomp=False)
+    """Passive forces without those of the Lagrangian, `[*batch, num_dof]`."""
+    mech = mech.replace(has_gravcomp=False, has_armature=False)
     if all(kind.vector for kind in mech.joints.kinds):
-        return passive_force(mech.replace(stiffness=torch.zeros_like(mech.stiffness)), q, qd)
+        without = mech.replace(stiffness=torch.zeros_like(mech.stiffness))
+        return passive_force(without.replace(has_higher_stiffness=False), q, qd)
     return passive_force(mech, q, qd) - _slope(
         lambda step: spring_energy(mech, add_step(mech, q, step)), qd
     )

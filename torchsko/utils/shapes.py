@@ -7,6 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+MIN_LENGTH = 1e-15
+"""Length below which a vector counts as zero."""
+
 
 def broadcast_shapes(*shapes: Sequence[int]) -> torch.Size:
     """The shape to which shapes broadcast, as `torch.broadcast_shapes`.
@@ -46,6 +49,13 @@ def gather_entries(x: Tensor, index: Tensor) -> Tensor:
 def matvec(A: Tensor, x: Tensor) -> Tensor:
     """The product A x `[*, m]` of matrices `[*, m, n]` and vectors `[*, n]`; batch dimensions broadcast."""
     return (A @ x[..., None])[..., 0]
+
+
+def norm(x: Tensor) -> Tensor:
+    """Lengths of vectors, `[*, n]` to `[*]`, with a zero gradient at zero."""
+    square = (x * x).sum(-1)
+    is_zero = square < MIN_LENGTH**2
+    return torch.where(is_zero, 0.0, torch.where(is_zero, 1.0, square).sqrt())
 
 
 def concatenate(parts: Sequence[Tensor], dim: int = -1, batch: Sequence[int] = ()) -> Tensor:

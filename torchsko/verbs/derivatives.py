@@ -23,9 +23,11 @@ from torch import Tensor
 
 from torchsko import algorithms
 from torchsko.bridge.assemble import lifted_model, model_at
+from torchsko.bridge.fluid_forces import fluid_force
 from torchsko.bridge.tangents import tangents
 from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
 from torchsko.mechanism.dispatch import verb
+from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.verbs.dynamics import (
@@ -36,7 +38,7 @@ from torchsko.verbs.dynamics import (
     refuse_singular,
     smooth_speeds,
 )
-from torchsko.verbs.joint_tangents import joint_bends, stretch_tangent
+from torchsko.verbs.joint_tangents import joint_bends, spring_tangent
 from torchsko.verbs.manifold_derivatives import state_jacobians
 
 
@@ -154,6 +156,17 @@ def _loss_slope(tree: Mechanism, qd: Tensor) -> Tensor:
     return slope
 
 
+def _turning_slope(tree: Mechanism, qd: Tensor) -> Tensor | None:
+    """Derivative of `transport_rate` of the rates to the rates, `[*batch, n, n]`; None if zero."""
+    unit = torch.eye(tree.num_dof, dtype=qd.dtype, device=qd.device)
+    rates = qd[..., None, :].expand(*qd.shape[:-1], tree.num_dof, tree.num_dof)
+    parts = [
+        transport_rate(tree, *x)
+        for x in ((rates, unit.expand_as(rates)), (unit.expand_as(rates), rates))
+    ]
+    return None if parts[0] is None or parts[1] is None else (parts[0] + parts[1]).mT
+
+
 def _compensation_tangent(tree: Mechanism, q: Tensor) -> Tensor:
     """Derivative of the joint forces of gravity compensation."""
     lifted = lifted_model(tree, q)
@@ -182,11 +195,17 @@ def _inverse(
     M, to_q, to_qd = algorithms.mass_and_motion_matrices(
         model, motion.inertia_rate, [motion.to_q, motion.to_qd]
     )
-    to_q = to_q + tree.stiffness[..., None] * stretch_tangent(tree, q)
+    to_q = to_q + spring_tangent(tree, q)
     if tree.has_losses:
         to_qd = to_qd + torch.diag_embed(_loss_slope(tree, qd))
     if tree.has_gravcomp:
         to_q = to_q - _compensation_tangent(tree, q)
+    if tree.has_fluid:
+        fn = lambda q, qd: fluid_force(tree, q, qd)  # noqa: E731
+        of_q, of_qd = state_jacobians(tree, fn, q, qd)
+        to_q, to_qd = to_q - of_q, to_qd - of_qd
+    if tree.has_armature and (turning := _turning_slope(tree, qd)) is not None:
+        to_qd = to_qd + tree.armature[..., None] * turning
     base_accels = motion.base_accels
     if base_accels is not None and (S := model.armature_matrix()) is not None:
         # An armature takes part in the acceleration, though not in the motion of the tree.

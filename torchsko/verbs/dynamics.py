@@ -15,12 +15,13 @@ from torch import Tensor
 from torchsko import algorithms
 from torchsko.bridge.assemble import coupled, model_at
 from torchsko.bridge.body_momenta import compensating_forces
+from torchsko.bridge.fluid_forces import fluid_force
 from torchsko.bridge.level_free import assemble_level_free
 from torchsko.bridge.singular_hinges import undefined
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.mechanism.coordinates import all_q, all_rates, own_forces, tree_state, uncoupled
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.joints.configuration import subtract
+from torchsko.mechanism.joints.configuration import stretch, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.validation import check_names
@@ -272,12 +273,17 @@ def bias_force(mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = No
 
 @verb
 def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
-    """Passive joint forces: damping, dry friction and springs, less gravity compensation.
+    """Passive joint forces: damping, dry friction and springs, less gravity compensation and fluid forces.
 
-    damping * qd + friction * sign(qd) + stiffness * difference(spring_reference, q), and where a robot
-    has them the terms of `higher_damping`, `force_offset`, and the joint forces of compensated weights
-    (`Mechanism.gravcomp`) subtracted. Dry friction is zero at rest, and its derivative is zero everywhere.
-    Where `friction_speed` is not zero, tanh(qd / friction_speed) replaces sign(qd).
+    damping * qd + friction * sign(qd) + stiffness * x, with the deflection x of a spring:
+    difference(spring_reference, q), of free joints the rotation vector and the translation. Where a robot has
+    them, there are also the terms of `higher_damping`, `higher_stiffness` and `force_offset`. The joint
+    forces of compensated weights (`Mechanism.gravcomp`) and of the fluid (`Mechanism.medium`) are subtracted.
+    Dry friction is zero at rest, and its derivative is zero everywhere. Where `friction_speed` is not zero,
+    tanh(qd / friction_speed) replaces sign(qd).
+
+    The armature of a free joint is a mass at its origin, whose velocity has axes that turn. Its inertial
+    force apart from armature * qdd is included as well.
 
     Args:
         mech: the mechanism.
@@ -301,12 +307,24 @@ def passive_forces(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """`passive_force` without checks of the state."""
     q, tree = all_q(mech, q), uncoupled(mech)
     qd = all_rates(mech, q, qd)
-    stretch = subtract(tree, mech.spring_reference, q)
     losses = damping_force(mech, qd) + friction_force(mech, qd)
-    forces = losses + mech.stiffness * stretch
+    forces = losses + spring_force(tree, q)
     if mech.has_gravcomp:
         forces = forces - compensating_forces(tree, q)
+    if mech.has_fluid:
+        forces = forces - fluid_force(tree, q, qd)
+    if mech.has_armature and (turning := transport_rate(tree, qd, qd)) is not None:
+        forces = forces + mech.armature * turning
     return own_forces(mech, q, forces)
+
+
+def spring_force(tree: Mechanism, q: Tensor) -> Tensor:
+    """Forces of springs of a mechanism without couplings, `[*batch, num_tree_dof]`."""
+    deflection, x = stretch(tree, q)
+    if not tree.has_higher_stiffness:
+        return tree.stiffness * deflection
+    squared, cubed = tree.higher_stiffness.unbind(-1)
+    return (tree.stiffness + squared * x + cubed * x * x) * deflection
 
 
 def friction_force(mech: Mechanism, qd: Tensor) -> Tensor:

@@ -16,13 +16,14 @@ from torch import Tensor
 
 from torchsko.bridge.body_momenta import body_inertias, compensating_forces, composite_inertias_of
 from torchsko.bridge.body_motion import body_accels
+from torchsko.bridge.fluid_forces import fluid_force
 from torchsko.mechanism.coordinates import all_q, all_rates, own_forces, tree_state, uncoupled
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.joints.configuration import subtract
+from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.utils.shapes import broadcast_shapes
-from torchsko.verbs.dynamics import damping_force, forward_dynamics, friction_force
+from torchsko.verbs.dynamics import damping_force, forward_dynamics, friction_force, spring_force
 from torchsko.verbs.momenta import about_centre, gravity_force, kinetic_energy, potential_energy
 
 
@@ -32,14 +33,18 @@ class PassiveForces(NamedTuple):
     Attributes:
         damping: damping * qd, and the terms of `higher_damping`.
         friction: friction * sign(qd), smooth where `friction_speed` is not zero, and `force_offset`.
-        springs: stiffness * difference(spring_reference, q).
+        springs: stiffness times deflection, and the terms of `higher_stiffness`.
         compensation: gravity compensation (`Mechanism.gravcomp`), negative where it lifts.
+        fluid: forces of the fluid (`Mechanism.medium`), subtracted.
+        armature: inertial force of the armature of free joints besides armature * qdd; without power.
     """
 
     damping: Tensor
     friction: Tensor
     springs: Tensor
     compensation: Tensor
+    fluid: Tensor
+    armature: Tensor
 
 
 class PowerBalance(NamedTuple):
@@ -50,7 +55,7 @@ class PowerBalance(NamedTuple):
         potential: rate of the potential of gravity, less compensation, and of the energy of joint springs.
         drives: power of the joint forces tau.
         external: power of the external forces on bodies.
-        losses: power dissipated by damping and dry friction, and absorbed by `force_offset`.
+        losses: power dissipated by damping, dry friction and fluid, and absorbed by `force_offset`.
     """
 
     kinetic: Tensor
@@ -62,7 +67,7 @@ class PowerBalance(NamedTuple):
 
 @verb
 def passive_force_parts(mech: Mechanism, q: Tensor, qd: Tensor) -> PassiveForces:
-    """The parts of `passive_force`, which is their sum: damping, dry friction, springs, compensation.
+    """The parts of `passive_force`, which is their sum.
 
     Args:
         mech: the mechanism.
@@ -82,9 +87,13 @@ def passive_force_parts(mech: Mechanism, q: Tensor, qd: Tensor) -> PassiveForces
     q = all_q(mech, q)
     qd = all_rates(mech, q, qd)
     tree = uncoupled(mech)
-    springs = mech.stiffness * subtract(tree, mech.spring_reference, q)
-    lifted = -compensating_forces(tree, q) if mech.has_gravcomp else torch.zeros_like(springs)
-    parts = (damping_force(mech, qd), friction_force(mech, qd), springs, lifted)
+    springs = spring_force(tree, q)
+    zero, turning = torch.zeros_like(springs), transport_rate(tree, qd, qd)
+    lifted = -compensating_forces(tree, q) if mech.has_gravcomp else zero
+    fluid = -fluid_force(tree, q, qd) if mech.has_fluid else zero
+    armature = zero if turning is None else mech.armature * turning
+    losses = damping_force(mech, qd), friction_force(mech, qd)
+    parts = (*losses, springs, lifted, fluid, armature)
     return PassiveForces(*torch.broadcast_tensors(*(own_forces(mech, q, x) for x in parts)))
 
 
@@ -144,13 +153,13 @@ def power_balance(
     if mech.has_armature:
         _, rates, accels = tree_state(mech, q, qd, qdd)
         kinetic = kinetic + (mech.armature * rates * accels).sum(-1)
-    damping, friction, springs, lifted = passive_force_parts(mech, q, qd)
+    damping, friction, springs, lifted, fluid, _ = passive_force_parts(mech, q, qd)
     external = torch.zeros_like(kinetic)
     if f_ext is not None:
         V = mech.layout.tree_order(V, -3)[..., 0]
         external = (V * f_ext).sum((-2, -1))
     potential = ((gravity_force(mech, q) + springs + lifted) * qd).sum(-1)
-    drives, losses = (tau * qd).sum(-1), ((damping + friction) * qd).sum(-1)
+    drives, losses = (tau * qd).sum(-1), ((damping + friction + fluid) * qd).sum(-1)
     parts = torch.broadcast_tensors(kinetic, potential, drives, external, losses)
     return PowerBalance(*parts)
 

@@ -67,18 +67,20 @@ def _bend(mech: Mechanism, group: JointGroup, q: Tensor, qd: Tensor, width: int)
     ]
 
 
-def stretch_tangent(mech: Mechanism, q: Tensor) -> Tensor:
-    """Derivative of difference(spring_reference, q) to tangent steps, of a mechanism without couplings.
+def spring_tangent(mech: Mechanism, q: Tensor) -> Tensor:
+    """Derivative of the forces of springs to tangent steps, of a mechanism without couplings.
 
     Returns:
         `[*batch, num_dof, num_dof]`, zero between joints.
     """
-    identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
+    slopes = [_spring_slopes(mech, group, q) for group in mech.joints.groups]
     if all(group.kind.vector for group in mech.joints.groups):
-        return identity
-    width = max(group.kind.num_dof for group in mech.joints.groups)
-    bends = [_stretched(mech, group, q) for group in mech.joints.groups]
-    columns = []
+        return torch.diag_embed(mech.joints.vector(slopes, mech.joints.dof_place))
+    width, columns = max(group.kind.num_dof for group in mech.joints.groups), []
+    bends = [
+        torch.diag_embed(x) if group.kind.vector else x
+        for group, x in zip(mech.joints.groups, slopes, strict=True)
+    ]
     for i in range(width):
         parts = [J[..., i] if i < J.shape[-1] else torch.zeros_like(J[..., 0]) for J in bends]
         columns.append(mech.joints.vector(parts, mech.joints.dof_place))
@@ -88,21 +90,34 @@ def stretch_tangent(mech: Mechanism, q: Tensor) -> Tensor:
     return chosen * (joint[:, None] == joint).to(q.dtype)
 
 
-def _stretched(mech: Mechanism, group: JointGroup, q: Tensor) -> Tensor:
-    """Derivative of the stretch of a kind's joints to steps of their own, `[*batch, g, d, d]`."""
+def _spring_slopes(mech: Mechanism, group: JointGroup, q: Tensor) -> Tensor:
+    """Derivative of the springs of a kind's joints to steps of their own.
+
+    Returns:
+        `[*batch, g, d]` if the coordinates are vectors, else `[*batch, g, d, d]`.
+    """
     kind, at = group.kind, group.coordinates(q)
-    rest = group.coordinates(mech.spring_reference)
-    batch = broadcast_shapes(at.shape[:-1], rest.shape[:-1])
+    relaxed = group.coordinates(mech.spring_reference)
+    linear = group.rates(mech.stiffness)
+    higher = [group.rates(x) for x in mech.higher_stiffness.unbind(-1)]
+    if kind.vector:
+        if not mech.has_higher_stiffness:
+            return linear
+        x = at - relaxed
+        return linear + 2 * higher[0] * x + 3 * higher[1] * x * x
+    batch = broadcast_shapes(at.shape[:-1], relaxed.shape[:-1], linear.shape[:-1])
     d = kind.num_dof
     unit = torch.eye(d, dtype=q.dtype, device=q.device)
-    if kind.vector:
-        return unit.expand(*batch, d, d)
-    at, rest = (x.expand(*batch, x.shape[-1]) for x in (at, rest))
+    at, relaxed = (x.expand(*batch, x.shape[-1]) for x in (at, relaxed))
 
-    def stretch(step: Tensor) -> Tensor:
-        return kind.difference(rest, kind.integrate(at, step))
+    def force(step: Tensor) -> Tensor:
+        stretch = kind.stretch(relaxed, kind.integrate(at, step))
+        if not mech.has_higher_stiffness:
+            return linear * stretch
+        x = kind.deflection(stretch)
+        return (linear + higher[0] * x + higher[1] * x * x) * stretch
 
-    pull = torch.func.vjp(stretch, at.new_zeros(*batch, d))[1]
+    pull = torch.func.vjp(force, at.new_zeros(*batch, d))[1]
     rows = unit.reshape(d, *[1] * len(batch), d).expand(d, *batch, d)
     return torch.func.vmap(pull)(rows)[0].movedim(0, -2)
 

@@ -22,7 +22,7 @@ from torchsko.bridge.body_momenta import body_momenta, composite_momenta, joint_
 from torchsko.bridge.body_motion import body_accels, body_rates
 from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.joints.configuration import subtract
+from torchsko.mechanism.joints.configuration import stretch
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.spatial.inertia import compensated_mass
@@ -153,10 +153,10 @@ def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
     """Potential energy of gravity, less gravity compensation, and of joint springs.
 
     It is zero where the centre of mass is level with the inertial frame's origin (at a right angle to
-    gravity) and all springs are relaxed (`spring_reference`). Springs count 1/2 stiffness *
-    difference(spring_reference, q)^2: their potential where the coordinates of each joint with springs are
-    a vector, and of spherical joints where they are equally stiff about every axis. Of free joints, and of
-    other spherical ones, `passive_force` has no potential: along a closed path it adds or removes energy.
+    gravity) and all springs are relaxed (`spring_reference`). Springs of deflection x count 1/2 stiffness *
+    x^2, and the integrals of `higher_stiffness`. That is their potential where the coordinates of each joint
+    with springs are a vector, and of spherical and free joints where they are equally stiff about every axis
+    and along every axis. Otherwise they have none: along a closed path they add or remove energy.
 
     Args:
         mech: the mechanism.
@@ -182,8 +182,12 @@ def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
 
 def spring_energy(mech: Mechanism, q: Tensor) -> Tensor:
     """Energy of joint springs as part of `potential_energy`, `[*batch]` [J]."""
-    stretch = subtract(uncoupled(mech), mech.spring_reference, all_q(mech, q))
-    return (mech.stiffness * stretch.square()).sum(-1) / 2
+    deflection, x = stretch(uncoupled(mech), all_q(mech, q))
+    half = mech.stiffness / 2
+    if mech.has_higher_stiffness:
+        squared, cubed = mech.higher_stiffness.unbind(-1)
+        half = half + squared * x / 3 + cubed * x * x / 4
+    return (half * deflection.square()).sum(-1)
 
 
 @verb

@@ -22,7 +22,7 @@ from torch import Tensor
 from torchsko.bridge.body_motion import body_accels, body_jacobians, body_rates
 from torchsko.mechanism.coordinates import own_rows, tree_state, uncoupled
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.joints.configuration import subtract
+from torchsko.mechanism.joints.configuration import stretch, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.spatial.inertia import force_regressor, inertia_of_vector, inertial_vector
@@ -179,8 +179,10 @@ def drive_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tens
     """
     check_state(mech, q=q, qd=qd, qdd=qdd)
     q, qd, qdd = tree_state(mech, q, qd, qdd)
-    stretch = subtract(uncoupled(mech), mech.spring_reference, q)
-    parts = torch.broadcast_tensors(qdd, qd, friction_direction(mech, qd), stretch)
+    tree = uncoupled(mech)
+    deflection, turning = stretch(tree, q)[0], transport_rate(tree, qd, qd)
+    qdd = qdd if turning is None else qdd + turning
+    parts = torch.broadcast_tensors(qdd, qd, friction_direction(mech, qd), deflection)
     return torch.stack([own_rows(mech, q, torch.diag_embed(x)).mT for x in parts], -1)
 
 

@@ -14,7 +14,8 @@ from torchsko.errors import MechanismError
 from torchsko.io.common.source import check_model
 from torchsko.io.loading.build import unchecked
 from torchsko.io.loading.file_check import check_file
-from torchsko.io.mujoco.mujoco_fields import HIGHER_DAMPING
+from torchsko.io.mujoco.mujoco_fields import HIGHER
+from torchsko.io.mujoco.mujoco_fluid import fluid_fields
 from torchsko.io.mujoco.mujoco_metadata import read_metadata
 from torchsko.io.mujoco.mujoco_model import ModelDescription, describe
 from torchsko.io.mujoco.mujoco_sensors import read_sensors
@@ -91,7 +92,8 @@ def _convert(
     coupling = mech.coupling
     dof = {name: torch.tensor(x, dtype=torch.float64) for name, x in read.dof_numbers.items()}
     numbers = {name: dof[name] for name in DOF_PARAMETERS}
-    numbers["higher_damping"] = torch.stack([dof[x] for x in HIGHER_DAMPING], -1)
+    for what in ("damping", "stiffness"):
+        numbers[f"higher_{what}"] = torch.stack([dof[f"{power}_{what}"] for power in HIGHER], -1)
     ranges, notes = _ranges(read, mech)
     ranges["spring_reference"] = read.q_numbers["spring_reference"]
     numbers |= {name: torch.tensor(x, dtype=torch.float64) for name, x in ranges.items()}
@@ -102,10 +104,12 @@ def _convert(
         "has_armature": bool(numbers["armature"].any()),
         "has_losses": any(bool(x.any()) for x in losses),
         "has_higher_damping": bool(numbers["higher_damping"].any()),
+        "has_higher_stiffness": bool(numbers["higher_stiffness"].any()),
     }
     sensors, not_read = read_sensors(model, read.site_frames)
     unused = (*mech.unused, *notes, *not_read)
     mech = mech.replace(**numbers, **flags, replaced=(), unused=unused)
+    mech = replace(mech, **fluid_fields(model, mech))
     metadata = read_metadata(model, read, mech, sensors)
     loops = tuple(closure.note for closure in metadata.closures)
     mech = mech.replace(file_metadata=metadata, unused=(*unused, *loops))

@@ -17,8 +17,8 @@ import torch
 from torchsko.io.mjcf.assets import unreachable_paths
 from torchsko.io.mjcf.edit_mjcf_joints import (
     ORIENTATIONS,
-    write_gravity,
     write_joints,
+    write_options,
     write_placements,
     write_ranges,
 )
@@ -99,7 +99,7 @@ def edit_mjcf(
     write_joints(edits, elements, mech, file)
     write_placements(edits, elements, mech, file)
     write_ranges(edits, elements, mech, file)
-    write_gravity(edits, document.root, mech, file)
+    write_options(edits, document.root, mech, file)
     for element, paths in unreachable_paths(document.root, *folders):
         edits.set(element, paths)
     return edits.result()

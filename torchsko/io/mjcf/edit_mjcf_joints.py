@@ -19,7 +19,7 @@ from torchsko.io.common.numbers import quaternion_from_matrix
 from torchsko.io.common.welded_inertia import INERTIAL
 from torchsko.io.common.write_back import PLACEMENT, changed_rows, common_value
 from torchsko.io.mjcf.model_elements import ModelElements
-from torchsko.io.mujoco.mujoco_fields import HINGE, SLIDE, body_name, joint_names
+from torchsko.io.mujoco.mujoco_fields import HINGE, SLIDE, actuator_losses, body_name, joint_names
 from torchsko.io.mujoco.mujoco_model import body_joints, rotation_of
 from torchsko.io.xml.edits import Edits, words
 from torchsko.io.xml.reader import Element
@@ -71,10 +71,12 @@ def write_joints(edits: Edits, elements: ModelElements, mech: Mechanism, file: M
 def _joint_attributes(
     model: Any, values: Mapping[str, Tensor], name: str, dof: int, joint: int
 ) -> dict[str, str]:
-    """Attributes of a joint; nonlinear coefficients, in versions of MuJoCo with them, are unchanged."""
-    attributes = {}
+    """Attributes of a joint, less what its actuators add; nonlinear coefficients are unchanged."""
+    attributes, drives = {}, actuator_losses(model)
     for field, x in values.items():
         numbers = [common_value(x, field, name)]
+        if field in drives:
+            numbers[0] -= float(drives[field][0, dof])
         nonlinear = {"damping": ("dof_dampingpoly", dof), "stiffness": ("jnt_stiffnesspoly", joint)}
         if field in nonlinear and hasattr(model, nonlinear[field][0]):
             higher = np.asarray(getattr(model, nonlinear[field][0]))[nonlinear[field][1]].tolist()
@@ -167,13 +169,20 @@ def write_ranges(edits: Edits, elements: ModelElements, mech: Mechanism, file: M
             edits.set(elements.joint(b, i, name), attributes)
 
 
-def write_gravity(edits: Edits, root: Element, mech: Mechanism, file: Mechanism) -> None:
-    """Write gravity into the last <option>, or a new one."""
-    if not changed_rows(mech, file, "gravity"):
+def write_options(edits: Edits, root: Element, mech: Mechanism, file: Mechanism) -> None:
+    """Write gravity and the fluid into the last <option>, or a new one."""
+    values = {
+        name: words(getattr(mech, name).detach().tolist())
+        for name in ("gravity", "wind")
+        if changed_rows(mech, file, name)
+    }
+    for row in changed_rows(mech, file, "medium"):
+        values[("density", "viscosity")[row]] = words(mech.medium[row : row + 1].detach().tolist())
+    if not values:
         return
-    gravity = words(mech.gravity.detach().tolist())
     options = [e for e in root.children if e.tag == "option"]
     if options:
-        edits.set(options[-1], {"gravity": gravity})
+        edits.set(options[-1], values)
     else:
-        edits.insert(root, f'<option gravity="{gravity}"/>')
+        attributes = " ".join(f'{name}="{value}"' for name, value in values.items())
+        edits.insert(root, f"<option {attributes}/>")

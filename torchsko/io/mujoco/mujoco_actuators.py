@@ -12,7 +12,13 @@ from typing import Any
 
 from torchsko.io.mujoco.actuator_laws import Law, law_of
 from torchsko.io.mujoco.mujoco_couplings import tendon_joints
-from torchsko.io.mujoco.mujoco_fields import HINGE, SLIDE, all_joint_names, disabled_flags
+from torchsko.io.mujoco.mujoco_fields import (
+    HINGE,
+    SLIDE,
+    all_joint_names,
+    disabled_flags,
+    first_index,
+)
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.file_data.actuator import (
     UNLIMITED,
@@ -68,7 +74,7 @@ def _unsupported(model: Any, i: int, names: Mapping[int, str]) -> str:
 
 def _transmission(model: Any, i: int, names: Mapping[int, str]) -> dict[str, float] | None:
     """Gear ratios by joint; None if the length is not a sum of coordinates."""
-    gear = float(model.actuator_gear[_first_index(model, "outadr", i)][0])
+    gear = float(model.actuator_gear[first_index(model, "outadr", i)][0])
     at = int(model.actuator_trnid[i][0])
     if int(model.actuator_trntype[i]) != TENDON:
         return {names[at]: gear} if int(model.jnt_type[at]) in (SLIDE, HINGE) else None
@@ -76,13 +82,8 @@ def _transmission(model: Any, i: int, names: Mapping[int, str]) -> dict[str, flo
     return None if joints is None else {names[j]: gear * c for j, c in joints.items()}
 
 
-def _first_index(model: Any, field: str, i: int) -> int:
-    """Index of an actuator's first control or output, for versions of MuJoCo with several."""
-    return int(getattr(model, f"actuator_{field}")[i]) if hasattr(model, f"actuator_{field}") else i
-
-
 def _actuator(model: Any, i: int, name: str, names: Mapping[int, str], law: Law) -> Actuator:
-    ctrl = _first_index(model, "ctrladr", i)
+    ctrl = first_index(model, "ctrladr", i)
     off = disabled_flags(model)
     clamped = model.actuator_ctrllimited[ctrl] and "clampctrl" not in off
     idle = "actuation" in off or model.opt.disableactuator >> int(model.actuator_group[i]) & 1
@@ -130,7 +131,7 @@ def _unused_fields(model: Any, names: Mapping[int, str]) -> list[UnsupportedElem
                 f"{field} of actuator {model.actuator(i).name or i!r}", "not modelled"
             )
             for i, x in enumerate(values)
-            if x
+            if x and int(model.actuator_trntype[i]) == TENDON
         ]
     if hasattr(model, "tendon_actfrclimited") and any(model.tendon_actfrclimited):
         found.append(UnsupportedElement("actuator force ranges of tendons", "not modelled"))

@@ -20,8 +20,11 @@ FREE, BALL, SLIDE, HINGE = 0, 1, 2, 3
 MAX_POSITION = 1e10
 """Positions that MuJoCo treats as errors (mjMAXVAL); a limit of at least this size is none."""
 
-HIGHER_DAMPING = ("squared_damping", "cubed_damping")
-"""Coefficients of quadratic and cubic damping."""
+HIGHER = ("squared", "cubed")
+"""Powers of the nonlinear coefficients of damping and stiffness: ``squared_damping``, and so on."""
+
+TO_JOINT, TO_JOINT_IN_PARENT = 0, 1
+"""MuJoCo's types of transmissions to joints (mjtTrn)."""
 
 CONSTRAINT_FLAGS = ("equality", "frictionloss", "limit")
 """Flags that the flag ``constraint`` includes, besides contact."""
@@ -77,26 +80,69 @@ def dof_numbers(model: Any) -> dict[str, list[float]]:
     """Losses, armature, stiffness and effort limits of each dof; zero for disabled forces."""
     disabled = disabled_flags(model)
     joint = np.array(model.dof_jntid, dtype=int)
+    drives = actuator_losses(model)
     effort = np.full(model.nv, math.inf)
     limited = np.array(model.jnt_actfrclimited, dtype=bool)
     if limited.any():
         largest = np.abs(model.jnt_actfrcrange).max(axis=1)
         effort = np.where(limited[joint], largest[joint], math.inf)
+    springs = (linear(model.jnt_stiffness)[joint], *_higher(model, "jnt_stiffness")[joint].T)
+    dampers = (linear(model.dof_damping), *_higher(model, "dof_damping").T)
     floating = np.array(model.jnt_type)[joint] == FREE
-    stiffness = np.where(floating, 0.0, linear(model.jnt_stiffness)[joint])
+    order = _angular_first(model)
 
     def unless_disabled(x: Any, flag: str) -> list[float]:
-        return _list(np.zeros_like(x) if flag in disabled else x)
+        return _list(np.zeros_like(x) if flag in disabled else np.asarray(x)[order])
 
-    higher = zip(HIGHER_DAMPING, _higher_damping(model).T, strict=True)
-    return {
-        "damping": unless_disabled(linear(model.dof_damping), "damper"),
-        **{name: unless_disabled(x, "damper") for name, x in higher},
+    values = {
+        "damping": unless_disabled(dampers[0] + drives["damping"][0], "damper"),
         "friction": unless_disabled(model.dof_frictionloss, "frictionloss"),
-        "armature": _list(model.dof_armature),
-        "stiffness": unless_disabled(stiffness, "spring"),
-        "effort_limit": _list(effort),
+        "armature": _list((model.dof_armature + drives["armature"][0])[order]),
+        "stiffness": unless_disabled(springs[0], "spring"),
+        "effort_limit": _list(effort[order]),
     }
+    for i, power in enumerate(HIGHER, 1):
+        # Powers of the velocities of free joints have other axes in MuJoCo.
+        damping = np.where(floating, 0.0, dampers[i] + drives["damping"][i])
+        values[f"{power}_damping"] = unless_disabled(damping, "damper")
+        values[f"{power}_stiffness"] = unless_disabled(springs[i], "spring")
+    return values
+
+
+def actuator_losses(model: Any) -> dict[str, np.ndarray]:
+    """Damping and armature of actuators at the dofs of their joints, in MuJoCo's order.
+
+    Returns:
+        "damping" with its linear, quadratic and cubic coefficients, `[3, nv]`, and "armature", `[1, nv]`.
+    """
+    joint, found = np.array(model.dof_jntid, dtype=int), {}
+    for field in ("damping", "armature"):
+        own = getattr(model, f"actuator_{field}", None)
+        rows = [np.zeros(0) if own is None else linear(own)]
+        rows += list(_higher(model, f"actuator_{field}").T) if field == "damping" else []
+        total = np.zeros((len(rows), model.nv))
+        for i in range(0 if own is None else len(own)):
+            if int(model.actuator_trntype[i]) in (TO_JOINT, TO_JOINT_IN_PARENT):
+                gear = float(model.actuator_gear[first_index(model, "outadr", i)][0])
+                here = joint == int(model.actuator_trnid[i][0])
+                total += np.outer([gear**2 * row[i] for row in rows], here)
+        found[field] = total
+    return found
+
+
+def first_index(model: Any, field: str, i: int) -> int:
+    """Index of an actuator's first control or output, for versions of MuJoCo with several."""
+    return int(getattr(model, f"actuator_{field}")[i]) if hasattr(model, f"actuator_{field}") else i
+
+
+def _angular_first(model: Any) -> np.ndarray:
+    """Indices of MuJoCo's dofs with the angular ones of free joints first."""
+    order = np.arange(model.nv)
+    for j in range(model.njnt):
+        if int(model.jnt_type[j]) == FREE:
+            at = int(model.jnt_dofadr[j])
+            order[at : at + 6] = [at + i for i in (3, 4, 5, 0, 1, 2)]
+    return order
 
 
 def joint_limits(model: Any) -> list[Limits]:
@@ -124,15 +170,11 @@ def q_numbers(model: Any) -> dict[str, list[float]]:
     }
 
 
-def _higher_damping(model: Any) -> np.ndarray:
-    """Coefficients of |qd| qd and qd^3 of each dof; zero in versions of MuJoCo without them.
-
-    They are zero for free joints, whose velocity has other axes in MuJoCo: powers of its components differ.
-    """
-    if not hasattr(model, "dof_dampingpoly"):
-        return np.zeros((model.nv, 2))
-    floating = np.array(model.jnt_type)[np.array(model.dof_jntid, dtype=int)] == FREE
-    return np.where(floating[:, None], 0.0, np.asarray(model.dof_dampingpoly, dtype=np.float64))
+def _higher(model: Any, field: str) -> np.ndarray:
+    """Quadratic and cubic coefficients, `[n, 2]`; zero in versions of MuJoCo without them."""
+    if not hasattr(model, f"{field}poly"):
+        return np.zeros((len(getattr(model, field, ())), 2))
+    return np.asarray(getattr(model, f"{field}poly"), dtype=np.float64).reshape(-1, 2)
 
 
 def linear(x: Any) -> np.ndarray:

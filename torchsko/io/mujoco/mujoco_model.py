@@ -26,7 +26,7 @@ from torchsko.io.common.numbers import as_matrix, as_vector
 from torchsko.io.mujoco.mujoco_couplings import couplings_of
 from torchsko.io.mujoco.mujoco_fields import (
     FREE,
-    HIGHER_DAMPING,
+    HIGHER,
     HINGE,
     SLIDE,
     all_joint_names,
@@ -61,8 +61,8 @@ class ModelDescription:
     Attributes:
         robot: links and joints.
         gravity: [m/s^2].
-        dof_numbers: for each dof of the tree, in MuJoCo's order: damping (also nonlinear), friction,
-            armature, stiffness, and effort limits.
+        dof_numbers: for each dof of the tree: damping and stiffness (also nonlinear), friction, armature, and
+            effort limits.
         q_numbers: for each coordinate: lower and upper limits, and spring references.
         site_frames: names of the frames of named sites, by site index.
     """
@@ -198,7 +198,7 @@ def _stacked(
 def _negative_parameters(model: Any) -> list[Fault]:
     """Faults of joints whose losses or armature are negative."""
     numbers, joint, names = dof_numbers(model), model.dof_jntid, all_joint_names(model)
-    fields = (*NOT_NEGATIVE, *HIGHER_DAMPING)
+    fields = (*NOT_NEGATIVE, *(f"{power}_damping" for power in HIGHER))
     return [
         negative_parameter(names[j], field, min(values))
         for j in range(model.njnt)

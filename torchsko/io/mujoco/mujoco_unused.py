@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from torchsko.io.mujoco.mujoco_fields import (
     BALL,
     FREE,
     HINGE,
-    PASSIVE_FLAGS,
     SLIDE,
     SUPPORTED_FLAGS,
     all_joint_names,
@@ -20,8 +19,8 @@ from torchsko.io.mujoco.mujoco_fields import (
 )
 from torchsko.mechanism.description import UnsupportedElement
 
-JOINT_IN_PARENT = 1
-"""MuJoCo's last type of a transmission to a joint (mjtTrn)."""
+JOINT_IN_PARENT, TENDON = 1, 3
+"""MuJoCo's last type of a transmission to a joint, and that to a tendon (mjtTrn)."""
 
 Row = tuple[int | list[str], str, str]
 """Number or names of elements, their kind, and the reason why they are not used."""
@@ -165,8 +164,8 @@ def _limits_and_flags(model: Any, disabled: set[str]) -> tuple[Row, ...]:
 
 
 def _missing_forces(model: Any, disabled: set[str]) -> tuple[Row, ...]:
-    """Forces of joints, tendons, actuators and fluids that affect measured joint forces."""
-    fluid = _any(model.opt.density) or _any(model.opt.viscosity)
+    """Forces of joints, tendons and actuators that affect measured joint forces."""
+    on_tendons = [i for i, kind in enumerate(model.actuator_trntype) if int(kind) == TENDON]
     return (
         (getattr(model, "nflex", 0), "flexible bodies", "only rigid bodies are modelled"),
         (
@@ -175,21 +174,15 @@ def _missing_forces(model: Any, disabled: set[str]) -> tuple[Row, ...]:
             "not modelled",
         ),
         (_count(model, "tendon_armature"), "tendons with armature", "not in the mass matrix"),
-        (_count(model, "actuator_armature"), "actuators with armature", "not in the mass matrix"),
         (
-            _count(model, "actuator_damping") if "damper" not in disabled else 0,
-            "actuators with damping",
+            _count(model, "actuator_armature", on_tendons),
+            "actuators of tendons with armature",
+            "not in the mass matrix",
+        ),
+        (
+            _count(model, "actuator_damping", on_tendons) if "damper" not in disabled else 0,
+            "actuators of tendons with damping",
             "not modelled",
-        ),
-        (
-            int(fluid and not disabled.issuperset(PASSIVE_FLAGS)),
-            "fluid",
-            "fluid forces are not modelled",
-        ),
-        (
-            int(_has_higher(model, "jnt_stiffness") and "spring" not in disabled),
-            "nonlinear stiffness",
-            "only the linear part is modelled",
         ),
         (
             _count(model, "jnt_springyield") if "spring" not in disabled else 0,
@@ -229,15 +222,13 @@ def _of_free_joints(model: Any, disabled: set[str]) -> tuple[Row, ...]:
     def named(present: Iterable[bool]) -> list[str]:
         return [names[j] for j, found in zip(floating, present, strict=True) if found]
 
-    springs = named(_any(model.jnt_stiffness[j]) for j in floating)
     dampers = named(_has_higher(model, "dof_damping", at) for at in dofs)
     dry_friction = named(_any(model.dof_frictionloss[at : at + 3]) for at in dofs)
     other_axes = "it acts along the axes of the body; in MuJoCo along those of the world"
     return (
-        (springs if "spring" not in disabled else 0, "springs of free joints", "not modelled"),
         (
-            named(_any(model.dof_armature[at]) for at in dofs),
-            "free joints with armature",
+            named(len(set(model.dof_armature[at : at + 3].tolist())) > 1 for at in dofs),
+            "free joints with different armature along the axes",
             other_axes,
         ),
         (
@@ -267,6 +258,7 @@ def _any(x: Any) -> bool:
     return bool(np.any(np.asarray(x)))
 
 
-def _count(model: Any, field: str) -> int:
-    """Number of nonzero values of a field; zero in versions of MuJoCo without the field."""
-    return int(np.count_nonzero(getattr(model, field, ())))
+def _count(model: Any, field: str, rows: Sequence[int] | None = None) -> int:
+    """Number of nonzero values of a field, or of rows; zero in versions of MuJoCo without the field."""
+    values = np.array(getattr(model, field, ()))
+    return int(np.count_nonzero(values if rows is None or not len(values) else values[list(rows)]))

@@ -107,6 +107,28 @@ def subtract(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
     return mech.joints.vector(parts, mech.joints.dof_place)
 
 
+def stretch(mech: Mechanism, q: Tensor) -> tuple[Tensor, Tensor]:
+    """Deflections of springs in the rates of all joints and the numbers in which they are polynomials.
+
+    Args:
+        mech: without couplings.
+        q: configuration of the tree, `[*batch, num_tree_q]`.
+
+    Returns:
+        See `JointType.stretch` and `JointType.deflection`, each `[*batch, num_tree_dof]`.
+    """
+    groups, joints = mech.joints.groups, mech.joints
+    parts = [
+        group.kind.stretch(group.coordinates(mech.spring_reference), group.coordinates(q))
+        for group in groups
+    ]
+    found = joints.vector(parts, joints.dof_place)
+    if all(group.kind.vector for group in groups):
+        return found, found
+    numbers = [group.kind.deflection(x) for group, x in zip(groups, parts, strict=True)]
+    return found, joints.vector(numbers, joints.dof_place)
+
+
 def bracket(mech: Mechanism, u: Tensor, v: Tensor) -> Tensor:
     """Lie bracket of two tangent vectors `[*batch, num_dof]` for each joint; zero on vector spaces."""
     if mech.coupling is not None or mech.closing is not None:

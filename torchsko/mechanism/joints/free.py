@@ -28,6 +28,7 @@ from torchsko.spatial.rotation import (
     unit_quaternion,
     unit_quaternion_to_matrix,
 )
+from torchsko.utils.shapes import norm
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,18 @@ class Free(JointType):
         rotvec = rotation_between(quat, unit_quaternion(end[..., 3:]))
         apart = unit_quaternion_to_matrix(quat).mT @ (end[..., :3] - start[..., :3])[..., None]
         return torch.cat([rotvec, (translation_jacobian_inverse(rotvec) @ apart)[..., 0]], -1)
+
+    def stretch(self, relaxed: Tensor, q: Tensor) -> Tensor:
+        """Rotation vector from the relaxed orientation, and translation in the axes of the child."""
+        quat = unit_quaternion(q[..., 3:])
+        rotvec = rotation_between(unit_quaternion(relaxed[..., 3:]), quat)
+        apart = unit_quaternion_to_matrix(quat).mT @ (q[..., :3] - relaxed[..., :3])[..., None]
+        return torch.cat(torch.broadcast_tensors(rotvec, apart[..., 0]), -1)
+
+    def deflection(self, stretch: Tensor) -> Tensor:
+        """Angle of the rotation, and distance of the translation."""
+        parts = stretch.split(3, -1)
+        return torch.cat([norm(x)[..., None].expand(x.shape) for x in parts], -1)
 
     def bracket(self, u: Tensor, v: Tensor) -> Tensor:
         """Lie bracket of se(3)."""

@@ -26,6 +26,7 @@ from torch import Tensor
 from torchsko.errors import MechanismError
 from torchsko.mechanism.joints.weights import WeightTerms
 from torchsko.spatial.rigid_transform import force_matrix
+from torchsko.utils.shapes import norm
 
 Constants = Mapping[str, Tensor]
 """Constants of g joints of one type by name: "axis" `[*, g, 3]`, and each entry of `parameters`."""
@@ -238,6 +239,14 @@ class JointType(ABC):
     def difference(self, start: Tensor, end: Tensor) -> Tensor:
         """The tangent step `[*batch, g, d]` from one configuration to another, inverse of `integrate`."""
         return end - start
+
+    def stretch(self, relaxed: Tensor, q: Tensor) -> Tensor:
+        """Deflection of a spring in the rates of the joint, `[*batch, g, d]`."""
+        return self.difference(relaxed, q)
+
+    def deflection(self, stretch: Tensor) -> Tensor:
+        """The number x in which a spring is a polynomial, `[*batch, g, d]`; see `Mechanism`."""
+        return stretch if self.vector else norm(stretch)[..., None].expand(stretch.shape)
 
     def bracket(self, u: Tensor, v: Tensor) -> Tensor:
         """Lie bracket of two tangent vectors `[*batch, g, d]`; zero on a vector space."""
