@@ -14,9 +14,9 @@ from tests.strategies import agree
 mujoco = pytest.importorskip("mujoco")
 
 GEOM = '<geom size="0.1"/>'
-ANT = """<mujoco model="ant"><compiler autolimits="true"/><option density="1.2"/><worldbody>
+ANT = """<mujoco model="ant"><compiler autolimits="true"/><worldbody>
 <geom name="floor" type="plane" size="1 1 1"/>
-<body name="torso" pos="0 0 1"><joint name="root" type="free" armature="1"/>
+<body name="torso" pos="0 0 1"><joint name="root" type="free" frictionloss="1"/>
 <geom name="torso_geom" size="0.1"/><body name="leg" pos="0.3 0 0"><joint name="hip" axis="0 1 0"/>
 <geom name="leg_geom" size="0.05"/></body>
 <body name="arm" pos="0 0.5 0"><joint name="shoulder" axis="0 1 0"/><geom size="0.05"/></body></body>
@@ -35,8 +35,7 @@ def load_with_warnings(source, **options):
 PARTS = {
     "contacts": "(floor, torso_geom, leg_geom, geom3): contact acts in ts.step",
     "loops": "loop 'strut' (connect of 'leg' and 'arm'): is cut",
-    "fluid": "1 fluid: fluid forces are not modelled",
-    "armature of free joints": "1 free joints with armature (root): it acts along the axes of the body",
+    "dry friction of free joints": "1 free joints with dry friction (root): it acts along the axes",
 }
 
 
@@ -59,7 +58,7 @@ def test_a_compiled_model_warns_as_its_file_does():
 
 
 CALM = (
-    ANT.replace(' density="1.2"', "").replace(' armature="1"', "").replace("<geom ", '<geom contype="0" ')
+    ANT.replace(' frictionloss="1"', "").replace("<geom ", '<geom contype="0" ')
     .replace("<connect", '<connect active="false"')
 )  # fmt: skip
 

@@ -28,10 +28,9 @@ def prepared(kinds: list[str], parents: list[int], seed: int) -> ts.Mechanism:
     )
     vector = torch.cat([torch.full((kind.num_q,), kind.vector) for kind in mech.joints.kinds])
     reference = 0.3 * torch.randn(mech.num_q, generator=g, dtype=torch.float64)
-    if kinds[0] == "free":  # MuJoCo's hangs on the world's own frame, its armature on other axes
+    if kinds[0] == "free":  # MuJoCo's is in the inertial frame
         identity = torch.eye(3, dtype=torch.float64)
         mech = mech.replace(
-            armature=mech.armature.index_fill(0, torch.arange(6), 0.0),
             joint_rotation=torch.cat([identity[None], mech.joint_rotation[1:]]),
             joint_position=mech.joint_position.index_fill(0, torch.tensor([0]), 0.0),
         )

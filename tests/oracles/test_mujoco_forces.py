@@ -11,7 +11,8 @@ mujoco = pytest.importorskip("mujoco")
 
 FLUID = """<mujoco><option density="900" viscosity="2" wind=".1 -.4 .5"><flag contact="disable"/></option>
 <worldbody><body pos="1 0 0"><freejoint/>
-  <geom type="box" size=".1 .2 .3" pos=".1 .2 .3" euler="10 20 30" fluidshape="{0}" fluidcoef=".5 .25 1.5 1.2 .8"/>
+  <geom type="box" size=".1 .2 .3" pos=".1 .2 .3" euler="10 20 30" fluidshape="{0}"
+   fluidcoef=".5 .25 1.5 1.2 .8"/>
   <body pos=".1 .2 .3"><joint axis="1 2 3" pos=".1 0 0"/><joint type="slide"/>
     <geom type="capsule" size=".05 .2" fluidshape="{0}"/>
     <body pos=".1 0 0" euler="0 0 40"><geom size=".1"/></body>

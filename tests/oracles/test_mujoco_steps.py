@@ -20,7 +20,7 @@ LOSSES = {"no losses": (0.0, 0.0), "damping": (1.0, 0.0), "damping and friction"
 
 
 def robot(kinds, parents, damping, friction):
-    """Springs and armature too; free joints as MuJoCo has them: in the world, without armature."""
+    """A random robot with springs and armature, whose free joints are in the inertial frame."""
     mech = random_mechanism(kinds, parents, seed=3, armature=True)
     changes = {"damping": damping * mech.damping, "friction": friction * mech.friction}
     changes |= {name: getattr(mech, name).clone() for name in ("joint_rotation", "joint_position")}
@@ -29,7 +29,6 @@ def robot(kinds, parents, damping, friction):
         if kind == "free":
             changes["joint_rotation"][k] = torch.eye(3, dtype=mech.dtype)
             changes["joint_position"][k] = 0.0
-            changes["armature"][mech.dof_slice(name)] = 0.0
             changes["friction"][mech.dof_slice(name)] = 0.0
             # In the body's axes here, in the world's there: the same for damping equal in all axes.
             at = mech.dof_slice(name)

@@ -42,8 +42,9 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
         learn: parametrization by target. Targets are a body ("link5": mass, centre of mass and
             inertia together), a field of a body ("link5.mass", "link5.com") or of a joint
             ("joint4.damping", ".friction", ".friction_speed", ".offset", ".armature", ".stiffness",
-            ".position", ".rotation"), "gravity", "medium" and "wind". Parametrizations are those of `torchsko.learn`, or
-            any module with ``forward`` and ``right_inverse`` as defined by `torch.nn.utils.parametrize`.
+            ".position", ".rotation"), "gravity", "medium" and "wind". Parametrizations are those of
+            `torchsko.learn`, or any module with ``forward`` and ``right_inverse`` as defined by
+            `torch.nn.utils.parametrize`.
         fused: selects compiled kernels for the methods, including rollouts. True: from the first call. False:
             never. None: on a CPU, once the calls so far have cost about as much as the build (see
             `torchsko.fused.automatic`). A layer that is called within `torch.utils.checkpoint` before that

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from torchsko.mechanism.coordinates import all_rates, own_forces
-from torchsko.mechanism.joints.configuration import subtract
+from torchsko.mechanism.coordinates import all_rates, own_forces, uncoupled
+from torchsko.mechanism.joints.configuration import subtract, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import State
 from torchsko.utils.shapes import matvec
@@ -55,7 +55,10 @@ class _Expanded:
     def evaluate(self, mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor) -> Tensor:
         """The acceleration to first order in the changes of all arguments."""
         damping, armature = mech.damping - self.mech.damping, mech.armature - self.mech.armature
-        loss = all_rates(mech, None, self.qd) * damping + all_rates(mech, None, self.qdd) * armature
+        rates, accels = (all_rates(mech, None, x) for x in (self.qd, self.qdd))
+        turning = transport_rate(uncoupled(mech), rates, rates)
+        accels = accels if turning is None else accels + turning
+        loss = rates * damping + accels * armature
         changes = (
             subtract(mech, self.q, q),
             qd - self.qd,

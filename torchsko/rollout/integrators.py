@@ -33,10 +33,9 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.coordinates import all_q, among_all_dofs, own_forces
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
 from torchsko.mechanism.joints.configuration import advance as advance_state
-from torchsko.mechanism.joints.configuration import bracket, integrate, transport_rate
+from torchsko.mechanism.joints.configuration import bracket, integrate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.rollout.implicit import ImplicitEuler
@@ -83,14 +82,8 @@ class SemiImplicitEuler(Integrator):
         """The next state."""
         if not mech.has_losses:
             return advance_state(mech, q, qd, accelerate(mech, t, q, qd), dt)
-        lossy, turning = implicit_losses(mech, q, qd, dt, self.creep), transport_rate(mech, qd, qd)
-        correction = None
-        if turning is not None:
-            correction = own_forces(
-                mech, all_q(mech, q), -dt * lossy.damping * among_all_dofs(mech, turning)
-            )
-        qdd = accelerate(lossy, t, q, qd, correction)
-        return advance_state(mech, q, qd, qdd, dt)
+        lossy = implicit_losses(mech, q, qd, dt, self.creep)
+        return advance_state(mech, q, qd, accelerate(lossy, t, q, qd), dt)
 
 
 @dataclass(frozen=True)
