@@ -1,4 +1,4 @@
-"""Contact points of primitive shapes equal those of MuJoCo, and have gradients."""
+"""Contact points of pairs of shapes equal those of MuJoCo, and have gradients."""
 
 import numpy as np
 import pytest
@@ -10,11 +10,13 @@ mujoco = pytest.importorskip("mujoco")
 
 SHAPES = {
     "plane": 'type="plane" size="1 1 1"',
+    "heightfield": 'type="hfield" hfield="hills"',
     "sphere": 'type="sphere" size="0.2"',
     "capsule": 'type="capsule" size="0.1 0.3"',
     "ellipsoid": 'type="ellipsoid" size="0.1 0.2 0.3"',
     "cylinder": 'type="cylinder" size="0.15 0.25"',
     "box": 'type="box" size="0.1 0.2 0.3"',
+    "mesh": 'type="mesh" mesh="stone"',
 }
 PAIRS = [
     ("plane", "sphere"),
@@ -22,23 +24,39 @@ PAIRS = [
     ("plane", "ellipsoid"),
     ("plane", "cylinder"),
     ("plane", "box"),
+    ("plane", "mesh"),
     ("sphere", "sphere"),
     ("sphere", "capsule"),
+    ("sphere", "cylinder"),
     ("sphere", "box"),
     ("capsule", "capsule"),
+    ("capsule", "box"),
+    ("box", "box"),
 ]
+TERRAIN_PAIRS = [("heightfield", kind) for kind in ("sphere", "capsule", "box", "mesh")]
 MARGIN = 0.6
+STONE = np.random.default_rng(5).normal(size=(9, 3)) * [0.1, 0.2, 0.3]
+HILLS = np.random.default_rng(6).uniform(size=(5, 6))
 
 
-def model_of(first, second):
-    """A model of two shapes, the second on a free body, with a large margin."""
-    fixed = first == "plane"
-    body = f'<geom {SHAPES[first]} margin="{MARGIN / 2}"/>'
+def numbers(x):
+    return " ".join(map(str, np.ravel(x)))
+
+
+def text_of(first, second, margin=MARGIN):
+    """Text of two shapes, the second on a free body."""
+    fixed = first in ("plane", "heightfield")
+    body = f'<geom name="a" {SHAPES[first]} margin="{margin / 2}"/>'
     body = f'<body pos=".1 .2 .3" euler="20 30 40">{"" if fixed else "<freejoint/>"}{body}</body>'
-    return mujoco.MjModel.from_xml_string(
-        f"""<mujoco><worldbody>{body}
-        <body><freejoint/><geom {SHAPES[second]} margin="{MARGIN / 2}"/></body></worldbody></mujoco>"""
-    )
+    return f"""<mujoco><asset><mesh name="stone" vertex="{numbers(STONE)}"/>
+        <hfield name="hills" nrow="5" ncol="6" size="1 1.2 .4 .1" elevation="{numbers(HILLS)}"/></asset>
+        <worldbody>{body}<body><freejoint/><geom name="b" {SHAPES[second]} margin="{margin / 2}"/></body>
+        </worldbody></mujoco>"""
+
+
+def model_of(first, second, margin=MARGIN):
+    """A model of two shapes."""
+    return mujoco.MjModel.from_xml_string(text_of(first, second, margin))
 
 
 def random_positions(model, rng, num=40):
@@ -59,55 +77,101 @@ def contacts_of(model, qpos):
     return sorted(rows, key=lambda row: tuple(row[1:4].round(9)))
 
 
-@pytest.mark.parametrize("kinds", PAIRS, ids="-".join)
-def test_contact_points_equal_those_of_mujoco(kinds):
-    model = model_of(*kinds)
+def assert_points_equal(model, qpos, least):
+    """The active points of a pair are those of MuJoCo."""
     mech = ts.from_mujoco(model)
-    contact = ts.ContactModel.of(mech)
-    qpos = random_positions(model, np.random.default_rng(0))
-    found = ts.contacts(mech, torch.tensor(qpos), contact)
+    found = ts.contacts(mech, torch.tensor(qpos))
     count = 0
     for k, q in enumerate(qpos):
         expected = contacts_of(model, q)
-        active = found.active[k]
-        rows = torch.cat(
-            [
-                found.distance[k][active][:, None],
-                found.position[k][active],
-                found.axes[k][active].flatten(-2),
-            ],
-            -1,
-        ).numpy()
-        rows = sorted(rows, key=lambda row: tuple(row[1:4].round(9)))
+        columns = found.distance[..., None], found.position, found.axes.flatten(-2)
+        rows = torch.cat(columns, -1)[k][found.active[k]].tolist()
+        rows = sorted(rows, key=lambda row: tuple(np.round(row[1:4], 9)))
         assert len(rows) == len(expected)
         count += len(rows)
         if rows:
             np.testing.assert_allclose(rows, expected, atol=1e-11)
-    assert count >= 20
+    assert count >= least
+    assert not found.dropped.any()
 
 
 @pytest.mark.parametrize("kinds", PAIRS, ids="-".join)
-def test_distances_have_exact_derivatives(kinds):
+def test_contact_points_equal_those_of_mujoco(kinds):
+    model = model_of(*kinds)
+    assert_points_equal(model, random_positions(model, np.random.default_rng(0)), 20)
+
+
+@pytest.mark.parametrize("kind", ["capsule", "box"])
+@pytest.mark.parametrize("tilt", [0.0, 0.01])
+def test_contact_points_of_parallel_shapes_equal_those_of_mujoco(kind, tilt):
+    model = model_of(kind, kind, 0.0)
+    rng = np.random.default_rng(0)
+    qpos = random_positions(model, rng)
+    qpos[:, 3:7] = qpos[:, 10:14] + tilt * rng.normal(size=(len(qpos), 4))
+    qpos[:, 3:7] /= np.linalg.norm(qpos[:, 3:7], axis=1)[:, None]
+    assert_points_equal(model, qpos, 10)
+
+
+@pytest.mark.parametrize("kinds", PAIRS + TERRAIN_PAIRS, ids="-".join)
+def test_points_and_axes_have_exact_derivatives_and_samples(kinds):
     model = model_of(*kinds)
     mech = ts.from_mujoco(model)
     contact = ts.ContactModel.of(mech)
     q = torch.tensor(random_positions(model, np.random.default_rng(1), 3))
+    names = "shape_size", "shape_position", "shape_rotation", "mesh_vertices", "heights"
 
-    def points(step, size, position):
-        changed = contact.replace(shape_size=size, shape_position=position)
+    def points(q, step, *changes):
+        changed = contact.replace(**dict(zip(names, changes, strict=True)))
         found = ts.contacts(mech, ts.integrate(mech, q, step), changed)
-        return found.distance, found.position
+        exists = found.distance < 1e9
+        return (
+            torch.where(exists, found.distance, 0.0),
+            torch.where(exists[..., None], found.position, 0.0),
+            torch.where(exists[..., None, None], found.axes, 0.0),
+        )
 
-    inputs = torch.zeros(3, mech.num_dof), contact.shape_size, contact.shape_position
-    inputs = [x.to(torch.float64).clone().requires_grad_() for x in inputs]
-    assert torch.autograd.gradcheck(points, inputs, eps=1e-6, atol=1e-6, fast_mode=True)
+    inputs = [torch.zeros(3, mech.num_dof, dtype=q.dtype)]
+    inputs = [x.clone().requires_grad_() for x in (*inputs, *(getattr(contact, n) for n in names))]
+
+    def check(*inputs):
+        return points(q, *inputs)
+
+    assert torch.autograd.gradcheck(
+        check, inputs, eps=1e-6, atol=1e-6, fast_mode=True, check_forward_ad=True
+    )
+    steps, parameters = inputs[0], inputs[1:]
+    together = points(q, *inputs)
+    mapped = torch.func.vmap(points, (0, 0, *(None,) * len(names)))(q, *inputs)
+    nested = points(q.expand(2, 3, -1), steps, *parameters)
+    single = points(q[:1], steps[:1], *parameters)
+    for x, in_map, in_batch, alone in zip(together, mapped, nested, single, strict=True):
+        torch.testing.assert_close(in_map, x)
+        torch.testing.assert_close(in_batch[1], x)
+        torch.testing.assert_close(alone, x[:1])
 
 
-def test_coincident_spheres_have_finite_gradients():
-    mech = ts.from_mujoco(model_of("sphere", "sphere"))
-    q = mech.neutral().requires_grad_()
-    ts.contacts(mech, q).distance.sum().backward()
-    assert torch.isfinite(q.grad).all()
+DEGENERATE = [
+    ("sphere", "sphere", 0.0), ("sphere", "capsule", 0.0), ("sphere", "cylinder", 0.0),
+    ("sphere", "box", 0.0), ("capsule", "capsule", 0.0), ("capsule", "box", 0.0), ("box", "box", 0.0),
+    ("capsule", "capsule", 0.2), ("box", "box", 0.2), ("capsule", "box", 0.2),
+    *((first, kind, 0.0) for first, kind in PAIRS + TERRAIN_PAIRS if first in ("plane", "heightfield")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_degenerate_poses_have_finite_values_and_gradients(dtype):
+    for first, second, offset in DEGENERATE:
+        text = text_of(first, second).replace('pos=".1 .2 .3" euler="20 30 40"', "")
+        mech = ts.load(text, dtype=dtype)
+        q = mech.neutral().clone()
+        q[-7] = offset
+        q.requires_grad_()
+        found = ts.contacts(mech, q)
+        exists = found.distance < 1e9
+        total = torch.where(exists, found.distance, 0.0).sum() + found.position.sum()
+        (gradient,) = torch.autograd.grad(total + found.axes.sum(), q)
+        assert torch.isfinite(gradient).all(), (first, second, offset)
+        assert torch.isfinite(found.position).all() and torch.isfinite(found.axes).all()
 
 
 def test_pairs_follow_bit_masks_exclusions_and_parents():
@@ -135,3 +199,10 @@ def test_unsupported_pairs_are_named():
     )
     (text,) = ts.ContactModel.of(ts.from_mujoco(model)).unsupported
     assert "'a'" in text and "'b'" in text
+
+
+def test_pairs_of_other_kinds_are_named_when_a_file_is_read():
+    with pytest.warns(
+        ts.RobotFileWarning, match=r"1 pairs of geoms \('a' \(box\) and 'b' \(mesh\)\)"
+    ):
+        ts.load(text_of("box", "mesh"))

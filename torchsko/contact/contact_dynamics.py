@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.contact.contact_model import PARAMETER_SIZES, ContactModel
+from torchsko.contact.contact_model import PARAMETER_DIMS, ContactModel
 from torchsko.contact.cost import Rows
 from torchsko.contact.newton import minimise, solve_from_leaves
 from torchsko.contact.rows import constraint_rows, moving_dofs
@@ -39,7 +39,7 @@ from torchsko.verbs.dynamics import (
 )
 from torchsko.verbs.mechanism_inputs import fixed_fields, parameters_of, split_mechanism
 
-_CONTACT_FIXED = tuple(f.name for f in fields(ContactModel) if f.name not in PARAMETER_SIZES)
+_CONTACT_FIXED = tuple(f.name for f in fields(ContactModel) if f.name not in PARAMETER_DIMS)
 
 
 class ConstrainedDynamics(NamedTuple):
@@ -113,7 +113,7 @@ def constrained_dynamics(
         len(external),
     )
     inputs = parameters_of(mech)
-    inputs += [getattr(contact, name) for name in PARAMETER_SIZES]
+    inputs += [getattr(contact, name) for name in PARAMETER_DIMS]
     qdd = implicit(equation, *inputs, q, qd, tau, *external, *start)
     forces = _constraint_force(constraint_rows(mech, contact, q, qd), qdd)
     error = inverse_dynamics(without_dry_friction(mech), q, qd, qdd, f_ext) - tau - forces
@@ -150,7 +150,7 @@ class _ConstrainedEquation:
     ) -> tuple[Mechanism, ContactModel, tuple[Tensor, ...]]:
         """The mechanism and the contact model with the given parameters, and the other inputs."""
         mech, rest = split_mechanism(self.fixed, inputs)
-        surfaces: dict[str, Any] = dict(zip(PARAMETER_SIZES, rest, strict=False))
+        surfaces: dict[str, Any] = dict(zip(PARAMETER_DIMS, rest, strict=False))
         return mech, ContactModel(**self.contact_fixed, **surfaces), rest[len(surfaces) :]
 
     def solution(self, *inputs: Tensor) -> Tensor:

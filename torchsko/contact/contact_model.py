@@ -2,60 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from torchsko.contact.collision import KINDS
-from torchsko.contact.shape_pairs import ShapePair, body_of, shape_pairs, size_of
+from torchsko.contact.inverse_weights import InverseWeights
+from torchsko.contact.pair_groups import PairGroup, group_pairs, max_contacts_of
+from torchsko.contact.shape_pairs import body_of, shape_pairs, size_of
+from torchsko.contact.value_checks import check_values
 from torchsko.errors import MechanismError, ShapeError, unknown_name
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.file_data.solver_options import SOLIMP, SOLREF, SolverOptions
-from torchsko.mechanism.geometry import Surface
+from torchsko.mechanism.file_data.touching_pairs import kind_of
+from torchsko.mechanism.geometry import ConvexHull, HeightField, Surface, Triangles
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.verbs.dynamics import mass_matrix
-from torchsko.verbs.frames import frame_jacobian
 
-PARAMETER_SIZES: dict[str, tuple[int, ...]] = {
-    "shape_size": (3,),
-    "shape_rotation": (3, 3),
-    "shape_position": (3,),
-    "shape_invweight": (2,),
-    "friction": (5,),
-    "solref": (2,),
-    "solref_friction": (2,),
-    "solimp": (5,),
-    "margin": (),
-    "gap": (),
-    "limit_solref": (2,),
-    "limit_solimp": (5,),
-    "limit_margin": (),
-    "limit_invweight": (),
-    "loss_solref": (2,),
-    "loss_solimp": (5,),
-    "loss_invweight": (),
+PARAMETER_DIMS: dict[str, int] = {
+    "shape_size": 2,
+    "shape_rotation": 3,
+    "shape_position": 2,
+    "shape_invweight": 2,
+    "mesh_vertices": 2,
+    "heights": 3,
+    "friction": 2,
+    "solref": 2,
+    "solref_friction": 2,
+    "solimp": 2,
+    "margin": 1,
+    "gap": 1,
+    "limit_solref": 2,
+    "limit_solimp": 2,
+    "limit_margin": 1,
+    "limit_invweight": 1,
+    "loss_solref": 2,
+    "loss_solimp": 2,
+    "loss_invweight": 1,
 }
-"""Last dimensions of the tensors of `ContactModel`, after the shapes, pairs, limits or dofs."""
-
-
-@dataclass(frozen=True)
-class PairGroup:
-    """Pairs of the same kinds of shapes.
-
-    Attributes:
-        kinds: of the two shapes.
-        pairs: indices of the pairs.
-        first: indices of their first shapes.
-        second: indices of their second shapes.
-    """
-
-    kinds: tuple[str, str]
-    pairs: tuple[int, ...]
-    first: tuple[int, ...]
-    second: tuple[int, ...]
+"""Numbers of dimensions of the tensors of `ContactModel` without a batch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,16 +50,21 @@ class ContactModel:
     """Soft constraints of a mechanism: immutable tensors and names, as in `Mechanism`.
 
     Every tensor of parameters may have leading batch dimensions, and has gradients. S is the number of
-    shapes, P that of pairs, L that of limited coordinates, F that of dofs with dry friction.
+    shapes, V that of the vertices of all meshes, P that of pairs, L that of limited coordinates, F that of
+    dofs with dry friction.
 
     Attributes:
         shape_names: of the shapes in any pair.
+        shape_kinds: kind of each shape.
         shape_bodies: body of each shape; num_bodies stands for the inertial frame.
         shape_size: half sizes, `[S, 3]` [m]; see `torchsko.contact.collision`.
         shape_rotation: axes of the shapes in their bodies, `[S, 3, 3]`.
         shape_position: centres in their bodies, `[S, 3]` [m].
         shape_invweight: inverse mass and inverse inertia of the bodies in the initial configuration,
             `[S, 2]` [1/kg, 1/(kg m^2)]. They scale the softness and do not follow masses.
+        mesh_vertices: vertices of the convex hulls of all meshes, in the frames of the shapes, `[V, 3]` [m].
+        hulls: convex hull of each mesh; its vertices are indices of ``mesh_vertices``.
+        heights: of each height field, `[fields, rows, columns]` [m].
         groups: pairs by kinds of shapes.
         pair_shapes: first and second shape of each pair.
         condim: dimension of the contact force of each pair.
@@ -97,11 +89,15 @@ class ContactModel:
     """
 
     shape_names: tuple[str, ...]
+    shape_kinds: tuple[str, ...]
     shape_bodies: tuple[int, ...]
     shape_size: Tensor
     shape_rotation: Tensor
     shape_position: Tensor
     shape_invweight: Tensor
+    mesh_vertices: Tensor
+    hulls: tuple[ConvexHull, ...]
+    heights: Tensor
     groups: tuple[PairGroup, ...]
     pair_shapes: tuple[tuple[int, int], ...]
     condim: tuple[int, ...]
@@ -125,14 +121,22 @@ class ContactModel:
     unsupported: tuple[str, ...] = ()
 
     @staticmethod
-    def of(mech: MechanismLike) -> ContactModel:
+    def of(
+        mech: MechanismLike, *, max_contacts: int | Mapping[tuple[str, str], int] | None = None
+    ) -> ContactModel:
         """The constraints of a mechanism, from its shapes, position limits and dry friction.
 
         Args:
             mech: the mechanism, without batch dimensions of its parameters.
+            max_contacts: largest number of contacts of all pairs, or of pairs by the names of their shapes;
+                by default eight of two boxes and four of other pairs. The deepest ones are kept.
 
         Raises:
-            MechanismError: when joints follow others or loops are embedded, which is not supported yet.
+            MechanismError: when joints follow others or loops are embedded, which is not supported yet, on an
+                unknown pair, and when a size, a margin or a number of contacts is out of range.
+
+        Warns:
+            RobotFileWarning: when a time constant is less than two time steps.
 
         Example:
             >>> import torchsko as ts
@@ -141,7 +145,7 @@ class ContactModel:
             >>> ts.ContactModel.of(ts.load(text)).pair_names
             (('floor', 'ball'),)
         """
-        return _contact_model(as_mechanism(mech))
+        return _contact_model(as_mechanism(mech), max_contacts)
 
     @property
     def pair_names(self) -> tuple[tuple[str, str], ...]:
@@ -157,30 +161,42 @@ class ContactModel:
         """A copy with some tensors of parameters changed, with any leading batch dimensions.
 
         Raises:
-            MechanismError: on an unknown name.
+            MechanismError: on an unknown name, and when a size or a margin is out of range.
             ShapeError: when the last dimensions of a tensor change.
         """
         for name, x in changes.items():
-            if name not in PARAMETER_SIZES:
+            if name not in PARAMETER_DIMS:
                 raise MechanismError(
-                    *unknown_name("tensor of ContactModel", name, tuple(PARAMETER_SIZES))
+                    *unknown_name("tensor of ContactModel", name, tuple(PARAMETER_DIMS))
                 )
             shape = getattr(self, name).shape
-            shape = shape[len(shape) - 1 - len(PARAMETER_SIZES[name]) :]
+            shape = shape[len(shape) - PARAMETER_DIMS[name] :]
             if not isinstance(x, Tensor) or x.shape[x.ndim - len(shape) :] != shape:
                 raise ShapeError(
                     f"{name} has shape {list(getattr(x, 'shape', ()))}.",
                     "Each shape, pair, limit or dof has one entry.",
                     f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}].",
                 )
-        return replace(self, **changes)
+        changed = replace(self, **changes)
+        check_values(changed, changes)
+        return changed
+
+    def at_timestep(self, dt: float) -> ContactModel:
+        """A copy for another time step [s], which bounds time constants."""
+        if dt == self.options.timestep:
+            return self
+        changed = replace(self, options=replace(self.options, timestep=dt))
+        check_values(changed, ("solref", "limit_solref", "loss_solref"))
+        return changed
 
     def to(self, target: torch.device | torch.dtype) -> ContactModel:
         """Copy on another device, or in another floating-point type."""
-        return replace(self, **{name: getattr(self, name).to(target) for name in PARAMETER_SIZES})
+        return replace(self, **{name: getattr(self, name).to(target) for name in PARAMETER_DIMS})
 
 
-def _contact_model(mech: Mechanism) -> ContactModel:
+def _contact_model(
+    mech: Mechanism, max_contacts: int | Mapping[tuple[str, str], int] | None
+) -> ContactModel:
     if mech.coupling is not None or mech.closing is not None:
         raise MechanismError(
             f"{mech.name!r} has joints that follow others, or embedded loops.",
@@ -195,15 +211,27 @@ def _contact_model(mech: Mechanism) -> ContactModel:
     losses = (
         () if "frictionloss" in options.disabled else tuple(mech.friction.nonzero()[:, 0].tolist())
     )
-    inverse = _InverseWeights(mech)
+    inverse = InverseWeights(mech)
 
     def number(rows: Sequence[Any], *size: int) -> Tensor:
         return torch.tensor(rows, dtype=mech.dtype, device=mech.device).reshape(len(rows), *size)
 
     dof_invweight = options.dof_invweight or inverse.of_dofs()
-    return ContactModel(
+    names = tuple(mech.geometry.shapes[k].name or f"shape{k}" for k in used)
+    kinds = tuple(kind_of(mech.geometry.shapes[k].form) for k in used)
+    most = max_contacts_of(
+        [(place[pair.first], place[pair.second]) for pair in pairs], names, kinds, max_contacts
+    )
+    hulls, vertices, meshes = _hulls(mech, used)
+    fields, heights = _fields(mech, used)
+    model = ContactModel(
+        shape_names=names,
+        shape_kinds=kinds,
         **_shapes(mech, used, inverse, number),
-        groups=_groups(mech, pairs, place),
+        mesh_vertices=number(vertices, 3),
+        hulls=hulls,
+        heights=torch.as_tensor(heights, dtype=mech.dtype, device=mech.device),
+        groups=group_pairs(pairs, place, kinds, most, meshes, fields),
         pair_shapes=tuple((place[pair.first], place[pair.second]) for pair in pairs),
         condim=tuple(pair.condim for pair in pairs),
         friction=number([pair.friction for pair in pairs], 5),
@@ -225,6 +253,47 @@ def _contact_model(mech: Mechanism) -> ContactModel:
         options=options,
         unsupported=unsupported,
     )
+    check_values(model, PARAMETER_DIMS)
+    return model
+
+
+def _hulls(
+    mech: Mechanism, used: Sequence[int]
+) -> tuple[tuple[ConvexHull, ...], list[list[float]], dict[int, int]]:
+    """Hulls of meshes, all their vertices, and the hull of each shape."""
+    hulls: list[ConvexHull] = []
+    vertices: list[list[float]] = []
+    found, meshes = {}, {}
+    for n, k in enumerate(used):
+        form = mech.geometry.shapes[k].form
+        if not isinstance(form, Triangles) or form.hull is None:
+            continue
+        if id(form) not in found:
+            found[id(form)] = len(hulls)
+            count = len(form.hull.vertices)
+            own = tuple(range(len(vertices), len(vertices) + count))
+            hulls.append(replace(form.hull, vertices=own))
+            vertices += form.vertices[list(form.hull.vertices)].tolist()
+        meshes[n] = found[id(form)]
+    return tuple(hulls), vertices, meshes
+
+
+def _fields(mech: Mechanism, used: Sequence[int]) -> tuple[dict[int, int], np.ndarray]:
+    """Number of the height field of each shape, and all heights."""
+    fields: dict[int, int] = {}
+    heights = []
+    for n, k in enumerate(used):
+        form = mech.geometry.shapes[k].form
+        if isinstance(form, HeightField):
+            fields[n] = len(heights)
+            heights.append(form.heights)
+    if len({x.shape for x in heights}) > 1:
+        raise MechanismError(
+            f"the height fields of {mech.name!r} have {[x.shape for x in heights]} rows and columns.",
+            "Heights are one tensor [fields, rows, columns].",
+            "Give all height fields the same numbers of rows and columns.",
+        )
+    return fields, np.stack(heights) if heights else np.zeros((0, 0, 0))
 
 
 def _entry(values: Sequence[Any], k: int, default: Any) -> Any:
@@ -248,7 +317,7 @@ def _limits(mech: Mechanism) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _shapes(
-    mech: Mechanism, used: Sequence[int], inverse: _InverseWeights, number: Callable[..., Tensor]
+    mech: Mechanism, used: Sequence[int], inverse: InverseWeights, number: Callable[..., Tensor]
 ) -> dict[str, Any]:
     shapes = [mech.geometry.shapes[k] for k in used]
     bodies = [body_of(mech, shape.frame) for shape in shapes]
@@ -260,70 +329,14 @@ def _shapes(
             R, r = mech.frame_rotation[f], mech.frame_position[f]
             position[k] = r + R @ position[k]
             rotation[k] = R @ rotation[k]
-    sizes = [size_of(shape.form) for shape in shapes]
     weights = [
         (shape.surface or Surface()).invweight or inverse.of_body(body)
         for shape, body in zip(shapes, bodies, strict=True)
     ]
     return {
-        "shape_names": tuple(
-            shape.name or f"shape{k}" for k, shape in zip(used, shapes, strict=True)
-        ),
         "shape_bodies": tuple(mech.num_bodies if b < 0 else b for b in bodies),
-        "shape_size": number([size[1] for size in sizes if size is not None], 3),
+        "shape_size": number([size_of(shape.form) for shape in shapes], 3),
         "shape_rotation": rotation,
         "shape_position": position,
         "shape_invweight": number(weights, 2),
     }
-
-
-def _groups(
-    mech: Mechanism, pairs: Sequence[ShapePair], place: dict[int, int]
-) -> tuple[PairGroup, ...]:
-    shapes = mech.geometry.shapes
-    by_kinds: dict[tuple[str, str], list[int]] = {}
-    for k, pair in enumerate(pairs):
-        first, second = (size_of(shapes[i].form) for i in (pair.first, pair.second))
-        if first is not None and second is not None:
-            by_kinds.setdefault((first[0], second[0]), []).append(k)
-    order = sorted(by_kinds, key=lambda kinds: tuple(map(KINDS.index, kinds)))
-    return tuple(
-        PairGroup(
-            kinds,
-            tuple(by_kinds[kinds]),
-            tuple(place[pairs[k].first] for k in by_kinds[kinds]),
-            tuple(place[pairs[k].second] for k in by_kinds[kinds]),
-        )
-        for kinds in order
-    )
-
-
-class _InverseWeights:
-    """Inverse masses and inertias of bodies and dofs in the initial configuration, as MuJoCo defines them."""
-
-    def __init__(self, mech: Mechanism) -> None:
-        self.mech = mech
-        initial = mech.file_metadata.initial
-        self.q = mech.neutral() if initial is None else initial
-        self.inverse = torch.linalg.inv(mass_matrix(mech, self.q))
-
-    def of_dofs(self) -> tuple[float, ...]:
-        """Diagonal of the inverse mass matrix, averaged over ball joints and the halves of free joints."""
-        mech, diagonal = self.mech, self.inverse.diagonal().clone()
-        for name, kind in zip(mech.joint_names, mech.joints.kinds, strict=True):
-            at = mech.dof_slice(name)
-            if not kind.vector:
-                for first in range(at.start, at.stop, 3):
-                    diagonal[first : first + 3] = diagonal[first : first + 3].mean()
-        return tuple(diagonal.tolist())
-
-    def of_body(self, body: int) -> tuple[float, float]:
-        """Mean inverse mass and mean inverse inertia of a body at its centre of mass."""
-        if body < 0:
-            return 0.0, 0.0
-        mech = self.mech
-        J = frame_jacobian(mech, self.q, mech.body_names[body])
-        swing = torch.linalg.cross(J[:3].mT, mech.com[body].expand(mech.num_dof, 3)).mT
-        J = torch.cat([J[:3], J[3:] + swing])
-        diagonal = (J @ self.inverse @ J.mT).diagonal()
-        return float(diagonal[3:].mean()), float(diagonal[:3].mean())

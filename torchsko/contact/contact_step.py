@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -170,7 +169,7 @@ def step(
     name = options.integrator if integrator is None else integrator
     if name not in INTEGRATORS:
         raise MechanismError(*unknown_name("integrator of a step", name, tuple(INTEGRATORS)))
-    contact = replace(contact, options=replace(options, timestep=dt))
+    contact = contact.at_timestep(dt)
     fixed, state = Drive.at(mech, state, ctrl, actuators, contact, f_ext, dt)
     for _ in range(substeps):
         state = INTEGRATORS[name](fixed, state)

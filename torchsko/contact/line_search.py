@@ -13,8 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchsko.contact.collision import MIN_LENGTH
 from torchsko.contact.cost import Cones, Rows
+from torchsko.utils.shapes import MIN_LENGTH
 
 SEARCH_ROUNDS = 4
 """Evaluations of the line search in each round."""

@@ -8,8 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.contact.collision import COLLISIONS, Placed, Points, contact_axes
+from torchsko.contact.candidate_points import Hull, Placed, Points, contact_axes
+from torchsko.contact.collision import COLLISIONS
 from torchsko.contact.contact_model import ContactModel
+from torchsko.contact.pair_groups import NO_DATA, PairGroup
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -27,6 +29,8 @@ class Contacts(NamedTuple):
             `[*batch, C, 3, 3]`.
         pair: index of the pair of each point, among ``ContactModel.pair_names``.
         active: whether the distance is below the margin, `[*batch, C]`, bool.
+        dropped: number of points below the margin beyond ``max_contacts`` of each pair, which exert no force,
+            `[*batch, P]`.
     """
 
     distance: Tensor
@@ -34,6 +38,7 @@ class Contacts(NamedTuple):
     axes: Tensor
     pair: tuple[int, ...]
     active: Tensor
+    dropped: Tensor
 
 
 @verb
@@ -79,26 +84,56 @@ def contact_points(contact: ContactModel, pose: Pose) -> Contacts:
     shapes = Placed(
         R @ contact.shape_rotation, r + matvec(R, contact.shape_position), contact.shape_size
     )
-    found, axes, pair, count = [], [], [], shapes.position.shape[:-2]
+    found, axes, pair, dropped, count = [], [], [], [], shapes.position.shape[:-2]
     for group in contact.groups:
-        first, second = (_selected(shapes, k) for k in (group.first, group.second))
-        points = COLLISIONS[group.kinds](first, second)
+        margin = select(contact.margin, group.pairs, -1)
+        first, second = _placed_pairs(contact, shapes, group)
+        candidates = COLLISIONS[group.kinds](first, second)
+        points = candidates.deepest(group.max_contacts)
         size = points.distance.shape[-1]
+        num = [(x.distance < margin[..., None]).sum(-1) for x in (candidates, points)]
+        dropped.append(num[0] - num[1])
         pair += [k for k in group.pairs for _ in range(size)]
-        found.append(Points(*(x.flatten(len(count), len(count) + 1) for x in points)))
-        axes.append(contact_axes(points).flatten(len(count), len(count) + 1))
+        found.append(
+            Points(*(x.flatten(-2 - n, -1 - n) for x, n in zip(points, (0, 1, 1, 1), strict=True)))
+        )
+        axes.append(contact_axes(points).flatten(-4, -3))
     if not found:
         empty = r.new_zeros(*count, 0)
         return Contacts(empty, empty[..., None].expand(*count, 0, 3),
-                        empty[..., None, None].expand(*count, 0, 3, 3), (), empty != 0)  # fmt: skip
-    distance = torch.cat([x.distance for x in found], -1)
-    position = torch.cat([x.position for x in found], -2)
+                        empty[..., None, None].expand(*count, 0, 3, 3), (), empty != 0, empty)  # fmt: skip
+    order = [k for group in contact.groups for k in group.pairs]
+    by_pair = [order.index(k) for k in range(len(order))]
+    distance, position, frame, lost = (
+        torch.cat([y.expand(*batch, *y.shape[y.ndim - n :]) for y in x], -n)
+        for x, n in (
+            ([x.distance for x in found], 1), ([x.position for x in found], 2), (axes, 3), (dropped, 1),
+        )
+        for batch in (torch.broadcast_shapes(*(y.shape[: y.ndim - n] for y in x)),)
+    )  # fmt: skip
     margin = select(contact.margin, pair, -1)
-    return Contacts(distance, position, torch.cat(axes, -3), tuple(pair), distance < margin)
+    return Contacts(
+        distance, position, frame, tuple(pair), distance < margin, select(lost, by_pair, -1)
+    )
 
 
-def _selected(shapes: Placed, indices: Sequence[int]) -> Placed:
-    return Placed(*(select(x, indices, dim) for x, dim in zip(shapes, (-3, -2, -2), strict=True)))
+def _placed_pairs(contact: ContactModel, shapes: Placed, group: PairGroup) -> tuple[Placed, Placed]:
+    """First and second shapes of the pairs of a group."""
+    first, second = (
+        Placed(
+            select(shapes.rotation, k, -3),
+            select(shapes.position, k, -2),
+            select(shapes.size, k, -2),
+        )
+        for k in (group.first, group.second)
+    )
+    if group.field != NO_DATA:
+        first = first._replace(heights=contact.heights[..., group.field, :, :])
+    if group.hull != NO_DATA:
+        hull = contact.hulls[group.hull]
+        start, stop = hull.vertices[0], hull.vertices[-1] + 1
+        second = second._replace(hull=Hull(contact.mesh_vertices[..., start:stop, :], hull))
+    return first, second
 
 
 def select(x: Tensor, indices: Sequence[int], dim: int) -> Tensor:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.contact.collision import FAR
+from torchsko.contact.candidate_points import FAR
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.cost import Cones, Rows
 from torchsko.contact.points import Contacts, body_poses, contact_points, select

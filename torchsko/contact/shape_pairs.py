@@ -1,18 +1,14 @@
-"""Pairs of shapes that may touch, and their contact parameters, from the shapes of a mechanism.
+"""Contact parameters of the pairs of shapes of a mechanism that may touch: by priority, or mixed.
 
-The rules are MuJoCo's: bit masks, excluded pairs of bodies, no pairs within a rigid body or between a body
-and its parent, explicit pairs besides; parameters by priority, or mixed.
-
-Reference: MuJoCo documentation, "Computation", Collision detection (selection) and "Contact parameters".
+Reference: MuJoCo documentation, "Computation", Contact parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
-from torchsko.contact.collision import COLLISIONS, KINDS
+from torchsko.mechanism.file_data.touching_pairs import INERTIAL, TouchingPairs, collides
 from torchsko.mechanism.geometry import (
     Box,
     Capsule,
@@ -20,15 +16,11 @@ from torchsko.mechanism.geometry import (
     Ellipsoid,
     Form,
     Geometry,
-    Plane,
-    Shape,
+    HeightField,
     Sphere,
     Surface,
 )
 from torchsko.mechanism.mechanism import Mechanism
-
-INERTIAL = -1
-"""Index of the inertial frame among bodies."""
 
 MIN_FRICTION = 1e-5
 """Smallest friction coefficient (mjMINMU)."""
@@ -39,7 +31,7 @@ MIN_WEIGHT = 1e-15
 
 @dataclass(frozen=True)
 class ShapePair:
-    """Two shapes that may touch, in the order of `KINDS`.
+    """Two shapes that may touch, in the order of their kinds.
 
     Attributes:
         first: index in the geometry of the mechanism.
@@ -64,26 +56,18 @@ class ShapePair:
     gap: float
 
 
-def size_of(form: Form) -> tuple[str, tuple[float, float, float]] | None:
-    """Kind and half sizes of a primitive [m]; None for other forms."""
-    if isinstance(form, Plane):
-        return "plane", (0.0, 0.0, 0.0)
+def size_of(form: Form) -> tuple[float, float, float]:
+    """Half sizes of a shape [m]."""
     if isinstance(form, Sphere):
-        return "sphere", (form.radius, 0.0, 0.0)
+        return form.radius, 0.0, 0.0
     if isinstance(form, Capsule | Cylinder):
-        return type(form).__name__.lower(), (form.radius, form.length / 2, 0.0)
+        return form.radius, form.length / 2, 0.0
     if isinstance(form, Ellipsoid):
-        return "ellipsoid", form.radii
-    if isinstance(form, Box):
-        x, y, z = form.size
-        return "box", (x / 2, y / 2, z / 2)
-    return None
-
-
-def kind_of(form: Form) -> str:
-    """Name of a form in messages."""
-    primitive = size_of(form)
-    return type(form).__name__.lower() if primitive is None else primitive[0]
+        return form.radii
+    if isinstance(form, Box | HeightField):
+        x, y, z = (*form.size, 0.0)[:3]
+        return x / 2, y / 2, z / 2
+    return 0.0, 0.0, 0.0
 
 
 def body_of(mech: Mechanism, frame: str | None) -> int:
@@ -93,60 +77,16 @@ def body_of(mech: Mechanism, frame: str | None) -> int:
 
 def shape_pairs(mech: Mechanism) -> tuple[tuple[ShapePair, ...], tuple[str, ...]]:
     """The pairs that may touch, and descriptions of pairs of unsupported kinds."""
-    geometry, pairs, unsupported = mech.geometry, [], []
-    for i, j, surface in _all_pairs(mech):
-        first, second = geometry.shapes[i], geometry.shapes[j]
-        kinds = kind_of(first.form), kind_of(second.form)
-        if tuple(sorted(kinds, key=_order)) != kinds:
-            i, j, kinds = j, i, kinds[::-1]
-        if kinds in COLLISIONS:
-            pairs.append(_pair(i, j, geometry, surface))
-        elif kinds != ("plane", "plane"):
-            unsupported.append(
-                f"{_label(geometry, i)} ({kinds[0]}) and {_label(geometry, j)} ({kinds[1]})"
-            )
-    return tuple(pairs), tuple(unsupported)
-
-
-def _order(kind: str) -> int:
-    return KINDS.index(kind) if kind in KINDS else len(KINDS)
-
-
-def _label(geometry: Geometry, k: int) -> str:
-    shape = geometry.shapes[k]
-    return repr(shape.name) if shape.name else f"shape {k} of {shape.frame or 'the inertial frame'}"
-
-
-def _all_pairs(mech: Mechanism) -> Iterator[tuple[int, int, Surface | None]]:
-    """Indices of two shapes, and the parameters of an explicit pair."""
     geometry = mech.geometry
-    explicit = {(pair.first, pair.second) for pair in geometry.pairs}
-    for pair in geometry.pairs:
-        yield pair.first, pair.second, pair.surface
     bodies = [body_of(mech, shape.frame) for shape in geometry.shapes]
-    excluded = {frozenset(pair) for pair in geometry.excluded}
-    parents = mech.parents
-    solid = [
-        k
-        for k, shape in enumerate(geometry.shapes)
-        if shape.collision
-        and (shape.surface is None or shape.surface.contype or shape.surface.conaffinity)
-    ]
-    for i, j in combinations(solid, 2):
-        first, second = geometry.shapes[i], geometry.shapes[j]
-        if (i, j) in explicit or (j, i) in explicit or bodies[i] == bodies[j]:
-            continue
-        if frozenset((first.frame, second.frame)) in excluded or not _masks_match(first, second):
-            continue
-        a, b = bodies[i], bodies[j]
-        if INERTIAL not in (a, b) and (parents[a] == b or parents[b] == a):
-            continue
-        yield i, j, None
-
-
-def _masks_match(first: Shape, second: Shape) -> bool:
-    a, b = first.surface or Surface(), second.surface or Surface()
-    return bool(a.contype & b.conaffinity or b.contype & a.conaffinity)
+    filtered = "filterparent" not in mech.file_metadata.solver.disabled
+    touching = TouchingPairs(geometry, bodies, mech.parents, filtered)
+    pairs = tuple(
+        _pair(pair.first, pair.second, geometry, pair.surface)
+        for pair in touching.pairs()
+        if collides(touching.kinds(pair.first, pair.second))
+    )
+    return pairs, touching.unsupported()
 
 
 def _pair(i: int, j: int, geometry: Geometry, explicit: Surface | None) -> ShapePair:

@@ -78,16 +78,37 @@ class HeightField:
 
 
 @dataclass(frozen=True, eq=False)
+class ConvexHull:
+    """Convex hull of a mesh, as faces with at most four corners that touch a plane.
+
+    A face with more corners has an entry for each of them.
+
+    Attributes:
+        vertices: indices of its vertices among those of the mesh.
+        lowest: for each face, indices among ``vertices`` of the corners of which one is lowest.
+        corners: for each face, indices among ``vertices`` of the corners in contact.
+        normals: outward unit normal of each face.
+    """
+
+    vertices: tuple[int, ...]
+    lowest: tuple[tuple[int, ...], ...]
+    corners: tuple[tuple[int, ...], ...]
+    normals: tuple[Vector, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Triangles:
     """A surface of triangles.
 
     Attributes:
         vertices: vertices, `[n, 3]` [m].
         faces: vertex indices of each triangle, `[m, 3]`.
+        hull: convex hull; None if it is not known.
     """
 
     vertices: np.ndarray
     faces: np.ndarray
+    hull: ConvexHull | None = None
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,12 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from torchsko.io.common.numbers import as_vector
 from torchsko.mechanism.description import Matrix
 from torchsko.mechanism.geometry import (
     Box,
     Capsule,
+    ConvexHull,
     Cylinder,
     Ellipsoid,
     Form,
@@ -37,6 +39,9 @@ FIRST_HIDDEN_GROUP = 3
 
 DEFAULT_COLOUR = (0.5, 0.5, 0.5, 1.0)
 """MuJoCo's default colour of a geom; its material's colour is used instead."""
+
+MAX_CORNERS = 4
+"""Largest number of corners of a face of a mesh that touch a plane."""
 
 SCALAR_FIELDS = ("contype", "conaffinity", "condim", "priority", "solmix", "margin", "gap")
 VECTOR_FIELDS = ("friction", "solref", "solimp")
@@ -121,7 +126,49 @@ def _triangles(model: Any, k: int) -> Triangles:
     return Triangles(
         np.array(model.mesh_vert[start : start + count]),
         np.array(model.mesh_face[first : first + faces]),
+        _hull(model, k),
     )
+
+
+def _hull(model: Any, k: int) -> ConvexHull | None:
+    """Hull of a mesh, from MuJoCo's polygons; None if it has none."""
+    first, count = int(model.mesh_polyadr[k]), int(model.mesh_polynum[k])
+    if int(model.mesh_graphadr[k]) < 0 or not count:
+        return None
+    polygons = range(first, first + count)
+    starts, sizes = model.mesh_polyvertadr, model.mesh_polyvertnum
+    faces = [model.mesh_polyvert[starts[n] : starts[n] + sizes[n]].tolist() for n in polygons]
+    vertices = sorted({v for face in faces for v in face})
+    place = {v: n for n, v in enumerate(vertices)}
+    points = np.array(model.mesh_vert[int(model.mesh_vertadr[k]) :], dtype=float)
+    lowest, corners, normals = [], [], []
+    for n, face in zip(polygons, faces, strict=True):
+        starting = [face] if len(face) <= MAX_CORNERS else [[v] for v in face]
+        for entry in starting:
+            chosen = face if len(face) <= MAX_CORNERS else _quadrilateral(points, face, entry[0])
+            lowest.append(tuple(place[v] for v in entry))
+            corners.append(tuple(place[v] for v in chosen))
+            normals.append(as_vector(model.mesh_polynormal[n]))
+    return ConvexHull(tuple(vertices), tuple(lowest), tuple(corners), tuple(normals))
+
+
+def _quadrilateral(points: np.ndarray, face: Sequence[int], start: int) -> list[int]:
+    """Four corners of a polygon with one given, by moving the others on while the area grows."""
+    at, count = list(face).index(start), len(face)
+    ring = [face[(at + k) % count] for k in range(count)]
+    x = points[ring]
+
+    def area(p: Sequence[int]) -> float:
+        return float(np.linalg.norm(np.cross(x[p[2]] - x[p[0]], x[p[3]] - x[p[1]])))
+
+    places = [0, 1, 2, 3]
+    best, k = area(places), 3
+    while k:
+        moved = [*places[:k], places[k] + 1, *places[k + 1 :]]
+        bound = moved[k + 1] if k < 3 else count
+        larger = moved[k] < bound and area(moved) > best
+        places, best, k = (moved, area(moved), 3) if larger else (places, best, k - 1)
+    return [ring[p] for p in places]
 
 
 def _heights(model: Any, k: int) -> HeightField:

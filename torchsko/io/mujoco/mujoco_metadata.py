@@ -154,8 +154,8 @@ def _numbers(x: Any) -> tuple[float, ...]:
     return tuple(map(float, x))
 
 
-CONSTRAINTS = ("contact", "limit", "frictionloss", "equality")
-"""Constraints that a flag of MuJoCo disables."""
+CONSTRAINTS = ("contact", "limit", "frictionloss", "equality", "filterparent")
+"""Constraints, and the filter of contacts, that a flag of MuJoCo disables."""
 
 
 def read_solver_options(model: Any) -> SolverOptions:

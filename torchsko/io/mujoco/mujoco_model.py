@@ -91,15 +91,16 @@ def describe(model: Any) -> ModelDescription:
     for link, joint in sites.values():
         links.append(link)
         joints.append(joint)
+    geometry = read_geoms(model, (None, *(body_name(model, b) for b in range(1, model.nbody))))
     couplings, unsupported = couplings_of(model, {joint.name for joint in joints})
     robot = RobotDescription(
         name=_model_name(model),
         links=tuple(links),
         joints=tuple(joints),
-        unused=(*unused(model), *unsupported, *limit_notes(joint_limits(model))),
+        unused=(*unused(model, geometry), *unsupported, *limit_notes(joint_limits(model))),
         couplings=couplings,
         report=(*faults, *_negative_parameters(model)),
-        geometry=read_geoms(model, (None, *(body_name(model, b) for b in range(1, model.nbody)))),
+        geometry=geometry,
     )
     weightless = "gravity" in disabled_flags(model)
     gravity = (0.0, 0.0, 0.0) if weightless else as_vector(model.opt.gravity)

@@ -18,6 +18,8 @@ from torchsko.io.mujoco.mujoco_fields import (
     disabled_flags,
 )
 from torchsko.mechanism.description import UnsupportedElement
+from torchsko.mechanism.file_data.touching_pairs import TouchingPairs
+from torchsko.mechanism.geometry import NO_SHAPES, Geometry
 
 JOINT_IN_PARENT, TENDON = 1, 3
 """MuJoCo's last type of a transmission to a joint, and that to a tendon (mjtTrn)."""
@@ -28,9 +30,17 @@ Row = tuple[int | list[str], str, str]
 IN_CONTACT = "contact acts in ts.step and ts.constrained_dynamics only"
 """Reason for elements that exert forces while bodies touch."""
 
+WITHOUT_COLLISION = "these kinds of shapes do not collide, in ts.step neither"
+"""Reason for pairs of shapes without a collision function."""
 
-def unused(model: Any) -> list[UnsupportedElement]:
-    """Elements of a model that the dynamics does not use."""
+
+def unused(model: Any, geometry: Geometry) -> list[UnsupportedElement]:
+    """Elements of a model that the dynamics does not use.
+
+    Args:
+        model: ``mujoco.MjModel``.
+        geometry: its shapes.
+    """
     disabled = disabled_flags(model)
     elastic = any(
         _count(model, f"tendon_{field}") and flag not in disabled
@@ -48,15 +58,20 @@ def unused(model: Any) -> list[UnsupportedElement]:
         *((row, False) for row in _limits_and_flags(model, disabled)),
         *((row, True) for row in forces),
     )
-    touching = (touching_geoms(model, disabled), "geoms that can touch others", IN_CONTACT)
+    pairs = _touching_pairs(model, geometry, disabled)
+    geoms = [model.geom(g).name or f"geom{g}" for g in pairs.shapes()]
+    touching = (
+        (geoms, "geoms that can touch others", IN_CONTACT),
+        (list(pairs.unsupported()), "pairs of geoms", WITHOUT_COLLISION),
+    )
     return [
         UnsupportedElement(
             _element(row[0], row[1]),
             row[2],
             affects_forces=affects_forces,
-            in_contact=row[2] == IN_CONTACT,
+            in_contact=row[2] in (IN_CONTACT, WITHOUT_COLLISION),
         )
-        for row, affects_forces in (*rows, (touching, False))
+        for row, affects_forces in (*rows, *((row, False) for row in touching))
         if row[0]
     ]
 
@@ -68,33 +83,15 @@ def _element(found: int | list[str], kind: str) -> str:
     return f"{len(found)} {kind} ({name_list(found)})"
 
 
-def touching_geoms(model: Any, disabled: set[str]) -> list[str]:
-    """Names of the geoms that can touch another one, by MuJoCo's rules of collision filtering.
-
-    Reference: MuJoCo documentation, "Computation" (Collision detection).
-    """
-    if {"contact", "constraint"} & disabled:
-        return []
-    body = np.array(model.geom_bodyid, dtype=int)
+def _touching_pairs(model: Any, geometry: Geometry, disabled: set[str]) -> TouchingPairs:
+    """The pairs of geoms that may touch; geoms of welded bodies belong to one rigid body."""
+    if "contact" in disabled:
+        geometry = NO_SHAPES
     weld = np.array(model.body_weldid, dtype=int)
-    above = weld[np.array(model.body_parentid, dtype=int)[weld]]
-    bits = (np.array(model.geom_contype), np.array(model.geom_conaffinity))
-    classes, members = np.unique(np.stack([body, *bits], -1), axis=0, return_inverse=True)
-    classes = classes.reshape(-1, 3).astype(int)
-    bodies, types, affinities = classes.T
-    welds, parents = weld[bodies], above[bodies]
-    excluded = {divmod(int(x), 1 << 16) for x in np.array(model.exclude_signature, dtype=np.int64)}
-    touching = np.zeros(len(classes), dtype=bool)
-    for k, (b, kind, affinity) in enumerate(classes):
-        collide = ((types & affinity) | (affinities & kind)) != 0
-        collide &= welds != welds[k]
-        if "filterparent" not in disabled and welds[k]:
-            collide &= (welds == 0) | ((parents != welds[k]) & (welds != parents[k]))
-        others = {pair[1 - pair.index(b)] for pair in excluded if b in pair}
-        touching[k] = bool((collide & ~np.isin(bodies, list(others))).any())
-    pairs = {int(g) for g in (*model.pair_geom1, *model.pair_geom2)}
-    found = set(np.flatnonzero(touching[members.reshape(-1)]).tolist()) | pairs
-    return [model.geom(g).name or f"geom{g}" for g in sorted(found)]
+    parents = weld[np.array(model.body_parentid, dtype=int)[weld]] - 1
+    bodies = weld[np.array(model.geom_bodyid, dtype=int)] - 1
+    bodies, filtered = bodies[: len(geometry.shapes)], "filterparent" not in disabled
+    return TouchingPairs(geometry, bodies.tolist(), parents[1:].tolist(), filtered)
 
 
 def _parts(model: Any) -> tuple[Row, ...]:

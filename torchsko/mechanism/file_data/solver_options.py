@@ -28,7 +28,8 @@ class SolverOptions:
         impratio: ratio of the impedances of friction and normal force of elliptic cones.
         refsafe: whether time constants are at least two time steps.
         eulerdamp: whether Euler takes damping of joints implicitly.
-        disabled: names of the disabled constraints: "contact", "limit", "frictionloss", "equality".
+        disabled: names of the disabled constraints: "contact", "limit", "frictionloss", "equality"; with
+            "filterparent", a body may touch its parent.
         limit_solref: reference parameters of position limits, by coordinate.
         limit_solimp: impedance parameters of position limits, by coordinate.
         limit_margin: distance at which limits become active, by coordinate [rad or m].
