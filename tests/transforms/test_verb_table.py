@@ -144,6 +144,7 @@ def test_every_row_is_traced_or_refused_or_runs_as_it_is():
         "randomise",
         "rollout",
         "save",
+        "sensors",
         "step",
         "subtree_masses",
     }
