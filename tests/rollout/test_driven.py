@@ -243,3 +243,21 @@ def test_a_compiled_caller_leaves_its_graph_for_a_kernel_of_all_steps(kind):
     assert_same(*([torch.autograd.grad(x.sum(), gain)[0]] for x in (mine, theirs)))
     with pytest.raises(torch._dynamo.exc.Unsupported, match="Leave out fused"):
         torch.compile(lambda: end(fast, True), backend="eager", fullgraph=True)()
+
+
+@pytest.mark.parametrize(("width", "is_outside"), [(16, False), (128, True)])
+def test_wide_networks_run_outside_of_the_kernel(caplog, arm, fast, start, width, is_outside):
+    net = nn.Sequential(
+        nn.Linear(14, width), nn.Tanh(), nn.Linear(width, width), nn.Linear(width, 7)
+    )
+    net = net.double()
+    batches = []
+
+    def policy(t, q, qd):
+        batches.append(q.shape[:-1])
+        return net(torch.cat([q, qd], -1))
+
+    found = [ts.rollout(fast, *start, policy, 3, DT, fused=True) for _ in range(2)][1]
+    assert (batches[-1] == (3,)) is is_outside
+    assert sum("outside of the kernel" in x.message for x in caplog.records) == is_outside
+    assert_same(found, ts.rollout(arm, *start, policy, 3, DT))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Protocol, cast
@@ -18,7 +19,10 @@ from torchsko.fused.workshop import Workshop, check_dtype
 from torchsko.implicit.loop_roles import LoopRoles
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.early_termination import EarlyTermination
+from torchsko.rollout.fused_rollout import WideControlError
 from torchsko.rollout.integrators import INTEGRATORS
+
+_log = logging.getLogger("torchsko")
 
 
 class Controlled(Protocol):
@@ -152,6 +156,7 @@ class FusedRollouts(Verbs):
 
         Raises:
             FusedError: the control cannot be traced, or its result has another shape than the state's.
+            WideControlError: the control is faster outside of the kernel; logged once.
         """
         self._follow()
         q, qd, memory = state
@@ -167,7 +172,10 @@ class FusedRollouts(Verbs):
         # The names alone do not distinguish forces of each step from constant ones.
         key = ("driven", *step.key, tuple(shapes.items()), len(series))
         make = lambda: self._driven(step, shapes, len(series))  # noqa: E731
-        call, scans = self._workshop.get_or_make_recent(key, make)
+        found = self._workshop.get_or_make_recent(key, make)
+        if isinstance(found, WideControlError):
+            raise found.with_traceback(None)
+        call, scans = found
         function, captured = call.current(names)
         if function not in scans:  # a captured value has changed
             scans.clear()
@@ -181,11 +189,16 @@ class FusedRollouts(Verbs):
 
     def _driven(
         self, step: Controlled, shapes: Mapping[str, tuple[int, ...]], num_series: int
-    ) -> tuple[FusedCall, dict[FusedFunction, Scan]]:
+    ) -> tuple[FusedCall, dict[FusedFunction, Scan]] | WideControlError:
         own = Workshop(self._mech, *self._workshop.choices)
         try:
             call = FusedCall(step, own, self._mech, shapes, verify=self._verify)
             function = call.function(tuple(shapes))
+        except WideControlError as error:
+            _log.warning(
+                "a rollout with fused=True runs its control outside of the kernel: %s", error
+            )
+            return error
         except ShapeError as error:
             raise _not_for_one_sample(str(error)) from error
         for port, found in zip(function.inputs[:3], function.outputs, strict=False):

@@ -197,11 +197,14 @@ def rollout(
             as by `torchsko.fuse`: they see one sample, t and dt are tensors, captured tensors are inputs with
             gradients, captured Python numbers (``policy.scale``) are constants whose change recompiles, and
             side effects are lost. The kernels of the last eight such controls are cached in the fused
-            mechanism, so define a function once and reuse it. False: eager functions run. For a mechanism or
-            a layer on a CPU, None compiles kernels once eager calls have taken longer than the build (see
-            `torchsko.fused.automatic`). This excludes limits, and methods that are functions. Kernels of all
-            steps store the states of ``every``, or of a ``checkpoint`` that divides it, and recompute those
-            in between. They run on CPUs and NVIDIA GPUs, and cause a graph break under `torch.compile`.
+            mechanism, so define a function once and reuse it. A control of more than
+            `torchsko.rollout.fused_rollout.MAX_CONTROL_PRODUCTS` multiply-add operations, such as a network
+            of 128-wide layers, runs outside of the kernel, which is logged. False: eager functions run. For a
+            mechanism or a layer on a CPU, None compiles kernels once eager calls have taken longer than the
+            build (see `torchsko.fused.automatic`). This excludes limits, and methods that are functions.
+            Kernels of all steps store the states of ``every``, or of a ``checkpoint`` that divides it, and
+            recompute those in between. They run on CPUs and NVIDIA GPUs, and cause a graph break under
+            `torch.compile`.
 
     Returns:
         Configurations `[*batch, steps // every + 1, num_q]` and velocities
