@@ -123,9 +123,6 @@ def _of_block(block: DenseBlock, args: list[Tensor], like: Tensor) -> list[Tenso
         found = second.reshape(*batch, n, k) @ first.reshape(*batch, k, c)
     elif block.kind == "adjoint_product":
         found = second.reshape(*batch, k, n).mT @ first.reshape(*batch, k, c)
-    elif block.kind == "gram":
-        A = first.reshape(*batch, k, n)
-        found = _packed(A.mT @ (second[..., None] * A))
     elif block.kind in ("forward", "backward"):
         L = _lower(second, n)
         L, upper = (L.mT, True) if block.kind == "backward" else (L, False)

@@ -20,7 +20,6 @@ from torchsko.fused.program.program import Port, Program
 BLOCKS = {
     "product": DenseBlock("product", 6, 5, 9),
     "adjoint product": DenseBlock("adjoint_product", 5, 6, 1),
-    "gram": DenseBlock("gram", 7, 5),
     "ldl": DenseBlock("ldl", 11),
     "ldl with lost pivots": DenseBlock("ldl", 10, least=1e-3),
     "cholesky": DenseBlock("cholesky", 9),

@@ -72,7 +72,6 @@ def _block_call(block: DenseBlock) -> str:
         "reorder_back": (block.rows, block.columns),
         "product": (block.rows, block.inner, block.columns, block.inner, 1),
         "adjoint_product": (block.rows, block.inner, block.columns, 1, block.rows),
-        "gram": (block.rows, block.inner),
     }[block.kind]
     variable, fixed, _ = block.sizes
     tensors = ("r", "w", f"r + {variable}") if fixed else ("r", f"r + {variable}")

@@ -16,7 +16,6 @@ reorder  B               order            rows of B in this order; ``reorder_bac
 forward  B               L packed         X with L X = B
 backward B               L packed         X with L* X = B
 product  B               A                A B; ``adjoint_product`` stores A by columns
-gram     A               w                A* diag(w) A, packed
 ======== =============== ================ ======================================================
 
 Reference: G. Golub, C. Van Loan, *Matrix Computations*, 4th edition, algorithms 3.4.1, 4.1.2 and 4.2.1.
@@ -33,8 +32,8 @@ class DenseBlock:
 
     Attributes:
         kind: its name in the table of this module.
-        rows: rows of the matrix A or L; of ``gram`` the columns of A.
-        inner: columns of A in ``product``, its rows in ``gram``, else 0.
+        rows: rows of the matrix A or L.
+        inner: columns of A in ``product`` and ``adjoint_product``, else 0.
         columns: columns of B, else 0.
         unit: whether the diagonal of L is one in ``forward`` and ``backward``, whatever is stored there.
         least: in ``ldl``, the largest ratio of a pivot to the diagonal entry of A for which that entry
@@ -63,7 +62,6 @@ class DenseBlock:
             "reorder_back": (n * c, n, n * c),
             "product": (k * c, n * k, n * c),
             "adjoint_product": (k * c, n * k, n * c),
-            "gram": (k * n, k, packed),
         }[self.kind]
 
     @property
@@ -80,6 +78,5 @@ class DenseBlock:
             "reorder_back": n * n * c,
             "product": n * k * c,
             "adjoint_product": n * k * c,
-            "gram": n * n * k // 2,
         }
         return products[self.kind] + sum(self.sizes)

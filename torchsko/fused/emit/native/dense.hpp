@@ -54,24 +54,6 @@ BLOCK void dense_product(
   if (rows - i == 1) product_rows<1>(i, inner, columns, down, along, a, b, out);
 }
 
-template <int R, int C>
-INLINE void gram_tile(int i, int j, int n, int inner, const V* a, const V* w, V* out) {
-  V sum[R][C];
-  set_zero(sum);
-  add_products(sum, 0, inner, [=](int r, int k) { return w[k] * a[k * n + i + r]; },
-               [=](int k, int c) { return a[k * n + j + c]; });
-  UNROLL for (int r = 0; r < R; ++r)
-    UNROLL for (int c = 0; c < C; ++c) if (j + c <= i + r) out[packed_index(i + r, j + c)] = sum[r][c];
-}
-
-BLOCK void dense_gram(int n, int inner, const V* a, const V* w, V* out) {
-  int i = 0;
-  for (; i + 4 <= n; i += 4)
-    for (int j = 0; j <= i; j += 4) gram_tile<4, 4>(i, j, n, inner, a, w, out);
-  for (; i < n; ++i)
-    for (int j = 0; j <= i; ++j) gram_tile<1, 1>(i, j, n, inner, a, w, out);
-}
-
 // Columns j to j + C - 1 of the rows i to i + R - 1 of L D, left of the diagonal block, into u.
 template <int R, int C>
 INLINE void eliminate_tile(int i, int j, const V* a, const V* l, const V* inverse, V (&u)[R][64], V* out) {
