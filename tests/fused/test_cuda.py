@@ -1,9 +1,11 @@
 """CUDA kernels: compiled as C++ for the CPU, compiled by NVRTC, and run on a GPU if there is one."""
 
+import ctypes
 import shutil
 import subprocess
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,7 +21,14 @@ from tests.transforms.verbs import OF_ROWS, mixed_tree, sample
 from torchsko.api.verb_table import FUSIBLE
 from torchsko.errors import CompilerError, ShapeError
 from torchsko.fused.build import nvrtc
-from torchsko.fused.calls.cuda_kernel import CudaKernel, LaunchError, block_size, cubin, load_cuda
+from torchsko.fused.calls.cuda_kernel import (
+    CudaKernel,
+    LaunchError,
+    block_size,
+    cubin,
+    cuda_launcher,
+    load_cuda,
+)
 from torchsko.fused.calls.kernel import common_batch
 from torchsko.fused.emit.cpp import ENTRY
 from torchsko.fused.emit.cuda import cuda_plan, emit_cuda
@@ -346,3 +355,26 @@ def test_inputs_on_two_devices_are_refused():
         inputs = [torch.empty(3, device=f"cuda:{k}") for k in range(2)]
         with pytest.raises(ShapeError, match=r"y is torch.float32 on cuda:1"):
             common_batch(ports, torch.float32, inputs[0].device, inputs)
+
+
+def test_launches_open_the_driver_once_and_pass_all_arguments(monkeypatch):
+    opened, passed = [], []
+
+    def launch(function, *sizes_and_arguments):
+        *sizes, _, _, addresses, _ = sizes_and_arguments
+        pointer = ctypes.c_void_p.from_address(addresses[1]).value
+        passed.append((sizes, ctypes.c_int.from_address(addresses[0]).value, pointer))
+        return 0
+
+    def open_driver():
+        opened.append(1)
+        return SimpleNamespace(cuLaunchKernel=launch)
+
+    monkeypatch.setattr("torch.cuda._utils._get_gpu_runtime_library", open_driver)
+    stream = SimpleNamespace(_as_parameter_=None)
+    monkeypatch.setattr("torch.cuda.current_stream", lambda: stream)
+    run, x = cuda_launcher(SimpleNamespace(func=None)), torch.zeros(3)
+    for _ in range(3):
+        run(5, 128, [7, x])
+    assert len(opened) == 1
+    assert passed == 3 * [([5, 1, 1, 128, 1, 1], 7, x.data_ptr())]

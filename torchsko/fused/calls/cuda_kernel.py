@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -77,17 +79,16 @@ def load_cuda(
             "Update the driver, or use the eager functions.",
         ) from error
     count = torch.cuda.get_device_properties(device).multi_processor_count
-    threads = threading.local()
+    threads, run = threading.local(), cuda_launcher(kernel)
 
     def launch(samples: int, arguments: Sequence[Tensor | int]) -> None:
         size = block_size(samples, count)
-        grid = (-(-samples // size), 1, 1)
         try:
             with torch.cuda.device(device):
                 if not getattr(threads, "has_context", False):
                     _make_context_current()
                     threads.has_context = True
-                kernel(grid=grid, block=(size, 1, 1), args=[samples, *arguments])
+                run(-(-samples // size), size, [samples, *arguments])
         except RuntimeError as error:
             raise LaunchError(
                 f"a fused kernel could not be launched on {device}: {error}",
@@ -96,6 +97,26 @@ def load_cuda(
             ) from error
 
     return launch
+
+
+def cuda_launcher(kernel: Any) -> Callable[[int, int, Sequence[Tensor | int]], None]:
+    """A function of the numbers of blocks and of threads of a block, and of the arguments of a kernel.
+
+    The call of PyTorch's kernel object opens the library of the driver at each launch.
+    """
+    launch = torch.cuda._utils._get_gpu_runtime_library().cuLaunchKernel
+
+    def run(blocks: int, size: int, arguments: Sequence[Tensor | int]) -> None:
+        values = [
+            ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else ctypes.c_int(x)
+            for x in arguments
+        ]
+        addresses = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        stream = torch.cuda.current_stream()._as_parameter_
+        result = launch(kernel.func, blocks, 1, 1, size, 1, 1, 0, stream, addresses, None)
+        torch.cuda._utils._check_cuda(result)
+
+    return run
 
 
 def block_size(samples: int, multiprocessors: int) -> int:

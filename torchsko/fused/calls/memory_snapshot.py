@@ -10,7 +10,6 @@ from operator import is_
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from torchsko.errors import CompilerError
@@ -25,7 +24,8 @@ class MemorySnapshot:
 
     On a CPU the contents are compared, since PyTorch does not count the changes made by collectives, by
     ``.data`` or by NumPy. On other devices PyTorch's version counters are compared: reading would wait for
-    the device. Without counters (inference mode, distributed runs) such tensors count as changed.
+    the device. They do not count changes by collectives of `torch.distributed`. Tensors without counters,
+    made in inference mode, count as changed.
 
     Args:
         tensors: plain ones, not wrapped by transforms of torch.func.
@@ -84,8 +84,6 @@ def _addresses(tensors: Sequence[Tensor]) -> list[int]:
 
 def _versions(tensors: Sequence[Tensor]) -> list[int] | None:
     """Version counters of tensors that are not on the CPU; None if PyTorch keeps no counters."""
-    if dist.is_available() and dist.is_initialized():
-        return None
     try:
         return [x._version for x in tensors if not x.is_cpu]
     except RuntimeError:  # made in inference mode

@@ -16,7 +16,7 @@ The following private names of PyTorch are used by fused functions and may chang
 * Tracing: `get_inplace_requires_grad_allowed`, `get_unwrapped`, `compute_elementwise_output_strides`,
   `decomposition_table`.
 * Saved-tensor hooks: `_top_saved_tensors_default_hooks`.
-* Kernels on GPUs: `torch.cuda._utils._cuda_load_module`.
+* Kernels on GPUs: `torch.cuda._utils._cuda_load_module`, `_get_gpu_runtime_library`, `_check_cuda`.
 """
 
 from __future__ import annotations
