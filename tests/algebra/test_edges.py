@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import agree, random_mechanism, sko_models
-from torchsko.algebra.operators.edges import LevelEdges
+from torchsko.algebra.operators.edges import DenseEdges, LevelEdges, ProductEdges
 from torchsko.algebra.recursions.innovations import swept_innovations
 from torchsko.algorithms import inverse_dynamics, mass_matrix
 from torchsko.bridge.body_motion import edge_weights
@@ -16,13 +16,25 @@ from torchsko.bridge.body_motion import edge_weights
 KINDS = {
     "dense": lambda edges, sizes: edges,
     "by levels": lambda edges, sizes: LevelEdges(tuple(edges.split(sizes)), tuple(sizes)),
+    "a product": lambda edges, sizes: ProductEdges(
+        (edges, DenseEdges(second_factor(edges.dense())))
+    ),
 }
+
+
+def second_factor(weight):
+    return 2 * weight + weight.mT
+
+
+def matrices(kind, model):
+    weight = model.edge_weight.dense()
+    return weight @ second_factor(weight) if kind == "a product" else weight
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(model=sko_models(mixed=True))
 def test_edges_do_what_their_matrices_do(kind, model):
-    weight = model.edge_weight.dense()
+    weight = matrices(kind, model)
     edges = KINDS[kind](model.edge_weight, model.layout.level_sizes)
     x, P = torch.randn_like(model.gyro_force), model.inertia
     assert edges.batch_shape == weight.shape[:-3]
@@ -35,7 +47,7 @@ def test_edges_do_what_their_matrices_do(kind, model):
 @pytest.mark.parametrize("kind", KINDS)
 @given(model=sko_models(), data=st.data())
 def test_splitting_and_selecting_edges_is_slicing_their_matrices(kind, model, data):
-    weight, n = model.edge_weight.dense(), model.tree.num_nodes
+    weight, n = matrices(kind, model), model.tree.num_nodes
     edges = KINDS[kind](model.edge_weight, model.layout.level_sizes)
     first = data.draw(st.integers(0, n))
     for sizes in (model.layout.level_sizes, (first, n - first)):

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.batteries import CountOperations, check_transforms
+from tests.batteries import CountOperations
 from tests.strategies import (
     agree,
     dense_blocks,
@@ -153,20 +153,6 @@ def test_operations_grow_with_the_logarithm_of_the_depth():
             logdepth.scatter(layout.jumps, logdepth.powers(layout.jumps, one), one)
         counts.append(count.total)
     assert counts[2] - counts[1] == counts[1] - counts[0] < counts[0]
-
-
-def test_every_product_under_every_transformation():
-    def products(model):
-        jumps, x = model.layout.jumps, model.coriolis_accel
-        weights = logdepth.powers(jumps, model.edge_weight.dense())
-        return (
-            logdepth.gather(jumps, weights, x),
-            logdepth.scatter(jumps, weights, x),
-            logdepth.forward_diag(jumps, weights, model.inertia),
-            logdepth.backward_diag_of(jumps, weights, model.inertia),
-        )
-
-    check_transforms(products)
 
 
 @given(st.sampled_from(["scan", "Doubling", ""]))

@@ -5,9 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.batteries import CountOperations, branched_model, check_transforms
+from tests.batteries import CountOperations, branched_model
 from tests.strategies import BATCHES, agree, dense_blocks, dense_sko, dense_spo, random_model, trees
-from torchsko.algebra.operators.edges import DenseEdges
 from torchsko.algebra.recursions.lyapunov import (
     backward_diag_of,
     backward_terms,
@@ -203,33 +202,6 @@ def test_departs_y_of_a_serial_chain_is_neither_symmetric_nor_definite_in_genera
     assert (tip - tip.mT).abs().max() > 0.1
     negative = backward_diag_of(p.layout, p.A, -torch.eye(2, dtype=torch.float64).expand(2, 2, 2))
     assert torch.linalg.eigvalsh(negative[-1]).max() < 0
-
-
-def every_block(diag, block, terms, row, column):
-    def function(model):
-        A = model.edge_weight
-        B = DenseEdges(A.dense().cos())
-        Y = diag(model.layout, A, model.inertia, B)
-        return (
-            block(model.layout, A, B, Y, row, column),
-            block(model.layout, A, B, Y, 1, 3),
-            *terms(model.layout, A, B, Y),
-        )
-
-    return function
-
-
-@pytest.mark.some(1)
-@pytest.mark.parametrize(
-    "function",
-    [
-        every_block(forward_diag, forward_block, forward_terms, 4, 1),
-        every_block(backward_diag_of, backward_block, backward_terms, 4, 0),
-    ],
-    ids=["forward", "backward"],
-)
-def test_derivatives_vmap_and_compile(function):
-    check_transforms(function)
 
 
 def test_operations_grow_with_levels_and_not_with_nodes():

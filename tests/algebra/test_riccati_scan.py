@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import torchsko as ts
-from tests.batteries import BRANCHED, CountOperations, branched_model, check_transforms
+from tests.batteries import BRANCHED, CountOperations, branched_model
 from tests.strategies import (
     BATCHES,
     agree,
@@ -149,19 +149,6 @@ def test_the_same_noise_gives_the_same_samples():
             for method in ("sweep", "scan")
         ]
         agree(*samples)
-
-
-@pytest.mark.nightly
-def test_every_action_under_every_transformation():
-    x = dof_vector(branched_model(), 1)[:, 0]
-
-    def actions(model):
-        fac = ts.innovations(model, method="scan")
-        vectors = (fac.forward_dynamics, fac.solve, fac.sqrt, fac.whiten)
-        vectors += (fac.sqrt_transpose, fac.whiten_transpose)
-        return (*(act(x) for act in vectors), fac.logdet())
-
-    check_transforms(actions)
 
 
 @pytest.mark.shows("Jain 2011, Part II", "section 2", assemble_level_free)

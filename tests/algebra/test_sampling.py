@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 
 import torchsko as ts
-from tests.batteries import CountOperations, branched_model, check_transforms, ramp
+from tests.batteries import CountOperations, branched_model
 from tests.strategies import (
     BATCHES,
     agree,
@@ -138,10 +138,6 @@ def test_a_hinge_without_inertia_has_the_certificate_zero_and_others_keep_theirs
     assert not certificate[1, 1] > 0
 
 
-def test_the_log_determinant_has_the_derivatives_of_the_dense_one():
-    check_transforms(lambda model: ts.innovations(model).logdet())
-
-
 def test_the_gradient_of_the_log_determinant_is_that_of_the_dense_one():
     arm = ts.load(ts.robots.panda)
     q, mass = arm.random_state(2)[0].requires_grad_(), arm.mass.clone().requires_grad_()
@@ -165,14 +161,3 @@ def test_the_log_determinant_takes_operations_with_levels_and_not_with_nodes():
         return count.total
 
     assert operations(3) == operations(40)
-
-
-@pytest.mark.some(1)
-@pytest.mark.parametrize("armature", [False, True])
-def test_derivatives_vmap_and_compile(armature):
-    def function(model):
-        fac = ts.innovations(model)
-        x = ramp(model)
-        return fac.sqrt(x), fac.whiten_transpose(x), fac.hinge_certificate()
-
-    check_transforms(function, armature)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 
 import torchsko as ts
-from tests.batteries import check_transforms, ramp
+from tests.batteries import ramp
 from tests.strategies import (
     agree,
     dense_bias,
@@ -100,21 +100,6 @@ def test_an_unknown_method_is_refused_with_the_known_ones():
     q, qd = arm.random_state()
     with pytest.raises(ts.ShapeError, match="'newton_euler', 'composite'"):
         ts.inverse_dynamics(arm, q, qd, qd, method="rnea")
-
-
-@pytest.mark.some(2)
-@pytest.mark.parametrize(
-    "function",
-    [
-        *MATRICES[1:],
-        algorithms.mass_matrix_trace,
-        lambda model: join(list(algorithms.composite_inertia(model))),
-        lambda model: algorithms.composite_inverse_dynamics(model, ramp(model)),
-    ],
-    ids=["jacobian", "inverse_dynamics", "trace", "composite_inertia", "composite_dynamics"],
-)
-def test_derivatives_vmap_and_compile(function):
-    check_transforms(function)
 
 
 # The four examples of *Generalized Mass Matrix of MBS* (Concurrent Dynamics, 2018), in inertial axes.

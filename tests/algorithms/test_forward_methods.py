@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 
 import torchsko as ts
-from tests.batteries import check_transforms, ramp
+from tests.batteries import ramp
 from tests.strategies import (
     BATCHES,
     agree,
@@ -105,7 +105,3 @@ def test_an_unknown_method_is_refused_with_the_known_ones():
     q, qd = arm.random_state()
     with pytest.raises(ts.ShapeError, match="'articulated', 'composite'"):
         ts.forward_dynamics(arm, q, qd, qd, method="aba")
-
-
-def test_derivatives_vmap_and_compile_of_the_mass_matrix_way():
-    check_transforms(lambda m: algorithms.composite_forward_dynamics(m, ramp(m)))

@@ -1,12 +1,14 @@
 """Hybrid dynamics against inverse dynamics, forward dynamics and a dense Schur complement."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import torchsko as ts
-from tests.batteries import CountOperations, branched_model, check_transforms, ramp
+from tests.batteries import CountOperations, branched_model, ramp
 from tests.strategies import (
     agree,
     dense_bias,
@@ -55,6 +57,19 @@ def test_the_solution_is_the_schur_complement_of_the_mass_matrix(case):
     solved = torch.linalg.solve(MM[..., free, :][..., free], rhs)
     agree(column(accel[..., free]), solved, 1e-8)
     agree(column(force[..., known]), column((MM @ column(accel))[..., 0] + C)[..., known, :], 1e-8)
+
+
+def test_a_part_of_a_node_whose_armature_couples_dofs_may_be_prescribed():
+    model = random_model(Tree.from_parents([-1, 0]), [4, 5], [3, 2], seed=1)
+    root = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    inside = (~model.layout.dofs.padding).double()
+    S = root @ root.mT * inside[:, :, None] * inside[:, None, :]
+    model, known = replace(model, armature=S), torch.tensor([True, False, True, False, True])
+    tau, qdd = ramp(model), ramp(model, 0.3)
+    accel, force = hybrid_dynamics(model, tau, qdd, known)
+    total = algorithms.mass_matrix(model) @ accel + dense_bias(model)
+    assert torch.equal(accel[known], qdd[known]) and torch.equal(force[~known], tau[~known])
+    agree(column(total), column(force), 1e-9)
 
 
 @given(subsets())
@@ -129,16 +144,6 @@ def test_one_body_star_and_forest(parents, batch):
     accel, force = hybrid_dynamics(model, ramp(model), ramp(model, 0.3), [0])
     assert accel.shape == force.shape == (*batch, model.num_dof)
     agree(column(algorithms.inverse_dynamics(model, accel)), column(force))
-
-
-@pytest.mark.some(1)
-@pytest.mark.parametrize("nodes", [(2,), (0, 4, 5)], ids=str)
-def test_derivatives_vmap_and_compile(nodes):
-    def function(model):
-        accel, force = hybrid_dynamics(model, ramp(model), ramp(model, 0.3), nodes)
-        return torch.cat([accel, force], -1)
-
-    check_transforms(function)
 
 
 def test_derivatives_to_given_forces_and_accelerations():

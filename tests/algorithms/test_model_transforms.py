@@ -8,11 +8,22 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from tests.batteries import check_transforms
+from tests.batteries import check_transforms, ramp
 from tests.strategies import random_model
+from torchsko import algorithms
+from torchsko.algebra.operators import logdepth
+from torchsko.algebra.operators.edges import DenseEdges
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.recursions.innovations import swept_innovations
+from torchsko.algebra.recursions.lyapunov import (
+    backward_diag_of,
+    backward_terms,
+    forward_diag,
+    forward_terms,
+)
+from torchsko.algebra.recursions.lyapunov_blocks import backward_block, forward_block
 from torchsko.algebra.recursions.riccati import solve_riccati
+from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.tree import Tree
 from torchsko.algorithms import bias_force, forward_dynamics, inverse_dynamics, mass_matrix
 
@@ -30,6 +41,64 @@ FUNCTIONS: dict[str, Callable[[SKOModel, Tensor], Tensor | tuple[Tensor, ...]]] 
     "sqrt_transpose": lambda model, x: swept_innovations(model).sqrt_transpose(x),
     "whiten_transpose": lambda model, x: swept_innovations(model).whiten_transpose(x),
 }
+
+
+def lyapunov_blocks(model, diag, block, terms):
+    layout, A, B = model.layout, model.edge_weight, DenseEdges(model.edge_weight.dense().cos())
+    Y = diag(layout, A, model.inertia, B)
+    pairs = ((4, 0), (4, 1), (1, 3))
+    return *(block(layout, A, B, Y, *pair) for pair in pairs), *terms(layout, A, B, Y)
+
+
+def logdepth_products(model):
+    jumps, x = model.layout.jumps, model.coriolis_accel
+    weights = logdepth.powers(jumps, model.edge_weight.dense())
+    sweeps = (logdepth.gather(jumps, weights, x), logdepth.scatter(jumps, weights, x))
+    diagonals = (logdepth.forward_diag, logdepth.backward_diag_of)
+    return *sweeps, *(diag(jumps, weights, model.inertia) for diag in diagonals)
+
+
+def scanned_actions(model, x):
+    fac = algorithms.innovations(model, method="scan")
+    actions = (fac.forward_dynamics, fac.solve, fac.sqrt, fac.whiten)
+    actions += (fac.sqrt_transpose, fac.whiten_transpose)
+    return *(act(x) for act in actions), fac.logdet()
+
+
+def task_inertia(model, singular):
+    J = torch.linspace(-1, 1, 2 * model.num_dof, dtype=torch.float64).cos().reshape(2, -1)
+    compliance = algorithms.reflected_compliance(swept_innovations(model), J)
+    return algorithms.invert_compliance(compliance, singular)
+
+
+def extended_blocks(model):
+    omega = algorithms.extended_compliance(model)
+    return omega.block(3, 0), omega.block(4, 1), omega.dense()
+
+
+MORE: dict[str, Callable[[SKOModel, Tensor], Tensor | tuple[Tensor, ...]]] = {
+    "by_jacobian": lambda model, x: algorithms.mass_matrix_by_jacobian(model),
+    "by_inverse_dynamics": lambda model, x: algorithms.mass_matrix_by_inverse_dynamics(model),
+    "trace": lambda model, x: algorithms.mass_matrix_trace(model),
+    "composite_inertia": lambda model, x: join(list(algorithms.composite_inertia(model))),
+    "composite_inverse_dynamics": algorithms.composite_inverse_dynamics,
+    "composite_forward_dynamics": algorithms.composite_forward_dynamics,
+    "hybrid_dynamics": lambda model, x: algorithms.hybrid_dynamics(model, x, x.cos(), (0, 4, 5)),
+    "certificate": lambda model, x: swept_innovations(model).hinge_certificate(),
+    "scan": scanned_actions,
+    "doubling": lambda model, x: logdepth_products(model),
+    "forward_blocks": lambda model, x: lyapunov_blocks(
+        model, forward_diag, forward_block, forward_terms
+    ),
+    "backward_blocks": lambda model, x: lyapunov_blocks(
+        model, backward_diag_of, backward_block, backward_terms
+    ),
+    "extended_compliance": lambda model, x: extended_blocks(model),
+    "task_inertia": lambda model, x: task_inertia(model, "nan"),
+    "task_inertia_pinv": lambda model, x: task_inertia(model, "pinv"),
+    "task_inertia_damped": lambda model, x: task_inertia(model, ("damped", 0.1)),
+}
+"""Functions whose laws have tests of their own; here only their transformations."""
 
 TREE = Tree.from_parents([1, -1, 1])
 SIZES, DOFS = [3, 2, 2], [2, 1, 0]
@@ -91,11 +160,13 @@ def test_second_derivatives_to_every_block_are_right(name):
     assert gradgradcheck(call, tensors, fast_mode=True)
 
 
-@pytest.mark.some(2)
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_vmap_is_the_batch_and_compile_is_eager(name):
-    x = torch.linspace(-1, 1, 9, dtype=torch.float64)
-    check_transforms(lambda model: FUNCTIONS[name](model, x), armature=name != "forward_dynamics")
+@pytest.mark.some(4)
+@pytest.mark.parametrize("armature", [True, False])
+@pytest.mark.parametrize("name", [*FUNCTIONS, *MORE])
+def test_derivatives_vmap_and_compile(name, armature):
+    """By day verbs stand for these functions; see tests/transforms."""
+    function = {**FUNCTIONS, **MORE}[name]
+    check_transforms(lambda model: function(model, ramp(model)), armature)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

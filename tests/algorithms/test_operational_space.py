@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 
 import torchsko as ts
-from tests.batteries import branched_model, check_transforms
+from tests.batteries import branched_model
 from tests.strategies import (
     agree,
     dense_mass_matrix,
@@ -85,30 +85,6 @@ def test_reflected_compliance_of_any_rows_is_j_inverse_mass_matrix_j(model):
     J = torch.randn(4, model.num_dof, generator=g, dtype=torch.float64)
     expected = J @ torch.linalg.solve(dense_mass_matrix(model), J.mT)
     agree(algorithms.reflected_compliance(ts.innovations(model), J), expected, 1e-8)
-
-
-def blocks(model):
-    omega = algorithms.extended_compliance(model)
-    return omega.block(3, 0), omega.block(4, 1), omega.dense()
-
-
-def reflected(model):
-    J = torch.linspace(-1, 1, 2 * model.num_dof, dtype=torch.float64).cos().reshape(2, -1)
-    return algorithms.reflected_compliance(ts.innovations(model), J)
-
-
-def inertia_with(singular):
-    return lambda model: algorithms.invert_compliance(reflected(model), singular)
-
-
-@pytest.mark.some(1)
-@pytest.mark.parametrize(
-    "function",
-    [blocks, reflected, *map(inertia_with, ("nan", "pinv", ("damped", 0.1)))],
-    ids=["blocks", "reflected", "nan", "pinv", "damped"],
-)
-def test_derivatives_vmap_and_compile(function):
-    check_transforms(function)
 
 
 def frames_of(mech, count=1):

@@ -139,12 +139,27 @@ def test_given_terms_with_memory_have_a_memoryless_model_as_well():
     assert fit.memory.terms[2] == fit.terms[2]
 
 
+def panda(share):
+    """A robot whose masses differ from those of a Panda by up to this share, and the Panda."""
+    nominal, g = ts.load(ts.robots.panda), torch.Generator().manual_seed(1)
+    factor = 1 + share * (2 * torch.rand(nominal.mass.shape, generator=g, dtype=nominal.dtype) - 1)
+    shift = share / 15 * torch.randn(nominal.com.shape, generator=g, dtype=nominal.dtype)
+    inertia = factor[:, None, None] * nominal.inertia
+    changes = {"mass": factor * nominal.mass, "com": nominal.com + shift, "inertia": inertia}
+    return nominal.replace(**changes), nominal
+
+
 @pytest.mark.nightly
-def test_standard_errors_of_base_parameters_are_calibrated():
+@pytest.mark.parametrize(
+    ("robots", "logs"),
+    [(arm, 30), (lambda: panda(0.0), 3), (lambda: panda(0.3), 3)],
+    ids=["arm", "exact nominal Panda", "wrong nominal Panda"],
+)
+def test_standard_errors_of_base_parameters_are_calibrated(robots, logs):
     scores = []
-    for seed in range(30):
-        truth, nominal = arm()
-        log, _ = random_log(truth, with_friction(truth), seed, 10.0, 200, noise=0.05)
+    for seed in range(logs):
+        truth, nominal = robots()
+        log, _ = random_log(truth, with_friction(truth), seed, 15.0, 100, noise=0.07)
         fit = ts.identification.identify(nominal, log)
         true = fit.base.of(ts.inertial_parameters(truth).flatten())
         scores.append((fit.value - true) / fit.deviation)

@@ -230,12 +230,18 @@ def test_a_saved_fit_is_the_fit(tmp_path):
         nominal, log, joint_terms={"joint1": [Dahl(0.01), Viscous()]}, cutoff=8.0
     )
     assert fit.memory is not None and fit.memory.terms[1] == (Viscous(), Dahl(0.01))
-    fit.save(tmp_path / "fit")
+    with pytest.warns(ts.RobotFileWarning, match=r"does not have the constant force of joint"):
+        fit.save(tmp_path / "fit")
     again = ts.identification.Fit.load(tmp_path / "fit")
     for series in (True, False):
         mine, theirs = (f.inverse_dynamics(q, qd, qdd, series=series) for f in (fit, again))
         assert torch.equal(mine, theirs)
     assert str(fit) == str(again)
+    # The robot is the memoryless model: offsets and smooth friction included.
+    assert {type(x) for some in fit.terms for x in some} >= {Coulomb, SmoothCoulomb, Offset}
+    for robot in (fit.mechanism, again.mechanism, ts.Dynamics(again.mechanism)):
+        forces = ts.inverse_dynamics(robot, q, qd, qdd)
+        assert_close(forces, fit.inverse_dynamics(q, qd, qdd), rtol=1e-9, atol=1e-9)
     assert_close(ts.load(tmp_path / "fit" / "robot.urdf").mass, fit.mechanism.mass)
     with pytest.raises(ts.FitError, match="has no fit"):
         ts.identification.Fit.load(tmp_path)

@@ -193,6 +193,13 @@ def test_a_joint_is_singular_when_it_is_so_in_any_robot_of_a_batch():
     assert ts.checked(every).singular_joints == ()
 
 
+def test_every_joint_of_a_massless_branch_is_singular():
+    builder = ts.MechanismBuilder().link("arm", mass=1.0, inertia=IDENTITY).link("b").link("c")
+    for name, parent, child in (("root", None, "arm"), ("inner", "arm", "b"), ("outer", "b", "c")):
+        builder = builder.joint(name, "revolute", parent=parent, child=child, axis=(1, 0, 0))
+    assert builder.build().singular_joints == ("inner", "outer")
+
+
 def test_a_ball_joint_reads_no_axis():
     builder = ts.MechanismBuilder().link("l", mass=1.0, inertia=IDENTITY)
     mech = builder.joint("ball", "spherical", child="l", axis=(0.0, 0.0, 0.0)).build()

@@ -67,6 +67,14 @@ def test_the_logarithm_inverts_the_exponential(angle):
     assert_close(rot.quaternion_log(rot.quaternion_exp(x)), x, rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("axis", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, -2, 3)])
+@pytest.mark.parametrize("angle", [0.5, torch.pi - 1e-9, torch.pi])
+def test_a_matrix_is_that_of_its_quaternion_also_at_half_turns(axis, angle):
+    direction = torch.nn.functional.normalize(torch.tensor(axis).double(), dim=0)
+    R = rot.quaternion_to_matrix(rot.quaternion_exp(angle * direction))
+    assert_close(rot.quaternion_to_matrix(rot.matrix_to_quaternion(R)), R)
+
+
 @pytest.mark.parametrize("angle", ANGLES)
 def test_the_translation_jacobian_is_that_of_the_exponential(angle):
     x, v = turning_by(angle), vectors(1, 3)

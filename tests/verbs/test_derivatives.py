@@ -68,12 +68,17 @@ def test_those_of_the_one_are_the_inverse_of_those_of_the_other(mech, seed):
     agree(to_qdd @ of_qd, -to_qd, 1e-9)
 
 
-@given(robots, st.sampled_from(BATCHES), st.integers(0, 2**31))
-def test_what_floating_bases_answer_by_themselves_is_not_computed_where_it_is_spelt_out(
-    mech, batch, seed
-):
-    """Armatures, springs and compensated weights of floating bases are no part of what they answer."""
-    at = state(mech, batch, seed)
+@pytest.mark.parametrize(
+    "kinds", [["free", "revolute"], ["free", "spherical", "free"], ["revolute", "free"]]
+)
+def test_scalar_programs_separate_the_accelerations_of_free_bases_exactly(kinds):
+    """Armature, springs and compensated weights act on the whole acceleration."""
+    parents = list(range(-1, len(kinds) - 1))
+    mech, g = random_mechanism(kinds, parents, seed=3), torch.Generator().manual_seed(0)
+    armature = 0.5 + torch.rand(mech.damping.shape, generator=g, dtype=mech.dtype)
+    gravcomp = 0.3 * torch.randn(mech.gravcomp.shape, generator=g, dtype=mech.dtype)
+    mech = mech.replace(armature=armature, gravcomp=gravcomp, stiffness=2 * armature)
+    at = state(mech, (2,), 1)
     expected = ts.forward_dynamics_derivatives(mech, *at)
     spelt_out = ts.forward_dynamics_derivatives(mech.replace(scalar=True), *at)
     for mine, theirs in zip(spelt_out, expected, strict=True):
@@ -108,6 +113,18 @@ def test_second_order_products_are_pullbacks_of_the_matrices(dynamics, derivativ
         for of in (lambda *s: derivatives(mech, *s, f_ext), twice)
     )
     for mine, theirs in zip(found, expected, strict=True):
+        agree(mine, theirs, 1e-9)
+
+
+@pytest.mark.parametrize(("dynamics", "derivatives"), PAIRS)
+def test_slopes_of_nonlinear_losses_are_those_of_reverse_mode(dynamics, derivatives):
+    mech = random_mechanism(["revolute", "prismatic"], [-1, 0], seed=2)
+    wide = torch.tensor([0.3, 0.8]).to(mech.damping)
+    mech = mech.replace(higher_damping=torch.stack([wide, 2 * wide], -1), friction_speed=wide)
+    at = state(mech, (2,), 4)
+    for mine, theirs in zip(
+        derivatives(mech, *at), by_reverse_mode(dynamics, mech, *at), strict=True
+    ):
         agree(mine, theirs, 1e-9)
 
 

@@ -81,10 +81,10 @@ def collect_results(
     memory = None
     if with_memory is not None:
         memory = MemoryModel.estimated(
-            context.problem, with_memory.solution, with_memory.information.term_std
+            context.problem, with_memory.solution, with_memory.uncertainty.term_std
         )
     return Fit.of(
         context.problem, found.solution, info, reference_models(context, selection.prior),
-        found.information, found.residuals, {k: x.mean(0).sqrt() for k, x in errors.items()},
+        found.uncertainty, found.residuals, {k: x.mean(0).sqrt() for k, x in errors.items()},
         tuple(by_importance(findings)), learned, memory,
     )  # fmt: skip

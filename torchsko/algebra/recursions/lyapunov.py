@@ -219,24 +219,21 @@ def _doubled(
 
 
 def _unrelated_term(layout: Layout, A: EdgeWeight, below: Tensor) -> Tensor:
-    """R as columns, case four: R(i, j) = A*(p(i), i) Z(p(i), j), where p(i) is not below j either."""
+    """R as columns, case four: R(i, j) = A*(p(i), i) Z(p(i), j), where p(i) is not below j either.
+
+    Z(p(i), j) is zero where j is an ancestor of i, so only i and its descendants are masked.
+    """
     if layout.level_sizes == (1,) * len(layout.level_sizes):
         return torch.zeros_like(below)
     levels = layout.split(below)
     edges = A.split(layout.level_sizes)
-    apart = (~_related(layout)).repeat_interleave(layout.nodes.width, dim=-1)
+    apart = ~layout.pairs.below.repeat_interleave(layout.nodes.width, dim=-1)
     masks = apart.split(layout.level_sizes)
     R = [torch.zeros_like(levels[0])]
     for depth in range(1, len(levels)):
         above = layout.links[depth].to_children(levels[depth - 1] + R[depth - 1])
         R.append(torch.where(masks[depth][:, None, :], edges[depth].down(above), 0.0))
     return join(R)
-
-
-def _related(layout: Layout) -> Tensor:
-    """Mask of related nodes (equal, or one an ancestor of the other), breadth first, bool `[n, n]`."""
-    below = layout.pairs.below
-    return below | below.mT
 
 
 def _as_columns(Y: Tensor) -> Tensor:

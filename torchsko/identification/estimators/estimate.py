@@ -42,7 +42,8 @@ class Estimate:
         fold_solutions: estimates from the training equations of each fold of cross-validation.
         squared_errors: mean square prediction errors by cross-validation, `[folds, num_dof]`.
         residuals: of the whole log.
-        information: covariance, infinite for unidentifiable parameters.
+        information: covariance by the data alone, infinite for unidentifiable parameters.
+        uncertainty: covariance with the prior, infinite for these as well.
         combinations: shares of parameters in unidentifiable combinations, `[combinations, parameters]`; None
             if residuals are not linear in all parameters.
         choice: terms of each dof to which these refer, with offsets that selection removed.
@@ -54,6 +55,7 @@ class Estimate:
     squared_errors: Tensor
     residuals: Residuals
     information: ParameterUncertainty
+    uncertainty: ParameterUncertainty
     combinations: Tensor | None
     choice: TermChoice
 
@@ -79,12 +81,13 @@ def estimate(
     if estimator.linear and estimator.has_prior and options.selects:
         wide = with_offsets(solution, context)
     information, shares = estimator.covariance(wide, residuals), None
+    found = [information, estimator.with_prior(information, wide, residuals)]
     if estimator.linear:
         pooled = context.equations.pooled
         shares = unidentifiable_combinations(pooled, estimator.model, wide.choice)
-        information = with_infinite_std(information, shares)
-    information = replace(information, term_std=_select_std(information.term_std, solution))
-    return Estimate(estimator, solution, fits, squares, residuals, information, shares, wide.choice)
+        found = [with_infinite_std(x, shares) for x in found]
+    found = [replace(x, term_std=_select_std(x.term_std, solution)) for x in found]
+    return Estimate(estimator, solution, fits, squares, residuals, *found, shares, wide.choice)
 
 
 def with_offsets(solution: Solution, context: FitContext) -> Solution:

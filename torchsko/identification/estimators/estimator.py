@@ -145,6 +145,12 @@ class Estimator(ABC):
             data.problem, pooled, data.sample.motions, self.model, solution, left
         )
 
+    def with_prior(
+        self, information: ParameterUncertainty, solution: Solution, left: Residuals
+    ) -> ParameterUncertainty:
+        """Covariance of the estimates with the prior, if there is one, from that by the data alone."""
+        return information
+
     def fit_folds(self, folds: Folds) -> list[Solution]:
         """Solutions of the training equations of each fold."""
         used = Folds.of(self.equations, self.data.equations)

@@ -62,6 +62,7 @@ from torchsko.identification.selection.cross_validation import (
 )
 from torchsko.identification.signals.preprocess import quaternion_joints
 from torchsko.identification.uncertainty.measurement_bias import PositionNoise
+from torchsko.identification.uncertainty.prior_covariance import covariance_with_prior
 from torchsko.identification.uncertainty.residuals import Residuals, compute_residuals
 from torchsko.identification.uncertainty.robust_covariance import (
     Cancelling,
@@ -99,6 +100,13 @@ class PhysicalLeastSquares(Estimator):
     def solve(self, equations: NormalEquations) -> Solution:
         """Solve normal equations of one fold."""
         return solve_physical(equations, self.model, self.data.prior, self.data.problem.terms)
+
+    def with_prior(
+        self, information: ParameterUncertainty, solution: Solution, left: Residuals
+    ) -> ParameterUncertainty:
+        """Covariance of the estimates with the prior, from that by the data alone."""
+        equations, prior = self.equations.pooled, self.data.prior
+        return covariance_with_prior(information, equations, self.model, prior, solution, left)
 
     def fit_folds(self, folds: Folds) -> list[Solution]:
         """Solutions of the training equations of each fold."""

@@ -46,6 +46,11 @@ class SmoothCoulomb(Term):
         """Smooth sign of the velocity: tanh(qd / speed)."""
         return (motion.qd / self.speed).tanh()
 
+    @property
+    def friction_speed(self) -> float:
+        """Width of the transition [rad/s or m/s]."""
+        return self.speed
+
 
 @dataclass(frozen=True)
 class Asymmetric(Term):

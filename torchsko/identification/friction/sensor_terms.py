@@ -16,6 +16,7 @@ from torchsko.identification.friction.term import Term, TermInput
 class Offset(Term):
     """Constant force: the zero offset of a torque sensor, or a constant current of the controller."""
 
+    offset: ClassVar[float] = 1.0
     linear: ClassVar[bool] = True
 
     def basis(self, motion: TermInput) -> Tensor:

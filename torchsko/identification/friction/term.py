@@ -49,6 +49,7 @@ class Term:
         unit: of the coefficient, for a revolute joint.
         damping: contribution of a unit coefficient to `Mechanism.damping`.
         friction: contribution of a unit coefficient to `Mechanism.friction` (dry friction).
+        offset: contribution of a unit coefficient to `Mechanism.force_offset`.
         armature: contribution of a unit coefficient to `Mechanism.armature`.
         sensor_scale: relative error of measured positions that a unit coefficient stands for.
         continuous: whether the force is a continuous function of the joint's position and velocity, so that
@@ -67,6 +68,7 @@ class Term:
     unit: ClassVar[str] = "N m"
     damping: ClassVar[float] = 0.0
     friction: ClassVar[float] = 0.0
+    offset: ClassVar[float] = 0.0
     armature: ClassVar[float] = 0.0
     sensor_scale: ClassVar[float] = 0.0
     continuous: ClassVar[bool] = True
@@ -101,6 +103,11 @@ class Term:
     def basis(self, motion: TermInput) -> Tensor:
         """Evaluate the basis function, `[*batch, samples, num_dof]`."""
         raise NotImplementedError
+
+    @property
+    def friction_speed(self) -> float:
+        """Width of the transition of dry friction [rad/s or m/s]; 0 for a jump at rest."""
+        return 0.0
 
     @property
     def memoryless(self) -> Term:

@@ -14,9 +14,16 @@ from torchsko.verbs.regressors import inertial_parameters, torque_regressor
 
 
 def without_losses(mech: Mechanism) -> Mechanism:
-    """Set damping and dry friction to zero."""
+    """Set damping, dry friction and constant joint forces to zero."""
     zero = torch.zeros_like(mech.damping)
-    return mech.replace(damping=zero, friction=zero)
+    return mech.replace(
+        damping=zero,
+        friction=zero,
+        friction_speed=zero,
+        force_offset=zero,
+        has_smooth_friction=False,
+        has_force_offset=False,
+    )
 
 
 def without_armature(mech: Mechanism, dofs: Collection[int]) -> Mechanism:

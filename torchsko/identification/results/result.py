@@ -73,18 +73,21 @@ class Fit:
     (`memory`) where that predicts forces along a motion better.
 
     Attributes:
-        nominal: the nominal robot without damping and dry friction, and without the armature of joints with
-            a `RotorInertia` term.
-        mechanism: the identified robot. Its damping and friction are those of the terms at speed. Methods
-            whose inertias are not physically consistent change only damping, friction and armature.
+        nominal: the nominal robot without damping, dry friction and constant joint forces, and without the
+            armature of joints with a `RotorInertia` term.
+        mechanism: the identified robot, with damping, dry friction, its transition speed, constant joint
+            forces and armature of the memoryless model. `terms` of other kinds are not part of it; of several
+            laws of dry friction at a joint the largest one sets the transition speed. Methods whose inertias
+            are not physically consistent keep the nominal inertias.
         phi: inertial parameters, `[num_bodies * 10]`.
         terms: joint terms of each dof, without memory.
         numbers: coefficients of each dof's terms.
         deviations: standard errors of the coefficients; infinite if the log does not determine them.
         base: base parameters, the combinations of inertial parameters that determine forces.
         value: their estimates, `[base]`.
-        deviation: their standard errors from the data alone, without the prior, `[base]`; infinite if the log
-            does not determine them.
+        deviation: their standard errors, `[base]`; infinite if the log does not determine them. With a prior
+            they include its pull towards a nominal robot whose typical error is estimated from the fit; see
+            `torchsko.identification.uncertainty.prior_covariance`.
         covariance: their covariance, `[base, base]`.
         condition: condition number of the regressor with columns of unit length.
         errors: root mean square prediction errors by cross-validation, `[num_dof]` [N m or N], by name: of
@@ -222,8 +225,8 @@ class Fit:
         numbers, or a new URDF file, also if `like` is SDF. Existing files of these names are replaced. Meshes
         and included files of MJCF are copied too, unless they exist already or lie outside of the folder of
         `like`; the new file then has their full paths. A `RobotFileWarning` names parameters that the format
-        cannot represent, such as rotor inertia in URDF, or friction that differs between the dofs of a joint.
-        fit.pt has them.
+        cannot represent, such as constant joint forces, rotor inertia in URDF, or friction that differs
+        between the dofs of a joint. fit.pt has them, also the transition speeds of dry friction.
 
         Args:
             folder: output folder; created if it does not exist.
@@ -289,17 +292,38 @@ def fitted_robot(
     numbers: Sequence[Tensor],
     physical: bool,
 ) -> Mechanism:
-    """The nominal robot with estimated damping, friction and armature, and inertias if they are physical."""
+    """The nominal robot with estimated joint terms, and inertias if they are physical."""
     changes: dict[str, Tensor] = {}
     if physical:
         changes |= zip(("mass", "com", "inertia"), unpack_inertias(phi), strict=True)
+    damping, friction, offset, rotors = (
+        _at_dofs(numbers, [[getattr(t, name) for t in some] for some in terms])
+        for name in ("damping", "friction", "offset", "armature")
+    )
+    speeds = zip(terms, (x.tolist() for x in numbers), strict=True)
+    speed = damping.new_tensor([_transition_speed(*row) for row in speeds])
+    found = {
+        "damping": damping.clamp_min(0),
+        "friction": friction.clamp_min(0),
+        "friction_speed": speed,
+        "force_offset": offset,
+    }
     # Friction of a coupled joint acts on the joint that it follows.
-    for field in ("damping", "friction"):
-        total = _at_dofs(numbers, [[getattr(t, field) for t in some] for some in terms])
-        changes[field] = among_all_dofs(nominal, total.clamp_min(0))
-    rotors = _at_dofs(numbers, [[t.armature for t in some] for some in terms])
+    changes |= {name: among_all_dofs(nominal, x) for name, x in found.items()}
     changes["armature"] = (nominal.armature + among_all_dofs(nominal, rotors)).clamp_min(0)
-    return nominal.replace(**changes, has_losses=True, replaced=nominal.replaced)
+    return nominal.replace(
+        **changes,
+        has_losses=True,
+        has_smooth_friction=bool(speed.any()),
+        has_force_offset=bool(offset.any()),
+        replaced=nominal.replaced,
+    )
+
+
+def _transition_speed(terms: Sequence[Term], numbers: Sequence[float]) -> float:
+    """Transition speed of a joint's largest dry friction; 0 without dry friction."""
+    laws = [(x, t.friction_speed) for t, x in zip(terms, numbers, strict=True) if t.friction]
+    return max(laws, default=(0.0, 0.0))[1]
 
 
 def _at_dofs(numbers: Sequence[Tensor], parts: Sequence[Sequence[float]]) -> Tensor:

@@ -23,7 +23,7 @@ from torchsko.identification.uncertainty.residuals import Residuals
 from torchsko.io.common.source import format_of
 from torchsko.io.loading.files import load
 from torchsko.io.mjcf.assets import copy_assets
-from torchsko.io.saving import save
+from torchsko.io.saving import UNSUPPORTED, save
 from torchsko.io.xml.reader import is_xml_text
 from torchsko.mechanism.coordinates import own_rates
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
@@ -81,16 +81,14 @@ def save_robot(mech: Mechanism, folder: Path, like: Any, mesh_path: Folders | No
 def representable_robot(fit: Fit, like: Any) -> Mechanism:
     """The robot of a fit without parameters that its file format cannot represent, with a warning.
 
-    URDF has no rotor inertia, and one friction coefficient for all dofs of a joint.
+    URDF has no rotor inertia, and one friction coefficient for all dofs of a joint. No format has constant
+    joint forces or transition speeds of dry friction.
     """
     mech, given, file = fit.mechanism, fit.nominal, robot_file(like)
-    left, changes = [], {}
-    more = zip(
-        mech.dof_names, own_rates(mech, mech.armature - given.armature).tolist(), strict=True
-    )
-    rotors = [f"{name} {x:.3g}" for name, x in more if x]
-    if file == ROBOTS[0] and rotors:
-        left.append(f"rotor inertia of {', '.join(rotors)} kg m^2")
+    changes = {name: torch.zeros_like(getattr(mech, name)) for name in UNSUPPORTED}
+    left = _nonzero_dofs(mech, "constant force", mech.force_offset, "N m or N")
+    if file == ROBOTS[0]:
+        left += _nonzero_dofs(mech, "rotor inertia", mech.armature - given.armature, "kg m^2")
         changes["armature"] = given.armature
     for field in ("damping", "friction", *(["armature"] if file == ROBOTS[1] else [])):
         old, new = getattr(given, field), getattr(mech, field).clone()
@@ -105,16 +103,22 @@ def representable_robot(fit: Fit, like: Any) -> Mechanism:
                 )
                 new[dofs] = old[dofs]
                 changes[field] = new
-    if not left:
-        return mech
-    warnings.warn(
-        f"{file} does not have the {'; '.join(left)}.\n"
-        "Its format cannot represent it; fit.pt has it.\n"
-        "Use Fit.load(folder).mechanism for the complete robot.",
-        RobotFileWarning,
-        stacklevel=3,
-    )
-    return mech.replace(**changes)
+    if left:
+        warnings.warn(
+            f"{file} does not have the {'; '.join(left)}.\n"
+            "Its format cannot represent it; fit.pt has it.\n"
+            "Use Fit.load(folder).mechanism for the complete robot.",
+            RobotFileWarning,
+            stacklevel=3,
+        )
+    return mech.replace(**changes, replaced=mech.replaced)
+
+
+def _nonzero_dofs(mech: Mechanism, what: str, values: torch.Tensor, unit: str) -> list[str]:
+    """Text that lists the nonzero values of independent dofs, if there are such values."""
+    pairs = zip(mech.dof_names, own_rates(mech, values).tolist(), strict=True)
+    found = [f"{name} {x:.3g}" for name, x in pairs if x]
+    return [f"{what} of {', '.join(found)} {unit}"] if found else []
 
 
 def write_fit(fit: Fit, path: Path) -> None:
