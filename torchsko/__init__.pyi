@@ -68,6 +68,7 @@ from torchsko.contact.contact_step import State as State
 from torchsko.contact.contact_step import step as step
 from torchsko.contact.points import Contacts as Contacts
 from torchsko.contact.points import contacts as contacts
+from torchsko.contact.smooth_contact import SmoothContact as SmoothContact
 from torchsko.control.ik.inverse_kinematics import inverse_kinematics as inverse_kinematics
 from torchsko.control.ik.levenberg_marquardt import IKResult as IKResult
 from torchsko.fused.fuse import fuse as fuse

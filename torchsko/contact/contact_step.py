@@ -15,6 +15,7 @@ from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.contact.contact_dynamics import ConstrainedDynamics, constrained_dynamics
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.implicit_steps import damping_of, implicit_acceleration
+from torchsko.contact.smooth_contact import SmoothContact, smooth_acceleration
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.io.conventions.conversion import conventions
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
@@ -120,7 +121,7 @@ def step(
     ctrl: Tensor | None = None,
     *,
     actuators: Actuators | None = None,
-    contact: ContactModel | None = None,
+    contact: ContactModel | SmoothContact | None = None,
     f_ext: Tensor | None = None,
     dt: float | None = None,
     integrator: str | None = None,
@@ -135,6 +136,7 @@ def step(
             actuators joint forces, `[*batch, num_dof]` [N m or N].
         actuators: by default those of the robot file.
         contact: shapes and parameters of contact; by default `ContactModel.of` of the mechanism.
+            `SmoothContact` selects smooth forces and a linearly implicit step.
         f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin.
         dt: time step of the integrator [s]; by default that of the robot file.
         integrator: "Euler" (implicit in the damping of joints), "implicitfast" (implicit in the velocity of
@@ -145,7 +147,7 @@ def step(
         The state after the steps, with gradients to all inputs.
 
     Raises:
-        MechanismError: on an unknown integrator.
+        MechanismError: on an unknown integrator, or one with smooth contact.
         ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: MuJoCo documentation, "Computation", Numerical integration.
@@ -163,16 +165,28 @@ def step(
     """
     mech = as_mechanism(mech)
     check_state(mech, q=state.q, qd=state.qd)
-    contact = ContactModel.of(mech) if contact is None else contact
+    smooth = contact if isinstance(contact, SmoothContact) else None
+    if smooth is not None:
+        contact = smooth.shapes
+    elif contact is None:
+        contact = ContactModel.of(mech)
+    assert isinstance(contact, ContactModel)
     options = contact.options
     dt = options.timestep if dt is None else dt
     name = options.integrator if integrator is None else integrator
     if name not in INTEGRATORS:
         raise MechanismError(*unknown_name("integrator of a step", name, tuple(INTEGRATORS)))
+    if smooth is not None and integrator is not None:
+        raise MechanismError(
+            f"the integrator {integrator!r} was passed with smooth contact.",
+            "Smooth contact has one integrator, the linearly implicit step.",
+            "Leave integrator out, or pass a ContactModel.",
+        )
     contact = contact.at_timestep(dt)
     fixed, state = Drive.at(mech, state, ctrl, actuators, contact, f_ext, dt)
+    advance_once = INTEGRATORS[name] if smooth is None else partial(_smooth, contact=smooth)
     for _ in range(substeps):
-        state = INTEGRATORS[name](fixed, state)
+        state = advance_once(fixed, state)
     return state
 
 
@@ -192,6 +206,23 @@ def _euler(fixed: Drive, state: State, all_forces: bool) -> State:
     after, rates = advance(mech, q, qd, qdd, dt)
     return State(
         after, rates, fixed.after(act, rate), state.t + dt, found.qdd.detach(), found.residual
+    )
+
+
+def _smooth(fixed: Drive, state: State, contact: SmoothContact) -> State:
+    """Linearly implicit step with smooth contact."""
+    mech, dt = fixed.mech, fixed.dt
+    q, qd, act = state.q, state.qd, state.act
+    tau, rate, slopes = fixed.forces(q, qd, act)
+    damping = torch.diag_embed(damping_slope(mech, qd)) if mech.has_losses else None
+    if slopes is not None:
+        of_actuators = damping_of(mech, slopes)
+        damping = of_actuators if damping is None else damping + of_actuators
+    qdd = smooth_acceleration(mech, contact, q, qd, tau, fixed.f_ext, damping, dt)
+    after, rates = advance(mech, q, qd, qdd, dt)
+    no_error = torch.zeros_like(qdd[..., 0])
+    return State(
+        after, rates, fixed.after(act, rate), state.t + dt, qdd.detach(), no_error.detach()
     )
 
 
