@@ -8,13 +8,23 @@ from torchsko.constraints.gear import Gear
 from torchsko.constraints.hinge_rows import Revolute
 from torchsko.constraints.in_plane import Planar
 from torchsko.constraints.joint_equality import JointEquality
+from torchsko.constraints.prismatic import Prismatic
 from torchsko.constraints.row_kinds import FrameRows, JointRows
 from torchsko.constraints.weld import Weld
 from torchsko.errors import MechanismError, unknown_name
 
 KINDS: dict[str, FrameRows | JointRows] = {
     kind.name: kind
-    for kind in (Ball(), Weld(), Revolute(), Planar(), Distance(), Gear(), JointEquality())
+    for kind in (
+        Ball(),
+        Weld(),
+        Revolute(),
+        Prismatic(),
+        Planar(),
+        Distance(),
+        Gear(),
+        JointEquality(),
+    )
 }
 """Every kind of constraint by name."""
 

@@ -64,7 +64,7 @@ def save(
     or masses fixed to the inertial frame. A `RobotFileWarning` names what else the format does not support:
 
     - URDF supports boxes, spheres, cylinders, capsules and meshes, the latter with the path in the robot's
-      own file, and ball, weld and revolute loops (URDF+). It does not support keyframes.
+      own file, and ball, weld, revolute and prismatic loops (URDF+). It does not support keyframes.
     - MJCF supports primitive shapes, keyframes without controls, and ball, weld, revolute, gear and joint
       loops; a revolute loop becomes two points on its axis. It supports neither velocity limits nor limits
       without range, such as an effort limit of 0. Floating bodies start at their pose in ``mech.initial()``,

@@ -15,6 +15,9 @@ from torchsko.mechanism.description import (
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.welded import WORLD
 
+WITH_AXIS = ("revolute", "prismatic")
+"""Kinds whose markers have z along the axis."""
+
 Place = tuple[np.ndarray, np.ndarray]
 """Rotation and position [m] of a loop joint in a link."""
 
@@ -36,7 +39,7 @@ def loop_closure(
         kind: kind of constraint.
         links: links of both ends; None for the inertial frame.
         places: poses of the joint in these links when the loop is closed.
-        axis: axis of a revolute joint, in the joint's frame; z of the markers is along it.
+        axis: axis of a joint with one, in the joint's frame; z of the markers is along it.
     """
     (R1, p1), (R2, p2) = places
     turn = np.eye(3) if axis is None else _with_z(np.array(axis))

@@ -15,6 +15,7 @@ import numpy as np
 
 from torchsko.constraints.constraint_kinds import SYNONYMS
 from torchsko.errors import RobotFileWarning, name_list
+from torchsko.io.common.loop_ends import WITH_AXIS
 from torchsko.io.common.numbers import as_matrix, as_vector, quaternion_from_matrix
 from torchsko.io.conventions.conversion import conventions
 from torchsko.io.urdf.edit_urdf import rpy_from_rotation
@@ -27,7 +28,7 @@ from torchsko.mechanism.numbering import motions
 MJCF_KINDS = ("ball", "weld", "revolute", "gear", "joint")
 """Kinds of loops in new MJCF files."""
 
-URDF_KINDS = ("ball", "weld", "revolute")
+URDF_KINDS = ("ball", "weld", "revolute", "prismatic")
 """Kinds of loops in new URDF files, as <loop> of URDF+."""
 
 HINGE_OFFSET = 0.1
@@ -95,9 +96,9 @@ def mjcf_loops(mech: Mechanism) -> LoopLines:
 def urdf_loops(mech: Mechanism, root: str) -> list[str]:
     """Loops as <loop> of URDF+; `root` is the link that coincides with the inertial frame."""
     lines = []
-    types = {"ball": "spherical", "weld": "fixed", "revolute": "revolute"}
+    types = {"ball": "spherical", "weld": "fixed"}
     for c in (c for c in mech.closures if _kind(c) in URDF_KINDS and c.active):
-        lines.append(f'  <loop name={quoteattr(c.name)} type="{types[_kind(c)]}">')
+        lines.append(f'  <loop name={quoteattr(c.name)} type="{types.get(_kind(c), _kind(c))}">')
         turned = as_matrix(np.array(c.rotation).T)
         for tag, frame, R, p in (
             ("predecessor", c.frame1, IDENTITY, c.position1),
@@ -107,7 +108,7 @@ def urdf_loops(mech: Mechanism, root: str) -> list[str]:
             rpy = words(rpy_from_rotation(R))
             place = f'<origin xyz="{words(p)}" rpy="{rpy}"/>'
             lines.append(f"    <{tag} link={link}>{place}</{tag}>")
-        lines += ['    <axis xyz="0 0 1"/>'] if _kind(c) == "revolute" else []
+        lines += ['    <axis xyz="0 0 1"/>'] if _kind(c) in WITH_AXIS else []
         lines.append("  </loop>")
     return lines
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from torchsko.errors import RobotFileError
-from torchsko.io.common.loop_ends import FrameParts, loop_closure
+from torchsko.io.common.loop_ends import WITH_AXIS, FrameParts, loop_closure
 from torchsko.io.common.numbers import as_matrix, as_vector, number, unit, vector
 from torchsko.io.common.report import Report
 from torchsko.io.sdf.sdf_poses import WORLD_FRAME, Frames, Pose, text_of
@@ -159,7 +159,7 @@ def read_closure(element: Element, frames: Frames) -> tuple[Closure, FrameParts]
         pose = base @ frames.joint_pose(name)
         places.append((pose.rotation, pose.position))
     axis = None
-    if kind == "revolute":
+    if kind in WITH_AXIS:
         axis = _axis(element, "axis", name, links[1], frames, f"joint {name!r}")
         axis = as_vector(places[1][0].T @ np.array(axis))
     named = tuple(None if link == WORLD_FRAME else link for link in links)

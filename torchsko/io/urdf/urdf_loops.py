@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from torchsko.errors import RobotFileError, unknown_name
-from torchsko.io.common.loop_ends import FrameParts, Place, loop_closure
+from torchsko.io.common.loop_ends import WITH_AXIS, FrameParts, Place, loop_closure
 from torchsko.io.common.numbers import unit, vector
 from torchsko.io.common.report import Report
 from torchsko.io.urdf.urdf_fields import (
@@ -39,8 +39,8 @@ from torchsko.mechanism.description import (
 from torchsko.mechanism.file_data.file_metadata import Closure
 
 KINDS = {"fixed": "weld", "continuous": "revolute", "revolute": "revolute",
-         "spherical": "ball", "planar": "planar joint", "prismatic": "prismatic joint"}  # fmt: skip
-"""Kinds of closures by type of the loop; those of the last two have no rows."""
+         "spherical": "ball", "prismatic": "prismatic", "planar": "planar joint"}  # fmt: skip
+"""Kinds of closures by type of the loop; the last one has no rows."""
 
 DEFAULT_AXIS: Vector = (1.0, 0.0, 0.0)
 """The format's default axis."""
@@ -138,7 +138,7 @@ def _loop(
     links, places = _ends(element, where, above, report)
     axis = only_child(element, "axis", where)
     direction = None
-    if KINDS[kind] == "revolute":
+    if KINDS[kind] in WITH_AXIS:
         direction = DEFAULT_AXIS
         if axis is not None:
             here = place(axis, "xyz", where)

@@ -64,8 +64,9 @@ class Closure:
 
     Attributes:
         name: name of the constraint; generated if the file has none.
-        kind: kind of constraint (`torchsko.constraints`): "connect" or "ball", "weld", "revolute", "planar",
-            "distance", or "gear" and "joint" between joints; or the type of another joint.
+        kind: kind of constraint (`torchsko.constraints`): "connect" or "ball", "weld", "revolute",
+            "prismatic", "planar", "distance", or "gear" and "joint" between joints; or the type of
+            another joint.
         frame1: frame of the first point.
         frame2: frame of the second point.
         position1: first point in its frame [m].

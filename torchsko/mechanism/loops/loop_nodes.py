@@ -16,7 +16,7 @@ from torchsko.constraints.constraint_kinds import constraint_kind
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.coordinates import all_q, first_sample, own_q, uncoupled
 from torchsko.mechanism.file_data.file_metadata import Closure
-from torchsko.mechanism.loops.closed_states import CLOSED_RESIDUAL, nearest_closed
+from torchsko.mechanism.loops.closed_states import CLOSED_RESIDUAL, closed_samples, nearest_closed
 from torchsko.mechanism.loops.closing import Closing, ClosureEnd, LoopNode
 from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link
 from torchsko.mechanism.loops.open_chains import Dof
@@ -53,10 +53,12 @@ def with_loops(mech: Mechanism, preferred: Collection[Dof] | None = None) -> Mec
             wanted = [j for name in node.names for j in names[name].independent]
             dependent.append(partition(one, tree, node, q, wanted, preferred))
         closing = _closing(one, tree, nodes, dependent, own_q(one, q).tolist())
+        closed = replace(one, closing=closing)
         metadata = one.file_metadata.map_states(
-            lambda q: own_q(one, nearest_closed(one, tree, nodes, all_q(one, q))[0]),
-            lambda qd: qd.index_select(-1, closing.own),
+            lambda q: closed_samples(closed, q), lambda qd: qd.index_select(-1, closing.own)
         )
+        if metadata.initial is not None:
+            metadata = replace(metadata, initial=own_q(one, q))
     closing = closing.to(mech.device)
     rates = {
         name: getattr(mech, name).index_select(-1, closing.own)
