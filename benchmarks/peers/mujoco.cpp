@@ -12,7 +12,7 @@ struct Handle {
   std::vector<mjData *> data;  // one for each thread
 };
 
-enum Verb { INVERSE, FORWARD, MASS_MATRIX };
+enum Verb { INVERSE, FORWARD, MASS_MATRIX, CONSTRAINED };
 
 extern "C" {
 
@@ -54,6 +54,13 @@ void mjc_run(Handle *h, int verb, long batch, const double *q, const double *v, 
     mjData *d = h->data[t];
     for (long k = batch * t / threads; k < batch * (t + 1) / threads; ++k) {
       std::memcpy(d->qpos, q + k * nq, nq * sizeof(double));
+      if (verb == CONSTRAINED) {  // all of mj_forward, with equality constraints
+        std::memcpy(d->qvel, v + k * nv, nv * sizeof(double));
+        std::memcpy(d->qfrc_applied, x + k * nv, nv * sizeof(double));
+        mj_forward(m, d);
+        std::memcpy(out + k * nv, d->qacc, nv * sizeof(double));
+        continue;
+      }
       mj_kinematics(m, d);
       mj_comPos(m, d);
       if (verb == MASS_MATRIX) {

@@ -3,7 +3,8 @@
 // Eigen's alignment would differ; the variant of joints holds only the types that the benchmark's
 // robots have, which shortens the build from minutes to seconds and changes no result.
 //
-// -DSCALAR=double|float, -DKINEMATICS for what benchmarks/kinematics.py compares
+// -DSCALAR=double|float, -DKINEMATICS for what benchmarks/kinematics.py compares, -DCONSTRAINTS for
+// benchmarks/closed_chains.py
 
 #include <pinocchio/multibody.hpp>
 #include <pinocchio/multibody/joint.hpp>
@@ -19,6 +20,11 @@
 #include <pinocchio/algorithm/jacobian.hpp>
 #include <pinocchio/algorithm/joint-configuration.hpp>
 #include <pinocchio/algorithm/regressor.hpp>
+#endif
+
+#ifdef CONSTRAINTS
+#include <pinocchio/algorithm/constrained-dynamics.hpp>
+#include <pinocchio/algorithm/proximal.hpp>
 #endif
 
 #include <exception>
@@ -237,3 +243,39 @@ void pin_matrices(Handle *h, int what, long batch, const Scalar *q, const Scalar
 }
 #endif
 }
+
+#ifdef CONSTRAINTS
+
+typedef pin::RigidConstraintModelTpl<Scalar, 0> Constraint;
+typedef pin::RigidConstraintDataTpl<Scalar, 0> ConstraintData;
+
+// Forward dynamics with points that coincide: joint indices (-1 is the ground) and points in them.
+extern "C" void pin_constrained(Handle *h, int n, const int *one, const int *two, const Scalar *at_one,
+                               const Scalar *at_two, long batch, const Scalar *q, const Scalar *v,
+                               const Scalar *tau, Scalar *out) {
+  typedef pin::SE3Tpl<Scalar, 0> SE3;
+  const Model &model = h->model;
+  const int nq = model.nq, nv = model.nv, threads = int(h->data.size());
+  std::vector<Constraint> constraints;
+  for (int i = 0; i < n; ++i) {
+    const SE3 first(Matrix3::Identity(), Vector3(Eigen::Map<const Vector3>(at_one + 3 * i)));
+    const SE3 second(Matrix3::Identity(), Vector3(Eigen::Map<const Vector3>(at_two + 3 * i)));
+    constraints.emplace_back(pin::CONTACT_3D, model, one[i] + 1, first, two[i] + 1, second,
+                             pin::LOCAL);
+  }
+#pragma omp parallel for schedule(static) num_threads(threads)
+  for (int t = 0; t < threads; ++t) {
+    Data &data = *h->data[t];
+    std::vector<ConstraintData> datas;
+    for (const Constraint &c : constraints) datas.emplace_back(c);
+    pin::initConstraintDynamics(model, data, constraints, datas);
+    pin::ProximalSettingsTpl<Scalar> settings(Scalar(1e-10), Scalar(1e-6), 10);
+    for (long k = batch * t / threads; k < batch * (t + 1) / threads; ++k) {
+      const In qk(q + k * nq, nq), vk(v + k * nv, nv), xk(tau + k * nv, nv);
+      Out(out + k * nv, nv) =
+          pin::constraintDynamics(model, data, qk, vk, xk, constraints, datas, settings);
+    }
+  }
+}
+
+#endif

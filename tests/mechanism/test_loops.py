@@ -183,12 +183,10 @@ def test_random_loops_solve_the_kkt_system_or_have_a_deficient_rank(made: Linkag
 
 
 BAR = four_bar(base=True)
-SKIPPED = {"manipulability", "operational_space_inertia", "consistent_jacobian_inverse"}
-"""Verbs whose result is not defined for all frames of this robot."""
 
 
 @pytest.mark.some(6)
-@pytest.mark.parametrize("verb", [v for v in VERBS if v.name not in SKIPPED], ids=lambda v: v.name)
+@pytest.mark.parametrize("verb", VERBS, ids=lambda v: v.name)
 def test_gradients_of_every_verb_are_slopes_along_the_manifold(verb) -> None:
     g = torch.Generator().manual_seed(1)
     states = {n: sample(BAR, n, (), g) for n in verb.states}

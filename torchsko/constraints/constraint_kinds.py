@@ -8,8 +8,8 @@ from torchsko.constraints.gear import Gear
 from torchsko.constraints.hinge_rows import Revolute
 from torchsko.constraints.in_plane import Planar
 from torchsko.constraints.joint_equality import JointEquality
-from torchsko.constraints.prismatic import Prismatic
 from torchsko.constraints.row_kinds import FrameRows, JointRows
+from torchsko.constraints.slider_rows import Prismatic
 from torchsko.constraints.weld import Weld
 from torchsko.errors import MechanismError, unknown_name
 

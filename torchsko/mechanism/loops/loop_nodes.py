@@ -19,8 +19,8 @@ from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.loops.closed_states import CLOSED_RESIDUAL, closed_samples, nearest_closed
 from torchsko.mechanism.loops.closing import Closing, ClosureEnd, LoopNode
 from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link
+from torchsko.mechanism.loops.dof_partition import beside, partition
 from torchsko.mechanism.loops.open_chains import Dof
-from torchsko.mechanism.loops.partition import beside, partition
 from torchsko.mechanism.mechanism import Mechanism
 
 

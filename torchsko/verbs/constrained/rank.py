@@ -31,7 +31,7 @@ CLOSED_RESIDUAL_FLOAT32 = 1e-4
 
 
 def are_redundant(mech: Mechanism, rows: ConstraintRows) -> bool:
-    """True if the rows are dependent wherever the constraints hold, or if no such configuration is found."""
+    """True if the rows are dependent wherever the constraints hold, or if their values cannot be read."""
     if any(concrete_values(x) is None for x in (mech.mass, mech.joint_position)):
         return True
     one = first_sample(mech)
@@ -49,8 +49,8 @@ def are_redundant(mech: Mechanism, rows: ConstraintRows) -> bool:
         # Rows of open loops may have a larger rank than those of closed ones.
         left = rows.at(one, q, None, numbers).residual.abs().amax(-1)
         least = CLOSED_RESIDUAL if q.dtype == torch.float64 else CLOSED_RESIDUAL_FLOAT32
-        ranks = _ranks(one, rows, q, numbers)[left < least]
-    return not len(ranks) or bool(ranks.max() < rows.num_rows)
+        ranks, holds = _ranks(one, rows, q, numbers), left < least
+    return bool((ranks[holds] if holds.any() else ranks).max() < rows.num_rows)
 
 
 def _ranks(mech: Mechanism, rows: ConstraintRows, q: Tensor, numbers: Placements) -> Tensor:
