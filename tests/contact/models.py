@@ -28,6 +28,17 @@ BOXES = """<mujoco><option cone="{cone}"/><worldbody><geom type="plane" size="9 
 <body pos="0 1 .12"><freejoint/><geom type="cylinder" size=".1 .1" mass="1"/></body>
 <body pos="0 2 .12"><freejoint/><geom size=".1" mass="1" condim="6"/></body></worldbody></mujoco>"""
 
+PILE = """<mujoco><option cone="{cone}"/><asset>
+<mesh name="gem" vertex="-.1 -.1 0  .1 -.1 0  .1 .1 0  -.1 .1 0  0 .05 .2"/></asset><worldbody>
+<geom type="plane" size="9 9 1" friction=".5 .01 .01" contype="3"/>
+<body pos="0 0 .1"><freejoint/><geom type="box" size=".2 .15 .1" mass="2"/></body>
+<body pos="0 0 .22" euler="5 0 30"><freejoint/><geom type="box" size=".1 .1 .02" mass="1"/></body>
+<body pos=".22 .1 .25" euler="10 70 0"><freejoint/><geom type="capsule" size=".03 .15" mass="1"/></body>
+<body pos="-.1 0 .3"><freejoint/><geom size=".05" mass="1"/></body>
+<body pos=".3 -.3 .1" euler="3 5 0"><freejoint/><geom type="mesh" mesh="gem" mass="1"
+  contype="0" conaffinity="2"/></body>
+</worldbody></mujoco>"""
+
 
 def quadruped(cone="pyramidal", condim=3, impratio=1.0):
     """Text of a robot with twelve joints and four feet."""
@@ -48,5 +59,6 @@ MODELS = {
     "quadruped": lambda **options: quadruped(**options),
     "hopper": lambda cone="pyramidal", condim=3: HOPPER.format(cone=cone, condim=condim),
     "boxes": lambda cone="pyramidal": BOXES.format(cone=cone),
+    "pile": lambda cone="pyramidal": PILE.format(cone=cone),
 }
 """Functions that give the text of a model for a friction cone."""

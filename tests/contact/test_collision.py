@@ -206,3 +206,34 @@ def test_pairs_of_other_kinds_are_named_when_a_file_is_read():
         ts.RobotFileWarning, match=r"1 pairs of geoms \('a' \(box\) and 'b' \(mesh\)\)"
     ):
         ts.load(text_of("box", "mesh"))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kinds", PAIRS + TERRAIN_PAIRS, ids="-".join)
+def test_kernels_have_the_points_and_gradients_of_eager_mode(kinds):
+    model = model_of(*kinds)
+    mech = ts.from_mujoco(model)
+    contact = ts.ContactModel.of(mech)
+    q = torch.tensor(random_positions(model, np.random.default_rng(1), 8))
+
+    def points(mech, q, size, heights):
+        found = ts.contacts(mech, q, contact.replace(shape_size=size, heights=heights))
+        exists = found.distance < 1e9
+        return (
+            torch.where(exists, found.distance, 0.0),
+            torch.where(exists[..., None], found.position, 0.0),
+        )
+
+    parts = (contact.shape_size, contact.heights)
+    inputs = [x.detach().clone() for x in (q, *(p.expand(8, *p.shape) for p in parts))]
+    names = dict(zip(("q", "size", "heights"), (tuple(x.shape[1:]) for x in inputs), strict=True))
+    fast = ts.fuse(points, mech, shapes=names)
+    results = []
+    for call in (fast, lambda *x: points(mech, *x)):
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        found = call(*leaves)
+        total = sum((x * torch.sin(torch.arange(x.numel())).reshape(x.shape)).sum() for x in found)
+        gradients = torch.autograd.grad(total, leaves, materialize_grads=True)
+        results.append((*found, *gradients))
+    for fused, eager in zip(*results, strict=True):
+        torch.testing.assert_close(fused, eager, rtol=1e-11, atol=1e-11)

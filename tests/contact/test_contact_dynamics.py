@@ -34,6 +34,7 @@ CASES = [
     ("hopper", {"cone": "pyramidal", "condim": 1}),
     ("boxes", {"cone": "elliptic"}),
     ("boxes", {"cone": "pyramidal"}),
+    ("pile", {"cone": "elliptic"}),
 ]
 
 

@@ -84,3 +84,20 @@ def test_a_body_beyond_the_height_field_falls():
     q = mech.file_metadata.initial.clone()
     q[0] = 2.1
     assert not ts.contacts(mech, q).active.any()
+
+
+def test_accelerations_have_exact_derivatives_with_respect_to_heights():
+    mech = load('type="hfield" hfield="h"', "capsule")
+    contact = sloped(ts.ContactModel.of(mech))
+    q = mech.neutral() + torch.eye(7, dtype=torch.float64)[2] * 0.3
+    v = torch.tensor([0.1, -0.2, 0.3, 1.0, 0.5, -0.5], dtype=torch.float64)
+
+    def accelerate(heights):
+        changed = contact.replace(heights=heights)
+        return ts.constrained_dynamics(mech, q, v, 0 * v, contact=changed).qdd
+
+    assert ts.contacts(mech, q, contact).active.any()
+    heights = contact.heights.clone().requires_grad_()
+    assert torch.autograd.gradcheck(
+        accelerate, heights, eps=1e-7, rtol=1e-6, atol=1e-6, fast_mode=True, check_forward_ad=True
+    )
