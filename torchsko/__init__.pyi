@@ -92,6 +92,7 @@ from torchsko.mechanism.joints.compound import Slide as Slide
 from torchsko.mechanism.joints.compound import Turn as Turn
 from torchsko.mechanism.joints.registry import register_joint as register_joint
 from torchsko.rollout.finite_checks import first_nonfinite as first_nonfinite
+from torchsko.rollout.integrators import ContactStep as ContactStep
 from torchsko.rollout.integrators import advance as advance
 from torchsko.rollout.linearize import linearize as linearize
 from torchsko.sensing.sensors import sensors as sensors

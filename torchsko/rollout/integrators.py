@@ -33,6 +33,9 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
+from torchsko.contact.contact_dynamics import constrained_dynamics, without_dry_friction
+from torchsko.contact.contact_model import ContactModel
+from torchsko.contact.implicit_steps import implicit_acceleration
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
 from torchsko.mechanism.joints.configuration import advance as advance_state
 from torchsko.mechanism.joints.configuration import bracket, integrate
@@ -40,7 +43,12 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.rollout.implicit import ImplicitEuler
 from torchsko.rollout.step import Accelerate, Integrator, State, implicit_losses
-from torchsko.verbs.dynamics import forward_dynamics, refuse_singular
+from torchsko.verbs.dynamics import (
+    damping_slope,
+    forward_dynamics,
+    inverse_dynamics,
+    refuse_singular,
+)
 
 
 @dataclass(frozen=True)
@@ -189,6 +197,50 @@ class NewmarkBeta(Integrator):
         u = dt * qd + dt**2 * ((0.5 - self.beta) * before + self.beta * after)
         v = qd + dt * ((1 - self.delta) * before + self.delta * after)
         return integrate(mech, q, u), v
+
+
+@dataclass(frozen=True)
+class ContactStep(Integrator):
+    """A step of `torchsko.rollout` with contact, position limits and dry friction, as MuJoCo's "Euler".
+
+    After q and qd it returns the generalised forces of all constraints, `[*batch, num_dof]` [N m or N], and
+    the largest error of the equations of motion, `[*batch]` [N m or N]. The solver starts from the
+    acceleration without constraints, so that a step depends on the state alone.
+
+    Attributes:
+        contact: shapes and parameters of contact; by default `torchsko.ContactModel.of` of the mechanism.
+
+    Reference: see `torchsko.step`.
+
+    Example:
+        >>> import torchsko as ts
+        >>> text = '''<mujoco><worldbody><geom type="plane" size="1 1 1"/><body pos="0 0 0.2"><freejoint/>
+        ...   <geom size="0.1"/></body></worldbody></mujoco>'''
+        >>> ball = ts.load(text)
+        >>> q, qd = ball.file_metadata.initial, ball.gravity.new_zeros(6)
+        >>> qs, qds, forces, residuals = ts.rollout(ball, q, qd, None, 500, method=ts.ContactStep())
+        >>> round(float(qs[-1, 2]), 3), forces.shape, bool(residuals.max() < 1e-9)
+        (0.1, torch.Size([500, 6]), True)
+    """
+
+    contact: ContactModel | None = None
+    order: int = field(default=1, init=False)
+    implicit_damping: ClassVar[bool] = True
+    single_evaluation: ClassVar[bool] = True
+
+    def __call__(  # type: ignore[override]
+        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The next state, the forces of the constraints and the residual."""
+        smooth = without_dry_friction(mech)
+        free = accelerate(smooth, t, q, qd)
+        tau = inverse_dynamics(smooth, q, qd, free)
+        found = constrained_dynamics(
+            mech, q, qd, tau, contact=self.contact, warmstart=free.expand_as(qd)
+        )
+        damping = torch.diag_embed(damping_slope(mech, qd)) if mech.has_losses else None
+        qdd = implicit_acceleration(mech, q, qd, found.qdd, damping, dt, gyroscopic=False)
+        return *advance_state(mech, q, qd, qdd, dt), found.forces, found.residual
 
 
 SEMI_IMPLICIT_EULER = SemiImplicitEuler()

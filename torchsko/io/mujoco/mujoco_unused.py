@@ -27,7 +27,7 @@ JOINT_IN_PARENT, TENDON = 1, 3
 Row = tuple[int | list[str], str, str]
 """Number or names of elements, their kind, and the reason why they are not used."""
 
-IN_CONTACT = "contact acts in ts.step and ts.constrained_dynamics only"
+IN_CONTACT = "contact acts in ts.step and ts.ContactStep only"
 """Reason for elements that exert forces while bodies touch."""
 
 WITHOUT_COLLISION = "these kinds of shapes do not collide, in ts.step neither"

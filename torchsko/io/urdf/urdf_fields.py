@@ -14,7 +14,7 @@ from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, UnsupportedEl
 
 REASONS = {
     "visual": "a visual shape, in mech.geometry; no effect on the dynamics",
-    "collision": "a contact shape, in mech.geometry; it acts in ts.step and ts.constrained_dynamics only",
+    "collision": "a contact shape, in mech.geometry; it acts in ts.step and ts.ContactStep only",
     "contact": "contact is not modelled",
     "material": "a colour; no effect on the dynamics",
     "transmission": "its rotor inertia is armature; torchsko.transmissions_of reads reductions",

@@ -1,0 +1,141 @@
+"""Whole rollouts with contact: one kernel, exact gradients, independent samples, bounded memory."""
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import torchsko as ts
+from tests.contact.models import HOPPER, quadruped
+
+STEPS, DT = 8, 0.002
+GAIN = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # the report names the shapes
+    HOPPING = ts.load(HOPPER.format(cone="elliptic", condim=3))
+
+
+def law(t, q, qd):
+    return -GAIN * qd - q
+
+
+def states(num):
+    """Hoppers about to touch and in the ground, most of them sliding."""
+    g = torch.Generator().manual_seed(0)
+    q = HOPPING.file_metadata.initial + 0.03 * torch.randn(num, 4, generator=g).double()
+    return q - 0.05 * torch.eye(4).double()[1], 0.3 * torch.randn(num, 4, generator=g).double()
+
+
+@pytest.fixture(scope="module")
+def fast():
+    return ts.fuse(HOPPING, inputs=("mass",))
+
+
+def simulate(mech, q, qd, **options):
+    return ts.rollout(mech, q, qd, law, STEPS, DT, ts.ContactStep(), **options)
+
+
+def test_rollouts_are_steps_with_gradients(fast):
+    mass = (HOPPING.mass * torch.linspace(0.8, 1.2, 5)[:, None]).requires_grad_()
+    q, qd = (x.requires_grad_() for x in states(5))
+    weights = torch.linspace(1, 2, 4).double()
+    found, wanted = [], []
+    for robot, options in ((HOPPING, {"fused": False}), (fast, {"fused": True})):
+        many = robot.replace(mass=mass)
+        qs, qds, forces, residuals = simulate(many, q, qd, **options)
+        loss = (weights * (qs[:, -1] + 0.1 * qds[:, -1])).sum() + 1e-4 * forces.square().sum()
+        found.append((qs, qds, forces, *torch.autograd.grad(loss, (q, qd, mass, GAIN))))
+        assert residuals.max() < 1e-9 * (1 + forces.abs().max())
+    state, many = ts.State(q, qd), HOPPING.replace(mass=mass)
+    contact = ts.ContactModel.of(HOPPING)
+    for _ in range(STEPS):
+        tau = law(state.t, state.q, state.qd)
+        state = ts.step(without_actuators(many), state, tau, contact=contact, dt=DT)
+        wanted.append((state.q, state.qd))
+    assert_close(found[0], found[1], rtol=1e-9, atol=1e-9)
+    for k, series in enumerate(zip(*wanted, strict=True)):
+        assert_close(found[0][k][:, 1:], torch.stack(series, 1), rtol=1e-9, atol=1e-9)
+    assert found[0][2].abs().amax((0, 1)).min() > 0.01
+
+
+def without_actuators(mech):
+    """The robot whose control is a joint force."""
+    text = HOPPER.format(cone="elliptic", condim=3).partition("<actuator>")[0] + "</mujoco>"
+    return ts.load(text).replace(mass=mech.mass)
+
+
+def test_samples_do_not_depend_on_the_batch_nor_on_diverged_samples(fast):
+    q, qd = states(37)
+    together = simulate(fast, q, qd, fused=True)
+    for rows in (slice(0, 1), slice(3, 20), slice(30, 37)):
+        assert_close(simulate(fast, q[rows], qd[rows], fused=True),
+                     tuple(x[rows] for x in together), rtol=0, atol=0)  # fmt: skip
+    is_good = torch.arange(37) != 4
+    start = torch.where(is_good[:, None], qd, torch.nan)
+    found = simulate(fast, q, start, fused=True, nonfinite="ignore")
+    assert_close([x[is_good] for x in found], [x[is_good] for x in together], rtol=0, atol=0)
+    with pytest.raises(ts.NonFiniteError, match=r"sample \[4\]"):
+        simulate(fast, q, start, fused=True, nonfinite="raise")
+
+
+MEMORY = """
+import torch
+import torchsko as ts
+from tests.contact.models import HOPPER
+torch.set_num_threads(1)
+mech = ts.fuse(ts.load(HOPPER.format(cone="elliptic", condim=3)))
+def peak(steps):
+    q = mech.mechanism().file_metadata.initial.repeat(256, 1).requires_grad_()
+    found = ts.rollout(mech, q, 0 * q, lambda t, q, qd: -qd, steps, 2e-3, ts.ContactStep(),
+                       every=steps // 2, checkpoint=25, fused=True)
+    found[0][:, -1].sum().backward()
+    (most,) = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
+    return int(most) * 1024
+print(-(peak(100) - peak(1000)))
+"""
+
+
+@pytest.mark.nightly
+def test_gradients_through_a_thousand_steps_take_less_than_200_megabytes():
+    root = Path(ts.__file__).parent.parent
+    done = subprocess.run([sys.executable, "-c", MEMORY], env=os.environ | {"PYTHONPATH": str(root)},
+                          capture_output=True, text=True, timeout=3600)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 200e6
+
+
+def dropped(mech, num, steps):
+    """States of robots that fall on the floor with random velocities."""
+    g, dtype = torch.Generator().manual_seed(0), mech.dtype
+    q = mech.file_metadata.initial.repeat(num, 1)
+    qd = 0.3 * torch.randn(num, mech.num_dof, generator=g).to(dtype)
+    method = ts.ContactStep()
+    options = {"steps": steps, "dt": 0.002, "method": method, "every": steps, "fused": True}
+    qs, qds, *_ = ts.rollout(ts.fuse(mech), q, qd, lambda t, q, qd: -2 * qd, **options)
+    return qs[:, -1], qds[:, -1]
+
+
+@pytest.mark.nightly
+def test_the_solver_converges_in_both_precisions():
+    double = ts.load(quadruped("elliptic"))
+    q, qd = (
+        torch.cat(x)
+        for x in zip(*(dropped(double, 2500, n) for n in (40, 80, 120, 160)), strict=True)
+    )
+    found = []
+    for dtype in (torch.float64, torch.float32):
+        mech = double.to(dtype)
+        state = q.to(dtype), qd.to(dtype)
+        found.append(ts.constrained_dynamics(mech, *state, torch.zeros_like(state[1])))
+    exact, single = found
+    size = 1 + exact.forces.abs().amax(-1)
+    assert ((exact.residual / size) > 1e-6).double().mean() < 1e-3
+    assert (exact.forces != 0).any(-1).double().mean() > 0.9
+    scale = exact.qdd.abs().amax(-1)
+    error = (single.qdd - exact.qdd).abs().amax(-1) / scale
+    assert (error < 1e-5).double().mean() > 0.99
