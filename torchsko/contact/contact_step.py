@@ -17,6 +17,7 @@ from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.implicit_steps import damping_of, implicit_acceleration
 from torchsko.contact.smooth_contact import SmoothContact, smooth_acceleration
 from torchsko.errors import MechanismError, unknown_name
+from torchsko.implicit.loop import subprogram
 from torchsko.io.conventions.conversion import conventions
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.joints.configuration import advance, transport_rate
@@ -101,7 +102,7 @@ class Drive(NamedTuple):
         return actuate_with_slopes(self.mech, self.actuators, q, qd, act, self.ctrl, self.dt)
 
     def accelerate(
-        self, q: Tensor, qd: Tensor, tau: Tensor, warmstart: Tensor | None
+        self, q: Tensor, qd: Tensor, tau: Tensor, warmstart: Tensor | None = None
     ) -> ConstrainedDynamics:
         """Constrained accelerations under joint forces."""
         return constrained_dynamics(
@@ -238,6 +239,7 @@ def _runge_kutta(fixed: Drive, state: State) -> State:
     changes: list[Tensor] = []
     accelerations: list[Tensor] = []
     rates: list[Tensor] = []
+    residuals: list[Tensor] = []
     q, qd, act = q0, state.qd, act0
     first = warmstart = u = None
     for stage in range(4):
@@ -249,8 +251,11 @@ def _runge_kutta(fixed: Drive, state: State) -> State:
             act = act0 if act0 is None else act0 + h * rates[-1]
         guess = state.warmstart if warmstart is None else warmstart
         tau, rate, _ = fixed.forces(q, qd, act)
-        found = fixed.accelerate(q, qd, tau, guess)
-        first, warmstart = found if first is None else first, found.qdd.detach()
+        inputs = (q, qd, tau) if guess is None else (q, qd, tau, guess)
+        # In a kernel the stages share one function.
+        found = ConstrainedDynamics(*subprogram(fixed.accelerate, inputs, 3))
+        first, warmstart = found.qdd if first is None else first, found.qdd.detach()
+        residuals.append(found.residual)
         changes.append(_rate_of_change(mech, u, mujoco.qd_from(q0, mujoco.qd_to(q, qd))))
         accelerations.append(mujoco.qdd_to(q, qd, found.qdd))
         if rate is not None:
@@ -259,7 +264,8 @@ def _runge_kutta(fixed: Drive, state: State) -> State:
     q = _displaced(mech, q0, dt * _weighted(changes))
     act = act0 if act0 is None or not rates else fixed.after(act0, _weighted(rates))
     qd = mujoco.qd_from(q, v0 + dt * _weighted(accelerations))
-    return State(q, qd, act, state.t + dt, first.qdd.detach(), first.residual)
+    residual = torch.stack(residuals).amax(0)
+    return State(q, qd, act, state.t + dt, first.detach(), residual)
 
 
 def _weighted(parts: list[Tensor]) -> Tensor:
