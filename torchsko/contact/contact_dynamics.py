@@ -16,6 +16,7 @@ Derivatives*, 2nd edition, SIAM, 2008, section 15.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from torchsko.contact.contact_model import PARAMETER_DIMS, ContactModel
 from torchsko.contact.cost import Rows
 from torchsko.contact.newton import minimise, solve_from_leaves
 from torchsko.contact.rows import constraint_rows, moving_dofs
+from torchsko.contact.soft_constraints import Metric
 from torchsko.implicit.equation import implicit
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
@@ -103,21 +105,45 @@ def constrained_dynamics(
     """
     check_state(mech, q=q, qd=qd, tau=tau, f_ext=f_ext)
     contact = ContactModel.of(mech) if contact is None else contact
+    return dynamics_with_inertia(mech, q, qd, tau, f_ext, contact, warmstart, None)
+
+
+def dynamics_with_inertia(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    tau: Tensor,
+    f_ext: Tensor | None,
+    contact: ContactModel,
+    warmstart: Tensor | None,
+    added: Tensor | None,
+) -> ConstrainedDynamics:
+    """`constrained_dynamics` with a matrix added to the mass matrix, `[*batch, num_dof, num_dof]`."""
     external = () if f_ext is None else (f_ext,)
     if warmstart is None:
         refuse_singular(mech)
     start = () if warmstart is None else (warmstart.detach(),)
+    more = () if added is None else (added,)
     equation = _ConstrainedEquation(
         fixed_fields(mech),
         {name: getattr(contact, name) for name in _CONTACT_FIXED},
         len(external),
+        len(more),
     )
     inputs = parameters_of(mech)
     inputs += [getattr(contact, name) for name in PARAMETER_DIMS]
-    qdd = implicit(equation, *inputs, q, qd, tau, *external, *start)
-    forces = _constraint_force(constraint_rows(mech, contact, q, qd), qdd)
+    qdd = implicit(equation, *inputs, q, qd, tau, *external, *more, *start)
+    forces = _constraint_force(constraint_rows(mech, contact, q, qd, _metric(mech, q, added)), qdd)
     error = inverse_dynamics(without_dry_friction(mech), q, qd, qdd, f_ext) - tau - forces
+    error = error if added is None else error + matvec(added, qdd)
     return ConstrainedDynamics(qdd, forces, error.detach().abs().amax(-1))
+
+
+def _metric(mech: Mechanism, q: Tensor, added: Tensor | None) -> Metric | None:
+    """Diagonals of the mass matrix and of what is added to it; None if nothing is."""
+    if added is None:
+        return None
+    return Metric(*(x.diagonal(dim1=-2, dim2=-1) for x in (mass_matrix(mech, q), added)))
 
 
 def without_dry_friction(mech: Mechanism) -> Mechanism:
@@ -133,17 +159,19 @@ def _constraint_force(rows: Rows, qdd: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _ConstrainedEquation:
-    """The equation with inputs (*mechanism, *contact, q, qd, tau, [f_ext], [warmstart]).
+    """The equation with inputs (*mechanism, *contact, q, qd, tau, [f_ext], [added], [warmstart]).
 
     Attributes:
         fixed: fields of the mechanism that are not parameters.
         contact_fixed: fields of the contact model that are not parameters.
         num_external: 1 with external forces, else 0.
+        num_added: 1 with a matrix added to the mass matrix, else 0.
     """
 
     fixed: dict[str, Any]
     contact_fixed: dict[str, Any]
     num_external: int
+    num_added: int
 
     def split(
         self, inputs: tuple[Tensor, ...]
@@ -153,14 +181,24 @@ class _ConstrainedEquation:
         surfaces: dict[str, Any] = dict(zip(PARAMETER_DIMS, rest, strict=False))
         return mech, ContactModel(**self.contact_fixed, **surfaces), rest[len(surfaces) :]
 
+    def optional(
+        self, rest: Sequence[Tensor]
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """External forces, added matrix and warm start, from the inputs after tau."""
+        remaining = iter(rest)
+        external = next(remaining) if self.num_external else None
+        added = next(remaining) if self.num_added else None
+        return external, added, next(remaining, None)
+
     def solution(self, *inputs: Tensor) -> Tensor:
         """The accelerations, by Newton's method."""
         mech, contact, (q, qd, tau, *rest) = self.split(inputs)
-        external, warmstart = rest[: self.num_external], rest[self.num_external :]
-        rows = constraint_rows(mech, contact, q, qd)
+        external, added, warmstart = self.optional(rest)
+        rows = constraint_rows(mech, contact, q, qd, _metric(mech, q, added))
         M = mass_matrix(mech, q)
-        h = tau - bias_force(without_dry_friction(mech), q, qd, *external)
-        start = warmstart[0] if warmstart else solve_from_leaves(M, h, scalar=mech.scalar)
+        M = M if added is None else M + added
+        h = tau - bias_force(without_dry_friction(mech), q, qd, external)
+        start = solve_from_leaves(M, h, scalar=mech.scalar) if warmstart is None else warmstart
         moves = moving_dofs(mech)
         # Dofs on one path to the root have an entry in M: one of them moves all bodies of the other.
         coupled = (moves.T.to(M.dtype) @ moves.to(M.dtype)) > 0
@@ -169,15 +207,19 @@ class _ConstrainedEquation:
     def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
         """Error of the equations of motion."""
         mech, contact, (q, qd, tau, *rest) = self.split(inputs)
-        external = rest[: self.num_external]
-        force = _constraint_force(constraint_rows(mech, contact, q, qd), x)
-        return inverse_dynamics(without_dry_friction(mech), q, qd, x, *external) - tau - force
+        external, added, _ = self.optional(rest)
+        rows = constraint_rows(mech, contact, q, qd, _metric(mech, q, added))
+        balance = inverse_dynamics(without_dry_friction(mech), q, qd, x, external) - tau
+        balance = balance if added is None else balance + matvec(added, x)
+        return balance - _constraint_force(rows, x)
 
     def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
         """(M + J* H J)^-1 rhs."""
-        mech, contact, (q, qd, *_) = self.split(inputs)
-        rows = constraint_rows(mech, contact, q, qd)
+        mech, contact, (q, qd, _, *rest) = self.split(inputs)
+        added = self.optional(rest)[1]
+        rows = constraint_rows(mech, contact, q, qd, _metric(mech, q, added))
         jar = matvec(rows.jacobian, x) - rows.reference
         _, diagonal, hessians = rows.derivatives(jar)
-        H = mass_matrix(mech, q) + rows.curvature(diagonal, hessians, scalar=mech.scalar)
+        H = mass_matrix(mech, q) if added is None else mass_matrix(mech, q) + added
+        H = H + rows.curvature(diagonal, hessians, scalar=mech.scalar)
         return solve_from_leaves(H, rhs, scalar=mech.scalar)

@@ -12,9 +12,20 @@ from torch import Tensor
 from torchsko.actuation.actuator_forces import actuate_with_slopes
 from torchsko.actuation.actuators import Actuators
 from torchsko.actuation.implicit_forces import ForceSlopes
-from torchsko.contact.contact_dynamics import ConstrainedDynamics, constrained_dynamics
+from torchsko.contact.contact_dynamics import (
+    ConstrainedDynamics,
+    constrained_dynamics,
+    dynamics_with_inertia,
+)
 from torchsko.contact.contact_model import ContactModel
-from torchsko.contact.implicit_steps import damping_of, implicit_acceleration
+from torchsko.contact.implicit_steps import (
+    constrained_dofs,
+    damping_of,
+    end_of_step_inertia,
+    implicit_acceleration,
+    standalone_bodies,
+)
+from torchsko.contact.rows import constraint_rows
 from torchsko.contact.smooth_contact import SmoothContact, smooth_acceleration
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.implicit.loop import subprogram
@@ -141,7 +152,8 @@ def step(
         f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin.
         dt: time step of the integrator [s]; by default that of the robot file.
         integrator: "Euler" (implicit in the damping of joints), "implicitfast" (implicit in the velocity of
-            passive and actuator forces) or "RK4"; by default that of the robot file.
+            passive and actuator forces), "discrete" (constraints, springs and dampers at the end of the step)
+            or "RK4"; by default that of the robot file.
         substeps: number of time steps.
 
     Returns:
@@ -227,6 +239,28 @@ def _smooth(fixed: Drive, state: State, contact: SmoothContact) -> State:
     )
 
 
+def _discrete(fixed: Drive, state: State) -> State:
+    """Step whose constraints, springs and dampers act at its end, in one equation."""
+    mech, dt = fixed.mech, fixed.dt
+    q, qd, act = state.q, state.qd, state.act
+    tau, rate, slopes = fixed.forces(q, qd, act)
+    added, push = end_of_step_inertia(mech, q, qd, slopes, dt)
+    turning = transport_rate(mech, qd, qd)
+    force = tau + push if turning is None else tau + push - matvec(added, turning)
+    options = replace(fixed.contact.options, end_of_step=True)
+    contact = replace(fixed.contact, options=options)
+    found = dynamics_with_inertia(mech, q, qd, force, fixed.f_ext, contact, state.warmstart, added)
+    qdd = found.qdd
+    if standalone_bodies(mech):
+        rows = constraint_rows(mech, contact, q, qd)
+        free = implicit_acceleration(mech, q, qd, qdd, None, dt, gyroscopic=True, added=added)
+        qdd = torch.where(constrained_dofs(rows), qdd, free)
+    after, rates = advance(mech, q, qd, qdd, dt)
+    return State(
+        after, rates, fixed.after(act, rate), state.t + dt, found.qdd.detach(), found.residual
+    )
+
+
 def _runge_kutta(fixed: Drive, state: State) -> State:
     """The classical Runge-Kutta method in MuJoCo's coordinates, whose linear velocities are inertial.
 
@@ -295,5 +329,6 @@ INTEGRATORS: dict[str, Callable[[Drive, State], State]] = {
     "Euler": partial(_euler, all_forces=False),
     "implicitfast": partial(_euler, all_forces=True),
     "RK4": _runge_kutta,
+    "discrete": _discrete,
 }
 """Integrators of `step` by MuJoCo's names."""

@@ -18,15 +18,22 @@ import torch
 from torch import Tensor
 
 from torchsko.actuation.implicit_forces import ForceSlopes
+from torchsko.contact.cost import Rows
 from torchsko.contact.newton import solve_from_leaves
 from torchsko.linalg.unpivoted import solve_without_pivots
-from torchsko.mechanism.coordinates import own_rows
-from torchsko.mechanism.joints.configuration import transport_rate
+from torchsko.mechanism.coordinates import (
+    all_q,
+    all_rates,
+    own_forces,
+    own_rows,
+    uncoupled,
+)
+from torchsko.mechanism.joints.configuration import stretch, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import spatial_inertia
 from torchsko.spatial.rotation import skew
 from torchsko.utils.shapes import concatenate, matvec
-from torchsko.verbs.dynamics import mass_matrix
+from torchsko.verbs.dynamics import damping_slope, mass_matrix
 
 
 def implicit_acceleration(
@@ -38,6 +45,7 @@ def implicit_acceleration(
     dt: float,
     *,
     gyroscopic: bool,
+    added: Tensor | None = None,
 ) -> Tensor:
     """Acceleration of a step whose damping acts at its end, `[*batch, num_dof]`.
 
@@ -49,11 +57,13 @@ def implicit_acceleration(
         damping: D without gyroscopic forces, `[*batch, num_dof, num_dof]`; None for zero.
         dt: time step [s].
         gyroscopic: whether D contains the gyroscopic forces of bodies on a free joint.
+        added: matrix added to the mass matrix, `[*batch, num_dof, num_dof]`; None for zero.
     """
     bodies = standalone_bodies(mech) if gyroscopic else []
     if damping is None and not bodies:
         return qdd
     M = mass_matrix(mech, q)
+    M = M if added is None else M + added
     D = torch.zeros_like(M) if damping is None else damping
     turning = transport_rate(mech, qd, qd)
     force = matvec(M, qdd)
@@ -74,6 +84,13 @@ def standalone_bodies(mech: Mechanism) -> list[int]:
         for k, kind in enumerate(mech.joints.kinds)
         if kind.is_free and mech.parents[k] < 0 and k not in mech.parents
     ]
+
+
+def constrained_dofs(rows: Rows) -> Tensor:
+    """Mask of the dofs on which constraints act, `[*batch, num_dof]`, bool."""
+    weights = [rows.weight, *(cone.weight.flatten(-2) for cone in rows.cones)]
+    active = torch.cat(weights, -1) > 0
+    return (active[..., None] & rows.moving).any(-2)
 
 
 def _with_gyroscopic_forces(
@@ -97,3 +114,38 @@ def damping_of(mech: Mechanism, slopes: ForceSlopes) -> Tensor:
     """Damping of transmissions over the velocities of a mechanism, `[*batch, num_dof, num_dof]`."""
     B = own_rows(mech, None, slopes.transmission)
     return B.mT @ (slopes.damping[..., None] * B)
+
+
+def end_of_step_inertia(
+    mech: Mechanism, q: Tensor, qd: Tensor, slopes: ForceSlopes | None, dt: float
+) -> tuple[Tensor, Tensor]:
+    r"""The matrix h D + h^2 K of springs and dampers at the end of a step, and the joint forces -h K v.
+
+    D and K are the negative derivatives of the forces of joints, actuators and fluid with respect to
+    velocities and positions, without negative entries, as in MuJoCo's integrator "discrete". Of the fluid,
+    drag acts at the end of the step.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]`.
+        slopes: of the forces of actuators.
+        dt: time step h [s].
+    """
+    at = all_q(mech, q)
+    rates, tree = all_rates(mech, at, qd), uncoupled(mech)
+    x = stretch(tree, at)[1]
+    stiffness = tree.stiffness
+    if tree.has_higher_stiffness:
+        squared, cubed = tree.higher_stiffness.unbind(-1)
+        stiffness = stiffness + 2 * squared * x + 3 * cubed * x * x
+    stiffness = stiffness.clamp(min=0)
+    diagonal = dt * damping_slope(tree, rates).clamp(min=0) + dt * dt * stiffness
+    added, push = torch.diag_embed(diagonal), -dt * stiffness * rates
+    if slopes is not None:
+        B, k = slopes.transmission, slopes.stiffness.clamp(min=0)
+        scale = dt * slopes.damping.clamp(min=0) + dt * dt * k
+        added = added + B.mT @ (scale[..., None] * B)
+        push = push - dt * matvec(B.mT, k * matvec(B, rates))
+    added = own_rows(mech, at, own_rows(mech, at, added).mT).mT
+    return added, own_forces(mech, at, push)

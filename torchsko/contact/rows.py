@@ -12,7 +12,7 @@ from torchsko.contact.candidate_points import FAR
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.cost import Cones, Rows
 from torchsko.contact.points import Contacts, body_poses, contact_points, select
-from torchsko.contact.soft_constraints import MIN_VALUE, softness
+from torchsko.contact.soft_constraints import MIN_VALUE, Metric, Timing, scaled, softness
 from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import cross
@@ -30,7 +30,9 @@ class _Block(NamedTuple):
     moving: Tensor
 
 
-def constraint_rows(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor) -> Rows:
+def constraint_rows(
+    mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor, metric: Metric | None = None
+) -> Rows:
     """All constraints of a mechanism.
 
     Args:
@@ -38,11 +40,12 @@ def constraint_rows(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tenso
         contact: its constraints.
         q: `[*batch, num_q]`.
         qd: `[*batch, num_dof]`.
+        metric: of a step that adds to the mass matrix.
     """
-    blocks = [_losses(mech, contact, qd), _limits(mech, contact, q, qd)]
+    blocks = [_losses(mech, contact, qd, metric), _limits(mech, contact, q, qd, metric)]
     pose = body_poses(mech, q)
     points = contact_points(contact, pose)
-    scalar, cones = _contact_blocks(mech, contact, points, pose, q, qd)
+    scalar, cones = _contact_blocks(mech, contact, points, pose, q, qd, metric)
     blocks += scalar
     batch = torch.broadcast_shapes(*(x.reference.shape[:-1] for x in blocks), qd.shape[:-1])
     weight = torch.cat([x.weight.expand(*batch, x.weight.shape[-1]) for x in blocks], -1)
@@ -72,23 +75,30 @@ def constraint_rows(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tenso
     )
 
 
-def _min_time_constant(contact: ContactModel) -> float:
-    return 2 * contact.options.timestep if contact.options.refsafe else 0.0
+def _timing(contact: ContactModel) -> Timing:
+    options = contact.options
+    return Timing(options.timestep, options.refsafe, options.end_of_step)
 
 
-def _losses(mech: Mechanism, contact: ContactModel, qd: Tensor) -> _Block:
+def _losses(mech: Mechanism, contact: ContactModel, qd: Tensor, metric: Metric | None) -> _Block:
     """Rows of dry friction."""
     dofs = contact.loss_dof
     v = select(qd, dofs, -1)
     soft = softness(
-        contact.loss_solref, contact.loss_solimp, torch.zeros_like(v), _min_time_constant(contact)
+        contact.loss_solref,
+        contact.loss_solimp,
+        torch.zeros_like(v),
+        _timing(contact),
+        friction=True,
     )
-    weight = 1 / soft.regularisation(contact.loss_invweight)
     one_hot = _one_hot(mech, dofs)
+    weight = 1 / soft.regularisation(scaled(contact.loss_invweight, one_hot, metric))
     return _Block(one_hot, -soft.damping * v, weight, one_hot != 0)
 
 
-def _limits(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor) -> _Block:
+def _limits(
+    mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor, metric: Metric | None
+) -> _Block:
     """Rows of position limits, each of the nearer limit."""
     x, lower, upper = (select(x, contact.limit_q, -1) for x in (q, mech.lower, mech.upper))
     below, above = x - lower, upper - x
@@ -97,12 +107,11 @@ def _limits(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor) -> _B
     sign = torch.where(is_low, 1.0, -1.0).to(q.dtype)
     active = distance < 0
     distance = torch.where(active, distance, 0.0)
-    soft = softness(
-        contact.limit_solref, contact.limit_solimp, distance, _min_time_constant(contact)
-    )
+    soft = softness(contact.limit_solref, contact.limit_solimp, distance, _timing(contact))
     reference = soft.acceleration(sign * select(qd, contact.limit_dof, -1), distance)
-    weight = torch.where(active, 1 / soft.regularisation(contact.limit_invweight), 0.0)
     one_hot = _one_hot(mech, contact.limit_dof)
+    R = soft.regularisation(scaled(contact.limit_invweight, one_hot, metric))
+    weight = torch.where(active, 1 / R, 0.0)
     return _Block(sign[..., None] * one_hot, reference, weight, one_hot != 0)
 
 
@@ -144,7 +153,13 @@ def point_jacobians(
 
 
 def _contact_blocks(
-    mech: Mechanism, contact: ContactModel, points: Contacts, pose: Pose, q: Tensor, qd: Tensor
+    mech: Mechanism,
+    contact: ContactModel,
+    points: Contacts,
+    pose: Pose,
+    q: Tensor,
+    qd: Tensor,
+    metric: Metric | None,
 ) -> tuple[list[_Block], list[tuple[_Block, Tensor, Tensor]]]:
     """Scalar rows, and elliptic cones with their friction coefficients."""
     if not points.pair:
@@ -159,6 +174,10 @@ def _contact_blocks(
     for condim, at in contact.points_by_condim(points.pair).items():
         cone = _Cone.of(contact, points, at, select(moving, at, 0))
         rows, v = select(J, at, -3)[..., :condim, :], select(velocity, at, -2)[..., :condim]
+        first = rows[..., 0, :]
+        if condim > 1 and contact.options.cone != "elliptic":
+            first = first + cone.friction[..., 0, None] * rows[..., 1, :]
+        cone = cone._replace(translation=scaled(cone.translation, first, metric))
         if condim == 1:
             scalar.append(cone.frictionless(rows[..., 0, :], v[..., 0]))
         elif contact.options.cone == "elliptic":
@@ -180,7 +199,7 @@ class _Cone(NamedTuple):
         solref_friction: reference parameters of friction.
         solimp: impedance parameters.
         impratio: ratio of the impedances of friction and normal force.
-        min_time_constant: lower bound of time constants [s].
+        timing: of the step.
         moving: whether each dof moves the contact, `[C, num_dof]`, bool.
     """
 
@@ -192,7 +211,7 @@ class _Cone(NamedTuple):
     solref_friction: Tensor
     solimp: Tensor
     impratio: float
-    min_time_constant: float
+    timing: Timing
     moving: Tensor
 
     @staticmethod
@@ -212,13 +231,13 @@ class _Cone(NamedTuple):
             select(contact.solref_friction, pair, -2),
             select(contact.solimp, pair, -2),
             contact.options.impratio,
-            _min_time_constant(contact),
+            _timing(contact),
             moving,
         )
 
     def _normal(self) -> tuple[Tensor, Tensor, Tensor]:
         """Softness terms k d (r - m) and b, and the regularisation R of the normal row."""
-        soft = softness(self.solref, self.solimp, self.distance, self.min_time_constant)
+        soft = softness(self.solref, self.solimp, self.distance, self.timing)
         push = soft.stiffness * soft.impedance * self.distance
         return push, soft.damping, soft.regularisation(self.translation)
 
@@ -269,7 +288,7 @@ class _Cone(NamedTuple):
         R = torch.cat([R[..., None], sliding * first * first / (coefficients * coefficients)], -1)
         own = (self.solref_friction != 0).any(-1, keepdim=True)
         solref = torch.where(own, self.solref_friction, self.solref)
-        rate = softness(solref, self.solimp, self.distance, self.min_time_constant).damping
+        rate = softness(solref, self.solimp, self.distance, self.timing, friction=True).damping
         reference = torch.cat(
             [(-damping * v[..., 0] - push)[..., None], -rate[..., None] * v[..., 1:]], -1
         )

@@ -9,6 +9,12 @@ acceleration
 with the inverse weight :math:`\hat A`, the damping b and the stiffness k of ``solref``. Rows of friction have
 no stiffness.
 
+The integrator "discrete" evaluates springs and dampers at the end of the step of length h. With the factor
+s = 1 + h b + h^2 k d,
+
+.. math::
+    R = \frac{1 - d}{d\, s}\, \hat A, \qquad a_{ref} = -\frac{b\, v + k\, d\, (r - m + h v)}{s}.
+
 Reference: MuJoCo documentation, "Computation", Constraint model; "Modeling", Solver parameters.
 """
 
@@ -26,18 +32,54 @@ MIN_IMPEDANCE, MAX_IMPEDANCE = 1e-4, 0.9999
 """Bounds of impedances and of the midpoint of their sigmoid (mjMINIMP, mjMAXIMP)."""
 
 
+class Timing(NamedTuple):
+    """Treatment of the time step by constraints.
+
+    Attributes:
+        timestep: h [s].
+        safe: whether stiffness is bounded for the time step (refsafe).
+        end_of_step: whether springs and dampers act at the end of the step.
+    """
+
+    timestep: float
+    safe: bool
+    end_of_step: bool
+
+
+class Metric(NamedTuple):
+    """Diagonals of the mass matrix and of what a step adds to it, `[*batch, num_dof]`."""
+
+    inertia: Tensor
+    added: Tensor
+
+    def ratio(self, jacobian: Tensor) -> Tensor:
+        """Ratio of the inverse inertias of rows `[*batch, r, num_dof]` with and without the addition."""
+        square = jacobian * jacobian
+        own = (square / self.inertia[..., None, :]).sum(-1)
+        both = (square / (self.inertia + self.added)[..., None, :]).sum(-1)
+        moves = own > 0
+        return torch.where(moves, both / torch.where(moves, own, 1.0), 1.0)
+
+
+def scaled(invweight: Tensor, jacobian: Tensor, metric: Metric | None) -> Tensor:
+    """Inverse weights of rows `[*batch, r, num_dof]` in a metric; unchanged without one."""
+    return invweight if metric is None else invweight * metric.ratio(jacobian)
+
+
 class Softness(NamedTuple):
     """Stiffness and damping of constraints per unit of mass, and their impedance.
 
     Attributes:
-        stiffness: k, `[*batch, m]` [1/s^2].
-        damping: b, `[*batch, m]` [1/s].
+        stiffness: k, or k / s at the end of a step, `[*batch, m]` [1/s^2].
+        damping: b, or (b + h k d) / s at the end of a step, `[*batch, m]` [1/s].
         impedance: d, `[*batch, m]`.
+        gain: s, 1 at the start of a step, `[*batch, m]`.
     """
 
     stiffness: Tensor
     damping: Tensor
     impedance: Tensor
+    gain: Tensor | float
 
     def acceleration(self, velocity: Tensor, position: Tensor) -> Tensor:
         """The reference acceleration for velocities and positions less their margins."""
@@ -46,11 +88,11 @@ class Softness(NamedTuple):
     def regularisation(self, invweight: Tensor) -> Tensor:
         """R for an inverse weight."""
         d = self.impedance
-        return torch.clamp((1 - d) * invweight / d, min=MIN_VALUE)
+        return torch.clamp((1 - d) * invweight / d, min=MIN_VALUE) / self.gain
 
 
 def softness(
-    solref: Tensor, solimp: Tensor, position: Tensor, min_time_constant: float
+    solref: Tensor, solimp: Tensor, position: Tensor, timing: Timing, *, friction: bool = False
 ) -> Softness:
     """Parameters of constraints at positions.
 
@@ -59,17 +101,31 @@ def softness(
             and minus damping.
         solimp: `[*, m, 5]`.
         position: positions less their margins, `[*batch, m]` [m or rad].
-        min_time_constant: lower bound of time constants [s], 0 for none.
+        timing: of the step.
+        friction: whether the constraints have no stiffness.
     """
     low, high = (x.clamp(MIN_IMPEDANCE, MAX_IMPEDANCE) for x in solimp[..., :2].unbind(-1))
     time, ratio = solref.unbind(-1)
     standard = time > 0
-    if min_time_constant:
-        time = torch.where(standard, time.clamp(min=min_time_constant), time)
+    h = timing.timestep
+    if timing.safe and not timing.end_of_step:
+        time = torch.where(standard, time.clamp(min=2 * h), time)
     t, r = torch.where(standard, time, 1.0), torch.where(ratio > 0, ratio, 1.0)
     stiffness = torch.where(standard, 1 / (high * t * r) ** 2, -time / high**2)
     damping = torch.where(ratio > 0, 2 / (high * t), -ratio / high)
-    return Softness(stiffness, damping, _impedance(solimp, low, high, position))
+    impedance = _impedance(solimp, low, high, position)
+    if not timing.end_of_step:
+        return Softness(stiffness, damping, impedance, 1.0)
+    if friction:
+        stiffness = torch.zeros_like(stiffness)
+    elif timing.safe:
+        # The stiffest row without restitution has k d h^2 = 1, at the same damping ratio.
+        excess = h * h * stiffness * impedance
+        bound = torch.where(standard & (excess > 1), 1 / excess, 1.0)
+        stiffness, damping = stiffness * bound, damping * bound.sqrt()
+    spring = h * stiffness * impedance
+    gain = 1 + h * (damping + spring)
+    return Softness(stiffness / gain, (damping + spring) / gain, impedance, gain)
 
 
 def _impedance(solimp: Tensor, low: Tensor, high: Tensor, position: Tensor) -> Tensor:

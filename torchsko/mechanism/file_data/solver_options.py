@@ -28,6 +28,7 @@ class SolverOptions:
         impratio: ratio of the impedances of friction and normal force of elliptic cones.
         refsafe: whether time constants are at least two time steps.
         eulerdamp: whether Euler takes damping of joints implicitly.
+        end_of_step: whether constraints act at the end of the time step, as under "discrete".
         disabled: names of the disabled constraints: "contact", "limit", "frictionloss", "equality"; with
             "filterparent", a body may touch its parent.
         limit_solref: reference parameters of position limits, by coordinate.
@@ -45,6 +46,7 @@ class SolverOptions:
     impratio: float = 1.0
     refsafe: bool = True
     eulerdamp: bool = True
+    end_of_step: bool = False
     disabled: tuple[str, ...] = ()
     limit_solref: tuple[Solref, ...] = ()
     limit_solimp: tuple[Solimp, ...] = ()
