@@ -1,5 +1,7 @@
 """Trajectories of steps with contact equal those of MuJoCo, and have exact gradients."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,19 @@ from tests.contact.models import MODELS
 
 mujoco = pytest.importorskip("mujoco")
 
-INTEGRATORS = {"Euler": 0, "RK4": 1, "implicitfast": 3}
+INTEGRATORS = {"Euler": 0, "RK4": 1, "implicitfast": 3, "discrete": 4}
+
+STIFF = """<mujoco><option integrator="discrete" cone="{0}" timestep=".004"/><worldbody>
+<geom type="plane" size="9 9 1" friction=".6 .02 .01" solref=".003 1"/>
+<body pos="0 0 .3"><joint type="slide" axis="0 0 1" stiffness="200 10 20" damping="3 1 .5" springref=".1"/>
+<joint axis="0 1 0" name="a" damping="2" stiffness="30" range="-5 5" limited="true" frictionloss=".2"
+ solreflimit=".003 1" solreffriction=".003 1"/>
+<geom type="capsule" size=".03" fromto="0 0 0 .3 0 -.15" solref=".003 1" condim="{1}"/>
+<body pos=".3 .1 -.1"><joint name="b" axis=".1 1 .2" damping=".1"/>
+<geom size=".05" pos=".1 0 -.04" solref="-4000 -90" condim="{1}"/></body></body>
+</worldbody><actuator><position joint="a" kp="50" kv="3"/><position joint="b" kp="20" kv="1"/>
+</actuator></mujoco>"""
+"""A robot with springs, servos and constraints stiffer than the time step resolves."""
 
 
 def deviation(model, steps, seed=0, lower=0.0, speed=0.3):
@@ -42,9 +56,36 @@ def deviation(model, steps, seed=0, lower=0.0, speed=0.3):
 def test_steps_equal_those_of_mujoco(compiled, name, lower, integrator):
     model = compiled(MODELS[name](cone="elliptic"))
     model.opt.integrator = INTEGRATORS[integrator]
-    worst, rows = deviation(model, 12, lower=lower, speed=0.1)
+    worst, rows = deviation(model, 6, lower=lower, speed=0.1)
     assert worst < 1e-10
     assert rows >= 3
+
+
+@pytest.mark.parametrize("cone", ["elliptic", "pyramidal"])
+def test_steps_at_the_end_of_which_stiff_forces_act_equal_those_of_mujoco(compiled, cone):
+    for condim in (3, 4):
+        worst, rows = deviation(compiled(STIFF.format(cone, condim)), 8, lower=-0.3, speed=0.5)
+        assert worst < 1e-10
+        assert rows >= 6
+
+
+def test_gradients_of_a_step_that_acts_at_its_end(compiled):
+    mech = ts.from_mujoco(compiled(STIFF.format("elliptic", 3)))
+    contact = ts.ContactModel.of(mech)
+    q = torch.tensor([-0.21, 0.1, -0.05], dtype=torch.float64)
+    names = ("mass", "stiffness", "damping", "higher_stiffness", "armature")
+    values = [getattr(mech, name).clone().requires_grad_() for name in names]
+    qd = torch.tensor([-0.3, 0.4, 0.2], dtype=torch.float64)
+    inputs = (q, qd, torch.tensor([0.3, -0.2], dtype=torch.float64), contact.friction)
+
+    def after(q, qd, ctrl, friction, *values):
+        robot = mech.replace(**dict(zip(names, values, strict=True)))
+        surfaces = contact.replace(friction=friction)
+        state = ts.step(robot, ts.State(q, qd), ctrl, contact=surfaces)
+        return state.qd
+
+    inputs = [x.clone().requires_grad_() for x in inputs]
+    assert torch.autograd.gradcheck(after, (*inputs, *values), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.nightly
@@ -122,3 +163,65 @@ def test_an_unknown_integrator_is_refused():
     state = ts.State(mech.file_metadata.initial, torch.zeros(6, dtype=torch.float64))
     with pytest.raises(ts.MechanismError, match="leapfrog"):
         ts.step(mech, state, integrator="leapfrog")
+
+
+FALLING = """<mujoco><option cone="elliptic" timestep="{0}"/><worldbody>
+<geom type="plane" size="9 9 1" friction=".4 .01 .001"/>
+<body pos="0 0 .3"><freejoint/><geom type="box" size=".2 .15 .1" mass="2"/></body>
+<body pos="0 2 .1"><freejoint/><geom type="box" size=".2 .15 .1" mass="2"/></body>
+<body pos="0 4 .1"><freejoint/><geom size=".1" mass="1" condim="6"/></body></worldbody></mujoco>"""
+"""A box that falls, a box that slides and a ball that rolls."""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("milliseconds", [1, 2, 5, 10])
+def test_a_second_of_falling_sliding_and_rolling_equals_that_of_mujoco(compiled, milliseconds):
+    model = compiled(FALLING.format(milliseconds / 1e3))
+    mech, data = ts.from_mujoco(model), mujoco.MjData(model)
+    data.qvel[6], data.qvel[12], data.qvel[16] = 1.0, 1.0, 10.0
+    conv, contact = ts.conventions("mujoco", mech), ts.ContactModel.of(mech)
+    q = conv.q_from(torch.tensor(data.qpos))
+    state, worst = ts.State(q, conv.qd_from(q, torch.tensor(data.qvel))), 0.0
+    for _ in range(1000 // milliseconds):
+        mujoco.mj_step(model, data)
+        state = ts.step(mech, state, contact=contact)
+        worst = max(worst, np.abs(conv.q_to(state.q).numpy() - data.qpos).max())
+        worst = max(worst, np.abs(conv.qd_to(state.q, state.qd).numpy() - data.qvel).max())
+    assert data.qpos[2] < 0.11 and worst < 1e-10
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["hopper.xml", "ant.xml"])
+def test_a_second_of_robots_of_gymnasium_equals_that_of_mujoco(compiled, name):
+    gymnasium = pytest.importorskip("gymnasium")
+    path = Path(gymnasium.__file__).parent / "envs/mujoco/assets" / name
+    model = mujoco.MjModel.from_xml_path(str(path))
+    model.opt.tolerance, model.opt.iterations = 0.0, 100
+    model.opt.ls_tolerance, model.opt.ls_iterations = 1e-12, 50
+    worst, rows = deviation(model, round(1 / model.opt.timestep), speed=0.1)
+    assert worst < 1e-9
+    assert rows >= 3
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["quadruped", "hopper", "boxes", "stiff"])
+def test_gradients_of_two_hundred_steps_equal_central_differences(compiled, name):
+    text = STIFF.format("elliptic", 3) if name == "stiff" else MODELS[name](cone="elliptic")
+    mech = ts.from_mujoco(compiled(text))
+    contact = ts.ContactModel.of(mech)
+    g = torch.Generator().manual_seed(3)
+    direction = torch.randn(mech.num_dof, generator=g, dtype=torch.float64)
+    drive = mech.file_metadata.actuators.actuators
+
+    def place(speed, steps=200):
+        state = ts.State(mech.initial(), speed * direction)
+        ctrl = torch.zeros(len(drive), dtype=torch.float64) if drive else None
+        for _ in range(steps):
+            state = ts.step(mech, state, ctrl, contact=contact)
+        return (state.q[:3] * torch.tensor([1.0, 0.3, 0.7], dtype=torch.float64)).sum()
+
+    speed = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(place(speed), speed)
+    with torch.no_grad():
+        ends = [place(0.1 + sign * 1e-6) for sign in (1, -1)]
+    assert float(found) == pytest.approx(float(ends[0] - ends[1]) / 2e-6, rel=1e-6, abs=1e-8)
