@@ -14,25 +14,25 @@ from torchsko.contact.contact_forces import contact_forces
 from torchsko.contact.points import Contacts, contacts
 from torchsko.mechanism.file_data.sensor import Sensor
 from torchsko.sensing.ray import ray_hits
-from torchsko.sensing.scene import Scene
+from torchsko.sensing.sensor_inputs import SensorInputs
 from torchsko.spatial.rotation import cross
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.kinematics import forward_kinematics
 from torchsko.verbs.momenta import joint_wrenches
 
 
-def touch_readings(scene: Scene, sensors: Sequence[Sensor]) -> list[Tensor]:
+def touch_readings(inputs: SensorInputs, sensors: Sequence[Sensor]) -> list[Tensor]:
     """Sums of the normal forces of contacts in the regions of touch sensors, `[*batch, 1]` [N] each.
 
     A contact is in a region if the ray from it along the normal, into the other body, meets the region.
     """
-    mech, contact, points, forces = _contacts(scene)
+    mech, contact, points, forces = _contacts(inputs)
     shape_body = {
         shape.name or f"shape{k}": shape.frame for k, shape in enumerate(mech.geometry.shapes)
     }
     bodies = [shape_body[name] for name in contact.shape_names]
     readings = []
-    poses = scene.poses([x.frame for x in sensors])
+    poses = inputs.poses([x.frame for x in sensors])
     for sensor, (R, p) in zip(sensors, poses, strict=True):
         signs = []
         for pair in points.pair:
@@ -47,16 +47,16 @@ def touch_readings(scene: Scene, sensors: Sequence[Sensor]) -> list[Tensor]:
     return readings
 
 
-def wrench_readings(scene: Scene, sensors: Sequence[Sensor]) -> list[Tensor]:
+def wrench_readings(inputs: SensorInputs, sensors: Sequence[Sensor]) -> list[Tensor]:
     """Forces and torques on bodies by their parents, in the axes of the frames, `[*batch, 3]` each."""
-    mech, (q, qd, *_) = scene.mech, scene.state
-    external = contact_wrenches(scene)
-    if scene.drive.f_ext is not None:
-        external = external + scene.drive.f_ext
-    wrenches = joint_wrenches(mech, q, qd, scene.qdd, external)
+    mech, (q, qd, *_) = inputs.mech, inputs.state
+    external = contact_wrenches(inputs)
+    if inputs.drive.f_ext is not None:
+        external = external + inputs.drive.f_ext
+    wrenches = joint_wrenches(mech, q, qd, inputs.qdd, external)
     bodies = forward_kinematics(mech, q)
     readings = []
-    poses = scene.poses([x.frame for x in sensors])
+    poses = inputs.poses([x.frame for x in sensors])
     for sensor, (R, p) in zip(sensors, poses, strict=True):
         k = mech.frame_body[mech.frame_index(sensor.target or "")]
         moment, force = (
@@ -68,10 +68,10 @@ def wrench_readings(scene: Scene, sensors: Sequence[Sensor]) -> list[Tensor]:
     return readings
 
 
-def contact_wrenches(scene: Scene) -> Tensor:
+def contact_wrenches(inputs: SensorInputs) -> Tensor:
     """Wrenches of all contacts on each body, `[*batch, num_bodies, 6]`, in its frame at its origin."""
-    mech, contact, points, forces = _contacts(scene)
-    bodies = forward_kinematics(mech, scene.state.q)
+    mech, contact, points, forces = _contacts(inputs)
+    bodies = forward_kinematics(mech, inputs.state.q)
     force, moment = (matvec(points.axes.mT, x) for x in forces.split(3, -1))
     # Wrenches at the inertial origin on the second shape of each pair, and opposite ones on the first.
     moment = moment + cross(points.position, force)
@@ -85,12 +85,12 @@ def contact_wrenches(scene: Scene) -> Tensor:
     return torch.cat([matvec(bodies.rotation.mT, x) for x in (moment, force)], -1)
 
 
-def _contacts(scene: Scene) -> tuple:
-    mech, contact, q = scene.mech, scene.drive.contact, scene.state.q
+def _contacts(inputs: SensorInputs) -> tuple:
+    mech, contact, q = inputs.mech, inputs.drive.contact, inputs.state.q
     points: Contacts = contacts(mech, q, contact)
     return (
         mech,
         contact,
         points,
-        contact_forces(mech, q, scene.state.qd, scene.qdd, contact=contact),
+        contact_forces(mech, q, inputs.state.qd, inputs.qdd, contact=contact),
     )

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from torchsko.mechanism.file_data.sensor import Sensor, SensorFrame
-from torchsko.sensing.scene import Scene
+from torchsko.sensing.sensor_inputs import SensorInputs
 from torchsko.spatial.rotation import (
     cross,
     quaternion_conjugate,
@@ -38,18 +38,18 @@ FIRST_QUATERNION = {"free": 3, "spherical": 0}
 """First coordinate of the quaternion of a joint, by its kind."""
 
 
-def position_readings(scene: Scene, sensors: Sequence[Sensor]) -> list[Tensor]:
+def position_readings(inputs: SensorInputs, sensors: Sequence[Sensor]) -> list[Tensor]:
     """Positions, quaternions and axes of frames, `[*batch, 3]` or `[*batch, 4]` each."""
     frames, references = _frames(sensors)
     readings = []
-    poses = scene.poses([*frames, *references])
+    poses = inputs.poses([*frames, *references])
     for k, sensor in enumerate(sensors):
         (R, p), (R_r, p_r) = poses[k], poses[len(sensors) + k]
         if sensor.kind == "framepos":
             reading = matvec(R_r.mT, p - p_r)
         elif sensor.kind == "framequat":
             quaternions = [
-                _quaternion(scene, frame, rotation)
+                _quaternion(inputs, frame, rotation)
                 for frame, rotation in ((frames[k], R), (references[k], R_r))
             ]
             reading = quaternions[0]
@@ -61,11 +61,11 @@ def position_readings(scene: Scene, sensors: Sequence[Sensor]) -> list[Tensor]:
     return readings
 
 
-def velocity_readings(scene: Scene, sensors: Sequence[Sensor]) -> list[Tensor]:
+def velocity_readings(inputs: SensorInputs, sensors: Sequence[Sensor]) -> list[Tensor]:
     """Angular or linear velocities of frames, `[*batch, 3]` each."""
     frames, references = _frames(sensors)
-    poses = scene.poses([*frames, *references])
-    velocities = scene.velocities([*frames, *references])
+    poses = inputs.poses([*frames, *references])
+    velocities = inputs.velocities([*frames, *references])
     readings = []
     for k, sensor in enumerate(sensors):
         (R, p), (R_r, p_r) = poses[k], poses[len(sensors) + k]
@@ -80,13 +80,15 @@ def velocity_readings(scene: Scene, sensors: Sequence[Sensor]) -> list[Tensor]:
     return readings
 
 
-def acceleration_readings(scene: Scene, sensors: Sequence[Sensor]) -> list[Tensor]:
+def acceleration_readings(inputs: SensorInputs, sensors: Sequence[Sensor]) -> list[Tensor]:
     """Angular or linear accelerations of frames, linear ones less gravity, `[*batch, 3]` each."""
     frames, _ = _frames(sensors)
-    poses, readings = scene.poses(frames), []
-    for sensor, pose, acceleration in zip(sensors, poses, scene.accelerations(frames), strict=True):
+    poses, readings = inputs.poses(frames), []
+    for sensor, pose, acceleration in zip(
+        sensors, poses, inputs.accelerations(frames), strict=True
+    ):
         angular, linear = acceleration.split(3, -1)
-        proper = linear - scene.mech.gravity
+        proper = linear - inputs.mech.gravity
         if sensor.kind == "accelerometer":
             proper = matvec(pose.rotation.mT, proper)
         readings.append(angular if sensor.kind == "frameangacc" else proper)
@@ -98,12 +100,12 @@ def _frames(sensors: Sequence[Sensor]) -> tuple[list[SensorFrame], list[SensorFr
     return [x.frame for x in sensors], [x.reference or INERTIAL for x in sensors]
 
 
-def _quaternion(scene: Scene, frame: SensorFrame, R: Tensor) -> Tensor:
+def _quaternion(inputs: SensorInputs, frame: SensorFrame, R: Tensor) -> Tensor:
     """Unit quaternion of a rotation, continuous in the quaternion of a floating base.
 
     The quaternion relative to the base has w >= 0, so that the sign is that of the base's coordinates.
     """
-    mech = scene.mech
+    mech = inputs.mech
     body = -1 if frame.frame is None else mech.frame_body[mech.frame_index(frame.frame)]
     while body >= 0 and mech.parents[body] >= 0:
         body = mech.parents[body]
@@ -111,8 +113,8 @@ def _quaternion(scene: Scene, frame: SensorFrame, R: Tensor) -> Tensor:
     if kind not in FIRST_QUATERNION:
         return ROTATIONS["quaternion"](R)
     first = mech.tree_q_slice(mech.tree_joint_names[body]).start + FIRST_QUATERNION[kind]
-    turned = unit_quaternion(scene.state.q[..., first : first + 4])
+    turned = unit_quaternion(inputs.state.q[..., first : first + 4])
     placed = ROTATIONS["quaternion"](mech.joint_rotation[..., body, :, :])
     base = quaternion_multiply(placed, turned)
-    (root,) = scene.poses([SensorFrame(mech.body_names[body])])
+    (root,) = inputs.poses([SensorFrame(mech.body_names[body])])
     return quaternion_multiply(base, ROTATIONS["quaternion"](root.rotation.mT @ R))

@@ -11,13 +11,13 @@ from torchsko.actuation.actuators import scalar_dof
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.coordinates import all_q, all_rates
 from torchsko.mechanism.file_data.sensor import Sensor
-from torchsko.sensing.scene import Scene
+from torchsko.sensing.sensor_inputs import SensorInputs
 from torchsko.spatial.rotation import unit_quaternion
 
 
-def joint_readings(scene: Scene, sensors: Sequence[Sensor]) -> list[Tensor]:
+def joint_readings(inputs: SensorInputs, sensors: Sequence[Sensor]) -> list[Tensor]:
     """Positions and velocities of joints, `[*batch, 1]`, of ball joints `[*batch, 4]` and `[*batch, 3]`."""
-    mech, (q, qd, *_) = scene.mech, scene.state
+    mech, (q, qd, *_) = inputs.mech, inputs.state
     q, qd = all_q(mech, q), all_rates(mech, q, qd)
     readings = []
     for sensor in sensors:
@@ -36,17 +36,17 @@ def joint_readings(scene: Scene, sensors: Sequence[Sensor]) -> list[Tensor]:
     return readings
 
 
-def actuator_sensor_readings(scene: Scene, sensors: Sequence[Sensor]) -> list[Tensor]:
+def actuator_sensor_readings(inputs: SensorInputs, sensors: Sequence[Sensor]) -> list[Tensor]:
     """Lengths, speeds and forces of actuators, and their force on joints, `[*batch, 1]` each."""
-    mech, (q, qd, act, *_) = scene.mech, scene.state
-    actuators, ctrl = scene.drive.actuators, scene.drive.ctrl
+    mech, (q, qd, act, *_) = inputs.mech, inputs.state
+    actuators, ctrl = inputs.drive.actuators, inputs.drive.ctrl
     if actuators is None or ctrl is None:
         raise MechanismError(
             f"sensor {sensors[0].name!r} measures an actuator force, and there are no actuators.",
             "The robot file has no actuators.",
             "Pass actuators=ts.Actuators.of(mech, [...]), or leave this sensor out of sensors=.",
         )
-    values = actuator_readings(mech, actuators, q, qd, act, ctrl, scene.drive.dt)
+    values = actuator_readings(mech, actuators, q, qd, act, ctrl, inputs.drive.dt)
     columns = dict(actuatorpos=values.length, actuatorvel=values.speed, actuatorfrc=values.force)
     readings = []
     for sensor in sensors:

@@ -23,10 +23,10 @@ from torchsko.sensing.frame_sensors import (
     velocity_readings,
 )
 from torchsko.sensing.joint_sensors import actuator_sensor_readings, joint_readings
-from torchsko.sensing.scene import Scene
+from torchsko.sensing.sensor_inputs import SensorInputs
 from torchsko.sensing.subtree_sensors import subtree_readings
 
-Reader = Callable[[Scene, Sequence[Sensor]], list[Tensor]]
+Reader = Callable[[SensorInputs, Sequence[Sensor]], list[Tensor]]
 
 READERS: dict[tuple[str, ...], Reader] = {
     ("jointpos", "jointvel", "ballquat", "ballangvel"): joint_readings,
@@ -97,12 +97,12 @@ def sensors(
     if qdd is None and any(sensor.kind in dynamic for sensor in chosen):
         tau, *_ = drive.forces(state.q, state.qd, state.act)
         qdd = drive.accelerate(state.q, state.qd, tau, state.warmstart).qdd
-    scene = Scene(drive, state, torch.zeros_like(state.qd) if qdd is None else qdd)
+    inputs = SensorInputs(drive, state, torch.zeros_like(state.qd) if qdd is None else qdd)
     readings: dict[str, Tensor] = {}
     for group, read in READERS.items():
         of_group = [sensor for sensor in chosen if sensor.kind in group]
         if of_group:
-            values = read(scene, of_group)
+            values = read(inputs, of_group)
             readings |= {x.name: value for x, value in zip(of_group, values, strict=True)}
     return {sensor.name: readings[sensor.name] for sensor in chosen}
 

@@ -8,18 +8,18 @@ from torch import Tensor
 
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.file_data.sensor import Sensor
-from torchsko.sensing.scene import Scene
+from torchsko.sensing.sensor_inputs import SensorInputs
 from torchsko.spatial.rotation import cross
 from torchsko.verbs.balance import subtree_centers, subtree_masses, subtree_momenta
 from torchsko.verbs.momenta import center_of_mass
 
 
-def subtree_readings(scene: Scene, sensors: Sequence[Sensor]) -> list[Tensor]:
+def subtree_readings(inputs: SensorInputs, sensors: Sequence[Sensor]) -> list[Tensor]:
     """Centres of mass [m], their velocities [m/s] and angular momenta [kg m^2/s], `[*batch, 3]` each.
 
     The subtree of the inertial frame is the whole mechanism.
     """
-    mech, (q, qd, *_) = scene.mech, scene.state
+    mech, (q, qd, *_) = inputs.mech, inputs.state
     centers, masses = subtree_centers(mech, q), subtree_masses(mech)
     momenta = subtree_momenta(mech, q, qd)
     roots = [k for k, parent in enumerate(mech.parents) if parent < 0]

@@ -16,7 +16,7 @@ from torchsko.verbs.frames import frame_acceleration, frame_pose, frame_velocity
 from torchsko.verbs.kinematics import Pose
 
 
-class Scene(NamedTuple):
+class SensorInputs(NamedTuple):
     """A mechanism at a state.
 
     Attributes:
