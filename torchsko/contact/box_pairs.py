@@ -350,7 +350,7 @@ def _clipped(middle: Tensor, u: Tensor, v: Tensor, size: Tensor) -> tuple[Tensor
 
 
 def _repeated(points: Tensor, exists: Tensor, size: Tensor) -> Tensor:
-    """Whether a point repeats one before it, `[*batch, p, k]`."""
+    """Mask of the points that repeat one before them, `[*batch, p, k]`."""
     count = points.shape[-2]
     gap = points[..., :, None, :] - points[..., None, :, :]
     size = size[..., None, None, :2] * MIN_SPACING

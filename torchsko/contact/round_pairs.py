@@ -110,17 +110,17 @@ def nearest_points(ma: Tensor, mb: Tensor, mc: Tensor, u: Tensor, v: Tensor) -> 
     determinant = torch.where(parallel, 1.0, determinant)
     x = (mc * u - mb * v) / determinant
     y = (ma * v - mb * u) / determinant
-    end = _beyond(x)
+    end = _sign_beyond_one(x)
     y = torch.where(end > 0, (v - mb) / mc, torch.where(end < 0, (v + mb) / mc, y))
     x = torch.clamp(x, -1.0, 1.0)
-    other = _beyond(y)
+    other = _sign_beyond_one(y)
     again = torch.where(other > 0, (u - mb) / ma, (u + mb) / ma)
-    end = torch.where((other != 0) & (again.abs() > 1), _beyond(again), end)
+    end = torch.where((other != 0) & (again.abs() > 1), _sign_beyond_one(again), end)
     x = torch.where(other != 0, torch.clamp(again, -1.0, 1.0), x)
     return NearestPoints(x, torch.clamp(y, -1.0, 1.0), end, parallel)
 
 
-def _beyond(x: Tensor) -> Tensor:
+def _sign_beyond_one(x: Tensor) -> Tensor:
     """+1 above 1, -1 below -1, else 0."""
     return torch.where(x > 1, 1.0, torch.where(x < -1, -1.0, 0.0)).to(x.dtype)
 

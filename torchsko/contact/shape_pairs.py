@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchsko.mechanism.file_data.touching_pairs import INERTIAL, TouchingPairs, collides
+from torchsko.mechanism.file_data.touching_pairs import INERTIAL, TouchingPairs
 from torchsko.mechanism.geometry import (
     Box,
     Capsule,
@@ -83,8 +83,7 @@ def shape_pairs(mech: Mechanism) -> tuple[tuple[ShapePair, ...], tuple[str, ...]
     touching = TouchingPairs(geometry, bodies, mech.parents, filtered)
     pairs = tuple(
         _pair(pair.first, pair.second, geometry, pair.surface)
-        for pair in touching.pairs()
-        if collides(touching.kinds(pair.first, pair.second))
+        for pair in touching.pairs(colliding=True)
     )
     return pairs, touching.unsupported()
 

@@ -7,10 +7,9 @@ The height over the rectangle is the cubic convolution of the given heights, who
     w(t) = \begin{cases} \tfrac32 |t|^3 - \tfrac52 t^2 + 1 & |t| \le 1 \\
       -\tfrac12 |t|^3 + \tfrac52 t^2 - 4 |t| + 2 & |t| \le 2 \\ 0 & \text{else} \end{cases}
 
-It interpolates the heights, and is exact for planes; rows and columns beyond the edges are linear
-extrapolations. The distance of a point at (x, y, z) is (z - h) / sqrt(1 + |grad h|^2), to first order in
-the slope's change, and the normal is that of the surface below the point. There is no contact beyond the
-rectangle.
+It interpolates the heights, and is exact for planes. Rows and columns beyond the edges are linear
+extrapolations. The distance of a point at (x, y, z) is (z - h) / sqrt(1 + |grad h|^2), which is exact for
+planes. The normal is that of the surface below the point. There is no contact beyond the rectangle.
 
 DEPARTS: MuJoCo collides with the triangles between the heights.
 

@@ -56,6 +56,7 @@ class _ShapeClass:
     frame: str | None
     contype: int
     conaffinity: int
+    kind: str
     members: list[int] = field(default_factory=list, compare=False)
 
 
@@ -68,9 +69,9 @@ def kind_of(form: Form) -> str:
     return type(form).__name__.lower()
 
 
-def collides(kinds: tuple[str, str]) -> bool:
-    """True if two kinds, in the order of `KINDS`, have a collision function."""
-    return kinds[1] in COLLIDING_KINDS.get(kinds[0], ())
+def collides(first: str, second: str) -> bool:
+    """True if two kinds have a collision function."""
+    return any(b in COLLIDING_KINDS.get(a, ()) for a, b in ((first, second), (second, first)))
 
 
 class TouchingPairs:
@@ -94,17 +95,18 @@ class TouchingPairs:
         for k, (shape, body) in enumerate(zip(geometry.shapes, bodies, strict=True)):
             surface = shape.surface or Surface()
             if shape.collision and (surface.contype or surface.conaffinity):
-                key = _ShapeClass(body, shape.frame, surface.contype, surface.conaffinity)
+                key = _ShapeClass(
+                    body, shape.frame, surface.contype, surface.conaffinity, kind_of(shape.form)
+                )
                 classes.setdefault(key, key).members.append(k)
 
         def touch(a: _ShapeClass, b: _ShapeClass) -> bool:
-            if a.body == b.body or frozenset((a.frame, b.frame)) in excluded:
+            if not (a.contype & b.conaffinity or b.contype & a.conaffinity) or a.body == b.body:
                 return False
-            related = INERTIAL not in (a.body, b.body) and (
-                parents[a.body] == b.body or parents[b.body] == a.body
-            )
-            bits = a.contype & b.conaffinity or b.contype & a.conaffinity
-            return bool(bits) and not (filter_parents and related)
+            if INERTIAL not in (a.body, b.body) and filter_parents:
+                if parents[a.body] == b.body or parents[b.body] == a.body:
+                    return False
+            return not excluded or frozenset((a.frame, b.frame)) not in excluded
 
         self._classes = [(a, b) for a, b in combinations(classes, 2) if touch(a, b)]
 
@@ -113,41 +115,46 @@ class TouchingPairs:
         found = {k for pair in self._classes for a in pair for k in a.members}
         return sorted(found.union(*((p.first, p.second) for p in self.geometry.pairs)))
 
-    def pairs(self) -> Iterator[TouchingPair]:
-        """Explicit pairs, then all others in the order of the shapes, without pairs of fixed kinds."""
+    def pairs(self, colliding: bool) -> Iterator[TouchingPair]:
+        """Explicit pairs, then all others in the order of the shapes.
+
+        Args:
+            colliding: True for pairs with a collision function; False for others, except for those of fixed
+                kinds.
+        """
         found = [(pair.first, pair.second) for pair in self.geometry.pairs]
         surfaces = dict(zip(found, (pair.surface for pair in self.geometry.pairs), strict=True))
         explicit = {frozenset(pair) for pair in found}
         implied = {
             (min(i, j), max(i, j))
             for a, b in self._classes
+            if collides(a.kind, b.kind) == colliding
             for i, j in product(a.members, b.members)
         }
         found += sorted(pair for pair in implied if frozenset(pair) not in explicit)
         for i, j in found:
-            first, second = sorted((i, j), key=lambda k: (self._order(k), (i, j).index(k)))
-            if self.kinds(first, second)[1] not in FIXED_KINDS:
+            first, second = sorted((i, j), key=lambda k: (_order(self.kind(k)), (i, j).index(k)))
+            kinds = self.kind(first), self.kind(second)
+            if collides(*kinds) == colliding and kinds[1] not in FIXED_KINDS:
                 yield TouchingPair(first, second, surfaces.get((i, j)))
 
-    def kinds(self, first: int, second: int) -> tuple[str, str]:
-        """Kinds of two shapes."""
-        shapes = self.geometry.shapes
-        return kind_of(shapes[first].form), kind_of(shapes[second].form)
+    def kind(self, k: int) -> str:
+        """Kind of a shape."""
+        return kind_of(self.geometry.shapes[k].form)
 
     def unsupported(self) -> tuple[str, ...]:
         """Descriptions of the pairs whose kinds have no collision function."""
-        pairs = [(pair, self.kinds(pair.first, pair.second)) for pair in self.pairs()]
         return tuple(
-            f"{self._label(pair.first)} ({kinds[0]}) and {self._label(pair.second)} ({kinds[1]})"
-            for pair, kinds in pairs
-            if not collides(kinds)
+            f"{self._label(pair.first)} ({self.kind(pair.first)}) and "
+            f"{self._label(pair.second)} ({self.kind(pair.second)})"
+            for pair in self.pairs(colliding=False)
         )
-
-    def _order(self, k: int) -> int:
-        kind = kind_of(self.geometry.shapes[k].form)
-        return KINDS.index(kind) if kind in KINDS else len(KINDS)
 
     def _label(self, k: int) -> str:
         shape = self.geometry.shapes[k]
         where = shape.frame or "the inertial frame"
         return repr(shape.name) if shape.name else f"shape {k} of {where}"
+
+
+def _order(kind: str) -> int:
+    return KINDS.index(kind) if kind in KINDS else len(KINDS)
