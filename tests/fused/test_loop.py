@@ -498,3 +498,21 @@ def test_a_nested_loop_has_the_gradient_of_eager_mode_in_a_kernel():
     (found,) = torch.autograd.grad(fast(q).sin().sum(), q)
     (expected,) = torch.autograd.grad(nested(arm, q).sin().sum(), q)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_the_kernels_of_four_substeps_have_at_most_1_3_times_the_operations_of_one():
+    arm = ts.load(ts.robots.panda)
+    totals = []
+    for n in (1, 4):
+
+        def step(mech, q, qd, target, n=n):
+            def body(q, qd):
+                return ts.advance(mech, q, qd, 20 * (target - q) - qd, 1e-3)
+
+            return ts.loop(body, (q, qd), n)
+
+        fast = ts.fuse(step, arm, shapes={"target": (7,)}, verify=False)
+        function = fast.function(("q", "qd", "target"))
+        vjp = function._derivative("vjp", (True, True, True))
+        totals.append(function.program.num_flops + vjp.program.num_flops)
+    assert totals[1] < 1.3 * totals[0]

@@ -22,16 +22,17 @@ Solutions = Mapping[tuple[int, ...], Tensor]
 
 
 class StoredSolutions:
-    """The solutions of a trace that depend on the iterations of a solver.
-
-    A solution that depends on a solver by stored solutions alone is cheap to recompute, so it is not stored.
+    """The solutions of a trace; the loop of a VJP reads those of the iterations that it differentiates.
 
     Attributes:
         found: the solutions; those of a loop are stacked over its iterations.
+        iterated: keys of the solutions that depend on the iterations of a solver. One that depends on them by
+            other stored solutions alone is cheap to recompute, so it is not included.
     """
 
     def __init__(self, graph: Graph) -> None:
         self.found: dict[tuple[int, ...], Tensor] = {}
+        self.iterated: set[tuple[int, ...]] = set()
         self._graph = graph
         self._known: Solutions = {}
         self._of_loops: dict[object, Solutions] = {}
@@ -54,33 +55,34 @@ class StoredSolutions:
         finally:
             self._is_solving = False
         if self._depends_on_iterations(solution):
-            self.found[key] = solution
+            self.iterated.add(key)
+        self.found[key] = solution
         return solution
 
-    def record_loop(self, loop: TensorLoop, trace: Callable[[Solutions], Solutions]) -> None:
+    def record_loop(
+        self, loop: TensorLoop, trace: Callable[[Solutions], tuple[Solutions, StoredSolutions]]
+    ) -> None:
         """Trace the next loop, with the stored solutions of its iterations.
 
         Args:
             loop: the loop.
-            trace: traces the loop with known solutions; returns those that it finds.
+            trace: traces the loop with known solutions; returns those that it finds, and those of the body.
         """
         known = self._of_loops.get(loop.differentiated, {})
-        if self._is_solving:
-            number = None
-        else:
-            number = self._next_number()
-            known = known or {key[1:]: x for key, x in self._known.items() if key[0] == number}
-        found = trace(known)
+        number = None if self._is_solving else self._next_number()
+        known = known or {key[1:]: x for key, x in self._known.items() if key[0] == number}
+        found, body = trace(known)
         self._of_loops[loop.key] = {**known, **found}
         if number is not None:
             self.found |= {(number, *key): x for key, x in found.items()}
+            self.iterated |= {(number, *key) for key in body.iterated.intersection(found)}
 
     def _next_number(self) -> int:
         self._count += 1
         return self._count - 1
 
     def _depends_on_iterations(self, solution: Tensor) -> bool:
-        visited = set(_nodes(self.found.values()))
+        visited = set(_nodes([self.found[key] for key in self.iterated]))
         pending = _nodes([solution])
         while pending:
             node = pending.pop()

@@ -68,10 +68,10 @@ def traced_loop(
     """
     outputs: list[Tensor] = []
 
-    def trace_with(known: Solutions) -> Solutions:
-        found, solutions = _traced_loop(trace, graph, loop, tensors, known)
+    def trace_with(known: Solutions) -> tuple[Solutions, StoredSolutions]:
+        found, stacked, of_body = _traced_loop(trace, graph, loop, tensors, known)
         outputs.extend(found)
-        return solutions
+        return stacked, of_body
 
     graph.solutions.record_loop(loop, trace_with)
     return outputs
@@ -83,8 +83,8 @@ def _traced_loop(
     loop: TensorLoop,
     tensors: Sequence[Tensor],
     known: Solutions,
-) -> tuple[list[Tensor], Solutions]:
-    """Expressions of the outputs as by `traced_loop`, and of the solutions of equations in the body.
+) -> tuple[list[Tensor], Solutions, StoredSolutions]:
+    """Expressions of the outputs as by `traced_loop` and of stacked solutions, and the body's solutions.
 
     Args:
         trace: see `traced_loop`.
@@ -103,7 +103,10 @@ def _traced_loop(
     entries = invariant_ids(graph, [*invariant, *steady])
     ports.append(Port("invariant", (len(entries),)))
 
+    bodies: list[TracedGraph] = []
+
     def arguments(body: TracedGraph) -> list[Tensor]:
+        bodies.append(body)
         *variable, inputs = input_ids(body, ports)
         input_of = dict(zip(entries, flat_list(inputs), strict=True))
         fixed = [ids_in_body(graph, body, input_of, x) for x in (*steady, *invariant)]
@@ -115,15 +118,16 @@ def _traced_loop(
     # Iterations that are left out store nothing, and summed outputs are the last ones.
     stores = not loop.stops_early and not roles.summed
     program = trace(loop.body, ports, graph.dtype, arguments, stores=stores)
-    stacked = roles.stacked + len(program.stored)
-    all_roles = replace(roles, stream=len(streamed), stacked=stacked)
+    num_stacked = roles.stacked + len(program.stored)
+    all_roles = replace(roles, stream=len(streamed), stacked=num_stacked)
     instruction = Loop.of(program, all_roles, n, reverse=loop.reverse, stops_early=loop.stops_early)
     start = _flat(carry)
     args = [*start, *(x for k in range(n) for x in _flat([y[k] for y in streamed])), *entries]
     node = graph.loop(instruction, args)
     outputs = _outputs(graph, node, instruction, start, [port.shape for port in program.outputs])
     count = len(outputs) - len(program.stored)
-    return outputs[:count], dict(zip(program.stored, outputs[count:], strict=True))
+    stacked = dict(zip(program.stored, outputs[count:], strict=True))
+    return outputs[:count], stacked, bodies[0].solutions
 
 
 def _flat(tensors: Sequence[Tensor]) -> list[int]:

@@ -49,7 +49,7 @@ def trace(
         dtype: the dtype of the kernel, for functions whose tolerances depend on it
             (`torchsko.utils.dtype.compute_dtype`).
         arguments: makes the arguments from inputs and constants of the graph; by default one for each port.
-        stores: whether solutions of solvers are further outputs; see
+        stores: whether solutions are further outputs: those of solvers, of a loop body all of them; see
             `torchsko.fused.tracing.stored_solutions`.
 
     Returns:
@@ -75,7 +75,9 @@ def trace(
     for name, result in _named_tensors("out", fn(*(Symbolic(graph, ids) for ids in args))):
         ports.append(Port(name, tuple(result.shape)))
         outputs.extend(flat_list(lift(graph, result)))
-    solutions = graph.solutions.found if stores else {}
+    found = graph.solutions.found if stores else {}
+    # Kernels write their results to memory; loops keep them in the cache.
+    solutions = {k: x for k, x in found.items() if is_body or k in graph.solutions.iterated}
     for key, ids in solutions.items():
         ports.append(Port("_".join(["solution", *map(str, key)]), tuple(ids.shape)))
         outputs.extend(flat_list(ids))
