@@ -9,6 +9,7 @@ from tests.actuation.test_actuation import ALL, states, without_others
 from tests.actuation.test_tendons import MODEL as STRUNG
 from tests.oracles.test_mjcf import names_of_joints
 from tests.strategies import agree
+from torchsko.actuation.tendons import Tendon, Tendons
 
 
 def apart(model, steps: int, seed: int = 0, **choices) -> tuple[torch.Tensor, torch.Tensor]:
@@ -75,6 +76,20 @@ def test_a_servo_steps_by_the_backward_euler_method_however_stiff(kp, method):
         x = x + h * v
         assert float(qs[k + 1]) == pytest.approx(x, abs=1e-8)
         assert float(qds[k + 1]) == pytest.approx(v, abs=1e-6)
+
+
+def test_the_spring_of_a_taut_tendon_steps_by_the_backward_euler_method():
+    mech, h, k, d, I = pendulum(), 0.05, 80.0, 0.3, 2.0
+    tendon = Tendon("t", {"j": 1.0}, stiffness=k, damping=d, relaxed=(-0.1, 0.2))
+    drive = ts.Actuators.of(mech, [ts.Actuator.motor("m", "j")])
+    tendons, ctrl = Tendons.of(mech, [tendon]), torch.tensor([0.0]).double()
+    control = ts.ActuatedControl(drive, ctrl, implicit="position", tendons=tendons)
+    for x in (0.7, 0.1):  # taut, and slack
+        q, qd = (torch.tensor([y], dtype=torch.float64) for y in (x, -0.4))
+        _, qds = ts.rollout(mech, q, qd, control, 1, h)
+        spring = k if x > 0.2 else 0.0
+        expected = (I * -0.4 - h * spring * (x - 0.2)) / (I + h * d + h * h * spring)
+        assert float(qds[1]) == pytest.approx(expected, abs=1e-9)
 
 
 def test_gradients_pass_through_implicit_actuators_and_gains_differ_by_sample():

@@ -7,6 +7,7 @@ import torch
 
 import torchsko as ts
 from tests.contact.models import quadruped
+from torchsko.contact.soft_constraints import softness
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -110,3 +111,14 @@ def test_time_constants_below_two_time_steps_are_named_with_the_value_in_use():
         mech = ts.load(text)
         state = ts.State(mech.file_metadata.initial, torch.zeros(6, dtype=torch.float64))
         ts.step(mech, state, dt=0.02)
+
+
+@pytest.mark.parametrize(("time", "ratio"), [(0.02, 1.0), (0.05, 0.4)])
+def test_a_time_constant_and_a_damping_ratio_are_those_of_an_oscillator(time, ratio):
+    """MuJoCo's documentation, Solver parameters: frequency 1 / (time ratio), scaled by dmax."""
+    solimp = torch.tensor([0.9, 0.95, 0.001, 0.5, 2.0], dtype=torch.float64)
+    solref = torch.tensor([time, ratio], dtype=torch.float64)
+    soft = softness(solref, solimp, torch.zeros((), dtype=torch.float64), 0.0)
+    frequency = 1 / (time * ratio)
+    assert 0.95**2 * float(soft.stiffness) == pytest.approx(frequency**2)
+    assert 0.95 * float(soft.damping) == pytest.approx(2 * ratio * frequency)

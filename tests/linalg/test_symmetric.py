@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import BATCHES, agree
-from torchsko.linalg.symmetric import factor_solve, ldl, mirror, spd_factor, spd_logdet, spd_solve
+from torchsko.linalg.dense import ldl_matrix
+from torchsko.linalg.symmetric import (
+    factor_solve,
+    ldl,
+    mirror,
+    spd_condition,
+    spd_factor,
+    spd_logdet,
+    spd_solve,
+)
 
 SIZES = range(1, 7)
 
@@ -122,3 +131,38 @@ def test_derivatives_of_spd_solve_are_right_for_columns_shared_by_a_batch(batch)
 
     inputs = (x.requires_grad_(), B.requires_grad_())
     assert torch.autograd.gradcheck(solve, inputs, check_forward_ad=True)
+
+
+@pytest.mark.parametrize("scalar", [False, True])
+def test_the_condition_of_a_matrix_that_is_not_positive_is_infinite(scalar):
+    D = torch.tensor([[1.0, 0.0, 0.2], [0.0, -2.0, 0.0], [0.2, 0.0, 3.0]]).double()
+    bad, good = spd_condition(torch.stack([D, D.abs()]), scalar=scalar)
+    values = torch.linalg.eigvalsh(D.abs())
+    torch.testing.assert_close(
+        good, (values.square().sum() * values.pow(-2).sum()).sqrt(), rtol=1e-12, atol=0
+    )
+    assert bad == torch.inf
+
+
+def test_lost_pivots_of_a_singular_matrix_leave_a_bounded_solution():
+    g = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    D = g @ g.mT
+    B = D @ torch.ones(5, 1, dtype=torch.float64)
+    factors = ldl(D, 64.0)
+    X = factors.backward(factors.scaled(factors.forward(B)))
+    agree(D @ X, B, 1e-9)
+    assert X.abs().max() < 100
+
+
+@pytest.mark.parametrize("d", [2, 4])
+def test_factors_of_a_block_have_derivatives_in_both_modes(d):
+    root = torch.randn(d, d, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    start = (root @ root.mT + torch.eye(d)).requires_grad_()
+
+    def eliminate(D):
+        factors = ldl(D)
+        return factors.L.tril(-1) + torch.diag_embed(torch.stack(factors.pivots, -1))
+
+    assert torch.autograd.gradcheck(
+        lambda D: ldl_matrix((D + D.mT) / 2, -1.0, eliminate), start, check_forward_ad=True
+    )

@@ -116,26 +116,30 @@ def test_a_robot_that_gains_energy_by_the_default_method_loses_it_by_the_implici
     implicit_held_to("panda_description/urdf/panda.urdf", robots=2, steps=100)
 
 
+def skip_without_losses(name):
+    if name not in lossy():
+        pytest.skip("the robot has no losses")
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in robot_files() if name not in LEFT_OUT])
 def test_a_passive_robot_loses_energy_for_five_seconds(name):
-    if name in lossy():
-        held_to(name, robots=4, steps=2500, fused=True)
+    skip_without_losses(name)
+    held_to(name, robots=4, steps=2500, fused=True)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in robot_files() if name not in LEFT_OUT])
 def test_a_passive_robot_loses_energy_for_five_seconds_by_the_implicit_method(name):
-    if name in lossy():
-        implicit_held_to(name, robots=4, steps=2500, fused=True)
+    skip_without_losses(name)
+    implicit_held_to(name, robots=4, steps=2500, fused=True)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in robot_files() if name not in LEFT_OUT])
 def test_robots_move_as_in_mujoco(name):
     """From random states at their full speeds, while MuJoCo follows."""
-    if name not in lossy():
-        return
+    skip_without_losses(name)
     mech = lossy()[name]
     q, qd = mech.random_state(generator=torch.Generator().manual_seed(1))
     theirs = Twin.of(mech).trajectory(q, qd, 50)

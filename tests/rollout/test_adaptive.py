@@ -7,7 +7,12 @@ from torch.testing import assert_close
 import torchsko as ts
 from tests.rollout.test_integrators import robot, state
 from tests.strategies import KINDS, MORE_KINDS
-from torchsko.rollout.adaptive_steps import bogacki_shampine, dormand_prince
+from torchsko.rollout.adaptive_steps import (
+    bogacki_shampine,
+    dormand_prince,
+    tangent_rate,
+)
+from torchsko.spatial.rotation import translation_jacobian_inverse
 
 PAIRS = {"dormand_prince": (dormand_prince, 5), "bogacki_shampine": (bogacki_shampine, 3)}
 ONE_STEP = {"tolerance": 1e9, "substeps": 1}
@@ -39,6 +44,13 @@ def test_halving_the_step_shows_the_order_on_every_kind_of_joint(pair, kind):
     errors = [apart(mech, exact, end(mech, make(**ONE_STEP), n)) for n in (1, 8)]
     # Average over three halvings, since the next error term is visible between two.
     assert errors[1] < max(errors[0] / 8 ** (order - 0.5), 1e-13)
+
+
+def test_rates_of_rotation_vectors_invert_the_jacobian_of_the_exponential():
+    u, v = torch.tensor([[0.06, -0.05, 0.07], [1.0, 2.0, -0.5]]).double()
+    exact = translation_jacobian_inverse(-u) @ v
+    # The next term of the series is |u|^6 / 30240.
+    assert_close(tangent_rate(robot(("spherical",)), u, v), exact, rtol=0, atol=1e-9)
 
 
 @pytest.mark.some(1)

@@ -151,6 +151,19 @@ def test_forces_act_beyond_their_limit_unless_they_are_clamped():
         )
 
 
+def test_a_series_saturates_at_the_limits_of_each_robot():
+    q, qd = state(2)
+    limits = torch.tensor([[2.0, 9.0], [1.0, 3.0]], dtype=q.dtype)
+    tau = torch.tensor(
+        [[5.0, -7.0], [-5.0, 1.5]], dtype=q.dtype
+    )  # as many steps as robots and dofs
+    fleet = arm(effort=2.0).replace(effort_limit=limits)
+    series = tau.expand(2, 2, 2)
+    *_, applied = ts.rollout(fleet, q, qd, series, steps=2, effort="clamp", return_forces=True)
+    bounds = limits[:, None].expand_as(series)
+    torch.testing.assert_close(applied, series.clamp(-bounds, bounds))
+
+
 def test_saturated_forces_have_no_gradient_others_the_full_one():
     q, qd = state(3)
     mech = arm(effort=2.0)

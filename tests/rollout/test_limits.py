@@ -82,6 +82,17 @@ def test_a_joint_rests_where_spring_and_load_balance(method):
     torch.testing.assert_close(qs[-1], -0.3 - load / 1e4, rtol=0, atol=1e-9)
 
 
+def test_a_limit_spring_steps_by_the_backward_euler_method():
+    mech, h, k, d = rod(), 0.01, 1e4, 50.0
+    q, qd = (torch.tensor([x], dtype=torch.float64) for x in (0.45, -0.2))
+    bias, inertia = ts.bias_force(mech, q, 0 * qd), ts.mass_matrix(mech, q)[0]
+    limits = LimitSprings(k, d)
+    _, qds = ts.rollout(mech, q, qd, steps=1, dt=h, limits=limits)
+    # The spring acts at the end of the step, beyond the limit of 0.4 rad.
+    expected = (inertia * qd - h * (bias + k * 0.05)) / (inertia + h * d + h * h * k)
+    torch.testing.assert_close(qds[1], expected, rtol=1e-9, atol=1e-9)
+
+
 def test_what_leaves_a_limit_is_let_go():
     mech = pendulum()
     q = mech.neutral()

@@ -50,6 +50,17 @@ def test_losses_act_on_the_new_velocity(batch):
         assert_close(spent, tau.expand_as(spent), rtol=1e-9, atol=1e-9)
 
 
+def test_nonlinear_damping_is_linearised_at_the_velocity_of_the_step():
+    mech, h = one_joint("revolute", inertia=0.3, damping=0.4), 0.1
+    squared, cubed = 0.7, 0.2
+    mech = mech.replace(higher_damping=torch.tensor([[squared, cubed]], dtype=torch.float64))
+    q, qd = torch.zeros(1).double(), torch.tensor([-1.5], dtype=torch.float64)
+    v = one_step(mech, q, qd, 0 * qd, h)[1]
+    force = (0.4 + squared * qd.abs() + cubed * qd**2) * qd
+    slope = 0.4 + 2 * squared * qd.abs() + 3 * cubed * qd**2
+    assert_close(v, qd - h * force / (ts.mass_matrix(mech, q)[0] + h * slope), rtol=1e-9, atol=1e-9)
+
+
 def test_losses_of_a_free_joint_act_on_its_velocity_in_the_axes_it_has_before_the_step():
     mech = lossy(["free"], [-1])
     none = torch.zeros_like(mech.damping)
