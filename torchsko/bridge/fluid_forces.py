@@ -22,11 +22,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from torchsko.algebra.operators.edges import EdgeWeight
 from torchsko.algebra.operators.hinge import spread_all
 from torchsko.algebra.operators.sweeps import gather, scatter
-from torchsko.bridge.body_motion import base_motion, edge_weights, joint_maps
+from torchsko.bridge.body_motion import base_motion, body_jacobians, edge_weights, joint_maps
+from torchsko.implicit.jacobian_products import jvp_by_double_vjp
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.spatial.rotation import cross
+from torchsko.spatial.rotation import cross, skew
 from torchsko.utils.shapes import concatenate, matvec, norm
 
 Wrench = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -42,9 +44,7 @@ def fluid_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
         qd: velocity, `[*batch, num_dof]`.
     """
     layout, A, H = mech.layout, edge_weights(mech, q), joint_maps(mech, q)
-    hinge = spread_all(layout, H, layout.dofs.pack(qd[..., None]))
-    V = scatter(layout, A, hinge - base_motion(mech, A, mech.wind))
-    V = layout.tree_order(V, -3)[..., 0]
+    V = _relative_velocities(mech, A, H, qd)
     wrenches, bodies = [V.new_zeros(1, 6)], []
     for model, wrench in MODELS.items():
         shapes = shapes_of(mech, model)
@@ -55,6 +55,60 @@ def fluid_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     total = table.unflatten(-2, (mech.num_bodies, -1)).sum(-2)
     through = gather(layout, A, layout.breadth_first(total, -2)[..., None])
     return layout.dofs.unpack(H @ through)[..., 0]
+
+
+def _relative_velocities(mech: Mechanism, A: EdgeWeight, H: Tensor, qd: Tensor) -> Tensor:
+    """Velocities of all bodies relative to the fluid, in body frames, `[*batch, num_bodies, 6]`."""
+    hinge = spread_all(mech.layout, H, mech.layout.dofs.pack(qd[..., None]))
+    V = scatter(mech.layout, A, hinge - base_motion(mech, A, mech.wind))
+    return mech.layout.tree_order(V, -3)[..., 0]
+
+
+def fluid_damping(mech: Mechanism, q: Tensor, qd: Tensor, *, drag_only: bool) -> Tensor:
+    """Negative derivative of `fluid_force` with respect to velocities.
+
+    Args:
+        mech: without couplings.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]`.
+        drag_only: whether lift and the forces of displaced fluid are omitted.
+
+    Returns:
+        `[*batch, num_dof, num_dof]` [N m s/rad, N s or N s/m].
+    """
+    V = _relative_velocities(mech, edge_weights(mech, q), joint_maps(mech, q), qd)
+    identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
+    J = mech.layout.tree_order(body_jacobians(mech, q, identity), -3)
+    total = torch.zeros_like(J.mT[..., 0, :, :] @ J[..., 0, :, :])
+    for model, wrench in MODELS.items():
+        shapes = shapes_of(mech, model)
+        if not shapes:
+            continue
+        index = torch.tensor(shapes, dtype=torch.int64, device=mech.device)
+        bodies = torch.tensor([mech.fluid_bodies[k] for k in shapes], device=mech.device)
+        R = mech.fluid_rotation.index_select(-3, index)
+        shift = -R.mT @ skew(mech.fluid_position.index_select(-2, index))
+        blocks = torch.broadcast_tensors(R.mT, torch.zeros_like(R), shift)
+        X = torch.cat([torch.cat([blocks[0], blocks[1]], -1), torch.cat([shift, R.mT], -1)], -2)
+        size = mech.fluid_size.index_select(-2, index)
+        numbers = mech.fluid_coefficients.index_select(-2, index)
+        if drag_only:
+            numbers = torch.nn.functional.pad(numbers[..., :4], (0, 8))
+        twist = matvec(X, V.index_select(-2, bodies))
+
+        def force(
+            twist: Tensor, wrench: Wrench = wrench, size: Tensor = size, numbers: Tensor = numbers
+        ) -> tuple[Tensor]:
+            w, v = twist.split(3, -1)
+            parts = wrench(w, v, size, numbers, mech.medium[..., None, :])
+            return (torch.cat(torch.broadcast_tensors(*parts), -1),)
+
+        unit = torch.eye(6, dtype=q.dtype, device=q.device)
+        columns = [jvp_by_double_vjp(force, (twist,), (e.expand_as(twist),))[0] for e in unit]
+        B = -torch.stack(columns, -1)
+        moved = X @ J.index_select(-3, bodies)
+        total = total + (moved.mT @ (B @ moved)).sum(-3)
+    return total
 
 
 def shapes_of(mech: Mechanism, model: str) -> list[int]:

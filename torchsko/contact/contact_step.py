@@ -22,6 +22,7 @@ from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.implicit_steps import (
     constrained_dofs,
     damping_of,
+    damping_of_fluid,
     end_of_step_inertia,
     implicit_acceleration,
     standalone_bodies,
@@ -216,6 +217,9 @@ def _euler(fixed: Drive, state: State, all_forces: bool) -> State:
     if all_forces and slopes is not None:
         of_actuators = damping_of(mech, slopes)
         damping = of_actuators if damping is None else damping + of_actuators
+    if all_forces and mech.has_fluid:
+        of_fluid = damping_of_fluid(mech, q, qd, drag_only=False)
+        damping = of_fluid if damping is None else damping + of_fluid
     qdd = implicit_acceleration(mech, q, qd, found.qdd, damping, dt, gyroscopic=all_forces)
     after, rates = advance(mech, q, qd, qdd, dt)
     return State(

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from torchsko.actuation.implicit_forces import ForceSlopes
+from torchsko.bridge.fluid_forces import fluid_damping
 from torchsko.contact.cost import Rows
 from torchsko.contact.newton import solve_from_leaves
 from torchsko.linalg.unpivoted import solve_without_pivots
@@ -54,7 +55,8 @@ def implicit_acceleration(
         q: configuration, `[*batch, num_q]`.
         qd: velocity, `[*batch, num_dof]`.
         qdd: acceleration at the start, `[*batch, num_dof]`.
-        damping: D without gyroscopic forces, `[*batch, num_dof, num_dof]`; None for zero.
+        damping: D without gyroscopic forces, `[*batch, num_dof, num_dof]`; None for zero. Its symmetric part
+            acts, but on bodies that are alone on a free joint all of it.
         dt: time step [s].
         gyroscopic: whether D contains the gyroscopic forces of bodies on a free joint.
         added: matrix added to the mass matrix, `[*batch, num_dof, num_dof]`; None for zero.
@@ -65,15 +67,17 @@ def implicit_acceleration(
     M = mass_matrix(mech, q)
     M = M if added is None else M + added
     D = torch.zeros_like(M) if damping is None else damping
-    turning = transport_rate(mech, qd, qd)
-    force = matvec(M, qdd)
-    if turning is not None:
-        force = force - dt * matvec(D, turning)
-    found = qdd
+    turning, found = transport_rate(mech, qd, qd), qdd
+
+    def equation(D: Tensor) -> tuple[Tensor, Tensor]:
+        force = matvec(M, qdd)
+        return M + dt * D, force if turning is None else force - dt * matvec(D, turning)
+
     if damping is not None:
-        found = solve_from_leaves(M + dt * D, force, scalar=mech.scalar)
+        A, force = equation((D + D.mT) / 2 if mech.has_fluid else D)
+        found = solve_from_leaves(A, force, scalar=mech.scalar)
     for body in bodies:
-        found = _with_gyroscopic_forces(mech, body, M + dt * D, force, found, qd, dt)
+        found = _with_gyroscopic_forces(mech, body, *equation(D), found, qd, dt)
     return found
 
 
@@ -116,6 +120,13 @@ def damping_of(mech: Mechanism, slopes: ForceSlopes) -> Tensor:
     return B.mT @ (slopes.damping[..., None] * B)
 
 
+def damping_of_fluid(mech: Mechanism, q: Tensor, qd: Tensor, *, drag_only: bool) -> Tensor:
+    """Damping of the fluid over the velocities of a mechanism, `[*batch, num_dof, num_dof]`."""
+    at = all_q(mech, q)
+    D = fluid_damping(uncoupled(mech), at, all_rates(mech, at, qd), drag_only=drag_only)
+    return own_rows(mech, at, own_rows(mech, at, D.mT).mT)
+
+
 def end_of_step_inertia(
     mech: Mechanism, q: Tensor, qd: Tensor, slopes: ForceSlopes | None, dt: float
 ) -> tuple[Tensor, Tensor]:
@@ -148,4 +159,7 @@ def end_of_step_inertia(
         added = added + B.mT @ (scale[..., None] * B)
         push = push - dt * matvec(B.mT, k * matvec(B, rates))
     added = own_rows(mech, at, own_rows(mech, at, added).mT).mT
+    if mech.has_fluid:
+        drag = damping_of_fluid(mech, q, qd, drag_only=True)
+        added = added + dt * (drag + drag.mT) / 2
     return added, own_forces(mech, at, push)

@@ -27,6 +27,7 @@ class Numbering:
     frame_names: tuple[str, ...]
     coupling_ratio: Tensor
     coupling_offset: Tensor
+    fluid_bodies: tuple[int, ...]
     layout: Layout
     coordinates: Packing
     joints: JointSet
