@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import torchsko as ts
+from torchsko.spatial.rotation import quaternion_to_matrix
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -115,6 +116,18 @@ def test_contact_points_of_parallel_shapes_equal_those_of_mujoco(kind, tilt):
     qpos[:, 3:7] = qpos[:, 10:14] + tilt * rng.normal(size=(len(qpos), 4))
     qpos[:, 3:7] /= np.linalg.norm(qpos[:, 3:7], axis=1)[:, None]
     assert_points_equal(model, qpos, 10)
+
+
+def test_equal_boxes_face_to_face_touch_at_four_corners_in_any_orientation():
+    box = '<body><freejoint/><geom type="box" size=".1 .1 .1"/></body>'
+    mech = ts.load(f"<mujoco><worldbody>{box}{box}</worldbody></mujoco>")
+    x = torch.randn(200, 7, dtype=mech.dtype, generator=torch.Generator().manual_seed(0))
+    turn = torch.nn.functional.normalize(x[:, 3:], dim=-1)
+    up = quaternion_to_matrix(turn)[..., 2]
+    q = torch.cat([x[:, :3], turn, x[:, :3] + 0.199 * up, turn], -1)
+    assert (ts.contacts(mech, q).active.sum(-1) == 4).all()
+    single = mech.to(torch.float32)
+    assert (ts.contacts(single, q.float()).active.sum(-1) >= 4).all()
 
 
 @pytest.mark.parametrize(

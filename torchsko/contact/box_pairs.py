@@ -24,8 +24,8 @@ from torchsko.contact.round_pairs import ball_in_box, nearest_points
 from torchsko.spatial.rotation import cross
 from torchsko.utils.shapes import matvec
 
-MIN_SQUARED_SINE = 1e-16
-"""Squared sine of the angle of two edges below which they are parallel."""
+MIN_SQUARED_SINE = {torch.float32: 1e-7, torch.float64: 1e-16}
+"""Squared sine of the angle of two edges below which they are parallel to rounding."""
 
 EDGE_BIAS = 1e-6
 """Part of its separation by which a pair of edges must exceed that of all faces."""
@@ -33,8 +33,11 @@ EDGE_BIAS = 1e-6
 MIN_FACE_COSINE, FACE_DEPTH_RATIO = 0.99, 0.05
 """A face replaces a pair of edges within 8 degrees of its normal whose depth is less by at most 5 percent."""
 
-MIN_SPACING = 1e-7
+MIN_SPACING = {torch.float32: 1e-5, torch.float64: 1e-7}
 """Distance below which two points of a face are one, relative to the size of the face."""
+
+ROUNDING = {torch.float32: 1e-6, torch.float64: 1e-13}
+"""Part of its size by which a face is larger, so that rounding loses no point of faces that coincide."""
 
 FAR_SIDE = 1e5
 """Limit of places along an edge that is parallel to a side."""
@@ -233,7 +236,7 @@ def _edge_axes(
     other = torch.cat([rotation.mT] * 3, -2)
     axes = cross(one, other)
     square = dot(axes, axes)
-    parallel = square < MIN_SQUARED_SINE
+    parallel = square < MIN_SQUARED_SINE[square.dtype]
     axes = axes * torch.where(parallel, 1.0, square).rsqrt()[..., None]
     in_second = axes @ rotation
     separations = (
@@ -259,7 +262,7 @@ def _edge_point(
     reach1, reach2 = dot(size1, one), dot(size2, local)
     along1, along2, b = dot(one, between), dot(two, between), dot(one, two)
     sine = 1 - b * b
-    s = ratio(along1 - b * along2, torch.where(sine < MIN_SQUARED_SINE, 0.0, sine), 0.0)
+    s = ratio(along1 - b * along2, torch.where(sine < MIN_SQUARED_SINE[sine.dtype], 0.0, sine), 0.0)
     s = torch.clamp(s, -reach1, reach1)
     t = torch.clamp(b * s - along2, -reach2, reach2)
     s = torch.clamp(along1 + b * t, -reach1, reach1)
@@ -322,7 +325,8 @@ def _clipped(middle: Tensor, u: Tensor, v: Tensor, size: Tensor) -> tuple[Tensor
     The first eight are the ends of the parts of the four sides within the rectangle, the last four the
     corners of the rectangle.
     """
-    half = size[..., None, :2]
+    rounding = ROUNDING[size.dtype]
+    half = size[..., None, :2] * (1 + rounding)
     start = torch.stack([middle + u + v, middle - u + v, middle - u - v, middle + u - v], -2)
     along = torch.stack([-2 * u, -2 * v, 2 * u, 2 * v], -2)
     x, dx = start[..., :2], along[..., :2]
@@ -345,7 +349,7 @@ def _clipped(middle: Tensor, u: Tensor, v: Tensor, size: Tensor) -> tuple[Tensor
     )
     height = middle[..., None, 2] + a * u[..., None, 2] + b * v[..., None, 2]
     corners = torch.cat([corners.expand(*height.shape, 2), height[..., None]], -1)
-    covered = (a.abs() < 1) & (b.abs() < 1)
+    covered = (a.abs() < 1 + rounding) & (b.abs() < 1 + rounding)
     return torch.cat([*ends, corners], -2), torch.cat([is_inside, is_inside, covered], -1)
 
 
@@ -353,7 +357,7 @@ def _repeated(points: Tensor, exists: Tensor, size: Tensor) -> Tensor:
     """Mask of the points that repeat one before them, `[*batch, p, k]`."""
     count = points.shape[-2]
     gap = points[..., :, None, :] - points[..., None, :, :]
-    size = size[..., None, None, :2] * MIN_SPACING
+    size = size[..., None, None, :2] * MIN_SPACING[size.dtype]
     near = (gap * gap).sum(-1) < (size * size).sum(-1)
     before = torch.ones(count, count, dtype=torch.bool, device=points.device).tril(-1)
     return (near & before & exists[..., None, :]).any(-1)
