@@ -40,11 +40,13 @@ def test_kernels_of_all_methods_have_gradients_to_placements() -> None:
     mech, q, qd, tau = robot()
     place = ts.frame_pose(mech, q[0], "body1").position.requires_grad_()
     holds = [ts.Hold("body1", "planar", place), ts.Hold("body2", "planar")]
-    held = ts.constrain(mech, holds, stabilise=5.0)
+    held = ts.constrain(mech, holds)
     fast = ts.fuse(held)
     equal(fast.impulse(q, qd, 0.3), held.impulse(q, qd, 0.3))
     equal((fast.project(q),), (held.project(q),))
     equal((fast.nullspace(q, ACTIVE),), (held.nullspace(q, ACTIVE),))
+    # Redundant rows of other velocities contradict one another.
+    qd = (held.nullspace(q) @ qd[..., None])[..., 0]
     expected = held.forward_dynamics_derivatives(q, qd, tau)
     equal(fast.forward_dynamics_derivatives(q, qd, tau), expected)
     tau.requires_grad_()
