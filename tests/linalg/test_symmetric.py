@@ -147,11 +147,12 @@ def test_the_condition_of_a_matrix_that_is_not_positive_is_infinite(scalar):
 def test_lost_pivots_of_a_singular_matrix_leave_a_bounded_solution():
     g = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     D = g @ g.mT
-    B = D @ torch.ones(5, 1, dtype=torch.float64)
+    B = torch.ones(5, 1, dtype=torch.float64)
+    B = torch.cat([D @ B, B], -1)  # the second column is not in the range
     factors = ldl(D, 64.0)
     X = factors.backward(factors.scaled(factors.forward(B)))
-    agree(D @ X, B, 1e-9)
-    assert X.abs().max() < 100
+    agree(D @ X[:, :1], B[:, :1], 1e-9)
+    assert X.abs().max() < 1e3
 
 
 @pytest.mark.parametrize("d", [2, 4])
