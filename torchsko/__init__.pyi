@@ -52,7 +52,6 @@ from torchsko.actuation.actuators import Actuators as Actuators
 from torchsko.actuation.delay import Delay as Delay
 from torchsko.actuation.file_actuators import actuators_of as actuators_of
 from torchsko.actuation.mjcf_tendons import tendons_of as tendons_of
-from torchsko.actuation.tendons import Tendon as Tendon
 from torchsko.actuation.tendons import Tendons as Tendons
 from torchsko.algebra.transforms.partition import partition as partition
 from torchsko.algebra.transforms.transform import aggregate as aggregate
@@ -88,6 +87,7 @@ from torchsko.learn.dynamics_module import Dynamics as Dynamics
 from torchsko.mechanism.file_data.actuator import Actuator as Actuator
 from torchsko.mechanism.file_data.file_metadata import Closure as Closure
 from torchsko.mechanism.file_data.sensor import Sensor as Sensor
+from torchsko.mechanism.file_data.tendon import Tendon as Tendon
 from torchsko.mechanism.joints.compound import Slide as Slide
 from torchsko.mechanism.joints.compound import Turn as Turn
 from torchsko.mechanism.joints.registry import register_joint as register_joint

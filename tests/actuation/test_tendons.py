@@ -49,8 +49,6 @@ def test_what_tendons_have_besides_is_told():
     mech = ts.load(MODEL)
     told = [str(line) for line in ts.tendons_of(MODEL, mech).unused]
     assert any("tendon 'string': it is a spatial tendon" in line for line in told)
-    assert any("dry friction of tendon 'plain'" in line for line in told)
-    assert any("limits of tendon 'slack'" in line for line in told)
     assert any("tendons_of" in str(line) for line in mech.unused)
 
 
@@ -90,9 +88,7 @@ def test_what_is_told_of_tendons_is_what_mujocos_fields_hold():
     fields = {
         "nonlinear stiffness": model.tendon_stiffnesspoly.any(1),
         "nonlinear damping": model.tendon_dampingpoly.any(1),
-        "dry friction": model.tendon_frictionloss != 0,
         "armature": model.tendon_armature != 0,
-        "limits": model.tendon_limited != 0,
         "actuator force range": model.tendon_actfrclimited != 0,
         "yielding spring": model.tendon_springyield != 0,
     }
@@ -102,6 +98,6 @@ def test_what_is_told_of_tendons_is_what_mujocos_fields_hold():
         for t in range(3)
         if held[t]
     }
-    assert len(expected) == 6
+    assert len(expected) == 4
     named = {line.split(":")[0] for line in told}
     assert named == expected | {"tendon 'string'"}

@@ -40,6 +40,65 @@ PILE = """<mujoco><option cone="{cone}"/><asset>
 </worldbody></mujoco>"""
 
 
+LINK = """<geom type="capsule" size=".03" fromto="0 0 0 {} 0 0" contype="0" conaffinity="0"/>"""
+
+FOUR_BAR = f"""<mujoco><option timestep="0.001"/><worldbody><body name="crank">
+<joint name="crank" axis="0 1 0" damping=".1"/>{LINK.format(0.2)}<body name="rod" pos=".2 0 0">
+<joint name="rod" axis="0 1 0" frictionloss=".1"/>{LINK.format(0.4)}</body></body>
+<body name="rocker" pos=".5 0 0"><joint name="rocker" axis="0 1 0"/>{LINK.format(0.3)}</body></worldbody>
+<equality><connect name="loop" body1="rod" body2="rocker" anchor=".3 0 .01" solref=".01 .8"/></equality>
+</mujoco>"""
+
+WELDED = """<mujoco><option cone="{cone}"/><worldbody><geom type="plane" size="9 9 1"/>
+<body name="a" pos="0 0 .15"><freejoint/><geom type="capsule" size=".1 .1"/></body>
+<body name="b" pos=".5 0 .15"><freejoint/><geom size=".1"/><site name="s" pos="0 0 .1" euler="10 20 30"/>
+<body name="c" pos="0 0 .3"><joint type="ball" range="0 20" limited="true" margin=".1"/>
+<geom type="capsule" size=".05 .1" pos="0 0 .1"/><site name="t" pos="0 .1 .1"/></body></body></worldbody>
+<equality><weld body1="a" body2="b" torquescale=".7" solimp=".8 .9 .1 .4 3"/><connect site1="t" site2="s"/>
+<weld body1="a" relpose="0 0 .2 1 .1 0 0" active="false"/></equality></mujoco>"""
+
+GRIPPER = """<mujoco><compiler autolimits="true"/><worldbody><geom type="plane" size="2 2 1"/>
+<body name="palm" pos="0 0 .3"><joint name="lift" type="slide" axis="0 0 1"/>
+<geom type="box" size=".1 .03 .02"/>
+<body pos=".05 0 -.02"><joint name="left" axis="0 1 0" ref="10"/><geom type="capsule" size=".02"
+fromto="0 0 0 0 0 -.2"/></body>
+<body pos="-.05 0 -.02"><joint name="right" axis="0 -1 0" range="-40 40" margin="1"/>
+<geom type="capsule" size=".02" fromto="0 0 0 0 0 -.2"/></body></body></worldbody>
+<equality><joint joint1="right" joint2="left" polycoef=".01 1 .2 -.1 .3" solref="-400 -20"/>
+<joint joint1="lift" polycoef="-.02 0 0 0 0" solimp=".2 .5 .01 .5 2"/></equality>
+<actuator><motor joint="left" gear="2"/></actuator></mujoco>"""
+
+TENDONS = """<mujoco><compiler autolimits="true"/><worldbody><geom type="plane" size="2 2 1"/>
+<body name="trunk" pos="0 0 .5"><freejoint/><geom type="capsule" size=".1 .1" mass="5"/>
+<body pos=".1 0 -.1"><joint name="hip" axis="0 1 0" range="-60 60"/><geom type="capsule" size=".05"
+fromto="0 0 0 0 0 -.2"/><body pos="0 0 -.2"><joint name="knee" axis="0 1 0"/><geom type="capsule" size=".04"
+fromto="0 0 0 0 0 -.18"/></body></body>
+<body pos="-.1 0 -.1"><joint name="hip2" axis="0 1 0"/>
+<geom type="capsule" size=".05" fromto="0 0 0 0 0 -.2"/></body></body></worldbody>
+<tendon><fixed name="a" range="-.2 .1" margin=".2" frictionloss=".4" solreffriction=".03 1"
+solimplimit=".8 .9 .01 .5 2"><joint joint="hip" coef="2"/><joint joint="knee" coef="-.7"/></fixed>
+<fixed name="b" range="-.1 .3" solreflimit="-300 -8" stiffness="30" damping="2" springlength=".05 .1">
+<joint joint="hip2" coef="1"/></fixed></tendon>
+<equality><tendon tendon1="a" tendon2="b" polycoef=".1 .5 .2 .1 .3"/></equality></mujoco>"""
+
+
+CLOSED = f"""<mujoco><compiler autolimits="true"/><option cone="elliptic" timestep="0.001"/><worldbody>
+<geom type="plane" size="3 3 1" pos="0 0 -.35"/>
+<body name="crank" euler="0 -70 0"><joint name="crank" axis="0 1 0" damping=".1" range="-50 200"/>
+{LINK.format(0.2)}<body name="rod" pos=".2 0 0" euler="0 55 0">
+<joint name="rod" axis="0 1 0" frictionloss=".1" damping=".2"/>{LINK.format(0.4)}
+<geom size=".05" pos=".2 0 -.1"/></body></body>
+<body name="rocker" pos=".5 0 0" euler="0 -98 0"><joint name="rocker" axis="0 1 0" range="-40 40" margin="1"/>
+{LINK.format(0.3)}</body>
+<body name="finger" pos="0 .5 0"><joint name="first" axis="0 1 0" damping=".3"/>{LINK.format(0.3)}
+<body pos=".3 0 0"><joint name="second" axis="0 1 0" frictionloss=".2"/>
+<geom size=".05" pos=".1 0 0"/></body></body>
+<body name="ball" pos=".3 .5 -.25"><freejoint/><geom size=".08"/></body></worldbody>
+<equality><connect body1="rod" body2="rocker" anchor=".4 0 0"/>
+<joint joint1="second" joint2="first" polycoef=".1 .7 0 0 0"/></equality></mujoco>"""
+"""A four-bar, a joint that follows another, and a ball, above a plane."""
+
+
 def quadruped(cone="pyramidal", condim=3, impratio=1.0):
     """Text of a robot with twelve joints and four feet."""
     places = [(0.2, 0.1), (0.2, -0.1), (-0.2, 0.1), (-0.2, -0.1)]
@@ -60,5 +119,9 @@ MODELS = {
     "hopper": lambda cone="pyramidal", condim=3: HOPPER.format(cone=cone, condim=condim),
     "boxes": lambda cone="pyramidal": BOXES.format(cone=cone),
     "pile": lambda cone="pyramidal": PILE.format(cone=cone),
+    "four-bar": lambda cone="pyramidal": FOUR_BAR,
+    "welded": lambda cone="pyramidal": WELDED.format(cone=cone),
+    "gripper": lambda cone="pyramidal": GRIPPER,
+    "tendons": lambda cone="pyramidal": TENDONS,
 }
 """Functions that give the text of a model for a friction cone."""

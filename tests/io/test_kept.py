@@ -198,7 +198,7 @@ def test_equalities_of_tendons_of_joints_are_couplings():
     mech = ts.from_mujoco(model)
     assert mech.num_dof == 1 and len(mech.dependent_joint_names) == 3
     told = " ".join(map(str, mech.unused))
-    assert "equality 3: redundant" in told and "loop 'equality4' (joint of 'b' and 'c')" in told
+    assert "'equality3': redundant" in told and "loop 'equality4' (joint of 'b' and 'c')" in told
     q, data = torch.tensor([0.37]).double(), mujoco.MjData(model)
     data.qpos[:] = ts.expand(mech, q).numpy()
     mujoco.mj_forward(model, data)

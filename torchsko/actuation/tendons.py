@@ -10,7 +10,7 @@ Reference: MuJoCo documentation, "XML reference" (tendon/fixed).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,51 +19,17 @@ from torch import Tensor
 
 from torchsko.actuation.actuators import as_tensor, check_changes, q_of_dof, saturate, scalar_dof
 from torchsko.actuation.implicit_forces import ForceSlopes
-from torchsko.errors import MechanismError, name_list
+from torchsko.errors import name_list
 from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
-from torchsko.mechanism.file_data.actuator import UNLIMITED, Range
+from torchsko.mechanism.file_data.tendon import Tendon
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.utils.shapes import matvec
 
 PARAMETERS = ("transmission", "stiffness", "damping", "relaxed", "limits")
 """Tensor fields that are parameters."""
-
-
-@dataclass(frozen=True)
-class Tendon:
-    """One tendon on joints.
-
-    Attributes:
-        name: of the tendon.
-        joints: coefficients by the names of joints: length per coordinate [m/rad, or 1].
-        stiffness: k [N/m or N m/rad].
-        damping: d [N s/m or N m s/rad].
-        relaxed: range of lengths without spring force [m or rad].
-        limits: range of lengths [m or rad]; not enforced.
-
-    Raises:
-        MechanismError: when the lower end of `relaxed` or `limits` exceeds the upper.
-    """
-
-    name: str
-    joints: Mapping[str, float]
-    stiffness: float = 0.0
-    damping: float = 0.0
-    relaxed: Range = (0.0, 0.0)
-    limits: Range = UNLIMITED
-
-    def __post_init__(self) -> None:
-        for what in ("relaxed", "limits"):
-            low, high = getattr(self, what)
-            if not low <= high:
-                raise MechanismError(
-                    f"{what} of tendon {self.name!r} is [{low}, {high}].",
-                    "The range is empty.",
-                    "Pass (lower, upper).",
-                )
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,7 +53,7 @@ def contact_forces(
     points = contact_points(contact, body_poses(mech, q))
     gradient, _, _ = rows.derivatives(matvec(rows.jacobian, qdd) - rows.reference)
     force = -gradient
-    first = len(contact.loss_dof) + len(contact.limit_dof)
+    first = rows.loss.shape[-1] + contact.num_limits
     cones = iter(rows.cones)
     parts, places = [], []
     for condim, at in contact.points_by_condim(points.pair).items():

@@ -1,4 +1,4 @@
-"""Soft constraints of a mechanism as tensors: contact pairs, position limits and dry friction."""
+"""Soft constraints of a mechanism as tensors: contact pairs, equalities, limits and dry friction."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from torchsko.contact.inverse_weights import InverseWeights
+from torchsko.contact.lengths import Lengths, equality_fields, limit_fields, loss_fields
 from torchsko.contact.pair_groups import PairGroup, group_pairs, max_contacts_of
 from torchsko.contact.shape_pairs import body_of, shape_pairs, size_of
-from torchsko.contact.value_checks import check_values
+from torchsko.contact.value_checks import SOLREFS, check_values
 from torchsko.errors import MechanismError, ShapeError, unknown_name
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
-from torchsko.mechanism.file_data.solver_options import SOLIMP, SOLREF, SolverOptions
+from torchsko.mechanism.file_data.solver_options import SolverOptions
 from torchsko.mechanism.file_data.touching_pairs import kind_of
 from torchsko.mechanism.geometry import ConvexHull, HeightField, Surface, Triangles
 from torchsko.mechanism.mechanism import Mechanism
@@ -34,6 +35,17 @@ PARAMETER_DIMS: dict[str, int] = {
     "solimp": 2,
     "margin": 1,
     "gap": 1,
+    "equality_rotation": 4,
+    "equality_position": 3,
+    "equality_numbers": 2,
+    "equality_solref": 2,
+    "equality_solimp": 2,
+    "equality_invweight": 2,
+    "equality_active": 1,
+    "tendon_transmission": 2,
+    "tendon_range": 2,
+    "tendon_friction": 1,
+    "ball_angle": 1,
     "limit_solref": 2,
     "limit_solimp": 2,
     "limit_margin": 1,
@@ -50,8 +62,10 @@ class ContactModel:
     """Soft constraints of a mechanism: immutable tensors and names, as in `Mechanism`.
 
     Every tensor of parameters may have leading batch dimensions, and has gradients. S is the number of
-    shapes, V that of the vertices of all meshes, P that of pairs, L that of limited coordinates, F that of
-    dofs with dry friction.
+    shapes, V that of the vertices of all meshes, P that of pairs, E that of equalities and T that of tendons.
+    B is the number of limited ball joints, L that of other limits, F that of dofs and tendons with dry
+    friction. Lengths are the coordinates of joints, by the dof of the tree, then those of tendons, from
+    num_tree_dof on.
 
     Attributes:
         shape_names: of the shapes in any pair.
@@ -74,18 +88,38 @@ class ContactModel:
         solimp: impedance parameters, `[P, 5]`.
         margin: distance below which a contact exists, `[P]` [m].
         gap: part of the margin without force, `[P]` [m].
-        limit_q: indices of the limited coordinates.
-        limit_dof: indices of their dofs.
-        limit_solref: `[L, 2]`.
-        limit_solimp: `[L, 5]`.
-        limit_margin: `[L]` [rad or m].
-        limit_invweight: `[L]` [1/kg or 1/(kg m^2)].
-        loss_dof: indices of the dofs with dry friction.
+        equality_names: of the equalities.
+        equality_kinds: kinds of constraints, see `torchsko.constraints`.
+        equality_ends: both bodies of each equality, num_bodies for the inertial frame; or both lengths.
+        equality_rotation: axes of both frames in their bodies, `[E, 2, 3, 3]`.
+        equality_position: origins of both frames in their bodies, `[E, 2, 3]` [m].
+        equality_numbers: parameters of the kind, padded by zeros, `[E, 5]`: coefficients of the polynomial of
+            a length, or the torque scale of a weld [m/rad].
+        equality_solref: `[E, 2]`.
+        equality_solimp: `[E, 5]`.
+        equality_invweight: inverse mass and inverse inertia of both bodies, `[E, 2]` [1/kg, 1/(kg m^2)]; of
+            lengths the first is that of both lengths.
+        equality_active: 1 for equalities that act, 0 for others, `[E]`.
+        tendon_names: of the tendons.
+        tendon_transmission: rates of lengths over rates of all joints, `[T, num_tree_dof]`.
+        tendon_range: limits of lengths, `[T, 2]` [m or rad].
+        tendon_friction: dry friction, `[T]` [N or N m].
+        ball_q: first coordinate of each ball joint with a limit.
+        ball_dof: first dof of each of them.
+        ball_angle: largest rotations, `[B]` [rad].
+        limit_q: indices of the limited coordinates; num_q + t for tendon t.
+        limit_dof: their lengths.
+        limit_side: -1 for the lower limit, 1 for the upper, 0 for the nearer of both.
+        limit_solref: `[L + B, 2]`, those of ball joints last.
+        limit_solimp: `[L + B, 5]`.
+        limit_margin: `[L + B]` [rad or m].
+        limit_invweight: `[L + B]` [1/kg or 1/(kg m^2)].
+        loss_dof: lengths with dry friction.
         loss_solref: `[F, 2]`.
         loss_solimp: `[F, 5]`.
         loss_invweight: `[F]` [1/kg or 1/(kg m^2)].
         options: parameters of the whole model.
-        unsupported: pairs of shapes without a collision function.
+        unsupported: pairs of shapes without a collision function, and closures of kinds without rows.
     """
 
     shape_names: tuple[str, ...]
@@ -107,8 +141,26 @@ class ContactModel:
     solimp: Tensor
     margin: Tensor
     gap: Tensor
+    equality_names: tuple[str, ...]
+    equality_kinds: tuple[str, ...]
+    equality_ends: tuple[tuple[int, int], ...]
+    equality_rotation: Tensor
+    equality_position: Tensor
+    equality_numbers: Tensor
+    equality_solref: Tensor
+    equality_solimp: Tensor
+    equality_invweight: Tensor
+    equality_active: Tensor
+    tendon_names: tuple[str, ...]
+    tendon_transmission: Tensor
+    tendon_range: Tensor
+    tendon_friction: Tensor
+    ball_q: tuple[int, ...]
+    ball_dof: tuple[int, ...]
+    ball_angle: Tensor
     limit_q: tuple[int, ...]
     limit_dof: tuple[int, ...]
+    limit_side: tuple[int, ...]
     limit_solref: Tensor
     limit_solimp: Tensor
     limit_margin: Tensor
@@ -124,7 +176,9 @@ class ContactModel:
     def of(
         mech: MechanismLike, *, max_contacts: int | Mapping[tuple[str, str], int] | None = None
     ) -> ContactModel:
-        """The constraints of a mechanism, from its shapes, position limits and dry friction.
+        """The constraints of a mechanism, from its shapes, closures, tendons, limits and dry friction.
+
+        Closures with ``method="cut"`` are soft equalities; embedded ones and couplings hold exactly.
 
         Args:
             mech: the mechanism, without batch dimensions of its parameters.
@@ -132,8 +186,8 @@ class ContactModel:
                 by default eight of two boxes and four of other pairs. The deepest ones are kept.
 
         Raises:
-            MechanismError: when joints follow others or loops are embedded, which is not supported yet, on an
-                unknown pair, and when a size, a margin or a number of contacts is out of range.
+            MechanismError: on an unknown pair, and when a size, a margin or a number of contacts is out of
+                range.
 
         Warns:
             RobotFileWarning: when a time constant is less than two time steps.
@@ -151,6 +205,11 @@ class ContactModel:
     def pair_names(self) -> tuple[tuple[str, str], ...]:
         """Names of the two shapes of each pair."""
         return tuple((self.shape_names[i], self.shape_names[j]) for i, j in self.pair_shapes)
+
+    @property
+    def num_limits(self) -> int:
+        """Number of rows of limits."""
+        return len(self.limit_dof) + len(self.ball_dof)
 
     def points_by_condim(self, pair: Sequence[int]) -> dict[int, list[int]]:
         """Indices of contact points by the dimension of their force, for the pair of each point."""
@@ -174,7 +233,7 @@ class ContactModel:
             if not isinstance(x, Tensor) or x.shape[x.ndim - len(shape) :] != shape:
                 raise ShapeError(
                     f"{name} has shape {list(getattr(x, 'shape', ()))}.",
-                    "Each shape, pair, limit or dof has one entry.",
+                    "Each shape, pair, equality, tendon, limit or dof has one entry.",
                     f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}].",
                 )
         changed = replace(self, **changes)
@@ -186,7 +245,7 @@ class ContactModel:
         if dt == self.options.timestep:
             return self
         changed = replace(self, options=replace(self.options, timestep=dt))
-        check_values(changed, ("solref", "limit_solref", "loss_solref"))
+        check_values(changed, SOLREFS)
         return changed
 
     def to(self, target: torch.device | torch.dtype) -> ContactModel:
@@ -197,26 +256,17 @@ class ContactModel:
 def _contact_model(
     mech: Mechanism, max_contacts: int | Mapping[tuple[str, str], int] | None
 ) -> ContactModel:
-    if mech.coupling is not None or mech.closing is not None:
-        raise MechanismError(
-            f"{mech.name!r} has joints that follow others, or embedded loops.",
-            "Contact of such mechanisms is not supported yet.",
-            "Load the robot without its mimic joints, joint equalities and loops.",
-        )
     options = mech.file_metadata.solver
     pairs, unsupported = ((), ()) if "contact" in options.disabled else shape_pairs(mech)
     used = sorted({k for pair in pairs for k in (pair.first, pair.second)})
     place = {k: n for n, k in enumerate(used)}
-    limit_q, limit_dof = ((), ()) if "limit" in options.disabled else _limits(mech)
-    losses = (
-        () if "frictionloss" in options.disabled else tuple(mech.friction.nonzero()[:, 0].tolist())
-    )
     inverse = InverseWeights(mech)
 
     def number(rows: Sequence[Any], *size: int) -> Tensor:
         return torch.tensor(rows, dtype=mech.dtype, device=mech.device).reshape(len(rows), *size)
 
-    dof_invweight = options.dof_invweight or inverse.of_dofs()
+    lengths = Lengths.of(mech, inverse)
+    equalities, unknown = equality_fields(mech, lengths, inverse, number)
     names = tuple(mech.geometry.shapes[k].name or f"shape{k}" for k in used)
     kinds = tuple(kind_of(mech.geometry.shapes[k].form) for k in used)
     most = max_contacts_of(
@@ -240,18 +290,12 @@ def _contact_model(
         solimp=number([pair.solimp for pair in pairs], 5),
         margin=number([pair.margin for pair in pairs]),
         gap=number([pair.gap for pair in pairs]),
-        limit_q=limit_q,
-        limit_dof=limit_dof,
-        limit_solref=number([_entry(options.limit_solref, k, SOLREF) for k in limit_q], 2),
-        limit_solimp=number([_entry(options.limit_solimp, k, SOLIMP) for k in limit_q], 5),
-        limit_margin=number([_entry(options.limit_margin, k, 0.0) for k in limit_q]),
-        limit_invweight=number([dof_invweight[k] for k in limit_dof]),
-        loss_dof=losses,
-        loss_solref=number([_entry(options.friction_solref, k, SOLREF) for k in losses], 2),
-        loss_solimp=number([_entry(options.friction_solimp, k, SOLIMP) for k in losses], 5),
-        loss_invweight=number([dof_invweight[k] for k in losses]),
+        **equalities,
+        **lengths.fields(number),
+        **limit_fields(mech, lengths, number),
+        **loss_fields(mech, lengths, number),
         options=options,
-        unsupported=unsupported,
+        unsupported=(*unsupported, *unknown),
     )
     check_values(model, PARAMETER_DIMS)
     return model
@@ -294,26 +338,6 @@ def _fields(mech: Mechanism, used: Sequence[int]) -> tuple[dict[int, int], np.nd
             "Give all height fields the same numbers of rows and columns.",
         )
     return fields, np.stack(heights) if heights else np.zeros((0, 0, 0))
-
-
-def _entry(values: Sequence[Any], k: int, default: Any) -> Any:
-    return values[k] if values else default
-
-
-def _limits(mech: Mechanism) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Coordinates with a finite limit in joints with as many coordinates as dofs, and their dofs."""
-    coordinates, dofs = [], []
-    for name, kind in zip(mech.joint_names, mech.joints.kinds, strict=True):
-        if not kind.vector:
-            continue
-        first_q, first_dof = mech.q_slice(name).start, mech.dof_slice(name).start
-        for k in range(kind.num_q):
-            if bool(
-                torch.isfinite(mech.lower[first_q + k]) | torch.isfinite(mech.upper[first_q + k])
-            ):
-                coordinates.append(first_q + k)
-                dofs.append(first_dof + k)
-    return tuple(coordinates), tuple(dofs)
 
 
 def _shapes(

@@ -13,6 +13,7 @@ from torch import Tensor
 from torchsko.actuation.actuator_forces import actuate_with_slopes
 from torchsko.actuation.actuators import Actuators
 from torchsko.actuation.implicit_forces import ForceSlopes
+from torchsko.actuation.tendons import Tendons
 from torchsko.contact.contact_dynamics import (
     ConstrainedDynamics,
     constrained_dynamics,
@@ -21,8 +22,9 @@ from torchsko.contact.contact_dynamics import (
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.implicit_steps import (
     constrained_dofs,
-    damping_of,
+    damping_of_actuators,
     damping_of_fluid,
+    damping_of_joints,
     end_of_step_inertia,
     implicit_acceleration,
     standalone_bodies,
@@ -38,7 +40,6 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.spatial.rotation import translation_jacobian_inverse
 from torchsko.utils.shapes import matvec
-from torchsko.verbs.dynamics import damping_slope
 
 RK4_ROWS, RK4_WEIGHTS = (0.5, 0.5, 1.0), (1 / 6, 1 / 3, 1 / 3, 1 / 6)
 """Coefficients of the classical Runge-Kutta method, each stage from the one before it."""
@@ -71,6 +72,7 @@ class Drive(NamedTuple):
         mech: the mechanism.
         contact: shapes and parameters of contact.
         actuators: None if controls are joint forces.
+        tendons: tendons with springs and dampers; None without any.
         ctrl: controls, `[*batch, n]`; None for zero joint forces.
         f_ext: external force on each body, `[*batch, num_bodies, 6]`.
         dt: time step [s].
@@ -79,6 +81,7 @@ class Drive(NamedTuple):
     mech: Mechanism
     contact: ContactModel
     actuators: Actuators | None
+    tendons: Tendons | None
     ctrl: Tensor | None
     f_ext: Tensor | None
     dt: float
@@ -102,9 +105,22 @@ class Drive(NamedTuple):
         if actuators is not None and actuators.activation_names and state.act is None:
             zero = state.qd.new_zeros(*state.qd.shape[:-1], len(actuators.activation_names))
             state = state._replace(act=zero)
-        return Drive(mech, contact, actuators, ctrl, f_ext, dt), state
+        elastic = [t for t in mech.file_metadata.tendons if t.stiffness or t.damping]
+        tendons = Tendons.of(mech, elastic) if elastic else None
+        return Drive(mech, contact, actuators, tendons, ctrl, f_ext, dt), state
 
     def forces(
+        self, q: Tensor, qd: Tensor, act: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, ForceSlopes | None]:
+        """Forces of actuators and tendons, rates of activations, and derivatives of the forces."""
+        tau, rate, slopes = self._actuate(q, qd, act)
+        if self.tendons is None:
+            return tau, rate, slopes
+        of_tendons = self.tendons.slopes(self.mech, q)
+        slopes = of_tendons if slopes is None else slopes.concatenate(of_tendons)
+        return tau + self.tendons.force(self.mech, q, qd), rate, slopes
+
+    def _actuate(
         self, q: Tensor, qd: Tensor, act: Tensor | None
     ) -> tuple[Tensor, Tensor | None, ForceSlopes | None]:
         """Joint forces, rates of activations, and derivatives of the forces of actuators."""
@@ -213,9 +229,9 @@ def _euler(fixed: Drive, state: State, all_forces: bool) -> State:
     found = fixed.accelerate(q, qd, tau, state.warmstart)
     damping = None
     if mech.has_losses and (all_forces or fixed.contact.options.eulerdamp):
-        damping = torch.diag_embed(damping_slope(mech, qd))
+        damping = damping_of_joints(mech, q, qd)
     if all_forces and slopes is not None:
-        of_actuators = damping_of(mech, slopes)
+        of_actuators = damping_of_actuators(mech, q, slopes)
         damping = of_actuators if damping is None else damping + of_actuators
     if all_forces and mech.has_fluid:
         of_fluid = damping_of_fluid(mech, q, qd, drag_only=False)
@@ -232,9 +248,9 @@ def _smooth(fixed: Drive, state: State, contact: SmoothContact) -> State:
     mech, dt = fixed.mech, fixed.dt
     q, qd, act = state.q, state.qd, state.act
     tau, rate, slopes = fixed.forces(q, qd, act)
-    damping = torch.diag_embed(damping_slope(mech, qd)) if mech.has_losses else None
+    damping = damping_of_joints(mech, q, qd) if mech.has_losses else None
     if slopes is not None:
-        of_actuators = damping_of(mech, slopes)
+        of_actuators = damping_of_actuators(mech, q, slopes)
         damping = of_actuators if damping is None else damping + of_actuators
     qdd = smooth_acceleration(mech, contact, q, qd, tau, fixed.f_ext, damping, dt)
     after, rates = advance(mech, q, qd, qdd, dt)
@@ -321,8 +337,9 @@ def _rate_of_change(mech: Mechanism, u: Tensor | None, speed: Tensor) -> Tensor:
     """Rate of a displacement u for velocities, those of rotations in the axes of the moved body."""
     if u is None:
         return speed
-    for name, kind in zip(mech.joint_names, mech.joints.kinds, strict=True):
-        if not kind.vector:
+    for k in mech.independent_joints:
+        if not mech.joints.kinds[k].vector:
+            name = mech.tree_joint_names[k]
             at = mech.dof_slice(name).start
             turn = translation_jacobian_inverse(-u[..., at : at + 3])
             parts = speed[..., :at], matvec(turn, speed[..., at : at + 3]), speed[..., at + 3 :]

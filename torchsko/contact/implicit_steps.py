@@ -82,7 +82,9 @@ def implicit_acceleration(
 
 
 def standalone_bodies(mech: Mechanism) -> list[int]:
-    """Bodies on a free joint to the inertial frame that carry no other body."""
+    """Bodies on a free joint to the inertial frame that carry no other body; none beside embedded loops."""
+    if mech.closing is not None:
+        return []
     return [
         k
         for k, kind in enumerate(mech.joints.kinds)
@@ -114,9 +116,18 @@ def _with_gyroscopic_forces(
     return concatenate((qdd[..., : dofs.start], found, qdd[..., dofs.stop :]))
 
 
-def damping_of(mech: Mechanism, slopes: ForceSlopes) -> Tensor:
+def damping_of_joints(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    """Damping of joints over the velocities of a mechanism, `[*batch, num_dof, num_dof]`."""
+    if mech.coupling is None and mech.closing is None:
+        return torch.diag_embed(damping_slope(mech, qd))
+    q_tree = all_q(mech, q)
+    slopes = torch.diag_embed(damping_slope(mech, all_rates(mech, q_tree, qd)))
+    return own_rows(mech, q_tree, own_rows(mech, q_tree, slopes).mT)
+
+
+def damping_of_actuators(mech: Mechanism, q: Tensor, slopes: ForceSlopes) -> Tensor:
     """Damping of transmissions over the velocities of a mechanism, `[*batch, num_dof, num_dof]`."""
-    B = own_rows(mech, None, slopes.transmission)
+    B = own_rows(mech, all_q(mech, q), slopes.transmission)
     return B.mT @ (slopes.damping[..., None] * B)
 
 

@@ -1,38 +1,53 @@
-"""Inverse masses and inertias in the initial configuration, which scale soft constraints."""
+"""Inverse masses and inertias in the initial configuration, which scale the softness of constraints."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
+from torchsko.mechanism.coordinates import all_columns, all_q
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import mass_matrix
 from torchsko.verbs.frames import frame_jacobian
 
 
 class InverseWeights:
-    """Inverse masses and inertias of bodies and dofs, as MuJoCo defines them."""
+    """Inverse masses and inertias of bodies, dofs and tendons, as MuJoCo defines them.
+
+    Attributes:
+        mech: the mechanism, without batch dimensions.
+        q: initial configuration.
+        inverse: inverse mass matrix of the independent dofs, `[num_dof, num_dof]`.
+        tree_inverse: covariance of all dofs of the tree, X M^-1 X*, `[num_tree_dof, num_tree_dof]`.
+    """
 
     def __init__(self, mech: Mechanism) -> None:
         self.mech = mech
         initial = mech.file_metadata.initial
         self.q = mech.neutral() if initial is None else initial
         self.inverse = torch.linalg.inv(mass_matrix(mech, self.q))
+        q = all_q(mech, self.q)
+        self.tree_inverse = all_columns(mech, q, all_columns(mech, q, self.inverse).mT)
 
     def of_dofs(self) -> tuple[float, ...]:
-        """Diagonal of the inverse mass matrix, averaged over ball joints and the halves of free joints."""
-        mech, diagonal = self.mech, self.inverse.diagonal().clone()
-        for name, kind in zip(mech.joint_names, mech.joints.kinds, strict=True):
-            at = mech.dof_slice(name)
+        """Diagonal of the covariance, averaged over ball joints and the halves of free joints."""
+        mech, diagonal = self.mech, self.tree_inverse.diagonal().clone()
+        for name, kind in zip(mech.tree_joint_names, mech.joints.kinds, strict=True):
+            at = mech.tree_dof_slice(name)
             if not kind.vector:
                 for first in range(at.start, at.stop, 3):
                     diagonal[first : first + 3] = diagonal[first : first + 3].mean()
         return tuple(diagonal.tolist())
 
+    def of_length(self, transmission: Tensor) -> float:
+        """Inverse inertia of a length with these rates over all dofs of the tree, `[num_tree_dof]`."""
+        return float(transmission @ self.tree_inverse @ transmission)
+
     def of_body(self, body: int) -> tuple[float, float]:
         """Mean inverse mass and mean inverse inertia of a body at its centre of mass."""
-        if body < 0:
-            return 0.0, 0.0
         mech = self.mech
+        if not 0 <= body < mech.num_bodies:
+            return 0.0, 0.0
         J = frame_jacobian(mech, self.q, mech.body_names[body])
         swing = torch.linalg.cross(J[:3].mT, mech.com[body].expand(mech.num_dof, 3)).mT
         J = torch.cat([J[:3], J[3:] + swing])

@@ -1,8 +1,7 @@
-"""Rows of the soft constraints of a mechanism at a state: dry friction, position limits and contacts."""
+"""Rows of the soft constraints of a mechanism at a state, with the contacts last."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,29 +10,41 @@ from torch import Tensor
 from torchsko.contact.candidate_points import FAR
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.cost import Cones, Rows
+from torchsko.contact.equality_rows import BodyMotion, equality_rows
 from torchsko.contact.points import Contacts, body_poses, contact_points, select
-from torchsko.contact.soft_constraints import MIN_VALUE, Metric, Timing, scaled, softness
+from torchsko.contact.scalar_rows import (
+    Block,
+    all_lengths,
+    equality_blocks,
+    largest_forces,
+    limit_block,
+    loss_block,
+    timing_of,
+)
+from torchsko.contact.soft_constraints import (
+    MIN_VALUE,
+    Metric,
+    Timing,
+    WeightScale,
+    scaled_weight,
+    softness,
+)
+from torchsko.mechanism.coordinates import own_rows, tree_state, uncoupled
 from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import cross
 from torchsko.utils.shapes import matvec
-from torchsko.verbs.frames import frame_jacobian
+from torchsko.verbs.frames import frame_acceleration, frame_jacobian
 from torchsko.verbs.kinematics import Pose
-
-
-class _Block(NamedTuple):
-    """Rows before they are joined: Jacobian, reference acceleration, weight, and the dofs that move them."""
-
-    jacobian: Tensor
-    reference: Tensor
-    weight: Tensor
-    moving: Tensor
 
 
 def constraint_rows(
     mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor, metric: Metric | None = None
 ) -> Rows:
     """All constraints of a mechanism.
+
+    They are rows of the accelerations of all joints of the tree, X qdd + xi (see `torchsko.expand`), and are
+    returned as rows of those of the independent dofs.
 
     Args:
         mech: the mechanism.
@@ -42,10 +53,26 @@ def constraint_rows(
         qd: `[*batch, num_dof]`.
         metric: of a step that adds to the mass matrix.
     """
-    blocks = [_losses(mech, contact, qd, metric), _limits(mech, contact, q, qd, metric)]
-    pose = body_poses(mech, q)
+    tree, (q_tree, qd_tree, bias) = uncoupled(mech), tree_state(mech, q, qd, torch.zeros_like(qd))
+
+    def scaled(invweight: Tensor, jacobian: Tensor) -> Tensor:
+        return scaled_weight(invweight, own_rows(mech, q_tree, jacobian), metric)
+
+    pose = body_poses(tree, q_tree)
     points = contact_points(contact, pose)
-    scalar, cones = _contact_blocks(mech, contact, points, pose, q, qd, metric)
+    turning = transport_rate(tree, qd_tree, qd_tree)
+    motion = _body_motion(tree, contact, pose, (q_tree, qd_tree), turning)
+    moves = _tree_moves(mech)
+    lengths = all_lengths(mech, contact, q_tree)
+    equalities = equality_blocks(
+        contact, equality_rows(contact, motion, moves, lengths), qd_tree, scaled
+    )
+    blocks = [
+        *equalities,
+        loss_block(contact, lengths, qd_tree, scaled),
+        limit_block(mech, contact, q_tree, lengths, qd_tree, scaled),
+    ]
+    scalar, cones = _contact_blocks(contact, points, motion, moves, qd_tree, scaled)
     blocks += scalar
     batch = torch.broadcast_shapes(*(x.reference.shape[:-1] for x in blocks), qd.shape[:-1])
     weight = torch.cat([x.weight.expand(*batch, x.weight.shape[-1]) for x in blocks], -1)
@@ -62,88 +89,88 @@ def constraint_rows(
     jacobian = torch.cat([x.jacobian.expand(*batch, *x.jacobian.shape[-2:]) for x in blocks], -2)
     reference = torch.cat([x.reference.expand(*batch, x.reference.shape[-1]) for x in blocks], -1)
     # MuJoCo's linear accelerations of free joints are rates of velocities in the inertial axes.
-    turning = transport_rate(mech, qd, qd)
     if turning is not None:
         reference = reference - matvec(jacobian, turning)
+    if mech.closing is not None:
+        reference = reference - matvec(jacobian, bias)
+    moving = torch.cat([x.moving for x in blocks])
     return Rows(
-        jacobian,
+        own_rows(mech, q_tree, jacobian),
         reference,
         weight,
-        select(mech.friction, contact.loss_dof, -1),
+        largest_forces(mech, contact, sum(x.weight.shape[-1] for x in equalities)),
         tuple(made),
-        torch.cat([x.moving for x in blocks]),
+        (moving.to(mech.dtype) @ _rate_structure(mech)) > 0,
     )
 
 
-def _timing(contact: ContactModel) -> Timing:
-    options = contact.options
-    return Timing(options.timestep, options.refsafe, options.end_of_step)
+def _body_motion(
+    tree: Mechanism,
+    contact: ContactModel,
+    pose: Pose,
+    state: tuple[Tensor, Tensor],
+    turning: Tensor | None,
+) -> BodyMotion:
+    """Motion of all bodies at a state of the tree; without equalities accelerations are not needed."""
+    q, qd = state
+    J = body_jacobians(tree, q)
+    velocity = matvec(J, qd[..., None, :])
+    if not contact.equality_kinds:
+        return BodyMotion(pose, J, velocity, torch.zeros_like(velocity))
+    qdd = torch.zeros_like(qd) if turning is None else -turning
+    accel = frame_acceleration(tree, q, qd, qdd, tree.body_names, "mixed", classical=True)
+    return BodyMotion(pose, J, velocity, torch.nn.functional.pad(accel, (0, 0, 0, 1)))
 
 
-def _losses(mech: Mechanism, contact: ContactModel, qd: Tensor, metric: Metric | None) -> _Block:
-    """Rows of dry friction."""
-    dofs = contact.loss_dof
-    v = select(qd, dofs, -1)
-    soft = softness(
-        contact.loss_solref,
-        contact.loss_solimp,
-        torch.zeros_like(v),
-        _timing(contact),
-        friction=True,
-    )
-    one_hot = _one_hot(mech, dofs)
-    weight = 1 / soft.regularisation(scaled(contact.loss_invweight, one_hot, metric))
-    return _Block(one_hot, -soft.damping * v, weight, one_hot != 0)
-
-
-def _limits(
-    mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor, metric: Metric | None
-) -> _Block:
-    """Rows of position limits, each of the nearer limit."""
-    x, lower, upper = (select(x, contact.limit_q, -1) for x in (q, mech.lower, mech.upper))
-    below, above = x - lower, upper - x
-    is_low = below < above
-    distance = torch.where(is_low, below, above) - contact.limit_margin
-    sign = torch.where(is_low, 1.0, -1.0).to(q.dtype)
-    active = distance < 0
-    distance = torch.where(active, distance, 0.0)
-    soft = softness(contact.limit_solref, contact.limit_solimp, distance, _timing(contact))
-    reference = soft.acceleration(sign * select(qd, contact.limit_dof, -1), distance)
-    one_hot = _one_hot(mech, contact.limit_dof)
-    R = soft.regularisation(scaled(contact.limit_invweight, one_hot, metric))
-    weight = torch.where(active, 1 / R, 0.0)
-    return _Block(sign[..., None] * one_hot, reference, weight, one_hot != 0)
-
-
-def _one_hot(mech: Mechanism, dofs: Sequence[int]) -> Tensor:
-    return select(torch.eye(mech.num_dof, dtype=mech.dtype, device=mech.device), dofs, -2)
+def body_jacobians(tree: Mechanism, q: Tensor) -> Tensor:
+    """[omega; v] of all bodies, then of the inertial frame, in inertial axes, per rate of all dofs."""
+    J = frame_jacobian(tree, q, tree.body_names, "mixed")
+    return torch.nn.functional.pad(J, (0, 0, 0, 0, 0, 1))
 
 
 def moving_dofs(mech: Mechanism) -> Tensor:
     """Mask of the dofs that move each body, then the inertial frame, `[num_bodies + 1, num_dof]`, bool."""
-    rows = [[False] * mech.num_dof for _ in range(mech.num_bodies + 1)]
-    for k, name in enumerate(mech.joint_names):
+    return (_tree_moves(mech).to(mech.dtype) @ _rate_structure(mech)) > 0
+
+
+def _rate_structure(mech: Mechanism) -> Tensor:
+    """1 where a rate of the tree depends on an independent one, `[num_tree_dof, num_dof]`, else 0."""
+    found = torch.eye(mech.num_dof, dtype=mech.dtype, device=mech.device)
+    if mech.closing is not None:
+        parts = [found]
+        for node in mech.closing.nodes:
+            inside = (node.columns < node.independent.shape[0]).to(found)
+            parts.append(inside.expand(node.dependent.shape[0], -1))
+        found = torch.cat(parts).index_select(0, mech.closing.row_place)
+    if mech.coupling is not None:
+        ones = torch.ones(mech.coupling_ratio.shape[-1], dtype=mech.dtype, device=mech.device)
+        found = mech.coupling.all_rates(found.mT, ones).mT
+    return found
+
+
+def _tree_moves(mech: Mechanism) -> Tensor:
+    """Mask of the dofs of the tree that move each body, then the inertial frame, bool."""
+    rows = [[False] * mech.num_tree_dof for _ in range(mech.num_bodies + 1)]
+    for k, name in enumerate(mech.tree_joint_names):
         if mech.parents[k] >= 0:
             rows[k] = list(rows[mech.parents[k]])
-        for dof in range(mech.num_dof)[mech.dof_slice(name)]:
+        for dof in range(mech.num_tree_dof)[mech.tree_dof_slice(name)]:
             rows[k][dof] = True
     return torch.tensor(rows, dtype=torch.bool, device=mech.device)
 
 
 def point_jacobians(
-    mech: Mechanism, contact: ContactModel, points: Contacts, pose: Pose, q: Tensor
+    contact: ContactModel, points: Contacts, pose: Pose, jacobians: Tensor
 ) -> Tensor:
-    """Relative motion of the two bodies at contact points in contact axes, `[*batch, C, 6, num_dof]`.
+    """Relative motion of the two bodies at contact points in contact axes, `[*batch, C, 6, num_tree_dof]`.
 
     Rows are the linear motion along the normal and both tangents, and then the angular motion about them.
     """
-    J = frame_jacobian(mech, q, mech.body_names, "mixed")
-    J = torch.cat([J, torch.zeros_like(J[..., :1, :, :])], -3)
     total = None
     for end, sign in ((1, 1.0), (0, -1.0)):
         shapes = [contact.pair_shapes[k][end] for k in points.pair]
         bodies = [contact.shape_bodies[k] for k in shapes]
-        turn, shift = select(J, bodies, -3).split(3, -2)
+        turn, shift = select(jacobians, bodies, -3).split(3, -2)
         arm = points.position - select(pose.position, bodies, -2)
         shift = shift + cross(turn.mT, arm[..., None, :]).mT
         moved = sign * torch.cat([points.axes @ shift, points.axes @ turn], -2)
@@ -153,21 +180,19 @@ def point_jacobians(
 
 
 def _contact_blocks(
-    mech: Mechanism,
     contact: ContactModel,
     points: Contacts,
-    pose: Pose,
-    q: Tensor,
+    motion: BodyMotion,
+    moves: Tensor,
     qd: Tensor,
-    metric: Metric | None,
-) -> tuple[list[_Block], list[tuple[_Block, Tensor, Tensor]]]:
+    scaled: WeightScale,
+) -> tuple[list[Block], list[tuple[Block, Tensor, Tensor]]]:
     """Scalar rows, and elliptic cones with their friction coefficients."""
     if not points.pair:
         return [], []
-    J = point_jacobians(mech, contact, points, pose, q)
+    J = point_jacobians(contact, points, motion.pose, motion.jacobian)
     velocity = matvec(J, qd[..., None, :])
     scalar, cones = [], []
-    moves = moving_dofs(mech)
     ends = [contact.pair_shapes[k] for k in points.pair]
     moved = [[contact.shape_bodies[pair[end]] for pair in ends] for end in (0, 1)]
     moving = select(moves, moved[0], 0) | select(moves, moved[1], 0)
@@ -177,7 +202,7 @@ def _contact_blocks(
         first = rows[..., 0, :]
         if condim > 1 and contact.options.cone != "elliptic":
             first = first + cone.friction[..., 0, None] * rows[..., 1, :]
-        cone = cone._replace(translation=scaled(cone.translation, first, metric))
+        cone = cone._replace(translation=scaled(cone.translation, first))
         if condim == 1:
             scalar.append(cone.frictionless(rows[..., 0, :], v[..., 0]))
         elif contact.options.cone == "elliptic":
@@ -231,7 +256,7 @@ class _Cone(NamedTuple):
             select(contact.solref_friction, pair, -2),
             select(contact.solimp, pair, -2),
             contact.options.impratio,
-            _timing(contact),
+            timing_of(contact),
             moving,
         )
 
@@ -246,12 +271,12 @@ class _Cone(NamedTuple):
             self.active.reshape(*self.active.shape, *(1,) * (R.ndim - self.active.ndim)), 1 / R, 0.0
         )
 
-    def frictionless(self, J: Tensor, v: Tensor) -> _Block:
+    def frictionless(self, J: Tensor, v: Tensor) -> Block:
         """One row for each contact."""
         push, damping, R = self._normal()
-        return _Block(J, -damping * v - push, self._weight(R), self.moving)
+        return Block(J, -damping * v - push, self._weight(R), self.moving)
 
-    def pyramidal(self, J: Tensor, v: Tensor) -> _Block:
+    def pyramidal(self, J: Tensor, v: Tensor) -> Block:
         """Two rows for each friction direction, along the edges of a pyramid."""
         condim = J.shape[-2]
         push, damping, R = self._normal()
@@ -268,7 +293,7 @@ class _Cone(NamedTuple):
         speed = torch.stack(speeds, -1)
         reference = -damping[..., None] * speed - push[..., None]
         weight = self._weight(R[..., None].expand(speed.shape))
-        return _Block(
+        return Block(
             torch.stack(edges, -2).flatten(-3, -2),
             reference.flatten(-2),
             weight.flatten(-2),
@@ -279,7 +304,7 @@ class _Cone(NamedTuple):
         """The dofs that move each of several rows of the contacts."""
         return self.moving[:, None].expand(-1, count, -1).flatten(0, 1)
 
-    def elliptic(self, J: Tensor, v: Tensor) -> tuple[_Block, Tensor, Tensor]:
+    def elliptic(self, J: Tensor, v: Tensor) -> tuple[Block, Tensor, Tensor]:
         """Rows of a cone for each contact, the normal first."""
         push, damping, R = self._normal()
         coefficients = self.friction[..., : J.shape[-2] - 1]
@@ -293,4 +318,4 @@ class _Cone(NamedTuple):
             [(-damping * v[..., 0] - push)[..., None], -rate[..., None] * v[..., 1:]], -1
         )
         mu = coefficients[..., 0] * (R[..., 1] / R[..., 0]).sqrt()
-        return _Block(J, reference, self._weight(R), self._repeated(J.shape[-2])), mu, coefficients
+        return Block(J, reference, self._weight(R), self._repeated(J.shape[-2])), mu, coefficients

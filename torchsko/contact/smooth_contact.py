@@ -30,8 +30,10 @@ from torch import Tensor
 from torchsko.contact.contact_dynamics import without_dry_friction
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.points import body_poses, contact_points, select
-from torchsko.contact.rows import point_jacobians
+from torchsko.contact.rows import body_jacobians, point_jacobians
+from torchsko.contact.scalar_rows import all_lengths, largest_forces, limit_distances
 from torchsko.linalg.unpivoted import solve_without_pivots
+from torchsko.mechanism.coordinates import all_q, own_rows, uncoupled
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
@@ -196,7 +198,10 @@ def _contact_forces(
     points = contact_points(contact.shapes, pose)
     if not points.pair:
         return []
-    J = point_jacobians(mech, contact.shapes, points, pose, q)[..., :3, :]
+    q_tree = all_q(mech, q)
+    jacobians = body_jacobians(uncoupled(mech), q_tree)
+    J = point_jacobians(contact.shapes, points, pose, jacobians)[..., :3, :]
+    J = own_rows(mech, q_tree, J.flatten(-3, -2)).unflatten(-2, (-1, 3))
     u = matvec(J, qd[..., None, :])
     un, ut = u[..., 0], u[..., 1:]
     k, width, d, slip = (
@@ -219,28 +224,34 @@ def _contact_forces(
 
 
 def _joint_forces(mech: Mechanism, contact: SmoothContact, q: Tensor, qd: Tensor) -> list[_Forces]:
-    """Forces of position limits, each of the nearer limit, and of dry friction."""
+    """Forces of limits and of dry friction."""
     shapes, found = contact.shapes, []
-    identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
-    if shapes.limit_q:
-        x, lower, upper = (select(x, shapes.limit_q, -1) for x in (q, mech.lower, mech.upper))
-        is_low = x - lower < upper - x
-        sign = torch.where(is_low, 1.0, -1.0).to(q.dtype)
-        distance = torch.where(is_low, x - lower, upper - x)
-        J = sign[..., None, None] * select(identity, shapes.limit_dof, -2)[:, None, :]
-        speed = sign * select(qd, shapes.limit_dof, -1)
+    q_tree = all_q(mech, q)
+    lengths = all_lengths(mech, shapes, q_tree)
+    if shapes.num_limits:
+        distance, rows, _ = limit_distances(mech, shapes, q_tree, lengths)
+        J = own_rows(mech, q_tree, rows)
+        speed = matvec(J, qd)
         f, by_speed, by_distance = _normal(
             distance, speed, contact.limit_stiffness, contact.limit_width, 1.0
         )
         found.append(
-            _Forces(J, f[..., None], by_speed[..., None, None], by_distance[..., None], speed)
+            _Forces(
+                J[..., None, :],
+                f[..., None],
+                by_speed[..., None, None],
+                by_distance[..., None],
+                speed,
+            )
         )
     if shapes.loss_dof:
-        v, largest = (select(x, shapes.loss_dof, -1) for x in (qd, mech.friction))
+        J = own_rows(mech, q_tree, select(lengths[1], shapes.loss_dof, -2))
+        v, largest = matvec(J, qd), largest_forces(mech, shapes, 0)
         slip = contact.slip[..., :1] if contact.slip.shape[-1] else v.new_tensor([0.05])
         root = (v * v + slip * slip).sqrt()
         slope = -largest * slip * slip / (root * root * root)
         f, zero = -largest * v / root, torch.zeros_like(v)
-        J = select(identity, shapes.loss_dof, -2)[:, None, :]
-        found.append(_Forces(J, f[..., None], slope[..., None, None], zero[..., None], zero))
+        found.append(
+            _Forces(J[..., None, :], f[..., None], slope[..., None, None], zero[..., None], zero)
+        )
     return found

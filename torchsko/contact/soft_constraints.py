@@ -20,6 +20,7 @@ Reference: MuJoCo documentation, "Computation", Constraint model; "Modeling", So
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -61,9 +62,13 @@ class Metric(NamedTuple):
         return torch.where(moves, both / torch.where(moves, own, 1.0), 1.0)
 
 
-def scaled(invweight: Tensor, jacobian: Tensor, metric: Metric | None) -> Tensor:
+def scaled_weight(invweight: Tensor, jacobian: Tensor, metric: Metric | None) -> Tensor:
     """Inverse weights of rows `[*batch, r, num_dof]` in a metric; unchanged without one."""
     return invweight if metric is None else invweight * metric.ratio(jacobian)
+
+
+WeightScale = Callable[[Tensor, Tensor], Tensor]
+"""Inverse weights in the metric of a step, from those without one and rows over all dofs of the tree."""
 
 
 class Softness(NamedTuple):

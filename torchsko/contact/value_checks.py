@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 NUM_SIZES = {"sphere": 1, "capsule": 2, "cylinder": 2, "heightfield": 2, "ellipsoid": 3, "box": 3}
 """Number of half sizes of each kind of shape."""
 
+SOLREFS = ("solref", "limit_solref", "loss_solref", "equality_solref")
+"""Tensors of reference parameters."""
+
 MAX_VALUES = 10_000
 """Largest number of values of a tensor that are read for a check."""
 
@@ -53,7 +56,7 @@ def check_values(contact: ContactModel, names: Iterable[str]) -> None:
                         "Contacts exist below the margin, and exert forces below margin - gap.",
                         "Pass a number that is not negative.",
                     )
-        elif name in ("solref", "limit_solref", "loss_solref") and values.size:
+        elif name in SOLREFS and values.size:
             constant, least = values[..., 0], 2 * contact.options.timestep
             short = (constant > 0) & (constant < least)
             if contact.options.refsafe and short.any():

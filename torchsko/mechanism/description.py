@@ -136,6 +136,10 @@ STILL = "fixed to the inertial frame, it never moves; floating_base=True gives i
 """Reason why the inertia of a link fixed to the inertial frame is not used."""
 
 
+IN_STEP = "in ts.step and ts.ContactStep only"
+"""Reason for soft constraints, which `torchsko.forward_dynamics` does not include."""
+
+
 @dataclass(frozen=True)
 class UnsupportedElement:
     """An element of a robot file that the dynamics does not use.
@@ -146,6 +150,7 @@ class UnsupportedElement:
         fixed_inertia: True for an inertia welded to the inertial frame: it matters once that frame moves.
         affects_forces: True if measured joint forces contain a part due to it, which the model lacks.
         in_contact: True if it exerts forces only while bodies touch.
+        in_step: True if it acts in `torchsko.step` and `torchsko.constrained_dynamics`.
     """
 
     element: str
@@ -153,11 +158,12 @@ class UnsupportedElement:
     fixed_inertia: bool = field(default=False, repr=False)
     affects_forces: bool = field(default=False, repr=False)
     in_contact: bool = field(default=False, repr=False)
+    in_step: bool = field(default=False, repr=False)
 
     @property
     def changes_dynamics(self) -> bool:
-        """True if the dynamics of the file differs from that of the mechanism because of it."""
-        return self.affects_forces or self.in_contact
+        """True if `torchsko.forward_dynamics` differs from the dynamics of the file because of it."""
+        return self.affects_forces or self.in_contact or self.in_step
 
     def __str__(self) -> str:
         return f"{self.element}: {self.reason}"

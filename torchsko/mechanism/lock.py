@@ -12,7 +12,7 @@ With couplings (`torchsko.mechanism.coupling`), a locked joint contributes to th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from torch import Tensor
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.fields import FIELDS
+from torchsko.mechanism.file_data.file_metadata import FileMetadata
 from torchsko.mechanism.limit_notes import update_limit_notes
 from torchsko.mechanism.numbering import motions
 from torchsko.mechanism.skeleton import skeleton
@@ -346,8 +347,23 @@ def _selected(
         lambda qd: qd.index_select(-1, index["num_dof"]),
     )
     remaining = (index["num_tree_q"].tolist(), index["num_tree_dof"].tolist())
-    found["file_metadata"] = replace(metadata, solver=metadata.solver.select(*remaining))
+    kept_names = {mech.tree_joint_names[k] for k in kept}
+    found["file_metadata"] = replace(
+        metadata, solver=metadata.solver.select(*remaining), **_soft_rows(metadata, kept_names)
+    )
     return found
+
+
+def _soft_rows(metadata: FileMetadata, joints: Collection[str]) -> dict[str, Any]:
+    """Tendons and closures between lengths whose joints all remain, and closures between frames."""
+    tendons = tuple(t for t in metadata.tendons if set(t.joints) <= set(joints))
+    lengths = {*joints, *(t.name for t in tendons)}
+    return {
+        "tendons": tendons,
+        "closures": tuple(
+            c for c in metadata.closures if c.method == "embed" or set(c.joints) <= lengths
+        ),
+    }
 
 
 def _fixed_bodies(mech: Mechanism, placed: Mapping[int, Placed]) -> tuple[UnsupportedElement, ...]:

@@ -39,7 +39,11 @@ def check_no_closed_chain(mech: Mechanism) -> None:
 
 
 def _joints_of_loop(mech: Mechanism, loop: Closure) -> list[str]:
-    """Joints that move one end of a chain relative to the other."""
+    """Joints that move one end of a chain relative to the other, or that an equality couples."""
+    if loop.joints:
+        tendons = {t.name: tuple(t.joints) for t in mech.file_metadata.tendons}
+        names = [j for name in loop.joints for j in tendons.get(name, (name,))]
+        return [name for name in mech.tree_joint_names if name in names]
     one, two = (_path_to_root(mech, frame) for frame in (loop.frame1, loop.frame2))
     return [mech.tree_joint_names[k] for k in sorted(one ^ two)]
 

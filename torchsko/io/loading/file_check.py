@@ -17,7 +17,7 @@ def check_file(mech: Mechanism, *, strict: bool = False) -> None:
 
     Args:
         mech: the mechanism of a file or compiled model.
-        strict: raise an error instead.
+        strict: raise an error instead; elements that act in `torchsko.step` are accepted.
 
     Raises:
         RobotFileError: names the first fault or element, if strict.
@@ -25,20 +25,24 @@ def check_file(mech: Mechanism, *, strict: bool = False) -> None:
     missing = [entry for entry in mech.unused if entry.changes_dynamics]
     if not mech.report and not missing:
         return
-    if strict:
+    absent = [entry for entry in missing if not entry.in_step]
+    if strict and (mech.report or absent):
         if mech.report:
             fault = mech.report[0]
             advice = fault.advice or "Correct the file, or load it without strict=True."
             raise RobotFileError(f"{fault}.", fault.why, advice)
         raise RobotFileError(
-            f"{missing[0]}.",
+            f"{absent[0]}.",
             "It changes the dynamics of the file.",
             "Remove it from the file, or load the file without strict=True.",
         )
+    name, in_step = repr(mech.name), [entry for entry in missing if entry.in_step]
     lines = [
-        *_listed(f"the file of {mech.name!r} has {{}}:", "fault", mech.report),
-        *_listed(f"{mech.name!r} lacks {{}} of the dynamics in its file:", "part", missing),
-        "mech.report lists faults, mech.unused missing parts; load(..., strict=True) refuses them.",
+        *_listed(f"the file of {name} has {{}}:", "fault", mech.report),
+        *_listed(f"{name} lacks {{}} of the dynamics in its file:", "part", absent),
+        *_listed(f"ts.forward_dynamics and ts.rollout of {name} lack {{}}:", "part", in_step),
+        "mech.report lists faults, mech.unused missing parts; load(..., strict=True) refuses faults and "
+        "parts that ts.step lacks.",
     ]
     warnings.warn("\n".join(lines), RobotFileWarning, stacklevel=caller_stack_level())
 

@@ -41,9 +41,9 @@ def load(
 ) -> Mechanism:
     """Load a robot file: URDF, MJCF (by MuJoCo's own parser, see `from_mujoco`), or SDF with one model.
 
-    One `RobotFileWarning` names elements that change the dynamics and are not modelled (contacts, loops,
-    fluids; ``mech.unused`` has the details) and faults in the file that leave its dynamics defined
-    (``mech.report``). Faults are read as follows:
+    One `RobotFileWarning` names elements that change the dynamics and are not modelled, or in `torchsko.step`
+    only (contacts, loops; ``mech.unused`` has the details), and faults in the file that leave its dynamics
+    defined (``mech.report``). Faults are read as follows:
 
     - an unphysical inertia (negative, or against the triangle inequality): as written;
     - negative damping, dry friction or armature: as written;
@@ -67,10 +67,12 @@ def load(
         gravity: in the inertial frame [m/s^2]; that of the file, or (0, 0, -9.81), when left out.
         mimic: "couple" makes a joint with a <mimic> tag follow its leader exactly, without a coordinate
             (``mech.joint_names``, `torchsko.expand`). "independent" loads it as an independent joint, and
-            lists the tag in ``mech.unused``.
+            lists the tag in ``mech.unused``. Linear equalities of joints in MJCF are coupled in the same way;
+            "independent" makes them soft constraints of `torchsko.step`.
         xacro: arguments for xacro macros, or {}; the package xacro expands them first. Macros can read any
             file and run expressions, so the file must be trusted. None: macros are refused.
-        strict: raise an error for the first fault, or element that changes the dynamics and is not modelled.
+        strict: raise an error for the first fault, or element that changes the dynamics and does not act in
+            `torchsko.step`.
         mesh_path: trusted folders besides that of the file. Meshes of URDF and SDF files may lie there;
             ``package://NAME/...`` is searched in a folder NAME (see `torchsko.io.common.meshes`). They are
             read only when drawn. For MJCF, also textures and included files may lie there.
@@ -111,7 +113,7 @@ def load(
         robot = _read(source, floating_base, mimic, strict, mesh_path or ())
     with naming(name):
         if not isinstance(robot, RobotDescription):
-            mech = convert(robot, gravity=gravity, dtype=dtype, device=device)
+            mech = convert(robot, gravity=gravity, mimic=mimic, dtype=dtype, device=device)
             mech = close_loops(mech, closures)
             check_file(mech, strict=strict)
             return mech

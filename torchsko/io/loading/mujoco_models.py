@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -32,6 +32,7 @@ def from_mujoco(
     model: Any,
     *,
     gravity: Sequence[float] | None = None,
+    mimic: Literal["couple", "independent"] = "couple",
     dtype: torch.dtype = torch.float64,
     device: torch.device | str = "cpu",
 ) -> Mechanism:
@@ -39,14 +40,16 @@ def from_mujoco(
 
     Configurations are MuJoCo's qpos if no joint follows another. Velocities are its qvel, except for free
     joints, whose velocity is [angular; linear] in the body frame. Bodies, named sites and cameras are frames;
-    linear equalities of joints are exact couplings; all trees are in one mechanism. Forces of contacts,
-    tendons, actuators and fluids are not modelled, and listed in ``unused``; one `RobotFileWarning` names
-    those that change the dynamics. ``mech.keyframes`` are the model's named states;
-    ``mech.closures`` are its loops, which are cut: `torchsko.constrain` enforces them.
+    linear equalities of joints are exact couplings; all trees are in one mechanism. `forward_dynamics` does
+    not include contacts, other equalities, tendons, actuators and fluids, which ``unused`` lists; `step`
+    includes most of them. One `RobotFileWarning` names those that change the dynamics. ``mech.keyframes`` are
+    the model's named states; ``mech.closures`` are its loops and soft equalities.
 
     Args:
         model: ``mujoco.MjModel``.
         gravity: in the inertial frame [m/s^2]; that of the model when left out.
+        mimic: "couple" makes linear equalities of joints exact couplings. With "independent" they are soft
+            constraints of `torchsko.step`, as in MuJoCo.
         dtype: torch.float32 or torch.float64.
         device: of all tensors.
 
@@ -57,7 +60,7 @@ def from_mujoco(
         MechanismError: if the model has no moving joint, or a parameter is unphysical.
         RobotFileError: if the object is not a compiled model.
     """
-    mech = convert(model, gravity=gravity, dtype=dtype, device=device)
+    mech = convert(model, gravity=gravity, mimic=mimic, dtype=dtype, device=device)
     check_file(mech)
     return mech
 
@@ -66,20 +69,25 @@ def convert(
     model: Any,
     *,
     gravity: Sequence[float] | None = None,
+    mimic: Literal["couple", "independent"] = "couple",
     dtype: torch.dtype = torch.float64,
     device: torch.device | str = "cpu",
 ) -> Mechanism:
     """`from_mujoco` without a warning."""
     check_model(model)
     with torch.device("cpu"):  # overrides torch.set_default_device
-        return _convert(model, gravity, dtype, device)
+        return _convert(model, gravity, mimic, dtype, device)
 
 
 def _convert(
-    model: Any, gravity: Sequence[float] | None, dtype: torch.dtype, device: torch.device | str
+    model: Any,
+    gravity: Sequence[float] | None,
+    mimic: str,
+    dtype: torch.dtype,
+    device: torch.device | str,
 ) -> Mechanism:
     """The mechanism of a model's links and joints, with MuJoCo's values for each dof and coordinate."""
-    read = describe(model)
+    read = describe(model, mimic)
     if not model.nv:
         raise MechanismError(
             f"{read.robot.name!r} has no moving joint.",

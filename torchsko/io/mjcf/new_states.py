@@ -68,6 +68,7 @@ def mjcf_loops(mech: Mechanism) -> LoopLines:
         numbers = (("solref", c.solref), ("solimp", c.solimp))
         more = "".join(f' {key}="{words(x)}"' for key, x in numbers if x)
         more += "" if c.active else ' active="false"'
+        more += "" if c.torque_scale == 1 else f' torquescale="{c.torque_scale!r}"'
         if c.joints:
             one, two = map(quoteattr, c.joints)
             slopes = c.parameters if _kind(c) == "joint" else (*c.parameters[::-1], 0.0, 0.0, 0.0)
@@ -142,7 +143,7 @@ def mjcf_keyframes(mech: Mechanism, order: Sequence[int]) -> list[str]:
 
 
 def warn_unsupported_states(mech: Mechanism, format: str) -> None:
-    """Warn of keyframes, loops, sensors and initial positions that are left out of a new file."""
+    """Warn of keyframes, loops, sensors, tendons and initial positions that are left out of a new file."""
     mjcf = format == "MJCF"
     kinds = MJCF_KINDS if mjcf else URDF_KINDS
     loops = [c.name for c in mech.closures if _kind(c) not in kinds or not (mjcf or c.active)]
@@ -153,6 +154,8 @@ def warn_unsupported_states(mech: Mechanism, format: str) -> None:
     lost += [controls] * (mjcf and bool(actuated))
     sensors = [sensor.name for sensor in mech.file_metadata.sensors]
     lost += [f"sensors {name_list(sensors)}"] * bool(sensors)
+    tendons = [tendon.name for tendon in mech.file_metadata.tendons]
+    lost += [f"tendons {name_list(tendons)}"] * bool(tendons)
     differ = mech.initial() != mech.neutral()
     started = [
         name
@@ -161,7 +164,7 @@ def warn_unsupported_states(mech: Mechanism, format: str) -> None:
     ]
     lost += [f"initial positions of joints {name_list(started)} (mech.initial())"] * bool(started)
     why = (
-        "It has no actuators and sensors, and its joints start at 0"
+        "It has no actuators, sensors and tendons, and its joints start at 0"
         if mjcf
         else "URDF does not support them"
     )

@@ -11,7 +11,7 @@ Reference: MuJoCo documentation, "XML reference" (equality/joint, equality/tendo
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchsko.io.mujoco.mujoco_fields import HINGE, SLIDE, all_joint_names, disabled_flags
 from torchsko.mechanism.description import CouplingDescription, UnsupportedElement
@@ -22,53 +22,74 @@ CONNECT, WELD, JOINT, TENDON = 0, 1, 2, 3
 WRAP_JOINT = 1
 """MuJoCo's type of a joint in a fixed tendon (mjtWrap)."""
 
-DISABLED = "disabled in the file"
 REDUNDANT = "redundant, or in conflict with other equalities"
-"""Reasons for which an equality is not used and does not change the dynamics."""
+UNKNOWN = "not an equality of joints or fixed tendons: not enforced"
+"""Reasons for which an equality is not used."""
 
 MIN_COEFFICIENT = 1e-12
 """Relative size below which a coefficient of an eliminated equation is rounding."""
 
 
-def couplings_of(
-    model: Any, alone: Collection[str]
-) -> tuple[tuple[CouplingDescription, ...], list[UnsupportedElement]]:
-    """Couplings from linear equalities, and the other equalities as unsupported elements.
+class Couplings(NamedTuple):
+    """Equalities of a model.
+
+    Attributes:
+        found: couplings from linear equalities.
+        closures: indices of the equalities that are closures.
+        unsupported: the other equalities.
+    """
+
+    found: tuple[CouplingDescription, ...]
+    closures: tuple[int, ...]
+    unsupported: tuple[UnsupportedElement, ...]
+
+
+def couplings_of(model: Any, alone: Collection[str], mimic: str) -> Couplings:
+    """Couplings from linear equalities, and the other equalities.
 
     Args:
         model: ``mujoco.MjModel``.
         alone: names of joints that are the only joint of their body.
+        mimic: "couple" or "independent", as in `torchsko.load`.
     """
     names = all_joint_names(model)
     found: dict[str, CouplingDescription] = {}
-    unsupported = []
+    unsupported, closures = [], []
     for e in range(model.neq):
-        if is_loop(model, e, alone):
-            continue
-        what, sums = f"equality {model.eq(e).name or e!r}", _sides(model, e)
-        reason = _unsupported(model, e, sums, {j for j, x in enumerate(names) if x in alone})
-        coupling = None if reason else _solve(*_equation(model, e, sums, names), found)
-        if coupling is None:
-            reason = reason or REDUNDANT
-            changes = reason not in (DISABLED, REDUNDANT)
-            unsupported.append(UnsupportedElement(what, reason, affects_forces=changes))
-        else:
+        what, sums = f"equality {equality_name(model, e)!r}", equality_sides(model, e)
+        if is_closure(model, e, alone, mimic):
+            closures.append(e)
+        elif not sums or None in sums:
+            unsupported.append(UnsupportedElement(what, UNKNOWN, affects_forces=_is_on(model, e)))
+        elif coupling := _solve(*_equation(model, e, sums, names), found):
             found[coupling.joint] = coupling
-    return tuple(found.values()), unsupported
+        else:
+            unsupported.append(UnsupportedElement(what, REDUNDANT))
+    return Couplings(tuple(found.values()), tuple(closures), tuple(unsupported))
 
 
-def is_loop(model: Any, e: int, alone: Collection[str]) -> bool:
-    """True for an equality that is a closure: connect, weld, or a polynomial between two joints."""
-    kind = int(model.eq_type[e])
-    if kind != JOINT:
-        return kind in (CONNECT, WELD)
-    joints = [int(model.eq_obj1id[e]), int(model.eq_obj2id[e])]
-    names = all_joint_names(model)
+def equality_name(model: Any, e: int) -> str:
+    """Name of an equality, generated if the file has none."""
+    return model.eq(e).name or f"equality{e}"
+
+
+def is_closure(model: Any, e: int, alone: Collection[str], mimic: str) -> bool:
+    """True for an equality between frames, and for one of joints or tendons that is no exact coupling."""
+    if int(model.eq_type[e]) in (CONNECT, WELD):
+        return True
+    sums, names = equality_sides(model, e), all_joint_names(model)
+    if not sums or None in sums:
+        return False
     return (
-        min(joints) >= 0
-        and any(map(float, model.eq_data[e][2:5]))
-        and all(int(model.jnt_type[j]) in (SLIDE, HINGE) and names[j] in alone for j in joints)
+        mimic == "independent"
+        or not _is_on(model, e)
+        or (len(sums) == 2 and any(map(float, model.eq_data[e][2:5])))
+        or any(names[j] not in alone for side in sums for j in side or ())
     )
+
+
+def _is_on(model: Any, e: int) -> bool:
+    return bool(model.eq_active0[e]) and "equality" not in disabled_flags(model)
 
 
 def tendon_joints(model: Any, t: int) -> dict[int, float] | None:
@@ -82,28 +103,13 @@ def tendon_joints(model: Any, t: int) -> dict[int, float] | None:
     return found
 
 
-def _sides(model: Any, e: int) -> list[dict[int, float] | None]:
+def equality_sides(model: Any, e: int) -> list[dict[int, float] | None]:
     """The coupled quantities as sums over joints; None for a quantity that is not such a sum."""
     kind, objects = int(model.eq_type[e]), (int(model.eq_obj1id[e]), int(model.eq_obj2id[e]))
     if kind == JOINT:
         scalar = [int(model.jnt_type[i]) in (SLIDE, HINGE) for i in objects if i >= 0]
         return [{i: 1.0} if ok else None for i, ok in zip(objects, scalar, strict=False)]
     return [tendon_joints(model, i) for i in objects if i >= 0] if kind == TENDON else []
-
-
-def _unsupported(
-    model: Any, e: int, sums: list[dict[int, float] | None], alone: Collection[int]
-) -> str:
-    """Reason why an equality is not a coupling; empty if it is one."""
-    if not model.eq_active0[e] or "equality" in disabled_flags(model):
-        return DISABLED
-    if not sums or None in sums:
-        return "not an equality of joints or fixed tendons: not enforced"
-    if len(sums) == 2 and any(map(float, model.eq_data[e][2:5])):
-        return "a nonlinear coupling: not enforced"
-    if not all(set(s) <= set(alone) for s in sums if s):
-        return "couples one of several joints of a body: not enforced"
-    return ""
 
 
 def _equation(

@@ -27,7 +27,7 @@ TO_JOINT, TO_JOINT_IN_PARENT = 0, 1
 """MuJoCo's types of transmissions to joints (mjtTrn)."""
 
 CONSTRAINT_FLAGS = ("equality", "frictionloss", "limit")
-"""Flags that the flag ``constraint`` includes, besides contact."""
+"""Flags that the flag ``constraint`` includes, besides ``contact``."""
 
 PASSIVE_FLAGS = ("spring", "damper")
 """Flags of passive forces; if both are disabled, MuJoCo also omits gravity compensation and fluid forces."""
@@ -67,7 +67,7 @@ def disabled_flags(model: Any) -> set[str]:
         if name.startswith("mjDSBL_") and disabled & int(bit)
     }
     if "constraint" in flags:
-        flags |= set(CONSTRAINT_FLAGS)
+        flags |= {*CONSTRAINT_FLAGS, "contact"}
     return flags | set(PASSIVE_FLAGS) if "passive" in flags else flags  # MuJoCo before 3.3.6
 
 

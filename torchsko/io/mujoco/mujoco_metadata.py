@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import math
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.polynomial import Polynomial
 
-from torchsko.io.common.numbers import as_vector
 from torchsko.io.conventions.conversion import Conventions, conventions
 from torchsko.io.mujoco.mujoco_actuators import read_actuators
-from torchsko.io.mujoco.mujoco_couplings import JOINT, WELD, is_loop
-from torchsko.io.mujoco.mujoco_fields import all_joint_names, body_name, disabled_flags
-from torchsko.io.mujoco.mujoco_model import ModelDescription, matrix_of
+from torchsko.io.mujoco.mujoco_equalities import read_equalities
+from torchsko.io.mujoco.mujoco_fields import BALL, all_joint_names, disabled_flags
+from torchsko.io.mujoco.mujoco_model import ModelDescription
+from torchsko.io.mujoco.mujoco_tendons import read_tendons
 from torchsko.io.mujoco.mujoco_unused import finite_state
-from torchsko.mechanism.file_data.file_metadata import Closure, FileMetadata, FrameName, Keyframe
+from torchsko.mechanism.file_data.file_metadata import FileMetadata, Keyframe
 from torchsko.mechanism.file_data.sensor import Sensor
 from torchsko.mechanism.file_data.solver_options import SolverOptions
 from torchsko.mechanism.mechanism import Mechanism
@@ -28,9 +26,6 @@ INTEGRATORS = ("Euler", "RK4", "implicit", "implicitfast", "discrete")
 
 NUM_COORDINATES = (7, 4, 1, 1)
 """Coordinates of free joints, ball joints, slides and hinges."""
-
-SITE = 6
-"""MuJoCo's type of a site (mjtObj)."""
 
 
 def read_metadata(
@@ -47,11 +42,12 @@ def read_metadata(
     mujoco = conventions("mujoco", mech, all_joint_names(model))
     return FileMetadata(
         keyframes=tuple(_keyframes(model, mujoco)),
-        closures=tuple(_closures(model, read)),
+        closures=tuple(read_equalities(model, read.site_frames, read.closures)),
         initial=mujoco.q_from(torch.tensor(np.array(model.qpos0, dtype=np.float64))),
         solver=read_solver_options(model),
         actuators=read_actuators(model),
         sensors=sensors,
+        tendons=read_tendons(model)[0],
     )
 
 
@@ -99,57 +95,6 @@ def actuator_states(model: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(activations), tuple(controls)
 
 
-def _closures(model: Any, read: ModelDescription) -> list[Closure]:
-    alone = {joint.name for joint in read.robot.joints}
-    is_on = "equality" not in disabled_flags(model)
-    found = []
-    for e in (e for e in range(model.neq) if is_loop(model, e, alone)):
-        kind = int(model.eq_type[e])
-        make = _joint_closure if kind == JOINT else _frame_closure
-        found.append(
-            replace(
-                make(model, e, read.site_frames),
-                name=model.eq(e).name or f"equality{e}",
-                active=bool(model.eq_active0[e]) and is_on,
-                solref=_numbers(model.eq_solref[e]),
-                solimp=_numbers(model.eq_solimp[e]),
-            )
-        )
-    return found
-
-
-def _frame_closure(model: Any, e: int, frames: Mapping[int, str]) -> Closure:
-    """A connect or weld."""
-    objects = (int(model.eq_obj1id[e]), int(model.eq_obj2id[e]))
-    data = np.array(model.eq_data[e], dtype=np.float64)
-    is_weld = int(model.eq_type[e]) == WELD
-    kind = "weld" if is_weld else "connect"
-    if int(model.eq_objtype[e]) == SITE:
-        return Closure("", kind, frames[objects[0]], frames[objects[1]])
-    one, two = (_frame(model, b) for b in objects)
-    ends = as_vector(data[:3]), as_vector(data[3:6])
-    if is_weld:
-        return Closure("", kind, one, two, ends[1], ends[0], matrix_of(data[6:10]))
-    return Closure("", kind, one, two, *ends)
-
-
-def _joint_closure(model: Any, e: int, frames: Mapping[int, str]) -> Closure:
-    """A polynomial between two joints, of their coordinates instead of their distances from qpos0."""
-    names = all_joint_names(model)
-    joints = [int(model.eq_obj1id[e]), int(model.eq_obj2id[e])]
-    start = [float(model.qpos0[model.jnt_qposadr[j]]) for j in joints]
-    shifted = Polynomial(np.array(model.eq_data[e][:5], dtype=np.float64))
-    moved = (shifted(Polynomial([-start[1], 1.0])) + start[0]).coef
-    numbers = tuple(map(float, [*moved, 0.0, 0.0, 0.0, 0.0][:5]))
-    return Closure(
-        "", "joint", None, None, parameters=numbers, joints=(names[joints[0]], names[joints[1]])
-    )
-
-
-def _frame(model: Any, b: int) -> FrameName:
-    return body_name(model, b) if b else None
-
-
 def _numbers(x: Any) -> tuple[float, ...]:
     return tuple(map(float, x))
 
@@ -174,7 +119,14 @@ def read_solver_options(model: Any) -> SolverOptions:
         limit_solref=tuple(_numbers(model.jnt_solref[j]) for j in joints),
         limit_solimp=tuple(_numbers(model.jnt_solimp[j]) for j in joints),
         limit_margin=tuple(float(model.jnt_margin[j]) for j in joints),
+        limit_angle=tuple(_largest_angle(model, j) for j in joints),
         friction_solref=tuple(map(_numbers, model.dof_solref)),
         friction_solimp=tuple(map(_numbers, model.dof_solimp)),
         dof_invweight=_numbers(model.dof_invweight0),
     )
+
+
+def _largest_angle(model: Any, j: int) -> float:
+    """Largest rotation of a ball joint [rad]; infinite for joints of other types, and without limits."""
+    limited = model.jnt_limited[j] and int(model.jnt_type[j]) == BALL
+    return float(max(model.jnt_range[j])) if limited else math.inf

@@ -65,6 +65,7 @@ class ModelDescription:
             effort limits.
         q_numbers: for each coordinate: lower and upper limits, and spring references.
         site_frames: names of the frames of named sites, by site index.
+        closures: indices of the equalities that are closures.
     """
 
     robot: RobotDescription
@@ -72,13 +73,15 @@ class ModelDescription:
     dof_numbers: dict[str, list[float]]
     q_numbers: dict[str, list[float]]
     site_frames: dict[int, str]
+    closures: tuple[int, ...]
 
 
-def describe(model: Any) -> ModelDescription:
+def describe(model: Any, mimic: str = "couple") -> ModelDescription:
     """Read a compiled model.
 
     Args:
         model: ``mujoco.MjModel``.
+        mimic: "couple" or "independent", as in `torchsko.load`.
     """
     links, joints = [], []
     for b in range(1, model.nbody):
@@ -92,20 +95,25 @@ def describe(model: Any) -> ModelDescription:
         links.append(link)
         joints.append(joint)
     geometry = read_geoms(model, (None, *(body_name(model, b) for b in range(1, model.nbody))))
-    couplings, unsupported = couplings_of(model, {joint.name for joint in joints})
+    couplings = couplings_of(model, {joint.name for joint in joints}, mimic)
     robot = RobotDescription(
         name=_model_name(model),
         links=tuple(links),
         joints=tuple(joints),
-        unused=(*unused(model, geometry), *unsupported, *limit_notes(joint_limits(model))),
-        couplings=couplings,
+        unused=(
+            *unused(model, geometry),
+            *couplings.unsupported,
+            *limit_notes(joint_limits(model)),
+        ),
+        couplings=couplings.found,
         report=(*faults, *_negative_parameters(model)),
         geometry=geometry,
     )
     weightless = "gravity" in disabled_flags(model)
     gravity = (0.0, 0.0, 0.0) if weightless else as_vector(model.opt.gravity)
     frames = {i: link.name for (kind, i), (link, _) in sites.items() if kind == "site"}
-    return ModelDescription(robot, gravity, dof_numbers(model), q_numbers(model), frames)
+    numbers = dof_numbers(model), q_numbers(model)
+    return ModelDescription(robot, gravity, *numbers, frames, couplings.closures)
 
 
 def _model_name(model: Any) -> str:

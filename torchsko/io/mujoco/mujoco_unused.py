@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from torchsko.errors import name_list
+from torchsko.io.mujoco.mujoco_couplings import tendon_joints
 from torchsko.io.mujoco.mujoco_fields import (
     BALL,
     FREE,
@@ -17,7 +18,7 @@ from torchsko.io.mujoco.mujoco_fields import (
     all_joint_names,
     disabled_flags,
 )
-from torchsko.mechanism.description import UnsupportedElement
+from torchsko.mechanism.description import IN_STEP, UnsupportedElement
 from torchsko.mechanism.file_data.touching_pairs import TouchingPairs
 from torchsko.mechanism.geometry import NO_SHAPES, Geometry
 
@@ -27,7 +28,7 @@ JOINT_IN_PARENT, TENDON = 1, 3
 Row = tuple[int | list[str], str, str]
 """Number or names of elements, their kind, and the reason why they are not used."""
 
-IN_CONTACT = "contact acts in ts.step and ts.ContactStep only"
+IN_CONTACT = f"contact acts {IN_STEP}"
 """Reason for elements that exert forces while bodies touch."""
 
 WITHOUT_COLLISION = "these kinds of shapes do not collide, in ts.step neither"
@@ -49,7 +50,7 @@ def unused(model: Any, geometry: Geometry) -> list[UnsupportedElement]:
     tendons = (
         model.ntendon,
         "tendons",
-        "their springs and dampers are not in the dynamics; see torchsko.tendons_of",
+        "their springs and dampers are those of torchsko.tendons_of, and act in ts.step only",
     )
     forces = (*_missing_forces(model, disabled), *_of_free_joints(model, disabled))
     rows = (
@@ -70,6 +71,7 @@ def unused(model: Any, geometry: Geometry) -> list[UnsupportedElement]:
             row[2],
             affects_forces=affects_forces,
             in_contact=row[2] in (IN_CONTACT, WITHOUT_COLLISION),
+            in_step=row[2].endswith((IN_STEP, "in ts.step only")),
         )
         for row, affects_forces in (*rows, *((row, False) for row in touching))
         if row[0]
@@ -134,7 +136,7 @@ def _limits_and_flags(model: Any, disabled: set[str]) -> tuple[Row, ...]:
             sum(1 for x, limited in zip(model.jnt_type, model.jnt_limited, strict=True)
                 if int(x) == BALL and limited and "limit" not in disabled),
             "limits of ball joints",
-            "not read, also not by inverse_kinematics(limits=True)",
+            "soft constraints of ts.step; inverse_kinematics(limits=True) does not use them",
         ),
         (
             int(asymmetric.sum()),
@@ -168,7 +170,22 @@ def _missing_forces(model: Any, disabled: set[str]) -> tuple[Row, ...]:
         (
             _count(model, "tendon_frictionloss") if "frictionloss" not in disabled else 0,
             "tendons with dry friction",
-            "not modelled",
+            f"dry friction of tendons acts {IN_STEP}",
+        ),
+        (
+            _spatial_tendons(model, disabled),
+            "spatial tendons with limits or forces",
+            "only tendons on joints are modelled",
+        ),
+        (
+            int(_has_higher(model, "tendon_stiffness") and "spring" not in disabled),
+            "nonlinear stiffness of tendons",
+            "only the linear part is modelled",
+        ),
+        (
+            int(_has_higher(model, "tendon_damping") and "damper" not in disabled),
+            "nonlinear damping of tendons",
+            "only the linear part is modelled",
         ),
         (_count(model, "tendon_armature"), "tendons with armature", "not in the mass matrix"),
         (
@@ -187,6 +204,22 @@ def _missing_forces(model: Any, disabled: set[str]) -> tuple[Row, ...]:
             "yielding of springs is not modelled",
         ),
     )  # fmt: skip
+
+
+def _spatial_tendons(model: Any, disabled: set[str]) -> list[str]:
+    """Names of spatial tendons that exert forces."""
+    fields = {
+        "stiffness": "spring",
+        "damping": "damper",
+        "frictionloss": "frictionloss",
+        "limited": "limit",
+    }
+    active = [f"tendon_{field}" for field, flag in fields.items() if flag not in disabled]
+    return [
+        model.tendon(t).name or f"tendon{t}"
+        for t in range(model.ntendon)
+        if tendon_joints(model, t) is None and any(_any(getattr(model, x)[t]) for x in active)
+    ]
 
 
 def _num_actuator_ranges(model: Any) -> int:

@@ -10,16 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchsko.constraints.constraint_kinds import KINDS, SYNONYMS
 from torchsko.errors import MechanismError
 from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, UnsupportedElement, Vector
 from torchsko.mechanism.file_data.actuator import FileActuators
 from torchsko.mechanism.file_data.sensor import Sensor
 from torchsko.mechanism.file_data.solver_options import SolverOptions
+from torchsko.mechanism.file_data.tendon import Tendon
 
 FrameName = str | None
 """Name of a frame, or None for the inertial frame."""
 
-CUT = 'is cut: closures="embed" enforces it, and ts.constrain(mech, mech.closures) by forces'
+CUT = 'is cut: ts.step enforces it softly; closures="embed" and ts.constrain(mech, mech.closures) exactly'
 """Reason of `Mechanism.unused` for loops of files that are cut."""
 
 Map = Callable[[Tensor], Tensor]
@@ -65,8 +67,8 @@ class Closure:
     Attributes:
         name: name of the constraint; generated if the file has none.
         kind: kind of constraint (`torchsko.constraints`): "connect" or "ball", "weld", "revolute",
-            "prismatic", "planar", "distance", or "gear" and "joint" between joints; or the type of
-            another joint.
+            "prismatic", "planar", "distance", or "gear" and "joint" between joints; "tendon" between
+            tendons; or the type of another joint.
         frame1: frame of the first point.
         frame2: frame of the second point.
         position1: first point in its frame [m].
@@ -78,8 +80,11 @@ class Closure:
         method: "embed" if the dynamics satisfies it in independent dofs, "cut" if only `torchsko.constrain`
             enforces it.
         parameters: numbers of the kind, such as the length of a "distance".
-        joints: both joints of a constraint between joints; empty for frames.
+        joints: both joints of a constraint between joints, or both tendons; empty for frames.
         independent: joints whose dofs are independent; empty if they are chosen automatically.
+        torque_scale: ratio of the rotational residual [m/rad] of a "weld" in `torchsko.step`.
+        invweight: inverse masses and inverse inertias, each summed over both bodies, which scale the softness
+            in `torchsko.step` [1/kg, 1/(kg m^2)]; empty if they are computed from the mechanism.
     """
 
     name: str
@@ -96,6 +101,8 @@ class Closure:
     parameters: tuple[float, ...] = ()
     joints: tuple[str, ...] = ()
     independent: tuple[str, ...] = ()
+    torque_scale: float = 1.0
+    invweight: tuple[float, ...] = ()
 
     @property
     def note(self) -> UnsupportedElement:
@@ -103,8 +110,15 @@ class Closure:
         ends = self.joints or (self.frame1, self.frame2)
         one, two = ("the inertial frame" if x is None else repr(x) for x in ends)
         element = f"loop {self.name!r} ({self.kind} of {one} and {two})"
-        reason = CUT if self.active else "disabled in the file"
-        return UnsupportedElement(element, reason, affects_forces=self.active)
+        reason = CUT if self.is_known else "is cut: no constraint is of this kind"
+        if not self.active:
+            return UnsupportedElement(element, "disabled in the file")
+        return UnsupportedElement(element, reason, affects_forces=True, in_step=self.is_known)
+
+    @property
+    def is_known(self) -> bool:
+        """True if a constraint has rows of this kind."""
+        return self.kind == "tendon" or self.kind in (*KINDS, *SYNONYMS)
 
 
 @dataclass(frozen=True)
@@ -118,6 +132,7 @@ class FileMetadata:
         solver: parameters of MuJoCo's constraint solver.
         actuators: the actuators of the file.
         sensors: the sensors of the file.
+        tendons: tendons on joints, whose limits and dry friction act in `torchsko.step`.
     """
 
     keyframes: tuple[Keyframe, ...] = ()
@@ -126,6 +141,7 @@ class FileMetadata:
     solver: SolverOptions = field(default_factory=SolverOptions)
     actuators: FileActuators = field(default_factory=FileActuators)
     sensors: tuple[Sensor, ...] = ()
+    tendons: tuple[Tendon, ...] = ()
 
     def __repr__(self) -> str:
         counts = f"{len(self.keyframes)} keyframes, {len(self.closures)} closures"
@@ -172,7 +188,13 @@ class FileMetadata:
                     "Pass one rotation and one position.",
                 )
         solver = self.solver.with_default_dofs()
-        return FileMetadata(closures=(*self.closures, *closures), solver=solver)
+        tendons = [
+            replace(t, name=prefix + t.name, joints={prefix + j: c for j, c in t.joints.items()})
+            for t in other.tendons
+        ]
+        return FileMetadata(
+            closures=(*self.closures, *closures), solver=solver, tendons=(*self.tendons, *tendons)
+        )
 
 
 def _appended(c: Closure, prefix: str, on: str, R: np.ndarray, r: np.ndarray) -> Closure:

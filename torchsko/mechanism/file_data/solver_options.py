@@ -34,6 +34,7 @@ class SolverOptions:
         limit_solref: reference parameters of position limits, by coordinate.
         limit_solimp: impedance parameters of position limits, by coordinate.
         limit_margin: distance at which limits become active, by coordinate [rad or m].
+        limit_angle: largest rotation of ball joints, by coordinate [rad].
         friction_solref: reference parameters of dry friction, by dof.
         friction_solimp: impedance parameters of dry friction, by dof.
         dof_invweight: inverse inertia of each dof in the initial configuration [1/kg or 1/(kg m^2)]; empty if
@@ -51,6 +52,7 @@ class SolverOptions:
     limit_solref: tuple[Solref, ...] = ()
     limit_solimp: tuple[Solimp, ...] = ()
     limit_margin: tuple[float, ...] = ()
+    limit_angle: tuple[float, ...] = ()
     friction_solref: tuple[Solref, ...] = ()
     friction_solimp: tuple[Solimp, ...] = ()
     dof_invweight: tuple[float, ...] = ()
@@ -71,6 +73,7 @@ class SolverOptions:
             limit_solref=chosen(self.limit_solref, coordinates),
             limit_solimp=chosen(self.limit_solimp, coordinates),
             limit_margin=chosen(self.limit_margin, coordinates),
+            limit_angle=chosen(self.limit_angle, coordinates),
             friction_solref=chosen(self.friction_solref, dofs),
             friction_solimp=chosen(self.friction_solimp, dofs),
             dof_invweight=chosen(self.dof_invweight, dofs),

@@ -80,7 +80,11 @@ def close_loops(mech: Mechanism, closures: str | Sequence[Closure]) -> Mechanism
     """
     found = mech.closures
     if closures == "embed":
-        found = tuple(replace(c, method="embed") if c.active else c for c in found)
+        embeddable = {*mech.tree_joint_names}
+        found = tuple(
+            replace(c, method="embed") if c.active and {*c.joints} <= embeddable else c
+            for c in found
+        )
     elif not isinstance(closures, str):
         found = (*found, *closures)
     elif closures != "cut":

@@ -1,0 +1,87 @@
+"""Contact of mechanisms with embedded loops and with joints that follow others."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import torchsko as ts
+from tests.contact.models import CLOSED
+from torchsko.contact.rows import constraint_rows
+from torchsko.utils.shapes import matvec
+
+pytest.importorskip("mujoco")
+
+
+@pytest.fixture
+def closed():
+    """The mechanism, configurations near its start, velocities and joint forces."""
+    mech = ts.load(CLOSED, closures="embed")
+    generator = torch.Generator().manual_seed(1)
+    step, qd, tau = torch.randn(3, 6, mech.num_dof, dtype=mech.dtype, generator=generator)
+    q = ts.integrate(mech, mech.initial().expand(6, -1), 0.2 * step)
+    return mech, q, qd, tau
+
+
+def test_forces_do_virtual_work_on_motions_that_the_loops_allow(closed):
+    """On all joints, with the rows of the tree: X* (ID - f) = tau (d'Alembert)."""
+    mech, q, qd, tau = closed
+    found = ts.constrained_dynamics(mech, q, qd, tau)
+    tree = ts.load(CLOSED, mimic="independent")
+    contact = ts.ContactModel.of(tree)
+    contact = contact.replace(equality_active=torch.zeros_like(contact.equality_active))
+    state = ts.expand(mech, q), ts.expand_velocity(mech, q, qd)
+    accel = ts.expand_acceleration(mech, q, qd, found.qdd)
+    rows = constraint_rows(tree, contact, *state)
+    gradient, _, _ = rows.derivatives(matvec(rows.jacobian, accel) - rows.reference)
+    assert ((gradient != 0).sum(-1) >= 3).all()
+    force = -matvec(rows.jacobian.mT, gradient)
+    smooth = tree.replace(friction=torch.zeros_like(tree.friction))
+    left = ts.inverse_dynamics(smooth, *state, accel) - force
+    units = torch.eye(mech.num_dof, dtype=q.dtype)[:, None].expand(-1, 6, -1)
+    motions = ts.expand_velocity(mech, q, units)
+    torch.testing.assert_close((motions * left).sum(-1).mT, tau, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close((motions * force).sum(-1).mT, found.forces, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("integrator", ["Euler", "implicitfast", "RK4"])
+def test_short_steps_follow_the_accelerations_and_stay_closed(closed, integrator):
+    mech, q, qd, _ = (x if isinstance(x, ts.Mechanism) else x[:2] for x in closed)
+    qdd = ts.constrained_dynamics(mech, q, qd, 0 * qd).qdd
+    dt = 1e-6
+    after = ts.step(mech, ts.State(q, qd), dt=dt, integrator=integrator)
+    assert (ts.close(mech, after.q).distance < 1e-12).all()
+    torch.testing.assert_close(ts.difference(mech, q, after.q) / dt, qd, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close((after.qd - qd) / dt, qdd, rtol=1e-3, atol=1e-1)
+
+
+def test_damping_of_dependent_joints_acts_implicitly(closed):
+    """(M + h X* D X) (qd1 - qd) = h M qdd, with the damping of all joints of the tree."""
+    mech, q, qd, _ = (x if isinstance(x, ts.Mechanism) else x[0] for x in closed)
+    qd = qd * torch.tensor([1.0] * 2 + [0.0] * 6, dtype=qd.dtype)  # the ball does not turn
+    dt, M = 0.01, ts.mass_matrix(mech, q)
+    contact = ts.ContactModel.of(mech)
+    contact = replace(contact, options=replace(contact.options, timestep=dt))
+    qdd = ts.constrained_dynamics(mech, q, qd, 0 * qd, contact=contact).qdd
+    X = ts.expand_velocity(
+        mech, q.expand(mech.num_dof, -1), torch.eye(mech.num_dof, dtype=q.dtype)
+    ).mT
+    implicit = M + dt * X.mT @ torch.diag(mech.damping) @ X
+    after = ts.step(mech, ts.State(q, qd), dt=dt, integrator="Euler")
+    torch.testing.assert_close(implicit @ (after.qd - qd), dt * M @ qdd, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.nightly
+def test_derivatives_are_those_along_the_closed_motion(closed):
+    mech, q, qd, tau = (x if isinstance(x, ts.Mechanism) else x[:1] for x in closed)
+    contact = ts.ContactModel.of(mech)
+
+    def dynamics(step, qd, tau, size):
+        changed = contact.replace(shape_size=size)
+        return ts.constrained_dynamics(mech, ts.integrate(mech, q, step), qd, tau, contact=changed)[
+            :2
+        ]
+
+    inputs = (torch.zeros_like(qd), qd, tau, contact.shape_size)
+    inputs = [x.clone().requires_grad_() for x in inputs]
+    assert torch.autograd.gradcheck(dynamics, inputs, eps=1e-6, atol=1e-4, fast_mode=True)

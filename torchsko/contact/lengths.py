@@ -1,0 +1,281 @@
+"""Fields of `ContactModel` about lengths (joint coordinates and tendons), their limits, and equalities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchsko.actuation.actuators import scalar_dof
+from torchsko.actuation.tendons import Tendons
+from torchsko.constraints.constraint_kinds import KINDS, SYNONYMS
+from torchsko.constraints.row_kinds import FrameRows
+from torchsko.contact.inverse_weights import InverseWeights
+from torchsko.mechanism.description import IDENTITY, ZERO
+from torchsko.mechanism.file_data.file_metadata import Closure
+from torchsko.mechanism.file_data.solver_options import SOLIMP, SOLREF
+from torchsko.mechanism.file_data.tendon import Tendon
+from torchsko.mechanism.mechanism import Mechanism
+
+Number = Callable[..., Tensor]
+"""Makes a tensor of the mechanism's dtype from rows and the size of a row."""
+
+
+MAX_NUMBERS = 5
+"""Largest number of parameters of a kind of constraint."""
+
+SYNONYM_OF_TENDON = "joint"
+"""Kind of rows of equalities between tendons."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Lengths by index: the coordinates of joints by the dof of the tree, then the tendons.
+
+    Attributes:
+        num_dof: number of dofs of the tree.
+        tendons: the tendons.
+        transmission: rates of the tendons over rates of all joints, `[T, num_dof]`.
+        invweight: inverse inertia of each length [1/kg or 1/(kg m^2)].
+    """
+
+    num_dof: int
+    tendons: tuple[Tendon, ...]
+    transmission: Tensor
+    invweight: tuple[float, ...]
+
+    @staticmethod
+    def of(mech: Mechanism, inverse: InverseWeights) -> Lengths:
+        """The lengths of a mechanism and the tendons of its file."""
+        tendons = mech.file_metadata.tendons
+        transmission = Tendons.of(mech, tendons).transmission
+        weights = [
+            inverse.of_length(row) if tendon.invweight is None else tendon.invweight
+            for tendon, row in zip(tendons, transmission, strict=True)
+        ]
+        dofs = mech.file_metadata.solver.dof_invweight or inverse.of_dofs()
+        return Lengths(mech.num_tree_dof, tendons, transmission, (*dofs, *weights))
+
+    def index(self, mech: Mechanism, kind: str, name: str) -> int:
+        """Index of the length of a joint or, for the kind "tendon", of a tendon."""
+        if kind == "tendon":
+            return self.num_dof + [tendon.name for tendon in self.tendons].index(name)
+        return scalar_dof(mech, name, "equality")
+
+    def fields(self, number: Number) -> dict[str, Any]:
+        """Fields of `ContactModel` about tendons."""
+        return {
+            "tendon_names": tuple(tendon.name for tendon in self.tendons),
+            "tendon_transmission": self.transmission,
+            "tendon_range": number([tendon.limits for tendon in self.tendons], 2),
+            "tendon_friction": number([tendon.friction for tendon in self.tendons]),
+        }
+
+
+class _Limit(NamedTuple):
+    """Limits of one length: its coordinate, and its solver parameters."""
+
+    q: int
+    length: int
+    lower: float
+    upper: float
+    solref: Sequence[float]
+    solimp: Sequence[float]
+    margin: float
+
+    @property
+    def sides(self) -> tuple[int, ...]:
+        """The nearer limit, or both if both can be active."""
+        return (-1, 1) if self.upper - self.lower < 2 * self.margin else (0,)
+
+
+def limit_fields(mech: Mechanism, lengths: Lengths, number: Number) -> dict[str, Any]:
+    """Fields of `ContactModel` about limits of joints and tendons."""
+    options = mech.file_metadata.solver
+    limits, balls = [], []
+    if "limit" not in options.disabled:
+        limits = [*_joint_limits(mech), *_tendon_limits(mech, lengths)]
+        balls = _ball_limits(mech)
+    rows = [(limit, side) for limit in limits for side in limit.sides]
+    every = [limit for limit, _ in rows] + balls
+    return {
+        "ball_q": tuple(limit.q for limit in balls),
+        "ball_dof": tuple(limit.length for limit in balls),
+        "ball_angle": number([limit.upper for limit in balls]),
+        "limit_q": tuple(limit.q for limit, _ in rows),
+        "limit_dof": tuple(limit.length for limit, _ in rows),
+        "limit_side": tuple(side for _, side in rows),
+        "limit_solref": number([limit.solref for limit in every], 2),
+        "limit_solimp": number([limit.solimp for limit in every], 5),
+        "limit_margin": number([limit.margin for limit in every]),
+        "limit_invweight": number([lengths.invweight[limit.length] for limit in every]),
+    }
+
+
+def loss_fields(mech: Mechanism, lengths: Lengths, number: Number) -> dict[str, Any]:
+    """Fields of `ContactModel` about dry friction of dofs and tendons."""
+    options, found = mech.file_metadata.solver, []
+    if "frictionloss" not in options.disabled:
+        for dof in mech.friction.nonzero()[:, 0].tolist():
+            solref = _entry(options.friction_solref, dof, SOLREF)
+            found.append((dof, solref, _entry(options.friction_solimp, dof, SOLIMP)))
+        for t, tendon in enumerate(lengths.tendons):
+            if tendon.friction > 0:
+                place = lengths.num_dof + t
+                found.append((place, tendon.friction_solref, tendon.friction_solimp))
+    return {
+        "loss_dof": tuple(length for length, *_ in found),
+        "loss_solref": number([solref for _, solref, _ in found], 2),
+        "loss_solimp": number([solimp for *_, solimp in found], 5),
+        "loss_invweight": number([lengths.invweight[length] for length, *_ in found]),
+    }
+
+
+def _joint_limits(mech: Mechanism) -> list[_Limit]:
+    """Finite limits of coordinates of joints with as many coordinates as dofs."""
+    found = []
+    for k in mech.independent_joints:
+        kind, name = mech.joints.kinds[k], mech.tree_joint_names[k]
+        if kind.vector:
+            first = mech.q_slice(name).start, mech.tree_dof_slice(name).start
+            place = mech.tree_q_slice(name).start
+            for i in range(kind.num_q):
+                ends = float(mech.lower[first[0] + i]), float(mech.upper[first[0] + i])
+                if any(map(math.isfinite, ends)):
+                    parameters = _limit_parameters(mech, place + i)
+                    found.append(_Limit(first[0] + i, first[1] + i, *ends, *parameters))
+    return found
+
+
+def _ball_limits(mech: Mechanism) -> list[_Limit]:
+    """Largest rotations of ball joints."""
+    angles, found = mech.file_metadata.solver.limit_angle, []
+    for k in mech.independent_joints if angles else ():
+        name = mech.tree_joint_names[k]
+        place = mech.tree_q_slice(name).start
+        if math.isfinite(angles[place]):
+            dof = mech.tree_dof_slice(name).start
+            ends = -math.inf, angles[place]
+            found.append(_Limit(place, dof, *ends, *_limit_parameters(mech, place)))
+    return found
+
+
+def _tendon_limits(mech: Mechanism, lengths: Lengths) -> list[_Limit]:
+    return [
+        _Limit(
+            mech.num_q + t, lengths.num_dof + t, *tendon.limits,
+            tendon.limit_solref, tendon.limit_solimp, tendon.margin,
+        )
+        for t, tendon in enumerate(lengths.tendons)
+        if any(map(math.isfinite, tendon.limits))
+    ]  # fmt: skip
+
+
+def _limit_parameters(
+    mech: Mechanism, coordinate: int
+) -> tuple[Sequence[float], Sequence[float], float]:
+    """Reference and impedance parameters and the margin of a coordinate of the tree."""
+    options = mech.file_metadata.solver
+    return (
+        _entry(options.limit_solref, coordinate, SOLREF),
+        _entry(options.limit_solimp, coordinate, SOLIMP),
+        _entry(options.limit_margin, coordinate, 0.0),
+    )
+
+
+def _entry(values: Sequence[Any], k: int, default: Any) -> Any:
+    return values[k] if values else default
+
+
+def length_rows(mech: Mechanism, transmission: Tensor) -> Tensor:
+    """Rates of all lengths over rates of all joints, `[*batch, num_tree_dof + T, num_tree_dof]`."""
+    unit = torch.eye(mech.num_tree_dof, dtype=transmission.dtype, device=transmission.device)
+    return torch.cat([unit.expand(*transmission.shape[:-2], *unit.shape), transmission], -2)
+
+
+def moving_rows(J: Tensor) -> Tensor:
+    """True where an entry of a row is not zero in any sample, `[*batch, r, n]` to `[r, n]`, bool."""
+    moving = J != 0
+    return moving.flatten(0, -3).any(0) if moving.ndim > 2 else moving
+
+
+def equality_fields(
+    mech: Mechanism, lengths: Lengths, inverse: InverseWeights, number: Number
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Fields of `ContactModel` about equalities, and closures of kinds without rows."""
+    closures = [c for c in mech.closures if c.method != "embed" or mech.closing is None]
+    if "equality" in mech.file_metadata.solver.disabled:
+        closures = []
+    known = [c for c in closures if _kind(c) in KINDS]
+    placements = [_placements(mech, c) for c in known]
+    ends = [_ends(mech, lengths, c) for c in known]
+    weights = [
+        c.invweight or _inverse_weights(lengths, inverse, c, pair)
+        for c, pair in zip(known, ends, strict=True)
+    ]
+    values = {
+        "equality_names": tuple(c.name for c in known),
+        "equality_kinds": tuple(map(_kind, known)),
+        "equality_ends": tuple(ends),
+        "equality_rotation": number([R for R, _ in placements], 2, 3, 3),
+        "equality_position": number([r for _, r in placements], 2, 3),
+        "equality_numbers": number([_numbers(c) for c in known], MAX_NUMBERS),
+        "equality_solref": number([c.solref or SOLREF for c in known], 2),
+        "equality_solimp": number([c.solimp or SOLIMP for c in known], 5),
+        "equality_invweight": number(weights, 2),
+        "equality_active": number([float(c.active) for c in known]),
+    }
+    unknown = tuple(f"closure {c.name!r} ({c.kind})" for c in closures if c not in known)
+    return values, unknown
+
+
+def _kind(closure: Closure) -> str:
+    return {"tendon": SYNONYM_OF_TENDON, **SYNONYMS}.get(closure.kind, closure.kind)
+
+
+def _numbers(closure: Closure) -> tuple[float, ...]:
+    numbers = (closure.torque_scale,) if _kind(closure) == "weld" else closure.parameters
+    return (*numbers, *(0.0,) * (MAX_NUMBERS - len(numbers)))
+
+
+def _ends(mech: Mechanism, lengths: Lengths, closure: Closure) -> tuple[int, int]:
+    """Both lengths, or both bodies with num_bodies for the inertial frame."""
+    if closure.joints:
+        one, two = (lengths.index(mech, closure.kind, name) for name in closure.joints)
+        return one, two
+    frames = (closure.frame1, closure.frame2)
+    bodies = [-1 if f is None else mech.frame_body[mech.frame_index(f)] for f in frames]
+    one, two = (mech.num_bodies if b < 0 else b for b in bodies)
+    return one, two
+
+
+def _placements(mech: Mechanism, closure: Closure) -> tuple[list[Any], list[Any]]:
+    """Rotations and positions of both markers in their bodies, as nested lists."""
+    turned = torch.tensor(closure.rotation, dtype=torch.float64).mT.tolist()
+    rotations, positions = [], []
+    for frame, rotation, position in (
+        (closure.frame1, IDENTITY, closure.position1),
+        (closure.frame2, turned, closure.position2),
+    ):
+        R, r = (torch.tensor(x, dtype=mech.dtype) for x in (rotation, position or ZERO))
+        if frame is not None:
+            k = mech.frame_index(frame)
+            R_frame, r_frame = mech.frame_rotation[k].cpu(), mech.frame_position[k].cpu()
+            R, r = R_frame @ R, r_frame + R_frame @ r
+        rotations.append(R.tolist())
+        positions.append(r.tolist())
+    return rotations, positions
+
+
+def _inverse_weights(
+    lengths: Lengths, inverse: InverseWeights, closure: Closure, ends: tuple[int, int]
+) -> tuple[float, float]:
+    """Inverse weights of both ends together; that of one end where both are the same length."""
+    if not isinstance(KINDS[_kind(closure)], FrameRows):
+        return sum(lengths.invweight[k] for k in {*ends}), 0.0
+    one, two = (inverse.of_body(k) for k in ends)
+    return one[0] + two[0], one[1] + two[1]

@@ -1,0 +1,59 @@
+"""Description of a tendon on joints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torchsko.errors import MechanismError
+from torchsko.mechanism.file_data.actuator import UNLIMITED, Range
+from torchsko.mechanism.file_data.solver_options import SOLIMP, SOLREF, Solimp, Solref
+
+
+@dataclass(frozen=True)
+class Tendon:
+    """One tendon on joints.
+
+    Attributes:
+        name: of the tendon.
+        joints: coefficients by the names of joints: length per coordinate [m/rad, or 1].
+        stiffness: k [N/m or N m/rad].
+        damping: d [N s/m or N m s/rad].
+        relaxed: range of lengths without spring force [m or rad].
+        limits: range of lengths [m or rad], a soft constraint of `torchsko.step`.
+        friction: dry friction [N or N m], a soft constraint of `torchsko.step`.
+        margin: distance at which limits become active [m or rad].
+        limit_solref: reference parameters of the limits.
+        limit_solimp: impedance parameters of the limits.
+        friction_solref: reference parameters of dry friction.
+        friction_solimp: impedance parameters of dry friction.
+        invweight: inverse inertia of the length in the initial configuration [1/kg or 1/(kg m^2)]; None if it
+            is computed from the mechanism.
+
+    Raises:
+        MechanismError: when the lower end of `relaxed` or `limits` exceeds the upper.
+    """
+
+    name: str
+    joints: Mapping[str, float]
+    stiffness: float = 0.0
+    damping: float = 0.0
+    relaxed: Range = (0.0, 0.0)
+    limits: Range = UNLIMITED
+    friction: float = 0.0
+    margin: float = 0.0
+    limit_solref: Solref = SOLREF
+    limit_solimp: Solimp = SOLIMP
+    friction_solref: Solref = SOLREF
+    friction_solimp: Solimp = SOLIMP
+    invweight: float | None = None
+
+    def __post_init__(self) -> None:
+        for what in ("relaxed", "limits"):
+            low, high = getattr(self, what)
+            if not low <= high:
+                raise MechanismError(
+                    f"{what} of tendon {self.name!r} is [{low}, {high}].",
+                    "The range is empty.",
+                    "Pass (lower, upper).",
+                )
