@@ -67,7 +67,7 @@ def equality_blocks(
         is_angular = torch.tensor(x.is_angular, device=qd.device)
         R = soft.regularisation(scaled(torch.where(is_angular, inertia, mass), x.jacobian))
         weight = select(contact.equality_active, x.equality, -1) / R
-        reference = soft.acceleration(matvec(x.jacobian, qd), x.residual) - x.bias
+        reference = soft.acceleration(matvec(x.jacobian, qd), x.residual) - x.bias / soft.gain
         blocks.append(Block(x.jacobian, reference, weight, x.moving))
     return blocks
 
