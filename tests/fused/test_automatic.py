@@ -355,7 +355,8 @@ def test_a_compiled_layer_asked_for_kernels_runs_them_as_operators(arm):
         return ts.rollout(layer, q, qd, None, 3, 1e-2)[0]
 
     compiled = torch.compile(simulate, fullgraph=True, backend=backend)
-    with pytest.raises(Exception, match="not built yet"):
+    # Dynamo of PyTorch 2.11 gives the class of the error without its text.
+    with pytest.raises(Exception, match=r"not built yet|FusedError\(\(\)\)"):
         compiled(q, qd)
     layer.forward_dynamics(q, qd, qd)
     torch.compiler.reset()

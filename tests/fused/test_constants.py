@@ -272,7 +272,8 @@ def test_a_compiled_call_refuses_another_value(slider, states):
     compiled = torch.compile(lambda q, qd: fast(q, qd), fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(*states), law(None, *states))
     law.own = 3.0
-    with pytest.raises(Exception, match="own has changed"):
+    # Dynamo of PyTorch 2.11 gives the class of the error without its text.
+    with pytest.raises(Exception, match=r"own has changed|FusedError\(\(\)\)"):
         compiled(*states)
     fast(*states)
     torch.testing.assert_close(compiled(*states), law(None, *states))
