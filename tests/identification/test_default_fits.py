@@ -151,15 +151,19 @@ def panda(share):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("robots", "logs"),
-    [(arm, 30), (lambda: panda(0.0), 3), (lambda: panda(0.3), 3)],
+    ("robots", "logs", "settings"),
+    [
+        (arm, 30, (10.0, 200, 0.05)),
+        (lambda: panda(0.0), 3, (20.0, 100, 0.1)),
+        (lambda: panda(0.3), 3, (20.0, 100, 0.1)),
+    ],
     ids=["arm", "exact nominal Panda", "wrong nominal Panda"],
 )
-def test_standard_errors_of_base_parameters_are_calibrated(robots, logs):
+def test_standard_errors_of_base_parameters_are_calibrated(robots, logs, settings):
     scores = []
     for seed in range(logs):
         truth, nominal = robots()
-        log, _ = random_log(truth, with_friction(truth), seed, 15.0, 100, noise=0.07)
+        log, _ = random_log(truth, with_friction(truth), seed, *settings)
         fit = ts.identification.identify(nominal, log)
         true = fit.base.of(ts.inertial_parameters(truth).flatten())
         scores.append((fit.value - true) / fit.deviation)
