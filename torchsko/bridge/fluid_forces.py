@@ -155,7 +155,7 @@ def box_wrench(
     """Moment and force on boxes."""
     density, viscosity = medium.split(1, -1)
     d = size.mean(-1, keepdim=True)
-    j, k = _others(size)
+    j, k = _next_axes(size)
     drag = 0.5 * density * j * k * v.abs()
     spin = density * size * (j**4 + k**4) * w.abs() / 64
     moment = -(math.pi * viscosity * d**3 + spin) * w
@@ -174,7 +174,7 @@ def ellipsoid_wrench(
 
     largest, smallest = size.amax(-1, keepdim=True), size.amin(-1, keepdim=True)
     middle = size.sum(-1, keepdim=True) - largest - smallest
-    j, k = _others(size)
+    j, k = _next_axes(size)
     area = (j * k) ** 2  # squares of the projections along the axes, over pi
     normal = area * v
     above, below = (normal * normal).sum(-1, keepdim=True), (normal * v).sum(-1, keepdim=True)
@@ -197,7 +197,7 @@ def ellipsoid_wrench(
     return factor * moment, factor * (force + lift - drag * v)
 
 
-def _others(size: Tensor) -> tuple[Tensor, Tensor]:
+def _next_axes(size: Tensor) -> tuple[Tensor, Tensor]:
     """Sizes along the next axis and the one after it."""
     a, b, c = size.split(1, -1)
     return torch.cat([b, c, a], -1), torch.cat([c, a, b], -1)
