@@ -12,8 +12,9 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.contact.models import HOPPER, quadruped
+from tests.contact.test_contact_dynamics import reached_states
 
-STEPS, DT = 8, 0.002
+STEPS, DT, NUM_REACHED = 8, 0.002, 10_000
 GAIN = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the report names the shapes
@@ -109,24 +110,14 @@ def test_gradients_through_a_thousand_steps_take_less_than_200_megabytes():
     assert int(done.stdout) < 200e6
 
 
-def dropped(mech, num, steps):
-    """States of robots that fall on the floor with random velocities."""
-    g, dtype = torch.Generator().manual_seed(0), mech.dtype
-    q = mech.file_metadata.initial.repeat(num, 1)
-    qd = 0.3 * torch.randn(num, mech.num_dof, generator=g).to(dtype)
-    method = ts.ContactStep()
-    options = {"steps": steps, "dt": 0.002, "method": method, "every": steps, "fused": True}
-    qs, qds, *_ = ts.rollout(ts.fuse(mech), q, qd, lambda t, q, qd: -2 * qd, **options)
-    return qs[:, -1], qds[:, -1]
-
-
 @pytest.mark.nightly
-def test_the_solver_converges_in_both_precisions():
-    double = ts.load(quadruped("elliptic"))
-    q, qd = (
-        torch.cat(x)
-        for x in zip(*(dropped(double, 2500, n) for n in (40, 80, 120, 160)), strict=True)
-    )
+def test_the_solver_converges_in_both_precisions(compiled):
+    model = compiled(quadruped("elliptic"))
+    double = ts.from_mujoco(model)
+    to_mujoco = ts.conventions("mujoco", double)
+    qpos, qvel, *_ = reached_states(model, NUM_REACHED, steps=160)
+    q = to_mujoco.q_from(torch.tensor(qpos))
+    qd = to_mujoco.qd_from(q, torch.tensor(qvel))
     found = []
     for dtype in (torch.float64, torch.float32):
         mech = double.to(dtype)

@@ -1,7 +1,7 @@
 r"""Line search along a step of the solver of soft constraints.
 
-Along a line the cost of a cone depends on the length of the step through its normal component, the squared
-length of its other components and one quadratic function, so that an evaluation needs few operations.
+Along a line the normal component of a cone is linear in the length of the step, and the squared length of the
+others is quadratic. Their coefficients are computed once, so that an evaluation needs few operations.
 
 Reference: MuJoCo documentation, "Computation", Newton solver (exact line search).
 """
