@@ -86,8 +86,8 @@ def estimate(
         pooled = context.equations.pooled
         shares = unidentifiable_combinations(pooled, estimator.model, wide.choice)
         found = [with_infinite_std(x, shares) for x in found]
-    found = [replace(x, term_std=_select_std(x.term_std, solution)) for x in found]
-    return Estimate(estimator, solution, fits, squares, residuals, *found, shares, wide.choice)
+    data, total = (replace(x, term_std=_select_std(x.term_std, solution)) for x in found)
+    return Estimate(estimator, solution, fits, squares, residuals, data, total, shares, wide.choice)
 
 
 def with_offsets(solution: Solution, context: FitContext) -> Solution:
