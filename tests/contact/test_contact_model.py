@@ -7,7 +7,7 @@ import torch
 
 import torchsko as ts
 from tests.contact.models import quadruped
-from torchsko.contact.soft_constraints import softness
+from torchsko.contact.soft_constraints import Timing, softness
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -118,7 +118,7 @@ def test_a_time_constant_and_a_damping_ratio_are_those_of_an_oscillator(time, ra
     """MuJoCo's documentation, Solver parameters: frequency 1 / (time ratio), scaled by dmax."""
     solimp = torch.tensor([0.9, 0.95, 0.001, 0.5, 2.0], dtype=torch.float64)
     solref = torch.tensor([time, ratio], dtype=torch.float64)
-    soft = softness(solref, solimp, torch.zeros((), dtype=torch.float64), 0.0)
+    soft = softness(solref, solimp, torch.zeros((), dtype=torch.float64), Timing(0.0, True, False))
     frequency = 1 / (time * ratio)
     assert 0.95**2 * float(soft.stiffness) == pytest.approx(frequency**2)
     assert 0.95 * float(soft.damping) == pytest.approx(2 * ratio * frequency)
