@@ -69,13 +69,13 @@ def test_dynamics_are_those_of_pinocchios_tree_through_x(name, floating):
     mech = mech.replace(damping=both.mech.damping, friction=both.mech.friction)
     q, _ = mech.random_state(8, generator=torch.Generator().manual_seed(0))
     qd, qdd = torch.randn(2, 8, mech.num_dof, dtype=q.dtype)
-    all_q, X = (
+    tree_q, X = (
         ts.expand(mech, q),
         ts.expand_velocity(mech, q[0], torch.eye(mech.num_dof, dtype=q.dtype)).mT,
     )
-    M = both.map(mass_matrix, all_q, axes=2)
+    M = both.map(mass_matrix, tree_q, axes=2)
     assert worst_error(ts.mass_matrix(mech, q), X.mT @ M @ X) < 1e-12
-    tau = both.map(pin.rnea, all_q, qd @ X.mT, qdd @ X.mT) @ X
+    tau = both.map(pin.rnea, tree_q, qd @ X.mT, qdd @ X.mT) @ X
     assert worst_error(ts.inverse_dynamics(mech, q, qd, qdd), tau) < 1e-12
     if name not in NO_FORWARD_DYNAMICS:
         bias = ts.bias_force(mech, q, qd)

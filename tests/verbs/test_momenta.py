@@ -97,8 +97,8 @@ def test_power_is_the_rate_of_energy_and_losses(mech, seed):
     def energy(q: Tensor, qd: Tensor) -> Tensor:
         return ts.kinetic_energy(mech, q, qd) + ts.potential_energy(mech, q)
 
-    rate, all_rates = moving(mech, q, qd, qdd, energy), ts.expand_velocity(mech, q, qd)
-    losses = (mech.damping * all_rates.square() + mech.friction * all_rates.abs()).sum()
+    rate, tree_rates = moving(mech, q, qd, qdd, energy), ts.expand_velocity(mech, q, qd)
+    losses = (mech.damping * tree_rates.square() + mech.friction * tree_rates.abs()).sum()
     agree(rate, qd @ tau - losses, 1e-9)
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from torchsko.actuation.actuators import Actuators, saturate
 from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.errors import MechanismError, ShapeError
-from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
+from torchsko.mechanism.coordinates import independent_forces, tree_q, tree_rates
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -69,7 +69,7 @@ def actuate(
     mech = as_mechanism(mech)
     state = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
     joint_force = saturate(state.joint_force, actuators.joint_range)
-    return own_forces(mech, all_q(mech, q), joint_force), state.rate
+    return independent_forces(mech, tree_q(mech, q), joint_force), state.rate
 
 
 def actuate_with_slopes(
@@ -84,7 +84,7 @@ def actuate_with_slopes(
     """`actuate`, and the derivatives of the forces with respect to lengths and speeds."""
     state = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
     joint_force = saturate(state.joint_force, actuators.joint_range)
-    return own_forces(mech, all_q(mech, q), joint_force), state.rate, state.slopes()
+    return independent_forces(mech, tree_q(mech, q), joint_force), state.rate, state.slopes()
 
 
 class ActuatorReadings(NamedTuple):
@@ -232,8 +232,8 @@ def lengths(
     mech: Mechanism, transmission: Tensor, q_of_dof: Tensor, q: Tensor, qd: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Lengths of transmissions `[n, num_tree_dof]` and their rates, each `[*batch, n]`."""
-    q = all_q(mech, q)
-    coordinates, rates = q.index_select(-1, q_of_dof), all_rates(mech, q, qd)
+    q = tree_q(mech, q)
+    coordinates, rates = q.index_select(-1, q_of_dof), tree_rates(mech, q, qd)
     length, speed = (matvec(transmission, x) for x in (coordinates, rates))
     return length, speed
 

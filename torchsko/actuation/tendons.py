@@ -20,7 +20,7 @@ from torch import Tensor
 from torchsko.actuation.actuators import as_tensor, check_changes, q_of_dof, saturate, scalar_dof
 from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.errors import name_list
-from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
+from torchsko.mechanism.coordinates import independent_forces, tree_q, tree_rates
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.file_data.tendon import Tendon
@@ -116,7 +116,7 @@ class Tendons:
         """
         mech = as_mechanism(mech)
         check_state(mech, q=q)
-        coordinates = all_q(mech, q).index_select(-1, self.q_of_dof)
+        coordinates = tree_q(mech, q).index_select(-1, self.q_of_dof)
         return matvec(self.transmission, coordinates)
 
     def velocity(self, mech: MechanismLike, qd: Tensor, q: Tensor | None = None) -> Tensor:
@@ -127,7 +127,9 @@ class Tendons:
         """
         mech = as_mechanism(mech)
         check_state(mech, qd=qd)
-        return matvec(self.transmission, all_rates(mech, None if q is None else all_q(mech, q), qd))
+        return matvec(
+            self.transmission, tree_rates(mech, None if q is None else tree_q(mech, q), qd)
+        )
 
     def force(self, mech: MechanismLike, q: Tensor, qd: Tensor) -> Tensor:
         """Joint forces of springs and dampers at q and qd, `[*batch, num_dof]` [N m or N].
@@ -139,7 +141,7 @@ class Tendons:
         stretch = length - saturate(length, self.relaxed)
         tension = -self.stiffness * stretch - self.damping * speed
         mech = as_mechanism(mech)
-        return own_forces(mech, all_q(mech, q), matvec(self.transmission.mT, tension))
+        return independent_forces(mech, tree_q(mech, q), matvec(self.transmission.mT, tension))
 
     def slopes(self, mech: Mechanism, q: Tensor) -> ForceSlopes:
         """Negative derivatives of the forces with respect to lengths and speeds."""

@@ -25,7 +25,7 @@ from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.transforms.embedding import embedded
 from torchsko.bridge.body_momenta import body_inertias, compensated_inertias
 from torchsko.bridge.body_motion import body_velocities, edge_weights, gravity_accel, joint_maps
-from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
+from torchsko.mechanism.coordinates import tree_q, tree_rates, uncoupled
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -63,8 +63,8 @@ def model_at(
     mech: Mechanism, q: Tensor, qd: Tensor | None = None, f_ext: Tensor | None = None
 ) -> SKOModel:
     """`assemble` at a state that is known to fit."""
-    q, tree = all_q(mech, q), uncoupled(mech)
-    rates = None if qd is None else all_rates(mech, q, qd)
+    q, tree = tree_q(mech, q), uncoupled(mech)
+    rates = None if qd is None else tree_rates(mech, q, qd)
     return coupled(mech, _tree_model(tree, q, rates, f_ext), q, rates)
 
 

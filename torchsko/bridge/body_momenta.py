@@ -16,7 +16,7 @@ from torchsko.bridge.body_motion import (
     joint_maps,
     tree_accels,
 )
-from torchsko.mechanism.coordinates import all_q, own_forces, tree_state, uncoupled
+from torchsko.mechanism.coordinates import independent_forces, tree_q, tree_state, uncoupled
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import compensated_mass, inertia_of_vector, spatial_inertia
 from torchsko.spatial.motion import cross_force
@@ -43,7 +43,7 @@ def composite_inertias_of(mech: Mechanism, q: Tensor) -> Tensor:
 
     Reference: Jain 2011, Part II, Algorithm 4.1.
     """
-    q, mech = all_q(mech, q), uncoupled(mech)
+    q, mech = tree_q(mech, q), uncoupled(mech)
     return join(list(forward_diag(mech.layout, edge_weights(mech, q), body_inertias(mech))))
 
 
@@ -54,7 +54,7 @@ def composite_momenta(mech: Mechanism, q: Tensor) -> Tensor:
 
     Reference: Jain 2011, Part II, Algorithm 4.1 (R).
     """
-    maps = joint_maps(uncoupled(mech), all_q(mech, q))
+    maps = joint_maps(uncoupled(mech), tree_q(mech, q))
     return composite_inertias_of(mech, q) @ maps.mT
 
 
@@ -77,11 +77,11 @@ def joint_forces(
 
 def compensating_forces(mech: Mechanism, q: Tensor) -> Tensor:
     """Joint forces by which weights are compensated (`Mechanism.gravcomp`), `[*batch, num_dof]`."""
-    q, tree = all_q(mech, q), uncoupled(mech)
+    q, tree = tree_q(mech, q), uncoupled(mech)
     layout, A = tree.layout, edge_weights(tree, q)
     still = scatter(layout, A, gravity_accel(tree, A))
     through = gather(layout, A, apply_blocks(compensated_inertias(tree), still))
-    return own_forces(mech, q, layout.dofs.unpack(joint_maps(tree, q) @ through)[..., 0])
+    return independent_forces(mech, q, layout.dofs.unpack(joint_maps(tree, q) @ through)[..., 0])
 
 
 def compensated_inertias(mech: Mechanism) -> Tensor:
@@ -97,7 +97,7 @@ def compensated_inertias(mech: Mechanism) -> Tensor:
 
 def joint_forces_of(mech: Mechanism, q: Tensor, f: Tensor) -> Tensor:
     """J* f: joint forces `[*batch, num_dof]` of forces on all bodies, `[*batch, n, 6, 1]`, breadth first."""
-    q, tree = all_q(mech, q), uncoupled(mech)
+    q, tree = tree_q(mech, q), uncoupled(mech)
     through = gather(tree.layout, edge_weights(tree, q), f)
     along = joint_maps(tree, q) @ through
-    return own_forces(mech, q, tree.layout.dofs.unpack(along)[..., 0])
+    return independent_forces(mech, q, tree.layout.dofs.unpack(along)[..., 0])

@@ -13,10 +13,10 @@ from torchsko.algebra.operators.hinge import spread_all
 from torchsko.algebra.operators.sweeps import scatter
 from torchsko.bridge.rigid_edges import RigidEdges
 from torchsko.mechanism.coordinates import (
-    all_column_rates,
-    all_columns,
-    all_q,
-    all_rates,
+    tree_column_rates,
+    tree_columns,
+    tree_q,
+    tree_rates,
     tree_state,
     uncoupled,
 )
@@ -134,8 +134,8 @@ def base_motion(mech: Mechanism, edge_weight: EdgeWeight, linear: Tensor) -> Ten
 
 def body_rates(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """V of every body, `[*batch, n, 6, 1]`, breadth first."""
-    q = all_q(mech, q)
-    qd, mech = all_rates(mech, q, qd), uncoupled(mech)
+    q = tree_q(mech, q)
+    qd, mech = tree_rates(mech, q, qd), uncoupled(mech)
     layout, A = mech.layout, edge_weights(mech, q)
     rate = spread_all(layout, joint_maps(mech, q), layout.dofs.pack(qd[..., None]))
     return _as_wide(A, scatter(layout, A, rate))
@@ -167,8 +167,8 @@ def tree_accels(
 
 def body_jacobians(mech: Mechanism, q: Tensor, columns: Tensor) -> Tensor:
     """J X of all bodies, `[*batch, n, 6, r]`, breadth first; `columns` X is `[num_dof, r]`."""
-    q = all_q(mech, q)
-    columns = all_columns(mech, q, columns)
+    q = tree_q(mech, q)
+    columns = tree_columns(mech, q, columns)
     mech = uncoupled(mech)
     layout, A = mech.layout, edge_weights(mech, q)
     J = scatter(layout, A, spread_all(layout, joint_maps(mech, q), layout.dofs.pack(columns)))
@@ -185,10 +185,10 @@ def body_jacobian_rates(
     .. math::
         \dot J(k) = A^*(p,k) \dot J(p) - H^* \dot q \times_m (J(k) - H^*(k)) + \dot H^*(k).
     """
-    q = all_q(mech, q)
-    qd = all_rates(mech, q, qd)
-    changed = all_column_rates(mech, q, qd, columns)
-    columns = all_columns(mech, q, columns)
+    q = tree_q(mech, q)
+    qd = tree_rates(mech, q, qd)
+    changed = tree_column_rates(mech, q, qd, columns)
+    columns = tree_columns(mech, q, columns)
     mech = uncoupled(mech)
     layout, A, H = mech.layout, edge_weights(mech, q), joint_maps(mech, q)
     rate = spread_all(layout, H, layout.dofs.pack(qd[..., None]))

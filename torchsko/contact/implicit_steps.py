@@ -23,10 +23,10 @@ from torchsko.contact.cost import Rows
 from torchsko.contact.newton import solve_from_leaves
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.coordinates import (
-    all_q,
-    all_rates,
-    own_forces,
-    own_rows,
+    independent_forces,
+    independent_rows,
+    tree_q,
+    tree_rates,
     uncoupled,
 )
 from torchsko.mechanism.joints.configuration import stretch, transport_rate
@@ -120,22 +120,22 @@ def damping_of_joints(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """Damping of joints over the velocities of a mechanism, `[*batch, num_dof, num_dof]`."""
     if mech.coupling is None and mech.closing is None:
         return torch.diag_embed(damping_slope(mech, qd))
-    q_tree = all_q(mech, q)
-    slopes = torch.diag_embed(damping_slope(mech, all_rates(mech, q_tree, qd)))
-    return own_rows(mech, q_tree, own_rows(mech, q_tree, slopes).mT)
+    q_tree = tree_q(mech, q)
+    slopes = torch.diag_embed(damping_slope(mech, tree_rates(mech, q_tree, qd)))
+    return independent_rows(mech, q_tree, independent_rows(mech, q_tree, slopes).mT)
 
 
 def damping_of_actuators(mech: Mechanism, q: Tensor, slopes: ForceSlopes) -> Tensor:
     """Damping of transmissions over the velocities of a mechanism, `[*batch, num_dof, num_dof]`."""
-    B = own_rows(mech, all_q(mech, q), slopes.transmission)
+    B = independent_rows(mech, tree_q(mech, q), slopes.transmission)
     return B.mT @ (slopes.damping[..., None] * B)
 
 
 def damping_of_fluid(mech: Mechanism, q: Tensor, qd: Tensor, *, drag_only: bool) -> Tensor:
     """Damping of the fluid over the velocities of a mechanism, `[*batch, num_dof, num_dof]`."""
-    at = all_q(mech, q)
-    D = fluid_damping(uncoupled(mech), at, all_rates(mech, at, qd), drag_only=drag_only)
-    return own_rows(mech, at, own_rows(mech, at, D.mT).mT)
+    at = tree_q(mech, q)
+    D = fluid_damping(uncoupled(mech), at, tree_rates(mech, at, qd), drag_only=drag_only)
+    return independent_rows(mech, at, independent_rows(mech, at, D.mT).mT)
 
 
 def end_of_step_inertia(
@@ -154,8 +154,8 @@ def end_of_step_inertia(
         slopes: of the forces of actuators.
         dt: time step h [s].
     """
-    at = all_q(mech, q)
-    rates, tree = all_rates(mech, at, qd), uncoupled(mech)
+    at = tree_q(mech, q)
+    rates, tree = tree_rates(mech, at, qd), uncoupled(mech)
     x = stretch(tree, at)[1]
     stiffness = tree.stiffness
     if tree.has_higher_stiffness:
@@ -169,8 +169,8 @@ def end_of_step_inertia(
         scale = dt * slopes.damping.clamp(min=0) + dt * dt * k
         added = added + B.mT @ (scale[..., None] * B)
         push = push - dt * matvec(B.mT, k * matvec(B, rates))
-    added = own_rows(mech, at, own_rows(mech, at, added).mT).mT
+    added = independent_rows(mech, at, independent_rows(mech, at, added).mT).mT
     if mech.has_fluid:
         drag = damping_of_fluid(mech, q, qd, drag_only=True)
         added = added + dt * (drag + drag.mT) / 2
-    return added, own_forces(mech, at, push)
+    return added, independent_forces(mech, at, push)

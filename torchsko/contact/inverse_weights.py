@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.coordinates import all_columns, all_q
+from torchsko.mechanism.coordinates import tree_columns, tree_q
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import mass_matrix
 from torchsko.verbs.frames import frame_jacobian
@@ -26,8 +26,8 @@ class InverseWeights:
         initial = mech.file_metadata.initial
         self.q = mech.neutral() if initial is None else initial
         self.inverse = torch.linalg.inv(mass_matrix(mech, self.q))
-        q = all_q(mech, self.q)
-        self.tree_inverse = all_columns(mech, q, all_columns(mech, q, self.inverse).mT)
+        q = tree_q(mech, self.q)
+        self.tree_inverse = tree_columns(mech, q, tree_columns(mech, q, self.inverse).mT)
 
     def of_dofs(self) -> tuple[float, ...]:
         """Diagonal of the covariance, averaged over ball joints and the halves of free joints."""

@@ -29,7 +29,7 @@ from torchsko.contact.soft_constraints import (
     scaled_weight,
     softness,
 )
-from torchsko.mechanism.coordinates import own_rows, tree_state, uncoupled
+from torchsko.mechanism.coordinates import independent_rows, tree_state, uncoupled
 from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import cross
@@ -56,7 +56,7 @@ def constraint_rows(
     tree, (q_tree, qd_tree, bias) = uncoupled(mech), tree_state(mech, q, qd, torch.zeros_like(qd))
 
     def scaled(invweight: Tensor, jacobian: Tensor) -> Tensor:
-        return scaled_weight(invweight, own_rows(mech, q_tree, jacobian), metric)
+        return scaled_weight(invweight, independent_rows(mech, q_tree, jacobian), metric)
 
     pose = body_poses(tree, q_tree)
     points = contact_points(contact, pose)
@@ -95,7 +95,7 @@ def constraint_rows(
         reference = reference - matvec(jacobian, bias)
     moving = torch.cat([x.moving for x in blocks])
     return Rows(
-        own_rows(mech, q_tree, jacobian),
+        independent_rows(mech, q_tree, jacobian),
         reference,
         weight,
         largest_forces(mech, contact, sum(x.weight.shape[-1] for x in equalities)),
@@ -144,7 +144,7 @@ def _rate_structure(mech: Mechanism) -> Tensor:
         found = torch.cat(parts).index_select(0, mech.closing.row_place)
     if mech.coupling is not None:
         ones = torch.ones(mech.coupling_ratio.shape[-1], dtype=mech.dtype, device=mech.device)
-        found = mech.coupling.all_rates(found.mT, ones).mT
+        found = mech.coupling.tree_rates(found.mT, ones).mT
     return found
 
 

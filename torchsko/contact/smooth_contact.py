@@ -33,7 +33,7 @@ from torchsko.contact.points import body_poses, contact_points, select
 from torchsko.contact.rows import body_jacobians, point_jacobians
 from torchsko.contact.scalar_rows import all_lengths, largest_forces, limit_distances
 from torchsko.linalg.unpivoted import solve_without_pivots
-from torchsko.mechanism.coordinates import all_q, own_rows, uncoupled
+from torchsko.mechanism.coordinates import independent_rows, tree_q, uncoupled
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
@@ -198,10 +198,10 @@ def _contact_forces(
     points = contact_points(contact.shapes, pose)
     if not points.pair:
         return []
-    q_tree = all_q(mech, q)
+    q_tree = tree_q(mech, q)
     jacobians = body_jacobians(uncoupled(mech), q_tree)
     J = point_jacobians(contact.shapes, points, pose, jacobians)[..., :3, :]
-    J = own_rows(mech, q_tree, J.flatten(-3, -2)).unflatten(-2, (-1, 3))
+    J = independent_rows(mech, q_tree, J.flatten(-3, -2)).unflatten(-2, (-1, 3))
     u = matvec(J, qd[..., None, :])
     un, ut = u[..., 0], u[..., 1:]
     k, width, d, slip = (
@@ -226,11 +226,11 @@ def _contact_forces(
 def _joint_forces(mech: Mechanism, contact: SmoothContact, q: Tensor, qd: Tensor) -> list[_Forces]:
     """Forces of limits and of dry friction."""
     shapes, found = contact.shapes, []
-    q_tree = all_q(mech, q)
+    q_tree = tree_q(mech, q)
     lengths = all_lengths(mech, shapes, q_tree)
     if shapes.num_limits:
         distance, rows, _ = limit_distances(mech, shapes, q_tree, lengths)
-        J = own_rows(mech, q_tree, rows)
+        J = independent_rows(mech, q_tree, rows)
         speed = matvec(J, qd)
         f, by_speed, by_distance = _normal(
             distance, speed, contact.limit_stiffness, contact.limit_width, 1.0
@@ -245,7 +245,7 @@ def _joint_forces(mech: Mechanism, contact: SmoothContact, q: Tensor, qd: Tensor
             )
         )
     if shapes.loss_dof:
-        J = own_rows(mech, q_tree, select(lengths[1], shapes.loss_dof, -2))
+        J = independent_rows(mech, q_tree, select(lengths[1], shapes.loss_dof, -2))
         v, largest = matvec(J, qd), largest_forces(mech, shapes, 0)
         slip = contact.slip[..., :1] if contact.slip.shape[-1] else v.new_tensor([0.05])
         root = (v * v + slip * slip).sqrt()

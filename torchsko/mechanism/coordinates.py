@@ -57,7 +57,7 @@ def expand(mech: Mechanism, q: Tensor) -> Tensor:
         tensor([0.0200, 0.0300], dtype=torch.float64)
     """
     check_coordinates(mech, q=q)
-    return all_q(mech, q)
+    return tree_q(mech, q)
 
 
 @verb
@@ -78,7 +78,7 @@ def expand_velocity(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     Reference: Featherstone 2008, Rigid Body Dynamics Algorithms (explicit motion constraints).
     """
     check_coordinates(mech, q=q, qd=qd)
-    return all_rates(mech, all_q(mech, q), qd)
+    return tree_rates(mech, tree_q(mech, q), qd)
 
 
 @verb
@@ -103,10 +103,10 @@ def expand_acceleration(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> 
     return tree_state(mech, q, qd, qdd)[2]
 
 
-def all_q(mech: Mechanism, q: Tensor) -> Tensor:
+def tree_q(mech: Mechanism, q: Tensor) -> Tensor:
     """`expand` without checks of shapes; with loops, derivatives to q are along the closed manifold."""
     if mech.coupling is not None:
-        q = mech.coupling.all_q(q, mech.coupling_ratio, mech.coupling_offset)
+        q = mech.coupling.tree_q(q, mech.coupling_ratio, mech.coupling_offset)
     return q if mech.closing is None else close_dependent(mech, q, moves=False)
 
 
@@ -114,9 +114,9 @@ def tree_state(
     mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Configuration, velocity and acceleration of all joints of the tree."""
-    q = all_q(mech, q)
+    q = tree_q(mech, q)
     if mech.closing is None:
-        return q, all_rates(mech, q, qd), all_rates(mech, q, qdd)
+        return q, tree_rates(mech, q, qd), tree_rates(mech, q, qdd)
     tree = uncoupled(mech)
     X = mech.closing.tree_matrix(mech, tree, q)
     rates = matvec(X, qd)
@@ -150,14 +150,14 @@ def refuse_loops(mech: Mechanism) -> None:
     )
 
 
-def all_rates(mech: Mechanism, q: Tensor | None, qd: Tensor) -> Tensor:
+def tree_rates(mech: Mechanism, q: Tensor | None, qd: Tensor) -> Tensor:
     """X qd at a configuration of the tree, `[*batch, num_tree_dof]`; without one loops are refused."""
     if mech.closing is not None:
         return matvec(closed_matrix(mech, q), qd)
-    return qd if mech.coupling is None else mech.coupling.all_rates(qd, mech.coupling_ratio)
+    return qd if mech.coupling is None else mech.coupling.tree_rates(qd, mech.coupling_ratio)
 
 
-def own_forces(mech: Mechanism, q: Tensor | None, tau: Tensor) -> Tensor:
+def independent_forces(mech: Mechanism, q: Tensor | None, tau: Tensor) -> Tensor:
     """Generalised forces on the independent dofs, X* tau, of forces on all joints of the tree.
 
     Args:
@@ -172,51 +172,51 @@ def own_forces(mech: Mechanism, q: Tensor | None, tau: Tensor) -> Tensor:
         return matvec(closed_matrix(mech, q).mT, tau)
     if mech.coupling is None:
         return tau
-    return mech.coupling.own_forces(tau, mech.coupling_ratio)
+    return mech.coupling.independent_forces(tau, mech.coupling_ratio)
 
 
-def all_columns(mech: Mechanism, q: Tensor, columns: Tensor) -> Tensor:
+def tree_columns(mech: Mechanism, q: Tensor, columns: Tensor) -> Tensor:
     """X times columns `[*batch, num_dof, r]`, at a configuration of the tree."""
     if mech.closing is not None:
         return closed_matrix(mech, q) @ columns
     return coupled_columns(mech, columns)
 
 
-def all_column_rates(mech: Mechanism, q: Tensor, qd: Tensor, columns: Tensor) -> Tensor | None:
+def tree_column_rates(mech: Mechanism, q: Tensor, qd: Tensor, columns: Tensor) -> Tensor | None:
     """The rate of X along qd times columns, at a state of the tree; None where X is constant."""
     if mech.closing is None:
         return None
     return mech.closing.tree_matrix_rate(mech, uncoupled(mech), q, qd) @ columns
 
 
-def own_rows(mech: Mechanism, q: Tensor | None, rows: Tensor) -> Tensor:
+def independent_rows(mech: Mechanism, q: Tensor | None, rows: Tensor) -> Tensor:
     """Rows `[*batch, r, num_tree_dof]` times X, at a configuration of the tree: `[*batch, r, num_dof]`."""
     if mech.closing is not None:
         return rows @ closed_matrix(mech, q)
     if mech.coupling is None:
         return rows
-    return mech.coupling.own_forces(rows, mech.coupling_ratio[..., None, :])
+    return mech.coupling.independent_forces(rows, mech.coupling_ratio[..., None, :])
 
 
-def own_q(mech: Mechanism, q: Tensor) -> Tensor:
+def independent_q(mech: Mechanism, q: Tensor) -> Tensor:
     """Coordinates of the independent joints from those of the tree, `[*batch, num_q]`."""
-    return q if mech.coupling is None else gather_entries(q, mech.coupling.own_q)
+    return q if mech.coupling is None else gather_entries(q, mech.coupling.independent_q_index)
 
 
-def own_rates(mech: Mechanism, qd: Tensor) -> Tensor:
+def independent_rates(mech: Mechanism, qd: Tensor) -> Tensor:
     """Rates of the independent dofs from those of the tree, `[*batch, num_dof]`."""
-    qd = qd if mech.coupling is None else gather_entries(qd, mech.coupling.own_dofs)
+    qd = qd if mech.coupling is None else gather_entries(qd, mech.coupling.independent_dof_index)
     return qd if mech.closing is None else gather_entries(qd, mech.closing.own)
 
 
-def among_all_dofs(mech: Mechanism, x: Tensor) -> Tensor:
+def scatter_dofs(mech: Mechanism, x: Tensor) -> Tensor:
     """Scatter `[*batch, num_dof]` to all dofs of the tree, with zero at dependent ones."""
     if mech.closing is not None:
         x = _scatter(x, mech.closing.dependent.shape[0], mech.closing.row_place)
     return x if mech.coupling is None else _scatter(x, mech.num_dependent, mech.coupling.dof_place)
 
 
-def among_all_q(mech: Mechanism, x: Tensor) -> Tensor:
+def scatter_q(mech: Mechanism, x: Tensor) -> Tensor:
     """Scatter `[*batch, num_q]` to all coordinates of the tree, with zero at dependent ones."""
     return x if mech.coupling is None else _scatter(x, mech.num_dependent, mech.coupling.q_place)
 
@@ -241,7 +241,7 @@ def open_tree(mech: Mechanism) -> Mechanism:
     }
     return uncoupled(mech).replace(
         file_metadata=mech.file_metadata.map_states(
-            lambda q: all_q(mech, q), lambda qd: all_rates(mech, None, qd)
+            lambda q: tree_q(mech, q), lambda qd: tree_rates(mech, None, qd)
         ),
         **{
             name: torch.cat([own, none.expand(*own.shape[:-1], -1)], -1).index_select(-1, place)

@@ -44,8 +44,8 @@ class Coupling:
         dependent: indices of the dependent joints, in file order; each has one dof.
         followed: for each dependent joint the joints that it follows, in the order of its coefficients.
         most: largest number of joints that one joint follows.
-        own_q: for each coordinate of the robot its index among those of the tree, int64.
-        own_dofs: for each dof of the robot its index among those of the tree, int64.
+        independent_q_index: for each coordinate of the robot its index among those of the tree, int64.
+        independent_dof_index: for each dof of the robot its index among those of the tree, int64.
         q_place: for each coordinate of the tree its index among the robot's followed by dependent ones.
         dof_place: for each dof of the tree its index among the robot's followed by dependent ones.
         q_sources: for each term the coordinate of the robot that it reads, int64 `[num_dependent * most]`.
@@ -62,8 +62,8 @@ class Coupling:
     dependent: tuple[int, ...]
     followed: tuple[tuple[int, ...], ...]
     most: int
-    own_q: Tensor
-    own_dofs: Tensor
+    independent_q_index: Tensor
+    independent_dof_index: Tensor
     q_place: Tensor
     dof_place: Tensor
     q_sources: Tensor
@@ -91,7 +91,7 @@ class Coupling:
         number = {pair: i for i, pair in enumerate((k, j) for k in dependent for j in rows[k])}
         most = max(1, *(len(rows[k]) for k in dependent))
         terms = [term for k in dependent for term in _terms(k, rows[k], most)]
-        own_q, own_dofs = (
+        independent_q, independent_dof_index = (
             _independent_places(packing, independent) for packing in (coordinates, layout.dofs)
         )
         groups = _groups(layout, rows)
@@ -101,15 +101,15 @@ class Coupling:
             dependent=dependent,
             followed=tuple(tuple(rows[k]) for k in dependent),
             most=most,
-            own_q=_index(own_q),
-            own_dofs=_index(own_dofs),
-            q_place=_inverse_places(coordinates, own_q, dependent),
-            dof_place=_inverse_places(layout.dofs, own_dofs, dependent),
-            q_sources=_sources(coordinates, own_q, terms),
-            dof_sources=_sources(layout.dofs, own_dofs, terms),
+            independent_q_index=_index(independent_q),
+            independent_dof_index=_index(independent_dof_index),
+            q_place=_inverse_places(coordinates, independent_q, dependent),
+            dof_place=_inverse_places(layout.dofs, independent_dof_index, dependent),
+            q_sources=_sources(coordinates, independent_q, terms),
+            dof_sources=_sources(layout.dofs, independent_dof_index, terms),
             dof_ends=_index([layout.dofs.places[k][0] for k, _ in terms]),
             coefficients=_index([len(number) if j is None else number[k, j] for k, j in terms]),
-            returns=_returns(layout.dofs, own_dofs, terms),
+            returns=_returns(layout.dofs, independent_dof_index, terms),
             plan=embedding_plan(layout, groups, list(map(len, columns)), columns),
             blocks=tuple(
                 _block(layout, S, row, rows, number) for S, row in zip(groups, columns, strict=True)
@@ -119,12 +119,12 @@ class Coupling:
     @property
     def num_q(self) -> int:
         """Length of the robot's configurations."""
-        return self.own_q.shape[0]
+        return self.independent_q_index.shape[0]
 
     @property
     def num_dof(self) -> int:
         """Length of the robot's velocities."""
-        return self.own_dofs.shape[0]
+        return self.independent_dof_index.shape[0]
 
     def to(self, device: torch.device | str) -> Coupling:
         """The coupling with its index tensors on a device."""
@@ -133,21 +133,21 @@ class Coupling:
         blocks = tuple(block.to(device) for block in self.blocks)
         return replace(self, plan=self.plan.to(device), blocks=blocks, **moved)
 
-    def all_q(self, q: Tensor, coefficients: Tensor, offsets: Tensor) -> Tensor:
+    def tree_q(self, q: Tensor, coefficients: Tensor, offsets: Tensor) -> Tensor:
         """X q + c, `[*batch, num_tree_q]`."""
         return self._interleave(
             q, self._sums(q, self.q_sources, coefficients) + offsets, self.q_place
         )
 
-    def all_rates(self, qd: Tensor, coefficients: Tensor) -> Tensor:
+    def tree_rates(self, qd: Tensor, coefficients: Tensor) -> Tensor:
         """X qd, `[*batch, num_tree_dof]`."""
         return self._interleave(qd, self._sums(qd, self.dof_sources, coefficients), self.dof_place)
 
-    def own_forces(self, tau: Tensor, coefficients: Tensor) -> Tensor:
+    def independent_forces(self, tau: Tensor, coefficients: Tensor) -> Tensor:
         """X* tau of forces `[*batch, num_tree_dof]` on all joints of the tree, `[*batch, num_dof]`."""
         back = pad(gather_entries(tau, self.dof_ends) * self._values(coefficients), (0, 1))
         returned = gather_entries(back, self.returns).unflatten(-1, (self.num_dof, -1)).sum(-1)
-        return gather_entries(tau, self.own_dofs) + returned
+        return gather_entries(tau, self.independent_dof_index) + returned
 
     def matrices(self, coefficients: Tensor) -> tuple[Tensor, ...]:
         """X of each node of the embedding plan, `[*batch, members' dofs, dofs]`."""

@@ -33,7 +33,12 @@ import torch
 from torch import Tensor
 
 from torchsko.linalg.unpivoted import solve_without_pivots
-from torchsko.mechanism.coordinates import all_q, among_all_dofs, own_forces, own_rows
+from torchsko.mechanism.coordinates import (
+    independent_forces,
+    independent_rows,
+    scatter_dofs,
+    tree_q,
+)
 from torchsko.mechanism.joints.configuration import advance, transport, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import Accelerate, Integrator, State, implicit_losses
@@ -67,8 +72,8 @@ class ImplicitEuler(Integrator):
         M, C = mass_and_coriolis_matrix(mech, q, qd)
         free_motion, turning = matvec(C, qd), transport_rate(mech, qd, qd)
         if turning is not None:
-            bias = lossy.armature * among_all_dofs(mech, turning)
-            free_motion = free_motion + own_forces(mech, all_q(mech, q), bias)
+            bias = lossy.armature * scatter_dofs(mech, turning)
+            free_motion = free_motion + independent_forces(mech, tree_q(mech, q), bias)
         qdd = accelerate(lossy, t, q, qd, free_motion)
         u = qd + dt * qdd
         if turning is None:
@@ -78,8 +83,8 @@ class ImplicitEuler(Integrator):
         step, units = dt * u, _units(qd)
         P = transport(mech, step, units).movedim(0, -1)
         W = cast(Tensor, transport_rate(mech, qd, units)).movedim(0, -1)
-        at, armature = all_q(mech, q), torch.diag_embed(mech.armature)
-        C = C + own_rows(mech, at, own_rows(mech, at, armature).mT).mT @ W
+        at, armature = tree_q(mech, q), torch.diag_embed(mech.armature)
+        C = C + independent_rows(mech, at, independent_rows(mech, at, armature).mT).mT @ W
         M_end = P.mT @ mass_matrix(mech, end) @ P
         return end, v - transport(mech, step, _coriolis_change(mech, M, M_end, C - M @ W, u, dt))
 

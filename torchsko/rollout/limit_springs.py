@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import TorchskoError
-from torchsko.mechanism.coordinates import among_all_dofs, among_all_q, own_rates, refuse_loops
+from torchsko.mechanism.coordinates import independent_rates, refuse_loops, scatter_dofs, scatter_q
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.argument_checks import as_number
 from torchsko.rollout.step import Integrator, Step
@@ -72,10 +72,10 @@ def _penetration(mech: Mechanism, q: Tensor, qd: Tensor, dt: float) -> tuple[Ten
     """Signed distance of each dof beyond its active limit, zero without one; and whether one is active."""
     if mech.closing is not None:
         refuse_loops(mech)
-    low, high, all_rates = [], [], among_all_dofs(mech, qd)
-    position, lower, upper = (among_all_q(mech, x) for x in (q, mech.lower, mech.upper))
+    low, high, tree_rates = [], [], scatter_dofs(mech, qd)
+    position, lower, upper = (scatter_q(mech, x) for x in (q, mech.lower, mech.upper))
     for group in mech.joints.groups:
-        rates = group.rates(all_rates)
+        rates = group.rates(tree_rates)
         if group.kind.vector:
             x = group.coordinates(position)
             low.append(x - group.coordinates(lower))
@@ -84,7 +84,9 @@ def _penetration(mech: Mechanism, q: Tensor, qd: Tensor, dt: float) -> tuple[Ten
             low.append(torch.full_like(rates, torch.inf))
             high.append(torch.full_like(rates, -torch.inf))
     place = mech.joints.dof_place
-    to_upper, to_lower = (own_rates(mech, mech.joints.vector(x, place)) for x in (high, low))
+    to_upper, to_lower = (
+        independent_rates(mech, mech.joints.vector(x, place)) for x in (high, low)
+    )
     step = dt * qd
     above, below = to_upper + step > 0, to_lower + step < 0
     zero = torch.zeros_like(step)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from torchsko.actuation.controller import Controller
-from torchsko.mechanism.coordinates import among_all_dofs
+from torchsko.mechanism.coordinates import scatter_dofs
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.joints.configuration import difference
 from torchsko.mechanism.mechanism import Mechanism
@@ -53,7 +53,7 @@ class Motor:
         mech = as_mechanism(mech)
         zero = torch.zeros_like(mech.velocity_limit)
         changes = {"armature": self.inertia, "damping": self.damping, "friction": self.friction}
-        return mech.replace(**{k: among_all_dofs(mech, zero + x) for k, x in changes.items()})
+        return mech.replace(**{k: scatter_dofs(mech, zero + x) for k, x in changes.items()})
 
 
 @dataclass(frozen=True, eq=False)

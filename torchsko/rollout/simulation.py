@@ -14,7 +14,7 @@ from torch import Tensor
 from torchsko.actuation.implicit_forces import ImplicitForce
 from torchsko.actuation.law import LawInputs
 from torchsko.linalg.unpivoted import solve_without_pivots
-from torchsko.mechanism.coordinates import all_rates, among_all_dofs, own_forces
+from torchsko.mechanism.coordinates import independent_forces, scatter_dofs, tree_rates
 from torchsko.mechanism.dispatch import MechanismLike, fused_methods_of
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.binomial import Binomial, next_checkpoint
@@ -235,7 +235,7 @@ class Simulation:
             damping = damping + control.damping
         if self.limits is not None:
             limit_damping, push = self.limits.forces(self.robot, q, qd, self.dt)
-            damping = damping + among_all_dofs(self.robot, limit_damping)
+            damping = damping + scatter_dofs(self.robot, limit_damping)
         if damping is self.robot.damping:
             return self.robot, None, None
         return self.robot.replace(damping=damping), damping, push
@@ -264,7 +264,7 @@ def _total_force(
 
 def _force_at_end(force: ImplicitForce, mech: Mechanism, qd: Tensor) -> Tensor:
     """An implicit force at the velocity after the step."""
-    tau = force.push - own_forces(mech, None, force.damping * all_rates(mech, None, qd))
+    tau = force.push - independent_forces(mech, None, force.damping * tree_rates(mech, None, qd))
     if force.rows is None:
         return tau
     rates = cast(Tensor, force.row_damping) * matvec(force.rows, qd)

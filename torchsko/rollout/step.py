@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.coordinates import all_q, all_rates
+from torchsko.mechanism.coordinates import tree_q, tree_rates
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import damping_slope, smooth_speeds
 
@@ -64,7 +64,7 @@ def implicit_losses(mech: Mechanism, q: Tensor, qd: Tensor, dt: float, creep: fl
     friction as a linear damping f tanh(v / s) / v. h B is added to the armature. Nonlinear damping is
     linearised about the velocity before the step.
     """
-    rates = all_rates(mech, all_q(mech, q), qd)
+    rates = tree_rates(mech, tree_q(mech, q), qd)
     secant = 1 / (rates * rates + creep**2).sqrt()
     if mech.has_smooth_friction:
         smooth, speed = smooth_speeds(mech)

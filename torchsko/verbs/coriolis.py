@@ -14,7 +14,13 @@ from torch import Tensor
 from torchsko import algorithms
 from torchsko.bridge.assemble import model_at
 from torchsko.bridge.body_motion import body_velocities, joint_map_rates
-from torchsko.mechanism.coordinates import all_column_rates, all_q, all_rates, own_rows, uncoupled
+from torchsko.mechanism.coordinates import (
+    independent_rows,
+    tree_column_rates,
+    tree_q,
+    tree_rates,
+    uncoupled,
+)
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -89,13 +95,19 @@ def mass_and_coriolis_matrix(mech: Mechanism, q: Tensor, qd: Tensor) -> tuple[Te
     """The mass matrix and the Coriolis matrix at a state, each `[*batch, num_dof, num_dof]`."""
     if mech.coupling is not None or mech.closing is not None:
         tree = uncoupled(mech)
-        q = all_q(mech, q)
-        rates = all_rates(mech, q, qd)
+        q = tree_q(mech, q)
+        rates = tree_rates(mech, q, qd)
         M_tree, C_tree = mass_and_coriolis_matrix(tree, q, rates)
-        M, C = (own_rows(mech, q, own_rows(mech, q, A).mT).mT for A in (M_tree, C_tree))
+        M, C = (
+            independent_rows(mech, q, independent_rows(mech, q, A).mT).mT for A in (M_tree, C_tree)
+        )
         identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
-        change = all_column_rates(mech, q, rates, identity)
-        return (M, C) if change is None else (M, C + own_rows(mech, q, (M_tree @ change).mT).mT)
+        change = tree_column_rates(mech, q, rates, identity)
+        return (
+            (M, C)
+            if change is None
+            else (M, C + independent_rows(mech, q, (M_tree @ change).mT).mT)
+        )
     model = model_at(mech, q)
     H = model.joint_map
     V, _ = body_velocities(mech, model.edge_weight, H, q, qd)

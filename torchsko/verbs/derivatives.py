@@ -25,7 +25,7 @@ from torchsko import algorithms
 from torchsko.bridge.assemble import lifted_model, model_at
 from torchsko.bridge.fluid_forces import fluid_force
 from torchsko.bridge.tangents import tangents
-from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
+from torchsko.mechanism.coordinates import independent_rows, tree_q, tree_rates, uncoupled
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
@@ -187,8 +187,8 @@ def _inverse(
     *,
     base_accels_apart: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor] | None]:
-    tree, q = uncoupled(mech), all_q(mech, q)
-    qd, qdd = (all_rates(mech, q, x) for x in (qd, qdd))
+    tree, q = uncoupled(mech), tree_q(mech, q)
+    qd, qdd = (tree_rates(mech, q, x) for x in (qd, qdd))
     model = model_at(tree, q)
     bends = joint_bends(tree, q, qd)
     motion = tangents(tree, model, q, qd, qdd, f_ext, bends, base_accels_apart=base_accels_apart)
@@ -210,5 +210,7 @@ def _inverse(
     if base_accels is not None and (S := model.armature_matrix()) is not None:
         # An armature takes part in the acceleration, though not in the motion of the tree.
         to_q, to_qd = to_q + S @ base_accels[0], to_qd + S @ base_accels[1]
-    to_q, to_qd, M = (own_rows(mech, q, own_rows(mech, q, x).mT).mT for x in (to_q, to_qd, M))
+    to_q, to_qd, M = (
+        independent_rows(mech, q, independent_rows(mech, q, x).mT).mT for x in (to_q, to_qd, M)
+    )
     return to_q, to_qd, M, base_accels

@@ -19,7 +19,13 @@ from torchsko.bridge.fluid_forces import fluid_force
 from torchsko.bridge.level_free import assemble_level_free
 from torchsko.bridge.singular_hinges import undefined
 from torchsko.errors import MechanismError, ShapeError
-from torchsko.mechanism.coordinates import all_q, all_rates, own_forces, tree_state, uncoupled
+from torchsko.mechanism.coordinates import (
+    independent_forces,
+    tree_q,
+    tree_rates,
+    tree_state,
+    uncoupled,
+)
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import stretch, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
@@ -85,7 +91,7 @@ def inverse_dynamics(
         connectivity = _connectivity(mech, parents)
         q, qd, qdd = tree_state(mech, q, qd, qdd)
         tau = parallel_inverse_dynamics(uncoupled(mech), q, qd, qdd, f_ext, connectivity)
-        return own_forces(mech, q, tau) + passive
+        return independent_forces(mech, q, tau) + passive
     if parents is not None:
         raise ShapeError(
             f"parents were given, but method={method!r} sweeps over the mechanism's own tree.",
@@ -173,8 +179,8 @@ def _scan(
             'Pass method="articulated", or give the body inertia or the joint armature '
             "(mech.replace(...)), then call torchsko.checked(mech).",
         )
-    q = all_q(mech, q)
-    qd = all_rates(mech, q, qd)
+    q = tree_q(mech, q)
+    qd = tree_rates(mech, q, qd)
     model = coupled(mech, assemble_level_free(uncoupled(mech), q, qd, f_ext), q, qd)
     return algorithms.innovations(model, method="scan").forward_dynamics(gen_force)
 
@@ -305,8 +311,8 @@ def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
 def passive_forces(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """`passive_force` without checks of the state."""
-    q, tree = all_q(mech, q), uncoupled(mech)
-    qd = all_rates(mech, q, qd)
+    q, tree = tree_q(mech, q), uncoupled(mech)
+    qd = tree_rates(mech, q, qd)
     losses = damping_force(mech, qd) + friction_force(mech, qd)
     forces = losses + spring_force(tree, q)
     if mech.has_gravcomp:
@@ -315,7 +321,7 @@ def passive_forces(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
         forces = forces - fluid_force(tree, q, qd)
     if mech.has_armature and (turning := transport_rate(tree, qd, qd)) is not None:
         forces = forces + mech.armature * turning
-    return own_forces(mech, q, forces)
+    return independent_forces(mech, q, forces)
 
 
 def spring_force(tree: Mechanism, q: Tensor) -> Tensor:

@@ -17,7 +17,13 @@ from torch import Tensor
 from torchsko.bridge.body_momenta import body_inertias, compensating_forces, composite_inertias_of
 from torchsko.bridge.body_motion import body_accels
 from torchsko.bridge.fluid_forces import fluid_force
-from torchsko.mechanism.coordinates import all_q, all_rates, own_forces, tree_state, uncoupled
+from torchsko.mechanism.coordinates import (
+    independent_forces,
+    tree_q,
+    tree_rates,
+    tree_state,
+    uncoupled,
+)
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
@@ -84,8 +90,8 @@ def passive_force_parts(mech: Mechanism, q: Tensor, qd: Tensor) -> PassiveForces
     "Computation", Passive forces (springs, compensation of weights).
     """
     check_state(mech, q=q, qd=qd)
-    q = all_q(mech, q)
-    qd = all_rates(mech, q, qd)
+    q = tree_q(mech, q)
+    qd = tree_rates(mech, q, qd)
     tree = uncoupled(mech)
     springs = spring_force(tree, q)
     zero, turning = torch.zeros_like(springs), transport_rate(tree, qd, qd)
@@ -94,7 +100,7 @@ def passive_force_parts(mech: Mechanism, q: Tensor, qd: Tensor) -> PassiveForces
     armature = zero if turning is None else mech.armature * turning
     losses = damping_force(mech, qd), friction_force(mech, qd)
     parts = (*losses, springs, lifted, fluid, armature)
-    return PassiveForces(*torch.broadcast_tensors(*(own_forces(mech, q, x) for x in parts)))
+    return PassiveForces(*torch.broadcast_tensors(*(independent_forces(mech, q, x) for x in parts)))
 
 
 @verb

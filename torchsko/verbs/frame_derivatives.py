@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from torchsko.bridge.tangents import BodyTangents, body_tangents
-from torchsko.mechanism.coordinates import all_columns, all_q, all_rates, uncoupled
+from torchsko.mechanism.coordinates import tree_columns, tree_q, tree_rates, uncoupled
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.motion import motion_matrix
@@ -127,11 +127,11 @@ def _of_frames(
 ) -> BodyTangents:
     """`BodyTangents` of frames in their own axes, `[*batch, F, 6, r]` each."""
     q, qd, qdd = state
-    tree, q = uncoupled(mech), all_q(mech, q)
-    qd, qdd = (all_rates(mech, q, x) for x in (qd, qdd))
+    tree, q = uncoupled(mech), tree_q(mech, q)
+    qd, qdd = (tree_rates(mech, q, x) for x in (qd, qdd))
     identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
     bend = joint_bends(tree, q, qd)
-    of_bodies = body_tangents(tree, (q, qd, qdd), bend, all_columns(mech, q, identity))
+    of_bodies = body_tangents(tree, (q, qd, qdd), bend, tree_columns(mech, q, identity))
     return BodyTangents(*(at_frames(tree, x, numbers) for x in of_bodies))
 
 

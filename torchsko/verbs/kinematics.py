@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchsko.bridge.body_motion import joint_poses
-from torchsko.mechanism.coordinates import all_q, uncoupled
+from torchsko.mechanism.coordinates import tree_q, uncoupled
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -44,7 +44,7 @@ def forward_kinematics(mech: Mechanism, q: Tensor) -> Pose:
     Reference: Siciliano et al. 2009, Robotics (direct kinematics).
     """
     check_state(mech, q=q)
-    q, mech = all_q(mech, q), uncoupled(mech)
+    q, mech = tree_q(mech, q), uncoupled(mech)
     layout = mech.layout
     placed = layout.breadth_first(mech.joint_rotation, -3)
     origin = layout.breadth_first(mech.joint_position, -2)[..., None]

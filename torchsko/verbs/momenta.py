@@ -20,7 +20,7 @@ from torchsko import algorithms
 from torchsko.bridge.assemble import model_at
 from torchsko.bridge.body_momenta import body_momenta, composite_momenta, joint_forces
 from torchsko.bridge.body_motion import body_accels, body_rates
-from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
+from torchsko.mechanism.coordinates import independent_rows, tree_q, tree_rates, uncoupled
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import stretch
 from torchsko.mechanism.mechanism import Mechanism
@@ -144,7 +144,7 @@ def kinetic_energy(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     V, momentum = body_momenta(mech, q, qd)
     twice = (V * momentum).sum((-3, -2, -1))
     if mech.has_armature:
-        twice = twice + (mech.armature * all_rates(mech, all_q(mech, q), qd).square()).sum(-1)
+        twice = twice + (mech.armature * tree_rates(mech, tree_q(mech, q), qd).square()).sum(-1)
     return twice / 2
 
 
@@ -182,7 +182,7 @@ def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
 
 def spring_energy(mech: Mechanism, q: Tensor) -> Tensor:
     """Energy of joint springs as part of `potential_energy`, `[*batch]` [J]."""
-    deflection, x = stretch(uncoupled(mech), all_q(mech, q))
+    deflection, x = stretch(uncoupled(mech), tree_q(mech, q))
     half = mech.stiffness / 2
     if mech.has_higher_stiffness:
         squared, cubed = mech.higher_stiffness.unbind(-1)
@@ -306,4 +306,4 @@ def about_centre(mech: Mechanism, q: Tensor, y: Tensor) -> Tensor:
 def of_dofs(mech: Mechanism, q: Tensor, columns: Tensor) -> Tensor:
     """Columns of every body's own dofs, `[*batch, n, r, d]`, as one matrix `[*batch, r, num_dof]`."""
     packed = mech.layout.breadth_first(columns, -3).mT
-    return own_rows(mech, all_q(mech, q), mech.layout.dofs.unpack(packed).mT)
+    return independent_rows(mech, tree_q(mech, q), mech.layout.dofs.unpack(packed).mT)

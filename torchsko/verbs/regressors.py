@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from torchsko.bridge.body_motion import body_accels, body_jacobians, body_rates
-from torchsko.mechanism.coordinates import own_rows, tree_state, uncoupled
+from torchsko.mechanism.coordinates import independent_rows, tree_state, uncoupled
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import stretch, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
@@ -183,7 +183,7 @@ def drive_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tens
     deflection, turning = stretch(tree, q)[0], transport_rate(tree, qd, qd)
     qdd = qdd if turning is None else qdd + turning
     parts = torch.broadcast_tensors(qdd, qd, friction_direction(mech, qd), deflection)
-    return torch.stack([own_rows(mech, q, torch.diag_embed(x)).mT for x in parts], -1)
+    return torch.stack([independent_rows(mech, q, torch.diag_embed(x)).mT for x in parts], -1)
 
 
 @verb

@@ -45,7 +45,7 @@ from torchsko.bridge.body_motion import body_accels, body_jacobian_rates, body_j
 from torchsko.control.joint_space.gains import is_nonnegative
 from torchsko.control.joint_space.tracking import check_tracking_state
 from torchsko.errors import MechanismError
-from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
+from torchsko.mechanism.coordinates import independent_forces, tree_q, tree_rates
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import shared_batch
@@ -140,10 +140,10 @@ def adaptive_control(
         parameters = parameters + step * rate
     I = layout.breadth_first(inertia_of_vector(parameters), -3)
     f = I @ A + cross_force(W, I @ V)
-    at = all_q(robot, q)
-    known = own_forces(robot, at, robot.armature * all_rates(robot, at, a)) + passive_force(
-        mech, q, qd
-    )
+    at = tree_q(robot, q)
+    known = independent_forces(
+        robot, at, robot.armature * tree_rates(robot, at, a)
+    ) + passive_force(mech, q, qd)
     tau = joint_forces_of(robot, q, f) + known - gain * s
     return AdaptiveResult(tau, rate)
 

@@ -16,7 +16,7 @@ from torchsko.identification.logs.log import Array
 from torchsko.identification.logs.units import currents_of
 from torchsko.identification.regression.accumulate import reread_sample
 from torchsko.identification.signals.unwrap import TURN
-from torchsko.mechanism.coordinates import all_q, own_forces
+from torchsko.mechanism.coordinates import independent_forces, tree_q
 from torchsko.mechanism.mechanism import Mechanism
 
 MIN_IMPROVEMENT = 4.0
@@ -38,7 +38,7 @@ def coupling_ratios(mech: Mechanism, name: str) -> dict[int, float]:
     """Dofs that a coupled joint follows, and the ratios."""
     unit = torch.zeros(len(mech.damping), dtype=mech.dtype, device=mech.device)
     unit[mech.tree_dof_slice(name)] = 1.0
-    return {k: x for k, x in enumerate(own_forces(mech, None, unit).tolist()) if x}
+    return {k: x for k, x in enumerate(independent_forces(mech, None, unit).tolist()) if x}
 
 
 def coupled_position(context: FitContext) -> Iterator[Finding]:
@@ -49,7 +49,7 @@ def coupled_position(context: FitContext) -> Iterator[Finding]:
         return
     thin = slice(None, None, max(1, len(log) // MAX_SAMPLES))
     q = torch.from_numpy(np.array(log.q[thin], np.float64))
-    expected_q = all_q(mech, q.to(mech.lower)).detach().cpu().numpy()
+    expected_q = tree_q(mech, q.to(mech.lower)).detach().cpu().numpy()
     for name, x in logged.items():
         expected = expected_q[:, mech.tree_q_slice(name)][:, 0]
         deviation = np.asarray(x[thin], np.float64) - expected

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.coordinates import among_all_dofs
+from torchsko.mechanism.coordinates import scatter_dofs
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import inverse_dynamics, passive_force
 from torchsko.verbs.regressors import inertial_parameters, torque_regressor
@@ -31,7 +31,7 @@ def without_armature(mech: Mechanism, dofs: Collection[int]) -> Mechanism:
     if not dofs:
         return mech
     removed = mech.armature.new_tensor([k in dofs for k in range(mech.num_dof)])
-    return mech.replace(armature=mech.armature * (1 - among_all_dofs(mech, removed)))
+    return mech.replace(armature=mech.armature * (1 - scatter_dofs(mech, removed)))
 
 
 def passive_and_armature_force(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:

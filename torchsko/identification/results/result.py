@@ -23,7 +23,7 @@ from torchsko.identification.regression.rigid_model import dof_positions, withou
 from torchsko.identification.regression.solution import Solution
 from torchsko.identification.results.reference_models import MemoryModel, ReferenceModel
 from torchsko.identification.uncertainty.residuals import Residuals
-from torchsko.mechanism.coordinates import among_all_dofs
+from torchsko.mechanism.coordinates import scatter_dofs
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.base_parameters import BaseParameters
 from torchsko.verbs.dynamics import inverse_dynamics
@@ -309,8 +309,8 @@ def fitted_robot(
         "force_offset": offset,
     }
     # Friction of a coupled joint acts on the joint that it follows.
-    changes |= {name: among_all_dofs(nominal, x) for name, x in found.items()}
-    changes["armature"] = (nominal.armature + among_all_dofs(nominal, rotors)).clamp_min(0)
+    changes |= {name: scatter_dofs(nominal, x) for name, x in found.items()}
+    changes["armature"] = (nominal.armature + scatter_dofs(nominal, rotors)).clamp_min(0)
     return nominal.replace(
         **changes,
         has_losses=True,

@@ -25,7 +25,7 @@ from torchsko.io.loading.files import load
 from torchsko.io.mjcf.assets import copy_assets
 from torchsko.io.saving import UNSUPPORTED, save
 from torchsko.io.xml.reader import is_xml_text
-from torchsko.mechanism.coordinates import own_rates
+from torchsko.mechanism.coordinates import independent_rates
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.utils.atomic_write import temporary_path
 from torchsko.verbs.base_parameters import BaseParameters
@@ -116,7 +116,7 @@ def representable_robot(fit: Fit, like: Any) -> Mechanism:
 
 def _nonzero_dofs(mech: Mechanism, what: str, values: torch.Tensor, unit: str) -> list[str]:
     """Text that lists the nonzero values of independent dofs, if there are such values."""
-    pairs = zip(mech.dof_names, own_rates(mech, values).tolist(), strict=True)
+    pairs = zip(mech.dof_names, independent_rates(mech, values).tolist(), strict=True)
     found = [f"{name} {x:.3g}" for name, x in pairs if x]
     return [f"{what} of {', '.join(found)} {unit}"] if found else []
 

@@ -31,12 +31,12 @@ from torchsko.io.conventions.coordinate_order import (
 )
 from torchsko.io.conventions.libraries import LIBRARIES, FreeRates, Library, PlanarRates, Rates
 from torchsko.mechanism.coordinates import (
-    all_q,
-    all_rates,
-    among_all_dofs,
-    own_forces,
-    own_q,
-    own_rates,
+    independent_forces,
+    independent_q,
+    independent_rates,
+    scatter_dofs,
+    tree_q,
+    tree_rates,
     tree_state,
 )
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
@@ -85,7 +85,7 @@ class Conventions:
     def q_to(self, q: Tensor) -> Tensor:
         """Convert a configuration to the library's, `[*batch, num_q]`."""
         check_coordinates(self.mech, q=q)
-        coordinates, index = all_q(self.mech, q), self._q.angles
+        coordinates, index = tree_q(self.mech, q), self._q.angles
         angles = coordinates.index_select(-1, index)
         parts = [coordinates, angles.cos(), angles.sin()] if len(index) else [coordinates]
         return torch.cat(parts, -1).index_select(-1, self._q.take)
@@ -100,17 +100,17 @@ class Conventions:
         if len(self._q.angles):
             c, s = (q.index_select(-1, self._q.cosines + i) for i in (0, 1))
             parts.append(torch.atan2(s, c))
-        return own_q(self.mech, torch.cat(parts, -1).index_select(-1, self._q.back))
+        return independent_q(self.mech, torch.cat(parts, -1).index_select(-1, self._q.back))
 
     def qd_to(self, q: Tensor, qd: Tensor) -> Tensor:
         """Convert a velocity to the library's, `[*batch, num_dof]`."""
         check_coordinates(self.mech, q=q, qd=qd)
-        return self._to(q, all_rates(self.mech, all_q(self.mech, q), qd), "rates")
+        return self._to(q, tree_rates(self.mech, tree_q(self.mech, q), qd), "rates")
 
     def qd_from(self, q: Tensor, qd: Tensor) -> Tensor:
         """Convert a velocity of the library, `[*batch, num_dof]`, to that of `mech`."""
         self._check("qd", qd, self.num_dof)
-        return own_rates(self.mech, self._from(q, qd, "rates_back"))
+        return independent_rates(self.mech, self._from(q, qd, "rates_back"))
 
     def qdd_to(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
         """Convert an acceleration to the library's, the derivative of its velocity, `[*batch, num_dof]`."""
@@ -122,12 +122,12 @@ class Conventions:
         """Convert an acceleration of the library, `[*batch, num_dof]`, to that of `mech`."""
         self._check("qdd", qdd, self.num_dof)
         check_coordinates(self.mech, q=q, qd=qd)
-        return own_rates(self.mech, self._from(q, qdd - self._drift(q, qd), "rates_back"))
+        return independent_rates(self.mech, self._from(q, qdd - self._drift(q, qd), "rates_back"))
 
     def tau_to(self, q: Tensor, tau: Tensor) -> Tensor:
         """Convert joint forces to the library's, `[*batch, num_dof]` [N m or N]; zero at coupled joints."""
         check_coordinates(self.mech, q=q, tau=tau)
-        return self._to(q, among_all_dofs(self.mech, tau), "forces")
+        return self._to(q, scatter_dofs(self.mech, tau), "forces")
 
     def tau_from(self, q: Tensor, tau: Tensor) -> Tensor:
         """Convert joint forces of the library, `[*batch, num_dof]` [N m or N], to those of `mech`.
@@ -135,7 +135,9 @@ class Conventions:
         Forces on dependent joints are mapped to their leaders.
         """
         self._check("tau", tau, self.num_dof)
-        return own_forces(self.mech, all_q(self.mech, q), self._from(q, tau, "forces_back"))
+        return independent_forces(
+            self.mech, tree_q(self.mech, q), self._from(q, tau, "forces_back")
+        )
 
     def jacobian_to(self, q: Tensor, jacobian: Tensor) -> Tensor:
         """Convert a Jacobian to the library's velocities, `[*batch, r, num_dof]`."""
@@ -164,7 +166,7 @@ class Conventions:
 
     def _to(self, q: Tensor, x: Tensor, method: str) -> Tensor:
         """Convert rates or forces of all joints of the tree by a method of `Rates`."""
-        coordinates = all_q(self.mech, q)
+        coordinates = tree_q(self.mech, q)
         parts = [x] + [
             getattr(joint, method)(coordinates[..., joint.q], x[..., joint.dofs])
             for joint in self._special
@@ -173,7 +175,7 @@ class Conventions:
 
     def _from(self, q: Tensor, x: Tensor, method: str) -> Tensor:
         check_coordinates(self.mech, q=q)
-        coordinates = all_q(self.mech, q)
+        coordinates = tree_q(self.mech, q)
         parts = [x, torch.zeros_like(x[..., :1])] + [
             getattr(joint, method)(coordinates[..., joint.q], x.index_select(-1, places))
             for joint, places in zip(self._special, self._dofs.blocks, strict=True)
@@ -181,7 +183,7 @@ class Conventions:
         return concatenate(parts, batch=q.shape[:-1]).index_select(-1, self._dofs.back)
 
     def _drift(self, q: Tensor, qd: Tensor) -> Tensor:
-        coordinates, rates = all_q(self.mech, q), all_rates(self.mech, all_q(self.mech, q), qd)
+        coordinates, rates = tree_q(self.mech, q), tree_rates(self.mech, tree_q(self.mech, q), qd)
         parts = [torch.zeros_like(rates)] + [
             joint.drift(coordinates[..., joint.q], rates[..., joint.dofs])
             for joint in self._special

@@ -106,7 +106,7 @@ def _convert(
     ranges["spring_reference"] = read.q_numbers["spring_reference"]
     numbers |= {name: torch.tensor(x, dtype=torch.float64) for name, x in ranges.items()}
     effort = dof["effort_limit"]
-    numbers["effort_limit"] = effort if coupling is None else effort[coupling.own_dofs]
+    numbers["effort_limit"] = effort if coupling is None else effort[coupling.independent_dof_index]
     losses = (numbers[x] for x in ("damping", "friction", "higher_damping"))
     flags = {
         "has_armature": bool(numbers["armature"].any()),

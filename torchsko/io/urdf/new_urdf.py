@@ -78,7 +78,7 @@ def single_leaders(mech: Mechanism) -> dict[int, tuple[int, float, float]]:
     identity = np.eye(mech.num_dof)
     dofs = [mech.dof_slice(name).start for name in mech.joint_names]
     ratio, offset = (x.detach().cpu().double() for x in (mech.coupling_ratio, mech.coupling_offset))
-    X = mech.coupling.all_rates(ratio.new_tensor(identity), ratio).mT
+    X = mech.coupling.tree_rates(ratio.new_tensor(identity), ratio).mT
     leaders = {}
     for row, k in enumerate(mech.coupling.dependent):
         name = mech.tree_joint_names[k]

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.coordinates import (
-    all_q,
-    all_rates,
-    among_all_dofs,
-    among_all_q,
-    own_q,
-    own_rates,
+    independent_q,
+    independent_rates,
+    scatter_dofs,
+    scatter_q,
+    tree_q,
+    tree_rates,
     tree_state,
     uncoupled,
 )
@@ -61,12 +61,12 @@ def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
 def add_step(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
     """`integrate` without checks of shapes."""
     if mech.closing is not None:
-        q = all_q(mech, q)
-        moved = add_tree_step(mech.joints, q, all_rates(mech, q, step))
-        return own_q(mech, close_dependent(mech, moved, moves=True))
+        q = tree_q(mech, q)
+        moved = add_tree_step(mech.joints, q, tree_rates(mech, q, step))
+        return independent_q(mech, close_dependent(mech, moved, moves=True))
     if mech.coupling is not None:
-        q = all_q(mech, q)
-        return own_q(mech, add_step(uncoupled(mech), q, all_rates(mech, q, step)))
+        q = tree_q(mech, q)
+        return independent_q(mech, add_step(uncoupled(mech), q, tree_rates(mech, q, step)))
     return add_tree_step(mech.joints, q, step)
 
 
@@ -99,7 +99,9 @@ def difference(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
 def subtract(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
     """`difference` without checks of shapes."""
     if mech.coupling is not None or mech.closing is not None:
-        return own_rates(mech, subtract(uncoupled(mech), all_q(mech, start), all_q(mech, end)))
+        return independent_rates(
+            mech, subtract(uncoupled(mech), tree_q(mech, start), tree_q(mech, end))
+        )
     parts = [
         group.kind.difference(group.coordinates(start), group.coordinates(end))
         for group in mech.joints.groups
@@ -132,8 +134,8 @@ def stretch(mech: Mechanism, q: Tensor) -> tuple[Tensor, Tensor]:
 def bracket(mech: Mechanism, u: Tensor, v: Tensor) -> Tensor:
     """Lie bracket of two tangent vectors `[*batch, num_dof]` for each joint; zero on vector spaces."""
     if mech.coupling is not None or mech.closing is not None:
-        u, v = (among_all_dofs(mech, x) for x in (u, v))
-        return own_rates(mech, bracket(uncoupled(mech), u, v))
+        u, v = (scatter_dofs(mech, x) for x in (u, v))
+        return independent_rates(mech, bracket(uncoupled(mech), u, v))
     parts = [group.kind.bracket(group.rates(u), group.rates(v)) for group in mech.joints.groups]
     return mech.joints.vector(parts, mech.joints.dof_place)
 
@@ -153,7 +155,7 @@ def advance(
     if mech.coupling is not None or mech.closing is not None:
         q, qd = advance(uncoupled(mech), *tree_state(mech, q, qd, qdd), dt)
         q = q if mech.closing is None else close_dependent(mech, q, moves=True)
-        return own_q(mech, q), own_rates(mech, qd)
+        return independent_q(mech, q), independent_rates(mech, qd)
     if all(group.kind.has_default_advance for group in mech.joints.groups):
         qd = qd + dt * qdd
         plain = all(group.kind.vector for group in mech.joints.groups)
@@ -172,20 +174,20 @@ def transport_rate(mech: Mechanism, qd: Tensor, x: Tensor) -> Tensor | None:
     """Transport term of rates x `[*batch, num_dof]`, see `JointType.transport_rate`; None if zero."""
     if not any(group.kind.has_moving_axes for group in mech.joints.groups):
         return None
-    qd, x = among_all_dofs(mech, qd), among_all_dofs(mech, x)
+    qd, x = scatter_dofs(mech, qd), scatter_dofs(mech, x)
     parts = [
         group.kind.transport_rate(group.rates(qd), group.rates(x)) for group in mech.joints.groups
     ]
-    return own_rates(mech, mech.joints.vector(parts, mech.joints.dof_place))
+    return independent_rates(mech, mech.joints.vector(parts, mech.joints.dof_place))
 
 
 def transport(mech: Mechanism, step: Tensor, x: Tensor) -> Tensor:
     """Rates x `[*batch, num_dof]`, constant in the joint frames' axes, re-expressed after a tangent step."""
-    step, x = among_all_dofs(mech, step), among_all_dofs(mech, x)
+    step, x = scatter_dofs(mech, step), scatter_dofs(mech, x)
     parts = [
         group.kind.transport(group.rates(step), group.rates(x)) for group in mech.joints.groups
     ]
-    return own_rates(mech, mech.joints.vector(parts, mech.joints.dof_place))
+    return independent_rates(mech, mech.joints.vector(parts, mech.joints.dof_place))
 
 
 def within_limits(mech: Mechanism, q: Tensor) -> Tensor:
@@ -208,10 +210,10 @@ def random_configuration(
     mech: Mechanism, batch: tuple[int, ...], generator: torch.Generator | None
 ) -> Tensor:
     """Random configurations within limits, `[*batch, num_q]`."""
-    parts, (low, high) = [], (among_all_q(mech, x) for x in (mech.lower, mech.upper))
+    parts, (low, high) = [], (scatter_q(mech, x) for x in (mech.lower, mech.upper))
     for group in mech.joints.groups:
         lower, upper = group.coordinates(low), group.coordinates(high)
         size = (*batch, group.bodies.shape[0])
         parts.append(group.kind.random(lower, upper, size, generator))
-    q = own_q(mech, mech.joints.vector(parts, mech.joints.q_place))
+    q = independent_q(mech, mech.joints.vector(parts, mech.joints.q_place))
     return q if mech.closing is None else closed_samples(mech, q)

@@ -78,14 +78,14 @@ def nearest_closed(
             size = step.abs().amax(-1, keepdim=True)
             step = step * (MAX_STEP / size.clamp_min(MAX_STEP))
             if mech.coupling is not None:
-                step = mech.coupling.all_rates(step, mech.coupling_ratio)
+                step = mech.coupling.tree_rates(step, mech.coupling_ratio)
             q = add_tree_step(tree.joints, q, step)
         return q, all_rows(mech, tree, nodes, q)[0].abs().amax(-1)
 
 
 def closed_samples(mech: Mechanism, q: Tensor) -> Tensor:
     """Closed configurations near these, `[*batch, num_q]`; the reference where there is none."""
-    from torchsko.mechanism.coordinates import own_q, uncoupled  # imports this package
+    from torchsko.mechanism.coordinates import independent_q, uncoupled  # imports this package
     from torchsko.mechanism.joints.configuration import subtract
 
     closing, tree = mech.closing, uncoupled(mech)
@@ -105,12 +105,12 @@ def closed_samples(mech: Mechanism, q: Tensor) -> Tensor:
         if concrete_values(is_open.any()) is not None and not is_open.any():
             break
         toward = toward / 2
-    return own_q(mech, found)
+    return independent_q(mech, found)
 
 
 def closed_configuration(mech: Mechanism, q: Tensor) -> Closed:
     """The nearest closed configuration, with derivatives along the manifold, and its distance."""
-    from torchsko.mechanism.coordinates import own_q, uncoupled  # imports this package
+    from torchsko.mechanism.coordinates import independent_q, uncoupled  # imports this package
     from torchsko.mechanism.loops.retraction import close_dependent
 
     closing, tree = mech.closing, uncoupled(mech)
@@ -120,7 +120,7 @@ def closed_configuration(mech: Mechanism, q: Tensor) -> Closed:
     distance = closing.residual(mech, tree, start).abs().amax(-1)
     found, _ = nearest_closed(_without_loops(mech), tree, closing.nodes, start.detach())
     attached = start + (found - start).detach()
-    return Closed(own_q(mech, close_dependent(mech, attached, moves=True)), distance)
+    return Closed(independent_q(mech, close_dependent(mech, attached, moves=True)), distance)
 
 
 def _scale(q: Tensor) -> float:
@@ -137,4 +137,4 @@ def _expanded(mech: Mechanism, q: Tensor) -> Tensor:
     """Configuration of the tree, without the derivatives along the manifold."""
     if mech.coupling is None:
         return q
-    return mech.coupling.all_q(q, mech.coupling_ratio, mech.coupling_offset)
+    return mech.coupling.tree_q(q, mech.coupling_ratio, mech.coupling_offset)

@@ -129,7 +129,7 @@ class LoopNode:
         rows = self.constraints.rows(tree, q, qd, placements(mech, self.ends, self.parameters))
         G = pad(rows.jacobian, (0, 1)).index_select(-1, self.place)
         if mech.coupling is not None:
-            G = mech.coupling.own_forces(G, mech.coupling_ratio[..., None, :])
+            G = mech.coupling.independent_forces(G, mech.coupling_ratio[..., None, :])
         return rows._replace(jacobian=G.index_select(-1, self.open_dofs))
 
 
@@ -212,7 +212,7 @@ class Closing:
         xi = concatenate(parts, -1).index_select(-1, self.row_place)
         if mech.coupling is None:
             return xi
-        return mech.coupling.all_rates(xi, mech.coupling_ratio)
+        return mech.coupling.tree_rates(xi, mech.coupling_ratio)
 
     def residual(self, mech: Mechanism, tree: Mechanism, q: Tensor) -> Tensor:
         """Residuals of all loops, `[*batch, rows]`."""
@@ -233,7 +233,7 @@ class Closing:
         rows = pad(step, (self.num_dof, 0)).index_select(-1, self.row_place)
         if mech.coupling is None:
             return rows
-        return mech.coupling.all_rates(rows, mech.coupling_ratio)
+        return mech.coupling.tree_rates(rows, mech.coupling_ratio)
 
 
 def add_tree_step(joints: JointSet, q: Tensor, step: Tensor) -> Tensor:
@@ -248,7 +248,7 @@ def coupled_columns(mech: Mechanism, columns: Tensor) -> Tensor:
     """Columns `[*batch, open, r]` as those of all joints of the tree."""
     if mech.coupling is None:
         return columns
-    return mech.coupling.all_rates(columns.mT, mech.coupling_ratio[..., None, :]).mT
+    return mech.coupling.tree_rates(columns.mT, mech.coupling_ratio[..., None, :]).mT
 
 
 def _indices_on(x: Any, device: torch.device | str) -> dict[str, Tensor]:

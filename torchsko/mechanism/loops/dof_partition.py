@@ -11,7 +11,7 @@ from torch import Tensor
 from torchsko.errors import MechanismError
 from torchsko.mechanism.loops.closed_states import CLOSED_RESIDUAL, nearest_closed
 from torchsko.mechanism.loops.closing import LoopNode, add_tree_step
-from torchsko.mechanism.loops.open_chains import Dof, dof_name, own_dofs
+from torchsko.mechanism.loops.open_chains import Dof, dof_name, independent_dof_numbers
 from torchsko.mechanism.mechanism import Mechanism
 
 SAMPLES = 8
@@ -105,7 +105,7 @@ def _dependent_dofs(mech: Mechanism, tree: Mechanism, node: LoopNode, q: Tensor)
 
 def _named_dofs(mech: Mechanism, node: LoopNode, names: Sequence[str]) -> set[int]:
     """Open dofs of joints that are given by name; -1 for a dof outside the node."""
-    own, opened = own_dofs(mech), set(node.open_dofs.tolist())
+    own, opened = independent_dof_numbers(mech), set(node.open_dofs.tolist())
     rows = [mech.layout.dofs.places[mech.joint_index(name)] for name in names]
     dofs = [own.index(i) if i in own else -1 for row in rows for i in row]
     return {i if i in opened else -1 for i in dofs}
@@ -125,7 +125,7 @@ def beside(
     draw = torch.rand(SAMPLES, len(dofs), generator=generator, dtype=q.dtype, device=q.device)
     step[:, dofs] = (2 * draw - 1) * torch.linspace(0.3, MAX_DISTANCE, SAMPLES)[:, None].to(q)
     if mech.coupling is not None:
-        step = mech.coupling.all_rates(step, mech.coupling_ratio)
+        step = mech.coupling.tree_rates(step, mech.coupling_ratio)
     return add_tree_step(tree.joints, q, step)
 
 
@@ -141,6 +141,6 @@ def _rank(G: np.ndarray) -> int:
 def _ball_dofs(mech: Mechanism) -> set[int]:
     """Open dofs of joints whose coordinates are no vector."""
     places, kinds = mech.layout.dofs.places, mech.joints.kinds
-    own = own_dofs(mech)
+    own = independent_dof_numbers(mech)
     balls = {i for k, kind in enumerate(kinds) if not kind.vector for i in places[k]}
     return {i for i, dof in enumerate(own) if dof in balls}

@@ -14,7 +14,7 @@ from torchsko.algebra.topology.subgraph import aggregation_subgraph
 from torchsko.algebra.topology.tree import Tree
 from torchsko.constraints.constraint_kinds import constraint_kind
 from torchsko.errors import MechanismError, unknown_name
-from torchsko.mechanism.coordinates import all_q, first_sample, own_q, uncoupled
+from torchsko.mechanism.coordinates import first_sample, independent_q, tree_q, uncoupled
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.loops.closed_states import CLOSED_RESIDUAL, closed_samples, nearest_closed
 from torchsko.mechanism.loops.closing import Closing, ClosureEnd, LoopNode
@@ -52,13 +52,13 @@ def with_loops(mech: Mechanism, preferred: Collection[Dof] | None = None) -> Mec
         for node in nodes:
             wanted = [j for name in node.names for j in names[name].independent]
             dependent.append(partition(one, tree, node, q, wanted, preferred))
-        closing = _closing(one, tree, nodes, dependent, own_q(one, q).tolist())
+        closing = _closing(one, tree, nodes, dependent, independent_q(one, q).tolist())
         closed = replace(one, closing=closing)
         metadata = one.file_metadata.map_states(
             lambda q: closed_samples(closed, q), lambda qd: qd.index_select(-1, closing.own)
         )
         if metadata.initial is not None:
-            metadata = replace(metadata, initial=own_q(one, q))
+            metadata = replace(metadata, initial=independent_q(one, q))
     closing = closing.to(mech.device)
     rates = {
         name: getattr(mech, name).index_select(-1, closing.own)
@@ -211,7 +211,7 @@ def _open_dofs(mech: Mechanism, members: Sequence[int]) -> list[int]:
         return sorted(i for k in members for i in places[k])
     followed = dict(zip(coupling.dependent, coupling.followed, strict=True))
     joints = {j for k in members for j in followed.get(k, (k,))}
-    own = coupling.own_dofs.tolist()
+    own = coupling.independent_dof_index.tolist()
     return sorted(own.index(i) for k in joints for i in places[k])
 
 
@@ -219,11 +219,11 @@ def _reference(
     mech: Mechanism, tree: Mechanism, nodes: Sequence[LoopNode], start: Tensor
 ) -> Tensor:
     """A closed configuration of the tree near the start."""
-    q, left = nearest_closed(mech, tree, nodes, all_q(mech, start))
+    q, left = nearest_closed(mech, tree, nodes, tree_q(mech, start))
     if left < CLOSED_RESIDUAL:
         return q
     generator = torch.Generator(device=mech.device).manual_seed(0)
-    others = beside(mech, tree, nodes, all_q(mech, start), generator)
+    others = beside(mech, tree, nodes, tree_q(mech, start), generator)
     tried, residuals = nearest_closed(mech, tree, nodes, others)
     best = int(residuals.argmin())
     if residuals[best] < CLOSED_RESIDUAL:
@@ -275,7 +275,7 @@ def _closing(
     if coupling is not None:
         groups += [set(g) for g in coupling.plan.groups]
     groups = _disjoint(layout.tree, groups)
-    tree_own = own if coupling is None else coupling.own_dofs[own].tolist()
+    tree_own = own if coupling is None else coupling.independent_dof_index[own].tolist()
     blocks, columns = [], []
     for members in groups:
         rows = [i for k in members for i in layout.dofs.places[k]]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from torchsko.mechanism.coordinates import all_q, first_sample, uncoupled
+from torchsko.mechanism.coordinates import first_sample, tree_q, uncoupled
 from torchsko.utils.shapes import matvec
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def cut_loops(mech: Mechanism) -> Mechanism:
     one = first_sample(mech)
     tree = uncoupled(one)
     keys = tuple(
-        replace(key, qd=matvec(closing.open_matrix(one, tree, all_q(one, key.q)), key.qd))
+        replace(key, qd=matvec(closing.open_matrix(one, tree, tree_q(one, key.q)), key.qd))
         for key in mech.file_metadata.keyframes
     )
     start = mech.initial()
@@ -44,15 +44,19 @@ def independent_dofs(mech: Mechanism) -> set[Dof]:
     return {dof_name(mech, i) for i in mech.closing.own.tolist()}
 
 
-def own_dofs(mech: Mechanism) -> list[int]:
+def independent_dof_numbers(mech: Mechanism) -> list[int]:
     """For each open dof its dof of the tree."""
     coupling = mech.coupling
-    return list(range(mech.num_tree_dof)) if coupling is None else coupling.own_dofs.tolist()
+    return (
+        list(range(mech.num_tree_dof))
+        if coupling is None
+        else coupling.independent_dof_index.tolist()
+    )
 
 
 def dof_name(mech: Mechanism, i: int) -> Dof:
     """Joint of an open dof, and the dof's index in it."""
-    dof = own_dofs(mech)[i]
+    dof = independent_dof_numbers(mech)[i]
     return next(
         (mech.tree_joint_names[k], row.index(dof))
         for k, row in enumerate(map(list, mech.layout.dofs.places))

@@ -12,7 +12,7 @@ from torchsko.constraints.constraint_kinds import constraint_kind
 from torchsko.constraints.row_kinds import FrameRows, JointRows
 from torchsko.constraints.still import COMPONENTS, Still
 from torchsko.errors import MechanismError, ShapeError, unknown_name
-from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
+from torchsko.mechanism.coordinates import independent_rows, tree_q, tree_rates, uncoupled
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link, Placements, Rows
 from torchsko.mechanism.mechanism import Mechanism
@@ -190,11 +190,11 @@ class ConstraintRows:
     def at(self, mech: Mechanism, q: Tensor, qd: Tensor | None, numbers: Placements) -> Rows:
         """The rows at a state, with a column of G for each dof of the mechanism."""
         tree = uncoupled(mech)
-        q = all_q(mech, q)
-        rates = None if qd is None else all_rates(mech, q, qd)
+        q = tree_q(mech, q)
+        rates = None if qd is None else tree_rates(mech, q, qd)
         rows = self.structure.rows(tree, q, rates, numbers)
         G = torch.nn.functional.pad(rows.jacobian, (0, 1)).index_select(-1, self.place)
-        return rows._replace(jacobian=own_rows(mech, q, G))
+        return rows._replace(jacobian=independent_rows(mech, q, G))
 
     def mask(self, mech: Mechanism, q: Tensor, active: Tensor | None) -> Tensor:
         """1 for each active row and 0 for others, `[*batch, r]`.

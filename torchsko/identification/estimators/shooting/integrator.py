@@ -41,7 +41,7 @@ from torchsko.identification.regression.base_columns import BaseColumns
 from torchsko.identification.regression.nearest_physical import unpack_inertias
 from torchsko.identification.regression.normal_equations import RegressionProblem, Regressor
 from torchsko.identification.regression.solution import TermChoice
-from torchsko.mechanism.coordinates import among_all_dofs
+from torchsko.mechanism.coordinates import scatter_dofs
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.derivatives import forward_dynamics_derivatives
@@ -106,7 +106,7 @@ class ForwardModel:
             shows = shows + self.terms[k].sensor_scale * unit
             row = torch.eye(len(table)).to(x)[k] * float(self.terms[k].continuous)
             table = table + row[:, None] * unit
-        armature = self.armature + among_all_dofs(as_mechanism(self.mech), rotors)
+        armature = self.armature + scatter_dofs(as_mechanism(self.mech), rotors)
         changes = {"mass": mass, "com": com, "inertia": inertia, "armature": armature}
         return replace(self, mech=cast(Any, self.mech).replace(**changes), table=table, shows=shows)
 
@@ -156,7 +156,7 @@ class ForwardModel:
     def _stiff(self, q: Tensor, qd: Tensor, tau: Tensor, h: Tensor, D: Tensor) -> Tensor:
         """Accelerations with gamma h D added to the inertia; negative slopes are explicit."""
         mech = as_mechanism(self.mech)
-        more = among_all_dofs(mech, GAMMA * h * D.clamp_min(0))
+        more = scatter_dofs(mech, GAMMA * h * D.clamp_min(0))
         return forward_dynamics(
             cast(Any, self.mech).replace(armature=mech.armature + more), q, qd, tau
         )
