@@ -52,7 +52,7 @@ def cost(calls: int, batch: int) -> int:
 
 
 def kernels_for(given: MechanismLike, *, log_build: bool = True) -> FusedMechanism | TorchskoError:
-    """The kernels of a mechanism or a layer on a CPU; or the error that says why there are none.
+    """The kernels of a mechanism or a layer on a CPU; or the error that explains their absence.
 
     Parameters that require gradients, or were replaced, are inputs.
 
@@ -92,7 +92,7 @@ def _kernels() -> WeakKeyDictionary[Mechanism, tuple[list[str], FusedMechanism]]
 
 
 def _elsewhere(device: torch.device) -> FusedError:
-    """The error that says why kernels are not automatic on a device other than the CPU."""
+    """The error that explains why kernels are not automatic on a device other than the CPU."""
     if device.type == "meta":
         return FusedError(
             "its tensors are on 'meta', and have no numbers.",

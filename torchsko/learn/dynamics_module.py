@@ -206,7 +206,7 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
         return not isinstance(self._fast, TorchskoError)
 
     def fused_mechanism(self) -> FusedMechanism | TorchskoError:
-        """The kernels, built once, or the error that says why there are none."""
+        """The kernels, built once, or the error that explains their absence."""
         if self.fused and self._fast is None and torch.compiler.is_compiling():
             raise FusedError(
                 "kernels of a layer with fused=True are not built yet.",

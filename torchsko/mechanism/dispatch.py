@@ -88,7 +88,7 @@ class MechanismLayer(MechanismSource):
         return False
 
     def fused_mechanism(self) -> MechanismSource | TorchskoError:
-        """The kernels of the layer, built once; or the error that says why there are none."""
+        """The kernels of the layer, built once; or the error that explains their absence."""
         raise NotImplementedError
 
 

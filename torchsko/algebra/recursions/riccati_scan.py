@@ -125,7 +125,7 @@ def _converted(model: SKOModel, dtype: torch.dtype) -> SKOModel:
 def _peel(layout: Layout, A: Tensor, M: Tensor, hinges: HingeStep) -> tuple[Tensor, Tensor | None]:
     """Articulated inertias P+ of every node, round by round, and the coupling of nodes that share a hinge.
 
-    Both are `[*batch, n, m, m]`; the second is None if no hinge is shared.
+    Both are `[*batch, n, m, m]`; the second is None without shared hinges.
     """
     P, places, found = M, [], []
     coupled: Tensor | None = None

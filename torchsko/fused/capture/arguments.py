@@ -84,7 +84,7 @@ class Arguments:
     def chosen(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[dict[str, Tensor], Options]:
-        """The tensors of a call by name, and its other arguments without those that are None."""
+        """The tensors of a call by name, and its other arguments, where None is left out."""
         given = {**dict(zip(self.names, args, strict=False)), **kwargs}
         if len(given) != len(args) + len(kwargs):  # too many, or one of them twice
             raise TypeError(
