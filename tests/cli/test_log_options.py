@@ -7,7 +7,13 @@ import pytest
 
 import torchsko as ts
 from tests.identification.test_mistaken import LOG, NAMES, NOMINAL
-from torchsko.cli.log_options import add_log_options, load_log, parse_number, parse_pairs
+from torchsko.cli.log_options import (
+    add_log_options,
+    load_log,
+    parse_number,
+    parse_pairs,
+    parse_units,
+)
 from torchsko.cli.main import main
 
 
@@ -64,6 +70,10 @@ def test_malformed_options_are_refused_by_name(tmp_path, words):
 def test_numbers_may_be_degrees():
     assert parse_number("90deg") == pytest.approx(np.pi / 2)
     assert parse_pairs("lock", ["a=1", "b=2"], float) == {"a": 1.0, "b": 2.0}
+
+
+def test_the_unit_follows_the_last_equals_sign():
+    assert parse_units(["q.a=b=deg", "tau=Nmm"]) == {"q": {"a=b": "deg"}, "tau": "Nmm"}
 
 
 def test_the_command_joins_files_of_single_quantities(tmp_path, capsys):

@@ -161,6 +161,20 @@ def test_truths_stay_truths(first, steps):
     assert_traced_equals_eager(choose)
 
 
+def test_a_product_of_a_truth_and_a_number_is_a_truth_only_after_conversion():
+    def count(x, y):
+        product = (x > 0) * y
+        return torch.logical_and(product, y < 9) * x, torch.logical_xor(product, x > 0) * y
+
+    assert_traced_equals_eager(count)
+
+
+def test_the_remainder_of_a_multiple_is_zero_for_divisors_of_both_signs():
+    x = torch.tensor([[6.0, -6.0, 6.0, -6.0], [0.0, 0.0, 7.0, -7.0]], dtype=torch.float64)
+    y = torch.tensor([[-3.0, -3.0, 3.0, 3.0], [-2.0, 2.0, -2.0, 2.0]], dtype=torch.float64)
+    assert_traced_equals_eager(lambda x, y: x.remainder(y), inputs=(x, y))
+
+
 def gradient_by_accumulation(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     x = x.detach().requires_grad_()
     (g,) = torch.autograd.grad(mixture(x, y), x, create_graph=True)

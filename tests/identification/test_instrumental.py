@@ -1,11 +1,26 @@
 """Standard errors of instrumental variables are calibrated for noise of positions, which cancels in time."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 import torchsko as ts
 from tests.identification.test_fit import TERMS, arm, friction
+from torchsko.identification.regression.normal_equations import lagged_rows
+
+
+def test_a_lagged_pair_counts_if_both_of_its_rows_are_valid():
+    good = torch.tensor([1, 0, 1, 1, 1, 0, 1, 1, 1, 1, 0, 1]).bool()[:, None]
+    t = torch.arange(12.0)
+    chunks = [(t[k], t[k, None, None], good[k]) for k in (slice(5), slice(5, 7), slice(7, 12))]
+    problem = SimpleNamespace(filtered_rows=lambda motions: chunks)
+    rows = [torch.cat(x) for x in zip(*lagged_rows(problem, [None], 3), strict=True)]
+    pairs = rows[1].flatten(1).tolist()
+    assert pairs == [[k, k - 3] for k in range(3, 12)]
+    valid = good[:, 0].tolist()
+    assert rows[2][:, 0].tolist() == [valid[k] and valid[k - 3] for k in range(3, 12)]
 
 
 def found(noise, seconds, *, teeth=0.0, logged=False, count=8, cutoff=8.0):

@@ -15,6 +15,7 @@ import torchsko as ts
 from tests.identification.finding_codes import texts
 from tests.strategies import random_mechanism
 from torchsko.identification.friction import Coulomb, Viscous
+from torchsko.identification.logs.units import SI_SCALE
 from torchsko.identification.regression.base_columns import BaseColumns
 from torchsko.identification.signals.cleaning import LogDefects
 from torchsko.identification.signals.filter_settings import FilterSettings, design_filters
@@ -69,6 +70,17 @@ def test_declared_units_are_converted_to_si(tmp_path):
     log = ts.identification.Log.load(tmp_path / "a.npz", units=units)
     for mine, theirs in ((log.t, t), (log.q, q), (log.qd, qd), (log.tau, tau)):
         np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-15)
+
+
+def test_units_have_the_factors_of_the_si():
+    degree, pound_foot = 0.017453292519943295, 1.3558179483314004
+    assert SI_SCALE == pytest.approx({
+        "s": 1, "ms": 0.001, "us": 0.000001, "ns": 0.000000001,
+        "rad": 1, "deg": degree, "m": 1, "mm": 0.001,
+        "rad/s": 1, "deg/s": degree, "m/s": 1, "mm/s": 0.001, "rpm": 6 * degree,
+        "Nm": 1, "mNm": 0.001, "Nmm": 0.001, "Ncm": 0.01, "kNm": 1000, "kgfcm": 0.0980665,
+        "lbft": pound_foot, "N": 1, "kN": 1000, "A": 1, "mA": 0.001,
+    }, rel=1e-14, abs=0)  # fmt: skip
 
 
 def refused(call, match):

@@ -146,6 +146,12 @@ def test_a_weight_of_each_dof_counts_for_all_samples():
     assert all(torch.equal(a, b) for a, b in zip(*fits, strict=True))
 
 
+def test_the_default_error_of_one_sample_is_the_mean_square_of_its_relative_errors():
+    layer, (q, qd, qdd, tau) = arm_and_data(1)
+    relative = (layer.inverse_dynamics(q, qd, qdd) - tau) / tau
+    assert_close(fit(layer, (q, qd, qdd, tau), steps=1)[0], relative.detach().square().mean())
+
+
 def test_measurements_of_other_leading_dimensions_are_refused():
     layer, (q, qd, qdd, tau) = arm_and_data(4, 25)
     with pytest.raises(
