@@ -96,6 +96,17 @@ def test_derivatives_with_recomputed_carries_are_right(n, monkeypatch):
     assert gradcheck(function, given, check_forward_ad=True, check_backward_ad=False)
 
 
+def test_the_last_carry_does_not_change_the_interval_of_stored_carries(monkeypatch):
+    """Seven iterations whose second, fourth, sixth and last carry are read."""
+    monkeypatch.setattr(tensor_loop, "MAX_STORED_SCALARS", 0)
+
+    def fn(*tensors: Tensor) -> tuple[Tensor, ...]:
+        last, pull_back = torch.func.vjp(lambda *x: torch.cat(swing(7, *x)), *tensors)
+        return last, *pull_back(last)
+
+    assert trace(fn, PORTS).loops[0].every == 2
+
+
 def test_the_scratch_of_a_gradient_grows_with_the_root_of_the_iterations():
     slots = []
     for n in (400, 1600):
