@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.strategies import KINDS, random_mechanism
-from torchsko.rollout.controls import Controller
+from torchsko.rollout.controls import Controller, check_control
 from torchsko.rollout.integrators import INTEGRATORS, SEMI_IMPLICIT_EULER
 
 METHODS = tuple(INTEGRATORS)
@@ -106,6 +106,17 @@ def test_robots_states_and_controls_broadcast():
     for k in range(2):
         alone = mech.replace(mass=scale[k] * mech.mass)
         assert_close(qs[1, k], ts.rollout(alone, q, qd, taus[1, 0], steps=2)[0])
+
+
+def test_the_applied_series_of_each_robot_saturates_at_its_effort_limit():
+    mech = robot(("revolute", "prismatic"))
+    *_, tau = state(mech, 2)
+    limits = torch.tensor([[0.1, 0.2], [0.3, 0.4]], dtype=tau.dtype)
+    series = 9 * torch.stack([tau, -tau], 1)
+    fleet = mech.replace(effort_limit=limits)
+    applied = check_control(fleet, series, "clamp", 2, 0.1, torch.Size([2]), ()).series()
+    for k in range(2):
+        assert_close(applied[k], series[k].clamp(-limits[k], limits[k]))
 
 
 @pytest.mark.parametrize("batch", [(3,), (1,), (2, 3), (2, 1)])
