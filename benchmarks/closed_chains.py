@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import os
 import statistics
 import tempfile
 import warnings
@@ -24,6 +23,7 @@ import torch
 from cases import MissingPeerError
 from peers import mujoco_c, pinocchio_cpp
 from peers.native import address, array
+from report import origin
 from timing import Passes, interleaved, ratio
 from torch import Tensor
 
@@ -270,9 +270,8 @@ def main() -> None:
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         bar = closed(four_bar(), batch)
         tree = ts.fuse(bar.tree)
-        print(
-            f"batch {batch}, {threads} threads, float64; load of the host {os.getloadavg()[0]:.1f}"
-        )
+        print(origin(threads))
+        print(f"batch {batch}, float64")
         calls = {"torchsko": bar.call, "open chain": lambda: tree.forward_dynamics(*bar.states)}
         seconds = interleaved(calls, options.passes, 0.1)
         print(

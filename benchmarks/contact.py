@@ -24,6 +24,7 @@ import mujoco.batch
 import mujoco.rollout
 import numpy as np
 import torch
+from report import origin
 from timing import Passes, interleaved
 from torch import Tensor
 
@@ -220,7 +221,8 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    print(f"MuJoCo {mujoco.__version__}, batch {args.batch}, one core on each side")
+    print(origin(1))
+    print(f"batch {args.batch}, one core on each side")
     for name in args.robots:
         model = model_of(name)
         states = reached_states(model, 4 if name == "quadruped" else None)

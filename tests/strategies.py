@@ -275,6 +275,30 @@ OWN_DATA = {
 """What kinds of joints need besides an axis: from the axis, random vectors and a number of motions."""
 
 
+def with_fluid(
+    mech: ts.Mechanism, bodies: tuple[int, ...], generator: torch.Generator
+) -> ts.Mechanism:
+    """The mechanism with ellipsoids and boxes in a fluid, alternately, on these bodies."""
+    n = len(bodies)
+
+    def near(x: float, *shape: int) -> Tensor:
+        return x + 0.1 * torch.rand(*shape, generator=generator, dtype=mech.dtype)
+
+    turns = torch.linalg.qr(torch.randn(n, 3, 3, generator=generator, dtype=mech.dtype))[0]
+    return replace(
+        mech,
+        fluid_bodies=bodies,
+        fluid_models=("ellipsoid", "box", "ellipsoid", "box")[:n],
+        fluid_rotation=turns * torch.linalg.det(turns)[:, None, None],
+        fluid_position=near(0.1, n, 3),
+        fluid_size=near(0.1, n, 3),
+        fluid_coefficients=near(0.4, n, 12),
+        medium=near(0.1, 2),
+        wind=near(0.1, 3),
+        has_fluid=True,
+    )
+
+
 def random_mechanism(
     kinds: list[str],
     parents: list[int],

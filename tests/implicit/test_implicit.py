@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from torch import Tensor
 
 import torchsko as ts
-from tests.strategies import ALL_KINDS, mechanisms, random_mechanism
+from tests.strategies import ALL_KINDS, mechanisms, random_mechanism, with_fluid
 from torchsko import algorithms
 from torchsko.implicit.equation import implicit
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
@@ -138,6 +138,7 @@ def eager_robot() -> tuple[ts.Mechanism, ts.Mechanism]:
     parents = [[-1, 0, 1, 1, -1, 4, 2, 4, 7, 3][k % 10] for k in range(len(ALL_KINDS))]
     couplings = {ALL_KINDS.index("helical"): {ALL_KINDS.index("revolute"): 0.7}}
     mech = random_mechanism(list(ALL_KINDS), parents, 4, armature=True, couplings=couplings)
+    mech = with_fluid(mech, (0, 3), torch.Generator().manual_seed(0))
     return mech, mech
 
 
@@ -145,6 +146,7 @@ def fused_robot() -> tuple[ts.FusedMechanism, ts.Mechanism]:
     """A mechanism with a spring, a pitch, a coupling and a quaternion, whose parameters are all inputs."""
     kinds = ["revolute", "helical", "spherical"]
     mech = random_mechanism(kinds, [-1, 0, 0], 4, armature=True, couplings={1: {0: 0.7}})
+    mech = with_fluid(mech, (0, 2), torch.Generator().manual_seed(0))
     return ts.fuse(mech, inputs=FIELDS), mech
 
 

@@ -68,8 +68,9 @@ def test_loading_warns_once_and_names_the_loops() -> None:
     (text,) = [str(w.message) for w in caught]
     assert "loop 'pin' (revolute of 'rod' and 'rocker'): is cut" in text
     assert mech.num_dof == 3 and [c.name for c in mech.closures] == ["pin"]
-    with pytest.raises(ts.RobotFileError, match="loop 'pin'"):
-        ts.load(four_bar_urdf(), strict=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ts.load(four_bar_urdf(), strict=True)  # the loop acts in ts.step
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ts.load(four_bar_urdf(), closures="embed", strict=True)

@@ -1,7 +1,6 @@
 """Every tensor of a mechanism, none of them zero, in append, lock, save, learning and all dynamics."""
 
 from dataclasses import fields as attributes
-from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +8,7 @@ from torch.func import jacfwd
 from torch.testing import assert_close
 
 import torchsko as ts
-from tests.strategies import random_mechanism
+from tests.strategies import random_mechanism, with_fluid
 from torchsko.learn.targets import default_parametrization
 from torchsko.mechanism.fields import FIELDS, FLAGS, PARAMETERS
 
@@ -34,16 +33,7 @@ def filled(seed: int) -> ts.Mechanism:
     changes = {name: near(getattr(mech, name)) for name in names}
     changes |= {name: near(torch.full_like(getattr(mech, name), x)) for name, x in limits.items()}
     changes["spring_reference"] = mech.tree.random_state(generator=g)[0]
-    bodies, models = (1, 3, 4, 4), ("ellipsoid", "box", "ellipsoid", "box")
-    turns = torch.linalg.qr(torch.randn(4, 3, 3, generator=g, dtype=mech.dtype))[0]
-    shapes = {
-        "fluid_rotation": turns * torch.linalg.det(turns)[:, None, None],
-        "fluid_position": near(torch.zeros(4, 3, dtype=mech.dtype)),
-        "fluid_size": near(torch.zeros(4, 3, dtype=mech.dtype)),
-        "fluid_coefficients": near(torch.full((4, 12), 0.3, dtype=mech.dtype)),
-    }
-    mech = replace(mech, fluid_bodies=bodies, fluid_models=models, **shapes, has_fluid=True)
-    return mech.replace(**changes)
+    return with_fluid(mech, (1, 3, 4, 4), g).replace(**changes)
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,8 @@ def save(
       URDF has no gravity.
     - MJCF: mass, centre of mass and inertia of bodies (in an <inertial> element, which is added if MuJoCo
       inferred them from geoms); placement of bodies; damping, dry friction, armature, stiffness and range of
-      joints; gravity.
+      joints; gravity. MuJoCo computes the boxes of fluid forces from the inertias, so a loaded file has boxes
+      of the new inertias.
 
     Other changes raise an error. Links welded together by fixed joints are one body of the mechanism, and a
     change of the body is distributed over them (`torchsko.io.common.welded_inertia`).
@@ -120,6 +121,8 @@ def save(
         if document.root.tag == "mujoco":
             data, read = _like_mjcf(mech, path, like, document, mesh_path or ())
             cause = compiler_cause(document.root) or OTHER_CAUSE
+            if "ellipsoid" not in mech.fluid_models:
+                fields = tuple(name for name in fields if name not in FLUID_BOXES)
         else:
             data, read = _like_urdf(mech, like, document)
 
@@ -139,6 +142,9 @@ OTHER_CAUSE = (
 )
 """Why and advice for a parameter that differs after a file is loaded."""
 
+
+FLUID_BOXES = ("fluid_rotation", "fluid_position", "fluid_size")
+"""Parameters of boxes with fluid forces, which MuJoCo computes from the inertias of a file."""
 
 UNSUPPORTED = ("friction_speed", "force_offset", "medium")
 """Parameters that a new file does not contain."""

@@ -33,9 +33,10 @@ PASSIVE_FLAGS = ("spring", "damper")
 """Flags of passive forces; if both are disabled, MuJoCo also omits gravity compensation and fluid forces."""
 
 SUPPORTED_FLAGS = (
-    "constraint", "gravity", "clampctrl", "actuation", *CONSTRAINT_FLAGS, *PASSIVE_FLAGS,
+    "constraint", "contact", "filterparent", "refsafe", "gravity", "clampctrl", "actuation",
+    *CONSTRAINT_FLAGS, *PASSIVE_FLAGS,
 )  # fmt: skip
-"""Flags of forces; other flags select solvers, integrators and collision methods."""
+"""Flags of forces and of contact; other flags select solvers, integrators and collision methods."""
 
 
 def body_name(model: Any, b: int) -> str:
