@@ -185,11 +185,11 @@ def step(
 
     Example:
         >>> import torchsko as ts
-        >>> text = '''<mujoco><worldbody><geom type="plane" size="1 1 1"/><body pos="0 0 0.2"><freejoint/>
+        >>> text = '''<mujoco><worldbody><geom type="plane" size="1 1 1"/><body pos="0 0 0.1"><freejoint/>
         ...   <geom size="0.1"/></body></worldbody></mujoco>'''
         >>> ball = ts.load(text)
         >>> state = ts.State(ball.file_metadata.initial, ball.gravity.new_zeros(6))
-        >>> for _ in range(500):
+        >>> for _ in range(50):
         ...     state = ts.step(ball, state)
         >>> round(float(state.q[2]), 3)
         0.1
