@@ -37,7 +37,7 @@ from torchsko.verbs.dynamics import forward_dynamics as forward_dynamics
 from torchsko.verbs.dynamics import hybrid_dynamics as hybrid_dynamics
 from torchsko.verbs.dynamics import inverse_dynamics as inverse_dynamics
 from torchsko.verbs.dynamics import mass_matrix as mass_matrix
-from torchsko.verbs.dynamics import passive_force as passive_force
+from torchsko.verbs.passive_forces import passive_force as passive_force
 
 __version__: str
 
@@ -116,11 +116,9 @@ from torchsko.verbs.coriolis import christoffel_symbols as christoffel_symbols
 from torchsko.verbs.coriolis import coriolis_matrix as coriolis_matrix
 from torchsko.verbs.derivatives import forward_dynamics_derivatives as forward_dynamics_derivatives
 from torchsko.verbs.derivatives import inverse_dynamics_derivatives as inverse_dynamics_derivatives
-from torchsko.verbs.energy import PassiveForces as PassiveForces
 from torchsko.verbs.energy import PowerBalance as PowerBalance
 from torchsko.verbs.energy import centroidal_inertia as centroidal_inertia
 from torchsko.verbs.energy import composite_inertias as composite_inertias
-from torchsko.verbs.energy import passive_force_parts as passive_force_parts
 from torchsko.verbs.energy import power_balance as power_balance
 from torchsko.verbs.energy import total_energy as total_energy
 from torchsko.verbs.frame import Frame as Frame
@@ -156,6 +154,8 @@ from torchsko.verbs.momenta import gravity_force as gravity_force
 from torchsko.verbs.momenta import joint_wrenches as joint_wrenches
 from torchsko.verbs.momenta import kinetic_energy as kinetic_energy
 from torchsko.verbs.momenta import potential_energy as potential_energy
+from torchsko.verbs.passive_forces import PassiveForces as PassiveForces
+from torchsko.verbs.passive_forces import passive_force_parts as passive_force_parts
 from torchsko.verbs.randomise import randomise as randomise
 from torchsko.verbs.regressors import drive_parameters as drive_parameters
 from torchsko.verbs.regressors import drive_regressor as drive_regressor

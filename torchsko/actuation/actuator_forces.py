@@ -68,8 +68,7 @@ def actuate(
     """
     mech = as_mechanism(mech)
     state = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
-    joint_force = saturate(state.joint_force, actuators.joint_range)
-    return independent_forces(mech, tree_q(mech, q), joint_force), state.rate
+    return independent_forces(mech, tree_q(mech, q), state.joint_force), state.rate
 
 
 def actuate_with_slopes(
@@ -83,8 +82,7 @@ def actuate_with_slopes(
 ) -> tuple[Tensor, Tensor, ForceSlopes]:
     """`actuate`, and the derivatives of the forces with respect to lengths and speeds."""
     state = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
-    joint_force = saturate(state.joint_force, actuators.joint_range)
-    return independent_forces(mech, tree_q(mech, q), joint_force), state.rate, state.slopes()
+    return independent_forces(mech, tree_q(mech, q), state.joint_force), state.rate, state.slopes()
 
 
 class ActuatorReadings(NamedTuple):
@@ -115,8 +113,7 @@ def actuator_readings(
     """Lengths, speeds and forces of actuators; arguments are those of `actuate`."""
     state = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
     length, speed = lengths(mech, actuators.transmission, actuators.q_of_dof, q, qd)
-    joint_force = saturate(state.joint_force, actuators.joint_range)
-    return ActuatorReadings(length, speed, state.force, joint_force)
+    return ActuatorReadings(length, speed, state.force, state.joint_force)
 
 
 def _check_width(mech: Mechanism, actuators: Actuators) -> None:
@@ -182,6 +179,11 @@ class _ActuatorState:
 
     @property
     def joint_force(self) -> Tensor:
+        """Force on all joints of the tree, `[*batch, num_tree_dof]`."""
+        return saturate(self._unsaturated, self.actuators.joint_range)
+
+    @property
+    def _unsaturated(self) -> Tensor:
         """Force on all joints of the tree before saturation, `[*batch, num_tree_dof]`."""
         out = self.force
         if self.actuators.has_gears:
@@ -220,7 +222,7 @@ class _ActuatorState:
             transmitted = 1 - s * (b * torch.sign(self.force) - a * s)
             stiffness = transmitted * stiffness
             damping = transmitted * damping + self._loss
-        joint = self.joint_force
+        joint = self._unsaturated
         free = (joint > actuators.joint_range[..., 0]) & (joint < actuators.joint_range[..., 1])
         B = torch.where(
             free[..., None, :], actuators.transmission, torch.zeros_like(actuators.transmission)

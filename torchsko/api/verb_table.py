@@ -51,6 +51,7 @@ from torchsko.verbs import (
     kinematics,
     loop_closing,
     momenta,
+    passive_forces,
     randomise,
     regressors,
     relative,
@@ -247,7 +248,7 @@ class Verbs(MechanismSource):
     hybrid_dynamics = method(dynamics.hybrid_dynamics, "q qd tau qdd f_ext", 2)
     mass_matrix = method(dynamics.mass_matrix, "q")
     bias_force = method(dynamics.bias_force, "q qd f_ext")
-    passive_force = method(dynamics.passive_force, "q qd")
+    passive_force = method(passive_forces.passive_force, "q qd")
     inverse_dynamics_derivatives = method(
         derivatives.inverse_dynamics_derivatives, "q qd qdd f_ext", 3
     )
@@ -257,7 +258,9 @@ class Verbs(MechanismSource):
     linearize = method(linearized.linearize, "q qd tau", 2)
     coriolis_matrix = method(coriolis.coriolis_matrix, "q qd")
     christoffel_symbols = method(coriolis.christoffel_symbols, "q")
-    passive_force_parts = method(energy.passive_force_parts, "q qd", energy.PassiveForces)
+    passive_force_parts = method(
+        passive_forces.passive_force_parts, "q qd", passive_forces.PassiveForces
+    )
     torque_regressor = method(regressors.torque_regressor, "q qd qdd")
     drive_regressor = method(regressors.drive_regressor, "q qd qdd")
     wrench_regressor = method(regressors.wrench_regressor, "q qd qdd")

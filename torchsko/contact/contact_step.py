@@ -22,9 +22,7 @@ from torchsko.contact.contact_dynamics import (
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.implicit_steps import (
     constrained_dofs,
-    damping_of_actuators,
-    damping_of_fluid,
-    damping_of_joints,
+    damping_of_forces,
     end_of_step_inertia,
     implicit_acceleration,
     standalone_bodies,
@@ -138,6 +136,22 @@ class Drive(NamedTuple):
             self.mech, q, qd, tau, self.f_ext, contact=self.contact, warmstart=warmstart
         )
 
+    def advance(
+        self, state: State, qdd: Tensor, rate: Tensor | None, start: Tensor, residual: Tensor
+    ) -> State:
+        """The state after a semi-implicit Euler step.
+
+        Args:
+            state: at the start of the step.
+            qdd: acceleration of the step.
+            rate: rates of activations.
+            start: acceleration from which the solver of the next step starts.
+            residual: error of the equations of motion.
+        """
+        q, qd = advance(self.mech, state.q, state.qd, qdd, self.dt)
+        act = self.after(state.act, rate)
+        return State(q, qd, act, state.t + self.dt, start.detach(), residual)
+
     def after(self, act: Tensor | None, rate: Tensor | None) -> Tensor | None:
         """Activations after the step."""
         if act is None or rate is None or self.actuators is None:
@@ -227,20 +241,16 @@ def _euler(fixed: Drive, state: State, all_forces: bool) -> State:
     q, qd, act = state.q, state.qd, state.act
     tau, rate, slopes = fixed.forces(q, qd, act)
     found = fixed.accelerate(q, qd, tau, state.warmstart)
-    damping = None
-    if mech.has_losses and (all_forces or fixed.contact.options.eulerdamp):
-        damping = damping_of_joints(mech, q, qd)
-    if all_forces and slopes is not None:
-        of_actuators = damping_of_actuators(mech, q, slopes)
-        damping = of_actuators if damping is None else damping + of_actuators
-    if all_forces and mech.has_fluid:
-        of_fluid = damping_of_fluid(mech, q, qd, drag_only=False)
-        damping = of_fluid if damping is None else damping + of_fluid
-    qdd = implicit_acceleration(mech, q, qd, found.qdd, damping, dt, gyroscopic=all_forces)
-    after, rates = advance(mech, q, qd, qdd, dt)
-    return State(
-        after, rates, fixed.after(act, rate), state.t + dt, found.qdd.detach(), found.residual
+    damping = damping_of_forces(
+        mech,
+        q,
+        qd,
+        slopes if all_forces else None,
+        joints=all_forces or fixed.contact.options.eulerdamp,
+        fluid=all_forces,
     )
+    qdd = implicit_acceleration(mech, q, qd, found.qdd, damping, dt, gyroscopic=all_forces)
+    return fixed.advance(state, qdd, rate, found.qdd, found.residual)
 
 
 def _smooth(fixed: Drive, state: State, contact: SmoothContact) -> State:
@@ -248,16 +258,9 @@ def _smooth(fixed: Drive, state: State, contact: SmoothContact) -> State:
     mech, dt = fixed.mech, fixed.dt
     q, qd, act = state.q, state.qd, state.act
     tau, rate, slopes = fixed.forces(q, qd, act)
-    damping = damping_of_joints(mech, q, qd) if mech.has_losses else None
-    if slopes is not None:
-        of_actuators = damping_of_actuators(mech, q, slopes)
-        damping = of_actuators if damping is None else damping + of_actuators
+    damping = damping_of_forces(mech, q, qd, slopes, joints=True, fluid=False)
     qdd = smooth_acceleration(mech, contact, q, qd, tau, fixed.f_ext, damping, dt)
-    after, rates = advance(mech, q, qd, qdd, dt)
-    no_error = torch.zeros_like(qdd[..., 0])
-    return State(
-        after, rates, fixed.after(act, rate), state.t + dt, qdd.detach(), no_error.detach()
-    )
+    return fixed.advance(state, qdd, rate, qdd, torch.zeros_like(qdd[..., 0]).detach())
 
 
 def _discrete(fixed: Drive, state: State) -> State:
@@ -276,10 +279,7 @@ def _discrete(fixed: Drive, state: State) -> State:
         rows = constraint_rows(mech, contact, q, qd)
         free = implicit_acceleration(mech, q, qd, qdd, None, dt, gyroscopic=True, added=added)
         qdd = torch.where(constrained_dofs(rows), qdd, free)
-    after, rates = advance(mech, q, qd, qdd, dt)
-    return State(
-        after, rates, fixed.after(act, rate), state.t + dt, found.qdd.detach(), found.residual
-    )
+    return fixed.advance(state, qdd, rate, found.qdd, found.residual)
 
 
 def _runge_kutta(fixed: Drive, state: State) -> State:

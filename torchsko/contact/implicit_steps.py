@@ -14,6 +14,9 @@ Reference: MuJoCo documentation, "Computation", Numerical integration.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
+
 import torch
 from torch import Tensor
 
@@ -24,17 +27,19 @@ from torchsko.contact.newton import solve_from_leaves
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.coordinates import (
     independent_forces,
+    independent_matrix,
     independent_rows,
     tree_q,
     tree_rates,
     uncoupled,
 )
-from torchsko.mechanism.joints.configuration import stretch, transport_rate
+from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import spatial_inertia
 from torchsko.spatial.rotation import skew
 from torchsko.utils.shapes import concatenate, matvec
-from torchsko.verbs.dynamics import damping_slope, mass_matrix
+from torchsko.verbs.dynamics import mass_matrix
+from torchsko.verbs.passive_forces import damping_slope, spring_slope
 
 
 def implicit_acceleration(
@@ -116,13 +121,42 @@ def _with_gyroscopic_forces(
     return concatenate((qdd[..., : dofs.start], found, qdd[..., dofs.stop :]))
 
 
+def damping_of_forces(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    slopes: ForceSlopes | None,
+    *,
+    joints: bool,
+    fluid: bool,
+) -> Tensor | None:
+    """Damping of the forces of a step over the velocities, `[*batch, num_dof, num_dof]`; None for zero.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]`.
+        slopes: of the forces of actuators and tendons; None leaves them out.
+        joints: whether the damping of joints is included.
+        fluid: whether that of the fluid is included.
+    """
+    parts = []
+    if joints and mech.has_losses:
+        parts.append(damping_of_joints(mech, q, qd))
+    if slopes is not None:
+        parts.append(damping_of_actuators(mech, q, slopes))
+    if fluid and mech.has_fluid:
+        parts.append(damping_of_fluid(mech, q, qd, drag_only=False))
+    return reduce(add, parts) if parts else None
+
+
 def damping_of_joints(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """Damping of joints over the velocities of a mechanism, `[*batch, num_dof, num_dof]`."""
     if mech.coupling is None and mech.closing is None:
         return torch.diag_embed(damping_slope(mech, qd))
     q_tree = tree_q(mech, q)
     slopes = torch.diag_embed(damping_slope(mech, tree_rates(mech, q_tree, qd)))
-    return independent_rows(mech, q_tree, independent_rows(mech, q_tree, slopes).mT)
+    return independent_matrix(mech, q_tree, slopes)
 
 
 def damping_of_actuators(mech: Mechanism, q: Tensor, slopes: ForceSlopes) -> Tensor:
@@ -135,7 +169,7 @@ def damping_of_fluid(mech: Mechanism, q: Tensor, qd: Tensor, *, drag_only: bool)
     """Damping of the fluid over the velocities of a mechanism, `[*batch, num_dof, num_dof]`."""
     at = tree_q(mech, q)
     D = fluid_damping(uncoupled(mech), at, tree_rates(mech, at, qd), drag_only=drag_only)
-    return independent_rows(mech, at, independent_rows(mech, at, D.mT).mT)
+    return independent_matrix(mech, at, D)
 
 
 def end_of_step_inertia(
@@ -156,12 +190,7 @@ def end_of_step_inertia(
     """
     at = tree_q(mech, q)
     rates, tree = tree_rates(mech, at, qd), uncoupled(mech)
-    x = stretch(tree, at)[1]
-    stiffness = tree.stiffness
-    if tree.has_higher_stiffness:
-        squared, cubed = tree.higher_stiffness.unbind(-1)
-        stiffness = stiffness + 2 * squared * x + 3 * cubed * x * x
-    stiffness = stiffness.clamp(min=0)
+    stiffness = spring_slope(tree, at).clamp(min=0)
     diagonal = dt * damping_slope(tree, rates).clamp(min=0) + dt * dt * stiffness
     added, push = torch.diag_embed(diagonal), -dt * stiffness * rates
     if slopes is not None:
@@ -169,7 +198,7 @@ def end_of_step_inertia(
         scale = dt * slopes.damping.clamp(min=0) + dt * dt * k
         added = added + B.mT @ (scale[..., None] * B)
         push = push - dt * matvec(B.mT, k * matvec(B, rates))
-    added = independent_rows(mech, at, independent_rows(mech, at, added).mT).mT
+    added = independent_matrix(mech, at, added)
     if mech.has_fluid:
         drag = damping_of_fluid(mech, q, qd, drag_only=True)
         added = added + dt * (drag + drag.mT) / 2

@@ -198,6 +198,15 @@ def independent_rows(mech: Mechanism, q: Tensor | None, rows: Tensor) -> Tensor:
     return mech.coupling.independent_forces(rows, mech.coupling_ratio[..., None, :])
 
 
+def independent_matrix(mech: Mechanism, q: Tensor, matrix: Tensor) -> Tensor:
+    """X* A X of a matrix A `[*batch, num_tree_dof, num_tree_dof]`, at a configuration of the tree.
+
+    Returns:
+        `[*batch, num_dof, num_dof]`.
+    """
+    return independent_rows(mech, q, independent_rows(mech, q, matrix).mT).mT
+
+
 def independent_q(mech: Mechanism, q: Tensor) -> Tensor:
     """Coordinates of the independent joints from those of the tree, `[*batch, num_q]`."""
     return q if mech.coupling is None else gather_entries(q, mech.coupling.independent_q_index)

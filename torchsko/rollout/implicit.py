@@ -35,7 +35,7 @@ from torch import Tensor
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.coordinates import (
     independent_forces,
-    independent_rows,
+    independent_matrix,
     scatter_dofs,
     tree_q,
 )
@@ -84,7 +84,7 @@ class ImplicitEuler(Integrator):
         P = transport(mech, step, units).movedim(0, -1)
         W = cast(Tensor, transport_rate(mech, qd, units)).movedim(0, -1)
         at, armature = tree_q(mech, q), torch.diag_embed(mech.armature)
-        C = C + independent_rows(mech, at, independent_rows(mech, at, armature).mT).mT @ W
+        C = C + independent_matrix(mech, at, armature) @ W
         M_end = P.mT @ mass_matrix(mech, end) @ P
         return end, v - transport(mech, step, _coriolis_change(mech, M, M_end, C - M @ W, u, dt))
 

@@ -44,11 +44,11 @@ from torchsko.mechanism.state import check_state
 from torchsko.rollout.implicit import ImplicitEuler
 from torchsko.rollout.step import Accelerate, Integrator, State, implicit_losses
 from torchsko.verbs.dynamics import (
-    damping_slope,
     forward_dynamics,
     inverse_dynamics,
     refuse_singular,
 )
+from torchsko.verbs.passive_forces import damping_slope
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchsko.mechanism.coordinates import tree_q, tree_rates
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.verbs.dynamics import damping_slope, smooth_speeds
+from torchsko.verbs.passive_forces import damping_slope, smooth_speeds
 
 State = tuple[Tensor, Tensor]
 """Configuration and velocity."""

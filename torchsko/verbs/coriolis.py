@@ -15,6 +15,7 @@ from torchsko import algorithms
 from torchsko.bridge.assemble import model_at
 from torchsko.bridge.body_motion import body_velocities, joint_map_rates
 from torchsko.mechanism.coordinates import (
+    independent_matrix,
     independent_rows,
     tree_column_rates,
     tree_q,
@@ -98,9 +99,7 @@ def mass_and_coriolis_matrix(mech: Mechanism, q: Tensor, qd: Tensor) -> tuple[Te
         q = tree_q(mech, q)
         rates = tree_rates(mech, q, qd)
         M_tree, C_tree = mass_and_coriolis_matrix(tree, q, rates)
-        M, C = (
-            independent_rows(mech, q, independent_rows(mech, q, A).mT).mT for A in (M_tree, C_tree)
-        )
+        M, C = (independent_matrix(mech, q, A) for A in (M_tree, C_tree))
         identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
         change = tree_column_rates(mech, q, rates, identity)
         return (

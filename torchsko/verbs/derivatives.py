@@ -25,21 +25,15 @@ from torchsko import algorithms
 from torchsko.bridge.assemble import lifted_model, model_at
 from torchsko.bridge.fluid_forces import fluid_force
 from torchsko.bridge.tangents import tangents
-from torchsko.mechanism.coordinates import independent_rows, tree_q, tree_rates, uncoupled
+from torchsko.mechanism.coordinates import independent_matrix, tree_q, tree_rates, uncoupled
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.verbs.dynamics import (
-    damping_slope,
-    inverse_dynamics,
-    mass_matrix,
-    passive_forces,
-    refuse_singular,
-    smooth_speeds,
-)
+from torchsko.verbs.dynamics import inverse_dynamics, mass_matrix, refuse_singular
 from torchsko.verbs.joint_tangents import joint_bends, spring_tangent
 from torchsko.verbs.manifold_derivatives import state_jacobians
+from torchsko.verbs.passive_forces import damping_slope, passive_forces, smooth_speeds
 
 
 @verb
@@ -210,7 +204,5 @@ def _inverse(
     if base_accels is not None and (S := model.armature_matrix()) is not None:
         # An armature takes part in the acceleration, though not in the motion of the tree.
         to_q, to_qd = to_q + S @ base_accels[0], to_qd + S @ base_accels[1]
-    to_q, to_qd, M = (
-        independent_rows(mech, q, independent_rows(mech, q, x).mT).mT for x in (to_q, to_qd, M)
-    )
+    to_q, to_qd, M = (independent_matrix(mech, q, x) for x in (to_q, to_qd, M))
     return to_q, to_qd, M, base_accels

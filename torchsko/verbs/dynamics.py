@@ -14,8 +14,6 @@ from torch import Tensor
 
 from torchsko import algorithms
 from torchsko.bridge.assemble import coupled, model_at
-from torchsko.bridge.body_momenta import compensating_forces
-from torchsko.bridge.fluid_forces import fluid_force
 from torchsko.bridge.level_free import assemble_level_free
 from torchsko.bridge.singular_hinges import undefined
 from torchsko.errors import MechanismError, ShapeError
@@ -27,12 +25,12 @@ from torchsko.mechanism.coordinates import (
     uncoupled,
 )
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.joints.configuration import stretch, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.validation import check_names
 from torchsko.verbs.dynamics_equation import accelerations
 from torchsko.verbs.parallel import Connectivity, parallel_inverse_dynamics
+from torchsko.verbs.passive_forces import passive_forces
 
 INVERSE = {
     "newton_euler": algorithms.inverse_dynamics,
@@ -275,99 +273,6 @@ def bias_force(mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = No
     """
     check_state(mech, q=q, qd=qd, f_ext=f_ext)
     return algorithms.bias_force(model_at(mech, q, qd, f_ext)) + passive_forces(mech, q, qd)
-
-
-@verb
-def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
-    """Passive joint forces: damping, dry friction and springs, less gravity compensation and fluid forces.
-
-    damping * qd + friction * sign(qd) + stiffness * x, with the deflection x of a spring:
-    difference(spring_reference, q), of free joints the rotation vector and the translation. Where a robot has
-    them, there are also the terms of `higher_damping`, `higher_stiffness` and `force_offset`. The joint
-    forces of compensated weights (`Mechanism.gravcomp`) and of the fluid (`Mechanism.medium`) are subtracted.
-    Dry friction is zero at rest, and its derivative is zero everywhere. Where `friction_speed` is not zero,
-    tanh(qd / friction_speed) replaces sign(qd).
-
-    The armature of a free joint is a mass at its origin, whose velocity has axes that turn. Its inertial
-    force apart from armature * qdd is included as well.
-
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]`.
-
-    Returns:
-        `[*batch, num_dof]` [N m or N]; part of `bias_force`.
-
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
-
-    Reference: Siciliano et al. 2009, Robotics (viscous and Coulomb friction); MuJoCo documentation,
-    "Computation", Passive forces (springs, compensation of weights).
-    """
-    check_state(mech, q=q, qd=qd)
-    return passive_forces(mech, q, qd)
-
-
-def passive_forces(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
-    """`passive_force` without checks of the state."""
-    q, tree = tree_q(mech, q), uncoupled(mech)
-    qd = tree_rates(mech, q, qd)
-    losses = damping_force(mech, qd) + friction_force(mech, qd)
-    forces = losses + spring_force(tree, q)
-    if mech.has_gravcomp:
-        forces = forces - compensating_forces(tree, q)
-    if mech.has_fluid:
-        forces = forces - fluid_force(tree, q, qd)
-    if mech.has_armature and (turning := transport_rate(tree, qd, qd)) is not None:
-        forces = forces + mech.armature * turning
-    return independent_forces(mech, q, forces)
-
-
-def spring_force(tree: Mechanism, q: Tensor) -> Tensor:
-    """Forces of springs of a mechanism without couplings, `[*batch, num_tree_dof]`."""
-    deflection, x = stretch(tree, q)
-    if not tree.has_higher_stiffness:
-        return tree.stiffness * deflection
-    squared, cubed = tree.higher_stiffness.unbind(-1)
-    return (tree.stiffness + squared * x + cubed * x * x) * deflection
-
-
-def friction_force(mech: Mechanism, qd: Tensor) -> Tensor:
-    """Coulomb friction and constant offsets of all joints of the tree, `[*batch, num_tree_dof]`."""
-    force = mech.friction * friction_direction(mech, qd)
-    return force + mech.force_offset if mech.has_force_offset else force
-
-
-def friction_direction(mech: Mechanism, qd: Tensor) -> Tensor:
-    """Coulomb friction over its coefficient: the sign of the rate, or its tanh with `friction_speed`."""
-    if not mech.has_smooth_friction:
-        return torch.sign(qd)
-    smooth, speed = smooth_speeds(mech)
-    return torch.where(smooth, torch.tanh(qd / speed), torch.sign(qd))
-
-
-def smooth_speeds(mech: Mechanism) -> tuple[Tensor, Tensor]:
-    """Mask of the joints with smooth friction, and its speed, 1 for all others, `[*batch, num_tree_dof]`."""
-    smooth = mech.friction_speed > 0
-    return smooth, torch.where(smooth, mech.friction_speed, torch.ones_like(mech.friction_speed))
-
-
-def damping_force(mech: Mechanism, qd: Tensor) -> Tensor:
-    """Damping forces of all joints of the tree, `[*batch, num_tree_dof]`."""
-    linear = mech.damping * qd
-    if not mech.has_higher_damping:
-        return linear
-    squared, cubed = mech.higher_damping.unbind(-1)
-    return linear + (squared * qd.abs() + cubed * qd * qd) * qd
-
-
-def damping_slope(mech: Mechanism, qd: Tensor) -> Tensor:
-    """Derivative of `damping_force` with respect to the rates, `[*batch, num_tree_dof]`."""
-    if not mech.has_higher_damping:
-        return mech.damping
-    squared, cubed = mech.higher_damping.unbind(-1)
-    return mech.damping + 2 * squared * qd.abs() + 3 * cubed * qd * qd
 
 
 def refuse_singular(mech: Mechanism, prescribed: Collection[int] = ()) -> None:

@@ -14,43 +14,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.bridge.body_momenta import body_inertias, compensating_forces, composite_inertias_of
+from torchsko.bridge.body_momenta import body_inertias, composite_inertias_of
 from torchsko.bridge.body_motion import body_accels
-from torchsko.bridge.fluid_forces import fluid_force
 from torchsko.mechanism.coordinates import (
-    independent_forces,
-    tree_q,
-    tree_rates,
     tree_state,
-    uncoupled,
 )
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.utils.shapes import broadcast_shapes
-from torchsko.verbs.dynamics import damping_force, forward_dynamics, friction_force, spring_force
+from torchsko.verbs.dynamics import forward_dynamics
 from torchsko.verbs.momenta import about_centre, gravity_force, kinetic_energy, potential_energy
-
-
-class PassiveForces(NamedTuple):
-    """The parts of `passive_force`, each `[*batch, num_dof]` [N m or N].
-
-    Attributes:
-        damping: damping * qd, and the terms of `higher_damping`.
-        friction: friction * sign(qd), smooth where `friction_speed` is not zero, and `force_offset`.
-        springs: stiffness times deflection, and the terms of `higher_stiffness`.
-        compensation: gravity compensation (`Mechanism.gravcomp`), negative where it lifts.
-        fluid: forces of the fluid (`Mechanism.medium`), subtracted.
-        armature: inertial force of the armature of free joints besides armature * qdd; without power.
-    """
-
-    damping: Tensor
-    friction: Tensor
-    springs: Tensor
-    compensation: Tensor
-    fluid: Tensor
-    armature: Tensor
+from torchsko.verbs.passive_forces import passive_force_parts
 
 
 class PowerBalance(NamedTuple):
@@ -69,38 +44,6 @@ class PowerBalance(NamedTuple):
     drives: Tensor
     external: Tensor
     losses: Tensor
-
-
-@verb
-def passive_force_parts(mech: Mechanism, q: Tensor, qd: Tensor) -> PassiveForces:
-    """The parts of `passive_force`, which is their sum.
-
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-
-    Returns:
-        `PassiveForces`, each `[*batch, num_dof]` [N m or N].
-
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
-
-    Reference: Siciliano et al. 2009, Robotics (viscous and Coulomb friction); MuJoCo documentation,
-    "Computation", Passive forces (springs, compensation of weights).
-    """
-    check_state(mech, q=q, qd=qd)
-    q = tree_q(mech, q)
-    qd = tree_rates(mech, q, qd)
-    tree = uncoupled(mech)
-    springs = spring_force(tree, q)
-    zero, turning = torch.zeros_like(springs), transport_rate(tree, qd, qd)
-    lifted = -compensating_forces(tree, q) if mech.has_gravcomp else zero
-    fluid = -fluid_force(tree, q, qd) if mech.has_fluid else zero
-    armature = zero if turning is None else mech.armature * turning
-    losses = damping_force(mech, qd), friction_force(mech, qd)
-    parts = (*losses, springs, lifted, fluid, armature)
-    return PassiveForces(*torch.broadcast_tensors(*(independent_forces(mech, q, x) for x in parts)))
 
 
 @verb

@@ -28,10 +28,10 @@ from torchsko.mechanism.state import check_state
 from torchsko.spatial.inertia import force_regressor, inertia_of_vector, inertial_vector
 from torchsko.spatial.rigid_transform import rotate_vector, translate_force
 from torchsko.utils.shapes import broadcast_shapes
-from torchsko.verbs.dynamics import friction_direction
 from torchsko.verbs.frame import Frame, Frames, with_frames
 from torchsko.verbs.frames import check_reference, frame_pose
 from torchsko.verbs.kinematics import forward_kinematics
+from torchsko.verbs.passive_forces import friction_direction
 
 
 @verb

@@ -53,7 +53,7 @@ from torchsko.mechanism.validation import check_gains, check_placement
 from torchsko.rollout.argument_checks import check_dt
 from torchsko.spatial.inertia import inertia_of_vector
 from torchsko.spatial.motion import cross_force, cross_motion
-from torchsko.verbs.dynamics import passive_force
+from torchsko.verbs.passive_forces import passive_force
 
 
 class AdaptiveResult(NamedTuple):

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from torchsko.mechanism.coordinates import scatter_dofs
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.verbs.dynamics import inverse_dynamics, passive_force
+from torchsko.verbs.dynamics import inverse_dynamics
+from torchsko.verbs.passive_forces import passive_force
 from torchsko.verbs.regressors import inertial_parameters, torque_regressor
 
 

@@ -18,8 +18,9 @@ from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import broadcast_shapes, matvec
 from torchsko.verbs.constrained.hold import ConstraintRows
 from torchsko.verbs.constrained.motion_equation import ConstrainedMotion, solve_motion
-from torchsko.verbs.dynamics import inverse_dynamics, passive_forces
+from torchsko.verbs.dynamics import inverse_dynamics
 from torchsko.verbs.mechanism_inputs import fixed_fields
+from torchsko.verbs.passive_forces import passive_forces
 
 PROJECTIONS = 10
 """Newton steps of `project`; each squares the error of a configuration near the constraints."""
