@@ -55,6 +55,18 @@ def test_short_steps_follow_the_accelerations_and_stay_closed(closed, integrator
     torch.testing.assert_close((after.qd - qd) / dt, qdd, rtol=1e-3, atol=1e-1)
 
 
+@pytest.mark.parametrize("eulerdamp", [True, False])
+def test_a_rollout_of_contact_steps_takes_the_steps_of_a_closed_mechanism(closed, eulerdamp):
+    mech, q, qd, tau = (x if isinstance(x, ts.Mechanism) else x[:2] for x in closed)
+    contact = ts.ContactModel.of(mech)
+    contact = replace(contact, options=replace(contact.options, eulerdamp=eulerdamp))
+    after = ts.step(mech, ts.State(q, qd), tau, contact=contact, dt=0.002, integrator="Euler")
+    method = ts.ContactStep(contact)
+    qs, qds, *_ = ts.rollout(mech, q, qd, tau, 1, 0.002, method, fused=False)
+    torch.testing.assert_close(qs[:, -1], after.q, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(qds[:, -1], after.qd, rtol=1e-9, atol=1e-9)
+
+
 def test_damping_of_dependent_joints_acts_implicitly(closed):
     """(M + h X* D X) (qd1 - qd) = h M qdd, with the damping of all joints of the tree."""
     mech, q, qd, _ = (x if isinstance(x, ts.Mechanism) else x[0] for x in closed)

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from torchsko.contact.contact_dynamics import constrained_dynamics, without_dry_friction
 from torchsko.contact.contact_model import ContactModel
-from torchsko.contact.implicit_steps import implicit_acceleration
+from torchsko.contact.implicit_steps import damping_of_forces, implicit_acceleration
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
 from torchsko.mechanism.joints.configuration import advance as advance_state
 from torchsko.mechanism.joints.configuration import bracket, integrate
@@ -48,7 +48,6 @@ from torchsko.verbs.dynamics import (
     inverse_dynamics,
     refuse_singular,
 )
-from torchsko.verbs.passive_forces import damping_slope
 
 
 @dataclass(frozen=True)
@@ -232,13 +231,16 @@ class ContactStep(Integrator):
         self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The next state, the forces of the constraints and the residual."""
+        contact = ContactModel.of(mech) if self.contact is None else self.contact
         smooth = without_dry_friction(mech)
         free = accelerate(smooth, t, q, qd)
         tau = inverse_dynamics(smooth, q, qd, free)
         found = constrained_dynamics(
-            mech, q, qd, tau, contact=self.contact, warmstart=free.expand_as(qd)
+            mech, q, qd, tau, contact=contact, warmstart=free.expand_as(qd)
         )
-        damping = torch.diag_embed(damping_slope(mech, qd)) if mech.has_losses else None
+        damping = damping_of_forces(
+            mech, q, qd, None, joints=contact.options.eulerdamp, fluid=False
+        )
         qdd = implicit_acceleration(mech, q, qd, found.qdd, damping, dt, gyroscopic=False)
         return *advance_state(mech, q, qd, qdd, dt), found.forces, found.residual
 
