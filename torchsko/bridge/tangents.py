@@ -159,7 +159,7 @@ def _with_base_accels(mech: Mechanism, H: Tensor, moved: Moved, motions: Tangent
     of_q, of_qd = (dofs.collect(own @ identity) for own in base_accels)
     return Tangents(
         motions.inertia_rate,
-        to_q._replace(X=to_q.X * keep_q, Z=moved.Psi.mT * keep_q),
+        to_q._replace(X=to_q.X * keep_q),  # Psi of a base is zero: its parent is at rest
         to_qd._replace(X=to_qd.X * keep_qd, Z=H * keep_qd),
         (of_q, of_qd),
     )
