@@ -15,6 +15,10 @@ from torchsko.identification.estimators.shooting.cluster_covariance import (
 )
 from torchsko.identification.estimators.shooting.noise_variances import NoiseVariances
 from torchsko.identification.estimators.shooting.sensitivities import LinearisedMotion
+from torchsko.identification.regression.least_squares import parameter_uncertainty
+from torchsko.identification.regression.normal_equations import NormalEquations
+from torchsko.identification.regression.solution import ModelStructure
+from torchsko.identification.uncertainty.residuals import integrated_autocorrelation
 from torchsko.identification.uncertainty.robust_covariance import (
     find_period,
     tapered_sum_products,
@@ -111,6 +115,26 @@ def test_errors_longer_than_the_filter_enlarge_standard_errors_of_instruments():
     for error in (drift, wandering):
         assert 0.5 < sizes(error, 8, positions=1e-4, method="iv", after=20.0) < 1.6
     assert 0.7 < sizes(lambda q, n: 0.2 * n, 8, positions=1e-4, method="iv", after=20.0) < 1.4
+
+
+def test_repeated_samples_do_not_change_standard_errors():
+    """Residuals of samples repeated k times have the integrated autocorrelation k."""
+    g = torch.Generator().manual_seed(0)
+    noise = torch.randn(5000, 1, generator=g, dtype=torch.float64).repeat_interleave(4, 0)
+    assert float(integrated_autocorrelation(noise)) == pytest.approx(4.0, rel=0.1)
+    columns = torch.randn(2, 50, 5, generator=g, dtype=torch.float64)
+    scale, variance = columns.new_tensor([[2.0, 0.5], [0.3, 0.1]])
+    model = ModelStructure(((0,), ()), scale, 0.0)
+
+    def uncertainty(repeats):
+        X = columns.repeat_interleave(repeats, 1)
+        normal = NormalEquations((X.mT @ X)[None], scale.new_full((1, 2), X.shape[1]), 3)
+        factor = torch.full_like(variance, repeats)
+        return parameter_uncertainty(normal, model, model.choice, variance, factor)
+
+    once, often = uncertainty(1), uncertainty(4)
+    torch.testing.assert_close(often.covariance, once.covariance, rtol=1e-10, atol=0)
+    torch.testing.assert_close(often.term_std, once.term_std, rtol=1e-10, atol=0)
 
 
 def test_white_noise_does_not_enlarge_standard_errors():
