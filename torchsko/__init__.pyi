@@ -61,7 +61,7 @@ from torchsko.algorithms.member_length import member_length_matrix as member_len
 from torchsko.algorithms.member_length import member_length_operator as member_length_operator
 from torchsko.contact.contact_dynamics import ConstrainedDynamics as ConstrainedDynamics
 from torchsko.contact.contact_dynamics import constrained_dynamics as constrained_dynamics
-from torchsko.contact.contact_forces import contact_forces as contact_forces
+from torchsko.contact.contact_dynamics import contact_forces as contact_forces
 from torchsko.contact.contact_model import ContactModel as ContactModel
 from torchsko.contact.contact_step import State as State
 from torchsko.contact.contact_step import step as step

@@ -23,7 +23,7 @@ from torchsko.actuation import actuator_forces as acting
 from torchsko.algorithms.operational_space import rounding_of_rank
 from torchsko.bridge.assemble import assemble
 from torchsko.bridge.singular_hinges import checked
-from torchsko.contact import contact_dynamics, contact_forces, contact_step, points
+from torchsko.contact import contact_dynamics, contact_step, points
 from torchsko.control.ik import inverse_kinematics as control
 from torchsko.errors import FusedError
 from torchsko.io import saving
@@ -347,7 +347,7 @@ class Verbs(MechanismSource):
     )
     # Plain methods: these have no state to trace, take time steps or write files.
     contacts = points.contacts
-    contact_forces = contact_forces.contact_forces
+    contact_forces = contact_dynamics.contact_forces
     constrained_dynamics = contact_dynamics.constrained_dynamics
     constrain = held_mechanism.constrain
     randomise = randomise.randomise

@@ -1,5 +1,7 @@
 r"""Forward dynamics with soft constraints, and its implicit derivatives: `torchsko.constrained_dynamics`.
 
+`torchsko.contact_forces` returns the force of each contact at an acceleration.
+
 The acceleration x solves the equations of motion with the forces of the constraints,
 
 .. math::
@@ -26,6 +28,7 @@ from torch import Tensor
 from torchsko.contact.contact_model import PARAMETER_DIMS, ContactModel
 from torchsko.contact.cost import Rows
 from torchsko.contact.newton import minimise, solve_from_leaves
+from torchsko.contact.points import select
 from torchsko.contact.rows import constraint_rows, moving_dofs
 from torchsko.contact.soft_constraints import Metric
 from torchsko.implicit.equation import implicit
@@ -108,6 +111,52 @@ def constrained_dynamics(
     return dynamics_with_inertia(mech, q, qd, tau, f_ext, contact, warmstart, None)
 
 
+@verb
+def contact_forces(
+    mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, *, contact: ContactModel | None = None
+) -> Tensor:
+    """Force and moment of each candidate contact on the second shape of its pair, in contact axes.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        qdd: acceleration, as `constrained_dynamics` returns it, `[*batch, num_dof]` [rad/s^2 or m/s^2].
+        contact: shapes and parameters; by default `ContactModel.of` of the mechanism.
+
+    Returns:
+        Forces along and moments about the normal and both tangents, `[*batch, C, 6]` [N, N m], in the order
+        of `contacts`; zero for contacts that are not active.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: MuJoCo documentation, "Computation", Constraint model (contact forces).
+
+    Example:
+        >>> import torch, torchsko as ts
+        >>> text = '''<mujoco><worldbody><geom type="plane" size="1 1 1"/><body pos="0 0 0.0999"><freejoint/>
+        ...   <geom size="0.1"/></body></worldbody></mujoco>'''
+        >>> ball = ts.load(text)
+        >>> q, zero = ball.file_metadata.initial, torch.zeros(6, dtype=torch.float64)
+        >>> qdd = ts.constrained_dynamics(ball, q, zero, zero).qdd
+        >>> normal_force = ts.contact_forces(ball, q, zero, qdd)[0, 0]
+        >>> torch.allclose(normal_force, ball.mass[0] * (qdd[5] + 9.81))
+        True
+    """
+    check_state(mech, q=q, qd=qd, qdd=qdd)
+    contact = ContactModel.of(mech) if contact is None else contact
+    rows = constraint_rows(mech, contact, q, qd)
+    gradient, _, _ = rows.derivatives(rows.motion(qdd) - rows.reference)
+    places = [c for cone in rows.cones for c in cone.points]
+    if not places:
+        return gradient.new_zeros(*gradient.shape[:-1], 0, 6)
+    parts = [
+        torch.nn.functional.pad(-cone.select(gradient), (0, 6 - cone.size)) for cone in rows.cones
+    ]
+    return select(torch.cat(parts, -2), sorted(range(len(places)), key=places.__getitem__), -2)
+
+
 def dynamics_with_inertia(
     mech: Mechanism,
     q: Tensor,
@@ -153,8 +202,7 @@ def without_dry_friction(mech: Mechanism) -> Mechanism:
 
 def _constraint_force(rows: Rows, qdd: Tensor) -> Tensor:
     """J* f of the constraints at an acceleration, `[*batch, num_dof]`."""
-    g, _, _ = rows.derivatives(matvec(rows.jacobian, qdd) - rows.reference)
-    return -matvec(rows.jacobian.mT, g)
+    return -rows.generalised_forces(rows.derivatives(rows.motion(qdd) - rows.reference)[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,7 +266,7 @@ class _ConstrainedEquation:
         mech, contact, (q, qd, _, *rest) = self.split(inputs)
         added = self.optional(rest)[1]
         rows = constraint_rows(mech, contact, q, qd, _metric(mech, q, added))
-        jar = matvec(rows.jacobian, x) - rows.reference
+        jar = rows.motion(x) - rows.reference
         _, diagonal, hessians = rows.derivatives(jar)
         H = mass_matrix(mech, q) if added is None else mass_matrix(mech, q) + added
         H = H + rows.curvature(diagonal, hessians, scalar=mech.scalar)

@@ -2,49 +2,89 @@ r"""Cost of soft constraints as a function of J qdd - aref, its gradient and its
 
 The forces of the constraints are minus the gradient. With D = 1 / R,
 
-- rows of unilateral constraints cost :math:`\tfrac12 D x^2` where x < 0;
+- rows of unilateral constraints and edges of pyramidal cones cost :math:`\tfrac12 D x^2` where x < 0;
 - rows of dry friction :math:`\tfrac12 D x^2` up to the largest force, and linear beyond it (Huber);
 - rows of elliptic cones as a function of :math:`u = (\mu x_0, \mu_1 x_1, ...)` and
   :math:`T = |(u_1, ...)|`: nothing in the dual cone, :math:`\tfrac12 x^* D x` in the polar cone, and
   :math:`\tfrac12 D_0 (u_0 - \mu T)^2 / (\mu^2 (1 + \mu^2))` between.
+
+The edges of a pyramid are :math:`x_0 \pm \mu_k x_k`, and :math:`x_0` alone without friction.
 
 Reference: MuJoCo documentation, "Computation", Constraint model (primal problem).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import torch
 from torch import Tensor
 
+from torchsko.contact.body_motions import BodyMotions
 from torchsko.linalg.symmetric import mirror
-from torchsko.utils.shapes import norm
+from torchsko.utils.shapes import concatenate, matvec, norm
 
 
 @dataclass(frozen=True, eq=False)
 class Cones:
-    """Elliptic cones with forces of one dimension.
+    """Friction cones with forces of one dimension; their rows are motions along and about contact axes.
 
     Attributes:
         first: index of the first row of all cones.
+        points: contact point of each cone.
+    """
+
+    first: int
+    points: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Dimension of the force, 1, 3, 4 or 6."""
+        raise NotImplementedError
+
+    @property
+    def active(self) -> Tensor:
+        """Whether each contact is active, `[*batch, C]`, bool."""
+        raise NotImplementedError
+
+    def select(self, x: Tensor) -> Tensor:
+        """The rows of the cones, `[*batch, r]` to `[*batch, C, size]`."""
+        count = len(self.points)
+        rows = x[..., self.first : self.first + count * self.size]
+        return rows.reshape(*rows.shape[:-1], count, self.size)
+
+    def derivatives(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradient `[*batch, C, size]` and Hessian `[*batch, C, size, size]` of the cost."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class EllipticCones(Cones):
+    """Elliptic cones.
+
+    Attributes:
         weight: D of the rows, `[*batch, C, size]`; zero where the contact is inactive.
         scale: factors of the rows in u: the regularised friction coefficient mu of the normal row, then the
             coefficients of the others, `[*batch, C, size]`.
         stiffness: weight between both cones, D_0 / (mu^2 (1 + mu^2)), `[*batch, C]`.
     """
 
-    first: int
     weight: Tensor
     scale: Tensor
     stiffness: Tensor
 
     @staticmethod
-    def of(first: int, weight: Tensor, mu: Tensor, friction: Tensor) -> Cones:
+    def of(
+        first: int, points: tuple[int, ...], weight: Tensor, mu: Tensor, friction: Tensor
+    ) -> EllipticCones:
         """Cones with regularised coefficients mu `[*batch, C]` and coefficients `[*, C, size - 1]`."""
         others = friction.expand(*mu.shape, friction.shape[-1])
         stiffness = weight[..., 0] / (mu * mu * (1 + mu * mu))
-        return Cones(first, weight, torch.cat([mu[..., None], others], -1), stiffness)
+        scale = torch.cat([mu[..., None], others], -1)
+        return EllipticCones(first, points, weight, scale, stiffness)
 
     @property
     def size(self) -> int:
@@ -52,15 +92,14 @@ class Cones:
         return self.weight.shape[-1]
 
     @property
+    def active(self) -> Tensor:
+        """Whether each contact is active, `[*batch, C]`, bool."""
+        return self.weight[..., 0] > 0
+
+    @property
     def mu(self) -> Tensor:
         """Regularised friction coefficients, `[*batch, C]`."""
         return self.scale[..., 0]
-
-    def select(self, x: Tensor) -> Tensor:
-        """The rows of the cones, `[*batch, r]` to `[*batch, C, size]`."""
-        count = self.weight.shape[-2]
-        rows = x[..., self.first : self.first + count * self.size]
-        return rows.reshape(*rows.shape[:-1], count, self.size)
 
     def derivatives(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Gradient `[*batch, C, size]` and Hessian `[*batch, C, size, size]` of the cost."""
@@ -86,17 +125,92 @@ class Cones:
 
 
 @dataclass(frozen=True, eq=False)
+class Pyramids(Cones):
+    """Pyramidal cones, and contacts without friction, whose size is 1.
+
+    Attributes:
+        weight: D of the edges, `[*batch, C]`; zero where the contact is inactive.
+        friction: coefficients, `[*, C, size - 1]`.
+    """
+
+    weight: Tensor
+    friction: Tensor
+
+    @property
+    def size(self) -> int:
+        """Dimension of the force, 1, 3, 4 or 6."""
+        return 1 + self.friction.shape[-1]
+
+    @property
+    def active(self) -> Tensor:
+        """Whether each contact is active, `[*batch, C]`, bool."""
+        return self.weight > 0
+
+    def edges(self, x: Tensor) -> Tensor:
+        """Motion along the edges, `[*batch, C, edges]`, those of one sign first."""
+        if self.size == 1:
+            return x
+        normal, sliding = x[..., :1], self.friction * x[..., 1:]
+        return torch.cat([normal + sliding, normal - sliding], -1)
+
+    def derivatives(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradient `[*batch, C, size]` and Hessian `[*batch, C, size, size]` of the cost."""
+        edges, weight, mu = self.edges(x), self.weight[..., None], self.friction
+        is_pushed = edges < 0
+        slope, diagonal = (torch.where(is_pushed, y, 0.0) for y in (weight * edges, weight))
+        total, bend = slope.sum(-1, keepdim=True), diagonal.sum(-1, keepdim=True)
+        if self.size == 1:
+            return total, bend[..., None]
+        (up, down), (stiff_up, stiff_down) = (y.chunk(2, -1) for y in (slope, diagonal))
+        mixed = mu * (stiff_up - stiff_down)
+        first = torch.cat([bend, mixed], -1)[..., None, :]
+        others = torch.diag_embed(mu * mu * (stiff_up + stiff_down))
+        H = torch.cat([first, torch.cat([mixed[..., None], others], -1)], -2)
+        return torch.cat([total, mu * (up - down)], -1), H
+
+
+@dataclass(frozen=True, eq=False)
+class Grounded:
+    """Placement of cones between one body each and the inertial frame.
+
+    Attributes:
+        bodies: body of each cone.
+        placement: X, rows per velocity of the body in `torchsko.contact.body_motions`,
+            `[*batch, C, size, 6]`.
+    """
+
+    bodies: tuple[int, ...]
+    placement: Tensor
+
+    def at_bodies(self, x: Tensor, dim: int) -> Tensor:
+        """Entries of the bodies of the cones."""
+        return x.index_select(dim, torch.tensor(self.bodies, device=x.device))
+
+    def motion(self, velocity: Tensor) -> Tensor:
+        """Rows for the velocities of all bodies, `[*batch, C, size]`."""
+        return matvec(self.placement, self.at_bodies(velocity, -2))
+
+    def total(self, of_cones: Tensor, num_bodies: int) -> Tensor:
+        """Sums of `[*batch, C, n]` over the cones of each body, then zero, `[*batch, num_bodies + 1, n]`."""
+        eye = torch.eye(num_bodies + 1, dtype=of_cones.dtype, device=of_cones.device)
+        return self.at_bodies(eye, 1) @ of_cones
+
+
+@dataclass(frozen=True, eq=False)
 class Rows:
     """Linear constraints J qdd - aref of a mechanism at a state.
 
-    The first rows are those of dry friction, then unilateral ones, then those of cones.
+    The first rows are those of dry friction, then unilateral ones, then those of cones. J is explicit but for
+    the last cones, which are grounded.
 
     Attributes:
-        jacobian: J, `[*batch, r, num_dof]`.
+        jacobian: J of the explicit rows, `[*batch, e, num_dof]`.
         reference: aref, `[*batch, r]`.
         weight: D of dry friction and unilateral rows, `[*batch, s]`; zero where inactive.
         loss: largest forces of dry friction, `[*, F]` [N m or N].
-        cones: elliptic cones.
+        cones: friction cones.
+        grounded: placements of the last cones.
+        bodies: motion of the bodies of grounded cones.
         moving: whether each dof can have an entry in each row of J, `[r, num_dof]`, bool.
     """
 
@@ -105,7 +219,34 @@ class Rows:
     weight: Tensor
     loss: Tensor
     cones: tuple[Cones, ...]
+    grounded: tuple[Grounded, ...]
+    bodies: BodyMotions
     moving: Tensor
+
+    def motion(self, rates: Tensor) -> Tensor:
+        """J x of `[*batch, num_dof]`, `[*batch, r]`."""
+        explicit = matvec(self.jacobian, rates)
+        if not self.grounded:
+            return explicit
+        velocity = self.bodies.velocities(rates)
+        parts = [x.motion(velocity).flatten(-2) for x in self.grounded]
+        return concatenate((explicit, *parts))
+
+    def generalised_forces(self, forces: Tensor) -> Tensor:
+        """J* f of `[*batch, r]`, `[*batch, num_dof]`."""
+        num = self.jacobian.shape[-2]
+        total = matvec(self.jacobian.mT, forces[..., :num])
+        if not self.grounded:
+            return total
+        count = self.bodies.moves.shape[0] - 1
+        of_bodies = [
+            x.total(matvec(x.placement.mT, cone.select(forces)), count)
+            for cone, x in self._placed_cones()
+        ]
+        return total + self.bodies.generalised_forces(reduce(add, of_bodies))
+
+    def _placed_cones(self) -> Iterable[tuple[Cones, Grounded]]:
+        return zip(self.cones[len(self.cones) - len(self.grounded) :], self.grounded, strict=True)
 
     def derivatives(self, x: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
         """Gradient `[*batch, r]`, diagonal Hessian of the first rows, and Hessians of cones."""
@@ -132,7 +273,16 @@ class Rows:
         J = self.jacobian
         first = J[..., : diagonal.shape[-1], :]
         total = first.mT @ (diagonal[..., None] * first)
-        for cone, H in zip(self.cones, hessians, strict=True):
+        num_explicit = len(self.cones) - len(self.grounded)
+        for cone, H in zip(self.cones[:num_explicit], hessians, strict=False):
             rows = cone.select(J.mT).movedim(-3, -1)  # [*batch, C, size, num_dof]
             total = total + (rows.mT @ (H @ rows)).sum(-3)
-        return mirror(total, scalar=scalar)
+        total = mirror(total, scalar=scalar)
+        if not self.grounded:
+            return total
+        of_bodies = []
+        for x, H in zip(self.grounded, hessians[num_explicit:], strict=True):
+            # The half that is read has no product of linear rows, which are constant on a level plane.
+            stiffness = mirror((x.placement.mT @ (H @ x.placement)).mT, scalar=scalar)
+            of_bodies.append(x.total(stiffness.flatten(-2), self.bodies.moves.shape[0] - 1))
+        return total + self.bodies.stiffness(reduce(add, of_bodies).unflatten(-1, (6, 6)))

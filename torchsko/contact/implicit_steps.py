@@ -99,8 +99,8 @@ def standalone_bodies(mech: Mechanism) -> list[int]:
 
 def constrained_dofs(rows: Rows) -> Tensor:
     """Mask of the dofs on which constraints act, `[*batch, num_dof]`, bool."""
-    weights = [rows.weight, *(cone.weight.flatten(-2) for cone in rows.cones)]
-    active = torch.cat(weights, -1) > 0
+    cones = [cone.active.repeat_interleave(cone.size, -1) for cone in rows.cones]
+    active = torch.cat([rows.weight > 0, *cones], -1)
     return (active[..., None] & rows.moving).any(-2)
 
 

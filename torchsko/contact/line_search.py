@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchsko.contact.cost import Cones, Rows
+from torchsko.contact.cost import Cones, EllipticCones, Pyramids, Rows
 from torchsko.utils.shapes import MIN_LENGTH
 
 SEARCH_ROUNDS = 4
@@ -75,6 +75,28 @@ def _scalar_line(rows: Rows, x: Tensor, along: Tensor) -> Derivatives:
 
 def _cone_line(cone: Cones, x: Tensor, along: Tensor) -> Derivatives:
     """Derivatives of the costs of cones; x and its change are `[*batch, C, size]`."""
+    if isinstance(cone, Pyramids):
+        return _pyramid_line(cone, x, along)
+    assert isinstance(cone, EllipticCones)
+    return _elliptic_line(cone, x, along)
+
+
+def _pyramid_line(cone: Pyramids, x: Tensor, along: Tensor) -> Derivatives:
+    """Derivatives of the costs of edges."""
+    edges, rate = cone.edges(x), cone.edges(along)
+    pull = cone.weight[..., None] * rate
+    curvature = pull * rate
+
+    def derivatives(length: Tensor) -> tuple[Tensor, Tensor]:
+        at = edges + length[..., None, None] * rate
+        bend = torch.where(at < 0, curvature, 0.0)
+        return (at.clamp(max=0.0) * pull).sum((-2, -1)), bend.sum((-2, -1))
+
+    return derivatives
+
+
+def _elliptic_line(cone: EllipticCones, x: Tensor, along: Tensor) -> Derivatives:
+    """Derivatives of the costs of elliptic cones."""
     mu = cone.mu
     u, v = cone.scale * x, cone.scale * along
     start, speed = u[..., 0], v[..., 0]

@@ -19,7 +19,8 @@ Reference: E. Todorov, *Convex and analytically-invertible dynamics with contact
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,7 +63,7 @@ def minimise(
 
     def evaluate(rows: Rows, h_square: Tensor, jar: Tensor, inertial: Tensor) -> tuple[Tensor, ...]:
         """The gradient, and its square relative to that of the forces."""
-        push = matvec(rows.jacobian.mT, rows.derivatives(jar)[0])
+        push = rows.generalised_forces(rows.derivatives(jar)[0])
         gradient = inertial + push
         size = h_square + _square(inertial) + _square(push)
         return gradient, _square(gradient) / torch.where(size > 0, size, 1.0)
@@ -73,7 +74,7 @@ def minimise(
         _, diagonal, hessians = rows.derivatives(jar)
         H = M + rows.curvature(diagonal, hessians, scalar=scalar)
         step = -solve_from_leaves(H, gradient, scalar=scalar)
-        along, M_step = matvec(rows.jacobian, step), matvec(M, step)
+        along, M_step = rows.motion(step), matvec(M, step)
         linear, quadratic = (step * inertial).sum(-1), (step * M_step).sum(-1)
         length = step_length(rows, jar, along, linear, quadratic)[..., None]
         x, jar, inertial = x + length * step, jar + length * along, inertial + length * M_step
@@ -86,7 +87,7 @@ def minimise(
         # Rounding bounds the error from below; the square of a small last step bounds it from above.
         return ~((error > eps**1.6) & (moved > eps))
 
-    jar, inertial = matvec(rows.jacobian, x) - rows.reference, matvec(M, x) - h
+    jar, inertial = rows.motion(x) - rows.reference, matvec(M, x) - h
     gradient, error = evaluate(rows, h_square, jar, inertial)
     carry = (
         x,
@@ -138,18 +139,31 @@ def solve_from_leaves(H: Tensor, rhs: Tensor, *, scalar: bool) -> Tensor:
 
 def _flatten(rows: Rows) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Rows]]:
     """Tensors of the rows that the rounds read, and a function that rebuilds the rows from them."""
+    parts = (rows.bodies, *rows.cones, *rows.grounded)
+    names = [[f.name for f in fields(x) if isinstance(getattr(x, f.name), Tensor)] for x in parts]
     tensors = [rows.jacobian, rows.weight, rows.loss]
-    for cone in rows.cones:
-        tensors += [cone.weight, cone.scale, cone.stiffness]
+    tensors += [
+        getattr(x, name) for x, of_part in zip(parts, names, strict=True) for name in of_part
+    ]
 
-    def rebuild(fields: Sequence[Tensor]) -> Rows:
-        jacobian, weight, loss, *rest = fields
+    def rebuild(found: Sequence[Tensor]) -> Rows:
+        jacobian, weight, loss, *rest = found
         # A loop in a kernel does not know which of its inputs are zero.
-        jacobian = torch.where(rows.moving, jacobian, 0.0)
-        cones = []
-        for k, cone in enumerate(rows.cones):
-            weights, scale, stiffness = rest[3 * k : 3 * k + 3]
-            cones.append(replace(cone, weight=weights, scale=scale, stiffness=stiffness))
-        return replace(rows, jacobian=jacobian, weight=weight, loss=loss, cones=tuple(cones))
+        jacobian = torch.where(rows.moving[: jacobian.shape[-2]], jacobian, 0.0)
+        remaining = iter(rest)
+        changed: list[Any] = [
+            replace(x, **{name: next(remaining) for name in of_part})
+            for x, of_part in zip(parts, names, strict=True)
+        ]
+        num = 1 + len(rows.cones)
+        return replace(
+            rows,
+            jacobian=jacobian,
+            weight=weight,
+            loss=loss,
+            bodies=changed[0],
+            cones=tuple(changed[1:num]),
+            grounded=tuple(changed[num:]),
+        )
 
     return [x.detach() for x in tensors], rebuild

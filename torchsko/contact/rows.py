@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from torchsko.contact.body_motions import BodyMotions
 from torchsko.contact.candidate_points import FAR
 from torchsko.contact.contact_model import ContactModel
-from torchsko.contact.cost import Cones, Rows
+from torchsko.contact.cost import Cones, EllipticCones, Grounded, Pyramids, Rows
 from torchsko.contact.equality_rows import BodyMotion, equality_rows
 from torchsko.contact.points import Contacts, body_poses, contact_points, select
 from torchsko.contact.scalar_rows import (
-    Block,
     all_lengths,
     equality_blocks,
     largest_forces,
@@ -25,7 +27,6 @@ from torchsko.contact.soft_constraints import (
     MIN_VALUE,
     Metric,
     Timing,
-    WeightScale,
     scaled_weight,
     softness,
 )
@@ -33,9 +34,13 @@ from torchsko.mechanism.coordinates import independent_rows, tree_state, uncoupl
 from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import cross
-from torchsko.utils.shapes import matvec
-from torchsko.verbs.frames import frame_acceleration, frame_jacobian
+from torchsko.utils.shapes import concatenate, matvec
+from torchsko.verbs.frames import frame_acceleration
 from torchsko.verbs.kinematics import Pose
+
+MIN_GROUNDED = 2
+"""Smallest mean number of contacts with the inertial frame per touching body for which stiffnesses of bodies
+are cheaper than rows."""
 
 
 def constraint_rows(
@@ -58,11 +63,11 @@ def constraint_rows(
     def scaled(invweight: Tensor, jacobian: Tensor) -> Tensor:
         return scaled_weight(invweight, independent_rows(mech, q_tree, jacobian), metric)
 
-    pose = body_poses(tree, q_tree)
+    pose, moves = body_poses(tree, q_tree), tree_moves(mech)
     points = contact_points(contact, pose)
     turning = transport_rate(tree, qd_tree, qd_tree)
-    motion = _body_motion(tree, contact, pose, (q_tree, qd_tree), turning)
-    moves = _tree_moves(mech)
+    bodies = BodyMotions.of(tree, q_tree, pose, moves)
+    motion = _body_motion(tree, contact, pose, bodies, (q_tree, qd_tree), turning)
     lengths = all_lengths(mech, contact, q_tree)
     equalities = equality_blocks(
         contact, equality_rows(contact, motion, moves, lengths), qd_tree, scaled
@@ -72,48 +77,108 @@ def constraint_rows(
         loss_block(contact, lengths, qd_tree, scaled),
         limit_block(mech, contact, q_tree, lengths, qd_tree, scaled),
     ]
-    scalar, cones = _contact_blocks(contact, points, motion, moves, qd_tree, scaled)
-    blocks += scalar
-    batch = torch.broadcast_shapes(*(x.reference.shape[:-1] for x in blocks), qd.shape[:-1])
-    weight = torch.cat([x.weight.expand(*batch, x.weight.shape[-1]) for x in blocks], -1)
-    made, first = [], weight.shape[-1]
-    for block, mu, coefficients in cones:
-        count, size = block.weight.shape[-2:]
-        made.append(Cones.of(first, block.weight, mu, coefficients))
-        blocks.append(
-            block._replace(
-                jacobian=block.jacobian.flatten(-3, -2), reference=block.reference.flatten(-2)
+    jacobians, references = [x.jacobian for x in blocks], [x.reference for x in blocks]
+    moving = [x.moving for x in blocks]
+    cones: list[Cones] = []
+    grounded: list[Grounded] = []
+    first = sum(x.shape[-1] for x in references)
+    for condim, at, is_grounded in _groups(mech, contact, points):
+        parameters, J = _ContactParameters.of(contact, points, at), None
+        if is_grounded:
+            placed = _grounded(contact, points, bodies, at, condim)
+            grounded.append(placed)
+            v = placed.motion(bodies.velocities(qd_tree))
+        else:
+            J = point_jacobians(contact, points, at, pose, motion.jacobian)[..., :condim, :]
+            jacobians.append(J.flatten(-3, -2))
+            v = matvec(J, qd_tree[..., None, :])
+        is_elliptic = condim > 1 and contact.options.cone == "elliptic"
+        if metric is not None:
+            J = bodies.rows(grounded[-1].bodies, grounded[-1].placement) if J is None else J
+            edge = (
+                0.0 if is_elliptic or condim == 1 else parameters.friction[..., :1] * J[..., 1, :]
             )
-        )
-        first += count * size
-    jacobian = torch.cat([x.jacobian.expand(*batch, *x.jacobian.shape[-2:]) for x in blocks], -2)
-    reference = torch.cat([x.reference.expand(*batch, x.reference.shape[-1]) for x in blocks], -1)
-    # MuJoCo's linear accelerations of free joints are rates of velocities in the inertial axes.
-    if turning is not None:
-        reference = reference - matvec(jacobian, turning)
-    if mech.closing is not None:
-        reference = reference - matvec(jacobian, bias)
-    moving = torch.cat([x.moving for x in blocks])
-    return Rows(
-        independent_rows(mech, q_tree, jacobian),
-        reference,
-        weight,
+            translation = scaled(parameters.translation, J[..., 0, :] + edge)
+            parameters = parameters._replace(translation=translation)
+        make = parameters.elliptic if is_elliptic else parameters.pyramidal
+        cone, reference = make(first, tuple(at), v)
+        cones.append(cone)
+        references.append(reference.flatten(-2))
+        moving.append(_moved(contact, points, at, moves).repeat_interleave(condim, 0))
+        first += condim * len(at)
+    batch = torch.broadcast_shapes(*(x.shape[:-1] for x in references), qd.shape[:-1])
+    rows = Rows(
+        concatenate(jacobians, -2, batch),
+        concatenate(references, -1, batch),
+        concatenate([x.weight for x in blocks], -1, batch),
         largest_forces(mech, contact, sum(x.weight.shape[-1] for x in equalities)),
-        tuple(made),
-        (moving.to(mech.dtype) @ _rate_structure(mech)) > 0,
+        tuple(cones),
+        tuple(grounded),
+        bodies,
+        (torch.cat(moving).to(mech.dtype) @ _rate_structure(mech)) > 0,
     )
+    # MuJoCo's linear accelerations of free joints are rates of velocities in the inertial axes.
+    drift = turning if mech.closing is None else bias if turning is None else turning + bias
+    reference = rows.reference if drift is None else rows.reference - rows.motion(drift)
+    jacobian = independent_rows(mech, q_tree, rows.jacobian)
+    return replace(rows, jacobian=jacobian, reference=reference)
+
+
+def _groups(
+    mech: Mechanism, contact: ContactModel, points: Contacts
+) -> list[tuple[int, list[int], bool]]:
+    """Dimension of the force, contact points, and whether they are grounded, the grounded groups last."""
+    ground, touched = [], set()
+    for c, k in enumerate(points.pair):
+        ends = {contact.shape_bodies[x] for x in contact.pair_shapes[k]}
+        if mech.num_bodies in ends:
+            ground.append(c)
+            touched |= ends - {mech.num_bodies}
+    if mech.coupling or mech.closing or len(ground) < MIN_GROUNDED * len(touched):
+        ground = []
+    groups = []
+    for is_grounded in (False, True):
+        for condim, at in contact.points_by_condim(points.pair).items():
+            selected = [c for c in at if (c in ground) == is_grounded]
+            if selected:
+                groups.append((condim, selected, is_grounded))
+    return groups
+
+
+def _grounded(
+    contact: ContactModel, points: Contacts, bodies: BodyMotions, at: list[int], condim: int
+) -> Grounded:
+    """Placement of contacts with the inertial frame."""
+    ends = [[contact.shape_bodies[x] for x in contact.pair_shapes[points.pair[c]]] for c in at]
+    ground = bodies.moves.shape[0] - 1
+    is_first = [pair[1] == ground for pair in ends]
+    moved = tuple(pair[0] if first else pair[1] for pair, first in zip(ends, is_first, strict=True))
+    axes = select(points.axes, at, -3)
+    axes = torch.where(torch.tensor(is_first, device=axes.device)[:, None, None], -axes, axes)
+    arm = select(points.position, at, -2) - select(bodies.origin, moved, -2)
+    linear = torch.cat([cross(arm[..., None, :], axes), axes], -1)
+    angular = torch.cat([axes, torch.zeros_like(axes)], -1)
+    return Grounded(moved, torch.cat([linear, angular], -2)[..., :condim, :])
+
+
+def _moved(contact: ContactModel, points: Contacts, at: list[int], moves: Tensor) -> Tensor:
+    """Dofs that move contacts, `[C, num_tree_dof]`, bool."""
+    ends = [contact.pair_shapes[points.pair[c]] for c in at]
+    first, second = ([contact.shape_bodies[pair[k]] for pair in ends] for k in (0, 1))
+    return select(moves, first, 0) | select(moves, second, 0)
 
 
 def _body_motion(
     tree: Mechanism,
     contact: ContactModel,
     pose: Pose,
+    bodies: BodyMotions,
     state: tuple[Tensor, Tensor],
     turning: Tensor | None,
 ) -> BodyMotion:
     """Motion of all bodies at a state of the tree; without equalities accelerations are not needed."""
     q, qd = state
-    J = body_jacobians(tree, q)
+    J = bodies.at_bodies(pose)
     velocity = matvec(J, qd[..., None, :])
     if not contact.equality_kinds:
         return BodyMotion(pose, J, velocity, torch.zeros_like(velocity))
@@ -122,15 +187,9 @@ def _body_motion(
     return BodyMotion(pose, J, velocity, torch.nn.functional.pad(accel, (0, 0, 0, 1)))
 
 
-def body_jacobians(tree: Mechanism, q: Tensor) -> Tensor:
-    """[omega; v] of all bodies, then of the inertial frame, in inertial axes, per rate of all dofs."""
-    J = frame_jacobian(tree, q, tree.body_names, "mixed")
-    return torch.nn.functional.pad(J, (0, 0, 0, 0, 0, 1))
-
-
 def moving_dofs(mech: Mechanism) -> Tensor:
     """Mask of the dofs that move each body, then the inertial frame, `[num_bodies + 1, num_dof]`, bool."""
-    return (_tree_moves(mech).to(mech.dtype) @ _rate_structure(mech)) > 0
+    return (tree_moves(mech).to(mech.dtype) @ _rate_structure(mech)) > 0
 
 
 def _rate_structure(mech: Mechanism) -> Tensor:
@@ -148,7 +207,7 @@ def _rate_structure(mech: Mechanism) -> Tensor:
     return found
 
 
-def _tree_moves(mech: Mechanism) -> Tensor:
+def tree_moves(mech: Mechanism) -> Tensor:
     """Mask of the dofs of the tree that move each body, then the inertial frame, bool."""
     rows = [[False] * mech.num_tree_dof for _ in range(mech.num_bodies + 1)]
     for k, name in enumerate(mech.tree_joint_names):
@@ -160,59 +219,26 @@ def _tree_moves(mech: Mechanism) -> Tensor:
 
 
 def point_jacobians(
-    contact: ContactModel, points: Contacts, pose: Pose, jacobians: Tensor
+    contact: ContactModel, points: Contacts, at: Sequence[int], pose: Pose, jacobians: Tensor
 ) -> Tensor:
     """Relative motion of the two bodies at contact points in contact axes, `[*batch, C, 6, num_tree_dof]`.
 
     Rows are the linear motion along the normal and both tangents, and then the angular motion about them.
     """
+    position, axes = select(points.position, at, -2), select(points.axes, at, -3)
     total = None
     for end, sign in ((1, 1.0), (0, -1.0)):
-        shapes = [contact.pair_shapes[k][end] for k in points.pair]
-        bodies = [contact.shape_bodies[k] for k in shapes]
+        bodies = [contact.shape_bodies[contact.pair_shapes[points.pair[c]][end]] for c in at]
         turn, shift = select(jacobians, bodies, -3).split(3, -2)
-        arm = points.position - select(pose.position, bodies, -2)
+        arm = position - select(pose.position, bodies, -2)
         shift = shift + cross(turn.mT, arm[..., None, :]).mT
-        moved = sign * torch.cat([points.axes @ shift, points.axes @ turn], -2)
+        moved = sign * torch.cat([axes @ shift, axes @ turn], -2)
         total = moved if total is None else total + moved
     assert total is not None
     return total
 
 
-def _contact_blocks(
-    contact: ContactModel,
-    points: Contacts,
-    motion: BodyMotion,
-    moves: Tensor,
-    qd: Tensor,
-    scaled: WeightScale,
-) -> tuple[list[Block], list[tuple[Block, Tensor, Tensor]]]:
-    """Scalar rows, and elliptic cones with their friction coefficients."""
-    if not points.pair:
-        return [], []
-    J = point_jacobians(contact, points, motion.pose, motion.jacobian)
-    velocity = matvec(J, qd[..., None, :])
-    scalar, cones = [], []
-    ends = [contact.pair_shapes[k] for k in points.pair]
-    moved = [[contact.shape_bodies[pair[end]] for pair in ends] for end in (0, 1)]
-    moving = select(moves, moved[0], 0) | select(moves, moved[1], 0)
-    for condim, at in contact.points_by_condim(points.pair).items():
-        cone = _Cone.of(contact, points, at, select(moving, at, 0))
-        rows, v = select(J, at, -3)[..., :condim, :], select(velocity, at, -2)[..., :condim]
-        first = rows[..., 0, :]
-        if condim > 1 and contact.options.cone != "elliptic":
-            first = first + cone.friction[..., 0, None] * rows[..., 1, :]
-        cone = cone._replace(translation=scaled(cone.translation, first))
-        if condim == 1:
-            scalar.append(cone.frictionless(rows[..., 0, :], v[..., 0]))
-        elif contact.options.cone == "elliptic":
-            cones.append(cone.elliptic(rows, v))
-        else:
-            scalar.append(cone.pyramidal(rows, v))
-    return scalar, cones
-
-
-class _Cone(NamedTuple):
+class _ContactParameters(NamedTuple):
     """Parameters of the contacts of one dimension, `[*, C, ...]` each.
 
     Attributes:
@@ -225,7 +251,6 @@ class _Cone(NamedTuple):
         solimp: impedance parameters.
         impratio: ratio of the impedances of friction and normal force.
         timing: of the step.
-        moving: whether each dof moves the contact, `[C, num_dof]`, bool.
     """
 
     active: Tensor
@@ -237,17 +262,16 @@ class _Cone(NamedTuple):
     solimp: Tensor
     impratio: float
     timing: Timing
-    moving: Tensor
 
     @staticmethod
-    def of(contact: ContactModel, points: Contacts, at: list[int], moving: Tensor) -> _Cone:
+    def of(contact: ContactModel, points: Contacts, at: list[int]) -> _ContactParameters:
         pair = [points.pair[c] for c in at]
         first, second = ([contact.pair_shapes[k][end] for k in pair] for end in (0, 1))
         margin = select(contact.margin - contact.gap, pair, -1)
         distance = select(points.distance, at, -1)
         active = (distance < margin) & (distance < FAR)
         inverse_mass = contact.shape_invweight[..., 0]
-        return _Cone(
+        return _ContactParameters(
             active,
             torch.where(active, distance - margin, 0.0),
             select(inverse_mass, first, -1) + select(inverse_mass, second, -1),
@@ -257,7 +281,6 @@ class _Cone(NamedTuple):
             select(contact.solimp, pair, -2),
             contact.options.impratio,
             timing_of(contact),
-            moving,
         )
 
     def _normal(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -266,56 +289,34 @@ class _Cone(NamedTuple):
         push = soft.stiffness * soft.impedance * self.distance
         return push, soft.damping, soft.regularisation(self.translation)
 
-    def _weight(self, R: Tensor) -> Tensor:
-        return torch.where(
-            self.active.reshape(*self.active.shape, *(1,) * (R.ndim - self.active.ndim)), 1 / R, 0.0
-        )
-
-    def frictionless(self, J: Tensor, v: Tensor) -> Block:
-        """One row for each contact."""
+    def pyramidal(self, first: int, points: tuple[int, ...], v: Tensor) -> tuple[Cones, Tensor]:
+        """Pyramids, or contacts without friction, and their reference accelerations `[*batch, C, size]`."""
         push, damping, R = self._normal()
-        return Block(J, -damping * v - push, self._weight(R), self.moving)
+        mu = self.friction[..., : v.shape[-1] - 1]
+        if mu.shape[-1]:
+            # R is that of the first edge, whose inverse weight includes the square of the coefficient.
+            square = mu[..., 0] * mu[..., 0]
+            R = torch.clamp(2 * square / self.impratio * (R * (1 + square)), min=MIN_VALUE)
+        cone = Pyramids(first, points, torch.where(self.active, 1 / R, 0.0), mu)
+        return cone, _reference(v, push, damping, damping)
 
-    def pyramidal(self, J: Tensor, v: Tensor) -> Block:
-        """Two rows for each friction direction, along the edges of a pyramid."""
-        condim = J.shape[-2]
+    def elliptic(self, first: int, points: tuple[int, ...], v: Tensor) -> tuple[Cones, Tensor]:
+        """Elliptic cones, and their reference accelerations `[*batch, C, size]`."""
         push, damping, R = self._normal()
-        mu = self.friction[..., : condim - 1]
-        first = mu[..., 0]
-        # R is that of the first edge, whose inverse weight includes the square of the coefficient.
-        R = R * (1 + first * first)
-        R = torch.clamp(2 * first * first / self.impratio * R, min=MIN_VALUE)
-        edges, speeds = [], []
-        for k in range(condim - 1):
-            for sign in (1.0, -1.0):
-                edges.append(J[..., 0, :] + sign * mu[..., k, None] * J[..., k + 1, :])
-                speeds.append(v[..., 0] + sign * mu[..., k] * v[..., k + 1])
-        speed = torch.stack(speeds, -1)
-        reference = -damping[..., None] * speed - push[..., None]
-        weight = self._weight(R[..., None].expand(speed.shape))
-        return Block(
-            torch.stack(edges, -2).flatten(-3, -2),
-            reference.flatten(-2),
-            weight.flatten(-2),
-            self._repeated(len(edges)),
-        )
-
-    def _repeated(self, count: int) -> Tensor:
-        """The dofs that move each of several rows of the contacts."""
-        return self.moving[:, None].expand(-1, count, -1).flatten(0, 1)
-
-    def elliptic(self, J: Tensor, v: Tensor) -> tuple[Block, Tensor, Tensor]:
-        """Rows of a cone for each contact, the normal first."""
-        push, damping, R = self._normal()
-        coefficients = self.friction[..., : J.shape[-2] - 1]
-        first = coefficients[..., :1]
+        coefficients = self.friction[..., : v.shape[-1] - 1]
         sliding = R[..., None] / self.impratio
-        R = torch.cat([R[..., None], sliding * first * first / (coefficients * coefficients)], -1)
+        square = coefficients[..., :1] * coefficients[..., :1]
+        R = torch.cat([R[..., None], sliding * square / (coefficients * coefficients)], -1)
         own = (self.solref_friction != 0).any(-1, keepdim=True)
         solref = torch.where(own, self.solref_friction, self.solref)
         rate = softness(solref, self.solimp, self.distance, self.timing, friction=True).damping
-        reference = torch.cat(
-            [(-damping * v[..., 0] - push)[..., None], -rate[..., None] * v[..., 1:]], -1
-        )
         mu = coefficients[..., 0] * (R[..., 1] / R[..., 0]).sqrt()
-        return Block(J, reference, self._weight(R), self._repeated(J.shape[-2])), mu, coefficients
+        weight = torch.where(self.active[..., None], 1 / R, 0.0)
+        cone = EllipticCones.of(first, points, weight, mu, coefficients)
+        return cone, _reference(v, push, damping, rate)
+
+
+def _reference(v: Tensor, push: Tensor, damping: Tensor, sliding: Tensor) -> Tensor:
+    """Reference accelerations for velocities, with the damping of normal and sliding rows."""
+    normal = -damping * v[..., 0] - push
+    return concatenate((normal[..., None], -sliding[..., None] * v[..., 1:]))

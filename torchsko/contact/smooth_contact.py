@@ -27,10 +27,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.contact.body_motions import BodyMotions
 from torchsko.contact.contact_dynamics import without_dry_friction
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.points import body_poses, contact_points, select
-from torchsko.contact.rows import body_jacobians, point_jacobians
+from torchsko.contact.rows import point_jacobians, tree_moves
 from torchsko.contact.scalar_rows import all_lengths, largest_forces, limit_distances
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.coordinates import independent_rows, tree_q, uncoupled
@@ -199,8 +200,9 @@ def _contact_forces(
     if not points.pair:
         return []
     q_tree = tree_q(mech, q)
-    jacobians = body_jacobians(uncoupled(mech), q_tree)
-    J = point_jacobians(contact.shapes, points, pose, jacobians)[..., :3, :]
+    bodies = BodyMotions.of(uncoupled(mech), q_tree, pose, tree_moves(mech))
+    every = range(len(points.pair))
+    J = point_jacobians(contact.shapes, points, every, pose, bodies.at_bodies(pose))[..., :3, :]
     J = independent_rows(mech, q_tree, J.flatten(-3, -2)).unflatten(-2, (-1, 3))
     u = matvec(J, qd[..., None, :])
     un, ut = u[..., 0], u[..., 1:]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchsko.contact.contact_forces import contact_forces
+from torchsko.contact.contact_dynamics import contact_forces
 from torchsko.contact.points import Contacts, contacts
 from torchsko.mechanism.file_data.sensor import Sensor
 from torchsko.sensing.ray import ray_hits

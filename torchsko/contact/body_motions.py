@@ -1,0 +1,83 @@
+r"""Motion of the bodies of a tree by one column for each dof, and the stiffness of contacts with the ground.
+
+The velocity of a body is the sum of the columns of the dofs that move it. Columns are [omega; v] in inertial
+axes at the origin of the tree, the position of its first body, so that forces and stiffnesses of all
+bodies that a dof moves add up without a transform. With the stiffness :math:`S_b = X_b^* H_b X_b` of the
+contacts on each body,
+
+.. math::
+    J^* H J = \bigl[c_i^* \sum_b S_b\, c_j\bigr], \quad \text{summed over the bodies that both dofs move},
+
+at the cost of composite inertias (R. Featherstone, *Rigid Body Dynamics Algorithms*, Springer 2008, section
+6.2), whatever the number of contacts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchsko.bridge.body_motion import joint_maps
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.spatial.rotation import cross
+from torchsko.verbs.kinematics import Pose
+
+
+@dataclass(frozen=True, eq=False)
+class BodyMotions:
+    """Motion of the bodies of a tree at a configuration.
+
+    Attributes:
+        columns: [omega; v] per rate of each dof, `[*batch, num_tree_dof, 6]`.
+        origin: origin of the tree of each body, then of the inertial frame, `[*batch, num_bodies + 1, 3]`.
+        moves: whether each dof moves each body, `[num_bodies + 1, num_tree_dof]`, bool.
+    """
+
+    columns: Tensor
+    origin: Tensor
+    moves: Tensor
+
+    @staticmethod
+    def of(tree: Mechanism, q: Tensor, pose: Pose, moves: Tensor) -> BodyMotions:
+        """From the poses of all bodies, then of the inertial frame."""
+        roots = list(range(tree.num_bodies + 1))
+        for k, parent in enumerate(tree.parents):
+            roots[k] = k if parent < 0 else roots[parent]
+        origin = pose.position.index_select(-2, torch.tensor(roots, device=q.device))
+        R, arm = pose.rotation[..., :-1, :, :], (pose.position - origin)[..., :-1, :]
+        R, arm = tree.layout.breadth_first(R, -3), tree.layout.breadth_first(arm, -2)
+        turn, shift = (x @ R.mT for x in joint_maps(tree, q).split(3, -1))
+        shift = shift + cross(arm[..., None, :], turn)
+        return BodyMotions(tree.layout.dofs.unpack(torch.cat([turn, shift], -1)), origin, moves)
+
+    def velocities(self, rates: Tensor) -> Tensor:
+        """Velocities of all bodies at the origins of their trees, `[*batch, num_bodies + 1, 6]`."""
+        return self.moves.to(rates.dtype) @ (self.columns * rates[..., None])
+
+    def generalised_forces(self, forces: Tensor) -> Tensor:
+        """Generalised forces of `[*batch, num_bodies + 1, 6]` at the origins, `[*batch, num_tree_dof]`."""
+        return (self.columns * (self.moves.to(forces.dtype).mT @ forces)).sum(-1)
+
+    def stiffness(self, of_bodies: Tensor) -> Tensor:
+        """Stiffness over all dofs of one `[*batch, num_bodies + 1, 6, 6]` of each body."""
+        moves = self.moves.to(of_bodies.dtype)
+        composite = (moves.mT @ of_bodies.flatten(-2)).unflatten(-1, (6, 6))
+        forces = (composite @ self.columns[..., None])[..., 0]
+        # Of two dofs the later one moves no body that the earlier one does not move, or has none in common.
+        lower = torch.where(moves.mT @ moves > 0, forces @ self.columns.mT, 0.0).tril()
+        return lower + lower.tril(-1).mT
+
+    def rows(self, bodies: Sequence[int], placement: Tensor) -> Tensor:
+        """Rows per rate of each dof, of those per velocity of bodies `[*batch, C, r, 6]`."""
+        moves = self.moves.index_select(0, torch.tensor(bodies, device=placement.device))
+        return torch.where(moves[:, None], placement @ self.columns.mT[..., None, :, :], 0.0)
+
+    def at_bodies(self, pose: Pose) -> Tensor:
+        """Jacobians of [omega; v] at the bodies, `[*batch, num_bodies + 1, 6, num_tree_dof]`."""
+        turn, shift = self.columns[..., None, :, :].split(3, -1)
+        shift = shift + cross(turn, (pose.position - self.origin)[..., None, :])
+        J = torch.cat([turn.expand_as(shift), shift], -1)
+        return torch.where(self.moves[..., None], J, 0.0).mT
