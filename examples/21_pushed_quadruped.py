@@ -14,6 +14,7 @@ import torchsko as ts
 from torchsko.mechanism.geometry import Geometry, Plane, Shape, Sphere, Surface
 
 STAND, RADIUS, DT = [0.0, -0.8, 1.6] * 4, 0.02, 0.004
+STEPS, PUSHED = 400, range(100, 125)  # the push lasts 0.1 s
 
 
 def standing_quadruped():
@@ -31,8 +32,6 @@ def standing_quadruped():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--robots", type=int, default=16)
     parser.add_argument("--out", type=Path, default=Path(), help="folder of the figure")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -55,26 +54,22 @@ def main():
 
     print("Building the kernel of a step with four feet ...", flush=True)
     fast = ts.fuse(one_step, dog, shapes={"q": (19,), "qd": (18,), "push": (3,)})
-    q, qd = start.repeat(args.robots, 1), torch.zeros(args.robots, 18, dtype=dog.dtype)
-    pushes = torch.zeros(args.robots, 3, dtype=dog.dtype)
-    pushes[:, 1] = torch.linspace(0, 150, args.robots)  # N, for 0.1 s
+    q, qd = start.repeat(16, 1), torch.zeros(16, 18, dtype=dog.dtype)
+    pushes = torch.linspace(0, 150, 16)[:, None] * torch.tensor([0, 1, 0], dtype=dog.dtype)  # N
     heights, forces = [], []
-    for k in range(args.steps):
-        pushed = 0.25 <= k / args.steps < 0.25 + 0.1 / (DT * args.steps)
-        q, qd, normal = fast(q, qd, pushes if pushed else 0 * pushes)
+    for k in range(STEPS):
+        q, qd, normal = fast(q, qd, pushes if k in PUSHED else 0 * pushes)
         heights.append(q[:, 2])
         forces.append(normal)
-    heights, forces, t = torch.stack(heights), torch.stack(forces), DT * torch.arange(args.steps)
-    at_rest = float(forces[args.steps // 4 - 2, 0].sum())
-    print(
-        f"forces at the feet of the standing robot: {at_rest:.2f} N, weight {dog.mass.sum() * 9.81:.2f} N"
-    )
+    heights, forces, t = torch.stack(heights), torch.stack(forces), DT * torch.arange(STEPS)
+    at_rest, weight = forces[PUSHED.start - 1, 0].sum(), 9.81 * dog.mass.sum()
+    print(f"normal forces of the standing robot: {at_rest:.2f} N, weight {weight:.2f} N")
     up = heights[-1] > 0.7 * heights[0]
-    print(f"robots that stand at the end: {int(up.sum())} of {args.robots}")
+    print(f"robots that stand at the end: {int(up.sum())} of 16")
     figure, axes = plt.subplots(2, 1, figsize=(7, 6), sharex=True, layout="constrained")
     axes[0].plot(t, heights)
     axes[0].set(ylabel="height of the body [m]")
-    axes[1].plot(t, forces[:, args.robots // 3])
+    axes[1].plot(t, forces[:, 5])
     axes[1].set(xlabel="time [s]", ylabel="normal forces of one robot [N]")
     figure.savefig(args.out / "pushed_quadruped.png", dpi=120)
     print(f"Figure: {args.out / 'pushed_quadruped.png'}")

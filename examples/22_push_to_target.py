@@ -23,8 +23,6 @@ TEXT = """<mujoco><option cone="elliptic" timestep="0.02" gravity="0 0 0"/>
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--iterations", type=int, default=60)
     parser.add_argument("--out", type=Path, default=Path(), help="folder of the figure")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -44,26 +42,23 @@ def main():
 
     def roll(forces):
         q, qd, path = start, 0 * start, [start]
-        for k in range(args.steps):
-            q, qd = fast(q, qd, forces[:, k * forces.shape[1] // args.steps])
+        for k in range(60):
+            q, qd = fast(q, qd, forces[:, k // 5])
             path.append(q)
         return torch.stack(path, 1), qd
 
-    forces = torch.zeros(8, 12, 2, dtype=torch.float64)
-    forces[:, :, 0] = 0.8  # N, towards the puck
+    forces = torch.zeros(8, 12, 2, dtype=torch.float64)  # N, each for 5 steps
+    forces[:, :, 0] = 0.8  # towards the puck
     first, _ = roll(forces)
     forces.requires_grad_()
     optimizer = torch.optim.Adam([forces], lr=0.1)
-    for iteration in range(args.iterations):
+    for iteration in range(81):
         path, qd = roll(forces)
         error = (path[:, -1, 2:] - targets).norm(dim=-1)
         loss = (error.square() + 0.02 * qd[:, 2:].square().sum(-1)).sum()
         loss = loss + 1e-3 * forces.square().mean((1, 2)).sum()
-        if iteration % 10 == 0 or iteration == args.iterations - 1:
-            print(
-                f"iteration {iteration}: largest error {1e3 * float(error.max()):.1f} mm",
-                flush=True,
-            )
+        if iteration % 10 == 0:
+            print(f"iteration {iteration}: largest error {1e3 * error.max():.1f} mm", flush=True)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

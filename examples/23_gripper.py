@@ -30,7 +30,6 @@ TEXT = """<mujoco><option cone="elliptic" timestep="0.004" impratio="10"/><world
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--out", type=Path, default=Path(), help="folder of the figure")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -52,21 +51,21 @@ def main():
     shapes = {"q": (10,), "qd": (9,), "ctrl": (3,), "friction": ()}
     fast = ts.fuse(one_step, robot, shapes=shapes)
     friction = torch.linspace(0.1, 0.6, 16, dtype=torch.float64)
-    q = robot.file_metadata.initial.repeat(16, 1)
-    qd = torch.zeros(16, 9, dtype=torch.float64)
+    q, qd = robot.file_metadata.initial.repeat(16, 1), torch.zeros(16, 9).double()
     heights, forces = [], []
-    for k in range(args.steps):
-        lift = 0.15 * min(1.0, max(0.0, 2 * k / args.steps - 0.7))
-        q, qd, tips = fast(q, qd, torch.tensor([lift, 0.05, 0.05]).double().repeat(16, 1), friction)
+    ctrl = torch.full((300, 3), 0.05, dtype=torch.float64)  # m, closes the fingers
+    ctrl[:, 0] = 0.15 * torch.linspace(-0.7, 1.3, 300).clamp(0, 1)  # lifts them
+    for targets in ctrl:
+        q, qd, tips = fast(q, qd, targets.repeat(16, 1), friction)
         heights.append(q[:, 2])
         forces.append(tips)
     heights, forces = torch.stack(heights), torch.stack(forces)
     lifted = heights[-1] > 0.15
-    grip = float(forces[-1, lifted].mean())
+    grip = forces[-1, lifted].mean()
     print(f"grip force {grip:.3f} N, lifted {int(lifted.sum())} of 16 boxes")
-    print(f"smallest friction that lifts {float(friction[lifted].min()):.3f}")
+    print(f"smallest friction that lifts {friction[lifted].min():.3f}")
     print(f"friction needed at rest {0.2 * 9.81 / (2 * grip):.3f}")
-    t = contact.options.timestep * torch.arange(args.steps)
+    t = contact.options.timestep * torch.arange(len(ctrl))
     figure, axes = plt.subplots(2, 1, figsize=(7, 6), sharex=True, layout="constrained")
     axes[0].plot(t, heights)
     axes[0].set(ylabel="height of the box [m]")
