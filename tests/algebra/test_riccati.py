@@ -1,9 +1,8 @@
-"""The Riccati equation and Jain's operator identities (Part II, Lemmas 7-10), one test each.
+"""The Riccati equation and Jain's operator identities (Part II, Lemmas 7-10).
 
 Every identity is written with the library's operators, as in the paper, on random trees and forests with
-ragged blocks, singular weights, hinges without freedom, and fields whose batch dimensions differ. What
-holds with an armature S is tested with and without it; `test_with_an_armature_...` state what replaces the
-rest.
+ragged blocks, singular weights, hinges without freedom, and fields whose batch dimensions differ. Models have
+an armature S of the hinges or none; without it the identities are those of the paper.
 """
 
 from dataclasses import replace
@@ -22,31 +21,20 @@ from torchsko.algebra.recursions.riccati import solve_riccati
 from torchsko.algebra.topology.tree import Tree
 
 ANY = sko_models(mixed=True, min_dofs=0)
-BARE = sko_models(mixed=True, min_dofs=0, armature=False)
-WITH_ARMATURE = sko_models(mixed=True, min_dofs=0, armature=True)
 
 
 def letters(model: SKOModel) -> SimpleNamespace:
-    """All operators by the papers' letters; I on nodes, J on dofs, At = A - I, Pt = psi - I."""
+    """Operators by the papers' letters; I on nodes, J on dofs, At = A - I, Pt = psi - I, L = J - H psi K."""
     m, r = operators(model), articulated_operators(model)
+    S = r.hinge_inertia - r.hinge_inertia if m.armature is None else m.armature
     return SimpleNamespace(
-        E=m.sko, A=m.spo, H=m.joint_map, M=m.inertia, S=m.armature, I=m.identity, J=m.dof_identity,
+        E=m.sko, A=m.spo, H=m.joint_map, M=m.inertia, S=S, I=m.identity, J=m.dof_identity,
         P=r.art_inertia, D=r.hinge_inertia, D_inv=r.hinge_compliance, G=r.gain, K=r.shifted_gain,
         tau=r.projection, tau_bar=r.coprojection, P_plus=r.art_inertia_plus,
         E_psi=r.art_sko, psi=r.art_spo,
         At=m.spo - m.identity, Pt=r.art_spo - m.identity,
+        L=m.dof_identity - m.joint_map @ r.art_spo @ r.shifted_gain,
     )  # fmt: skip
-
-
-def same(left, right) -> None:
-    agree(left.to_dense(), right.to_dense(), 1e-9)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 7", solve_riccati, articulated_operators)
-@given(ANY)
-def test_the_sweep_solves_the_riccati_equation(model):
-    x = letters(model)
-    same(x.P, x.M + x.E @ x.P_plus @ x.E.T)
 
 
 @given(ANY)
@@ -66,220 +54,95 @@ def test_articulated_inertias_are_symmetric_and_positive(model):
             assert bool((torch.linalg.eigvalsh(matrix) > 0).all())
 
 
+IDENTITIES = {
+    # Definitions, with the armature S of the hinges, which is zero in the papers.
+    "D = H P H' + S": lambda x: (x.D, x.H @ x.P @ x.H.T + x.S),
+    "G D = P H'": lambda x: (x.G @ x.D, x.P @ x.H.T),
+    "G = P H' D^-1": lambda x: (x.G, x.P @ x.H.T @ x.D_inv),
+    "psi (I - E_psi) = I": lambda x: (x.psi @ (x.I - x.E_psi), x.I),
+    "P+ = tau_bar P": lambda x: (x.P_plus, x.tau_bar @ x.P),
+    "P+ = P tau_bar'": lambda x: (x.P_plus, x.P @ x.tau_bar.T),
+    "P+ = tau_bar P tau_bar' + G S G'": lambda x: (
+        x.P_plus,
+        x.tau_bar @ x.P @ x.tau_bar.T + x.G @ x.S @ x.G.T,
+    ),
+    "tau^2 = tau - G S D^-1 H": lambda x: (x.tau @ x.tau, x.tau - x.G @ x.S @ x.D_inv @ x.H),
+    "tau_bar^2 = tau_bar - G S D^-1 H": lambda x: (
+        x.tau_bar @ x.tau_bar,
+        x.tau_bar - x.G @ x.S @ x.D_inv @ x.H,
+    ),
+    # Lemma 7
+    "P = M + E P+ E'": lambda x: (x.P, x.M + x.E @ x.P_plus @ x.E.T),
+    # Lemma 8
+    "M = P - E_psi P E_psi' - K S K'": lambda x: (
+        x.M,
+        x.P - x.E_psi @ x.P @ x.E_psi.T - x.K @ x.S @ x.K.T,
+    ),
+    "M = P - E P E_psi'": lambda x: (x.M, x.P - x.E @ x.P @ x.E_psi.T),
+    # Lemma 9
+    "H G = J - S D^-1": lambda x: (x.H @ x.G, x.J - x.S @ x.D_inv),
+    "H tau = H - S D^-1 H": lambda x: (x.H @ x.tau, x.H - x.S @ x.D_inv @ x.H),
+    "H tau_bar = S D^-1 H": lambda x: (x.H @ x.tau_bar, x.S @ x.D_inv @ x.H),
+    "J + H A K = H A G + S D^-1": lambda x: (
+        x.J + x.H @ x.A @ x.K,
+        x.H @ x.A @ x.G + x.S @ x.D_inv,
+    ),
+    "H A tau_bar = H A E_psi + S D^-1 H": lambda x: (
+        x.H @ x.A @ x.tau_bar,
+        x.H @ x.A @ x.E_psi + x.S @ x.D_inv @ x.H,
+    ),
+    "H A tau = H A psi^-1 - S D^-1 H": lambda x: (
+        x.H @ x.A @ x.tau,
+        x.H @ x.A @ (x.I - x.E_psi) - x.S @ x.D_inv @ x.H,
+    ),
+    "A M psi' = P + At P + P Pt'": lambda x: (
+        x.A @ x.M @ x.psi.T,
+        x.P + x.At @ x.P + x.P @ x.Pt.T,
+    ),
+    # Lemma 10
+    "psi (M + K S K') psi' = P + Pt P + P Pt'": lambda x: (
+        x.psi @ (x.M + x.K @ x.S @ x.K.T) @ x.psi.T,
+        x.P + x.Pt @ x.P + x.P @ x.Pt.T,
+    ),
+    "psi^-1 - A^-1 = K H": lambda x: ((x.I - x.E_psi) - (x.I - x.E), x.K @ x.H),
+    "psi^-1 A = I + K H A": lambda x: ((x.I - x.E_psi) @ x.A, x.I + x.K @ x.H @ x.A),
+    "A psi^-1 = I + A K H": lambda x: (x.A @ (x.I - x.E_psi), x.I + x.A @ x.K @ x.H),
+    "A^-1 psi = I - K H psi": lambda x: ((x.I - x.E) @ x.psi, x.I - x.K @ x.H @ x.psi),
+    "psi A^-1 = I - psi K H": lambda x: (x.psi @ (x.I - x.E), x.I - x.psi @ x.K @ x.H),
+    "L H A = H psi": lambda x: (x.L @ x.H @ x.A, x.H @ x.psi),
+    "A K L = psi K": lambda x: (x.A @ x.K @ x.L, x.psi @ x.K),
+    "(J + H A K) H psi = H A": lambda x: ((x.J + x.H @ x.A @ x.K) @ x.H @ x.psi, x.H @ x.A),
+    "psi K (J + H A K) = A K": lambda x: (x.psi @ x.K @ (x.J + x.H @ x.A @ x.K), x.A @ x.K),
+    "H psi M psi' H' + L S L' = D": lambda x: (
+        x.H @ x.psi @ x.M @ x.psi.T @ x.H.T + x.L @ x.S @ x.L.T,
+        x.D,
+    ),
+    "A M A' = P + At P + P At' + A K D K' A'": lambda x: (
+        x.A @ x.M @ x.A.T,
+        x.P + x.At @ x.P + x.P @ x.At.T + x.A @ x.K @ x.D @ x.K.T @ x.A.T,
+    ),
+    "A M A' H' = (I + A K H) P A' H' + A K S": lambda x: (
+        x.A @ x.M @ x.A.T @ x.H.T,
+        (x.I + x.A @ x.K @ x.H) @ x.P @ x.A.T @ x.H.T + x.A @ x.K @ x.S,
+    ),
+}
+"""Both sides of identities of operators, by their formula; a prime is the transpose."""
+
+
+@pytest.mark.shows("Jain 2011, Part II", "Lemmas 7-10", solve_riccati, articulated_operators)
 @given(ANY)
-def test_the_hinge_inertia_is_h_p_h(model):
+def test_operators_of_a_model_obey_the_lemmas_of_jain(model):
     x = letters(model)
-    same(x.D, x.H @ x.P @ x.H.T if x.S is None else x.H @ x.P @ x.H.T + x.S)
-
-
-@given(ANY)
-def test_the_gain_is_p_h_d_inverse(model):
-    x = letters(model)
-    same(x.G @ x.D, x.P @ x.H.T)
-    same(x.G, x.P @ x.H.T @ x.D_inv)
-
-
-@given(ANY)
-def test_the_articulated_spo_inverts_identity_minus_its_sko(model):
-    x = letters(model)
-    same(x.psi @ (x.I - x.E_psi), x.I)
-
-
-@given(ANY)
-def test_p_plus_is_tau_bar_p_and_p_tau_bar_transposed(model):
-    x = letters(model)
-    same(x.P_plus, x.tau_bar @ x.P)
-    same(x.P_plus, x.P @ x.tau_bar.T)
-
-
-@given(BARE)
-def test_p_plus_is_tau_bar_p_tau_bar_transposed(model):
-    x = letters(model)
-    same(x.P_plus, x.tau_bar @ x.P @ x.tau_bar.T)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 8", articulated_operators)
-@given(BARE)
-def test_m_is_p_minus_e_psi_p_e_psi(model):
-    x = letters(model)
-    same(x.M, x.P - x.E_psi @ x.P @ x.E_psi.T)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 8", articulated_operators)
-@given(ANY)
-def test_m_is_p_minus_e_a_p_e_psi(model):
-    x = letters(model)
-    same(x.M, x.P - x.E @ x.P @ x.E_psi.T)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 9", articulated_operators)
-@given(BARE)
-def test_h_g_is_the_identity(model):
-    x = letters(model)
-    same(x.H @ x.G, x.J)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 9", articulated_operators)
-@given(BARE)
-def test_h_tau_is_h_and_h_tau_bar_is_zero(model):
-    x = letters(model)
-    same(x.H @ x.tau, x.H)
-    same(x.H @ x.tau_bar, x.H - x.H)
-
-
-@given(BARE)
-def test_projections_are_idempotent(model):
-    x = letters(model)
-    same(x.tau @ x.tau, x.tau)
-    same(x.tau_bar @ x.tau_bar, x.tau_bar)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 9", articulated_operators)
-@given(BARE)
-def test_identity_plus_h_a_k_is_h_a_g(model):
-    x = letters(model)
-    same(x.J + x.H @ x.A @ x.K, x.H @ x.A @ x.G)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 9", articulated_operators)
-@given(BARE)
-def test_h_a_tau_bar_is_h_a_e_psi(model):
-    x = letters(model)
-    same(x.H @ x.A @ x.tau_bar, x.H @ x.A @ x.E_psi)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 9", articulated_operators)
-@given(BARE)
-def test_h_a_tau_is_h_a_psi_inverse(model):
-    x = letters(model)
-    same(x.H @ x.A @ x.tau, x.H @ x.A @ (x.I - x.E_psi))
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 9", articulated_operators)
-@given(ANY)
-def test_a_m_psi_transposed_is_p_plus_a_tilde_p_plus_p_psi_tilde(model):
-    x = letters(model)
-    same(x.A @ x.M @ x.psi.T, x.P + x.At @ x.P + x.P @ x.Pt.T)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
-@given(BARE)
-def test_psi_m_psi_transposed_is_p_plus_psi_tilde_p_plus_p_psi_tilde(model):
-    x = letters(model)
-    same(x.psi @ x.M @ x.psi.T, x.P + x.Pt @ x.P + x.P @ x.Pt.T)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
-@given(ANY)
-def test_psi_inverse_minus_a_inverse_is_k_h(model):
-    x = letters(model)
-    same((x.I - x.E_psi) - (x.I - x.E), x.K @ x.H)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
-@given(ANY)
-def test_psi_inverse_a_is_identity_plus_k_h_a(model):
-    x = letters(model)
-    same((x.I - x.E_psi) @ x.A, x.I + x.K @ x.H @ x.A)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
-@given(ANY)
-def test_a_psi_inverse_is_identity_plus_a_k_h(model):
-    x = letters(model)
-    same(x.A @ (x.I - x.E_psi), x.I + x.A @ x.K @ x.H)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
-@given(ANY)
-def test_a_inverse_psi_is_identity_minus_k_h_psi(model):
-    x = letters(model)
-    same((x.I - x.E) @ x.psi, x.I - x.K @ x.H @ x.psi)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
-@given(ANY)
-def test_psi_a_inverse_is_identity_minus_psi_k_h(model):
-    x = letters(model)
-    same(x.psi @ (x.I - x.E), x.I - x.psi @ x.K @ x.H)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
-@given(ANY)
-def test_one_minus_h_psi_k_times_h_a_is_h_psi(model):
-    x = letters(model)
-    same((x.J - x.H @ x.psi @ x.K) @ x.H @ x.A, x.H @ x.psi)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
-@given(ANY)
-def test_a_k_times_one_minus_h_psi_k_is_psi_k(model):
-    x = letters(model)
-    same(x.A @ x.K @ (x.J - x.H @ x.psi @ x.K), x.psi @ x.K)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
-@given(ANY)
-def test_one_plus_h_a_k_times_h_psi_is_h_a(model):
-    x = letters(model)
-    same((x.J + x.H @ x.A @ x.K) @ x.H @ x.psi, x.H @ x.A)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
-@given(ANY)
-def test_psi_k_times_one_plus_h_a_k_is_a_k(model):
-    x = letters(model)
-    same(x.psi @ x.K @ (x.J + x.H @ x.A @ x.K), x.A @ x.K)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
-@given(BARE)
-def test_h_psi_m_psi_transposed_h_is_the_hinge_inertia(model):
-    x = letters(model)
-    same(x.H @ x.psi @ x.M @ x.psi.T @ x.H.T, x.D)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
-@given(ANY)
-def test_a_m_a_transposed_decomposes_by_the_articulated_inertia(model):
-    x = letters(model)
-    innovation = x.A @ x.K @ x.D @ x.K.T @ x.A.T
-    same(x.A @ x.M @ x.A.T, x.P + x.At @ x.P + x.P @ x.At.T + innovation)
-
-
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
-@given(BARE)
-def test_a_m_a_transposed_h_factors_through_one_plus_a_k_h(model):
-    x = letters(model)
-    same(x.A @ x.M @ x.A.T @ x.H.T, (x.I + x.A @ x.K @ x.H) @ x.P @ x.A.T @ x.H.T)
-
-
-@given(WITH_ARMATURE)
-def test_with_an_armature_the_hinge_identities_pick_up_s_d_inverse(model):
-    x = letters(model)
-    same(x.H @ x.G, x.J - x.S @ x.D_inv)
-    same(x.H @ x.tau_bar, x.S @ x.D_inv @ x.H)
-    same(x.J + x.H @ x.A @ x.K, x.H @ x.A @ x.G + x.S @ x.D_inv)
-
-
-@given(WITH_ARMATURE)
-def test_with_an_armature_the_congruences_pick_up_g_s_g(model):
-    x = letters(model)
-    same(x.P_plus, x.tau_bar @ x.P @ x.tau_bar.T + x.G @ x.S @ x.G.T)
-    same(x.M, x.P - x.E_psi @ x.P @ x.E_psi.T - x.K @ x.S @ x.K.T)
-
-
-@given(WITH_ARMATURE)
-def test_with_an_armature_the_innovations_share_the_hinge_inertia_with_it(model):
-    x = letters(model)
-    L = x.J - x.H @ x.psi @ x.K
-    same(x.H @ x.psi @ x.M @ x.psi.T @ x.H.T + L @ x.S @ L.T, x.D)
-    through = (x.I + x.A @ x.K @ x.H) @ x.P @ x.A.T @ x.H.T
-    same(x.A @ x.M @ x.A.T @ x.H.T, through + x.A @ x.K @ x.S)
+    for formula, sides in IDENTITIES.items():
+        left, right = (side.to_dense() for side in sides(x))
+        try:
+            agree(left, right, 1e-9)
+        except AssertionError as error:
+            raise AssertionError(formula) from error
 
 
 @given(straightened(sko_models(mixed=True, min_dofs=0)), st.booleans())
-def test_what_is_written_along_hinges_is_what_the_recursion_comes_to(model, scalar):
+def test_models_with_straight_hinges_have_the_same_solution(model, scalar):
     model = replace(model, edge_weight=replace(model.edge_weight, scalar=scalar))
     plain = solve_riccati(replace(model, straight=None))
     for mine, its in zip(vars(plain).values(), vars(solve_riccati(model)).values(), strict=True):
@@ -289,9 +152,7 @@ def test_what_is_written_along_hinges_is_what_the_recursion_comes_to(model, scal
 
 @pytest.mark.parametrize("armature", [False, True])
 @pytest.mark.parametrize("aligned", [False, True])
-def test_in_single_precision_inertia_across_a_hinge_is_gain_times_armature_along_it(
-    aligned, armature
-):
+def test_articulated_inertia_times_joint_map_is_gain_times_armature_in_float32(aligned, armature):
     tree = Tree.from_parents([-1, 0, 1, 1, 3, 4])
     model = random_model(tree, [6] * 6, [1, 2, 1, 3, 1, 2], (50,), 3, armature, orthonormal=True)
     if aligned:
@@ -313,7 +174,7 @@ def test_in_single_precision_inertia_across_a_hinge_is_gain_times_armature_along
 
 
 @given(sko_models(mixed=True, scalar=True))
-def test_the_scalar_reading_gives_the_same_inertias(model):
+def test_scalar_edges_have_the_solution_of_dense_ones(model):
     dense = replace(model, edge_weight=replace(model.edge_weight, scalar=False))
     one, other = solve_riccati(model), solve_riccati(dense)
     for mine, its in zip(vars(one).values(), vars(other).values(), strict=True):
