@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
+import warnings
 
 import pytest
 
 import torchsko as ts
-from torchsko.cli.main import main
+from torchsko.cli.main import COMMANDS, main
 
 FAULTY = """
 <robot name="faulty">
@@ -155,6 +156,20 @@ def test_its_options_are_those_of_load(tmp_path, capsys):
     assert "follow" not in out.splitlines()[0]
     assert main(["info", str(file), "--strict"]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_warnings_have_no_line_of_source_code(monkeypatch, capsys):
+    def command(commands):
+        commands.add_parser("info")
+        return lambda given: print(
+            warnings.formatwarning(UserWarning("a\nb"), UserWarning, "x.py", 3)
+        )
+
+    before = warnings.formatwarning
+    monkeypatch.setitem(COMMANDS, "info", command)
+    assert main(["info"]) == 0
+    assert capsys.readouterr().out == "Warning: a\nb\n\n"
+    assert warnings.formatwarning is before
 
 
 def test_the_version_is_told(capsys):

@@ -1,6 +1,7 @@
 """Options of the command line that correct a log."""
 
 import argparse
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ from tests.identification.test_mistaken import LOG, NAMES, NOMINAL
 from torchsko.cli.log_options import (
     add_log_options,
     load_log,
+    parse_couplings,
     parse_number,
     parse_pairs,
     parse_units,
 )
 from torchsko.cli.main import main
+from torchsko.identification.results.summary import report
 
 
 def parsed(*words):
@@ -76,6 +79,73 @@ def test_the_unit_follows_the_last_equals_sign():
     assert parse_units(["q.a=b=deg", "tau=Nmm"]) == {"q": {"a=b": "deg"}, "tau": "Nmm"}
 
 
+def test_the_unit_of_a_joint_replaces_that_of_all_joints():
+    units = parse_units(["q.slide=mm", "q=deg"], ["elbow", "slide", "wrist"])
+    assert units == {"q": {"elbow": "deg", "slide": "mm", "wrist": "deg"}}
+    with pytest.raises(ts.FitError, match=r"repeats the unit of q\.slide"):
+        parse_units(["q.slide=mm", "q.slide=m"])
+
+
+def test_a_second_coupling_acts_on_the_first():
+    texts = ["pitch=motor_1", "roll=2*motor_2", "pitch=0.5*pitch+0.5*roll", "roll=0.5*pitch-roll"]
+    assert parse_couplings(texts, ["pitch", "roll"]) == {
+        "pitch": {"motor_1": 0.5, "motor_2": 1.0},
+        "roll": {"motor_1": 0.5, "motor_2": -2.0},
+    }
+
+
+ARM = NOMINAL.lock(dict.fromkeys(NAMES[2:], 0.0))
+
+
+def drive_file(path, header):
+    """Positions 1 and 2, velocities 3 and 4, and forces 5 and 6 of two drives."""
+    rows = np.column_stack([np.arange(20) / 100, np.tile(np.arange(1.0, 7.0), (20, 1))])
+    np.savetxt(path, rows, delimiter=",", header=header, comments="", fmt="%.17g")
+    return str(path)
+
+
+@pytest.mark.parametrize("drives", [("m1", "m2"), ("M_1", "m_2"), ("m1_pos", "m2_pos")])
+def test_drives_are_named_by_their_columns(tmp_path, drives):
+    path = drive_file(tmp_path / "a.csv", "t,m1_pos,m2_pos,m1_vel,m2_vel,m1_torque,m2_torque")
+    first, second = drives
+    pairs = dict(zip(ARM.joint_names, (f"{first}+{second}", second), strict=True))
+    words = [x for joint, terms in pairs.items() for x in ("--couple", f"{joint}={terms}")]
+    log = load_log(ARM, [path], parsed(*words))
+    np.testing.assert_array_equal(log.q[0], [3, 2])
+    np.testing.assert_array_equal(log.qd[0], [7, 4])
+    np.testing.assert_array_equal(log.tau[0], [5, 1])
+
+
+def test_numbered_drives_are_found_by_their_numbers(tmp_path):
+    path = drive_file(tmp_path / "a.csv", "t,q1,q2,qd1,qd2,tau1,tau2")
+    first, second = ARM.joint_names
+    log = load_log(ARM, [path], parsed("--couple", f"{first}=q2", "--couple", f"{second}=q1-q2"))
+    np.testing.assert_array_equal(log.q[0], [2, -1])
+    np.testing.assert_array_equal(log.tau[0], [11, 5])
+
+
+def test_errors_about_columns_give_options_that_load_the_log(tmp_path):
+    """Drives that are no joints, a missing number, and a current with its unit in brackets."""
+    first, second = ARM.joint_names
+    path = drive_file(tmp_path / "a.csv", f"t,{first}_pos,m2_pos,a,b,{first}_torque,m2_torque")
+    with pytest.raises(ts.FitError, match="Columns of no joint are 'm2_pos'") as error:
+        load_log(ARM, [path], parsed())
+    assert f"--couple {second}=m2," in str(error.value)
+    np.testing.assert_array_equal(
+        load_log(ARM, [path], parsed("--couple", f"{second}=m2")).q[0], [1, 2]
+    )
+
+    path = drive_file(tmp_path / "b.csv", "t,actual_q_1,actual_q_2,a,b,c,actual_torque_2")
+    with pytest.raises(ts.FitError, match="--column tau=-,actual_torque_2"):
+        load_log(ARM, [path], parsed())
+    log = load_log(ARM, [path], parsed("--column", "tau=-,actual_torque_2"))
+    np.testing.assert_array_equal(log.tau[0], [np.nan, 6])
+
+    path = drive_file(tmp_path / "c.csv", "t,q1,q2,a,b,i1 [A],i2 [A]")
+    words = ("--column", "tau=i1,i2", "--unit", "tau=A", "--gain", "tau=2")
+    np.testing.assert_array_equal(load_log(ARM, [path], parsed(*words)).tau[0], [10, 12])
+
+
 def test_the_command_joins_files_of_single_quantities(tmp_path, capsys):
     """A pendulum whose positions and forces were logged apart."""
     robot = tmp_path / "robot.urdf"
@@ -95,6 +165,9 @@ def test_the_command_joins_files_of_single_quantities(tmp_path, capsys):
     words = ["identify", str(robot), "--out", out, "--method", "ols", "--gravity=0,0,-9.81"]
     assert main([*words, "--columns", "t,q,tau", str(tmp_path / "whole.csv")]) == 0
     whole = ts.identification.Fit.load(out)
+    # A list without entries has no title.
+    text = report(replace(whole, deviation=0 * whole.deviation))
+    assert "Poorly identified" not in text and "No force depends on: m of rod" in text
     for name in ("q", "tau"):
         text = (tmp_path / f"{name}.csv").read_text()
         (tmp_path / f"{name}.csv").write_text(f"t {name}_hinge\n{text}")

@@ -287,9 +287,9 @@ REFUSED = {
         "is a current",
     ),
     "what to type of measured and commanded": (
-        csv_text(["t", *(f"{x}_{k}" for x in ("target_q", "actual_q", "tau") for k in range(2))]),
+        csv_text(["t", *(f"{x}_{k}" for x in ("target_q", "state_q", "tau") for k in range(2))]),
         {},
-        r"(?s)no column is a position.*--column q=actual_q_0,actual_q_1",
+        r"(?s)no column is a position.*--column q=state_q_0,state_q_1",
     ),
     "what to type of joints by other names": (
         csv_text(["t", *(f"{x}_A{k}" for x in ("pos", "vel", "torque") for k in (1, 2))]),
@@ -446,7 +446,7 @@ def test_columns_are_selected_on_the_command_line(tmp_path, capsys):
         ([], "--column q="),
         (["--column", "q"], "has no column names"),
         (["--column", "q=a,z"], "there is no column 'z'"),
-        (["--unit", "q=deg", "--unit", "q.turn=deg"], "repeats the unit"),
+        (["--unit", "q=deg", "--unit", "q=rad"], "repeats the unit"),
     ):
         assert main([*command, *more]) == 2
         assert match in capsys.readouterr().err

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchsko.errors import FitError
-from torchsko.identification.logs.calibration import Calibration, parse_coupling
+from torchsko.identification.logs.calibration import (
+    Calibration,
+    logged_names,
+    parse_coupling,
+)
 
 if TYPE_CHECKING:
     from torchsko.identification.logs.log import Log
@@ -38,8 +42,8 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
     repeated(
         "--unit",
         "q=deg",
-        "unit of t, q, qd or tau if it is not SI; q.slide=mm for joint slide; tau=A or tau.slide=A for motor "
-        "currents, whose torque constants are then estimated",
+        "unit of t, q, qd or tau if it is not SI; q.slide=mm for joint slide alone; tau=A or tau.slide=A for "
+        "motor currents, whose torque constants are then estimated",
     )
     repeated("--column", "q=a,b,c", "columns of t, q, qd or tau in the order of the joints")
     add(
@@ -52,7 +56,9 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
         "--order", "tau=j2,j1", "joints to which the columns belong, in the order of the columns"
     )
     repeated(
-        "--couple", "joint_6=motor_6-joint_5", "position of a joint as a sum of logged columns"
+        "--couple",
+        "joint_6=motor_6-joint_5",
+        "position of a joint as a sum of logged columns; a second coupling of a joint acts on the first",
     )
     for name, (example, text) in CORRECTIONS.items():
         repeated(f"--{name}", example, text)
@@ -75,7 +81,7 @@ def load_log(mech: Mechanism, paths: Sequence[str], given: argparse.Namespace) -
     log = Log.load(
         paths,
         mech.joint_names,
-        units=parse_units(given.unit),
+        units=parse_units(given.unit, logged_names(mech.joint_names, calibration.couple)),
         columns=given.columns or parse_columns(given.column),
         held=given.held,
         couple=calibration.couple,
@@ -100,9 +106,39 @@ def calibration_of(mech: Mechanism, given: argparse.Namespace) -> Calibration:
     numbers = {name: parse_pairs(name, getattr(given, name), parse_number) for name in CORRECTIONS}
     return Calibration(
         order=parse_pairs("order", given.order, lambda x: tuple(x.split(","))),
-        couple=parse_pairs("couple", given.couple, lambda x: parse_coupling(x, mech.joint_names)),
+        couple=parse_couplings(given.couple, mech.joint_names),
         **numbers,
     )
+
+
+def parse_couplings(texts: Sequence[str], joints: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Parse couplings of joints. A second coupling of a joint acts on the results of the couplings before it.
+
+    Args:
+        texts: of the options, in their order.
+        joints: names of the robot's joints.
+    """
+    stages: list[list[str]] = [[]]
+    for text in texts:
+        if any(text.partition("=")[0] == x.partition("=")[0] for x in stages[-1]):
+            stages.append([])
+        stages[-1].append(text)
+    couple: dict[str, dict[str, float]] = {}
+    for stage in stages:
+        each = parse_pairs("couple", stage, lambda x: parse_coupling(x, joints))
+        couple = {**couple, **{joint: _composed(terms, couple) for joint, terms in each.items()}}
+    return couple
+
+
+def _composed(
+    terms: Mapping[str, float], before: Mapping[str, Mapping[str, float]]
+) -> dict[str, float]:
+    """Factors of logged columns of a sum of joints that are sums of logged columns themselves."""
+    total: dict[str, float] = {}
+    for name, factor in terms.items():
+        for column, x in before.get(name, {name: 1.0}).items():
+            total[column] = total.get(column, 0.0) + factor * x
+    return total
 
 
 def parse_pairs(option: str, texts: Sequence[str], parse: Callable[[str], Any]) -> dict[str, Any]:
@@ -142,8 +178,15 @@ def parse_number(text: str) -> float:
     return float(angle) if angle == text else math.radians(float(angle))
 
 
-def parse_units(texts: Sequence[str]) -> dict[str, str | dict[str, str]]:
-    """Parse units of quantities and joints: ``q=deg``, ``q.slide=mm``."""
+def parse_units(
+    texts: Sequence[str], joints: Sequence[str] = ()
+) -> dict[str, str | dict[str, str]]:
+    """Parse units of quantities and joints: ``q=deg``, ``q.slide=mm``. The second replaces the first.
+
+    Args:
+        texts: of the options.
+        joints: names of the columns.
+    """
     whole: dict[str, str] = {}
     by_joint: dict[str, dict[str, str]] = {}
     for text in texts:
@@ -155,17 +198,21 @@ def parse_units(texts: Sequence[str]) -> dict[str, str | dict[str, str]]:
                 "A unit belongs to a quantity of the log.",
                 "Type --unit q=deg, or --unit q.slide=mm for one joint.",
             )
-        if name in whole or (name in by_joint and (not joint or joint in by_joint[name])):
+        if joint in by_joint.get(name, {}) if joint else name in whole:
             raise FitError(
-                f"--unit {text} repeats the unit of {name}.",
-                "A quantity has one unit, or one for each joint.",
+                f"--unit {text} repeats the unit of {left}.",
+                "A quantity has one unit, and a joint may have another one.",
                 "Remove one of them.",
             )
         if joint:
             by_joint.setdefault(name, {})[joint] = unit
         else:
             whole[name] = unit
-    return {**whole, **by_joint}
+    units = {
+        name: {**(dict.fromkeys(joints, whole[name]) if name in whole else {}), **each}
+        for name, each in by_joint.items()
+    }
+    return {**whole, **units}
 
 
 def parse_columns(texts: Sequence[str]) -> dict[str, list[str]]:

@@ -9,6 +9,7 @@ import argparse
 import errno
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -77,6 +78,8 @@ def _run(words: list[str]) -> int:
         print(version())
         return 0
     options = parser.parse_args(words)
+    format_warning = warnings.formatwarning
+    warnings.formatwarning = _format_warning
     try:
         runners[options.command](options)
     except TorchskoError as error:
@@ -84,7 +87,14 @@ def _run(words: list[str]) -> int:
         return 2
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    finally:
+        warnings.formatwarning = format_warning
     return 0
+
+
+def _format_warning(message: Warning | str, *_: Any, **__: Any) -> str:
+    """Text of a warning without a line of source code, which is of no use to the user of a command."""
+    return f"Warning: {message}\n"
 
 
 def _info(commands: Any) -> Run:

@@ -218,6 +218,8 @@ def identifiability(context: FittedContext) -> Iterator[Finding]:
         yield finding(
             "unidentifiable",
             f"The log determines only a combination of: {', '.join(names[:MAX_NAMES])}{rest}.",
+            reason="Their values are those nearest to the nominal robot."
+            * (context.model.prior_weight > 0),
         )
 
 

@@ -99,7 +99,8 @@ def force_scale(context: FitContext) -> Iterator[Finding]:
         unit = _likely_unit(scale, {kinds[k] for k in good.nonzero().flatten().tolist()})
         yield finding(
             "force_scale" if _is_far(scale, MAX_SCALE) else "force_unit",
-            f"Measured forces are {scale:.3g} times those that the nominal robot needs: {unit}?",
+            f"Measured forces are {scale:.3g} times those that the nominal robot needs. "
+            f"Their unit may be {unit}.",
             f'Declare the unit: --unit tau={unit}, or units={{"tau": "{unit}"}}.',
             reason="Forces are in N m or N. A wrong unit scales all masses.",
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -50,16 +50,37 @@ def check_declared_units(mech: Mechanism, log: Log) -> None:
         for joint, declared in by_joint.items():
             if joint in kinds and not _can_have(kinds[joint], name, declared):
                 valid = {
-                    x: u for x, u in by_joint.items() if x in kinds and _can_have(kinds[x], name, u)
+                    x: u if _can_have(kinds[x], name, u) else _si_unit(kinds[x], name)
+                    for x, u in by_joint.items()
+                    if x in kinds
                 }
-                options = " ".join(f"--unit {name}.{x}={u}" for x, u in valid.items())
                 raise FitError(
                     f"{log.name}: the declared unit of {name} is {declared}, but joint {joint!r} is "
                     f"{kinds[joint].name}.",
                     "Angular units belong to revolute joints, units of length to prismatic joints.",
-                    f"Declare units by joint: units={{{name!r}: {valid}}}"
-                    + (f" or {options}." if options else "."),
+                    f"Declare units by joint: {_declaration(name, valid)}.",
                 )
+
+
+def _declaration(name: str, units: Mapping[str, str]) -> str:
+    """Code and options that declare units of a quantity by joint."""
+    changed = {joint: unit for joint, unit in units.items() if SI_SCALE[unit] != 1}
+    common = max(dict.fromkeys(changed.values()), key=list(changed.values()).count, default="")
+    whole = 2 * list(units.values()).count(common) > len(units)
+    if all(unit == common for unit in units.values()):
+        return f'units={{"{name}": "{common}"}} or --unit {name}={common}'
+    options = [f"--unit {name}={common}"] if whole else []
+    single = units if whole else changed
+    options += [f"--unit {name}.{x}={u}" for x, u in single.items() if not whole or u != common]
+    return f"units={{{name!r}: {changed}}} or {' '.join(options)}"
+
+
+def _si_unit(kind: JointType, name: str) -> str:
+    """SI unit of a quantity of a type of joint."""
+    if name == "tau":
+        return "N" if kind.coordinate_unit == "m" else "Nm"
+    unit = kind.coordinate_unit or "rad"
+    return unit if name == "q" else f"{unit}/s"
 
 
 def _can_have(kind: JointType, name: str, unit: str) -> bool:
@@ -160,22 +181,31 @@ def position_range(raw: RawLog) -> Iterator[Finding]:
     """Joints do not move far beyond the range of their limits."""
     mech = raw.mech
     kinds = dict(zip(mech.joint_names, mech.joint_types, strict=True))
+    messages: dict[str, str] = {}
     for name in _vector_joints(mech):
         at = mech.q_slice(name)
         lower, upper = (x[at].detach().cpu().numpy() for x in (mech.lower, mech.upper))
         least, most = np.nanquantile(raw.q[..., at], (0.01, 0.99), axis=(0, 1))  # without outliers
         for a, b, lo, hi in zip(least, most, lower, upper, strict=True):
             if math.isfinite(hi - lo) and hi > lo and b - a > MAX_RANGE_RATIO * (hi - lo):
-                unit = "mm" if kinds[name].coordinate_unit == "m" else "deg"
-                rates = "" if raw.qd is None else f" and --unit qd={unit}/s"
-                yield finding(
-                    "position_range",
-                    f"Joint {name!r} moves from {a:.4g} to {b:.4g}, its limits are {lo:.4g} and {hi:.4g}.",
-                    f'Declare the unit, units={{"q": "{unit}"}} or --unit q={unit}{rates} (of this '
-                    f"joint alone: --unit q.{name}={unit}), or correct the limits.",
-                    joints=[name],
-                    reason="Positions are in rad or m, as the limits are.",
+                messages[name] = (
+                    f"Joint {name!r} moves from {a:.4g} to {b:.4g}, its limits are {lo:.4g} and {hi:.4g}."
                 )
+    angles = any(kinds[name].coordinate_unit == "rad" for name in messages)
+    units = {
+        name: "mm" if name in messages and kind.coordinate_unit == "m"
+        else "deg" if angles and kind.coordinate_unit == "rad" else _si_unit(kind, "q")
+        for name, kind in kinds.items()
+    }  # fmt: skip
+    advice = f"Declare the unit, {_declaration('q', units)}"
+    if raw.qd is not None:
+        rates = {name: f"{unit}/s" for name, unit in units.items()}
+        advice += f", also of velocities if it is theirs, {_declaration('qd', rates)}"
+    for name, message in messages.items():
+        yield finding(
+            "position_range", message, f"{advice}, or correct the limits.",
+            joints=[name], reason="Positions are in rad or m, as the limits are.",
+        )  # fmt: skip
 
 
 def velocity_scale(raw: RawLog) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from torchsko.errors import FitError
 from torchsko.identification.diagnostics.data_checks import check_sufficient_data
-from torchsko.identification.friction import Gain, Offset, SmoothCoulomb, Viscous
+from torchsko.identification.friction import Gain, Offset, RotorInertia, SmoothCoulomb, Viscous
 from torchsko.identification.logs.log import Log
 from torchsko.identification.regression.accumulate import ResidualSample, read_log
 from torchsko.identification.regression.elimination import (
@@ -33,8 +33,8 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.regressors import inertial_parameters
 
-FRICTION = (Viscous(), SmoothCoulomb(0.05), Offset())
-"""Friction terms of this estimate; the fit selects better ones afterwards."""
+FRICTION = (Viscous(), SmoothCoulomb(0.05), Offset(), RotorInertia())
+"""Joint terms of this estimate; the fit selects better ones afterwards."""
 
 MIN_CORRELATION = 0.3
 """Smallest correlation of a current, without friction, with the nominal force."""

@@ -136,7 +136,8 @@ def undeclared_current(path: Path, name: str) -> FitError:
     return FitError(
         f"{path}: {name!r} is a current, and no unit is declared.",
         "Currents are not forces: torque constants must be identified as well.",
-        'Declare the unit, units={"tau": "A"} or --unit tau=A. If it is a force, declare tau=Nm.',
+        'Declare the unit, units={"tau": "A"} or --unit tau=A, and known constants by gain= or --gain. If it '
+        "is a force, declare tau=Nm.",
     )
 
 
@@ -171,6 +172,7 @@ def missing_joints(
     by_joint: Mapping[str, str],
     missing: Sequence[str],
     joints: Sequence[str],
+    unassigned: Mapping[str, str],
 ) -> FitError:
     """A quantity has columns of other joints, but not of these.
 
@@ -181,12 +183,22 @@ def missing_joints(
         by_joint: columns of the quantity, by joint.
         missing: joints without a column.
         joints: names in the robot's order.
+        unassigned: names of drives or other joints, by columns of the quantity.
     """
     code = ", ".join(f"{x!r}: 0" for x in missing[:3]) + (", ..." if len(missing) > 3 else "")
     advice = (
         "Lock joints that did not move, with their positions in place of 0: --lock "
         f"{','.join(missing)}=0, or mech.lock({{{code}}})."
     )
+    others = {c: x for c, x in unassigned.items() if not contains_word(c, COMMAND_WORDS)}
+    if len(others) == len(missing):
+        couple = " ".join(
+            f"--couple {j}={x}" for j, x in zip(missing, others.values(), strict=True)
+        )
+        advice = (
+            f"If these are the columns of the joints' drives, type {couple}, or sums such as "
+            f"0.5*{next(iter(others.values()))}+0.5*... for a differential gear. {advice}"
+        )
     if name == "tau":
         chosen = ",".join(by_joint.get(x, "-") for x in joints)
         advice = (
@@ -205,6 +217,7 @@ def missing_joints(
     listed = ", ".join(map(repr, missing))
     return FitError(
         f"{path}: no column is {name} of joint {listed}.",
-        f"Its columns of other joints are {', '.join(map(repr, by_joint.values()))}.",
+        f"Its columns of other joints are {', '.join(map(repr, by_joint.values()))}."
+        + (f" Columns of no joint are {', '.join(map(repr, others))}." if others else ""),
         advice,
     )

@@ -21,8 +21,8 @@ CURRENT_NAMES = ("current", "currents")
 ALL_NAMES = (*(name for names in QUANTITY_NAMES.values() for name in names), *CURRENT_NAMES)
 """Names of all quantities."""
 
-JOINT_PREFIX = r"(?:joints?[\s_-]*)?"
-"""Optional prefix of these names: joint_positions."""
+JOINT_PREFIX = r"(?:(?:actual|measured)[\s_-]*)?(?:joints?[\s_-]*)?"
+"""Optional prefix of these names: joint_positions, actual_q."""
 
 SECONDS_OR_NANOSECONDS = re.compile(
     r"(|.*[^a-z])(?:(s|secs?|seconds)|(ns|nsecs?|nanosecs?|nanoseconds))", re.IGNORECASE
@@ -75,14 +75,17 @@ def match_joint(text: str, joints: Sequence[str]) -> str | None:
     """
     if text in joints:
         return text
-    words = normalize_name(text)
-    found = [x for x in joints if normalize_name(x) == words]
-    return found[0] if len(found) == 1 else None
+    for separator in ("_", ""):
+        words = normalize_name(text, separator)
+        found = [x for x in joints if normalize_name(x, separator) == words]
+        if found:
+            return found[0] if len(found) == 1 else None
+    return None
 
 
-def normalize_name(text: str) -> str:
-    """Lower-case words of a name with single underscores between them."""
-    return re.sub(r"[\W_]+", "_", text).strip("_").lower()
+def normalize_name(text: str, separator: str) -> str:
+    """Lower-case words of a name with one separator between them."""
+    return re.sub(r"[\W_]+", separator, text).strip("_").lower()
 
 
 def name_rank(column: str, names: Sequence[str]) -> int:

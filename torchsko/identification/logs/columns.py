@@ -21,6 +21,7 @@ from torchsko.identification.logs.column_errors import (
     undeclared_current,
 )
 from torchsko.identification.logs.column_names import (
+    QUANTITY_NAMES,
     SECONDS_OR_NANOSECONDS,
     joint_candidates,
     match_joint,
@@ -29,6 +30,7 @@ from torchsko.identification.logs.column_names import (
 )
 from torchsko.identification.logs.table import name_columns_by_joint
 from torchsko.identification.logs.units import (
+    BRACKETED,
     CURRENT_UNITS,
     SI_SCALE,
     Units,
@@ -235,6 +237,9 @@ def _given_columns(
         return [(name, np.full(len(next(iter(table.columns.values()))), np.nan))]
     if name in table.columns:
         return [(name, table.columns[name])]
+    with_unit = [c for c in table.columns if (m := BRACKETED.fullmatch(c)) and m[1] == name]
+    if len(with_unit) == 1:
+        return [(with_unit[0], table.columns[with_unit[0]])]
     parts = [(c, table.columns[c]) for j in joints if (c := f"{name}_{j}") in table.columns]
     if not parts or len(parts) < len(joints):
         raise FitError(
@@ -253,8 +258,10 @@ def _find_joint_columns(
     joints: tuple[str, ...],
 ) -> list[str]:
     """Columns of a quantity by the name or number of the joint; empty if there are none."""
+    # A coupling may name a drive by the column of its positions.
+    stems = {x: j for j in joints if j in columns for x in _position_stems(j)}
     candidates = [
-        (word, column, joint)
+        (word, column, joint if joint.isdigit() else stems.get(joint, joint))
         for word, column in itertools.product(names, columns)
         for joint in sorted(joint_candidates(word, column))
     ]
@@ -264,18 +271,35 @@ def _find_joint_columns(
     by_joint |= _by_joint(path, name, [x for x in rest if x[1] not in by_joint.values()])
     if by_joint:
         if missing := [joint for joint in joints if joint not in by_joint]:
-            raise missing_joints(path, name, columns, by_joint, missing, joints)
+            unassigned = {c: j for _, c, j in candidates if c not in by_joint.values()}
+            raise missing_joints(path, name, columns, by_joint, missing, joints, unassigned)
         return [by_joint[joint] for joint in joints]
     numbered = _by_joint(path, name, [x for x in candidates if x[2].isdigit()])
     numbers = sorted(numbered, key=int)
     if numbers and joints and len(numbers) != len(joints):
+        positions = sorted({x for c in columns for x in _position_stems(c) if x.isdigit()}, key=int)
+        if name != "q" and len(positions) == len(joints) and set(numbers) < set(positions):
+            by_joint = {
+                j: numbered[x] for j, x in zip(joints, positions, strict=True) if x in numbers
+            }
+            missing = [joint for joint in joints if joint not in by_joint]
+            raise missing_joints(path, name, columns, by_joint, missing, joints, {})
         raise FitError(
             f"{path}: {len(numbers)} columns are {name}, the robot has {len(joints)} joints.",
             "Numbered columns are assigned in the order of the joints.",
             f'Name the columns by joint, "{name}_{joints[0]}", or lock joints that were not logged, --lock '
             f"{joints[-1]}=0 or mech.lock({{{joints[-1]!r}: 0.0}}).",
         )
-    return [numbered[joint] for joint in numbers]
+    # A coupling may name drives by numbers; the other joints have the other numbers, in their order.
+    drives = {stems[x]: x for x in numbers if x in stems}
+    rest = iter([x for x in numbers if x not in drives.values()])
+    order = [drives[j] if j in drives else next(rest) for j in joints] if drives else numbers
+    return [numbered[x] for x in order]
+
+
+def _position_stems(column: str) -> set[str]:
+    """Parts of a column name that may be a joint or a drive, if the column is a position."""
+    return {x for word in QUANTITY_NAMES["q"] for x in joint_candidates(word, column)}
 
 
 def _by_joint(path: Path, name: str, candidates: Sequence[tuple[str, str, str]]) -> dict[str, str]:

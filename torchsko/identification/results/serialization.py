@@ -88,7 +88,7 @@ def representable_robot(fit: Fit, like: Any) -> Mechanism:
     changes = {name: torch.zeros_like(getattr(mech, name)) for name in UNSUPPORTED}
     left = _nonzero_dofs(mech, "constant force", mech.force_offset, "N m or N")
     if file == ROBOTS[0]:
-        left += _nonzero_dofs(mech, "rotor inertia", mech.armature - given.armature, "kg m^2")
+        left += _nonzero_dofs(mech, "rotor inertia", mech.armature - given.armature, "kg m^2 or kg")
         changes["armature"] = given.armature
     for field in ("damping", "friction", *(["armature"] if file == ROBOTS[1] else [])):
         old, new = getattr(given, field), getattr(mech, field).clone()

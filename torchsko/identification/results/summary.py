@@ -48,6 +48,7 @@ def numbers(fit: Fit) -> list[list[str]]:
         base_section(fit, well_identified=True),
         terms_section(fit),
         base_section(fit, well_identified=False),
+        unobserved_section(fit),
         details_section(fit),
     ]
 
@@ -105,9 +106,12 @@ def base_section(fit: Fit, *, well_identified: bool) -> list[str]:
         )
     else:
         title = "Poorly identified base parameters (large standard error):"
-        if fit.base.unseen:
-            lines += ["", "No force depends on: " + ", ".join(fit.base.unseen)]
     return [title, "", *lines] if lines else []
+
+
+def unobserved_section(fit: Fit) -> list[str]:
+    """Inertial parameters on which no joint force of the robot depends."""
+    return [f"No force depends on: {', '.join(fit.base.unseen)}"] if fit.base.unseen else []
 
 
 def terms_section(fit: Fit) -> list[str]:

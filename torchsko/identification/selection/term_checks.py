@@ -16,6 +16,7 @@ from torchsko.identification.regression.physical_least_squares import EntropicPr
 from torchsko.identification.regression.solution import (
     ModelStructure,
     Solution,
+    TermChoice,
     solve_physical,
 )
 from torchsko.identification.signals.preprocess import FilteredMotion
@@ -68,27 +69,55 @@ class TermChecks:
     def without_unidentifiable_rotors(self, model: ModelStructure) -> ModelStructure:
         """Remove rotor inertias that the log cannot separate from inertial parameters of the bodies.
 
-        These then represent the force, as at the first joint of a robot with a fixed base.
+        These then represent the force, as at the first joint of a robot with a fixed base. A rotor that is
+        identifiable without offsets stays, as at a vertical prismatic joint, where gravity is constant.
+        Without the rotor the mass would include it, and an offset would carry the additional weight.
         """
-        terms, num_base = self.problem.terms, len(self.problem.base)
         while True:
-            shares = unidentifiable_combinations(self.equations, model, model.choice)
-            unknown = (shares > 0).any(0)[num_base:].split([len(x) for x in model.choice])
-            drop = []
-            for chosen, some in zip(model.choice, unknown, strict=True):
-                pairs = zip(chosen, some.tolist(), strict=True)
-                drop.append(next((k for k, x in pairs if x and terms[k].armature), None))
+            drop = self._unidentifiable_rotors(model, self._without_offsets(model.choice))
             smaller = self._without(model, drop)
             if smaller.choice == model.choice:
                 return model
             model = smaller
 
+    def _unidentifiable_rotors(self, model: ModelStructure, choice: TermChoice) -> list[int | None]:
+        """Index of the rotor inertia of each dof that the log cannot separate from other parameters."""
+        shares = unidentifiable_combinations(self.equations, model, choice)
+        unknown = (shares > 0).any(0)[len(self.problem.base) :].split([len(x) for x in choice])
+        rotors: list[int | None] = []
+        for chosen, some in zip(choice, unknown, strict=True):
+            pairs = zip(chosen, some.tolist(), strict=True)
+            rotors.append(next((k for k, x in pairs if x and self.problem.terms[k].armature), None))
+        return rotors
+
+    def _without_offsets(self, choice: TermChoice) -> TermChoice:
+        """Terms of each dof without its offset."""
+        is_offset = [isinstance(x, Offset) for x in self.problem.terms]
+        return tuple(tuple(k for k in x if not is_offset[k]) for x in choice)
+
+    def _stays(self, model: ModelStructure, choice: TermChoice) -> list[list[bool]]:
+        """True for terms that may depend on the prior of the inertias alone.
+
+        These are friction, because short logs determine none without the prior, and the offset and the rotor
+        of a dof that has both, if the rotor is identifiable without offsets.
+        """
+        tied = self._unidentifiable_rotors(model, choice)
+        alone = self._unidentifiable_rotors(model, self._without_offsets(choice))
+        stays = []
+        for chosen, rotor, rotor_alone in zip(choice, tied, alone, strict=True):
+            pair = rotor is not None and rotor_alone is None
+            terms = [self.problem.terms[k] for k in chosen]
+            stays.append(
+                [x in FRICTION or (pair and (x.armature or isinstance(x, Offset))) for x in terms]
+            )
+        return stays
+
     def supported(self, model: ModelStructure) -> ModelStructure:
         """Remove one term of each dof that the whole log does not support.
 
         A term is removed if its standard error exceeds its coefficient, if its force exceeds the effort limit
-        of the joint, or if it cancels most of the force of another term. Friction that only the prior of the
-        inertias determines stays.
+        of the joint, or if it cancels most of the force of another term. Terms that may depend on
+        the prior of the inertias alone stay.
         """
         problem, equations = self.problem, self.equations
         solution = solve_physical(equations, model, self.prior, problem.terms)
@@ -98,12 +127,8 @@ class TermChecks:
         std = robust_uncertainty(problem, equations, self.motions, model, solution, residuals)
         shares = unidentifiable_combinations(equations, model, solution.choice)
         std, drop = with_infinite_std(std, shares), []
-        for j, chosen in enumerate(solution.choice):
-            friction = torch.tensor(
-                [problem.terms[k] in FRICTION for k in chosen], dtype=torch.bool
-            )
-            # Without the prior, short logs determine no friction at all.
-            unknown = friction & std.term_std[j].isinf()
+        for j, stays in enumerate(self._stays(model, solution.choice)):
+            unknown = torch.tensor(stays, dtype=torch.bool) & std.term_std[j].isinf()
             errors = torch.where(unknown, 0.0, std.term_std[j])
             terms = _DofTerms.of(problem, equations, solution, errors, self.largest, j)
             drop.append(terms.worst())
