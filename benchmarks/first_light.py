@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SHARES = {"device": 4, "kernels": 35, "tests": 15, "times": 20, "whole_body": 8, "thread": 4, "integers": 4,
-          "graph": 5, "peers": 5}  # fmt: skip
+SHARES = {"device": 4, "kernels": 35, "tests": 15, "times": 20, "contact": 10, "whole_body": 8,
+          "thread": 4, "integers": 4, "graph": 5, "peers": 5}  # fmt: skip
 """Steps in their order; the remaining time is divided among the remaining steps in these proportions."""
 
 

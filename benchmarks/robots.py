@@ -66,3 +66,30 @@ def humanoid() -> str:
             parts.append(_joint(f"{name}_joint", parent, name, place, axis))
             parent = name
     return "".join([*parts, "</robot>"])
+
+
+LEG = """<body pos="{x} {y} 0"><joint name="hip{k}" axis="1 0 0" range="-40 40"/>
+  <joint name="thigh{k}" axis="0 1 0" range="-60 60"/>
+  <geom type="capsule" fromto="0 0 0 0 0 -.2" size=".03" contype="0"/>
+  <body pos="0 0 -.2"><joint name="knee{k}" axis="0 1 0" range="-80 20"/>
+    <geom type="capsule" fromto="0 0 0 .05 0 -.18" size=".025" contype="0"/>
+    <geom size=".03" pos=".05 0 -.2" conaffinity="1"/>
+  </body></body>"""
+
+QUADRUPED = """<mujoco><compiler autolimits="true"/><option cone="elliptic"/>
+<default><joint damping=".2" armature=".02"/><geom contype="0" conaffinity="0"/></default>
+<worldbody><geom type="plane" size="9 9 1" contype="1"/>
+<body pos="0 0 .41"><freejoint/><geom type="box" size=".2 .1 .05" mass="6"/>{legs}</body>
+</worldbody><actuator>{motors}</actuator></mujoco>"""
+
+
+def quadruped() -> str:
+    """Text of a robot with twelve joints whose four feet touch the floor."""
+    places = [(0.2, 0.1), (0.2, -0.1), (-0.2, 0.1), (-0.2, -0.1)]
+    legs = "".join(LEG.format(k=k, x=x, y=y) for k, (x, y) in enumerate(places))
+    motors = "".join(
+        f'<position joint="{joint}{k}" kp="40" kv="1"/>'
+        for k in range(4)
+        for joint in ("hip", "thigh", "knee")
+    )
+    return QUADRUPED.format(legs=legs, motors=motors)

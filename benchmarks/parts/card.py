@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 
 BENCHMARKS = Path(__file__).parent.parent
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # otherwise JAX reserves the memory
+os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")  # otherwise products are in TF32
 sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS.parent)]
 
 import quadratic  # noqa: E402
@@ -27,6 +29,7 @@ import torch  # noqa: E402
 from cases import Case, Robot, floating_humanoid, panda, tangent  # noqa: E402
 from peers.on_gpu import PEERS  # noqa: E402
 from report import machine, table, versions  # noqa: E402
+from robots import quadruped  # noqa: E402
 from timing import ratio  # noqa: E402
 from torch import Tensor  # noqa: E402
 
@@ -64,6 +67,24 @@ def kernels(fast: FusedMechanism) -> dict[str, Kernel]:
     return found
 
 
+def contact_step(mech: ts.Mechanism, q: Tensor, qd: Tensor, ctrl: Tensor) -> tuple[Tensor, ...]:
+    """A step of a quadruped with contact as a function of tensors."""
+    after = ts.step(mech, ts.State(q, qd), ctrl)
+    return after.q, after.qd, after.residual
+
+
+def fused_contact_step(mech: ts.Mechanism) -> ts.FusedCall:
+    """The step in a kernel."""
+    return ts.fuse(contact_step, mech, shapes={"ctrl": (12,)})
+
+
+def touching_quadruped() -> ts.Mechanism:
+    """A quadruped whose file has contact, which only `ts.step` includes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ts.load(quadruped())
+
+
 def fused_law(mech: ts.Mechanism) -> ts.FusedCall:
     """Whole-body control of a quadruped on four feet."""
     return ts.fuse(lambda mech, q, qd: quadratic.law(mech, q, qd, quadratic.ON_FEET), mech)
@@ -71,8 +92,12 @@ def fused_law(mech: ts.Mechanism) -> ts.FusedCall:
 
 def compile_kernel(robot: str, dtype: torch.dtype, kernel: str, architecture: str) -> bytes:
     """Machine code of a kernel, also stored in the disk cache."""
-    if robot == "quadruped":
-        function, roles = fused_law(quadratic.robot()).function(("q", "qd")), None
+    roles: LoopRoles | None = None
+    if kernel == "contact step":
+        fast = fused_contact_step(touching_quadruped().to(dtype))
+        function = fast.function(("q", "qd", "ctrl"))
+    elif robot == "quadruped":
+        function = fused_law(quadratic.robot()).function(("q", "qd"))
     else:
         function, roles = kernels(ts.fuse(ROBOTS[robot]().mech.to(dtype)))[kernel]
     return cubin(lambda: function.program, function.traits.identity, dtype, architecture, roles)
@@ -116,6 +141,7 @@ def print_kernels(device: Device, names: list[str]) -> None:
     print("robot, kernel: KiB, (bytes of local memory, registers), seconds since the start")
     major, minor = torch.cuda.get_device_capability() if device.is_gpu else (9, 0)
     labels = [("quadruped", torch.float64, "whole-body control")]  # takes longest
+    labels += [("quadruped", dtype, "contact step") for dtype in DTYPES]
     for name in reversed(names):
         every = kernels(ts.fuse(ROBOTS[name]().mech))
         labels += [(name, dtype, kernel) for kernel in every for dtype in DTYPES]
@@ -173,13 +199,15 @@ def time_verbs(robot: Robot, fast: FusedMechanism, case: Case, device: Device) -
         with torch.no_grad():
             found = tuple(x[case.checked.to(x.device)].cpu() for x in call())
             first = time.perf_counter() - start
-            passes = device.interleaved({verb: call}, 5)[verb]
+            passes = device.interleaved({verb: call}, 5, repeats=10)[verb]
+            host = device.host_seconds(call)
         if verb == "forward_vjp":
             found = (found[0], tangent(robot.mech, q, found[1].double()), *found[2:])
         took = statistics.median(passes)
+        error = error_text(found, right[verb], case.dtype)
         print(f"{robot.name}, {case.dtype}, batch {case.batch}, {verb}: {1e9 * took / case.batch:.3g} "
-              f"ns a sample, {case.batch / took:.3g} a second, {device.launches(call)} launches, first "
-              f"call {first:.1f} s, error {error_text(found, right[verb], case.dtype)}",
+              f"ns a sample, {case.batch / took:.3g} a second, {1e6 * host:.3g} us of the processor, "
+              f"{device.launches(call)} launches, first call {first:.1f} s, error {error}",
               flush=True)  # fmt: skip
 
 
@@ -195,6 +223,43 @@ def time_whole_body(device: Device, names: list[str]) -> None:
           f"{error}", flush=True)  # fmt: skip
     took = device.interleaved({"kernel": lambda: fast(q, qd)}, 20)["kernel"]
     print(f"{1e6 * statistics.median(took):.4g} us a call", flush=True)
+
+
+def time_contact(device: Device, names: list[str]) -> None:
+    """Print times and errors of steps of a quadruped with contact."""
+    mech = touching_quadruped()
+    for dtype in DTYPES:
+        robot = mech.to(dtype).to(device.kind)
+        fast = fused_contact_step(robot)
+        for batch in (4096, 2**16) if device.is_gpu else (8,):
+            time_contact_steps(mech, robot, fast, batch)
+
+
+def time_contact_steps(
+    mech: ts.Mechanism, robot: ts.Mechanism, fast: ts.FusedCall, batch: int
+) -> None:
+    """Print times of steps forward and with gradients, from states with feet in the floor."""
+    g, lift = torch.Generator().manual_seed(0), torch.zeros(mech.num_q, dtype=torch.float64)
+    lift[2] = 0.4
+    moves = 0.1 * torch.randn(3, batch, mech.num_dof, generator=g, dtype=torch.float64)
+    q = ts.integrate(mech, (mech.neutral() + lift).expand(batch, -1), moves[0])
+    given = q, moves[1], moves[2, :, 6:]
+    checked = torch.linspace(0, batch - 1, min(64, batch)).long()
+    right = contact_step(mech, *(x[checked] for x in given))
+    dtype, device = robot.dtype, Device(robot.device.type)
+    inputs = [x.to(robot.mass) for x in given]
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    start = time.perf_counter()
+    found = [y.cpu() for y in fast(*inputs)]
+    error = error_text([y[checked] for y in found[:2]], right[:2], dtype)
+    print(f"{dtype}, batch {batch}: first call {time.perf_counter() - start:.1f} s, error {error}, "
+          f"largest residual {float(found[2].max()):.1g}", flush=True)  # fmt: skip
+    runs: dict[str, Callable[[], object]] = {
+        "forward": lambda: fast(*inputs),
+        "with backward": lambda: torch.autograd.grad(fast(*leaves)[1].square().sum(), leaves),
+    }
+    for name, took in device.interleaved(runs, 5, repeats=3).items():
+        print(f"  {name}: {1e9 * statistics.median(took) / batch:.4g} ns a step", flush=True)
 
 
 def launch_in_thread(device: Device, names: list[str]) -> None:
@@ -259,7 +324,7 @@ def time_graph(device: Device, names: list[str]) -> None:
 def time_peers(device: Device, names: list[str]) -> None:
     """Print forward dynamics in float32 beside peers that are installed."""
     for name in names:
-        case = Case.random(ROBOTS[name](), torch.float32, 2**16 if device.is_gpu else 8, 1)
+        case = Case.random(ROBOTS[name](), torch.float32, 2**18 if device.is_gpu else 8, 1)
         fast = ts.fuse(case.robot.mech.float().to(device.kind))
         runs: dict[str, Callable[[], object]] = {"torchsko": calls(fast, case, device)["forward"]}
         for peer, make in PEERS.items():
@@ -289,7 +354,7 @@ def print_ratios(runs: dict[str, Callable[[], object]], base: str, device: Devic
 
 def main() -> None:
     step, *rest = sys.argv[1:]
-    run = {"device": print_device, "kernels": print_kernels, "times": time_robots,
+    run = {"device": print_device, "kernels": print_kernels, "times": time_robots, "contact": time_contact,
            "whole_body": time_whole_body, "thread": launch_in_thread, "integers": capture_integers,
            "graph": time_graph, "peers": time_peers}[step]  # fmt: skip
     on_cpu = "--cpu" in rest

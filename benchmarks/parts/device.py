@@ -48,27 +48,39 @@ class Device:
         if self.is_gpu:
             torch.cuda.synchronize()
 
-    def seconds(self, call: Callable[[], object]) -> float:
-        """Of one call: between events on a GPU."""
+    def seconds(self, call: Callable[[], object], repeats: int = 1) -> float:
+        """Of one of several calls in a row: between events on a GPU."""
         if not self.is_gpu:
             start = time.perf_counter()
-            call()
-            return time.perf_counter() - start
+            for _ in range(repeats):
+                call()
+            return (time.perf_counter() - start) / repeats
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
-        call()
+        for _ in range(repeats):
+            call()
         end.record()
         torch.cuda.synchronize()
-        return start.elapsed_time(end) * 1e-3
+        return start.elapsed_time(end) * 1e-3 / repeats
+
+    def host_seconds(self, call: Callable[[], object], repeats: int = 20) -> float:
+        """Of the processor for one of several calls in a row, which do not wait for the GPU."""
+        self.wait()
+        start = time.perf_counter()
+        for _ in range(repeats):
+            call()
+        took = (time.perf_counter() - start) / repeats
+        self.wait()
+        return took
 
     def interleaved(
-        self, calls: dict[str, Callable[[], object]], passes: int
+        self, calls: dict[str, Callable[[], object]], passes: int, repeats: int = 1
     ) -> dict[str, list[float]]:
         """Seconds of each contestant in each pass, after two passes of warming up."""
         found: dict[str, list[float]] = {name: [] for name in calls}
         for k in range(passes + 2):
             for name, call in calls.items():
-                took = self.seconds(call)
+                took = self.seconds(call, repeats)
                 if k >= 2:
                     found[name].append(took)
         return found

@@ -273,6 +273,12 @@ def test_to_converts_and_moves_everything():
     assert layer.double()(q.double(), qd.double(), tau.double()).dtype == torch.float64
 
 
+def test_a_layer_without_fluid_shapes_computes_no_fluid_where_values_are_unknown(monkeypatch):
+    layer = ts.Dynamics(branched(), {"medium": ts.learn.Positive(init=1.0)})
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert not layer.mechanism().has_fluid
+
+
 @pytest.mark.cuda
 def test_to_cuda_moves_index_tensors_too():
     mech = branched()

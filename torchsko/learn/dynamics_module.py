@@ -149,6 +149,8 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
         version counter. A compiled program cannot read it, and assumes True.
         """
         x = self.stored_fields[name]
+        if x.numel() == 0:
+            return False
         if torch.compiler.is_compiling() or is_differentiated(x):
             return True
         values = concrete_values(x)

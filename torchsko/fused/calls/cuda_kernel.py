@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from math import prod
@@ -16,22 +17,20 @@ from torchsko.fused.build.file_lock import locked
 from torchsko.fused.build.kernel_library import BITS, WRITERS, cache_key, program_digest
 from torchsko.fused.build.library_cache import cache_directory, read_cached, write_cached
 from torchsko.fused.build.nvrtc import find_nvrtc
-from torchsko.fused.calls.kernel import common_batch, rows
+from torchsko.fused.calls.kernel import common_batch, input_rows
 from torchsko.fused.calls.scan_kernel import step_rows
 from torchsko.fused.emit.cpp import ENTRY
-from torchsko.fused.emit.cuda import cuda_plan, emit_cuda
+from torchsko.fused.emit.cuda import WARP, cuda_plan, emit_cuda
 from torchsko.fused.program.program import Port, Program
 from torchsko.implicit.loop_roles import LoopRoles
 
 _GENERATOR = (*WRITERS, "emit/cuda.py", "emit/native/lane.cuh", "emit/native/dense.hpp")
 
-_WARP, _BLOCK = 32, 128
+Launch = Callable[[int, Sequence[int]], None]
+"""Runs a kernel, from the number of samples and the other arguments: addresses and integers."""
 
-_MIN_WARPS = 16
-"""Warps for each multiprocessor from which blocks have several warps."""
-
-Launch = Callable[[int, Sequence[Tensor | int]], None]
-"""Runs a kernel, from the number of samples and the other arguments."""
+_BUFFER, _BUFFER_SIZE = 1, 2
+"""Options of CUDA's `cuLaunchKernel` by which all arguments are passed in one buffer."""
 
 
 class LaunchError(FusedError):
@@ -78,17 +77,20 @@ def load_cuda(
             "The driver may be older than the CUDA version of PyTorch.",
             "Update the driver, or use the eager functions.",
         ) from error
-    count = torch.cuda.get_device_properties(device).multi_processor_count
+    index = torch.cuda.current_device() if device.index is None else device.index
     threads, run = threading.local(), cuda_launcher(kernel)
 
-    def launch(samples: int, arguments: Sequence[Tensor | int]) -> None:
-        size = block_size(samples, count)
+    def launch(samples: int, arguments: Sequence[int]) -> None:
         try:
-            with torch.cuda.device(device):
-                if not getattr(threads, "has_context", False):
+            if not getattr(threads, "has_context", False):
+                with torch.cuda.device(index):
                     _make_context_current()
-                    threads.has_context = True
-                run(-(-samples // size), size, [samples, *arguments])
+                threads.has_context = True
+            if torch.cuda.current_device() == index:
+                run(index, samples, arguments)
+            else:
+                with torch.cuda.device(index):
+                    run(index, samples, arguments)
         except RuntimeError as error:
             raise LaunchError(
                 f"a fused kernel could not be launched on {device}: {error}",
@@ -99,29 +101,25 @@ def load_cuda(
     return launch
 
 
-def cuda_launcher(kernel: Any) -> Callable[[int, int, Sequence[Tensor | int]], None]:
-    """A function of the numbers of blocks and of threads of a block, and of the arguments of a kernel.
+def cuda_launcher(kernel: Any) -> Callable[[int, int, Sequence[int]], None]:
+    """A function of the index of the current device, of the number of samples and of the other arguments.
 
     The call of PyTorch's kernel object opens the library of the driver at each launch.
     """
     launch = torch.cuda._utils._get_gpu_runtime_library().cuLaunchKernel
 
-    def run(blocks: int, size: int, arguments: Sequence[Tensor | int]) -> None:
-        values = [
-            ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else ctypes.c_int(x)
-            for x in arguments
-        ]
-        addresses = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-        stream = torch.cuda.current_stream()._as_parameter_
-        result = launch(kernel.func, blocks, 1, 1, size, 1, 1, 0, stream, addresses, None)
+    def run(index: int, samples: int, arguments: Sequence[int]) -> None:
+        content = struct.pack(f"@{1 + len(arguments)}q", samples, *arguments)
+        buffer, size = ctypes.c_char_p(content), ctypes.c_size_t(len(content))
+        address = ctypes.cast(buffer, ctypes.c_void_p).value
+        extra = (_BUFFER, address, _BUFFER_SIZE, ctypes.addressof(size), None)
+        extra = (ctypes.c_void_p * len(extra))(*extra)
+        stream = ctypes.c_void_p(torch._C._cuda_getCurrentRawStream(index))
+        blocks = -(-samples // WARP)
+        result = launch(kernel.func, blocks, 1, 1, WARP, 1, 1, 0, stream, None, extra)
         torch.cuda._utils._check_cuda(result)
 
     return run
-
-
-def block_size(samples: int, multiprocessors: int) -> int:
-    """Threads of a block: one warp if the samples are too few to fill the multiprocessors."""
-    return _WARP if samples <= _MIN_WARPS * _WARP * multiprocessors else _BLOCK
 
 
 def cubin(
@@ -173,25 +171,23 @@ class CudaKernel:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.dtype = dtype
         self._launch = launch
+        self._shapes = tuple((p.shape, len(p.shape), p.size) for p in self.inputs)
 
     def __call__(
         self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None
     ) -> tuple[Tensor, ...]:
         """Apply the program to a batch; arguments and results as for `torchsko.fused.calls.kernel.Kernel`."""
-        batch = common_batch(self.inputs, self.dtype, inputs[0].device, inputs)
-        alive, arguments = [], []
-        for x, port in zip(inputs, self.inputs, strict=True):
-            x, stride = rows(x, port.shape, x.dim() - len(port.shape), batch)
-            alive.append(x)  # the kernel reads its memory
-            arguments += [x, stride]
-        results = [inputs[0].new_empty((*batch, *p.shape)) for p in self.outputs]
-        if prod(batch) > 0:
-            self._launch(prod(batch), [*arguments, *results])
-        if summed is not None:
-            dims = tuple(range(len(batch)))
-            pairs = zip(results, summed, strict=True)
-            results = [y.sum(dims) if flag and batch else y for y, flag in pairs]
-        return tuple(results)
+        device = inputs[0].device
+        batch, words, _alive = input_rows(inputs, self.inputs, self._shapes, self.dtype, device)
+        total, flags = prod(batch), summed or (False,) * len(self.outputs)
+        results = []
+        for port, flag in zip(self.outputs, flags, strict=True):
+            lead = (-(-total // WARP),) if flag else batch
+            results.append(inputs[0].new_empty((*lead, *port.shape)))
+            words += (results[-1].data_ptr(), flag)
+        if total > 0:
+            self._launch(total, words)
+        return tuple(y.sum(0) if flag else y for y, flag in zip(results, flags, strict=True))
 
 
 class CudaScan:
@@ -225,8 +221,9 @@ class CudaScan:
         for k, (x, port) in enumerate(zip(inputs, self.inputs, strict=True)):
             x, stride, step = step_rows(k, x, port, batch, self._roles, self._head[0])
             alive.append(x)  # the kernel reads its memory
-            arguments += [x, stride, step]
+            arguments += [x.data_ptr(), stride, step]
         results = [inputs[0].new_empty((*batch, *p.shape)) for p in self.outputs]
         if prod(batch) > 0:
-            self._launch(prod(batch), [*self._head, *arguments, *results])
+            addresses = [y.data_ptr() for y in results]
+            self._launch(prod(batch), [*self._head, *arguments, *addresses])
         return tuple(results)

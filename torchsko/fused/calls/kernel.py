@@ -143,13 +143,11 @@ class Kernel:
         Raises:
             ShapeError: shape, dtype or device of an input does not fit.
         """
-        words, batch, alive = self._contiguous_words(inputs) or self._words(inputs)
-        total = words[0]
+        batch, words, alive = input_rows(inputs, self.inputs, self._shapes, self.dtype, CPU)
+        total = batch[0] if len(batch) == 1 else prod(batch)
         # The block size depends on the batch alone, so that sums do not depend on the number of threads.
         tiles = total // self._rows_per_tile or 1
-        block_rows = words[1] = self._width * (
-            tiles if tiles < self._max_tiles else self._max_tiles
-        )
+        block_rows = self._width * (tiles if tiles < self._max_tiles else self._max_tiles)
         results = []
         for k, (shape, size, like) in enumerate(self._sizes):
             if summed is not None and summed[k]:
@@ -164,45 +162,50 @@ class Kernel:
             words += (y.data_ptr(), stride)
         if total > 0:
             threads = min(torch.get_num_threads(), 1 + total // self._threaded_batch)
-            self._compiled.launch(self._pack(*words), threads)
+            self._compiled.launch(self._pack(total, block_rows, *words), threads)
         if summed is not None:
             results = [y.sum(0) if s else y for y, s in zip(results, summed, strict=True)]
         return tuple(results)
 
-    def _contiguous_words(
-        self, inputs: Sequence[Tensor]
-    ) -> tuple[list[int], tuple[int, ...], Sequence[Tensor]] | None:
-        """Words as by `_words` if all inputs are contiguous and have one batch shape, else None.
 
-        These lines determine the time of a call for small batches.
-        """
-        dtype, words = self.dtype, [0, 0]
-        lead = tuple(inputs[0].shape)
-        lead = lead[: len(lead) - self._shapes[0][1]]
-        for x, (shape, _, size) in zip(inputs, self._shapes, strict=True):
-            if x.shape != lead + shape or x.dtype is not dtype:
-                return None
-            address = x.data_ptr()
-            if not address or not x.is_contiguous() or not x.is_cpu or x.is_neg():
-                return None
-            words += (address, size)
-        words[0] = lead[0] if len(lead) == 1 else prod(lead)
-        return words, lead, ()
+def input_rows(
+    inputs: Sequence[Tensor],
+    ports: Sequence[Port],
+    shapes: Sequence[tuple[tuple[int, ...], int, int]],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> tuple[tuple[int, ...], list[int], Sequence[Tensor]]:
+    """The batch shape, address and stride of each input, and tensors that must outlive the call.
 
-    def _words(
-        self, inputs: Sequence[Tensor]
-    ) -> tuple[list[int], tuple[int, ...], Sequence[Tensor]]:
-        """The words of a call up to its inputs, the batch shape, and tensors that must outlive the call.
+    Args:
+        inputs: the inputs of a call.
+        ports: the input ports.
+        shapes: shape, rank and size of each port.
+        dtype: dtype of the kernel.
+        device: device of the kernel.
 
-        Words are the batch size, a placeholder for the block size, and address and stride of each input.
-        """
-        batch = common_batch(self.inputs, self.dtype, CPU, inputs)
-        words, alive = [prod(batch), 0], []
-        for x, (shape, rank, _) in zip(inputs, self._shapes, strict=True):
-            x, stride = rows(x, shape, x.dim() - rank, batch)
-            alive.append(x)
-            words += (x.data_ptr(), stride)
-        return words, batch, alive
+    Raises:
+        ShapeError: shape, dtype or device of an input does not fit.
+    """
+    # Contiguous inputs of one batch shape first, since these lines determine the time of small calls.
+    lead, words = tuple(inputs[0].shape), []
+    lead = lead[: len(lead) - shapes[0][1]]
+    for x, (shape, _, size) in zip(inputs, shapes, strict=True):
+        if x.shape != lead + shape or x.dtype is not dtype or x.device != device:
+            break
+        address = x.data_ptr()
+        if not address or not x.is_contiguous() or x.is_neg():
+            break
+        words += (address, size)
+    else:
+        return lead, words, ()
+    batch = common_batch(ports, dtype, device, inputs)
+    words, alive = [], []
+    for x, (shape, rank, _) in zip(inputs, shapes, strict=True):
+        x, stride = rows(x, shape, x.dim() - rank, batch)
+        alive.append(x)
+        words += (x.data_ptr(), stride)
+    return batch, words, alive
 
 
 def common_batch(

@@ -1,9 +1,10 @@
-"""Print a scheduled program as CUDA, one sample per thread.
+"""Print a scheduled program as CUDA, one sample per thread and one warp per block.
 
 The statements are those of the C++ generator, with scalars in place of vectors. Chunks are inlined
 and keep their values in registers if there are enough. The largest programs keep chunks as
 functions, which bounds the compile time, and pass values through local memory. In a scan the state
-stays in registers or local memory from the first step to the last.
+stays in registers or local memory from the first step to the last. The threads of a warp read and write
+the rows of their samples together, through tiles of shared memory.
 """
 
 from __future__ import annotations
@@ -14,16 +15,23 @@ from torchsko.fused.emit.cpp import ENTRY, dense_source, native, refuse_unknown
 from torchsko.fused.emit.loop_source import loop_functions
 from torchsko.fused.emit.statements import chunk_lines
 from torchsko.fused.layout.schedule import Schedule, schedule
-from torchsko.fused.program.program import Program
+from torchsko.fused.program.program import Port, Program
 from torchsko.implicit.loop_roles import LoopRoles
 
-# Chosen from machine code for sm_90: smaller bounds cause more accesses to local memory and compile
-# no faster. Forward dynamics of a humanoid, inlined, has a fifth of the accesses that functions of
-# 500 operations have.
 _MAX_FUNCTION_OPS = 4000
-_MAX_INLINED_OPS = 12_000
-_BOUNDS = "__launch_bounds__(128)"  # the block size of `torchsko.fused.calls.cuda_kernel`
+_MAX_INLINED_OPS = {32: 12_000, 64: 8000}
+"""Largest programs whose chunks are inlined, by the bits of a scalar, and largest chunks.
+
+Measured on an H200: forward dynamics of a humanoid (10,200 operations) in float32 takes 3.5 ns a sample
+inlined and 4.2 ns in three functions. In float64 the compiler runs out of registers at this size."""
+
 _PARAMETERS = "In in, Out out, V* __restrict__ s"
+
+WARP = 32
+"""Threads of a block."""
+
+_TILE_BYTES = 2**15
+"""Largest total size of the tiles of inputs, so that at least six warps fit on a multiprocessor."""
 
 
 def cuda_plan(program: Program) -> Schedule:
@@ -41,64 +49,129 @@ def emit_cuda(plan: Schedule, *, bits: int, roles: LoopRoles | None = None) -> s
 
     Returns:
         One translation unit, which defines the kernel ``torchsko_kernel(batch, data of input 0, its stride
-        in scalars, ..., data of output 0, ...)``. The kernel of a scan is ``torchsko_kernel(batch, steps,
-        every, backward, data of input 0, its stride, its stride between steps, ..., data of output 0,
-        ...)``; `torchsko.fused.functions.scan.Scan.of_length` describes ``every``.
+        in scalars, ..., data of output 0, whether it is summed, ...)``. A summed output has a row for each
+        block, with the sums over the samples of the block. The kernel of a scan is
+        ``torchsko_kernel(batch, steps, every, backward, data of input 0, its stride, its stride between
+        steps, ..., data of output 0, ...)``; `torchsko.fused.functions.scan.Scan.of_length` describes
+        ``every``. All arguments have 8 bytes.
 
     Raises:
         FusedError: an instruction is not one of `torchsko.fused.program.program`.
     """
     program = plan.program
     refuse_unknown(program)
-    inline = "__forceinline__" if len(plan.order) <= _MAX_INLINED_OPS else "__noinline__"
+    carry = 0 if roles is None else roles.carry
+    tiles = _tiles(program.inputs, carry, _TILE_BYTES * 8 // bits)
+    inline = "__forceinline__" if len(plan.order) <= _MAX_INLINED_OPS[bits] else "__noinline__"
     lines = [f"typedef {'double' if bits == 64 else 'float'} T;", f"#define T_BITS {bits}"]
     lines += [native("lane.cuh"), dense_source(program)]
-    lines.extend(_accessor("In", "const T*", "T", [p.size for p in program.inputs]))
-    lines.extend(_accessor("Out", "T*", "T&", [p.size for p in program.outputs]))
+    sizes = [port.size for port in program.inputs]
+    lines.extend(_accessor("In", "const T*", "T", sizes, tiles))
+    lines.extend(_accessor("Out", "T*", "T&", [p.size for p in program.outputs], {}))
     for head, statements in loop_functions(plan, bits, "", chunk_lines):
         lines += [f"static __device__ __noinline__ {head} {{", *statements, "}"]
     for k, chunk in enumerate(plan.chunks):
         lines.append(f"static __device__ {inline} void c{k}({_PARAMETERS}) {{")
         lines.extend(chunk_lines(plan, chunk, bits))
         lines.append("}")
-    lines.extend(_entry(plan) if roles is None else _scan(plan, roles))
+    lines.extend(_entry(plan, tiles) if roles is None else _scan(plan, roles, tiles))
     return "\n".join(lines) + "\n"
 
 
-def _accessor(name: str, pointer: str, element: str, sizes: Sequence[int]) -> list[str]:
+def _tiles(inputs: Sequence[Port], carry: int, max_scalars: int) -> dict[int, int]:
+    """The inputs that are read through tiles, the smallest first, each with the row where its tile begins.
+
+    Args:
+        inputs: the input ports.
+        carry: number of the first inputs, which are the state of a scan.
+        max_scalars: largest number of scalars of all tiles.
+    """
+    rows, first = {}, 0
+    for k in sorted(range(carry, len(inputs)), key=lambda k: inputs[k].size):
+        if inputs[k].size and (first + inputs[k].size) * _PITCH <= max_scalars:
+            rows[k] = first
+            first += inputs[k].size
+    return rows
+
+
+_PITCH = WARP + 1  # as in native/lane.cuh
+
+
+def _accessor(
+    name: str, pointer: str, element: str, sizes: Sequence[int], tiles: dict[int, int]
+) -> list[str]:
     """A struct whose ``[k]`` is scalar k of all ports; every k in the source is a constant."""
     lines = [f"struct {name} {{"]
     lines.extend(f"  {pointer} p{k};" for k in range(len(sizes)))
     lines.append(f"  __device__ __forceinline__ {element} operator[](int k) const {{")
     start = 0
     for k, size in enumerate(sizes):
-        lines.append(f"    if (k < {start + size}) return p{k}[k - {start}];")
+        pitch = " * PITCH" if k in tiles else ""
+        lines.append(f"    if (k < {start + size}) return p{k}[(k - {start}){pitch}];")
         start += size
     lines.append(f"    return p{len(sizes) - 1}[0];")
     return [*lines, "  }", "};"]
 
 
-def _entry(plan: Schedule) -> list[str]:
-    program = plan.program
-    num_in, num_out = len(program.inputs), len(program.outputs)
-    inputs = [f"const T* __restrict__ i{k}, int n{k}" for k in range(num_in)]
-    outputs = [f"T* __restrict__ o{k}" for k in range(num_out)]
-    rows_in = ", ".join(f"i{k} + n{k} * sample" for k in range(num_in))
-    rows_out = ", ".join(f"o{k} + {port.size} * sample" for k, port in enumerate(program.outputs))
+def _entry(plan: Schedule, tiles: dict[int, int]) -> list[str]:
+    inputs, outputs = plan.program.inputs, plan.program.outputs
+    reads = [f"const T* __restrict__ i{k}, long long n{k}" for k in range(len(inputs))]
+    writes = [f"T* __restrict__ o{k}, long long sum{k}" for k in range(len(outputs))]
+    rows_in = [_row(k, tiles) for k in range(len(inputs))]
+    arrays = ", ".join(f"y{k}" for k in range(len(outputs)))
     return [
-        f'extern "C" __global__ void {_BOUNDS} {ENTRY}(int batch, {", ".join([*inputs, *outputs])}) {{',
-        *_SAMPLE,
-        f"  const In in = {{{rows_in}}};",
-        f"  const Out out = {{{rows_out}}};",
+        _head(", ".join(["long long batch", *reads, *writes])),
+        *_samples(inputs, tiles),
+        *(_read(k, port, f"i{k} + n{k} * first", tiles) for k, port in enumerate(inputs)),
+        *(f"  T y{k}[{max(1, port.size)}];" for k, port in enumerate(outputs)),
+        f"  const In in = {{{', '.join(rows_in)}}};",
+        f"  const Out out = {{{arrays}}};",
         *_run(plan),
+        *(
+            _write(f"y{k}", port.size, f"o{k} + {port.size} * (sum{k} ? blockIdx.x : first)",
+                   str(port.size), f"sum{k}")
+            for k, port in enumerate(outputs)
+        ),
         "}",
+    ]  # fmt: skip
+
+
+def _head(arguments: str) -> str:
+    return f'extern "C" __global__ void __launch_bounds__(WARP) {ENTRY}({arguments}) {{'
+
+
+def _samples(inputs: Sequence[Port], tiles: dict[int, int]) -> list[str]:
+    """Shared memory, and the samples of the warp; threads without a sample repeat the last one."""
+    scalars = _PITCH * (WARP + sum(inputs[k].size for k in tiles))
+    return [
+        f"  __shared__ T tile[{scalars}];",
+        f"  T* const tiles = tile + {_PITCH * WARP};",
+        "  const long long first = WARP * (long long)blockIdx.x;",
+        "  const int count = batch - first < WARP ? batch - first : WARP;",
+        "  const int thread = threadIdx.x, repeated = thread < count ? thread : count - 1;",
+        "  const long long sample = first + repeated;",
     ]
 
 
-_SAMPLE = (
-    "  const long long sample = blockIdx.x * (long long)blockDim.x + threadIdx.x;",
-    "  if (sample >= batch) return;",
-)
+def _row(k: int, tiles: dict[int, int], step: str = "") -> str:
+    """The scalars of input k of the sample of a thread, in a tile or in memory."""
+    if k in tiles:
+        return f"tiles + {tiles[k]} * PITCH + thread"
+    return f"i{k} + n{k} * sample{step}"
+
+
+def _read(k: int, port: Port, rows: str, tiles: dict[int, int]) -> str:
+    """Reads of input k into its tile, if it has one."""
+    if k not in tiles:
+        return ""
+    return f"  read_rows<{port.size}>({rows}, n{k}, count, tiles + {tiles[k]} * PITCH);"
+
+
+def _write(array: str, size: int, rows: str, stride: str, summed: str = "false") -> str:
+    """Writes of an array of each thread to the rows of the samples."""
+    if not size:
+        return ""
+    return f"  write_rows<{size}>({array}, {rows}, {stride}, count, {summed}, tile);"
 
 
 def _run(plan: Schedule) -> Iterator[str]:
@@ -107,44 +180,45 @@ def _run(plan: Schedule) -> Iterator[str]:
     yield from (f"  c{k}(in, out, s);" for k in range(len(plan.chunks)))
 
 
-def _scan(plan: Schedule, roles: LoopRoles) -> list[str]:
-    """The kernel of a scan: ``x`` is the state, ``y`` the next state, ``g`` the summed outputs of a step."""
-    sizes_in = [port.size for port in plan.program.inputs]
-    sizes_out = [port.size for port in plan.program.outputs]
+def _scan(plan: Schedule, roles: LoopRoles, tiles: dict[int, int]) -> list[str]:
+    """The kernel of a scan: ``x`` is the state, ``y`` the next state and the other outputs of a step."""
+    inputs, outputs = plan.program.inputs, plan.program.outputs
     carry, series = range(roles.carry), range(roles.carry, roles.carry + roles.stream)
     stacked = range(roles.carry, roles.carry + roles.stacked)
     summed = range(stacked.stop, stacked.stop + roles.summed)
-    reads = [f"const T* __restrict__ i{k}, int n{k}, int m{k}" for k in range(len(sizes_in))]
-    writes = [f"T* __restrict__ o{k}" for k in range(len(sizes_out))]
+    reads = [
+        f"const T* __restrict__ i{k}, long long n{k}, long long m{k}" for k in range(len(inputs))
+    ]
+    writes = [f"T* __restrict__ o{k}" for k in range(len(outputs))]
     rows_in = [
-        f"x{k}" if k in carry else f"i{k} + n{k} * sample" + f" + m{k} * t" * (k in series)
-        for k in range(len(sizes_in))
+        f"x{k}" if k in carry else _row(k, tiles, f" + m{k} * t" * (k in series))
+        for k in range(len(inputs))
     ]
-    rows_out = [
-        f"y{k}"
-        if k in carry
-        else f"g{k}"
-        if k in summed
-        else f"o{k} + {size} * (sample * taken + t / stride)"
-        for k, size in enumerate(sizes_out)
-    ]
-    arguments = ", ".join(["int batch", "int steps", "int every", "int backward", *reads, *writes])
+    arrays = ", ".join(f"y{k}" for k in range(len(outputs)))
+    numbers = [f"long long {name}" for name in ("batch", "steps", "every", "backward")]
+    arguments = ", ".join([*numbers, *reads, *writes])
+
+    def read(ports: range, step: str = "") -> list[str]:
+        places = {k: f"i{k} + n{k} * first{step.format(k)}" for k in ports}
+        return [_read(k, inputs[k], place, tiles) for k, place in places.items()]
 
     def store_state(row: str) -> Iterator[str]:
         """Write the state into a row of its series."""
         for k in carry:
-            target = f"o{k}[{sizes_in[k]} * (sample * rows + {row}) + i]"
-            yield _each(sizes_in[k], f"{target} = x{k}[i];")
+            size = inputs[k].size
+            yield _write(f"x{k}", size, f"o{k} + {size} * (first * rows + {row})", f"{size} * rows")
 
     return [
-        f'extern "C" __global__ void {_BOUNDS} {ENTRY}({arguments}) {{',
-        *_SAMPLE,
+        _head(arguments),
+        *_samples(inputs, tiles),
         "  const long long rows = every > 0 ? steps / every + 1 : 1, stride = every > 1 ? every : 1;",
         "  const long long taken = steps / stride;  // each row is written by its last step at last",
-        *(f"  T x{k}[{max(1, sizes_in[k])}], y{k}[{max(1, sizes_in[k])}];" for k in carry),
-        *(f"  T g{k}[{max(1, sizes_out[k])}], sum{k}[{max(1, sizes_out[k])}];" for k in summed),
-        *(_each(sizes_in[k], f"x{k}[i] = i{k}[n{k} * sample + i];") for k in carry),
-        *(_each(sizes_out[k], f"sum{k}[i] = 0;") for k in summed),
+        *(f"  T x{k}[{max(1, inputs[k].size)}];" for k in carry),
+        *(f"  T y{k}[{max(1, port.size)}];" for k, port in enumerate(outputs)),
+        *(f"  T total{k}[{max(1, outputs[k].size)}];" for k in summed),
+        *(_each(inputs[k].size, f"x{k}[i] = i{k}[n{k} * sample + i];") for k in carry),
+        *(_each(outputs[k].size, f"total{k}[i] = 0;") for k in summed),
+        *read(range(series.stop, len(inputs))),
         "  if (every > 0) {",
         "    const long long row = backward ? rows - 1 : 0;",
         *store_state("row"),
@@ -152,11 +226,18 @@ def _scan(plan: Schedule, roles: LoopRoles) -> list[str]:
         "#pragma unroll 1",
         "  for (int step = 0; step < steps; ++step) {",
         "    const long long t = backward ? steps - 1 - step : step;",
+        *read(series, " + m{} * t"),
         f"    const In in = {{{', '.join(rows_in)}}};",
-        f"    const Out out = {{{', '.join(rows_out)}}};",
+        f"    const Out out = {{{arrays}}};",
         *_run(plan),
-        *(_each(sizes_in[k], f"x{k}[i] = y{k}[i];") for k in carry),
-        *(_each(sizes_out[k], f"sum{k}[i] += g{k}[i];") for k in summed),
+        *(_each(inputs[k].size, f"x{k}[i] = y{k}[i];") for k in carry),
+        *(_each(outputs[k].size, f"total{k}[i] += y{k}[i];") for k in summed),
+        *(
+            _write(
+                f"y{k}", size, f"o{k} + {size} * (first * taken + t / stride)", f"{size} * taken"
+            )
+            for k, size in ((k, outputs[k].size) for k in stacked)
+        ),
         "    if (every > 0 && (step + 1) % every == 0) {",
         "      const long long done = (step + 1) / every, row = backward ? rows - 1 - done : done;",
         *store_state("row"),
@@ -165,7 +246,10 @@ def _scan(plan: Schedule, roles: LoopRoles) -> list[str]:
         "  if (every == 0) {",
         *store_state("0"),
         "  }",
-        *(_each(sizes_out[k], f"o{k}[{sizes_out[k]} * sample + i] = sum{k}[i];") for k in summed),
+        *(
+            _write(f"total{k}", size, f"o{k} + {size} * first", str(size))
+            for k, size in ((k, outputs[k].size) for k in summed)
+        ),
         "}",
     ]
 

@@ -55,3 +55,43 @@ LANE V vmin(V x, V y) { return (x < y) || (x != x) ? x : y; }
 LANE V vsign(V x) { return truth(x > 0) - truth(x < 0); }
 LANE V vround(V x) { return vrint(x); }
 LANE void vsincos(V x, V* sine, V* cosine) { LIBM(sincos)(x, sine, cosine); }
+
+// Rows of the samples of a warp, which all of its threads copy together, so that neighbouring threads access
+// neighbouring scalars. A tile has one column for each thread; its pitch avoids bank conflicts.
+constexpr int WARP = 32, PITCH = WARP + 1;
+
+// Copy SIZE scalars of each sample to a tile; columns without a sample repeat the last one.
+template <int SIZE>
+LANE void read_rows(const T* rows, long long stride, int count, T* tile) {
+  __syncwarp();
+  for (int k = threadIdx.x; k < SIZE * WARP; k += WARP) {
+    const int sample = k / SIZE, scalar = k - sample * SIZE;
+    tile[scalar * PITCH + sample] = rows[stride * (sample < count ? sample : count - 1) + scalar];
+  }
+  __syncwarp();
+}
+
+// Copy SIZE scalars of each thread to the rows of the samples, or their sums to one row.
+template <int SIZE>
+LANE void write_rows(const T* x, T* rows, long long stride, int count, bool sum, T* tile) {
+#pragma unroll(SIZE <= 2 * WARP ? 2 : 1)
+  for (int start = 0; start < SIZE; start += WARP) {
+    const int width = SIZE - start < WARP ? SIZE - start : WARP;
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < WARP; ++k)
+      if (k < width) tile[k * PITCH + threadIdx.x] = x[start + k];
+    __syncwarp();
+    if (sum) {
+      T total = 0;
+      for (int sample = 0; sample < count; ++sample)
+        if (threadIdx.x < width) total += tile[threadIdx.x * PITCH + sample];
+      if (threadIdx.x < width) rows[start + threadIdx.x] = total;
+    } else {
+      for (int k = threadIdx.x; k < width * count; k += WARP) {
+        const int sample = k / width, scalar = k - sample * width;
+        rows[stride * sample + start + scalar] = tile[scalar * PITCH + sample];
+      }
+    }
+  }
+}
