@@ -1,7 +1,7 @@
 """One step of public MuJoCo models with contact beside mj_step.
 
 Usage: python benchmarks/contact_models.py [--states 50] [--packages gymnasium dm_control]
-(> benchmarks/results/contact_models.md)
+(> benchmarks/results/contact_models.txt)
 
 Every XML file of the installed packages that MuJoCo compiles and that moves is one row. The states are
 reached by random controls. The error is the largest difference of coordinates and velocities after one step,
@@ -97,7 +97,7 @@ def compare(name: str, model: Any, num: int) -> Row:
         found = [np.array(x) for x in (data.qpos, data.qvel, data.act, data.ctrl)]
         mujoco.mj_step(model, data)
         points = ts.contacts(mech, convert.q_from(torch.tensor(found[0])), contact)
-        margin = (contact.margin - contact.gap)[list(points.pair)]
+        margin = contact.margin[list(points.pair)]
         if bool(((points.distance - margin).abs() < BORDER).any()):
             continue
         before.append(found)

@@ -26,7 +26,8 @@ frictionloss=".3" damping=".2"/>
 BOXES = """<mujoco><option cone="{cone}"/><worldbody><geom type="plane" size="9 9 1" friction=".5 .01 .01"/>
 <body pos="0 0 .12"><freejoint/><geom type="box" size=".2 .15 .1" mass="2"/></body>
 <body pos="0 1 .12"><freejoint/><geom type="cylinder" size=".1 .1" mass="1"/></body>
-<body pos="0 2 .12"><freejoint/><geom size=".1" mass="1" condim="6"/></body></worldbody></mujoco>"""
+<body pos="0 2 .12"><freejoint/><geom size=".1" mass="1" condim="6" margin=".01" gap=".02"/></body>
+</worldbody></mujoco>"""
 
 PILE = """<mujoco><option cone="{cone}"/><asset>
 <mesh name="gem" vertex="-.1 -.1 0  .1 -.1 0  .1 .1 0  -.1 .1 0  0 .05 .2"/></asset><worldbody>

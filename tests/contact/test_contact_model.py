@@ -83,7 +83,6 @@ BALL = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/><body
         (lambda c, mech: c.replace(shape_size=-c.shape_size), "sphere 'ball' are [-0.1] m"),
         (lambda c, mech: c.replace(shape_size=0 * c.shape_size), "sphere 'ball' are [0.0] m"),
         (lambda c, mech: c.replace(margin=c.margin - 0.01), "margin of the pair ('floor', 'ball')"),
-        (lambda c, mech: c.replace(gap=c.gap - 0.01), "gap of the pair ('floor', 'ball')"),
         (lambda c, mech: ts.ContactModel.of(ts.load(BALL.format('margin="-1"'))), "margin of the pair"),
         (lambda c, mech: c.of(mech, max_contacts={("floor", "bal"): 1}), "bal and floor"),
         (lambda c, mech: c.of(mech, max_contacts=0), "max_contacts of the pair ('floor', 'ball') is 0"),

@@ -130,3 +130,51 @@ def test_the_solver_converges_in_both_precisions(compiled):
     scale = exact.qdd.abs().amax(-1)
     error = (single.qdd - exact.qdd).abs().amax(-1) / scale
     assert (error < 1e-5).double().mean() > 0.99
+
+
+SLED = """<mujoco><option cone="elliptic"/><worldbody><geom type="plane" size="9 9 1"/>
+<body pos="0 0 .0999"><joint type="slide" axis="1 0 0"/><joint type="slide" axis="0 0 1"/>
+<geom size=".1" mass="1"/></body></worldbody></mujoco>"""
+
+
+def test_samples_slide_as_far_as_their_friction_coefficients_let_them():
+    """The distance is v^2 / (2 mu g) (Coulomb)."""
+    sled = ts.load(SLED)
+    robot, contact = ts.fuse(sled), ts.ContactModel.of(sled)
+    q, qd = torch.zeros(2, 2).double(), torch.tensor([[1.0, 0.0]]).double().expand(2, 2)
+
+    def path(mu, steps, fused):
+        parts = mu[:, None, None].expand(2, 1, 2), contact.friction[..., 2:].expand(2, 1, 3)
+        params, method = {"friction": torch.cat(parts, -1)}, ts.ContactStep(contact)
+        return ts.rollout(robot, q, qd, None, steps, DT, method, params=params, fused=fused)[0]
+
+    mu = torch.tensor([0.3, 0.6]).double().requires_grad_()
+    found = path(mu, 200, True)[:, -1, 0]
+    assert_close(found, 1 / (2 * 9.81 * mu), rtol=0.02, atol=0)
+    (gradient,) = torch.autograd.grad(found.sum(), mu)
+    step = 1e-6
+    with torch.no_grad():
+        ends = [path(mu + x, 200, True)[:, -1, 0] for x in (-step, step)]
+        assert_close(path(mu, 4, True), path(mu, 4, False), rtol=1e-12, atol=1e-12)
+    assert_close(gradient, (ends[1] - ends[0]) / (2 * step), rtol=1e-6, atol=0)
+    batched = ts.ContactStep(contact.replace(friction=contact.friction.expand(2, 1, 5)))
+    with pytest.raises(ts.MechanismError, match="params="):
+        ts.rollout(robot, q, qd, None, 2, DT, batched, fused=True)
+
+
+def test_methods_take_parameters_of_samples_by_name(fast):
+    def method(mech, accelerate, t, q, qd, dt, *, gain):
+        qdd = accelerate(mech, t, q, qd) - gain[..., None] * qd
+        return q + dt * qd, qd + dt * qdd, gain
+
+    q, qd = states(3)
+    gain = torch.tensor([0.0, 1.0, 2.0]).double()
+    found = [
+        ts.rollout(fast, q, qd, None, 4, DT, method, params={"gain": gain}, fused=flag)
+        for flag in (False, True)
+    ]
+    for x, y in zip(*found, strict=True):
+        assert_close(x, y, rtol=1e-12, atol=1e-12)
+    assert_close(found[0][2], gain[:, None].expand(3, 4))
+    with pytest.raises(ts.TorchskoError, match="gian"):
+        ts.rollout(fast, q, qd, None, 4, DT, ts.ContactStep(), params={"gian": gain})

@@ -21,6 +21,7 @@ from torchsko.mechanism.file_data.solver_options import SolverOptions
 from torchsko.mechanism.file_data.touching_pairs import kind_of
 from torchsko.mechanism.geometry import ConvexHull, HeightField, Surface, Triangles
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.utils.shapes import is_expandable
 
 PARAMETER_DIMS: dict[str, int] = {
     "shape_size": 2,
@@ -34,7 +35,6 @@ PARAMETER_DIMS: dict[str, int] = {
     "solref_friction": 2,
     "solimp": 2,
     "margin": 1,
-    "gap": 1,
     "equality_rotation": 4,
     "equality_position": 3,
     "equality_numbers": 2,
@@ -86,8 +86,7 @@ class ContactModel:
         solref: reference parameters, `[P, 2]`.
         solref_friction: of the friction of elliptic cones, `[P, 2]`; zeros for ``solref``.
         solimp: impedance parameters, `[P, 5]`.
-        margin: distance below which a contact exists, `[P]` [m].
-        gap: part of the margin without force, `[P]` [m].
+        margin: distance below which a contact exerts force, `[P]` [m].
         equality_names: of the equalities.
         equality_kinds: kinds of constraints, see `torchsko.constraints`.
         equality_ends: both bodies of each equality, num_bodies for the inertial frame; or both lengths.
@@ -140,7 +139,6 @@ class ContactModel:
     solref_friction: Tensor
     solimp: Tensor
     margin: Tensor
-    gap: Tensor
     equality_names: tuple[str, ...]
     equality_kinds: tuple[str, ...]
     equality_ends: tuple[tuple[int, int], ...]
@@ -240,6 +238,24 @@ class ContactModel:
         check_values(changed, changes)
         return changed
 
+    def refuse_batch(self, batch: Sequence[int]) -> None:
+        """Refuse batch dimensions that those of the states do not include.
+
+        Raises:
+            MechanismError: names the tensor.
+        """
+        for name, dims in PARAMETER_DIMS.items():
+            x = getattr(self, name)
+            lead = tuple(x.shape[: x.ndim - dims])
+            if not is_expandable(lead, tuple(batch)):
+                raise MechanismError(
+                    f"{name} of the contact model has batch dimensions {list(lead)}, the states "
+                    f"have {list(batch)}.",
+                    "A kernel evaluates one sample, without batch dimensions.",
+                    f'Expand the states to the batch; with fused=True pass params={{"{name}": tensor}} '
+                    "to ts.rollout.",
+                )
+
     def at_timestep(self, dt: float) -> ContactModel:
         """A copy for another time step [s], which bounds time constants."""
         if dt == self.options.timestep:
@@ -289,7 +305,6 @@ def _contact_model(
         solref_friction=number([pair.solref_friction for pair in pairs], 2),
         solimp=number([pair.solimp for pair in pairs], 5),
         margin=number([pair.margin for pair in pairs]),
-        gap=number([pair.gap for pair in pairs]),
         **equalities,
         **lengths.fields(number),
         **limit_fields(mech, lengths, number),

@@ -47,7 +47,7 @@ class Cones:
 
     @property
     def active(self) -> Tensor:
-        """Whether each contact is active, `[*batch, C]`, bool."""
+        """Mask of active contacts, `[*batch, C]`, bool."""
         raise NotImplementedError
 
     def select(self, x: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class EllipticCones(Cones):
 
     @property
     def active(self) -> Tensor:
-        """Whether each contact is active, `[*batch, C]`, bool."""
+        """Mask of active contacts, `[*batch, C]`, bool."""
         return self.weight[..., 0] > 0
 
     @property
@@ -143,7 +143,7 @@ class Pyramids(Cones):
 
     @property
     def active(self) -> Tensor:
-        """Whether each contact is active, `[*batch, C]`, bool."""
+        """Mask of active contacts, `[*batch, C]`, bool."""
         return self.weight > 0
 
     def edges(self, x: Tensor) -> Tensor:

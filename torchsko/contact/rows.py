@@ -104,7 +104,7 @@ def constraint_rows(
         cone, reference = make(first, tuple(at), v)
         cones.append(cone)
         references.append(reference.flatten(-2))
-        moving.append(_moved(contact, points, at, moves).repeat_interleave(condim, 0))
+        moving.append(_moving_mask(contact, points, at, moves).repeat_interleave(condim, 0))
         first += condim * len(at)
     batch = torch.broadcast_shapes(*(x.shape[:-1] for x in references), qd.shape[:-1])
     rows = Rows(
@@ -161,7 +161,7 @@ def _grounded(
     return Grounded(moved, torch.cat([linear, angular], -2)[..., :condim, :])
 
 
-def _moved(contact: ContactModel, points: Contacts, at: list[int], moves: Tensor) -> Tensor:
+def _moving_mask(contact: ContactModel, points: Contacts, at: list[int], moves: Tensor) -> Tensor:
     """Dofs that move contacts, `[C, num_tree_dof]`, bool."""
     ends = [contact.pair_shapes[points.pair[c]] for c in at]
     first, second = ([contact.shape_bodies[pair[k]] for pair in ends] for k in (0, 1))
@@ -242,7 +242,7 @@ class _ContactParameters(NamedTuple):
     """Parameters of the contacts of one dimension, `[*, C, ...]` each.
 
     Attributes:
-        active: whether the distance is below the margin less the gap.
+        active: whether the distance is below the margin.
         distance: distance less margin, zero where inactive [m].
         translation: sum of the inverse masses of both bodies [1/kg].
         friction: five coefficients.
@@ -267,7 +267,7 @@ class _ContactParameters(NamedTuple):
     def of(contact: ContactModel, points: Contacts, at: list[int]) -> _ContactParameters:
         pair = [points.pair[c] for c in at]
         first, second = ([contact.pair_shapes[k][end] for k in pair] for end in (0, 1))
-        margin = select(contact.margin - contact.gap, pair, -1)
+        margin = select(contact.margin, pair, -1)
         distance = select(points.distance, at, -1)
         active = (distance < margin) & (distance < FAR)
         inverse_mass = contact.shape_invweight[..., 0]

@@ -41,8 +41,7 @@ class ShapePair:
         solref: reference parameters.
         solref_friction: reference parameters of friction; zeros for ``solref``.
         solimp: impedance parameters.
-        margin: distance below which a contact exists [m].
-        gap: part of the margin without force [m].
+        margin: distance below which a contact exerts force [m].
     """
 
     first: int
@@ -53,7 +52,6 @@ class ShapePair:
     solref_friction: tuple[float, ...]
     solimp: tuple[float, ...]
     margin: float
-    gap: float
 
 
 def size_of(form: Form) -> tuple[float, float, float]:
@@ -94,7 +92,7 @@ def _pair(i: int, j: int, geometry: Geometry, explicit: Surface | None) -> Shape
         return ShapePair(
             i, j, explicit.condim,
             explicit.friction_pair or (sliding, sliding, torsional, rolling, rolling),
-            explicit.solref, explicit.solref_friction, explicit.solimp, explicit.margin, explicit.gap,
+            explicit.solref, explicit.solref_friction, explicit.solimp, explicit.margin,
         )  # fmt: skip
     a, b = (geometry.shapes[k].surface or Surface() for k in (i, j))
     if a.priority != b.priority:
@@ -108,9 +106,8 @@ def _pair(i: int, j: int, geometry: Geometry, explicit: Surface | None) -> Shape
         solref = _mix(a.solref, b.solref, weight) if mixed else tuple(map(min, a.solref, b.solref))
         solimp = _mix(a.solimp, b.solimp, weight)
     sliding, torsional, rolling = (max(MIN_FRICTION, x) for x in friction)
-    margin, gap = a.margin + b.margin, a.gap + b.gap
     coefficients = (sliding, sliding, torsional, rolling, rolling)
-    return ShapePair(i, j, condim, coefficients, solref, (0.0, 0.0), solimp, margin, gap)
+    return ShapePair(i, j, condim, coefficients, solref, (0.0, 0.0), solimp, a.margin + b.margin)
 
 
 def _mixing_weight(first: float, second: float) -> float:

@@ -212,7 +212,7 @@ def _contact_forces(
     )
     sliding = q.new_tensor([float(contact.shapes.condim[pair] > 1) for pair in points.pair])
     mu = select(contact.shapes.friction, points.pair, -2)[..., :2] * sliding[:, None]
-    margin = select(contact.shapes.margin - contact.shapes.gap, points.pair, -1)
+    margin = select(contact.shapes.margin, points.pair, -1)
     fn, by_speed, by_distance = _normal(points.distance - margin, un, k, width, d)
     root = ((ut * ut).sum(-1) + slip * slip).sqrt()[..., None]
     way = -mu * ut / root

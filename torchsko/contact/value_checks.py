@@ -30,7 +30,7 @@ def check_values(contact: ContactModel, names: Iterable[str]) -> None:
         names: of the tensors.
 
     Raises:
-        MechanismError: when a half size is not positive, or a margin or gap is negative.
+        MechanismError: when a half size is not positive, or a margin is negative.
 
     Warns:
         RobotFileWarning: when a time constant is less than two time steps.
@@ -48,12 +48,12 @@ def check_values(contact: ContactModel, names: Iterable[str]) -> None:
                         "Sizes of shapes in contact are positive.",
                         "Pass positive numbers in shape_size, or correct the robot file.",
                     )
-        elif name in ("margin", "gap"):
+        elif name == "margin":
             for k, pair in enumerate(contact.pair_names):
                 if not (values[..., k] >= 0).all():
                     raise MechanismError(
-                        f"the {name} of the pair {pair} is {values[..., k].min()} m.",
-                        "Contacts exist below the margin, and exert forces below margin - gap.",
+                        f"the margin of the pair {pair} is {values[..., k].min()} m.",
+                        "Contacts exert force below the margin.",
                         "Pass a number that is not negative.",
                     )
         elif name in SOLREFS and values.size:

@@ -145,7 +145,7 @@ class Surface:
         solref: two reference parameters of the soft constraint.
         solimp: five impedance parameters of the soft constraint.
         margin: distance at which a contact becomes active [m].
-        gap: part of the margin without contact force [m].
+        gap: distance beyond the margin at which a simulator still lists contacts, without force [m].
         friction_pair: five friction coefficients of an explicit pair; empty for the three of ``friction``.
         solref_friction: reference parameters of the friction of elliptic cones; zeros for ``solref``.
         invweight: inverse mass and inverse inertia of the body in the initial configuration [1/kg,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Real
 from operator import index
 from typing import Any, cast
@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from torchsko.actuation.law import bind
 from torchsko.errors import ShapeError, TorchskoError, unknown_name
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.integrators import INTEGRATORS
-from torchsko.rollout.step import Step
+from torchsko.rollout.step import Integrator, Step
 from torchsko.utils.concrete_values import concrete_values
 from torchsko.utils.shapes import is_expandable
 
@@ -146,13 +147,21 @@ def check_method_name(method: Any, function: str) -> None:
         raise TorchskoError(*unknown_name("method", method, tuple(INTEGRATORS)))
 
 
-def resolve_step(method: Any) -> Step:
-    """The integrator of a method of `torchsko.rollout`."""
+def step_names(step: Callable[..., Any], names: Sequence[str]) -> tuple[str, ...]:
+    """Names of the tensors that a step takes by name."""
+    if isinstance(step, Integrator):
+        return tuple(name for name in names if name in step.input_names)
+    bound = bind(step, 6, names)
+    return () if bound is None else bound.names
+
+
+def resolve_step(method: Any, names: Sequence[str] = ()) -> Step:
+    """The integrator of a method of `torchsko.rollout`, with names of tensors that it may take."""
     if isinstance(method, str):
         if method not in INTEGRATORS:
             raise TorchskoError(*unknown_name("method", method, tuple(INTEGRATORS)))
         return INTEGRATORS[method]
-    if not (callable(method) and accepts_arguments(method, 6)):
+    if not (callable(method) and (accepts_arguments(method, 6) or step_names(method, names))):
         name = getattr(method, "__name__", None)
         instance = f"method={name}(), or " if callable(method) and name else ""
         raise TorchskoError(

@@ -13,6 +13,7 @@ from torch import Tensor
 from torchsko.errors import FusedError
 from torchsko.mechanism.dispatch import fused_methods_of
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.rollout.argument_checks import step_names
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.controls import (
     BoundController,
@@ -257,7 +258,7 @@ class ControlledStep:
         forces = Forces(mech, source, batch, dt, self.effort)
         simulation = Simulation(
             mech, mech, forces, dt, self.method, self.step, self.limits,
-            returns_forces=self.returns_forces,
+            returns_forces=self.returns_forces, step_names=step_names(self.step, names),
         )  # fmt: skip
         is_traced = isinstance(torch.func.debug_unwrap(q, recurse=True), TracedTensor)
         with nullcontext() if is_traced else ProductCount() as count:
@@ -268,5 +269,5 @@ class ControlledStep:
             raise WideControlError(count.total)
         if running is not None:
             control, wrenches = mask_forces(running, control), mask_forces(running, wrenches, 2)
-        q, qd, *applied = simulation.advance(t, q, qd, control, wrenches)
+        q, qd, *applied = simulation.advance(t, q, qd, control, wrenches, inputs)
         return q, qd, memory, *applied

@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from torchsko.contact.contact_dynamics import constrained_dynamics, without_dry_friction
-from torchsko.contact.contact_model import ContactModel
+from torchsko.contact.contact_model import PARAMETER_DIMS, ContactModel
 from torchsko.contact.implicit_steps import damping_of_forces, implicit_acceleration
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
 from torchsko.mechanism.joints.configuration import advance as advance_state
@@ -208,6 +208,7 @@ class ContactStep(Integrator):
 
     Attributes:
         contact: shapes and parameters of contact; by default `torchsko.ContactModel.of` of the mechanism.
+            ``params`` of the rollout replaces its tensors by name, such as ``{"friction": x}``.
 
     Reference: see `torchsko.step`.
 
@@ -226,12 +227,22 @@ class ContactStep(Integrator):
     order: int = field(default=1, init=False)
     implicit_damping: ClassVar[bool] = True
     single_evaluation: ClassVar[bool] = True
+    input_names: ClassVar[tuple[str, ...]] = tuple(PARAMETER_DIMS)
 
     def __call__(  # type: ignore[override]
-        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
+        self,
+        mech: Mechanism,
+        accelerate: Accelerate,
+        t: float,
+        q: Tensor,
+        qd: Tensor,
+        dt: float,
+        **parameters: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The next state, the forces of the constraints and the residual."""
         contact = ContactModel.of(mech) if self.contact is None else self.contact
+        contact.refuse_batch(q.shape[:-1])
+        contact = contact.replace(**parameters)
         smooth = without_dry_friction(mech)
         free = accelerate(smooth, t, q, qd)
         tau = inverse_dynamics(smooth, q, qd, free)

@@ -8,7 +8,7 @@ from typing import Literal, TypedDict, Unpack, cast, overload
 import torch
 from torch import Tensor
 
-from torchsko.actuation.law import Law, check_law_inputs, refuse_unused_inputs
+from torchsko.actuation.law import Binding, Law, check_law_inputs, refuse_unused_inputs
 from torchsko.errors import FusedError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
 from torchsko.mechanism.state import check_state
@@ -18,6 +18,7 @@ from torchsko.rollout.argument_checks import (
     check_memory_steps,
     check_start,
     resolve_step,
+    step_names,
 )
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.captured_robots import refuse_batched_captures
@@ -157,8 +158,9 @@ def rollout(
         f_ext: forces on all bodies in their frames, as in `torchsko.forward_dynamics`: a tensor
             `[*batch, num_bodies, 6]`, constant in time, a series `[*batch, steps, num_bodies, 6]`, or a
             function (t, q, qd) or (mech, t, q, qd). None: none.
-        params: tensors `[*batch, *shape]` that functions and controllers take by name, as in
+        params: tensors `[*batch, *shape]` that functions, methods and controllers take by name, as in
             ``def law(t, q, qd, *, target)``: they may differ from sample to sample, and have gradients.
+            `torchsko.ContactStep` takes parameters of its contact model by their names.
             ``x[..., None]`` in a law makes a number of each sample a vector in all modes.
         series: tensors `[*batch, steps, *shape]` that functions and controllers take by name: of each step
             they receive its row `[*batch, *shape]`.
@@ -249,9 +251,10 @@ def rollout(
         inputs = inputs.merged(*control.inputs(steps, h, batch))
     wrenches, batch = check_wrenches(robot, f_ext, steps, batch, inputs.names)
     forces = check_control(robot, control, effort, steps, h, batch, inputs.names)
-    step = resolve_step(method)
+    step = resolve_step(method, inputs.names)
+    taken = Binding(False, step_names(step, inputs.names))
     laws = [x.binding for x in (forces.source, wrenches) if isinstance(x, Law | BoundController)]
-    refuse_unused_inputs(inputs, laws)
+    refuse_unused_inputs(inputs, [*laws, taken])
     if limits is not None:
         check_limits(robot, limits)
         require_implicit_damping(step, "limits= was given")
@@ -274,6 +277,7 @@ def rollout(
         fast, robot, forces, h, method, step, limits, every, truncate,
         with_checks(robot, wrenches, batch), counts, t0=t0, inputs=inputs,
         returns_forces=return_forces and not isinstance(forces.source, Tensor),
+        step_names=taken.names,
     )  # fmt: skip
     use_kernel = fused or (fused is None and has_trajectory_kernel(simulation, steps))
 

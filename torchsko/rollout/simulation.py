@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchsko.actuation.implicit_forces import ImplicitForce
-from torchsko.actuation.law import LawInputs
+from torchsko.actuation.law import LawInputs, Named
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.coordinates import independent_forces, scatter_dofs, tree_rates
 from torchsko.mechanism.dispatch import MechanismLike, fused_methods_of
@@ -36,7 +36,7 @@ class Simulation:
     `fast` is the fused mechanism, or `robot` without kernels. `lengths` are the numbers of steps of each
     sample if they differ, and `termination` adds the initial state to them; `t0` is the start time [s].
     `returns_forces` adds the joint forces of laws and controllers to the results of steps, and `inputs` are
-    tensors that laws take by name; `rows` are those as of each step.
+    tensors that laws take by name; `rows` are those as of each step, and the step takes `step_names` of them.
     """
 
     fast: MechanismLike
@@ -55,6 +55,7 @@ class Simulation:
     inputs: LawInputs = field(default_factory=lambda: LawInputs({}, {}))
     returns_forces: bool = False
     rows: Mapping[str, Tensor | Series] = field(default_factory=dict)
+    step_names: tuple[str, ...] = ()
 
     def unbound(self) -> Simulation:
         """A copy for `run`, with series of forces split into steps."""
@@ -158,13 +159,13 @@ class Simulation:
             wrenches = wrenches.with_inputs(rows)
         if self.termination is None:
             control, memory = self.forces.at_step(k, t, q, qd, memory, rows)
-            q, qd, *applied = self.advance(t, q, qd, control, wrenches)
+            q, qd, *applied = self.advance(t, q, qd, control, wrenches, rows)
             return q, qd, memory, *applied
         running, before = self.termination.running(k), (q, qd, memory)
         q, qd, memory = select_running(running, before, self.termination.rest)
         control, memory = self.forces.at_step(k, t, q, qd, memory, rows)
         control, wrenches = mask_forces(running, control), mask_forces(running, wrenches, 2)
-        q, qd, *applied = self.advance(t, q, qd, control, wrenches)
+        q, qd, *applied = self.advance(t, q, qd, control, wrenches, rows)
         return *select_running(running, (q, qd, memory), before), *applied
 
     def advance(
@@ -173,18 +174,19 @@ class Simulation:
         q: Tensor,
         qd: Tensor,
         control: Tensor | StateLaw | ImplicitForce,
-        wrenches: Tensor | StateWrenches | None = None,
+        wrenches: Tensor | StateWrenches | None,
+        inputs: Named,
     ) -> tuple[Tensor, ...]:
         """The state one step later, perhaps the joint forces, and further results of the step."""
         if not self.returns_forces:
-            return self._advance(t, q, qd, control, wrenches)
+            return self._advance(t, q, qd, control, wrenches, inputs)
         if isinstance(control, ImplicitForce):
-            q, qd, *results = self._advance(t, q, qd, control, wrenches)
+            q, qd, *results = self._advance(t, q, qd, control, wrenches, inputs)
             return q, qd, _force_at_end(control, self.robot, qd).expand_as(qd), *results
         start = control if isinstance(control, Tensor) else control(t, q, qd)
         if isinstance(self.step, Integrator) and self.step.single_evaluation:
             control = start
-        q, qd, *results = self._advance(t, q, qd, control, wrenches)
+        q, qd, *results = self._advance(t, q, qd, control, wrenches, inputs)
         return q, qd, start.expand_as(qd), *results
 
     def _advance(
@@ -194,6 +196,7 @@ class Simulation:
         qd: Tensor,
         control: Tensor | StateLaw | ImplicitForce,
         wrenches: Tensor | StateWrenches | None,
+        inputs: Named,
     ) -> tuple[Tensor, ...]:
         fast, (robot, damping, push) = self.fast, self._with_damping(q, qd, control)
         coupled = None
@@ -224,7 +227,8 @@ class Simulation:
             qdd = forward_dynamics(evaluated, q, qd, tau, *wrenches_at(wrenches, t, q, qd))
             return qdd if coupled is None else _implicit_rows(coupled, mech, q, qd, qdd, self.dt)
 
-        return self.step(robot, accelerate, t, q, qd, self.dt)
+        taken = {name: inputs[name] for name in self.step_names}
+        return self.step(robot, accelerate, t, q, qd, self.dt, **taken)
 
     def _with_damping(
         self, q: Tensor, qd: Tensor, control: Tensor | StateLaw | ImplicitForce

@@ -42,11 +42,13 @@ class Integrator(ABC):
 
     Attributes:
         order: order of accuracy.
+        input_names: names of the tensors of ``params`` and ``series`` of a rollout that it takes.
         implicit_damping: whether damping acts at the velocity after the step.
         single_evaluation: whether forces are evaluated once, at the start of the step.
     """
 
     order: int
+    input_names: ClassVar[tuple[str, ...]] = ()
     implicit_damping: ClassVar[bool] = False
     single_evaluation: ClassVar[bool] = False
 
