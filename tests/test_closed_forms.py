@@ -33,7 +33,7 @@ def test_a_pendulum_falls_by_its_moment_of_inertia(angle):
 
 
 @pytest.mark.parametrize("axis", [(0.0, 0.0, 1.0), (1.0, 0.0, 0.0), (3.0, -2.0, 6.0)])
-def test_a_slider_falls_along_its_axis_whatever_that_is(axis):
+def test_a_slider_falls_along_any_axis(axis):
     mech = rod("prismatic", axis=axis)
     along = axis[2] / math.hypot(*axis)
     qdd = ts.forward_dynamics(mech, tensor(0.4), tensor(-1.0), tensor(5.0))

@@ -243,7 +243,7 @@ def test_a_parameter_of_another_type_is_cured_as_the_error_says(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_fused_mechanism_says_of_types_what_can_be_typed(dtype):
+def test_a_fused_mechanism_has_an_error_about_types_whose_advice_works(dtype):
     q = Q.to(dtype)
     for advice in advised(lambda: ts.fuse(MECH).mass_matrix(q)):
         eval(advice.removeprefix("fuse "), NAMES | {"q": q})
@@ -308,7 +308,7 @@ def test_malformed_xml_is_found_by_the_command_of_the_error(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["loop", "two parents"])
-def test_no_robot_is_told_to_use_what_is_not_there(name):
+def test_errors_about_loops_do_not_advise_missing_functions(name):
     edges = {"loop": (("a", "b"), ("b", "a")), "two parents": (("c", "a"), ("c", "b"))}[name]
     with pytest.raises(ts.TreeError) as error:
         pairs(*edges, links="abc")
@@ -316,7 +316,7 @@ def test_no_robot_is_told_to_use_what_is_not_there(name):
     pairs(edges[0], ("b", None), links="abc")
 
 
-def test_all_names_are_told_where_they_are_few_the_last_too():
+def test_an_error_lists_all_of_a_few_names():
     """Of an arm's frames the one that a stranger looks for is the last."""
     arm = ts.load(ts.robots.panda)
     with pytest.raises(ts.MechanismError) as caught:

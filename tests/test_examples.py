@@ -102,7 +102,7 @@ def test_07_computed_torque_is_exact_with_an_exact_model_and_adaptive_control_le
 
 
 @pytest.mark.nightly
-def test_10_reaches(tmp_path):
+def test_10_reaches_its_targets(tmp_path):
     options = ("--arms", "2", "--steps", "2", "--eager", "--out", str(tmp_path))
     out = run("10_ilqr.py", tmp_path, *options)
     assert (tmp_path / "ilqr.png").stat().st_size > 10_000
@@ -118,7 +118,7 @@ def test_13_learns_policies(tmp_path):
 
 
 @pytest.mark.nightly
-def test_13_balances_and_reaches_from_starts_never_seen(tmp_path):
+def test_13_balances_and_reaches_from_new_starts(tmp_path):
     out = run("13_policies.py", tmp_path, "--out", str(tmp_path))
     (_, balance, worst), (untrained, reach, _) = re.findall(
         r"(\S+) untrained, (\S+) trained, worst (\S+)", out
@@ -146,7 +146,7 @@ def test_14_improves_torques(tmp_path):
 
 
 @pytest.mark.nightly
-def test_15_plans_again_and_again(tmp_path):
+def test_15_plans_at_each_step(tmp_path):
     sizes = ("--seconds", "0.16", "--horizon", "3", "--eager")
     out = run("15_predictive_control.py", tmp_path, *sizes, "--out", str(tmp_path))
     assert (tmp_path / "predictive_control.png").stat().st_size > 10_000

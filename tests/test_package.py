@@ -25,7 +25,7 @@ def test_no_text_advises_to_install_from_an_index_that_does_not_have_it():
         assert "pip install torchsko" not in text and 'pip install "torchsko' not in text, file
 
 
-def test_neither_import_nor_load_imports_what_torch_leaves_out():
+def test_import_and_load_import_no_optional_package():
     """sympy alone takes longer than a robot of 40 dofs."""
     new = {
         name.split(".")[0] for name in imported("import torchsko as ts\nts.load(ts.robots.panda)")
@@ -44,7 +44,7 @@ ts.fuse(mech).forward_dynamics(q, qd, qd).sum().backward()
 """
 
 
-def test_neither_do_a_rollout_and_the_gradient_of_a_kernel_that_was_built_before():
+def test_a_rollout_and_a_cached_kernel_import_no_optional_package():
     imported(FIRST)  # tracing may
     assert {"sympy", "scipy", "matplotlib", "mujoco"} & set(imported(FIRST)) == set()
 
@@ -72,7 +72,7 @@ def imported(program):
     return run.stdout.split()
 
 
-def test_an_import_opens_no_room_that_makes_robots_or_kernels():
+def test_an_import_loads_no_package_of_files_or_kernels():
     opened = imported("import torchsko")
     assert "torchsko.rollout.rollout" in opened and "torchsko.verbs.dynamics" in opened
     dispatcher = {"torchsko.fused", "torchsko.fused.automatic"}  # decides when kernels are built
@@ -128,7 +128,7 @@ def test_help_and_completion_tell_of_public_names_and_no_others():
     imported(program)
 
 
-def test_a_name_that_is_not_there_is_said():
+def test_a_missing_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="'torchsko' has no attribute 'fly'"):
         _ = ts.fly
 

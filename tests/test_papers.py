@@ -73,7 +73,7 @@ def test_every_numbered_result_of_the_papers_has_a_row(written, paper):
 
 
 @pytest.mark.nightly
-def test_a_test_that_does_not_run_what_it_says_fails(tmp_path):
+def test_a_marked_test_that_does_not_call_its_functions_fails(tmp_path):
     (tmp_path / "test_lie.py").write_text(
         "import pytest\n"
         "import torchsko as ts\n"
@@ -121,7 +121,7 @@ def test_results_are_read_one_by_one(text, found):
     assert results(text) == found
 
 
-def test_citations_of_one_docstring_are_told_apart():
+def test_citations_of_one_docstring_are_separated():
     doc = "Sum.\n\nReference: Jain 2011, Part II, Lemma 3 and\nEq. 4; Jain 2024, SOA slides 9, trace.\n"
     assert list(cited(doc)) == [
         ("Jain 2011, Part II", "Lemma 3 and Eq. 4"),

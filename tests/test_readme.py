@@ -55,7 +55,7 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
         assert (page.parent / link).exists(), link
 
 
-def test_what_others_are_known_for_has_the_names_that_the_page_says() -> None:
+def test_names_in_the_page_about_other_libraries_exist() -> None:
     """Those of Drake were read in its stubs (pydrake 1.51): it is not installed with the tests."""
     pin, mujoco = pytest.importorskip("pinocchio"), pytest.importorskip("mujoco")
     model = mujoco.MjModel.from_xml_string(
@@ -112,7 +112,7 @@ def leads(name: str) -> bool:
     return False
 
 
-def test_every_name_of_the_library_that_a_page_or_a_docstring_says_is_there() -> None:
+def test_every_library_name_in_pages_and_docstrings_exists() -> None:
     wrong = {
         (page.name, name) for page in PAGES for name in named(page.read_text()) if not leads(name)
     }

@@ -101,7 +101,7 @@ def test_servo_gains_of_the_documentation_are_stable(kv, implicit):
     assert implicit or not moved[20.0] < 1.0
 
 
-def test_what_is_installed_is_found_and_nothing_else():
+def test_installed_packages_are_found_and_no_others():
     known = ts.robots.available()
     sources = {name.split("/")[0] for name in known}
     assert {"torchsko", "example-robot-data", "gymnasium"} <= sources
@@ -141,7 +141,9 @@ def test_a_folder_given_is_looked_through_and_not_left(tmp_path):
         ts.robots.find("panda")
 
 
-def test_what_robot_descriptions_has_fetched_is_found_and_nothing_is_fetched(tmp_path, monkeypatch):
+def test_models_in_the_cache_of_robot_descriptions_are_found_without_a_download(
+    tmp_path, monkeypatch
+):
     (tmp_path / "maker").mkdir()
     (tmp_path / "maker" / "arm9.urdf").write_text("<robot/>")
     monkeypatch.setenv("ROBOT_DESCRIPTIONS_CACHE", str(tmp_path))

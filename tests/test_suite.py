@@ -33,7 +33,7 @@ def cases(path: str, *arguments: str) -> set[str]:
     return {line for line in collected(path, *arguments).splitlines() if "::" in line}
 
 
-def test_what_takes_long_runs_when_asked_for_and_only_then():
+def test_nightly_tests_run_on_request_only():
     path = "tests/fused/test_manifold.py"
     day, night = cases(path), cases(path, "-m", "nightly")
     assert night and not day & night

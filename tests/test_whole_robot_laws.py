@@ -54,7 +54,7 @@ def test_energy_changes_by_what_is_given_less_what_is_lost(mech, batch, seed):
 
 
 @given(robots, seeds)
-def test_its_parts_are_the_rates_of_the_energies(mech, seed):
+def test_parts_of_the_power_balance_are_rates_of_the_energies(mech, seed):
     """Of the potential without springs, which balls may have that are no potential's."""
     mech = mech.replace(stiffness=torch.zeros_like(mech.stiffness))
     q, qd, tau, f_ext = state(mech, (), seed)
@@ -85,7 +85,7 @@ def test_passive_force_is_the_sum_of_its_parts(mech, batch, seed):
     "Jain 2011, Part II", "Algorithm 4.1", ts.composite_inertias, composite_inertias_of
 )
 @given(robots, st.sampled_from(BATCHES), seeds)
-def test_frozen_all_turns_as_one_body_about_its_centre_of_mass(mech, batch, seed):
+def test_composite_and_centroidal_inertias_are_those_of_the_locked_robot(mech, batch, seed):
     """A composite inertia is that of the bodies outboard: its momentum at any one twist is their sum."""
     q, *_ = state(mech, batch, seed)
     R, M = ts.composite_inertias(mech, q), ts.centroidal_inertia(mech, q)
@@ -120,7 +120,7 @@ def test_christoffel_symbols_are_derivatives_of_the_mass_matrix_where_q_is_a_vec
 
 
 @given(robots, st.sampled_from(BATCHES), seeds)
-def test_they_give_the_coriolis_matrix_of_every_velocity(mech, batch, seed):
+def test_christoffel_symbols_give_the_coriolis_matrix_of_every_velocity(mech, batch, seed):
     q, qd, *_ = state(mech, batch, seed)
     symbols = ts.christoffel_symbols(mech, q)
     agree((symbols * qd[..., None, None, :]).sum(-1), ts.coriolis_matrix(mech, q, qd), 1e-10)
@@ -145,7 +145,7 @@ def test_wrenches_of_joints_are_linear_in_inertial_parameters(mech, batch, seed)
 
 
 @given(robots, seeds, references)
-def test_a_sensor_anywhere_on_a_body_feels_the_same_wrench_told_elsewhere(mech, seed, reference):
+def test_wrenches_have_equal_power_in_every_reference(mech, seed, reference):
     """Its power on the frame's velocity is the same in every reference."""
     q, qd, qdd, _ = state(mech, (2,), seed)
     frame, phi = mech.frame_names[-1], ts.inertial_parameters(mech)
@@ -245,7 +245,7 @@ WHAT_MAY_BE_CONSTANT = {
 
 @pytest.mark.parametrize("call", WHAT_MAY_BE_CONSTANT.values(), ids=WHAT_MAY_BE_CONSTANT.keys())
 @pytest.mark.parametrize("kind", ["free", "prismatic"])
-def test_what_does_not_change_from_sample_to_sample_is_told_of_each(call, kind):
+def test_results_that_are_equal_for_all_samples_have_the_batch_shape(call, kind):
     """A single body, of which much is the same in all configurations and whatever its damping."""
     mech = random_mechanism([kind], [-1], 1)
     q, qd = mech.random_state(2, 3)

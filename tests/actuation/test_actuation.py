@@ -89,7 +89,7 @@ def against_mujoco(model, batch: int = 6) -> ts.Actuators:
     return drive
 
 
-def test_every_kind_of_actuator_is_mujocos():
+def test_every_kind_of_actuator_equals_that_of_mujoco():
     drive = against_mujoco(mujoco.MjModel.from_xml_string(ALL), batch=40)
     assert len(drive.names) == 11 and set(drive.activation_names) == {
         "late", "intvelocity", "cylinder", "general", "exact", "sum"}  # fmt: skip
@@ -128,7 +128,7 @@ DRIVES = f"""
 
 
 @pytest.mark.skipif(not hasattr(mujoco, "mjtCtrlInput"), reason="MuJoCo has no such loops yet")
-def test_dc_motors_and_pid_loops_without_a_state_are_mujocos():
+def test_dc_motors_and_pid_loops_without_a_state_equal_those_of_mujoco():
     """Regression: all were unsupported, although those with one control are affine."""
     model = mujoco.MjModel.from_xml_string(DRIVES)
     mech = ts.from_mujoco(model)
@@ -154,12 +154,12 @@ def test_dc_motors_and_pid_loops_without_a_state_are_mujocos():
 
 
 @pytest.mark.parametrize("name", gymnasium_models())
-def test_actuators_of_models_that_people_train_on_are_mujocos(name):
+def test_actuators_of_gymnasium_models_equal_those_of_mujoco(name):
     drive = against_mujoco(mujoco.MjModel.from_xml_path(str(gymnasium_models()[name])))
     assert drive.unused == ()
 
 
-def test_a_rollout_through_actuators_is_mujocos():
+def test_a_rollout_through_actuators_equals_that_of_mujoco():
     """Activations advance with the step; forces are those at its start."""
     model = mujoco.MjModel.from_xml_string(ALL)
     without_others(model)
@@ -307,7 +307,7 @@ def test_the_linear_model_through_actuators_is_the_difference_of_steps_through_t
         agree((A @ e + (B @ pushed[..., None])[..., 0])[None], slope[None], 1e-6)
 
 
-def test_servos_hold_an_arm_where_they_are_told_to():
+def test_servos_hold_an_arm_at_their_targets():
     """At rest the force of the servo balances gravity."""
     mech = arm()
     none = torch.zeros_like(
@@ -322,7 +322,7 @@ def test_servos_hold_an_arm_where_they_are_told_to():
     agree(q[-1][None], target[None], 1e-4)
 
 
-def test_what_does_not_fit_is_refused_by_name():
+def test_invalid_actuators_are_refused_by_name():
     mech = arm()
     joint = mech.joint_names[0]
     one = ts.Actuators.of(mech, [ts.Actuator.motor("a", joint)])

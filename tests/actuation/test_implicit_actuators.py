@@ -49,7 +49,7 @@ STRONG = STRUNG.replace("</mujoco>", """<actuator>
 
 
 @pytest.mark.parametrize(("text", "dt"), [(ALL, 0.01), (STRONG, 0.02)], ids=["all", "tendons"])
-def test_steps_are_mujocos_implicitfast(text, dt):
+def test_steps_equal_implicitfast_of_mujoco(text, dt):
     ours, theirs = apart(implicit_fast(text, dt), 60, implicit="velocity")
     agree(ours, theirs, 1e-9)
     explicit, theirs = apart(implicit_fast(text, dt), 60)

@@ -25,7 +25,7 @@ def number(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def test_a_dc_motor_runs_up_as_its_time_constant_says():
+def test_the_speed_of_a_dc_motor_rises_with_its_time_constant():
     """With I w' = g k / R (u - k g w), U / (k g) - w shrinks by 1 - h / T per step, T = I R / (k g)^2."""
     k, R, U, g = 0.05, 1.2, 24.0, 10.0
     mech = wheel()
@@ -56,7 +56,7 @@ def test_a_torque_speed_curve_bounds_the_torque_and_ends_at_its_corners(speed, a
         assert motor == pytest.approx(asked, abs=1e-12)
 
 
-def test_a_motor_at_its_top_speed_has_no_torque_left():
+def test_the_torque_of_a_motor_at_its_top_speed_is_zero():
     mech = wheel()
     motor = ts.Actuator.torque_source("m", "axle", stall=2.0, no_load_speed=40.0)
     drive = ts.Actuators.of(mech, [motor])
@@ -102,7 +102,7 @@ def test_motors_have_gradients_and_gains_of_each_sample():
 
 
 @pytest.mark.parametrize("late", [0, 1, 3])
-def test_controls_arrive_so_many_steps_later(late):
+def test_a_delay_shifts_controls_by_its_steps(late):
     mech, dt = wheel(), 0.01
     drive = ts.Actuators.of(mech, [ts.Actuator.motor("m", "axle")])
     sent = lambda t, q, qd: number(math.sin(7 * t) + 1)  # noqa: E731
@@ -179,7 +179,7 @@ def test_a_constant_control_is_late_only_at_the_start(time):
         agree(now[None], number(2.0)[None], 1e-12)
 
 
-def test_motors_that_mean_nothing_are_refused():
+def test_invalid_motors_are_refused():
     refused = [
         (lambda: ts.Actuator("a", {}, efficiency=0.0), "efficiency of actuator 'a' is 0.0"),
         (lambda: ts.Actuator("a", {}, efficiency=1.5), "efficiency of actuator 'a' is 1.5"),

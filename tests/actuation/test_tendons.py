@@ -23,7 +23,7 @@ MODEL = f"""<mujoco><compiler angle="radian" autolimits="true"/><worldbody><site
 <equality><joint joint1="toe" joint2="knee" polycoef="0.1 0.5 0 0 0"/></equality></mujoco>"""
 
 
-def test_lengths_rates_and_forces_are_mujocos():
+def test_lengths_rates_and_forces_equal_those_of_mujoco():
     model = mujoco.MjModel.from_xml_string(MODEL)
     mech = ts.from_mujoco(model)
     tendons = ts.tendons_of(model, mech)
@@ -45,7 +45,7 @@ def test_lengths_rates_and_forces_are_mujocos():
         agree(force[k][None], theirs[None], 1e-12)
 
 
-def test_what_tendons_have_besides_is_told():
+def test_unsupported_properties_of_tendons_are_reported():
     mech = ts.load(MODEL)
     told = [str(line) for line in ts.tendons_of(MODEL, mech).unused]
     assert any("tendon 'string': it is a spatial tendon" in line for line in told)
@@ -68,7 +68,7 @@ def test_springs_of_tendons_store_the_work_done_on_them():
     agree(tendons.force(mech, q, qd), -slope, 1e-12)
 
 
-def test_tendons_that_mean_nothing_are_refused():
+def test_invalid_tendons_are_refused():
     mech = ts.load(MODEL)
     with pytest.raises(ts.MechanismError, match="no moving joint is named 'no'"):
         ts.Tendons.of(mech, [ts.Tendon("t", {"no": 1.0})])
@@ -78,7 +78,7 @@ def test_tendons_that_mean_nothing_are_refused():
         ts.tendons_of(MODEL, mech).replace(stiffness=torch.zeros(2))
 
 
-def test_what_is_told_of_tendons_is_what_mujocos_fields_hold():
+def test_reported_properties_of_tendons_are_the_nonzero_fields_of_mujoco():
     text = MODEL.replace(
         'name="tight" stiffness="7"',
         'name="tight" stiffness="7 1" damping="1 0 2" armature="0.3" actuatorfrcrange="-1 1"',

@@ -34,7 +34,7 @@ def test_a_gear_and_its_rotor_are_read_in_every_dialect(dialect, tmp_path):
         assert found.armature == pytest.approx(0.05, rel=1e-15)
 
 
-def test_a_motor_on_a_gear_accelerates_rotor_and_link_as_newton_says():
+def test_a_motor_on_a_gear_accelerates_rotor_and_link_by_newtons_law():
     """(I + n^2 J) qdd = n u, about an axis through the centre of mass."""
     text = robot(HINGED, more=DIALECTS["ros"])
     (gear,) = ts.transmissions_of(text)
@@ -49,7 +49,7 @@ def test_a_motor_on_a_gear_accelerates_rotor_and_link_as_newton_says():
     assert float(qdd) == pytest.approx(50 * 0.3 / (inertia + 50**2 * 2e-5), rel=1e-14)
 
 
-def test_what_drives_several_joints_or_none_is_told():
+def test_transmissions_of_several_joints_or_none_are_reported():
     two = '<transmission name="d"><joint name="j"/><joint name="k"/><actuator name="m"/></transmission>'
     none = '<transmission name="n"><joint name="no"/></transmission>'
     text = robot(HINGED, more=two + none)
@@ -60,7 +60,7 @@ def test_what_drives_several_joints_or_none_is_told():
     ]
 
 
-def test_numbers_that_are_none_are_refused_by_name():
+def test_texts_that_are_not_numbers_are_refused_by_name():
     refused = {
         DIALECTS["ros"].replace(" 50 ", "nan"): "transmission 't' <mechanicalReduction>",
         DIALECTS["ros"].replace(" 50 ", "0"): "has the reduction 0.0",

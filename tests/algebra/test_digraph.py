@@ -71,7 +71,7 @@ def test_corollary_3_1_every_path_between_two_nodes_inside_is_inside(case):
 @pytest.mark.shows(PART_I, "section 3", path_induced_subgraph)
 @many
 @given(digraphs_with_nodes(max_nodes=4))
-def test_it_is_the_smallest_set_that_no_walk_between_its_nodes_leaves(case):
+def test_the_path_induced_set_is_the_smallest_that_no_walk_leaves(case):
     edges, nodes = case
     names = sorted({end for edge in edges for end in edge})
 
@@ -88,7 +88,7 @@ def test_it_is_the_smallest_set_that_no_walk_between_its_nodes_leaves(case):
 
 @many
 @given(trees(8, forests=False), st.data())
-def test_on_a_tree_it_is_the_tree_s(tree, data):
+def test_the_path_induced_set_of_a_tree_is_that_of_its_digraph(tree, data):
     if tree.num_nodes > 1:
         nodes = data.draw(st.sets(st.sampled_from(tree.names), min_size=1))
         edges = [(tree.names[p], tree.names[k]) for k, p in enumerate(tree.parent) if p >= 0]
@@ -96,6 +96,6 @@ def test_on_a_tree_it_is_the_tree_s(tree, data):
         assert set(path_induced_subgraph(edges, nodes)[0]) == expected
 
 
-def test_a_name_that_is_no_node_is_refused():
+def test_an_unknown_node_is_refused():
     with pytest.raises(ts.TreeError, match=r"no node 'd'(?s:.*)'a', 'b'"):
         path_induced_subgraph([("a", "b")], ["d"])

@@ -189,7 +189,7 @@ def test_operational_space_compliance_of_members_and_others(case, data):
 
 
 @given(cases(scalar=True, mixed=False))
-def test_the_scalar_reading_of_an_embedded_model_gives_the_same(case):
+def test_scalar_operations_on_an_embedded_model_have_equal_results(case):
     T, dense = noise(2, case.plan.layout.dofs.total), case.model
     dense = replace(dense, edge_weight=replace(dense.edge_weight, scalar=False))
     one = algorithms.forward_dynamics(case.made, T)
@@ -205,7 +205,7 @@ def test_no_node_is_as_wide_as_its_members_together():
     assert made.edge_weight.dense().shape == case.model.edge_weight.dense().shape
 
 
-def test_the_dofs_whose_places_are_taken_over_are_for_the_caller_to_say():
+def test_the_caller_chooses_the_independent_dofs():
     case = fixed_case()
     of = [(1, 2, 3, 4), (5, 6)]
     plan = embedding_plan(case.model.layout, of, [2, 1], dofs=[(4, 2), (6,)])
@@ -323,7 +323,7 @@ def test_a_geared_rotor_is_its_closed_formula(ratio):
     agree(column(algorithms.bias_force(made)), column(C), 1e-13)
 
 
-def test_what_does_not_fit_is_refused_by_name():
+def test_invalid_embeddings_are_refused_by_name():
     case = fixed_case()
     layout = case.model.layout
     with pytest.raises(ts.TreeError, match=r"Aggregate torchsko.aggregation_subgraph"):

@@ -150,7 +150,7 @@ def test_a_vector_is_one_column(action, model):
 
 
 @given(straightened(sko_models(mixed=True, min_dofs=0)), st.booleans())
-def test_what_is_written_along_hinges_changes_no_result(model, scalar):
+def test_models_with_straight_hinges_have_equal_results(model, scalar):
     model = replace(model, edge_weight=replace(model.edge_weight, scalar=scalar))
     exact, plain = swept_innovations(model), swept_innovations(replace(model, straight=None))
     x = columns(model)
@@ -163,7 +163,7 @@ def test_what_is_written_along_hinges_changes_no_result(model, scalar):
 
 
 @given(sko_models(mixed=True, min_dofs=0, scalar=True))
-def test_the_scalar_reading_agrees_with_the_dense_one(model):
+def test_scalar_and_dense_operations_agree(model):
     dense = replace(model, edge_weight=replace(model.edge_weight, scalar=False))
     one, other, x = swept_innovations(model), swept_innovations(dense), columns(model)
     for action in ACTIONS:

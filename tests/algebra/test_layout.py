@@ -47,7 +47,7 @@ def test_pack_puts_each_node_s_components_first_and_zeros_after(layout):
 
 
 @given(layouts())
-def test_a_trivial_packing_is_a_mere_reshape(layout):
+def test_packing_of_equal_blocks_is_a_reshape(layout):
     for packing in (layout.nodes, layout.dofs):
         flat = torch.arange(packing.total)
         full = packing.total == layout.tree.num_nodes * packing.width

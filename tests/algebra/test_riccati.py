@@ -129,7 +129,8 @@ IDENTITIES = {
 """Both sides of identities of operators, by their formula; a prime is the transpose."""
 
 
-@pytest.mark.shows("Jain 2011, Part II", "Lemmas 7-10", solve_riccati, articulated_operators)
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 7", solve_riccati)
+@pytest.mark.shows("Jain 2011, Part II", "Lemmas 7-10", articulated_operators)
 @given(ANY)
 def test_operators_of_a_model_obey_the_lemmas_of_jain(model):
     x = letters(model)

@@ -119,7 +119,7 @@ def test_operational_space_compliance_is_that_of_the_jacobian(model, data):
 
 
 @given(shared_models(mixed=True, min_dofs=1, scalar=True))
-def test_the_scalar_reading_gives_the_same(model):
+def test_scalar_and_dense_operations_agree(model):
     dense, T = (
         replace(model, edge_weight=replace(model.edge_weight, scalar=False)),
         vector(model)[:, 0],
@@ -154,7 +154,7 @@ def blocks(places, parents=(-1, 0, 0)):
 
 
 @pytest.mark.parametrize("places", [[[0], [1, 2], [2, 3]], [[0], [1, 2], [2, 1]], [[0], [0], [1]]])
-def test_only_siblings_share_and_they_share_all(places):
+def test_hinges_are_shared_among_all_siblings_and_no_others(places):
     with pytest.raises(ts.TreeError, match=r"share degrees of freedom, but not all"):
         blocks(places)
 

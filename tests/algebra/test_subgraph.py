@@ -206,7 +206,7 @@ def test_refused_partition_names_the_path():
 @pytest.mark.parametrize(
     ("nodes", "words"), [([], "empty"), ([9], "9 is no node"), (["fot"], "'foot'")]
 )
-def test_sets_of_nodes_that_are_none_are_refused(nodes, words):
+def test_invalid_sets_of_nodes_are_refused(nodes, words):
     with pytest.raises(ts.TreeError, match=words):
         contract(BODY, nodes)
 

@@ -169,7 +169,7 @@ def test_edges_without_a_node_list_number_nodes_by_appearance():
         (lambda: Tree.from_parents([-1], ["elbow"]).index("elbw"), ["'elbw'", "'elbow'"]),
     ],
 )
-def test_what_is_no_tree_is_refused_by_name_with_a_cure(make, words):
+def test_graphs_that_are_no_trees_are_refused_with_advice(make, words):
     with pytest.raises(TreeError) as error:
         make()
     message = str(error.value)

@@ -73,7 +73,7 @@ def test_a_part_of_a_node_whose_armature_couples_dofs_may_be_prescribed():
 
 
 @given(subsets())
-def test_what_was_given_comes_back_unchanged(case):
+def test_given_forces_and_accelerations_are_returned_unchanged(case):
     model, nodes = case
     known, tau, qdd = flat_mask(model, nodes), ramp(model), ramp(model, 0.3)
     accel, force = hybrid_dynamics(model, tau, qdd, nodes)
@@ -81,7 +81,7 @@ def test_what_was_given_comes_back_unchanged(case):
 
 
 @given(subsets())
-def test_what_is_not_given_is_not_read(case):
+def test_unused_entries_are_not_read(case):
     model, nodes = case
     known, tau, qdd = flat_mask(model, nodes), ramp(model), ramp(model, 0.3)
     blank = torch.full_like(tau, torch.nan)
@@ -107,7 +107,7 @@ def test_no_node_prescribed_is_forward_dynamics(model):
 
 
 @given(straightened(sko_models(max_nodes=12)), st.integers(0, 4095))
-def test_what_is_written_along_hinges_survives_locking(model, bits):
+def test_locked_models_keep_straight_hinges(model, bits):
     nodes = [k for k in range(model.tree.num_nodes) if bits >> k & 1]
     tau, qdd = ramp(model), ramp(model, 0.3)
     accel, force = hybrid_dynamics(model, tau, qdd, nodes)

@@ -76,7 +76,7 @@ def test_unrelated_hinges_are_not_coupled(model):
 
 
 @pytest.mark.parametrize("scalar", [False, True])
-def test_both_readings_of_a_symmetric_block_agree(scalar):
+def test_scalar_and_dense_operations_on_symmetric_blocks_agree(scalar):
     model = random_model(
         Tree.from_parents([2, 2, -1, 0]), [4, 3, 6, 5], [2, 3, 3, 1], (2, 3), scalar=scalar
     )

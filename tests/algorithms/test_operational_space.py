@@ -121,7 +121,7 @@ def test_inertia_is_the_inverse_of_the_compliance():
     agree(inertia @ compliance, torch.eye(6, dtype=q.dtype).expand(4, 6, 6), 1e-8)
 
 
-def test_a_free_body_feels_its_own_inertia():
+def test_the_operational_space_inertia_of_a_free_body_is_its_inertia():
     builder = ts.MechanismBuilder("brick")
     builder.link("brick", mass=2.0, inertia=[[0.1, 0, 0], [0, 0.2, 0], [0, 0, 0.25]])
     builder.joint("float", "free", child="brick")
@@ -324,7 +324,7 @@ def test_rows_that_vanish_but_for_rounding_are_no_motion(dtype, length):
 
 @pytest.mark.parametrize("length", [1.0, 1e-3])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-def test_where_all_axes_meet_but_for_rounding_nothing_slides(dtype, length):
+def test_axes_that_meet_but_for_rounding_allow_no_translation(dtype, length):
     """Links go out and come back to the point, where the levers that rounding leaves are 1e-17 m long."""
     builder, parent = ts.MechanismBuilder("ball"), None
     own = (length**2 * torch.eye(3, dtype=torch.float64)).tolist()
@@ -416,7 +416,7 @@ def test_a_mechanism_task_compiles_and_maps():
     torch.testing.assert_close(compiled(q), inertia(q))
 
 
-def test_nodes_on_different_bases_do_not_feel_one_another():
+def test_nodes_on_different_bases_are_not_coupled():
     tree = Tree.from_parents([-1, -1, 0])
     model = branched_model(tree=tree)
     omega = algorithms.extended_compliance(model)

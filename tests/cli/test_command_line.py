@@ -28,7 +28,7 @@ FAULTY = """
 """
 
 
-def test_it_names_what_the_mechanism_holds(tmp_path, capsys):
+def test_the_command_lists_the_parts_of_the_mechanism(tmp_path, capsys):
     file = tmp_path / "faulty.urdf"
     file.write_text(FAULTY)
     with pytest.warns(ts.RobotFileWarning):
@@ -45,9 +45,7 @@ def test_it_names_what_the_mechanism_holds(tmp_path, capsys):
     assert row == ["hinge", "revolute", "-", "arm", "3", *(f"{x:.4g}" for x in numbers(mech))]
 
 
-def test_limits_that_are_not_the_files_and_joints_that_nothing_resists_are_told_once(
-    tmp_path, capsys
-):
+def test_changed_limits_and_joints_without_inertia_are_listed_once(tmp_path, capsys):
     """A leader had the efforts of those that follow it in its own without a word."""
     file = tmp_path / "faulty.urdf"
     bare = '<joint name="bare" type="continuous"><parent link="arm"/><child link="hair"/></joint>'
@@ -62,7 +60,7 @@ def test_limits_that_are_not_the_files_and_joints_that_nothing_resists_are_told_
     assert len([line for line in lines if line.startswith("  joint 'bare'")]) == 1
 
 
-def test_what_acts_at_joints_by_themselves_is_told_once_for_all_alike(tmp_path, capsys):
+def test_passive_forces_are_listed_once_for_equal_joints(tmp_path, capsys):
     joint = "<joint name='{}' axis='0 1 0' armature='{}' damping='0.5'/>"
     arms = [joint.format(f"j{k}", a) for k, a in enumerate((0.25, 0.25, 3, 0.25))]
     arms[1] += "<joint name='lift' type='slide' stiffness='7'/>"
@@ -77,9 +75,7 @@ def test_what_acts_at_joints_by_themselves_is_told_once_for_all_alike(tmp_path, 
     assert "j2: damping 0.5, armature 3" in lines
 
 
-def test_springs_gravity_and_compensated_weight_are_told_where_they_are_not_the_usual(
-    tmp_path, capsys
-):
+def test_unusual_springs_gravity_and_compensation_are_listed(tmp_path, capsys):
     """Verbs compute with all of them, and the page said none."""
     pytest.importorskip("mujoco")
     hinge = "<joint name='{}' axis='0 1 0' {}/><geom size='1'/>"
@@ -104,7 +100,7 @@ def test_springs_gravity_and_compensated_weight_are_told_where_they_are_not_the_
     assert not any("m/s^2" in line for line in told(""))
 
 
-def test_on_a_screen_nothing_runs_past_its_edge(capsys, monkeypatch):
+def test_lines_fit_the_width_of_the_terminal(capsys, monkeypatch):
     """Tables of long names, and notes, ran into the next line of the screen."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     told = {}
@@ -146,7 +142,7 @@ def numbers(mech):
     return [getattr(mech, field)[0].item() for field in fields]
 
 
-def test_its_options_are_those_of_load(tmp_path, capsys):
+def test_the_options_are_those_of_load(tmp_path, capsys):
     file = tmp_path / "faulty.urdf"
     file.write_text(FAULTY)
     assert main(["info", str(file), "--floating-base", "--independent"]) == 0
@@ -172,12 +168,12 @@ def test_warnings_have_no_line_of_source_code(monkeypatch, capsys):
     assert warnings.formatwarning is before
 
 
-def test_the_version_is_told(capsys):
+def test_the_version_is_printed(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"{ts.__version__}\n"
 
 
-def test_folders_are_trusted_as_a_refusal_says(tmp_path, capsys):
+def test_the_option_in_a_refusal_trusts_the_folder(tmp_path, capsys):
     pytest.importorskip("mujoco")
     for folder in ("robots/a/b/c", "parts"):  # four folders apart; three are permitted
         (tmp_path / folder).mkdir(parents=True)
@@ -209,7 +205,7 @@ def test_errors_are_three_lines_and_exit_code_2(text, tmp_path):
 @pytest.mark.some(1)
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
 @pytest.mark.parametrize("options", [[], ["-u"]], ids=["buffered", "unbuffered"])
-def test_what_cannot_be_written_is_an_error_without_a_traceback(options):
+def test_output_that_cannot_be_written_is_an_error_without_a_traceback(options):
     words = [sys.executable, *options, "-m", "torchsko", "info", str(ts.robots.panda)]
     with open("/dev/full", "w") as full:
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
@@ -218,19 +214,19 @@ def test_what_cannot_be_written_is_an_error_without_a_traceback(options):
     assert "No space left on device" in done.stderr
 
 
-def test_without_a_place_to_print_to_a_command_still_runs(monkeypatch):
+def test_a_command_runs_without_standard_output(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)  # as of a process whose output is closed
     assert main(["info", str(ts.robots.panda)]) == 0
 
 
-def test_every_robot_that_ships_is_told(capsys):
+def test_every_robot_of_the_package_is_listed(capsys):
     assert main(["info", str(ts.robots.panda)]) == 0
     out = capsys.readouterr().out
     assert "7 bodies, 7 dofs" in out
     assert max(map(len, out.splitlines())) < 200
 
 
-def test_what_is_not_used_is_told_once_for_all_that_differ_by_name(tmp_path, capsys):
+def test_unused_elements_are_listed_once_for_names_that_differ(tmp_path, capsys):
     file = tmp_path / "shapes.urdf"
     links = [f"<link name='l{k}'><visual/><collision/></link>" for k in range(5)]
     weld = (
@@ -259,7 +255,7 @@ def test_what_is_not_used_is_told_once_for_all_that_differ_by_name(tmp_path, cap
         pytest.param(["--version"], False, marks=pytest.mark.nightly),
     ],
 )
-def test_a_reader_that_leaves_early_is_no_error(words, buffered):
+def test_a_closed_pipe_is_no_error(words, buffered):
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "wb") as closed:

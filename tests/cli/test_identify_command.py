@@ -48,7 +48,7 @@ def files(tmp_path):
     return str(robot), str(path), tmp_path / "out"
 
 
-def test_a_log_goes_in_and_a_robot_with_a_report_comes_out(files, capsys):
+def test_the_command_writes_a_robot_and_a_report(files, capsys):
     pytest.importorskip("matplotlib")
     robot, log, out = files
     assert main(["identify", robot, log, "--out", str(out), "--cutoff", "8"]) == 0
@@ -79,7 +79,7 @@ SDF = """<sdf version="1.10"><model name="arm"><link name="rod"><inertial><pose>
 <axis><xyz>1 0 0</xyz></axis></joint></model></sdf>"""
 
 
-def test_a_robot_of_sdf_comes_out_as_a_new_file(tmp_path):
+def test_a_robot_of_sdf_is_written_as_a_new_file(tmp_path):
     truth = ts.load(SDF.format(mass=2.0))
     t = torch.arange(0, 6, 0.01, dtype=torch.float64)[:, None]
     moves = [(1.0, 2.0), (0.5, 5.0)]
@@ -117,7 +117,7 @@ def test_an_interrupt_while_terms_are_selected_keeps_the_best_so_far(files, monk
     assert "[interrupted]" in capsys.readouterr().out
 
 
-def test_an_interrupt_while_torch_is_imported_says_nothing(tmp_path):
+def test_an_interrupt_while_torch_is_imported_prints_nothing(tmp_path):
     """It was a traceback of whatever module was being imported."""
     (tmp_path / "torch.py").write_text(
         "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nimport math\n"
@@ -170,7 +170,7 @@ def test_an_interrupt_while_files_are_written_leaves_no_incomplete_file(
     ts.identification.Fit.load(out)
 
 
-def test_a_fit_to_mjcf_goes_where_no_mesh_and_no_included_file_is(tmp_path):
+def test_a_fit_to_mjcf_is_written_apart_from_meshes_and_included_files(tmp_path):
     pytest.importorskip("mujoco")
     file = commented(tmp_path / "model")
     mech = ts.load(file)
@@ -246,7 +246,7 @@ main(sys.argv[2:])
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no kill -9")
 @pytest.mark.parametrize("writes", [pytest.param(1, marks=pytest.mark.nightly), 2])
-def test_what_a_killed_run_was_writing_is_gone_after_the_next_and_nothing_else(files, writes):
+def test_a_run_removes_the_temporary_files_of_killed_runs_only(files, writes):
     robot, log, out = files
     words = ["identify", robot, log, "--out", str(out), "--cutoff", "8", "--prior", "0.01"]
     killed = subprocess.run([sys.executable, "-c", KILLED, str(writes), *words], check=False)
@@ -272,9 +272,7 @@ RIG = """<mujoco model="rig"><compiler meshdir="../../../../shapes"/>
 </body></worldbody></mujoco>"""
 
 
-def test_a_robot_whose_parts_lie_in_folders_that_are_trusted_is_fitted_and_read_again(
-    tmp_path, capsys
-):
+def test_a_robot_with_parts_in_trusted_folders_is_fitted_and_loaded_again(tmp_path, capsys):
     """As a refusal advises; the fit's file names in full what stays where it is."""
     pytest.importorskip("mujoco")
     truth = ts.load(SDF.format(mass=2.0))
@@ -306,7 +304,7 @@ def test_a_robot_whose_parts_lie_in_folders_that_are_trusted_is_fitted_and_read_
         ts.identification.Fit.load(out)
 
 
-def test_a_robot_of_macros_with_mimic_joints_set_free_is_fitted(tmp_path):
+def test_a_xacro_robot_with_independent_mimic_joints_is_fitted(tmp_path):
     """Options of `info` and `view` are those of `identify`: no argument of xacro was known to it."""
     pytest.importorskip("xacro", reason='pip install ".[xacro]"')
     robot, out = tmp_path / "gripper.urdf.xacro", tmp_path / "out"
@@ -372,7 +370,7 @@ def test_terms_are_named_on_the_command_line(tmp_path, capsys, monkeypatch):
     assert "repeats the terms of all joints" in capsys.readouterr().err
 
 
-def test_terms_of_the_command_are_what_python_takes():
+def test_terms_of_the_command_are_those_of_python():
     mech = arm()[1]
     first, second, _ = mech.joint_names
     assert parse_joint_terms(mech, []) is None

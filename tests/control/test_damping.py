@@ -48,7 +48,7 @@ def test_where_all_singular_values_are_equal_derivatives_turn_and_do_not_stretch
     assert gradcheck(factor, X, check_forward_ad=True) and gradgradcheck(factor, X)
 
 
-def test_nothing_that_moves_gives_nothing_and_a_gradient():
+def test_a_zero_matrix_has_the_result_zero_and_a_gradient():
     X = torch.zeros(2, 3, 5, dtype=torch.float64, requires_grad=True)
     P = polar_factor(X, scalar=False)
     assert not P.any()

@@ -127,7 +127,7 @@ def test_one_newton_step_solves_a_linear_quadratic_problem():
 
 
 @pytest.mark.nightly
-def test_samples_do_not_know_of_each_other():
+def test_samples_are_independent():
     mech, costs = robot(), COSTS["residuals"]
     q, qd, u, target = task(mech, 2, 2)
     both = solve(mech, costs, q, qd, u, target)
@@ -142,7 +142,7 @@ def test_samples_do_not_know_of_each_other():
 
 
 @pytest.mark.nightly
-def test_robots_of_a_batch_get_motions_of_their_own():
+def test_robots_of_a_batch_have_independent_motions():
     mech, costs = robot(), COSTS["residuals"]
     scale = torch.tensor([[1.0], [2.0]], dtype=mech.dtype)
     fleet = mech.replace(mass=scale * mech.mass)
@@ -173,7 +173,7 @@ def test_bounded_inputs_obey_the_conditions_of_karush_kuhn_and_tucker(exact):
     assert (g[~(low | high)].abs() < 1e-6).all()
 
 
-def test_joints_without_motors_move_by_what_others_do():
+def test_joints_without_motors_have_no_input():
     """A cart with a pendulum: two coordinates, one input."""
     builder = ts.MechanismBuilder("cart-pole")
     turning = [[0.01, 0, 0], [0, 0.01, 0], [0, 0, 0.01]]

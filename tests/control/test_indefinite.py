@@ -72,7 +72,7 @@ def test_a_cost_as_number_and_as_residual_has_the_same_optimum():
     assert_close(*costs)
 
 
-def test_samples_where_a_cost_bends_downwards_leave_the_others_alone():
+def test_samples_with_a_concave_cost_do_not_change_the_others():
     mech = pendulum()
     problem = ts.control.optimal_control(mech, running, below, DT)
     q = torch.tensor([[0.0], [math.pi - 0.2]], dtype=mech.dtype)

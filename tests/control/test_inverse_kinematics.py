@@ -35,7 +35,7 @@ def turn(w: Tensor) -> Tensor:
 
 
 @given(any_mechanism, seeds)
-def test_what_converged_is_there_and_nothing_went_further_away(mech, seed):
+def test_converged_samples_reach_their_targets_and_no_residual_grows(mech, seed):
     q, start = near(mech, seed, 3)
     frames = mech.frame_names[-2:]
     goals = {frame: ts.frame_pose(mech, q, frame) for frame in frames}
@@ -51,7 +51,7 @@ def test_what_converged_is_there_and_nothing_went_further_away(mech, seed):
     assert (found.residual.norm(dim=-1)[found.converged] < 1e-7).all()
 
 
-def test_close_by_every_pose_of_an_arm_is_found_to_rounding():
+def test_nearby_poses_of_an_arm_are_found_to_rounding():
     q, start = near(ARM, 1, 64)
     found = ts.inverse_kinematics(ARM, {HAND: ts.frame_pose(ARM, q, HAND)}, start)
     assert found.converged.all()
@@ -59,7 +59,7 @@ def test_close_by_every_pose_of_an_arm_is_found_to_rounding():
     assert (found.iterations < 15).all()
 
 
-def test_single_precision_stays_what_it_is_whatever_torch_takes_by_default():
+def test_float32_results_do_not_depend_on_the_default_dtype_of_torch():
     arm = ARM.to(torch.float32)
     q, start = near(arm, 0, 3)
     goal = ts.frame_pose(arm, q, HAND)
@@ -133,7 +133,7 @@ def test_quaternions_are_of_unit_length_whatever_the_start_was(kind, batch):
         agree(found.q, q, 1e-9)
 
 
-def test_ends_of_quaternions_are_no_limits():
+def test_entries_of_quaternions_have_no_limits():
     """Regression: limits of a quaternion's entries, set by ``replace``, clamped the quaternion."""
     mech = random_mechanism(["spherical", "revolute"], [-1, 0], seed=4)
     tight = mech.replace(
@@ -297,14 +297,14 @@ def test_a_start_that_is_no_number_spoils_no_other_samples_derivatives(limits):
     torch.testing.assert_close(both[:1], slope(start[None]))
 
 
-def test_where_to_start_has_no_gradient():
+def test_the_start_has_no_gradient():
     q, start = near(ARM, 8)
     start = start.requires_grad_()
     found = ts.inverse_kinematics(ARM, {HAND: ts.frame_pose(ARM, q, HAND)}, start)
     assert not found.q.requires_grad
 
 
-def test_a_compiler_is_told_that_it_would_lose_the_derivatives():
+def test_compiling_without_derivatives_is_refused():
     def solution(position: Tensor) -> Tensor:
         start = torch.zeros(3, dtype=position.dtype)
         return ts.inverse_kinematics(LIMB, {"body2": position}, start).q
@@ -417,7 +417,7 @@ GOAL = ts.frame_pose(ARM, ARM.middle(), HAND)
         ({HAND: GOAL}, {"stop_early": "no"}, "stop_early='no'"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(targets, options, said):
+def test_invalid_arguments_are_refused_by_name(targets, options, said):
     with pytest.raises(ts.TorchskoError, match=said) as error:
         ts.inverse_kinematics(ARM, targets, ARM.middle(), **options)
     assert len(str(error.value).splitlines()) == 3

@@ -67,13 +67,13 @@ def test_feedback_with_gravity_compensated_loses_energy_as_dampers_do(mech, seed
     agree(slope(energy, mech, q, qd, qdd)[None, None], -lost[None, None], 1e-9)
 
 
-def test_it_holds_a_robot_still_at_its_target():
+def test_gravity_compensation_holds_a_robot_at_its_target():
     q, *_ = state(ARM, 1, 5)
     tau = control.pd_with_gravity(ARM, q, 0 * q, q, stiffness=20.0, damping=3.0)
     agree(ts.forward_dynamics(ARM, q, 0 * q, tau), 0 * q, 1e-9)
 
 
-def test_it_holds_what_springs_and_compensated_weights_leave():
+def test_gravity_compensation_includes_springs_and_compensated_weights():
     """A ball on a joint with a spring and gravity compensation."""
     mech = ts.load(
         """<mujoco><worldbody><body gravcomp="0.7">
@@ -181,7 +181,7 @@ def test_a_damping_that_is_left_out_is_critical_for_every_motion_of_a_pose(singu
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-def test_so_it_is_where_rows_outnumber_dofs(dtype):
+def test_the_damping_is_critical_where_rows_outnumber_dofs(dtype):
     """Six springs act on three hinges: six of the twelve modes of the rows are zero."""
     mech = random_mechanism(["revolute", "prismatic", "revolute"], [-1, 0, 1], seed=8).to(dtype)
     mech = mech.replace(**{x: 0 * getattr(mech, x) for x in ("damping", "friction", "stiffness")})
@@ -191,7 +191,7 @@ def test_so_it_is_where_rows_outnumber_dofs(dtype):
     agree(B @ B, 4 * A, 1e-8 if dtype == torch.float64 else 2e-2)
 
 
-def test_so_it_is_for_what_a_task_before_it_leaves_free():
+def test_the_damping_of_a_lower_task_is_critical_in_the_remaining_freedom():
     arm = ARM.replace(damping=0 * ARM.damping, friction=0 * ARM.friction)
     q, *_ = state(arm, 5, 4)
     pose = ts.frame_pose(arm, q, HAND)
@@ -251,7 +251,7 @@ def test_tasks_are_done_as_well_in_millimetres(kinds, dtype):
         assert (tau - found[0]).abs().max() < rounding * found[0].abs().max()
 
 
-def test_what_six_rows_ask_of_three_hinges_has_all_its_derivatives():
+def test_a_pose_task_of_three_hinges_has_all_derivatives():
     """An unreachable acceleration is replaced by the nearest one in units of the arm's length."""
     mech = in_a_row(0.7, "rrr")
     q, qd, *_ = state(mech, 2, 2)
@@ -425,7 +425,7 @@ def test_the_sampled_adaptive_loop_is_stable_up_to_the_bound_that_its_help_state
 
 
 @given(vector_mechanisms, seeds)
-def test_its_recursion_is_the_regressor_transposed(mech, seed):
+def test_the_adaptation_is_the_transposed_regressor_times_the_error(mech, seed):
     """At v = qd, Y is the torque regressor."""
     thought = torch.zeros_like(ts.inertial_parameters(mech))
     q, qd, a, s, _ = state(mech, seed)

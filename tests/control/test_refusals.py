@@ -378,7 +378,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize(("call", "what"), CALLS.values(), ids=CALLS)
-def test_what_does_not_fit_is_refused_by_name(call, what):
+def test_invalid_arguments_are_refused_by_name(call, what):
     assert_refused(call, what)
 
 

@@ -122,7 +122,7 @@ def test_tracking_with_a_linear_model_is_the_solution_of_riccatis_equation():
     assert_close(found.u, torch.stack(expected))
 
 
-def test_states_that_are_given_and_robots_of_their_own_see_the_same_rows():
+def test_given_states_and_batches_of_robots_have_the_same_rows():
     mech = robot(("revolute",))
     given, options = task(mech, 2), {"exact": True, "tolerance": 1e-9}
     once = ts.control.ilqr(problem_of(mech), *given, **options)

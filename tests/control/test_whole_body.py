@@ -104,7 +104,7 @@ def test_a_point_is_projected_onto_a_pyramid_its_apex_and_the_face_where_it_lies
 
 
 @BOTH
-def test_a_program_that_nothing_meets_is_told_and_spoils_no_other(scalar):
+def test_an_infeasible_program_is_flagged_and_changes_no_other_sample(scalar):
     given = program(3, 0, 2)
     G = torch.tensor([[1.0, 0, 0], [-1.0, 0, 0]]).double().expand(3, 2, 3)
     h = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [1.0, 1.0]]).double()
@@ -115,7 +115,7 @@ def test_a_program_that_nothing_meets_is_told_and_spoils_no_other(scalar):
 
 
 @BOTH
-def test_a_bound_that_is_no_number_is_told_and_spoils_no_other(scalar):
+def test_a_bound_that_is_nan_is_flagged_and_changes_no_other_sample(scalar):
     given = program(3, 0, 2)
     h = given.h.clone()
     h[0, 0], h[1, 0] = torch.nan, torch.inf
@@ -209,7 +209,7 @@ def as_wrenches(mech, q, frames, forces):
 
 
 @pytest.mark.parametrize("ahead", [0.0, 0.05, 0.5])
-def test_what_is_commanded_is_what_happens_and_the_feet_stay(dog, ahead):
+def test_commanded_accelerations_are_reached_and_the_feet_stay(dog, ahead):
     q, qd = standing(dog)
     out = commanded(dog, q, qd, ahead)
     assert (out.residual < 1e-6).all()
@@ -248,7 +248,7 @@ def test_in_single_precision_forces_and_drives_keep_their_limits_too(dog):
     assert (out.tau - exact.tau).abs().max() < 0.02 * exact.tau.abs().max()
 
 
-def test_who_asks_for_far_more_than_there_is_gets_what_there_is(dog):
+def test_an_unreachable_command_saturates_at_the_limits(dog):
     """Without the iterations that are left; they were at a residual of a thousand, as if there were nothing.
 
     In single precision drives were off by more than the largest of their forces.
@@ -277,7 +277,7 @@ def test_forces_of_a_robot_that_stays_carry_its_weight(dog):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("length", [0.01, 0.001])
-def test_a_dog_of_some_millimetres_is_commanded_as_a_large_one(dog, length, dtype):
+def test_a_quadruped_in_millimetres_has_the_same_solution(dog, length, dtype):
     """Regression: its equations of motion were below the tolerance, and nonphysical forces balanced it."""
     found = []
     for L in (1.0, length):
@@ -395,7 +395,7 @@ def test_robots_with_coupled_joints_obey_their_equations(mech, seed):
         agree(out.qdd, -10.0 * qd, 1e-3)
 
 
-def test_a_hand_is_sent_where_its_objective_says():
+def test_a_hand_has_the_acceleration_of_its_objective():
     arm = ts.load(ts.robots.panda)
     q, qd = arm.middle() + 0.1, 0.1 * torch.ones(7).double()
     hand, place = arm.frame_names[-1], torch.tensor([0.4, 0.1, 0.5]).double()

@@ -117,7 +117,7 @@ def test_a_layer_asked_for_kernels_has_them_at_once(arm, caplog):
     assert not caplog.records  # nothing was weighed
 
 
-def test_that_kernels_take_over_is_said_once_for_all_copies(arm, told, monkeypatch):
+def test_the_use_of_kernels_is_logged_once_for_all_copies(arm, told, monkeypatch):
     monkeypatch.setattr(module, "PAYS", 1)
     q, qd = arm.random_state(2)
     layer = layer_of(arm)
@@ -227,7 +227,7 @@ def test_parameters_that_learn_stay_in_the_graph(arm):
     torch.testing.assert_close(mine, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_short_rollouts_of_a_layer_add_up_and_are_told_of_once(arm, told, monkeypatch):
+def test_short_rollouts_of_a_layer_are_counted_and_logged_once(arm, told, monkeypatch):
     monkeypatch.setattr(module, "PAYS", 3 * auto.cost(4, 2))
     layer, slow = layer_of(arm), layer_of(arm, fused=False)
     q, qd = arm.random_state(2)

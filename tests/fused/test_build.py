@@ -101,7 +101,7 @@ def test_a_kernel_from_the_cache_needs_no_compiler_run_and_little_time(cache, mo
     assert time.perf_counter() - start < 1.0  # 0.02 s where nothing else runs
 
 
-def test_keys_tell_programs_apart():
+def test_different_programs_have_different_keys():
     digests = {program_digest(random_program(seed, num_ops=5)) for seed in range(20)}
     assert len(digests) == 20
 
@@ -206,7 +206,7 @@ def test_a_build_may_be_killed_at_any_moment(cache, tmp_path, monkeypatch):
     assert found is not None and found.answer() == 42
 
 
-def test_what_killed_builds_left_goes_in_time(cache):
+def test_temporary_files_of_killed_builds_are_removed(cache):
     compile_library("ab", [UNIT], find_toolchain())
     fresh, old = cache / f"{build._TEMPORARY}1", cache / f"{build._TEMPORARY}2"
     for path in (fresh, old):
@@ -246,7 +246,7 @@ def test_processes_and_threads_that_want_one_library_compile_it_once(cache, tmp_
     assert {path.suffix for path in cache.iterdir()} == {".so", ".lib"}
 
 
-def test_a_lock_that_a_killed_process_left_is_none(cache, tmp_path, monkeypatch):
+def test_the_lock_of_a_killed_process_is_released(cache, tmp_path, monkeypatch):
     notes = counting_compiler(tmp_path, monkeypatch)
     toolchain = find_toolchain()
     child = forked(lambda: load_or_build_library("ab", lambda: [UNIT], toolchain))
@@ -260,7 +260,7 @@ def test_a_lock_that_a_killed_process_left_is_none(cache, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("becomes", ["nothing", "a file", "read-only"])
-def test_a_cache_that_goes_midway_costs_the_cache_alone(cache, monkeypatch, becomes):
+def test_a_cache_that_is_lost_during_a_build_costs_the_cache_alone(cache, monkeypatch, becomes):
     def units():
         if becomes == "read-only":
             monkeypatch.setattr(build, "_write", refuse)
@@ -360,7 +360,7 @@ def script(path: Path, text: str) -> str:
     return str(path)
 
 
-def test_what_a_compiler_fails_at_beside_other_units_it_does_alone(cache, tmp_path, monkeypatch):
+def test_a_unit_that_fails_in_parallel_is_compiled_alone(cache, tmp_path, monkeypatch):
     """Of two compiler runs at a time the second fails, as if memory were short."""
     turn = f'mkdir {tmp_path}/busy || exit 1; g++ "$@"; done=$?; sleep 1; rmdir {tmp_path}/busy; exit $done'
     once = f'case "$*" in *-dM*) exec g++ "$@";; *" -c "*) {turn};; esac; exec g++ "$@"'
@@ -405,7 +405,7 @@ def test_a_compiler_that_fails_in_its_own_way_is_named(cache, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("does", ["exit 0", "exec sleep 100", None])
-def test_what_is_no_compiler_is_passed_over_and_said_once(tmp_path, monkeypatch, does):
+def test_an_invalid_compiler_is_skipped_with_one_warning(tmp_path, monkeypatch, does):
     monkeypatch.setattr(toolchain, "_TIMEOUT", 1)
     none = str(tmp_path / "none") if does is None else script(tmp_path / "none", does)
     monkeypatch.setenv("CXX", none)
@@ -418,13 +418,13 @@ def test_what_is_no_compiler_is_passed_over_and_said_once(tmp_path, monkeypatch,
     assert all(x in str(told.message) for x in ("CXX", none, found))
 
 
-def test_what_a_compiler_says_is_not_printed(cache, tmp_path, monkeypatch, capfd):
+def test_the_output_of_a_compiler_is_not_printed(cache, tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("CXX", script(tmp_path / "chatty", 'echo hello; exec g++ "$@"'))
     compile_library("ab", [UNIT], find_toolchain())
     assert capfd.readouterr().out == ""
 
 
-def test_a_full_disk_is_said(cache, monkeypatch):
+def test_a_full_disk_is_reported(cache, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -448,7 +448,7 @@ def test_a_cache_from_which_nothing_runs_costs_the_cache_alone(cache, monkeypatc
         assert compile_library("ab", [UNIT], find_toolchain()).answer() == 42
 
 
-def test_a_user_without_a_home_is_asked_for_a_folder(monkeypatch):
+def test_a_user_without_a_home_folder_has_an_error_with_the_variable_to_set(monkeypatch):
     def unknown(user):
         raise KeyError(user)
 
@@ -476,7 +476,7 @@ def test_the_cache_folder_follows_xdg(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("files", "first"), [(compiled._GENERATOR, "cpp"), (cuda_kernel._GENERATOR, "cuda")]
 )
-def test_a_library_is_told_by_every_file_that_took_part_in_its_text(files, first):
+def test_the_key_of_a_library_includes_every_file_that_generates_its_text(files, first):
     """A file missing from the key would leave stale kernels in the cache."""
     folder = Path(compiled.__file__).parent
     reached, waiting = set(), [first]

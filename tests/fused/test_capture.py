@@ -333,7 +333,7 @@ def test_draws_of_python_and_of_numpy_are_refused_by_the_generators_name(slider,
         ts.fuse(fn, slider)
 
 
-def test_what_another_thread_draws_is_not_the_functions(slider, states):
+def test_draws_of_another_thread_are_ignored(slider, states):
     done = threading.Event()
 
     def draws():
@@ -793,7 +793,7 @@ class Integral:
 
 
 @pytest.mark.parametrize("start", [0.0, torch.zeros(2, dtype=torch.float64)])
-def test_a_law_that_remembers_is_told_what_a_memory_is(slider, states, start):
+def test_a_law_with_hidden_state_is_refused_with_the_form_of_a_memory(slider, states, start):
     with pytest.raises(FusedError, match="initial_memory and act"):
         ts.rollout(ts.fuse(slider), *states, Integral(start), 3, fused=True)
 

@@ -458,7 +458,7 @@ class Counter:
         return self.gain * q
 
 
-def test_a_value_that_does_not_matter_costs_one_trace(states, monkeypatch, caplog):
+def test_a_value_without_effect_costs_one_trace(states, monkeypatch, caplog):
     counter, traces = Counter(), []
     fast, q = ts.fuse(counter, ARM), states[0]
     fast(q)

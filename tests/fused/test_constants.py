@@ -153,7 +153,7 @@ def test_values_of_functions_are_followed(slider, states, caplog, monkeypatch):
         assert not torch.allclose(found, before) and name in caplog.text
 
 
-def test_values_that_nobody_asks_for_make_no_kernels(slider, states, caplog):
+def test_values_without_effect_make_no_kernels(slider, states, caplog):
     law, net = Law(), Net()
     laws = {id(x): ts.fuse(x, slider) for x in (law, net)}
     before = [fast(*states) for fast in laws.values()]

@@ -72,7 +72,7 @@ DERIVATIVES = {
         for x in DERIVATIVES
     ],
 )
-def test_they_agree_with_pytorch_whose_pivots_they_take(name, derivative):
+def test_factorizations_have_the_pivots_and_values_of_pytorch(name, derivative):
     g = torch.Generator().manual_seed(0)
     x, b = torch.randn(3, N * N, generator=g).double(), torch.randn(3, N, generator=g).double()
     if name not in ("triangular", "unit"):
@@ -265,7 +265,7 @@ def test_impedance_is_a_kernel_as_its_refusal_says():
     torch.testing.assert_close(fast(q, qd), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_a_function_learns_what_its_kernel_rounds_to():
+def test_a_function_reads_the_dtype_of_its_kernel():
     """Near a singular configuration a float32 kernel decides as eager float32 does."""
     arm = ts.load(ts.robots.panda).to(torch.float32)
     near = 1e-4 * torch.tensor([[1.0, -1, 1, 2, -1, 1, 0.5]])

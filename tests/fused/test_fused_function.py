@@ -261,7 +261,7 @@ def test_only_inputs_are_saved_for_the_backward_pass(fused):
     assert {x.data_ptr() for x in saved} == {x.data_ptr() for x in inputs}
 
 
-def test_gradients_that_nobody_needs_are_not_in_the_kernel():
+def test_unneeded_gradients_are_not_in_the_kernel():
     fused = FusedFunction(source, PORTS, Traits(num_outputs=2))
     x, y, p = leaves((2, 3), (2, 3), (2,))
     fused(x, y.detach(), p.detach())[1].sum().backward()

@@ -55,7 +55,7 @@ LEADS = [
 
 
 @pytest.mark.parametrize("leads", LEADS, ids=str)
-def test_results_are_those_of_the_long_way(made, leads):
+def test_results_are_those_of_the_python_call(made, leads):
     function, inputs = made
     tensors = inputs(*leads)
     mine = function.call_native(tensors)
@@ -74,7 +74,7 @@ def test_a_number_stands_for_a_tensor_of_no_dimension():
     assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
-def test_what_is_not_usual_is_left_to_the_long_way(made):
+def test_unusual_arguments_use_the_python_call(made):
     function, inputs = made
     x, c, m = inputs((2,), (2,), (2,))
 
@@ -120,14 +120,14 @@ def test_a_sign_that_is_yet_to_be_changed_is_changed():
     assert function(x)[0].item() == -6
 
 
-def test_wrong_inputs_are_said_as_ever(made):
+def test_wrong_inputs_raise_the_errors_of_the_python_call(made):
     function, inputs = made
     x, c, m = inputs((2,), (2,), (2,))
     with pytest.raises(ShapeError, match="x has shape"):
         function(x[:, :2].contiguous(), c, m)
 
 
-def test_nothing_is_kept_and_nothing_freed_that_is_held(made):
+def test_reference_counts_are_unchanged_by_a_call(made):
     function, inputs = made
     tensors = inputs((2,), (2,), (2,))
     function.call_native(tensors)

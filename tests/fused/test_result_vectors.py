@@ -47,7 +47,7 @@ def test_a_result_that_is_alive_keeps_its_memory(arm, fast):
 
 
 @pytest.mark.parametrize("n", [1_500, 5_000, 12_000, 20_000, 43_000, 90_000])
-def test_what_a_result_leaves_is_used_by_the_next(arm, fast, n):
+def test_the_memory_of_a_freed_result_is_used_again(arm, fast, n):
     q = some(arm, 0, n)[0]
     before = fast.mass_matrix(q)
     assert before.nbytes > MIN_POOLED_BYTES
@@ -74,7 +74,7 @@ def test_gradients_and_writes_are_those_of_any_tensor(arm, fast):
     torch.testing.assert_close(M[:50] - 1, ts.mass_matrix(arm, q[:50]), rtol=1e-12, atol=1e-12)
 
 
-def test_it_goes_where_any_tensor_goes_but_stays_as_large(arm, fast):
+def test_result_vectors_behave_as_tensors_of_fixed_size(arm, fast):
     """As documented, results in pooled memory cannot be resized."""
     q = some(arm, 7, 20_000)[0]
     expected = fast.mass_matrix(q)
@@ -86,7 +86,7 @@ def test_it_goes_where_any_tensor_goes_but_stays_as_large(arm, fast):
     assert fast.mass_matrix(q).clone().resize_(len(q) + 1, 7, 7).shape[0] == len(q) + 1
 
 
-def test_threads_share_it(arm, fast):
+def test_threads_share_the_pool(arm, fast):
     def work(seed):
         q, expected = some(arm, seed, 90_000)
         for _ in range(5):
@@ -98,7 +98,7 @@ def test_threads_share_it(arm, fast):
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux's /proc")
-def test_what_is_kept_is_bounded(arm, fast):
+def test_the_pool_is_bounded(arm, fast):
     q = some(arm, 0, 90_000)[0]
     fast.mass_matrix(q)
     before = resident()

@@ -69,7 +69,7 @@ def one_by_one(steps, a, b, x, c, p):
 
 
 @pytest.mark.parametrize("steps", [1, 7, 8, 21])
-def test_it_is_the_loop_over_its_steps(scan, steps):
+def test_a_scan_is_the_loop_over_its_steps(scan, steps):
     given = inputs(steps, [()] * 5)
     mine, theirs = scan.of_length(steps)(*given), one_by_one(steps, *given)
     cotangents = [torch.randn_like(y) for y in theirs]
@@ -182,7 +182,7 @@ def test_a_series_that_stays_the_same_is_read_once(scan):
     assert all(torch.equal(x, y) for x, y in zip(mine, theirs, strict=True))
 
 
-def test_it_maps(scan):
+def test_a_scan_has_a_vmap(scan):
     a, b, x, c, p = inputs(5, [(4,), (4,), (4,), (4,), ()])
     mapped = torch.func.vmap(scan.of_length(5), (0, 0, 0, 0, None))(a, b, x, c, p)
     for y, z in zip(mapped, scan.of_length(5)(a, b, x, c, p), strict=True):

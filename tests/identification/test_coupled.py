@@ -142,7 +142,7 @@ def left_out(mech):
     return [x.message for x in unmodelled_force(context)]
 
 
-def test_a_report_says_what_of_the_file_is_not_in_the_model():
+def test_a_report_lists_elements_of_the_file_that_the_model_lacks():
     mech = ts.load(TENDON)
     pulling = ts.tendons_of(TENDON, mech)
     log = log_of(mech, lambda qd, qdd: 0.2 * qd)
@@ -217,9 +217,7 @@ def notes_of(mech, log):
     return [str(x) for x in fit.findings if "coupled" in x.code]
 
 
-def test_forces_of_joints_that_follow_are_said_and_refused_where_they_are_missing(
-    gripper, tmp_path
-):
+def test_unused_and_missing_forces_of_coupled_joints_are_findings(gripper, tmp_path):
     """Their columns were dropped without a word, also where half of what moves a finger was in them."""
     mech, log = gripper
     half = log.tau * [1.0, 0.5]
@@ -238,7 +236,7 @@ def test_forces_of_joints_that_follow_are_said_and_refused_where_they_are_missin
     assert not notes_of(mech, written(tmp_path / "d.npz", mech, log))
 
 
-def test_positions_that_are_not_what_they_follow_are_said(gripper, tmp_path):
+def test_positions_that_contradict_their_coupling_are_a_finding(gripper, tmp_path):
     mech, log = gripper
     (note,) = notes_of(mech, written(tmp_path / "a.npz", mech, log, q_g2=1.5 * log.q[:, 1]))
     assert "Positions of g2 differ from its coupling" in note

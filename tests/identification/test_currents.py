@@ -24,12 +24,12 @@ def found_by(nominal, log):
     return torque_constants(nominal, log, design_filters(log, 8.0)).value.numpy()
 
 
-def test_constants_are_found_where_the_weights_are_right():
+def test_constants_are_exact_for_an_exact_nominal_robot():
     truth, _ = arm()
     np.testing.assert_allclose(found_by(truth, currents_of(truth)), CONSTANTS, rtol=0.01)
 
 
-def test_deviations_of_constants_are_how_much_noise_changes_them():
+def test_standard_errors_of_constants_are_their_spread_over_noise():
     """Of friction as it is told from a rigid robot's force, so that noise alone is wrong."""
     truth, _ = arm()
     known = lambda q, qd: 0.3 * qd + 0.5 * (qd / 0.05).tanh() + 0.2  # noqa: E731
@@ -51,7 +51,7 @@ def test_a_robot_twice_as_heavy_has_constants_twice_as_large():
     np.testing.assert_allclose(twice, 2 * once, rtol=1e-6)
 
 
-def test_constants_of_joints_are_told_from_each_other_whatever_is_wrong_with_the_nominal_links():
+def test_ratios_of_constants_do_not_depend_on_errors_of_nominal_links():
     truth, nominal = arm()
     found = found_by(nominal, currents_of(truth)) / CONSTANTS
     assert np.ptp(found) < 0.02 * found.mean()
@@ -72,7 +72,7 @@ def test_a_fit_to_currents_is_in_newton_metres():
     assert "Torque constants" in str(fit)
 
 
-def test_constants_stay_with_a_saved_fit(tmp_path):
+def test_a_saved_fit_has_its_constants(tmp_path):
     truth, _ = arm()
     fit = ts.identification.identify(
         truth, currents_of(truth), cutoff=8.0, joint_terms=[], prior=1e-2
@@ -125,7 +125,7 @@ def test_joints_with_known_constants_or_measured_forces_are_not_estimated():
     np.testing.assert_allclose(mixed.tau, known.tau)
 
 
-def test_constants_that_do_not_come_to_rest_are_refused(monkeypatch):
+def test_constants_that_do_not_converge_are_refused(monkeypatch):
     truth, _ = arm()
     monkeypatch.setattr(currents, "MAX_ITERATIONS", 1)
     with pytest.raises(ts.FitError, match="did not converge in 1 iterations"):

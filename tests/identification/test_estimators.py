@@ -16,7 +16,7 @@ def off(fit, truth):
     return (fit.value - true).norm() / true.norm()
 
 
-def test_blows_that_the_model_does_not_know_count_less_by_reweighting():
+def test_reweighting_reduces_the_influence_of_unmodelled_shocks():
     truth, nominal = arm()
     log, _ = log_of(truth, friction, noise=0.02)
     rng, tau = np.random.default_rng(1), np.array(log.tau)
@@ -31,7 +31,7 @@ def test_blows_that_the_model_does_not_know_count_less_by_reweighting():
 
 
 @pytest.mark.nightly  # test_instrumental shows by day that its errors are within its deviations
-def test_instruments_take_away_the_bias_of_noise_in_positions():
+def test_instruments_remove_the_bias_by_noise_of_positions():
     truth, nominal = arm()
     _, (q, qd, qdd, force) = log_of(truth, friction, seed=9)
     missed = {"wls": [], "iv": []}
@@ -49,7 +49,7 @@ def test_instruments_take_away_the_bias_of_noise_in_positions():
     assert bias["iv"] < 0.3 * bias["wls"]
 
 
-def test_what_only_the_nominal_robot_tells_apart_is_named():
+def test_combinations_that_only_the_prior_separates_are_named():
     """A common scale error of all force sensors cannot be separated from a heavier robot."""
     truth, nominal = arm()
     log, _ = log_of(truth, friction, noise=0.02)
@@ -68,7 +68,7 @@ def test_what_only_the_nominal_robot_tells_apart_is_named():
     assert "+- inf" in str(gains)
 
 
-def test_columns_of_joints_that_stood_are_nothing_and_not_one_over_it():
+def test_columns_of_joints_at_rest_are_zero():
     """Least squares gave 1e137 there, and parameters without any effect were reported as collinear."""
     truth, nominal = arm()
     motion = ts.identification.exciting_trajectory(

@@ -48,14 +48,14 @@ def swinging(mech, parts=(1.0, 0.7), noise=0.01, n=2000):
     return [x.numpy() for x in (t, q, tau, qd)]
 
 
-def test_a_joint_that_stands_still_at_zero_is_chosen_no_friction_by_chance():
+def test_a_joint_at_rest_at_zero_has_no_selected_friction():
     """What never acts, such as a spring there, is no candidate."""
     fit = ts.identification.identify(two(), ts.identification.Log(*swinging(two(), (1.0, 0.0))))
     assert (fit.errors["physical"] < 0.02).all()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_joint_that_stands_still_but_for_noise_is_fitted_no_spring_of_it(seed):
+def test_a_joint_at_rest_with_noise_has_no_selected_spring(seed):
     """Small as the noise is, cross-validation took springs of hundreds of N m/rad for what gravity pulls."""
     t, q, tau, _ = swinging(two(), (1.0, 0.0))
     noise = np.random.default_rng(seed).normal(size=q.shape)
@@ -72,7 +72,7 @@ TERMS = [Viscous(), Coulomb()]
 
 @pytest.mark.parametrize("rates", [None, 1e-2])
 @pytest.mark.parametrize("noise", [1e-7, 1e-3, 3e-3])
-def test_a_log_of_a_robot_that_stands_is_refused_whatever_its_noise(noise, rates):
+def test_a_log_of_a_robot_at_rest_is_refused_at_any_noise(noise, rates):
     """It was fitted to noise of positions, or ended in an error of torch where velocities are noisy."""
     mech, rng = two(), np.random.default_rng(0)
     t, q, tau, _ = swinging(mech, parts=(0.0, 0.0), noise=0.05)
@@ -82,7 +82,7 @@ def test_a_log_of_a_robot_that_stands_is_refused_whatever_its_noise(noise, rates
         ts.identification.identify(mech, ts.identification.Log(t, q, tau, qd), joint_terms=TERMS)
 
 
-def test_a_motion_that_is_small_and_larger_than_its_noise_is_one():
+def test_a_small_motion_above_its_noise_is_accepted():
     mech, rng = two(), np.random.default_rng(0)
     t, q, tau, _ = swinging(mech, parts=(1e-4, 1e-4), noise=1e-4)
     q = q + 1e-6 * rng.standard_normal(q.shape)
@@ -91,7 +91,7 @@ def test_a_motion_that_is_small_and_larger_than_its_noise_is_one():
     )
 
 
-def test_a_joint_that_stands_with_noisy_velocity_has_no_waves_of_teeth():
+def test_a_joint_at_rest_with_noisy_velocity_has_no_ripple():
     """It was an error of torch: bounds of times a turn in the wrong order."""
     mech, rng = two(), np.random.default_rng(0)
     t, q, tau, qd = swinging(mech, parts=(1.0, 0.0))
@@ -103,7 +103,7 @@ def test_a_joint_that_stands_with_noisy_velocity_has_no_waves_of_teeth():
     assert not texts(fit, "torque_ripple")
 
 
-def test_joints_that_stand_at_times_are_told_and_the_line_says_how_to_leave_that_out():
+def test_joints_partly_at_rest_are_a_finding_with_the_option_that_excludes_the_rest():
     """Dry friction at rest is anything up to its size: numbers lay five of their deviations off, unsaid."""
     mech, rng = two(), np.random.default_rng(1)
     step, rest, n = 100, 50, 24
@@ -136,7 +136,7 @@ def test_joints_that_stand_at_times_are_told_and_the_line_says_how_to_leave_that
 
 
 @pytest.mark.parametrize("with_rates", [True, False])
-def test_degrees_of_joints_without_limits_show_in_their_weight_and_many_turns_are_none(with_rates):
+def test_degrees_of_joints_without_limits_are_found_by_gravity(with_rates):
     mech, factor = two(), 180 / np.pi
     t, q, tau, qd = swinging(mech)
     log = ts.identification.Log(t, q * factor, tau, qd * factor if with_rates else None)
@@ -181,7 +181,7 @@ def test_one_position_missing_of_each_joint_changes_no_cut_off(rows):
     assert abs(holes.cutoff - whole.cutoff) < 0.02 * whole.cutoff
 
 
-def test_a_robot_whose_file_says_0_of_its_limits_is_fitted_as_one_without():
+def test_limits_of_zero_count_as_no_limits():
     """As exporters of CAD programs write; held there, a joint seems to need fewer numbers."""
     mech = two()
     t, q, tau, qd = swinging(mech.replace(mass=1.2 * mech.mass))
@@ -195,7 +195,7 @@ def test_a_robot_whose_file_says_0_of_its_limits_is_fitted_as_one_without():
     assert_close(other.value, one.value, rtol=1e-6, atol=1e-8)
 
 
-def test_terms_asked_for_that_come_out_zero_are_told():
+def test_requested_terms_with_coefficient_zero_are_a_finding():
     """Viscous friction that would drive is none."""
     mech = two()
     t, q, tau, qd = swinging(mech)
@@ -209,7 +209,7 @@ def test_terms_asked_for_that_come_out_zero_are_told():
     assert "Viscous of j2" in note
 
 
-def test_a_spring_that_comes_out_negative_is_not_called_friction():
+def test_a_negative_spring_is_not_reported_as_friction():
     mech = two()
     t, q, tau, qd = swinging(mech)
     spring = Balancer(0.2, 0.6, zero=0.4)
@@ -226,7 +226,7 @@ def test_a_spring_that_comes_out_negative_is_not_called_friction():
     )
 
 
-def test_noise_is_no_outlier_and_a_blow_is():
+def test_a_shock_is_an_outlier_and_noise_is_not():
     mech = two()
     t, q, tau, qd = swinging(mech, noise=0.05)
 
@@ -364,7 +364,7 @@ def test_a_floating_robot_has_no_friction_where_it_floats_and_is_saved_as_its_fi
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_errors_of_a_force_that_is_constant_are_told_in_its_own_unit(tmp_path):
+def test_errors_of_a_constant_force_are_reported_in_its_unit(tmp_path):
     """As of a robot in flight, which nothing pushes at its base: over no spread they would be infinite."""
     mech = two()
     t, q, tau, qd = swinging(mech)
@@ -397,7 +397,7 @@ def test_joints_that_moved_beyond_their_limits_are_named():
         assert all(note.startswith("Joint j2 moves from ") for note in told)
 
 
-def test_a_force_sensor_that_hangs_is_named():
+def test_a_frozen_force_sensor_is_named():
     mech = two()
     t, q, tau, qd = swinging(mech)
     hangs = np.concatenate([tau[:, :1], np.full_like(tau[:, 1:], 0.7)], 1)
@@ -418,14 +418,14 @@ def test_a_force_sensor_that_hangs_is_named():
         (lambda: Balancer(zero=float("inf")), "zero of Balancer is inf.*\n.*finite"),
     ],
 )  # fmt: skip
-def test_shapes_that_no_law_has_are_refused_by_name(make, match):
+def test_friction_terms_with_wrong_shapes_are_refused_by_name(make, match):
     with pytest.raises(ts.FitError, match=match):
         make()
     assert LuGre(time=0.0).time == Balancer(zero=-1.0).free == 0.0
     assert SmoothCoulomb(np.float32(0.5)).speed == 0.5  # type: ignore[arg-type]
 
 
-def test_what_is_no_list_of_terms_and_no_log_is_refused_by_name():
+def test_invalid_terms_and_logs_are_refused_by_name():
     t, q, tau, qd = swinging(two())
     log, fit, viscous = ts.identification.Log(t, q, tau, qd), ts.identification.identify, Viscous()
     stamps = (1e9 * t).astype("datetime64[ns]")
@@ -471,7 +471,7 @@ def test_forces_from_outside_that_are_known_are_those_of_joints():
     [(x, np.float64) for x in (1.5e308, -1e160, 1e18, np.inf)]
     + [(3.4e38, np.float32), (np.inf, np.float16)],
 )
-def test_numbers_as_large_as_none_is_measured_are_outliers(column, value, dtype):
+def test_implausibly_large_numbers_are_outliers(column, value, dtype):
     """Their squares overflowed, and in forces no outlier was found any more: warnings, then no robot."""
     mech = two()
     t, *measured = swinging(mech)
@@ -501,7 +501,7 @@ def test_positions_that_are_no_numbers_twice_in_a_row_warn_of_nothing(value):
     assert not told and np.array_equal(log.q, q)
 
 
-def test_a_joint_without_a_force_all_along_is_told_with_what_the_nominal_robot_needs():
+def test_a_force_that_is_always_zero_is_a_finding_with_the_nominal_force():
     """As drivers write 0 where they know no force: the bodies behind were fitted as nothing."""
     mech = two()
     t, q, tau, qd = swinging(mech)
@@ -547,7 +547,7 @@ def test_a_robot_that_floats_without_a_force_but_does_not_fall_is_refused():
     ts.identification.identify(*floating(1.0), joint_terms=[], method="ols")
 
 
-def test_a_rotor_is_told_as_one_and_a_body_that_no_mass_makes_as_unphysical():
+def test_a_massless_rotor_and_an_unphysical_body_are_different_findings():
     builder = ts.MechanismBuilder("geared")
     for name in ("a", "b"):
         builder.link(name, mass=1.0, com=(0.3, 0, 0), inertia=np.eye(3).tolist())
@@ -567,7 +567,7 @@ def test_a_rotor_is_told_as_one_and_a_body_that_no_mass_makes_as_unphysical():
     assert unphysical.joints == ("b",) and rotor.joints == ("j2_rotor",)
 
 
-def test_friction_that_remembers_says_how_to_predict_it():
+def test_friction_with_memory_has_a_note_on_its_prediction():
     mech = two()
     t, q, tau, qd = swinging(mech)
     learn = {"j1": [LuGre()], "j2": TERMS}

@@ -86,7 +86,7 @@ def test_the_entropic_minimum_is_stationary_and_physical_however_small_the_prior
 
 
 @pytest.mark.parametrize(("size", "weight"), [(1.0, 1e-4), (10.0, 1e-2)])
-def test_forces_that_ask_for_other_inertias_than_any_robot_has_end_at_the_minimum(size, weight):
+def test_forces_of_unphysical_inertias_end_at_the_minimum(size, weight):
     """There Newton's method creeps along the wall of the cone, for more than a thousand steps."""
     mech = ts.load(ts.robots.panda)
     base, nominal = ts.base_parameters(mech), ts.inertial_parameters(mech)
@@ -107,7 +107,7 @@ def test_forces_that_ask_for_other_inertias_than_any_robot_has_end_at_the_minimu
 
 
 @pytest.mark.parametrize(("size", "weight"), [(1e3, 1e-2), (1e5, 1e-4), (1e6, 1e-8)])
-def test_where_forces_tell_nothing_the_divergence_alone_decides(size, weight):
+def test_without_information_the_divergence_alone_determines_the_estimate(size, weight):
     """Its slope is zero there, however large squares are beside its weight."""
     mech = ts.load(ts.robots.panda)
     base, nominal = ts.base_parameters(mech), ts.inertial_parameters(mech)
@@ -179,7 +179,7 @@ def test_forces_that_a_fit_does_not_predict_are_named():
     assert not texts(ts.identification.identify(nominal, log, cutoff=8.0), "unpredicted_force")
 
 
-def test_a_fit_finds_robot_and_friction_and_predicts_what_it_has_not_seen():
+def test_a_fit_finds_robot_and_friction_and_predicts_another_motion():
     truth, nominal = arm()
     log, _ = log_of(truth, friction, noise=0.02)
     fit = ts.identification.identify(nominal, log, cutoff=8.0)
@@ -200,7 +200,7 @@ def test_a_fit_finds_robot_and_friction_and_predicts_what_it_has_not_seen():
 TERMS = [Viscous(), SmoothCoulomb(0.1), Offset()]
 
 
-def test_least_squares_on_noise_free_data_are_exact_and_said_to_be():
+def test_least_squares_without_noise_finds_the_true_parameters():
     """With the true terms the columns explain the forces: what is left is the filter's rounding."""
     truth, nominal = arm()
     log, _ = log_of(truth, friction, rate=1000.0)
@@ -385,9 +385,7 @@ def test_a_light_joint_on_a_heavy_one_is_fitted_to_its_own_noise():
     assert (off.square().mean(0).sqrt() < 0.08 * torch.from_numpy(size)).all()
 
 
-def test_a_report_pictures_all_joints_of_a_walking_robot_and_says_what_it_leaves_out(
-    monkeypatch, tmp_path
-):
+def test_a_report_has_figures_of_all_joints_of_a_walking_robot(monkeypatch, tmp_path):
     """Of a quadruped that floats the hind legs were left out without a word: its base took their place."""
     import matplotlib.figure as figures
 
@@ -426,7 +424,7 @@ def test_a_report_pictures_all_joints_of_a_walking_robot_and_says_what_it_leaves
     assert "The first 7 dofs; not shown: knee." in (tmp_path / "report.html").read_text("utf-8")
 
 
-def test_a_report_pictures_friction_at_the_speeds_of_the_log_and_nothing_where_there_is_none(
+def test_a_report_plots_friction_at_the_speeds_of_the_log(
     tmp_path,
 ):
     """A limit of 0 in the file left an empty picture, one of 1000 hid dry friction; so did offsets alone."""

@@ -52,7 +52,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_fit_that_is_not_whole_is_refused_by_its_file(folder, tmp_path, what):
+def test_an_incomplete_fit_file_is_refused_by_name(folder, tmp_path, what):
     change, match = CHANGES[what]
     shutil.copytree(folder, tmp_path / "fit")
     data = torch.load(folder / "fit.pt", weights_only=True)
@@ -64,14 +64,14 @@ def test_a_fit_that_is_not_whole_is_refused_by_its_file(folder, tmp_path, what):
 
 
 @pytest.mark.parametrize("content", [b"", b"nothing", b"PK\x03\x04"])
-def test_files_that_are_no_fit_are_refused_by_name(folder, tmp_path, content):
+def test_other_files_are_refused_by_name(folder, tmp_path, content):
     shutil.copytree(folder, tmp_path / "fit")
     (tmp_path / "fit" / "fit.pt").write_bytes(content)
     with pytest.raises(ts.FitError, match=r"fit\.pt is not a fit"):
         ts.identification.Fit.load(tmp_path / "fit")
 
 
-def test_numbers_of_a_fit_count_and_a_robot_edited_by_hand_is_told(folder, tmp_path):
+def test_a_robot_file_edited_by_hand_has_a_warning_and_the_fit_is_used(folder, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fit = ts.identification.Fit.load(folder)

@@ -126,7 +126,7 @@ def carried():
 
 
 @pytest.mark.parametrize("method", ["wls", "iv", "physical"])
-def test_forces_of_a_base_that_nobody_measured_are_left_out(method, carried):
+def test_unmeasured_forces_of_a_base_are_left_out(method, carried):
     """They were refused; what joints tell is found, and what only the base's forces tell is not known."""
     mech, log = carried
     nominal = mech.replace(mass=1.2 * mech.mass, com=mech.com + 0.02, inertia=1.1 * mech.inertia)
@@ -151,7 +151,7 @@ def test_forces_of_a_base_that_nobody_measured_are_left_out(method, carried):
     )
 
 
-def test_joints_are_still_asked_for_mistakes_where_the_base_has_no_forces(carried):
+def test_joints_are_checked_for_errors_without_forces_of_the_base(carried):
     mech, log = carried
     swapped = replace(log, tau=log.tau[:, [7, 6]])
     (note,) = texts(ts.identification.identify(mech, swapped, method="ols"), "wrong_order")

@@ -37,7 +37,7 @@ def unloaded():
     return mech, fitted(mech, mech)
 
 
-def test_numbers_of_a_payload_lie_within_their_deviations_and_what_no_force_tells_is_infinite(
+def test_parameters_of_a_payload_lie_within_their_standard_errors(
     unloaded,
 ):
     """`identify` fits a body's numbers alone, and says of none how sure it is."""
@@ -68,7 +68,7 @@ def test_a_payload_at_another_body_shows_in_the_misfit_and_widens_deviations():
     assert (wrong.deviation[0] > 3 * right.deviation[0]) or right.deviation[0].isinf()
 
 
-def test_what_is_no_payload_is_refused(unloaded):
+def test_invalid_payloads_are_refused(unloaded):
     mech, fit = unloaded
     longer = mech.replace(joint_position=1.5 * mech.joint_position)
     other = fitted(longer, longer)

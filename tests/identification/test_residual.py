@@ -33,7 +33,7 @@ def missed(fit, data):
     return (fit.inverse_dynamics(q, qd, qdd) - tau).square().mean().sqrt()
 
 
-def test_a_network_explains_what_is_left_and_fades_where_there_were_no_data(fits):
+def test_a_network_explains_the_residual_and_fades_outside_of_the_data(fits):
     truth, (plain, more), _ = fits
     _, near = log_of(truth, odd, seed=0)
     assert missed(more, near) < 0.6 * missed(plain, near)
@@ -147,7 +147,7 @@ class Noisy(Pull):
         return super().forward(q, qd, qdd) + self.net(torch.cat([q, qd, qdd], -1))
 
 
-def test_what_drops_out_and_is_normalised_in_training_is_at_rest_in_a_fit(tmp_path):
+def test_dropout_and_batch_norm_are_in_evaluation_mode_in_a_fit(tmp_path):
     truth, nominal = arm()
     log, (q, qd, qdd, _) = log_of(truth, odd, seconds=5.0, noise=0.02)
     torch.manual_seed(0)
@@ -164,7 +164,7 @@ def test_what_drops_out_and_is_normalised_in_training_is_at_rest_in_a_fit(tmp_pa
     assert torch.equal(again.inverse_dynamics(q, qd, qdd), told)
 
 
-def test_a_residual_in_single_precision_is_told_what_to_type():
+def test_a_residual_in_float32_is_refused_with_advice():
     truth, nominal = arm()
     log, _ = log_of(truth, friction, seconds=4.0)
     with pytest.raises(ts.FitError, match=r"pass residual=module\.double\(\)"):

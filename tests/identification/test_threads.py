@@ -36,7 +36,7 @@ def elsewhere() -> int:
         return pool.submit(torch.get_num_threads).result()
 
 
-def test_only_the_thread_that_asks_works_on_fewer():
+def test_only_the_calling_thread_uses_fewer_threads():
     with threads(1):
         assert torch.get_num_threads() == 1
         assert elsewhere() == cores() == 3
@@ -48,13 +48,13 @@ def test_only_the_thread_that_asks_works_on_fewer():
     assert torch.get_num_threads() == elsewhere() == 3
 
 
-def test_an_interrupt_sets_them_back():
+def test_an_interrupt_restores_the_number_of_threads():
     with pytest.raises(KeyboardInterrupt), threads(1):
         raise KeyboardInterrupt
     assert torch.get_num_threads() == elsewhere() == 3
 
 
-def test_two_at_a_time_are_in_nobodys_way():
+def test_two_fits_at_a_time_keep_the_number_of_threads():
     both = Barrier(2)
 
     def one(count: int) -> list[int]:
@@ -72,7 +72,7 @@ def test_two_at_a_time_are_in_nobodys_way():
     assert torch.get_num_threads() == elsewhere() == 3
 
 
-def test_many_at_a_time_leave_the_others_number_alone():
+def test_many_fits_at_a_time_keep_the_number_of_threads():
     def one(count: int) -> None:
         for _ in range(50):
             with threads(1 + count % 3):

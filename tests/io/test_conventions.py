@@ -37,7 +37,7 @@ def there(library: str, mech: ts.Mechanism) -> ts.Conventions:
 
 
 @each
-def test_what_goes_there_comes_back(library):
+def test_conversions_are_invertible(library):
     mech = forest(library)
     conv = there(library, mech)
     q, qd, qdd, tau = states(mech, 2, 3)
@@ -73,7 +73,7 @@ def test_power_and_the_velocities_of_frames_are_the_same(library):
 
 
 @each
-def test_their_acceleration_is_the_rate_of_their_velocity(library):
+def test_converted_accelerations_are_rates_of_converted_velocities(library):
     mech = forest(library)
     conv = there(library, mech)
     q, qd, qdd, _ = states(mech, 4)

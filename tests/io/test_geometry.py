@@ -242,7 +242,7 @@ def test_loading_reads_no_mesh(package, monkeypatch):
     assert "tip.obj" not in opened and "robot.urdf" in opened
 
 
-def test_a_mesh_is_scaled_triangles_and_rubbish_is_refused(package):
+def test_a_mesh_is_scaled_and_an_invalid_one_is_refused(package):
     pytest.importorskip("trimesh")
     file = package / "ws/mine/urdf/robot.urdf"
     text = LINKS.format(base="", arm=mesh("tip.obj", 'scale="2 1 1"'), hand="", weld="fixed")

@@ -78,7 +78,7 @@ def test_the_start_is_where_mujoco_resets_to(model, mech):
     assert torch.equal(both.initial(), torch.cat([arm.neutral(), start]))
 
 
-def test_limits_that_mujoco_holds_are_told_as_those_of_other_files():
+def test_limits_of_mujoco_models_are_reported_as_those_of_files():
     """Nothing said that a joint of MJCF goes through its range."""
     joint = '<joint name="hinge" axis="0 1 0" range="-1 1" limited="true" actuatorfrcrange="-3 3"/>'
     world = f"<worldbody><body>{joint}{BODY}</body></worldbody>"
@@ -146,7 +146,7 @@ def test_closures_are_where_mujoco_has_them(model, mech):
             )
 
 
-def test_contact_lists_and_loops_are_told(mech):
+def test_contact_pairs_and_loops_are_reported(mech):
     told = " ".join(map(str, mech.unused))
     assert (
         "3 contact pairs and excludes" in told and "loop 'pin' (connect of 'c' and 'lid')" in told

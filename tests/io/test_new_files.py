@@ -75,7 +75,7 @@ def test_a_limit_on_one_side_stays_one(side, suffix, tmp_path):
     assert torch.equal(other.lower, mech.lower) and torch.equal(other.upper, mech.upper)
 
 
-def test_limits_that_leave_no_room_are_told_where_mujoco_takes_them_for_none(tmp_path):
+def test_equal_limits_are_reported_where_mujoco_ignores_them(tmp_path):
     mech = ts.load(ts.robots.panda)
     still, weak = mech.lower.clone(), mech.effort_limit.clone()
     still[1], weak[4] = mech.upper[1], 0.0
@@ -187,7 +187,7 @@ def test_the_root_of_a_new_urdf_is_the_inertial_frame_whatever_else_stands_there
     assert boxes and set(boxes) == {(3.0, 0.0, 0.0)}
 
 
-def test_a_start_that_a_new_file_has_not_is_told(tmp_path):
+def test_an_initial_state_that_a_new_file_lacks_is_reported(tmp_path):
     with pytest.warns(
         ts.RobotFileWarning, match=r"initial positions of joints cup_free, line \(mech.initial"
     ):

@@ -575,7 +575,7 @@ def test_elements_that_are_missing_are_put_in_and_the_rest_stays(tmp_path):
     assert again.read_text() == written
 
 
-def test_what_cannot_be_said_is_refused_by_name_and_leaves_nothing_behind(tmp_path):
+def test_values_without_a_representation_are_refused_and_no_file_is_written(tmp_path):
     arm, file = ts.load(ts.robots.panda), tmp_path / "arm.urdf"
     file.write_text("mine")
     ones, own = torch.ones_like(arm.damping), ts.robots.panda

@@ -273,7 +273,7 @@ def test_a_model_is_placed_by_the_frame_that_it_names():
     assert mech.body_names[mech.frame_body[mech.frame_index("f")]] == "c"
 
 
-def test_what_is_not_read_is_told_wherever_it_stands():
+def test_ignored_elements_are_reported_at_any_depth():
     inside = "<fluid_added_mass/></inertial><velocity_decay/></link>"
     text = model(
         "<static>true</static>" + TWO.replace("</inertial></link>", inside)

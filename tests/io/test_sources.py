@@ -31,7 +31,7 @@ SDF = (
 
 @pytest.mark.parametrize("name", ["robot", "robot.URDF", "robot.XML", "robot.Sdf", "robot.txt"])
 @pytest.mark.parametrize("text", [SWING, MJCF, SDF], ids=["urdf", "mjcf", "sdf"])
-def test_the_outermost_element_says_the_format_whatever_the_file_is_called(text, name, tmp_path):
+def test_the_root_element_determines_the_format(text, name, tmp_path):
     if text is MJCF:
         pytest.importorskip("mujoco")
     (tmp_path / name).write_text(text)
@@ -96,7 +96,7 @@ def test_objects_of_mujoco_go_where_they_are_read():
 
 
 @pytest.mark.parametrize("folder", ["/meshes", Path("/meshes")])
-def test_one_folder_of_meshes_is_not_taken_for_its_letters(folder):
+def test_a_single_mesh_folder_may_be_a_string(folder):
     """Else "/", the first letter of a path, would open the whole disk to a robot file."""
     assert_refused(lambda: ts.load(SWING, mesh_path=folder), r"one path.*mesh_path=\['/meshes'\]")
     assert_refused(lambda: ts.load(SWING, mesh_path=[3]), "entry 3.*not a path")

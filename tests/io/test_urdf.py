@@ -312,7 +312,7 @@ def test_a_path_that_cannot_be_read_is_refused(tmp_path, monkeypatch, name):
     assert told.value.advice and len(str(told.value)) < 600
 
 
-def test_an_encoding_nobody_knows_is_refused(tmp_path):
+def test_an_unknown_encoding_is_refused(tmp_path):
     file = tmp_path / "r.urdf"
     file.write_text('<?xml version="1.0" encoding="klingon"?>' + robot())
     with pytest.raises(RobotFileError, match="malformed"):

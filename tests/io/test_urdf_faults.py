@@ -140,14 +140,14 @@ def test_a_fault_is_refused_by_name_when_strict(text, error, entry):
     assert error in what and why and remedy
 
 
-def test_a_file_without_fault_loads_without_a_word():
+def test_a_file_without_faults_loads_without_warnings():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for strict in (False, True):
             assert ts.load(ts.robots.panda, strict=strict).report == ()
 
 
-def test_a_dozen_faults_are_told_and_all_are_in_the_report():
+def test_the_warning_lists_a_dozen_faults_and_the_report_all():
     strays = "".join(f'<link name="stray{k}"/>' for k in range(15))
     with pytest.warns(ts.RobotFileWarning, match="15 faults") as told:
         mech = ts.load(robot(JOINT, more=strays))

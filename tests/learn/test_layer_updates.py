@@ -80,7 +80,7 @@ def bare():
         ("armature", True),
     ],
 )
-def test_what_a_robot_began_without_acts_once_it_is_loaded(name, fused):
+def test_loaded_losses_take_effect_if_the_robot_had_none(name, fused):
     plain = bare()
     good = plain.replace(**{name: getattr(plain, name) + 0.5})
     args = args_of(plain, 2)
@@ -107,7 +107,7 @@ def test_what_a_robot_began_without_acts_once_it_is_loaded(name, fused):
         pytest.param("gravcomp", True, marks=pytest.mark.nightly),
     ],
 )
-def test_what_a_compiled_layer_began_without_acts_once_it_is_there(name, called):
+def test_losses_take_effect_in_a_compiled_layer_that_had_none(name, called):
     """A compiled program cannot read values, so a tensor that is zero at compilation may be nonzero later."""
     plain = bare()
     layer, args = ts.Dynamics(plain, fused=False), args_of(plain, 2)
@@ -154,7 +154,7 @@ WRITES = {
 
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("write", WRITES)
-def test_what_is_written_where_nobody_counts_acts(write, fused):
+def test_writes_that_version_counters_miss_take_effect(write, fused):
     plain = bare()
     layer, args = ts.Dynamics(plain, fused=fused), args_of(plain, 2)
     layer(*args)

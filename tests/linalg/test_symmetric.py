@@ -68,7 +68,7 @@ def test_factor_solve_inverts_the_factor_or_its_transpose(scalar, adjoint, syste
 
 
 @given(matrices())
-def test_both_readings_agree(system):
+def test_scalar_and_dense_operations_agree(system):
     D, B = system
     agree(spd_factor(D, scalar=True), spd_factor(D, scalar=False), 1e-9)
     agree(spd_solve(D, B, scalar=True), spd_solve(D, B, scalar=False), 1e-8)
@@ -99,7 +99,7 @@ def test_columns_broadcast_over_the_batch_of_the_matrix(system):
 
 
 @pytest.mark.parametrize("d", SIZES)
-def test_the_scalar_reading_looks_at_the_upper_half_only(d):
+def test_scalar_operations_read_the_upper_half_only(d):
     D = torch.randn(d, d, dtype=torch.float64)
     assert torch.equal(mirror(D, scalar=True), D.triu() + D.triu(1).mT)
     assert mirror(D, scalar=False) is D
@@ -108,7 +108,7 @@ def test_the_scalar_reading_looks_at_the_upper_half_only(d):
 @pytest.mark.some(4)
 @pytest.mark.parametrize("scalar", [False, True])
 @pytest.mark.parametrize("d", SIZES)
-def test_all_of_them_are_differentiable(d, scalar):
+def test_all_operations_are_differentiable(d, scalar):
     root = torch.randn(d, d, dtype=torch.float64, requires_grad=True)
     B = torch.randn(d, 2, dtype=torch.float64, requires_grad=True)
 

@@ -53,7 +53,7 @@ def state(mech: ts.Mechanism, seed: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @given(any_mechanism, afloat(), seeds)
-def test_a_floating_one_is_welded_and_every_force_is_what_both_need(mech, other, seed):
+def test_appended_robots_have_the_forces_of_both(mech, other, seed):
     """d'Alembert: the other's forces reach the first through the frame's Jacobian."""
     frame, _, R, r = drawn(seed, mech)
     joined = mech.append(other, frame, R, r, prefix="tool_")
@@ -133,7 +133,7 @@ def test_a_free_base_may_be_kept():
     assert FIRST.append(SECOND, "body1", prefix="b_").joint_names[2:] == ("b_joint1",)
 
 
-def test_the_name_of_a_base_that_is_welded_is_no_longer_taken():
+def test_the_name_of_a_welded_base_is_free():
     """Both float, and call their free joint the same, as those of `floating_base=True` do."""
     copter, arm = _floating("copter", "rotor"), _floating("arm", "elbow")
     both = copter.append(arm, "copter")
@@ -230,7 +230,7 @@ def test_robots_stand_side_by_side_with_bases_that_never_move():
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(other, options, said):
+def test_invalid_arguments_are_refused_by_name(other, options, said):
     with pytest.raises(ts.TorchskoError, match=said) as error:
         FIRST.append(other, **{"frame": "body1"} | options)
     assert len(str(error.value).splitlines()) == 3

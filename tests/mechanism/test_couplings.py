@@ -353,7 +353,7 @@ def test_what_a_follower_is_can_be_learned():
         ([("a", {"b": math.inf})], "Coefficients and offsets are finite"),
     ],
 )
-def test_couplings_that_mean_nothing_are_refused_by_name(couplings, said):
+def test_invalid_couplings_are_refused_by_name(couplings, said):
     builder = ts.MechanismBuilder()
     kinds = {"a": "revolute", "b": "revolute", "ball": "spherical", "weld": "fixed"}
     for name, kind in kinds.items():

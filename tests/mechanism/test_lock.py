@@ -37,7 +37,7 @@ def held(mech: ts.Mechanism, q: Tensor, names: list[str]) -> dict[str, Tensor]:
 
 
 @given(any_mechanism, seeds)
-def test_it_moves_as_the_whole_with_the_joints_at_rest(mech, seed):
+def test_a_locked_robot_moves_as_the_whole_with_its_joints_at_rest(mech, seed):
     names, kept = split(mech, seed)
     q, qd, qdd = state(mech, seed)
     own = places([mech.dof_slice(name) for name in kept])
@@ -64,7 +64,7 @@ def test_it_moves_as_the_whole_with_the_joints_at_rest(mech, seed):
 
 
 @given(any_mechanism, seeds)
-def test_its_derivatives_to_the_values_are_those_to_the_coordinates(mech, seed):
+def test_derivatives_by_locked_values_are_those_by_coordinates(mech, seed):
     names, kept = split(mech, seed)
     q, qd, _ = state(mech, seed)
     own = places([mech.dof_slice(name) for name in kept])

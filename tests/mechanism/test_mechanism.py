@@ -151,7 +151,7 @@ def test_a_motion_of_a_compound_joint_is_found_by_its_own_name():
         mech.dof_slice("knee")
 
 
-def test_repr_says_what_it_is_on_one_line():
+def test_repr_is_one_line_with_the_name_and_sizes():
     assert repr(tree()) == (
         "Mechanism('random': 4 bodies, 11 dofs, 1 free, 1 revolute, 1 prismatic, 1 spherical; "
         "torch.float64, cpu)"

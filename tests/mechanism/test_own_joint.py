@@ -44,7 +44,7 @@ def state(mech):
     return q, qd, torch.randn(4, mech.num_dof, generator=g, dtype=q.dtype)
 
 
-def test_its_equations_of_motion_are_those_of_mechanics(mech, state):
+def test_a_registered_joint_obeys_the_equations_of_motion(mech, state):
     q, qd, qdd = state
     energy = (qd[..., None, :] @ ts.mass_matrix(mech, q) @ qd[..., None])[..., 0, 0] / 2
     assert_close(energy, kinetic_energy(mech, q, qd))
@@ -66,7 +66,7 @@ def test_its_equations_of_motion_are_those_of_mechanics(mech, state):
     assert_close(power, (qd[0] * (tau[0] - mech.damping * qd[0])).sum())
 
 
-def test_its_jacobian_is_the_derivative_of_its_pose(mech, state):
+def test_the_jacobian_of_a_registered_joint_is_the_derivative_of_its_pose(mech, state):
     q, qd, _ = (x[0] for x in state)
     pose = ts.frame_pose(mech, q, mech.frame_names)
     speed = along(mech, q, qd, lambda q: ts.frame_pose(mech, q, mech.frame_names).position)
@@ -75,7 +75,7 @@ def test_its_jacobian_is_the_derivative_of_its_pose(mech, state):
     assert_close((pose.rotation @ v)[..., 0], speed)
 
 
-def test_it_is_prescribed_felt_at_frames_and_regressed(mech, state):
+def test_verbs_include_a_registered_joint(mech, state):
     q, qd, qdd = state
     M, bias = ts.mass_matrix(mech, q), ts.bias_force(mech, q, qd)
     tau = ts.inverse_dynamics(mech, q, qd, qdd)
@@ -98,7 +98,7 @@ def test_it_is_prescribed_felt_at_frames_and_regressed(mech, state):
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("method", ["semi_implicit_euler", "rk4", "newmark"])
-def test_it_rolls_out(mech, state, method):
+def test_a_registered_joint_has_rollouts(mech, state, method):
     q, qd = state[0][0], state[1][0]
     free = mech.replace(damping=torch.zeros_like(mech.damping))
     qs, qds = ts.rollout(free, q, qd, steps=100, dt=1e-3, method=method)
@@ -110,7 +110,7 @@ def test_it_rolls_out(mech, state, method):
     assert (qs[-1] - q).abs().max() > 0.05
 
 
-def test_it_is_in_the_learning_layer_and_its_parameters_have_gradients(mech, state):
+def test_parameters_of_a_registered_joint_are_learnable(mech, state):
     q, qd, tau = state
     learned = {"ram": ts.learn.InertiaLogCholesky(), "crank.radius": ts.learn.Positive()}
     layer = ts.Dynamics(mech, learned)
@@ -131,7 +131,7 @@ def test_it_is_in_the_learning_layer_and_its_parameters_have_gradients(mech, sta
     assert_close(accel(batched), torch.stack(each))
 
 
-def test_it_is_in_kernels(mech, state):
+def test_kernels_include_a_registered_joint(mech, state):
     q, qd, tau = state
     fast = ts.fuse(mech, inputs=("joint_parameters",))
     assert_close(fast.forward_dynamics(q, qd, tau), ts.forward_dynamics(mech, q, qd, tau))
@@ -140,7 +140,7 @@ def test_it_is_in_kernels(mech, state):
     assert_close(moved.forward_dynamics(q, qd, tau), ts.forward_dynamics(longer, q, qd, tau))
 
 
-def test_it_survives_pickling_where_it_is_not_registered(mech, state):
+def test_a_registered_joint_is_pickled_to_processes_without_it(mech, state):
     q, qd, tau = state
     again = pickle.loads(pickle.dumps(mech))
     assert_close(ts.forward_dynamics(again, q, qd, tau), ts.forward_dynamics(mech, q, qd, tau))
@@ -237,7 +237,7 @@ def test_parameters_that_are_not_arbitrary_come_from_an_example():
     JOINT_TYPES.pop("cardan")
 
 
-def test_a_kind_that_nobody_registered_is_an_error_by_name():
+def test_an_unknown_joint_type_is_an_error_by_name():
     builder = ts.MechanismBuilder().link("a", mass=1.0)
     with pytest.raises(ts.MechanismError, match="'crankshaft'"):
         builder.joint("j", "crankshaft", child="a")

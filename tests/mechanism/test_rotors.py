@@ -142,7 +142,7 @@ def test_armature_alone_is_wrong_where_the_carrier_turns():
         (("joint0", N, J), "'joint0', which is free"),
     ],
 )
-def test_rotors_that_mean_nothing_are_refused_by_name(rotor, said):
+def test_invalid_rotors_are_refused_by_name(rotor, said):
     with pytest.raises(MechanismError, match=said):
         arm(0, True).rotor(*rotor).build()
 

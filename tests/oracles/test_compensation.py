@@ -39,7 +39,7 @@ def state(mech: ts.Mechanism, *batch: int) -> tuple[torch.Tensor, ...]:
     return q, *torch.randn(3, *batch, mech.num_dof, generator=g, dtype=q.dtype)
 
 
-def test_forces_and_accelerations_are_mujocos():
+def test_forces_and_accelerations_equal_those_of_mujoco():
     model = mujoco.MjModel.from_xml_string(LIFTED.format(slide=SLIDE))
     mech = against_mujoco(model, states=5)
     assert not any("gravcomp" in str(x) or "higher" in str(x) for x in mech.unused)
@@ -57,7 +57,7 @@ def test_forces_and_accelerations_are_mujocos():
         assert error(qdd[i], there.qdd_from(q[i], qd[i], next(theirs))) < 1e-11
 
 
-def test_compensation_by_actuators_is_told_as_passive():
+def test_compensation_by_actuators_is_reported_as_passive():
     """MuJoCo clamps it with their force, and leaves it out where the model has no actuators."""
     text = LIFTED.format(slide=SLIDE).replace(
         'name="hinge"', 'name="hinge" actuatorgravcomp="true"'
@@ -189,7 +189,7 @@ def test_locked_and_appended_they_are_those_of_the_file_that_welds():
     torch.testing.assert_close(on[:, 1:], ts.passive_force(alone, q, qd), rtol=1e-12, atol=1e-12)
 
 
-def test_a_new_file_keeps_them(tmp_path):
+def test_a_new_file_has_the_compensation(tmp_path):
     text = LIFTED.format(slide=SLIDE).replace('gravcomp="1.5"', "")
     mech = ts.load(text.replace('name="wrist"', 'name="wrist" gravcomp="0.25"').replace(
         'name="welded"', 'name="welded" gravcomp="0.25"'))  # fmt: skip
@@ -204,7 +204,7 @@ def test_a_new_file_keeps_them(tmp_path):
         ts.save(arm.replace(gravcomp=torch.ones_like(arm.gravcomp)), tmp_path / "arm.urdf")
 
 
-def test_steps_are_mujocos_eulers():
+def test_steps_equal_euler_steps_of_mujoco():
     text = """<mujoco><option timestep="0.01"/><worldbody><body gravcomp="0.4">
       <joint name="h" axis="0 1 0" damping="0.1 2 3"/>
       <inertial mass="1" pos="0.2 0 0.1" diaginertia="1 1 1"/>

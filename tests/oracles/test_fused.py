@@ -27,7 +27,7 @@ def states(mech):
     return q, qd, torch.randn(qd.shape, generator=g, dtype=qd.dtype)
 
 
-def test_there_are_forty():
+def test_at_least_forty_robots_are_compared():
     assert len(FILES) - len(NO_FORWARD_DYNAMICS) - len(ALIGNING_AXES) >= 40
 
 

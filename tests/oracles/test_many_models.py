@@ -185,7 +185,7 @@ def bias_of(tree, there, q, qd, theirs, M):
 
 
 @pytest.mark.nightly
-def test_at_least_40_models_of_other_packages_are_theirs():
+def test_at_least_40_models_of_other_packages_equal_mujoco():
     """With figures: run with -s to see them."""
     count, bad = 0, {}
     for path in files():

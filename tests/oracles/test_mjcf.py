@@ -195,7 +195,7 @@ def test_gymnasium_has_a_dozen_models():
 
 
 @pytest.mark.parametrize("name", gymnasium_models())
-def test_models_that_people_train_on(name):
+def test_models_of_gymnasium_equal_mujoco(name):
     against_mujoco(mujoco.MjModel.from_xml_path(str(gymnasium_models()[name])))
 
 
@@ -247,7 +247,7 @@ def test_a_floating_base_and_a_model_that_stands_still_say_what_to_type():
     assert "floating_base" not in str(told.value)  # which is refused of MJCF
 
 
-def test_ranges_of_actuators_that_are_no_limit_of_a_joint_are_told():
+def test_ranges_of_actuators_that_limit_no_joint_are_reported():
     """Limits of effort seemed to be none, although the file bounds what its motors give."""
     text = """<mujoco><worldbody><body><joint name="a" axis="0 1 0"/><geom size=".1" pos=".1 0 0"/>
       <body><joint name="b" axis="0 1 0"/><geom size=".1" pos=".2 0 0"/>

@@ -77,7 +77,7 @@ def test_a_robot_saved_like_its_file_keeps_the_flags(flags, tmp_path):
         assert not (tmp_path / "x.xml").exists()
 
 
-def test_forces_that_differ_from_mujocos_are_told():
+def test_forces_that_differ_from_mujoco_are_reported():
     text = f"""<mujoco><worldbody><body><freejoint name="f"/>{INERTIAL}
       <body><joint name="j" actuatorfrcrange="-1 3" actuatorfrclimited="true"/>{INERTIAL}</body></body>
       <body><joint type="free" frictionloss="0.3"/>{INERTIAL}</body></worldbody>
@@ -93,7 +93,7 @@ def test_forces_that_differ_from_mujocos_are_told():
 @pytest.mark.skipif(
     not hasattr(mujoco.MjsJoint, "springyield"), reason="this MuJoCo's springs never yield"
 )
-def test_springs_that_yield_are_told():
+def test_yielding_springs_are_reported():
     """MuJoCo moves their reference in a step; ours stays, and so does theirs where springs are off."""
     text = f"""<mujoco><option><flag spring="able"/></option><worldbody><body>
       <joint stiffness="5" springyield="0.2"/><joint axis="0 1 0" stiffness="5"/>{INERTIAL}</body>

@@ -54,16 +54,16 @@ def apart(mech, steps, fused=False):
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("tree", list(TREES)[:2])
-def test_a_thousand_steps_are_mujoco_s(tree):
+def test_a_thousand_steps_equal_those_of_mujoco(tree):
     assert apart(robot(*TREES[tree], 1.0, 1.0), 1000) < 1e-8
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("losses", LOSSES)
 @pytest.mark.parametrize("tree", TREES)
-def test_a_thousand_steps_are_mujoco_s_for_every_tree(tree, losses):
+def test_a_thousand_steps_of_every_tree_equal_those_of_mujoco(tree, losses):
     assert apart(robot(*TREES[tree], *LOSSES[losses]), 1000) < 1e-8
 
 
-def test_a_thousand_fused_steps_are_mujoco_s():
+def test_a_thousand_fused_steps_equal_those_of_mujoco():
     assert apart(robot(*TREES["a floating robot"], 1.0, 1.0), 1000, fused=True) < 1e-8

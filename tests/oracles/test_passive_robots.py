@@ -98,7 +98,7 @@ def implicit_held_to(name, robots, steps, fused=False):
     assert_nothing_gained(mech, *fall(given, q, qd, steps, "implicit"))
 
 
-def test_there_are_thirty():
+def test_at_least_thirty_robots_are_simulated():
     assert len(lossy()) >= 30 and lossy().keys() >= GAINING.keys()
 
 

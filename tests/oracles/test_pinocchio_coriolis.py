@@ -22,11 +22,11 @@ def compare(name, floating_base):
 
 @pytest.mark.parametrize("name", FEW)
 @pytest.mark.parametrize("floating_base", [False, True])
-def test_it_is_pinocchio_s(name, floating_base):
+def test_the_coriolis_matrix_equals_that_of_pinocchio(name, floating_base):
     compare(name, floating_base)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", robot_files())
-def test_it_is_pinocchio_s_for_every_robot(name):
+def test_the_coriolis_matrix_of_every_robot_equals_that_of_pinocchio(name):
     compare(name, floating_base=True)

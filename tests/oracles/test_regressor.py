@@ -44,7 +44,7 @@ def of_pinocchio(both: Robot, *states: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.some(1)
 @robots
-def test_regressor(name, floating):
+def test_the_regressor_equals_that_of_pinocchio(name, floating):
     both = Robot.load(robot_files()[name], floating)
     *states, _ = both.states(16)
     theirs = of_pinocchio(both, *states)
@@ -56,7 +56,7 @@ def test_regressor(name, floating):
 @pytest.mark.filterwarnings("ignore::torchsko.RobotFileWarning")
 @pytest.mark.parametrize("floating", [False, True])
 @pytest.mark.parametrize("name", robot_files())
-def test_regressor_of_every_robot(name, floating):
+def test_the_regressor_of_every_robot_equals_that_of_pinocchio(name, floating):
     both = Robot.load(robot_files()[name], floating or name in FLOATING_ONLY)
     *states, _ = both.states(4)
     theirs = of_pinocchio(both, *states)
@@ -64,7 +64,7 @@ def test_regressor_of_every_robot(name, floating):
 
 
 @robots
-def test_inertial_parameters(name, floating):
+def test_inertial_parameters_equal_those_of_pinocchio(name, floating):
     both = Robot.load(robot_files()[name], floating)
     bodies = list(both.model.inertias)[1:]
     theirs = torch.stack([torch.from_numpy(I.toDynamicParameters()) for I in bodies])

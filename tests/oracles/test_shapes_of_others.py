@@ -54,7 +54,7 @@ def test_geoms_are_where_mujoco_has_them(name):
         assert shape.surface.friction == tuple(model.geom_friction[k])
 
 
-def test_what_touches_is_not_seen_where_a_mesh_is_there_to_be_looked_at():
+def test_collision_shapes_are_hidden_where_visual_meshes_exist():
     """robosuite's convention: what touches in group 0, what is seen in group 1, and both are shown."""
     pytest.importorskip("mujoco")
     touches, looks = 'type="sphere" size="0.3" group="0"', 'mesh="m" contype="0" conaffinity="0"'
@@ -84,7 +84,7 @@ def heights_by_rays(mujoco, model, form):
     return found
 
 
-def test_what_a_model_says_of_contact_is_kept():
+def test_contact_settings_of_a_model_are_kept():
     mujoco = pytest.importorskip("mujoco")
     model = mujoco.MjModel.from_xml_string("""<mujoco>
       <asset><mesh name="m" vertex="0 0 0 2 0 0 0 2 0 0 0 2"/><material name="red" rgba="1 0 0 1"/>

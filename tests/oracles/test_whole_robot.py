@@ -22,7 +22,7 @@ STATES = 8
 
 
 @pytest.mark.parametrize(("name", "floating"), CASES)
-def test_frames_and_the_whole_robot_are_pinocchios(name, floating):
+def test_frames_momenta_and_energies_equal_those_of_pinocchio(name, floating):
     found = errors(name, floating, STATES)
     print(f"\n{name}, floating={floating}, {STATES} states:")
     for quantity, worst in found.items():

@@ -29,7 +29,7 @@ def given(*batch):
         ("kernel", "semi_implicit_euler"),
     ],
 )
-def test_it_is_the_first_step_of_a_rollout(fast, method, mode):
+def test_advance_is_the_first_step_of_a_rollout(fast, method, mode):
     robot = {"eager": ARM, "layer": ts.Dynamics(ARM), "kernel": fast}[mode]
     for batch in ((), (3,)):
         q, qd, tau, f_ext = leaves = given(*batch)

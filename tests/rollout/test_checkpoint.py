@@ -144,7 +144,7 @@ def test_steps_that_tensors_decide_on_are_one_node_whatever_their_number():
     assert nodes(20, None) > nodes(8, None) + 12
 
 
-def test_it_costs_one_more_forward_pass():
+def test_checkpointing_costs_one_more_forward_pass():
     def operations(checkpoint, backward=True):
         gains = GAINS.clone().requires_grad_()
         with CountComputing() as count:
@@ -257,7 +257,7 @@ def test_without_gradients_it_may_be_mapped():
 @pytest.mark.nightly
 @pytest.mark.parametrize("kept", [2, Binomial(1)], ids=str)
 @pytest.mark.parametrize("control", ["tensor", "function"])
-def test_it_compiles_in_one_graph(kept, control):
+def test_a_checkpointed_rollout_compiles_in_one_graph(kept, control):
     gains = GAINS.clone().requires_grad_()
 
     def cost(gains):

@@ -156,7 +156,7 @@ def at_once(case, mech, q, qd, control, f_ext):
     return ts.rollout(mech, q, qd, control, STEPS, DT, f_ext=f_ext, fused=fused, **options)
 
 
-def test_every_two_choices_meet():
+def test_every_pair_of_options_is_combined():
     met = set().union(*map(pairs, CASES))
     for (one, xs), (other, ys) in itertools.combinations(CHOICES.items(), 2):
         apart = [(x, y) for x in xs for y in ys if ((one, str(x)), (other, str(y))) not in met]

@@ -79,14 +79,14 @@ def test_a_policy_is_trained_through_the_kernel(arm, fast, start):
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("method", ["rk4", "implicit"])
-def test_methods_that_ask_more_than_once_or_solve(arm, fast, start, method):
+def test_methods_with_several_stages_or_solvers_have_kernels(arm, fast, start, method):
     def law(t, q, qd):
         return -3.0 * qd + torch.as_tensor(t * 10, dtype=q.dtype)
 
     assert_same(*both(arm, fast, start, law, method=method))
 
 
-def test_a_controller_remembers(arm, fast, start):
+def test_a_controller_has_a_memory(arm, fast, start):
     goal = arm.middle()
 
     def target(t):
@@ -111,7 +111,7 @@ class Integral(Controller):
         return self.gain * memory - qd, memory + dt * (self.goal - q)
 
 
-def test_a_control_that_may_change_is_told_by_itself(arm, fast, start):
+def test_captured_values_of_a_control_are_followed(arm, fast, start):
     first, other = Integral(50.0, arm.middle()), Integral(50.0, arm.middle())
     assert_same(*both(arm, fast, start, first))
     other.goal = other.goal + 1.0
@@ -167,7 +167,7 @@ def test_what_sees_a_batch_is_refused(arm, fast, start):
     assert "with one sample, without batch dimensions: q [7], qd [7]" in caught.value.__notes__[0]
 
 
-def test_without_kernels_it_is_said(arm, start):
+def test_a_mechanism_without_kernels_is_refused_with_advice(arm, start):
     with pytest.raises(FusedError, match=r"Pass ts\.fuse\(mech\)"):
         ts.rollout(arm, *start, None, STEPS, DT, fused=True)
 
@@ -183,7 +183,7 @@ def test_without_a_compiler_a_law_that_remembers_nothing_runs_by_steps(arm, star
     assert_same(*(torch.autograd.grad(qs.square().sum(), [gain]) for qs, _ in found), 1e-9)
 
 
-def test_declined_it_runs_eagerly(arm, fast, start):
+def test_declined_kernels_run_eagerly(arm, fast, start):
     mine = ts.rollout(fast, *start, None, STEPS, DT, fused=False)
     theirs = ts.rollout(arm, *start, None, STEPS, DT)
     assert all(torch.equal(x, y) for x, y in zip(mine, theirs, strict=True))

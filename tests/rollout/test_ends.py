@@ -73,7 +73,7 @@ def thrown():
     return builder.build(gravity=(0, 0, -10))
 
 
-def test_a_ball_lands_when_and_as_fast_as_galileo_says():
+def test_a_ball_lands_at_the_time_and_speed_of_free_fall():
     """The derivative of the time with respect to the height is 1 / speed."""
     ball = thrown()
     height = torch.tensor([[1.0], [2.0], [50.0]]).double().requires_grad_()

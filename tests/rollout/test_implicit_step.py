@@ -44,7 +44,7 @@ def test_kinetic_energy_never_grows_whatever_the_step_and_the_speed(mech, speed,
     assert (T[..., 1:] <= T[..., :-1] + 1e-11 * T[..., :1]).all()
 
 
-def test_it_does_not_where_links_differ_a_millionfold_and_the_default_method_gains():
+def test_kinetic_energy_never_grows_with_links_of_ratio_a_million():
     mech = without_potential(ill_scaled_mechanism(seed=0))
     none = torch.zeros_like(mech.damping)
     mech = mech.replace(damping=none, friction=none)
@@ -72,7 +72,7 @@ def test_energy_grows_by_no_more_than_the_curvature_of_its_potential(mech, seed)
     assert (gained <= curved + 1e-11 * before.abs().sum(0)).all()
 
 
-def test_where_there_are_no_coriolis_forces_it_is_the_default_method():
+def test_without_coriolis_forces_the_step_is_the_default_one():
     crane = random_mechanism(["prismatic", "translation"], [-1, 0], seed=2)
     for mech in (random_mechanism(["revolute"], [-1], seed=3), crane):
         q, qd = state(mech, 4)
@@ -83,7 +83,7 @@ def test_where_there_are_no_coriolis_forces_it_is_the_default_method():
         )  # fmt: skip
 
 
-def test_what_no_force_acts_on_flies_straight_on():
+def test_a_body_without_forces_moves_uniformly():
     mech, qd = ball(), thrown()
     q = mech.neutral().expand(3, -1)
     qs, qds = rollout(mech, q, qd, steps=50, dt=0.1)  # a radian a step

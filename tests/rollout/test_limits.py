@@ -93,7 +93,7 @@ def test_a_limit_spring_steps_by_the_backward_euler_method():
     torch.testing.assert_close(qds[1], expected, rtol=1e-9, atol=1e-9)
 
 
-def test_what_leaves_a_limit_is_let_go():
+def test_limit_springs_do_not_pull():
     mech = pendulum()
     q = mech.neutral()
     q[mech.q_slice("shoulder")] = 0.4 + 1e-6

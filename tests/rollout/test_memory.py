@@ -62,7 +62,7 @@ def robot(request, pendulum):
     return (ts.fuse(pendulum) if request.param else pendulum), {"fused": request.param or None}
 
 
-def test_parts_are_the_whole_and_so_are_their_gradients(robot, pendulum, start):
+def test_consecutive_rollouts_with_memory_equal_one_rollout(robot, pendulum, start):
     robot, options = robot
     policy = Recurrent()
     memory = (policy.initial_memory(*start) + 0.3).requires_grad_()

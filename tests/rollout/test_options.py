@@ -38,7 +38,7 @@ REFUSED = {
 @pytest.mark.parametrize(
     ("name", "value"), [(name, value) for name, all_ in REFUSED.items() for value in all_]
 )
-def test_it_is_named_and_told_what_to_type(name, value):
+def test_invalid_options_are_named_with_advice(name, value):
     options = {"steps": 2, name: value}
     with pytest.raises(ts.TorchskoError) as error:
         ts.rollout(MECH, Q, QD, **options)
@@ -46,7 +46,7 @@ def test_it_is_named_and_told_what_to_type(name, value):
     assert name in what and advice.startswith(("Pass ", "Return ", "Expand "))
 
 
-def test_a_step_that_was_not_made_is_told_to_be():
+def test_a_method_that_was_not_called_is_refused_with_advice():
     with pytest.raises(ts.TorchskoError, match=r"Pass method=dormand_prince\(\)"):
         ts.rollout(MECH, Q, QD, steps=1, method=dormand_prince)  # type: ignore[arg-type]
 

@@ -176,7 +176,7 @@ def test_fuse_takes_a_layer_and_a_fused_mechanism(fast):
         (lambda layer: torch.nn.ModuleDict({"arm": layer}), "wrapper.arm"),
     ],
 )
-def test_wrappers_of_a_layer_are_told_apart(wrap, advice):
+def test_wrappers_of_a_layer_are_distinguished(wrap, advice):
     layer = ts.Dynamics(pendulum())
     q, qd, tau = state(pendulum())
     for call in (
@@ -196,7 +196,7 @@ def test_what_gives_no_mechanism_is_refused(wrong):
 
 
 @pytest.mark.parametrize("name", ["random_state", "joint_names", "lower", "initial"])
-def test_what_only_a_mechanism_has_is_told_where_it_is(fast, name):
+def test_attributes_of_a_mechanism_are_named_by_the_error_of_a_layer(fast, name):
     for given in (fast, ts.Dynamics(mixed_tree())):
         with pytest.raises(AttributeError, match=rf"mechanism\(\)\.{name}"):
             getattr(given, name)

@@ -90,7 +90,7 @@ def test_about_the_zero_moment_point_the_ground_has_no_tipping_moment(mech, seed
     agree(moment[None, :2], 0 * moment[None, :2], 1e-9 * (1 + float(point.abs().max())))
 
 
-def test_at_rest_it_is_below_the_centre_of_mass():
+def test_at_rest_the_zero_moment_point_is_below_the_centre_of_mass():
     mech = random_mechanism(["free", "revolute"], [-1, 0], seed=1)
     q, *_ = states(mech, 2, 3)
     zero = torch.zeros(3, mech.num_dof, dtype=q.dtype)
@@ -125,7 +125,7 @@ def test_energies_and_momenta_are_linear_in_the_inertial_parameters(mech, seed):
 # Manipulability.
 
 
-def test_of_two_links_it_is_the_area_that_they_span():
+def test_the_manipulability_of_two_links_is_the_area_that_they_span():
     """Yoshikawa's planar arm: l1 l2 |sin q2|."""
     builder = ts.MechanismBuilder("planar")
     builder.link("upper", mass=1.0).link("lower", mass=1.0).link("tip", mass=1.0)
@@ -139,7 +139,7 @@ def test_of_two_links_it_is_the_area_that_they_span():
 
 
 @pytest.mark.parametrize("reference", ["body", "mixed"])
-def test_it_is_the_root_of_the_determinant(reference):
+def test_manipulability_is_the_root_of_the_determinant(reference):
     arm = ts.load(ts.robots.panda)
     q, *_ = states(arm, 3, 5)
     J = ts.frame_jacobian(arm, q, "flange", reference)
@@ -153,7 +153,7 @@ def test_it_is_the_root_of_the_determinant(reference):
 
 
 @pytest.mark.parametrize("part", ["whole", "rotation", "position"])
-def test_its_second_derivatives_are_differences_of_the_first_where_singular_values_are_equal(part):
+def test_second_derivatives_of_manipulability_exist_at_equal_singular_values(part):
     """Of a free body all are one, wherever it is."""
     mech = random_mechanism(["free", "revolute"], [-1, 0], seed=1)
     q, *_ = states(mech, 7)
@@ -169,7 +169,7 @@ def test_its_second_derivatives_are_differences_of_the_first_where_singular_valu
     torch.testing.assert_close(found, (ahead - behind) / 2e-5, rtol=1e-7, atol=1e-8)
 
 
-def test_at_a_singular_configuration_it_has_a_gradient_and_the_others_have_theirs():
+def test_manipulability_has_gradients_at_a_singular_configuration():
     arm = ts.load(ts.robots.panda)
     q, *_ = states(arm, 8, 3)
     q = q.index_fill(0, torch.tensor([1]), 0.0).requires_grad_()  # stretched upwards
@@ -184,7 +184,7 @@ def test_at_a_singular_configuration_it_has_a_gradient_and_the_others_have_their
     torch.testing.assert_close(gradient, alone, rtol=1e-9, atol=1e-12)
 
 
-def test_a_sample_that_is_no_number_ends_no_other():
+def test_a_sample_that_is_nan_changes_no_other():
     arm = ts.load(ts.robots.panda)
     q, *_ = states(arm, 9, 3)
     found = ts.manipulability(arm, q * torch.tensor([[1.0], [torch.nan], [1.0]]), "flange")

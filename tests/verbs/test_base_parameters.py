@@ -35,11 +35,11 @@ def check(mech: ts.Mechanism, armature: bool = False) -> ts.BaseParameters:
     return base
 
 
-def test_they_are_all_that_torques_depend_on():
+def test_torques_depend_on_base_parameters_alone():
     assert "m of link1" in check(PANDA).unseen
 
 
-def test_limits_that_leave_no_room_hide_none():
+def test_equal_limits_hide_no_base_parameter():
     """Files say 0 of limits that nobody knew; a joint that is held there tells less."""
     zero, free = torch.zeros_like(PANDA.lower), ts.base_parameters(PANDA)
     held = ts.base_parameters(PANDA.replace(lower=zero, upper=zero, velocity_limit=zero))
@@ -48,17 +48,17 @@ def test_limits_that_leave_no_room_hide_none():
 
 
 @given(mechanisms(max_bodies=4))
-def test_on_any_joints(mech):
+def test_torques_of_all_joint_types_depend_on_base_parameters_alone(mech):
     check(mech)
 
 
 @given(coupled_mechanisms(max_bodies=4))
-def test_on_joints_that_follow_others(mech):
+def test_torques_of_coupled_joints_depend_on_base_parameters_alone(mech):
     check(mech)
 
 
 @given(mechanisms(max_bodies=4) | coupled_mechanisms(max_bodies=4))
-def test_armatures_are_counted_where_forces_cannot_tell_them_from_inertia(mech):
+def test_armatures_that_are_collinear_with_inertia_are_in_the_combination(mech):
     with_armature, without = check(mech, armature=True), ts.base_parameters(mech)
     # What leads among inertial numbers is the same: armatures come behind them.
     count = 10 * mech.num_bodies
@@ -90,7 +90,7 @@ def test_names_are_the_combinations_written_out(armature):
     assert not base.matrix[:, [column[name] for name in base.unseen]].any()
 
 
-def test_they_are_the_same_of_layers_of_kernels_and_in_single_precision():
+def test_layers_kernels_and_float32_have_the_same_base_parameters():
     base = ts.base_parameters(PANDA)
     for robot in (ts.Dynamics(PANDA), ts.fuse(PANDA), PANDA.float()):
         found = ts.base_parameters(robot)

@@ -59,7 +59,7 @@ def test_the_mass_matrix_changes_by_its_symmetric_part_and_it_gives_the_forces(m
 
 
 @given(mechanisms(), st.sampled_from(BATCHES), st.integers(0, 2**31), st.floats(-9, 9))
-def test_it_is_linear_in_the_velocity(mech, batch, seed, factor):
+def test_the_coriolis_matrix_is_linear_in_the_velocity(mech, batch, seed, factor):
     q, qd = state(mech, batch, seed)
     _, other = state(mech, batch, seed + 1)
     one, two = (ts.coriolis_matrix(mech, q, x) for x in (qd, other))
@@ -67,7 +67,7 @@ def test_it_is_linear_in_the_velocity(mech, batch, seed, factor):
 
 
 @given(mechanisms(kinds=tuple({*ALL_KINDS} - {"spherical", "free"})), st.integers(0, 2**31))
-def test_where_rates_are_those_of_coordinates_it_is_made_of_christoffel_symbols(mech, seed):
+def test_the_coriolis_matrix_of_vector_joints_is_made_of_christoffel_symbols(mech, seed):
     q, qd = state(mech, (3,), seed)
     dM = vmap(jacfwd(lambda q: ts.mass_matrix(mech, q)))(q)  # [3, i, j, k] = dM_ij / dq_k
     symbols = (dM + dM.transpose(-1, -2) - dM.movedim(-1, 1)) / 2
@@ -105,7 +105,7 @@ def test_the_laws_hold_for_rates_that_are_no_derivatives_under_a_map_that_turns(
         JOINT_TYPES.pop("gimbal")
 
 
-def test_bodies_on_different_branches_and_bases_do_not_meet():
+def test_bodies_on_different_branches_and_bases_are_not_coupled():
     mech = random_mechanism(["revolute"] * 5, [-1, 0, 0, -1, 3], seed=1)
     C = ts.coriolis_matrix(mech, *state(mech, (), 0))
     related = torch.block_diag(torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 1]]), torch.ones(2, 2))

@@ -48,7 +48,9 @@ def by_reverse_mode(dynamics, mech, q, qd, x, f_ext) -> tuple[Tensor, ...]:
 @pytest.mark.some(1)
 @pytest.mark.parametrize(("dynamics", "derivatives"), PAIRS)
 @given(robots, st.sampled_from(BATCHES), st.integers(0, 2**31))
-def test_they_are_what_reverse_mode_finds(dynamics, derivatives, mech, batch, seed):
+def test_closed_form_derivatives_are_those_of_reverse_mode(
+    dynamics, derivatives, mech, batch, seed
+):
     at = state(mech, batch, seed)
     expected = by_reverse_mode(dynamics, mech, *at)
     for mine, theirs in zip(derivatives(mech, *at), expected, strict=True):
@@ -58,7 +60,7 @@ def test_they_are_what_reverse_mode_finds(dynamics, derivatives, mech, batch, se
 @pytest.mark.shows("Jain 2011, Part II", "Lemma 3", mass_and_motion_matrices)
 @pytest.mark.shows("Jain 2011, Part II", "Lemma 11", ts.forward_dynamics_derivatives)
 @given(robots, st.integers(0, 2**31))
-def test_those_of_the_one_are_the_inverse_of_those_of_the_other(mech, seed):
+def test_derivatives_of_forward_and_inverse_dynamics_are_inverse_to_each_other(mech, seed):
     q, qd, tau, f_ext = state(mech, (2,), seed)
     qdd = ts.forward_dynamics(mech, q, qd, tau, f_ext)
     to_q, to_qd, to_qdd = ts.inverse_dynamics_derivatives(mech, q, qd, qdd, f_ext)
@@ -141,7 +143,7 @@ def test_parameters_get_gradients_through_the_matrices():
     assert gradcheck(matrices, leaves, fast_mode=True)
 
 
-def test_bodies_on_different_branches_do_not_feel_one_another_s_steps():
+def test_steps_of_bodies_on_different_branches_are_not_coupled():
     mech = random_mechanism(["revolute"] * 5, [-1, 0, 0, -1, 3], seed=1)
     to_q, to_qd, _ = ts.inverse_dynamics_derivatives(mech, *state(mech, (), 0)[:3])
     related = torch.block_diag(torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 1]]), torch.ones(2, 2))

@@ -84,7 +84,7 @@ def test_a_batch_of_placements_is_a_batch_of_frames():
             agree(together[i, :, 1], one, 1e-13)
 
 
-def test_a_tool_is_found_from_where_it_touches():
+def test_a_tool_is_calibrated_from_poses_that_touch_one_point():
     """Inverse kinematics of a frame on the go, with derivatives to its placement."""
     q, *_ = states(MECH, 3)
     r = torch.tensor([0.1, 0.2, 0.3], dtype=q.dtype, requires_grad=True)
@@ -130,7 +130,7 @@ def test_relative_velocity_is_the_derivative_of_the_relative_pose(reference, mec
 
 
 @each_reference
-def test_relative_to_the_inertial_frame_it_is_as_without(reference):
+def test_velocities_relative_to_the_inertial_frame_are_absolute_ones(reference):
     mech = random_mechanism(["revolute", "fixed"], [-1, -1], seed=5)
     q, qd, _ = states(mech, 4, 2)
     k = mech.frame_index("body1")

@@ -253,11 +253,11 @@ def test_a_port_that_is_taken_gives_the_next_one_and_of_the_last_one_a_refusal(m
 @pytest.mark.parametrize(
     "host, told", [("0.0.0.0", "localhost"), ("192.0.2.7", "192.0.2.7"), ("fd00::1", "[fd00::1]")]
 )
-def test_the_address_that_is_told_is_where_the_page_is(host, told):
+def test_the_printed_address_serves_the_page(host, told):
     assert serving.address_of(host, 9100) == f"http://{told}:9100"
 
 
-def test_a_page_says_nothing_of_its_own(capfd):
+def test_a_page_prints_nothing(capfd):
     with page([arm()], port=9100):
         pass
     assert capfd.readouterr() == ("", "")

@@ -133,7 +133,7 @@ def test_the_command_saves_pictures_without_a_browser(tmp_path, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_what_is_not_drawn_is_said_with_what_to_type(tmp_path, capsys):
+def test_omitted_shapes_are_named_with_advice(tmp_path, capsys):
     lost = [Shape(forms.Mesh(f"lost{k}.stl"), f"link{k % 8}") for k in range(20)]
     mech = arm([*lost, Shape(forms.Sphere(0.1), "link7")])
     q = mech.middle()
@@ -237,7 +237,7 @@ def test_what_makes_no_gif_is_refused_by_name(asked, said, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_a_rollout_gives_is_told_apart(tmp_path):
+def test_trajectories_and_states_are_distinguished(tmp_path):
     """Its pair of configurations and velocities came out of torch, as no scalar."""
     mech = arm()
     zero = torch.zeros(7, dtype=mech.dtype)
