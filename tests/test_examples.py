@@ -215,3 +215,16 @@ def test_23_lifts_boxes_by_friction(tmp_path):
     lifts, needed = (float(re.search(rf"{x} ([\d.]+)", out)[1]) for x in ("lifts", "at rest"))
     assert needed < lifts < needed + 0.04
     assert (tmp_path / "gripper.png").stat().st_size > 10_000
+
+
+@pytest.mark.nightly
+def test_24_squats_as_in_mujoco(tmp_path):
+    for needed in ("mujoco", "pinocchio"):
+        pytest.importorskip(needed)
+    out = run("24_cassie_squat.py", tmp_path)
+    assert 8 < float(re.search(r"squat ([\d.]+) cm", out)[1]) < 14
+    assert (
+        float(re.search(r"after a step (\S+) m", out)[1]) < 2e-8
+    )  # the file's axes differ by 1e-8
+    assert float(re.search(r"from MuJoCo ([\d.]+) mm", out)[1]) < 0.5
+    assert (tmp_path / "cassie_squat.png").stat().st_size > 10_000

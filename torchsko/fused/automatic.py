@@ -34,6 +34,7 @@ from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.rollout import rollout as rollouts
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.utils.concrete_values import is_vmapped
+from torchsko.verbs.constrained.held_mechanism import HeldMechanism
 
 if TYPE_CHECKING:
     from torchsko.fused.fused_mechanism import FusedMechanism
@@ -124,13 +125,15 @@ class _BuildLog:
 
 
 def _with_kernels(
-    fn: Callable[Concatenate[MechanismLike, P], R],
-) -> Callable[Concatenate[MechanismLike, P], R]:
+    fn: Callable[Concatenate[MechanismLike | HeldMechanism, P], R],
+) -> Callable[Concatenate[MechanismLike | HeldMechanism, P], R]:
     """A rollout that builds kernels where they pay."""
     signature = inspect.signature(fn)
 
     @wraps(fn)
-    def call(mech: MechanismLike, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(mech: MechanismLike | HeldMechanism, *args: P.args, **kwargs: P.kwargs) -> R:
+        if isinstance(mech, HeldMechanism):
+            return fn(mech, *args, **kwargs)
         if "trajectory" not in fused_methods_of(mech) and not torch.compiler.is_compiling():
             bound = signature.bind(mech, *args, **kwargs)
             bound.apply_defaults()

@@ -36,6 +36,7 @@ from torch import Tensor
 from torchsko.contact.contact_dynamics import constrained_dynamics, without_dry_friction
 from torchsko.contact.contact_model import PARAMETER_DIMS, ContactModel
 from torchsko.contact.implicit_steps import damping_of_forces, implicit_acceleration
+from torchsko.errors import TorchskoError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
 from torchsko.mechanism.joints.configuration import advance as advance_state
 from torchsko.mechanism.joints.configuration import bracket, integrate
@@ -43,11 +44,9 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.rollout.implicit import ImplicitEuler
 from torchsko.rollout.step import Accelerate, Integrator, State, implicit_losses
-from torchsko.verbs.dynamics import (
-    forward_dynamics,
-    inverse_dynamics,
-    refuse_singular,
-)
+from torchsko.verbs.constrained import constrained_dynamics as held_dynamics
+from torchsko.verbs.constrained.constrained_dynamics import Constraints
+from torchsko.verbs.dynamics import forward_dynamics, inverse_dynamics, refuse_singular
 
 
 @dataclass(frozen=True)
@@ -256,6 +255,41 @@ class ContactStep(Integrator):
         return *advance_state(mech, q, qd, qdd, dt), found.forces, found.residual
 
 
+@dataclass(frozen=True)
+class HeldStep(Integrator):
+    """A step of another integrator under the constraints of a `torchsko.HeldMechanism`.
+
+    Each acceleration is that of the constrained motion under the same forces. `torchsko.rollout` makes this
+    step for a constrained mechanism.
+
+    Attributes:
+        constraints: the constraints.
+        step: the integrator.
+
+    Reference: Carpentier, Budhiraja, Mansard 2021.
+    """
+
+    constraints: Constraints
+    step: Integrator
+
+    def __post_init__(self) -> None:
+        for name in ("order", "implicit_damping", "single_evaluation"):
+            object.__setattr__(self, name, getattr(self.step, name))
+
+    def __call__(
+        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
+    ) -> State:
+        """The next state."""
+
+        def constrained(
+            mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
+        ) -> Tensor:
+            tau = inverse_dynamics(mech, q, qd, accelerate(mech, t, q, qd, force))
+            return held_dynamics.forward_dynamics(self.constraints, mech, q, qd, tau)[0]
+
+        return self.step(mech, constrained, t, q, qd, dt)
+
+
 SEMI_IMPLICIT_EULER = SemiImplicitEuler()
 """The default: one evaluation per step, stable for any damping."""
 
@@ -277,6 +311,22 @@ INTEGRATORS: dict[str, Integrator] = {
     "newmark": NEWMARK,
 }
 """The integrators of `torchsko.rollout` by name."""
+
+
+def held_step(constraints: Constraints, method: Any) -> HeldStep:
+    """The step of a method of `torchsko.rollout` for a constrained mechanism.
+
+    Raises:
+        TorchskoError: when the method does not integrate the given accelerations alone.
+    """
+    names = [name for name, step in INTEGRATORS.items() if not isinstance(step, ImplicitEuler)]
+    if method not in names:
+        raise TorchskoError(
+            f"method is {method!r} in a rollout of a constrained mechanism.",
+            "Other steps than those of explicit accelerations do not keep the constraints.",
+            f"Pass one of {', '.join(map(repr, names))}.",
+        )
+    return HeldStep(constraints, INTEGRATORS[method])
 
 
 def step_of(method: str) -> Callable[..., State]:

@@ -35,10 +35,12 @@ from torchsko.rollout.early_termination import check_lengths
 from torchsko.rollout.external import Wrenches, check_wrenches, with_checks
 from torchsko.rollout.finite_checks import NonFiniteChoice, check_nonfinite, report_nonfinite
 from torchsko.rollout.fused_rollout import has_trajectory_kernel, run_fused
+from torchsko.rollout.integrators import held_step
 from torchsko.rollout.limit_springs import LimitSprings, check_limits, require_implicit_damping
 from torchsko.rollout.simulation import Simulation
 from torchsko.rollout.step import Step, StepWithResults
 from torchsko.utils.shapes import broadcast_shapes
+from torchsko.verbs.constrained.held_mechanism import HeldMechanism
 from torchsko.verbs.dynamics import refuse_singular
 
 
@@ -61,7 +63,8 @@ class RolloutOptions(TypedDict, total=False):
 
 @overload
 def rollout(
-    mech: MechanismLike, q: Tensor, qd: Tensor, control: Tensor | Policy | Controller | None = None,
+    mech: MechanismLike | HeldMechanism, q: Tensor, qd: Tensor,
+    control: Tensor | Policy | Controller | None = None,
     steps: int = 500, dt: float | Tensor = 2e-3, method: str | Step = "semi_implicit_euler", *,
     memory: None = None, return_forces: Literal[False] = False, **options: Unpack[RolloutOptions],
 ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
@@ -69,7 +72,8 @@ def rollout(
 
 @overload
 def rollout(
-    mech: MechanismLike, q: Tensor, qd: Tensor, control: Tensor | Policy | Controller | None = None,
+    mech: MechanismLike | HeldMechanism, q: Tensor, qd: Tensor,
+    control: Tensor | Policy | Controller | None = None,
     steps: int = 500, dt: float | Tensor = 2e-3, method: str | Step = "semi_implicit_euler", *,
     memory: None = None, return_forces: Literal[True], **options: Unpack[RolloutOptions],
 ) -> tuple[Tensor, Tensor, Tensor]: ...  # fmt: skip
@@ -77,7 +81,7 @@ def rollout(
 
 @overload
 def rollout(
-    mech: MechanismLike, q: Tensor, qd: Tensor, control: Controller,
+    mech: MechanismLike | HeldMechanism, q: Tensor, qd: Tensor, control: Controller,
     steps: int = 500, dt: float | Tensor = 2e-3, method: str | Step = "semi_implicit_euler", *,
     memory: Tensor, return_forces: Literal[False] = False, **options: Unpack[RolloutOptions],
 ) -> tuple[Tensor, Tensor, Tensor]: ...  # fmt: skip
@@ -85,7 +89,7 @@ def rollout(
 
 @overload
 def rollout(
-    mech: MechanismLike, q: Tensor, qd: Tensor, control: Controller,
+    mech: MechanismLike | HeldMechanism, q: Tensor, qd: Tensor, control: Controller,
     steps: int = 500, dt: float | Tensor = 2e-3, method: str | Step = "semi_implicit_euler", *,
     memory: Tensor, return_forces: Literal[True], **options: Unpack[RolloutOptions],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...  # fmt: skip
@@ -93,14 +97,14 @@ def rollout(
 
 @overload
 def rollout(
-    mech: MechanismLike, q: Tensor, qd: Tensor, control: Tensor | Policy | Controller | None,
+    mech: MechanismLike | HeldMechanism, q: Tensor, qd: Tensor, control: Tensor | Policy | Controller | None,
     steps: int, dt: float | Tensor, method: StepWithResults, *,
     memory: Tensor | None = None, return_forces: bool = False, **options: Unpack[RolloutOptions],
 ) -> tuple[Tensor, ...]: ...  # fmt: skip
 
 
 def rollout(
-    mech: MechanismLike,
+    mech: MechanismLike | HeldMechanism,
     q: Tensor,
     qd: Tensor,
     control: Tensor | Policy | Controller | None = None,
@@ -130,7 +134,8 @@ def rollout(
 
     Args:
         mech: a mechanism, a `Dynamics` layer, whose values are read once, or a fused mechanism, whose kernels
-            run; see ``fused``.
+            run; see ``fused``. A `torchsko.HeldMechanism` moves under its constraints, by the methods
+            "semi_implicit_euler", "rk4" and "newmark"; all its steps are one kernel if it is fused.
         q: initial configuration, `[*batch, num_q]`.
         qd: initial velocity, `[*batch, num_dof]` [rad/s or m/s].
         control: joint forces [N m or N]. A tensor `[*batch, num_dof]` with at most the batch dimensions of
@@ -236,6 +241,10 @@ def rollout(
         >>> qs.shape
         torch.Size([16, 11, 7])
     """
+    if isinstance(mech, HeldMechanism):
+        method = held_step(mech.constraints, method)
+        mech = mech.source
+        fused = "trajectory" in fused_methods_of(mech) if fused is None else fused
     robot = as_mechanism(mech)
     check_state(robot, q=q, qd=qd)
     refuse_singular(robot)

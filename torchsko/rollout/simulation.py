@@ -246,9 +246,9 @@ class Simulation:
 
 
 def _has_constants_only(step: Step | StepWithResults) -> bool:
-    """True if a step is an integrator without tensors, which might require a gradient."""
-    return isinstance(step, Integrator) and not any(
-        isinstance(x, Tensor) for x in vars(step).values()
+    """True if a step is an integrator without objects, whose tensors might require a gradient."""
+    return isinstance(step, Integrator) and all(
+        isinstance(x, int | float | tuple | None) for x in vars(step).values()
     )
 
 

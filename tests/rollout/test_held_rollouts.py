@@ -1,0 +1,83 @@
+"""Rollouts of constrained mechanisms against dense KKT steps, as kernels, and along the constraints."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import torchsko as ts
+from tests.strategies import random_mechanism
+from torchsko.errors import TorchskoError
+
+DT, RATE = 2e-3, 20.0
+KINDS = ["revolute", "spherical", "revolute", "revolute"]
+ARM = random_mechanism(parents=[-1, 0, 1, 2], kinds=KINDS)
+ARM = ARM.replace(friction=0 * ARM.friction)
+TIP = ts.Frame("body3", position=torch.tensor([0.3, 0.2, 0.1]).double())
+FREE = ts.constrain(ARM, [ts.Hold(TIP)])
+
+
+def state() -> tuple[Tensor, Tensor, Tensor]:
+    """Two states whose velocities keep the tip, and the positions of the tip."""
+    q, qd = ARM.random_state(2, generator=torch.Generator().manual_seed(1))
+    qd = (FREE.nullspace(q) @ qd[..., None])[..., 0]
+    return q, qd, ts.frame_pose(ARM, q, TIP).position
+
+
+def held(place: Tensor) -> ts.HeldMechanism:
+    return ts.constrain(ARM, [ts.Hold(TIP, placement=place)], stabilise=RATE)
+
+
+def test_steps_solve_the_kkt_system_with_implicit_damping_and_external_forces() -> None:
+    q, qd, place = state()
+    f_ext = torch.randn(4, 6, generator=torch.Generator().manual_seed(2), dtype=q.dtype)
+    qs, qds = ts.rollout(held(place), q, qd, None, 4, DT, f_ext=f_ext)
+    for _ in range(4):
+        G = ts.frame_jacobian(ARM, q, TIP, "mixed")[..., 3:, :]
+        drift = ts.frame_acceleration(ARM, q, qd, 0 * qd, TIP, "mixed", classical=True)[..., 3:]
+        off = ts.frame_pose(ARM, q, TIP).position - place
+        gamma = drift + 2 * RATE * (G @ qd[..., None])[..., 0] + RATE**2 * off
+        M = ts.mass_matrix(ARM, q) + DT * torch.diag_embed(ARM.damping)
+        bias = ts.inverse_dynamics(ARM, q, qd, 0 * qd, f_ext)
+        system = torch.zeros(2, 9, 9, dtype=q.dtype)
+        system[:, :6, :6], system[:, :6, 6:], system[:, 6:, :6] = M, -G.mT, G
+        qdd = torch.linalg.solve(system, -torch.cat([bias, gamma], -1))[..., :6]
+        qd = qd + DT * qdd
+        q = ts.integrate(ARM, q, DT * qd)
+    torch.testing.assert_close(qs[:, -1], q, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(qds[:, -1], qd, rtol=1e-11, atol=1e-11)
+
+
+def test_the_tip_leaves_its_place_with_the_fourth_power_of_the_step() -> None:
+    q, qd, place = state()
+    errors = []
+    for steps in (10, 20):
+        qs, _ = ts.rollout(FREE, q, qd, lambda t, q, qd: -qd, steps, 0.2 / steps, "rk4")
+        errors.append(float((ts.frame_pose(ARM, qs[:, -1], TIP).position - place).norm()))
+    assert errors[0] > 12 * errors[1] > 0
+
+
+def test_a_kernel_of_all_steps_has_the_values_and_gradients_of_the_eager_rollout() -> None:
+    arm = random_mechanism(parents=[-1, 0, 1], kinds=["revolute", "prismatic", "revolute"])
+    q, qd = arm.random_state(2, generator=torch.Generator().manual_seed(1))
+    place = ts.frame_pose(arm, q[0], "body2").position.requires_grad_()
+    robot = ts.constrain(arm, [ts.Hold("body2", "planar", place)], stabilise=RATE)
+    series, found = {"push": qd[:, None] * torch.arange(3)[:, None]}, []
+
+    def law(t: float, q: Tensor, qd: Tensor, *, push: Tensor) -> Tensor:
+        return push - 2.0 * qd
+
+    for mech in (robot, ts.fuse(robot)):
+        qs, qds = ts.rollout(mech, q[:1].expand(2, -1), 0 * qd, law, 3, DT, series=series)
+        (slope,) = torch.autograd.grad(qs.square().sum() + qds.sum(), place)
+        found.append((qs, qds, slope))
+    for eager, kernel in zip(*found, strict=True):
+        torch.testing.assert_close(kernel, eager, rtol=1e-11, atol=1e-11)
+
+
+def test_steps_that_change_velocities_after_their_acceleration_are_refused() -> None:
+    q, qd, _ = state()
+    for method in ("implicit", ts.ContactStep()):
+        with pytest.raises(TorchskoError, match="constrained mechanism"):
+            ts.rollout(FREE, q, qd, None, 2, DT, method)  # type: ignore[call-overload]
