@@ -190,7 +190,7 @@ def test_a_sample_that_leaves_the_finite_numbers_is_named_and_spoils_no_other(
     cost, weight, push, said, stop_early
 ):
     of = problem(cost, lambda mech, q, qd, weight: q - 1, goals={"weight": ()})
-    options = {"stop_early": stop_early, "max_iterations": 8}
+    options = {"stop_early": stop_early, "max_iterations": 5}
     weights = torch.tensor([1.0, weight, 2.0]).double()
     begin, speed = torch.tensor([[0.3], [0.0], [0.3]]).double(), torch.zeros(3, 1).double()
     speed[::2], u = 0.1, U + torch.zeros(3, 1, 1)
@@ -199,7 +199,7 @@ def test_a_sample_that_leaves_the_finite_numbers_is_named_and_spoils_no_other(
         found = ts.control.ilqr(of, begin, speed, u, weights, **options)
     assert re.search(said, str(told[0].message), re.DOTALL) and not found.converged[1]
     # A failed sample does not delay the end of the others.
-    assert (found.iterations[1] < 8) == stop_early
+    assert (found.iterations[1] < 5) == stop_early
     for k in (0, 2):
         alone = ts.control.ilqr(of, begin[k], speed[k], u[k], weights[k], **options)
         torch.testing.assert_close(found.u[k], alone.u)

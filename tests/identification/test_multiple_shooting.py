@@ -51,11 +51,20 @@ def noisy(log, seed=0):
 
 
 @pytest.fixture(scope="module")
-def fits(measured):
+def progress():
+    """Texts and shares that the fit by shooting reports."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def fits(measured, progress):
     _, nominal, log = measured
+    calls = {"physical": None, "wls": None, "shooting": lambda *x: progress.append(x)}
     return {
-        method: ts.identification.identify(nominal, noisy(log), joint_terms=TERMS, method=method)
-        for method in ("physical", "wls", "shooting")
+        method: ts.identification.identify(
+            nominal, noisy(log), joint_terms=TERMS, method=method, progress=call
+        )
+        for method, call in calls.items()
     }
 
 
@@ -456,13 +465,8 @@ def test_shooting_stops_at_its_time_limit_with_the_best_parameters_so_far(measur
         ts.identification.identify(nominal, log, method="wls", time_limit=1)
 
 
-def test_progress_of_shooting_moves_with_its_iterations(measured):
-    _, nominal, log = measured
-    shown = []
-    ts.identification.identify(
-        nominal, noisy(log), joint_terms=TERMS, method="shooting", prior=1e-3,
-        progress=lambda text, share: shown.append((text, share)),
-    )  # fmt: skip
-    steps = [share for text, share in shown if "standard errors" in text and "last step" in text]
+@pytest.mark.usefixtures("fits")
+def test_progress_of_shooting_moves_with_its_iterations(progress):
+    steps = [share for text, share in progress if "standard errors" in text and "last step" in text]
     assert len(set(steps)) == len(steps) > 2
     assert steps[-1] - steps[0] > 0.2

@@ -19,7 +19,7 @@ def fits():
     truth, nominal = arm()
     log, _ = log_of(truth, odd, seconds=15.0, noise=0.02)
     torch.manual_seed(0)
-    options = {"joint_terms": TERMS, "cutoff": 8.0, "prior": 1e-2}
+    options = {"joint_terms": TERMS, "cutoff": 8.0, "prior": 1e-2, "folds": 2}
     network = ts.identification.Network(3, hidden=16)
     both = [
         ts.identification.identify(nominal, log, residual=more, **options)

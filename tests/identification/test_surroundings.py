@@ -141,7 +141,7 @@ def test_a_layer_on_the_meta_device_tells_shapes():
 @pytest.mark.parametrize("forces", [False, True])
 @pytest.mark.parametrize("strict", [False, True])
 def test_an_exported_layer_serves_batches_of_any_size(forces, strict):
-    mech = random_mechanism(["spherical", "revolute", "prismatic"], [-1, 0, 0], seed=3)
+    mech = random_mechanism(["revolute", "prismatic", "revolute"], [-1, 0, 0], seed=3)
     layer = layer_of(mech)
     batch = torch.export.Dim("batch")
 

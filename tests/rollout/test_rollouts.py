@@ -279,12 +279,12 @@ def test_a_series_without_batch_is_refused_for_every_batch_size(batch):
 def test_a_batch_of_any_size_exports_with_constant_forces():
     class Step(torch.nn.Module):
         def forward(self, q, qd, tau):
-            return ts.rollout(mech, q, qd, tau, steps=4, fused=False)[0]
+            return ts.rollout(mech, q, qd, tau, steps=2, fused=False)[0]
 
     mech = robot(("revolute", "prismatic"))
     args, size = state(mech, 3), torch.export.Dim("size", min=2)
     exported = torch.export.export(Step(), args, dynamic_shapes=[{0: size}] * 3)
-    for batch in (4, 7):
+    for batch in (2, 7):  # also of as many samples as steps
         args = state(mech, batch)
         assert_close(exported.module()(*args), Step()(*args))
 

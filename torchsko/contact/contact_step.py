@@ -203,7 +203,7 @@ def step(
         ...   <geom size="0.1"/></body></worldbody></mujoco>'''
         >>> ball = ts.load(text)
         >>> state = ts.State(ball.file_metadata.initial, ball.gravity.new_zeros(6))
-        >>> for _ in range(50):
+        >>> for _ in range(5):
         ...     state = ts.step(ball, state)
         >>> round(float(state.q[2]), 3)
         0.1
