@@ -25,11 +25,15 @@ def test_no_text_advises_to_install_from_an_index_that_does_not_have_it():
         assert "pip install torchsko" not in text and 'pip install "torchsko' not in text, file
 
 
-def test_import_and_load_import_no_optional_package():
+@pytest.fixture(scope="module")
+def first_imports():
+    """Modules that `import torchsko` imports, and those that a load then imports."""
+    return imported("import torchsko as ts", "ts.load(ts.robots.panda)")
+
+
+def test_import_and_load_import_no_optional_package(first_imports):
     """sympy alone takes longer than a robot of 40 dofs."""
-    new = {
-        name.split(".")[0] for name in imported("import torchsko as ts\nts.load(ts.robots.panda)")
-    }
+    new = {name.split(".")[0] for each in first_imports for name in each}
     assert new & {"sympy", "mpmath", "scipy", "matplotlib", "mujoco", "tqdm"} == set()
 
 
@@ -45,8 +49,9 @@ ts.fuse(mech).forward_dynamics(q, qd, qd).sum().backward()
 
 
 def test_a_rollout_and_a_cached_kernel_import_no_optional_package():
-    imported(FIRST)  # tracing may
-    assert {"sympy", "scipy", "matplotlib", "mujoco"} & set(imported(FIRST)) == set()
+    exec(FIRST, {})  # tracing may
+    (modules,) = imported(FIRST)
+    assert {"sympy", "scipy", "matplotlib", "mujoco"} & set(modules) == set()
 
 
 SHUT = (
@@ -64,16 +69,17 @@ SHUT = (
 """Rooms that `import torchsko` leaves shut: each costs milliseconds, and many programs need none."""
 
 
-def imported(program):
-    """Modules that a program imports, after torch, in a process of its own."""
-    told = f"import sys, torch\nbefore = set(sys.modules)\n{program}\n"
-    told += "print(*sorted(set(sys.modules) - before))"
-    run = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
-    return run.stdout.split()
+def imported(*programs):
+    """Modules that each of several programs imports, after torch, one after the other in a new process."""
+    text = "import sys, torch\n"
+    for program in programs:
+        text += f"before = set(sys.modules)\n{program}\nprint(*sorted(set(sys.modules) - before))\n"
+    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    return [line.split() for line in run.stdout.splitlines()]
 
 
-def test_an_import_loads_no_package_of_files_or_kernels():
-    opened = imported("import torchsko")
+def test_an_import_loads_no_package_of_files_or_kernels(first_imports):
+    opened = first_imports[0]
     assert "torchsko.rollout.rollout" in opened and "torchsko.verbs.dynamics" in opened
     dispatcher = {"torchsko.fused", "torchsko.fused.automatic"}  # decides when kernels are built
     assert [x for x in opened if x.startswith(SHUT) and x not in dispatcher] == []
@@ -88,13 +94,27 @@ def public_names():
             yield from ((node.module, alias.name) for alias in node.names)
 
 
-def test_every_name_of_the_stub_is_there_on_its_first_use():
-    program = "import torchsko\n"
+def test_public_names_are_available_on_first_use_and_in_help_and_completion():
+    """Inner packages become attributes of the package when they are imported, and are no public names."""
+    first_use = "import torchsko\n"
     for module, name in public_names():
-        program += f"assert {name!r} in dir(torchsko), {name!r}\nfound = torchsko.{name}\n"
-        program += f"from {module} import {name} as same\nassert found is same, {name!r}\n"
-        program += f"assert vars(torchsko)[{name!r}] is found, {name!r}\n"
-    imported(program)
+        first_use += f"assert {name!r} in dir(torchsko), {name!r}\nfound = torchsko.{name}\n"
+        first_use += f"from {module} import {name} as same\nassert found is same, {name!r}\n"
+        first_use += f"assert vars(torchsko)[{name!r}] is found, {name!r}\n"
+    help_and_completion = (
+        "import pydoc, torchsko as ts, torchsko.io.urdf.read_urdf, torchsko.bridge.assemble\n"
+        "public = {x for x in dir(ts) if not x.startswith('_')}\n"
+        "inner = {'io', 'bridge', 'algebra', 'table', 'Any', 'import_module', 'TYPE_CHECKING'}\n"
+        "assert not public & inner, public & inner\n"
+        "assert {'load', 'mass_matrix', 'Mechanism', 'control', 'learn', 'robots'} <= public\n"
+        "page = pydoc.plain(pydoc.render_doc(ts))\n"
+        "missing = [x for x in public if x not in page]\n"
+        "assert not missing, missing\n"
+        "assert 'forward_dynamics(mech' in page\n"
+        "space = {}\nexec('from torchsko import *', space)\n"
+        "assert public <= set(space), public - set(space)"
+    )
+    imported(first_use, help_and_completion)
 
 
 def test_public_names_are_those_of_the_stub():
@@ -108,24 +128,6 @@ def test_the_stub_is_installed_with_the_package():
     assert {"py.typed", "__init__.pyi"} <= set(
         project["tool"]["setuptools"]["package-data"]["torchsko"]
     )
-
-
-def test_help_and_completion_tell_of_public_names_and_no_others():
-    """Whatever was imported before: inner rooms become attributes of the package with their first import."""
-    program = (
-        "import pydoc, torchsko as ts, torchsko.io.urdf.read_urdf, torchsko.bridge.assemble\n"
-        "public = {x for x in dir(ts) if not x.startswith('_')}\n"
-        "inner = {'io', 'bridge', 'algebra', 'table', 'Any', 'import_module', 'TYPE_CHECKING'}\n"
-        "assert not public & inner, public & inner\n"
-        "assert {'load', 'mass_matrix', 'Mechanism', 'control', 'learn', 'robots'} <= public\n"
-        "told = pydoc.plain(pydoc.render_doc(ts))\n"
-        "missing = [x for x in public if x not in told]\n"
-        "assert not missing, missing\n"
-        "assert 'forward_dynamics(mech' in told\n"
-        "space = {}\nexec('from torchsko import *', space)\n"
-        "assert public <= set(space), public - set(space)"
-    )
-    imported(program)
 
 
 def test_a_missing_name_is_an_attribute_error():

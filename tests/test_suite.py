@@ -23,19 +23,31 @@ def collected(*arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.some(1)
-@pytest.mark.parametrize("path", ["tests/fused/test_schedule.py", "tests/algebra/test_model.py"])
-def test_bare_pytest_finds_the_helpers_that_tests_import(path):
-    assert f"{path}::" in collected(path)
+PATHS = ("tests/fused/test_schedule.py", "tests/algebra/test_model.py")
+"""Tests that import helpers of packages and of folders."""
+
+BOTH = "tests/fused/test_manifold.py"
+"""Tests with cases by day and by night."""
 
 
-def cases(path: str, *arguments: str) -> set[str]:
-    return {line for line in collected(path, *arguments).splitlines() if "::" in line}
+def cases(*arguments: str) -> set[str]:
+    return {line for line in collected(*arguments).splitlines() if "::" in line}
 
 
-def test_nightly_tests_run_on_request_only():
-    path = "tests/fused/test_manifold.py"
-    day, night = cases(path), cases(path, "-m", "nightly")
+@pytest.fixture(scope="module")
+def day() -> set[str]:
+    """Cases that run without options."""
+    return cases(*PATHS, BOTH)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_bare_pytest_finds_the_helpers_that_tests_import(path, day):
+    assert any(x.startswith(f"{path}::") for x in day)
+
+
+def test_nightly_tests_run_on_request_only(day):
+    night = cases(BOTH, "-m", "nightly")
+    day = {x for x in day if x.startswith(BOTH)}
     assert night and not day & night
     # Here nothing runs by night alone: each test has a case by day.
     assert {x.split("[")[0] for x in night} <= {x.split("[")[0] for x in day}
