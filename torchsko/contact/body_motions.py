@@ -14,7 +14,6 @@ at the cost of composite inertias (R. Featherstone, *Rigid Body Dynamics Algorit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -70,10 +69,15 @@ class BodyMotions:
         lower = torch.where(moves.mT @ moves > 0, forces @ self.columns.mT, 0.0).tril()
         return lower + lower.tril(-1).mT
 
-    def rows(self, bodies: Sequence[int], placement: Tensor) -> Tensor:
-        """Rows per rate of each dof, of those per velocity of bodies `[*batch, C, r, 6]`."""
-        moves = self.moves.index_select(0, torch.tensor(bodies, device=placement.device))
-        return torch.where(moves[:, None], placement @ self.columns.mT[..., None, :, :], 0.0)
+    def rows(self, placement: Tensor, moves: Tensor) -> Tensor:
+        """Rows per rate of each dof, from those per velocity `[*batch, C, r, 6]`.
+
+        Args:
+            placement: rows per velocity.
+            moves: whether each dof moves each contact, `[C, num_tree_dof]`, bool.
+        """
+        columns = torch.where(moves[..., None], self.columns[..., None, :, :], 0.0)
+        return placement @ columns.mT
 
     def at_bodies(self, pose: Pose) -> Tensor:
         """Jacobians of [omega; v] at the bodies, `[*batch, num_bodies + 1, 6, num_tree_dof]`."""

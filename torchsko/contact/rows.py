@@ -67,11 +67,11 @@ def constraint_rows(
     points = contact_points(contact, pose)
     turning = transport_rate(tree, qd_tree, qd_tree)
     bodies = BodyMotions.of(tree, q_tree, pose, moves)
-    motion = _body_motion(tree, contact, pose, bodies, (q_tree, qd_tree), turning)
-    lengths = all_lengths(mech, contact, q_tree)
-    equalities = equality_blocks(
-        contact, equality_rows(contact, motion, moves, lengths), qd_tree, scaled
-    )
+    lengths, equalities = all_lengths(mech, contact, q_tree), []
+    if contact.equality_kinds:
+        motion = _body_motion(tree, pose, bodies, (q_tree, qd_tree), turning)
+        found = equality_rows(contact, motion, moves, lengths)
+        equalities = equality_blocks(contact, found, qd_tree, scaled)
     blocks = [
         *equalities,
         loss_block(contact, lengths, qd_tree, scaled),
@@ -84,17 +84,19 @@ def constraint_rows(
     first = sum(x.shape[-1] for x in references)
     for condim, at, is_grounded in _groups(mech, contact, points):
         parameters, J = _ContactParameters.of(contact, points, at), None
+        first_moves, second_moves = (select(moves, x, 0) for x in _ends(contact, points, at))
+        moved = first_moves ^ second_moves
         if is_grounded:
             placed = _grounded(contact, points, bodies, at, condim)
             grounded.append(placed)
             v = placed.motion(bodies.velocities(qd_tree))
         else:
-            J = point_jacobians(contact, points, at, pose, motion.jacobian)[..., :condim, :]
+            J = point_jacobians(contact, points, at, bodies, condim)
             jacobians.append(J.flatten(-3, -2))
             v = matvec(J, qd_tree[..., None, :])
         is_elliptic = condim > 1 and contact.options.cone == "elliptic"
         if metric is not None:
-            J = bodies.rows(grounded[-1].bodies, grounded[-1].placement) if J is None else J
+            J = bodies.rows(grounded[-1].placement, moved) if J is None else J
             edge = (
                 0.0 if is_elliptic or condim == 1 else parameters.friction[..., :1] * J[..., 1, :]
             )
@@ -104,7 +106,7 @@ def constraint_rows(
         cone, reference = make(first, tuple(at), v)
         cones.append(cone)
         references.append(reference.flatten(-2))
-        moving.append(_moving_mask(contact, points, at, moves).repeat_interleave(condim, 0))
+        moving.append(moved.repeat_interleave(condim, 0))
         first += condim * len(at)
     batch = torch.broadcast_shapes(*(x.shape[:-1] for x in references), qd.shape[:-1])
     rows = Rows(
@@ -149,42 +151,29 @@ def _grounded(
     contact: ContactModel, points: Contacts, bodies: BodyMotions, at: list[int], condim: int
 ) -> Grounded:
     """Placement of contacts with the inertial frame."""
-    ends = [[contact.shape_bodies[x] for x in contact.pair_shapes[points.pair[c]]] for c in at]
-    ground = bodies.moves.shape[0] - 1
-    is_first = [pair[1] == ground for pair in ends]
-    moved = tuple(pair[0] if first else pair[1] for pair, first in zip(ends, is_first, strict=True))
+    ground, ends = bodies.moves.shape[0] - 1, _ends(contact, points, at)
+    is_first = [second == ground for second in ends[1]]
+    moved = [min(pair) for pair in zip(*ends, strict=True)]
     axes = select(points.axes, at, -3)
     axes = torch.where(torch.tensor(is_first, device=axes.device)[:, None, None], -axes, axes)
     arm = select(points.position, at, -2) - select(bodies.origin, moved, -2)
-    linear = torch.cat([cross(arm[..., None, :], axes), axes], -1)
-    angular = torch.cat([axes, torch.zeros_like(axes)], -1)
-    return Grounded(moved, torch.cat([linear, angular], -2)[..., :condim, :])
-
-
-def _moving_mask(contact: ContactModel, points: Contacts, at: list[int], moves: Tensor) -> Tensor:
-    """Dofs that move contacts, `[C, num_tree_dof]`, bool."""
-    ends = [contact.pair_shapes[points.pair[c]] for c in at]
-    first, second = ([contact.shape_bodies[pair[k]] for pair in ends] for k in (0, 1))
-    return select(moves, first, 0) | select(moves, second, 0)
+    return Grounded(tuple(moved), _placement(axes, arm)[..., :condim, :])
 
 
 def _body_motion(
     tree: Mechanism,
-    contact: ContactModel,
     pose: Pose,
     bodies: BodyMotions,
     state: tuple[Tensor, Tensor],
     turning: Tensor | None,
 ) -> BodyMotion:
-    """Motion of all bodies at a state of the tree; without equalities accelerations are not needed."""
+    """Motion of all bodies at a state of the tree."""
     q, qd = state
     J = bodies.at_bodies(pose)
-    velocity = matvec(J, qd[..., None, :])
-    if not contact.equality_kinds:
-        return BodyMotion(pose, J, velocity, torch.zeros_like(velocity))
     qdd = torch.zeros_like(qd) if turning is None else -turning
     accel = frame_acceleration(tree, q, qd, qdd, tree.body_names, "mixed", classical=True)
-    return BodyMotion(pose, J, velocity, torch.nn.functional.pad(accel, (0, 0, 0, 1)))
+    accel = torch.nn.functional.pad(accel, (0, 0, 0, 1))
+    return BodyMotion(pose, J, matvec(J, qd[..., None, :]), accel)
 
 
 def moving_dofs(mech: Mechanism) -> Tensor:
@@ -219,23 +208,38 @@ def tree_moves(mech: Mechanism) -> Tensor:
 
 
 def point_jacobians(
-    contact: ContactModel, points: Contacts, at: Sequence[int], pose: Pose, jacobians: Tensor
+    contact: ContactModel, points: Contacts, at: Sequence[int], bodies: BodyMotions, size: int
 ) -> Tensor:
-    """Relative motion of the two bodies at contact points in contact axes, `[*batch, C, 6, num_tree_dof]`.
+    """Relative motion of the two bodies at contact points in contact axes, `[*batch, C, size, num_tree_dof]`.
 
     Rows are the linear motion along the normal and both tangents, and then the angular motion about them.
+    Dofs that move both bodies have zeros.
     """
-    position, axes = select(points.position, at, -2), select(points.axes, at, -3)
-    total = None
-    for end, sign in ((1, 1.0), (0, -1.0)):
-        bodies = [contact.shape_bodies[contact.pair_shapes[points.pair[c]][end]] for c in at]
-        turn, shift = select(jacobians, bodies, -3).split(3, -2)
-        arm = position - select(pose.position, bodies, -2)
-        shift = shift + cross(turn.mT, arm[..., None, :]).mT
-        moved = sign * torch.cat([axes @ shift, axes @ turn], -2)
-        total = moved if total is None else total + moved
-    assert total is not None
-    return total
+    axes = select(points.axes, at, -3)
+    first, second = _ends(contact, points, at)
+    moved = [select(bodies.moves, end, 0) for end in (first, second)]
+    signed = []
+    for end, own, other in zip((second, first), moved[::-1], moved, strict=True):
+        placement = _placement(
+            axes, select(points.position, at, -2) - select(bodies.origin, end, -2)
+        )
+        signed.append(bodies.rows(placement[..., :size, :], own & ~other))
+    return signed[0] - signed[1]
+
+
+def _ends(
+    contact: ContactModel, points: Contacts, at: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """First and second bodies of contacts."""
+    pairs = [contact.pair_shapes[points.pair[c]] for c in at]
+    first, second = ([contact.shape_bodies[pair[k]] for pair in pairs] for k in (0, 1))
+    return first, second
+
+
+def _placement(axes: Tensor, arm: Tensor) -> Tensor:
+    """Motion along and about contact axes at an arm, per velocity at the origin, `[*batch, C, 6, 6]`."""
+    linear = torch.cat([cross(arm[..., None, :], axes), axes], -1)
+    return torch.cat([linear, torch.nn.functional.pad(axes, (0, 3))], -2)
 
 
 class _ContactParameters(NamedTuple):

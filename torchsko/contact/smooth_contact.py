@@ -201,8 +201,7 @@ def _contact_forces(
         return []
     q_tree = tree_q(mech, q)
     bodies = BodyMotions.of(uncoupled(mech), q_tree, pose, tree_moves(mech))
-    every = range(len(points.pair))
-    J = point_jacobians(contact.shapes, points, every, pose, bodies.at_bodies(pose))[..., :3, :]
+    J = point_jacobians(contact.shapes, points, range(len(points.pair)), bodies, 3)
     J = independent_rows(mech, q_tree, J.flatten(-3, -2)).unflatten(-2, (-1, 3))
     u = matvec(J, qd[..., None, :])
     un, ut = u[..., 0], u[..., 1:]
