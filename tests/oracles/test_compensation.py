@@ -57,20 +57,36 @@ def test_forces_and_accelerations_equal_those_of_mujoco():
         assert error(qdd[i], there.qdd_from(q[i], qd[i], next(theirs))) < 1e-11
 
 
-def test_compensation_by_actuators_is_reported_as_passive():
-    """MuJoCo clamps it with their force, and leaves it out where the model has no actuators."""
-    text = LIFTED.format(slide=SLIDE).replace(
-        'name="hinge"', 'name="hinge" actuatorgravcomp="true"'
+def test_compensation_by_actuators_is_within_their_range():
+    """Forces of joints and accelerations are MuJoCo's; a model without actuators has a note."""
+    limited = (
+        'name="hinge" actuatorgravcomp="true" actuatorfrcrange="-90 90" actuatorfrclimited="true"'
     )
-    told = [str(x) for x in ts.load(text).unused if "actuatorgravcomp" in str(x)]
-    assert told == [
-        "1 joints with actuatorgravcomp: gravity compensation is a passive force here, not limited by the "
-        "actuators' range"
-    ]
-    assert not any("actuatorgravcomp" in str(x) for x in lifted().unused)
-    without = text.replace('gravcomp="0.5"', "").replace('gravcomp="1.5"', "")
-    without = without.replace('gravcomp="-1.5"', "").replace('gravcomp="0.7"', "")
-    assert not any("actuatorgravcomp" in str(x) for x in ts.load(without).unused)
+    text = LIFTED.format(slide=SLIDE).replace('name="hinge"', limited)
+    assert any("actuatorgravcomp" in str(x) for x in ts.load(text).unused)
+    motors = '<actuator><motor joint="hinge"/><motor joint="slide"/></actuator></mujoco>'
+    model = mujoco.MjModel.from_xml_string(text.replace("</mujoco>", motors))
+    mech, data = ts.from_mujoco(model), mujoco.MjData(model)
+    assert not any("actuatorgravcomp" in str(x) for x in mech.unused)
+    there = ts.conventions("mujoco", mech, names_of_joints(model))
+    drive = ts.Actuators.of_file(mech, mech.file_metadata.actuators)
+    assert not drive.unused
+    q, qd, _, _ = state(mech, 6)
+    ctrl = torch.linspace(-150, 150, 6, dtype=q.dtype)[:, None].expand(6, 2)
+    tau, _ = ts.actuate(mech, drive, q, qd, ctrl=ctrl)
+    qdd = ts.forward_dynamics(mech, q, qd, tau)
+    saturated = 0
+    for i in range(6):
+        data.qpos[:] = there.q_to(q[i]).numpy()
+        data.qvel[:] = there.qd_to(q[i], qd[i]).numpy()
+        data.ctrl[:] = ctrl[i].numpy()
+        mujoco.mj_forward(model, data)
+        saturated += int(abs(data.qfrc_actuator[0]) == 90)
+        theirs = torch.tensor(data.qfrc_actuator + data.qfrc_passive)
+        total = tau[i] - ts.passive_force(mech, q[i], qd[i])
+        assert error(total, there.tau_from(q[i], theirs)) < 1e-12
+        assert error(qdd[i], there.qdd_from(q[i], qd[i], torch.tensor(data.qacc_smooth))) < 1e-11
+    assert 0 < saturated < 6
 
 
 def test_without_gravity_nothing_is_compensated():

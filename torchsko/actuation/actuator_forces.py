@@ -22,8 +22,9 @@ from torch import Tensor
 
 from torchsko.actuation.actuators import Actuators, saturate
 from torchsko.actuation.implicit_forces import ForceSlopes
+from torchsko.bridge.body_momenta import compensating_forces
 from torchsko.errors import MechanismError, ShapeError
-from torchsko.mechanism.coordinates import independent_forces, tree_q, tree_rates
+from torchsko.mechanism.coordinates import independent_forces, tree_q, tree_rates, uncoupled
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -68,7 +69,7 @@ def actuate(
     """
     mech = as_mechanism(mech)
     state = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
-    return independent_forces(mech, tree_q(mech, q), state.joint_force), state.rate
+    return independent_forces(mech, tree_q(mech, q), state.applied_force), state.rate
 
 
 def actuate_with_slopes(
@@ -82,7 +83,11 @@ def actuate_with_slopes(
 ) -> tuple[Tensor, Tensor, ForceSlopes]:
     """`actuate`, and the derivatives of the forces with respect to lengths and speeds."""
     state = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
-    return independent_forces(mech, tree_q(mech, q), state.joint_force), state.rate, state.slopes()
+    return (
+        independent_forces(mech, tree_q(mech, q), state.applied_force),
+        state.rate,
+        state.slopes(),
+    )
 
 
 class ActuatorReadings(NamedTuple):
@@ -139,6 +144,7 @@ class _ActuatorState:
     raw: Tensor
     on_curve: Tensor
     force: Tensor
+    lift: Tensor | None
 
     @staticmethod
     def at(
@@ -175,11 +181,20 @@ class _ActuatorState:
             loss = actuators.droop * speed
             on_curve = torch.clamp(raw, -actuators.stall - loss, actuators.stall - loss)
         force = saturate(on_curve, actuators.force_range)
-        return _ActuatorState(actuators, rate, u, speed, raw, on_curve, force)
+        lift = None
+        if actuators.any_lifting:
+            lift = compensating_forces(uncoupled(mech), tree_q(mech, q))
+            lift = torch.where(actuators.lifting, lift, 0.0)
+        return _ActuatorState(actuators, rate, u, speed, raw, on_curve, force, lift)
+
+    @property
+    def applied_force(self) -> Tensor:
+        """Force on all joints of the tree besides their passive forces, `[*batch, num_tree_dof]`."""
+        return self.joint_force if self.lift is None else self.joint_force - self.lift
 
     @property
     def joint_force(self) -> Tensor:
-        """Force on all joints of the tree, `[*batch, num_tree_dof]`."""
+        """Force on all joints of the tree, with gravity compensation by actuators."""
         return saturate(self._unsaturated, self.actuators.joint_range)
 
     @property
@@ -188,7 +203,8 @@ class _ActuatorState:
         out = self.force
         if self.actuators.has_gears:
             out = out - self.speed * self._loss
-        return matvec(self.actuators.transmission.mT, out)
+        out = matvec(self.actuators.transmission.mT, out)
+        return out if self.lift is None else out + self.lift
 
     @property
     def _loss(self) -> Tensor:

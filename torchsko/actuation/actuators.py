@@ -36,6 +36,8 @@ class Actuators:
         force_range: `[n, 2]` [N or N m].
         joint_range: limits of the total actuator force on each dof of the tree, `[num_tree_dof, 2]` [N m or
             N].
+        lifting: whether the gravity compensation of each dof of the tree counts as actuator force, within
+            its range, bool `[num_tree_dof]`.
         stall: largest force at rest, `[n]` [N or N m].
         droop: decrease of the largest force with speed: stall / no_load_speed, `[n]` [N s/m or N m s/rad].
         efficiency: of the gear, `[n]`.
@@ -47,6 +49,7 @@ class Actuators:
         early: whether the force is computed from the activation after the step, bool `[m]`.
         single_joint: indices of actuators of one joint, int64.
         multi_joint: indices of actuators of several joints, int64.
+        any_lifting: whether any dof is lifting.
         any_early: whether any is computed from its activation after the step.
         has_curves: whether any has a torque-speed curve.
         has_gears: whether any gear loses power.
@@ -63,6 +66,7 @@ class Actuators:
     control_range: Tensor
     force_range: Tensor
     joint_range: Tensor
+    lifting: Tensor
     stall: Tensor
     droop: Tensor
     efficiency: Tensor
@@ -74,6 +78,7 @@ class Actuators:
     early: Tensor
     single_joint: Tensor
     multi_joint: Tensor
+    any_lifting: bool
     any_early: bool
     has_curves: bool
     has_gears: bool
@@ -88,6 +93,7 @@ class Actuators:
         actuators: Sequence[Actuator],
         *,
         joint_range: Mapping[str, Range] | None = None,
+        lifting_joints: Sequence[str] = (),
         unused: Sequence[UnsupportedElement] = (),
     ) -> Actuators:
         """The actuators of a mechanism.
@@ -96,6 +102,7 @@ class Actuators:
             mech: the mechanism.
             actuators: in the order of controls.
             joint_range: limits of the total actuator force on a joint, by its name [N m or N].
+            lifting_joints: joints whose gravity compensation (``mech.gravcomp``) counts as actuator force.
             unused: see the class.
 
         Raises:
@@ -117,11 +124,16 @@ class Actuators:
         _check_unique(names)
         rows = _transmissions(mech, actuators)
         ranges = _joint_ranges(mech, joint_range or {})
+        lifting = {scalar_dof(mech, joint, "lifting_joints") for joint in lifting_joints}
         joints_each = [sum(map(bool, row)) for row in rows]
         return Actuators(
             names=names,
             transmission=as_tensor(mech, rows, mech.num_tree_dof),
             joint_range=as_tensor(mech, ranges, 2),
+            lifting=torch.tensor(
+                [k in lifting for k in range(mech.num_tree_dof)], device=mech.device
+            ),
+            any_lifting=mech.has_gravcomp and bool(lifting),
             q_of_dof=_indices(mech, q_of_dof(mech)),
             single_joint=_indices(mech, [i for i, count in enumerate(joints_each) if count < 2]),
             multi_joint=_indices(mech, [i for i, count in enumerate(joints_each) if count > 1]),
@@ -137,7 +149,10 @@ class Actuators:
         Raises:
             MechanismError: when the mechanism lacks one of their joints.
         """
-        return Actuators.of(mech, data.actuators, joint_range=data.joint_range, unused=data.unused)
+        return Actuators.of(
+            mech, data.actuators, joint_range=data.joint_range,
+            lifting_joints=data.lifting_joints, unused=data.unused,
+        )  # fmt: skip
 
     def replace(self, **changes: Tensor) -> Actuators:
         """A copy with some tensors changed, with any leading batch dimensions.

@@ -181,7 +181,8 @@ class ContactModel:
         Args:
             mech: the mechanism, without batch dimensions of its parameters.
             max_contacts: largest number of contacts of all pairs, or of pairs by the names of their shapes;
-                by default eight of two boxes and four of other pairs. The deepest ones are kept.
+                by default eight of two boxes and four of other pairs. The deepest ones are kept, and
+                `torchsko.contacts` counts the others.
 
         Raises:
             MechanismError: on an unknown pair, and when a size, a margin or a number of contacts is out of

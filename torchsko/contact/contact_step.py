@@ -173,6 +173,9 @@ def step(
 ) -> State:
     """Advance a mechanism with contact by one control step, as MuJoCo does.
 
+    Contacts beyond ``max_contacts`` of their pair exert no force. A step does not count them:
+    `torchsko.contacts` at its start returns their number, ``dropped``.
+
     Args:
         mech: the mechanism.
         state: at the start.

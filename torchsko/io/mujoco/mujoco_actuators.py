@@ -53,7 +53,12 @@ def read_actuators(model: Any) -> FileActuators:
         else:
             supported.append(_actuator(model, i, name, names, law))
     unused += _unused_fields(model, names)
-    return FileActuators(tuple(supported), _joint_ranges(model, names), tuple(unused))
+    lifting = tuple(
+        name
+        for j, name in names.items()
+        if model.jnt_actgravcomp[j] and int(model.jnt_type[j]) in (SLIDE, HINGE)
+    )
+    return FileActuators(tuple(supported), _joint_ranges(model, names), lifting, tuple(unused))
 
 
 def _unsupported(model: Any, i: int, names: Mapping[int, str]) -> str:
@@ -116,14 +121,7 @@ def _joint_ranges(model: Any, names: Mapping[int, str]) -> dict[str, Range]:
 
 def _unused_fields(model: Any, names: Mapping[int, str]) -> list[UnsupportedElement]:
     """Other elements of a model that concern actuators and are not modelled."""
-    found = [
-        UnsupportedElement(
-            f"actuatorgravcomp of joint {name!r}",
-            "gravity is compensated passively, outside the force range of actuators",
-        )
-        for j, name in names.items()
-        if model.jnt_actgravcomp[j]
-    ]
+    found = []
     for field in ("damping", "armature"):
         values = getattr(model, f"actuator_{field}", ())
         found += [

@@ -144,9 +144,9 @@ def _limits_and_flags(model: Any, disabled: set[str]) -> tuple[Row, ...]:
             "mech.effort_limit has the larger bound; actuators_of reads both",
         ),
         (
-            _count(model, "jnt_actgravcomp") if _count(model, "body_gravcomp") else 0,
-            "joints with actuatorgravcomp",
-            "gravity compensation is a passive force here, not limited by the actuators' range",
+            _count(model, "jnt_actgravcomp") if _count(model, "body_gravcomp") and not model.nu else 0,
+            "joints with actuatorgravcomp in a model without actuators",
+            "gravity is compensated here, and not in MuJoCo",
         ),
         (
             _num_actuator_ranges(model),

@@ -305,9 +305,11 @@ class FileActuators:
     Attributes:
         actuators: in the order of controls.
         joint_range: limits of the total actuator force on a joint, by its name [N m or N].
+        lifting_joints: joints whose gravity compensation is an actuator force.
         unused: elements of the file that are not modelled.
     """
 
     actuators: tuple[Actuator, ...] = ()
     joint_range: Mapping[str, Range] = field(default_factory=dict)
+    lifting_joints: tuple[str, ...] = ()
     unused: tuple[UnsupportedElement, ...] = ()
