@@ -288,6 +288,15 @@ def test_refusals_name_the_loop_and_the_remedy() -> None:
     made.close("loop", "ball", "a", (1, 0, 0), "world", (3, 0, 0))
     with pytest.raises(MechanismError, match=r"'loop' .* do not close: 2 m"):
         made.build(strict=False)
+    made = ts.MechanismBuilder("typo").link("a", mass=1.0).joint("j", "revolute", child="a")
+    with pytest.raises(MechanismError, match="position of frame 'loop_1'"):
+        made.close("loop", "ball", "a", (1, 0), "world", (1, 0, 0))
+    made.close("loop", "ball", "b", (1, 0, 0), "world", (1, 0, 0))
+    with pytest.raises(MechanismError, match="closure 'loop': no link is named 'b'"):
+        made.build(strict=False)
+    pin = ts.Closure("pin", "ball", "wrist", None)
+    with pytest.raises(MechanismError, match="no frame is named 'wrist'"):
+        ts.load(ts.robots.panda, closures=[pin])
     mech = four_bar()
     with pytest.raises(MechanismError, match="no degree of freedom"):
         mech.lock({"crank_j": 0.1})

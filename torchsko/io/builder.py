@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import torch
@@ -343,7 +344,7 @@ class MechanismBuilder:
         at_ground = link == "world" and all(x.name != link for x in self._links)
         if placement is None:
             return None if at_ground else link
-        if len(placement) == 2:
+        if len(placement) == 2 and not isinstance(placement[0], Real):
             rotation, position = placement
             turn = checked_matrix(rotation, f"rotation of frame {name!r}")
         else:
@@ -380,6 +381,13 @@ class MechanismBuilder:
         Unlike `load`, `build` refuses unphysical inertias by default. ``strict=False`` uses them as written,
         without a warning, and lists them in ``mech.report``.
         """
+        links, parents = {x.name for x in self._links}, {x.name: x.parent for x in self._joints}
+        for closure in self._closures:
+            for frame in (closure.frame1, closure.frame2):
+                link = parents.get(frame) if frame in parents else frame
+                if link not in (None, WORLD) and link not in links:
+                    what, why, advice = unknown_name("link", link, tuple(links))
+                    raise MechanismError(f"closure {closure.name!r}: {what}", why, advice)
         return build_mechanism(
             self.description(),
             floating_base=floating_base,

@@ -76,7 +76,7 @@ def close_loops(mech: Mechanism, closures: str | Sequence[Closure]) -> Mechanism
         closures: "cut", "embed", or loops to add to those of the file.
 
     Raises:
-        MechanismError: as `with_loops`.
+        MechanismError: as `with_loops`, and on an unknown kind, frame or joint.
     """
     found = mech.closures
     if closures == "embed":
@@ -86,6 +86,9 @@ def close_loops(mech: Mechanism, closures: str | Sequence[Closure]) -> Mechanism
             for c in found
         )
     elif not isinstance(closures, str):
+        for closure in closures:
+            constraint_kind(closure.kind)
+            _ends(mech, closure)
         found = (*found, *closures)
     elif closures != "cut":
         raise MechanismError(*unknown_name("method of closures", closures, ("cut", "embed")))
