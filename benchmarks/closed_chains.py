@@ -129,6 +129,7 @@ class Contest:
         pins: its pins.
         states: q, qd and tau of the tree.
         call: torchsko's accelerations.
+        call_float32: the same kernel in float32.
         expand: accelerations of the tree from the call's result.
     """
 
@@ -137,13 +138,18 @@ class Contest:
     pins: list[Pin]
     states: tuple[Tensor, Tensor, Tensor]
     call: Callable[[], object]
+    call_float32: Callable[[], object]
     expand: Callable[[object], Tensor]
 
 
 def closed(robot: Robot, batch: int) -> Contest:
     """A robot with embedded loops."""
     mech = robot.builder.build()
-    fast, g = ts.fuse(mech), torch.Generator().manual_seed(0)
+    fast, single, g = (
+        ts.fuse(mech),
+        ts.fuse(mech.to(torch.float32)),
+        torch.Generator().manual_seed(0),
+    )
     draw = torch.randn(3, batch, mech.num_dof, generator=g, dtype=torch.float64)
     q, qd, tau = ts.integrate(mech, mech.neutral(), 0.05 * draw[0]), draw[1], draw[2]
     assert mech.closing is not None
@@ -155,9 +161,10 @@ def closed(robot: Robot, batch: int) -> Contest:
         assert isinstance(qdd, Tensor)
         return ts.expand_acceleration(mech, q, qd, qdd)
 
+    states = tuple(x.float() for x in (q, qd, tau))
     return Contest(
-        mech.name, mech.tree, robot.pins, (q, rates, force),
-        lambda: fast.forward_dynamics(q, qd, tau), expand,
+        mech.name, mech.tree, robot.pins, (q, rates, force), lambda: fast.forward_dynamics(q, qd, tau),
+        lambda: single.forward_dynamics(*states), expand,
     )  # fmt: skip
 
 
@@ -167,11 +174,13 @@ def quadruped(batch: int) -> Contest:
     names = ("armature", "damping", "friction", "stiffness")  # Pinocchio's model has none
     mech = mech.replace(**{name: 0 * getattr(mech, name) for name in names})
     feet = [name for name in mech.frame_names if name.endswith("foot")]
-    held = ts.fuse(ts.constrain(mech, [ts.Hold(foot) for foot in feet]))
+    holds = [ts.Hold(foot) for foot in feet]
+    held, single = (ts.fuse(ts.constrain(m, holds)) for m in (mech, mech.to(torch.float32)))
     q, qd = mech.random_state(batch, generator=torch.Generator().manual_seed(0))
     qd = (held.nullspace(q) @ qd[..., None])[..., 0]
     tau = torch.randn_like(qd)
     tau[:, :6] = 0.0
+    states = tuple(x.float() for x in (q, qd, tau))
     pins = []
     for foot in feet:
         i = mech.frame_index(foot)
@@ -179,7 +188,8 @@ def quadruped(batch: int) -> Contest:
         pins.append(Pin(mech.body_names[mech.frame_body[i]], at, None, (0, 0, 0)))
     return Contest(
         "quadruped, four feet held", mech, pins, (q, qd, tau),
-        lambda: held.forward_dynamics(q, qd, tau), lambda found: found[0],  # type: ignore[index]
+        lambda: held.forward_dynamics(q, qd, tau), lambda: single.forward_dynamics(*states),
+        lambda found: found[0],  # type: ignore[index]
     )  # fmt: skip
 
 
@@ -271,14 +281,14 @@ def main() -> None:
         bar = closed(four_bar(), batch)
         tree = ts.fuse(bar.tree)
         print(origin(threads))
-        print(f"batch {batch}, float64")
+        print(f"batch {batch}, float64 unless float32 is named")
         calls = {"torchsko": bar.call, "open chain": lambda: tree.forward_dynamics(*bar.states)}
         seconds = interleaved(calls, options.passes, 0.1)
         print(
             f"four-bar against its open chain: {ratio(seconds['torchsko'], seconds['open chain'])}"
         )
         for contest in (bar, closed(cassie(), batch), quadruped(batch), closed(stewart(), batch)):
-            calls = {"torchsko": contest.call}
+            calls = {"torchsko": contest.call, "float32": contest.call_float32}
             try:
                 calls["Pinocchio C++"], answer = pinocchio(contest, threads)
                 calls["Pinocchio C++"]()

@@ -74,6 +74,16 @@ def spatial_four_bar(method: str = "embed") -> ts.Mechanism:
     return made.build()
 
 
+def universal_loop(method: str = "embed") -> ts.Mechanism:
+    """RSUR: the loop is cut at the universal joint."""
+    made = Linkage(method)
+    made.body("crank", "revolute", None, axis=(0, 0, 1))
+    made.body("rocker", "revolute", None, (0.7, 0.1, 0.2), axis=(0.3, 1, 0.2))
+    made.body("coupler", "spherical", "rocker", (0.1, 0.2, 0.4))
+    made.close("loop", "universal", "crank", (0.2, 0, 0), "coupler", (-0.6, -0.2, -0.5))
+    return made.build()
+
+
 def six_bar(method: str = "embed") -> ts.Mechanism:
     """Stephenson: two loops that share bodies, which become one node."""
     made = Linkage(method)
@@ -219,6 +229,7 @@ LINKAGES = {
     "four-bar, revolute": lambda method="embed": four_bar(method, "revolute"),
     "four-bar on a floating base": lambda method="embed": four_bar(method, base=True),
     "spatial four-bar": spatial_four_bar,
+    "universal joint": universal_loop,
     "six-bar": six_bar,
     "nested four-bars": nested,
     "welded arm": welded_arm,

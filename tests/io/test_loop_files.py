@@ -143,6 +143,20 @@ def test_a_revolute_loop_of_sdf_turns_about_its_axis() -> None:
     assert closed_residual(mech, q) < 1e-12
 
 
+def test_the_axes_of_a_universal_loop_of_sdf_stay_orthogonal() -> None:
+    rod = """<link name='rod'><pose>0.3 0.2 0.4 0 0 0</pose><inertial><mass>1</mass></inertial></link>"""
+    joints = """<joint name='ball' type='ball'><parent>b</parent><child>rod</child></joint>
+      <joint name='cross' type='universal'><pose>-0.1 -0.2 0.1 0 0 0</pose><parent>a</parent>
+      <child>rod</child><axis><xyz>0.6 0 0.8</xyz></axis><axis2><xyz>-0.8 0 0.6</xyz></axis2></joint>"""
+    mech = ts.load(SDF.format(SDF_LINKS + rod, joints), closures="embed")
+    assert mech.num_dof == 1
+    axis, axis2 = torch.tensor([[0.6, 0, 0.8], [-0.8, 0, 0.6]], dtype=torch.float64)
+    q = ts.integrate(mech, mech.initial(), torch.tensor([0.3], dtype=torch.float64))
+    a, r = ts.frame_pose(mech, q, ["a", "rod"]).rotation
+    assert not torch.allclose(r, torch.eye(3).double(), atol=0.05)
+    assert abs(float((a @ axis) @ (r @ axis2))) < 1e-12
+
+
 @pytest.mark.some(1)
 @pytest.mark.parametrize("kind", ["ball", "weld", "revolute"])
 @pytest.mark.parametrize("ending", ["urdf", "xml"])

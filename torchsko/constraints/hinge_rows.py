@@ -1,4 +1,4 @@
-"""Revolute joint: the origins coincide, and so do the z axes."""
+"""Joints of one point: the origins coincide, and axes of both markers are orthogonal."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ from torchsko.constraints.row_kinds import (
 
 
 @dataclass(frozen=True)
-class Revolute(FrameRows):
-    """Five rows: x2 - x1 in the shared axes, then z1.x2 and z1.y2."""
+class Pivot(FrameRows):
+    """Three rows x2 - x1 in the shared axes, then one for each pair of orthogonal axes.
 
-    name: str = "revolute"
-    num_rows: int = 5
+    Attributes:
+        axes: pairs of axes of the first and the second marker (0, 1, 2 for x, y, z).
+    """
+
+    axes: tuple[tuple[int, int], ...] = ()
 
     def residual(self, one: Marker, two: Marker, parameters: Tensor) -> Tensor:
-        """The distance [m], then the cosines of two angles."""
-        axes = [axis_residual(one.axis(2), two.axis(i)) for i in range(2)]
+        """The distance [m], then the cosines of the angles between the axes."""
+        axes = [axis_residual(one.axis(i), two.axis(k)) for i, k in self.axes]
         return torch.cat([two.position - one.position, torch.stack(axes, -1)], -1)
 
     def maps(self, one: Marker, two: Marker) -> tuple[Tensor, Tensor]:
         """Point rows, then axis rows."""
-        rows = [axis_maps(one.axis(2), two.axis(i)) for i in range(2)]
+        rows = [axis_maps(one.axis(i), two.axis(k)) for i, k in self.axes]
         first, second = (torch.stack(x, -2) for x in zip(*rows, strict=True))
         batch = first.shape[:-2]
         P1, P2 = (x.expand(*batch, 3, 6) for x in point_maps(one.position))
@@ -40,6 +43,13 @@ class Revolute(FrameRows):
     def bias(self, one: Marker, two: Marker, V1: Tensor, V2: Tensor) -> Tensor:
         """Zero for point rows, then the bias of axis rows."""
         w1, w2 = V1[..., :3], V2[..., :3]
-        rows = [axis_bias(one.axis(2), two.axis(i), w1, w2) for i in range(2)]
+        rows = [axis_bias(one.axis(i), two.axis(k), w1, w2) for i, k in self.axes]
         axes = torch.stack(rows, -1)
         return torch.cat([axes.new_zeros(*axes.shape[:-1], 3), axes], -1)
+
+
+REVOLUTE = Pivot("revolute", 5, axes=((2, 0), (2, 1)))
+"""The z axes coincide: z1.x2 and z1.y2 vanish."""
+
+UNIVERSAL = Pivot("universal", 4, axes=((0, 1),))
+"""The x axis of the first marker and the y axis of the second are orthogonal (Cardan joint)."""

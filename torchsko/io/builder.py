@@ -284,9 +284,10 @@ class MechanismBuilder:
         Args:
             name: of the closure. Placements become frames ``NAME_1`` and ``NAME_2`` of the mechanism, whose
                 positions and rotations have gradients.
-            kind: "ball" (or "connect"), "weld", "revolute" (about z of both frames),
-                "prismatic" (along it), "planar" (the second origin on the z axis of the first frame),
-                "distance"; "gear" or "joint" between two joints.
+            kind: "ball" (or "connect"), "weld" or "distance". "revolute" turns about z of both frames,
+                "prismatic" slides along it. "universal": x of the first frame is orthogonal to y of the
+                second. "planar": the second origin is on the z axis of the first frame. "gear" or "joint":
+                between two joints.
             body1: link of the first frame, "world" for the inertial frame; or the joint q1.
             frame1: placement in the link: a position [m], a pair of a rotation matrix and a position, or None
                 for the link's frame; None for joints.

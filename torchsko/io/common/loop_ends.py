@@ -5,13 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from torchsko.io.common.numbers import as_matrix, as_vector
-from torchsko.mechanism.description import (
-    FIXED,
-    ZERO,
-    JointDescription,
-    LinkDescription,
-    Vector,
-)
+from torchsko.mechanism.description import FIXED, ZERO, JointDescription, LinkDescription
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.welded import WORLD
 
@@ -30,7 +24,7 @@ def loop_closure(
     kind: str,
     links: tuple[str | None, str | None],
     places: tuple[Place, Place],
-    axis: Vector | None = None,
+    axes: np.ndarray | None = None,
 ) -> tuple[Closure, FrameParts]:
     """The closure of a loop joint, and the frame ``NAME_1`` if it needs one.
 
@@ -39,14 +33,14 @@ def loop_closure(
         kind: kind of constraint.
         links: links of both ends; None for the inertial frame.
         places: poses of the joint in these links when the loop is closed.
-        axis: axis of a joint with one, in the joint's frame; z of the markers is along it.
+        axes: axes of the markers in the joint's frame, columns of a rotation; None for the joint's own.
     """
     (R1, p1), (R2, p2) = places
-    turn = np.eye(3) if axis is None else _with_z(np.array(axis))
+    turn = np.eye(3) if axes is None else axes
     R1, R2 = R1 @ turn, R2 @ turn
     parts: FrameParts = ([], [])
     first, at = links[0], as_vector(p1)
-    if first is None or (axis is not None and not np.array_equal(R1, np.eye(3))):
+    if first is None or (axes is not None and not np.array_equal(R1, np.eye(3))):
         marker = f"{name}_1"
         parent = WORLD if first is None else first
         weld = JointDescription(f"{marker}_fixed", FIXED, parent, marker, as_matrix(R1), at)
@@ -56,7 +50,7 @@ def loop_closure(
     return Closure(name, kind, first, links[1], at, as_vector(p2), relative), parts
 
 
-def _with_z(axis: np.ndarray) -> np.ndarray:
+def axes_about(axis: np.ndarray) -> np.ndarray:
     """A rotation whose z axis is a unit vector; the identity for z itself."""
     if np.array_equal(axis, (0.0, 0.0, 1.0)):
         return np.eye(3)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from torchsko.errors import RobotFileError
-from torchsko.io.common.loop_ends import WITH_AXIS, FrameParts, loop_closure
+from torchsko.io.common.loop_ends import WITH_AXIS, FrameParts, axes_about, loop_closure
 from torchsko.io.common.numbers import as_matrix, as_vector, number, unit, vector
 from torchsko.io.common.report import Report
 from torchsko.io.sdf.sdf_poses import WORLD_FRAME, Frames, Pose, text_of
@@ -49,7 +49,7 @@ CLOSURE_KINDS = {"ball": "connect", "fixed": "weld", "continuous": "revolute"}
 """Kinds of closures by joint type; for other types the kind is the type."""
 
 PARALLEL = 1e-6
-"""Deviation of the cosine between parallel axes from 1."""
+"""Deviation of the cosine from 1 between parallel axes, and from 0 between orthogonal ones."""
 
 Chain = tuple[list[LinkDescription], list[JointDescription]]
 
@@ -158,12 +158,22 @@ def read_closure(element: Element, frames: Frames) -> tuple[Closure, FrameParts]
         base = Pose() if link == WORLD_FRAME else frames.pose(link).inverse()
         pose = base @ frames.joint_pose(name)
         places.append((pose.rotation, pose.position))
-    axis = None
-    if kind in WITH_AXIS:
-        axis = _axis(element, "axis", name, links[1], frames, f"joint {name!r}")
-        axis = as_vector(places[1][0].T @ np.array(axis))
+    axes = None
+    if kind in WITH_AXIS or kind == "universal":
+        where, to_joint = f"joint {name!r}", places[1][0].T
+        tags = ("axis", "axis2") if kind == "universal" else ("axis",)
+        along = [to_joint @ _axis(element, x, name, links[1], frames, where) for x in tags]
+        axes = axes_about(along[0])
+        if kind == "universal":
+            if abs(along[0] @ along[1]) > PARALLEL:
+                raise RobotFileError(
+                    f"{where} is a universal joint whose axes are not orthogonal.",
+                    "It closes a loop, by the condition that they are.",
+                    "Correct its <axis> and <axis2>.",
+                )
+            axes = np.stack([*along, np.cross(along[0], along[1])], -1)
     named = tuple(None if link == WORLD_FRAME else link for link in links)
-    return loop_closure(name, kind, (named[0], named[1]), (places[0], places[1]), axis)
+    return loop_closure(name, kind, (named[0], named[1]), (places[0], places[1]), axes)
 
 
 def read_gearbox(

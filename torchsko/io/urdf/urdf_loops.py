@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from torchsko.errors import RobotFileError, unknown_name
-from torchsko.io.common.loop_ends import WITH_AXIS, FrameParts, Place, loop_closure
+from torchsko.io.common.loop_ends import WITH_AXIS, FrameParts, Place, axes_about, loop_closure
 from torchsko.io.common.numbers import unit, vector
 from torchsko.io.common.report import Report
 from torchsko.io.urdf.urdf_fields import (
@@ -137,13 +137,14 @@ def _loop(
         raise RobotFileError(*unknown_name(f"type of {where}", kind, tuple(KINDS)))
     links, places = _ends(element, where, above, report)
     axis = only_child(element, "axis", where)
-    direction = None
+    axes = None
     if KINDS[kind] in WITH_AXIS:
         direction = DEFAULT_AXIS
         if axis is not None:
             here = place(axis, "xyz", where)
             direction = unit(vector(attribute(axis, "xyz", where), here), here)
-    return loop_closure(name, KINDS[kind], links, places, direction)
+        axes = axes_about(np.array(direction))
+    return loop_closure(name, KINDS[kind], links, places, axes)
 
 
 def _coupling(

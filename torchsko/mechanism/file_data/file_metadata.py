@@ -67,8 +67,8 @@ class Closure:
     Attributes:
         name: name of the constraint; generated if the file has none.
         kind: kind of constraint (`torchsko.constraints`): "connect" or "ball", "weld", "revolute",
-            "prismatic", "planar", "distance", or "gear" and "joint" between joints; "tendon" between
-            tendons; or the type of another joint.
+            "universal", "prismatic", "planar", "distance", or "gear" and "joint" between joints; "tendon"
+            between tendons; or the type of another joint.
         frame1: frame of the first point.
         frame2: frame of the second point.
         position1: first point in its frame [m].
