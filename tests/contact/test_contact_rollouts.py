@@ -13,6 +13,9 @@ from torch.testing import assert_close
 import torchsko as ts
 from tests.contact.models import HOPPER, quadruped
 from tests.contact.test_contact_dynamics import reached_states
+from torchsko.contact.contact_dynamics import ConstrainedDynamics
+
+mujoco = pytest.importorskip("mujoco")
 
 STEPS, DT, NUM_REACHED = 8, 0.002, 10_000
 GAIN = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
@@ -111,8 +114,8 @@ def test_gradients_through_a_thousand_steps_take_less_than_200_megabytes():
 
 
 @pytest.mark.nightly
-def test_the_solver_converges_in_both_precisions(compiled):
-    model = compiled(quadruped("elliptic"))
+def test_the_solver_converges_in_both_precisions():
+    model = mujoco.MjModel.from_xml_string(quadruped("elliptic"))
     double = ts.from_mujoco(model)
     to_mujoco = ts.conventions("mujoco", double)
     qpos, qvel, *_ = reached_states(model, NUM_REACHED, steps=160)
@@ -120,61 +123,22 @@ def test_the_solver_converges_in_both_precisions(compiled):
     qd = to_mujoco.qd_from(q, torch.tensor(qvel))
     found = []
     for dtype in (torch.float64, torch.float32):
-        mech = double.to(dtype)
-        state = q.to(dtype), qd.to(dtype)
-        found.append(ts.constrained_dynamics(mech, *state, torch.zeros_like(state[1])))
-    exact, single = found
+        mech, parts = double.to(dtype), zip(*(y.to(dtype).split(500) for y in (q, qd)), strict=True)
+        found.append([ts.constrained_dynamics(mech, *x, torch.zeros_like(x[1])) for x in parts])
+    exact, single = (ConstrainedDynamics(*map(torch.cat, zip(*x, strict=True))) for x in found)
     size = 1 + exact.forces.abs().amax(-1)
     assert ((exact.residual / size) > 1e-6).double().mean() < 1e-3
     assert (exact.forces != 0).any(-1).double().mean() > 0.9
     scale = exact.qdd.abs().amax(-1)
     error = (single.qdd - exact.qdd).abs().amax(-1) / scale
-    assert (error < 1e-5).double().mean() > 0.99
-
-
-SLED = """<mujoco><option cone="elliptic"/><worldbody><geom type="plane" size="9 9 1"/>
-<body pos="0 0 .0999"><joint type="slide" axis="1 0 0"/><joint type="slide" axis="0 0 1"/>
-<geom size=".1" mass="1"/></body></worldbody></mujoco>"""
-
-
-def test_samples_slide_as_far_as_their_friction_coefficients_let_them():
-    """The distance is v^2 / (2 mu g) (Coulomb)."""
-    sled = ts.load(SLED)
-    robot, contact = ts.fuse(sled), ts.ContactModel.of(sled)
-    q, qd = torch.zeros(2, 2).double(), torch.tensor([[1.0, 0.0]]).double().expand(2, 2)
-
-    def path(mu, steps, fused):
-        parts = mu[:, None, None].expand(2, 1, 2), contact.friction[..., 2:].expand(2, 1, 3)
-        params, method = {"friction": torch.cat(parts, -1)}, ts.ContactStep(contact)
-        return ts.rollout(robot, q, qd, None, steps, DT, method, params=params, fused=fused)[0]
-
-    mu = torch.tensor([0.3, 0.6]).double().requires_grad_()
-    found = path(mu, 200, True)[:, -1, 0]
-    assert_close(found, 1 / (2 * 9.81 * mu), rtol=0.02, atol=0)
-    (gradient,) = torch.autograd.grad(found.sum(), mu)
-    step = 1e-6
-    with torch.no_grad():
-        ends = [path(mu + x, 200, True)[:, -1, 0] for x in (-step, step)]
-        assert_close(path(mu, 4, True), path(mu, 4, False), rtol=1e-12, atol=1e-12)
-    assert_close(gradient, (ends[1] - ends[0]) / (2 * step), rtol=1e-6, atol=0)
-    batched = ts.ContactStep(contact.replace(friction=contact.friction.expand(2, 1, 5)))
-    with pytest.raises(ts.MechanismError, match="params="):
-        ts.rollout(robot, q, qd, None, 2, DT, batched, fused=True)
-
-
-def test_methods_take_parameters_of_samples_by_name(fast):
-    def method(mech, accelerate, t, q, qd, dt, *, gain):
-        qdd = accelerate(mech, t, q, qd) - gain[..., None] * qd
-        return q + dt * qd, qd + dt * qdd, gain
-
-    q, qd = states(3)
-    gain = torch.tensor([0.0, 1.0, 2.0]).double()
-    found = [
-        ts.rollout(fast, q, qd, None, 4, DT, method, params={"gain": gain}, fused=flag)
-        for flag in (False, True)
-    ]
-    for x, y in zip(*found, strict=True):
-        assert_close(x, y, rtol=1e-12, atol=1e-12)
-    assert_close(found[0][2], gain[:, None].expand(3, 4))
-    with pytest.raises(ts.TorchskoError, match="gian"):
-        ts.rollout(fast, q, qd, None, 4, DT, ts.ContactStep(), params={"gian": gain})
+    # Contacts stiffen roundings of feet, 6e-8 m, into accelerations: the others are as exact as their state.
+    worst = error > 1e-5
+    assert worst.double().mean() < 0.02
+    g, changes = torch.Generator().manual_seed(0), []
+    for _ in range(4):
+        signs = 2.0 * torch.randint(0, 2, (2, int(worst.sum()), double.num_dof), generator=g) - 1
+        turn, faster = 2.0**-24 * signs.double()
+        rounded = ts.integrate(double, q[worst], turn), qd[worst] + faster
+        moved = ts.constrained_dynamics(double, *rounded, torch.zeros_like(faster))
+        changes.append((moved.qdd - exact.qdd[worst]).abs().amax(-1) / scale[worst])
+    assert (error[worst] < 8 * torch.stack(changes).amax(0)).all()
