@@ -12,7 +12,10 @@ from torchsko.identification.diagnostics.context import FitContext
 from torchsko.identification.diagnostics.findings import Finding, finding
 from torchsko.identification.friction import Delay
 from torchsko.identification.regression.elimination import mean_equations
-from torchsko.identification.regression.least_squares import fit_base_parameters
+from torchsko.identification.regression.least_squares import (
+    fit_base_parameters,
+    parameter_uncertainty,
+)
 from torchsko.identification.selection.cross_validation import mean_square_errors
 from torchsko.identification.selection.model_selection import least_squares_structure
 from torchsko.identification.uncertainty.residuals import CONSTANT_TOLERANCE
@@ -20,6 +23,9 @@ from torchsko.identification.uncertainty.residuals import CONSTANT_TOLERANCE
 MIN_STEPS = 0.5
 """Smallest delay that is reported, in time steps: dry friction that reverses between samples shifts forces
 by a part of a step."""
+
+MIN_Z_SCORE = 2.0
+"""Standard errors by which a delay must exceed the smallest one. Filtered samples count as independent."""
 
 MIN_REDUCTION = 0.3
 """Share of a joint's residual variance that the delay must explain."""
@@ -51,10 +57,12 @@ def force_delay(context: FitContext) -> Iterator[Finding]:
     each = torch.stack([x[-1] for x in fits[1].coefficients])[found]
     weight = (before - after)[found]
     common = weighted_median(each, weight)
+    std = parameter_uncertainty(normal, late, late.choice, after, torch.ones_like(after)).term_std
+    standard_error = float(torch.stack([x[-1] for x in std])[found][(each - common).abs().argmin()])
     near = (each - common).abs() <= MAX_SPREAD * abs(common)
     if (
         float(weight[near].sum()) >= MIN_CONSISTENT * float(weight.sum())
-        and abs(common) * context.settings.rate > MIN_STEPS
+        and (abs(common) - MIN_Z_SCORE * standard_error) * context.settings.rate > MIN_STEPS
     ):
         reduction = float((1 - after / before)[found].median())
         yield finding(
