@@ -38,7 +38,7 @@ def test_01_differentiates(tmp_path):
 
 def test_02_identifies_down_to_the_noise(tmp_path):
     pytest.importorskip("mujoco")
-    out = run("02_identify.py", tmp_path, "--steps", "150", "--out", str(tmp_path / "new"))
+    out = run("02_identify.py", tmp_path, "--steps", "100", "--out", str(tmp_path / "new"))
     assert (tmp_path / "new" / "identify.png").stat().st_size > 10_000
     held_out = out.split("torque error, held out")[1].splitlines()[2:9]
     for line in held_out:

@@ -153,7 +153,7 @@ def test_dropout_and_batch_norm_are_in_evaluation_mode_in_a_fit(tmp_path):
     torch.manual_seed(0)
     module = Noisy()
     fit = ts.identification.identify(
-        nominal, log, residual=module, joint_terms=TERMS, cutoff=8.0, prior=1.0
+        nominal, log, residual=module, joint_terms=TERMS, cutoff=8.0, prior=1.0, folds=2
     )
     told = fit.inverse_dynamics(q, qd, qdd)
     assert fit.residual.part.max() > 0

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from torch.testing import assert_close
 
 import torchsko as ts
@@ -24,6 +24,12 @@ def regressor(mech: ts.Mechanism, armature: bool = False) -> torch.Tensor:
     if armature:
         Y = torch.cat([Y, ts.drive_regressor(mech, q, qd, qdd)[..., 0]], -1)
     return Y.flatten(0, 1)
+
+
+def has_clear_rank(mech: ts.Mechanism, armature: bool = False) -> bool:
+    """Whether no singular value of the regressor is so small that its rank depends on the tolerance."""
+    size = torch.linalg.svdvals(regressor(mech, armature))
+    return not ((size > 1e-12 * size[0]) & (size < 1e-7 * size[0])).any()
 
 
 def check(mech: ts.Mechanism, armature: bool = False) -> ts.BaseParameters:
@@ -54,11 +60,13 @@ def test_torques_of_all_joint_types_depend_on_base_parameters_alone(mech):
 
 @given(coupled_mechanisms(max_bodies=4))
 def test_torques_of_coupled_joints_depend_on_base_parameters_alone(mech):
+    assume(has_clear_rank(mech))
     check(mech)
 
 
 @given(mechanisms(max_bodies=4) | coupled_mechanisms(max_bodies=4))
 def test_armatures_that_are_collinear_with_inertia_are_in_the_combination(mech):
+    assume(has_clear_rank(mech, armature=True))
     with_armature, without = check(mech, armature=True), ts.base_parameters(mech)
     # What leads among inertial numbers is the same: armatures come behind them.
     count = 10 * mech.num_bodies
