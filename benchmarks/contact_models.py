@@ -124,9 +124,9 @@ def main() -> None:
     parser.add_argument("--states", type=int, default=50)
     parser.add_argument("--packages", nargs="*", default=PACKAGES)
     options = parser.parse_args()
-    print(f"# Steps with contact beside mj_step\n\n{origin(1)}\n")
+    print(origin(1))
     print(
-        "| model | contacts | rows | error | reason of refusal |\n| --- | --- | --- | --- | --- |"
+        "\n| model | contacts | rows | error | reason of refusal |\n| --- | --- | --- | --- | --- |"
     )
     for name, path in files(tuple(options.packages)):
         model = compiled(path)
