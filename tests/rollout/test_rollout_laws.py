@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
+from torchsko.actuation.law import bind
 from torchsko.errors import MechanismError, ShapeError, TorchskoError
 from torchsko.rollout.controls import Controller
 from torchsko.rollout.limit_springs import LimitSprings
@@ -252,3 +253,14 @@ def test_controls_of_the_wrong_size_are_refused():
         ShapeError, match=r"ctrl has shape \[3, 2\] for 4 steps and the batch \[4\]"
     ):
         ts.rollout(ARM, *states(), control, STEPS, DT)
+
+
+def test_compiled_functions_bind_the_laws_that_they_create():
+    """Regression: Dynamo lacks an attribute of such closures, and whole rollouts failed to compile."""
+
+    def bound(x):
+        binding = bind(lambda t, q, qd, *, gain: gain * x, 3, ("gain",))
+        return x if binding is not None and binding.names == ("gain",) else -x
+
+    x = torch.ones(2)
+    assert torch.equal(torch.compile(bound, fullgraph=True, backend="eager")(x), x)

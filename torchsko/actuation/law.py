@@ -71,7 +71,10 @@ class Signature:
         count, keyword = code.co_argcount, code.co_kwonlyargcount
         names = code.co_varnames[: count + keyword]
         required = (*names[: count - len(defaults)], *names[count:])
-        optional = source.__kwdefaults__ or {}
+        try:
+            optional = source.__kwdefaults__ or {}
+        except AttributeError:  # Dynamo lacks the attribute for closures that it creates
+            optional = {}
         bound = 1 if is_method or hasattr(fn, "__func__") else 0
         return cls(
             tuple(names[bound:]),
