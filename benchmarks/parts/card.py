@@ -233,17 +233,14 @@ def time_contact(device: Device, names: list[str]) -> None:
         fast = fused_contact_step(robot)
         for batch in (4096, 2**16) if device.is_gpu else (8,):
             time_contact_steps(mech, robot, fast, batch)
+        time_contact_rollout(mech, robot, 4096 if device.is_gpu else 8)
 
 
 def time_contact_steps(
     mech: ts.Mechanism, robot: ts.Mechanism, fast: ts.FusedCall, batch: int
 ) -> None:
     """Print times of steps forward and with gradients, from states with feet in the floor."""
-    g, lift = torch.Generator().manual_seed(0), torch.zeros(mech.num_q, dtype=torch.float64)
-    lift[2] = 0.4
-    moves = 0.1 * torch.randn(3, batch, mech.num_dof, generator=g, dtype=torch.float64)
-    q = ts.integrate(mech, (mech.neutral() + lift).expand(batch, -1), moves[0])
-    given = q, moves[1], moves[2, :, 6:]
+    given = touching_states(mech, batch)
     checked = torch.linspace(0, batch - 1, min(64, batch)).long()
     right = contact_step(mech, *(x[checked] for x in given))
     dtype, device = robot.dtype, Device(robot.device.type)
@@ -260,6 +257,35 @@ def time_contact_steps(
     }
     for name, took in device.interleaved(runs, 5, repeats=3).items():
         print(f"  {name}: {1e9 * statistics.median(took) / batch:.4g} ns a step", flush=True)
+
+
+def touching_states(mech: ts.Mechanism, batch: int) -> tuple[Tensor, Tensor, Tensor]:
+    """q, qd and controls with the feet in the floor."""
+    g, lift = torch.Generator().manual_seed(0), torch.zeros(mech.num_q, dtype=torch.float64)
+    lift[2] = 0.4
+    moves = 0.1 * torch.randn(3, batch, mech.num_dof, generator=g, dtype=torch.float64)
+    q = ts.integrate(mech, (mech.neutral() + lift).expand(batch, -1), moves[0])
+    return q, moves[1], moves[2, :, 6:]
+
+
+def time_contact_rollout(mech: ts.Mechanism, robot: ts.Mechanism, batch: int) -> None:
+    """Print the time and the error of a whole rollout with contact under constant joint forces."""
+    fast, device = ts.fuse(robot), Device(robot.device.type)
+    q, qd, ctrl = touching_states(mech, batch)
+    tau = torch.cat([torch.zeros_like(qd[:, :6]), ctrl], -1)
+    checked = torch.linspace(0, batch - 1, min(64, batch)).long()
+    method, options = ts.ContactStep(), {"every": STEPS, "nonfinite": "ignore"}
+    first = [x[checked] for x in (q, qd, tau)]
+    right = ts.rollout(mech, *first, STEPS, DT, method, fused=False, **options)[:2]
+    inputs = [x.to(robot.mass) for x in (q, qd, tau)]
+    call = lambda: ts.rollout(fast, *inputs, STEPS, DT, method, fused=True, **options)  # noqa: E731
+    start = time.perf_counter()
+    found = [x[checked.to(x.device)] for x in call()[:2]]
+    error = error_text(found, right, robot.dtype)
+    print(f"{robot.dtype}, batch {batch}, rollout of {STEPS} steps: first call "
+          f"{time.perf_counter() - start:.1f} s, error {error}", flush=True)  # fmt: skip
+    took = statistics.median(device.interleaved({"rollout": call}, 5, repeats=3)["rollout"])
+    print(f"  {1e9 * took / batch / STEPS:.4g} ns a step", flush=True)
 
 
 def launch_in_thread(device: Device, names: list[str]) -> None:

@@ -20,6 +20,7 @@ import torch
 
 import torchsko as ts
 from torchsko.errors import FusedError
+from torchsko.fused.capture.verification import verify
 from torchsko.fused.fused_call import FusedCall
 
 NAMES = ("left", "right")
@@ -531,6 +532,14 @@ def test_the_comparison_with_the_source_names_the_function_and_retrace(states):
     fast.retrace()
     assert torch.equal(fast(q), 3 * q)
     assert torch.equal(fast_unverified(q), 2 * q)
+
+
+def test_results_that_are_rounding_errors_are_not_compared():
+    def residual(inputs):
+        return [1e-3 * (torch.round(inputs[0] * 1e5) % 2)]
+
+    for x in torch.linspace(0.1, 1.0, 200):
+        verify("residual", residual, [x], residual([x * (1 - 6e-7)]))
 
 
 def test_rollouts_compare_their_control_with_the_source(states):
