@@ -19,6 +19,7 @@ from torchsko.fused.capture.recipe import Recipe, recipe_of
 from torchsko.fused.capture.verification import can_verify, first_sample, verify
 from torchsko.fused.capture.watch import Watch
 from torchsko.fused.functions.fused_function import FusedFunction
+from torchsko.fused.functions.scan import Scan
 from torchsko.fused.functions.traits import ChangedConstantsError
 from torchsko.fused.tracing.object_graph import ignorable
 from torchsko.fused.tracing.swap import Swap
@@ -163,40 +164,32 @@ class FusedCall:
     def verify_scan(
         self,
         names: tuple[str, ...],
+        scan: Scan,
         inputs: Sequence[Tensor],
         results: Sequence[Tensor],
-        sizes: tuple[int, int, int],
-        lead: int,
     ) -> None:
-        """Compare the first results of a scan with the function, as calls are compared.
+        """Compare one step of a scan from the first sample with the function, as calls are compared.
 
         Args:
             names: the arguments of the function.
-            inputs: tensors that the scan takes after the state.
-            results: its states, start included, and stacked results, with time behind the batch dimensions.
-            sizes: number of tensors of the state, number of inputs that are series, steps between states.
-            lead: number of batch dimensions.
+            scan: repeats the function.
+            inputs: of the scan.
+            results: of the scan for these inputs.
         """
-        made, (carry, count, every) = self._made[names, ()], sizes
+        made, roles = self._made[names, ()], scan.roles
         if not (self._verify and made.is_check_due() and can_verify(inputs, results)):
             return
-        function = made.function
-        rows = [x.detach()[(0,) * lead] for x in results]
-        streams = [
-            x.detach()[(0,) * (x.dim() - 1 - len(p.shape))]
-            for p, x in zip(function.inputs[carry:], inputs[:count], strict=False)
+        one, carry, stop = scan.of_length(1), roles.carry, roles.carry + roles.stream
+        streamed = [
+            x.narrow(x.dim() - len(port.shape), 0, 1)
+            for port, x in zip(one.inputs[carry:stop], inputs[carry:stop], strict=True)
         ]
-        held = first_sample(function.inputs[carry + count :], inputs[count:])
-
-        def source(start: Sequence[Tensor]) -> Sequence[Tensor]:
-            found = tuple(start)
-            for k in range(every):
-                found = tuple(function.sample(*found[:carry], *(x[k] for x in streams), *held))
-            return found
-
-        found = [x[1 if k < carry else 0] for k, x in enumerate(rows)]
+        given = [x.detach() for x in (*inputs[:carry], *streamed, *inputs[stop:])]
+        rows = [x[-1] for x in first_sample(one.outputs, one(*given))]
+        sample = first_sample(one.inputs, given)
+        sample[carry:stop] = [x[0] for x in sample[carry:stop]]
         with made.verifying():
-            verify(self.name, source, [x[0] for x in rows[:carry]], found)
+            verify(self.name, lambda x: made.function.sample(*x), sample, rows)
 
     def _renew(self) -> None:
         """Make kernels for the present numbers of the mechanism, which was changed in place."""

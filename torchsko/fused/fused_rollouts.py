@@ -180,10 +180,11 @@ class FusedRollouts(Verbs):
         if function not in scans:  # a captured value has changed
             scans.clear()
             scans[function] = _driven_scan(function, len(series))
-        inputs = (*series.values(), *constant.values(), *captured, *self._parameters)
-        found = scans[function].of_length(steps, every)(*carry.values(), *inputs)
-        if steps >= every:
-            call.verify_scan(names, inputs, found, (len(carry), len(series), every), lead)
+        others = (*series.values(), *constant.values(), *captured, *self._parameters)
+        inputs = (*carry.values(), *others)
+        found = scans[function].of_length(steps, every)(*inputs)
+        if steps:
+            call.verify_scan(names, scans[function], inputs, found)
         qs, qds, kept, *results = found
         return qs, qds, *results, kept.select(lead, -1)
 
