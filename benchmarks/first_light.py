@@ -20,6 +20,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from report import machine
+
 HERE = Path(__file__).parent
 SHARES = {"device": 4, "kernels": 35, "tests": 15, "times": 20, "contact": 10, "whole_body": 8,
           "thread": 4, "integers": 4, "graph": 5, "peers": 5}  # fmt: skip
@@ -79,7 +81,7 @@ def main() -> None:
     )
     parser.add_argument("--cpu", action="store_true", help="rehearse on the CPU")
     args = parser.parse_args()
-    args.out.write_text(f"# First light: python {' '.join(sys.argv)}\n")
+    args.out.write_text(f"# First light: python {' '.join(sys.argv)}\n\n{machine()}\n")
     end = time.perf_counter() + 60.0 * args.minutes
     for k, step in enumerate(args.steps):
         share = SHARES[step] / sum(SHARES[later] for later in args.steps[k:])

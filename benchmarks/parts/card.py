@@ -28,7 +28,7 @@ import quadratic  # noqa: E402
 import torch  # noqa: E402
 from cases import Case, Robot, floating_humanoid, panda, tangent  # noqa: E402
 from peers.on_gpu import PEERS  # noqa: E402
-from report import machine, table, versions  # noqa: E402
+from report import table, versions  # noqa: E402
 from robots import quadruped  # noqa: E402
 from timing import ratio  # noqa: E402
 from torch import Tensor  # noqa: E402
@@ -125,7 +125,7 @@ def error_text(found: Sequence[Tensor], right: Sequence[Tensor], dtype: torch.dt
 
 def print_device(device: Device, names: list[str]) -> None:
     """Print the device, the driver, the versions, and the measured rates."""
-    print(machine(), versions(), sep="\n")
+    print(versions())
     print(f"{device.name}, CUDA {torch.version.cuda}, {os.cpu_count()} CPUs")
     if device.is_gpu:
         print(torch.cuda.get_device_properties(0))
