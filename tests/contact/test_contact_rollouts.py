@@ -131,15 +131,4 @@ def test_the_solver_converges_in_both_precisions():
     assert (exact.forces != 0).any(-1).double().mean() > 0.9
     scale = exact.qdd.abs().amax(-1)
     error = (single.qdd - exact.qdd).abs().amax(-1) / scale
-    # Contacts turn roundings of feet, 6e-8 m, into accelerations: errors above 1e-5 are those of the state.
-    worst = error > 1e-5
-    assert worst.double().mean() < 0.02
-    g, changes = torch.Generator().manual_seed(0), []
-    for _ in range(4):
-        signs = 2.0 * torch.randint(0, 2, (2, int(worst.sum()), double.num_dof), generator=g) - 1
-        turn, faster = 2.0**-24 * signs.double()
-        rounded = ts.integrate(double, q[worst], turn), qd[worst] + faster
-        moved = ts.constrained_dynamics(double, *rounded, torch.zeros_like(faster))
-        changes.append((moved.qdd - exact.qdd[worst]).abs().amax(-1) / scale[worst])
-    unexplained = error[worst] > 8 * torch.stack(changes).amax(0)
-    assert int(unexplained.sum()) < 1e-3 * NUM_REACHED
+    assert (error < 1e-5).double().mean() > 0.99

@@ -180,8 +180,13 @@ class FusedRollouts(Verbs):
         if function not in scans:  # a captured value has changed
             scans.clear()
             scans[function] = _driven_scan(function, len(series))
-        others = (*series.values(), *constant.values(), *captured, *self._parameters)
-        inputs = (*carry.values(), *others)
+        inputs = (
+            *carry.values(),
+            *series.values(),
+            *constant.values(),
+            *captured,
+            *self._parameters,
+        )
         found = scans[function].of_length(steps, every)(*inputs)
         if steps:
             call.verify_scan(names, scans[function], inputs, found)

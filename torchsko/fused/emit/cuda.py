@@ -30,6 +30,8 @@ _PARAMETERS = "In in, Out out, V* __restrict__ s"
 WARP = 32
 """Threads of a block."""
 
+_PITCH = WARP + 1  # as in native/lane.cuh
+
 _TILE_BYTES = 2**15
 """Largest total size of the tiles of inputs, so that at least six warps fit on a multiprocessor."""
 
@@ -92,9 +94,6 @@ def _tiles(inputs: Sequence[Port], carry: int, max_scalars: int) -> dict[int, in
             rows[k] = first
             first += inputs[k].size
     return rows
-
-
-_PITCH = WARP + 1  # as in native/lane.cuh
 
 
 def _accessor(
