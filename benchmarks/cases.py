@@ -148,6 +148,11 @@ def link_chain(links: int) -> Robot:
     return robot(f"chain{links}", chain(links))
 
 
+def checked_samples(batch: int) -> Tensor:
+    """Numbers of the samples that are compared, spread over a batch."""
+    return torch.linspace(0, batch - 1, min(NUM_CHECKED, batch)).long()
+
+
 @dataclass(frozen=True)
 class Case:
     """A robot at a batch of states, in one dtype.
@@ -191,8 +196,8 @@ class Case:
 
     @cached_property
     def checked(self) -> Tensor:
-        """Numbers of the states that are compared, spread over the batch."""
-        return torch.linspace(0, self.batch - 1, min(NUM_CHECKED, self.batch)).long()
+        """Numbers of the states that are compared."""
+        return checked_samples(self.batch)
 
     @cached_property
     def answers(self) -> dict[str, tuple[Tensor, ...]]:

@@ -26,7 +26,7 @@ sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS.parent)]
 
 import quadratic  # noqa: E402
 import torch  # noqa: E402
-from cases import Case, Robot, floating_humanoid, panda, tangent  # noqa: E402
+from cases import Case, Robot, checked_samples, floating_humanoid, panda, tangent  # noqa: E402
 from peers.on_gpu import PEERS  # noqa: E402
 from report import table, versions  # noqa: E402
 from robots import quadruped  # noqa: E402
@@ -241,7 +241,7 @@ def time_contact_steps(
 ) -> None:
     """Print times of steps forward and with gradients, from states with feet in the floor."""
     given = touching_states(mech, batch)
-    checked = torch.linspace(0, batch - 1, min(64, batch)).long()
+    checked = checked_samples(batch)
     right = contact_step(mech, *(x[checked] for x in given))
     dtype, device = robot.dtype, Device(robot.device.type)
     inputs = [x.to(robot.mass) for x in given]
@@ -273,7 +273,7 @@ def time_contact_rollout(mech: ts.Mechanism, robot: ts.Mechanism, batch: int) ->
     fast, device = ts.fuse(robot), Device(robot.device.type)
     q, qd, ctrl = touching_states(mech, batch)
     tau = torch.cat([torch.zeros_like(qd[:, :6]), ctrl], -1)
-    checked = torch.linspace(0, batch - 1, min(64, batch)).long()
+    checked = checked_samples(batch)
     method, options = ts.ContactStep(), {"every": STEPS, "nonfinite": "ignore"}
     first = [x[checked] for x in (q, qd, tau)]
     right = ts.rollout(mech, *first, STEPS, DT, method, fused=False, **options)[:2]
