@@ -119,6 +119,14 @@ def test_all_bodies_of_mutated_texts_that_mujoco_compiles_are_found():
     check_texts(1500, seed=0)
 
 
+def test_mujoco_reads_a_closed_end_tag_as_an_empty_element():
+    text = "<mujoco></size/><worldbody></body/><body name='b'/></worldbody></mujoco>"
+    bodies = [e for e in read_xml(text, mujoco=True).walk() if e.tag == "body"]
+    assert mujoco.MjModel.from_xml_string(text).nbody == 1 + len(bodies) == 3
+    with pytest.raises(ts.RobotFileError, match="is not a tag"):
+        read_xml(text)
+
+
 @pytest.mark.nightly
 def test_all_bodies_of_20000_mutated_texts_that_mujoco_compiles_are_found():
     check_texts(20_000, seed=1)

@@ -272,10 +272,10 @@ class _Reader:
                 at = self.skip(opened, start, text)
                 continue
             tag = START_TAG.match(data, start)
-            if tag is None or (tag[1] and tag[6]):
+            if tag is None or (tag[1] and tag[6] and not self.mujoco):
                 raise self.malformed(f"{self.excerpt(start)} is not a tag")
             at, name = tag.end(), self.decode(tag[2])
-            if tag[1]:
+            if tag[1] and not tag[6]:  # MuJoCo reads </a/> as <a/>
                 if opened[-1].tag != name or len(opened) == 1:
                     raise self.malformed(f"</{name}> does not end <{opened[-1].tag}>")
                 opened.pop().stop = start
