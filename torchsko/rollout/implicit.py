@@ -1,7 +1,8 @@
-r"""A step in which neither losses nor Coriolis forces add energy, for any step length.
+r"""Euler steps with implicit losses, `SemiImplicitEuler`, and with implicit Coriolis forces, `ImplicitEuler`.
 
-It is split in two. From q, v all forces except the Coriolis forces lead to the velocity u, and u to the pose
-q', as in `SemiImplicitEuler`:
+In a step of `ImplicitEuler` neither losses nor Coriolis forces add energy, for any step length. It is split
+in two. From q, v all forces except the Coriolis forces lead to the velocity u, and u to the pose q', as in
+`SemiImplicitEuler`:
 
 .. math:: (\mathcal M + h B)(u - v) = h (\tau - g - B v), \qquad q' = q \oplus h u.
 
@@ -48,21 +49,56 @@ from torchsko.verbs.dynamics import mass_matrix
 
 
 @dataclass(frozen=True)
-class ImplicitEuler(Integrator):
-    """Semi-implicit Euler with Coriolis forces implicit as well, as a `Step`: order 1, one evaluation.
+class SemiImplicitEuler(Integrator):
+    r"""Velocity first, then position with the new velocity, as a `Step`: order 1, one evaluation.
 
-    It is meant for robots with light or fast links, to which Coriolis forces at the old velocity add energy.
-    Without Coriolis forces the result is that of `SemiImplicitEuler`. A step also takes two mass matrices,
-    one Coriolis matrix and a dense solve. It dissipates energy, to first order in the step.
+    Damping and dry friction act on the new velocity, which is stable for any step:
+
+    .. math::
+        (\mathcal M + h B)\, \ddot q = \tau - \mathcal C - B \dot q, \quad
+        B = d + f / \sqrt{\dot q^2 + v_s^2},
+
+    with the step h, the damping d, the dry friction f and the Coriolis, gravity and spring forces C. The
+    diagonal h B is added to the armature, so a step costs one forward dynamics. Dry friction is treated as a
+    linear damping f / sqrt(v^2 + v_s^2), taken implicitly: it opposes motion and never reverses it. A joint
+    stuck by friction creeps at v_s tau / sqrt(f^2 - tau^2), and takes about log(v / v_s) / log(tau / f) steps
+    to break loose. The linear velocity of a free joint is advanced in the axes of the joint frame, so a body
+    without forces moves in a straight line at constant speed.
+
+    This is MuJoCo's "Euler" (with its implicit damping), whose dry friction is a soft constraint instead.
+    The energy error is O(h) over times that depend on the motion; see ``benchmarks/energy.py``. Coriolis
+    forces are those of the old velocity, which can add energy to light links with little damping; use
+    `ImplicitEuler` for these.
 
     Attributes:
-        creep: speed below which dry friction acts like damping [rad/s or m/s].
+        creep: speed v_s below which dry friction acts like damping [rad/s or m/s].
+
+    Reference: MuJoCo documentation, Computation, "Numerical integration" (Euler with implicit damping).
     """
 
     creep: float = 1e-4
     order: int = field(default=1, init=False)
     implicit_damping: ClassVar[bool] = True
     single_evaluation: ClassVar[bool] = True
+
+    def __call__(
+        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
+    ) -> State:
+        """The next state."""
+        if not mech.has_losses:
+            return advance(mech, q, qd, accelerate(mech, t, q, qd), dt)
+        lossy = implicit_losses(mech, q, qd, dt, self.creep)
+        return advance(mech, q, qd, accelerate(lossy, t, q, qd), dt)
+
+
+@dataclass(frozen=True)
+class ImplicitEuler(SemiImplicitEuler):
+    """Semi-implicit Euler with Coriolis forces implicit as well, as a `Step`: order 1, one evaluation.
+
+    It is meant for robots with light or fast links, to which Coriolis forces at the old velocity add energy.
+    Without Coriolis forces the result is that of `SemiImplicitEuler`. A step also takes two mass matrices,
+    one Coriolis matrix and a dense solve. It dissipates energy, to first order in the step.
+    """
 
     def __call__(
         self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float

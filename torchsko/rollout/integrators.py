@@ -42,54 +42,11 @@ from torchsko.mechanism.joints.configuration import advance as advance_state
 from torchsko.mechanism.joints.configuration import bracket, integrate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.rollout.implicit import ImplicitEuler
-from torchsko.rollout.step import Accelerate, Integrator, State, implicit_losses
+from torchsko.rollout.implicit import ImplicitEuler, SemiImplicitEuler
+from torchsko.rollout.step import Accelerate, Integrator, State
 from torchsko.verbs.constrained import constrained_dynamics as held_dynamics
 from torchsko.verbs.constrained.constrained_dynamics import Constraints
 from torchsko.verbs.dynamics import forward_dynamics, inverse_dynamics, refuse_singular
-
-
-@dataclass(frozen=True)
-class SemiImplicitEuler(Integrator):
-    r"""Velocity first, then position with the new velocity, as a `Step`: order 1, one evaluation.
-
-    Damping and dry friction act on the new velocity, which is stable for any step:
-
-    .. math::
-        (\mathcal M + h B)\, \ddot q = \tau - \mathcal C - B \dot q, \quad
-        B = d + f / \sqrt{\dot q^2 + v_s^2},
-
-    with the step h, the damping d, the dry friction f and the Coriolis, gravity and spring forces C. The
-    diagonal h B is added to the armature, so a step costs one forward dynamics. Dry friction is treated as a
-    linear damping f / sqrt(v^2 + v_s^2), taken implicitly: it opposes motion and never reverses it. A joint
-    stuck by friction creeps at v_s tau / sqrt(f^2 - tau^2), and takes about log(v / v_s) / log(tau / f) steps
-    to break loose. The linear velocity of a free joint is advanced in the axes of the joint frame, so a body
-    without forces moves in a straight line at constant speed.
-
-    This is MuJoCo's "Euler" (with its implicit damping), whose dry friction is a soft constraint instead.
-    The energy error is O(h) over times that depend on the motion; see ``benchmarks/energy.py``. Coriolis
-    forces are those of the old velocity, which can add energy to light links with little damping; use
-    `ImplicitEuler` for these.
-
-    Attributes:
-        creep: speed v_s below which dry friction acts like damping [rad/s or m/s].
-
-    Reference: MuJoCo documentation, Computation, "Numerical integration" (Euler with implicit damping).
-    """
-
-    creep: float = 1e-4
-    order: int = field(default=1, init=False)
-    implicit_damping: ClassVar[bool] = True
-    single_evaluation: ClassVar[bool] = True
-
-    def __call__(
-        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
-    ) -> State:
-        """The next state."""
-        if not mech.has_losses:
-            return advance_state(mech, q, qd, accelerate(mech, t, q, qd), dt)
-        lossy = implicit_losses(mech, q, qd, dt, self.creep)
-        return advance_state(mech, q, qd, accelerate(lossy, t, q, qd), dt)
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ from torchsko.errors import TorchskoError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.argument_checks import as_number, check_dt, check_method_name
-from torchsko.rollout.implicit import ImplicitEuler
-from torchsko.rollout.integrators import INTEGRATORS, SemiImplicitEuler
+from torchsko.rollout.implicit import SemiImplicitEuler
+from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.rollout.step import Step
 
 Compiler = Callable[..., Any]
@@ -197,7 +197,7 @@ def _step(method: str, creep: float | None) -> Step:
     if creep is None:
         return step
     speed = as_number(creep)
-    if not isinstance(step, SemiImplicitEuler | ImplicitEuler) or speed is None or not speed > 0:
+    if not isinstance(step, SemiImplicitEuler) or speed is None or not speed > 0:
         raise TorchskoError(
             f"optimal_control was given creep={creep!r} with method={method!r}.",
             'It is a positive speed, for the methods "semi_implicit_euler" and "implicit".',
