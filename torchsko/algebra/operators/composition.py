@@ -143,52 +143,49 @@ class TreeOperator(ABC):
         return Negative(self)
 
 
-@final
 @dataclass(frozen=True, eq=False, repr=False)
-class Composite(TreeOperator):
-    """A product of operators; made by `compose` and `@`."""
+class _Combination(TreeOperator):
+    """Operators that are combined into one, with its signature."""
 
-    factors: tuple[TreeOperator, ...]
-    mapped: Signature
+    operators: tuple[TreeOperator, ...]
+    combined: Signature
 
     @property
     def signature(self) -> Signature:
         """Spaces, batch shape and dtype."""
-        return self.mapped
+        return self.combined
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Composite(_Combination):
+    """A product of operators; made by `compose` and `@`."""
 
     @property
     def T(self) -> Composite:
         """The transposed factors in reverse order."""
-        return Composite(tuple(factor.T for factor in reversed(self.factors)), self.mapped.T)
+        return Composite(tuple(factor.T for factor in reversed(self.operators)), self.combined.T)
 
     def apply(self, x: Tensor) -> Tensor:
         """The factors in turn, the last one first."""
-        for factor in reversed(self.factors):
+        for factor in reversed(self.operators):
             x = factor.apply(x)
         return x
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class Sum(TreeOperator):
+class Sum(_Combination):
     """A sum of operators between the same spaces; made by `+` and `-`."""
-
-    terms: tuple[TreeOperator, ...]
-    mapped: Signature
-
-    @property
-    def signature(self) -> Signature:
-        """Spaces, batch shape and dtype."""
-        return self.mapped
 
     @property
     def T(self) -> Sum:
         """The sum of the transposes."""
-        return Sum(tuple(term.T for term in self.terms), self.mapped.T)
+        return Sum(tuple(term.T for term in self.operators), self.combined.T)
 
     def apply(self, x: Tensor) -> Tensor:
         """Every term on the same columns."""
-        first, *rest = (term.apply(x) for term in self.terms)
+        first, *rest = (term.apply(x) for term in self.operators)
         return sum(rest, start=first)
 
 
@@ -235,7 +232,7 @@ def compose(*factors: TreeOperator) -> TreeOperator:
                 "Transpose one of them (.T), or multiply by the joint map H or H.T in between.",
             )
         mapped = replace(_joint(mapped, given), cols=given.cols)
-    flat = [x for f in factors for x in (f.factors if isinstance(f, Composite) else (f,))]
+    flat = [x for f in factors for x in (f.operators if isinstance(f, Composite) else (f,))]
     return Composite(tuple(flat), mapped)
 
 

@@ -20,8 +20,8 @@ Dynamics 26(3), 2011, sections 2-3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, replace
+from typing import Self, final
 
 import torch
 from torch import Tensor
@@ -67,9 +67,29 @@ class BlockDiagonal(TreeOperator):
         return total(self.layout.share, y) if (self.rows, self.cols) == ("dofs", "nodes") else y
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class _EdgeOperator(TreeOperator):
+    """An operator given by one edge weight per node, or its transpose."""
+
+    layout: Layout
+    edge_weight: EdgeWeight
+    adjoint: bool = False
+
+    @property
+    def signature(self) -> Signature:
+        """Spaces, batch shape and dtype."""
+        batch, dtype = self.edge_weight.batch_shape, self.edge_weight.dense().dtype
+        return Signature(self.layout, "nodes", "nodes", batch, dtype)
+
+    @property
+    def T(self) -> Self:
+        """The transpose."""
+        return replace(self, adjoint=not self.adjoint)
+
+
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class SKO(TreeOperator):
+class SKO(_EdgeOperator):
     """The SKO operator E_A: block (p(k), k) is the edge weight A(p(k), k), every other block zero.
 
     Nilpotent: its power `tree.nilpotency` is zero.
@@ -80,20 +100,6 @@ class SKO(TreeOperator):
         adjoint: whether this is E_A*.
     """
 
-    layout: Layout
-    edge_weight: EdgeWeight
-    adjoint: bool = False
-
-    @property
-    def signature(self) -> Signature:
-        """Spaces, batch shape and dtype."""
-        return _edge_signature(self.layout, self.edge_weight)
-
-    @property
-    def T(self) -> SKO:
-        """The transpose."""
-        return SKO(self.layout, self.edge_weight, not self.adjoint)
-
     def apply(self, x: Tensor) -> Tensor:
         """One step: from children to parents, or from parents to children."""
         step = step_down if self.adjoint else step_up
@@ -102,7 +108,7 @@ class SKO(TreeOperator):
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class SPO(TreeOperator):
+class SPO(_EdgeOperator):
     """The spatial propagation operator A = (I - E_A)^-1.
 
     Block (i, j) is the product of the edge weights on the path from j up to its ancestor i, I on
@@ -113,20 +119,6 @@ class SPO(TreeOperator):
         edge_weight: A(p(k), k) for every node.
         adjoint: whether this is A*.
     """
-
-    layout: Layout
-    edge_weight: EdgeWeight
-    adjoint: bool = False
-
-    @property
-    def signature(self) -> Signature:
-        """Spaces, batch shape and dtype."""
-        return _edge_signature(self.layout, self.edge_weight)
-
-    @property
-    def T(self) -> SPO:
-        """The transpose."""
-        return SPO(self.layout, self.edge_weight, not self.adjoint)
 
     def apply(self, x: Tensor) -> Tensor:
         """One sweep: gather to the bases (Lemma 1), or scatter to the tips (Lemma 2)."""
@@ -156,8 +148,3 @@ class Identity(TreeOperator):
     def apply(self, x: Tensor) -> Tensor:
         """X as it is."""
         return x
-
-
-def _edge_signature(layout: Layout, edge_weight: EdgeWeight) -> Signature:
-    dtype = edge_weight.dense().dtype
-    return Signature(layout, "nodes", "nodes", edge_weight.batch_shape, dtype)
