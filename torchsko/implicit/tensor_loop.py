@@ -127,7 +127,7 @@ class TensorLoopFunction(torch.autograd.Function):
             of_summed,
         )
         carries = tuple(x[before] for x in carries)
-        found = _gradients(loop, needed, carries, streamed, invariant, cotangents)
+        found = _StoredLoop(loop, needed, carries, streamed, invariant).gradients(cotangents)
         gradients = iter(found[roles.carry :])
         return None, *found[: roles.carry], *(next(gradients) if flag else None for flag in needed)
 
@@ -185,38 +185,34 @@ class _Cotangents(NamedTuple):
     summed: Tensors
 
 
-def _gradients(
-    loop: TensorLoop,
-    needed: Flags,
-    carries: Tensors,
-    streamed: Tensors,
-    invariant: Tensors,
-    cotangents: _Cotangents,
-) -> Tensors:
-    """Gradients of the start and of the needed inputs.
+class _StoredLoop(NamedTuple):
+    """A loop with its inputs and the carries of all iterations, from which gradients are computed.
 
-    Args:
+    Attributes:
         loop: the loop.
         needed: flags the streamed and invariant inputs whose gradients are computed.
         carries: the carry before each iteration, `[count, ...]`.
         streamed: streamed inputs, `[count, ...]`.
         invariant: invariant inputs.
-        cotangents: cotangents of the outputs.
     """
-    is_large = loop.count * sum(x[0].numel() for x in carries) > MAX_STORED_SCALARS
-    by = _gradients_by_segments if is_large and loop.count > 3 else _gradients_in_one_loop
-    return by(loop, needed, carries, streamed, invariant, cotangents)
+
+    loop: TensorLoop
+    needed: Flags
+    carries: Tensors
+    streamed: Tensors
+    invariant: Tensors
+
+    def gradients(self, cotangents: _Cotangents) -> Tensors:
+        """Gradients of the start and of the needed inputs."""
+        count = self.loop.count
+        is_large = count * sum(x[0].numel() for x in self.carries) > MAX_STORED_SCALARS
+        by = _gradients_by_segments if is_large and count > 3 else _gradients_in_one_loop
+        return by(self, cotangents)
 
 
-def _gradients_in_one_loop(
-    loop: TensorLoop,
-    needed: Flags,
-    carries: Tensors,
-    streamed: Tensors,
-    invariant: Tensors,
-    cotangents: _Cotangents,
-) -> Tensors:
-    """Gradients as by `_gradients`, from all stored carries."""
+def _gradients_in_one_loop(stored: _StoredLoop, cotangents: _Cotangents) -> Tensors:
+    """Gradients from all stored carries."""
+    loop, needed, carries, streamed, invariant = stored
     last, before, stacked, summed = cotangents
     vjp_loop = loop.vjp_loop(needed)
     series = (*carries, *streamed, *before, *stacked)
@@ -225,20 +221,14 @@ def _gradients_in_one_loop(
     return (*(x[first] for x in found[:count]), *found[count:])
 
 
-def _gradients_by_segments(
-    loop: TensorLoop,
-    needed: Flags,
-    carries: Tensors,
-    streamed: Tensors,
-    invariant: Tensors,
-    cotangents: _Cotangents,
-) -> Tensors:
-    """Gradients as by `_gradients`, with the carries of each segment recomputed from its first one.
+def _gradients_by_segments(stored: _StoredLoop, cotangents: _Cotangents) -> Tensors:
+    """Gradients, with the carries of each segment recomputed from its first one.
 
     Of n iterations, sqrt(n) carries are stored, and sqrt(n) more while a segment runs backward.
 
     Reference: Griewank and Walther 2008, chapter 12 (checkpoints).
     """
+    loop, needed, carries, streamed, invariant = stored
     roles, every = loop.roles, _segment_length(loop.count)
     num_segments, rest = divmod(loop.count, every)
     # A reverse loop ends with its first entries.
@@ -259,14 +249,8 @@ def _gradients_by_segments(
         found = TensorLoopFunction.apply(segment, *carry, *streamed, *invariant)
         own = slice(1, None) if loop.reverse else slice(None, -1)
         carries = tuple(x[own] for x in found[: roles.carry])
-        return _gradients_in_one_loop(
-            segment,
-            needed,
-            carries,
-            streamed,
-            invariant,
-            _Cotangents(last, before, stacked, summed),
-        )
+        part = _StoredLoop(segment, needed, carries, streamed, invariant)
+        return _gradients_in_one_loop(part, _Cotangents(last, before, stacked, summed))
 
     constant = (*invariant, *cotangents.summed)
     series = (*streamed, *cotangents.before, *cotangents.stacked)

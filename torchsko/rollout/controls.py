@@ -24,6 +24,9 @@ Policy = Callable[..., Tensor]
 StateLaw = Callable[[float, Tensor, Tensor], Tensor]
 """Maps time [s], configuration and velocity to joint forces, with all other arguments bound."""
 
+StepForce = Tensor | StateLaw | ImplicitForce
+"""Joint forces over one step."""
+
 Effort = Literal["clamp"] | None
 """Treatment of forces beyond ``mech.effort_limit``: none (None), or saturation."""
 
@@ -92,7 +95,7 @@ class Forces:
 
     def at_step(
         self, step: int, t: float, q: Tensor, qd: Tensor, memory: Tensor, inputs: Named
-    ) -> tuple[Tensor | StateLaw | ImplicitForce, Tensor]:
+    ) -> tuple[StepForce, Tensor]:
         """Forces over a step from t [s], q, qd, and the memory after it."""
         if self.rows is not None:
             return self._applied(self.rows.at(step)), memory
@@ -100,7 +103,7 @@ class Forces:
 
     def evaluate(
         self, t: Any, q: Tensor, qd: Tensor, memory: Tensor, inputs: Named
-    ) -> tuple[Tensor | StateLaw | ImplicitForce, Tensor]:
+    ) -> tuple[StepForce, Tensor]:
         """Forces at t [s], and the memory after the step."""
         source = self.source
         if isinstance(source, Tensor):  # a series of one row

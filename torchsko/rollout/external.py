@@ -21,10 +21,11 @@ Wrenches = Callable[..., Tensor]
 StateWrenches = Callable[[float, Tensor, Tensor], Tensor]
 """Maps (t, q, qd) to forces on all bodies, with all other arguments bound."""
 
+StepWrenches = Tensor | StateWrenches | None
+"""Forces on all bodies over one step."""
 
-def wrenches_at(
-    wrenches: Tensor | StateWrenches | None, t: float, q: Tensor, qd: Tensor
-) -> tuple[Tensor, ...]:
+
+def wrenches_at(wrenches: StepWrenches, t: float, q: Tensor, qd: Tensor) -> tuple[Tensor, ...]:
     """External forces at a state as further arguments of forward dynamics: a tuple of none or one."""
     if wrenches is None:
         return ()

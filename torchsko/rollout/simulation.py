@@ -18,9 +18,9 @@ from torchsko.mechanism.coordinates import independent_forces, scatter_dofs, tre
 from torchsko.mechanism.dispatch import MechanismLike, fused_methods_of
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.binomial import Binomial, next_checkpoint
-from torchsko.rollout.controls import Forces, StateLaw
+from torchsko.rollout.controls import Forces, StateLaw, StepForce
 from torchsko.rollout.early_termination import EarlyTermination, mask_forces, select_running
-from torchsko.rollout.external import CheckedWrenches, StateWrenches, wrenches_at
+from torchsko.rollout.external import CheckedWrenches, StepWrenches, wrenches_at
 from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.recompute import recompute_in_backward
 from torchsko.rollout.series import Series
@@ -169,41 +169,29 @@ class Simulation:
         return *select_running(running, (q, qd, memory), before), *applied
 
     def advance(
-        self,
-        t: float,
-        q: Tensor,
-        qd: Tensor,
-        control: Tensor | StateLaw | ImplicitForce,
-        wrenches: Tensor | StateWrenches | None,
-        inputs: Named,
+        self, t: float, q: Tensor, qd: Tensor, control: StepForce, f_ext: StepWrenches, rows: Named
     ) -> tuple[Tensor, ...]:
         """The state one step later, perhaps the joint forces, and further results of the step."""
         if not self.returns_forces:
-            return self._advance(t, q, qd, control, wrenches, inputs)
+            return self._advance(t, q, qd, control, f_ext, rows)
         if isinstance(control, ImplicitForce):
-            q, qd, *results = self._advance(t, q, qd, control, wrenches, inputs)
+            q, qd, *results = self._advance(t, q, qd, control, f_ext, rows)
             return q, qd, _force_at_end(control, self.robot, qd).expand_as(qd), *results
         start = control if isinstance(control, Tensor) else control(t, q, qd)
         if isinstance(self.step, Integrator) and self.step.single_evaluation:
             control = start
-        q, qd, *results = self._advance(t, q, qd, control, wrenches, inputs)
+        q, qd, *results = self._advance(t, q, qd, control, f_ext, rows)
         return q, qd, start.expand_as(qd), *results
 
     def _advance(
-        self,
-        t: float,
-        q: Tensor,
-        qd: Tensor,
-        control: Tensor | StateLaw | ImplicitForce,
-        wrenches: Tensor | StateWrenches | None,
-        inputs: Named,
+        self, t: float, q: Tensor, qd: Tensor, control: StepForce, f_ext: StepWrenches, rows: Named
     ) -> tuple[Tensor, ...]:
         fast, (robot, damping, push) = self.fast, self._with_damping(q, qd, control)
         coupled = None
         if isinstance(control, ImplicitForce):
             coupled = control if control.rows is not None else None
             control = control.push
-        constant = isinstance(control, Tensor) and not callable(wrenches)
+        constant = isinstance(control, Tensor) and not callable(f_ext)
         single = constant or (isinstance(self.step, Integrator) and self.step.single_evaluation)
         if (
             single
@@ -212,8 +200,8 @@ class Simulation:
             and "advance" in fused_methods_of(fast)
         ):
             tau = _total_force(control, t, q, qd, push)
-            f_ext = wrenches_at(wrenches, t, q, qd) or (None,)
-            kernels, arguments = cast(Any, fast), (q, qd, tau, self.dt, *f_ext)
+            external = wrenches_at(f_ext, t, q, qd) or (None,)
+            kernels, arguments = cast(Any, fast), (q, qd, tau, self.dt, *external)
             if damping is None:
                 return kernels.advance(*arguments, method=self.method)
             return kernels.advance_damped(*arguments, damping, method=self.method)
@@ -224,14 +212,14 @@ class Simulation:
             tau = _total_force(control, t, q, qd, push, force)
             # An integrator may change the mechanism; there are no kernels for that one.
             evaluated = fast if mech is self.robot else mech
-            qdd = forward_dynamics(evaluated, q, qd, tau, *wrenches_at(wrenches, t, q, qd))
+            qdd = forward_dynamics(evaluated, q, qd, tau, *wrenches_at(f_ext, t, q, qd))
             return qdd if coupled is None else _implicit_rows(coupled, mech, q, qd, qdd, self.dt)
 
-        taken = {name: inputs[name] for name in self.step_names}
+        taken = {name: rows[name] for name in self.step_names}
         return self.step(robot, accelerate, t, q, qd, self.dt, **taken)
 
     def _with_damping(
-        self, q: Tensor, qd: Tensor, control: Tensor | StateLaw | ImplicitForce
+        self, q: Tensor, qd: Tensor, control: StepForce
     ) -> tuple[Mechanism, Tensor | None, Tensor | None]:
         """The mechanism with the damping of limits and implicit forces, if any; and the force of limits."""
         damping, push = self.robot.damping, None

@@ -23,7 +23,7 @@ from torchsko.control.ilqr.backward_pass import (
     solve_convexified,
 )
 from torchsko.control.ilqr.problem import OptimalControl
-from torchsko.control.ilqr.trajectory import SolverState, rollout_step_sizes
+from torchsko.control.ilqr.trajectory import SolverState, rollout_policy
 from torchsko.mechanism.joints.configuration import subtract
 from torchsko.utils.shapes import matvec
 
@@ -249,7 +249,7 @@ def _line_search(
             stop_early and not problem.mech.batch_shape
         )  # a batched mechanism cannot be indexed
         rows = searching.nonzero()[:, 0] if subset else None
-        *after, cost_after = rollout_step_sizes(problem, state, k, K, alpha, goals, rows)
+        *after, cost_after = rollout_policy(problem, state, k, K, alpha, goals, rows)
         predicted = alpha * slope + alpha * alpha / 2 * curvature - alpha * penalty
         # Comparisons with non-finite costs are false.
         lower = cost_after - alpha * penalty <= state.cost + ARMIJO * predicted + slack

@@ -59,8 +59,17 @@ def rollout_policy(
     K: Tensor,
     alpha: Tensor,
     goals: list[Tensor],
+    rows: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """Forward pass under u + alpha k + K x: trajectory, inputs and cost. Gaps shrink to 1 - alpha."""
+    """Forward pass under u + alpha k + K x: trajectory, inputs and cost. Gaps shrink to 1 - alpha.
+
+    With `rows` only these samples of a flat batch move; the others keep their trajectories.
+    """
+    if rows is not None and len(rows) < len(alpha):
+        k, K, *goals = (x.index_select(1, rows) for x in (k, K, *goals))
+        part = rollout_policy(problem, state.select(rows), k, K, alpha[rows], goals)
+        pairs = zip((1, 1, 1, 0), (state.q, state.qd, state.u, state.cost), part, strict=True)
+        return tuple(x.index_copy(d, rows, y) for d, x, y in pairs)
     q, qd, gap_factor, us, costs = state.q[0], state.qd[0], 1 - alpha[..., None], [], []
     qs, qds = [q], [qd]
     for t in range(len(state.u)):
@@ -74,23 +83,3 @@ def rollout_policy(
             series.append(x)
     total = torch.stack(costs).sum(0) + problem.cost_final(q, qd, *(x[-1] for x in goals))
     return torch.stack(qs), torch.stack(qds), torch.stack(us), total
-
-
-def rollout_step_sizes(
-    problem: OptimalControl,
-    state: SolverState,
-    k: Tensor,
-    K: Tensor,
-    alpha: Tensor,
-    goals: list[Tensor],
-    rows: Tensor | None,
-) -> tuple[Tensor, ...]:
-    """`rollout_policy` of the samples `rows` of a flat batch, others unchanged; None: all."""
-    if rows is None or len(rows) == len(alpha):
-        return rollout_policy(problem, state, k, K, alpha, goals)
-    k, K, *goals = (x.index_select(1, rows) for x in (k, K, *goals))
-    part = rollout_policy(problem, state.select(rows), k, K, alpha[rows], goals)
-    batch = state.q, state.qd, state.u, state.cost
-    return tuple(
-        x.index_copy(d, rows, y) for d, x, y in zip((1, 1, 1, 0), batch, part, strict=True)
-    )

@@ -176,18 +176,37 @@ class Calibration:
         return f"log.calibrate(mech, {', '.join(f'{name}={x!r}' for name, x in given.items())})"
 
 
-def calibrated_log(log: Log, mech: Mechanism, calibration: Calibration) -> Log:
-    """Apply a calibration to a log; see `Log.calibrate`."""
-    affine = calibration.affine_map(mech)
+def check_column_counts(mech: Mechanism, log: Log) -> None:
+    """Check that q, qd and tau of a log have a column for each coordinate or dof of the robot.
+
+    Raises:
+        FitError: if the numbers differ.
+    """
     sizes = {"q": mech.num_q, "qd": mech.num_dof, "tau": mech.num_dof}
     for name, size in sizes.items():
         x = getattr(log, name)
         if x is not None and x.shape[1] != size:
             raise FitError(
                 f"{log.name}: {name} has {x.shape[1]} columns, {mech.name!r} has {size}.",
-                "A calibration needs a column for each coordinate of the robot.",
-                "Remove additional columns, or lock joints that were not logged.",
+                f"The columns are the joints {', '.join(_column_names(mech, name)[:8])}, in this order.",
+                "Remove additional columns, or lock joints that were not logged: mech.lock({...}).",
             )
+
+
+def _column_names(mech: Mechanism, name: str) -> list[str]:
+    """Joints, with the names of their columns of q, qd or tau if there are several."""
+    names = []
+    for joint, k in zip(mech.joint_names, mech.independent_joints, strict=True):
+        kind = mech.joints.kinds[k]
+        columns = kind.coordinates if name == "q" else kind.rates
+        names.append(joint if len(columns) == 1 else f"{joint} ({', '.join(columns)})")
+    return names
+
+
+def calibrated_log(log: Log, mech: Mechanism, calibration: Calibration) -> Log:
+    """Apply a calibration to a log; see `Log.calibrate`."""
+    affine = calibration.affine_map(mech)
+    check_column_counts(mech, log)
     times = np.asarray(log.t, np.float64)
     qd = None if log.qd is None else _mapped(log.qd, affine.rate)
     tau = _mapped(log.tau, affine.force)

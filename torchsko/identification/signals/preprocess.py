@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchsko.errors import FitError
+from torchsko.identification.logs.calibration import check_column_counts
 from torchsko.identification.logs.log import Log
 from torchsko.identification.signals.cleaning import (
     MAX_BURST,
@@ -161,15 +162,7 @@ def check_columns(mech: Mechanism, log: Log) -> None:
     Raises:
         FitError: if they differ, or velocities are missing and some joint has a quaternion.
     """
-    sizes = {"q": mech.num_q, "qd": mech.num_dof, "tau": mech.num_dof}
-    for name, size in sizes.items():
-        x = getattr(log, name)
-        if x is not None and x.shape[1] != size:
-            raise FitError(
-                f"{log.name}: {name} has {x.shape[1]} columns, {mech.name!r} has {size}.",
-                f"The columns are the joints {', '.join(_column_names(mech, name)[:8])}, in this order.",
-                "Remove additional columns, or lock joints that were not logged: mech.lock({...}).",
-            )
+    check_column_counts(mech, log)
     quaternions = quaternion_joints(mech)
     if quaternions and log.qd is None:
         raise FitError(
@@ -177,16 +170,6 @@ def check_columns(mech: Mechanism, log: Log) -> None:
             "Velocities are computed from positions only if these are a vector.",
             "Log qd as well.",
         )
-
-
-def _column_names(mech: Mechanism, name: str) -> list[str]:
-    """Joints, with the names of their columns of q, qd or tau if there are several."""
-    names = []
-    for joint, k in zip(mech.joint_names, mech.independent_joints, strict=True):
-        kind = mech.joints.kinds[k]
-        columns = kind.coordinates if name == "q" else kind.rates
-        names.append(joint if len(columns) == 1 else f"{joint} ({', '.join(columns)})")
-    return names
 
 
 def quaternion_joints(mech: Mechanism) -> list[str]:

@@ -14,6 +14,7 @@ from torchsko.mechanism.description import (
     LinkDescription,
     Matrix,
     RobotDescription,
+    Vector,
 )
 
 
@@ -74,12 +75,16 @@ class Change:
     required: dict[str, str]
 
 
+def _origin(was: tuple[Vector, Matrix], now: tuple[Vector, Matrix]) -> dict[str, str]:
+    """Attributes of <origin> that differ."""
+    origin = {"xyz": words(now[0])} if now[0] != was[0] else {}
+    if now[1] != was[1]:
+        origin["rpy"] = words(rpy_from_rotation(now[1]))
+    return origin
+
+
 def _link_changes(was: LinkDescription, now: LinkDescription) -> list[Change]:
-    origin: dict[str, str] = {}
-    if now.com != was.com:
-        origin["xyz"] = words(now.com)
-    if now.inertia_rotation != was.inertia_rotation:
-        origin["rpy"] = words(rpy_from_rotation(now.inertia_rotation))
+    origin = _origin((was.com, was.inertia_rotation), (now.com, now.inertia_rotation))
     mass = {"value": words([now.mass])} if now.mass != was.mass else {}
     before, after = _entries(was.inertia), _entries(now.inertia)
     inertia = {k: words([x]) for k, x in after.items() if x != before[k]}
@@ -97,11 +102,7 @@ def _entries(inertia: Matrix) -> dict[str, float]:
 
 
 def _joint_changes(was: JointDescription, now: JointDescription) -> list[Change]:
-    origin: dict[str, str] = {}
-    if now.position != was.position:
-        origin["xyz"] = words(now.position)
-    if now.rotation != was.rotation:
-        origin["rpy"] = words(rpy_from_rotation(now.rotation))
+    origin = _origin((was.position, was.rotation), (now.position, now.rotation))
     losses = {
         name: words([getattr(now, name)])
         for name in ("damping", "friction")

@@ -39,6 +39,19 @@ def as_range(x: Iterable[float]) -> Range:
     return low, high
 
 
+def check_range(name: str, ends: Range) -> None:
+    """Check that a range is not empty.
+
+    Raises:
+        MechanismError: if the lower end is above the upper one, or an end is nan.
+    """
+    low, high = ends
+    if not low <= high:
+        raise MechanismError(
+            f"{name} is [{low}, {high}].", "The range is empty.", "Pass (lower, upper)."
+        )
+
+
 @dataclass(frozen=True)
 class Actuator:
     """One actuator; static methods make the usual kinds.
@@ -113,13 +126,7 @@ class Actuator:
                 "Pass a number above 0 and at most 1.",
             )
         for what in ("control_range", "force_range", "activation_range"):
-            low, high = getattr(self, what)
-            if not low <= high:
-                raise MechanismError(
-                    f"the {what} of actuator {self.name!r} is [{low}, {high}].",
-                    "The range is empty.",
-                    "Pass (lower, upper).",
-                )
+            check_range(f"{what} of actuator {self.name!r}", getattr(self, what))
 
     @staticmethod
     def motor(

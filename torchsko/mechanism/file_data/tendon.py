@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torchsko.errors import MechanismError
-from torchsko.mechanism.file_data.actuator import UNLIMITED, Range
+from torchsko.mechanism.file_data.actuator import UNLIMITED, Range, check_range
 from torchsko.mechanism.file_data.solver_options import SOLIMP, SOLREF, Solimp, Solref
 
 
@@ -50,10 +49,4 @@ class Tendon:
 
     def __post_init__(self) -> None:
         for what in ("relaxed", "limits"):
-            low, high = getattr(self, what)
-            if not low <= high:
-                raise MechanismError(
-                    f"{what} of tendon {self.name!r} is [{low}, {high}].",
-                    "The range is empty.",
-                    "Pass (lower, upper).",
-                )
+            check_range(f"{what} of tendon {self.name!r}", getattr(self, what))
