@@ -1,4 +1,4 @@
-"""Shared settings: deterministic hypothesis in CI, kernels in a cache of their own, GPU tests skip."""
+"""Shared settings and fixtures: deterministic hypothesis in CI, kernels in a cache of their own, an arm."""
 
 import os
 from collections import defaultdict
@@ -7,6 +7,7 @@ import hypothesis
 import pytest
 import torch
 
+import torchsko as ts
 from tests.papers import pytest_addoption as pytest_addoption
 from tests.papers import pytest_collection_finish as pytest_collection_finish
 from tests.papers import pytest_runtest_call as pytest_runtest_call
@@ -27,6 +28,16 @@ def kernel_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHSKO_CACHE", str(folder))
         yield folder
+
+
+@pytest.fixture(scope="module")
+def arm():
+    return ts.load(ts.robots.panda)
+
+
+@pytest.fixture(scope="module")
+def fast(arm):
+    return ts.fuse(arm)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest reads -m

@@ -83,26 +83,26 @@ def test_the_weights_of_jumps_are_the_powers_of_the_sko_operator(model):
     assert not power.any()
 
 
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 3", logdepth.forward_diag)
-@given(ANY)
-def test_doubling_gives_the_diagonal_of_a_x_b_transposed(model):
+def doubled_blocks_are_those_of(product, diagonal, model):
+    """Doubling gives the diagonal blocks of a product with one operator twice, and with two."""
     layout, A = model.layout, model.edge_weight
     other = random_model(model.tree, list(layout.nodes.sizes), list(layout.dofs.sizes), (), 5)
     for B, dense_B in ((None, dense_spo(model)), (other.edge_weight, dense_spo(other))):
-        Y = join(list(forward_diag(layout, A, model.inertia, B, method="doubling")))
-        Z = dense_spo(model) @ symmetric_blocks(model) @ dense_B.mT
+        Y = join(list(diagonal(layout, A, model.inertia, B, method="doubling")))
+        Z = product(dense_spo(model), symmetric_blocks(model), dense_B)
         agree(dense_blocks(model, Y, "nodes", "nodes"), block_diagonal_of(model, Z))
+
+
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 3", logdepth.forward_diag)
+@given(ANY)
+def test_doubling_gives_the_diagonal_of_a_x_b_transposed(model):
+    doubled_blocks_are_those_of(lambda A, X, B: A @ X @ B.mT, forward_diag, model)
 
 
 @pytest.mark.shows("Jain 2011, Part II", "Lemma 5", logdepth.backward_diag_of)
 @given(ANY)
 def test_doubling_gives_the_diagonal_of_a_transposed_x_b(model):
-    layout, A = model.layout, model.edge_weight
-    other = random_model(model.tree, list(layout.nodes.sizes), list(layout.dofs.sizes), (), 5)
-    for B, dense_B in ((None, dense_spo(model)), (other.edge_weight, dense_spo(other))):
-        Y = join(list(backward_diag_of(layout, A, model.inertia, B, method="doubling")))
-        Z = dense_spo(model).mT @ symmetric_blocks(model) @ dense_B
-        agree(dense_blocks(model, Y, "nodes", "nodes"), block_diagonal_of(model, Z))
+    doubled_blocks_are_those_of(lambda A, X, B: A.mT @ X @ B, backward_diag_of, model)
 
 
 @pytest.mark.parametrize("parents", [CHAIN, STAR, ONE, EQUAL_CHAINS, [3, 0, -1, -1, 2, 4]])

@@ -15,6 +15,13 @@ from torchsko.rollout.integrators import SemiImplicitEuler
 STEPS, DT = 6, 0.04
 
 
+def mass_on_a_spring() -> ts.Mechanism:
+    builder = ts.MechanismBuilder("mass")
+    builder.link("mass", mass=2.0, inertia=torch.eye(3).tolist())
+    builder.joint("slide", "prismatic", child="mass", stiffness=3.0, damping=0.4)
+    return builder.build(gravity=(0, 0, 0))
+
+
 def robot(kinds=("revolute", "spherical"), seed=3):
     mech = random_mechanism(list(kinds), [-1, 0][: len(kinds)], seed=seed)
     return mech.replace(friction=torch.zeros_like(mech.friction))

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
-from tests.control.test_ilqr import robot
+from tests.control.test_ilqr import mass_on_a_spring, robot
 
 STEPS, DT = 6, 0.04
 
@@ -91,10 +91,7 @@ def test_goals_that_are_numbers_count_whatever_the_batch(batch):
 
 def test_tracking_with_a_linear_model_is_the_solution_of_riccatis_equation():
     """The Riccati recursion of the value x* V x / 2 + v* x with a time-varying reference."""
-    builder = ts.MechanismBuilder("mass")
-    builder.link("mass", mass=2.0, inertia=torch.eye(3).tolist())
-    builder.joint("slide", "prismatic", child="mass", stiffness=3.0, damping=0.4)
-    mech = builder.build(gravity=(0, 0, 0))
+    mech = mass_on_a_spring()
     wave = torch.sin(2 * torch.arange(STEPS + 1).double())[:, None]
     problem = ts.control.optimal_control(
         mech,

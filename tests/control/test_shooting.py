@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
-from tests.control.test_ilqr import COSTS, DT, STEPS, robot, solve, task, total
+from tests.control.test_ilqr import COSTS, DT, STEPS, mass_on_a_spring, robot, solve, task, total
 
 
 def between(mech, q, target):
@@ -60,10 +60,7 @@ def test_states_that_follow_from_the_inputs_change_nothing():
 
 
 def test_one_step_solves_a_linear_quadratic_problem_from_any_states():
-    builder = ts.MechanismBuilder("mass")
-    builder.link("mass", mass=2.0, inertia=torch.eye(3).tolist())
-    builder.joint("slide", "prismatic", child="mass", stiffness=3.0, damping=0.4)
-    mech = builder.build(gravity=(0, 0, 0))
+    mech = mass_on_a_spring()
     q, qd, u = (torch.tensor(x).double() for x in ([0.7], [-0.2], [[0.0]] * STEPS))
     states = torch.randn(2, STEPS + 1, 1, generator=torch.Generator().manual_seed(0)).double()
     given = q, qd, u, torch.zeros(1, dtype=q.dtype)

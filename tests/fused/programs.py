@@ -3,6 +3,9 @@
 import math
 import random
 
+import torch
+from torch import Tensor
+
 from torchsko.fused.program.program import BINARY, UNARY, Instr, Port, Program
 
 ALL_UNARY = tuple(UNARY)
@@ -66,3 +69,10 @@ def random_program(seed: int, num_ops: int = 60) -> Program:
     results += [len(code) - 1, 0, half]
     outputs = (Port("p", (2, 2)), Port("r", (2,)))
     return Program(inputs, outputs, tuple(code), constants, tuple(results))
+
+
+def random_program_with_inputs(seed: int, num_ops: int) -> tuple[Program, list[Tensor]]:
+    """`random_program`, and inputs of five samples."""
+    program, g = random_program(seed, num_ops), torch.Generator().manual_seed(seed)
+    shapes = [(5, *port.shape) for port in program.inputs]
+    return program, [torch.randn(x, generator=g, dtype=torch.float64) for x in shapes]

@@ -21,16 +21,6 @@ from torchsko.fused.functions import lazy_kernel as traced
 FRAMES = ("link7", "link4")
 
 
-@pytest.fixture(scope="module")
-def arm():
-    return ts.load(ts.robots.panda)
-
-
-@pytest.fixture(scope="module")
-def fast(arm):
-    return ts.fuse(arm)
-
-
 def state(mech, *batch, seed=0):
     g = torch.Generator().manual_seed(seed)
     q, qd = mech.random_state(*batch, generator=g)
@@ -378,15 +368,19 @@ def test_nested_results_optional_tensors_and_constants_pass(arm):
         ts.fuse(both)
 
 
-def test_without_a_compiler_results_are_the_same(arm, monkeypatch):
+@pytest.fixture
+def uncompiled(arm, monkeypatch):
     def none(*args):
         raise CompilerError("no C++ compiler")
 
     monkeypatch.setattr(kernel, "find_toolchain", none)
-    fast = ts.fuse(arm)
+    return ts.fuse(arm)
+
+
+def test_without_a_compiler_results_are_the_same(arm, uncompiled):
     q, qd, tau, _ = state(arm, 4)
     with pytest.warns(UserWarning, match="eager"):
-        assert_same(fast.forward_dynamics(q, qd, tau), ts.forward_dynamics(arm, q, qd, tau))
+        assert_same(uncompiled.forward_dynamics(q, qd, tau), ts.forward_dynamics(arm, q, qd, tau))
 
 
 @few
@@ -402,16 +396,11 @@ def test_random_mechanisms_agree(mech):
         assert_same(fast.forward_dynamics(q, qd, x, f_ext), theirs, 1e-8)
 
 
-def test_the_warning_without_a_compiler_points_at_the_line_that_called(arm, monkeypatch):
-    def none(*args):
-        raise CompilerError("no C++ compiler")
-
-    monkeypatch.setattr(kernel, "find_toolchain", none)
-    fast = ts.fuse(arm)
+def test_the_warning_without_a_compiler_points_at_the_line_that_called(arm, uncompiled):
     q, qd, tau, _ = state(arm, 4)
     tau.requires_grad_()
     with pytest.warns(UserWarning, match="eager") as told:
-        qdd = fast.forward_dynamics(q, qd, tau)
+        qdd = uncompiled.forward_dynamics(q, qd, tau)
         qdd.sum().backward()
     assert [warning.filename for warning in told] == [__file__] * 2
 

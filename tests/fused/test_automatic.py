@@ -19,11 +19,6 @@ from torchsko.fused.fused_layer import FusedLayer
 from torchsko.learn import dynamics_module as module
 
 
-@pytest.fixture(scope="module")
-def arm():
-    return ts.load(ts.robots.panda)
-
-
 @pytest.fixture
 def told(caplog, monkeypatch, tmp_path):
     """Lines of the logger, beside a cache of kernels that is empty: of those found there none is said."""

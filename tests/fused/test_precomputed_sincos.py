@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import torchsko as ts
 from tests.fused.evaluate import evaluate
-from tests.fused.programs import random_program
+from tests.fused.programs import random_program_with_inputs
 from torchsko.fused.calls.kernel import build_kernel
 from torchsko.fused.emit.cpp import plan
 from torchsko.fused.layout.driver_passes import precompute_sincos
@@ -23,9 +23,7 @@ def given_angles(program, angles, inputs):
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10**6), num_ops=st.integers(1, 200))
 def test_a_program_that_is_given_sines_and_cosines_computes_the_same(seed, num_ops):
-    program = random_program(seed, num_ops=num_ops)
-    g = torch.Generator().manual_seed(seed)
-    inputs = [torch.randn(5, *p.shape, generator=g, dtype=torch.float64) for p in program.inputs]
+    program, inputs = random_program_with_inputs(seed, num_ops)
     split, angles = precompute_sincos(program)
     if not angles:
         assert split is program

@@ -16,16 +16,6 @@ from torchsko.fused.build.kernel_library import MIN_POOLED_BYTES
 STATES = 70_000
 
 
-@pytest.fixture(scope="module")
-def arm():
-    return ts.load(ts.robots.panda)
-
-
-@pytest.fixture(scope="module")
-def fast(arm):
-    return ts.fuse(arm)
-
-
 def resident() -> int:
     """Resident memory of this process, in bytes."""
     return 4096 * int(Path("/proc/self/statm").read_text().split()[1])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import torchsko as ts
 from tests.fused.evaluate import evaluate
-from tests.fused.programs import random_program
+from tests.fused.programs import random_program_with_inputs
 from torchsko.fused.calls.kernel import build_kernel
 from torchsko.fused.emit.cpp import plan
 from torchsko.fused.layout.driver_passes import defer_scaling
@@ -23,9 +23,7 @@ def columns(program, inputs):
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10**6), num_ops=st.integers(1, 100))
 def test_what_is_given_times_what_is_left_is_the_result(seed, num_ops):
-    program = random_program(seed, num_ops=num_ops)
-    g = torch.Generator().manual_seed(seed)
-    inputs = [torch.randn(5, *p.shape, generator=g, dtype=torch.float64) for p in program.inputs]
+    program, inputs = random_program_with_inputs(seed, num_ops)
     split, factors = defer_scaling(program)
     given = columns(split, inputs)
     flat = torch.cat([x.reshape(5, -1) for x in inputs], 1)

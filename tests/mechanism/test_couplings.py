@@ -263,27 +263,12 @@ def test_limits_of_followers_bound_what_they_follow():
     builder = ts.MechanismBuilder()
     for name in ("one", "two", "three"):
         builder.link(name, mass=1.0, com=(0.0, 0.0, -0.3))
-    builder.joint(
-        "a",
-        "revolute",
-        child="one",
-        axis=(0, 1, 0),
-        lower=-1.0,
-        upper=2.0,
-        velocity=3.0,
-        effort=10.0,
-    )
-    builder.joint(
-        "b",
-        "revolute",
-        child="two",
-        axis=(0, 1, 0),
-        lower=-1.0,
-        upper=0.8,
-        velocity=4.0,
-        effort=1.0,
-    )
-    builder.joint("c", "revolute", child="three", axis=(0, 1, 0), effort=5.0)
+    y = (0, 1, 0)
+    limits = {"lower": -1.0, "upper": 2.0, "velocity": 3.0, "effort": 10.0}
+    builder.joint("a", "revolute", child="one", axis=y, **limits)
+    limits |= {"upper": 0.8, "velocity": 4.0, "effort": 1.0}
+    builder.joint("b", "revolute", child="two", axis=y, **limits)
+    builder.joint("c", "revolute", child="three", axis=y, effort=5.0)
     mech = builder.couple("b", {"a": -2.0}, 0.2).couple("c", {"a": 1.0, "b": 1.0}).build()
     assert mech.joint_names == ("a",) and mech.dependent_joint_names == ("b", "c")
     assert mech.lower.tolist() == pytest.approx([-0.3]) and mech.upper.tolist() == pytest.approx(

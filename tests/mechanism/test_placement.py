@@ -23,11 +23,6 @@ FAR = torch.tensor([0.0, torch.nan, 0.0], **like)
 
 
 @pytest.fixture(scope="module")
-def arm():
-    return ts.load(ts.robots.panda)
-
-
-@pytest.fixture(scope="module")
 def tool():
     return ts.load(ts.robots.panda, floating_base=True)
 

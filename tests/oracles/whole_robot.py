@@ -282,16 +282,10 @@ def dynamics(both: Robot) -> Iterator[Compared]:
         lambda model, data, q, v, a: (pin.computeCoriolisMatrix(model, data, q, v) @ v,),
         1,
     )
-
-    def derivatives(model, data, q, v, a):
-        to_q, to_v, to_a = pin.computeRNEADerivatives(model, data, q, v, a)
-        return to_q, to_v, whole_matrix(to_a)
-
-    yield Compared(
-        tuple(f"d inverse dynamics to {to}" for to in ("q", "qd", "qdd")),
+    yield derivatives(
+        "inverse dynamics to q qd qdd",
         lambda *s: ts.inverse_dynamics_derivatives(m, *s),
-        derivatives,
-        2,
+        pin.computeRNEADerivatives,
     )
     yield Compared(
         ("d gravity to q",),
@@ -299,6 +293,17 @@ def dynamics(both: Robot) -> Iterator[Compared]:
         lambda model, data, q, v, a: (pin.computeGeneralizedGravityDerivatives(model, data, q),),
         2,
     )
+
+
+def derivatives(names: str, ours: Callable[..., tuple[Tensor, ...]], theirs: Theirs) -> Compared:
+    """Derivatives of dynamics, of which Pinocchio fills one triangle of the last, symmetric one."""
+    verb, arguments = names.split(" to ")
+
+    def whole(*s):
+        to_q, to_v, to_x = theirs(*s)
+        return to_q, to_v, whole_matrix(to_x)
+
+    return Compared(tuple(f"d {verb} to {x}" for x in arguments.split()), ours, whole, 2)
 
 
 def forward(both: Robot) -> Iterator[Compared]:
@@ -310,16 +315,10 @@ def forward(both: Robot) -> Iterator[Compared]:
         lambda *s: (pin.aba(*s),),
         1,
     )
-
-    def derivatives(*s):
-        to_q, to_v, to_tau = pin.computeABADerivatives(*s)
-        return to_q, to_v, whole_matrix(to_tau)
-
-    yield Compared(
-        tuple(f"d forward dynamics to {to}" for to in ("q", "qd", "tau")),
+    yield derivatives(
+        "forward dynamics to q qd tau",
         lambda *s: ts.forward_dynamics_derivatives(m, *s),
-        derivatives,
-        2,
+        pin.computeABADerivatives,
     )
     yield Compared(
         ("inverse mass matrix",),

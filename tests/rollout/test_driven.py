@@ -18,16 +18,6 @@ from torchsko.rollout.motor import PID, Motor, MotorControl
 STEPS, DT = 12, 1e-3
 
 
-@pytest.fixture(scope="module")
-def arm():
-    return ts.load(ts.robots.panda)
-
-
-@pytest.fixture(scope="module")
-def fast(arm):
-    return ts.fuse(arm)
-
-
 @pytest.fixture
 def start(arm):
     q, qd = arm.random_state(3, generator=torch.Generator().manual_seed(2))

@@ -5,7 +5,13 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
-from tests.rollout.test_adaptive import apart, end, robot, state
+from tests.rollout.test_adaptive import (
+    apart,
+    assert_gradients_are_those_of_differences,
+    end,
+    robot,
+    state,
+)
 from tests.strategies import KINDS, MORE_KINDS
 from torchsko.rollout.adaptive_steps import dormand_prince
 from torchsko.rollout.midpoint import ImplicitMidpoint, Variational
@@ -106,14 +112,4 @@ def test_a_stiff_spring_at_a_long_step_stays():
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_gradients_are_those_of_differences(method):
-    mech = robot(("revolute", "revolute"))
-    q, qd = state(mech)
-
-    def final(qd):
-        return ts.rollout(mech, q, qd, steps=2, dt=0.05, method=method)[1][-1]
-
-    leaf = qd.clone().requires_grad_()
-    (mine,) = torch.autograd.grad(final(leaf)[0], leaf)
-    d = 1e-4 * torch.eye(2, dtype=qd.dtype)
-    differences = [(final(qd + x) - final(qd - x))[0] / 2e-4 for x in d]
-    assert_close(mine, torch.stack(differences), rtol=1e-6, atol=1e-7)
+    assert_gradients_are_those_of_differences(2, method)
