@@ -118,6 +118,12 @@ def test_contact_points_of_parallel_shapes_equal_those_of_mujoco(kind, tilt):
     assert_points_equal(model, qpos, 10)
 
 
+def test_axes_of_an_upright_capsule_on_a_plane_equal_those_of_mujoco():
+    text = text_of("plane", "capsule").replace('euler="20 30 40"', "")
+    qpos = np.array([[0.1, -0.2, 0.3, 1, 0, 0, 0]])
+    assert_points_equal(mujoco.MjModel.from_xml_string(text), qpos, 1)
+
+
 def test_equal_boxes_face_to_face_touch_at_four_corners_in_any_orientation():
     box = '<body><freejoint/><geom type="box" size=".1 .1 .1"/></body>'
     mech = ts.load(f"<mujoco><worldbody>{box}{box}</worldbody></mujoco>")

@@ -137,12 +137,14 @@ def contact_axes(points: Points) -> Tensor:
     """Orthonormal axes of contacts as rows: the normal and two tangents, `[*batch, p, k, 3, 3]`.
 
     Without a given tangent the first is the y axis of the inertial frame made orthogonal to the normal, or
-    its z axis where the normal is within 60 degrees of y.
+    its z axis where the normal is within 60 degrees of y. It is the x axis if the given one is the normal.
     """
     n = points.normal
-    y, z = (torch.zeros_like(n) + n.new_tensor(x) for x in ((0.0, 1.0, 0.0), (0.0, 0.0, 1.0)))
+    eye = torch.eye(3, dtype=n.dtype, device=n.device)
+    x, y, z = (torch.zeros_like(n) + row for row in eye)
     default = torch.where((n[..., 1].abs() < 0.5)[..., None], y, z)
     given = dot(points.tangent, points.tangent)[..., None] >= 0.25
     tangent = torch.where(given, points.tangent, default)
-    tangent = unit(tangent - n * dot(n, tangent)[..., None], default)
+    fallback = unit(x - n * dot(n, x)[..., None], default)
+    tangent = unit(tangent - n * dot(n, tangent)[..., None], fallback)
     return torch.stack([n, tangent, cross(n, tangent)], -2)
