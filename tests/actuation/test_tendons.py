@@ -81,14 +81,13 @@ def test_invalid_tendons_are_refused():
 def test_reported_properties_of_tendons_are_the_nonzero_fields_of_mujoco():
     text = MODEL.replace(
         'name="tight" stiffness="7"',
-        'name="tight" stiffness="7 1" damping="1 0 2" armature="0.3" actuatorfrcrange="-1 1"',
+        'name="tight" stiffness="7 1" damping="1 0 2" actuatorfrcrange="-1 1"',
     )
     model = mujoco.MjModel.from_xml_string(text)
     told = [str(line) for line in ts.tendons_of(model, ts.from_mujoco(model)).unused]
     fields = {
         "nonlinear stiffness": model.tendon_stiffnesspoly.any(1),
         "nonlinear damping": model.tendon_dampingpoly.any(1),
-        "armature": model.tendon_armature != 0,
         "actuator force range": model.tendon_actfrclimited != 0,
         "yielding spring": model.tendon_springyield != 0,
     }
@@ -98,6 +97,6 @@ def test_reported_properties_of_tendons_are_the_nonzero_fields_of_mujoco():
         for t in range(3)
         if held[t]
     }
-    assert len(expected) == 4
+    assert len(expected) == 3
     named = {line.split(":")[0] for line in told}
     assert named == expected | {"tendon 'string'"}

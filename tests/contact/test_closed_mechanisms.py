@@ -96,3 +96,25 @@ def test_derivatives_are_those_along_the_closed_motion(closed):
     inputs = (torch.zeros_like(qd), qd, tau, contact.shape_size)
     inputs = [x.clone().requires_grad_() for x in inputs]
     assert torch.autograd.gradcheck(dynamics, inputs, eps=1e-6, atol=1e-4, fast_mode=True)
+
+
+@pytest.mark.parametrize("contact", ["soft", "smooth"])
+def test_the_armature_of_a_tendon_on_one_joint_is_armature_of_the_joint(closed, contact):
+    """The inertia a c^2 of a tendon of length c q, on joints that loops and couplings move."""
+    joints = {"rocker": (0.2, 2.0), "second": (0.4, -0.5)}
+    by_joint, tendons = CLOSED, ""
+    for joint, (a, c) in joints.items():
+        named = f'<joint name="{joint}"'
+        by_joint = by_joint.replace(named, f'{named} armature="{a * c * c}"')
+        tendons += f'<fixed armature="{a}"><joint joint="{joint}" coef="{c}"/></fixed>'
+    by_tendon = CLOSED.replace("</worldbody>", f"</worldbody><tendon>{tendons}</tendon>")
+    light, q, qd, tau = closed
+
+    def after(text):
+        mech = light if text is CLOSED else ts.load(text, closures="embed")
+        options = {"contact": ts.SmoothContact.of(mech)} if contact == "smooth" else {}
+        return ts.step(mech, ts.State(q, qd), tau, **options, dt=0.002).qd
+
+    found, expected = after(by_tendon), after(by_joint)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    assert (found - after(CLOSED)).abs().max() > 1e-3

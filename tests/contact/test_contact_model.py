@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torchsko as ts
-from tests.contact.models import quadruped
+from tests.contact.models import MODELS, quadruped
 from torchsko.contact.soft_constraints import Timing, softness
 
 mujoco = pytest.importorskip("mujoco")
@@ -23,22 +23,24 @@ def test_locked_joints_leave_the_parameters_of_the_others():
     assert remaining.limit_q[row] == at
 
 
-def test_computed_inverse_weights_are_those_of_mujoco():
-    mech = ts.from_mujoco(mujoco.MjModel.from_xml_string(quadruped()))
+@pytest.mark.parametrize("name", ["quadruped", "tendons"])
+def test_computed_inverse_weights_are_those_of_mujoco(name):
+    mech = ts.from_mujoco(mujoco.MjModel.from_xml_string(MODELS[name]()), mimic="independent")
     contact = ts.ContactModel.of(mech)
     shapes = [
         replace(shape, surface=replace(shape.surface, invweight=()))
         for shape in mech.geometry.shapes
     ]
     solver = replace(mech.file_metadata.solver, dof_invweight=())
+    tendons = tuple(replace(tendon, invweight=None) for tendon in mech.file_metadata.tendons)
     bare = mech.replace(
         geometry=replace(mech.geometry, shapes=tuple(shapes)),
-        file_metadata=replace(mech.file_metadata, solver=solver),
+        file_metadata=replace(mech.file_metadata, solver=solver, tendons=tendons),
     )
     computed = ts.ContactModel.of(bare)
     for name in ("shape_invweight", "limit_invweight", "loss_invweight"):
         torch.testing.assert_close(
-            getattr(computed, name), getattr(contact, name), rtol=1e-9, atol=1e-12
+            getattr(computed, name), getattr(contact, name), rtol=1e-12, atol=1e-12
         )
 
 

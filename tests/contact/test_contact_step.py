@@ -91,6 +91,29 @@ def test_gradients_of_a_step_that_acts_at_its_end(compiled):
     assert torch.autograd.gradcheck(after, (*inputs, *values), rtol=1e-5, fast_mode=True)
 
 
+FINGERS = """<mujoco><option timestep=".01"/><worldbody>
+<body><joint name="a" axis="0 1 0" range="-5 5" limited="true"/><geom size=".1" pos=".1 0 -.2"/></body>
+<body pos="1 0 0"><joint name="b" axis="0 1 0"/><geom size=".1" pos="0 0 -.2"/></body></worldbody>
+<tendon><fixed name="c" armature=".1"><joint joint="a" coef="1"/><joint joint="b" coef="-.5"/>
+</fixed></tendon><actuator><position tendon="c" kp="30" kv="2"/></actuator></mujoco>"""
+"""Two fingers that one servo moves."""
+
+
+def test_a_kernel_of_a_step_with_a_tendon_over_two_branches_equals_the_eager_step():
+    mech = ts.load(FINGERS)
+    contact = ts.ContactModel.of(mech)
+
+    def one_step(mech, q, qd, ctrl):
+        state = ts.State(q, qd)
+        return ts.step(mech, state, ctrl, contact=contact, integrator="discrete")[:2]
+
+    fast = ts.fuse(one_step, mech, shapes={"ctrl": (1,)})
+    q = torch.tensor([[-0.1, 0.2], [0.05, -0.3]], dtype=torch.float64)
+    qd, ctrl = -q.flip(0), torch.tensor([[0.4], [-0.2]], dtype=torch.float64)
+    found, expected = fast(q, qd, ctrl), one_step(mech, q, qd, ctrl)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
 def rounding_growth(model, steps, seed=0, speed=0.3):
     """Largest difference of velocities between MuJoCo's trajectories from two states a rounding apart."""
     rng, pair = np.random.default_rng(seed), [mujoco.MjData(model) for _ in range(2)]

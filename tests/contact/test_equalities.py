@@ -12,8 +12,9 @@ EQUALITIES = tuple(
     f"equality_{name}"
     for name in ("rotation", "position", "numbers", "solref", "solimp", "invweight", "active")
 )
-LIMITS = ("tendon_transmission", "tendon_range", "tendon_friction", "limit_margin", "limit_solimp")
-PARAMETERS = {"welded": (*EQUALITIES, "ball_angle", *LIMITS[3:]), "tendons": (*EQUALITIES[2:], *LIMITS),
+LIMITS = ("tendon_transmission", "tendon_range", "tendon_friction", "tendon_armature", "limit_margin",
+          "limit_solimp")  # fmt: skip
+PARAMETERS = {"welded": (*EQUALITIES, "ball_angle", *LIMITS[4:]), "tendons": (*EQUALITIES[2:], *LIMITS),
               "gripper": EQUALITIES[2:]}  # fmt: skip
 
 

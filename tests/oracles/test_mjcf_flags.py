@@ -85,8 +85,9 @@ def test_forces_that_differ_from_mujoco_are_reported():
       <actuator><motor joint="j"/></actuator></mujoco>"""
     told = "\n".join(map(str, ts.load(text).unused))
     for words in ("1 asymmetric ranges of actuator forces", "1 free joints with dry friction",
-                  "1 tendons with armature"):  # fmt: skip
+                  "1 tendons with armature: armature of tendons acts in ts.step"):  # fmt: skip
         assert words in told
+    assert ts.load(text.replace('type="free" frictionloss="0.3"', ""), strict=True).num_dof == 8
     assert "asymmetric" not in "\n".join(map(str, ts.load(text.replace("-1 3", "-3 3")).unused))
 
 

@@ -85,3 +85,14 @@ class BodyMotions:
         shift = shift + cross(turn, (pose.position - self.origin)[..., None, :])
         J = torch.cat([turn.expand_as(shift), shift], -1)
         return torch.where(self.moves[..., None], J, 0.0).mT
+
+
+def tree_moves(mech: Mechanism) -> Tensor:
+    """Mask of the dofs of the tree that move each body, then the inertial frame, bool."""
+    rows = [[False] * mech.num_tree_dof for _ in range(mech.num_bodies + 1)]
+    for k, name in enumerate(mech.tree_joint_names):
+        if mech.parents[k] >= 0:
+            rows[k] = list(rows[mech.parents[k]])
+        for dof in range(mech.num_tree_dof)[mech.tree_dof_slice(name)]:
+            rows[k][dof] = True
+    return torch.tensor(rows, dtype=torch.bool, device=mech.device)

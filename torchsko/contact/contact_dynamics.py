@@ -27,15 +27,23 @@ from torch import Tensor
 
 from torchsko.contact.contact_model import PARAMETER_DIMS, ContactModel
 from torchsko.contact.cost import Rows
+from torchsko.contact.inverse_weights import transmission_matrix
 from torchsko.contact.newton import minimise, solve_from_leaves
 from torchsko.contact.points import select
 from torchsko.contact.rows import constraint_rows, moving_dofs
 from torchsko.contact.soft_constraints import Metric
 from torchsko.implicit.equation import implicit
+from torchsko.mechanism.coordinates import (
+    independent_forces,
+    independent_matrix,
+    tree_q,
+    tree_state,
+)
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.utils.shapes import matvec
+from torchsko.utils.traced_tensor import can_be_nonzero
 from torchsko.verbs.dynamics import (
     bias_force,
     inverse_dynamics,
@@ -182,17 +190,84 @@ def dynamics_with_inertia(
     inputs = parameters_of(mech)
     inputs += [getattr(contact, name) for name in PARAMETER_DIMS]
     qdd = implicit(equation, *inputs, q, qd, tau, *external, *more, *start)
-    forces = _constraint_force(constraint_rows(mech, contact, q, qd, _metric(mech, q, added)), qdd)
-    error = inverse_dynamics(without_dry_friction(mech), q, qd, qdd, f_ext) - tau - forces
-    error = error if added is None else error + matvec(added, qdd)
+    forces = _constraint_force(_rows(mech, contact, q, qd, added), qdd)
+    error = _balance(mech, contact, q, qd, qdd, tau, f_ext, added) - forces
     return ConstrainedDynamics(qdd, forces, error.detach().abs().amax(-1))
 
 
-def _metric(mech: Mechanism, q: Tensor, added: Tensor | None) -> Metric | None:
-    """Diagonals of the mass matrix and of what is added to it; None if nothing is."""
+def _rows(
+    mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor, added: Tensor | None
+) -> Rows:
+    """Rows of the constraints, in the metric of the mass matrix and of what is added to it."""
     if added is None:
+        return constraint_rows(mech, contact, q, qd)
+    M = inertia_with_tendons(mech, contact, q)
+    metric = Metric(*(x.diagonal(dim1=-2, dim2=-1) for x in (M, added)))
+    return constraint_rows(mech, contact, q, qd, metric)
+
+
+def inertia_with_tendons(mech: Mechanism, contact: ContactModel, q: Tensor) -> Tensor:
+    """Mass matrix with the armature of tendons, `[*batch, num_dof, num_dof]`."""
+    M, of_tendons = mass_matrix(mech, q), tendon_inertia(mech, contact, q)
+    return M if of_tendons is None else M + of_tendons
+
+
+def tendon_inertia(mech: Mechanism, contact: ContactModel, q: Tensor) -> Tensor | None:
+    """Inertia of tendons over the independent dofs, `[*batch, num_dof, num_dof]`; None without armature."""
+    if not contact.armature_tendons:
         return None
-    return Metric(*(x.diagonal(dim1=-2, dim2=-1) for x in (mass_matrix(mech, q), added)))
+    return independent_matrix(mech, tree_q(mech, q), _tree_inertia(mech, contact))
+
+
+def _tree_inertia(mech: Mechanism, contact: ContactModel) -> Tensor:
+    """Inertia of tendons over the dofs of the tree."""
+    rows = select(contact.tendon_transmission, contact.armature_tendons, -2)
+    return transmission_matrix(
+        mech, rows, select(contact.tendon_armature, contact.armature_tendons, -1)
+    )
+
+
+def _inertial_force(
+    mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor, qdd: Tensor
+) -> Tensor | None:
+    """Joint forces that accelerate tendons, `[*batch, num_dof]`; None without armature."""
+    if not contact.armature_tendons:
+        return None
+    at, _, accel = tree_state(mech, q, qd, qdd)
+    return independent_forces(mech, at, matvec(_tree_inertia(mech, contact), accel))
+
+
+def smooth_force(
+    mech: Mechanism,
+    contact: ContactModel,
+    q: Tensor,
+    qd: Tensor,
+    tau: Tensor,
+    f_ext: Tensor | None,
+) -> Tensor:
+    """Joint forces less bias forces, without constraints, `[*batch, num_dof]`."""
+    force = tau - bias_force(without_dry_friction(mech), q, qd, f_ext)
+    if mech.closing is None:
+        return force
+    of_tendons = _inertial_force(mech, contact, q, qd, torch.zeros_like(qd))
+    return force if of_tendons is None else force - of_tendons
+
+
+def _balance(
+    mech: Mechanism,
+    contact: ContactModel,
+    q: Tensor,
+    qd: Tensor,
+    qdd: Tensor,
+    tau: Tensor,
+    f_ext: Tensor | None,
+    added: Tensor | None,
+) -> Tensor:
+    """Error of the equations of motion without constraints."""
+    error = inverse_dynamics(without_dry_friction(mech), q, qd, qdd, f_ext) - tau
+    of_tendons = _inertial_force(mech, contact, q, qd, qdd)
+    error = error if of_tendons is None else error + of_tendons
+    return error if added is None else error + matvec(added, qdd)
 
 
 def without_dry_friction(mech: Mechanism) -> Mechanism:
@@ -242,32 +317,32 @@ class _ConstrainedEquation:
         """The accelerations, by Newton's method."""
         mech, contact, (q, qd, tau, *rest) = self.split(inputs)
         external, added, warmstart = self.optional(rest)
-        rows = constraint_rows(mech, contact, q, qd, _metric(mech, q, added))
-        M = mass_matrix(mech, q)
+        rows = _rows(mech, contact, q, qd, added)
+        M = inertia_with_tendons(mech, contact, q)
         M = M if added is None else M + added
-        h = tau - bias_force(without_dry_friction(mech), q, qd, external)
+        h = smooth_force(mech, contact, q, qd, tau, external)
         start = solve_from_leaves(M, h, scalar=mech.scalar) if warmstart is None else warmstart
         moves = moving_dofs(mech)
         # Dofs on one path to the root have an entry in M: one of them moves all bodies of the other.
         coupled = (moves.T.to(M.dtype) @ moves.to(M.dtype)) > 0
+        coupled = coupled if added is None else coupled | can_be_nonzero(added)
         return minimise(M, h, rows, start, coupled, scalar=mech.scalar)
 
     def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
         """Error of the equations of motion."""
         mech, contact, (q, qd, tau, *rest) = self.split(inputs)
         external, added, _ = self.optional(rest)
-        rows = constraint_rows(mech, contact, q, qd, _metric(mech, q, added))
-        balance = inverse_dynamics(without_dry_friction(mech), q, qd, x, external) - tau
-        balance = balance if added is None else balance + matvec(added, x)
-        return balance - _constraint_force(rows, x)
+        balance = _balance(mech, contact, q, qd, x, tau, external, added)
+        return balance - _constraint_force(_rows(mech, contact, q, qd, added), x)
 
     def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
         """(M + J* H J)^-1 rhs."""
         mech, contact, (q, qd, _, *rest) = self.split(inputs)
         added = self.optional(rest)[1]
-        rows = constraint_rows(mech, contact, q, qd, _metric(mech, q, added))
+        rows = _rows(mech, contact, q, qd, added)
         jar = rows.motion(x) - rows.reference
         _, diagonal, hessians = rows.derivatives(jar)
-        H = mass_matrix(mech, q) if added is None else mass_matrix(mech, q) + added
+        H = inertia_with_tendons(mech, contact, q)
+        H = H if added is None else H + added
         H = H + rows.curvature(diagonal, hessians, scalar=mech.scalar)
         return solve_from_leaves(H, rhs, scalar=mech.scalar)

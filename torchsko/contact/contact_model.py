@@ -45,6 +45,7 @@ PARAMETER_DIMS: dict[str, int] = {
     "tendon_transmission": 2,
     "tendon_range": 2,
     "tendon_friction": 1,
+    "tendon_armature": 1,
     "ball_angle": 1,
     "limit_solref": 2,
     "limit_solimp": 2,
@@ -103,6 +104,8 @@ class ContactModel:
         tendon_transmission: rates of lengths over rates of all joints, `[T, num_tree_dof]`.
         tendon_range: limits of lengths, `[T, 2]` [m or rad].
         tendon_friction: dry friction, `[T]` [N or N m].
+        tendon_armature: inertia of lengths, `[T]` [kg or kg m^2].
+        armature_tendons: indices of the tendons with armature.
         ball_q: first coordinate of each ball joint with a limit.
         ball_dof: first dof of each of them.
         ball_angle: largest rotations, `[B]` [rad].
@@ -153,6 +156,8 @@ class ContactModel:
     tendon_transmission: Tensor
     tendon_range: Tensor
     tendon_friction: Tensor
+    tendon_armature: Tensor
+    armature_tendons: tuple[int, ...]
     ball_q: tuple[int, ...]
     ball_dof: tuple[int, ...]
     ball_angle: Tensor

@@ -18,6 +18,7 @@ from torchsko.contact.contact_dynamics import (
     ConstrainedDynamics,
     constrained_dynamics,
     dynamics_with_inertia,
+    tendon_inertia,
 )
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.implicit_steps import (
@@ -252,7 +253,16 @@ def _euler(fixed: Drive, state: State, all_forces: bool) -> State:
         joints=all_forces or fixed.contact.options.eulerdamp,
         fluid=all_forces,
     )
-    qdd = implicit_acceleration(mech, q, qd, found.qdd, damping, dt, gyroscopic=all_forces)
+    qdd = implicit_acceleration(
+        mech,
+        q,
+        qd,
+        found.qdd,
+        damping,
+        dt,
+        gyroscopic=all_forces,
+        added=tendon_inertia(mech, fixed.contact, q),
+    )
     return fixed.advance(state, qdd, rate, found.qdd, found.residual)
 
 
@@ -280,6 +290,8 @@ def _discrete(fixed: Drive, state: State) -> State:
     qdd = found.qdd
     if standalone_bodies(mech):
         rows = constraint_rows(mech, contact, q, qd)
+        of_tendons = tendon_inertia(mech, contact, q)
+        added = added if of_tendons is None else added + of_tendons
         free = implicit_acceleration(mech, q, qd, qdd, None, dt, gyroscopic=True, added=added)
         qdd = torch.where(constrained_dofs(rows), qdd, free)
     return fixed.advance(state, qdd, rate, found.qdd, found.residual)

@@ -23,12 +23,12 @@ from torch import Tensor
 from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.bridge.fluid_forces import fluid_damping
 from torchsko.contact.cost import Rows
+from torchsko.contact.inverse_weights import transmission_matrix
 from torchsko.contact.newton import solve_from_leaves
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.coordinates import (
     independent_forces,
     independent_matrix,
-    independent_rows,
     tree_q,
     tree_rates,
     uncoupled,
@@ -161,8 +161,8 @@ def damping_of_joints(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
 def damping_of_actuators(mech: Mechanism, q: Tensor, slopes: ForceSlopes) -> Tensor:
     """Damping of transmissions over the velocities of a mechanism, `[*batch, num_dof, num_dof]`."""
-    B = independent_rows(mech, tree_q(mech, q), slopes.transmission)
-    return B.mT @ (slopes.damping[..., None] * B)
+    D = transmission_matrix(mech, slopes.transmission, slopes.damping)
+    return independent_matrix(mech, tree_q(mech, q), D)
 
 
 def damping_of_fluid(mech: Mechanism, q: Tensor, qd: Tensor, *, drag_only: bool) -> Tensor:
@@ -196,7 +196,10 @@ def end_of_step_inertia(
     if slopes is not None:
         B, k = slopes.transmission, slopes.stiffness.clamp(min=0)
         scale = dt * slopes.damping.clamp(min=0) + dt * dt * k
-        added = added + B.mT @ (scale[..., None] * B)
+        single, multi = (B.index_select(-2, x) for x in (slopes.single_joint, slopes.multi_joint))
+        diagonal = matvec((single * single).mT, scale.index_select(-1, slopes.single_joint))
+        of_multi = scale.index_select(-1, slopes.multi_joint)
+        added = added + torch.diag_embed(diagonal) + multi.mT @ (of_multi[..., None] * multi)
         push = push - dt * matvec(B.mT, k * matvec(B, rates))
     added = independent_matrix(mech, at, added)
     if mech.has_fluid:

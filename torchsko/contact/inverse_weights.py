@@ -1,11 +1,19 @@
-"""Inverse masses and inertias in the initial configuration, which scale the softness of constraints."""
+"""Inverse masses and inertias in the initial configuration, which scale the softness of constraints.
+
+They include the armature of tendons. `transmission_matrix` couples dofs on one path to the root. As in
+MuJoCo, the entries of two dofs on different branches are left out.
+
+Reference: MuJoCo 4.0, ``mj_tendonArmature`` and ``mj_setConst``.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.coordinates import tree_columns, tree_q
+from torchsko.actuation.tendons import Tendons
+from torchsko.contact.body_motions import tree_moves
+from torchsko.mechanism.coordinates import independent_matrix, tree_columns, tree_q
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import mass_matrix
 from torchsko.verbs.frames import frame_jacobian
@@ -25,8 +33,13 @@ class InverseWeights:
         self.mech = mech
         initial = mech.file_metadata.initial
         self.q = mech.neutral() if initial is None else initial
-        self.inverse = torch.linalg.inv(mass_matrix(mech, self.q))
-        q = tree_q(mech, self.q)
+        q, tendons = tree_q(mech, self.q), mech.file_metadata.tendons
+        M = mass_matrix(mech, self.q)
+        if any(tendon.armature for tendon in tendons):
+            armature = M.new_tensor([tendon.armature for tendon in tendons])
+            added = transmission_matrix(mech, Tendons.of(mech, tendons).transmission, armature)
+            M = M + independent_matrix(mech, q, added)
+        self.inverse = torch.linalg.inv(M)
         self.tree_inverse = tree_columns(mech, q, tree_columns(mech, q, self.inverse).mT)
 
     def of_dofs(self) -> tuple[float, ...]:
@@ -53,3 +66,19 @@ class InverseWeights:
         J = torch.cat([J[:3], J[3:] + swing])
         diagonal = (J @ self.inverse @ J.mT).diagonal()
         return float(diagonal[3:].mean()), float(diagonal[:3].mean())
+
+
+def transmission_matrix(mech: Mechanism, transmission: Tensor, weights: Tensor) -> Tensor:
+    """J* w J between the dofs of the tree that are on one path to the root, other entries zero.
+
+    Args:
+        mech: the mechanism.
+        transmission: J, rates of lengths over rates of all joints, `[*batch, n, num_tree_dof]`.
+        weights: w, such as armature [kg or kg m^2] or damping of each length, `[*batch, n]`.
+
+    Returns:
+        `[*batch, num_tree_dof, num_tree_dof]`.
+    """
+    moves = tree_moves(mech).to(transmission.dtype)
+    found = transmission.mT @ (weights[..., None] * transmission)
+    return torch.where(moves.mT @ moves > 0, found, 0.0)

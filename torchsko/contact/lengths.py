@@ -73,6 +73,8 @@ class Lengths:
             "tendon_transmission": self.transmission,
             "tendon_range": number([tendon.limits for tendon in self.tendons], 2),
             "tendon_friction": number([tendon.friction for tendon in self.tendons]),
+            "tendon_armature": number([tendon.armature for tendon in self.tendons]),
+            "armature_tendons": tuple(t for t, x in enumerate(self.tendons) if x.armature),
         }
 
 

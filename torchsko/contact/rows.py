@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.contact.body_motions import BodyMotions
+from torchsko.contact.body_motions import BodyMotions, tree_moves
 from torchsko.contact.candidate_points import FAR
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.cost import Cones, EllipticCones, Grounded, Pyramids, Rows
@@ -194,17 +194,6 @@ def _rate_structure(mech: Mechanism) -> Tensor:
         ones = torch.ones(mech.coupling_ratio.shape[-1], dtype=mech.dtype, device=mech.device)
         found = mech.coupling.tree_rates(found.mT, ones).mT
     return found
-
-
-def tree_moves(mech: Mechanism) -> Tensor:
-    """Mask of the dofs of the tree that move each body, then the inertial frame, bool."""
-    rows = [[False] * mech.num_tree_dof for _ in range(mech.num_bodies + 1)]
-    for k, name in enumerate(mech.tree_joint_names):
-        if mech.parents[k] >= 0:
-            rows[k] = list(rows[mech.parents[k]])
-        for dof in range(mech.num_tree_dof)[mech.tree_dof_slice(name)]:
-            rows[k][dof] = True
-    return torch.tensor(rows, dtype=torch.bool, device=mech.device)
 
 
 def point_jacobians(

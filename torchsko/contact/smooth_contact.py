@@ -27,11 +27,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.contact.body_motions import BodyMotions
-from torchsko.contact.contact_dynamics import without_dry_friction
+from torchsko.contact.body_motions import BodyMotions, tree_moves
+from torchsko.contact.contact_dynamics import inertia_with_tendons, smooth_force
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.points import body_poses, contact_points, select
-from torchsko.contact.rows import point_jacobians, tree_moves
+from torchsko.contact.rows import point_jacobians
 from torchsko.contact.scalar_rows import all_lengths, largest_forces, limit_distances
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.coordinates import independent_rows, tree_q, uncoupled
@@ -39,7 +39,6 @@ from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import matvec
-from torchsko.verbs.dynamics import bias_force, mass_matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,10 +159,9 @@ def smooth_acceleration(
         damping: D of joints and actuators, `[*batch, num_dof, num_dof]`; None for zero.
         dt: time step h [s].
     """
-    A = mass_matrix(mech, q)
+    A = inertia_with_tendons(mech, contact.shapes, q)
     turning = transport_rate(mech, qd, qd)
-    external = () if f_ext is None else (f_ext,)
-    force = tau - bias_force(without_dry_friction(mech), q, qd, *external)
+    force = smooth_force(mech, contact.shapes, q, qd, tau, f_ext)
     if damping is not None:
         A = A + dt * damping
         force = force if turning is None else force - dt * matvec(damping, turning)

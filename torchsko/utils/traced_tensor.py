@@ -54,6 +54,10 @@ class TracedTensor(Tensor):
         """Declare that all entries are finite and not zero; see the function `mark_regular`."""
         raise NotImplementedError
 
+    def can_be_nonzero(self) -> Tensor:
+        """Mask of the entries that are not structural zeros; see the function `can_be_nonzero`."""
+        raise NotImplementedError
+
 
 def mark_regular(x: Tensor) -> None:
     """Declare that the entries of a tensor are finite and not zero, so that a program may cancel x / x.
@@ -63,3 +67,14 @@ def mark_regular(x: Tensor) -> None:
     traced = torch.func.debug_unwrap(x, recurse=True)
     if isinstance(traced, TracedTensor):
         traced.mark_regular()
+
+
+def can_be_nonzero(x: Tensor) -> Tensor:
+    """Mask of the entries of a traced tensor that are not structural zeros, bool; one True in eager mode.
+
+    A loop in a kernel does not know which of its inputs are zero. The mask is a constant of the trace.
+    """
+    traced = torch.func.debug_unwrap(x, recurse=True)
+    if isinstance(traced, TracedTensor) and traced.shape == x.shape:
+        return traced.can_be_nonzero()
+    return torch.ones((), dtype=torch.bool, device=x.device)

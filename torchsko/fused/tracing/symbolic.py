@@ -130,6 +130,10 @@ class Symbolic(TracedTensor):
         """Declare that all entries are finite and not zero."""
         self.graph.mark_regular(flat_list(self.ids))
 
+    def can_be_nonzero(self) -> Tensor:
+        """Mask of the entries that are not the constant 0."""
+        return self.ids != 0
+
     __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore
 
     @classmethod

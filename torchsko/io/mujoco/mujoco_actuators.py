@@ -52,7 +52,8 @@ def read_actuators(model: Any) -> FileActuators:
             unused.append(UnsupportedElement(f"actuator {name!r}", law))
         else:
             supported.append(_actuator(model, i, name, names, law))
-    unused += _unused_fields(model, names)
+    if hasattr(model, "tendon_actfrclimited") and any(model.tendon_actfrclimited):
+        unused.append(UnsupportedElement("actuator force ranges of tendons", "not modelled"))
     lifting = tuple(
         name
         for j, name in names.items()
@@ -117,20 +118,3 @@ def _joint_ranges(model: Any, names: Mapping[int, str]) -> dict[str, Range]:
         for j, name in names.items()
         if model.jnt_actfrclimited[j] and int(model.jnt_type[j]) in (SLIDE, HINGE)
     }
-
-
-def _unused_fields(model: Any, names: Mapping[int, str]) -> list[UnsupportedElement]:
-    """Other elements of a model that concern actuators and are not modelled."""
-    found = []
-    for field in ("damping", "armature"):
-        values = getattr(model, f"actuator_{field}", ())
-        found += [
-            UnsupportedElement(
-                f"{field} of actuator {model.actuator(i).name or i!r}", "not modelled"
-            )
-            for i, x in enumerate(values)
-            if x and int(model.actuator_trntype[i]) == TENDON
-        ]
-    if hasattr(model, "tendon_actfrclimited") and any(model.tendon_actfrclimited):
-        found.append(UnsupportedElement("actuator force ranges of tendons", "not modelled"))
-    return found

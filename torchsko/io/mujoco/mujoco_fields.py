@@ -23,8 +23,8 @@ MAX_POSITION = 1e10
 HIGHER = ("squared", "cubed")
 """Powers of the nonlinear coefficients of damping and stiffness: ``squared_damping``, and so on."""
 
-TO_JOINT, TO_JOINT_IN_PARENT = 0, 1
-"""MuJoCo's types of transmissions to joints (mjtTrn)."""
+TO_JOINT, TO_JOINT_IN_PARENT, TO_TENDON = 0, 1, 3
+"""MuJoCo's types of transmissions to joints and tendons (mjtTrn)."""
 
 CONSTRAINT_FLAGS = ("equality", "frictionloss", "limit")
 """Flags that the flag ``constraint`` includes, besides ``contact``."""
@@ -110,25 +110,45 @@ def dof_numbers(model: Any) -> dict[str, list[float]]:
     return values
 
 
-def actuator_losses(model: Any) -> dict[str, np.ndarray]:
-    """Damping and armature of actuators at the dofs of their joints, in MuJoCo's order.
+def actuator_losses(model: Any, *, of_tendons: bool = False) -> dict[str, np.ndarray]:
+    """Damping and armature of actuators at the dofs of their joints, in MuJoCo's order, or at tendons.
 
     Returns:
-        "damping" with its linear, quadratic and cubic coefficients, `[3, nv]`, and "armature", `[1, nv]`.
+        "damping" with its linear, quadratic and cubic coefficients, `[3, n]`, and "armature", `[1, n]`. n is
+        the number of dofs, or that of tendons.
     """
-    joint, found = np.array(model.dof_jntid, dtype=int), {}
+    places = np.arange(model.ntendon) if of_tendons else np.array(model.dof_jntid, dtype=int)
+    kinds, found = (TO_TENDON,) if of_tendons else (TO_JOINT, TO_JOINT_IN_PARENT), {}
     for field in ("damping", "armature"):
         own = getattr(model, f"actuator_{field}", None)
         rows = [np.zeros(0) if own is None else linear(own)]
         rows += list(_higher(model, f"actuator_{field}").T) if field == "damping" else []
-        total = np.zeros((len(rows), model.nv))
+        total = np.zeros((len(rows), len(places)))
         for i in range(0 if own is None else len(own)):
-            if int(model.actuator_trntype[i]) in (TO_JOINT, TO_JOINT_IN_PARENT):
+            if int(model.actuator_trntype[i]) in kinds:
                 gear = float(model.actuator_gear[first_index(model, "outadr", i)][0])
-                here = joint == int(model.actuator_trnid[i][0])
+                here = places == int(model.actuator_trnid[i][0])
                 total += np.outer([gear**2 * row[i] for row in rows], here)
         found[field] = total
     return found
+
+
+def tendon_numbers(model: Any) -> dict[str, np.ndarray]:
+    """Coefficients of damping `[ntendon, 3]`, stiffness `[ntendon, 3]` and armature `[ntendon]` of tendons.
+
+    Those of actuators are included; disabled forces are zero.
+    """
+    drives, disabled = actuator_losses(model, of_tendons=True), disabled_flags(model)
+    damping, stiffness = (
+        np.column_stack([linear(getattr(model, field)), _higher(model, field)])
+        for field in ("tendon_damping", "tendon_stiffness")
+    )
+    armature = getattr(model, "tendon_armature", np.zeros(model.ntendon))
+    return {
+        "damping": (damping + drives["damping"].T) * ("damper" not in disabled),
+        "stiffness": stiffness * ("spring" not in disabled),
+        "armature": armature + drives["armature"][0],
+    }
 
 
 def first_index(model: Any, field: str, i: int) -> int:

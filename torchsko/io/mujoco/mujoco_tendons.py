@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from torchsko.io.mujoco.mujoco_couplings import tendon_joints
-from torchsko.io.mujoco.mujoco_fields import all_joint_names, disabled_flags, linear
+from torchsko.io.mujoco.mujoco_fields import all_joint_names, disabled_flags, tendon_numbers
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.file_data.actuator import UNLIMITED, as_range
 from torchsko.mechanism.file_data.tendon import Tendon
 
 UNUSED_FIELDS = (
-    ("stiffnesspoly", "nonlinear stiffness", "only the linear part is modelled"),
-    ("dampingpoly", "nonlinear damping", "only the linear part is modelled"),
-    ("armature", "armature", "not modelled"),
     ("actfrclimited", "actuator force range", "not modelled"),
     ("springyield", "yielding spring", "modelled without yielding"),
 )
@@ -33,10 +30,7 @@ def read_tendons(model: Any) -> tuple[tuple[Tendon, ...], tuple[UnsupportedEleme
     """
     joint_names, tendons, unused = all_joint_names(model), [], []
     off = disabled_flags(model)
-    stiffness, damping = (
-        linear(getattr(model, f"tendon_{field}")) * (flag not in off)
-        for field, flag in (("stiffness", "spring"), ("damping", "damper"))
-    )
+    numbers = tendon_numbers(model)
     for t in range(model.ntendon):
         name, joints = tendon_name(model, t), tendon_joints(model, t)
         if joints is None:
@@ -48,13 +42,20 @@ def read_tendons(model: Any) -> tuple[tuple[Tendon, ...], tuple[UnsupportedEleme
             values = getattr(model, f"tendon_{field}", None)
             if values is not None and values[t].any():
                 unused.append(UnsupportedElement(f"{what} of tendon {name!r}", why))
+        unused += [
+            UnsupportedElement(
+                f"nonlinear {field} of tendon {name!r}", "only the linear part is modelled"
+            )
+            for field in ("stiffness", "damping")
+            if numbers[field][t, 1:].any()
+        ]
         limited = model.tendon_limited[t] and "limit" not in off
         tendons.append(
             Tendon(
                 name,
                 {joint_names[j]: c for j, c in joints.items()},
-                float(stiffness[t]),
-                float(damping[t]),
+                float(numbers["stiffness"][t, 0]),
+                float(numbers["damping"][t, 0]),
                 as_range(model.tendon_lengthspring[t]),
                 as_range(model.tendon_range[t]) if limited else UNLIMITED,
                 float(model.tendon_frictionloss[t]) * ("frictionloss" not in off),
@@ -64,6 +65,7 @@ def read_tendons(model: Any) -> tuple[tuple[Tendon, ...], tuple[UnsupportedEleme
                 _numbers(model.tendon_solref_fri[t]),
                 _numbers(model.tendon_solimp_fri[t]),
                 float(model.tendon_invweight0[t]),
+                float(numbers["armature"][t]),
             )
         )
     return tuple(tendons), tuple(unused)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,14 @@ from torchsko.io.mujoco.mujoco_fields import (
     HINGE,
     SLIDE,
     SUPPORTED_FLAGS,
+    TO_JOINT_IN_PARENT,
     all_joint_names,
     disabled_flags,
+    tendon_numbers,
 )
 from torchsko.mechanism.description import IN_STEP, UnsupportedElement
 from torchsko.mechanism.file_data.touching_pairs import TouchingPairs
 from torchsko.mechanism.geometry import NO_SHAPES, Geometry
-
-JOINT_IN_PARENT, TENDON = 1, 3
-"""MuJoCo's last type of a transmission to a joint, and that to a tendon (mjtTrn)."""
 
 Row = tuple[int | list[str], str, str]
 """Number or names of elements, their kind, and the reason why they are not used."""
@@ -43,10 +42,8 @@ def unused(model: Any, geometry: Geometry) -> list[UnsupportedElement]:
         geometry: its shapes.
     """
     disabled = disabled_flags(model)
-    elastic = any(
-        _count(model, f"tendon_{field}") and flag not in disabled
-        for field, flag in (("stiffness", "spring"), ("damping", "damper"))
-    )
+    of_tendons = tendon_numbers(model)
+    elastic = any(of_tendons[field].any() for field in ("stiffness", "damping"))
     tendons = (
         model.ntendon,
         "tendons",
@@ -164,7 +161,8 @@ def _limits_and_flags(model: Any, disabled: set[str]) -> tuple[Row, ...]:
 
 def _missing_forces(model: Any, disabled: set[str]) -> tuple[Row, ...]:
     """Forces of joints, tendons and actuators that affect measured joint forces."""
-    on_tendons = [i for i, kind in enumerate(model.actuator_trntype) if int(kind) == TENDON]
+    of_tendons = tendon_numbers(model)
+    fixed = [t for t in range(model.ntendon) if tendon_joints(model, t) is not None]
     return (
         (getattr(model, "nflex", 0), "flexible bodies", "only rigid bodies are modelled"),
         (
@@ -177,26 +175,18 @@ def _missing_forces(model: Any, disabled: set[str]) -> tuple[Row, ...]:
             "spatial tendons with limits or forces",
             "only tendons on joints are modelled",
         ),
-        (
-            int(_has_higher(model, "tendon_stiffness") and "spring" not in disabled),
-            "nonlinear stiffness of tendons",
-            "only the linear part is modelled",
+        *(
+            (
+                int(of_tendons[field][:, 1:].any()),
+                f"nonlinear {field} of tendons",
+                "only the linear part is modelled",
+            )
+            for field in ("stiffness", "damping")
         ),
         (
-            int(_has_higher(model, "tendon_damping") and "damper" not in disabled),
-            "nonlinear damping of tendons",
-            "only the linear part is modelled",
-        ),
-        (_count(model, "tendon_armature"), "tendons with armature", "not in the mass matrix"),
-        (
-            _count(model, "actuator_armature", on_tendons),
-            "actuators of tendons with armature",
-            "not in the mass matrix",
-        ),
-        (
-            _count(model, "actuator_damping", on_tendons) if "damper" not in disabled else 0,
-            "actuators of tendons with damping",
-            "not modelled",
+            int(np.count_nonzero(of_tendons["armature"][fixed])),
+            "tendons with armature",
+            f"armature of tendons acts {IN_STEP}",
         ),
         (
             _count(model, "jnt_springyield") if "spring" not in disabled else 0,
@@ -208,17 +198,13 @@ def _missing_forces(model: Any, disabled: set[str]) -> tuple[Row, ...]:
 
 def _spatial_tendons(model: Any, disabled: set[str]) -> list[str]:
     """Names of spatial tendons that exert forces."""
-    fields = {
-        "stiffness": "spring",
-        "damping": "damper",
-        "frictionloss": "frictionloss",
-        "limited": "limit",
-    }
-    active = [f"tendon_{field}" for field, flag in fields.items() if flag not in disabled]
+    forces = [tendon_numbers(model)[field] for field in ("stiffness", "damping", "armature")]
+    flags = {"frictionloss": "frictionloss", "limited": "limit"}
+    forces += [getattr(model, f"tendon_{x}") for x, flag in flags.items() if flag not in disabled]
     return [
         model.tendon(t).name or f"tendon{t}"
         for t in range(model.ntendon)
-        if tendon_joints(model, t) is None and any(_any(getattr(model, x)[t]) for x in active)
+        if tendon_joints(model, t) is None and any(_any(x[t]) for x in forces)
     ]
 
 
@@ -234,7 +220,7 @@ def _num_actuator_ranges(model: Any) -> int:
         )
     ):
         j = int(model.actuator_trnid[i][0])
-        if int(kind) > JOINT_IN_PARENT or int(model.jnt_type[j]) not in (SLIDE, HINGE):
+        if int(kind) > TO_JOINT_IN_PARENT or int(model.jnt_type[j]) not in (SLIDE, HINGE):
             continue
         first = int(model.actuator_ctrladr[i]) if hasattr(model, "actuator_ctrladr") else i
         scaled = int(bias) == 0 and bool(model.actuator_ctrllimited[first : first + 1].any())
@@ -288,7 +274,6 @@ def _any(x: Any) -> bool:
     return bool(np.any(np.asarray(x)))
 
 
-def _count(model: Any, field: str, rows: Sequence[int] | None = None) -> int:
-    """Number of nonzero values of a field, or of rows; zero in versions of MuJoCo without the field."""
-    values = np.array(getattr(model, field, ()))
-    return int(np.count_nonzero(values if rows is None or not len(values) else values[list(rows)]))
+def _count(model: Any, field: str) -> int:
+    """Number of nonzero values of a field; zero in versions of MuJoCo without the field."""
+    return int(np.count_nonzero(getattr(model, field, ())))

@@ -28,6 +28,7 @@ class Tendon:
         friction_solimp: impedance parameters of dry friction.
         invweight: inverse inertia of the length in the initial configuration [1/kg or 1/(kg m^2)]; None if it
             is computed from the mechanism.
+        armature: inertia of the length [kg or kg m^2], in `torchsko.step`.
 
     Raises:
         MechanismError: when the lower end of `relaxed` or `limits` exceeds the upper.
@@ -46,6 +47,7 @@ class Tendon:
     friction_solref: Solref = SOLREF
     friction_solimp: Solimp = SOLIMP
     invweight: float | None = None
+    armature: float = 0.0
 
     def __post_init__(self) -> None:
         for what in ("relaxed", "limits"):
