@@ -4,11 +4,9 @@ MuJoCo moves a Panda arm whose parameters differ from those of the robot file. T
 and uses only measured motion and motor torque. Half a minute; needs pip install ".[identify]".
 """
 
-import argparse
-from pathlib import Path
-
 import numpy as np
 import torch
+from command_line import parse_options
 from identify_report import figure, print_tables
 from mujoco_arm import measure, mujoco_model, secret_parameters
 
@@ -51,10 +49,7 @@ def base_parameters(mech, q, qd, qdd):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=600, help="steps of gradient descent")
-    parser.add_argument("--out", type=Path, default=Path(), help="folder for the figure")
-    args = parser.parse_args()
+    args = parse_options(__doc__, steps=(600, "steps of gradient descent"))
     torch.set_num_threads(1)  # batches this small are slower on two
     generator, rng = torch.Generator().manual_seed(0), np.random.default_rng(0)
 
@@ -73,7 +68,6 @@ def main():
     base = base_parameters(nominal, *(x[::50] for x in samples[:3]))
     errors = {name: torque_errors(mech, *held_out) for name, mech in robots.items()}
     print_tables(robots, errors, base)
-    args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / "identify.png"
     print("\nfigure:", figure(path, robots, errors, held_out, moving(held_out[1])))
 

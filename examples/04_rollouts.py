@@ -5,12 +5,11 @@ arm moves all of them to a goal; the gradient of the mean squared error through 
 gains. The figure shows the joint errors before and after. Needs pip install ".[plot]".
 """
 
-import argparse
 import time
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
+from command_line import parse_options, save_figure
 
 import torchsko as ts
 
@@ -31,13 +30,7 @@ def randomise(arm, count, generator):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--arms", type=int, default=1024)
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--iterations", type=int, default=30)
-    parser.add_argument("--out", type=Path, default=Path(), help="folder of the figure")
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    args = parse_options(__doc__, arms=1024, steps=200, iterations=30)
     arm = ts.load(ts.robots.panda)
     arms = randomise(arm, args.arms, torch.Generator().manual_seed(0))
     arms = ts.fuse(arms, inputs=("mass", "inertia", "damping"))  # they differ between samples
@@ -90,8 +83,7 @@ def main():
     axes[1].set(xlabel="rms joint error over the motion [rad]", ylabel="arms")
     axes[0].legend()
     figure.tight_layout()
-    figure.savefig(args.out / "rollouts.png", dpi=150)
-    print("figure:", args.out / "rollouts.png")
+    save_figure(figure, args.out / "rollouts.png")
 
 
 if __name__ == "__main__":

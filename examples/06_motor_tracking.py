@@ -4,12 +4,11 @@ The feed-forward follows a change of the connectivity of the links by changing t
 install ".[plot]".
 """
 
-import argparse
 import math
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
+from command_line import parse_options, save_figure
 
 import torchsko as ts
 from torchsko.rollout.motor import PID, Motor, MotorControl
@@ -54,11 +53,7 @@ def track(model, parents, steps, dt):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=1000, help="control steps in 2 s")
-    parser.add_argument("--out", type=Path, default=Path(), help="folder")
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    args = parse_options(__doc__, steps=(1000, "control steps in 2 s"))
     time = torch.linspace(0, 2, args.steps + 1, dtype=torch.float64)
     target, model = torch.stack([sway(t)[0] for t in time.tolist()]), links(TREE)
     fig, axes = plt.subplots(
@@ -76,8 +71,7 @@ def main():
         bottom.set(xlabel="time [s]", ylabel="error of joint 1 [deg]")
         top.label_outer(), bottom.label_outer()
     fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
-    fig.savefig(args.out / "motor_tracking.png", dpi=150)
-    print("figure:", args.out / "motor_tracking.png")
+    save_figure(fig, args.out / "motor_tracking.png")
 
 
 if __name__ == "__main__":

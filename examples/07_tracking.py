@@ -6,11 +6,9 @@ weight over its stiffness. Adaptive control estimates the tool while it moves. N
 ".[identify]".
 """
 
-import argparse
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import torch
+from command_line import parse_options, save_figure
 from mujoco_arm import mujoco, mujoco_model
 
 import torchsko as ts
@@ -62,11 +60,7 @@ def track(law, arm, model, seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=int, default=16)
-    parser.add_argument("--out", type=Path, default=Path(), help="folder of the figure")
-    args, arm = parser.parse_args(), ts.load(ts.robots.panda)
-    args.out.mkdir(parents=True, exist_ok=True)
+    args, arm = parse_options(__doc__, seconds=16), ts.load(ts.robots.panda)
     arm = arm.replace(damping=0 * arm.damping, friction=0 * arm.friction)
     tool = ts.MechanismBuilder("tool").link("ball", mass=TOOL, com=(0.0, 0.0, 0.15))
     with_tool = arm.append(tool.build(floating_base=True), arm.frame_names[-1])
@@ -84,8 +78,7 @@ def main():
         axes.set(xlabel="time [s]", title=title, ylim=(1e-5, None))
     panels[0].set_ylabel("error, rms over joints [deg]")
     panels[1].legend(frameon=False)
-    figure.savefig(args.out / "tracking.png", dpi=150, bbox_inches="tight")
-    print("figure:", args.out / "tracking.png")
+    save_figure(figure, args.out / "tracking.png", bbox_inches="tight")
 
 
 if __name__ == "__main__":

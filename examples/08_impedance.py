@@ -4,12 +4,10 @@ Inverse kinematics finds the initial configuration. The position of the hand is 
 the second; the remaining motion of the arm is damped. Needs pip install ".[identify]".
 """
 
-import argparse
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from command_line import parse_options, save_figure
 from mujoco_arm import mujoco, mujoco_model
 
 import torchsko as ts
@@ -48,10 +46,7 @@ def pushed(arm, model, start):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path(), help="folder")
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    args = parse_options(__doc__)
     arm = ts.load(ts.robots.panda)
     arm = arm.replace(damping=0 * arm.damping, friction=0 * arm.friction)
     goal, again = {HAND: (DOWN, PLACE)}, {"restarts": 8, "generator": torch.Generator()}
@@ -71,8 +66,7 @@ def main():
         axes.hlines(1e3 * asked[k], 1.0, 2.5, f"C{k}", "dashed", lw=1)
     axes.set(xlabel="time [s]", ylabel="displacement of the hand [mm]")
     axes.legend(frameon=False, title="dashed: F / K")
-    fig.savefig(args.out / "impedance.png", dpi=150, bbox_inches="tight")
-    print("figure:", args.out / "impedance.png")
+    save_figure(fig, args.out / "impedance.png", bbox_inches="tight")
 
 
 if __name__ == "__main__":

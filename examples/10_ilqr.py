@@ -5,12 +5,11 @@ torque limits. Step lengths, regularisation and convergence are separate for eac
 ".[plot]".
 """
 
-import argparse
 import time
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
+from command_line import parse_options, save_figure
 
 import torchsko as ts
 
@@ -28,13 +27,7 @@ def final(mech, q, qd, target):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--arms", type=int, default=512)
-    parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--eager", action="store_true")
-    parser.add_argument("--out", type=Path, default=Path(), help="folder of the figure")
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    args = parse_options(__doc__, arms=512, steps=50, eager=False)
     arm = ts.load(ts.robots.panda)
     none = torch.zeros_like(arm.friction)
     arm = arm.replace(friction=none, damping=none + 0.1, armature=none + 0.1)
@@ -78,8 +71,7 @@ def main():
     right.hist(used.tolist(), bins=40)
     right.set(xlabel="largest torque, of its limit", ylabel="arms")
     figure.tight_layout()
-    figure.savefig(args.out / "ilqr.png", dpi=150)
-    print("figure:", args.out / "ilqr.png")
+    save_figure(figure, args.out / "ilqr.png")
 
 
 if __name__ == "__main__":

@@ -4,13 +4,13 @@ Each control step solves one quadratic program: the centre of mass follows a ref
 feet push inside their friction cones, motors stay within their limits. Needs pip install ".[identify]".
 """
 
-import argparse
 import tempfile
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from command_line import parse_options, save_figure
 from mujoco_arm import mujoco
 
 import torchsko as ts
@@ -59,12 +59,7 @@ def sway(dog, model, rate, seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path(), help="folder")
-    parser.add_argument("--rate", type=int, default=250, help="of control [Hz]")
-    parser.add_argument("--seconds", type=float, default=2.0)
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    args = parse_options(__doc__, rate=(250, "of control [Hz]"), seconds=2.0)
     dog = ts.load(ts.robots.quadruped, floating_base=True)
     log = sway(dog, on_the_ground(dog), args.rate, args.seconds)
     print(f"centre of mass: {1e3 * (log[:, 0] - log[:, 1]).abs().max():.2f} mm largest error")
@@ -79,8 +74,7 @@ def main():
     for each, place in zip(axes, ("upper center", "center right"), strict=True):
         each.legend(frameon=False, loc=place, fontsize="small")
     fig.tight_layout()
-    fig.savefig(args.out / "whole_body.png", dpi=150)
-    print("figure:", args.out / "whole_body.png")
+    save_figure(fig, args.out / "whole_body.png")
 
 
 if __name__ == "__main__":

@@ -5,12 +5,11 @@ gradient is another, and the weights are inputs of both. The result is tested on
 time. Needs pip install ".[plot]".
 """
 
-import argparse
 import time
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
+from command_line import parse_options, save_figure
 
 import torchsko as ts
 from torchsko.rollout.controls import Controller
@@ -57,13 +56,7 @@ def target_error(name, mech, policy, batch, steps, fused):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, number in (("iterations", 400), ("steps", 100), ("batch", 128)):
-        parser.add_argument(f"--{name}", type=int, default=number)
-    parser.add_argument("--eager", action="store_true", help="no kernels")
-    parser.add_argument("--out", type=Path, default=Path(), help="folder")
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    args = parse_options(__doc__, iterations=400, steps=100, batch=128, eager=(False, "no kernels"))
     torch.manual_seed(0)
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.6))
     for (name, force), first, axis in zip(
@@ -94,8 +87,7 @@ def main():
     axes[0].set(xlabel="iteration", title="reward: negative mean error", ylim=(-2, 0))
     axes[0].legend()
     figure.tight_layout()
-    figure.savefig(args.out / "policies.png", dpi=150)
-    print("figure:", args.out / "policies.png")
+    save_figure(figure, args.out / "policies.png")
 
 
 if __name__ == "__main__":

@@ -4,12 +4,11 @@
 gradients. The figure shows the best motion as a film strip. Needs pip install ".[plot]".
 """
 
-import argparse
 import time
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
+from command_line import parse_options, save_figure
 
 import torchsko as ts
 
@@ -28,13 +27,9 @@ def double_pendulum():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, number in (("iterations", 900), ("steps", 200), ("guesses", 128)):
-        parser.add_argument(f"--{name}", type=int, default=number)
-    parser.add_argument("--eager", action="store_true", help="without kernels")
-    parser.add_argument("--out", type=Path, default=Path(), help="folder of the figure")
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    args = parse_options(
+        __doc__, iterations=900, steps=200, guesses=128, eager=(False, "no kernels")
+    )
     mech = double_pendulum()
     plant = mech if args.eager else ts.fuse(mech)
     zero, up = torch.zeros(2).double(), torch.tensor([torch.pi, 0.0]).double()
@@ -99,8 +94,7 @@ def main():
     right.semilogy(losses[:, best], color="C3")
     right.set(xlabel="iteration", title="loss of each guess; the best in red")
     figure.tight_layout()
-    figure.savefig(args.out / "swing_up.png", dpi=150)
-    print("figure:", args.out / "swing_up.png")
+    save_figure(figure, args.out / "swing_up.png")
 
 
 if __name__ == "__main__":

@@ -5,12 +5,11 @@ plan; the states of the plan need not be consistent with it (multiple shooting).
 the model lacks. Needs pip install ".[plot]".
 """
 
-import argparse
 import time
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
+from command_line import parse_options, save_figure
 
 import torchsko as ts
 
@@ -34,13 +33,9 @@ def shifted(x):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=6.0)
-    parser.add_argument("--horizon", type=int, default=25, help="steps of a plan")
-    parser.add_argument("--eager", action="store_true", help="no kernels")
-    parser.add_argument("--out", type=Path, default=Path(), help="folder")
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    args = parse_options(
+        __doc__, seconds=6.0, horizon=(25, "steps of a plan"), eager=(False, "no kernels")
+    )
     arm = ts.load(ts.robots.panda)
     none = torch.zeros_like(arm.friction)
     arm = arm.replace(friction=none, damping=none + 0.5, armature=none + 0.1)
@@ -95,8 +90,7 @@ def main():
     right.plot(t, solves, lw=0.8)
     right.set(xlabel="time [s]", ylabel="one plan [ms]", ylim=(0, None))
     figure.tight_layout()
-    figure.savefig(args.out / "predictive_control.png", dpi=150)
-    print("figure:", args.out / "predictive_control.png")
+    save_figure(figure, args.out / "predictive_control.png")
 
 
 if __name__ == "__main__":

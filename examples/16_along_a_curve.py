@@ -4,13 +4,12 @@ In joint space, inverse kinematics computes a joint path that computed torque fo
 the hand is the task, and no joint path is needed. Needs pip install ".[identify]".
 """
 
-import argparse
 import math
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from command_line import parse_options, save_figure
 from mujoco_arm import mujoco, mujoco_model
 
 import torchsko as ts
@@ -65,11 +64,7 @@ def track(law, targets, arm, model, start):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--out", type=Path, default=Path(), help="folder")
-    args, arm = parser.parse_args(), ts.load(ts.robots.panda)
-    args.out.mkdir(parents=True, exist_ok=True)
+    args, arm = parse_options(__doc__, seconds=4.0), ts.load(ts.robots.panda)
     arm = arm.replace(damping=0 * arm.damping, friction=0 * arm.friction)
     path, found = joint_path(arm, ts.fuse(arm), args.seconds)
     print(f"joint path: {len(path)} poses, first one converged: {found}")
@@ -92,8 +87,7 @@ def main():
     left.set(xlabel="y [m]", ylabel="z [m]", aspect="equal", xticks=[-0.2, 0.0, 0.2])
     left.legend(frameon=False, loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.25))
     right.set(xlabel="time [s]", ylabel="error of the hand [mm]")
-    fig.savefig(args.out / "along_a_curve.png", dpi=150)
-    print("figure:", args.out / "along_a_curve.png")
+    save_figure(fig, args.out / "along_a_curve.png")
 
 
 if __name__ == "__main__":

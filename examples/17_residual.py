@@ -5,11 +5,10 @@ and a network for the whole torque use the same log. Both are tested on motions 
 Needs pip install ".[identify]".
 """
 
-import argparse
 from itertools import pairwise
-from pathlib import Path
 
 import torch
+from command_line import parse_options, save_figure
 
 import torchsko as ts
 from torchsko.identification.friction import Offset, SmoothCoulomb, Viscous
@@ -49,13 +48,9 @@ def network_alone(states, tau, steps):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=60.0, help="of the log")
-    parser.add_argument(
-        "--steps", type=int, default=800, help="training steps of the network alone"
+    args = parse_options(
+        __doc__, seconds=(60.0, "of the log"), steps=(800, "training steps of the network alone")
     )
-    parser.add_argument("--out", type=Path, default=Path("."), help="folder for the figure")
-    args = parser.parse_args()
     torch.manual_seed(0)
     panda = ts.load(ts.robots.panda)
     names = panda.joint_names
@@ -94,9 +89,7 @@ def main():
     ax.set_xlabel("speed relative to the log")
     ax.set_ylabel("torque error / standard deviation")
     ax.legend()
-    args.out.mkdir(parents=True, exist_ok=True)
-    figure.savefig(args.out / "residual.png", dpi=110)
-    print(f"\nfigure: {args.out / 'residual.png'}")
+    save_figure(figure, args.out / "residual.png", dpi=110)
 
 
 if __name__ == "__main__":

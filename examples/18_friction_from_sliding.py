@@ -5,12 +5,10 @@ steps of torchsko find its friction coefficient and its spin from positions with
 pip install ".[mjcf,plot]".
 """
 
-import argparse
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import mujoco
 import torch
+from command_line import parse_options, save_figure
 
 import torchsko as ts
 
@@ -34,10 +32,7 @@ def measure():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path(), help="folder of the figure")
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    args = parse_options(__doc__)
     ball = ts.load(TEXT)
     contact, measured = ts.ContactModel.of(ball), measure()
 
@@ -71,8 +66,7 @@ def main():
     plt.plot(t, path(parameters), label="identified")
     plt.gca().set(xlabel="time [s]", ylabel="position [m]")
     plt.legend()
-    plt.savefig(args.out / "friction_from_sliding.png", dpi=120)
-    print(f"Figure: {args.out / 'friction_from_sliding.png'}")
+    save_figure(plt.gcf(), args.out / "friction_from_sliding.png", dpi=120)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,11 @@ Both simulate the same MJCF text. The figure shows the trajectories of both, the
 of an accelerometer. Needs pip install ".[mjcf,plot]".
 """
 
-import argparse
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import mujoco
 import numpy as np
 import torch
+from command_line import parse_options, save_figure
 
 import torchsko as ts
 
@@ -33,11 +31,7 @@ def simulate_mujoco(steps):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--out", type=Path, default=Path(), help="folder of the figure")
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    args = parse_options(__doc__, steps=300)
     box = ts.load(TEXT)
     contact, to_mujoco = ts.ContactModel.of(box), ts.conventions("mujoco", box)
 
@@ -69,8 +63,7 @@ def main():
     axes[1].set(ylabel="difference")
     axes[2].plot(t[1:], torch.stack(shocks))
     axes[2].set(xlabel="time [s]", ylabel="accelerometer [m/s^2]")
-    figure.savefig(args.out / "contact_beside_mujoco.png", dpi=120)
-    print(f"Figure: {args.out / 'contact_beside_mujoco.png'}")
+    save_figure(figure, args.out / "contact_beside_mujoco.png", dpi=120)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,9 @@ Feet are spheres on a plane, position servos hold the joints, and one kernel adv
 shows heights and forces at the feet. Needs pip install ".[plot]".
 """
 
-import argparse
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import torch
+from command_line import parse_options, save_figure
 
 import torchsko as ts
 from torchsko.mechanism.geometry import Geometry, Plane, Shape, Sphere, Surface
@@ -31,10 +29,7 @@ def standing_quadruped():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path(), help="folder of the figure")
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    args = parse_options(__doc__)
     dog, start = standing_quadruped()
     contact = ts.ContactModel.of(dog)
     servos = [ts.Actuator.position(name, name, kp=60.0, kv=2.0) for name in dog.joint_names[1:]]
@@ -71,8 +66,7 @@ def main():
     axes[0].set(ylabel="height of the body [m]")
     axes[1].plot(t, forces[:, 5])
     axes[1].set(xlabel="time [s]", ylabel="normal forces of one robot [N]")
-    figure.savefig(args.out / "pushed_quadruped.png", dpi=120)
-    print(f"Figure: {args.out / 'pushed_quadruped.png'}")
+    save_figure(figure, args.out / "pushed_quadruped.png", dpi=120)
 
 
 if __name__ == "__main__":

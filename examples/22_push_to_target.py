@@ -4,11 +4,9 @@ Forces of the finger are optimised by gradients through every step, contact incl
 once. The figure shows the paths before and after. Needs pip install ".[mjcf,plot]".
 """
 
-import argparse
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import torch
+from command_line import parse_options, save_figure
 
 import torchsko as ts
 
@@ -22,10 +20,7 @@ TEXT = """<mujoco><option cone="elliptic" timestep="0.02" gravity="0 0 0"/>
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path(), help="folder of the figure")
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    args = parse_options(__doc__)
     scene = ts.load(TEXT)
     contact = ts.ContactModel.of(scene)
     angles = torch.linspace(-0.5, 0.5, 8, dtype=torch.float64)
@@ -70,8 +65,7 @@ def main():
     plt.plot(*first[0, :, 2:].T, "--", color="0.5", label="puck before")
     plt.gca().set(xlabel="x [m]", ylabel="y [m]", aspect="equal")
     plt.legend()
-    plt.savefig(args.out / "push_to_target.png", dpi=120)
-    print(f"Figure: {args.out / 'push_to_target.png'}")
+    save_figure(plt.gcf(), args.out / "push_to_target.png", dpi=120)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,9 @@ The fingertips are spheres, servos close the fingers with a limited force, and t
 of weight m g is lifted if the friction coefficient exceeds m g / (2 f). Needs pip install ".[mjcf,plot]".
 """
 
-import argparse
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import torch
+from command_line import parse_options, save_figure
 
 import torchsko as ts
 
@@ -29,10 +27,7 @@ TEXT = """<mujoco><option cone="elliptic" timestep="0.004" impratio="10"/><world
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path(), help="folder of the figure")
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    args = parse_options(__doc__)
     places = (("left", 0.06, -1), ("right", -0.06, 1))
     fingers = "".join(FINGER.format(name=n, y=y, axis=axis) for n, y, axis in places)
     robot = ts.load(TEXT.format(fingers=fingers))
@@ -71,8 +66,7 @@ def main():
     axes[0].set(ylabel="height of the box [m]")
     axes[1].plot(t, forces[:, -1])
     axes[1].set(xlabel="time [s]", ylabel="touch sensors [N]")
-    figure.savefig(args.out / "gripper.png", dpi=120)
-    print(f"Figure: {args.out / 'gripper.png'}")
+    save_figure(figure, args.out / "gripper.png", dpi=120)
 
 
 if __name__ == "__main__":
