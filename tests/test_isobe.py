@@ -10,19 +10,11 @@ from hypothesis import strategies as st
 import torchsko as ts
 from tests.batteries import CountOperations
 from tests.planar import lagrange_torque, lagrangian, planar, turn
+from tests.states import usual_state
 from tests.strategies import BATCHES, KINDS, agree, mechanisms, random_mechanism, trees
 from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import ShapeError
 from torchsko.verbs.parallel import parallel_inverse_dynamics
-
-
-def states(mech, batch=(), seed=0):
-    g = torch.Generator().manual_seed(seed)
-    q, qd = mech.random_state(*batch, generator=g)
-    qdd = torch.randn(*batch, mech.num_dof, generator=g, dtype=torch.float64)
-    f_ext = torch.randn(*batch, mech.num_bodies, 6, generator=g, dtype=torch.float64)
-    return q, qd, qdd, f_ext
-
 
 # The member length matrix
 
@@ -105,7 +97,7 @@ def test_torques_are_member_lengths_times_the_forces_across_the_links_eq_2():
     # Massless links with tip masses: forces act at nodes only, and Eq. 2 reads as printed.
     parents, lengths, tips = [-1, 0, 0, 2], [0.4, 0.3, 0.5, 0.2], [0.5, 0.2, 0.3, 0.1]
     mech, tree = planar(parents, lengths, [0.0] * 4, tips), Tree.from_parents(parents)
-    q, qd, qdd, _ = states(mech, seed=4)
+    q, qd, qdd = usual_state(mech, seed=4)
     heading = [sum(q[j] for j in (k, *tree.ancestors(k))) for k in range(4)]
 
     def nodes(q):
@@ -135,7 +127,7 @@ def test_torques_are_member_lengths_times_the_forces_across_the_links_eq_2():
 )
 @given(mechanisms(7), st.sampled_from(BATCHES), st.booleans())
 def test_parallel_inverse_dynamics_eq_2_equals_the_sweeps(mech, batch, pushed):
-    q, qd, qdd, f_ext = states(mech, batch)
+    q, qd, qdd, f_ext = usual_state(mech, *batch, wrench=True)
     f_ext = f_ext if pushed else None
     expected = ts.inverse_dynamics(mech, q, qd, qdd, f_ext)
     tau = ts.inverse_dynamics(mech, q, qd, qdd, f_ext, method="parallel")
@@ -147,7 +139,7 @@ def test_parallel_inverse_dynamics_eq_2_equals_the_sweeps(mech, batch, pushed):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_joint_kind_on_every_shape_of_tree(parents, kind):
     mech = random_mechanism([kind] * len(parents), parents, seed=1)
-    q, qd, qdd, f_ext = states(mech, (2,))
+    q, qd, qdd, f_ext = usual_state(mech, 2, wrench=True)
     expected = ts.inverse_dynamics(mech, q, qd, qdd, f_ext)
     agree(ts.inverse_dynamics(mech, q, qd, qdd, f_ext, method="parallel"), expected)
 
@@ -157,7 +149,7 @@ def test_every_joint_kind_on_every_shape_of_tree(parents, kind):
 @pytest.mark.parametrize("batch", [(2,), (2, 3)])
 def test_every_tensor_may_have_batch_dimensions_of_its_own(name, batch):
     mech = mixed()
-    inputs = dict(zip(("q", "qd", "qdd", "f_ext"), states(mech), strict=True))
+    inputs = dict(zip(("q", "qd", "qdd", "f_ext"), usual_state(mech, wrench=True), strict=True))
     value = inputs.get(name, getattr(mech, name, None))
     turns = name in ("q", "joint_rotation")  # no scale keeps these on their manifold
     scale = torch.ones(batch) if turns else 1 + torch.arange(math.prod(batch)).reshape(batch) / 4
@@ -187,7 +179,7 @@ def mixed():
 def test_derivatives_vmap_and_compile(as_data):
     mech = mixed()
     parents = torch.tensor(mech.parents) if as_data else None
-    q, qd, qdd, f_ext = states(mech, (3,))
+    q, qd, qdd, f_ext = usual_state(mech, 3, wrench=True)
 
     def torque(step, qd, qdd, f_ext, mass, com, place):
         changed = mech.replace(mass=mass, com=com, joint_position=place)
@@ -214,7 +206,7 @@ def test_operations_do_not_grow_with_depth_but_for_the_doubling_of_rotations():
     counts = []
     for links in (4, 16, 64):
         mech = serial(links)
-        q, qd, qdd, _ = states(mech)
+        q, qd, qdd = usual_state(mech)
         with torch.no_grad(), CountOperations() as count:
             ts.inverse_dynamics(mech, q, qd, qdd, method="parallel")
         counts.append(count.total)
@@ -238,7 +230,7 @@ def float32_error(mech, q, qd, qdd, method):
 def test_float32_is_as_accurate_a_kilometre_away_as_at_the_origin(free):
     kinds = ["free" if free else "revolute", *["revolute"] * 5, "spherical"]
     mech = random_mechanism(kinds, [-1, 0, 1, 2, 0, 4, 5], seed=6)
-    q, qd, qdd, _ = states(mech, (64,))
+    q, qd, qdd = usual_state(mech, 64)
     near = float32_error(mech, q, qd, qdd, "parallel")
     if free:
         q = torch.cat([q[:, :3] + 1000.0, q[:, 3:]], -1)
@@ -277,7 +269,7 @@ def fig_6(parents):
 def test_both_open_systems_of_figure_6_follow_from_data_in_one_batch():
     template, place = fig_6(FIG_6_OPEN["branched"])
     assert place == [0, 1, 2, 3, 4]
-    q, qd, qdd, _ = states(template, (2,))
+    q, qd, qdd = usual_state(template, 2)
     parents = torch.tensor(list(FIG_6_OPEN.values()))
     changed = template.replace(
         joint_position=torch.stack([placements(p) for p in FIG_6_OPEN.values()])
@@ -298,7 +290,7 @@ def test_any_connectivity_of_the_same_bodies_is_a_tensor_away(kinds, seed, data)
     first = random_mechanism(kinds, parents, seed, armature=True)
     names = [first.joint_names.index(f"joint{k}") for k in range(n)]
     chain = random_mechanism(kinds, [*range(-1, n - 1)], seed, armature=True)
-    q, qd, qdd, f_ext = states(chain, (2,))
+    q, qd, qdd, f_ext = usual_state(chain, 2, wrench=True)
     tau = ts.inverse_dynamics(
         chain, q, qd, qdd, f_ext, method="parallel", parents=torch.tensor(parents)
     )
@@ -315,7 +307,7 @@ def test_any_connectivity_of_the_same_bodies_is_a_tensor_away(kinds, seed, data)
 
 def test_a_cycle_in_the_data_gives_nan_for_its_sample_only():
     mech = serial(3)
-    q, qd, qdd, _ = states(mech, (2,))
+    q, qd, qdd = usual_state(mech, 2)
     parents = torch.tensor([[-1, 0, 1], [-1, 2, 1]])
     tau = ts.inverse_dynamics(mech, q, qd, qdd, method="parallel", parents=parents)
     torch.testing.assert_close(tau[0], ts.inverse_dynamics(mech, q[0], qd[0], qdd[0]))
@@ -324,7 +316,7 @@ def test_a_cycle_in_the_data_gives_nan_for_its_sample_only():
 
 def test_parents_that_do_not_fit_are_refused():
     mech = serial(3)
-    q, qd, qdd, _ = states(mech)
+    q, qd, qdd = usual_state(mech)
     for parents in (torch.tensor([-1, 0]), torch.tensor([-1.0, 0, 1])):
         with pytest.raises(ShapeError, match=r"int64 tensor of shape \[\*batch, 3\]"):
             ts.inverse_dynamics(mech, q, qd, qdd, method="parallel", parents=parents)

@@ -17,18 +17,12 @@ from tests.newton import (
     potential_energy,
     unskew,
 )
+from tests.states import normal_state
 from tests.strategies import ALL_KINDS, mechanisms, random_mechanism
 
 seeds = st.integers(0, 2**31)
 
 VECTOR_KINDS = tuple(kind for kind in ALL_KINDS if kind not in ("spherical", "free"))
-
-
-def states(mech: ts.Mechanism, seed: int, batch: tuple[int, ...] = ()) -> tuple[Tensor, ...]:
-    """q, qd, and two more vectors like qd."""
-    g = torch.Generator().manual_seed(seed)
-    q, _ = mech.random_state(*batch, generator=g)
-    return q, *torch.randn(3, *batch, mech.num_dof, generator=g, dtype=q.dtype)
 
 
 def forces(mech: ts.Mechanism, seed: int, batch: tuple[int, ...] = ()) -> Tensor:
@@ -44,7 +38,7 @@ def without_passive(mech: ts.Mechanism) -> ts.Mechanism:
 
 @given(mechanisms(), seeds)
 def test_the_mass_matrix_is_symmetric_positive_definite(mech, seed):
-    M = ts.mass_matrix(mech, states(mech, seed, (2,))[0])
+    M = ts.mass_matrix(mech, normal_state(mech, 2, seed=seed, vectors=3)[0])
     assert_close(M, M.mT, rtol=0, atol=0)
     assert torch.linalg.eigvalsh(M).min() > 0
 
@@ -52,7 +46,7 @@ def test_the_mass_matrix_is_symmetric_positive_definite(mech, seed):
 @pytest.mark.shows("Jain 2011, Part II", "Algorithm 3.1", ts.bias_force)
 @given(mechanisms(), seeds)
 def test_joint_force_is_mass_times_acceleration_plus_bias(mech, seed):
-    q, qd, qdd, _ = states(mech, seed, (2,))
+    q, qd, qdd, _ = normal_state(mech, 2, seed=seed, vectors=3)
     f_ext = forces(mech, seed, (2,))
     inertial = (ts.mass_matrix(mech, q) @ qdd[..., None])[..., 0]
     tau = ts.inverse_dynamics(mech, q, qd, qdd, f_ext)
@@ -62,7 +56,7 @@ def test_joint_force_is_mass_times_acceleration_plus_bias(mech, seed):
 @pytest.mark.shows("Jain 2011, Part II", "Algorithm 6.1", ts.forward_dynamics)
 @given(mechanisms(), seeds)
 def test_forward_dynamics_inverts_inverse_dynamics(mech, seed):
-    q, qd, qdd, _ = states(mech, seed, (2,))
+    q, qd, qdd, _ = normal_state(mech, 2, seed=seed, vectors=3)
     f_ext = forces(mech, seed, (2,))
     tau = ts.inverse_dynamics(mech, q, qd, qdd, f_ext)
     assert_close(ts.forward_dynamics(mech, q, qd, tau, f_ext), qdd)
@@ -70,21 +64,21 @@ def test_forward_dynamics_inverts_inverse_dynamics(mech, seed):
 
 @given(mechanisms(), seeds)
 def test_the_mass_matrix_is_the_metric_of_kinetic_energy(mech, seed):
-    q, qd, *_ = states(mech, seed, (2,))
+    q, qd, *_ = normal_state(mech, 2, seed=seed, vectors=3)
     quadratic = (qd[..., None, :] @ ts.mass_matrix(mech, q) @ qd[..., None])[..., 0, 0] / 2
     assert_close(quadratic, kinetic_energy(mech, q, qd))
 
 
 @given(mechanisms(), seeds)
 def test_diagonalised_rates_carry_the_kinetic_energy(mech, seed):
-    q, qd, *_ = states(mech, seed, (2,))
+    q, qd, *_ = normal_state(mech, 2, seed=seed, vectors=3)
     rates = ts.innovations(ts.assemble(mech, q)).sqrt_transpose(qd)
     assert_close(rates.square().sum(-1) / 2, kinetic_energy(mech, q, qd))
 
 
 @given(mechanisms(), seeds)
 def test_power_in_is_the_rate_of_energy_plus_dissipation(mech, seed):
-    q, qd, tau, _ = states(mech, seed)
+    q, qd, tau, _ = normal_state(mech, seed=seed, vectors=3)
     f_ext = forces(mech, seed)
     qdd = ts.forward_dynamics(mech, q, qd, tau, f_ext)
 
@@ -102,7 +96,7 @@ def test_power_in_is_the_rate_of_energy_plus_dissipation(mech, seed):
 
 @given(mechanisms(), seeds)
 def test_the_force_that_holds_a_robot_still_is_the_gradient_of_potential_energy(mech, seed):
-    q, *_ = states(mech, seed)
+    q, *_ = normal_state(mech, seed=seed, vectors=3)
     still = torch.zeros(mech.num_dof, dtype=q.dtype)
     gradient = jacrev(lambda s: potential_energy(mech, ts.integrate(mech, q, s)))(still)
     assert_close(ts.bias_force(mech, q, still), gradient)
@@ -131,7 +125,7 @@ def vector_mechanisms(draw: st.DrawFn, kinds: tuple[str, ...] = VECTOR_KINDS) ->
 
 @given(vector_mechanisms(), seeds)
 def test_rate_of_mass_matrix_less_twice_coriolis_matrix_is_skew(mech, seed):
-    q, qd, *_ = states(mech, seed)
+    q, qd, *_ = normal_state(mech, seed=seed, vectors=3)
     # Velocity forces are quadratic in qd, so half their derivative is the Christoffel matrix C(q, qd).
     C = jacfwd(lambda qd: ts.bias_force(mech, q, qd))(qd) / 2
     rate = jvp(lambda q: ts.mass_matrix(mech, q), (q,), (qd,))[1]
@@ -142,7 +136,7 @@ def test_rate_of_mass_matrix_less_twice_coriolis_matrix_is_skew(mech, seed):
 @pytest.mark.shows("Jain 2011, Part II", "Algorithm 3.1", ts.inverse_dynamics)
 @given(vector_mechanisms(), seeds)
 def test_equations_of_motion_are_those_of_lagrange(mech, seed):
-    q, qd, qdd, _ = states(mech, seed)
+    q, qd, qdd, _ = normal_state(mech, seed=seed, vectors=3)
 
     def lagrangian(q: Tensor, qd: Tensor) -> Tensor:
         return kinetic_energy(mech, q, qd) - potential_energy(mech, q)
@@ -154,7 +148,7 @@ def test_equations_of_motion_are_those_of_lagrange(mech, seed):
 
 @given(mechanisms(), seeds)
 def test_an_external_force_acts_through_the_jacobian_of_its_body(mech, seed):
-    q, qd, qdd, _ = states(mech, seed)
+    q, qd, qdd, _ = normal_state(mech, seed=seed, vectors=3)
     f_ext = forces(mech, seed)
     without = ts.inverse_dynamics(mech, q, qd, qdd)
     J = ts.frame_jacobian(mech, q, mech.body_names)
@@ -165,7 +159,7 @@ def test_an_external_force_acts_through_the_jacobian_of_its_body(mech, seed):
 @pytest.mark.shows("Concurrent Dynamics 2018, Generalized Mass Matrix", "Eq. 7", ts.frame_jacobian)
 @given(mechanisms(), seeds)
 def test_the_frame_jacobian_is_the_derivative_of_the_frame_pose(mech, seed):
-    q, qd, *_ = states(mech, seed)
+    q, qd, *_ = normal_state(mech, seed=seed, vectors=3)
     pose = ts.frame_pose(mech, q, mech.frame_names)
     R_dot = along(mech, q, qd, lambda q: ts.frame_pose(mech, q, mech.frame_names).rotation)
     r_dot = along(mech, q, qd, lambda q: ts.frame_pose(mech, q, mech.frame_names).position)
@@ -190,7 +184,7 @@ def floating_mechanisms(draw: st.DrawFn) -> ts.Mechanism:
 
 @given(floating_mechanisms(), seeds)
 def test_internal_forces_leave_momentum_to_gravity(mech, seed):
-    q, qd, tau, _ = states(mech, seed)
+    q, qd, tau, _ = normal_state(mech, seed=seed, vectors=3)
     tau = torch.cat([torch.zeros(6, dtype=q.dtype), tau[6:]])
     qdd = ts.forward_dynamics(mech, q, qd, tau)
 
@@ -206,7 +200,7 @@ def test_internal_forces_leave_momentum_to_gravity(mech, seed):
 
 @given(mechanisms(), seeds)
 def test_dynamics_do_not_depend_on_where_the_inertial_frame_is(mech, seed):
-    q, qd, qdd, _ = states(mech, seed)
+    q, qd, qdd, _ = normal_state(mech, seed=seed, vectors=3)
     g = torch.Generator().manual_seed(seed)
     W = torch.randn(3, 3, generator=g, dtype=q.dtype)
     turn, shift = torch.linalg.matrix_exp(W - W.mT), torch.randn(3, generator=g, dtype=q.dtype)
@@ -223,7 +217,7 @@ def test_dynamics_do_not_depend_on_where_the_inertial_frame_is(mech, seed):
 
 @given(vector_mechanisms(("revolute", "prismatic", "helical")), seeds)
 def test_reversing_an_axis_reverses_its_coordinate_and_its_force(mech, seed):
-    q, qd, qdd, _ = states(mech, seed)
+    q, qd, qdd, _ = normal_state(mech, seed=seed, vectors=3)
     sign = torch.where(torch.arange(mech.num_dof) % 2 == 0, -1.0, 1.0).to(q.dtype)
     reversed_ = mech.replace(axis=mech.axis * sign[:, None])
     tau = ts.inverse_dynamics(reversed_, sign * q, sign * qd, sign * qdd)
@@ -233,7 +227,7 @@ def test_reversing_an_axis_reverses_its_coordinate_and_its_force(mech, seed):
 @given(mechanisms(), seeds)
 def test_gravity_acts_like_an_accelerated_inertial_frame(mech, seed):
     """Weightless and pushed with m g at each centre of mass, a robot moves as under gravity."""
-    q, qd, tau, _ = states(mech, seed)
+    q, qd, tau, _ = normal_state(mech, seed=seed, vectors=3)
     R = ts.forward_kinematics(mech, q).rotation
     force = (R.mT @ (mech.mass[:, None] * mech.gravity)[..., None])[..., 0]
     f_ext = torch.cat([torch.linalg.cross(mech.com, force), force], -1)
@@ -245,7 +239,7 @@ def test_gravity_acts_like_an_accelerated_inertial_frame(mech, seed):
 
 @given(mechanisms(), seeds)
 def test_passive_forces_take_energy_out_or_store_it(mech, seed):
-    q, qd, *_ = states(mech, seed)
+    q, qd, *_ = normal_state(mech, seed=seed, vectors=3)
     loss = mech.damping * qd.square() + mech.friction * qd.abs()
     stored = along(mech, q, qd, lambda q: potential_energy(mech, q) - potential_energy(
         mech.replace(stiffness=torch.zeros_like(mech.stiffness)), q))  # fmt: skip

@@ -11,16 +11,11 @@ from torch.autograd import gradcheck
 
 import torchsko as ts
 from tests.newton import centres
+from tests.states import normal_state
 from tests.strategies import agree, random_mechanism
 from torchsko.spatial.rotation import matrix_to_quaternion
 
 seeds = st.integers(0, 2**31)
-
-
-def state(mech: ts.Mechanism, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    g = torch.Generator().manual_seed(seed)
-    q, _ = mech.random_state(generator=g)
-    return q, *torch.randn(2, mech.num_dof, generator=g, dtype=q.dtype)
 
 
 # Another root.
@@ -71,7 +66,7 @@ def test_a_floating_chain_moves_alike_from_either_end(kinds, seed):
     parents = list(range(-1, len(kinds)))
     mech = random_mechanism(["free", *kinds], parents, seed, passive=False)
     other = from_the_other_end(mech)
-    q, qd, tau = state(mech, seed)
+    q, qd, tau = normal_state(mech, seed=seed)
     tau[:6] = 0
     x, v = there(mech, other, q, qd)
     agree(centres(other, x).flip(0), centres(mech, q), 1e-11)
@@ -122,7 +117,7 @@ def test_bodies_held_together_by_constraints_accelerate_as_the_tree(kinds, seed,
     parents = [-1, *(data.draw(st.integers(-1, k - 1)) for k in range(1, len(kinds)))]
     mech = random_mechanism(kinds, parents, seed, passive=False)
     apart, names = bodies_apart(mech), mech.body_names
-    q, qd, tau = state(mech, seed)
+    q, qd, tau = normal_state(mech, seed=seed)
     pose = ts.forward_kinematics(mech, q)
     x = torch.cat([pose.position, matrix_to_quaternion(pose.rotation)], -1).flatten()
     v = ts.frame_velocity(mech, q, qd, names).flatten()
@@ -186,7 +181,7 @@ def test_a_double_pendulum_has_the_equations_of_textbooks(values):
 @given(seeds, st.integers(-2, 2))
 def test_a_whole_turn_of_a_joint_changes_nothing(seed, turns):
     mech = random_mechanism(["revolute", "universal", "revolute"], [-1, 0, 1], seed, passive=False)
-    q, qd, qdd = state(mech, seed)
+    q, qd, qdd = normal_state(mech, seed=seed)
     round_ = q + 2 * math.pi * turns
     for actual, expected in zip(
         ts.forward_kinematics(mech, round_), ts.forward_kinematics(mech, q), strict=True

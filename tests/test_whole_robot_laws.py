@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.func import jacrev, jvp, vmap
 
 import torchsko as ts
+from tests.states import normal_state
 from tests.strategies import (
     ALL_KINDS,
     BATCHES,
@@ -21,14 +22,6 @@ from torchsko.bridge.body_momenta import composite_inertias_of
 robots = mechanisms(max_bodies=4) | coupled_mechanisms(max_bodies=4)
 seeds = st.integers(0, 2**31)
 references = st.sampled_from(["body", "world", "mixed"])
-
-
-def state(mech, batch, seed):
-    g = torch.Generator().manual_seed(seed)
-    q, _ = mech.random_state(*batch, generator=g)
-    qd, x = torch.randn(2, *batch, mech.num_dof, generator=g, dtype=q.dtype)
-    f_ext = torch.randn(*batch, mech.num_bodies, 6, generator=g, dtype=q.dtype)
-    return q, qd, x, f_ext
 
 
 def along(function, mech, q, qd, qdd):
@@ -47,7 +40,7 @@ def summed(Y, parameters):
 
 @given(robots, st.sampled_from(BATCHES), seeds)
 def test_energy_changes_by_what_is_given_less_what_is_lost(mech, batch, seed):
-    q, qd, tau, f_ext = state(mech, batch, seed)
+    q, qd, tau, f_ext = normal_state(mech, *batch, seed=seed, wrench=True)
     power = ts.power_balance(mech, q, qd, tau, f_ext)
     agree(power.kinetic + power.potential, power.drives + power.external - power.losses, 1e-9)
     assert (power.losses >= 0).all()
@@ -57,7 +50,7 @@ def test_energy_changes_by_what_is_given_less_what_is_lost(mech, batch, seed):
 def test_parts_of_the_power_balance_are_rates_of_the_energies(mech, seed):
     """Of the potential without springs, which balls may have that are no potential's."""
     mech = mech.replace(stiffness=torch.zeros_like(mech.stiffness))
-    q, qd, tau, f_ext = state(mech, (), seed)
+    q, qd, tau, f_ext = normal_state(mech, seed=seed, wrench=True)
     qdd = ts.forward_dynamics(mech, q, qd, tau, f_ext)
     power = ts.power_balance(mech, q, qd, tau, f_ext)
     rates = {
@@ -73,7 +66,7 @@ def test_parts_of_the_power_balance_are_rates_of_the_energies(mech, seed):
 
 @given(robots, st.sampled_from(BATCHES), seeds)
 def test_passive_force_is_the_sum_of_its_parts(mech, batch, seed):
-    q, qd, *_ = state(mech, batch, seed)
+    q, qd, *_ = normal_state(mech, *batch, seed=seed)
     parts = ts.passive_force_parts(mech, q, qd)
     agree(sum(parts), ts.passive_force(mech, q, qd), 1e-12)
     none = torch.zeros_like(mech.friction)
@@ -87,7 +80,7 @@ def test_passive_force_is_the_sum_of_its_parts(mech, batch, seed):
 @given(robots, st.sampled_from(BATCHES), seeds)
 def test_composite_and_centroidal_inertias_are_those_of_the_locked_robot(mech, batch, seed):
     """A composite inertia is that of the bodies outboard: its momentum at any one twist is their sum."""
-    q, *_ = state(mech, batch, seed)
+    q, *_ = normal_state(mech, *batch, seed=seed)
     R, M = ts.composite_inertias(mech, q), ts.centroidal_inertia(mech, q)
     agree(R[..., 5, 5], ts.subtree_masses(mech).expand(R.shape[:-2]), 1e-12)
     pose, total = ts.forward_kinematics(mech, q), torch.zeros(3, dtype=q.dtype)
@@ -105,7 +98,7 @@ def test_composite_and_centroidal_inertias_are_those_of_the_locked_robot(mech, b
 
 @given(mechanisms(kinds=("free",), max_bodies=1), seeds)
 def test_of_a_free_body_the_centroidal_inertia_takes_its_twist_to_its_momentum(mech, seed):
-    q, qd, *_ = state(mech, (), seed)
+    q, qd, *_ = normal_state(mech, seed=seed)
     spin = ts.frame_velocity(mech, q, qd, mech.body_names[0], "mixed")[:3]
     twist = torch.cat([spin, ts.com_velocity(mech, q, qd)])
     agree(ts.centroidal_inertia(mech, q) @ twist, ts.centroidal_momentum(mech, q, qd), 1e-10)
@@ -113,7 +106,7 @@ def test_of_a_free_body_the_centroidal_inertia_takes_its_twist_to_its_momentum(m
 
 @given(mechanisms(kinds=tuple({*ALL_KINDS} - {"spherical", "free"})), seeds)
 def test_christoffel_symbols_are_derivatives_of_the_mass_matrix_where_q_is_a_vector(mech, seed):
-    q, *_ = state(mech, (3,), seed)
+    q, *_ = normal_state(mech, 3, seed=seed)
     dM = vmap(jacrev(lambda q: ts.mass_matrix(mech, q)))(q)
     expected = (dM + dM.transpose(-1, -2) - dM.movedim(-1, 1)) / 2
     agree(ts.christoffel_symbols(mech, q), expected, 1e-10)
@@ -121,7 +114,7 @@ def test_christoffel_symbols_are_derivatives_of_the_mass_matrix_where_q_is_a_vec
 
 @given(robots, st.sampled_from(BATCHES), seeds)
 def test_christoffel_symbols_give_the_coriolis_matrix_of_every_velocity(mech, batch, seed):
-    q, qd, *_ = state(mech, batch, seed)
+    q, qd, *_ = normal_state(mech, *batch, seed=seed)
     symbols = ts.christoffel_symbols(mech, q)
     agree((symbols * qd[..., None, None, :]).sum(-1), ts.coriolis_matrix(mech, q, qd), 1e-10)
 
@@ -137,7 +130,7 @@ def test_symbols_of_a_batch_of_robots_are_those_of_each():
 
 @given(robots, st.sampled_from(BATCHES), seeds)
 def test_wrenches_of_joints_are_linear_in_inertial_parameters(mech, batch, seed):
-    q, qd, qdd, _ = state(mech, batch, seed)
+    q, qd, qdd = normal_state(mech, *batch, seed=seed)
     frames = list(mech.body_names)
     Y = ts.wrench_regressor(mech, q, qd, qdd, frames)
     found = summed(Y, ts.inertial_parameters(mech)[..., None, None, :, :])
@@ -147,7 +140,7 @@ def test_wrenches_of_joints_are_linear_in_inertial_parameters(mech, batch, seed)
 @given(robots, seeds, references)
 def test_wrenches_have_equal_power_in_every_reference(mech, seed, reference):
     """Its power on the frame's velocity is the same in every reference."""
-    q, qd, qdd, _ = state(mech, (2,), seed)
+    q, qd, qdd = normal_state(mech, 2, seed=seed)
     frame, phi = mech.frame_names[-1], ts.inertial_parameters(mech)
     wrench = summed(ts.wrench_regressor(mech, q, qd, qdd, frame, reference), phi)
     own = summed(ts.wrench_regressor(mech, q, qd, qdd, frame), phi)
@@ -158,7 +151,7 @@ def test_wrenches_have_equal_power_in_every_reference(mech, seed, reference):
 def test_the_ground_exerts_the_rate_of_momentum_less_the_weight():
     mech = ts.load(ts.robots.panda)
     ground = next(f for f, k in zip(mech.frame_names, mech.frame_body, strict=True) if k < 0)
-    q, qd, qdd, _ = state(mech, (4,), 0)
+    q, qd, qdd = normal_state(mech, 4)
     Y = ts.wrench_regressor(mech, q, qd, qdd, ground, "world")
     force = summed(Y, ts.inertial_parameters(mech))[..., 3:]
     rate = mech.mass.sum() * ts.com_acceleration(mech, q, qd, qdd)
@@ -168,7 +161,7 @@ def test_the_ground_exerts_the_rate_of_momentum_less_the_weight():
 
 @given(robots, st.sampled_from(BATCHES), seeds)
 def test_both_regressors_together_are_inverse_dynamics(mech, batch, seed):
-    q, qd, qdd, _ = state(mech, batch, seed)
+    q, qd, qdd = normal_state(mech, *batch, seed=seed)
     bodies = summed(ts.torque_regressor(mech, q, qd, qdd), ts.inertial_parameters(mech)[None])
     drives = summed(ts.drive_regressor(mech, q, qd, qdd), ts.drive_parameters(mech)[None])
     agree(bodies + drives, ts.inverse_dynamics(mech, q, qd, qdd), 1e-9)
@@ -176,7 +169,7 @@ def test_both_regressors_together_are_inverse_dynamics(mech, batch, seed):
 
 @given(mechanisms(max_bodies=4), seeds, references, st.booleans())
 def test_frames_derivatives_are_those_of_their_motion(mech, seed, reference, classical):
-    q, qd, qdd, _ = state(mech, (), seed)
+    q, qd, qdd = normal_state(mech, seed=seed)
     zero, frames = torch.zeros_like(qd), mech.frame_names[-2:]
     moved = lambda step: ts.integrate(mech, q, step)  # noqa: E731
     expected = jacrev(lambda s, u: ts.frame_velocity(mech, moved(s), u, frames, reference), (0, 1))(
@@ -197,7 +190,7 @@ def test_frames_derivatives_are_those_of_their_motion(mech, seed, reference, cla
 
 @given(robots, st.sampled_from(BATCHES), seeds)
 def test_centroidal_derivatives_are_those_of_momentum_and_its_rate(mech, batch, seed):
-    q, qd, qdd, _ = state(mech, batch, seed)
+    q, qd, qdd = normal_state(mech, *batch, seed=seed)
 
     def momentum(step, q, qd, qdd):
         return ts.centroidal_momentum(mech, ts.integrate(mech, q, step), qd)
@@ -218,7 +211,7 @@ def test_centroidal_derivatives_are_those_of_momentum_and_its_rate(mech, batch, 
 @pytest.mark.parametrize("reference", ["body", "world", "mixed"])
 @given(mechanisms(max_bodies=4), seeds)
 def test_rates_relative_to_a_moving_frame_are_those_of_what_it_sees(reference, mech, seed):
-    q, qd, qdd, _ = state(mech, (), seed)
+    q, qd, qdd = normal_state(mech, seed=seed)
     frame, base = mech.body_names[-1], mech.body_names[0]
     J = along(lambda q, _: ts.relative_jacobian(mech, q, frame, base, reference), mech, q, qd, qdd)
     found = ts.relative_jacobian_rate(mech, q, qd, frame, base, reference)

@@ -11,6 +11,7 @@ from torch.func import jvp
 
 import torchsko as ts
 from tests.newton import unskew
+from tests.states import normal_state
 from tests.strategies import ALL_KINDS, agree, coupled_mechanisms, mechanisms, random_mechanism
 from torchsko.spatial.rotation import quaternion_exp, quaternion_to_matrix
 
@@ -21,13 +22,6 @@ vector_mechanisms = mechanisms(max_bodies=4, kinds=VECTORS)
 ARM = ts.load(ts.robots.panda)
 HAND = ARM.frame_names[-1]
 control = ts.control
-
-
-def state(mech: ts.Mechanism, seed: int, *batch: int) -> tuple[Tensor, ...]:
-    """A configuration, and four random vectors of the size of qd."""
-    g = torch.Generator().manual_seed(seed)
-    q, _ = mech.random_state(*batch, generator=g)
-    return q, *torch.randn(4, *batch, mech.num_dof, generator=g, dtype=q.dtype)
 
 
 def slope(f, mech: ts.Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, *rates) -> Tensor:
@@ -43,7 +37,7 @@ def slope(f, mech: ts.Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, *rates) -> 
 
 @given(any_mechanism, seeds)
 def test_computed_torque_gives_the_acceleration_that_it_asks_for(mech, seed):
-    q, qd, wanted, rate, step = state(mech, seed)
+    q, qd, wanted, rate, step = normal_state(mech, seed=seed, vectors=4)
     target = ts.integrate(mech, q, 0.3 * step)
     tau = control.computed_torque(mech, q, qd, target, rate, wanted, stiffness=30.0, damping=7.0)
     asked = wanted + 30 * ts.difference(mech, q, target) + 7 * (rate - qd)
@@ -53,7 +47,7 @@ def test_computed_torque_gives_the_acceleration_that_it_asks_for(mech, seed):
 @given(mechanisms(max_bodies=4, kinds=(*VECTORS, "spherical")), seeds)
 def test_feedback_with_gravity_compensated_loses_energy_as_dampers_do(mech, seed):
     """Kinetic energy plus that of the feedback springs falls by the losses; joint springs are compensated."""
-    q, qd, *_, step = state(mech, seed)
+    q, qd, *_, step = normal_state(mech, seed=seed, vectors=4)
     mech = mech.replace(friction=torch.zeros_like(mech.friction))
     target = ts.integrate(mech, q, 0.3 * step)
 
@@ -68,7 +62,7 @@ def test_feedback_with_gravity_compensated_loses_energy_as_dampers_do(mech, seed
 
 
 def test_gravity_compensation_holds_a_robot_at_its_target():
-    q, *_ = state(ARM, 1, 5)
+    q, *_ = normal_state(ARM, 5, seed=1, vectors=4)
     tau = control.pd_with_gravity(ARM, q, 0 * q, q, stiffness=20.0, damping=3.0)
     agree(ts.forward_dynamics(ARM, q, 0 * q, tau), 0 * q, 1e-9)
 
@@ -96,7 +90,7 @@ def near(pose: ts.Pose, seed: int) -> tuple[Tensor, Tensor]:
 
 def test_the_first_task_is_a_spring_and_a_damper_on_the_inertia_felt_there():
     """Lambda (a - a_target) = K e + D de/dt + F: the pushed frame obeys its own equation of motion."""
-    q, qd, *_ = state(ARM, 2, 3)
+    q, qd, *_ = normal_state(ARM, 3, seed=2, vectors=4)
     g = torch.Generator().manual_seed(3)
     velocity, acceleration, push = torch.randn(3, 6, generator=g, dtype=q.dtype)
     R, r = near(ts.Pose(*(x[0] for x in ts.frame_pose(ARM, q, HAND))), 4)
@@ -122,7 +116,7 @@ def test_a_task_without_a_damping_holds_a_light_wrist_at_the_usual_rates(dt):
     """Regression: damping for the arm's inertia made the Panda's wrist of 5 g m^2 unstable at 1 kHz."""
     arm = ARM.replace(damping=0 * ARM.damping, friction=0 * ARM.friction)
     goal = ts.frame_pose(arm, arm.middle(), HAND)
-    start = arm.middle() + 0.1 * state(ARM, 0)[1]
+    start = arm.middle() + 0.1 * normal_state(ARM, vectors=4)[1]
     task = control.Task(HAND, goal)
 
     def law(t, q, qd):
@@ -172,7 +166,7 @@ def falling(mech: ts.Mechanism, q: Tensor, law) -> tuple[Tensor, Tensor]:
 def test_a_damping_that_is_left_out_is_critical_for_every_motion_of_a_pose(singular):
     """Critical damping means B^2 = 4 A with A = M^-1 J* K J, not only along single axes."""
     arm = ARM.replace(damping=0 * ARM.damping, friction=0 * ARM.friction)
-    q, *_ = state(arm, 3, 6)
+    q, *_ = normal_state(arm, 6, seed=3, vectors=4)
     task = control.Task(
         HAND, ts.frame_pose(arm, q, HAND), (100.0, torch.tensor([1e3, 0.0, 50.0]).to(q))
     )
@@ -185,7 +179,7 @@ def test_the_damping_is_critical_where_rows_outnumber_dofs(dtype):
     """Six springs act on three hinges: six of the twelve modes of the rows are zero."""
     mech = random_mechanism(["revolute", "prismatic", "revolute"], [-1, 0, 1], seed=8).to(dtype)
     mech = mech.replace(**{x: 0 * getattr(mech, x) for x in ("damping", "friction", "stiffness")})
-    q, *_ = state(mech, 4, 5)
+    q, *_ = normal_state(mech, 5, seed=4, vectors=4)
     task = control.Task("body2", ts.frame_pose(mech, q, "body2"))
     A, B = falling(mech, q, lambda q, qd: control.impedance(mech, q, qd, [task]))
     agree(B @ B, 4 * A, 1e-8 if dtype == torch.float64 else 2e-2)
@@ -193,7 +187,7 @@ def test_the_damping_is_critical_where_rows_outnumber_dofs(dtype):
 
 def test_the_damping_of_a_lower_task_is_critical_in_the_remaining_freedom():
     arm = ARM.replace(damping=0 * ARM.damping, friction=0 * ARM.friction)
-    q, *_ = state(arm, 5, 4)
+    q, *_ = normal_state(arm, 4, seed=5, vectors=4)
     pose = ts.frame_pose(arm, q, HAND)
     tasks = [control.Task(HAND, (None, pose.position)), control.Task(HAND, (pose.rotation, None))]
     A, B = falling(arm, q, lambda q, qd: control.impedance(arm, q, qd, tasks))
@@ -254,7 +248,7 @@ def test_tasks_are_done_as_well_in_millimetres(kinds, dtype):
 def test_a_pose_task_of_three_hinges_has_all_derivatives():
     """An unreachable acceleration is replaced by the nearest one in units of the arm's length."""
     mech = in_a_row(0.7, "rrr")
-    q, qd, *_ = state(mech, 2, 2)
+    q, qd, *_ = normal_state(mech, 2, seed=2, vectors=4)
     asked = torch.randn(2, 6, generator=torch.Generator().manual_seed(3), dtype=q.dtype)
     task = control.Task("2", ts.frame_pose(mech, 0.8 * q, "2"), acceleration=asked)
 
@@ -272,7 +266,7 @@ def rotation_vector(R: Tensor) -> Tensor:
 
 
 def test_a_lower_task_and_the_posture_move_no_higher_one():
-    q, qd, *_, posture = state(ARM, 5, 4)
+    q, qd, *_, posture = normal_state(ARM, 4, seed=5, vectors=4)
     first = control.Task(HAND, (None, ts.frame_pose(ARM, q, "link6").position))
     second = control.Task("link4", (None, ts.frame_pose(ARM, q, "link2").position))
     alone = control.impedance(ARM, q, qd, [first])
@@ -290,7 +284,7 @@ def test_a_lower_task_and_the_posture_move_no_higher_one():
 @pytest.mark.parametrize("damping", [1e-4, 1e-6])
 def test_damping_lets_a_lower_task_move_a_higher_one_by_its_own_share_alone(damping):
     """Also with a task that pulls the same frame in the opposite direction."""
-    q, qd, *_, posture = state(ARM, 5)
+    q, qd, *_, posture = normal_state(ARM, seed=5, vectors=4)
     r, along = ts.frame_pose(ARM, q, HAND).position, torch.tensor([0.1, 0.0, 0.0]).to(q)
     there, back = (control.Task(HAND, (None, r + way)) for way in (along, -along))
     J = ts.frame_jacobian(ARM, q, HAND, "mixed")[3:]
@@ -310,7 +304,7 @@ def test_damping_lets_a_lower_task_move_a_higher_one_by_its_own_share_alone(damp
 
 def test_two_tasks_that_fit_are_both_done():
     """A position task and a damped rotation task: both accelerate by their springs and dampers."""
-    q, qd, *_ = state(ARM, 6)
+    q, qd, *_ = normal_state(ARM, seed=6, vectors=4)
     R, r = ts.frame_pose(ARM, q, HAND)
     tasks = [
         control.Task(HAND, (None, r + 0.1), (0.0, 500.0), (0.0, 0.0)),
@@ -331,7 +325,7 @@ def test_two_tasks_that_fit_are_both_done():
 @pytest.mark.parametrize("frame", [HAND, "link3"])
 def test_tasks_without_any_freedom_left_change_nothing(frame, dtype):
     """Two poses use all seven dofs; rounding errors of a third task's rows do not count as rank."""
-    q, qd, *_ = (x.to(dtype) for x in state(ARM, 7, 3))
+    q, qd, *_ = (x.to(dtype) for x in normal_state(ARM, 3, seed=7, vectors=4))
     arm = ARM.to(dtype)
     asked = [
         control.Task(name, near(ts.Pose(*(x[0] for x in ts.frame_pose(arm, q, name))), 8))
@@ -358,7 +352,7 @@ def consistent(M: Tensor, J: Tensor) -> Tensor:
 
 
 def adaptive(mech: ts.Mechanism, parameters: Tensor, seed: int):
-    q, qd, q_target, qd_target, qdd_target = state(mech, seed)
+    q, qd, q_target, qd_target, qdd_target = normal_state(mech, seed=seed, vectors=4)
     q_target = q + 0.3 * q_target if q.shape == qd.shape else q
     given = (q, qd, q_target, qd_target, qdd_target)
     done = control.adaptive_control(mech, parameters, *given, slope=2.0, gain=5.0, adaptation=0.7)
@@ -428,7 +422,7 @@ def test_the_sampled_adaptive_loop_is_stable_up_to_the_bound_that_its_help_state
 def test_the_adaptation_is_the_transposed_regressor_times_the_error(mech, seed):
     """At v = qd, Y is the torque regressor."""
     thought = torch.zeros_like(ts.inertial_parameters(mech))
-    q, qd, a, s, _ = state(mech, seed)
+    q, qd, a, s, _ = normal_state(mech, seed=seed, vectors=4)
     Y = ts.torque_regressor(mech, q, qd, a)
     eps = 1e-6
     done = control.adaptive_control(
@@ -440,7 +434,7 @@ def test_the_adaptation_is_the_transposed_regressor_times_the_error(mech, seed):
 
 @given(vector_mechanisms, seeds)
 def test_with_the_right_parameters_it_is_computed_torque_where_s_vanishes(mech, seed):
-    q, qd, qdd, *_ = state(mech, seed)
+    q, qd, qdd, *_ = normal_state(mech, seed=seed, vectors=4)
     done = control.adaptive_control(
         mech, ts.inertial_parameters(mech), q, qd, q, qd, qdd, slope=1.0, gain=1.0, adaptation=1.0
     )
@@ -451,7 +445,7 @@ def test_with_the_right_parameters_it_is_computed_torque_where_s_vanishes(mech, 
 @pytest.mark.parametrize("batch", [(), (1,), (2, 3)], ids=str)
 def test_batches_are_their_samples(batch):
     mech = random_mechanism(["revolute", "prismatic", "revolute"], [-1, 0, 0], seed=8)
-    q, qd, a, step, _ = state(mech, 9, *batch)
+    q, qd, a, step, _ = normal_state(mech, *batch, seed=9, vectors=4)
     goal = near(ts.Pose(*ts.frame_pose(mech, 0 * q[(0,) * len(batch)], "body2")), 1)
     start = ts.inertial_parameters(mech)
 
@@ -475,7 +469,7 @@ def test_batches_are_their_samples(batch):
 
 
 def test_samples_of_the_parameters_alone_may_have_gains_of_their_own():
-    q, qd, a, step, _ = state(ARM, 4)
+    q, qd, a, step, _ = normal_state(ARM, seed=4, vectors=4)
     g = torch.Generator().manual_seed(0)
     thought = ts.inertial_parameters(ARM) * torch.rand(3, 1, 1, generator=g, dtype=q.dtype)
     gains = torch.rand(3, 7, generator=g, dtype=q.dtype)
@@ -494,7 +488,7 @@ def test_samples_of_the_parameters_alone_may_have_gains_of_their_own():
 def test_laws_of_frames_on_the_go_are_traced_as_those_of_named_ones(law):
     """Traced by torch.compile in one graph, and to a kernel."""
     rail = mechanism_of_two_slides()
-    q, qd, *_ = state(rail, 8, 3)
+    q, qd, *_ = normal_state(rail, 3, seed=8, vectors=4)
     tool = ts.Frame(rail.frame_names[-1], position=torch.tensor([0.1, 0.0, 0.2], dtype=q.dtype))
     goal = torch.tensor([0.3, -0.2, 0.1], dtype=q.dtype)
 
@@ -520,7 +514,7 @@ def mechanism_of_two_slides() -> ts.Mechanism:
 
 
 def test_parameters_that_do_not_fit_are_refused():
-    q, qd, *_ = state(ARM, 0)
+    q, qd, *_ = normal_state(ARM, vectors=4)
     with pytest.raises(ts.ShapeError, match="ten parameters each"):
         control.adaptive_control(
             ARM, torch.zeros(7, 9, dtype=q.dtype), q, qd, q, qd, qd, slope=1, gain=1, adaptation=1
@@ -528,7 +522,7 @@ def test_parameters_that_do_not_fit_are_refused():
 
 
 def test_tasks_that_are_no_sequence_and_gains_that_are_no_pair_are_refused():
-    q, qd, *_ = state(ARM, 0)
+    q, qd, *_ = normal_state(ARM, vectors=4)
     task = control.Task(HAND, ts.frame_pose(ARM, q, HAND))
     with pytest.raises(ts.MechanismError, match=r"tasks was given as Task[^$]*Pass \[Task"):
         control.impedance(ARM, q, qd, task)

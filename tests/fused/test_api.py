@@ -11,6 +11,7 @@ from hypothesis import given
 from torch.autograd import gradcheck, gradgradcheck
 
 import torchsko as ts
+from tests.states import usual_state
 from tests.strategies import few, mechanisms
 from torchsko.errors import CompilerError, FusedError, ShapeError
 from torchsko.fused.build import library_cache as build
@@ -19,14 +20,6 @@ from torchsko.fused.functions import fused_function as register
 from torchsko.fused.functions import lazy_kernel as traced
 
 FRAMES = ("link7", "link4")
-
-
-def state(mech, *batch, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    q, qd = mech.random_state(*batch, generator=g)
-    tau = torch.randn(qd.shape, generator=g, dtype=qd.dtype)
-    f_ext = torch.randn((*batch, mech.num_bodies, 6), generator=g, dtype=qd.dtype)
-    return q, qd, tau, f_ext
 
 
 def innovations(mech, q):
@@ -60,11 +53,12 @@ VERBS = {
 @pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
 def test_verbs_agree_with_eager(arm, fast, verb, batch):
     call = VERBS[verb]
-    assert_same(call(fast, (), *state(arm, *batch)), call(ts, (arm,), *state(arm, *batch)))
+    state = usual_state(arm, *batch, wrench=True)
+    assert_same(call(fast, (), *state), call(ts, (arm,), *state))
 
 
 def test_solve_and_logdet_are_those_of_the_innovations(arm, fast):
-    q, _, x, _ = state(arm, 5)
+    q, _, x = usual_state(arm, 5)
     assert_same(fast.solve(q, x), innovations(arm, q).solve(x))
     assert_same(fast.logdet(q), innovations(arm, q).logdet())
 
@@ -74,7 +68,7 @@ def test_a_step_is_a_rollout_of_one_step(arm, fast, method):
     if method != "semi_implicit_euler":
         arm = two_links()
         fast = ts.fuse(arm)
-    q, qd, tau, _ = state(arm, 4)
+    q, qd, tau = usual_state(arm, 4)
     qs, qds = ts.rollout(arm, q, qd, tau[:, None], steps=1, dt=0.01, method=method)
     assert_same(fast.advance(q, qd, tau, 0.01, method=method), (qs[:, 1], qds[:, 1]))
     each = fast.advance(q, qd, tau, torch.full((4,), 0.01, dtype=q.dtype), method=method)
@@ -95,7 +89,7 @@ def test_states_that_are_no_tensors_are_refused(arm, fast):
 
 
 def test_states_broadcast(arm, fast):
-    q, qd, tau, _ = state(arm, 4)
+    q, qd, tau = usual_state(arm, 4)
     assert_same(
         fast.forward_dynamics(q, qd[:1], tau[0]), ts.forward_dynamics(arm, q, qd[:1], tau[0])
     )
@@ -106,7 +100,7 @@ def test_states_broadcast(arm, fast):
 def test_gradients_agree_with_eager(arm, fast, verb):
     gradients = []
     for module, first in ((fast, ()), (ts, (arm,))):
-        inputs = [x.requires_grad_() for x in state(arm, 3)]
+        inputs = [x.requires_grad_() for x in usual_state(arm, 3, wrench=True)]
         out = VERBS[verb](module, first, *inputs)
         gradients.append(
             torch.autograd.grad(out.sin().sum(), inputs, allow_unused=True, materialize_grads=True)
@@ -129,7 +123,7 @@ def two_links():
 def test_gradcheck_and_gradgradcheck_of_forward_dynamics():
     mech = two_links()
     fast = ts.fuse(mech)
-    q, qd, tau, f_ext = (x.requires_grad_() for x in state(mech, 2))
+    q, qd, tau, f_ext = (x.requires_grad_() for x in usual_state(mech, 2, wrench=True))
     assert gradcheck(fast.forward_dynamics, (q, qd, tau, f_ext), check_forward_ad=True)
     assert gradgradcheck(fast.forward_dynamics, (q, qd, tau), check_fwd_over_rev=True)
 
@@ -137,7 +131,7 @@ def test_gradcheck_and_gradgradcheck_of_forward_dynamics():
 def test_transforms_of_forward_dynamics_agree():
     mech = two_links()
     fast = ts.fuse(mech)
-    q, qd, tau, _ = state(mech, 3)
+    q, qd, tau = usual_state(mech, 3)
 
     def eager(q, qd, tau):
         return ts.forward_dynamics(mech, q, qd, tau)
@@ -154,7 +148,7 @@ def _leaves(tree):
 
 
 def test_forward_dynamics_saves_its_inputs_and_its_result(arm, fast):
-    inputs = [x.requires_grad_() for x in state(arm, 50)[:3]]
+    inputs = [x.requires_grad_() for x in usual_state(arm, 50, wrench=True)[:3]]
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
         qdd = fast.forward_dynamics(*inputs)
@@ -174,7 +168,7 @@ def curvature(dynamics, q, qd, tau):
 
 @pytest.mark.nightly
 def test_second_derivatives_are_kernels_too(arm, fast, monkeypatch):
-    q, qd, tau, _ = state(arm, 7)
+    q, qd, tau = usual_state(arm, 7)
     expected = curvature(lambda *x: ts.forward_dynamics(arm, *x), q, qd, tau)
     assert_same(curvature(ts.fuse(arm, order=1).forward_dynamics, q, qd, tau), expected, 1e-9)
 
@@ -186,7 +180,7 @@ def test_second_derivatives_are_kernels_too(arm, fast, monkeypatch):
 
 
 def test_value_and_gradients_come_from_one_call(arm, fast):
-    q, qd, tau, _ = state(arm, 6)
+    q, qd, tau = usual_state(arm, 6)
     weights = torch.cos(q)
     qdd, gradients = fast.forward_dynamics_vjp(q, qd, tau, weights)
     expected, pull = torch.func.vjp(lambda *x: ts.forward_dynamics(arm, *x), q, qd, tau)
@@ -203,7 +197,7 @@ def test_a_compiled_simulation_step_agrees_in_value_and_gradient(arm, fast):
     )
     results = []
     for fn in (compiled, lambda *x: step(lambda *y: ts.forward_dynamics(arm, *y), *x)):
-        inputs = [x.requires_grad_() for x in state(arm, 3)[:3]]
+        inputs = [x.requires_grad_() for x in usual_state(arm, 3, wrench=True)[:3]]
         out = fn(*inputs)
         results.append((*out, *torch.autograd.grad(out[1].sin().sum(), inputs)))
     assert_same(results[0], results[1], 1e-10)
@@ -211,7 +205,7 @@ def test_a_compiled_simulation_step_agrees_in_value_and_gradient(arm, fast):
 
 def test_frames_that_were_never_asked_for_compile_as_eager_operations(arm):
     fast = ts.fuse(arm)
-    q = state(arm, 3)[0]
+    q = usual_state(arm, 3, wrench=True)[0]
     compiled = torch.compile(
         lambda q: fast.frame_jacobian(q, FRAMES), fullgraph=True, backend="aot_eager"
     )
@@ -230,7 +224,7 @@ def learnable():
 @pytest.mark.parametrize("shared", [True, False])
 def test_parameters_as_inputs_have_values_and_gradients(learnable, shared):
     mech, fast = learnable
-    state_ = state(mech, 5)
+    states = usual_state(mech, 5, wrench=True)
     g = torch.Generator().manual_seed(1)
     results = []
     for module in (fast, ts):
@@ -239,7 +233,7 @@ def test_parameters_as_inputs_have_values_and_gradients(learnable, shared):
             value = getattr(mech, name) + 0.1
             value = value if shared else value.expand(5, *value.shape) * 1.0
             values[name] = value.clone().requires_grad_()
-        inputs = [x.clone().requires_grad_() for x in state_]
+        inputs = [x.clone().requires_grad_() for x in states]
         if module is ts:
             out = ts.forward_dynamics(mech.replace(**values), *inputs)
         else:
@@ -253,7 +247,7 @@ def test_parameters_as_inputs_have_values_and_gradients(learnable, shared):
 def test_parameters_with_batch_dimensions_are_inputs_unasked():
     mech = two_links()
     mech = mech.replace(mass=mech.mass * torch.tensor([[1.0], [2.0], [3.0]], dtype=mech.dtype))
-    q, qd, tau, _ = state(mech, 3)
+    q, qd, tau = usual_state(mech, 3)
     assert_same(ts.fuse(mech).forward_dynamics(q, qd, tau), ts.forward_dynamics(mech, q, qd, tau))
 
 
@@ -270,7 +264,7 @@ def test_gradients_that_constants_would_lose_are_refused():
 
 def test_float32_agrees_to_single_precision(arm):
     mech = arm.to(torch.float32)
-    q, qd, tau, _ = state(mech, 50)
+    q, qd, tau = usual_state(mech, 50)
     fast = ts.fuse(mech)
     double = ts.forward_dynamics(arm, q.double(), qd.double(), tau.double())
     assert_same(fast.forward_dynamics(q, qd, tau), double.float(), 1e-5)
@@ -279,7 +273,7 @@ def test_float32_agrees_to_single_precision(arm):
 
 
 def test_what_was_built_before_is_neither_traced_nor_compiled_again(arm, monkeypatch):
-    q, qd, tau, _ = state(arm, 4)
+    q, qd, tau = usual_state(arm, 4)
     first = ts.fuse(arm).forward_dynamics_vjp(q, qd, tau, q)
     monkeypatch.setattr(traced, "trace", None)
     monkeypatch.setattr(build, "compile_library", None)
@@ -295,7 +289,7 @@ def kinetic_energy(mech, q, qd):
 
 
 def test_any_function_of_a_mechanism_can_be_fused(arm):
-    q, qd, *_ = state(arm, 2, 3)
+    q, qd, *_ = usual_state(arm, 2, 3)
     energy = ts.fuse(kinetic_energy, arm)
     assert_same(energy(q, qd), kinetic_energy(arm, q, qd))
     assert_same(energy(qd=qd, q=q[0, 0]), kinetic_energy(arm, q[0, 0], qd))
@@ -309,7 +303,7 @@ def test_results_of_a_function_keep_their_types(arm):
         fast = qd.abs() > 1
         return fast, fast.sum(-1), torch.where(fast, q, qd).float(), q * qd
 
-    q, qd, *_ = state(arm, 4)
+    q, qd, *_ = usual_state(arm, 4)
     fused = ts.fuse(limits, arm)
     for mine in (fused, ts.fuse(limits, arm), copy.deepcopy(fused), torch.func.vmap(fused)):
         found, expected = mine(q, qd), limits(arm, q, qd)
@@ -332,7 +326,7 @@ def test_steps_under_feedback_are_one_kernel(method):
         qs, qds = ts.rollout(mech, q, qd, pd, steps=2, dt=0.01, method=method)
         return qs[..., -1, :], qds[..., -1, :]
 
-    q, qd, target, _ = (x.requires_grad_() for x in state(mech, 5))
+    q, qd, target, _ = (x.requires_grad_() for x in usual_state(mech, 5, wrench=True))
     fused = ts.fuse(controlled, mech, shapes={"target": (mech.num_q,)})
     mine, theirs = fused(q, qd, target), controlled(mech, q, qd, target)
     assert_same(mine, theirs)
@@ -350,7 +344,7 @@ def test_nested_results_optional_tensors_and_constants_pass(arm):
             "pose": ts.frame_pose(mech, q, frames),
         }
 
-    q, qd, tau, f_ext = state(arm, 4)
+    q, qd, tau, f_ext = usual_state(arm, 4, wrench=True)
     fused = ts.fuse(both, arm, shapes={"scale": ()})
     for options in (
         {},
@@ -378,7 +372,7 @@ def uncompiled(arm, monkeypatch):
 
 
 def test_without_a_compiler_results_are_the_same(arm, uncompiled):
-    q, qd, tau, _ = state(arm, 4)
+    q, qd, tau = usual_state(arm, 4)
     with pytest.warns(UserWarning, match="eager"):
         assert_same(uncompiled.forward_dynamics(q, qd, tau), ts.forward_dynamics(arm, q, qd, tau))
 
@@ -387,7 +381,7 @@ def test_without_a_compiler_results_are_the_same(arm, uncompiled):
 @given(mechanisms())
 def test_random_mechanisms_agree(mech):
     fast = ts.fuse(mech)
-    q, qd, x, f_ext = state(mech, 3)
+    q, qd, x, f_ext = usual_state(mech, 3, wrench=True)
     theirs = ts.inverse_dynamics(mech, q, qd, x, f_ext)
     assert_same(fast.inverse_dynamics(q, qd, x, f_ext), theirs, 1e-11)
     assert_same(fast.mass_matrix(q), ts.mass_matrix(mech, q), 1e-11)
@@ -397,7 +391,7 @@ def test_random_mechanisms_agree(mech):
 
 
 def test_the_warning_without_a_compiler_points_at_the_line_that_called(arm, uncompiled):
-    q, qd, tau, _ = state(arm, 4)
+    q, qd, tau = usual_state(arm, 4)
     tau.requires_grad_()
     with pytest.warns(UserWarning, match="eager") as told:
         qdd = uncompiled.forward_dynamics(q, qd, tau)

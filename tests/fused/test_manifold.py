@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import torchsko as ts
+from tests.states import usual_state
 from tests.strategies import random_mechanism
 
 MECHANISMS = {
@@ -19,13 +20,6 @@ DYNAMICS = ("forward_dynamics", "inverse_dynamics")
 def pair(request):
     mech = random_mechanism(*MECHANISMS[request.param], seed=3, armature=True)
     return mech, ts.fuse(mech)
-
-
-def state(mech, *batch, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    q, qd = mech.random_state(*batch, generator=g)
-    x = torch.randn(qd.shape, generator=g, dtype=qd.dtype)
-    return q, qd, x, torch.randn((*batch, mech.num_bodies, 6), generator=g, dtype=qd.dtype)
 
 
 def of_steps(mech, verb, q):
@@ -44,7 +38,7 @@ def assert_same(mine, theirs, tolerance=1e-10):
 @pytest.mark.parametrize("batch", [(), (3,), (2, 3)], ids=str)
 def test_gradients_agree_with_eager(pair, verb, batch):
     mech, fast = pair
-    q, *others = state(mech, *batch)
+    q, *others = usual_state(mech, *batch, wrench=True)
     eager = lambda *x: getattr(ts, verb)(mech, *x)  # noqa: E731
     found = []
     for call in (getattr(fast, verb), eager):
@@ -59,7 +53,7 @@ def test_gradients_agree_with_eager(pair, verb, batch):
 @pytest.mark.parametrize("verb", DYNAMICS)
 def test_gradients_are_those_of_finite_differences_along_the_manifold(pair, verb):
     mech, fast = pair
-    q, *others = state(mech, 2, seed=1)
+    q, *others = usual_state(mech, 2, seed=1, wrench=True)
     leaves = [x.requires_grad_() for x in (torch.zeros_like(others[0]), *others)]
     call = of_steps(mech, getattr(fast, verb), q)
     assert torch.autograd.gradcheck(call, leaves, check_forward_ad=True, fast_mode=True)
@@ -68,7 +62,7 @@ def test_gradients_are_those_of_finite_differences_along_the_manifold(pair, verb
 @pytest.mark.some(1)
 def test_second_derivatives_agree_with_eager(pair):
     mech, fast = pair
-    q, qd, tau, f = state(mech, seed=2)
+    q, qd, tau, f = usual_state(mech, seed=2, wrench=True)
     found = []
     for call in (fast.forward_dynamics, lambda *x: ts.forward_dynamics(mech, *x)):
         along = of_steps(mech, call, q)
@@ -88,7 +82,7 @@ def test_a_step_is_a_rollout_of_one_step_with_its_gradients(pair, method):
     mech, fast = pair
     found = []
     for fused in (True, False):
-        q, qd, tau = (x.requires_grad_() for x in state(mech, 3, seed=3)[:3])
+        q, qd, tau = (x.requires_grad_() for x in usual_state(mech, 3, seed=3, wrench=True)[:3])
         if fused:
             after = fast.advance(q, qd, tau, 0.01, method=method)
         else:

@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.states import usual_state
 from tests.strategies import KINDS, random_mechanism
 from torchsko.learn import Bounded, Free, InertiaLogCholesky, Positive
 
@@ -25,14 +26,6 @@ def layer_of(mech):
         f"{mech.body_names[2]}.mass": Bounded(0.0, 100.0),
     }
     return ts.Dynamics(mech, learn)
-
-
-def state(mech, *batch):
-    g = torch.Generator().manual_seed(0)
-    q, qd = mech.random_state(*batch, generator=g)
-    tau = torch.randn(*batch, mech.num_dof, generator=g, dtype=mech.dtype)
-    f_ext = torch.randn(*batch, mech.num_bodies, 6, generator=g, dtype=mech.dtype)
-    return q, qd, tau, f_ext
 
 
 VERBS = {
@@ -56,7 +49,7 @@ VERBS = {
 @pytest.mark.parametrize("verb", VERBS)
 def test_verbs_keep_their_type_under_autocast(verb, low):
     mech, fn = branched(), VERBS[verb]
-    inputs = state(mech, 3)
+    inputs = usual_state(mech, 3, wrench=True)
     expected = fn(mech, *inputs)
     with torch.autocast("cpu", dtype=low):
         assert torch.equal(fn(mech, *inputs), expected)
@@ -65,7 +58,7 @@ def test_verbs_keep_their_type_under_autocast(verb, low):
 @pytest.mark.parametrize("low", LOW)
 def test_a_layer_learns_under_autocast_as_without(low):
     mech = branched()
-    layer, inputs = layer_of(mech), state(mech, 3)
+    layer, inputs = layer_of(mech), usual_state(mech, 3, wrench=True)
 
     def gradients():
         layer.zero_grad()
@@ -83,7 +76,7 @@ def test_a_layer_learns_under_autocast_as_without(low):
 
 def test_derivatives_of_forward_dynamics_are_computed_in_its_type():
     mech = branched()
-    q, qd, tau, _ = state(mech, 3)
+    q, qd, tau = usual_state(mech, 3)
 
     def both(tau):
         slope = torch.func.jvp(lambda x: ts.forward_dynamics(mech, q, qd, x), (tau,), (tau,))[1]
@@ -98,7 +91,7 @@ def test_derivatives_of_forward_dynamics_are_computed_in_its_type():
 
 def test_kernels_keep_their_type_under_autocast():
     mech = branched()
-    q, qd, tau, _ = state(mech, 3)
+    q, qd, tau = usual_state(mech, 3)
     fast = ts.fuse(mech, order=0)
     tau.requires_grad_()
 
@@ -114,7 +107,7 @@ def test_kernels_keep_their_type_under_autocast():
 @pytest.mark.nightly
 def test_a_layer_compiles_whole_within_autocast():
     mech = branched()
-    layer, inputs = layer_of(mech), state(mech, 3)
+    layer, inputs = layer_of(mech), usual_state(mech, 3, wrench=True)
 
     @torch.compile(fullgraph=True, backend="aot_eager")
     def fn(*inputs):
@@ -126,7 +119,7 @@ def test_a_layer_compiles_whole_within_autocast():
 
 def test_a_layer_on_the_meta_device_tells_shapes():
     mech = branched()
-    layer, inputs = layer_of(mech), state(mech, 5, 2)
+    layer, inputs = layer_of(mech), usual_state(mech, 5, 2, wrench=True)
     expected = [f(*inputs) for f in (layer, layer.inverse_dynamics)]
     expected.append(layer.mass_matrix(inputs[0]))
     layer.to("meta")
@@ -146,7 +139,11 @@ def test_an_exported_layer_serves_batches_of_any_size(forces, strict):
     batch = torch.export.Dim("batch")
 
     def arguments(size):
-        return state(mech, size) if forces else state(mech, size)[:3]
+        return (
+            usual_state(mech, size, wrench=True)
+            if forces
+            else usual_state(mech, size, wrench=True)[:3]
+        )
 
     program = torch.export.export(
         layer, arguments(4), dynamic_shapes=({0: batch},) * (3 + forces),
@@ -162,8 +159,8 @@ def test_an_exported_layer_serves_batches_of_any_size(forces, strict):
 def test_a_trace_of_torch_jit_serves_batches_of_any_size(verb):
     mech = branched(torch.float64)
     fn = layer_of(mech) if verb == "layer" else lambda *x: VERBS[verb](mech, *x)
-    traced = torch.jit.trace(fn, state(mech, 4), check_trace=False)
-    inputs = [x.requires_grad_() for x in state(mech, 3)]
+    traced = torch.jit.trace(fn, usual_state(mech, 4, wrench=True), check_trace=False)
+    inputs = [x.requires_grad_() for x in usual_state(mech, 3, wrench=True)]
     found, expected = traced(*inputs), fn(*inputs)
     assert_close(found, expected, rtol=1e-12, atol=1e-12)
     slopes = [
@@ -190,7 +187,7 @@ def _train(rank, world, folder):
     try:
         mech = branched(torch.float64)
         model = torch.nn.parallel.DistributedDataParallel(Loss(layer_of(mech)))
-        q, qd, qdd, _ = state(mech, 6)
+        q, qd, qdd = usual_state(mech, 6)
         mine = slice(rank * 3, rank * 3 + 3)
         model(q[mine], qd[mine], qdd[mine]).backward()
         wrapped = torch.nn.parallel.DistributedDataParallel(layer_of(mech))
@@ -210,7 +207,7 @@ def _broadcast(rank, world, folder):
     try:
         builder = ts.MechanismBuilder("plain").link("rod", mass=1.0, com=[0.1, 0, 0.5])
         mech = builder.joint("hinge", "revolute", child="rod", axis=[0, 1, 0]).build()
-        q, qd, qdd, _ = state(mech, 3)
+        q, qd, qdd = usual_state(mech, 3)
         for fused in (False, True):
             for name in ("armature", "mass"):
                 learn = {"gravity": ts.learn.Free()}
@@ -239,7 +236,7 @@ def test_what_ddp_broadcasts_reaches_every_process(tmp_path):
 def test_two_processes_under_ddp_give_the_gradients_of_one(tmp_path):
     torch.multiprocessing.spawn(_train, args=(2, tmp_path), nprocs=2)
     mech = branched(torch.float64)
-    q, qd, qdd, _ = state(mech, 6)
+    q, qd, qdd = usual_state(mech, 6)
     alone = Loss(layer_of(mech))
     alone(q, qd, qdd).backward()
     for rank in range(2):

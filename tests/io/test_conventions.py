@@ -10,6 +10,7 @@ from torch.func import jvp
 
 import torchsko as ts
 from tests.io.urdf_texts import joint, robot
+from tests.states import normal_state
 from tests.strategies import agree, random_mechanism
 from torchsko.io.conventions.libraries import LIBRARIES
 from torchsko.spatial.rotation import quaternion_to_matrix, skew
@@ -23,12 +24,6 @@ def forest(library: str) -> ts.Mechanism:
     return random_mechanism(kinds, [-1, -1, *range(1, len(kinds) - 1)], seed=3)
 
 
-def states(mech: ts.Mechanism, *batch: int) -> tuple[Tensor, ...]:
-    g = torch.Generator().manual_seed(1)
-    q, _ = mech.random_state(*batch, generator=g)
-    return (q, *torch.randn(3, *batch, mech.num_dof, generator=g, dtype=q.dtype))
-
-
 def there(library: str, mech: ts.Mechanism) -> ts.Conventions:
     """The map with the joints in another order, revolute ones by cosine and sine where that is known."""
     round_ = [n for n, kind in zip(mech.joint_names, mech.joint_kinds, strict=True)
@@ -40,7 +35,7 @@ def there(library: str, mech: ts.Mechanism) -> ts.Conventions:
 def test_conversions_are_invertible(library):
     mech = forest(library)
     conv = there(library, mech)
-    q, qd, qdd, tau = states(mech, 2, 3)
+    q, qd, qdd, tau = normal_state(mech, 2, 3, seed=1, vectors=3)
     J = torch.randn(2, 3, 4, mech.num_dof, dtype=q.dtype)
     apart = ts.difference(
         mech, q, conv.q_from(conv.q_to(q))
@@ -62,7 +57,7 @@ def test_conversions_are_invertible(library):
 def test_power_and_the_velocities_of_frames_are_the_same(library):
     mech = forest(library)
     conv = there(library, mech)
-    q, qd, _, tau = states(mech, 5)
+    q, qd, _, tau = normal_state(mech, 5, seed=1, vectors=3)
     v, force = conv.qd_to(q, qd), conv.tau_to(q, tau)
     agree((v * force).sum(-1, keepdim=True), (qd * tau).sum(-1, keepdim=True), 1e-12)
     J = ts.frame_jacobian(mech, q, mech.frame_names[-1])
@@ -76,7 +71,7 @@ def test_power_and_the_velocities_of_frames_are_the_same(library):
 def test_converted_accelerations_are_rates_of_converted_velocities(library):
     mech = forest(library)
     conv = there(library, mech)
-    q, qd, qdd, _ = states(mech, 4)
+    q, qd, qdd, _ = normal_state(mech, 4, seed=1, vectors=3)
 
     def velocity(t: Tensor) -> Tensor:
         return conv.qd_to(ts.integrate(mech, q, t * qd), qd + t * qdd)
@@ -101,7 +96,7 @@ def test_a_floating_base_moves_as_the_documents_of_each_library_say(
     """Rates of position and rotation, in the axes and of the point that the library names."""
     mech = random_mechanism(["free"], [-1], seed=4)
     conv = ts.conventions(library, mech)
-    q, qd, *_ = states(mech, 6)
+    q, qd, *_ = normal_state(mech, 6, seed=1, vectors=3)
 
     def pose(t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x = conv.q_to(ts.integrate(mech, q, t * qd))
@@ -134,7 +129,7 @@ def test_joints_that_follow_others_may_be_there_or_not(library):
     mech = mech.replace(
         coupling_ratio=torch.tensor([[-0.5], [0.3]]).double(), com=mech.com.expand(2, 3, 3)
     )
-    q, qd, qdd, tau = states(hand(), 2)
+    q, qd, qdd, tau = normal_state(hand(), 2, seed=1, vectors=3)
     every, own = (
         ts.conventions(library, mech, names)
         for names in (["base", "right_joint", "left_joint"], ["left_joint"])
@@ -157,7 +152,7 @@ def test_joints_that_follow_others_may_be_there_or_not(library):
 def test_conversions_run_under_vmap_and_have_gradients():
     mech = forest("newton")
     conv = ts.conventions("newton", mech)
-    q, qd, qdd, _ = states(mech, 3)
+    q, qd, qdd, _ = normal_state(mech, 3, seed=1, vectors=3)
     agree(torch.vmap(conv.qdd_to)(q, qd, qdd), conv.qdd_to(q, qd, qdd), 1e-14)
     q, qd = q[0].requires_grad_(), qd[0].requires_grad_()
     assert torch.autograd.gradcheck(lambda q, qd: conv.qdd_to(q, qd, qdd[0]), (q, qd))
@@ -170,7 +165,10 @@ def test_joints_of_several_numbers_have_mujocos_names_of_the_file_that_was_saved
     ts.save(mech, tmp_path / "cart.xml")
     model = mujoco.MjModel.from_xml_path(str(tmp_path / "cart.xml"))
     names = [model.joint(k).name for k in range(model.njnt)]
-    conv, (q, qd, _, tau) = ts.conventions("mujoco", mech, names), states(mech)
+    conv, (q, qd, _, tau) = (
+        ts.conventions("mujoco", mech, names),
+        normal_state(mech, seed=1, vectors=3),
+    )
     assert mech.q_slice(names[2]) == slice(2, 3)
     data = mujoco.MjData(model)
     data.qpos[:], data.qvel[:] = conv.q_to(q).numpy(), conv.qd_to(q, qd).numpy()

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import torchsko as ts
+from tests.states import normal_state
 from tests.strategies import agree
 from torchsko.mechanism.geometry import Shape, Sphere
 
@@ -26,12 +27,6 @@ ARM = f"""<sdf version="1.9"><model name="arm"><pose>0.5 0 0.1 0 0 0.3</pose>
   <joint name="slide" type="prismatic"><parent>upper</parent><child>lower</child>
     <pose>0.2 0.1 0 0.3 0 0</pose><axis><xyz expressed_in="base">1 0 0</xyz></axis></joint>
 </model></sdf>""".replace("10 20 30</pose>", "0.1 0.2 0.3</pose>")
-
-
-def state(mech, batch=8):
-    g = torch.Generator().manual_seed(0)
-    q, _ = mech.random_state(batch, generator=g)
-    return q, *torch.randn(2, batch, mech.num_dof, generator=g, dtype=q.dtype)
 
 
 def test_an_arm_is_that_of_its_urdf():
@@ -59,7 +54,7 @@ def test_an_arm_is_that_of_its_urdf():
     spring = torch.tensor([4.0, 0.0], dtype=torch.float64)
     relaxed = torch.tensor([0.2, 0.0], dtype=torch.float64)
     theirs = theirs.replace(stiffness=spring, spring_reference=relaxed)
-    q, qd, qdd = state(mine)
+    q, qd, qdd = normal_state(mine, 8)
     agree(ts.inverse_dynamics(mine, q, qd, qdd), ts.inverse_dynamics(theirs, q, qd, qdd), 1e-12)
     for a, b in zip(ts.frame_pose(mine, q, ["tool", "base"]), ts.frame_pose(theirs, q, ["tool", "base"]),
                     strict=True):  # fmt: skip
@@ -119,7 +114,7 @@ def test_a_joint_away_from_its_links_frame_turns_about_its_own_point(kind):
         body("b", "0.3 0.2 0.1 0 0 0") + f'<joint name="j" type="{kind}"><pose>0.2 0.1 0.3 0 0 0</pose>'
         f"<parent>world</parent><child>b</child>{axis}</joint>"
     ))  # fmt: skip
-    q, qd, qdd = state(mine)
+    q, qd, qdd = normal_state(mine, 8)
     agree(ts.inverse_dynamics(mine, q, qd, qdd), ts.inverse_dynamics(there, q, qd, qdd), 1e-12)
     agree(ts.frame_pose(mine, q, "b").position, ts.frame_pose(there, q, "b").position, 1e-12)
 
@@ -232,7 +227,7 @@ def test_an_axis_that_mimics_another_follows_it_exactly():
     """At 2 (q - 0.3) + 0.1, as the format says; torques are those of the tree through it."""
     tree = ts.load(model(TWO + AXIS.format("k", "b", "c", "")))
     mech = ts.load(model(TWO + AXIS.format("k", "b", "c", MIMIC)))
-    q, qd, qdd = state(mech)
+    q, qd, qdd = normal_state(mech, 8)
     agree(ts.expand(mech, q), torch.cat([q, 2.0 * (q - 0.3) + 0.1], -1), 1e-15)
     one, two = ts.inverse_dynamics(
         tree, ts.expand(mech, q), *(torch.cat([x, 2.0 * x], -1) for x in (qd, qdd))
@@ -255,7 +250,7 @@ def test_gravity_is_that_of_the_world_and_of_each_link():
     assert ts.load(inside).gravity.tolist() == [0.0, 0.0, -9.81]
     light = ts.load(world.replace("</link>", "<gravity>false</gravity></link>"))
     there = ts.load(world, gravity=(0.0, 0.0, 0.0))
-    x = state(light)
+    x = normal_state(light, 8)
     agree(ts.inverse_dynamics(light, *x), ts.inverse_dynamics(there, *x), 1e-13)
 
 
@@ -330,7 +325,7 @@ def test_shapes_are_kept_where_the_file_puts_them(form):
     mesh, other = shapes
     assert (mesh.form.path, mesh.form.scale) == ("model://a/b.stl", (1.0, 2.0, 3.0))
     assert mesh.colour == (1.0, 0.0, 0.0, 0.5) and type(other.form).__name__.lower() == form
-    q, _, _ = state(mech, 1)
+    q, _, _ = normal_state(mech, 1)
     tool, lower = (ts.frame_pose(mech, q[0], name) for name in ("tool", "lower"))
 
     def at(shape):

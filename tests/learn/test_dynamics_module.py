@@ -12,6 +12,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.states import usual_state
 from tests.strategies import KINDS, mechanisms, random_mechanism
 from torchsko.learn import Bounded, Free, InertiaLogCholesky, Positive, Rotation
 from torchsko.mechanism.mechanism import PARAMETERS
@@ -30,12 +31,6 @@ def everything(mech):
 def branched(dtype=torch.float64):
     """A tree with one joint of each type."""
     return random_mechanism(list(KINDS), [-1, 0, 0, 1], seed=3).to(dtype)
-
-
-def state(mech, *batch, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    q, qd = mech.random_state(*batch, generator=g)
-    return q, qd, torch.randn(*batch, mech.num_dof, generator=g, dtype=mech.dtype)
 
 
 def step_all(layer, size=0.1, seed=0):
@@ -111,7 +106,7 @@ def test_a_fresh_layer_reproduces_its_mechanism(mech):
     there = ts.Dynamics(mech, learn).mechanism()
     for name in PARAMETERS:
         assert_close(getattr(there, name), getattr(mech, name), rtol=1e-12, atol=1e-12)
-    q, qd, tau = state(mech, 2)
+    q, qd, tau = usual_state(mech, 2)
     qdd = ts.forward_dynamics(mech, q, qd, tau)
     assert_close(
         ts.forward_dynamics(there, q, qd, tau), qdd, rtol=1e-9, atol=1e-9 * qdd.abs().max()
@@ -121,7 +116,7 @@ def test_a_fresh_layer_reproduces_its_mechanism(mech):
 def test_a_layer_that_learns_nothing_is_its_mechanism_exactly():
     mech = branched()
     layer = ts.Dynamics(mech)
-    q, qd, tau = state(mech, 3)
+    q, qd, tau = usual_state(mech, 3)
     assert not list(layer.parameters())
     assert torch.equal(layer(q, qd, tau), ts.forward_dynamics(mech, q, qd, tau))
     assert torch.equal(layer.inverse_dynamics(q, qd, tau), ts.inverse_dynamics(mech, q, qd, tau))
@@ -137,7 +132,7 @@ def test_wherever_its_parameters_go_the_mechanism_stays_physical(mech):
     assert (torch.linalg.eigvalsh(second) > 0).all() and (there.mass > 0).all()
     for field in ("damping", "friction", "armature"):
         assert (getattr(there, field) > 0).all()
-    q, _, _ = state(mech)
+    q, _, _ = usual_state(mech)
     assert (torch.linalg.eigvalsh(ts.mass_matrix(there, q)) > 0).all()
 
 
@@ -164,7 +159,7 @@ def test_only_what_is_named_changes():
 def test_gradients_are_those_of_the_mechanism_s_own_tensors():
     mech = branched()
     layer = step_all(ts.Dynamics(mech, everything(mech)))
-    q, qd, tau = state(mech, 4)
+    q, qd, tau = usual_state(mech, 4)
 
     there = layer.mechanism()
     leaves = {name: getattr(there, name).detach().requires_grad_() for name in PARAMETERS}
@@ -188,7 +183,7 @@ def test_gradients_to_log_cholesky_numbers_pass_gradcheck():
     mech = random_mechanism(["revolute", "spherical"], [-1, 0], seed=1)
     layer = ts.Dynamics(mech, {"body1": InertiaLogCholesky(), "joint0.friction": Positive()})
     names, thetas = zip(*layer.named_parameters(), strict=True)
-    q, qd, tau = state(mech)
+    q, qd, tau = usual_state(mech)
 
     def loss(*thetas):
         return functional_call(layer, dict(zip(names, thetas, strict=True)), (q, qd, tau))
@@ -224,7 +219,7 @@ def test_copies_are_equal_and_independent(copied):
     layer = step_all(ts.Dynamics(mech, everything(mech)))
     next(layer.parameters()).requires_grad_(False)
     twin = copied(layer)
-    q, qd, tau = state(mech, 2)
+    q, qd, tau = usual_state(mech, 2)
     before = layer(q, qd, tau)
     assert torch.equal(twin(q, qd, tau), before)
     assert list(twin.state_dict()) == list(layer.state_dict())
@@ -241,7 +236,7 @@ def test_functional_call_replaces_parameters():
     mech = branched()
     layer = ts.Dynamics(mech, everything(mech))
     moved = step_all(copy.deepcopy(layer))
-    args = state(mech, 2)
+    args = usual_state(mech, 2)
     called = functional_call(layer, dict(moved.named_parameters()), args)
     assert torch.equal(called, moved(*args))
     assert not torch.allclose(called, layer(*args))
@@ -253,7 +248,7 @@ def test_vmap_over_stacked_parameters_is_a_loop_over_layers(skeleton):
     layers = [step_all(ts.Dynamics(mech, everything(mech)), seed=s) for s in range(3)]
     params, buffers = stack_module_state(layers)
     base = skeleton(layers[0])
-    args = state(mech, 2)
+    args = usual_state(mech, 2)
 
     def one(params, buffers):
         return functional_call(base, (params, buffers), args)
@@ -265,7 +260,7 @@ def test_vmap_over_stacked_parameters_is_a_loop_over_layers(skeleton):
 def test_to_converts_and_moves_everything():
     mech = branched()
     layer = ts.Dynamics(mech, everything(mech)).to(torch.float32)
-    q, qd, tau = state(branched(torch.float32), 2)
+    q, qd, tau = usual_state(branched(torch.float32), 2)
     out = layer(q, qd, tau)
     assert out.dtype == torch.float32 == layer.mechanism().dtype
     expected = ts.Dynamics(mech, everything(mech))(q.double(), qd.double(), tau.double())
@@ -283,7 +278,7 @@ def test_a_layer_without_fluid_shapes_computes_no_fluid_where_values_are_unknown
 def test_to_cuda_moves_index_tensors_too():
     mech = branched()
     layer = ts.Dynamics(mech, everything(mech)).to("cuda")
-    args = state(mech, 2)
+    args = usual_state(mech, 2)
     assert_close(layer(*(x.cuda() for x in args)).cpu(), ts.Dynamics(mech, everything(mech))(*args))
 
 
@@ -293,7 +288,7 @@ def test_parameters_of_many_robots_learn_together():
     fleet = mech.replace(mass=scale[:, None] * mech.mass)
     layer = ts.Dynamics(fleet, {"body1": InertiaLogCholesky(), "joint1.damping": Positive()})
     assert [tuple(p.shape) for p in layer.parameters()] == [(5, 10), (1,)]
-    q, qd, tau = state(mech, 5)
+    q, qd, tau = usual_state(mech, 5)
     assert_close(layer(q, qd, tau), ts.forward_dynamics(fleet, q, qd, tau), rtol=1e-9, atol=1e-9)
 
 
@@ -302,7 +297,7 @@ def test_the_layer_compiles_in_one_graph():
     mech = random_mechanism(["revolute", "revolute"], [-1, 0], seed=1)
     layer = ts.Dynamics(mech, {"body1": InertiaLogCholesky(), "joint0.damping": Positive()})
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    args = state(mech, 2)
+    args = usual_state(mech, 2)
     assert_close(compiled(*args), layer(*args), rtol=1e-10, atol=1e-10)
     expected = torch.autograd.grad(layer(*args).square().sum(), list(layer.parameters()))
     actual = torch.autograd.grad(compiled(*args).square().sum(), list(layer.parameters()))

@@ -9,15 +9,10 @@ from hypothesis import given
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.states import usual_state
 from tests.strategies import mechanisms, random_mechanism
 from torchsko.learn import InertiaLogCholesky, Positive
 from torchsko.utils.optional_dependencies import require
-
-
-def state(mech, *batch, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    q, qd = mech.random_state(*batch, generator=g)
-    return q, qd, torch.randn(*batch, mech.num_dof, generator=g, dtype=mech.dtype)
 
 
 @given(mechanisms(), mechanisms())
@@ -81,14 +76,14 @@ def test_the_fit_finds_the_torques_of_a_robot_it_has_not_seen():
     learn = {body: InertiaLogCholesky() for body in nominal.body_names}
     learn |= {f"{j}.{f}": Positive() for j in nominal.joint_names for f in ("damping", "friction")}
     layer = ts.Dynamics(nominal, learn)
-    q, qd, qdd = state(truth, 500)
+    q, qd, qdd = usual_state(truth, 500)
     tau = ts.inverse_dynamics(truth, q, qd, qdd)
     losses = ts.learn.train(
         layer, q, qd, qdd, tau, steps=300, batch=64, progress=False,
         generator=torch.Generator().manual_seed(0),
     )  # fmt: skip
     assert losses.shape == (300,)
-    q, qd, qdd = state(truth, 500, seed=1)
+    q, qd, qdd = usual_state(truth, 500, seed=1)
     tau = ts.inverse_dynamics(truth, q, qd, qdd)
     before = (ts.inverse_dynamics(nominal, q, qd, qdd) - tau).square().mean()
     after = (layer.inverse_dynamics(q, qd, qdd) - tau).square().mean()
@@ -97,7 +92,7 @@ def test_the_fit_finds_the_torques_of_a_robot_it_has_not_seen():
 
 def test_samples_of_weight_zero_do_not_count():
     mech = random_mechanism(["revolute"] * 2, [-1, 0], seed=4)
-    q, qd, qdd = state(mech, 100)
+    q, qd, qdd = usual_state(mech, 100)
     tau = torch.randn(100, 2, generator=torch.Generator().manual_seed(1), dtype=q.dtype)
     weight = torch.ones_like(tau).index_fill(0, torch.arange(50), 0.0)
     fits = []
@@ -113,7 +108,7 @@ def arm_and_data(*lead):
     """Two joints, a layer that learns one body and a joint's damping, and exact measurements."""
     mech = random_mechanism(["revolute", "prismatic"], [-1, 0], seed=4)
     learn = {"body1": InertiaLogCholesky(), "joint0.damping": Positive()}
-    q, qd, qdd = state(mech, *lead)
+    q, qd, qdd = usual_state(mech, *lead)
     tau = ts.inverse_dynamics(mech.replace(mass=1.2 * mech.mass), q, qd, qdd)
     return ts.Dynamics(mech, learn), (q, qd, qdd, tau)
 
@@ -196,7 +191,7 @@ def test_a_joint_without_force_is_named_and_the_advice_works():
 
 def test_a_free_base_without_force_is_named_once():
     mech = random_mechanism(["free", "revolute"], [-1, 0], seed=4)
-    q, qd, qdd = state(mech, 10)
+    q, qd, qdd = usual_state(mech, 10)
     tau = ts.inverse_dynamics(mech, q, qd, qdd)
     tau = tau * (torch.arange(7) == 6)
     layer = ts.Dynamics(mech, {"body1": InertiaLogCholesky()})
@@ -236,7 +231,7 @@ def test_a_body_that_has_no_distance_to_others_is_named_and_the_advice_works():
     mech = random_mechanism(["revolute", "revolute"], [-1, 0], seed=4)
     heavy = torch.tensor([0.0, 1.0], dtype=torch.float64)
     mech = mech.replace(mass=heavy * mech.mass, inertia=heavy[:, None, None] * mech.inertia)
-    q, qd, qdd = state(mech, 10)
+    q, qd, qdd = usual_state(mech, 10)
     tau = ts.inverse_dynamics(mech, q, qd, qdd)
     layer = ts.Dynamics(mech, {"joint0.damping": Positive()})
     refused(layer, (q, qd, qdd, tau), "initial inertia of body 'body0' is not positive")

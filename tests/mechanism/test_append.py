@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.func import jacrev
 
 import torchsko as ts
+from tests.states import normal_state
 from tests.strategies import (
     ALL_KINDS,
     agree,
@@ -46,18 +47,12 @@ def drawn(seed: int, mech: ts.Mechanism) -> tuple[str, Tensor, Tensor, Tensor]:
     return frame, quat, unit_quaternion_to_matrix(quat), r
 
 
-def state(mech: ts.Mechanism, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    g = torch.Generator().manual_seed(seed)
-    q, _ = mech.random_state(generator=g)
-    return q, *torch.randn(2, mech.num_dof, generator=g, dtype=q.dtype)
-
-
 @given(any_mechanism, afloat(), seeds)
 def test_appended_robots_have_the_forces_of_both(mech, other, seed):
     """d'Alembert: the other's forces reach the first through the frame's Jacobian."""
     frame, _, R, r = drawn(seed, mech)
     joined = mech.append(other, frame, R, r, prefix="tool_")
-    (q, qd, qdd), (p, pd, pdd) = state(mech, seed), state(other, seed + 1)
+    (q, qd, qdd), (p, pd, pdd) = normal_state(mech, seed=seed), normal_state(other, seed=seed + 1)
     p, pd, pdd = p[7:], pd[6:], pdd[6:]
     at = ts.frame_pose(mech, q, frame)
     rotation, position = at.rotation @ R, at.position + at.rotation @ r
@@ -95,7 +90,7 @@ def matrix_to_quaternion(R: Tensor) -> Tensor:
 def test_what_hangs_on_the_others_inertial_frame_hangs_on_the_frame(mech, other, seed):
     frame, _, R, r = drawn(seed, mech)
     joined = mech.append(other, frame, R, r, prefix="tool_")
-    (q, qd, qdd), (p, pd, pdd) = state(mech, seed), state(other, seed + 1)
+    (q, qd, qdd), (p, pd, pdd) = normal_state(mech, seed=seed), normal_state(other, seed=seed + 1)
     assume(joined.num_dof == mech.num_dof + other.num_dof)  # no free base, welded
     x, v, a = (torch.cat(pair) for pair in ((q, p), (qd, pd), (qdd, pdd)))
     at, own = ts.frame_pose(mech, q, frame), ts.frame_pose(other, p, other.frame_names)

@@ -14,6 +14,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.newton import kinetic_energy, potential_energy
+from tests.states import normal_state
 from tests.strategies import BATCHES, agree, coupled_mechanisms, random_mechanism
 from torchsko import algorithms
 from torchsko.errors import MechanismError
@@ -21,13 +22,6 @@ from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.motor import Motor
 
 seeds = st.integers(0, 2**31)
-
-
-def state(mech: ts.Mechanism, batch: tuple[int, ...], seed: int) -> tuple[Tensor, ...]:
-    """q, and three vectors of the size of qd."""
-    g = torch.Generator().manual_seed(seed)
-    q, _ = mech.random_state(*batch, generator=g)
-    return (q, *torch.randn(3, *batch, mech.num_dof, generator=g, dtype=q.dtype))
 
 
 def matrix(mech: ts.Mechanism) -> Tensor:
@@ -41,7 +35,7 @@ def column(x: Tensor) -> Tensor:
 
 @given(coupled_mechanisms(), st.sampled_from(BATCHES), seeds)
 def test_dynamics_are_those_of_the_tree_through_x(mech, batch, seed):
-    q, qd, qdd, other = state(mech, batch, seed)
+    q, qd, qdd, other = normal_state(mech, *batch, seed=seed, vectors=3)
     tree, X, q_tree = mech.tree, matrix(mech), ts.expand(mech, q)
     assert tree.num_dof == mech.num_tree_dof > mech.num_dof
     MM = X.mT @ ts.mass_matrix(tree, q_tree) @ X
@@ -68,7 +62,7 @@ def test_dynamics_are_those_of_the_tree_through_x(mech, batch, seed):
 
 @given(coupled_mechanisms(), st.sampled_from(BATCHES), seeds)
 def test_kinematics_are_those_of_the_tree(mech, batch, seed):
-    q, qd, qdd, _ = state(mech, batch, seed)
+    q, qd, qdd, _ = normal_state(mech, *batch, seed=seed, vectors=3)
     tree, X, q_tree = mech.tree, matrix(mech), ts.expand(mech, q)
     names = list(mech.frame_names)
     for mine, its in zip(
@@ -98,7 +92,7 @@ def test_mass_and_bias_follow_from_the_energies_of_the_bodies(mech, seed):
     """Power is the rate of energy, with velocities from poses alone (tests/newton.py)."""
     none = torch.zeros(mech.num_tree_dof, dtype=mech.dtype)
     mech = mech.replace(damping=none, friction=none, stiffness=none)
-    q, qd, qdd, _ = (x[0] for x in state(mech, (1,), seed))
+    q, qd, qdd, _ = (x[0] for x in normal_state(mech, 1, seed=seed, vectors=3))
     X, tree = matrix(mech), mech.tree
 
     def energy(t: Tensor) -> Tensor:
@@ -150,7 +144,10 @@ def test_gradients_to_states_coefficients_offsets_and_losses(name, batch):
     mech = arm()
     verb, count = VERBS[name]
     fields = ("coupling_ratio", "coupling_offset", "damping", "armature", "spring_reference")
-    tensors = [*state(mech, batch, 0)[: min(count, 3)], *(getattr(mech, f) for f in fields)]
+    tensors = [
+        *normal_state(mech, *batch, vectors=3)[: min(count, 3)],
+        *(getattr(mech, f) for f in fields),
+    ]
     tensors = [x.clone().requires_grad_() for x in tensors]
     call = of_tensors(mech, verb, *fields)
     assert gradcheck(call, tensors, fast_mode=True, check_forward_ad=True)
@@ -162,7 +159,7 @@ def test_gradients_to_states_coefficients_offsets_and_losses(name, batch):
 
 def test_a_batch_of_gear_ratios_is_a_batch_of_robots():
     mech = arm()
-    q, qd, tau, _ = state(mech, (3,), 1)
+    q, qd, tau, _ = normal_state(mech, 3, seed=1, vectors=3)
     ratios = mech.coupling_ratio * torch.linspace(0.5, 1.5, 3, dtype=q.dtype)[:, None]
     together = ts.forward_dynamics(mech.replace(coupling_ratio=ratios), q, qd, tau)
     for k in range(3):
@@ -180,14 +177,14 @@ def test_a_batch_of_gear_ratios_is_a_batch_of_robots():
 
 def test_a_compiled_coupled_robot_is_the_eager_one():
     mech = random_mechanism(["revolute"] * 3, [-1, 0, 0], couplings={2: {1: -1.0}})
-    q, qd, tau, _ = state(mech, (2,), 0)
+    q, qd, tau, _ = normal_state(mech, 2, vectors=3)
     compiled = torch.compile(ts.forward_dynamics, fullgraph=True, backend="aot_eager")
     assert_close(compiled(mech, q, qd, tau), ts.forward_dynamics(mech, q, qd, tau))
 
 
 def test_kernels_of_a_coupled_robot():
     mech = random_mechanism(["revolute"] * 3, [-1, 0, 0], armature=True, couplings={2: {1: -1.0}})
-    q, qd, tau, _ = state(mech, (5,), 0)
+    q, qd, tau, _ = normal_state(mech, 5, vectors=3)
     fast = ts.fuse(mech, inputs=("coupling_ratio",))
     ratio = mech.coupling_ratio.clone().requires_grad_()
     mine = ts.forward_dynamics(fast.replace(coupling_ratio=ratio), q, qd, tau)
@@ -208,7 +205,7 @@ def test_kernels_of_a_coupled_robot():
 @given(coupled_mechanisms(), seeds)
 def test_what_kernels_trace_of_a_coupled_robot_is_what_it_computes(mech, seed):
     """Fingers at the end of an arm, too: one edge then carries all that hangs below it."""
-    q, qd, _, _ = state(mech, (), seed)
+    q, qd, _, _ = normal_state(mech, seed=seed, vectors=3)
     traced = mech.replace(scalar=True)
     agree(ts.mass_matrix(traced, q), ts.mass_matrix(mech, q))
     agree(ts.coriolis_matrix(traced, q, qd), ts.coriolis_matrix(mech, q, qd))
@@ -222,7 +219,7 @@ def test_rollouts_keep_energy_at_the_order_of_the_method(method, order):
     mech = arm(armature=False)
     none = torch.zeros(mech.num_tree_dof, dtype=mech.dtype)
     mech = mech.replace(damping=none, friction=none)
-    q, qd, _, _ = state(mech, (), 2)
+    q, qd, _, _ = normal_state(mech, seed=2, vectors=3)
     qd = 0.3 * qd
 
     def drift(dt: float) -> float:
@@ -316,7 +313,7 @@ def test_what_a_follower_is_can_be_learned():
     layer = ts.Dynamics(
         mech, {"body2": ts.learn.InertiaLogCholesky(), "joint2.damping": ts.learn.Positive()}
     )
-    q, qd, qdd, _ = state(mech, (4,), 0)
+    q, qd, qdd, _ = normal_state(mech, 4, vectors=3)
     start = layer.inverse_dynamics(q, qd, qdd)
     assert_close(start, ts.inverse_dynamics(mech, q, qd, qdd))
     start.square().sum().backward()
@@ -394,7 +391,7 @@ def test_an_equation_of_joints_is_a_coupling_under_a_name_of_its_own():
     builder.couple("spin", {"left_axle": 0.5, "right_axle": -0.5, "spider_axle": -1.0})
     mech = builder.build()
     assert mech.joint_names == ("left_axle", "right_axle")
-    q, qd, tau, _ = state(mech, (5,), 0)
+    q, qd, tau, _ = normal_state(mech, 5, vectors=3)
     carrier, spider, left, right = ts.expand(mech, q).unbind(-1)
     assert_close((left + right) / 2 - carrier, torch.full((5,), 0.1, dtype=q.dtype))
     assert_close((left - right) / 2, spider)
@@ -418,7 +415,7 @@ def test_a_follower_of_nothing_stands_still():
     builder.joint("a", "revolute", child="one", axis=(0, 1, 0))
     builder.joint("b", "revolute", child="two", parent="one", axis=(1, 0, 0))
     mech = builder.couple("b", {}, 0.4).build()
-    q, qd, tau, _ = state(mech, (3,), 0)
+    q, qd, tau, _ = normal_state(mech, 3, vectors=3)
     assert mech.joint_names == ("a",)
     tree, q_tree = mech.tree, ts.expand(mech, q)
     assert_close(q_tree[:, 1], torch.full((3,), 0.4, dtype=torch.float64))
@@ -429,7 +426,7 @@ def test_a_follower_of_nothing_stands_still():
 def test_a_joint_of_the_model_keeps_one_hinge_for_its_node():
     """No block grows with the members: the model has as many nodes, each of six rows."""
     mech = arm()
-    q, *_ = state(mech, (), 0)
+    q, *_ = normal_state(mech, vectors=3)
     model = ts.assemble(mech, q)
     assert model.inertia.shape == (6, 6, 6) and model.layout.nodes.width == 6
     assert algorithms.mass_matrix(model).shape == (11, 11)

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.func import jacrev
 
 import torchsko as ts
+from tests.states import normal_state
 from tests.strategies import agree, coupled_mechanisms, mechanisms, random_mechanism
 
 seeds = st.integers(0, 2**31)
@@ -26,12 +27,6 @@ def places(slices: list[slice]) -> list[int]:
     return [i for s in slices for i in range(s.start, s.stop)]
 
 
-def state(mech: ts.Mechanism, seed: int, *batch: int) -> tuple[Tensor, Tensor, Tensor]:
-    g = torch.Generator().manual_seed(seed)
-    q, _ = mech.random_state(*batch, generator=g)
-    return q, *torch.randn(2, *batch, mech.num_dof, generator=g, dtype=q.dtype)
-
-
 def held(mech: ts.Mechanism, q: Tensor, names: list[str]) -> dict[str, Tensor]:
     return {name: q[..., mech.q_slice(name)] for name in names}
 
@@ -39,7 +34,7 @@ def held(mech: ts.Mechanism, q: Tensor, names: list[str]) -> dict[str, Tensor]:
 @given(any_mechanism, seeds)
 def test_a_locked_robot_moves_as_the_whole_with_its_joints_at_rest(mech, seed):
     names, kept = split(mech, seed)
-    q, qd, qdd = state(mech, seed)
+    q, qd, qdd = normal_state(mech, seed=seed)
     own = places([mech.dof_slice(name) for name in kept])
     rest = torch.zeros(mech.num_dof, dtype=q.dtype)
     rest[own] = 1
@@ -66,7 +61,7 @@ def test_a_locked_robot_moves_as_the_whole_with_its_joints_at_rest(mech, seed):
 @given(any_mechanism, seeds)
 def test_derivatives_by_locked_values_are_those_by_coordinates(mech, seed):
     names, kept = split(mech, seed)
-    q, qd, _ = state(mech, seed)
+    q, qd, _ = normal_state(mech, seed=seed)
     own = places([mech.dof_slice(name) for name in kept])
     at = places([mech.q_slice(name) for name in kept])
     rest = torch.zeros(mech.num_dof, dtype=q.dtype)
@@ -94,7 +89,7 @@ CHAIN = random_mechanism(
 
 @pytest.mark.parametrize("batch", [(3,), (2, 1)], ids=str)
 def test_batches_of_values_are_batches_of_robots(batch):
-    q, *_ = state(CHAIN, 2, *batch)
+    q, *_ = normal_state(CHAIN, *batch, seed=2)
     names = ["joint1", "joint2"]
     left = CHAIN.lock(held(CHAIN, q, names))
     assert left.batch_shape == batch
@@ -106,7 +101,7 @@ def test_batches_of_values_are_batches_of_robots(batch):
 
 
 def test_what_follows_locked_joints_only_stops_with_them():
-    q, *_ = state(CHAIN, 3)
+    q, *_ = normal_state(CHAIN, seed=3)
     one = CHAIN.lock(held(CHAIN, q, ["joint2"]))
     assert one.dependent_joint_names == ("joint4",)
     both = CHAIN.lock(held(CHAIN, q, ["joint0", "joint2"]))

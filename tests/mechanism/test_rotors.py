@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.newton import along
+from tests.states import normal_state
 from tests.strategies import agree
 from torchsko.errors import MechanismError
 from torchsko.spatial.rotation import cross
@@ -46,12 +47,6 @@ def arm(seed: int, floating: bool, kind: str = "revolute") -> ts.MechanismBuilde
     )  # fmt: skip
 
 
-def states(mech: ts.Mechanism, seed: int, count: int = 4) -> tuple[Tensor, ...]:
-    g = torch.Generator().manual_seed(seed)
-    q, _ = mech.random_state(count, generator=g)
-    return q, *torch.randn(2, count, mech.num_dof, generator=g, dtype=q.dtype)
-
-
 @pytest.mark.some(1)
 @pytest.mark.parametrize("kind", ["revolute", "prismatic"])
 @pytest.mark.parametrize("floating", [False, True])
@@ -61,7 +56,7 @@ def test_the_closed_formulas_of_a_symmetric_rotor(kind, floating, seed):
     plain, geared = arm(seed, floating, kind).build(), arm(seed, floating, kind)
     geared = geared.rotor("joint2", N, J).build()
     assert geared.joint_names == plain.joint_names
-    q, qd, qdd = states(plain, seed)
+    q, qd, qdd = normal_state(plain, 4, seed=seed)
     last = plain.num_dof - 1
     e = torch.zeros(plain.num_dof, dtype=q.dtype)
     e[last] = 1.0
@@ -105,7 +100,7 @@ def test_a_rotor_is_the_body_written_out(floating, seed):
     )
     lumped.rotor("joint2", N, J)
     one, two = written.build(), lumped.build()
-    q, qd, qdd = states(one, seed)
+    q, qd, qdd = normal_state(one, 4, seed=seed)
     agree(ts.mass_matrix(two, q), ts.mass_matrix(one, q), 1e-13)
     agree(ts.inverse_dynamics(two, q, qd, qdd), ts.inverse_dynamics(one, q, qd, qdd), 1e-12)
 
@@ -115,7 +110,7 @@ def test_a_rotor_on_the_ground_is_an_armature():
     geared = builder.joint("hinge", "revolute", child="rod", axis=(0, 1, 0)).rotor("hinge", N, J)
     mech = geared.build()
     assert mech.body_names == ("rod", "hinge_rotor")
-    q, qd, qdd = states(mech, 0)
+    q, qd, qdd = normal_state(mech, 4)
     plain = ts.MechanismBuilder().link("rod", mass=1.0, com=(0, 0, -0.5))
     armature = plain.joint("hinge", "revolute", child="rod", axis=(0, 1, 0), armature=N**2 * J)
     assert_close(
@@ -128,7 +123,7 @@ def test_armature_alone_is_wrong_where_the_carrier_turns():
     geared = arm(0, False).rotor("joint2", N, J).build()
     plain = arm(0, False).build()
     plain = plain.replace(armature=torch.tensor([0.0, 0.0, N**2 * J], dtype=torch.float64))
-    q, qd, tau = states(plain, 0)
+    q, qd, tau = normal_state(plain, 4)
     exact, rough = (ts.forward_dynamics(m, q, qd, tau) for m in (geared, plain))
     assert ((exact - rough).abs().amax() / exact.abs().amax()) > 0.005
 

@@ -7,6 +7,7 @@ import torch
 import torchsko as ts
 from tests.fused.evaluate import evaluate
 from tests.oracles.test_mjcf import WITHOUT, against_mujoco, error, names_of_joints
+from tests.states import normal_state
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
 from torchsko.rollout.step import implicit_losses
@@ -33,18 +34,12 @@ def lifted() -> ts.Mechanism:
     return ts.load(LIFTED.format(slide=SLIDE))
 
 
-def state(mech: ts.Mechanism, *batch: int) -> tuple[torch.Tensor, ...]:
-    g = torch.Generator().manual_seed(0)
-    q, _ = mech.random_state(*batch, generator=g)
-    return q, *torch.randn(3, *batch, mech.num_dof, generator=g, dtype=q.dtype)
-
-
 def test_forces_and_accelerations_equal_those_of_mujoco():
     model = mujoco.MjModel.from_xml_string(LIFTED.format(slide=SLIDE))
     mech = against_mujoco(model, states=5)
     assert not any("gravcomp" in str(x) or "higher" in str(x) for x in mech.unused)
     there, data = ts.conventions("mujoco", mech, names_of_joints(model)), mujoco.MjData(model)
-    q, qd, _, _ = state(mech, 4)
+    q, qd, _, _ = normal_state(mech, 4, vectors=3)
     passive = ts.passive_force(mech, q, qd)
     qdd = ts.forward_dynamics(mech, q, qd, torch.zeros_like(qd))
     for i in range(4):
@@ -71,7 +66,7 @@ def test_compensation_by_actuators_is_within_their_range():
     there = ts.conventions("mujoco", mech, names_of_joints(model))
     drive = ts.Actuators.of_file(mech, mech.file_metadata.actuators)
     assert not drive.unused
-    q, qd, _, _ = state(mech, 6)
+    q, qd, _, _ = normal_state(mech, 6, vectors=3)
     ctrl = torch.linspace(-150, 150, 6, dtype=q.dtype)[:, None].expand(6, 2)
     tau, _ = ts.actuate(mech, drive, q, qd, ctrl=ctrl)
     qdd = ts.forward_dynamics(mech, q, qd, tau)
@@ -91,7 +86,7 @@ def test_compensation_by_actuators_is_within_their_range():
 
 def test_without_gravity_nothing_is_compensated():
     mech = lifted()
-    q, qd, _, _ = state(mech, 3)
+    q, qd, _, _ = normal_state(mech, 3, vectors=3)
     still = mech.replace(gravity=torch.zeros(3, dtype=q.dtype))
     parts = ts.passive_force_parts(still, q, qd)
     assert not parts.compensation.any() and parts.damping.any()
@@ -112,7 +107,7 @@ def test_a_robot_whose_weight_is_all_compensated_needs_no_force_to_rest():
 
 def test_energy_and_power_count_what_is_compensated():
     mech = lifted()
-    q, qd, _, tau = state(mech, 3)
+    q, qd, _, tau = normal_state(mech, 3, vectors=3)
     power = ts.power_balance(mech, q, qd, tau)
     balance = power.kinetic + power.potential - power.drives - power.external + power.losses
     assert balance.abs().max() < 1e-11
@@ -129,7 +124,7 @@ def test_energy_and_power_count_what_is_compensated():
 
 def test_closed_derivatives_are_those_of_the_forces():
     mech = lifted()
-    q, qd, qdd, _ = state(mech, 2)
+    q, qd, qdd, _ = normal_state(mech, 2, vectors=3)
     to_q, to_qd, _ = ts.inverse_dynamics_derivatives(mech, q, qd, qdd)
     for i in range(2):
         step = torch.func.jacfwd(
@@ -142,7 +137,7 @@ def test_closed_derivatives_are_those_of_the_forces():
 
 def test_shares_and_coefficients_are_parameters_with_gradients_and_batches():
     mech = lifted()
-    q, qd, _, tau = state(mech)
+    q, qd, _, tau = normal_state(mech, vectors=3)
     shares = torch.stack([mech.gravcomp, 0.3 * mech.gravcomp])
     coefficients = torch.stack([mech.higher_damping, 0 * mech.higher_damping])
     both = ts.forward_dynamics(
@@ -163,7 +158,7 @@ def test_shares_and_coefficients_are_parameters_with_gradients_and_batches():
 def test_traced_programs_agree_and_other_robots_have_none_of_it():
     mech = lifted()
     fns = {name: getattr(ts, name) for name in ("inverse_dynamics", "forward_dynamics")}
-    x = [part[0] for part in state(mech, 1)][:3]
+    x = [part[0] for part in normal_state(mech, 1, vectors=3)][:3]
     ports = [Port(f"x{k}", (len(part),)) for k, part in enumerate(x)]
     counts = {}
     for label, robot in (("with", mech), ("without", bare(mech))):
@@ -192,7 +187,7 @@ def bare(mech: ts.Mechanism) -> ts.Mechanism:
 def test_locked_and_appended_they_are_those_of_the_file_that_welds():
     welded, whole = ts.load(LIFTED.format(slide="")), lifted()
     held = whole.lock({"slide": 0.0})
-    q, qd, _, _ = state(welded, 3)
+    q, qd, _, _ = normal_state(welded, 3, vectors=3)
     one, other = (ts.passive_force(mech, q, qd) for mech in (welded, held))
     torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
     empty = ts.load("""<mujoco><worldbody><body name="rail"><joint type="slide" name="rail"/>
@@ -200,7 +195,7 @@ def test_locked_and_appended_they_are_those_of_the_file_that_welds():
     stopped = {"loose": torch.tensor([0.0] * 3 + [1.0] + [0.0] * 3).double()}
     alone, both = whole.lock(stopped), empty.append(whole, "rail").lock(stopped)
     assert both.has_gravcomp and both.has_higher_damping
-    q, qd, _, _ = state(alone, 3)
+    q, qd, _, _ = normal_state(alone, 3, vectors=3)
     on = ts.passive_force(both, *(torch.cat([x.new_zeros(3, 1), x], -1) for x in (q, qd)))
     torch.testing.assert_close(on[:, 1:], ts.passive_force(alone, q, qd), rtol=1e-12, atol=1e-12)
 

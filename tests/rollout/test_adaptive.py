@@ -5,7 +5,8 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
-from tests.rollout.test_integrators import robot, state
+from tests.rollout.test_integrators import robot
+from tests.states import normal_state
 from tests.strategies import KINDS, MORE_KINDS
 from torchsko.rollout.adaptive_steps import (
     bogacki_shampine,
@@ -26,7 +27,8 @@ def force(t, q, qd):
 
 def end(mech, method, steps, span=0.1):
     with torch.no_grad():
-        qs, qds = ts.rollout(mech, *state(mech), force, steps=steps, dt=span / steps, method=method)
+        start, dt = normal_state(mech, vectors=1), span / steps
+        qs, qds = ts.rollout(mech, *start, force, steps=steps, dt=dt, method=method)
     return qs[-1], qds[-1]
 
 
@@ -70,7 +72,7 @@ def test_the_error_follows_the_tolerance(pair):
 def test_each_sample_takes_its_own_steps():
     """A batch of a slow and a fast sample equals both alone; only the fast one needs more sub-steps."""
     mech = robot(("revolute", "revolute"))
-    q, qd = state(mech)
+    q, qd = normal_state(mech, vectors=1)
     qd = torch.stack([0.1 * qd, 20 * qd])
     q = q.expand(2, -1)
     method = dormand_prince(1e-8, 40)
@@ -87,7 +89,7 @@ def test_each_sample_takes_its_own_steps():
 def assert_gradients_are_those_of_differences(steps, method):
     """Of the velocity at the end, to that at the start."""
     mech = robot(("revolute", "revolute"))
-    q, qd = state(mech)
+    q, qd = normal_state(mech, vectors=1)
 
     def final(qd):
         return ts.rollout(mech, q, qd, steps=steps, dt=0.05, method=method)[1][-1]

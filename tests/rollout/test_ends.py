@@ -10,7 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import torchsko as ts
-from tests.rollout.test_integrators import robot, state
+from tests.rollout.test_integrators import robot
+from tests.states import normal_state
 from torchsko.rollout.binomial import Binomial, next_checkpoint, repetitions
 from torchsko.rollout.controls import Controller
 from torchsko.rollout.event_location import stop_at
@@ -225,7 +226,7 @@ def test_forward_sensitivities_are_the_reverse_ones(mech):
 def test_external_forces_are_in_the_one_kernel_of_all_steps():
     """Regression: each step was a kernel, and fused=True was refused."""
     mech = robot(("revolute",))
-    q, qd = state(mech)
+    q, qd = normal_state(mech, vectors=1)
     f = torch.ones(1, mech.num_bodies, 6, dtype=q.dtype)
     fast = ts.fuse(mech)
     with patch.object(type(fast), "advance", side_effect=AssertionError):
@@ -302,7 +303,7 @@ def test_windows_of_truncated_gradients_are_kernels(options, control):
     """No single step is called; time and memory continue across windows, and lengths are respected."""
     mech = robot(("revolute",))
     fast, lengths = ts.fuse(mech), torch.tensor([7, 5])
-    q, qd = (x.expand(2, -1) for x in state(mech))
+    q, qd = (x.expand(2, -1) for x in normal_state(mech, vectors=1))
     gain, found = torch.linspace(0.5, 2, 7, dtype=q.dtype)[:, None].requires_grad_(), []
     given = gain.expand(2, 7, mech.num_dof) if control == "series" else Winding(gain)
     fast.step = fast.forward_dynamics = None

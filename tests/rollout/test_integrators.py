@@ -8,6 +8,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.newton import kinetic_energy, momentum, potential_energy
+from tests.states import normal_state
 from tests.strategies import KINDS, MORE_KINDS, random_mechanism
 from torchsko.rollout.adaptive_steps import dormand_prince
 from torchsko.rollout.integrators import INTEGRATORS, NewmarkBeta, RungeKutta
@@ -21,12 +22,6 @@ def robot(kinds=KINDS, passive=True, gravity=True):
     return smooth if gravity else smooth.replace(gravity=torch.zeros_like(mech.gravity))
 
 
-def state(mech, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    q, _ = mech.random_state(generator=g)
-    return q, torch.randn(mech.num_dof, generator=g, dtype=mech.dtype)
-
-
 def spring(t, q, qd):
     """A force that depends on time and velocity."""
     return torch.sin(torch.tensor(3.0 * t, dtype=qd.dtype)) - 0.3 * qd
@@ -35,7 +30,8 @@ def spring(t, q, qd):
 def end(mech, method, steps):
     """The state after 0.1 s."""
     with torch.no_grad():
-        qs, qds = ts.rollout(mech, *state(mech), spring, steps=steps, dt=0.1 / steps, method=method)
+        start, dt = normal_state(mech, vectors=1), 0.1 / steps
+        qs, qds = ts.rollout(mech, *start, spring, steps=steps, dt=dt, method=method)
     return qs[-1], qds[-1]
 
 
@@ -102,7 +98,7 @@ def test_semi_implicit_euler_keeps_the_energy_of_a_pendulum_bounded():
 @pytest.mark.parametrize("kinds", [KINDS, ("free", "revolute", "revolute")])
 def test_rk4_conserves_energy_to_its_order(kinds):
     mech = robot(kinds, passive=False)
-    q, qd = state(mech)
+    q, qd = normal_state(mech, vectors=1)
     errors = []
     for steps in (6, 12):
         qs, qds = ts.rollout(mech, q, qd, steps=steps, dt=0.2 / steps, method="rk4")
@@ -114,7 +110,7 @@ def test_rk4_conserves_energy_to_its_order(kinds):
 
 def test_a_free_floating_robot_keeps_its_momentum_without_gravity():
     mech = robot(("free", "revolute", "spherical", "prismatic"), passive=False, gravity=False)
-    q, qd = state(mech)
+    q, qd = normal_state(mech, vectors=1)
     internal = torch.cat(
         [torch.zeros(6, dtype=q.dtype), torch.ones(mech.num_dof - 6, dtype=q.dtype)]
     )
@@ -127,7 +123,7 @@ def test_a_free_floating_robot_keeps_its_momentum_without_gravity():
 @pytest.mark.parametrize("method", INTEGRATORS)
 def test_quaternions_stay_of_unit_length(method):
     mech = robot(("spherical", "free"))
-    q, qd = state(mech)
+    q, qd = normal_state(mech, vectors=1)
     qs, _ = ts.rollout(mech, q, 5 * qd, steps=10, dt=4e-2, method=method)
     for joint, offset in (("joint0", 0), ("joint1", 3)):
         quat = qs[:, mech.q_slice(joint)][:, offset:]

@@ -9,18 +9,12 @@ from torch.autograd import gradcheck
 from torch.func import jvp, vmap
 
 import torchsko as ts
+from tests.states import normal_state
 from tests.strategies import agree, coupled_mechanisms, mechanisms, random_mechanism
 
 seeds = st.integers(0, 2**31)
 any_mechanism = st.one_of(mechanisms(max_bodies=2), coupled_mechanisms(max_bodies=3))
 MIXED = random_mechanism(["free", "universal", "spherical"], [-1, 0, 1], seed=4, passive=False)
-
-
-def states(mech: ts.Mechanism, seed: int, *batch: int) -> tuple[Tensor, Tensor, Tensor]:
-    g = torch.Generator().manual_seed(seed)
-    q, _ = mech.random_state(*batch, generator=g)
-    qd, tau = torch.randn(2, *batch, mech.num_dof, generator=g, dtype=q.dtype)
-    return q, qd, tau
 
 
 def direction(mech: ts.Mechanism, seed: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -30,7 +24,7 @@ def direction(mech: ts.Mechanism, seed: int) -> tuple[Tensor, Tensor, Tensor]:
 
 @given(any_mechanism, seeds, st.sampled_from(["semi_implicit_euler", "rk4"]))
 def test_the_model_in_discrete_time_is_the_derivative_of_a_step_of_a_rollout(mech, seed, method):
-    q, qd, tau = states(mech, seed)
+    q, qd, tau = normal_state(mech, seed=seed)
     step, push, force = direction(mech, seed)
     A, B = ts.linearize(mech, q, qd, tau, dt=0.01, method=method)
 
@@ -48,7 +42,7 @@ def test_the_model_in_discrete_time_is_the_derivative_of_a_step_of_a_rollout(mec
 
 @given(any_mechanism, seeds)
 def test_in_continuous_time_the_velocity_changes_as_forward_dynamics_say(mech, seed):
-    q, qd, tau = states(mech, seed)
+    q, qd, tau = normal_state(mech, seed=seed)
     step, push, force = direction(mech, seed)
     A, B = ts.linearize(mech, q, qd, tau)
     n, t = mech.num_dof, torch.zeros((), dtype=q.dtype)
@@ -65,7 +59,7 @@ def test_in_continuous_time_the_velocity_changes_as_forward_dynamics_say(mech, s
 
 def test_short_steps_tend_to_the_model_in_continuous_time():
     """Also at joints with rotating axes."""
-    q, qd, tau = states(MIXED, 1)
+    q, qd, tau = normal_state(MIXED, seed=1)
     A, B = ts.linearize(MIXED, q, qd, tau)
     h = 1e-3
     forward, backward = (ts.linearize(MIXED, q, qd, tau, dt=x, method="rk4") for x in (h, -h))
@@ -77,7 +71,7 @@ def test_short_steps_tend_to_the_model_in_continuous_time():
 
 
 def test_at_rest_a_step_is_the_exponential_of_the_model():
-    q, *_ = states(MIXED.replace(gravity=0 * MIXED.gravity), 2)
+    q, *_ = normal_state(MIXED.replace(gravity=0 * MIXED.gravity), seed=2)
     sprung = MIXED.replace(
         gravity=0 * MIXED.gravity,
         stiffness=torch.full_like(MIXED.stiffness, 2.0),
@@ -109,7 +103,7 @@ def test_at_rest_dry_friction_is_damping_for_what_is_slower_than_it_creeps(metho
 
 
 def test_every_sample_is_linearized_on_its_own_with_a_step_of_its_own():
-    q, qd, tau = states(MIXED, 3, 2, 3)
+    q, qd, tau = normal_state(MIXED, 2, 3, seed=3)
     dt = torch.tensor([0.01, 0.02, 0.03]).double()
     mass = MIXED.mass * torch.tensor([[1.0], [2.0]]).double()[:, None]
     for step in (None, dt):
@@ -126,7 +120,7 @@ def test_every_sample_is_linearized_on_its_own_with_a_step_of_its_own():
 def test_gradients_pass_through_the_model():
     """A linear model is a derivative already, so it is not part of the transform tests."""
     mech = random_mechanism(["spherical", "revolute"], [-1, 0], seed=6)
-    tensors = (*states(mech, 7), mech.mass, mech.damping)
+    tensors = (*normal_state(mech, seed=7), mech.mass, mech.damping)
 
     def model(q: Tensor, qd: Tensor, tau: Tensor, mass: Tensor, damping: Tensor):
         robot = mech.replace(mass=mass, damping=damping)
@@ -137,7 +131,7 @@ def test_gradients_pass_through_the_model():
 
 
 def test_vmap_and_layers_give_the_same_model():
-    q, qd, tau = states(MIXED, 8, 3)
+    q, qd, tau = normal_state(MIXED, 3, seed=8)
     expected = ts.linearize(MIXED, q, qd, tau, 0.01)
     mapped = vmap(lambda *x: ts.linearize(MIXED, *x, 0.01))(q, qd, tau)
     for other in (mapped, ts.linearize(ts.Dynamics(MIXED), q, qd, tau, 0.01)):
@@ -147,14 +141,14 @@ def test_vmap_and_layers_give_the_same_model():
 
 def test_an_unknown_method_is_refused():
     with pytest.raises(ts.TorchskoError, match="no method is named 'euler'"):
-        ts.linearize(MIXED, *states(MIXED, 0), dt=0.01, method="euler")
+        ts.linearize(MIXED, *normal_state(MIXED), dt=0.01, method="euler")
 
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("options", [{}, {"dt": 0.01}, {"dt": 0.01, "method": "rk4"}], ids=str)
 def test_one_kernel_gives_both_matrices_of_any_step(options):
     mech = random_mechanism(["spherical"], [-1], seed=3)
-    given = states(mech, 1, 3)
+    given = normal_state(mech, 3, seed=1)
     for mine, eager in zip(
         ts.linearize(ts.fuse(mech), *given, **options),
         ts.linearize(mech, *given, **options),
@@ -166,4 +160,4 @@ def test_one_kernel_gives_both_matrices_of_any_step(options):
 def test_a_step_given_as_a_tensor_is_no_constant_of_a_kernel():
     mech = random_mechanism(["revolute"], [-1], seed=3)
     with pytest.raises(ts.FusedError, match="dt of linearize is a tensor"):
-        ts.linearize(ts.fuse(mech), *states(mech, 1), dt=torch.tensor(0.01))
+        ts.linearize(ts.fuse(mech), *normal_state(mech, seed=1), dt=torch.tensor(0.01))

@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.states import normal_state
 from tests.strategies import KINDS, random_mechanism
 from torchsko.rollout.integrators import SEMI_IMPLICIT_EULER
 
@@ -16,13 +17,6 @@ TREE = (list(KINDS), [-1, 0, 0, 1])
 def lossy(kinds=TREE[0], parents=TREE[1], gravity=True):
     mech = random_mechanism(kinds, parents, seed=5, armature=True)
     return mech if gravity else mech.replace(gravity=torch.zeros_like(mech.gravity))
-
-
-def state(mech, *batch, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    q, _ = mech.random_state(*batch, generator=g)
-    qd, tau = torch.randn(2, *batch, mech.num_dof, generator=g, dtype=mech.dtype)
-    return q, qd, tau
 
 
 def one_joint(kind, mass=1.0, inertia=0.0, com=0.0, **data):
@@ -42,7 +36,7 @@ def test_losses_act_on_the_new_velocity(batch):
     mech = lossy(["revolute", "prismatic", "spherical"], [-1, 0, 0])
     none = torch.zeros_like(mech.damping)
     free = mech.replace(damping=none, friction=none)
-    q, qd, tau = state(mech, *batch)
+    q, qd, tau = normal_state(mech, *batch)
     for h in (1e-4, 0.02, 10.0):
         _, v = one_step(mech, q, qd, tau, h)
         B = mech.damping + mech.friction / (qd.square() + SEMI_IMPLICIT_EULER.creep**2).sqrt()
@@ -66,7 +60,7 @@ def test_losses_of_a_free_joint_act_on_its_velocity_in_the_axes_it_has_before_th
     none = torch.zeros_like(mech.damping)
     free = mech.replace(damping=none, friction=none, armature=none, has_armature=False)
     mech = mech.replace(armature=none)
-    q, qd, tau = state(mech, 4)
+    q, qd, tau = normal_state(mech, 4)
     h, R = 0.02, lambda q: ts.forward_kinematics(mech, q).rotation[..., 0, :, :]
     end, v = one_step(mech, q, qd, tau, h)
     back = R(q).mT @ R(end) @ v[..., 3:, None]  # the new linear velocity in the old axes
@@ -128,7 +122,7 @@ def test_zero_losses_are_no_losses():
     bare = random_mechanism(*TREE, seed=5, passive=False)
     zeros = bare.replace(damping=torch.zeros_like(bare.damping))
     assert (bare.has_losses, zeros.has_losses, lossy().has_losses) == (False, True, True)
-    q, qd, tau = state(bare, 2)
+    q, qd, tau = normal_state(bare, 2)
     assert_close(one_step(zeros, q, qd, tau, 0.01), one_step(bare, q, qd, tau, 0.01))
 
 
@@ -136,7 +130,7 @@ def test_learned_damping_counts_as_damping():
     bare = random_mechanism(["revolute"] * 2, [-1, 0], seed=5, passive=False)
     assert not ts.Dynamics(bare).mechanism().has_losses
     layer = ts.Dynamics(bare, {"joint0.damping": ts.learn.Positive(init=50.0)})
-    q, qd, tau = state(bare)
+    q, qd, tau = normal_state(bare)
     _, v = one_step(layer.mechanism(), q, qd, tau, 1e3)
     assert v.abs()[0] < 1.0  # 50 N m s at steps of 1000 s
 
@@ -152,7 +146,7 @@ def end_of(mech, q, steps=2):
 
 def test_gradients_through_losses_pass_gradcheck_in_reverse_and_forward_mode():
     mech = lossy(["free", "revolute"], [-1, 0])
-    q, qd, tau = state(mech)
+    q, qd, tau = normal_state(mech)
     inputs = (qd, tau, mech.damping, mech.friction, mech.mass)
     leaves = [x.clone().requires_grad_() for x in inputs]
     assert torch.autograd.gradcheck(end_of(mech, q), leaves, check_forward_ad=True, fast_mode=True)
@@ -161,7 +155,7 @@ def test_gradients_through_losses_pass_gradcheck_in_reverse_and_forward_mode():
 def test_gradients_at_rest_are_finite():
     """The regularised dry friction is smooth at zero velocity."""
     mech = lossy(["revolute", "prismatic"], [-1, 0])
-    q, _, tau = state(mech)
+    q, _, tau = normal_state(mech)
     inputs = (torch.zeros_like(tau), tau, mech.damping, mech.friction, mech.mass)
     jacobians = torch.func.jacrev(end_of(mech, q), argnums=(0, 1, 2, 3, 4))(*inputs)
     forward = torch.func.jacfwd(end_of(mech, q), argnums=(0, 1, 2, 3, 4))(*inputs)
@@ -172,7 +166,7 @@ def test_gradients_at_rest_are_finite():
 @pytest.mark.nightly
 def test_steps_vmap_and_compile_in_one_graph():
     mech = lossy(["free"], [-1])
-    q, qd, tau = state(mech, 3)
+    q, qd, tau = normal_state(mech, 3)
     final = end_of(mech, q[0], steps=1)
     more = (mech.damping, mech.friction, mech.mass)
     expected = torch.stack([final(qd[k], tau[k], *more) for k in range(3)])
@@ -183,7 +177,7 @@ def test_steps_vmap_and_compile_in_one_graph():
 
 def test_the_fused_step_is_the_same_with_steps_that_differ():
     mech = lossy(["free", "revolute"], [-1, 0])
-    q, qd, tau = state(mech, 3)
+    q, qd, tau = normal_state(mech, 3)
     dt = torch.tensor([1e-3, 0.02, 1.0], dtype=q.dtype)
     mine = ts.fuse(mech, inputs=("damping",)).advance(q, qd, tau, dt)
     theirs = [one_step(mech, q[k], qd[k], tau[k], dt[k].item()) for k in range(3)]

@@ -10,8 +10,8 @@ from tests.rollout.test_adaptive import (
     assert_gradients_are_those_of_differences,
     end,
     robot,
-    state,
 )
+from tests.states import normal_state
 from tests.strategies import KINDS, MORE_KINDS
 from torchsko.rollout.adaptive_steps import dormand_prince
 from torchsko.rollout.midpoint import ImplicitMidpoint, Variational
@@ -49,7 +49,7 @@ def test_springs_without_a_potential_push_as_they_do_in_every_other_step(kind):
 def test_what_goes_a_step_forth_and_back_is_where_it_was(method):
     """For symmetric methods a step of -h reverses a step of h."""
     mech = conservative(("revolute", "spherical"))
-    q, qd = state(mech)
+    q, qd = normal_state(mech, vectors=1)
     forces = lambda mech, t, q, qd, force=None: ts.forward_dynamics(mech, q, qd, 0 * qd)  # noqa: E731
     solved = type(method)(iterations=6)
     there = solved(mech, forces, 0.0, q, qd, 0.02)
@@ -69,7 +69,7 @@ def test_the_variational_step_keeps_the_momentum_of_a_free_robot():
     """Linear and angular momentum without gravity, by Noether's theorem."""
     mech = conservative(("free", "revolute"), gravity=False)
     mech = mech.replace(stiffness=torch.zeros_like(mech.stiffness))
-    q, qd = state(mech)
+    q, qd = normal_state(mech, vectors=1)
     qs, qds = ts.rollout(mech, q, qd, steps=3, dt=0.05, method=Variational(iterations=5))
     before, after = (about_the_origin(mech, qs[k], qds[k]) for k in (0, -1))
     assert (ts.difference(mech, qs[0], qs[-1]).abs() > 0.01).any()
@@ -84,7 +84,7 @@ def energy(mech, q, qd):
 def test_the_energy_of_a_double_pendulum_stays_for_a_million_steps():
     """The energy error in the last tenth of the motion is as large as in the first."""
     mech = conservative(("revolute", "revolute"))
-    q, qd = state(mech)
+    q, qd = normal_state(mech, vectors=1)
     qs, qds = ts.rollout(
         ts.fuse(mech), q, 0 * qd, lambda t, q, qd: 0 * qd, steps=10**6, dt=5e-3,
         method=Variational(iterations=4), every=100, fused=True,

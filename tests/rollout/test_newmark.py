@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import torchsko as ts
+from tests.states import normal_state
 from tests.strategies import random_mechanism
 from torchsko.rollout.integrators import NEWMARK, NewmarkBeta
 
@@ -14,12 +15,6 @@ from torchsko.rollout.integrators import NEWMARK, NewmarkBeta
 def smooth(kinds, parents):
     mech = random_mechanism(kinds, parents, seed=8)
     return mech.replace(friction=torch.zeros_like(mech.friction))
-
-
-def state(mech, batch=()):
-    g = torch.Generator().manual_seed(2)
-    q, _ = mech.random_state(*batch, generator=g)
-    return q, torch.randn(*batch, mech.num_dof, generator=g, dtype=torch.float64)
 
 
 def oscillator(stiffness=4.0):
@@ -33,8 +28,8 @@ def oscillator(stiffness=4.0):
 def end(mech, steps, method, duration=0.2):
     with torch.no_grad():
         qs, qds = ts.rollout(
-            mech, *state(mech), lambda t, q, qd: math.sin(9 * t) - 0.3 * qd, steps=steps,
-            dt=duration / steps, method=method,
+            mech, *normal_state(mech, seed=2, vectors=1),
+            lambda t, q, qd: math.sin(9 * t) - 0.3 * qd, steps=steps, dt=duration / steps, method=method,
         )  # fmt: skip
     return qs[-1], qds[-1]
 
@@ -76,7 +71,7 @@ def test_a_linear_oscillator_keeps_its_energy():
 
 def test_the_energy_of_a_swinging_double_pendulum_does_not_drift():
     mech = random_mechanism(["revolute", "revolute"], [-1, 0], seed=1, passive=False)
-    q, qd = state(mech)
+    q, qd = normal_state(mech, seed=2, vectors=1)
     with torch.no_grad():
         qs, qds = ts.rollout(mech, q, qd, steps=450, dt=5e-3, method="newmark")
         kinetic = (qds * (ts.mass_matrix(mech, qs) @ qds[..., None])[..., 0]).sum(-1) / 2
@@ -91,7 +86,7 @@ def test_the_energy_of_a_swinging_double_pendulum_does_not_drift():
 
 def test_corrections_approach_the_solution_of_the_implicit_equations():
     mech = smooth(["revolute", "free"], [-1, 0])
-    q, qd = state(mech)
+    q, qd = normal_state(mech, seed=2, vectors=1)
 
     def accelerate(mech, t, q, qd):
         return ts.forward_dynamics(mech, q, qd, torch.zeros_like(qd))
@@ -114,7 +109,7 @@ def test_corrections_approach_the_solution_of_the_implicit_equations():
 @pytest.mark.parametrize(("beta", "delta"), [(0.25, 0.5), (0.25, 0.7), (0.3, 0.6)])
 def test_rates_from_displacements_are_those_of_the_step(beta, delta):
     mech, method = smooth(["revolute", "prismatic"], [-1, 0]), NewmarkBeta(beta, delta, 25)
-    q, qd = state(mech, (3,))
+    q, qd = normal_state(mech, 3, seed=2, vectors=1)
 
     def accelerate(mech, t, q, qd):
         return ts.forward_dynamics(mech, q, qd, torch.zeros_like(qd))
@@ -142,7 +137,7 @@ def test_rates_of_a_smooth_motion_follow_from_its_displacements_to_second_order(
 @pytest.mark.nightly
 def test_gradients_vmap_checkpoint_and_compile():
     mech, method = smooth(["revolute", "spherical"], [-1, 0]), NewmarkBeta(corrections=1)
-    q, qd = state(mech, (2,))
+    q, qd = normal_state(mech, 2, seed=2, vectors=1)
 
     def last(qd, mass, checkpoint=None):
         changed = mech.replace(mass=mass)

@@ -9,6 +9,7 @@ from torch.func import jacfwd, jacrev, jvp, vmap
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.states import normal_state
 from tests.strategies import KINDS, random_mechanism
 from torchsko.rollout.controls import Controller, check_control
 from torchsko.rollout.integrators import INTEGRATORS, SEMI_IMPLICIT_EULER
@@ -20,19 +21,12 @@ def robot(kinds=KINDS):
     return random_mechanism(list(kinds), [-1, 0, 0, 1][: len(kinds)], seed=5)
 
 
-def state(mech, *batch, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    q, _ = mech.random_state(*batch, generator=g)
-    qd, tau = torch.randn(2, *batch, mech.num_dof, generator=g, dtype=mech.dtype)
-    return q, qd, tau
-
-
 @pytest.mark.some(3)
 @pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_batch_of_rollouts_is_the_rollouts_one_by_one(method, batch):
     mech = robot()
-    q, qd, tau = state(mech, *batch)
+    q, qd, tau = normal_state(mech, *batch)
     qs, qds = ts.rollout(mech, q, qd, tau[..., None, :], steps=3, method=method)
     assert qs.shape == (*batch, 4, mech.num_q) and qds.shape == (*batch, 4, mech.num_dof)
     flat = [x.reshape(-1, x.shape[-1]) for x in (q, qd, tau)]
@@ -54,7 +48,7 @@ def test_constant_tensor_function_and_module_controls_agree(method):
             return self.tau
 
     mech = robot()
-    q, qd, tau = state(mech)
+    q, qd, tau = normal_state(mech)
     expected = ts.rollout(mech, q, qd, tau, steps=4, method=method)
     for control in (tau[None], tau.expand(4, -1), lambda t, q, qd: tau, Constant(tau)):
         assert_close(ts.rollout(mech, q, qd, control, steps=4, method=method), expected)
@@ -62,7 +56,7 @@ def test_constant_tensor_function_and_module_controls_agree(method):
 
 def test_no_control_is_no_force():
     mech = robot()
-    q, qd, tau = state(mech, 2)
+    q, qd, tau = normal_state(mech, 2)
     assert_close(
         ts.rollout(mech, q, qd, steps=3), ts.rollout(mech, q, qd, torch.zeros_like(tau[0]), steps=3)
     )
@@ -70,7 +64,7 @@ def test_no_control_is_no_force():
 
 def test_a_tensor_is_held_over_each_step():
     mech = robot(("revolute", "prismatic"))
-    q, qd, _ = state(mech)
+    q, qd, _ = normal_state(mech)
     taus = torch.arange(6, dtype=q.dtype).reshape(3, 2)
     qs, qds = ts.rollout(mech, q, qd, taus, steps=3, method="rk4")
     for k in range(3):
@@ -80,7 +74,7 @@ def test_a_tensor_is_held_over_each_step():
 
 def test_functions_see_the_time_of_every_stage():
     mech = robot(("revolute",))
-    q, qd, _ = state(mech)
+    q, qd, _ = normal_state(mech)
     seen = []
     ts.rollout(mech, q, qd, lambda t, q, qd: seen.append(t) or 0 * qd, 2, 0.5, method="rk4")
     assert seen == pytest.approx([0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 1.0])
@@ -88,14 +82,14 @@ def test_functions_see_the_time_of_every_stage():
 
 def test_no_step_returns_the_start():
     mech = robot()
-    q, qd, _ = state(mech, 2)
+    q, qd, _ = normal_state(mech, 2)
     qs, qds = ts.rollout(mech, q, qd, steps=0)
     assert torch.equal(qs, q[:, None]) and torch.equal(qds, qd[:, None])
 
 
 def test_robots_states_and_controls_broadcast():
     mech = robot(("revolute", "spherical"))
-    q, qd, _ = state(mech)
+    q, qd, _ = normal_state(mech)
     scale = torch.tensor([[1.0], [2.0]], dtype=q.dtype)
     fleet = mech.replace(mass=scale * mech.mass)
     taus = torch.randn(
@@ -110,7 +104,7 @@ def test_robots_states_and_controls_broadcast():
 
 def test_the_applied_series_of_each_robot_saturates_at_its_effort_limit():
     mech = robot(("revolute", "prismatic"))
-    *_, tau = state(mech, 2)
+    *_, tau = normal_state(mech, 2)
     limits = torch.tensor([[0.1, 0.2], [0.3, 0.4]], dtype=tau.dtype)
     series = 9 * torch.stack([tau, -tau], 1)
     fleet = mech.replace(effort_limit=limits)
@@ -122,7 +116,7 @@ def test_the_applied_series_of_each_robot_saturates_at_its_effort_limit():
 @pytest.mark.parametrize("batch", [(3,), (1,), (2, 3), (2, 1)])
 def test_a_fleet_follows_a_series_whatever_its_number_of_steps(batch):
     mech = robot(("revolute", "prismatic"))
-    q, qd, _ = state(mech)
+    q, qd, _ = normal_state(mech)
     scale = torch.tensor([[1.0], [2.0], [3.0]], dtype=q.dtype)
     fleet = mech.replace(mass=scale * mech.mass)
     g = torch.Generator().manual_seed(0)
@@ -142,7 +136,7 @@ def test_a_fleet_follows_a_series_whatever_its_number_of_steps(batch):
 @pytest.mark.parametrize("method", METHODS)
 def test_gradients_to_state_control_and_parameters_pass_gradcheck(method):
     mech = robot(("revolute", "spherical"))
-    q, qd, tau = state(mech)
+    q, qd, tau = normal_state(mech)
 
     def final(qd, tau, mass, damping):
         moved = mech.replace(mass=mass, damping=damping)
@@ -157,7 +151,7 @@ def test_gradients_to_state_control_and_parameters_pass_gradcheck(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_reverse_forward_and_vmapped_derivatives_agree(method):
     mech = robot(("revolute", "spherical"))
-    q, qd, tau = state(mech, 3)
+    q, qd, tau = normal_state(mech, 3)
 
     def final(q, qd, tau):
         return ts.rollout(mech, q, qd, tau[..., None, :], steps=2, dt=0.05, method=method)[0][
@@ -173,7 +167,7 @@ def test_reverse_forward_and_vmapped_derivatives_agree(method):
 
 def test_checkpointing_keeps_less_for_the_backward_pass():
     mech = robot()
-    q, qd, _ = state(mech)
+    q, qd, _ = normal_state(mech)
     kept = []
 
     def pack(x):
@@ -193,7 +187,7 @@ def test_a_learning_layer_rolls_out_and_learns_through_time():
     layer = ts.Dynamics(
         mech, {"body1": ts.learn.InertiaLogCholesky(), "joint0.damping": ts.learn.Positive()}
     )
-    q, qd, tau = state(mech, 4)
+    q, qd, tau = normal_state(mech, 4)
     control = tau[:, None]
     qs, qds = ts.rollout(layer, q, qd, control, steps=5)
     assert_close((qs, qds), ts.rollout(mech, q, qd, control, steps=5), rtol=1e-9, atol=1e-9)
@@ -203,7 +197,7 @@ def test_a_learning_layer_rolls_out_and_learns_through_time():
 
 def test_float32_stays_float32():
     mech = robot().to(torch.float32)
-    q, qd, tau = state(mech, 2)
+    q, qd, tau = normal_state(mech, 2)
     for method in METHODS:
         qs, qds = ts.rollout(mech, q, qd, tau[:, None], steps=2, method=method)
         assert qs.dtype == qds.dtype == torch.float32
@@ -211,7 +205,7 @@ def test_float32_stays_float32():
 
 def test_a_step_function_of_one_s_own_is_a_method():
     mech = robot()
-    q, qd, _ = state(mech)
+    q, qd, _ = normal_state(mech)
     actual = ts.rollout(mech, q, qd, steps=3, method=SEMI_IMPLICIT_EULER)
     assert_close(actual, ts.rollout(mech, q, qd, steps=3), rtol=0, atol=0)
 
@@ -231,7 +225,7 @@ def test_a_step_function_of_one_s_own_is_a_method():
 )
 def test_wrong_arguments_are_named(change, words):
     mech = robot(("revolute", "prismatic"))
-    q, qd, _ = state(mech)
+    q, qd, _ = normal_state(mech)
     with pytest.raises(ts.TorchskoError) as caught:
         ts.rollout(mech, q, qd, **({"steps": 3} | change))
     assert all(word in str(caught.value) for word in words), str(caught.value)
@@ -239,7 +233,7 @@ def test_wrong_arguments_are_named(change, words):
 
 def test_robots_and_states_of_other_numbers_are_named():
     mech = robot()
-    many, (q, qd, tau) = mech.replace(mass=mech.mass.expand(4, -1)), state(mech, 3)
+    many, (q, qd, tau) = mech.replace(mass=mech.mass.expand(4, -1)), normal_state(mech, 3)
     said = r"the mechanism has the batch dimensions \[4\], q has \[3\]"
     for call in (lambda: ts.rollout(many, q, qd), lambda: ts.linearize(many, q, qd, tau)):
         with pytest.raises(ts.ShapeError, match=said):
@@ -249,7 +243,7 @@ def test_robots_and_states_of_other_numbers_are_named():
 @pytest.mark.parametrize("batch", [(1,), (2,), (5, 1), (2, 3), (0,)])
 def test_a_tensor_with_the_batch_of_the_state_is_constant(batch):
     mech = robot(("revolute", "prismatic"))
-    q, qd, tau = state(mech, *batch)
+    q, qd, tau = normal_state(mech, *batch)
     given = ts.rollout(mech, q, qd, tau, steps=4)
     assert_close(given, ts.rollout(mech, q, qd, lambda t, q, qd: tau, steps=4))
 
@@ -257,7 +251,7 @@ def test_a_tensor_with_the_batch_of_the_state_is_constant(batch):
 @pytest.mark.parametrize("batch", [1, 3, 4])
 def test_forces_of_each_sample_are_constant_for_every_batch_size(batch):
     mech, steps = robot(("revolute", "prismatic")), 3
-    q, qd, tau = state(mech, batch)
+    q, qd, tau = normal_state(mech, batch)
     f = torch.randn(batch, 2, 6, generator=torch.Generator().manual_seed(1), dtype=q.dtype)
     found = ts.rollout(mech, q, qd, tau, steps, f_ext=f)
     assert_close(found, ts.rollout(mech, q, qd, tau[:, None], steps, f_ext=f[:, None]))
@@ -269,7 +263,7 @@ def test_forces_of_each_sample_are_constant_for_every_batch_size(batch):
 @pytest.mark.parametrize("batch", [2, 4])
 def test_a_series_without_batch_is_refused_for_every_batch_size(batch):
     mech = robot(("revolute", "prismatic"))
-    q, qd, _ = state(mech, batch)
+    q, qd, _ = normal_state(mech, batch)
     series = q.new_zeros(5, 2)
     with pytest.raises(ts.ShapeError, match=r"(?s)\[5, 2\] for 5 steps.*Pass.*control\[None\]"):
         ts.rollout(mech, q, qd, series, steps=5)
@@ -282,17 +276,17 @@ def test_a_batch_of_any_size_exports_with_constant_forces():
             return ts.rollout(mech, q, qd, tau, steps=2, fused=False)[0]
 
     mech = robot(("revolute", "prismatic"))
-    args, size = state(mech, 3), torch.export.Dim("size", min=2)
+    args, size = normal_state(mech, 3), torch.export.Dim("size", min=2)
     exported = torch.export.export(Step(), args, dynamic_shapes=[{0: size}] * 3)
     for batch in (2, 7):  # also of as many samples as steps
-        args = state(mech, batch)
+        args = normal_state(mech, batch)
         assert_close(exported.module()(*args), Step()(*args))
 
 
 @pytest.mark.parametrize("control", [0.0, [0.0, 0.0], np.zeros(2)])
 def test_a_control_that_is_no_tensor_and_cannot_be_called_is_refused(control):
     mech = robot(("revolute", "prismatic"))
-    q, qd, _ = state(mech)
+    q, qd, _ = normal_state(mech)
     with pytest.raises(ts.ShapeError, match="control was given as"):
         ts.rollout(mech, q, qd, control, steps=2)
 

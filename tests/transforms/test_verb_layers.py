@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import torchsko as ts
+from tests.states import usual_state
 from tests.transforms.verbs import VERBS, inputs, mixed_tree
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.mechanism.dispatch import as_mechanism
@@ -90,12 +91,6 @@ def runs(monkeypatch):
     return counted
 
 
-def state(mech, *batch):
-    g = torch.Generator().manual_seed(0)
-    q, qd = mech.random_state(*batch, generator=g)
-    return q, qd, torch.randn(qd.shape, generator=g, dtype=qd.dtype)
-
-
 FUSED = {
     "forward_dynamics": lambda m, q, qd, x: ts.forward_dynamics(m, q, qd, x),
     "inverse_dynamics": lambda m, q, qd, x: ts.inverse_dynamics(m, q, qd, x),
@@ -111,15 +106,15 @@ FUSED = {
 @pytest.mark.parametrize("name", FUSED)
 def test_a_fused_mechanism_runs_its_kernel(name, fast, runs):
     mech, fn = pendulum(), FUSED[name]
-    expected = fn(mech, *state(mech, 3))
+    expected = fn(mech, *usual_state(mech, 3))
     assert not runs
-    torch.testing.assert_close(tuple(fn(fast, *state(mech, 3))), tuple(expected))
+    torch.testing.assert_close(tuple(fn(fast, *usual_state(mech, 3))), tuple(expected))
     assert len(runs) == 1
 
 
 def test_a_function_asked_for_another_method_runs_eagerly(fast, runs):
     mech = pendulum()
-    q, qd, tau = state(mech, 3)
+    q, qd, tau = usual_state(mech, 3)
     there = ts.forward_dynamics(fast, q, qd, tau, method="composite")
     here = ts.forward_dynamics(mech, q, qd, tau, method="composite")
     torch.testing.assert_close(there, here, rtol=0, atol=0)
@@ -130,7 +125,7 @@ def test_a_function_asked_for_another_method_runs_eagerly(fast, runs):
 @pytest.mark.parametrize("kind", ["none", "tensor", "policy"])
 def test_a_rollout_of_a_fused_mechanism_runs_kernels(method, kind, fast, runs):
     mech = pendulum()
-    q, qd, tau = state(mech, 3)
+    q, qd, tau = usual_state(mech, 3)
     control = {"none": None, "tensor": tau, "policy": lambda t, q, qd: tau - t - 0.3 * qd}[kind]
     there = ts.rollout(fast, q, qd, control, steps=4, method=method)
     torch.testing.assert_close(there, ts.rollout(mech, q, qd, control, steps=4, method=method))
@@ -141,7 +136,7 @@ def test_a_rollout_of_a_fused_mechanism_runs_kernels(method, kind, fast, runs):
 def test_gradients_pass_through_a_rollout_of_kernels(fast):
     mech, gradients = pendulum(), []
     for robot in (fast, mech):
-        leaves = [x.requires_grad_() for x in state(mech, 3)]
+        leaves = [x.requires_grad_() for x in usual_state(mech, 3)]
         qs, qds = ts.rollout(robot, *leaves, steps=5)
         gradients.append(torch.autograd.grad(qs.square().sum() + qds.sum(), leaves))
     torch.testing.assert_close(*gradients)
@@ -151,7 +146,7 @@ def test_parameters_that_are_inputs_of_kernels_learn_through_verbs():
     mech = pendulum()
     mass = mech.mass.clone().requires_grad_()
     fast = ts.fuse(mech, inputs=("mass",)).replace(mass=mass)
-    q, qd, tau = state(mech, 3)
+    q, qd, tau = usual_state(mech, 3)
     torch.testing.assert_close(
         torch.autograd.grad(ts.forward_dynamics(fast, q, qd, tau).sum(), mass),
         torch.autograd.grad(ts.forward_dynamics(mech.replace(mass=mass), q, qd, tau).sum(), mass),
@@ -160,7 +155,7 @@ def test_parameters_that_are_inputs_of_kernels_learn_through_verbs():
 
 def test_fuse_takes_a_layer_and_a_fused_mechanism(fast):
     mech = pendulum()
-    q, qd, tau = state(mech, 2)
+    q, qd, tau = usual_state(mech, 2)
     for given in (ts.Dynamics(mech), fast):
         again = ts.fuse(given)
         torch.testing.assert_close(
@@ -178,7 +173,7 @@ def test_fuse_takes_a_layer_and_a_fused_mechanism(fast):
 )
 def test_wrappers_of_a_layer_are_distinguished(wrap, advice):
     layer = ts.Dynamics(pendulum())
-    q, qd, tau = state(pendulum())
+    q, qd, tau = usual_state(pendulum())
     for call in (
         lambda m: ts.forward_dynamics(m, q, qd, tau),
         lambda m: ts.frame_jacobian(m, q, ["lower"]),
@@ -214,7 +209,7 @@ def test_a_compiled_layer_passes():
 def test_verbs_of_a_layer_compile_as_one_graph():
     mech = pendulum()
     layer = ts.Dynamics(mech, {"upper": ts.learn.InertiaLogCholesky()})
-    q, qd, tau = state(mech, 3)
+    q, qd, tau = usual_state(mech, 3)
     torch._dynamo.reset()
     compiled = torch.compile(
         lambda q, qd, tau: ts.forward_dynamics(layer, q, qd, tau), fullgraph=True, backend="aot_eager"

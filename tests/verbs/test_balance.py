@@ -9,15 +9,16 @@ from torch import Tensor
 
 import torchsko as ts
 from tests.newton import along, centres
+from tests.states import normal_state
 from tests.strategies import agree, coupled_mechanisms, mechanisms, random_mechanism
-from tests.verbs.test_momenta import moving, seeds, states
+from tests.verbs.test_momenta import moving, seeds
 
 any_mechanism = st.one_of(mechanisms(max_bodies=4), coupled_mechanisms(max_bodies=4))
 
 
 @given(any_mechanism, seeds)
 def test_a_subtree_is_a_body_and_all_that_it_carries(mech, seed):
-    q, *_ = states(mech, seed)
+    q, *_ = normal_state(mech, seed=seed)
     at, masses, found = centres(mech, q), ts.subtree_masses(mech), ts.subtree_centers(mech, q)
     for k in range(mech.num_bodies):
         carried = [j for j in range(mech.num_bodies) if j == k or carries(mech, k, j)]
@@ -61,7 +62,7 @@ def carries(mech: ts.Mechanism, body: int, other: int) -> bool:
 
 @given(any_mechanism, seeds)
 def test_the_rates_are_derivatives_of_momentum_and_of_its_matrix(mech, seed):
-    q, qd, qdd = states(mech, seed)
+    q, qd, qdd = normal_state(mech, seed=seed)
     rate = ts.centroidal_momentum_rate(mech, q, qd, qdd)
     expected = moving(mech, q, qd, qdd, lambda q, qd: ts.centroidal_momentum(mech, q, qd))
     agree(rate[None], expected[None], 1e-10)
@@ -75,7 +76,7 @@ def test_the_rates_are_derivatives_of_momentum_and_of_its_matrix(mech, seed):
 @given(mechanisms(max_bodies=4), seeds)
 def test_about_the_zero_moment_point_the_ground_has_no_tipping_moment(mech, seed):
     """The ground's forces are what the joints of base bodies transmit, at the inertial origin."""
-    q, qd, qdd = states(mech, seed)
+    q, qd, qdd = normal_state(mech, seed=seed)
     height = 0.3
     point = ts.zero_moment_point(mech, q, qd, qdd, height)
     wrenches = ts.joint_wrenches(mech, q, qd, qdd)
@@ -92,7 +93,7 @@ def test_about_the_zero_moment_point_the_ground_has_no_tipping_moment(mech, seed
 
 def test_at_rest_the_zero_moment_point_is_below_the_centre_of_mass():
     mech = random_mechanism(["free", "revolute"], [-1, 0], seed=1)
-    q, *_ = states(mech, 2, 3)
+    q, *_ = normal_state(mech, 3, seed=2)
     zero = torch.zeros(3, mech.num_dof, dtype=q.dtype)
     raised = ts.zero_moment_point(mech, q, zero, zero, np.float32(0.25))  # a number of numpy is one
     assert torch.equal(raised, ts.zero_moment_point(mech, q, zero, zero, 0.25))
@@ -110,7 +111,7 @@ def product(regressor: Tensor, mech: ts.Mechanism) -> Tensor:
 
 @given(any_mechanism, seeds)
 def test_energies_and_momenta_are_linear_in_the_inertial_parameters(mech, seed):
-    q, qd, _ = states(mech, seed)
+    q, qd, _ = normal_state(mech, seed=seed)
     bare = mech.replace(
         armature=torch.zeros_like(mech.armature), stiffness=torch.zeros_like(mech.stiffness)
     )
@@ -133,7 +134,7 @@ def test_the_manipulability_of_two_links_is_the_area_that_they_span():
     builder.joint("elbow", "revolute", parent="upper", child="lower", position=(0.7, 0.0, 0.0))
     builder.joint("end", "fixed", parent="lower", child="tip", position=(0.4, 0.0, 0.0))
     mech = builder.build()
-    q, *_ = states(mech, 1, 6)
+    q, *_ = normal_state(mech, 6, seed=1)
     found = ts.manipulability(mech, q, "tip", part="position")
     agree(found[None], 0.7 * 0.4 * q[:, 1].sin().abs()[None], 1e-12)
 
@@ -141,7 +142,7 @@ def test_the_manipulability_of_two_links_is_the_area_that_they_span():
 @pytest.mark.parametrize("reference", ["body", "mixed"])
 def test_manipulability_is_the_root_of_the_determinant(reference):
     arm = ts.load(ts.robots.panda)
-    q, *_ = states(arm, 3, 5)
+    q, *_ = normal_state(arm, 5, seed=3)
     J = ts.frame_jacobian(arm, q, "flange", reference)
     agree(
         ts.manipulability(arm, q, "flange", reference)[None],
@@ -156,7 +157,7 @@ def test_manipulability_is_the_root_of_the_determinant(reference):
 def test_second_derivatives_of_manipulability_exist_at_equal_singular_values(part):
     """Of a free body all are one, wherever it is."""
     mech = random_mechanism(["free", "revolute"], [-1, 0], seed=1)
-    q, *_ = states(mech, 7)
+    q, *_ = normal_state(mech, seed=7)
     along = torch.linspace(-1.0, 1.0, mech.num_q, dtype=q.dtype)
 
     def measure(q):
@@ -171,7 +172,7 @@ def test_second_derivatives_of_manipulability_exist_at_equal_singular_values(par
 
 def test_manipulability_has_gradients_at_a_singular_configuration():
     arm = ts.load(ts.robots.panda)
-    q, *_ = states(arm, 8, 3)
+    q, *_ = normal_state(arm, 3, seed=8)
     q = q.index_fill(0, torch.tensor([1]), 0.0).requires_grad_()  # stretched upwards
     found = ts.manipulability(arm, q, "flange", part="position")
     (gradient,) = torch.autograd.grad(found.sum(), q)
@@ -186,7 +187,7 @@ def test_manipulability_has_gradients_at_a_singular_configuration():
 
 def test_a_sample_that_is_nan_changes_no_other():
     arm = ts.load(ts.robots.panda)
-    q, *_ = states(arm, 9, 3)
+    q, *_ = normal_state(arm, 3, seed=9)
     found = ts.manipulability(arm, q * torch.tensor([[1.0], [torch.nan], [1.0]]), "flange")
     assert found.isnan().tolist() == [False, True, False]
     torch.testing.assert_close(found[::2], ts.manipulability(arm, q[::2], "flange"))

@@ -11,6 +11,7 @@ from torch.func import jacfwd, vmap
 
 import torchsko as ts
 from tests.newton import along
+from tests.states import normal_state
 from tests.strategies import (
     ALL_KINDS,
     BATCHES,
@@ -37,12 +38,6 @@ def bare(mech):
     return mech.replace(**{name: torch.zeros_like(getattr(mech, name)) for name in names})
 
 
-def state(mech, batch, seed):
-    g = torch.Generator().manual_seed(seed)
-    q, _ = mech.random_state(*batch, generator=g)
-    return q, torch.randn(*batch, mech.num_dof, generator=g, dtype=q.dtype)
-
-
 def obeys_the_laws(mech, q, qd):
     C = ts.coriolis_matrix(mech, q, qd)
     agree(C + C.mT, along(mech, q, qd, lambda q: ts.mass_matrix(mech, q)), 1e-12)
@@ -55,20 +50,20 @@ robots = mechanisms() | coupled_mechanisms()
 
 @given(robots, st.sampled_from(BATCHES), st.integers(0, 2**31))
 def test_the_mass_matrix_changes_by_its_symmetric_part_and_it_gives_the_forces(mech, batch, seed):
-    obeys_the_laws(mech, *state(mech, batch, seed))
+    obeys_the_laws(mech, *normal_state(mech, *batch, seed=seed, vectors=1))
 
 
 @given(mechanisms(), st.sampled_from(BATCHES), st.integers(0, 2**31), st.floats(-9, 9))
 def test_the_coriolis_matrix_is_linear_in_the_velocity(mech, batch, seed, factor):
-    q, qd = state(mech, batch, seed)
-    _, other = state(mech, batch, seed + 1)
+    q, qd = normal_state(mech, *batch, seed=seed, vectors=1)
+    _, other = normal_state(mech, *batch, seed=seed + 1, vectors=1)
     one, two = (ts.coriolis_matrix(mech, q, x) for x in (qd, other))
     agree(ts.coriolis_matrix(mech, q, factor * qd + other), factor * one + two, 1e-11)
 
 
 @given(mechanisms(kinds=tuple({*ALL_KINDS} - {"spherical", "free"})), st.integers(0, 2**31))
 def test_the_coriolis_matrix_of_vector_joints_is_made_of_christoffel_symbols(mech, seed):
-    q, qd = state(mech, (3,), seed)
+    q, qd = normal_state(mech, 3, seed=seed, vectors=1)
     dM = vmap(jacfwd(lambda q: ts.mass_matrix(mech, q)))(q)  # [3, i, j, k] = dM_ij / dq_k
     symbols = (dM + dM.transpose(-1, -2) - dM.movedim(-1, 1)) / 2
     agree(ts.coriolis_matrix(mech, q, qd), (symbols * qd[:, None, None]).sum(-1), 1e-12)
@@ -100,13 +95,13 @@ def test_the_laws_hold_for_rates_that_are_no_derivatives_under_a_map_that_turns(
     ts.register_joint(Gimbal())
     try:
         mech = random_mechanism(["gimbal", "planar", "gimbal"], [-1, 0, 1], seed=2)
-        obeys_the_laws(mech, *state(mech, batch, 0))
+        obeys_the_laws(mech, *normal_state(mech, *batch, vectors=1))
     finally:
         JOINT_TYPES.pop("gimbal")
 
 
 def test_bodies_on_different_branches_and_bases_are_not_coupled():
     mech = random_mechanism(["revolute"] * 5, [-1, 0, 0, -1, 3], seed=1)
-    C = ts.coriolis_matrix(mech, *state(mech, (), 0))
+    C = ts.coriolis_matrix(mech, *normal_state(mech, vectors=1))
     related = torch.block_diag(torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 1]]), torch.ones(2, 2))
     assert (C[related == 0] == 0).all() and (C[0, 1:3] != 0).all()

@@ -9,6 +9,7 @@ from torch.autograd import gradcheck
 from torch.func import jacrev, vmap
 
 import torchsko as ts
+from tests.states import normal_state
 from tests.strategies import (
     BATCHES,
     agree,
@@ -23,14 +24,6 @@ PAIRS = [
     (ts.inverse_dynamics, ts.inverse_dynamics_derivatives),
     (ts.forward_dynamics, ts.forward_dynamics_derivatives),
 ]
-
-
-def state(mech, batch, seed):
-    g = torch.Generator().manual_seed(seed)
-    q, _ = mech.random_state(*batch, generator=g)
-    qd, x = torch.randn(2, *batch, mech.num_dof, generator=g, dtype=q.dtype)
-    f_ext = torch.randn(*batch, mech.num_bodies, 6, generator=g, dtype=q.dtype)
-    return q, qd, x, f_ext
 
 
 def by_reverse_mode(dynamics, mech, q, qd, x, f_ext) -> tuple[Tensor, ...]:
@@ -51,7 +44,7 @@ def by_reverse_mode(dynamics, mech, q, qd, x, f_ext) -> tuple[Tensor, ...]:
 def test_closed_form_derivatives_are_those_of_reverse_mode(
     dynamics, derivatives, mech, batch, seed
 ):
-    at = state(mech, batch, seed)
+    at = normal_state(mech, *batch, seed=seed, wrench=True)
     expected = by_reverse_mode(dynamics, mech, *at)
     for mine, theirs in zip(derivatives(mech, *at), expected, strict=True):
         agree(mine, theirs, 1e-9)
@@ -61,7 +54,7 @@ def test_closed_form_derivatives_are_those_of_reverse_mode(
 @pytest.mark.shows("Jain 2011, Part II", "Lemma 11", ts.forward_dynamics_derivatives)
 @given(robots, st.integers(0, 2**31))
 def test_derivatives_of_forward_and_inverse_dynamics_are_inverse_to_each_other(mech, seed):
-    q, qd, tau, f_ext = state(mech, (2,), seed)
+    q, qd, tau, f_ext = normal_state(mech, 2, seed=seed, wrench=True)
     qdd = ts.forward_dynamics(mech, q, qd, tau, f_ext)
     to_q, to_qd, to_qdd = ts.inverse_dynamics_derivatives(mech, q, qd, qdd, f_ext)
     of_q, of_qd, of_tau = ts.forward_dynamics_derivatives(mech, q, qd, tau, f_ext)
@@ -80,7 +73,7 @@ def test_scalar_programs_separate_the_accelerations_of_free_bases_exactly(kinds)
     armature = 0.5 + torch.rand(mech.damping.shape, generator=g, dtype=mech.dtype)
     gravcomp = 0.3 * torch.randn(mech.gravcomp.shape, generator=g, dtype=mech.dtype)
     mech = mech.replace(armature=armature, gravcomp=gravcomp, stiffness=2 * armature)
-    at = state(mech, (2,), 1)
+    at = normal_state(mech, 2, seed=1, wrench=True)
     expected = ts.forward_dynamics_derivatives(mech, *at)
     spelt_out = ts.forward_dynamics_derivatives(mech.replace(scalar=True), *at)
     for mine, theirs in zip(spelt_out, expected, strict=True):
@@ -89,7 +82,7 @@ def test_scalar_programs_separate_the_accelerations_of_free_bases_exactly(kinds)
 
 @given(mechanisms(max_bodies=4), st.integers(0, 2**31))
 def test_at_rest_they_are_damping_and_a_symmetric_stiffness_where_q_is_a_vector(mech, seed):
-    q, *_ = state(mech, (), seed)
+    q, *_ = normal_state(mech, seed=seed)
     still = torch.zeros(mech.num_dof, dtype=q.dtype)
     to_q, to_qd, _ = ts.inverse_dynamics_derivatives(mech, q, still, still)
     agree(to_qd, torch.diag_embed(mech.damping), 1e-12)
@@ -100,7 +93,7 @@ def test_at_rest_they_are_damping_and_a_symmetric_stiffness_where_q_is_a_vector(
 @pytest.mark.parametrize(("dynamics", "derivatives"), PAIRS)
 def test_second_order_products_are_pullbacks_of_the_matrices(dynamics, derivatives):
     mech = random_mechanism(["free", "universal", "revolute"], [-1, 0, 0], seed=5)
-    q, qd, x, f_ext = state(mech, (), 3)
+    q, qd, x, f_ext = normal_state(mech, seed=3, wrench=True)
     weight = torch.randn(3, mech.num_dof, mech.num_dof, dtype=q.dtype)
 
     def total(of, step, qd, x):
@@ -123,7 +116,7 @@ def test_slopes_of_nonlinear_losses_are_those_of_reverse_mode(dynamics, derivati
     mech = random_mechanism(["revolute", "prismatic"], [-1, 0], seed=2)
     wide = torch.tensor([0.3, 0.8]).to(mech.damping)
     mech = mech.replace(higher_damping=torch.stack([wide, 2 * wide], -1), friction_speed=wide)
-    at = state(mech, (2,), 4)
+    at = normal_state(mech, 2, seed=4, wrench=True)
     for mine, theirs in zip(
         derivatives(mech, *at), by_reverse_mode(dynamics, mech, *at), strict=True
     ):
@@ -132,7 +125,7 @@ def test_slopes_of_nonlinear_losses_are_those_of_reverse_mode(dynamics, derivati
 
 def test_parameters_get_gradients_through_the_matrices():
     mech = random_mechanism(["planar", "spherical"], [-1, 0], seed=6)
-    q, qd, tau, _ = state(mech, (), 1)
+    q, qd, tau = normal_state(mech, seed=1)
     names = ("mass", "com", "inertia", "stiffness", "damping", "joint_position")
 
     def matrices(*values):
@@ -145,7 +138,7 @@ def test_parameters_get_gradients_through_the_matrices():
 
 def test_steps_of_bodies_on_different_branches_are_not_coupled():
     mech = random_mechanism(["revolute"] * 5, [-1, 0, 0, -1, 3], seed=1)
-    to_q, to_qd, _ = ts.inverse_dynamics_derivatives(mech, *state(mech, (), 0)[:3])
+    to_q, to_qd, _ = ts.inverse_dynamics_derivatives(mech, *normal_state(mech, wrench=True)[:3])
     related = torch.block_diag(torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 1]]), torch.ones(2, 2))
     for matrix in (to_q, to_qd):
         assert (matrix[related == 0] == 0).all() and (matrix[0, 1:3] != 0).all()
@@ -154,5 +147,5 @@ def test_steps_of_bodies_on_different_branches_are_not_coupled():
 @pytest.mark.parametrize("derivatives", [x for _, x in PAIRS])
 def test_a_free_body_has_the_matrices_of_every_sample_though_its_inertia_is_the_same(derivatives):
     mech = random_mechanism(["free"], [-1], 1)
-    found = derivatives(mech, *state(mech, (2, 3), 0))
+    found = derivatives(mech, *normal_state(mech, 2, 3, wrench=True))
     assert [x.shape for x in found] == [(2, 3, 6, 6)] * 3

@@ -9,19 +9,13 @@ from torch.func import jvp
 
 import torchsko as ts
 from tests.newton import along, unskew
+from tests.states import normal_state
 from tests.strategies import agree, coupled_mechanisms, mechanisms, random_mechanism
 
 REFERENCES = ("body", "world", "mixed")
 seeds = st.integers(0, 2**31)
 any_mechanism = st.one_of(mechanisms(max_bodies=3), coupled_mechanisms(max_bodies=3))
 each_reference = pytest.mark.parametrize("reference", REFERENCES)
-
-
-def states(mech: ts.Mechanism, seed: int, *batch: int) -> tuple[Tensor, Tensor, Tensor]:
-    g = torch.Generator().manual_seed(seed)
-    q, _ = mech.random_state(*batch, generator=g)
-    qd, qdd = torch.randn(2, *batch, mech.num_dof, generator=g, dtype=q.dtype)
-    return q, qd, qdd
 
 
 def drawn_frames(mech: ts.Mechanism, seed: int) -> list[str]:
@@ -54,7 +48,7 @@ def velocity_of_pose(mech: ts.Mechanism, q: Tensor, qd: Tensor, frames, referenc
 @each_reference
 @given(any_mechanism, seeds)
 def test_velocity_is_the_derivative_of_the_pose_and_the_jacobian_times_qd(reference, mech, seed):
-    q, qd, _ = states(mech, seed)
+    q, qd, _ = normal_state(mech, seed=seed)
     frames = drawn_frames(mech, seed)
     V = ts.frame_velocity(mech, q, qd, frames, reference)
     agree(V, velocity_of_pose(mech, q, qd, frames, reference), 1e-11)
@@ -66,7 +60,7 @@ def test_velocity_is_the_derivative_of_the_pose_and_the_jacobian_times_qd(refere
 @each_reference
 @given(any_mechanism, seeds)
 def test_the_rate_of_the_jacobian_is_its_derivative(reference, mech, seed):
-    q, qd, _ = states(mech, seed)
+    q, qd, _ = normal_state(mech, seed=seed)
     frames = drawn_frames(mech, seed)
     expected = along(mech, q, qd, lambda q: ts.frame_jacobian(mech, q, frames, reference))
     agree(ts.frame_jacobian_rate(mech, q, qd, frames, reference), expected, 1e-11)
@@ -76,7 +70,7 @@ def test_the_rate_of_the_jacobian_is_its_derivative(reference, mech, seed):
 @each_reference
 @given(any_mechanism, seeds)
 def test_acceleration_is_the_derivative_of_velocity(reference, mech, seed):
-    q, qd, qdd = states(mech, seed)
+    q, qd, qdd = normal_state(mech, seed=seed)
     frames = drawn_frames(mech, seed)
     # In inertial axes at a point that moves along, the rate of the components is the classical one.
     classical = reference == "mixed"
@@ -93,7 +87,7 @@ def test_acceleration_is_the_derivative_of_velocity(reference, mech, seed):
 
 @given(any_mechanism, seeds)
 def test_the_classical_acceleration_is_that_of_the_point(mech, seed):
-    q, qd, qdd = states(mech, seed)
+    q, qd, qdd = normal_state(mech, seed=seed)
     frames = drawn_frames(mech, seed)
 
     def speed(q: Tensor, qd: Tensor) -> Tensor:
@@ -110,7 +104,7 @@ def test_the_classical_acceleration_is_that_of_the_point(mech, seed):
 @each_reference
 @given(any_mechanism, seeds)
 def test_classical_is_spatial_and_omega_cross_v(reference, mech, seed):
-    q, qd, qdd = states(mech, seed)
+    q, qd, qdd = normal_state(mech, seed=seed)
     frames = drawn_frames(mech, seed)
     V = ts.frame_velocity(mech, q, qd, frames, reference)
     spatial = ts.frame_acceleration(mech, q, qd, qdd, frames, reference)
@@ -121,7 +115,7 @@ def test_classical_is_spatial_and_omega_cross_v(reference, mech, seed):
 
 def test_a_robot_in_free_fall_accelerates_with_gravity():
     mech = random_mechanism(["free", "revolute"], [-1, 0], seed=1, passive=False)
-    q, *_ = states(mech, 0)
+    q, *_ = normal_state(mech)
     still = torch.zeros(mech.num_dof, dtype=q.dtype)
     qdd = ts.forward_dynamics(mech, q, still, still)
     a = ts.frame_acceleration(mech, q, still, qdd, "body1", "mixed")
@@ -148,7 +142,7 @@ COUPLED = random_mechanism(
 @each_call
 @each_reference
 def test_every_sample_is_computed_on_its_own(call, reference):
-    q, qd, qdd = states(COUPLED, 5, 2, 3)
+    q, qd, qdd = normal_state(COUPLED, 2, 3, seed=5)
     g = torch.Generator().manual_seed(6)
     fields = {
         name: value + 0.1 * torch.randn(3, *value.shape, generator=g, dtype=value.dtype)
@@ -166,7 +160,7 @@ def test_every_sample_is_computed_on_its_own(call, reference):
 
 @each_call
 def test_one_name_drops_the_dimension_of_frames(call):
-    inputs = states(COUPLED, 5, 4)
+    inputs = normal_state(COUPLED, 4, seed=5)
     name = COUPLED.frame_names[2]
     one, several = (call(COUPLED, *inputs, f, "world") for f in (name, [name]))
     assert torch.equal(one, several[:, 0])
@@ -176,10 +170,10 @@ def test_one_name_drops_the_dimension_of_frames(call):
 @each_reference
 def test_a_frame_fixed_to_the_world_stands_still(call, reference):
     at = COUPLED.frame_names[COUPLED.frame_body.index(-1)]
-    assert not call(COUPLED, *states(COUPLED, 5, 2), at, reference).any()
+    assert not call(COUPLED, *normal_state(COUPLED, 2, seed=5), at, reference).any()
 
 
 @each_call
 def test_an_unknown_reference_is_refused_by_name(call):
     with pytest.raises(ts.MechanismError, match="no reference is named 'local'"):
-        call(COUPLED, *states(COUPLED, 5), COUPLED.frame_names[0], "local")
+        call(COUPLED, *normal_state(COUPLED, seed=5), COUPLED.frame_names[0], "local")

@@ -10,8 +10,9 @@ from torch.autograd import gradcheck
 import torchsko as ts
 from tests.newton import along, unskew
 from tests.refusals import assert_refused
+from tests.states import normal_state
 from tests.strategies import agree, coupled_mechanisms, mechanisms, random_mechanism
-from tests.verbs.test_frames import REFERENCES, drawn_frames, each_reference, seeds, states
+from tests.verbs.test_frames import REFERENCES, drawn_frames, each_reference, seeds
 from torchsko.spatial.rotation import quaternion_exp, quaternion_to_matrix
 
 any_mechanism = st.one_of(mechanisms(max_bodies=3), coupled_mechanisms(max_bodies=3))
@@ -43,7 +44,7 @@ def parts(result) -> tuple[Tensor, ...]:
 @each_call
 @given(any_mechanism, seeds)
 def test_a_frame_on_the_go_is_one_of_the_robots_own_placed_there(call, mech, seed):
-    q, qd, qdd = states(mech, seed)
+    q, qd, qdd = normal_state(mech, seed=seed)
     first, *others = drawn_frames(mech, seed)
     at = REFERENCES[seed % 3]
     R, r = placement(seed)
@@ -63,7 +64,7 @@ def test_a_frame_on_the_go_is_one_of_the_robots_own_placed_there(call, mech, see
 @pytest.mark.some(4)
 @each_call
 def test_derivatives_reach_the_placement(call):
-    q, qd, qdd = states(MECH, 1)
+    q, qd, qdd = normal_state(MECH, seed=1)
     R, r = (x.requires_grad_() for x in placement(1))
 
     def at(R: Tensor, r: Tensor):
@@ -73,7 +74,7 @@ def test_derivatives_reach_the_placement(call):
 
 
 def test_a_batch_of_placements_is_a_batch_of_frames():
-    q, qd, _ = states(MECH, 2, 4)
+    q, qd, _ = normal_state(MECH, 4, seed=2)
     R, r = placement(2, 3, 1)
     for reference in REFERENCES:
         both = ["body2", ts.Frame("body1", R, r)]
@@ -86,7 +87,7 @@ def test_a_batch_of_placements_is_a_batch_of_frames():
 
 def test_a_tool_is_calibrated_from_poses_that_touch_one_point():
     """Inverse kinematics of a frame on the go, with derivatives to its placement."""
-    q, *_ = states(MECH, 3)
+    q, *_ = normal_state(MECH, seed=3)
     r = torch.tensor([0.1, 0.2, 0.3], dtype=q.dtype, requires_grad=True)
     goal = ts.frame_pose(MECH, q, ts.Frame("body2", position=r.detach())).position
     start = ts.integrate(MECH, q, torch.full((MECH.num_dof,), 0.05, dtype=q.dtype))
@@ -110,7 +111,7 @@ def test_a_tool_is_calibrated_from_poses_that_touch_one_point():
 @each_reference
 @given(any_mechanism, seeds)
 def test_relative_velocity_is_the_derivative_of_the_relative_pose(reference, mech, seed):
-    q, qd, _ = states(mech, seed)
+    q, qd, _ = normal_state(mech, seed=seed)
     frames = drawn_frames(mech, seed)
     base = ts.Frame(mech.frame_names[seed % mech.num_frames], *placement(seed))
     R, r = ts.relative_pose(mech, q, frames, base)
@@ -132,7 +133,7 @@ def test_relative_velocity_is_the_derivative_of_the_relative_pose(reference, mec
 @each_reference
 def test_velocities_relative_to_the_inertial_frame_are_absolute_ones(reference):
     mech = random_mechanism(["revolute", "fixed"], [-1, -1], seed=5)
-    q, qd, _ = states(mech, 4, 2)
+    q, qd, _ = normal_state(mech, 2, seed=4)
     k = mech.frame_index("body1")
     assert mech.frame_body[k] == -1
     post = ts.Frame(
@@ -158,7 +159,7 @@ def test_velocities_relative_to_the_inertial_frame_are_absolute_ones(reference):
 @pytest.mark.parametrize("rotation", ["quaternion", "rotvec", "rpy"])
 @given(any_mechanism, seeds)
 def test_the_analytic_jacobian_is_the_derivative_of_the_coordinates(rotation, mech, seed):
-    q, qd, _ = states(mech, seed)
+    q, qd, _ = normal_state(mech, seed=seed)
     frames = drawn_frames(mech, seed)
     expected = along(mech, q, qd, lambda q: ts.frame_coordinates(mech, q, frames, rotation))
     J = ts.analytic_jacobian(mech, q, frames, rotation)
@@ -172,7 +173,7 @@ def turn(axis: int, angle: Tensor) -> Tensor:
 
 @given(any_mechanism, seeds)
 def test_coordinates_are_those_of_the_rotation(mech, seed):
-    q, *_ = states(mech, seed)
+    q, *_ = normal_state(mech, seed=seed)
     R, r = ts.frame_pose(mech, q, mech.frame_names)
     found = {
         name: ts.frame_coordinates(mech, q, mech.frame_names, name)
@@ -222,13 +223,13 @@ def test_an_iterator_of_frames_is_read_once():
 )
 def test_a_placement_that_does_not_fit_is_refused_by_name(frame, said):
     with pytest.raises(ts.TorchskoError, match=said) as error:
-        ts.frame_pose(MECH, states(MECH, 0)[0], frame)
+        ts.frame_pose(MECH, normal_state(MECH)[0], frame)
     assert len(str(error.value).splitlines()) == 3
 
 
 THREE = ts.Frame("body1", position=torch.zeros(3, 3).double())
 FIVE = ts.Frame("body1", torch.eye(3).double().expand(5, 3, 3))
-OF_FOUR = states(MECH, 0, 4)
+OF_FOUR = normal_state(MECH, 4)
 Q4, QD4, _ = OF_FOUR
 
 
@@ -263,7 +264,7 @@ def test_placements_that_do_not_fit_one_another_are_refused_by_name():
 
 
 def test_other_names_are_refused():
-    q, qd, _ = states(MECH, 0)
+    q, qd, _ = normal_state(MECH)
     with pytest.raises(ts.MechanismError, match="no reference is named 'local'"):
         ts.relative_velocity(MECH, q, qd, "body1", "body0", "local")
     with pytest.raises(ts.MechanismError, match="no kind of coordinates is named 'euler'"):
@@ -274,7 +275,7 @@ def test_other_names_are_refused():
 
 @pytest.mark.parametrize("frames", [5, None, ["body1", 5]])
 def test_what_is_no_frame_is_refused_by_every_function_of_frames(frames):
-    q = states(MECH, 0)[0]
+    q = normal_state(MECH)[0]
     for call in (
         lambda: ts.relative_pose(MECH, q, frames, "body0"),
         lambda: ts.operational_space_inertia(MECH, q, frames),
@@ -296,4 +297,4 @@ def test_a_frame_on_the_go_is_told_by_its_numbers_or_by_their_shape():
 def test_a_kernel_takes_no_frame_on_the_go():
     fast = ts.fuse(MECH)
     with pytest.raises(ts.FusedError, match="runs eagerly"):
-        fast.frame_pose(states(MECH, 0)[0], ts.Frame("body1"))
+        fast.frame_pose(normal_state(MECH)[0], ts.Frame("body1"))

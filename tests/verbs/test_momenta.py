@@ -10,6 +10,7 @@ from torch.func import jacrev, jvp
 import torchsko as ts
 from tests import newton
 from tests.newton import along, centres
+from tests.states import normal_state
 from tests.strategies import (
     ALL_KINDS,
     agree,
@@ -21,13 +22,6 @@ from torchsko.bridge.body_momenta import composite_momenta, joint_forces
 
 seeds = st.integers(0, 2**31)
 any_mechanism = st.one_of(mechanisms(max_bodies=3), coupled_mechanisms(max_bodies=3))
-
-
-def states(mech: ts.Mechanism, seed: int, *batch: int) -> tuple[Tensor, Tensor, Tensor]:
-    g = torch.Generator().manual_seed(seed)
-    q, _ = mech.random_state(*batch, generator=g)
-    qd, qdd = torch.randn(2, *batch, mech.num_dof, generator=g, dtype=q.dtype)
-    return q, qd, qdd
 
 
 def forces(mech: ts.Mechanism, seed: int) -> Tensor:
@@ -53,14 +47,14 @@ def about_centre(mech: ts.Mechanism, q: Tensor, at_origin: Tensor) -> Tensor:
 
 @given(any_mechanism, seeds)
 def test_the_centre_of_mass_is_the_mean_of_the_bodies(mech, seed):
-    q, *_ = states(mech, seed)
+    q, *_ = normal_state(mech, seed=seed)
     mean = (mech.mass[:, None] * centres(mech, q)).sum(0) / mech.mass.sum()
     agree(ts.center_of_mass(mech, q), mean, 1e-13)
 
 
 @given(any_mechanism, seeds)
 def test_the_centre_of_mass_moves_at_its_derivatives(mech, seed):
-    q, qd, qdd = states(mech, seed)
+    q, qd, qdd = normal_state(mech, seed=seed)
     v, a = ts.com_velocity(mech, q, qd), ts.com_acceleration(mech, q, qd, qdd)
     agree(v, along(mech, q, qd, lambda q: ts.center_of_mass(mech, q)), 1e-12)
     agree(v, ts.com_jacobian(mech, q) @ qd, 1e-12)
@@ -75,7 +69,7 @@ def test_the_centre_of_mass_moves_at_its_derivatives(mech, seed):
 )
 @given(any_mechanism, seeds)
 def test_kinetic_energy_is_that_of_newton_and_of_the_mass_matrix(mech, seed):
-    q, qd, _ = states(mech, seed)
+    q, qd, _ = normal_state(mech, seed=seed)
     energy = ts.kinetic_energy(mech, q, qd)
     tree = mech.tree
     agree(energy, newton.kinetic_energy(tree, ts.expand(mech, q), ts.expand_velocity(mech, q, qd)))
@@ -84,14 +78,14 @@ def test_kinetic_energy_is_that_of_newton_and_of_the_mass_matrix(mech, seed):
 
 @given(any_mechanism, seeds)
 def test_potential_energy_is_that_of_newton(mech, seed):
-    q, *_ = states(mech, seed)
+    q, *_ = normal_state(mech, seed=seed)
     expected = newton.potential_energy(mech.tree, ts.expand(mech, q))
     agree(ts.potential_energy(mech, q), expected, 1e-12)
 
 
 @given(any_mechanism, seeds)
 def test_power_is_the_rate_of_energy_and_losses(mech, seed):
-    q, qd, tau = states(mech, seed)
+    q, qd, tau = normal_state(mech, seed=seed)
     qdd = ts.forward_dynamics(mech, q, qd, tau)
 
     def energy(q: Tensor, qd: Tensor) -> Tensor:
@@ -104,7 +98,7 @@ def test_power_is_the_rate_of_energy_and_losses(mech, seed):
 
 @given(any_mechanism, seeds)
 def test_gravity_force_is_the_gradient_of_gravitys_potential(mech, seed):
-    q, *_ = states(mech, seed)
+    q, *_ = normal_state(mech, seed=seed)
     loose = mech.replace(stiffness=0 * mech.stiffness)
     still = torch.zeros(mech.num_dof, dtype=q.dtype)
     potential = lambda s: ts.potential_energy(loose, ts.integrate(mech, q, s))  # noqa: E731
@@ -122,7 +116,7 @@ def test_springs_pull_down_the_slope_of_what_potential_energy_counts_of_them(kin
     mech = random_mechanism([kind], [-1], seed=3, passive=False)
     stiffness = torch.tensor(sprung(kind)[: mech.num_dof], dtype=mech.dtype)
     mech = mech.replace(stiffness=stiffness, gravity=torch.zeros_like(mech.gravity))
-    q, *_ = states(mech, 0)
+    q, *_ = normal_state(mech)
     still = torch.zeros(mech.num_dof, dtype=q.dtype)
     slope = jacrev(lambda s: ts.potential_energy(mech, ts.integrate(mech, q, s)))(still)
     agree(slope, ts.passive_force(mech, q, still), 1e-12)
@@ -147,7 +141,7 @@ def test_potential_energy_is_zero_level_with_the_origin_and_springs_relaxed():
 @pytest.mark.shows("Jain 2011, Part II", "Algorithm 4.1", composite_momenta)
 @given(any_mechanism, seeds)
 def test_centroidal_momentum_is_newtons_and_its_matrix_times_qd(mech, seed):
-    q, qd, _ = states(mech, seed)
+    q, qd, _ = normal_state(mech, seed=seed)
     at_origin = newton.momentum(mech.tree, ts.expand(mech, q), ts.expand_velocity(mech, q, qd))
     h = ts.centroidal_momentum(mech, q, qd)
     agree(h, about_centre(mech, q, at_origin), 1e-11)
@@ -157,7 +151,7 @@ def test_centroidal_momentum_is_newtons_and_its_matrix_times_qd(mech, seed):
 @given(st.lists(st.sampled_from([k for k in ALL_KINDS if k != "free"]), max_size=2), seeds)
 def test_the_rate_of_momentum_of_a_floating_robot_is_the_wrench_of_weight_and_forces(kinds, seed):
     mech = random_mechanism(["free", *kinds], [-1, *range(len(kinds))], seed % 1000, passive=False)
-    q, qd, tau = states(mech, seed)
+    q, qd, tau = normal_state(mech, seed=seed)
     tau = torch.cat([torch.zeros(6, dtype=q.dtype), tau[6:]])
     f_ext = forces(mech, seed)
     qdd = ts.forward_dynamics(mech, q, qd, tau, f_ext)
@@ -182,7 +176,7 @@ def world_wrench(mech: ts.Mechanism, q: Tensor, wrench: Tensor) -> Tensor:
 @pytest.mark.shows("Jain 2011, Part II", "Algorithm 3.1", ts.joint_wrenches, joint_forces)
 @given(any_mechanism, seeds)
 def test_joint_wrenches_balance_every_body(mech, seed):
-    q, qd, qdd = states(mech, seed)
+    q, qd, qdd = normal_state(mech, seed=seed)
     f_ext = forces(mech, seed)
     at_joints = world_wrench(mech, q, ts.joint_wrenches(mech, q, qd, qdd, f_ext))
     weight = mech.mass[:, None] * mech.gravity
@@ -205,7 +199,7 @@ def test_joint_wrenches_balance_every_body(mech, seed):
 
 @given(any_mechanism, seeds)
 def test_joint_wrenches_along_the_freedoms_are_the_joint_forces(mech, seed):
-    q, qd, qdd = states(mech, seed)
+    q, qd, qdd = normal_state(mech, seed=seed)
     f_ext = forces(mech, seed)
     wrench = ts.joint_wrenches(mech, q, qd, qdd, f_ext)
     # Of the tree, whose joints are all its own: H f, with H from the relative Jacobian of each body.
@@ -221,7 +215,7 @@ def test_joint_wrenches_along_the_freedoms_are_the_joint_forces(mech, seed):
 
 def test_the_ground_carries_a_robot_at_rest():
     mech = random_mechanism(["revolute", "universal", "fixed"], [-1, 0, 0], seed=2)
-    q, *_ = states(mech, 0)
+    q, *_ = normal_state(mech)
     still = torch.zeros(mech.num_dof, dtype=q.dtype)
     base = world_wrench(mech, q, ts.joint_wrenches(mech, q, still, still))[0]
     weight = mech.mass.sum() * mech.gravity
@@ -250,7 +244,7 @@ COUPLED = random_mechanism(
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 def test_every_sample_is_computed_on_its_own(call):
-    q, qd, qdd = states(COUPLED, 5, 2, 3)
+    q, qd, qdd = normal_state(COUPLED, 2, 3, seed=5)
     g = torch.Generator().manual_seed(6)
     names = ("joint_position", "coupling_ratio", "coupling_offset", "mass", "com", "gravity")
     fields = {
