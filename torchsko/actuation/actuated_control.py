@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from torchsko.actuation.actuator_forces import actuate, actuate_with_slopes, check_width
+from torchsko.actuation.actuator_forces import ActuatorState, check_width
 from torchsko.actuation.actuators import Actuators
 from torchsko.actuation.controller import Controller
 from torchsko.actuation.delay import Delay
@@ -87,11 +87,8 @@ class ActuatedControl(Controller):
         **inputs: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Joint forces `[*batch, num_dof]`, and the memory at t + dt."""
-        activation, ctrl, queue = self._inputs(mech, t, dt, q, qd, memory, inputs)
-        tau, rate = actuate(mech, self.actuators, q, qd, activation, ctrl=ctrl, dt=dt)
-        if self.tendons is not None:
-            tau = tau + self.tendons.force(mech, q, qd)
-        return tau, self._next_memory(activation, rate, dt, queue)
+        _, tau, memory = self._evaluate(mech, t, dt, q, qd, memory, inputs)
+        return tau, memory
 
     @property
     def acts_implicitly(self) -> bool:
@@ -109,15 +106,13 @@ class ActuatedControl(Controller):
         **inputs: Tensor,
     ) -> tuple[ImplicitForce, Tensor]:
         """Joint forces that depend on the velocity at t + dt, and the memory there."""
-        activation, ctrl, queue = self._inputs(mech, t, dt, q, qd, memory, inputs)
-        tau, rate, slopes = actuate_with_slopes(mech, self.actuators, q, qd, activation, ctrl, dt)
+        state, tau, memory = self._evaluate(mech, t, dt, q, qd, memory, inputs)
+        slopes = state.slopes()
         if self.tendons is not None:
-            tau = tau + self.tendons.force(mech, q, qd)
             slopes = slopes.concatenate(self.tendons.slopes(mech, q))
-        force = implicit_force(mech, tau, slopes, qd, dt, self.implicit == "position")
-        return force, self._next_memory(activation, rate, dt, queue)
+        return implicit_force(mech, tau, slopes, qd, dt, self.implicit == "position"), memory
 
-    def _inputs(
+    def _evaluate(
         self,
         mech: Mechanism,
         t: float,
@@ -126,22 +121,22 @@ class ActuatedControl(Controller):
         qd: Tensor,
         memory: Tensor,
         inputs: Named,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Activations, the delayed controls that arrive, and those then in the queue."""
+    ) -> tuple[ActuatorState, Tensor, Tensor]:
+        """The actuators, joint forces of actuators and tendons, and the memory at t + dt."""
         if isinstance(self.ctrl, Tensor):
             ctrl = inputs[CTRL]
         else:
             example = "a function such as lambda t, q, qd: target"
             law = law_of("ctrl", self.ctrl, tuple(inputs), "controls of the actuators", example)
             ctrl = law(mech, t, q, qd, inputs)
-        if self.delay is None:
-            return memory, ctrl, None
-        count = len(self.actuators.activation_names)
-        arrived, queue = self.delay.advance(ctrl, memory[..., count:])
-        return memory[..., :count], arrived, queue
-
-    def _next_memory(
-        self, activation: Tensor, rate: Tensor, dt: float, queue: Tensor | None
-    ) -> Tensor:
-        activation = self.actuators.next_activation(activation, rate, dt)
-        return activation if queue is None else torch.cat([activation, queue], -1)
+        activation, queue = memory, memory[..., :0]
+        if self.delay is not None:
+            count = len(self.actuators.activation_names)
+            activation, queue = memory[..., :count], memory[..., count:]
+            ctrl, queue = self.delay.advance(ctrl, queue)
+        state = ActuatorState.at(mech, self.actuators, q, qd, activation, ctrl, dt)
+        tau = state.gen_force
+        if self.tendons is not None:
+            tau = tau + self.tendons.force(mech, q, qd)
+        after = self.actuators.next_activation(activation, state.rate, dt)
+        return state, tau, after if self.delay is None else torch.cat([after, queue], -1)

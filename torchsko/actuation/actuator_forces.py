@@ -15,7 +15,6 @@ so it only dissipates power: :math:`f_{out} \dot l \le f \dot l`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -67,9 +66,8 @@ def actuate(
 
     Reference: MuJoCo documentation, "Computation", Actuation model.
     """
-    mech = as_mechanism(mech)
-    state = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
-    return independent_forces(mech, tree_q(mech, q), state.applied_force), state.rate
+    state = ActuatorState.at(as_mechanism(mech), actuators, q, qd, activation, ctrl, dt)
+    return state.gen_force, state.rate
 
 
 def actuate_with_slopes(
@@ -82,43 +80,8 @@ def actuate_with_slopes(
     dt: float | Tensor,
 ) -> tuple[Tensor, Tensor, ForceSlopes]:
     """`actuate`, and the derivatives of the forces with respect to lengths and speeds."""
-    state = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
-    return (
-        independent_forces(mech, tree_q(mech, q), state.applied_force),
-        state.rate,
-        state.slopes(),
-    )
-
-
-class ActuatorReadings(NamedTuple):
-    """Values at actuators and joints, as sensors measure them.
-
-    Attributes:
-        length: of each transmission, `[*batch, n]` [m or rad].
-        speed: rate of length, `[*batch, n]` [m/s or rad/s].
-        force: of each actuator before its gear, `[*batch, n]` [N or N m].
-        joint_force: of all actuators on each dof of the tree, `[*batch, num_tree_dof]` [N m or N].
-    """
-
-    length: Tensor
-    speed: Tensor
-    force: Tensor
-    joint_force: Tensor
-
-
-def actuator_readings(
-    mech: Mechanism,
-    actuators: Actuators,
-    q: Tensor,
-    qd: Tensor,
-    activation: Tensor | None,
-    ctrl: Tensor,
-    dt: float | Tensor,
-) -> ActuatorReadings:
-    """Lengths, speeds and forces of actuators; arguments are those of `actuate`."""
-    state = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
-    length, speed = lengths(mech, actuators.transmission, actuators.q_of_dof, q, qd)
-    return ActuatorReadings(length, speed, state.force, state.joint_force)
+    state = ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
+    return state.gen_force, state.rate, state.slopes()
 
 
 def _check_width(mech: Mechanism, actuators: Actuators) -> None:
@@ -134,12 +97,29 @@ def _check_width(mech: Mechanism, actuators: Actuators) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class _ActuatorState:
-    """Intermediate values of actuators at a state, from their inputs to their gears; all `[*batch, n]`."""
+class ActuatorState:
+    """Intermediate values of actuators at a state, from their inputs to their gears; see `actuate`.
 
+    Attributes:
+        mech: the mechanism.
+        actuators: of the mechanism.
+        q_tree: coordinates of all joints of the tree.
+        rate: rates of the activations, `[*batch, m]` [1/s].
+        u: inputs of the gains, `[*batch, n]`, like all that follow.
+        length: of each transmission [m or rad].
+        speed: rate of length [m/s or rad/s].
+        raw: affine function of length and speed [N or N m].
+        on_curve: `raw` within the torque-speed curve.
+        force: of each actuator before its gear.
+        lift: gravity compensation by actuators on each dof of the tree; None if there is none.
+    """
+
+    mech: Mechanism
     actuators: Actuators
+    q_tree: Tensor
     rate: Tensor
     u: Tensor
+    length: Tensor
     speed: Tensor
     raw: Tensor
     on_curve: Tensor
@@ -155,7 +135,8 @@ class _ActuatorState:
         activation: Tensor | None,
         ctrl: Tensor,
         dt: float | Tensor | None,
-    ) -> _ActuatorState:
+    ) -> ActuatorState:
+        """Evaluate actuators; arguments and errors are those of `actuate`."""
         check_state(mech, q=q, qd=qd)
         _check_width(mech, actuators)
         activation = ctrl[..., :0] if activation is None else activation
@@ -174,7 +155,10 @@ class _ActuatorState:
                 "Pass dt=..., in seconds.",
             )
         u = gather_entries(concatenate((control, effective)), actuators.inputs)
-        length, speed = lengths(mech, actuators.transmission, actuators.q_of_dof, q, qd)
+        q_tree = tree_q(mech, q)
+        coordinates = q_tree.index_select(-1, actuators.q_of_dof)
+        length = matvec(actuators.transmission, coordinates)
+        speed = matvec(actuators.transmission, tree_rates(mech, q_tree, qd))
         raw = _affine(actuators.gain, length, speed) * u + _affine(actuators.bias, length, speed)
         on_curve = raw
         if actuators.has_curves:
@@ -183,18 +167,21 @@ class _ActuatorState:
         force = saturate(on_curve, actuators.force_range)
         lift = None
         if actuators.any_lifting:
-            lift = compensating_forces(uncoupled(mech), tree_q(mech, q))
+            lift = compensating_forces(uncoupled(mech), q_tree)
             lift = torch.where(actuators.lifting, lift, 0.0)
-        return _ActuatorState(actuators, rate, u, speed, raw, on_curve, force, lift)
+        return ActuatorState(
+            mech, actuators, q_tree, rate, u, length, speed, raw, on_curve, force, lift
+        )
 
     @property
-    def applied_force(self) -> Tensor:
-        """Force on all joints of the tree besides their passive forces, `[*batch, num_tree_dof]`."""
-        return self.joint_force if self.lift is None else self.joint_force - self.lift
+    def gen_force(self) -> Tensor:
+        """Joint forces tau besides passive forces, `[*batch, num_dof]` [N m or N]."""
+        applied = self.joint_force if self.lift is None else self.joint_force - self.lift
+        return independent_forces(self.mech, self.q_tree, applied)
 
     @property
     def joint_force(self) -> Tensor:
-        """Force on all joints of the tree, with gravity compensation by actuators."""
+        """Force on the tree, `[*batch, num_tree_dof]`, with gravity compensation by actuators."""
         return saturate(self._unsaturated, self.actuators.joint_range)
 
     @property
@@ -244,16 +231,6 @@ class _ActuatorState:
             free[..., None, :], actuators.transmission, torch.zeros_like(actuators.transmission)
         )
         return ForceSlopes(B, stiffness, damping, actuators.single_joint, actuators.multi_joint)
-
-
-def lengths(
-    mech: Mechanism, transmission: Tensor, q_of_dof: Tensor, q: Tensor, qd: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Lengths of transmissions `[n, num_tree_dof]` and their rates, each `[*batch, n]`."""
-    q = tree_q(mech, q)
-    coordinates, rates = q.index_select(-1, q_of_dof), tree_rates(mech, q, qd)
-    length, speed = (matvec(transmission, x) for x in (coordinates, rates))
-    return length, speed
 
 
 def _gear(efficiency: Tensor) -> tuple[Tensor, Tensor]:

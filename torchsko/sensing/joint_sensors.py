@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from torchsko.actuation.actuator_forces import actuator_readings
+from torchsko.actuation.actuator_forces import ActuatorState
 from torchsko.actuation.actuators import scalar_dof
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.coordinates import tree_q, tree_rates
@@ -46,7 +46,7 @@ def actuator_sensor_readings(inputs: SensorInputs, sensors: Sequence[Sensor]) ->
             "The robot file has no actuators.",
             "Pass actuators=ts.Actuators.of(mech, [...]), or leave this sensor out of sensors=.",
         )
-    values = actuator_readings(mech, actuators, q, qd, act, ctrl, inputs.drive.dt)
+    values = ActuatorState.at(mech, actuators, q, qd, act, ctrl, inputs.drive.dt)
     columns = dict(actuatorpos=values.length, actuatorvel=values.speed, actuatorfrc=values.force)
     readings = []
     for sensor in sensors:

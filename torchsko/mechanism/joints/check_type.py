@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.functional import jvp  # torch.func imports for seconds at its first dual level
 
 from torchsko.errors import MechanismError
-from torchsko.mechanism.joints.kind import Constants, JointType
+from torchsko.mechanism.joints.kind import Constants, JointType, Sampler
 from torchsko.spatial.rigid_transform import force_matrix
 from torchsko.utils.shapes import matvec
 
@@ -85,7 +85,7 @@ def _random_joints(
 
 def _random_coordinates(kind: JointType, g: torch.Generator) -> Tensor:
     free = torch.full((NUM_JOINTS, kind.num_q), math.inf, dtype=torch.float64)
-    q = kind.random(-free, free, (NUM_SAMPLES, NUM_JOINTS), g)
+    q = kind.random(-free, free, Sampler((NUM_SAMPLES, NUM_JOINTS), free, g))
     _require_shape(kind, "random", q, (NUM_SAMPLES, NUM_JOINTS, kind.num_q))
     return q
 

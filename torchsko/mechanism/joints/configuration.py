@@ -18,6 +18,7 @@ from torchsko.mechanism.coordinates import (
     uncoupled,
 )
 from torchsko.mechanism.dispatch import verb
+from torchsko.mechanism.joints.kind import Sampler
 from torchsko.mechanism.loops.closed_states import closed_samples
 from torchsko.mechanism.loops.closing import add_tree_step
 from torchsko.mechanism.loops.retraction import close_dependent
@@ -213,7 +214,7 @@ def random_configuration(
     parts, (low, high) = [], (scatter_q(mech, x) for x in (mech.lower, mech.upper))
     for group in mech.joints.groups:
         lower, upper = group.coordinates(low), group.coordinates(high)
-        size = (*batch, group.bodies.shape[0])
-        parts.append(group.kind.random(lower, upper, size, generator))
+        sampler = Sampler((*batch, group.bodies.shape[0]), lower, generator)
+        parts.append(group.kind.random(lower, upper, sampler))
     q = independent_q(mech, mech.joints.vector(parts, mech.joints.q_place))
     return q if mech.closing is None else closed_samples(mech, q)

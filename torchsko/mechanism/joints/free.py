@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.joints.kind import Constants, JointType, Pose
+from torchsko.mechanism.joints.kind import Constants, JointType, Pose, Sampler
 from torchsko.mechanism.joints.spherical import (
     ANGULAR,
     QUATERNION,
@@ -59,18 +59,10 @@ class Free(JointType):
         """The identity at the origin."""
         return (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
-    def random(
-        self,
-        lower: Tensor,
-        upper: Tensor,
-        size: tuple[int, ...],
-        generator: torch.Generator | None,
-    ) -> Tensor:
+    def random(self, lower: Tensor, upper: Tensor, sampler: Sampler) -> Tensor:
         """Uniform over all rotations and within 1 m along each axis."""
-        quat = random_quaternion(lower, size, generator)
-        like = {"dtype": lower.dtype, "device": lower.device}
-        position = 2 * torch.rand(*size, 3, generator=generator, **like) - 1
-        return torch.cat([position, quat], -1)
+        quat = random_quaternion(sampler)
+        return torch.cat([2 * sampler.uniform(3) - 1, quat], -1)
 
     def integrate(self, q: Tensor, step: Tensor) -> Tensor:
         """Q times the exponential of the step in SE(3)."""

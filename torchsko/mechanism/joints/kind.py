@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +53,35 @@ class Parameter:
     def size(self) -> int:
         """Number of entries for one joint."""
         return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Random numbers of one size, dtype and device.
+
+    Attributes:
+        size: leading dimensions (*batch, g).
+        like: a tensor of the dtype and device.
+        generator: random generator; None for that of PyTorch.
+    """
+
+    size: tuple[int, ...]
+    like: Tensor
+    generator: torch.Generator | None
+
+    def uniform(self, count: int) -> Tensor:
+        """Uniform numbers in [0, 1), `[*size, count]`."""
+        return self._drawn(torch.rand, count)
+
+    def normal(self, count: int) -> Tensor:
+        """Standard normal numbers, `[*size, count]`."""
+        return self._drawn(torch.randn, count)
+
+    def _drawn(self, draw: Callable[..., Tensor], count: int) -> Tensor:
+        like = self.like
+        return draw(
+            *self.size, count, generator=self.generator, dtype=like.dtype, device=like.device
+        )
 
 
 def sampling_range(lower: Tensor, upper: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
@@ -218,19 +247,11 @@ class JointType(ABC):
         """Coordinates for which the child frame coincides with the joint frame, num_q numbers."""
         return (0.0,) * self.num_q
 
-    def random(
-        self,
-        lower: Tensor,
-        upper: Tensor,
-        size: tuple[int, ...],
-        generator: torch.Generator | None,
-    ) -> Tensor:
+    def random(self, lower: Tensor, upper: Tensor, sampler: Sampler) -> Tensor:
         """Random configurations within limits `[*, g, num_q]`: `[*size, num_q]`, size = (*batch, g)."""
-        like = {"dtype": lower.dtype, "device": lower.device}
-        reach = torch.tensor(self.usual_speed, **like)
+        reach = torch.tensor(self.usual_speed, dtype=lower.dtype, device=lower.device)
         low, high = sampling_range(lower, upper, reach)
-        uniform = torch.rand(*size, self.num_q, generator=generator, **like)
-        return low + (high - low) * uniform
+        return low + (high - low) * sampler.uniform(self.num_q)
 
     def integrate(self, q: Tensor, step: Tensor) -> Tensor:
         """Coordinates `[*batch, g, num_q]` moved along a tangent step `[*batch, g, d]`."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.joints.kind import Constants, JointType, Pose
+from torchsko.mechanism.joints.kind import Constants, JointType, Pose, Sampler
 from torchsko.spatial.rotation import (
     cross,
     quaternion_conjugate,
@@ -55,15 +55,9 @@ class Spherical(JointType):
         """The identity quaternion."""
         return (1.0, 0.0, 0.0, 0.0)
 
-    def random(
-        self,
-        lower: Tensor,
-        upper: Tensor,
-        size: tuple[int, ...],
-        generator: torch.Generator | None,
-    ) -> Tensor:
+    def random(self, lower: Tensor, upper: Tensor, sampler: Sampler) -> Tensor:
         """Uniform over all rotations."""
-        return random_quaternion(lower, size, generator)
+        return random_quaternion(sampler)
 
     def integrate(self, q: Tensor, step: Tensor) -> Tensor:
         """Q times the exponential of the step."""
@@ -84,12 +78,9 @@ def unit_rows(like: Tensor, count: int) -> Tensor:
     return rows.expand(*like.shape[:-1], *rows.shape)
 
 
-def random_quaternion(
-    like: Tensor, size: tuple[int, ...], generator: torch.Generator | None
-) -> Tensor:
+def random_quaternion(sampler: Sampler) -> Tensor:
     """Unit quaternions, uniform over all rotations, `[*size, 4]`."""
-    normal = torch.randn(*size, 4, generator=generator, dtype=like.dtype, device=like.device)
-    return torch.nn.functional.normalize(normal, dim=-1)
+    return torch.nn.functional.normalize(sampler.normal(4), dim=-1)
 
 
 def rotate_quaternion(quat: Tensor, rotvec: Tensor) -> Tensor:
