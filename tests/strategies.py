@@ -18,6 +18,7 @@ from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.tree import Tree
 
 BATCHES = ((), (1,), (2, 3))
+seeds = st.integers(0, 2**31)
 many = settings(max_examples=4 * settings().max_examples)
 """For tests without tensors, whose examples cost next to nothing: four times those of the profile."""
 few = settings(max_examples=settings().max_examples // 6)
@@ -122,7 +123,7 @@ def sko_models(
     d = [draw(st.integers(min_dofs, min(mk, 3))) for mk in m]
     batch = draw(st.sampled_from(BATCHES))
     with_armature = draw(st.booleans()) if armature is None else armature
-    seed = draw(st.integers(0, 2**31))
+    seed = draw(seeds)
     return random_model(tree, m, d, batch, seed, with_armature, mixed, orthonormal, scalar)
 
 
@@ -143,7 +144,7 @@ def shared_models(
         hinge[k] = hinge[draw(st.sampled_from(siblings))] if siblings and draw(st.booleans()) else k
     most = {h: min(3, *(m[k] for k in range(n) if hinge[k] == h)) for h in hinge}
     size = {h: draw(st.integers(min_dofs, top)) for h, top in most.items()}
-    batch, seed = draw(st.sampled_from(BATCHES)), draw(st.integers(0, 2**31))
+    batch, seed = draw(st.sampled_from(BATCHES)), draw(seeds)
     model = random_model(tree, m, [size[h] for h in hinge], batch, seed, mixed=mixed, scalar=scalar)
     flat = draw(st.permutations(range(sum(size.values()))))
     start = {h: sum(list(size.values())[:i]) for i, h in enumerate(size)}
@@ -374,7 +375,7 @@ def coupled_mechanisms(
         others = draw(st.permutations(able[i + 1 :]))[: draw(st.integers(1, 2))]
         couplings[k] = {j: draw(numbers) for j in others}
     with_armature = draw(st.booleans()) if armature is None else armature
-    seed = draw(st.integers(0, 2**31))
+    seed = draw(seeds)
     return random_mechanism(chosen, parents, seed, with_armature, couplings=couplings)
 
 
@@ -390,7 +391,12 @@ def mechanisms(
     parents = [-1] + [draw(st.integers(-1, k - 1)) for k in range(1, n)]
     chosen = [draw(st.sampled_from(kinds)) for _ in range(n)]
     with_armature = draw(st.booleans()) if armature is None else armature
-    return random_mechanism(chosen, parents, draw(st.integers(0, 2**31)), with_armature)
+    return random_mechanism(chosen, parents, draw(seeds), with_armature)
+
+
+def any_mechanisms(max_bodies: int = 5, max_coupled: int = 6) -> st.SearchStrategy[ts.Mechanism]:
+    """Mechanisms without and with couplings."""
+    return mechanisms(max_bodies=max_bodies) | coupled_mechanisms(max_bodies=max_coupled)
 
 
 def ill_scaled_mechanism(seed: int, robots: int = 16, bodies: int = 6) -> ts.Mechanism:

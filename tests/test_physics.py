@@ -9,18 +9,9 @@ from torch.func import jacfwd, jacrev, jvp
 from torch.testing import assert_close
 
 import torchsko as ts
-from tests.newton import (
-    along,
-    centres,
-    kinetic_energy,
-    momentum,
-    potential_energy,
-    unskew,
-)
+from tests.newton import along, centres, kinetic_energy, momentum, potential_energy, unskew
 from tests.states import normal_state
-from tests.strategies import ALL_KINDS, mechanisms, random_mechanism
-
-seeds = st.integers(0, 2**31)
+from tests.strategies import ALL_KINDS, mechanisms, random_mechanism, seeds
 
 VECTOR_KINDS = tuple(kind for kind in ALL_KINDS if kind not in ("spherical", "free"))
 

@@ -12,11 +12,8 @@ from torch.autograd import gradcheck
 import torchsko as ts
 from tests.newton import centres
 from tests.states import normal_state
-from tests.strategies import agree, random_mechanism
+from tests.strategies import agree, random_mechanism, seeds
 from torchsko.spatial.rotation import matrix_to_quaternion
-
-seeds = st.integers(0, 2**31)
-
 
 # Another root.
 

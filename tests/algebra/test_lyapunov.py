@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.batteries import CountOperations, branched_model
-from tests.strategies import BATCHES, agree, dense_blocks, dense_sko, dense_spo, random_model, trees
+from tests.strategies import (
+    BATCHES,
+    agree,
+    dense_blocks,
+    dense_sko,
+    dense_spo,
+    random_model,
+    seeds,
+    trees,
+)
 from torchsko.algebra.recursions.lyapunov import (
     backward_diag_of,
     backward_terms,
@@ -71,7 +80,7 @@ def products(draw, chains=False):
         above = dict(zip(order[1:], order, strict=False))
         tree = Tree.from_parents([above.get(k, -1) for k in range(len(order))])
     sizes = [draw(st.integers(1, 4)) for _ in range(tree.num_nodes)]
-    return Product(tree, sizes, draw(st.sampled_from(BATCHES)), draw(st.integers(0, 2**31)))
+    return Product(tree, sizes, draw(st.sampled_from(BATCHES)), draw(seeds))
 
 
 @pytest.mark.shows("Jain 2011, Part II", "Lemma 3, Eq. 11", forward_terms)

@@ -1,6 +1,5 @@
 """Inverse kinematics: results reach their targets, and derivatives are those of the solution."""
 
-import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
@@ -9,11 +8,10 @@ from torch.autograd import gradcheck
 from torch.func import jacfwd, jacrev, vmap
 
 import torchsko as ts
-from tests.strategies import agree, coupled_mechanisms, mechanisms, random_mechanism
+from tests.strategies import agree, any_mechanisms, random_mechanism, seeds
 from torchsko.spatial.rotation import quaternion_exp, unit_quaternion_to_matrix
 
-seeds = st.integers(0, 2**31)
-any_mechanism = st.one_of(mechanisms(max_bodies=4), coupled_mechanisms(max_bodies=4))
+any_mechanism = any_mechanisms(4, 4)
 ARM = ts.load(ts.robots.panda)
 HAND, ELBOW = ARM.frame_names[-1], "link4"
 

@@ -12,11 +12,18 @@ from torch.func import jvp
 import torchsko as ts
 from tests.newton import unskew
 from tests.states import normal_state
-from tests.strategies import ALL_KINDS, agree, coupled_mechanisms, mechanisms, random_mechanism
+from tests.strategies import (
+    ALL_KINDS,
+    agree,
+    any_mechanisms,
+    coupled_mechanisms,
+    mechanisms,
+    random_mechanism,
+    seeds,
+)
 from torchsko.spatial.rotation import quaternion_exp, quaternion_to_matrix
 
-seeds = st.integers(0, 2**31)
-any_mechanism = st.one_of(mechanisms(max_bodies=4), coupled_mechanisms(max_bodies=4))
+any_mechanism = any_mechanisms(4, 4)
 VECTORS = tuple(kind for kind in ALL_KINDS if kind not in ("spherical", "free"))
 vector_mechanisms = mechanisms(max_bodies=4, kinds=VECTORS)
 ARM = ts.load(ts.robots.panda)

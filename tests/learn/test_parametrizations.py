@@ -8,12 +8,12 @@ from torch.nn.utils import parametrize
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.strategies import seeds
 from torchsko.learn import Bounded, Free, InertiaLogCholesky, Positive, Rotation
 from torchsko.spatial.inertia import pack_inertial, pseudo_inertia, unpack_inertial
 from torchsko.spatial.rotation import quaternion_exp, quaternion_to_matrix
 
 BATCHES = ((), (1,), (2, 3))
-seeds = st.integers(0, 2**31)
 
 
 def randn(*shape, seed=0, dtype=torch.float64):

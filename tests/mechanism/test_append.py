@@ -9,17 +9,10 @@ from torch.func import jacrev
 
 import torchsko as ts
 from tests.states import normal_state
-from tests.strategies import (
-    ALL_KINDS,
-    agree,
-    coupled_mechanisms,
-    mechanisms,
-    random_mechanism,
-)
+from tests.strategies import ALL_KINDS, agree, any_mechanisms, random_mechanism, seeds
 from torchsko.spatial.rotation import quaternion_exp, unit_quaternion_to_matrix
 
-seeds = st.integers(0, 2**31)
-any_mechanism = st.one_of(mechanisms(max_bodies=3), coupled_mechanisms(max_bodies=4))
+any_mechanism = any_mechanisms(3, 4)
 
 
 @st.composite
@@ -28,7 +21,7 @@ def afloat(draw: st.DrawFn) -> ts.Mechanism:
     n = draw(st.integers(1, 3))
     kinds = ["free", *(draw(st.sampled_from(ALL_KINDS)) for _ in range(n - 1))]
     parents = [-1, *(draw(st.integers(0, k - 1)) for k in range(1, n))]
-    mech = random_mechanism(kinds, parents, draw(st.integers(0, 2**31)))
+    mech = random_mechanism(kinds, parents, draw(seeds))
     # A free joint stands where q says, as under `floating_base=True`.
     return mech.replace(
         joint_rotation=torch.cat([torch.eye(3, dtype=mech.dtype)[None], mech.joint_rotation[1:]]),

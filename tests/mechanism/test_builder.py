@@ -1,15 +1,14 @@
 """From links and joints to a mechanism: order, merging of fixed joints, links without mass."""
 
-import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.strategies import seeds
 
 IDENTITY = [[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]]
-seeds = st.integers(0, 2**31)
 
 
 def tensor(*values: float) -> torch.Tensor:

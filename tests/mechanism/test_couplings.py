@@ -15,13 +15,11 @@ from torch.testing import assert_close
 import torchsko as ts
 from tests.newton import kinetic_energy, potential_energy
 from tests.states import normal_state
-from tests.strategies import BATCHES, agree, coupled_mechanisms, random_mechanism
+from tests.strategies import BATCHES, agree, coupled_mechanisms, random_mechanism, seeds
 from torchsko import algorithms
 from torchsko.errors import MechanismError
 from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.motor import Motor
-
-seeds = st.integers(0, 2**31)
 
 
 def matrix(mech: ts.Mechanism) -> Tensor:

@@ -19,13 +19,13 @@ from tests.strategies import (
     few,
     mechanisms,
     random_mechanism,
+    seeds,
 )
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
 from torchsko.mechanism.joints.configuration import bracket
 from torchsko.spatial.rigid_transform import force_matrix
 
-seeds = st.integers(0, 2**31)
 VECTOR_KINDS = [kind for kind in ALL_KINDS if kind not in ("spherical", "free")]
 close = {"rtol": 1e-10, "atol": 1e-10}
 

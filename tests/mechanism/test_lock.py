@@ -1,6 +1,5 @@
 """A mechanism with joints locked moves as the whole one does with these joints at rest."""
 
-import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
@@ -9,10 +8,9 @@ from torch.func import jacrev
 
 import torchsko as ts
 from tests.states import normal_state
-from tests.strategies import agree, coupled_mechanisms, mechanisms, random_mechanism
+from tests.strategies import agree, any_mechanisms, random_mechanism, seeds
 
-seeds = st.integers(0, 2**31)
-any_mechanism = st.one_of(mechanisms(max_bodies=4), coupled_mechanisms(max_bodies=5))
+any_mechanism = any_mechanisms(4, 5)
 
 
 def split(mech: ts.Mechanism, seed: int) -> tuple[list[str], list[str]]:

@@ -7,10 +7,8 @@ from torch.func import jacfwd
 from torch.testing import assert_close
 
 import torchsko as ts
-from tests.strategies import BATCHES, mechanisms, random_mechanism
+from tests.strategies import BATCHES, mechanisms, random_mechanism, seeds
 from torchsko.spatial.rotation import quaternion_to_matrix, skew
-
-seeds = st.integers(0, 2**31)
 
 
 def normal(mech: ts.Mechanism, seed: int, batch: tuple[int, ...] = ()) -> torch.Tensor:

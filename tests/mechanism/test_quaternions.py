@@ -7,10 +7,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import torchsko as ts
-from tests.strategies import BATCHES, random_mechanism
+from tests.strategies import BATCHES, random_mechanism, seeds
 from torchsko.spatial.rotation import quaternion_to_matrix
-
-seeds = st.integers(0, 2**31)
 
 
 def robot() -> ts.Mechanism:

@@ -10,9 +10,8 @@ from hypothesis import given
 
 import torchsko as ts
 from tests.oracles.mujoco_bridge import Twin
-from tests.strategies import ALL_KINDS, agree, random_mechanism
+from tests.strategies import ALL_KINDS, agree, random_mechanism, seeds
 
-seeds = st.integers(0, 2**31)
 STACKED = [kind for kind in ALL_KINDS if kind not in ("helical", "free")]
 
 

@@ -10,10 +10,9 @@ from torch.func import jvp, vmap
 
 import torchsko as ts
 from tests.states import normal_state
-from tests.strategies import agree, coupled_mechanisms, mechanisms, random_mechanism
+from tests.strategies import agree, any_mechanisms, random_mechanism, seeds
 
-seeds = st.integers(0, 2**31)
-any_mechanism = st.one_of(mechanisms(max_bodies=2), coupled_mechanisms(max_bodies=3))
+any_mechanism = any_mechanisms(2, 3)
 MIXED = random_mechanism(["free", "universal", "spherical"], [-1, 0, 1], seed=4, passive=False)
 
 

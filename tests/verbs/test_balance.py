@@ -1,6 +1,5 @@
 """Subtrees, the rate of centroidal momentum, the zero-moment point, regressors of energies and momentum."""
 
-import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
@@ -10,10 +9,10 @@ from torch import Tensor
 import torchsko as ts
 from tests.newton import along, centres
 from tests.states import normal_state
-from tests.strategies import agree, coupled_mechanisms, mechanisms, random_mechanism
-from tests.verbs.test_momenta import moving, seeds
+from tests.strategies import agree, any_mechanisms, mechanisms, random_mechanism, seeds
+from tests.verbs.test_momenta import moving
 
-any_mechanism = st.one_of(mechanisms(max_bodies=4), coupled_mechanisms(max_bodies=4))
+any_mechanism = any_mechanisms(4, 4)
 
 
 @given(any_mechanism, seeds)

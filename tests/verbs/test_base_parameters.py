@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from torch.testing import assert_close
 
 import torchsko as ts
-from tests.strategies import coupled_mechanisms, mechanisms
+from tests.strategies import any_mechanisms, coupled_mechanisms, mechanisms
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.verbs.base_parameters import NAMES
 
@@ -64,7 +64,7 @@ def test_torques_of_coupled_joints_depend_on_base_parameters_alone(mech):
     check(mech)
 
 
-@given(mechanisms(max_bodies=4) | coupled_mechanisms(max_bodies=4))
+@given(any_mechanisms(4, 4))
 def test_armatures_that_are_collinear_with_inertia_are_in_the_combination(mech):
     assume(has_clear_rank(mech, armature=True))
     with_armature, without = check(mech, armature=True), ts.base_parameters(mech)

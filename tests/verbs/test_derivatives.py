@@ -10,16 +10,10 @@ from torch.func import jacrev, vmap
 
 import torchsko as ts
 from tests.states import normal_state
-from tests.strategies import (
-    BATCHES,
-    agree,
-    coupled_mechanisms,
-    mechanisms,
-    random_mechanism,
-)
+from tests.strategies import BATCHES, agree, any_mechanisms, mechanisms, random_mechanism, seeds
 from torchsko.algorithms.motion_products import mass_and_motion_matrices
 
-robots = mechanisms(max_bodies=4) | coupled_mechanisms(max_bodies=4)
+robots = any_mechanisms(4, 4)
 PAIRS = [
     (ts.inverse_dynamics, ts.inverse_dynamics_derivatives),
     (ts.forward_dynamics, ts.forward_dynamics_derivatives),
@@ -40,7 +34,7 @@ def by_reverse_mode(dynamics, mech, q, qd, x, f_ext) -> tuple[Tensor, ...]:
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize(("dynamics", "derivatives"), PAIRS)
-@given(robots, st.sampled_from(BATCHES), st.integers(0, 2**31))
+@given(robots, st.sampled_from(BATCHES), seeds)
 def test_closed_form_derivatives_are_those_of_reverse_mode(
     dynamics, derivatives, mech, batch, seed
 ):
@@ -52,7 +46,7 @@ def test_closed_form_derivatives_are_those_of_reverse_mode(
 
 @pytest.mark.shows("Jain 2011, Part II", "Lemma 3", mass_and_motion_matrices)
 @pytest.mark.shows("Jain 2011, Part II", "Lemma 11", ts.forward_dynamics_derivatives)
-@given(robots, st.integers(0, 2**31))
+@given(robots, seeds)
 def test_derivatives_of_forward_and_inverse_dynamics_are_inverse_to_each_other(mech, seed):
     q, qd, tau, f_ext = normal_state(mech, 2, seed=seed, wrench=True)
     qdd = ts.forward_dynamics(mech, q, qd, tau, f_ext)
@@ -80,7 +74,7 @@ def test_scalar_programs_separate_the_accelerations_of_free_bases_exactly(kinds)
         agree(mine.expand_as(theirs), theirs, 1e-9)
 
 
-@given(mechanisms(max_bodies=4), st.integers(0, 2**31))
+@given(mechanisms(max_bodies=4), seeds)
 def test_at_rest_they_are_damping_and_a_symmetric_stiffness_where_q_is_a_vector(mech, seed):
     q, *_ = normal_state(mech, seed=seed)
     still = torch.zeros(mech.num_dof, dtype=q.dtype)

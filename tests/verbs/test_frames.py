@@ -1,5 +1,7 @@
 """Laws of named frames: every velocity, acceleration and Jacobian is a derivative of a pose."""
 
+from typing import Any
+
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -10,11 +12,10 @@ from torch.func import jvp
 import torchsko as ts
 from tests.newton import along, unskew
 from tests.states import normal_state
-from tests.strategies import agree, coupled_mechanisms, mechanisms, random_mechanism
+from tests.strategies import agree, any_mechanisms, random_mechanism, seeds
 
 REFERENCES = ("body", "world", "mixed")
-seeds = st.integers(0, 2**31)
-any_mechanism = st.one_of(mechanisms(max_bodies=3), coupled_mechanisms(max_bodies=3))
+any_mechanism = any_mechanisms(3, 3)
 each_reference = pytest.mark.parametrize("reference", REFERENCES)
 
 
@@ -24,6 +25,13 @@ def drawn_frames(mech: ts.Mechanism, seed: int) -> list[str]:
     return [mech.frame_names[k] for k in order[:3].tolist()]
 
 
+@st.composite
+def drawn_motions(draw: st.DrawFn) -> tuple[Any, ...]:
+    """A mechanism, its state (q, qd, qdd), and up to three of its frames."""
+    mech, seed = draw(any_mechanism), draw(seeds)
+    return mech, *normal_state(mech, seed=seed), drawn_frames(mech, seed)
+
+
 def moving(mech: ts.Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, f) -> Tensor:
     """d/dt f(q, qd) where q moves with qd, and qd with qdd."""
     t = torch.zeros((), dtype=q.dtype)
@@ -31,11 +39,10 @@ def moving(mech: ts.Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, f) -> Tensor:
     return jvp(at, (t,), (torch.ones_like(t),))[1]
 
 
-def velocity_of_pose(mech: ts.Mechanism, q: Tensor, qd: Tensor, frames, reference: str) -> Tensor:
-    """[omega; v] from the derivative of rotations and positions alone."""
-    R, r = ts.frame_pose(mech, q, frames)
-    R_dot = along(mech, q, qd, lambda q: ts.frame_pose(mech, q, frames).rotation)
-    v = along(mech, q, qd, lambda q: ts.frame_pose(mech, q, frames).position)
+def velocity_of_pose(mech: ts.Mechanism, q: Tensor, qd: Tensor, pose, reference: str) -> Tensor:
+    """[omega; v] from the derivative of the rotations and positions of a pose alone."""
+    R, r = pose(q)
+    R_dot, v = (along(mech, q, qd, lambda q, i=i: pose(q)[i]) for i in (0, 1))
     omega = unskew(R_dot @ R.mT)
     if reference == "world":
         v = v - torch.linalg.cross(omega, r)
@@ -46,32 +53,31 @@ def velocity_of_pose(mech: ts.Mechanism, q: Tensor, qd: Tensor, frames, referenc
 
 @pytest.mark.some(2)
 @each_reference
-@given(any_mechanism, seeds)
-def test_velocity_is_the_derivative_of_the_pose_and_the_jacobian_times_qd(reference, mech, seed):
-    q, qd, _ = normal_state(mech, seed=seed)
-    frames = drawn_frames(mech, seed)
+@given(drawn_motions())
+def test_velocity_is_the_derivative_of_the_pose_and_the_jacobian_times_qd(reference, motion):
+    mech, q, qd, _, frames = motion
     V = ts.frame_velocity(mech, q, qd, frames, reference)
-    agree(V, velocity_of_pose(mech, q, qd, frames, reference), 1e-11)
+    agree(
+        V, velocity_of_pose(mech, q, qd, lambda q: ts.frame_pose(mech, q, frames), reference), 1e-11
+    )
     J = ts.frame_jacobian(mech, q, frames, reference)
     agree(V, (J @ qd[:, None])[..., 0], 1e-12)
 
 
 @pytest.mark.some(2)
 @each_reference
-@given(any_mechanism, seeds)
-def test_the_rate_of_the_jacobian_is_its_derivative(reference, mech, seed):
-    q, qd, _ = normal_state(mech, seed=seed)
-    frames = drawn_frames(mech, seed)
+@given(drawn_motions())
+def test_the_rate_of_the_jacobian_is_its_derivative(reference, motion):
+    mech, q, qd, _, frames = motion
     expected = along(mech, q, qd, lambda q: ts.frame_jacobian(mech, q, frames, reference))
     agree(ts.frame_jacobian_rate(mech, q, qd, frames, reference), expected, 1e-11)
 
 
 @pytest.mark.some(2)
 @each_reference
-@given(any_mechanism, seeds)
-def test_acceleration_is_the_derivative_of_velocity(reference, mech, seed):
-    q, qd, qdd = normal_state(mech, seed=seed)
-    frames = drawn_frames(mech, seed)
+@given(drawn_motions())
+def test_acceleration_is_the_derivative_of_velocity(reference, motion):
+    mech, q, qd, qdd, frames = motion
     # In inertial axes at a point that moves along, the rate of the components is the classical one.
     classical = reference == "mixed"
     a = ts.frame_acceleration(mech, q, qd, qdd, frames, reference, classical)
@@ -85,10 +91,9 @@ def test_acceleration_is_the_derivative_of_velocity(reference, mech, seed):
     agree(a, (J @ qdd[:, None] + rate @ qd[:, None])[..., 0], 1e-11)
 
 
-@given(any_mechanism, seeds)
-def test_the_classical_acceleration_is_that_of_the_point(mech, seed):
-    q, qd, qdd = normal_state(mech, seed=seed)
-    frames = drawn_frames(mech, seed)
+@given(drawn_motions())
+def test_the_classical_acceleration_is_that_of_the_point(motion):
+    mech, q, qd, qdd, frames = motion
 
     def speed(q: Tensor, qd: Tensor) -> Tensor:
         return along(mech, q, qd, lambda q: ts.frame_pose(mech, q, frames).position)
@@ -102,10 +107,9 @@ def test_the_classical_acceleration_is_that_of_the_point(mech, seed):
 
 
 @each_reference
-@given(any_mechanism, seeds)
-def test_classical_is_spatial_and_omega_cross_v(reference, mech, seed):
-    q, qd, qdd = normal_state(mech, seed=seed)
-    frames = drawn_frames(mech, seed)
+@given(drawn_motions())
+def test_classical_is_spatial_and_omega_cross_v(reference, motion):
+    mech, q, qd, qdd, frames = motion
     V = ts.frame_velocity(mech, q, qd, frames, reference)
     spatial = ts.frame_acceleration(mech, q, qd, qdd, frames, reference)
     classical = ts.frame_acceleration(mech, q, qd, qdd, frames, reference, classical=True)

@@ -11,17 +11,10 @@ import torchsko as ts
 from tests import newton
 from tests.newton import along, centres
 from tests.states import normal_state
-from tests.strategies import (
-    ALL_KINDS,
-    agree,
-    coupled_mechanisms,
-    mechanisms,
-    random_mechanism,
-)
+from tests.strategies import ALL_KINDS, agree, any_mechanisms, random_mechanism, seeds
 from torchsko.bridge.body_momenta import composite_momenta, joint_forces
 
-seeds = st.integers(0, 2**31)
-any_mechanism = st.one_of(mechanisms(max_bodies=3), coupled_mechanisms(max_bodies=3))
+any_mechanism = any_mechanisms(3, 3)
 
 
 def forces(mech: ts.Mechanism, seed: int) -> Tensor:
