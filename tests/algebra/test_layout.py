@@ -10,6 +10,7 @@ from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.packing import Packing
 from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import ShapeError
+from torchsko.utils.devices import on_device
 
 
 @st.composite
@@ -106,7 +107,7 @@ def test_a_vector_of_another_length_is_refused_with_the_length_wanted():
 
 def test_moving_a_layout_moves_every_index_tensor():
     parents, dofs = [-1, -1, *[0] * 20], [1, 2, *[0] * 20]  # too many children to add one by one
-    layout = Layout.of(Tree.from_parents(parents), [2, 3, *[2] * 20], dofs).to("meta")
+    layout = on_device(Layout.of(Tree.from_parents(parents), [2, 3, *[2] * 20], dofs), "meta")
     pairs = layout.pairs
     tensors = [layout.order, layout.rank, pairs.below, pairs.mass_matrix_source, *pairs.ancestor]
     tensors += [x for link in layout.links for x in (link.parent, link.children.slots)]

@@ -22,6 +22,7 @@ from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import TorchskoError
+from torchsko.utils.devices import on_device
 
 ANY = sko_models(max_nodes=12, mixed=True)
 CHAIN, STAR, ONE = [-1, 0, 1, 2, 3, 4, 5, 6, 7], [-1, 0, 0, 0, 0], [-1]
@@ -163,7 +164,7 @@ def test_an_unknown_method_is_refused(name):
 
 
 def test_moving_a_layout_moves_its_jumps_and_rounds():
-    layout = Layout.of(Tree.from_parents([-1, 0, 0, 1]), [2] * 4, [1] * 4).to("meta")
+    layout = on_device(Layout.of(Tree.from_parents([-1, 0, 0, 1]), [2] * 4, [1] * 4), "meta")
     tensors = [jump.target for jump in layout.jumps]
     for one in layout.rounds:
         tensors += [one.nodes, one.tops, one.below, *(jump.target for jump in one.jumps)]

@@ -17,7 +17,7 @@ embedding*, Nonlinear Dynamics 67(3), 2012 (with a constant X).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -125,13 +125,6 @@ class Coupling:
     def num_dof(self) -> int:
         """Length of the robot's velocities."""
         return self.independent_dof_index.shape[0]
-
-    def to(self, device: torch.device | str) -> Coupling:
-        """The coupling with its index tensors on a device."""
-        names = [f.name for f in fields(self) if isinstance(getattr(self, f.name), Tensor)]
-        moved = {name: getattr(self, name).to(device) for name in names}
-        blocks = tuple(block.to(device) for block in self.blocks)
-        return replace(self, plan=self.plan.to(device), blocks=blocks, **moved)
 
     def tree_q(self, q: Tensor, coefficients: Tensor, offsets: Tensor) -> Tensor:
         """X q + c, `[*batch, num_tree_q]`."""

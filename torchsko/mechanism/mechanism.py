@@ -30,6 +30,7 @@ from torchsko.mechanism.loops.closing import Closing
 from torchsko.mechanism.loops.open_chains import cut_loops
 from torchsko.mechanism.reference_states import ReferenceStates
 from torchsko.mechanism.validation import check_device, check_dtype, check_parameter
+from torchsko.utils.devices import on_device
 from torchsko.utils.shapes import broadcast_shapes
 
 
@@ -347,11 +348,8 @@ class Mechanism(ReferenceStates, MechanismSource):
             target = check_device(self.name, target)
         changes: dict[str, Any] = {name: getattr(self, name).to(target) for name in PARAMETERS}
         if not isinstance(target, torch.dtype):
-            changes["layout"] = self.layout.to(target)
-            changes["coordinates"] = self.coordinates.to(target)
-            changes["joints"] = self.joints.to(target)
-            changes["coupling"] = None if self.coupling is None else self.coupling.to(target)
-            changes["closing"] = None if self.closing is None else self.closing.to(target)
+            for name in ("layout", "coordinates", "joints", "coupling", "closing"):
+                changes[name] = on_device(getattr(self, name), target)
         changes["file_metadata"] = self.file_metadata.to(target)
         names = (field.name for field in fields(self))
         return Mechanism(**{name: changes.get(name, getattr(self, name)) for name in names})

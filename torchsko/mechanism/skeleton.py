@@ -13,6 +13,7 @@ from torchsko.algebra.topology.tree import Tree
 from torchsko.mechanism.coupling import Coupling, Row
 from torchsko.mechanism.joints.groups import JointSet
 from torchsko.mechanism.joints.kind import JointType
+from torchsko.utils.devices import on_device
 
 
 def skeleton(
@@ -37,10 +38,10 @@ def skeleton(
     tree = Tree.from_parents(parents, body_names)
     layout = Layout.of(tree, [6] * len(kinds), [kind.num_dof for kind in kinds])
     coordinates = Packing.of([kind.num_q for kind in kinds], tree.order)
-    coupling = Coupling.of(layout, coordinates, followed).to(device) if followed else None
-    return {
-        "layout": layout.to(device),
-        "coordinates": coordinates.to(device),
-        "joints": JointSet.of(tuple(kinds), tree.levels).to(device),
-        "coupling": coupling,
+    structure = {
+        "layout": layout,
+        "coordinates": coordinates,
+        "joints": JointSet.of(tuple(kinds), tree.levels),
+        "coupling": Coupling.of(layout, coordinates, followed) if followed else None,
     }
+    return {name: on_device(x, device) for name, x in structure.items()}

@@ -35,6 +35,7 @@ from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import ShapeError
+from torchsko.utils.devices import on_device
 from torchsko.utils.shapes import broadcast_shapes
 
 
@@ -178,7 +179,7 @@ class SKOModel:
         ):
             for k, block in enumerate(blocks or ()):
                 _check(names[k], label, block, (sizes[k],))
-        layout = Layout.of(tree, m, d, dof_places).to(inertia[0].device)
+        layout = on_device(Layout.of(tree, m, d, dof_places), inertia[0].device)
         zero = [inertia[k].new_zeros(m[k]) for k in range(tree.num_nodes)]
         weights = [
             inertia[k].new_zeros(0, m[k]) if tree.parent[k] < 0 or weight is None else weight

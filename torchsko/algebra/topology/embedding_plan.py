@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, chain
 
 import torch
@@ -14,6 +14,7 @@ from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.subgraph import aggregation_obstacle, contract, node_numbers
 from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import ShapeError, TreeError
+from torchsko.utils.devices import on_device
 
 LARGEST = 2**22
 """Largest number of (member, dof) pairs of one node: its joint maps are dense in them."""
@@ -71,15 +72,6 @@ class EmbeddingPlan:
     weights: tuple[Gather, ...]
     paths: tuple[tuple[int, ...], ...]
 
-    def to(self, device: torch.device | str) -> EmbeddingPlan:
-        """The same plan with its index tensors on a device."""
-        names = ("layout", "members", "ratio_rows", "order", "source")
-        moved = {name: getattr(self, name).to(device) for name in names}
-        stages = tuple(
-            Stage(s.members.to(device), s.weights, s.parents.to(device)) for s in self.stages
-        )
-        return replace(self, stages=stages, **moved)
-
 
 def embedding_plan(
     layout: Layout,
@@ -114,7 +106,7 @@ def embedding_plan(
     _refuse_large(tree, sets, counts)
     inner = _depths(tree, sets)
     new = _layout_after(layout, sets, own, taken)
-    return _indexed(layout, new, sets, inner, own, counts).to(layout.order.device)
+    return on_device(_indexed(layout, new, sets, inner, own, counts), layout.order.device)
 
 
 def _layout_after(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
@@ -70,10 +70,6 @@ class Sums:
         slots = [k for row in rows for k in [*row, *[size] * (most - len(row))]]
         full = size > 0 and all(list(row) == list(range(size)) for row in rows)
         return Sums(tuple(map(tuple, rows)), full, most, _index(slots) if size > SHORT else None)
-
-    def to(self, device: torch.device | str) -> Sums:
-        """The same with its index on a device."""
-        return replace(self, slots=None if self.slots is None else self.slots.to(device))
 
     def take(self, x: Tensor) -> Tensor:
         """`[*, n, r, c]` to `[*, sums, r, c]`: the same sums in the same order on any device."""

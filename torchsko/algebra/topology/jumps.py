@@ -10,7 +10,7 @@ which at least halves the number of tips. Each round has its jumps along those r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -63,10 +63,6 @@ class Jump:
         """Place of the target of every node of the list, its length where there is none, int64."""
         return torch.nn.functional.pad(self.target, (self.first, 0), value=self.first + self.count)
 
-    def to(self, device: torch.device | str) -> Jump:
-        """The same jump with its index tensor on a device."""
-        return replace(self, target=self.target.to(device))
-
 
 @dataclass(frozen=True, eq=False)
 class Round:
@@ -88,17 +84,6 @@ class Round:
     below: Tensor
     share: Share | None
     top_share: Share | None
-
-    def to(self, device: torch.device | str) -> Round:
-        """The same round with its index tensors on a device."""
-        return Round(
-            self.nodes.to(device),
-            tuple(jump.to(device) for jump in self.jumps),
-            self.tops.to(device),
-            self.below.to(device),
-            None if self.share is None else self.share.to(device),
-            None if self.top_share is None else self.top_share.to(device),
-        )
 
 
 def ancestor_jumps(tree: Tree) -> tuple[Jump, ...]:

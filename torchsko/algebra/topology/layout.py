@@ -53,10 +53,6 @@ class Link:
             Sums.of(children, len(parents)),
         )
 
-    def to(self, device: torch.device | str) -> Link:
-        """The same link with its index tensors on a device."""
-        return replace(self, parent=self.parent.to(device), children=self.children.to(device))
-
     def to_children(self, x: Tensor) -> Tensor:
         """Hand each node its parent's block: `[*, parents, r, c]` to `[*, children, r, c]`."""
         if self.one_to_one or self.num_parents == 1:
@@ -164,23 +160,6 @@ class Layout:
         for k, row in enumerate(self.dofs.places):
             nodes.setdefault(row or (self.tree.names[k],), []).append(k)
         return tuple(map(tuple, nodes.values()))
-
-    def to(self, device: torch.device | str) -> Layout:
-        """The same layout with its index tensors on a device."""
-        return replace(
-            self,
-            nodes=self.nodes.to(device),
-            dofs=self.dofs.to(device),
-            links=tuple(link.to(device) for link in self.links),
-            order=self.order.to(device),
-            rank=self.rank.to(device),
-            jumps=tuple(jump.to(device) for jump in self.jumps),
-            rounds=tuple(one.to(device) for one in self.rounds),
-            shares=tuple(None if one is None else one.to(device) for one in self.shares),
-            share=None if self.share is None else self.share.to(device),
-            apart=None if self.apart is None else self.apart.to(device),
-            kept_pairs=None if self.kept_pairs is None else self.kept_pairs.to(device),
-        )
 
     def breadth_first(self, x: Tensor, dim: int) -> Tensor:
         """Reorder dimension `dim` from the tree's order to breadth first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
@@ -122,11 +122,6 @@ class Packing:
             return self.unpack(x)
         flat = torch.nn.functional.pad(x.flatten(-3, -2), (0, 0, 0, 1))
         return flat.index_select(-2, self.places_of).unflatten(-2, (self.total, self.most)).sum(-2)
-
-    def to(self, device: torch.device | str) -> Packing:
-        """The same packing with its index tensors on a device."""
-        names = ("source", "place", "padding", "places_of")
-        return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
 
 def _listed(sizes: Sequence[int]) -> str:

@@ -58,14 +58,6 @@ class Pairs:
         source = _mass_matrix_source(tree, below, level_dofs, dof_places)
         return Pairs(_ancestors(tree, parent), below, source)
 
-    def to(self, device: torch.device | str) -> Pairs:
-        """The same pairs with their index tensors on a device."""
-        return Pairs(
-            tuple(row.to(device) for row in self.ancestor),
-            self.below.to(device),
-            self.mass_matrix_source.to(device),
-        )
-
 
 def _ancestors(tree: Tree, parent: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Tips first: a deeper node's ancestor in a level is its ancestor's parent one level below."""

@@ -10,7 +10,7 @@ to it is summed over the members by `Share.total`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -42,10 +42,6 @@ class Share:
             Sums.of([nodes[hinge] for hinge in hinges], len(hinges)),
             torch.tensor([members[0] for members in nodes.values()], dtype=torch.int64),
         )
-
-    def to(self, device: torch.device | str) -> Share:
-        """The same with its index tensors on a device."""
-        return replace(self, sums=self.sums.to(device), first=self.first.to(device))
 
     def total(self, x: Tensor) -> Tensor:
         """The sum over the nodes of each hinge, at each of them: `[*, n, r, c]` to the same."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -54,12 +54,6 @@ class JointGroup:
     def rates(self, qd: Tensor) -> Tensor:
         """The group's rates, `[*batch, num_dof]` to `[*batch, g, d]`."""
         return gather_entries(qd, self.dof_index).unflatten(-1, (-1, self.kind.num_dof))
-
-    def to(self, device: torch.device | str) -> JointGroup:
-        """The group with its index tensors on a device."""
-        names = ("bodies", "q_index", "dof_index", "parameter_index")
-        moved = {name: getattr(self, name).to(device) for name in names}
-        return replace(self, **moved)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,19 +126,6 @@ class JointSet:
             counts,
             runs,
             shuffles,
-        )
-
-    def to(self, device: torch.device | str) -> JointSet:
-        """The joints with their index tensors on a device."""
-        return JointSet(
-            self.kinds,
-            tuple(group.to(device) for group in self.groups),
-            self.node_place.to(device),
-            self.q_place.to(device),
-            self.dof_place.to(device),
-            self.counts,
-            self.runs,
-            tuple(None if s is None else s.to(device) for s in self.shuffles),
         )
 
     def nodes(self, parts: list[Tensor], dim: int) -> Tensor:

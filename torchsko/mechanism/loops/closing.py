@@ -34,8 +34,8 @@ embedding*, Nonlinear Dynamics 67(3), 2012, sections 3 and 4.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -120,10 +120,6 @@ class LoopNode:
     independent: Tensor
     columns: Tensor
 
-    def to(self, device: torch.device | str) -> LoopNode:
-        """The node with its index tensors on a device."""
-        return replace(self, constraints=self.constraints.to(device), **_indices_on(self, device))
-
     def rows(self, mech: Mechanism, tree: Mechanism, q: Tensor, qd: Tensor | None) -> Rows:
         """Rows at a state of the tree, with a column for each open dof of the node."""
         rows = self.constraints.rows(tree, q, qd, placements(mech, self.ends, self.parameters))
@@ -164,16 +160,6 @@ class Closing:
     def num_dof(self) -> int:
         """Number of independent dofs."""
         return self.own.shape[0]
-
-    def to(self, device: torch.device | str) -> Closing:
-        """The loops with their index tensors on a device."""
-        return replace(
-            self,
-            nodes=tuple(node.to(device) for node in self.nodes),
-            plan=self.plan.to(device),
-            blocks=tuple((rows.to(device), columns.to(device)) for rows, columns in self.blocks),
-            **_indices_on(self, device),
-        )
 
     def open_matrix(self, mech: Mechanism, tree: Mechanism, q: Tensor) -> Tensor:
         """Rates of open dofs per independent rate, `[*batch, open, n]`."""
@@ -249,8 +235,3 @@ def coupled_columns(mech: Mechanism, columns: Tensor) -> Tensor:
     if mech.coupling is None:
         return columns
     return mech.coupling.tree_rates(columns.mT, mech.coupling_ratio[..., None, :]).mT
-
-
-def _indices_on(x: Any, device: torch.device | str) -> dict[str, Tensor]:
-    names = [f.name for f in fields(x) if isinstance(getattr(x, f.name), Tensor)]
-    return {name: getattr(x, name).to(device) for name in names}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -147,27 +147,6 @@ class ConstraintSet:
     def num_rows(self) -> int:
         """Number of rows of all constraints."""
         return self.owners.shape[0]
-
-    def to(self, device: torch.device | str) -> ConstraintSet:
-        """The constraints with their index tensors on a device."""
-        return replace(
-            self,
-            subtree=self.subtree.to(device),
-            marker_bodies=self.marker_bodies.to(device),
-            groups=tuple(
-                replace(
-                    group,
-                    **{
-                        f.name: getattr(group, f.name).to(device)
-                        for f in fields(group)
-                        if f.name != "kind"
-                    },
-                )
-                for group in self.groups
-            ),
-            row_place=self.row_place.to(device),
-            owners=self.owners.to(device),
-        )
 
     def rows(self, mech: Mechanism, q: Tensor, qd: Tensor | None, numbers: Placements) -> Rows:
         """The rows at a state of the tree.

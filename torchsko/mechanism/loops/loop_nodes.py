@@ -22,6 +22,7 @@ from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link
 from torchsko.mechanism.loops.dof_partition import beside, partition
 from torchsko.mechanism.loops.open_chains import Dof
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.utils.devices import on_device
 
 
 def with_loops(mech: Mechanism, preferred: Collection[Dof] | None = None) -> Mechanism:
@@ -59,7 +60,7 @@ def with_loops(mech: Mechanism, preferred: Collection[Dof] | None = None) -> Mec
         )
         if metadata.initial is not None:
             metadata = replace(metadata, initial=independent_q(one, q))
-    closing = closing.to(mech.device)
+    closing = on_device(closing, mech.device)
     rates = {
         name: getattr(mech, name).index_select(-1, closing.own)
         for name in ("velocity_limit", "effort_limit")

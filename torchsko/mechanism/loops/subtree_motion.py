@@ -24,8 +24,8 @@ Reference: M. Isobe, Y. Yagi, *General-purpose expression*, section 2 (the ances
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -139,20 +139,6 @@ class Subtree:
     def num_dof(self) -> int:
         """Number of dofs of all bodies."""
         return self.dofs.shape[0]
-
-    def to(self, device: torch.device | str) -> Subtree:
-        """The subtree with its index tensors on a device."""
-        moved: dict[str, Any] = {}
-        for field in fields(self):
-            x = getattr(self, field.name)
-            if isinstance(x, Tensor):
-                moved[field.name] = x.to(device)
-        return replace(
-            self,
-            groups=tuple(group.to(device) for group in self.groups),
-            parents=tuple(x.to(device) for x in self.parents),
-            **moved,
-        )
 
 
 def _groups(mech: Mechanism, order: Sequence[int]) -> tuple[tuple[JointGroup, ...], list[int]]:

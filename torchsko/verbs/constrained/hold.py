@@ -17,6 +17,7 @@ from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link, Placements, Rows
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_position, check_rotation
+from torchsko.utils.devices import on_device
 from torchsko.utils.shapes import broadcast_shapes, concatenate, gather_entries
 from torchsko.verbs.frame import Frame, with_frames
 
@@ -144,7 +145,7 @@ class ConstraintRows:
                 "Their rows would not depend on the configuration.",
                 f"Pass ts.Hold({mech.frame_names[-1]!r}), say.",
             )
-        self.structure = ConstraintSet.of(tree, links, sorted(members)).to(mech.device)
+        self.structure = on_device(ConstraintSet.of(tree, links, sorted(members)), mech.device)
         local = {k: i for i, k in enumerate(self.structure.subtree.dofs.tolist())}
         places = [local.get(k, len(local)) for k in range(mech.num_tree_dof)]
         self.place = torch.tensor(places, device=mech.device)
