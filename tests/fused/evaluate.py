@@ -18,6 +18,7 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "div": torch.true_divide,
     "min": torch.minimum,
     "max": torch.maximum,
+    "rare": torch.clone,
 }
 
 

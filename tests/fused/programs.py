@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from torchsko.fused.program.program import BINARY, UNARY, Instr, Port, Program
+from torchsko.implicit.loop import loop
+from torchsko.utils.traced_tensor import mark_rare
 
 ALL_UNARY = tuple(UNARY)
 ALL_BINARY = tuple(BINARY)
@@ -76,3 +78,20 @@ def random_program_with_inputs(seed: int, num_ops: int) -> tuple[Program, list[T
     program, g = random_program(seed, num_ops), torch.Generator().manual_seed(seed)
     shapes = [(5, *port.shape) for port in program.inputs]
     return program, [torch.randn(x, generator=g, dtype=torch.float64) for x in shapes]
+
+
+def with_rare_conditions(x: Tensor, y: Tensor) -> Tensor:
+    """Sums of long terms, each under one of three conditions on x, within a loop and after it."""
+
+    def term(k: int, y: Tensor) -> Tensor:
+        for j in range(12):
+            y = 0.5 * torch.sin(y + 0.1 * j + (k + 1) * x[3]) + 0.3 * y.flip(0)
+        return torch.exp(y) * (1 + k)
+
+    def total(y: Tensor) -> Tensor:
+        rare = x[:3] > 1
+        mark_rare(rare)
+        terms = [torch.where(rare[k % 3], term(k, y), 0.0) for k in range(6)]
+        return 0.1 * sum(terms, y) + torch.where(rare[0], term(7, y), -y)
+
+    return total(total(loop(lambda y: total(y).tanh(), y, 3)).tanh())

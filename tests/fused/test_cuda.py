@@ -16,7 +16,12 @@ import torchsko as ts
 from tests.fused import test_scan
 from tests.fused.card import launch_on_cpu, put_kernels_on_it
 from tests.fused.evaluate import evaluate
-from tests.fused.programs import every_operation, random_program, special_constants
+from tests.fused.programs import (
+    every_operation,
+    random_program,
+    special_constants,
+    with_rare_conditions,
+)
 from tests.strategies import random_mechanism
 from tests.transforms.verbs import OF_ROWS, mixed_tree, sample
 from torchsko.api.verb_table import FUSIBLE
@@ -37,6 +42,7 @@ from torchsko.fused.functions.scan import Scan
 from torchsko.fused.functions.traits import Traits
 from torchsko.fused.layout.schedule import schedule
 from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
 from torchsko.implicit.loop_roles import LoopRoles
 
 ARM = ts.load(ts.robots.panda)
@@ -47,6 +53,7 @@ TWO = random_mechanism(["revolute", "revolute"], [-1, 0], seed=4)
     ("program", "max_ops"),
     [
         (every_operation(), 500),
+        (trace(with_rare_conditions, [Port("x", (4,)), Port("y", (5,))]), 200),
         (special_constants(), 500),
         (random_program(0), 500),
         (random_program(1), 9),

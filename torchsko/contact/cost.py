@@ -15,7 +15,7 @@ Reference: MuJoCo documentation, "Computation", Constraint model (primal problem
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -26,6 +26,30 @@ from torch import Tensor
 from torchsko.contact.body_motions import BodyMotions
 from torchsko.linalg.symmetric import mirror
 from torchsko.utils.shapes import concatenate, matvec, norm
+from torchsko.utils.traced_tensor import mark_rare
+
+MAX_SUPPORTS = 8
+"""Largest number of pairs of bodies of which all are expected to touch, such as four feet and the floor."""
+
+
+def of_touching(x: Tensor, active: Tensor, pairs: Sequence[int], num_dims: int) -> Tensor:
+    """Values of contacts of pairs of bodies that touch, and zeros for others, which kernels do not compute.
+
+    Of few pairs all may touch, and the values are returned as they are.
+
+    Args:
+        x: values, zero or without effect for contacts that are not active, `[*batch, C, *dims]`.
+        active: whether each contact is active, `[*batch, C]`, bool.
+        pairs: number of the pair of bodies of each contact.
+        num_dims: number of the dimensions after C.
+    """
+    if len(set(pairs)) <= MAX_SUPPORTS:
+        return x
+    number = torch.tensor(pairs, device=active.device)
+    is_equal = (number[:, None] == number).to(x.dtype)
+    touches = (active.to(x.dtype) @ is_equal) > 0
+    mark_rare(touches)
+    return torch.where(touches[(..., *(None,) * num_dims)], x, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +59,12 @@ class Cones:
     Attributes:
         first: index of the first row of all cones.
         points: contact point of each cone.
+        pairs: number of the pair of bodies of each cone.
     """
 
     first: int
     points: tuple[int, ...]
+    pairs: tuple[int, ...]
 
     @property
     def size(self) -> int:
@@ -49,6 +75,10 @@ class Cones:
     def active(self) -> Tensor:
         """Mask of active contacts, `[*batch, C]`, bool."""
         raise NotImplementedError
+
+    def of_touching(self, x: Tensor, num_dims: int) -> Tensor:
+        """Values `[*batch, C, *dims]` of pairs of bodies that touch, as by the function `of_touching`."""
+        return of_touching(x, self.active, self.pairs, num_dims)
 
     def select(self, x: Tensor) -> Tensor:
         """The rows of the cones, `[*batch, r]` to `[*batch, C, size]`."""
@@ -78,13 +108,18 @@ class EllipticCones(Cones):
 
     @staticmethod
     def of(
-        first: int, points: tuple[int, ...], weight: Tensor, mu: Tensor, friction: Tensor
+        first: int,
+        points: tuple[int, ...],
+        pairs: tuple[int, ...],
+        weight: Tensor,
+        mu: Tensor,
+        friction: Tensor,
     ) -> EllipticCones:
         """Cones with regularised coefficients mu `[*batch, C]` and coefficients `[*, C, size - 1]`."""
         others = friction.expand(*mu.shape, friction.shape[-1])
         stiffness = weight[..., 0] / (mu * mu * (1 + mu * mu))
         scale = torch.cat([mu[..., None], others], -1)
-        return EllipticCones(first, points, weight, scale, stiffness)
+        return EllipticCones(first, points, pairs, weight, scale, stiffness)
 
     @property
     def size(self) -> int:
@@ -225,25 +260,33 @@ class Rows:
 
     def motion(self, rates: Tensor) -> Tensor:
         """J x of `[*batch, num_dof]`, `[*batch, r]`."""
-        explicit = matvec(self.jacobian, rates)
-        if not self.grounded:
-            return explicit
-        velocity = self.bodies.velocities(rates)
-        parts = [x.motion(velocity).flatten(-2) for x in self.grounded]
-        return concatenate((explicit, *parts))
+        parts = [matvec(self.jacobian[..., : self.weight.shape[-1], :], rates)]
+        for cone, J in self._explicit_cones():
+            parts.append(cone.of_touching(matvec(J, rates[..., None, :]), 1).flatten(-2))
+        velocity = self.bodies.velocities(rates) if self.grounded else rates
+        for cone, x in self._placed_cones():
+            parts.append(cone.of_touching(x.motion(velocity), 1).flatten(-2))
+        return concatenate(parts)
 
     def generalised_forces(self, forces: Tensor) -> Tensor:
         """J* f of `[*batch, r]`, `[*batch, num_dof]`."""
-        num = self.jacobian.shape[-2]
-        total = matvec(self.jacobian.mT, forces[..., :num])
+        num = self.weight.shape[-1]
+        total = matvec(self.jacobian[..., :num, :].mT, forces[..., :num])
+        for cone, J in self._explicit_cones():
+            total = total + cone.of_touching(matvec(J.mT, cone.select(forces)), 1).sum(-2)
         if not self.grounded:
             return total
         count = self.bodies.moves.shape[0] - 1
         of_bodies = [
-            x.total(matvec(x.placement.mT, cone.select(forces)), count)
+            x.total(cone.of_touching(matvec(x.placement.mT, cone.select(forces)), 1), count)
             for cone, x in self._placed_cones()
         ]
         return total + self.bodies.generalised_forces(reduce(add, of_bodies))
+
+    def _explicit_cones(self) -> Iterable[tuple[Cones, Tensor]]:
+        """The cones with explicit rows, and these rows, `[*batch, C, size, num_dof]`."""
+        for cone in self.cones[: len(self.cones) - len(self.grounded)]:
+            yield cone, cone.select(self.jacobian.mT).movedim(-3, -1)
 
     def _placed_cones(self) -> Iterable[tuple[Cones, Grounded]]:
         return zip(self.cones[len(self.cones) - len(self.grounded) :], self.grounded, strict=True)
@@ -264,7 +307,7 @@ class Rows:
         hessians = []
         for cone in self.cones:
             g, H = cone.derivatives(cone.select(x))
-            gradient.append(g.flatten(-2))
+            gradient.append(cone.of_touching(g, 1).flatten(-2))
             hessians.append(H)
         return torch.cat(gradient, -1), diagonal, tuple(hessians)
 
@@ -274,15 +317,15 @@ class Rows:
         first = J[..., : diagonal.shape[-1], :]
         total = first.mT @ (diagonal[..., None] * first)
         num_explicit = len(self.cones) - len(self.grounded)
-        for cone, H in zip(self.cones[:num_explicit], hessians, strict=False):
-            rows = cone.select(J.mT).movedim(-3, -1)  # [*batch, C, size, num_dof]
-            total = total + (rows.mT @ (H @ rows)).sum(-3)
+        for (cone, rows), H in zip(self._explicit_cones(), hessians, strict=False):
+            total = total + cone.of_touching(rows.mT @ (H @ rows), 2).sum(-3)
         total = mirror(total, scalar=scalar)
         if not self.grounded:
             return total
         of_bodies = []
-        for x, H in zip(self.grounded, hessians[num_explicit:], strict=True):
+        for (cone, x), H in zip(self._placed_cones(), hessians[num_explicit:], strict=True):
             # The half that is read has no product of linear rows, which are constant on a level plane.
             stiffness = mirror((x.placement.mT @ (H @ x.placement)).mT, scalar=scalar)
-            of_bodies.append(x.total(stiffness.flatten(-2), self.bodies.moves.shape[0] - 1))
+            stiffness = cone.of_touching(stiffness, 2).flatten(-2)
+            of_bodies.append(x.total(stiffness, self.bodies.moves.shape[0] - 1))
         return total + self.bodies.stiffness(reduce(add, of_bodies).unflatten(-1, (6, 6)))

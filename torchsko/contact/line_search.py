@@ -76,27 +76,34 @@ def _scalar_line(rows: Rows, x: Tensor, along: Tensor) -> Derivatives:
 def _cone_line(cone: Cones, x: Tensor, along: Tensor) -> Derivatives:
     """Derivatives of the costs of cones; x and its change are `[*batch, C, size]`."""
     if isinstance(cone, Pyramids):
-        return _pyramid_line(cone, x, along)
-    assert isinstance(cone, EllipticCones)
-    return _elliptic_line(cone, x, along)
+        line = _pyramid_line(cone, x, along)
+    else:
+        assert isinstance(cone, EllipticCones)
+        line = _elliptic_line(cone, x, along)
+
+    def derivatives(length: Tensor) -> tuple[Tensor, Tensor]:
+        slope, curvature = (cone.of_touching(y, 0).sum(-1) for y in line(length[..., None]))
+        return slope, curvature
+
+    return derivatives
 
 
 def _pyramid_line(cone: Pyramids, x: Tensor, along: Tensor) -> Derivatives:
-    """Derivatives of the costs of edges."""
+    """Derivatives of the costs of pyramids, `[*batch, C]`, at lengths `[*batch, 1]`."""
     edges, rate = cone.edges(x), cone.edges(along)
     pull = cone.weight[..., None] * rate
     curvature = pull * rate
 
     def derivatives(length: Tensor) -> tuple[Tensor, Tensor]:
-        at = edges + length[..., None, None] * rate
+        at = edges + length[..., None] * rate
         bend = torch.where(at < 0, curvature, 0.0)
-        return (at.clamp(max=0.0) * pull).sum((-2, -1)), bend.sum((-2, -1))
+        return (at.clamp(max=0.0) * pull).sum(-1), bend.sum(-1)
 
     return derivatives
 
 
 def _elliptic_line(cone: EllipticCones, x: Tensor, along: Tensor) -> Derivatives:
-    """Derivatives of the costs of elliptic cones."""
+    """Derivatives of the costs of elliptic cones, `[*batch, C]`, at lengths `[*batch, 1]`."""
     mu = cone.mu
     u, v = cone.scale * x, cone.scale * along
     start, speed = u[..., 0], v[..., 0]
@@ -105,8 +112,7 @@ def _elliptic_line(cone: EllipticCones, x: Tensor, along: Tensor) -> Derivatives
     pull = cone.weight * along
     stick, stick_rate = (pull * x).sum(-1), (pull * along).sum(-1)
 
-    def derivatives(length: Tensor) -> tuple[Tensor, Tensor]:
-        a = length[..., None]
+    def derivatives(a: Tensor) -> tuple[Tensor, Tensor]:
         normal, half = start + a * speed, mixed + a * square_rate
         squared_T = square + a * (mixed + half)
         slides = squared_T > MIN_LENGTH**2
@@ -119,6 +125,6 @@ def _elliptic_line(cone: EllipticCones, x: Tensor, along: Tensor) -> Derivatives
         bend = cone.stiffness * change * change - turn
         slope = torch.where(polar, stick + a * stick_rate, torch.where(dual, 0.0, push * change))
         curvature = torch.where(polar, stick_rate, torch.where(dual, 0.0, bend))
-        return slope.sum(-1), curvature.sum(-1)
+        return slope, curvature
 
     return derivatives

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchsko.contact.body_motions import BodyMotions, tree_moves
 from torchsko.contact.candidate_points import FAR
 from torchsko.contact.contact_model import ContactModel
-from torchsko.contact.cost import Cones, EllipticCones, Grounded, Pyramids, Rows
+from torchsko.contact.cost import Cones, EllipticCones, Grounded, Pyramids, Rows, of_touching
 from torchsko.contact.equality_rows import BodyMotion, equality_rows
 from torchsko.contact.points import Contacts, body_poses, contact_points, select
 from torchsko.contact.scalar_rows import (
@@ -92,6 +92,7 @@ def constraint_rows(
             v = placed.motion(bodies.velocities(qd_tree))
         else:
             J = point_jacobians(contact, points, at, bodies, condim)
+            J = parameters.of_touching(J, 2)
             jacobians.append(J.flatten(-3, -2))
             v = matvec(J, qd_tree[..., None, :])
         is_elliptic = condim > 1 and contact.options.cone == "elliptic"
@@ -105,6 +106,7 @@ def constraint_rows(
         make = parameters.elliptic if is_elliptic else parameters.pyramidal
         cone, reference = make(first, tuple(at), v)
         cones.append(cone)
+        reference = parameters.of_touching(reference, 1)
         references.append(reference.flatten(-2))
         moving.append(moved.repeat_interleave(condim, 0))
         first += condim * len(at)
@@ -142,6 +144,8 @@ def _groups(
     for is_grounded in (False, True):
         for condim, at in contact.points_by_condim(points.pair).items():
             selected = [c for c in at if (c in ground) == is_grounded]
+            # Contacts of the same bodies follow each other.
+            selected.sort(key=lambda c: _body_pairs(contact, points, [c]))
             if selected:
                 groups.append((condim, selected, is_grounded))
     return groups
@@ -225,6 +229,13 @@ def _ends(
     return first, second
 
 
+def _body_pairs(contact: ContactModel, points: Contacts, at: Sequence[int]) -> tuple[int, ...]:
+    """Numbers of the pairs of bodies of contacts."""
+    num = max(contact.shape_bodies) + 1
+    ends = zip(*_ends(contact, points, at), strict=True)
+    return tuple(min(pair) * num + max(pair) for pair in ends)
+
+
 def _placement(axes: Tensor, arm: Tensor) -> Tensor:
     """Motion along and about contact axes at an arm, per velocity at the origin, `[*batch, C, 6, 6]`."""
     linear = torch.cat([cross(arm[..., None, :], axes), axes], -1)
@@ -235,6 +246,7 @@ class _ContactParameters(NamedTuple):
     """Parameters of the contacts of one dimension, `[*, C, ...]` each.
 
     Attributes:
+        pairs: number of the pair of bodies of each contact.
         active: whether the distance is below the margin.
         distance: distance less margin, zero where inactive [m].
         translation: sum of the inverse masses of both bodies [1/kg].
@@ -246,6 +258,7 @@ class _ContactParameters(NamedTuple):
         timing: of the step.
     """
 
+    pairs: tuple[int, ...]
     active: Tensor
     distance: Tensor
     translation: Tensor
@@ -265,6 +278,7 @@ class _ContactParameters(NamedTuple):
         active = (distance < margin) & (distance < FAR)
         inverse_mass = contact.shape_invweight[..., 0]
         return _ContactParameters(
+            _body_pairs(contact, points, at),
             active,
             torch.where(active, distance - margin, 0.0),
             select(inverse_mass, first, -1) + select(inverse_mass, second, -1),
@@ -282,6 +296,15 @@ class _ContactParameters(NamedTuple):
         push = soft.stiffness * soft.impedance * self.distance
         return push, soft.damping, soft.regularisation(self.translation)
 
+    def _of_active(self, x: Tensor, num_dims: int) -> Tensor:
+        """Values `[*batch, C, *dims]` of active contacts, zeros for others."""
+        x = torch.where(self.active[(..., *(None,) * num_dims)], x, 0.0)
+        return self.of_touching(x, num_dims)
+
+    def of_touching(self, x: Tensor, num_dims: int) -> Tensor:
+        """Values `[*batch, C, *dims]` of pairs of bodies that touch, as by the function `of_touching`."""
+        return of_touching(x, self.active, self.pairs, num_dims)
+
     def pyramidal(self, first: int, points: tuple[int, ...], v: Tensor) -> tuple[Cones, Tensor]:
         """Pyramids, or contacts without friction, and their reference accelerations `[*batch, C, size]`."""
         push, damping, R = self._normal()
@@ -290,7 +313,7 @@ class _ContactParameters(NamedTuple):
             # R is that of the first edge, whose inverse weight includes the square of the coefficient.
             square = mu[..., 0] * mu[..., 0]
             R = torch.clamp(2 * square / self.impratio * (R * (1 + square)), min=MIN_VALUE)
-        cone = Pyramids(first, points, torch.where(self.active, 1 / R, 0.0), mu)
+        cone = Pyramids(first, points, self.pairs, self._of_active(1 / R, 0), mu)
         return cone, _reference(v, push, damping, damping)
 
     def elliptic(self, first: int, points: tuple[int, ...], v: Tensor) -> tuple[Cones, Tensor]:
@@ -304,8 +327,8 @@ class _ContactParameters(NamedTuple):
         solref = torch.where(own, self.solref_friction, self.solref)
         rate = softness(solref, self.solimp, self.distance, self.timing, friction=True).damping
         mu = coefficients[..., 0] * (R[..., 1] / R[..., 0]).sqrt()
-        weight = torch.where(self.active[..., None], 1 / R, 0.0)
-        cone = EllipticCones.of(first, points, weight, mu, coefficients)
+        weight = self._of_active(1 / R, 1)
+        cone = EllipticCones.of(first, points, self.pairs, weight, mu, coefficients)
         return cone, _reference(v, push, damping, rate)
 
 

@@ -56,6 +56,9 @@ class TracedTensor(Tensor):
 
     def can_be_nonzero(self) -> Tensor:
         """Mask of the entries that are not structural zeros; see the function `can_be_nonzero`."""
+
+    def mark_rare(self) -> None:
+        """Declare that few samples fulfil the conditions; see the function `mark_rare`."""
         raise NotImplementedError
 
 
@@ -78,3 +81,14 @@ def can_be_nonzero(x: Tensor) -> Tensor:
     if isinstance(traced, TracedTensor) and traced.shape == x.shape:
         return traced.can_be_nonzero()
     return torch.ones((), dtype=torch.bool, device=x.device)
+
+
+def mark_rare(condition: Tensor) -> None:
+    """Declare that few samples fulfil each of the conditions, `[*batch, ...]`, bool.
+
+    A kernel skips what is computed for ``torch.where(condition, x, y)`` alone where no sample in a vector of
+    samples fulfils the condition. Eager tensors are left as they are.
+    """
+    traced = torch.func.debug_unwrap(condition, recurse=True)
+    if isinstance(traced, TracedTensor):
+        traced.mark_rare()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 from torchsko.fused.emit.loop_source import function_name
 from torchsko.fused.layout.schedule import Chunk, Schedule
-from torchsko.fused.program.program import Program
 
 # All other operations call the function `v<name>` of native/vector.hpp.
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
@@ -31,41 +31,130 @@ def chunk_lines(
         name: name of the program; the names of its loops begin with it.
         location: where an input of the program is read.
     """
-    program, loads, stores = scheduled.program, dict(chunk.loads), _stores(scheduled, chunk)
-    pairs = _sine_cosine_pairs(program, chunk)
-    loaded: set[int] = set()
-    done: set[int] = set()
+    blocks = list(_blocks(scheduled, chunk))
+    text = _ChunkText(scheduled, chunk, blocks, bits, name, location)
+    for block in blocks:
+        yield from text.statements(block)
 
-    def first_read(args: Iterable[int]) -> Iterator[str]:
-        for x in args:
-            if x in loads and x not in loaded:
-                loaded.add(x)
-                yield f"const V v{x} = s[{loads[x]}];"
 
+Block = tuple[int | None, list[int]]
+"""A condition or None, and the values that are computed if it holds in any lane."""
+
+
+def _blocks(scheduled: Schedule, chunk: Chunk) -> Iterator[Block]:
+    """Consecutive values of equal conditions; inputs and constants stand before their first reader."""
+    free: list[int] = []
+    block: Block | None = None
     for value in chunk.instrs:
-        op, args = program.code[value]
-        if op == "const":
-            yield f"const V v{value} = splat({literal(program.constants[args[0]], bits)});"
-        elif op == "input":
-            yield f"const V v{value} = {location(args[0])};"
-        elif op == "part":
-            yield f"const V v{value} = s[{scheduled.slot_of_part(value)}];"
-        elif op == "loop":
-            yield from _loop_lines(scheduled, value, name)
-            continue  # its outputs are in the scratch array already
+        free.append(value)
+        if scheduled.program.code[value].op in ("const", "input"):
+            continue
+        condition = scheduled.conditions.get(value)
+        if block is not None and block[0] == condition:
+            block[1].extend(free)
         else:
-            yield from first_read(args)
-            if value in done:
-                continue
-            if value in pairs:
-                sine, cosine = pairs[value]
-                yield f"V v{sine}, v{cosine}; vsincos(v{args[0]}, &v{sine}, &v{cosine});"
-                done.update((sine, cosine))
-                yield from stores(sine)
-                yield from stores(cosine)
-                continue
-            yield f"const V v{value} = {_expression(op, [f'v{x}' for x in args])};"
-        yield from stores(value)
+            if block is not None:
+                yield block
+            block = condition, free
+        free = []
+    if block is not None:
+        yield block
+    if free:
+        yield None, free
+
+
+class _ChunkText:
+    """Prints a chunk; the arguments are those of `chunk_lines`."""
+
+    def __init__(
+        self,
+        scheduled: Schedule,
+        chunk: Chunk,
+        blocks: Sequence[Block],
+        bits: int,
+        name: str,
+        location: Callable[[int], str],
+    ) -> None:
+        self._scheduled, self._bits, self._name, self._location = scheduled, bits, name, location
+        self._program, self._loads = scheduled.program, dict(chunk.loads)
+        self._stores = _stores(scheduled, chunk)
+        self._pairs = _sine_cosine_pairs(scheduled, blocks)
+        self._num_reads = Counter(
+            x for value in chunk.instrs for x in self._program.operands(value)
+        )
+        self._num_reads.update(value for _, value in chunk.outputs)
+        self._num_reads.update(condition for condition, _ in blocks if condition is not None)
+        self._printed: set[int] = set()
+        self._declared: set[int] = set()
+
+    def statements(self, block: Block) -> Iterator[str]:
+        """The statements of a block."""
+        condition, values = block
+        if condition is None:
+            for value in values:
+                yield from self._lines(value)
+            return
+        reads = Counter(x for value in values for x in self._program.operands(value))
+        is_shared = {x: self._num_reads[x] > reads[x] for x in (*reads, *values)}
+        for x in (condition, *(x for x in reads if x in self._loads and is_shared[x])):
+            yield from self._load(x)
+        free = [x for x in values if self._program.code[x].op in ("const", "input")]
+        for x in free:
+            if is_shared[x]:
+                yield from self._lines(x)
+        self._declared = {x for x in values if is_shared[x] and x not in self._printed}
+        if self._declared:
+            yield f"V {', '.join(f'v{x} = splat(0)' for x in sorted(self._declared))};"
+        yield f"if (in_any_lane(v{condition} != 0)) {{"
+        for x in values:
+            yield from self._lines(x)
+        yield "}"
+
+    def _load(self, x: int) -> Iterator[str]:
+        """The load of a value of an earlier chunk, before its first reader."""
+        if x in self._loads and x not in self._printed:
+            self._printed.add(x)
+            yield f"const V v{x} = s[{self._loads[x]}];"
+
+    def _lines(self, value: int) -> Iterator[str]:
+        """The statements of one value, with the loads of its operands and its stores."""
+        if value in self._printed:
+            return
+        op, args = self._program.code[value]
+        if op == "loop":
+            yield from _loop_lines(self._scheduled, value, self._name)
+            return  # its outputs are in the scratch array already
+        if op in ("const", "input", "part"):
+            text = self._source(op, args[0], value)
+        else:
+            for x in args:
+                yield from self._load(x)
+            if value in self._pairs:
+                yield from self._sine_and_cosine(value)
+                return
+            text = _expression(op, [f"v{x}" for x in args])
+        self._printed.add(value)
+        yield f"{'' if value in self._declared else 'const V '}v{value} = {text};"
+        yield from self._stores(value)
+
+    def _source(self, op: str, index: int, value: int) -> str:
+        """A constant, an input or an output of a loop."""
+        if op == "const":
+            return f"splat({literal(self._program.constants[index], self._bits)})"
+        if op == "input":
+            return self._location(index)
+        return f"s[{self._scheduled.slot_of_part(value)}]"
+
+    def _sine_and_cosine(self, value: int) -> Iterator[str]:
+        """The statements of a sine and a cosine of one argument."""
+        pair = self._pairs[value]
+        (x,) = self._program.operands(value)
+        if new := [f"v{y}" for y in pair if y not in self._declared]:
+            yield f"V {', '.join(new)};"
+        yield f"vsincos(v{x}, &v{pair[0]}, &v{pair[1]});"
+        self._printed.update(pair)
+        for y in pair:
+            yield from self._stores(y)
 
 
 def _loop_lines(scheduled: Schedule, value: int, name: str) -> Iterator[str]:
@@ -97,18 +186,19 @@ def _stores(scheduled: Schedule, chunk: Chunk) -> Callable[[int], Iterator[str]]
     return stores
 
 
-def _sine_cosine_pairs(program: Program, chunk: Chunk) -> dict[int, tuple[int, int]]:
-    """Pairs (sine, cosine) of one argument in one chunk, keyed by both values."""
-    value_of: dict[tuple[str, int], int] = {}
-    for value in chunk.instrs:
-        op, args = program.code[value]
-        if op in ("sin", "cos"):
-            value_of[op, args[0]] = value
+def _sine_cosine_pairs(scheduled: Schedule, blocks: Sequence[Block]) -> dict[int, tuple[int, int]]:
+    """Pairs (sine, cosine) of one argument in one block, keyed by both values."""
     pairs: dict[int, tuple[int, int]] = {}
-    for (op, x), sine in value_of.items():
-        if op == "sin" and ("cos", x) in value_of:
-            cosine = value_of["cos", x]
-            pairs[sine] = pairs[cosine] = (sine, cosine)
+    for _, values in blocks:
+        value_of: dict[tuple[str, int], int] = {}
+        for value in values:
+            op, args = scheduled.program.code[value]
+            if op in ("sin", "cos"):
+                value_of[op, args[0]] = value
+        for (op, x), sine in value_of.items():
+            if op == "sin" and ("cos", x) in value_of:
+                cosine = value_of["cos", x]
+                pairs[sine] = pairs[cosine] = (sine, cosine)
     return pairs
 
 
@@ -119,8 +209,8 @@ def _expression(op: str, args: list[str]) -> str:
         return f"truth({args[0]} {_COMPARE[op]} {args[1]})"
     if op == "where":
         return f"select({args[0]} != 0, {args[1]}, {args[2]})"
-    if op == "neg":
-        return f"-{args[0]}"
+    if op in ("neg", "rare"):
+        return f"-{args[0]}" if op == "neg" else args[0]
     if op == "recip":
         return f"1 / {args[0]}"
     return f"v{op}({', '.join(args)})"

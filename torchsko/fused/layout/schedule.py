@@ -25,6 +25,7 @@ from math import prod
 
 from torchsko.fused.layout.loop_slots import LoopSlots, allocate_loop_slots
 from torchsko.fused.layout.register_order import order_for_registers
+from torchsko.fused.layout.skipping import group_by_condition
 from torchsko.fused.program.program import Program
 
 _FREE = ("const", "input")
@@ -64,6 +65,8 @@ class Schedule:
         loop_slots: for each computed value that loops read, the slots to which it is stored at once.
         sincos_inputs: inputs whose sines and cosines are the last input port; see
             `torchsko.fused.layout.driver_passes.precompute_sincos`.
+        conditions: for each value that is computed under a rare condition alone, the value of this
+            condition; see `torchsko.fused.layout.skipping`.
         result_factors: the value of the factor of each scaled result, by position; see
             `torchsko.fused.layout.driver_passes.defer_scaling`.
     """
@@ -76,6 +79,7 @@ class Schedule:
     invariant_slots: Mapping[int, int]
     work_slot: int
     loop_slots: Mapping[int, Sequence[int]]
+    conditions: Mapping[int, int]
     sincos_inputs: tuple[int, ...] = ()
     result_factors: Mapping[int, int] = field(default_factory=dict)
 
@@ -118,9 +122,9 @@ def schedule(program: Program, max_ops: int) -> Schedule:
     """
     orders = [depth_first(program, outermost_first=flag) for flag in (False, True)]
     shortest = min(orders, key=lambda order: _total_lifetime(program, order))
-    order = order_for_registers(program, shortest)
-    split = _split(program, order, max_ops)
-    return _with_regions(program, order, split, _LoopSchedules(max_ops))
+    order, conditions = group_by_condition(program, order_for_registers(program, shortest))
+    split = _split(program, order, conditions, max_ops)
+    return _with_regions(program, order, conditions, split, _LoopSchedules(max_ops))
 
 
 class _LoopSchedules:
@@ -135,9 +139,10 @@ class _LoopSchedules:
         if program not in self._schedules:
             traced = [v for v, instr in enumerate(program.code) if instr.op not in _FREE]
             orders = depth_first(program), traced
-            order = min(orders, key=lambda order: _total_lifetime(program, order))
-            split = _split(program, order, self._max_ops)
-            self._schedules[program] = _with_regions(program, order, split, self)
+            shortest = min(orders, key=lambda order: _total_lifetime(program, order))
+            order, conditions = group_by_condition(program, shortest)
+            split = _split(program, order, conditions, self._max_ops)
+            self._schedules[program] = _with_regions(program, order, conditions, split, self)
         return self._schedules[program]
 
 
@@ -153,7 +158,11 @@ def _total_lifetime(program: Program, order: Sequence[int]) -> int:
 
 
 def _with_regions(
-    program: Program, order: list[int], split: _Split, loop_schedules: _LoopSchedules
+    program: Program,
+    order: Sequence[int],
+    conditions: Mapping[int, int],
+    split: _Split,
+    loop_schedules: _LoopSchedules,
 ) -> Schedule:
     """The schedule with the bodies of loops and the scratch that runs them."""
     slots, loops = split.loop_slots, list(split.loop_slots.regions)
@@ -168,6 +177,7 @@ def _with_regions(
         slots.invariants,
         split.num_slots,
         {},
+        conditions,
     )
     loop_slots: dict[int, dict[int, None]] = {}
     for value in loops:
@@ -177,12 +187,15 @@ def _with_regions(
     return replace(scheduled, loop_slots={x: tuple(slots) for x, slots in loop_slots.items()})
 
 
-def _read(program: Program, value: int) -> tuple[int, ...]:
+def _read(
+    program: Program, value: int, conditions: Mapping[int, int] | None = None
+) -> Sequence[int]:
     """Values that an instruction reads as vectors, without those that loops read from their region."""
     op, args = program.code[value]
     if op == "loop":
-        return tuple(x for x in args[1:] if program.code[x].op in _FREE)
-    return () if op == "part" else program.operands(value)
+        return [x for x in args[1:] if program.code[x].op in _FREE]
+    own = [conditions[value]] if conditions and value in conditions else []
+    return own if op == "part" else [*own, *program.operands(value)]
 
 
 def depth_first(program: Program, *, outermost_first: bool = False) -> list[int]:
@@ -248,12 +261,14 @@ def _outermost_operands(program: Program, value: int) -> list[int]:
     return [*rest, *(x for _, x in sorted(keyed, key=lambda item: item[0]))]
 
 
-def num_live(program: Program, order: Sequence[int]) -> list[int]:
+def num_live(
+    program: Program, order: Sequence[int], conditions: Mapping[int, int] | None = None
+) -> list[int]:
     """Number of live values after each position of an order."""
     position = {value: k for k, value in enumerate(order)}
     last_use = dict(position)
     for k, value in enumerate(order):
-        last_use.update((x, k) for x in _read(program, value) if x in position)
+        last_use.update((x, k) for x in _read(program, value, conditions) if x in position)
     change = [0] * (len(order) + 1)
     for value, k in position.items():
         change[k] += 1
@@ -261,12 +276,15 @@ def num_live(program: Program, order: Sequence[int]) -> list[int]:
     return list(accumulate(change[:-1]))
 
 
-def _cut(program: Program, order: list[int], max_ops: int) -> list[list[int]]:
+def _cut(
+    program: Program, order: Sequence[int], conditions: Mapping[int, int], max_ops: int
+) -> list[Sequence[int]]:
     """Split an order into pieces of equal size, each cut moved back to where the fewest values cross it."""
     if len(order) <= max_ops:
         return [order]
-    live = num_live(program, order)
-    pieces, start = [], 0
+    live = num_live(program, order, conditions)
+    pieces: list[Sequence[int]] = []
+    start = 0
     while start < len(order):
         stop = len(order)
         if stop - start > max_ops:
@@ -277,20 +295,26 @@ def _cut(program: Program, order: list[int], max_ops: int) -> list[list[int]]:
     return pieces
 
 
-def _split(program: Program, order: list[int], max_ops: int) -> _Split:
+def _split(
+    program: Program, order: Sequence[int], conditions: Mapping[int, int], max_ops: int
+) -> _Split:
     """The chunks of an order, with a scratch slot for every value that a later chunk reads."""
-    pieces = _cut(program, order, max_ops)
+    pieces = _cut(program, order, conditions, max_ops)
     home = {value: k for k, piece in enumerate(pieces) for value in piece}
     last_reader = dict(home)
     for k, piece in enumerate(pieces):
-        last_reader.update((x, k) for v in piece for x in _read(program, v) if x in home)
+        last_reader.update(
+            (x, k) for v in piece for x in _read(program, v, conditions) if x in home
+        )
     writes: list[list[tuple[int, int]]] = [[] for _ in pieces]
     for scalar, value in enumerate(program.results):
         writes[home.get(value, 0)].append((scalar, value))
     last_reads: dict[int, int] = {}
     for at, value in enumerate(order):
         last_reads.update(
-            (x, at) for x in _read(program, value) if last_reader.get(x, 0) > home.get(x, 0)
+            (x, at)
+            for x in _read(program, value, conditions)
+            if last_reader.get(x, 0) > home.get(x, 0)
         )
     loop_slots = allocate_loop_slots(program, order, last_reads)
     waiting = loop_slots.waiting
@@ -298,7 +322,7 @@ def _split(program: Program, order: list[int], max_ops: int) -> _Split:
     free: list[int] = []
     num_slots, chunks = loop_slots.size, []
     for k, piece in enumerate(pieces):
-        loads, instrs = _reads(program, piece, writes[k], home, k)
+        loads, instrs = _reads(program, piece, conditions, writes[k], home, k)
         stores = []
         for value in piece:
             if last_reader[value] > k and value not in waiting:
@@ -324,7 +348,8 @@ def _split(program: Program, order: list[int], max_ops: int) -> _Split:
 
 def _reads(
     program: Program,
-    piece: list[int],
+    piece: Sequence[int],
+    conditions: Mapping[int, int],
     writes: list[tuple[int, int]],
     home: dict[int, int],
     chunk: int,
@@ -333,7 +358,7 @@ def _reads(
     loads: dict[int, None] = {}
     instrs: dict[int, None] = {}
     for value in piece:
-        for x in _read(program, value):
+        for x in _read(program, value, conditions):
             if x not in home:
                 instrs[x] = None
             elif home[x] != chunk:

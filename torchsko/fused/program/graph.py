@@ -92,6 +92,7 @@ class Graph:
         self._number: dict[tuple, int] = {}
         self._inverse: dict[int, int] = {}
         self._regular: set[int] = set()
+        self._rare: set[int] = set()
         self._has_nonfinite = False
         self.loops: list[Loop] = []
         self._blocks: dict[tuple, int] = {}
@@ -131,6 +132,10 @@ class Graph:
     def mark_regular(self, xs: Iterable[int]) -> None:
         """Declare that expressions are finite and not zero."""
         self._regular.update(map(abs, xs))
+
+    def mark_rare(self, xs: Iterable[int]) -> None:
+        """Declare that few samples fulfil conditions; see `torchsko.fused.layout.skipping`."""
+        self._rare.update(map(abs, xs))
 
     def args(self, node: int) -> tuple[int, ...]:
         """The operands of a node; empty for constants and inputs."""
@@ -175,9 +180,34 @@ class Graph:
             return y
         if not y:
             return x
+        joined = self._joined(x, y) if self._rare else 0
+        if joined:
+            return joined
         if x > 0:
             return self._plus(x, y) if y > 0 else self._minus(x, -y)
         return self._minus(y, -x) if y > 0 else -self._plus(-x, -y)
+
+    def _joined(self, x: int, y: int) -> int:
+        """Sum with one case for two terms under the same rare condition, or 0 without such terms."""
+        condition, case = self._rare_case(y)
+        if not condition:
+            return 0
+        op, *terms = self.nodes[abs(x)]
+        signed = [terms[0], -terms[1] if op == "sub" else terms[1]] if op in ("add", "sub") else []
+        signed = [z if x > 0 else -z for z in signed]
+        for z, rest in ((x, 0), *zip(signed, signed[::-1], strict=True)):
+            other, first_case = self._rare_case(z)
+            if other == condition:
+                total = self.where(condition, self.add(first_case, case), 0)
+                return self.add(rest, total)
+        return 0
+
+    def _rare_case(self, x: int) -> tuple[int, int]:
+        """The rare condition of an expression that is zero without it, and its value then; else zeros."""
+        op, *args = self.nodes[abs(x)]
+        if op != "where" or args[2] != 0 or self.nodes[abs(args[0])][0] != "rare":
+            return 0, 0
+        return args[0], args[1] if x > 0 else -args[1]
 
     def sub(self, x: int, y: int) -> int:
         """Expression x - y."""
@@ -343,6 +373,8 @@ class Graph:
             return x if condition != 0 else y
         if x == y:
             return x
+        if abs(c) in self._rare and self.nodes[abs(c)][0] != "rare":
+            c = self._intern(("rare", c))
         if x <= 0 and y <= 0:
             return -self._intern(("where", c, -x, -y))
         return self._intern(("where", c, x, y))

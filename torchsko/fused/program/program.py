@@ -19,6 +19,7 @@ sqrt     (x,)                         square root
 sin cos  (x,)                         sine, cosine
 ...      (x,) or (x, y)               the other names of ``UNARY`` and ``BINARY``
 where    (c, x, y)                    x if c != 0 else y
+rare     (x,)                         x, a condition that few samples fulfil
 loop     (index, x, ...)              ``loops[index]`` of these inputs; only its parts are read
 part     (loop, index)                one output scalar of a loop
 ======== ============================ ===================================================
@@ -39,7 +40,7 @@ from torchsko.implicit.loop_roles import LoopRoles
 
 UNARY = (
     "neg recip sqrt sin cos tan exp log tanh atan asin acos sign abs expm1 log1p erf sinh cosh "
-    "floor trunc round"
+    "floor trunc round rare"
 ).split()
 BINARY = "add sub mul div pow atan2 fmod min max lt le gt ge eq ne".split()
 TERNARY = ("where",)

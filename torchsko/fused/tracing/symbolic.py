@@ -134,6 +134,10 @@ class Symbolic(TracedTensor):
         """Mask of the entries that are not the constant 0."""
         return self.ids != 0
 
+    def mark_rare(self) -> None:
+        """Declare that few samples fulfil the conditions."""
+        self.graph.mark_rare(flat_list(self.ids))
+
     __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore
 
     @classmethod
