@@ -75,7 +75,7 @@ def check_report(model, mech: ts.Mechanism, drive: ts.Actuators, tendons: ts.Ten
         " flexible bodies:": model.nflex,
         " mocap bodies:": model.nmocap,
         " contact pairs and excludes:": model.npair + model.nexclude,
-        " free joints with damping of higher order:": sum(
+        " free joints with nonlinear damping (": sum(
             some(model.dof_dampingpoly[model.jnt_dofadr[j]]) for j in np.flatnonzero(floating)
         ),
     }

@@ -104,6 +104,17 @@ def test_stacked_joints_with_anchors_references_and_springs():
     assert mech.gravity.tolist() == [0.3, -0.2, -9.7]
 
 
+def test_nonlinear_damping_of_free_joints_is_reported_and_left_out():
+    """Its powers are those of velocities in inertial axes."""
+    body = '<body><joint name="{0}" type="{0}" damping="0.4 0.3 0.2"/><geom size="0.1"/></body>'
+    text = "".join(map(body.format, ("free", "ball")))
+    mech = ts.load(f"<mujoco><worldbody>{text}</worldbody></mujoco>")
+    assert mech.damping.tolist() == [0.4] * 9
+    assert mech.higher_damping.tolist() == [[0.0, 0.0]] * 6 + [[0.3, 0.2]] * 3
+    (noted,) = (str(x) for x in mech.unused if "nonlinear damping" in str(x))
+    assert noted.startswith("1 free joints with nonlinear damping (free)")
+
+
 def test_text_files_and_compiled_models_load_alike(tmp_path):
     (tmp_path / "robot.xml").write_text(STACKED)
     model = mujoco.MjModel.from_xml_string(STACKED)
