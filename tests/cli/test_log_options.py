@@ -10,6 +10,7 @@ import torchsko as ts
 from tests.identification.test_mistaken import LOG, NAMES, NOMINAL
 from torchsko.cli.log_options import (
     add_log_options,
+    calibrations_of,
     load_log,
     parse_couplings,
     parse_number,
@@ -17,6 +18,7 @@ from torchsko.cli.log_options import (
     parse_units,
 )
 from torchsko.cli.main import main
+from torchsko.identification.logs.calibration import calibrated_log
 from torchsko.identification.results.summary import report
 
 
@@ -114,6 +116,42 @@ def test_drives_are_named_by_their_columns(tmp_path, drives):
     np.testing.assert_array_equal(log.q[0], [3, 2])
     np.testing.assert_array_equal(log.qd[0], [7, 4])
     np.testing.assert_array_equal(log.tau[0], [5, 1])
+
+
+FIRST, SECOND = ARM.joint_names
+COUPLED = ("--couple", f"{FIRST}=m1+m2", "--couple", f"{SECOND}=m2")
+
+
+@pytest.mark.parametrize(
+    ("words", "q", "tau"),
+    [
+        (("--sign", "m1=-1"), [1, 2], [-5, 11]),
+        (("--sign", "tau.m1=-1"), [3, 2], [-5, 11]),
+        (("--zero", "m1=1"), [2, 2], [5, 1]),
+        (("--order", "q=m2,m1"), [3, 1], [5, 1]),
+        (("--order", "tau=m2,m1", "--gain", "m1=2"), [3, 2], [12, -7]),
+    ],
+)
+def test_corrections_of_drives_act_on_columns_before_their_couplings(tmp_path, words, q, tau):
+    path = drive_file(tmp_path / "a.csv", "t,m1_pos,m2_pos,m1_vel,m2_vel,m1_torque,m2_torque")
+    log = load_log(ARM, [path], parsed(*words, *COUPLED))
+    np.testing.assert_array_equal(log.q[0], q)
+    np.testing.assert_array_equal(log.tau[0], tau)
+
+
+def test_corrections_of_joints_act_after_couplings_of_drives(tmp_path):
+    """An option that a finding about the coupled log advises has its effect beside the couplings."""
+    path = drive_file(tmp_path / "a.csv", "t,m1_pos,m2_pos,m1_vel,m2_vel,m1_torque,m2_torque")
+    words = ["--couple", f"{SECOND}={SECOND}-0.5*{FIRST}", "--sign", f"{FIRST}=-1",
+             "--zero", f"{SECOND}=0.5", "--order", f"q={SECOND},{FIRST}"]  # fmt: skip
+    whole = load_log(ARM, [path], parsed(*words, *COUPLED))
+    (change,) = calibrations_of(ARM, parsed(*words))
+    expected = calibrated_log(load_log(ARM, [path], parsed(*COUPLED)), ARM, change)
+    for name in ("q", "qd", "tau"):
+        np.testing.assert_allclose(getattr(whole, name), getattr(expected, name), atol=1e-12)
+    np.testing.assert_array_equal(whole.q[0], [-2, 1.5])
+    with pytest.raises(ts.FitError, match=f"two values for the column of {FIRST}"):
+        load_log(ARM, [path], parsed("--ratio", "m1=2", "--ratio", f"{FIRST}=2", *COUPLED))
 
 
 def test_numbered_drives_are_found_by_their_numbers(tmp_path):

@@ -7,10 +7,11 @@ from dataclasses import fields
 
 import torch
 
-from torchsko.cli.log_options import CORRECTIONS, add_log_options, calibration_of, parse_units
+from torchsko.cli.log_options import CORRECTIONS, add_log_options, calibrations_of, parse_units
 from torchsko.identification.diagnostics.check_lists import CHECKS_BEFORE_FIT
 from torchsko.identification.diagnostics.findings import CODES, collect
 from torchsko.identification.joint_terms import JointTerms
+from torchsko.identification.logs.calibration import calibrated_log
 from torchsko.identification.options import FitOptions
 from torchsko.identification.preparation import prepare
 
@@ -48,11 +49,10 @@ def corrected(mech, log, advice):
     add_log_options(parser)
     given = parser.parse_args(advised_words(advice))
     log = log.with_even_times() if given.even_times else log
-    found = calibration_of(mech, given)
-    names = ("order", "ratio", "couple", "gain", "sign", "zero", "delay")
-    return log.calibrate(
-        mech, units=parse_units(given.unit), **{x: getattr(found, x) for x in names}
-    )
+    log = log.calibrate(mech, units=parse_units(given.unit))
+    for calibration in calibrations_of(mech, given):
+        log = calibrated_log(log, mech, calibration)
+    return log
 
 
 def as_log(log):

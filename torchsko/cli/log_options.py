@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torchsko.errors import FitError
 from torchsko.identification.logs.calibration import (
     Calibration,
+    calibrated_log,
     logged_names,
     parse_coupling,
 )
@@ -18,13 +19,19 @@ if TYPE_CHECKING:
     from torchsko.identification.logs.log import Log
     from torchsko.mechanism.mechanism import Mechanism
 
+Couplings = dict[str, dict[str, float]]
+"""By joint, factors of the columns or joints whose sum is its position."""
+
 CORRECTIONS = {
     "ratio": ("elbow=100", "gear ratio of a joint whose drive was logged"),
     "gain": ("elbow=0.12", "force per logged unit, such as a torque constant [N m/A]"),
-    "sign": ("tau.elbow=-1", "-1 for columns that count in the other direction; q, tau or both"),
+    "sign": (
+        "tau.elbow=-1",
+        "-1 for joints, or for the columns of drives, that count in the other direction; q, tau or both",
+    ),
     "zero": (
         "elbow=90deg",
-        "logged position at which the robot's joint is at 0 [rad or m, or deg]",
+        "logged position at which the robot's joint, or a drive, is at 0 [rad or m, or deg]",
     ),
     "delay": ("tau=0.01", "time by which tau or qd is logged too late [s]"),
 }
@@ -53,12 +60,16 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--even-times", action="store_true", help="replace receive times in bursts by even times")
     repeated(
-        "--order", "tau=j2,j1", "joints to which the columns belong, in the order of the columns"
+        "--order",
+        "tau=j2,j1",
+        "joints to which the columns belong, or drives, in the order of the columns",
     )
     repeated(
         "--couple",
         "joint_6=motor_6-joint_5",
-        "position of a joint as a sum of logged columns; a second coupling of a joint acts on the first",
+        "position of a joint as a sum of logged columns. Corrections of drives act before it, those of "
+        "joints after it. A coupling between joints acts on the couplings of drives, and a second one of a "
+        "joint on the first",
     )
     for name, (example, text) in CORRECTIONS.items():
         repeated(f"--{name}", example, text)
@@ -77,24 +88,28 @@ def load_log(mech: Mechanism, paths: Sequence[str], given: argparse.Namespace) -
     """
     from torchsko.identification.logs.log import Log
 
-    calibration = calibration_of(mech, given)
+    stages = calibrations_of(mech, given)
+    of_drives, _ = _couplings(given.couple, mech.joint_names)
     log = Log.load(
         paths,
         mech.joint_names,
-        units=parse_units(given.unit, logged_names(mech.joint_names, calibration.couple)),
+        units=parse_units(given.unit, logged_names(mech.joint_names, of_drives)),
         columns=given.columns or parse_columns(given.column),
         held=given.held,
-        couple=calibration.couple,
+        couple=of_drives,
     )
     if given.even_times:
         log = log.with_even_times()
-    fields = ("order", "ratio", "couple", "gain", "sign", "zero", "delay")
-    corrections: Any = {name: getattr(calibration, name) for name in fields}
-    return log.calibrate(mech, **corrections) if calibration else log
+    for stage in stages:
+        log = calibrated_log(log, mech, stage)
+    return log
 
 
-def calibration_of(mech: Mechanism, given: argparse.Namespace) -> Calibration:
-    """Parse the corrections of a log.
+def calibrations_of(mech: Mechanism, given: argparse.Namespace) -> list[Calibration]:
+    """Parse the corrections of a log, each of which acts on the result of the one before it.
+
+    If couplings name drives, these are the corrections of logged columns, the couplings of drives, and the
+    corrections of joints. Otherwise the list has at most one entry.
 
     Args:
         mech: the robot.
@@ -103,15 +118,61 @@ def calibration_of(mech: Mechanism, given: argparse.Namespace) -> Calibration:
     Raises:
         FitError: names the malformed option.
     """
-    numbers = {name: parse_pairs(name, getattr(given, name), parse_number) for name in CORRECTIONS}
-    return Calibration(
-        order=parse_pairs("order", given.order, lambda x: tuple(x.split(","))),
-        couple=parse_couplings(given.couple, mech.joint_names),
-        **numbers,
+    of_drives, of_joints = _couplings(given.couple, mech.joint_names)
+    values = {name: parse_pairs(name, getattr(given, name), parse_number) for name in CORRECTIONS}
+    values["order"] = parse_pairs("order", given.order, lambda x: tuple(x.split(",")))
+    if not of_drives:
+        return [x for x in [Calibration(couple=of_joints, **values)] if x]
+    logged = logged_names(mech.joint_names, of_drives)
+    joint_of = {x: j for x, j in zip(logged, mech.joint_names, strict=True) if x != j}
+    columns: dict[str, dict[str, Any]] = {}
+    for option in ("ratio", "gain", "sign", "zero"):
+        columns[option], pairs, values[option] = {}, values[option], {}
+        for key, x in pairs.items():
+            joint = _with_joint(key, joint_of)
+            is_column = joint != key or option in ("ratio", "gain")
+            target = (columns if is_column else values)[option]
+            if joint in target:
+                raise FitError(
+                    f"--{option} has two values for the column of {joint}.",
+                    "A drive and its joint have one column.",
+                    "Name one of them.",
+                )
+            target[joint] = x
+    orders, values["order"] = values["order"], {}
+    columns["order"] = {}
+    for quantity, names in orders.items():
+        is_column = not joint_of.keys().isdisjoint(names)
+        (columns if is_column else values)["order"][quantity] = tuple(
+            joint_of.get(x, x) for x in names
+        )
+    stages = (
+        Calibration(**columns),
+        Calibration(couple=of_drives),
+        Calibration(couple=of_joints, **values),
     )
+    return [x for x in stages if x]
 
 
-def parse_couplings(texts: Sequence[str], joints: Sequence[str]) -> dict[str, dict[str, float]]:
+def _with_joint(key: str, joint_of: Mapping[str, str]) -> str:
+    """The key "drive" or "quantity.drive" of a correction, with the joint in place of its drive."""
+    quantity, dot, drive = key.partition(".")
+    if key in joint_of:
+        return joint_of[key]
+    return f"{quantity}{dot}{joint_of[drive]}" if drive in joint_of else key
+
+
+def _couplings(texts: Sequence[str], joints: Sequence[str]) -> tuple[Couplings, Couplings]:
+    """Couplings that name drives, and those between joints."""
+    groups: tuple[list[str], list[str]] = [], []
+    for text in texts:
+        _, _, terms = text.partition("=")
+        names = parse_coupling(terms, joints) if terms else {}
+        groups[names.keys() <= {*joints}].append(text)
+    return parse_couplings(groups[0], joints), parse_couplings(groups[1], joints)
+
+
+def parse_couplings(texts: Sequence[str], joints: Sequence[str]) -> Couplings:
     """Parse couplings of joints. A second coupling of a joint acts on the results of the couplings before it.
 
     Args:
@@ -123,7 +184,7 @@ def parse_couplings(texts: Sequence[str], joints: Sequence[str]) -> dict[str, di
         if any(text.partition("=")[0] == x.partition("=")[0] for x in stages[-1]):
             stages.append([])
         stages[-1].append(text)
-    couple: dict[str, dict[str, float]] = {}
+    couple: Couplings = {}
     for stage in stages:
         each = parse_pairs("couple", stage, lambda x: parse_coupling(x, joints))
         couple = {**couple, **{joint: _composed(terms, couple) for joint, terms in each.items()}}
