@@ -1,6 +1,5 @@
 """Trajectories of steps with contact equal those of MuJoCo, and have exact gradients."""
 
-import itertools
 from pathlib import Path
 
 import numpy as np
@@ -132,12 +131,11 @@ def rounding_growth(model, steps, seed=0, speed=0.3):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("name", "integrator", "cone"),
-    [(m, *x) for m, x in zip(MODELS, itertools.product(INTEGRATORS, CONES), strict=True)],
-)
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("cone", CONES)
+@pytest.mark.parametrize("integrator", INTEGRATORS)
 def test_trajectories_equal_those_of_mujoco(compiled, name, integrator, cone):
-    """Each model with one integrator and cone; steps of all pairs are compared by day.
+    """The velocities differ by less than 1e-8, or ten times what a rounding of the first state changes.
 
     The points of an upright cylinder on a plane turn about its axis by a rounding over its tilt, which tends
     to zero at rest. MuJoCo's velocities then change by 1e-6 with the rounding of the first state.

@@ -56,6 +56,7 @@ class TracedTensor(Tensor):
 
     def can_be_nonzero(self) -> Tensor:
         """Mask of the entries that are not structural zeros; see the function `can_be_nonzero`."""
+        raise NotImplementedError
 
     def mark_rare(self) -> None:
         """Declare that few samples fulfil the conditions; see the function `mark_rare`."""
