@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -49,12 +49,14 @@ from torchsko.io.urdf.urdf_joint import couplings_to
 from torchsko.io.xml.reader import Element, is_xml_text, read_xml
 from torchsko.mechanism.description import (
     FIXED,
+    CouplingDescription,
     JointDescription,
     LinkDescription,
     RobotDescription,
     UnsupportedElement,
     Vector,
 )
+from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.welded import WORLD
 
 PARTS = ("link", "joint", "frame", "pose")
@@ -113,34 +115,11 @@ def _read_robot(
     frames = Frames(_poses(by_tag, canonical, separate_names))
     unsupported = leftovers(root, model, report)
     links = [_link(element, report) for element in by_tag["link"]]
-    joints, massless, closures, mimics = [], [], [], []
-    parents: dict[str, str] = {}
-    gearboxes = [c for c in by_tag["joint"] if c.attributes.get("type") == GEARBOX]
-    for element in (c for c in by_tag["joint"] if c not in gearboxes):
-        parent, child = connected_links(element, frames)
-        if closes_loop(parent, child, parents):
-            closure, (markers, welds) = read_closure(element, frames)
-            closures.append(closure)
-            massless += markers
-            joints += welds
-            report.unused.append(closure.note)
-            continue
-        parents[child] = parent
-        more_links, chain = read_joint(element, frames, report)
-        massless += more_links
-        joints += chain
-        mimics.append(read_mimic(element, couple, report))
-    for element in gearboxes:
-        gearbox = read_gearbox(element, frames, joints)
-        if couple:
-            mimics.append(gearbox)
-        else:
-            where = f"joint {element.attributes['name']!r}"
-            report.unused.append(UnsupportedElement(where, "its hinges are independent"))
+    found = _read_joints(by_tag["joint"], frames, couple, report)
     model_pose = read_pose(next(iter(by_tag["pose"]), None), f"model {name!r}")
     if frame := model.attributes.get("placement_frame", ""):
         model_pose = model_pose @ frames.pose(frame).inverse()
-    joints = [_in_world(joint, model_pose) for joint in joints]
+    joints = [_in_world(joint, model_pose) for joint in found.joints]
     children = {joint.child for joint in joints}
     roots = [link.name for link in links if link.name not in children]
     root_poses = {root: model_pose @ frames.pose(root) for root in roots}
@@ -149,19 +128,57 @@ def _read_robot(
     named_frames = [_frame(element, frames) for element in by_tag["frame"]]
     return RobotDescription(
         name,
-        (*links, *massless, *(link for link, _ in named_frames)),
+        (*links, *found.massless, *(link for link, _ in named_frames)),
         (*welds, *joints, *(joint for _, joint in named_frames)),
         (*unsupported, *report.unused),
-        couplings_to(mimics, joints, report),
+        couplings_to(found.mimics, joints, report),
         report=tuple(report.faults),
         geometry=shapes,
-        closures=tuple(closures),
+        closures=tuple(found.closures),
         gravity=_gravity(root, model),
         starts=tuple(
             (name, (*pose.position.tolist(), *quaternion_from_matrix(pose.rotation).tolist()))
             for name, pose in root_poses.items()
         ),
     )
+
+
+class _Joints(NamedTuple):
+    """Joints of a model, the massless links between them, the loops they close, and their couplings."""
+
+    joints: list[JointDescription]
+    massless: list[LinkDescription]
+    closures: list[Closure]
+    mimics: list[CouplingDescription | None]
+
+
+def _read_joints(
+    elements: Sequence[Element], frames: Frames, couple: bool, report: Report
+) -> _Joints:
+    """Read joints in file order; gearboxes last, since they couple other joints."""
+    found = _Joints([], [], [], [])
+    parents: dict[str, str] = {}
+    gearboxes = [c for c in elements if c.attributes.get("type") == GEARBOX]
+    for element in (c for c in elements if c not in gearboxes):
+        parent, child = connected_links(element, frames)
+        if closes_loop(parent, child, parents):
+            closure, (more_links, chain) = read_closure(element, frames)
+            found.closures.append(closure)
+            report.unused.append(closure.note)
+        else:
+            parents[child] = parent
+            more_links, chain = read_joint(element, frames, report)
+            found.mimics.append(read_mimic(element, couple, report))
+        found.massless.extend(more_links)
+        found.joints.extend(chain)
+    for element in gearboxes:
+        gearbox = read_gearbox(element, frames, found.joints)
+        if couple:
+            found.mimics.append(gearbox)
+        else:
+            where = f"joint {element.attributes['name']!r}"
+            report.unused.append(UnsupportedElement(where, "its hinges are independent"))
+    return found
 
 
 def _gravity(root: Element, model: Element) -> Vector | None:
