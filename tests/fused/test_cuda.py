@@ -237,11 +237,15 @@ def test_a_gpu_computes_the_program(dtype, seed):
             torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=tolerance)
 
 
+def arms_on_gpu(samples):
+    """An arm on the GPU, its kernels, and random states."""
+    arm = ARM.to("cuda")
+    return arm, ts.fuse(arm), *arm.random_state(samples)
+
+
 @pytest.mark.cuda
 def test_dynamics_on_a_gpu_agree_with_eager_also_in_a_cuda_graph():
-    arm = ARM.to("cuda")
-    fast = ts.fuse(arm)
-    q, qd = arm.random_state(64)
+    arm, fast, q, qd = arms_on_gpu(64)
     tau = torch.randn_like(qd)
     expected = ts.forward_dynamics(arm, q, qd, tau)
     torch.testing.assert_close(fast.forward_dynamics(q, qd, tau), expected)
@@ -260,9 +264,7 @@ def test_dynamics_on_a_gpu_agree_with_eager_also_in_a_cuda_graph():
 @pytest.mark.cuda
 @pytest.mark.parametrize("every", [1, 5])
 def test_a_rollout_on_a_gpu_is_one_launch_and_the_rollout(every):
-    arm, steps = ARM.to("cuda"), 20
-    fast = ts.fuse(arm)
-    q, qd = arm.random_state(300)
+    steps, (arm, fast, q, qd) = 20, arms_on_gpu(300)
     tau = torch.randn(1, steps, 7, dtype=q.dtype, device="cuda")
     found = []
     for mech, fused in ((arm, False), (fast, None)):
@@ -280,9 +282,7 @@ def test_a_rollout_on_a_gpu_is_one_launch_and_the_rollout(every):
 
 @pytest.mark.cuda
 def test_nothing_waits_for_the_gpu():
-    arm = ARM.to("cuda")
-    fast = ts.fuse(arm)
-    q, qd = arm.random_state(64)
+    arm, fast, q, qd = arms_on_gpu(64)
     tau = torch.zeros_like(qd)
 
     def calls():

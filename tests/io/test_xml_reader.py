@@ -9,7 +9,7 @@ import torch
 import torchsko as ts
 from tests.strategies import agree
 from torchsko.io.urdf.read_urdf import read_urdf
-from torchsko.io.xml.reader import read_xml
+from torchsko.io.xml.reader import read_document
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -108,7 +108,7 @@ def check_texts(count: int, seed: int) -> None:
             continue
         compiled += 1
         mutations.add(text)
-        bodies = [e for e in read_xml(text, mujoco=True).walk() if e.tag == "body"]
+        bodies = [e for e in read_document(text, mujoco=True).root.walk() if e.tag == "body"]
         found = Counter(e.attributes.get("name", "") for e in bodies)
         # MuJoCo ignores a <body> outside <worldbody>.
         assert found >= Counter(model.body(b).name for b in range(1, model.nbody)), (seed, i, text)
@@ -121,10 +121,10 @@ def test_all_bodies_of_mutated_texts_that_mujoco_compiles_are_found():
 
 def test_mujoco_reads_a_closed_end_tag_as_an_empty_element():
     text = "<mujoco></size/><worldbody></body/><body name='b'/></worldbody></mujoco>"
-    bodies = [e for e in read_xml(text, mujoco=True).walk() if e.tag == "body"]
+    bodies = [e for e in read_document(text, mujoco=True).root.walk() if e.tag == "body"]
     assert mujoco.MjModel.from_xml_string(text).nbody == 1 + len(bodies) == 3
     with pytest.raises(ts.RobotFileError, match="is not a tag"):
-        read_xml(text)
+        read_document(text)
 
 
 @pytest.mark.nightly

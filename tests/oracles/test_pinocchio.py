@@ -322,30 +322,24 @@ def tangent_jacobians(mech, function, q, qd, x):
     return jacobian(torch.zeros_like(qd), q, qd, x)
 
 
-def derivative_errors(both: Robot, verb, theirs, *state) -> list[float]:
-    """Errors of the derivatives to the tangent, qd and qdd or tau; the last of Pinocchio is a triangle."""
-    here = tangent_jacobians(both.mech, verb, *state)
-    *there, last = (
-        both.map(lambda *x, k=k: np.asarray(theirs(*x)[k]), *state, axes=2) for k in range(3)
-    )
-    there.append(last.triu() + last.triu(1).mT)
-    return [worst_error(x, y) for x, y in zip(here, there, strict=True)]
-
-
+@pytest.mark.parametrize(
+    ("verb", "theirs", "last"),
+    [
+        (ts.inverse_dynamics, pin.computeRNEADerivatives, 2),
+        (ts.forward_dynamics, pin.computeABADerivatives, 3),
+    ],
+    ids=["inverse", "forward"],
+)
 @three_robots
-def test_derivatives_of_inverse_dynamics_agree_to_1e_9(name, floating):
+def test_derivatives_of_dynamics_agree_to_1e_9(name, floating, verb, theirs, last):
+    """To the tangent, to qd and to qdd or tau; of the last Pinocchio fills one triangle."""
     both = robot(name, floating)
-    q, qd, qdd, _ = both.states(8)
-    errors = derivative_errors(both, ts.inverse_dynamics, pin.computeRNEADerivatives, q, qd, qdd)
-    assert max(errors) <= 1e-9
-
-
-@three_robots
-def test_derivatives_of_forward_dynamics_agree_to_1e_9(name, floating):
-    both = robot(name, floating)
-    q, qd, _, tau = both.states(8)
-    errors = derivative_errors(both, ts.forward_dynamics, pin.computeABADerivatives, q, qd, tau)
-    assert max(errors) <= 1e-9
+    states = both.states(8)
+    state = *states[:2], states[last]
+    for k, here in enumerate(tangent_jacobians(both.mech, verb, *state)):
+        there = both.map(lambda *x, k=k: np.asarray(theirs(*x)[k]), *state, axes=2)
+        there = there.triu() + there.triu(1).mT if k == 2 else there
+        assert worst_error(here, there) <= 1e-9
 
 
 # Single precision.

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 
 from torchsko.errors import RobotFileError
 from torchsko.io.common.file_access import is_near
-from torchsko.io.xml.reader import Element, is_xml_text, read_xml
+from torchsko.io.xml.reader import Element, is_xml_text, read_document
 
 MAX_COPIES = 10_000
 """Largest number of copies of an element."""
@@ -79,14 +79,16 @@ def check_mjcf(
     others = tuple(os.path.realpath(folder) for folder in trusted)
     if is_xml_text(source):
         homes = (os.path.realpath("."), *others)
-        _Model("", ".", homes, {}, (), bool(others)).size(read_xml(source, mujoco=True), "")
+        _Model("", ".", homes, {}, (), bool(others)).size(
+            read_document(source, mujoco=True).root, ""
+        )
         return
     path = os.fspath(source)
     folder = os.path.dirname(path)
     # If the file is a symbolic link, its folder and that of its target are both allowed.
     homes = (os.path.realpath(folder), os.path.dirname(os.path.realpath(path)))
     _Model(folder, folder or ".", (*homes, *others), {}, (), bool(others)).size(
-        read_xml(source, mujoco=True), ""
+        read_document(source, mujoco=True).root, ""
     )
 
 
@@ -244,7 +246,7 @@ class _Model:
         """Root element of another file, whose name is added to errors."""
         self.check_link(spot, "file", path)
         try:
-            return read_xml(path, mujoco=True)
+            return read_document(path, mujoco=True).root
         except RobotFileError as error:
             name = spot.element.attributes.get("file", "")
             raise error.located(f"{spot}: <{spot.element.tag}> of {name!r}") from error

@@ -46,7 +46,7 @@ from torchsko.io.sdf.sdf_poses import (
 from torchsko.io.sdf.sdf_versions import SEPARATE_NAMES, convert, version_of
 from torchsko.io.urdf.urdf_fields import only_child
 from torchsko.io.urdf.urdf_joint import couplings_to
-from torchsko.io.xml.reader import Element, is_xml_text, read_xml
+from torchsko.io.xml.reader import Element, is_xml_text, read_document
 from torchsko.mechanism.description import (
     FIXED,
     CouplingDescription,
@@ -92,7 +92,7 @@ def read_sdf(
     home = None if is_xml_text(source) else os.path.dirname(os.path.abspath(source))
     folders = [os.fspath(folder) for folder in mesh_path]
     with naming(source):
-        root = read_xml(source, report, text=True)
+        root = read_document(source, report, text=True).root
         return _read_robot(root, floating_base, mimic == "couple", home, folders, report)
 
 

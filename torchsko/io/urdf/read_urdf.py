@@ -23,7 +23,7 @@ from torchsko.io.urdf.urdf_joint import couplings_to, read_joint, read_mimic
 from torchsko.io.urdf.urdf_link import check_inertias, read_link
 from torchsko.io.urdf.urdf_loops import read_loops
 from torchsko.io.urdf.urdf_transmissions import with_rotors
-from torchsko.io.xml.reader import Element, is_xml_text, read_xml
+from torchsko.io.xml.reader import Element, is_xml_text, read_document
 from torchsko.io.xml.xacro import check_macros
 from torchsko.mechanism.description import JointDescription, LinkDescription, RobotDescription
 from torchsko.mechanism.name_resolution import refuse_duplicates, refuse_unknown_links, unknown_link
@@ -83,7 +83,9 @@ def read_urdf(
     report, folders = Report(strict), tuple(os.fspath(folder) for folder in mesh_path)
     home = None if is_xml_text(source) else os.path.dirname(os.path.abspath(source))
     with naming(source):
-        return _read_robot(read_xml(source, report, text=True), mimic, home, folders, report)
+        return _read_robot(
+            read_document(source, report, text=True).root, mimic, home, folders, report
+        )
 
 
 def _read_robot(

@@ -14,7 +14,7 @@ from torchsko.errors import RobotFileError
 from torchsko.io.common.numbers import number
 from torchsko.io.common.report import Report
 from torchsko.io.urdf.urdf_fields import attribute
-from torchsko.io.xml.reader import Element, read_xml
+from torchsko.io.xml.reader import Element, read_document
 from torchsko.io.xml.xacro import check_macros
 from torchsko.mechanism.description import JointDescription, UnsupportedElement
 
@@ -75,7 +75,7 @@ def read_transmissions(
     source: str | os.PathLike[str],
 ) -> tuple[list[Transmission], list[UnsupportedElement]]:
     """Transmissions of one joint each, and a report on the others."""
-    root = read_xml(source, Report(), text=True)
+    root = read_document(source, Report(), text=True).root
     check_macros(root, Report())
     return _transmissions_in(root)
 

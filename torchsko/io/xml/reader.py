@@ -107,24 +107,6 @@ class Document:
     root: Element
 
 
-def read_xml(
-    source: str | os.PathLike[str],
-    report: Report | None = None,
-    *,
-    text: bool = False,
-    mujoco: bool = False,
-) -> Element:
-    """The root element of a file, or of XML text; see `read_document`.
-
-    Args:
-        source: see `read_document`.
-        report: see `read_document`.
-        text: see `read_document`.
-        mujoco: read as MuJoCo does: always UTF-8, without elements after the root, and with all white space.
-    """
-    return read_document(source, report, text=text, mujoco=mujoco).root
-
-
 def read_document(
     source: str | os.PathLike[str],
     report: Report | None = None,
@@ -138,7 +120,7 @@ def read_document(
         source: a path, or text whose first character after white space is ``<``.
         report: records white space before the XML declaration of a file as a fault.
         text: store the text between tags.
-        mujoco: as in `read_xml`.
+        mujoco: read as MuJoCo does: always UTF-8, without elements after the root, and with all white space.
 
     Returns:
         The bytes and the root element.
@@ -167,7 +149,7 @@ def read_document(
 
 
 def root_tag(source: str | os.PathLike[str]) -> str:
-    """Name of the root element, without parsing the rest; empty for a file that `read_xml` refuses."""
+    """Name of the root element, without parsing the rest; empty for a file that `read_document` refuses."""
     try:
         return next(_Reader(source, mujoco=True).elements(text=False)).tag
     except (RobotFileError, StopIteration):
