@@ -11,7 +11,6 @@ from torch import Tensor
 
 import torchsko as ts
 
-Vector = tuple[float, float, float]
 GRAVITY = (0.5, -9.0, -2.0)
 
 

@@ -54,9 +54,13 @@ def supersets(tree: ts.Tree, nodes: tuple[int, ...]):
             yield tuple(sorted([*nodes, *extra]))
 
 
+def of_any_nodes(test):
+    """Run a test on sets of nodes of trees."""
+    return many(given(trees_with_nodes())(test))
+
+
 @pytest.mark.shows("Jain 2011, Transformations Part I", "section 3", induced_subgraph)
-@many
-@given(trees_with_nodes())
+@of_any_nodes
 def test_induced_subgraph_has_the_edges_between_its_nodes_and_no_others(case):
     tree, nodes = case
     forest = induced_subgraph(tree, nodes)
@@ -81,8 +85,7 @@ def test_path_induced_set_is_the_smallest_superset_with_its_paths(case):
 
 
 @pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 1", split_nodes)
-@many
-@given(trees_with_nodes())
+@of_any_nodes
 def test_lemma_1_a_path_induced_set_splits_a_tree_into_path_induced_parts(case):
     tree, nodes = case
     S = path_induced_nodes(tree, nodes)
@@ -98,8 +101,7 @@ def test_lemma_1_a_path_induced_set_splits_a_tree_into_path_induced_parts(case):
     "Jain 2011, Transformations Part I", "Assumption 1 and Lemma 4", aggregation_obstacle
 )
 @pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 5", contract)
-@many
-@given(trees_with_nodes())
+@of_any_nodes
 def test_lemmas_4_and_5_a_set_contracts_to_a_tree_just_when_it_meets_the_condition(case):
     tree, nodes = case
     met = aggregation_obstacle(tree, nodes) is None
@@ -135,8 +137,7 @@ def test_aggregation_subgraph_of_one_node_is_that_node():
 
 
 @pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 3", contract)
-@many
-@given(trees_with_nodes())
+@of_any_nodes
 def test_lemma_3_contraction_takes_away_every_edge_between_members_and_no_other(case):
     tree, nodes = case
     S = aggregation_subgraph(tree, nodes)
@@ -147,8 +148,7 @@ def test_lemma_3_contraction_takes_away_every_edge_between_members_and_no_other(
     assert {(name[p], name[k]) for k, p in enumerate(small.parent)} == left
 
 
-@many
-@given(trees_with_nodes())
+@of_any_nodes
 def test_contraction_keeps_who_is_above_whom(case):
     tree, nodes = case
     S = aggregation_subgraph(tree, nodes)

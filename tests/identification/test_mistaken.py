@@ -208,11 +208,6 @@ def test_an_unknown_tool_gives_no_finding():
     assert not {x.code for x in findings_of(NOMINAL, log, joint_terms=TERMS)} & WRONG
 
 
-UR = """<robot name="ur"><link name="base"/>
-{}
-</robot>"""
-
-
 def arm_of_six():
     """A robot with the axes and sizes of a UR5, built link by link."""
     build = ts.MechanismBuilder("ur")

@@ -43,12 +43,3 @@ def state_jacobians(
     (found,) = jvp_by_double_vjp(at, (zero,), (unit,))
     to_q, to_qd = found.movedim(0, -1).split(n, -1)
     return to_q, to_qd
-
-
-def rate_along(mech: Mechanism, fn: Callable[[Tensor], Tensor], q: Tensor, qd: Tensor) -> Tensor:
-    """Rate of a function of q along qd."""
-    qd = qd.expand(*broadcast_shapes(q.shape[:-1], qd.shape[:-1]), -1)
-    (found,) = jvp_by_double_vjp(
-        lambda step: (fn(add_step(mech, q, step)),), (torch.zeros_like(qd),), (qd,)
-    )
-    return found
