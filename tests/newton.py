@@ -21,6 +21,15 @@ def along(mech: ts.Mechanism, q: Tensor, qd: Tensor, f: Callable[[Tensor], Tenso
     return jvp(lambda t: f(ts.integrate(mech, q, qd * t)), (t,), (torch.ones_like(t),))[1]
 
 
+def moving(
+    mech: ts.Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, f: Callable[..., Tensor]
+) -> Tensor:
+    """d/dt f(q, qd) where q moves with qd, and qd with qdd."""
+    t = torch.zeros((), dtype=q.dtype)
+    at = lambda t: f(ts.integrate(mech, q, qd * t), qd + qdd * t)  # noqa: E731
+    return jvp(at, (t,), (torch.ones_like(t),))[1]
+
+
 def centres(mech: ts.Mechanism, q: Tensor) -> Tensor:
     """Centres of mass in the inertial frame, `[*batch, n, 3]`."""
     pose = ts.forward_kinematics(mech, q)

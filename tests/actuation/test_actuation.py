@@ -159,6 +159,18 @@ def test_actuators_of_gymnasium_models_equal_those_of_mujoco(name):
     assert drive.unused == ()
 
 
+def mujoco_data(model, mech, drive, q, qd, act, ctrl):
+    """The conventions of MuJoCo, and its data at a state with activations and controls."""
+    there, data = ts.conventions("mujoco", mech, names_of_joints(model)), mujoco.MjData(model)
+    data.qpos[:], data.qvel[:] = there.q_to(q).numpy(), there.qd_to(q, qd).numpy()
+    names = [model.actuator(i).name for i in range(len(model.actuator_trntype))]
+    data.ctrl[[names.index(name) for name in drive.names]] = ctrl.numpy()
+    places = [int(model.actuator_actadr[names.index(n)]) for n in drive.activation_names]
+    if places:
+        data.act[places] = act.numpy()
+    return there, data
+
+
 def test_a_rollout_through_actuators_equals_that_of_mujoco():
     """Activations advance with the step; forces are those at its start."""
     model = mujoco.MjModel.from_xml_string(ALL)
@@ -167,13 +179,7 @@ def test_a_rollout_through_actuators_equals_that_of_mujoco():
     mech = ts.from_mujoco(model)
     drive = ts.actuators_of(model, mech)
     q, qd, act, ctrl = (x[0] for x in states(model, mech, drive, 1))
-    there, data = ts.conventions("mujoco", mech, names_of_joints(model)), mujoco.MjData(model)
-    data.qpos[:], data.qvel[:] = there.q_to(q).numpy(), there.qd_to(q, qd).numpy()
-    names = [model.actuator(i).name for i in range(len(model.actuator_trntype))]
-    data.ctrl[[names.index(name) for name in drive.names]] = ctrl.numpy()
-    data.act[[int(model.actuator_actadr[names.index(n)]) for n in drive.activation_names]] = (
-        act.numpy()
-    )
+    there, data = mujoco_data(model, mech, drive, q, qd, act, ctrl)
     theirs = []
     for _ in range(100):
         mujoco.mj_step(model, data)
@@ -348,23 +354,31 @@ def test_invalid_actuators_are_refused_by_name():
             call()
 
 
-def test_a_rollout_through_actuators_is_one_kernel():
+def double_pendulum() -> ts.Mechanism:
     builder = ts.MechanismBuilder()
     for name, parent in (("a", None), ("b", "a")):
         builder.link(name, mass=1.0, com=(0, 0, -0.5), inertia=np.diag([0.1, 0.1, 0.1]).tolist())
         builder.joint(f"{name}_joint", "revolute", child=name, parent=parent, axis=(0, 1, 0),
                       position=(0, 0, -1 if parent else 0))  # fmt: skip
-    mech = builder.build()
-    servo = ts.Actuator.position(
-        "servo", "a_joint", kp=20.0, kv=1.0, time_constant=0.1, force_range=(-5, 5)
-    )
-    drive = ts.Actuators.of(mech, [servo, ts.Actuator.motor("motor", "b_joint")])
-    control = ts.ActuatedControl(drive, torch.tensor([0.5, 0.1], dtype=mech.dtype))
+    return builder.build()
+
+
+def assert_one_kernel_is_eager(mech, control):
     q, qd = mech.random_state(3, generator=torch.Generator().manual_seed(0))
     eager = ts.rollout(mech, q, qd, steps=20, dt=1e-2, control=control)
     fused = ts.rollout(ts.fuse(mech), q, qd, steps=20, dt=1e-2, control=control, fused=True)
     for a, b in zip(eager, fused, strict=True):
         agree(b, a, 1e-13)
+
+
+def test_a_rollout_through_actuators_is_one_kernel():
+    mech = double_pendulum()
+    servo = ts.Actuator.position(
+        "servo", "a_joint", kp=20.0, kv=1.0, time_constant=0.1, force_range=(-5, 5)
+    )
+    drive = ts.Actuators.of(mech, [servo, ts.Actuator.motor("motor", "b_joint")])
+    control = ts.ActuatedControl(drive, torch.tensor([0.5, 0.1], dtype=mech.dtype))
+    assert_one_kernel_is_eager(mech, control)
 
 
 @pytest.mark.parametrize("changed", ["locked", "appended"])

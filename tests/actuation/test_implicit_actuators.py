@@ -5,9 +5,15 @@ import pytest
 import torch
 
 import torchsko as ts
-from tests.actuation.test_actuation import ALL, states, without_others
+from tests.actuation.test_actuation import (
+    ALL,
+    assert_one_kernel_is_eager,
+    double_pendulum,
+    mujoco_data,
+    states,
+    without_others,
+)
 from tests.actuation.test_tendons import MODEL as STRUNG
-from tests.oracles.test_mjcf import names_of_joints
 from tests.strategies import agree
 from torchsko.actuation.tendons import Tendon, Tendons
 
@@ -19,13 +25,7 @@ def apart(model, steps: int, seed: int = 0, **choices) -> tuple[torch.Tensor, to
     mech = ts.from_mujoco(model).tree
     drive, tendons = ts.actuators_of(model, mech), ts.tendons_of(model, mech)
     q, qd, act, ctrl = (x[seed] for x in states(model, mech, drive, seed + 1))
-    there, data = ts.conventions("mujoco", mech, names_of_joints(model)), mujoco.MjData(model)
-    data.qpos[:], data.qvel[:] = there.q_to(q).numpy(), there.qd_to(q, qd).numpy()
-    names = [model.actuator(i).name for i in range(len(model.actuator_trntype))]
-    data.ctrl[[names.index(name) for name in drive.names]] = ctrl.numpy()
-    places = [int(model.actuator_actadr[names.index(n)]) for n in drive.activation_names]
-    if places:
-        data.act[places] = act.numpy()
+    there, data = mujoco_data(model, mech, drive, q, qd, act, ctrl)
     theirs = []
     for _ in range(steps):
         mujoco.mj_step(model, data)
@@ -153,19 +153,10 @@ def test_explicit_methods_and_clamped_efforts_refuse_implicit_actuators():
 
 @pytest.mark.parametrize("several", [False, True], ids=["joints", "a tendon"])
 def test_a_rollout_through_implicit_actuators_is_one_kernel(several):
-    builder = ts.MechanismBuilder()
-    for name, parent in (("a", None), ("b", "a")):
-        builder.link(name, mass=1.0, com=(0, 0, -0.5), inertia=torch.eye(3).mul(0.1).tolist())
-        builder.joint(f"{name}_joint", "revolute", child=name, parent=parent, axis=(0, 1, 0),
-                      position=(0, 0, -1 if parent else 0))  # fmt: skip
-    mech = builder.build()
+    mech = double_pendulum()
     belt = {"a_joint": 1.0, "b_joint": -0.5} if several else {"a_joint": 1.0}
     servo = ts.Actuator("servo", belt, (20.0, 0.0, 0.0), (0.0, -20.0, -1.0))
     drive = ts.Actuators.of(mech, [servo, ts.Actuator.motor("motor", "b_joint")])
     ctrl = torch.tensor([0.5, 0.1], dtype=mech.dtype)
     control = ts.ActuatedControl(drive, ctrl, implicit="position", delay=ts.Delay(0.015, dt=1e-2))
-    q, qd = mech.random_state(3, generator=torch.Generator().manual_seed(0))
-    eager = ts.rollout(mech, q, qd, steps=20, dt=1e-2, control=control)
-    fused = ts.rollout(ts.fuse(mech), q, qd, steps=20, dt=1e-2, control=control, fused=True)
-    for a, b in zip(eager, fused, strict=True):
-        agree(b, a, 1e-13)
+    assert_one_kernel_is_eager(mech, control)

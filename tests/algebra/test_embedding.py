@@ -11,6 +11,7 @@ from hypothesis import given
 from torch import Tensor
 
 import torchsko as ts
+from tests.algebra.test_sharing import assert_compliance
 from tests.strategies import (
     agree,
     dense_bias,
@@ -178,14 +179,9 @@ def test_hybrid_dynamics_of_an_embedded_model(case, bits):
 def test_operational_space_compliance_of_members_and_others(case, data):
     """Bodies keep their numbers: J of body k of the tree, times X, is that of the embedded model."""
     model, made = case.model, case.made
-    m = model.layout.nodes.sizes
     J = model.layout.nodes.unpack(algorithms.node_jacobian(model)) @ case.whole
     whole = J @ torch.linalg.solve(case.mass_matrix, J.mT)
-    omega = algorithms.extended_compliance(made)
-    agree(omega.dense(), whole, 1e-8)
-    i, j = (data.draw(st.integers(0, model.tree.num_nodes - 1)) for _ in range(2))
-    rows, cols = ([sum(m[:k]) + r for r in range(m[k])] for k in (i, j))
-    agree(omega.block(i, j), whole[..., rows, :][..., cols], 1e-8)
+    assert_compliance(algorithms.extended_compliance(made), whole, model, data)
 
 
 @given(cases(scalar=True, mixed=False))

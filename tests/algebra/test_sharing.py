@@ -106,16 +106,21 @@ def test_hybrid_dynamics_locks_single_dofs_also_of_shared_hinges(model, bits):
     assert (accel == qdd)[..., known].all() and (force == tau)[..., ~known].all()
 
 
+def assert_compliance(omega, whole, model, data):
+    """A compliance, and a block of it that is drawn, are those of a dense matrix."""
+    m = model.layout.nodes.sizes
+    agree(omega.dense(), whole, 1e-8)
+    i, j = (data.draw(st.integers(0, model.tree.num_nodes - 1)) for _ in range(2))
+    rows, cols = ([sum(m[:k]) + r for r in range(m[k])] for k in (i, j))
+    agree(omega.block(i, j), whole[..., rows, :][..., cols], 1e-8)
+
+
 @given(DRIVEN, st.data())
 def test_operational_space_compliance_is_that_of_the_jacobian(model, data):
     J = algorithms.node_jacobian(model)
     J = model.layout.nodes.unpack(J)
     whole = J @ torch.linalg.inv(dense_mass_matrix(model)) @ J.mT
-    omega, m = algorithms.extended_compliance(model), model.layout.nodes.sizes
-    agree(omega.dense(), whole, 1e-8)
-    i, j = (data.draw(st.integers(0, model.tree.num_nodes - 1)) for _ in range(2))
-    rows, cols = ([sum(m[:k]) + r for r in range(m[k])] for k in (i, j))
-    agree(omega.block(i, j), whole[..., rows, :][..., cols], 1e-8)
+    assert_compliance(algorithms.extended_compliance(model), whole, model, data)
 
 
 @given(shared_models(mixed=True, min_dofs=1, scalar=True))

@@ -12,13 +12,18 @@ from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import TreeError
 
 
-def reach(tree: Tree) -> torch.Tensor:
-    """reach[i, j]: i is a proper ancestor of j, by powers of the adjacency matrix."""
+def adjacency(tree: Tree) -> torch.Tensor:
     n = tree.num_nodes
     step = torch.zeros(n, n, dtype=torch.int64)
     for k, p in enumerate(tree.parent):
         if p >= 0:
             step[p, k] = 1
+    return step
+
+
+def reach(tree: Tree) -> torch.Tensor:
+    """reach[i, j]: i is a proper ancestor of j, by powers of the adjacency matrix."""
+    n, step = tree.num_nodes, adjacency(tree)
     return sum(torch.linalg.matrix_power(step, i) for i in range(1, n + 1)) > 0
 
 
@@ -106,12 +111,7 @@ def test_segments_partition_the_nodes_into_maximal_serial_chains(tree):
 @many
 @given(trees())
 def test_nilpotency_is_the_smallest_power_that_annuls_the_adjacency_matrix(tree):
-    n = tree.num_nodes
-    step = torch.zeros(n, n, dtype=torch.int64)
-    for k, p in enumerate(tree.parent):
-        if p >= 0:
-            step[p, k] = 1
-    power = tree.nilpotency
+    step, power = adjacency(tree), tree.nilpotency
     assert not torch.linalg.matrix_power(step, power).any()
     assert torch.linalg.matrix_power(step, power - 1).any()
 

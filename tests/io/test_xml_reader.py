@@ -4,10 +4,9 @@ import random
 from collections import Counter
 
 import pytest
-import torch
 
 import torchsko as ts
-from tests.strategies import agree
+from tests.io.test_file_access import assert_inverse_dynamics
 from torchsko.io.urdf.read_urdf import read_urdf
 from torchsko.io.xml.reader import read_document
 
@@ -44,11 +43,7 @@ def test_lenient_mjcf_has_the_dynamics_of_mujoco(name, from_file, tmp_path):
     (tmp_path / "robot.xml").write_text(text)
     mech = ts.load(tmp_path / "robot.xml" if from_file else text)
     model = mujoco.MjModel.from_xml_string(text)
-    data = mujoco.MjData(model)
-    data.qpos[:], data.qvel[:], data.qacc[:] = 0.3, 0.7, -0.4
-    mujoco.mj_inverse(model, data)
-    q, qd, qdd = (torch.tensor(x) for x in (data.qpos, data.qvel, data.qacc))
-    agree(ts.inverse_dynamics(mech, q, qd, qdd), torch.tensor(data.qfrc_inverse), 1e-9)
+    assert_inverse_dynamics(mech, model)
     assert mech.joint_names == ("j",) and mech.body_names == ("b",)
 
 

@@ -7,10 +7,9 @@ from hypothesis import given
 from torch import Tensor
 
 import torchsko as ts
-from tests.newton import along, centres
+from tests.newton import along, centres, moving
 from tests.states import normal_state
 from tests.strategies import agree, any_mechanisms, mechanisms, random_mechanism, seeds
-from tests.verbs.test_momenta import moving
 
 any_mechanism = any_mechanisms(4, 4)
 

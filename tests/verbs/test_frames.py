@@ -7,10 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from torch import Tensor
-from torch.func import jvp
 
 import torchsko as ts
-from tests.newton import along, unskew
+from tests.newton import along, moving, unskew
 from tests.states import normal_state
 from tests.strategies import agree, any_mechanisms, random_mechanism, seeds
 
@@ -30,13 +29,6 @@ def drawn_motions(draw: st.DrawFn) -> tuple[Any, ...]:
     """A mechanism, its state (q, qd, qdd), and up to three of its frames."""
     mech, seed = draw(any_mechanism), draw(seeds)
     return mech, *normal_state(mech, seed=seed), drawn_frames(mech, seed)
-
-
-def moving(mech: ts.Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, f) -> Tensor:
-    """d/dt f(q, qd) where q moves with qd, and qd with qdd."""
-    t = torch.zeros((), dtype=q.dtype)
-    at = lambda t: f(ts.integrate(mech, q, qd * t), qd + qdd * t)  # noqa: E731
-    return jvp(at, (t,), (torch.ones_like(t),))[1]
 
 
 def velocity_of_pose(mech: ts.Mechanism, q: Tensor, qd: Tensor, pose, reference: str) -> Tensor:

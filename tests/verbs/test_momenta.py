@@ -5,11 +5,11 @@ import pytest
 import torch
 from hypothesis import given
 from torch import Tensor
-from torch.func import jacrev, jvp
+from torch.func import jacrev
 
 import torchsko as ts
 from tests import newton
-from tests.newton import along, centres
+from tests.newton import along, centres, moving
 from tests.states import normal_state
 from tests.strategies import ALL_KINDS, agree, any_mechanisms, random_mechanism, seeds
 from torchsko.bridge.body_momenta import composite_momenta, joint_forces
@@ -20,13 +20,6 @@ any_mechanism = any_mechanisms(3, 3)
 def forces(mech: ts.Mechanism, seed: int) -> Tensor:
     g = torch.Generator().manual_seed(seed + 1)
     return torch.randn(mech.num_bodies, 6, generator=g, dtype=torch.float64)
-
-
-def moving(mech: ts.Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, f) -> Tensor:
-    """d/dt f(q, qd) where q moves with qd, and qd with qdd."""
-    t = torch.zeros((), dtype=q.dtype)
-    at = lambda t: f(ts.integrate(mech, q, qd * t), qd + qdd * t)  # noqa: E731
-    return jvp(at, (t,), (torch.ones_like(t),))[1]
 
 
 def about_centre(mech: ts.Mechanism, q: Tensor, at_origin: Tensor) -> Tensor:
