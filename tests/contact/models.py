@@ -78,8 +78,8 @@ fromto="0 0 0 0 0 -.18"/></body></body>
 <geom type="capsule" size=".05" fromto="0 0 0 0 0 -.2"/></body></body></worldbody>
 <tendon><fixed name="a" armature=".05" range="-.2 .1" margin=".2" frictionloss=".4" solreffriction=".03 1"
 solimplimit=".8 .9 .01 .5 2"><joint joint="hip" coef="2"/><joint joint="knee" coef="-.7"/></fixed>
-<fixed name="b" range="-.1 .3" solreflimit="-300 -8" stiffness="30" damping="2" springlength=".05 .1">
-<joint joint="hip2" coef="1"/></fixed>
+<fixed name="b" range="-.1 .3" solreflimit="-300 -8" stiffness="30 20 90" damping="2 .5 .3"
+springlength=".05 .1"><joint joint="hip2" coef="1"/></fixed>
 <fixed name="c" armature=".03" range="-1 1"><joint joint="hip2" coef="1"/><joint joint="knee" coef=".5"/>
 </fixed></tendon>
 <actuator><motor tendon="c" gear="2" armature=".01" damping=".05"/>

@@ -98,17 +98,16 @@ def take_out(model, drive: ts.Actuators, tendons: ts.Tendons) -> None:
     """Leave in MuJoCo's model what is covered."""
     model.opt.disableflags |= int(WITHOUT) & ~int(mujoco.mjtDisableBit.mjDSBL_ACTUATION)
     model.jnt_actgravcomp[:] = False  # gravcomp is passive here
-    for field in ("tendon_armature", "tendon_dampingpoly", "tendon_stiffnesspoly"):
-        getattr(model, field)[:] = 0.0
     on_tendons = np.array(model.actuator_trntype) == int(mujoco.mjtTrn.mjTRN_TENDON)
-    for field in ("actuator_dampingpoly", "actuator_armature"):
-        getattr(model, field)[on_tendons] = 0.0
+    model.tendon_armature[:], model.actuator_armature[on_tendons] = 0.0, 0.0
     loose = np.array(model.jnt_type)[model.dof_jntid] == 0
     model.dof_dampingpoly[loose] = 0.0
     for t in range(model.ntendon):
         if (model.tendon(t).name or f"tendon{t}") not in tendons.names:
-            model.tendon_stiffness[t] = model.tendon_damping[t] = 0.0
-            model.actuator_damping[on_tendons & (model.actuator_trnid[:, 0] == t)] = 0.0
+            drives = on_tendons & (model.actuator_trnid[:, 0] == t)
+            for field in ("stiffness", "damping", "stiffnesspoly", "dampingpoly"):
+                getattr(model, f"tendon_{field}")[t] = 0.0
+            model.actuator_damping[drives], model.actuator_dampingpoly[drives] = 0.0, 0.0
     for i in range(len(model.actuator_trntype)):
         if (model.actuator(i).name or f"actuator{i}") not in drive.names:
             model.actuator_gear[i] = 0.0

@@ -109,7 +109,7 @@ class ActuatedControl(Controller):
         state, tau, memory = self._evaluate(mech, t, dt, q, qd, memory, inputs)
         slopes = state.slopes()
         if self.tendons is not None:
-            slopes = slopes.concatenate(self.tendons.slopes(mech, q))
+            slopes = slopes.concatenate(self.tendons.slopes(mech, q, qd))
         return implicit_force(mech, tau, slopes, qd, dt, self.implicit == "position"), memory
 
     def _evaluate(

@@ -1,7 +1,8 @@
 r"""Tendons on joints: lengths that are sums over joint coordinates, with springs and dampers.
 
 .. math::
-    l = \sum_j c_j q_j, \qquad f = -k\,(l - l_r) - d\,\dot l, \qquad \tau_j = c_j f,
+    l = \sum_j c_j q_j, \quad x = l - l_r, \quad f = -(k + k_2 x + k_3 x^2)\, x
+    - (d + d_2 |\dot l| + d_3 \dot l^2)\, \dot l, \quad \tau_j = c_j f,
 
 The spring is relaxed from l_0 to l_1: l_r is l clamped to that range.
 
@@ -28,7 +29,15 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.utils.shapes import matvec
 
-PARAMETERS = ("transmission", "stiffness", "damping", "relaxed", "limits")
+PARAMETERS = (
+    "transmission",
+    "stiffness",
+    "damping",
+    "relaxed",
+    "limits",
+    "higher_stiffness",
+    "higher_damping",
+)
 """Tensor fields that are parameters."""
 
 
@@ -43,6 +52,8 @@ class Tendons:
         damping: `[n]` [N s/m or N m s/rad].
         relaxed: `[n, 2]` [m or rad].
         limits: `[n, 2]`, infinite without limits [m or rad].
+        higher_stiffness: k_2 and k_3, `[n, 2]` [N/m^2, N/m^3; N m/rad^2, N m/rad^3].
+        higher_damping: d_2 and d_3, `[n, 2]` [N s^2/m^2, N s^3/m^3; N m s^2/rad^2, N m s^3/rad^3].
         q_of_dof: index of the coordinate of each dof of the tree, int64.
         unused: elements of a file that are not modelled.
     """
@@ -53,6 +64,8 @@ class Tendons:
     damping: Tensor
     relaxed: Tensor
     limits: Tensor
+    higher_stiffness: Tensor
+    higher_damping: Tensor
     q_of_dof: Tensor
     unused: tuple[UnsupportedElement, ...] = ()
 
@@ -95,6 +108,8 @@ class Tendons:
             damping=numbers([t.damping for t in tendons]),
             relaxed=numbers([t.relaxed for t in tendons], 2),
             limits=numbers([t.limits for t in tendons], 2),
+            higher_stiffness=numbers([t.higher_stiffness for t in tendons], 2),
+            higher_damping=numbers([t.higher_damping for t in tendons], 2),
             q_of_dof=torch.tensor(q_of_dof(mech), dtype=torch.int64, device=mech.device),
             unused=tuple(unused),
         )
@@ -138,20 +153,25 @@ class Tendons:
             ShapeError: when q or qd does not fit the mechanism.
         """
         length, speed = self.length(mech, q), self.velocity(mech, qd, q)
-        stretch = length - saturate(length, self.relaxed)
-        tension = -self.stiffness * stretch - self.damping * speed
+        x = length - saturate(length, self.relaxed)
+        (k2, k3), (d2, d3) = self.higher_stiffness.unbind(-1), self.higher_damping.unbind(-1)
+        stiffness = self.stiffness + k2 * x + k3 * x * x
+        damping = self.damping + d2 * speed.abs() + d3 * speed * speed
+        tension = -stiffness * x - damping * speed
         mech = as_mechanism(mech)
         return independent_forces(mech, tree_q(mech, q), matvec(self.transmission.mT, tension))
 
-    def slopes(self, mech: Mechanism, q: Tensor) -> ForceSlopes:
+    def slopes(self, mech: Mechanism, q: Tensor, qd: Tensor) -> ForceSlopes:
         """Negative derivatives of the forces with respect to lengths and speeds."""
-        length = self.length(mech, q)
-        taut = length != saturate(length, self.relaxed)
+        length, speed = self.length(mech, q), self.velocity(mech, qd, q)
+        x = length - saturate(length, self.relaxed)
+        (k2, k3), (d2, d3) = self.higher_stiffness.unbind(-1), self.higher_damping.unbind(-1)
+        stiffness = self.stiffness + 2 * k2 * x + 3 * k3 * x * x
         indices = torch.arange(len(self.names), device=self.q_of_dof.device)
         return ForceSlopes(
             self.transmission,
-            torch.where(taut, self.stiffness, torch.zeros_like(length)),
-            self.damping.expand_as(length),
+            torch.where(x != 0, stiffness, torch.zeros_like(length)),
+            self.damping + 2 * d2 * speed.abs() + 3 * d3 * speed * speed,
             indices[:0],
             indices,
         )

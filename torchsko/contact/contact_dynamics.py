@@ -83,7 +83,7 @@ def constrained_dynamics(
     """Accelerations under joint forces, contact, position limits and dry friction, as MuJoCo computes them.
 
     Dry friction (``mech.friction``) is a soft constraint with a largest force, as in MuJoCo, in place of the
-    force of `passive_force`.
+    force of `passive_force`. The mass matrix includes the armature of tendons.
 
     Args:
         mech: the mechanism.

@@ -104,7 +104,7 @@ class Drive(NamedTuple):
         if actuators is not None and actuators.activation_names and state.act is None:
             zero = state.qd.new_zeros(*state.qd.shape[:-1], len(actuators.activation_names))
             state = state._replace(act=zero)
-        elastic = [t for t in mech.file_metadata.tendons if t.stiffness or t.damping]
+        elastic = [t for t in mech.file_metadata.tendons if t.has_spring_or_damper]
         tendons = Tendons.of(mech, elastic) if elastic else None
         return Drive(mech, contact, actuators, tendons, ctrl, f_ext, dt), state
 
@@ -115,7 +115,7 @@ class Drive(NamedTuple):
         tau, rate, slopes = self._actuate(q, qd, act)
         if self.tendons is None:
             return tau, rate, slopes
-        of_tendons = self.tendons.slopes(self.mech, q)
+        of_tendons = self.tendons.slopes(self.mech, q, qd)
         slopes = of_tendons if slopes is None else slopes.concatenate(of_tendons)
         return tau + self.tendons.force(self.mech, q, qd), rate, slopes
 

@@ -31,6 +31,7 @@ def read_tendons(model: Any) -> tuple[tuple[Tendon, ...], tuple[UnsupportedEleme
     joint_names, tendons, unused = all_joint_names(model), [], []
     off = disabled_flags(model)
     numbers = tendon_numbers(model)
+    stiffness, damping = ([*map(tuple, numbers[x].tolist())] for x in ("stiffness", "damping"))
     for t in range(model.ntendon):
         name, joints = tendon_name(model, t), tendon_joints(model, t)
         if joints is None:
@@ -42,20 +43,13 @@ def read_tendons(model: Any) -> tuple[tuple[Tendon, ...], tuple[UnsupportedEleme
             values = getattr(model, f"tendon_{field}", None)
             if values is not None and values[t].any():
                 unused.append(UnsupportedElement(f"{what} of tendon {name!r}", why))
-        unused += [
-            UnsupportedElement(
-                f"nonlinear {field} of tendon {name!r}", "only the linear part is modelled"
-            )
-            for field in ("stiffness", "damping")
-            if numbers[field][t, 1:].any()
-        ]
         limited = model.tendon_limited[t] and "limit" not in off
         tendons.append(
             Tendon(
                 name,
                 {joint_names[j]: c for j, c in joints.items()},
-                float(numbers["stiffness"][t, 0]),
-                float(numbers["damping"][t, 0]),
+                stiffness[t][0],
+                damping[t][0],
                 as_range(model.tendon_lengthspring[t]),
                 as_range(model.tendon_range[t]) if limited else UNLIMITED,
                 float(model.tendon_frictionloss[t]) * ("frictionloss" not in off),
@@ -66,6 +60,8 @@ def read_tendons(model: Any) -> tuple[tuple[Tendon, ...], tuple[UnsupportedEleme
                 _numbers(model.tendon_solimp_fri[t]),
                 float(model.tendon_invweight0[t]),
                 float(numbers["armature"][t]),
+                stiffness[t][1:],
+                damping[t][1:],
             )
         )
     return tuple(tendons), tuple(unused)

@@ -175,14 +175,6 @@ def _missing_forces(model: Any, disabled: set[str]) -> tuple[Row, ...]:
             "spatial tendons with limits or forces",
             "only tendons on joints are modelled",
         ),
-        *(
-            (
-                int(of_tendons[field][:, 1:].any()),
-                f"nonlinear {field} of tendons",
-                "only the linear part is modelled",
-            )
-            for field in ("stiffness", "damping")
-        ),
         (
             int(np.count_nonzero(of_tendons["armature"][fixed])),
             "tendons with armature",

@@ -132,7 +132,7 @@ class FileMetadata:
         solver: parameters of MuJoCo's constraint solver.
         actuators: the actuators of the file.
         sensors: the sensors of the file.
-        tendons: tendons on joints, whose limits and dry friction act in `torchsko.step`.
+        tendons: tendons on joints, whose limits, dry friction and armature act in `torchsko.step`.
     """
 
     keyframes: tuple[Keyframe, ...] = ()

@@ -29,6 +29,8 @@ class Tendon:
         invweight: inverse inertia of the length in the initial configuration [1/kg or 1/(kg m^2)]; None if it
             is computed from the mechanism.
         armature: inertia of the length [kg or kg m^2], in `torchsko.step`.
+        higher_stiffness: quadratic and cubic coefficients of the spring [N/m^2, N/m^3; N m/rad^2, N m/rad^3].
+        higher_damping: those of the damper, over speed [N s^2/m^2, N s^3/m^3; N m s^2/rad^2, N m s^3/rad^3].
 
     Raises:
         MechanismError: when the lower end of `relaxed` or `limits` exceeds the upper.
@@ -48,7 +50,15 @@ class Tendon:
     friction_solimp: Solimp = SOLIMP
     invweight: float | None = None
     armature: float = 0.0
+    higher_stiffness: tuple[float, float] = (0.0, 0.0)
+    higher_damping: tuple[float, float] = (0.0, 0.0)
 
     def __post_init__(self) -> None:
         for what in ("relaxed", "limits"):
             check_range(f"{what} of tendon {self.name!r}", getattr(self, what))
+
+    @property
+    def has_spring_or_damper(self) -> bool:
+        """True if a coefficient of the spring or damper is not zero."""
+        linear = (self.stiffness, self.damping)
+        return any((*linear, *self.higher_stiffness, *self.higher_damping))
