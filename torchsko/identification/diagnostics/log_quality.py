@@ -13,6 +13,7 @@ from torchsko.identification.diagnostics.findings import Finding, finding
 from torchsko.identification.friction import Offset, Spring, Term, Viscous
 from torchsko.identification.regression.elimination import mean_equations
 from torchsko.identification.regression.normal_equations import NormalEquations
+from torchsko.identification.signals.cleaning import LogDefects
 from torchsko.identification.signals.filter_settings import (
     CUTOFF_RATIO,
     MIN_CUTOFF_RATIO,
@@ -205,36 +206,31 @@ def faulty_samples(context: FitContext) -> Iterator[Finding]:
             "short_pieces",
             f"{faults.short_segments} pieces between gaps are too short for the filter and are not used.",
         )
-    for joint, count in faults.outliers.items():
-        yield finding(
-            "outliers",
-            f"{count} outliers in forces of {joint} were interpolated and have no weight.",
-            joints=[joint],
-        )
-    for joint, count in faults.replaced_states.items():
-        long = faults.missing_states.get(joint)
-        unused = f"; {long} of them are in long runs, where no force is used" if long else ""
-        yield finding(
-            "invalid_positions",
-            f"{count} missing or outlying positions and velocities of {joint} were interpolated{unused}.",
-            joints=[joint],
-        )
-    for joint, count in faults.repeated_states.items():
-        yield finding(
-            "repeated_samples",
-            f"{count} positions and velocities of {joint} repeat the previous one of a slow sensor and were "
-            "interpolated.",
-            joints=[joint],
-        )
-    for joint, count in faults.saturated.items():
-        yield finding(
-            "saturated_forces",
-            f"{count} forces of {joint} are at the limit of the drive and have no weight.",
-            joints=[joint],
-        )
+    for code, joint, text in _faults_of_joints(faults):
+        yield finding(code, text, joints=[joint])
     if len(sample.motions) < sample.num_pieces:
         yield finding(
             "residual_sample",
             f"Residuals, their autocorrelation and figures use {len(sample.motions)} of {sample.num_pieces} "
             "pieces, evenly spread. Estimates use the whole log.",
         )
+
+
+def _faults_of_joints(faults: LogDefects) -> Iterator[tuple[str, str, str]]:
+    """Code, joint and message of faulty samples of single joints."""
+    for joint, count in faults.outliers.items():
+        text = f"{count} outliers in forces of {joint} were interpolated and have no weight."
+        yield "outliers", joint, text
+    for joint, count in faults.replaced_states.items():
+        long = faults.missing_states.get(joint)
+        unused = f"; {long} of them are in long runs, where no force is used" if long else ""
+        text = f"{count} missing or outlying positions and velocities of {joint} were interpolated{unused}."
+        yield "invalid_positions", joint, text
+    for joint, count in faults.repeated_states.items():
+        text = (
+            f"{count} positions and velocities of {joint} repeat the previous one of a slow sensor"
+        )
+        yield "repeated_samples", joint, f"{text} and were interpolated."
+    for joint, count in faults.saturated.items():
+        text = f"{count} forces of {joint} are at the limit of the drive and have no weight."
+        yield "saturated_forces", joint, text
