@@ -105,17 +105,11 @@ def solve_qp(
         float(torch.finfo(compute_dtype(program.p)).eps ** 0.625) if slack is None else slack
     )
     solver = ldl_solver if scalar else lu_solver
-    bounded = program.h != torch.inf  # nan counts as bounded
     scale = program.p.detach().abs().amax(-1, keepdim=True) / MAX_GRADIENT_ENTRY
     scale = torch.where(scale > 1, scale, 1.0)
-    program = _augment_objective(
-        program._replace(  # 0 x <= 1 is never active
-            P=program.P / scale[..., None],
-            p=program.p / scale,
-            G=torch.where(bounded[..., None], program.G, 0.0),
-            h=torch.where(bounded, program.h, 1.0),
-        )
-    )
+    program = _without_infinite_bounds(program)
+    program = program._replace(P=program.P / scale[..., None], p=program.p / scale)
+    program = _augment_objective(program)
     constant = QuadraticProgram(*(x.detach() for x in program))
 
     def iterate(*tensors: Tensor) -> Point:
@@ -138,13 +132,7 @@ def solve_qp(
     least, point = state[4], state[5:]
     # Derivatives pass through the optimality conditions of the differentiable program.
     residuals = _residuals(program, point)
-    solve = solver(_kkt_matrix(constant, point, relaxation))
-    change = _newton(solve, constant, point, residuals, relaxation)
-    # One refinement removes the effect of the relaxation, up to 1e-4 of the derivatives.
-    change_of_residuals = _residual_change(constant, point, change)
-    rest = [x + dx for x, dx in zip(residuals, change_of_residuals, strict=True)]
-    correction = _newton(solve, constant, point, tuple(rest), relaxation)
-    change = tuple(x + dx for x, dx in zip(change, correction, strict=True))
+    change = _refined_newton(solver, constant, point, residuals, relaxation)
     end = tuple((x + dx).detach() for x, dx in zip(point, change, strict=True))
     residual = scale[..., 0] * _violation(constant, end)
     # The value of the last step counts only where it lowers the residual; its derivatives always do.
@@ -155,6 +143,13 @@ def solve_qp(
     )
     residual = torch.where(better[..., 0], residual, least) / scale[..., 0]
     return QPSolution(x, scale * y, scale * z, residual)
+
+
+def _without_infinite_bounds(program: QuadraticProgram) -> QuadraticProgram:
+    """Replace inactive rows by 0 x <= 1, which is never active."""
+    bounded = program.h != torch.inf  # nan counts as bounded
+    G = torch.where(bounded[..., None], program.G, 0.0)
+    return program._replace(G=G, h=torch.where(bounded, program.h, 1.0))
 
 
 def _augment_objective(program: QuadraticProgram) -> QuadraticProgram:
@@ -347,6 +342,21 @@ def _step(program: QuadraticProgram, point: Point, slack: float, solver: Solver)
     step = _newton(solve, program, point, (stationary, equal, corrected, bound), slack)
     length = _step_length(z, s, step[2], step[3])
     return tuple(x + length * dx for x, dx in zip(point, step, strict=True))
+
+
+def _refined_newton(
+    solver: Solver, program: QuadraticProgram, point: Point, residuals: Point, slack: float
+) -> Point:
+    """The Newton step for the residuals, with one refinement.
+
+    The refinement removes the effect of the relaxation, up to 1e-4 of the derivatives.
+    """
+    solve = solver(_kkt_matrix(program, point, slack))
+    step = _newton(solve, program, point, residuals, slack)
+    changes = _residual_change(program, point, step)
+    rest = tuple(x + dx for x, dx in zip(residuals, changes, strict=True))
+    correction = _newton(solve, program, point, rest, slack)
+    return tuple(x + dx for x, dx in zip(step, correction, strict=True))
 
 
 def _step_length(z: Tensor, s: Tensor, dz: Tensor, ds: Tensor) -> Tensor:
