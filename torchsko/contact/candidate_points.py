@@ -145,6 +145,6 @@ def contact_axes(points: Points) -> Tensor:
     default = torch.where((n[..., 1].abs() < 0.5)[..., None], y, z)
     given = dot(points.tangent, points.tangent)[..., None] >= 0.25
     tangent = torch.where(given, points.tangent, default)
-    fallback = unit(x - n * dot(n, x)[..., None], default)
+    fallback = torch.where((n[..., 0].abs() < 0.5)[..., None], x, y)
     tangent = unit(tangent - n * dot(n, tangent)[..., None], fallback)
     return torch.stack([n, tangent, cross(n, tangent)], -2)
