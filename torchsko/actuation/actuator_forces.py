@@ -70,20 +70,6 @@ def actuate(
     return state.gen_force, state.rate
 
 
-def actuate_with_slopes(
-    mech: Mechanism,
-    actuators: Actuators,
-    q: Tensor,
-    qd: Tensor,
-    activation: Tensor | None,
-    ctrl: Tensor,
-    dt: float | Tensor,
-) -> tuple[Tensor, Tensor, ForceSlopes]:
-    """`actuate`, and the derivatives of the forces with respect to lengths and speeds."""
-    state = ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
-    return state.gen_force, state.rate, state.slopes()
-
-
 def _check_width(mech: Mechanism, actuators: Actuators) -> None:
     """Check that the actuators belong to a mechanism with as many dofs."""
     count = actuators.transmission.shape[-1]

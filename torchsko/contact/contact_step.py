@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.actuation.actuator_forces import actuate_with_slopes
+from torchsko.actuation.actuator_forces import ActuatorState
 from torchsko.actuation.actuators import Actuators
 from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.actuation.tendons import Tendons
@@ -126,8 +126,8 @@ class Drive(NamedTuple):
         if self.actuators is None:
             return torch.zeros_like(qd) if self.ctrl is None else self.ctrl, None, None
         assert self.ctrl is not None
-        act = self.ctrl[..., :0] if act is None else act
-        return actuate_with_slopes(self.mech, self.actuators, q, qd, act, self.ctrl, self.dt)
+        at = ActuatorState.at(self.mech, self.actuators, q, qd, act, self.ctrl, self.dt)
+        return at.gen_force, at.rate, at.slopes()
 
     def accelerate(
         self, q: Tensor, qd: Tensor, tau: Tensor, warmstart: Tensor | None = None
