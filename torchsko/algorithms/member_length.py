@@ -22,6 +22,7 @@ from torchsko.algebra.operators.operators import SPO, BlockDiagonal
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import ShapeError
+from torchsko.utils.devices import on_device
 
 MemberLengths = Tensor | Sequence[Tensor]
 """One length per link, `[*batch, n]`, or a list of one block per link, each `[*batch, r, c]`."""
@@ -85,7 +86,7 @@ def member_length_operator(tree: Tree, member_lengths: MemberLengths) -> TreeOpe
     """
     blocks = _blocks(tree, member_lengths)
     rows, widths = blocks[0].shape[-2], [block.shape[-1] for block in blocks]
-    layout = Layout.of(tree, [rows] * tree.num_nodes, widths).to(blocks[0].device)
+    layout = on_device(Layout.of(tree, [rows] * tree.num_nodes, widths), blocks[0].device)
     padded = [
         torch.nn.functional.pad(block, (0, layout.dofs.width - block.shape[-1])) for block in blocks
     ]
