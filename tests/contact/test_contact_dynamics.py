@@ -1,11 +1,14 @@
 """Constraint forces and accelerations equal those of MuJoCo; their derivatives are exact."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 import torchsko as ts
 from tests.contact.models import MODELS
+from torchsko.contact.line_search import step_length
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -169,3 +172,14 @@ def test_second_derivatives_are_exact(compiled, cone):
     inputs = [x.clone().requires_grad_() for x in (q, qd, tau)]
     options = {"eps": 1e-6, "atol": 1e-3, "rtol": 1e-4, "fast_mode": True}
     assert torch.autograd.gradgradcheck(accelerations, inputs, **options)
+
+
+def test_line_searches_do_not_alternate_between_the_ends_of_their_bracket():
+    """The slope is -1 at 0 and 0.75 at 1 and jumps at the minimum; Newton steps lead from end to end."""
+    kink, right, left = 0.6178, 0.7475, 0.2535
+    weight, loss = torch.tensor([1e8, left]).double(), torch.tensor([0.42145]).double()
+    rows = SimpleNamespace(weight=weight, loss=loss, cones=())
+    x, along = torch.full((2,), -kink).double(), torch.ones(2).double()
+    slope, curvature = torch.tensor(-0.42195).double(), torch.tensor(right).double()
+    found = step_length(rows, x, along, slope, curvature)
+    assert abs(found - kink) < 0.05

@@ -37,7 +37,7 @@ def step_length(rows: Rows, x: Tensor, along: Tensor, linear: Tensor, quadratic:
     lines += [_cone_line(cone, cone.select(x), cone.select(along)) for cone in rows.cones]
     length = torch.ones_like(linear)
     low, high = torch.zeros_like(linear), torch.full_like(linear, torch.inf)
-    for _ in range(SEARCH_ROUNDS):
+    for k in range(SEARCH_ROUNDS):
         slope, curvature = linear + length * quadratic, quadratic
         for line in lines:
             of_slope, of_curvature = line(length)
@@ -48,8 +48,10 @@ def step_length(rows: Rows, x: Tensor, along: Tensor, linear: Tensor, quadratic:
         middle = torch.where(
             torch.isinf(high), 2 * low, (low + torch.where(torch.isinf(high), 0.0, high)) / 2
         )
-        inside = (newton > low) & (newton < high)
-        length = torch.where(slope == 0, length, torch.where(inside, newton, middle))
+        is_taken = (newton > low) & (newton < high)
+        if k > 0:  # where the slope jumps, Newton steps alternate between the ends of the bracket
+            is_taken = is_taken & (2 * (newton - length).abs() < high - low)
+        length = torch.where(slope == 0, length, torch.where(is_taken, newton, middle))
     return length
 
 
