@@ -24,6 +24,8 @@ CANNOT_FALL = {
     *("pusher_v5.xml", "reacher.xml", "swimmer.xml"),
 }
 """Models without a joint that lets the base fall."""
+DAMPING = {"kinova_description": 0.02}
+"""Damping of joints of robots whose light wrists otherwise turn by radians in a time step [N m s/rad]."""
 
 
 def on_a_plane(mech):
@@ -61,6 +63,7 @@ def test_robots_dropped_on_a_plane_for_a_second_have_finite_states_and_gradients
     file = FILES[name]
     options = {"floating_base": True, "mimic": "independent"}
     mech = on_a_plane(ts.load(file, **({} if Path(file).suffix == ".xml" else options))).to(dtype)
+    mech = mech.replace(damping=mech.damping + DAMPING.get(name, 0.0))
     g = torch.Generator().manual_seed(0)
     rest = mech.initial().expand(SAMPLES, -1)
     is_moved = (torch.arange(SAMPLES) > 0).to(rest)[:, None]
