@@ -37,6 +37,7 @@ def step_length(rows: Rows, x: Tensor, along: Tensor, linear: Tensor, quadratic:
     lines += [_cone_line(cone, cone.select(x), cone.select(along)) for cone in rows.cones]
     length = torch.ones_like(linear)
     low, high = torch.zeros_like(linear), torch.full_like(linear, torch.inf)
+    at_low, at_high = -torch.ones_like(linear), torch.ones_like(linear)
     for k in range(SEARCH_ROUNDS):
         slope, curvature = linear + length * quadratic, quadratic
         for line in lines:
@@ -44,13 +45,18 @@ def step_length(rows: Rows, x: Tensor, along: Tensor, linear: Tensor, quadratic:
             slope, curvature = slope + of_slope, curvature + of_curvature
         low = torch.where(slope < 0, length, low)
         high = torch.where(slope < 0, high, length)
+        at_low = torch.where(slope < 0, slope, at_low)
+        at_high = torch.where(slope < 0, at_high, slope)
         newton = length - slope / torch.where(curvature > 0, curvature, 1.0)
         middle = torch.where(
             torch.isinf(high), 2 * low, (low + torch.where(torch.isinf(high), 0.0, high)) / 2
         )
         is_taken = (newton > low) & (newton < high)
-        if k > 0:  # where the slope jumps, Newton steps alternate between the ends of the bracket
+        if k > 0:
+            # Where the slope jumps, Newton steps alternate between the ends of the bracket.
             is_taken = is_taken & (2 * (newton - length).abs() < high - low)
+            secant = low - (high - low) * at_low / (at_high - at_low)
+            middle = torch.where((low > 0) & ~torch.isinf(high), secant, middle)
         length = torch.where(slope == 0, length, torch.where(is_taken, newton, middle))
     return length
 
