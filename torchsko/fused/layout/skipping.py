@@ -60,12 +60,9 @@ def group_by_condition(
     conditions = {x: conditions[x] for x in order if x in conditions}
     if not conditions:
         return order, {}
-    groups = _groups(program, order, conditions)
-    for members in groups.values():
-        if len(members) < MIN_SKIPPED:
-            for x in members:
-                del conditions[x]
-    groups = {key: x for key, x in groups.items() if len(x) >= MIN_SKIPPED}
+    found = _groups(program, order, conditions)
+    groups = {key: members for key, members in found.items() if len(members) >= MIN_SKIPPED}
+    conditions = {x: key[0] for key, members in groups.items() for x in members}
     return _Grouping(program, order, groups).run(), conditions
 
 
