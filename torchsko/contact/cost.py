@@ -26,7 +26,7 @@ from torch import Tensor
 from torchsko.contact.body_motions import BodyMotions
 from torchsko.linalg.symmetric import mirror
 from torchsko.utils.shapes import concatenate, matvec, norm
-from torchsko.utils.traced_tensor import mark_rare
+from torchsko.utils.traced_tensor import is_traced, mark_rare
 
 MAX_SUPPORTS = 8
 """Largest number of pairs of bodies of which all are expected to touch, such as four feet and the floor."""
@@ -35,7 +35,7 @@ MAX_SUPPORTS = 8
 def of_touching(x: Tensor, active: Tensor, pairs: Sequence[int], num_dims: int) -> Tensor:
     """Values of contacts of pairs of bodies that touch, and zeros for others, which kernels do not compute.
 
-    Of few pairs all may touch, and the values are returned as they are.
+    Of few pairs all may touch, and eager mode skips nothing: the values are returned as they are.
 
     Args:
         x: values, zero or without effect for contacts that are not active, `[*batch, C, *dims]`.
@@ -43,7 +43,7 @@ def of_touching(x: Tensor, active: Tensor, pairs: Sequence[int], num_dims: int) 
         pairs: number of the pair of bodies of each contact.
         num_dims: number of the dimensions after C.
     """
-    if len(set(pairs)) <= MAX_SUPPORTS:
+    if len(set(pairs)) <= MAX_SUPPORTS or not is_traced(active):
         return x
     number = torch.tensor(pairs, device=active.device)
     is_equal = (number[:, None] == number).to(x.dtype)

@@ -84,6 +84,11 @@ def can_be_nonzero(x: Tensor) -> Tensor:
     return torch.ones((), dtype=torch.bool, device=x.device)
 
 
+def is_traced(x: Tensor) -> bool:
+    """True if operations on a tensor are recorded in a program."""
+    return isinstance(torch.func.debug_unwrap(x, recurse=True), TracedTensor)
+
+
 def mark_rare(condition: Tensor) -> None:
     """Declare that few samples fulfil each of the conditions, `[*batch, ...]`, bool.
 
