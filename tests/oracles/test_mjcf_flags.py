@@ -104,3 +104,34 @@ def test_yielding_springs_are_reported():
         assert told == ["1 joints with springyield: yielding of springs is not modelled"] * (
             flag == "enable"
         )
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        ('<option noslip_iterations="5"/>', "noslip_iterations"),
+        ('<option><flag override="enable"/></option>', "override"),
+        ('<option><flag sleep="enable"/></option>', "sleep"),
+    ],
+)
+def test_options_that_change_contact_are_reported_and_refused_if_strict(option, name):
+    text = f"<mujoco>{option}<worldbody><body><joint/>{INERTIAL}</body></worldbody></mujoco>"
+    assert [name in str(x) for x in ts.load(text).unused] == [True]
+    with pytest.raises(ts.RobotFileError, match=name):
+        ts.load(text, strict=True)
+    assert not ts.load(text.replace(option, ""), strict=True).unused
+
+
+def test_actuators_of_disabled_groups_exert_no_force():
+    text = f"""<mujoco><option actuatorgroupdisable="2"/><worldbody><body><joint name="j"/>{INERTIAL}</body>
+      </worldbody><actuator><motor joint="j" group="2"/><motor joint="j" gear="3"/></actuator></mujoco>"""
+    model, mech = mujoco.MjModel.from_xml_string(text), ts.load(text)
+    data, drives = mujoco.MjData(model), ts.actuators_of(text, mech)
+    data.ctrl[:] = 1.0
+    mujoco.mj_forward(model, data)
+    q, qd = mech.random_state()
+    tau, _ = ts.actuate(mech, drives, q, qd, ctrl=torch.ones(1, dtype=q.dtype))
+    assert tau.tolist() == data.qfrc_actuator.tolist() == [3.0]
+    assert [str(x) for x in drives.unused] == [
+        "actuator 'actuator0': actuatorgroupdisable contains its group 2"
+    ]

@@ -25,9 +25,9 @@ def actuators_of(source: Any, mech: MechanismLike) -> Actuators:
 
     Returns:
         The actuators, in the order of the file. Its ``unused`` lists actuators that are not modelled, with
-        the reason: muscles, spatial tendons, sites, slider-cranks, bodies, delays; PID loops and DC motors
-        with states (integral, inductance, temperature, bristles), cogging, a voltage limit, or several
-        controls; transmissions of several joints.
+        the reason: muscles, spatial tendons, sites, slider-cranks, bodies, delays, disabled groups; PID
+        loops and DC motors with states (integral, inductance, temperature, bristles), cogging, a voltage
+        limit, or several controls; transmissions of several joints.
 
     Raises:
         RobotFileError: when the file is not readable; see `torchsko.load`.

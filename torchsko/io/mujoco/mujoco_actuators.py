@@ -64,7 +64,9 @@ def read_actuators(model: Any) -> FileActuators:
 
 def _unsupported(model: Any, i: int, names: Mapping[int, str]) -> str:
     """Reason why an actuator is not modelled regardless of its law; empty if it is."""
-    kind = int(model.actuator_trntype[i])
+    kind, group = int(model.actuator_trntype[i]), int(model.actuator_group[i])
+    if group >= 0 and int(getattr(model.opt, "disableactuator", 0)) >> group & 1:
+        return f"actuatorgroupdisable contains its group {group}"
     if kind not in (JOINT, JOINT_IN_PARENT, TENDON):
         known = kind < len(TRANSMISSIONS)
         return f"its transmission is a {TRANSMISSIONS[kind] if known else kind}: not modelled"

@@ -23,6 +23,7 @@ from torchsko.io.mujoco.mujoco_fields import (
 from torchsko.mechanism.description import IN_STEP, UnsupportedElement
 from torchsko.mechanism.file_data.touching_pairs import TouchingPairs
 from torchsko.mechanism.geometry import NO_SHAPES, Geometry
+from torchsko.utils.optional_dependencies import require
 
 Row = tuple[int | list[str], str, str]
 """Number or names of elements, their kind, and the reason why they are not used."""
@@ -32,6 +33,12 @@ IN_CONTACT = f"contact acts {IN_STEP}"
 
 WITHOUT_COLLISION = "these kinds of shapes do not collide, in ts.step neither"
 """Reason for pairs of shapes without a collision function."""
+
+WITHOUT_OPTION = "not modelled; ts.step solves the constraints without it"
+"""Reason for options and flags that change the forces of constraints."""
+
+FLAGS_OF_CONTACT = ("override", "sleep", "diagexact", "ipc", "speculative")
+"""Flags that change the forces of constraints, or the motion with them, when they are enabled."""
 
 
 def unused(model: Any, geometry: Geometry) -> list[UnsupportedElement]:
@@ -55,6 +62,7 @@ def unused(model: Any, geometry: Geometry) -> list[UnsupportedElement]:
         (tendons, elastic),
         *((row, False) for row in _limits_and_flags(model, disabled)),
         *((row, True) for row in forces),
+        *((row, False) for row in _options_of_contact(model)),
     )
     pairs = _touching_pairs(model, geometry, disabled)
     geoms = [model.geom(g).name or f"geom{g}" for g in pairs.shapes()]
@@ -67,7 +75,7 @@ def unused(model: Any, geometry: Geometry) -> list[UnsupportedElement]:
             _element(row[0], row[1]),
             row[2],
             affects_forces=affects_forces,
-            in_contact=row[2] in (IN_CONTACT, WITHOUT_COLLISION),
+            in_contact=row[2] in (IN_CONTACT, WITHOUT_COLLISION, WITHOUT_OPTION),
             in_step=row[2].endswith((IN_STEP, "in ts.step only")),
         )
         for row, affects_forces in (*rows, *((row, False) for row in touching))
@@ -157,6 +165,14 @@ def _limits_and_flags(model: Any, disabled: set[str]) -> tuple[Row, ...]:
             "settings of MuJoCo's solver, integrator or collision detection",
         ),
     )  # fmt: skip
+
+
+def _options_of_contact(model: Any) -> tuple[Row, ...]:
+    """Options that change the forces of constraints."""
+    bits, enabled = require("mujoco", "mjcf").mjtEnableBit, int(model.opt.enableflags)
+    flags = [f for f in FLAGS_OF_CONTACT if enabled & int(getattr(bits, f"mjENBL_{f.upper()}", 0))]
+    options = ["noslip_iterations"] if model.opt.noslip_iterations > 0 else []
+    return ((flags, "enabled flags", WITHOUT_OPTION), (options, "options", WITHOUT_OPTION))
 
 
 def _missing_forces(model: Any, disabled: set[str]) -> tuple[Row, ...]:
