@@ -97,6 +97,15 @@ def test_values_out_of_range_are_refused_by_the_names_of_shapes(fault, message):
     assert message.lower() in str(error.value).lower()
 
 
+def test_joints_without_inertia_are_refused_by_name():
+    text = """<robot name="crate"><link name="base"/><link name="box"><inertial><mass value="1"/>
+      <inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+      <joint name="drop" type="floating"><parent link="base"/><child link="box"/></joint></robot>"""
+    mech = ts.load(text, floating_base=True)
+    with pytest.raises(ts.MechanismError, match="no inertia resists joint 'root_joint'"):
+        ts.ContactModel.of(mech)
+
+
 def test_height_fields_of_different_grids_are_refused():
     field = '<hfield name="{0}" nrow="{0}" ncol="3" size="1 1 1 1"/>'
     geom = '<geom type="hfield" hfield="{}"/>'

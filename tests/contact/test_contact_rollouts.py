@@ -73,6 +73,23 @@ def without_actuators(mech):
     return ts.load(text).replace(mass=mech.mass)
 
 
+def test_rollouts_are_steps_of_a_robot_whose_tendon_has_armature_springs_and_damping():
+    text = """<mujoco><option timestep=".002"/><worldbody>
+      <body><joint name="j" axis="0 1 0" damping=".2"/><geom size=".1" pos=".3 0 0"/>
+      <body pos=".5 0 0"><joint name="k" axis="0 1 0"/><geom size=".1" pos=".3 0 0"/></body></body>
+      </worldbody><tendon><fixed name="t" armature=".5" stiffness="20" damping="2" springlength=".1">
+      <joint joint="j" coef="1"/><joint joint="k" coef="-2"/></fixed></tendon>
+      <actuator><motor joint="j"/></actuator></mujoco>"""
+    mech = ts.load(text)
+    q, qd = torch.tensor([[0.3, 0.5], [-1.0, 2.0]]).double().split(1)
+    ctrl, state = torch.ones(1, dtype=q.dtype), ts.State(q, qd)
+    for _ in range(STEPS):
+        state = ts.step(mech, state, ctrl.expand(1, 1))
+    drive = ts.ActuatedControl(ts.actuators_of(text, mech), ctrl, tendons=ts.tendons_of(text, mech))
+    qs, qds, *_ = ts.rollout(mech, q, qd, drive, STEPS, DT, ts.ContactStep())
+    assert_close((qs[:, -1], qds[:, -1]), state[:2], rtol=1e-12, atol=1e-12)
+
+
 def test_samples_do_not_depend_on_the_batch_nor_on_diverged_samples(fast):
     q, qd = states(37)
     together = simulate(fast, q, qd, fused=True)

@@ -190,8 +190,8 @@ class ContactModel:
                 `torchsko.contacts` counts the others.
 
         Raises:
-            MechanismError: on an unknown pair, and when a size, a margin or a number of contacts is out of
-                range.
+            MechanismError: on an unknown pair, when a size, a margin or a number of contacts is out of
+                range, and when no inertia resists a joint.
 
         Warns:
             RobotFileWarning: when a time constant is less than two time steps.

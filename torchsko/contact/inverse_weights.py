@@ -15,7 +15,7 @@ from torchsko.actuation.tendons import Tendons
 from torchsko.contact.body_motions import tree_moves
 from torchsko.mechanism.coordinates import independent_matrix, tree_columns, tree_q
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.verbs.dynamics import mass_matrix
+from torchsko.verbs.dynamics import mass_matrix, refuse_singular
 from torchsko.verbs.frames import frame_jacobian
 
 
@@ -30,6 +30,7 @@ class InverseWeights:
     """
 
     def __init__(self, mech: Mechanism) -> None:
+        refuse_singular(mech)
         self.mech = mech
         initial = mech.file_metadata.initial
         self.q = mech.neutral() if initial is None else initial

@@ -33,7 +33,11 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
-from torchsko.contact.contact_dynamics import constrained_dynamics, without_dry_friction
+from torchsko.contact.contact_dynamics import (
+    constrained_dynamics,
+    tendon_inertia,
+    without_dry_friction,
+)
 from torchsko.contact.contact_model import PARAMETER_DIMS, ContactModel
 from torchsko.contact.implicit_steps import damping_of_forces, implicit_acceleration
 from torchsko.errors import TorchskoError
@@ -160,7 +164,8 @@ class ContactStep(Integrator):
 
     After q and qd it returns the generalised forces of all constraints, `[*batch, num_dof]` [N m or N], and
     the largest error of the equations of motion, `[*batch]` [N m or N]. The solver starts from the
-    acceleration without constraints, so that a step depends on the state alone.
+    acceleration without constraints, so that a step depends on the state alone. The integrator of the robot
+    file has no effect; springs and dampers of tendons act as part of a `torchsko.ActuatedControl`.
 
     Attributes:
         contact: shapes and parameters of contact; by default `torchsko.ContactModel.of` of the mechanism.
@@ -208,7 +213,10 @@ class ContactStep(Integrator):
         damping = damping_of_forces(
             mech, q, qd, None, joints=contact.options.eulerdamp, fluid=False
         )
-        qdd = implicit_acceleration(mech, q, qd, found.qdd, damping, dt, gyroscopic=False)
+        qdd = implicit_acceleration(
+            mech, q, qd, found.qdd, damping, dt,
+            gyroscopic=False, added=tendon_inertia(mech, contact, q),
+        )  # fmt: skip
         return *advance_state(mech, q, qd, qdd, dt), found.forces, found.residual
 
 
