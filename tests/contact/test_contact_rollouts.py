@@ -40,8 +40,8 @@ def fast():
     return ts.fuse(HOPPING, inputs=("mass",))
 
 
-def simulate(mech, q, qd, **options):
-    return ts.rollout(mech, q, qd, law, STEPS, DT, ts.ContactStep(), **options)
+def simulate(mech, q, qd, dt=DT, **options):
+    return ts.rollout(mech, q, qd, law, STEPS, dt, ts.ContactStep(), **options)
 
 
 def test_rollouts_are_steps_with_gradients(fast):
@@ -88,6 +88,17 @@ def test_rollouts_are_steps_of_a_robot_whose_tendon_has_armature_springs_and_dam
     drive = ts.ActuatedControl(ts.actuators_of(text, mech), ctrl, tendons=ts.tendons_of(text, mech))
     qs, qds, *_ = ts.rollout(mech, q, qd, drive, STEPS, DT, ts.ContactStep())
     assert_close((qs[:, -1], qds[:, -1]), state[:2], rtol=1e-12, atol=1e-12)
+
+
+def test_long_steps_lengthen_the_time_constants_of_contacts(fast):
+    q, qd = states(5)
+    state, robot, dt = ts.State(q, qd), without_actuators(HOPPING), 0.012
+    with pytest.warns(ts.RobotFileWarning, match=r"0\.024 s is used"):
+        for _ in range(STEPS):
+            state = ts.step(robot, state, law(state.t, state.q, state.qd).detach(), dt=dt)
+        found = simulate(HOPPING, q, qd, dt, fused=False), simulate(fast, q, qd, dt, fused=True)
+    for qs, qds, *_ in found:
+        assert_close((qs[:, -1], qds[:, -1]), state[:2], rtol=1e-9, atol=1e-9)
 
 
 def test_samples_do_not_depend_on_the_batch_nor_on_diverged_samples(fast):

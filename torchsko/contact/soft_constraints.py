@@ -110,11 +110,11 @@ def softness(
         friction: whether the constraints have no stiffness.
     """
     low, high = (x.clamp(MIN_IMPEDANCE, MAX_IMPEDANCE) for x in solimp[..., :2].unbind(-1))
-    time, ratio = solref.unbind(-1)
-    standard = time > 0
     h = timing.timestep
     if timing.safe and not timing.end_of_step:
-        time = torch.where(standard, time.clamp(min=2 * h), time)
+        solref = safe_solref(solref, h)
+    time, ratio = solref.unbind(-1)
+    standard = time > 0
     t, r = torch.where(standard, time, 1.0), torch.where(ratio > 0, ratio, 1.0)
     stiffness = torch.where(standard, 1 / (high * t * r) ** 2, -time / high**2)
     damping = torch.where(ratio > 0, 2 / (high * t), -ratio / high)
@@ -131,6 +131,18 @@ def softness(
     spring = h * stiffness * impedance
     gain = 1 + h * (damping + spring)
     return Softness(stiffness / gain, (damping + spring) / gain, impedance, gain)
+
+
+def safe_solref(solref: Tensor, dt: float | Tensor) -> Tensor:
+    """Reference parameters with time constants of two time steps at least, `[*batch, m, 2]`.
+
+    Args:
+        solref: `[*, m, 2]`.
+        dt: time step [s], a number or `[*batch, 1]`.
+    """
+    time, ratio = solref.unbind(-1)
+    time = torch.where(time > 0, time.clamp(min=2 * dt), time)
+    return torch.stack([time, ratio.expand_as(time)], -1)
 
 
 def _impedance(solimp: Tensor, low: Tensor, high: Tensor, position: Tensor) -> Tensor:

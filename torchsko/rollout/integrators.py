@@ -27,7 +27,7 @@ Mathematics 29(1), 1999.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
 import torch
@@ -40,6 +40,8 @@ from torchsko.contact.contact_dynamics import (
 )
 from torchsko.contact.contact_model import PARAMETER_DIMS, ContactModel
 from torchsko.contact.implicit_steps import damping_of_forces, implicit_acceleration
+from torchsko.contact.soft_constraints import safe_solref
+from torchsko.contact.value_checks import SOLREFS
 from torchsko.errors import TorchskoError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
 from torchsko.mechanism.joints.configuration import advance as advance_state
@@ -165,7 +167,8 @@ class ContactStep(Integrator):
     After q and qd it returns the generalised forces of all constraints, `[*batch, num_dof]` [N m or N], and
     the largest error of the equations of motion, `[*batch]` [N m or N]. The solver starts from the
     acceleration without constraints, so that a step depends on the state alone. The integrator of the robot
-    file has no effect; springs and dampers of tendons act as part of a `torchsko.ActuatedControl`.
+    file has no effect; springs and dampers of tendons act as part of a `torchsko.ActuatedControl`. Time
+    constants of constraints below two time steps count as two time steps, as in `torchsko.step`.
 
     Attributes:
         contact: shapes and parameters of contact; by default `torchsko.ContactModel.of` of the mechanism.
@@ -203,7 +206,7 @@ class ContactStep(Integrator):
         """The next state, the forces of the constraints and the residual."""
         contact = ContactModel.of(mech) if self.contact is None else self.contact
         contact.refuse_batch(q.shape[:-1])
-        contact = contact.replace(**parameters)
+        contact = _at_timestep(contact.replace(**parameters), dt)
         smooth = without_dry_friction(mech)
         free = accelerate(smooth, t, q, qd)
         tau = inverse_dynamics(smooth, q, qd, free)
@@ -218,6 +221,17 @@ class ContactStep(Integrator):
             gyroscopic=False, added=tendon_inertia(mech, contact, q),
         )  # fmt: skip
         return *advance_state(mech, q, qd, qdd, dt), found.forces, found.residual
+
+
+def _at_timestep(contact: ContactModel, dt: float | Tensor) -> ContactModel:
+    """The contact model for a time step, which is a tensor in kernels."""
+    if not isinstance(dt, Tensor):
+        return contact.at_timestep(dt)
+    if not contact.options.refsafe:
+        return contact
+    names = (*SOLREFS, "solref_friction")
+    safe = {name: safe_solref(getattr(contact, name), dt) for name in names}
+    return replace(contact, options=replace(contact.options, refsafe=False), **safe)
 
 
 @dataclass(frozen=True)
