@@ -142,7 +142,7 @@ def test_every_step_on_a_card_rehearses_on_the_cpu(tmp_path):
     command = [sys.executable, str(FOLDER / "first_light.py"), "--cpu", "--robots", "panda"]
     subprocess.run([*command, "--minutes", "20", "--out", str(out)], check=True)
     text = out.read_text()
-    assert text.count(": done (") == 8 and "tests: skipped on a CPU" in text
+    assert text.count(": done (") == 9 and "tests: skipped on a CPU" in text
     assert "WRONG" not in text and "FAILED" not in text
     assert "equal to the main thread's result: True" in text
     for kernel in ("forward_dynamics with VJP", "rollout", "VJP of the rollout"):
