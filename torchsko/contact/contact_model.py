@@ -14,6 +14,7 @@ from torchsko.contact.inverse_weights import InverseWeights
 from torchsko.contact.lengths import Lengths, equality_fields, limit_fields, loss_fields
 from torchsko.contact.pair_groups import PairGroup, group_pairs, max_contacts_of
 from torchsko.contact.shape_pairs import body_of, shape_pairs, size_of
+from torchsko.contact.soft_constraints import safe_solref
 from torchsko.contact.value_checks import SOLREFS, check_values
 from torchsko.errors import MechanismError, ShapeError, unknown_name
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
@@ -262,8 +263,14 @@ class ContactModel:
                     "to ts.rollout.",
                 )
 
-    def at_timestep(self, dt: float) -> ContactModel:
-        """A copy for another time step [s], which bounds time constants."""
+    def at_timestep(self, dt: float | Tensor) -> ContactModel:
+        """A copy for another time step [s], a number or `[*batch, 1]`, which bounds time constants."""
+        if isinstance(dt, Tensor):
+            if not self.options.refsafe:
+                return self
+            names = (*SOLREFS, "solref_friction")
+            safe = {name: safe_solref(getattr(self, name), dt) for name in names}
+            return replace(self, options=replace(self.options, refsafe=False), **safe)
         if dt == self.options.timestep:
             return self
         changed = replace(self, options=replace(self.options, timestep=dt))

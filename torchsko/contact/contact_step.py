@@ -25,6 +25,7 @@ from torchsko.contact.implicit_steps import (
     constrained_dofs,
     damping_of_forces,
     end_of_step_inertia,
+    euler_acceleration,
     implicit_acceleration,
     standalone_bodies,
 )
@@ -245,23 +246,8 @@ def _euler(fixed: Drive, state: State, all_forces: bool) -> State:
     q, qd, act = state.q, state.qd, state.act
     tau, rate, slopes = fixed.forces(q, qd, act)
     found = fixed.accelerate(q, qd, tau, state.warmstart)
-    damping = damping_of_forces(
-        mech,
-        q,
-        qd,
-        slopes if all_forces else None,
-        joints=all_forces or fixed.contact.options.eulerdamp,
-        fluid=all_forces,
-    )
-    qdd = implicit_acceleration(
-        mech,
-        q,
-        qd,
-        found.qdd,
-        damping,
-        dt,
-        gyroscopic=all_forces,
-        added=tendon_inertia(mech, fixed.contact, q),
+    qdd = euler_acceleration(
+        mech, fixed.contact, q, qd, found.qdd, dt, slopes, all_forces=all_forces
     )
     return fixed.advance(state, qdd, rate, found.qdd, found.residual)
 

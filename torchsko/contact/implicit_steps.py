@@ -22,6 +22,8 @@ from torch import Tensor
 
 from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.bridge.fluid_forces import fluid_damping
+from torchsko.contact.contact_dynamics import tendon_inertia
+from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.cost import Rows
 from torchsko.contact.inverse_weights import transmission_matrix
 from torchsko.contact.newton import solve_from_leaves
@@ -40,6 +42,36 @@ from torchsko.spatial.rotation import skew
 from torchsko.utils.shapes import concatenate, matvec
 from torchsko.verbs.dynamics import mass_matrix
 from torchsko.verbs.passive_forces import damping_slope, spring_slope
+
+
+def euler_acceleration(
+    mech: Mechanism,
+    contact: ContactModel,
+    q: Tensor,
+    qd: Tensor,
+    qdd: Tensor,
+    dt: float,
+    slopes: ForceSlopes | None = None,
+    *,
+    all_forces: bool = False,
+) -> Tensor:
+    """Acceleration of an Euler step with implicit damping of joints, or of all forces, `[*batch, num_dof]`.
+
+    Args:
+        mech: the mechanism.
+        contact: its options select the damping of joints; its tendons may have armature.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]`.
+        qdd: constrained acceleration at the start, `[*batch, num_dof]`.
+        dt: time step [s].
+        slopes: of the forces of actuators and tendons.
+        all_forces: whether all damping acts implicitly, also of actuators, tendons and the fluid.
+    """
+    slopes = slopes if all_forces else None
+    joints = all_forces or contact.options.eulerdamp
+    damping = damping_of_forces(mech, q, qd, slopes, joints=joints, fluid=all_forces)
+    added = tendon_inertia(mech, contact, q)
+    return implicit_acceleration(mech, q, qd, qdd, damping, dt, gyroscopic=all_forces, added=added)
 
 
 def implicit_acceleration(

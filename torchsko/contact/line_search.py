@@ -48,15 +48,14 @@ def step_length(rows: Rows, x: Tensor, along: Tensor, linear: Tensor, quadratic:
         at_low = torch.where(slope < 0, slope, at_low)
         at_high = torch.where(slope < 0, at_high, slope)
         newton = length - slope / torch.where(curvature > 0, curvature, 1.0)
-        middle = torch.where(
-            torch.isinf(high), 2 * low, (low + torch.where(torch.isinf(high), 0.0, high)) / 2
-        )
+        is_open = torch.isinf(high)
+        middle = torch.where(is_open, 2 * low, (low + torch.where(is_open, 0.0, high)) / 2)
         is_taken = (newton > low) & (newton < high)
         if k > 0:
             # Where the slope jumps, Newton steps alternate between the ends of the bracket.
             is_taken = is_taken & (2 * (newton - length).abs() < high - low)
             secant = low - (high - low) * at_low / (at_high - at_low)
-            middle = torch.where((low > 0) & ~torch.isinf(high), secant, middle)
+            middle = torch.where((low > 0) & ~is_open, secant, middle)
         length = torch.where(slope == 0, length, torch.where(is_taken, newton, middle))
     return length
 

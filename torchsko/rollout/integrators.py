@@ -27,21 +27,15 @@ Mathematics 29(1), 1999.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 
-from torchsko.contact.contact_dynamics import (
-    constrained_dynamics,
-    tendon_inertia,
-    without_dry_friction,
-)
+from torchsko.contact.contact_dynamics import constrained_dynamics, without_dry_friction
 from torchsko.contact.contact_model import PARAMETER_DIMS, ContactModel
-from torchsko.contact.implicit_steps import damping_of_forces, implicit_acceleration
-from torchsko.contact.soft_constraints import safe_solref
-from torchsko.contact.value_checks import SOLREFS
+from torchsko.contact.implicit_steps import euler_acceleration
 from torchsko.errors import TorchskoError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
 from torchsko.mechanism.joints.configuration import advance as advance_state
@@ -206,32 +200,15 @@ class ContactStep(Integrator):
         """The next state, the forces of the constraints and the residual."""
         contact = ContactModel.of(mech) if self.contact is None else self.contact
         contact.refuse_batch(q.shape[:-1])
-        contact = _at_timestep(contact.replace(**parameters), dt)
+        contact = contact.replace(**parameters).at_timestep(dt)
         smooth = without_dry_friction(mech)
         free = accelerate(smooth, t, q, qd)
         tau = inverse_dynamics(smooth, q, qd, free)
         found = constrained_dynamics(
             mech, q, qd, tau, contact=contact, warmstart=free.expand_as(qd)
         )
-        damping = damping_of_forces(
-            mech, q, qd, None, joints=contact.options.eulerdamp, fluid=False
-        )
-        qdd = implicit_acceleration(
-            mech, q, qd, found.qdd, damping, dt,
-            gyroscopic=False, added=tendon_inertia(mech, contact, q),
-        )  # fmt: skip
+        qdd = euler_acceleration(mech, contact, q, qd, found.qdd, dt)
         return *advance_state(mech, q, qd, qdd, dt), found.forces, found.residual
-
-
-def _at_timestep(contact: ContactModel, dt: float | Tensor) -> ContactModel:
-    """The contact model for a time step, which is a tensor in kernels."""
-    if not isinstance(dt, Tensor):
-        return contact.at_timestep(dt)
-    if not contact.options.refsafe:
-        return contact
-    names = (*SOLREFS, "solref_friction")
-    safe = {name: safe_solref(getattr(contact, name), dt) for name in names}
-    return replace(contact, options=replace(contact.options, refsafe=False), **safe)
 
 
 @dataclass(frozen=True)

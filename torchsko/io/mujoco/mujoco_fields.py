@@ -61,15 +61,26 @@ def all_joint_names(model: Any) -> list[str]:
 
 def disabled_flags(model: Any) -> set[str]:
     """Flags that the model disables, with those that they include."""
-    bits, disabled = require("mujoco", "mjcf").mjtDisableBit, int(model.opt.disableflags)
-    flags = {
-        name.removeprefix("mjDSBL_").lower()
-        for name, bit in bits.__members__.items()
-        if name.startswith("mjDSBL_") and disabled & int(bit)
-    }
+    bits = require("mujoco", "mjcf").mjtDisableBit
+    flags = _flags_of(bits, "mjDSBL_", int(model.opt.disableflags))
     if "constraint" in flags:
         flags |= {*CONSTRAINT_FLAGS, "contact"}
     return flags | set(PASSIVE_FLAGS) if "passive" in flags else flags  # MuJoCo before 3.3.6
+
+
+def enabled_flags(model: Any) -> set[str]:
+    """Flags that the model enables."""
+    bits = require("mujoco", "mjcf").mjtEnableBit
+    return _flags_of(bits, "mjENBL_", int(model.opt.enableflags))
+
+
+def _flags_of(bits: Any, prefix: str, value: int) -> set[str]:
+    """Names in lower case of the bits that a value contains."""
+    return {
+        name.removeprefix(prefix).lower()
+        for name, bit in bits.__members__.items()
+        if name.startswith(prefix) and value & int(bit)
+    }
 
 
 def without_passive_forces(model: Any) -> bool:

@@ -18,12 +18,12 @@ from torchsko.io.mujoco.mujoco_fields import (
     TO_JOINT_IN_PARENT,
     all_joint_names,
     disabled_flags,
+    enabled_flags,
     tendon_numbers,
 )
 from torchsko.mechanism.description import IN_STEP, UnsupportedElement
 from torchsko.mechanism.file_data.touching_pairs import TouchingPairs
 from torchsko.mechanism.geometry import NO_SHAPES, Geometry
-from torchsko.utils.optional_dependencies import require
 
 Row = tuple[int | list[str], str, str]
 """Number or names of elements, their kind, and the reason why they are not used."""
@@ -169,8 +169,7 @@ def _limits_and_flags(model: Any, disabled: set[str]) -> tuple[Row, ...]:
 
 def _options_of_contact(model: Any) -> tuple[Row, ...]:
     """Options that change the forces of constraints."""
-    bits, enabled = require("mujoco", "mjcf").mjtEnableBit, int(model.opt.enableflags)
-    flags = [f for f in FLAGS_OF_CONTACT if enabled & int(getattr(bits, f"mjENBL_{f.upper()}", 0))]
+    flags = sorted(enabled_flags(model).intersection(FLAGS_OF_CONTACT))
     options = ["noslip_iterations"] if model.opt.noslip_iterations > 0 else []
     return ((flags, "enabled flags", WITHOUT_OPTION), (options, "options", WITHOUT_OPTION))
 
