@@ -473,22 +473,28 @@ def test_the_cache_folder_follows_xdg(monkeypatch, tmp_path):
     assert build.cache_directory() == tmp_path / "torchsko"
 
 
+def modules_reached(first: str) -> set[str]:
+    """Modules of `torchsko.fused` that a module imports, directly or through others of them."""
+    root, reached, waiting = Path(ts.__file__).parent.parent, set(), [first]
+    while waiting:
+        name = waiting.pop()
+        path = root / f"{name.replace('.', '/')}.py"
+        if name not in reached and name.startswith("torchsko.fused.") and path.exists():
+            reached.add(name)
+            waiting += re.findall(r"^\s*(?:from|import) (torchsko[\w.]*)", path.read_text(), re.M)
+    return reached
+
+
 @pytest.mark.parametrize(
     ("files", "first"), [(compiled._GENERATOR, "cpp"), (cuda_kernel._GENERATOR, "cuda")]
 )
 def test_the_key_of_a_library_includes_every_file_that_generates_its_text(files, first):
     """A file missing from the key would leave stale kernels in the cache."""
-    folder = Path(compiled.__file__).parent
-    reached, waiting = set(), [first]
-    while waiting:
-        name = waiting.pop()
-        if name in reached or not (folder / f"{name}.py").exists():
-            continue
-        reached.add(name)
-        text = (folder / f"{name}.py").read_text()
-        waiting += re.findall(r"^from torchsko\.fused\.(\w+) import", text, re.M)
-    # What a program is stands in the digest itself.
-    assert reached - {"program"} <= {Path(file).stem for file in files if file.endswith(".py")}
+    reached = modules_reached(f"torchsko.fused.emit.{first}")
+    assert {"torchsko.fused.layout.schedule", "torchsko.fused.layout.skipping"} < reached
+    named = {name.removeprefix("torchsko.fused.").replace(".", "/") + ".py" for name in reached}
+    assert named <= set(files)
+    assert len({compiled._source_digest(file) for file in files}) == len(files)
 
 
 @pytest.mark.parametrize("has_tqdm", [True, False])

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from math import prod
 
 import torch
@@ -25,6 +26,13 @@ from torchsko.fused.emit.cpp import ENTRY, emit_cpp, native, plan
 from torchsko.fused.program.program import Program
 from torchsko.implicit.loop_roles import LoopRoles
 
+
+def _python_files(room: str) -> list[Traversable]:
+    """Modules of a folder of `torchsko/fused`, by name."""
+    found = (x for x in (files("torchsko.fused") / room).iterdir() if x.name.endswith(".py"))
+    return sorted(found, key=lambda file: file.name)
+
+
 BITS = {torch.float32: 32, torch.float64: 64}
 _RUNTIME = ("runtime.cpp", "memory.cpp")
 _NATIVE = tuple(
@@ -32,9 +40,8 @@ _NATIVE = tuple(
     for name in ("vector.hpp", "dense.hpp", "rows.hpp", "driver.hpp", *_RUNTIME)
 )
 WRITERS = (
-    *("emit/cpp.py", "emit/loop_source.py", "emit/statements.py"),
-    *("layout/driver_passes.py", "layout/register_order.py", "layout/schedule.py"),
-    "layout/tuning.py",
+    *(f"{room}/{file.name}" for room in ("emit", "layout") for file in _python_files(room)),
+    *("program/dense_block.py", "program/program.py"),
 )
 """Files in `torchsko/fused` that determine the source text of every kernel."""
 
