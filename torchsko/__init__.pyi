@@ -32,6 +32,9 @@ from torchsko.mechanism.joints.configuration import difference as difference
 from torchsko.mechanism.joints.configuration import integrate as integrate
 from torchsko.mechanism.joints.kind import JointType as JointType
 from torchsko.mechanism.mechanism import Mechanism as Mechanism
+from torchsko.mechanism.simulation_state import State as State
+from torchsko.mechanism.simulation_state import initial_state as initial_state
+from torchsko.mechanism.simulation_state import reset as reset
 from torchsko.verbs.dynamics import bias_force as bias_force
 from torchsko.verbs.dynamics import forward_dynamics as forward_dynamics
 from torchsko.verbs.dynamics import hybrid_dynamics as hybrid_dynamics
@@ -63,7 +66,6 @@ from torchsko.contact.contact_dynamics import ConstrainedDynamics as Constrained
 from torchsko.contact.contact_dynamics import constrained_dynamics as constrained_dynamics
 from torchsko.contact.contact_dynamics import contact_forces as contact_forces
 from torchsko.contact.contact_model import ContactModel as ContactModel
-from torchsko.contact.contact_step import State as State
 from torchsko.contact.contact_step import step as step
 from torchsko.contact.points import Contacts as Contacts
 from torchsko.contact.points import contacts as contacts
@@ -91,8 +93,8 @@ from torchsko.mechanism.file_data.tendon import Tendon as Tendon
 from torchsko.mechanism.joints.compound import Slide as Slide
 from torchsko.mechanism.joints.compound import Turn as Turn
 from torchsko.mechanism.joints.registry import register_joint as register_joint
+from torchsko.rollout.contact_integrator import ContactStep as ContactStep
 from torchsko.rollout.finite_checks import first_nonfinite as first_nonfinite
-from torchsko.rollout.integrators import ContactStep as ContactStep
 from torchsko.rollout.integrators import advance as advance
 from torchsko.rollout.linearize import linearize as linearize
 from torchsko.sensing.sensors import sensors as sensors

@@ -69,7 +69,7 @@ def without_others(model) -> None:
 
 def against_mujoco(model, batch: int = 6) -> ts.Actuators:
     mech = ts.from_mujoco(model)
-    drive = ts.actuators_of(model, mech)
+    drive = ts.actuators_of(mech)
     without_others(model)
     there = ts.conventions("mujoco", mech, names_of_joints(model))
     q, qd, act, ctrl = states(model, mech, drive, batch)
@@ -132,7 +132,7 @@ def test_dc_motors_and_pid_loops_without_a_state_equal_those_of_mujoco():
     """Regression: all were unsupported, although those with one control are affine."""
     model = mujoco.MjModel.from_xml_string(DRIVES)
     mech = ts.from_mujoco(model)
-    drive = ts.actuators_of(model, mech)
+    drive = ts.actuators_of(mech)
     assert set(drive.names) == {
         "voltage", "strong", "place", "rate", "torque", "pid place", "pid rate", "pid force"}  # fmt: skip
     told = " ".join(map(str, drive.unused))
@@ -177,7 +177,7 @@ def test_a_rollout_through_actuators_equals_that_of_mujoco():
     without_others(model)
     model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
     mech = ts.from_mujoco(model)
-    drive = ts.actuators_of(model, mech)
+    drive = ts.actuators_of(mech)
     q, qd, act, ctrl = (x[0] for x in states(model, mech, drive, 1))
     there, data = mujoco_data(model, mech, drive, q, qd, act, ctrl)
     theirs = []
@@ -215,7 +215,7 @@ def test_an_actuator_written_in_code_is_the_one_of_the_format(tag, make):
     text = f'<mujoco><worldbody><body><joint name="j"/><geom size="1"/></body></worldbody><actuator><{tag} ' \
            'name="a" joint="j"/></actuator></mujoco>'  # fmt: skip
     mech = ts.load(text)
-    mine, theirs = ts.Actuators.of(mech, [make("j")]), ts.actuators_of(text, mech)
+    mine, theirs = ts.Actuators.of(mech, [make("j")]), ts.actuators_of(mech)
     q, qd, act, ctrl = states(None, mech, mine, 20)
     for a, b in zip(
         *(ts.actuate(mech, x, q, qd, act, ctrl=ctrl) for x in (mine, theirs)), strict=True
@@ -285,7 +285,7 @@ def test_the_linear_model_through_actuators_is_the_difference_of_steps_through_t
     model = mujoco.MjModel.from_xml_string(ALL)
     without_others(model)
     mech, dt, batch = ts.from_mujoco(model).tree, 2e-3, (2, 3)
-    drive, n = ts.actuators_of(model, mech), mech.num_dof
+    drive, n = ts.actuators_of(mech), mech.num_dof
     g = torch.Generator().manual_seed(5)
     q, _ = mech.random_state(*batch, generator=g)
     qd = torch.randn(*batch, n, generator=g, dtype=q.dtype)

@@ -40,7 +40,7 @@ def test_a_motor_on_a_gear_accelerates_rotor_and_link_by_newtons_law():
     (gear,) = ts.transmissions_of(text)
     mech = ts.load(text, gravity=(0, 0, 0))
     assert float(mech.armature) == pytest.approx(gear.armature)
-    drive = ts.actuators_of(text, mech)
+    drive = ts.Actuators.of(mech, [gear.motor])
     assert drive.names == ("m",)
     q = torch.zeros(1, dtype=torch.float64)
     tau, _ = ts.actuate(mech, drive, q, q, ctrl=q + 0.3)
@@ -53,11 +53,12 @@ def test_transmissions_of_several_joints_or_none_are_reported():
     two = '<transmission name="d"><joint name="j"/><joint name="k"/><actuator name="m"/></transmission>'
     none = '<transmission name="n"><joint name="no"/></transmission>'
     text = robot(HINGED, more=two + none)
-    drive = ts.actuators_of(text, ts.load(text))
-    assert [str(line) for line in drive.unused] == [
-        "transmission 'd': it has 2 joints and 1 actuators: not modelled",
-        "transmission 'n': no moving joint is named 'no'",
-    ]
+    with pytest.warns(
+        ts.RobotFileWarning, match="transmission 'd': it has 2 joints and 1 actuators"
+    ):
+        (found,) = ts.transmissions_of(text)
+    with pytest.raises(ts.MechanismError, match="no moving joint is named 'no'"):
+        ts.Actuators.of(ts.load(text), [found.motor])
 
 
 def test_texts_that_are_not_numbers_are_refused_by_name():

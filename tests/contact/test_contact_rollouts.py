@@ -21,7 +21,8 @@ STEPS, DT, NUM_REACHED = 8, 0.002, 10_000
 GAIN = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the report names the shapes
-    HOPPING = ts.load(HOPPER.format(cone="elliptic", condim=3))
+    TEXT = HOPPER.format(cone="elliptic", condim=3)
+    HOPPING = ts.load(TEXT.partition("<actuator>")[0] + "</mujoco>")  # controls are joint forces
 
 
 def law(t, q, qd):
@@ -59,18 +60,12 @@ def test_rollouts_are_steps_with_gradients(fast):
     contact = ts.ContactModel.of(HOPPING)
     for _ in range(STEPS):
         tau = law(state.t, state.q, state.qd)
-        state = ts.step(without_actuators(many), state, tau, contact=contact, dt=DT)
+        state = ts.step(many, state, tau, contact=contact, dt=DT)
         wanted.append((state.q, state.qd))
     assert_close(found[0], found[1], rtol=1e-9, atol=1e-9)
     for k, series in enumerate(zip(*wanted, strict=True)):
         assert_close(found[0][k][:, 1:], torch.stack(series, 1), rtol=1e-9, atol=1e-9)
     assert found[0][2].abs().amax((0, 1)).min() > 0.01
-
-
-def without_actuators(mech):
-    """The robot whose control is a joint force."""
-    text = HOPPER.format(cone="elliptic", condim=3).partition("<actuator>")[0] + "</mujoco>"
-    return ts.load(text).replace(mass=mech.mass)
 
 
 def test_rollouts_are_steps_of_a_robot_whose_tendon_has_armature_springs_and_damping():
@@ -85,17 +80,16 @@ def test_rollouts_are_steps_of_a_robot_whose_tendon_has_armature_springs_and_dam
     ctrl, state = torch.ones(1, dtype=q.dtype), ts.State(q, qd)
     for _ in range(STEPS):
         state = ts.step(mech, state, ctrl.expand(1, 1))
-    drive = ts.ActuatedControl(ts.actuators_of(text, mech), ctrl, tendons=ts.tendons_of(text, mech))
-    qs, qds, *_ = ts.rollout(mech, q, qd, drive, STEPS, DT, ts.ContactStep())
+    qs, qds, *_ = ts.rollout(mech, q, qd, ctrl, STEPS, method=ts.ContactStep())
     assert_close((qs[:, -1], qds[:, -1]), state[:2], rtol=1e-12, atol=1e-12)
 
 
 def test_long_steps_lengthen_the_time_constants_of_contacts(fast):
     q, qd = states(5)
-    state, robot, dt = ts.State(q, qd), without_actuators(HOPPING), 0.012
+    state, dt = ts.State(q, qd), 0.012
     with pytest.warns(ts.RobotFileWarning, match=r"0\.024 s is used"):
         for _ in range(STEPS):
-            state = ts.step(robot, state, law(state.t, state.q, state.qd).detach(), dt=dt)
+            state = ts.step(HOPPING, state, law(state.t, state.q, state.qd).detach(), dt=dt)
         found = simulate(HOPPING, q, qd, dt, fused=False), simulate(fast, q, qd, dt, fused=True)
     for qs, qds, *_ in found:
         assert_close((qs[:, -1], qds[:, -1]), state[:2], rtol=1e-9, atol=1e-9)
@@ -120,7 +114,8 @@ import torch
 import torchsko as ts
 from tests.contact.models import HOPPER
 torch.set_num_threads(1)
-mech = ts.fuse(ts.load(HOPPER.format(cone="elliptic", condim=3)))
+text = HOPPER.format(cone="elliptic", condim=3)
+mech = ts.fuse(ts.load(text.partition("<actuator>")[0] + "</mujoco>"))
 def peak(steps):
     q = mech.mechanism().file_metadata.initial.repeat(256, 1).requires_grad_()
     found = ts.rollout(mech, q, 0 * q, lambda t, q, qd: -qd, steps, 2e-3, ts.ContactStep(),

@@ -91,7 +91,7 @@ def test_limits_of_mujoco_models_are_reported_as_those_of_files():
 
 
 def test_actuators_find_their_own_numbers_in_a_keyframe(model, mech):
-    drive = ts.actuators_of(model, mech)
+    drive = ts.actuators_of(mech)
     act, ctrl = drive.at_keyframe(mech.keyframes["home"])
     assert dict(zip(drive.activation_names, act.tolist(), strict=True)) == {
         "slow": 0.6,

@@ -64,7 +64,7 @@ def test_compensation_by_actuators_is_within_their_range():
     mech, data = ts.from_mujoco(model), mujoco.MjData(model)
     assert not any("actuatorgravcomp" in str(x) for x in mech.unused)
     there = ts.conventions("mujoco", mech, names_of_joints(model))
-    drive = ts.Actuators.of_file(mech, mech.file_metadata.actuators)
+    drive = ts.actuators_of(mech)
     assert not drive.unused
     q, qd, _, _ = normal_state(mech, 6, vectors=3)
     ctrl = torch.linspace(-150, 150, 6, dtype=q.dtype)[:, None].expand(6, 2)

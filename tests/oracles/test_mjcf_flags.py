@@ -45,7 +45,7 @@ def test_what_a_flag_switches_off_does_not_act(flags):
     pulled = ts.tendons_of(text, tree).force(tree, q, qd)
     mine = pulled - damping - springs - lifted
     assert np.abs(mine.numpy() - data.qfrc_passive).max() < 1e-12
-    tau, _ = ts.actuate(tree, ts.actuators_of(text, tree), q, qd, ctrl=ctrl)
+    tau, _ = ts.actuate(tree, ts.actuators_of(tree), q, qd, ctrl=ctrl)
     assert np.abs(tau.numpy() - data.qfrc_actuator).max() < 1e-12
     welds = sum(closure.active for closure in mech.file_metadata.closures)
     assert len(mech.dependent_joint_names) + 6 * welds == data.ne
@@ -126,7 +126,7 @@ def test_actuators_of_disabled_groups_exert_no_force():
     text = f"""<mujoco><option actuatorgroupdisable="2"/><worldbody><body><joint name="j"/>{INERTIAL}</body>
       </worldbody><actuator><motor joint="j" group="2"/><motor joint="j" gear="3"/></actuator></mujoco>"""
     model, mech = mujoco.MjModel.from_xml_string(text), ts.load(text)
-    data, drives = mujoco.MjData(model), ts.actuators_of(text, mech)
+    data, drives = mujoco.MjData(model), ts.actuators_of(mech)
     data.ctrl[:] = 1.0
     mujoco.mj_forward(model, data)
     q, qd = mech.random_state()

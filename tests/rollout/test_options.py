@@ -21,7 +21,7 @@ REFUSED = {
     "every": (0, 1.5, True),
     "truncate": (0, 2.5),
     "checkpoint": ("sqrt", 2.5, True, 0, Binomial(1.5), Binomial(-1)),  # type: ignore[arg-type]
-    "dt": ("0.1", True, 0.0, torch.inf, torch.nan, None, torch.ones(3), torch.tensor(-0.1)),
+    "dt": ("0.1", True, 0.0, torch.inf, torch.nan, [], torch.ones(3), torch.tensor(-0.1)),
     "method": (None, dormand_prince, ImplicitMidpoint, AdaptiveRungeKutta, lambda q, qd: q),
     "limits": (True, LimitSprings(-1.0), LimitSprings(damping=torch.tensor(-1.0))),
     "control": (

@@ -15,6 +15,7 @@ from torchsko.actuation.controller import Controller
 from torchsko.actuation.delay import Delay
 from torchsko.actuation.implicit_forces import ImplicitForce, implicit_force
 from torchsko.actuation.law import Named, as_step_series, law_of
+from torchsko.actuation.sampled_control import SampledControl
 from torchsko.actuation.tendons import Tendons
 from torchsko.errors import ShapeError
 from torchsko.mechanism.mechanism import Mechanism
@@ -38,8 +39,9 @@ class ActuatedControl(Controller):
         activation: at the start, `[*batch, m]`; default zero.
         implicit: None: forces are those at the start of a step. "velocity": their damping acts at the
             velocity after the step. "position": their stiffness as well. For the methods
-            "semi_implicit_euler" and "implicit".
-        tendons: tendons whose springs and dampers act as well.
+            "semi_implicit_euler" and "implicit"; a `torchsko.ContactStep` has an integrator instead.
+        tendons: tendons whose springs and dampers act as well. In a `torchsko.ContactStep` they act in place
+            of those of the robot file.
         delay: of the controls.
     """
 
@@ -112,17 +114,10 @@ class ActuatedControl(Controller):
             slopes = slopes.concatenate(self.tendons.slopes(mech, q, qd))
         return implicit_force(mech, tau, slopes, qd, dt, self.implicit == "position"), memory
 
-    def _evaluate(
-        self,
-        mech: Mechanism,
-        t: float,
-        dt: float,
-        q: Tensor,
-        qd: Tensor,
-        memory: Tensor,
-        inputs: Named,
-    ) -> tuple[ActuatorState, Tensor, Tensor]:
-        """The actuators, joint forces of actuators and tendons, and the memory at t + dt."""
+    def sample(
+        self, mech: Mechanism, t: float, q: Tensor, qd: Tensor, memory: Tensor, inputs: Named
+    ) -> SampledControl:
+        """Controls that arrive at the actuators at t, for a step that evaluates the actuators."""
         if isinstance(self.ctrl, Tensor):
             ctrl = inputs[CTRL]
         else:
@@ -134,9 +129,24 @@ class ActuatedControl(Controller):
             count = len(self.actuators.activation_names)
             activation, queue = memory[..., :count], memory[..., count:]
             ctrl, queue = self.delay.advance(ctrl, queue)
+        return SampledControl(ctrl, self.actuators, activation, queue, self.tendons)
+
+    def _evaluate(
+        self,
+        mech: Mechanism,
+        t: float,
+        dt: float,
+        q: Tensor,
+        qd: Tensor,
+        memory: Tensor,
+        inputs: Named,
+    ) -> tuple[ActuatorState, Tensor, Tensor]:
+        """The actuators, joint forces of actuators and tendons, and the memory at t + dt."""
+        sampled = self.sample(mech, t, q, qd, memory, inputs)
+        activation, ctrl = sampled.activation, sampled.ctrl
         state = ActuatorState.at(mech, self.actuators, q, qd, activation, ctrl, dt)
         tau = state.gen_force
         if self.tendons is not None:
             tau = tau + self.tendons.force(mech, q, qd)
         after = self.actuators.next_activation(activation, state.rate, dt)
-        return state, tau, after if self.delay is None else torch.cat([after, queue], -1)
+        return state, tau, sampled.memory(after)

@@ -22,7 +22,6 @@ from torchsko.mechanism.file_data.solver_options import SolverOptions
 from torchsko.mechanism.file_data.touching_pairs import kind_of
 from torchsko.mechanism.geometry import ConvexHull, HeightField, Surface, Triangles
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.utils.shapes import is_expandable
 
 PARAMETER_DIMS: dict[str, int] = {
     "shape_size": 2,
@@ -244,24 +243,6 @@ class ContactModel:
         changed = replace(self, **changes)
         check_values(changed, changes)
         return changed
-
-    def refuse_batch(self, batch: Sequence[int]) -> None:
-        """Refuse batch dimensions that those of the states do not include.
-
-        Raises:
-            MechanismError: names the tensor.
-        """
-        for name, dims in PARAMETER_DIMS.items():
-            x = getattr(self, name)
-            lead = tuple(x.shape[: x.ndim - dims])
-            if not is_expandable(lead, tuple(batch)):
-                raise MechanismError(
-                    f"{name} of the contact model has batch dimensions {list(lead)}, the states "
-                    f"have {list(batch)}.",
-                    "A kernel evaluates one sample, without batch dimensions.",
-                    f'Expand the states to the batch; with fused=True pass params={{"{name}": tensor}} '
-                    "to ts.rollout.",
-                )
 
     def at_timestep(self, dt: float | Tensor) -> ContactModel:
         """A copy for another time step [s], a number or `[*batch, 1]`, which bounds time constants."""

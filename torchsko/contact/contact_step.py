@@ -2,174 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from torchsko.actuation.actuator_forces import ActuatorState
 from torchsko.actuation.actuators import Actuators
-from torchsko.actuation.implicit_forces import ForceSlopes
-from torchsko.actuation.tendons import Tendons
-from torchsko.contact.contact_dynamics import (
-    ConstrainedDynamics,
-    constrained_dynamics,
-    dynamics_with_inertia,
-    tendon_inertia,
-)
-from torchsko.contact.contact_model import ContactModel
-from torchsko.contact.implicit_steps import (
-    constrained_dofs,
-    damping_of_forces,
-    end_of_step_inertia,
-    euler_acceleration,
-    implicit_acceleration,
-    standalone_bodies,
-)
-from torchsko.contact.rows import constraint_rows
-from torchsko.contact.smooth_contact import SmoothContact, smooth_acceleration
-from torchsko.errors import MechanismError, unknown_name
-from torchsko.implicit.loop import subprogram
-from torchsko.io.conventions.conversion import conventions
+from torchsko.contact.contact_model import PARAMETER_DIMS, ContactModel
+from torchsko.contact.drive import Drive
+from torchsko.contact.smooth_contact import SmoothContact
+from torchsko.contact.step_integrators import INTEGRATORS, StepResult, smooth_step
+from torchsko.errors import MechanismError, TorchskoError, unknown_name
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
-from torchsko.mechanism.joints.configuration import advance, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
-from torchsko.spatial.rotation import translation_jacobian_inverse
-from torchsko.utils.shapes import matvec
+from torchsko.mechanism.simulation_state import RANKS, State, check_is_state
+from torchsko.mechanism.state import check_state, shared_batch
+from torchsko.mechanism.time_step import check_dt
+from torchsko.utils.concrete_values import concrete_values
+from torchsko.utils.numbers import as_integer
+from torchsko.utils.shapes import is_expandable
 
-RK4_ROWS, RK4_WEIGHTS = (0.5, 0.5, 1.0), (1 / 6, 1 / 3, 1 / 3, 1 / 6)
-"""Coefficients of the classical Runge-Kutta method, each stage from the one before it."""
-
-
-class State(NamedTuple):
-    """State of a simulation.
-
-    Attributes:
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        act: activations of actuators, `[*batch, m]`; None stands for zeros.
-        t: time [s], a number or `[*batch]`.
-        warmstart: acceleration from which the solver starts, `[*batch, num_dof]`; without gradients.
-        residual: largest error of the equations of motion in the last step, `[*batch]` [N m or N].
-    """
-
-    q: Tensor
-    qd: Tensor
-    act: Tensor | None = None
-    t: Tensor | float = 0.0
-    warmstart: Tensor | None = None
-    residual: Tensor | None = None
-
-
-class Drive(NamedTuple):
-    """A mechanism with the contact model, actuators, controls and external forces that act on it.
-
-    Attributes:
-        mech: the mechanism.
-        contact: shapes and parameters of contact.
-        actuators: None if controls are joint forces.
-        tendons: tendons with springs and dampers; None without any.
-        ctrl: controls, `[*batch, n]`; None for zero joint forces.
-        f_ext: external force on each body, `[*batch, num_bodies, 6]`.
-        dt: time step [s].
-    """
-
-    mech: Mechanism
-    contact: ContactModel
-    actuators: Actuators | None
-    tendons: Tendons | None
-    ctrl: Tensor | None
-    f_ext: Tensor | None
-    dt: float
-
-    @staticmethod
-    def at(
-        mech: Mechanism,
-        state: State,
-        ctrl: Tensor | None,
-        actuators: Actuators | None,
-        contact: ContactModel,
-        f_ext: Tensor | None,
-        dt: float,
-    ) -> tuple[Drive, State]:
-        """The defaults of `step` for actuators and controls, and the state with activations."""
-        data = mech.file_metadata.actuators
-        if actuators is None and data.actuators:
-            actuators = Actuators.of_file(mech, data)
-        if actuators is not None and ctrl is None:
-            ctrl = state.qd.new_zeros(*state.qd.shape[:-1], len(actuators.names))
-        if actuators is not None and actuators.activation_names and state.act is None:
-            zero = state.qd.new_zeros(*state.qd.shape[:-1], len(actuators.activation_names))
-            state = state._replace(act=zero)
-        elastic = [t for t in mech.file_metadata.tendons if t.has_spring_or_damper]
-        tendons = Tendons.of(mech, elastic) if elastic else None
-        return Drive(mech, contact, actuators, tendons, ctrl, f_ext, dt), state
-
-    def forces(
-        self, q: Tensor, qd: Tensor, act: Tensor | None
-    ) -> tuple[Tensor, Tensor | None, ForceSlopes | None]:
-        """Forces of actuators and tendons, rates of activations, and derivatives of the forces."""
-        tau, rate, slopes = self._actuate(q, qd, act)
-        if self.tendons is None:
-            return tau, rate, slopes
-        of_tendons = self.tendons.slopes(self.mech, q, qd)
-        slopes = of_tendons if slopes is None else slopes.concatenate(of_tendons)
-        return tau + self.tendons.force(self.mech, q, qd), rate, slopes
-
-    def _actuate(
-        self, q: Tensor, qd: Tensor, act: Tensor | None
-    ) -> tuple[Tensor, Tensor | None, ForceSlopes | None]:
-        """Joint forces, rates of activations, and derivatives of the forces of actuators."""
-        if self.actuators is None:
-            return torch.zeros_like(qd) if self.ctrl is None else self.ctrl, None, None
-        assert self.ctrl is not None
-        at = ActuatorState.at(self.mech, self.actuators, q, qd, act, self.ctrl, self.dt)
-        return at.gen_force, at.rate, at.slopes()
-
-    def accelerate(
-        self, q: Tensor, qd: Tensor, tau: Tensor, warmstart: Tensor | None = None
-    ) -> ConstrainedDynamics:
-        """Constrained accelerations under joint forces."""
-        return constrained_dynamics(
-            self.mech, q, qd, tau, self.f_ext, contact=self.contact, warmstart=warmstart
-        )
-
-    def advance(
-        self, state: State, qdd: Tensor, rate: Tensor | None, start: Tensor, residual: Tensor
-    ) -> State:
-        """The state after a semi-implicit Euler step.
-
-        Args:
-            state: at the start of the step.
-            qdd: acceleration of the step.
-            rate: rates of activations.
-            start: acceleration from which the solver of the next step starts.
-            residual: error of the equations of motion.
-        """
-        q, qd = advance(self.mech, state.q, state.qd, qdd, self.dt)
-        act = self.after(state.act, rate)
-        return State(q, qd, act, state.t + self.dt, start.detach(), residual)
-
-    def after(self, act: Tensor | None, rate: Tensor | None) -> Tensor | None:
-        """Activations after the step."""
-        if act is None or rate is None or self.actuators is None:
-            return act
-        return self.actuators.next_activation(act, rate, self.dt)
+Advance = Callable[[Drive, State], StepResult]
 
 
 def step(
     mech: MechanismLike,
     state: State,
     ctrl: Tensor | None = None,
-    *,
     actuators: Actuators | None = None,
+    *,
     contact: ContactModel | SmoothContact | None = None,
     f_ext: Tensor | None = None,
-    dt: float | None = None,
+    dt: float | Tensor | None = None,
     integrator: str | None = None,
     substeps: int = 1,
 ) -> State:
@@ -181,24 +47,30 @@ def step(
     Args:
         mech: the mechanism.
         state: at the start.
-        ctrl: controls of the actuators, `[*batch, n]`, constant over the step; zero by default. Without
-            actuators joint forces, `[*batch, num_dof]` [N m or N].
-        actuators: by default those of the robot file.
+        ctrl: controls of the actuators, `[*batch, n]`, constant over the step; zero by default. For a robot
+            file without actuators joint forces, `[*batch, num_dof]` [N m or N]; they are refused if the
+            file has actuators and none of them is modelled.
+        actuators: by default those of the robot file, `torchsko.actuators_of`.
         contact: shapes and parameters of contact; by default `ContactModel.of` of the mechanism.
             `SmoothContact` selects smooth forces and a linearly implicit step.
         f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin.
-        dt: time step of the integrator [s]; by default that of the robot file.
+        dt: time step of the integrator [s], a number or a tensor `[]`; by default that of the robot file.
         integrator: "Euler" (implicit in the damping of joints), "implicitfast" (implicit in the velocity of
             passive and actuator forces), "discrete" (constraints, springs and dampers at the end of the step)
             or "RK4"; by default that of the robot file.
         substeps: number of time steps.
 
     Returns:
-        The state after the steps, with gradients to all inputs.
+        The state after the steps, with gradients to all inputs, and the largest residual of the steps. A
+        sample that is not finite after the steps has zero gradients where its values can be read: in eager
+        mode on a CPU, not under vmap.
 
     Raises:
-        MechanismError: on an unknown integrator, or one with smooth contact.
-        ShapeError: when a shape or dtype does not fit the mechanism.
+        MechanismError: on an unknown integrator, or one with smooth contact. On controls of a robot whose
+            actuators are not modelled. When the contact model belongs to another robot, or its batch
+            dimensions fit no state.
+        ShapeError: when the state is no `State`, and when a shape or dtype does not fit the mechanism.
+        TorchskoError: on a time step that is not positive, or a number of steps below 1.
 
     Reference: MuJoCo documentation, "Computation", Numerical integration.
 
@@ -207,151 +79,155 @@ def step(
         >>> text = '''<mujoco><worldbody><geom type="plane" size="1 1 1"/><body pos="0 0 0.1"><freejoint/>
         ...   <geom size="0.1"/></body></worldbody></mujoco>'''
         >>> ball = ts.load(text)
-        >>> state = ts.State(ball.file_metadata.initial, ball.gravity.new_zeros(6))
+        >>> state = ts.initial_state(ball)
         >>> for _ in range(5):
         ...     state = ts.step(ball, state)
         >>> round(float(state.q[2]), 3)
         0.1
     """
+    check_is_state("state", state, "ts.step(mech, ts.State(q, qd), ctrl)")
     mech = as_mechanism(mech)
-    check_state(mech, q=state.q, qd=state.qd)
+    check_state(mech, q=state.q, qd=state.qd, f_ext=f_ext)
+    if (as_integer(substeps) or 0) < 1:
+        raise TorchskoError(
+            f"substeps is {substeps!r}.",
+            "It is an integer of at least 1.",
+            "Pass substeps=1, say.",
+        )
     smooth = contact if isinstance(contact, SmoothContact) else None
-    if smooth is not None:
-        contact = smooth.shapes
-    elif contact is None:
-        contact = ContactModel.of(mech)
-    assert isinstance(contact, ContactModel)
-    options = contact.options
-    dt = options.timestep if dt is None else dt
-    name = options.integrator if integrator is None else integrator
-    if name not in INTEGRATORS:
-        raise MechanismError(*unknown_name("integrator of a step", name, tuple(INTEGRATORS)))
-    if smooth is not None and integrator is not None:
+    contact = ContactModel.of(mech) if contact is None else contact
+    shapes = smooth.shapes if smooth is not None else contact
+    assert isinstance(shapes, ContactModel)
+    batches = {"q": state.q.shape[:-1], "qd": state.qd.shape[:-1], "mech": mech.batch_shape}
+    check_contact(mech, shapes, shared_batch(batches))
+    if dt is not None:
+        check_dt(mech, dt, None, backward=False)
+    step_length = cast(float, shapes.options.timestep if dt is None else dt)
+    advance_once = _advance_once(smooth, integrator, shapes.options.integrator)
+    shapes = shapes.at_timestep(step_length)
+    drive, state = Drive.at(mech, state, ctrl, actuators, shapes, f_ext, step_length)
+    return _advance_finite(advance_once, drive, state, substeps)
+
+
+def _advance_once(smooth: SmoothContact | None, integrator: str | None, of_file: str) -> Advance:
+    """The integrator by name, or that of smooth contact."""
+    if smooth is None:
+        return integrator_of(of_file if integrator is None else integrator)
+    if integrator is not None:
         raise MechanismError(
             f"the integrator {integrator!r} was passed with smooth contact.",
             "Smooth contact has one integrator, the linearly implicit step.",
             "Leave integrator out, or pass a ContactModel.",
         )
-    contact = contact.at_timestep(dt)
-    fixed, state = Drive.at(mech, state, ctrl, actuators, contact, f_ext, dt)
-    advance_once = INTEGRATORS[name] if smooth is None else partial(_smooth, contact=smooth)
-    for _ in range(substeps):
-        state = advance_once(fixed, state)
-    return state
+    return partial(smooth_step, contact=smooth)
 
 
-def _euler(fixed: Drive, state: State, all_forces: bool) -> State:
-    """Semi-implicit Euler step with implicit damping of joints, or of all forces."""
-    mech, dt = fixed.mech, fixed.dt
-    q, qd, act = state.q, state.qd, state.act
-    tau, rate, slopes = fixed.forces(q, qd, act)
-    found = fixed.accelerate(q, qd, tau, state.warmstart)
-    qdd = euler_acceleration(
-        mech, fixed.contact, q, qd, found.qdd, dt, slopes, all_forces=all_forces
-    )
-    return fixed.advance(state, qdd, rate, found.qdd, found.residual)
+def integrator_of(name: str) -> Advance:
+    """An integrator of `INTEGRATORS` by name.
 
-
-def _smooth(fixed: Drive, state: State, contact: SmoothContact) -> State:
-    """Linearly implicit step with smooth contact."""
-    mech, dt = fixed.mech, fixed.dt
-    q, qd, act = state.q, state.qd, state.act
-    tau, rate, slopes = fixed.forces(q, qd, act)
-    damping = damping_of_forces(mech, q, qd, slopes, joints=True, fluid=False)
-    qdd = smooth_acceleration(mech, contact, q, qd, tau, fixed.f_ext, damping, dt)
-    return fixed.advance(state, qdd, rate, qdd, torch.zeros_like(qdd[..., 0]).detach())
-
-
-def _discrete(fixed: Drive, state: State) -> State:
-    """Step whose constraints, springs and dampers act at its end, in one equation."""
-    mech, dt = fixed.mech, fixed.dt
-    q, qd, act = state.q, state.qd, state.act
-    tau, rate, slopes = fixed.forces(q, qd, act)
-    added, push = end_of_step_inertia(mech, q, qd, slopes, dt)
-    turning = transport_rate(mech, qd, qd)
-    force = tau + push if turning is None else tau + push - matvec(added, turning)
-    options = replace(fixed.contact.options, end_of_step=True)
-    contact = replace(fixed.contact, options=options)
-    found = dynamics_with_inertia(mech, q, qd, force, fixed.f_ext, contact, state.warmstart, added)
-    qdd = found.qdd
-    if standalone_bodies(mech):
-        rows = constraint_rows(mech, contact, q, qd)
-        of_tendons = tendon_inertia(mech, contact, q)
-        added = added if of_tendons is None else added + of_tendons
-        free = implicit_acceleration(mech, q, qd, qdd, None, dt, gyroscopic=True, added=added)
-        qdd = torch.where(constrained_dofs(rows), qdd, free)
-    return fixed.advance(state, qdd, rate, found.qdd, found.residual)
-
-
-def _runge_kutta(fixed: Drive, state: State) -> State:
-    """The classical Runge-Kutta method in MuJoCo's coordinates, whose linear velocities are inertial.
-
-    Rotation vectors of ball and free joints follow the method of Munthe-Kaas (1999).
+    Raises:
+        MechanismError: on an unknown name.
     """
-    mech, dt = fixed.mech, fixed.dt
-    mujoco = conventions("mujoco", mech)
-    q0, act0 = state.q, state.act
-    v0 = mujoco.qd_to(q0, state.qd)
-    changes: list[Tensor] = []
-    accelerations: list[Tensor] = []
-    rates: list[Tensor] = []
+    if name not in INTEGRATORS:
+        raise MechanismError(*unknown_name("integrator of a step", name, tuple(INTEGRATORS)))
+    return INTEGRATORS[name]
+
+
+def _advance_substeps(advance_once: Advance, drive: Drive, state: State, substeps: int) -> State:
+    """The state after some steps, with the largest of their residuals."""
     residuals: list[Tensor] = []
-    q, qd, act = q0, state.qd, act0
-    first = warmstart = u = None
-    for stage in range(4):
-        if stage:
-            h = dt * RK4_ROWS[stage - 1]
-            u = h * changes[-1]
-            q = _displaced(mech, q0, u)
-            qd = mujoco.qd_from(q, v0 + h * accelerations[-1])
-            act = act0 if act0 is None else act0 + h * rates[-1]
-        guess = state.warmstart if warmstart is None else warmstart
-        tau, rate, _ = fixed.forces(q, qd, act)
-        inputs = (q, qd, tau) if guess is None else (q, qd, tau, guess)
-        # In a kernel the stages share one function.
-        found = ConstrainedDynamics(*subprogram(fixed.accelerate, inputs, 3))
-        first, warmstart = found.qdd if first is None else first, found.qdd.detach()
-        residuals.append(found.residual)
-        changes.append(_rate_of_change(mech, u, mujoco.qd_from(q0, mujoco.qd_to(q, qd))))
-        accelerations.append(mujoco.qdd_to(q, qd, found.qdd))
-        if rate is not None:
-            rates.append(rate)
-    assert first is not None
-    q = _displaced(mech, q0, dt * _weighted(changes))
-    act = act0 if act0 is None or not rates else fixed.after(act0, _weighted(rates))
-    qd = mujoco.qd_from(q, v0 + dt * _weighted(accelerations))
-    residual = torch.stack(residuals).amax(0)
-    return State(q, qd, act, state.t + dt, first.detach(), residual)
+    for _ in range(substeps):
+        state = advance_once(drive, state).state
+        residuals.append(state.residual)
+    return state if substeps == 1 else state._replace(residual=torch.stack(residuals).amax(0))
 
 
-def _weighted(parts: list[Tensor]) -> Tensor:
-    return torch.stack([w * x for w, x in zip(RK4_WEIGHTS, parts, strict=True)]).sum(0)
+def _advance_finite(advance_once: Advance, drive: Drive, state: State, substeps: int) -> State:
+    """`_advance_substeps`, without gradients of samples that are not finite afterwards.
+
+    In reverse mode, zero times a derivative that is not finite is nan, also where a mask excludes the sample
+    from the loss. The step is therefore repeated from finite inputs in these samples.
+    """
+    after = _advance_substeps(advance_once, drive, state, substeps)
+    finite = after.q.isfinite().all(-1) & after.qd.isfinite().all(-1) & after.act.isfinite().all(-1)
+    read = concrete_values(finite)
+    if read is None or read.all() or not any(x.requires_grad for x in after):
+        return after
+    ctrl, f_ext = drive.ctrl, drive.f_ext
+    rest = drive.mech.initial()
+    # A sample that stays finite is the safest start; the initial configuration if there is none.
+    state = State(
+        _finite_rows(finite, state.q, 1, rest),
+        *(
+            _finite_rows(finite, x, RANKS[name])
+            for name, x in state._asdict().items()
+            if name != "q"
+        ),
+    )
+    drive = drive._replace(
+        ctrl=None if ctrl is None else _finite_rows(finite, ctrl, 1),
+        f_ext=None if f_ext is None else _finite_rows(finite, f_ext, 2),
+    )
+    again = _advance_substeps(advance_once, drive, state, substeps)
+    pairs = zip(again, after, RANKS.values(), strict=True)
+    return State(*(torch.where(_rows(finite, rank), x, y.detach()) for x, y, rank in pairs))
 
 
-def _displaced(mech: Mechanism, q: Tensor, u: Tensor) -> Tensor:
-    """Configuration after a displacement, of free joints a translation and a rotation vector."""
-    turning = transport_rate(mech, u, u)
-    return advance(mech, q, u, torch.zeros_like(u) if turning is None else -turning, 1.0)[0]
+def _rows(mask: Tensor, rank: int) -> Tensor:
+    """A mask of samples that broadcasts with tensors of some dimensions for each sample."""
+    return mask[(..., *[None] * rank)]
 
 
-def _rate_of_change(mech: Mechanism, u: Tensor | None, speed: Tensor) -> Tensor:
-    """Rate of a displacement u for velocities, those of rotations in the axes of the moved body."""
-    if u is None:
-        return speed
-    for k in mech.independent_joints:
-        if not mech.joints.kinds[k].vector:
-            name = mech.tree_joint_names[k]
-            at = mech.dof_slice(name).start
-            turn = translation_jacobian_inverse(-u[..., at : at + 3])
-            parts = speed[..., :at], matvec(turn, speed[..., at : at + 3]), speed[..., at + 3 :]
-            speed = torch.cat(parts, -1)
-    return speed
+def _finite_rows(finite: Tensor, x: Tensor, rank: int, rest: Tensor | None = None) -> Tensor:
+    """A tensor whose samples that are not finite are replaced by the first finite one, else by a constant."""
+    shape = x.shape[x.ndim - rank :]
+    x = x.expand(*finite.shape, *shape)
+    flat = x.detach().reshape(finite.numel(), *shape)
+    first = finite.reshape(-1).to(torch.int8).argmax()
+    rest = torch.zeros_like(flat[0]) if rest is None else rest
+    safe = torch.where(finite.any(), flat.index_select(0, first[None])[0], rest)
+    return torch.where(_rows(finite, rank), x, safe)
 
 
-INTEGRATORS: dict[str, Callable[[Drive, State], State]] = {
-    "Euler": partial(_euler, all_forces=False),
-    "implicitfast": partial(_euler, all_forces=True),
-    "RK4": _runge_kutta,
-    "discrete": _discrete,
-}
-"""Integrators of `step` by MuJoCo's names."""
+def check_contact(mech: Mechanism, contact: ContactModel, batch: Sequence[int]) -> None:
+    """Check that a contact model belongs to a mechanism, and that states include its batch dimensions.
+
+    Args:
+        mech: the mechanism.
+        contact: the contact model.
+        batch: batch dimensions of the states.
+
+    Raises:
+        MechanismError: names the shape, or the tensor and its batch dimensions.
+    """
+    names = {shape.name or f"shape{k}" for k, shape in enumerate(mech.geometry.shapes)}
+    unknown = [name for name in contact.shape_names if name not in names]
+    dofs, dtype = contact.tendon_transmission.shape[-1], contact.tendon_transmission.dtype
+    if (
+        unknown
+        or dofs != mech.num_tree_dof
+        or max(contact.shape_bodies, default=0) > mech.num_bodies
+    ):
+        what = f"the shape {unknown[0]!r}" if unknown else f"{dofs} dofs"
+        raise MechanismError(
+            f"the contact model has {what}, the mechanism {mech.name!r} has not.",
+            "A contact model belongs to the mechanism that it was made of.",
+            "Pass contact=ts.ContactModel.of(mech).",
+        )
+    if dtype != mech.dtype and not mech.scalar:
+        raise MechanismError(
+            f"the contact model is {dtype}, the mechanism {mech.dtype}.",
+            "Dtypes are not converted implicitly.",
+            f"Pass contact.to({mech.dtype}).",
+        )
+    for name, dims in PARAMETER_DIMS.items():
+        x = getattr(contact, name)
+        lead, shape = tuple(x.shape[: x.ndim - dims]), list(x.shape[x.ndim - dims :])
+        if not is_expandable(lead, tuple(batch)):
+            raise MechanismError(
+                f"{name} of the contact model has batch dimensions {list(lead)}, the states have "
+                f"{list(batch)}.",
+                "Each sample has one contact model; a function of ts.fuse and a kernel see one sample.",
+                f"Expand the states to the batch of {name}; in ts.fuse pass {name} as an argument, with "
+                f"shapes={{{name!r}: {tuple(shape)}}}, to a fused rollout as params={{{name!r}: tensor}}.",
+            )

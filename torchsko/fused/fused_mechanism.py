@@ -25,7 +25,7 @@ from torchsko.fused.fused_rollouts import FusedRollouts
 from torchsko.fused.workshop import Workshop, check_dtype, refuse_constants
 from torchsko.mechanism.dispatch import MechanismAttribute
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.argument_checks import check_dt
+from torchsko.mechanism.time_step import check_dt
 from torchsko.rollout.integrators import INTEGRATORS, step_of
 from torchsko.verbs.constrained.held_mechanism import HeldMechanism
 

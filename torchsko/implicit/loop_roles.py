@@ -47,6 +47,7 @@ def vjp_body(
     needed: Flags,
     num_outputs: int,
     all_carries: bool,
+    finish: Callable[[Tensors, Tensors], Tensors] = lambda gradients, cotangents: gradients,
 ) -> Callable[..., Tensors]:
     """The body of the loop that propagates cotangents from the last iteration to the first.
 
@@ -56,6 +57,7 @@ def vjp_body(
         needed: flags the streamed and invariant inputs whose gradients are computed.
         num_outputs: number of outputs of ``body``.
         all_carries: whether the carry of every iteration has a cotangent, not only the last.
+        finish: maps the gradients of an iteration, and its cotangents, to the gradients that are used.
 
     Returns:
         A function with the carry: cotangent of the carry after the iteration; streamed: carry
@@ -71,7 +73,8 @@ def vjp_body(
     def backward(*tensors: Tensor) -> Tensors:
         cotangent, carry, streamed, carry_cotangent, stacked, rest = split_by_sizes(tensors, sizes)
         invariant, summed = rest[:num_invariant], rest[num_invariant:]
-        found = gradients(*carry, *streamed, *invariant, *cotangent, *stacked, *summed)
+        cotangents = (*cotangent, *stacked, *summed)
+        found = finish(tuple(gradients(*carry, *streamed, *invariant, *cotangents)), cotangents)
         total = [x + y for x, y in zip(found, carry_cotangent, strict=False)] or found[:count]
         return (*total, *found[count:])
 

@@ -7,9 +7,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.file_data.file_metadata import FileMetadata, Keyframe
 from torchsko.mechanism.joints.configuration import neutral_configuration, random_configuration
 from torchsko.mechanism.numbering import Numbering
+from torchsko.mechanism.simulation_state import State
 from torchsko.mechanism.validation import check_batch
 
 
@@ -32,6 +34,26 @@ class ReferenceStates(Numbering):
     def keyframes(self) -> dict[str, Keyframe]:
         """Named states of the robot file, such as ``mech.keyframes["home"].q``."""
         return {key.name: key for key in self.file_metadata.keyframes}
+
+    def keyframe(self, name: str, *batch: int) -> State:
+        """A named state of the robot file, with the activations of its actuators and its time.
+
+        Args:
+            name: name of the keyframe.
+            *batch: batch dimensions.
+
+        Raises:
+            MechanismError: on an unknown name.
+            ShapeError: on a batch dimension that is not a nonnegative integer.
+        """
+        if name not in self.keyframes:
+            raise MechanismError(*unknown_name("keyframe", name, tuple(self.keyframes)))
+        check_batch(batch, f"mech.keyframe({name!r}, {{}})")
+        key, names = self.keyframes[name], self.file_metadata.actuators.activation_names
+        places = [key.activation_names.index(actuator) for actuator in names]
+        act = key.activation[..., places]
+        fields = (x.expand(*batch, x.shape[-1]).clone() for x in (key.q, key.qd, act))
+        return State(*fields, t=key.q.new_full(batch, key.time))
 
     def random_state(
         self, *batch: int, generator: torch.Generator | None = None

@@ -234,8 +234,12 @@ def check_device(name: str, device: Any) -> torch.device:
         ) from None
 
 
-def check_batch(batch: tuple[Any, ...]) -> None:
+def check_batch(batch: tuple[Any, ...], call: str = "mech.random_state({})") -> None:
     """Refuse batch dimensions that are not nonnegative integers, as in random_state((2, 3)).
+
+    Args:
+        batch: the batch dimensions.
+        call: the call with a place for them.
 
     Raises:
         ShapeError: names the batch dimensions.
@@ -245,7 +249,7 @@ def check_batch(batch: tuple[Any, ...]) -> None:
         valid = all(isinstance(n, int) and n >= 0 for n in sizes)
         example = ", ".join(map(str, sizes)) if valid else "2, 3"
         raise ShapeError(
-            f"random_state got the batch dimensions {', '.join(map(repr, batch))}.",
+            f"{call.partition('(')[0]} got the batch dimensions {', '.join(map(repr, batch))}.",
             "Each batch dimension is a separate argument, a nonnegative integer.",
-            f"Type mech.random_state({example})" + ("." if valid else ", for example."),
+            f"Type {call.format(example)}" + ("." if valid else ", for example."),
         )

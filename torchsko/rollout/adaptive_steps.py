@@ -37,8 +37,8 @@ from torch import Tensor
 from torchsko.errors import TorchskoError
 from torchsko.mechanism.joints.configuration import bracket, integrate
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.argument_checks import as_integer, as_number
 from torchsko.rollout.step import Accelerate, Integrator, State
+from torchsko.utils.numbers import as_integer, as_number
 
 Row = tuple[float, ...]
 

@@ -5,40 +5,17 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from numbers import Real
-from operator import index
 from typing import Any, cast
 
 import torch
-from torch import Tensor
 from torch.nn import Module
 
 from torchsko.actuation.law import bind
-from torchsko.errors import ShapeError, TorchskoError, unknown_name
-from torchsko.mechanism.mechanism import Mechanism
+from torchsko.errors import TorchskoError, unknown_name
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.rollout.step import Integrator, Step
-from torchsko.utils.concrete_values import concrete_values
-from torchsko.utils.shapes import is_expandable
-
-
-def as_integer(x: Any) -> int | None:
-    """An integer, also one of NumPy, as an int; None for any other type."""
-    if isinstance(x, bool) or (isinstance(x, Tensor) and x.dtype == torch.bool):
-        return None
-    if isinstance(x, int | torch.SymInt):
-        return x  # type: ignore[return-value]
-    try:
-        return index(x)
-    except (TypeError, RuntimeError):
-        return None
-
-
-def as_number(x: Any) -> float | None:
-    """A real number, also one of NumPy; None for any other type."""
-    is_real = isinstance(x, float | int | torch.SymFloat | torch.SymInt) or isinstance(x, Real)
-    return x if is_real and not isinstance(x, bool) else None  # type: ignore[return-value]
+from torchsko.utils.numbers import as_integer, as_number
 
 
 def check_counts(
@@ -71,25 +48,6 @@ def _integer(name: str, value: Any, x: Any, least: int, advice: str) -> int:
     return count
 
 
-def check_dt(mech: Mechanism, dt: Any, batch: tuple[int, ...] | None, *, backward: bool) -> None:
-    """Check a time step; the value of a tensor where it can be read for free."""
-    if not isinstance(dt, Tensor):
-        x = as_number(dt)
-        fits = x is not None and 0 < (abs(x) if backward else x) < math.inf
-    else:
-        _check_tensor(mech, dt, batch)
-        read = concrete_values(dt)
-        size = None if read is None else abs(read) if backward else read
-        fits = size is None or bool(((size > 0) & (size < math.inf)).all())
-    if not fits:
-        sign = "other than 0" if backward else "above 0"
-        raise TorchskoError(
-            f"dt is {dt!r}.",
-            f"A time step is a finite number of seconds {sign}.",
-            "Pass dt=2e-3, say.",
-        )
-
-
 def check_start(t0: Any) -> None:
     """Check the start time."""
     x = as_number(t0)
@@ -108,29 +66,6 @@ def check_memory_steps(steps: int, every: int) -> None:
             f"memory= was given with steps={steps}, which is not a multiple of every={every}.",
             "The returned memory belongs to the last returned state.",
             f"Pass steps={steps // every * every or every}, say.",
-        )
-
-
-def _check_tensor(mech: Mechanism, dt: Tensor, batch: tuple[int, ...] | None) -> None:
-    """Check shape and dtype of a tensor as time step."""
-    if batch is None:
-        if dt.ndim:
-            raise ShapeError(
-                f"dt has shape {list(dt.shape)}.",
-                "All samples of a rollout share one time step.",
-                "Pass a number or a tensor of shape [], and call rollout once for each time step.",
-            )
-    elif not is_expandable(tuple(dt.shape), tuple(batch)):
-        raise ShapeError(
-            f"dt has shape {list(dt.shape)}, the state the batch dimensions {list(batch)}.",
-            "A time step is a number, or one for each sample.",
-            f"Pass a float, or a tensor of shape {list(batch)}.",
-        )
-    if dt.dtype != mech.dtype:
-        raise ShapeError(
-            f"dt is {dt.dtype}, the mechanism {mech.dtype}.",
-            "torchsko does not cast dtypes implicitly.",
-            f"Pass dt.to({mech.dtype}), or a number.",
         )
 
 

@@ -4,28 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
 
+from torchsko.actuation.actuated_control import ActuatedControl
+from torchsko.actuation.actuators import Actuators
 from torchsko.actuation.controller import Controller
 from torchsko.actuation.implicit_forces import ImplicitForce
 from torchsko.actuation.law import Binding, Law, Named, as_step_series, bind, law_of
+from torchsko.actuation.sampled_control import SampledControl
+from torchsko.contact.drive import check_controls
 from torchsko.errors import ShapeError, TorchskoError
+from torchsko.mechanism.file_data.actuator import FileActuators
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_coordinates, check_state
+from torchsko.rollout.contact_integrator import ContactStep, ResolvedContactStep
 from torchsko.rollout.series import Series
 from torchsko.utils.shapes import broadcast_shapes, is_expandable
 
 Policy = Callable[..., Tensor]
-"""Maps time [s], configuration and velocity to joint forces; see `torchsko.actuation.law`."""
+"""Maps time [s], configuration and velocity to joint forces or controls; see `torchsko.actuation.law`."""
 
 StateLaw = Callable[[float, Tensor, Tensor], Tensor]
 """Maps time [s], configuration and velocity to joint forces, with all other arguments bound."""
 
-StepForce = Tensor | StateLaw | ImplicitForce
+JointForce = Tensor | StateLaw | ImplicitForce
 """Joint forces over one step."""
+
+StepForce = JointForce | SampledControl
+"""Joint forces over one step, or the controls of a `torchsko.ContactStep`."""
 
 Effort = Literal["clamp"] | None
 """Treatment of forces beyond ``mech.effort_limit``: none (None), or saturation."""
@@ -59,7 +68,7 @@ class BoundController:
 
 @dataclass(frozen=True, eq=False)
 class Forces:
-    """The joint forces of every step of a rollout.
+    """The joint forces of every step of a rollout, or the controls of the steps of a `torchsko.ContactStep`.
 
     Attributes:
         mech: the mechanism.
@@ -69,6 +78,7 @@ class Forces:
         effort: see `torchsko.rollout`.
         rows: a series split into steps, see `unbound`.
         first: memory at the start in place of the controller's initial memory.
+        contact_step: the method of the rollout if it is a `torchsko.ContactStep`, resolved before `evaluate`.
     """
 
     mech: Mechanism
@@ -78,6 +88,26 @@ class Forces:
     effort: Effort
     rows: Series | None = None
     first: Tensor | None = None
+    contact_step: ContactStep | ResolvedContactStep | None = None
+
+    @property
+    def is_series(self) -> bool:
+        """True if the joint forces themselves are a tensor."""
+        return isinstance(self.source, Tensor) and not self._has_actuators
+
+    @property
+    def _has_actuators(self) -> bool:
+        """True if the controls of a contact step are those of actuators."""
+        step = self.contact_step
+        if isinstance(step, ContactStep):
+            return step.actuators_for(self.mech) is not None
+        return step is not None and step.actuators is not None
+
+    def resolved(self) -> Forces:
+        """A copy with a contact step that has the data of the robot file."""
+        if not isinstance(self.contact_step, ContactStep):
+            return self
+        return replace(self, contact_step=self.contact_step.resolve(self.mech))
 
     def unbound(self) -> Forces:
         """A copy with a series split into steps."""
@@ -91,14 +121,25 @@ class Forces:
         source = self.source
         if isinstance(source, BoundController):
             return source.controller.initial_memory(q, qd)
-        return q[..., :0]
+        count = len(self._activation_names)
+        return qd.new_zeros(*qd.shape[:-1], count) if count else q[..., :0]
+
+    @property
+    def _activation_names(self) -> tuple[str, ...]:
+        """Names of the actuators with an activation that a contact step moves."""
+        step = self.contact_step
+        if isinstance(step, ContactStep):
+            found = step.actuators_for(self.mech)
+        else:
+            found = None if step is None else step.actuators
+        return () if found is None else found.activation_names
 
     def at_step(
         self, step: int, t: float, q: Tensor, qd: Tensor, memory: Tensor, inputs: Named
     ) -> tuple[StepForce, Tensor]:
         """Forces over a step from t [s], q, qd, and the memory after it."""
         if self.rows is not None:
-            return self._applied(self.rows.at(step)), memory
+            return self._constant(self.rows.at(step), memory), memory
         return self.evaluate(t, q, qd, memory, inputs)
 
     def evaluate(
@@ -107,13 +148,40 @@ class Forces:
         """Forces at t [s], and the memory after the step."""
         source = self.source
         if isinstance(source, Tensor):  # a series of one row
-            return self._applied(source), memory
+            return self._constant(source, memory), memory
+        if isinstance(self.contact_step, ResolvedContactStep):
+            return self._sampled(t, q, qd, memory, inputs), memory
         if isinstance(source, Law):
             return lambda t, q, qd: self._applied(source(self.mech, t, q, qd, inputs)), memory
         force, memory = source(self.mech, (t, self.dt, q, qd, memory), inputs)
         if isinstance(force, ImplicitForce):
             return replace(force, push=self._applied(force.push)), memory
         return self._applied(force), memory
+
+    def _constant(self, x: Tensor, memory: Tensor) -> Tensor | SampledControl:
+        """Forces or controls that are a tensor."""
+        step = self.contact_step
+        if not isinstance(step, ResolvedContactStep):
+            return self._applied(x)
+        if step.actuators is None:
+            return SampledControl(self._applied(x), None, memory, memory)
+        self._check_batch("controls", x)
+        return SampledControl(x, step.actuators, memory, memory[..., :0])
+
+    def _sampled(
+        self, t: Any, q: Tensor, qd: Tensor, memory: Tensor, inputs: Named
+    ) -> SampledControl:
+        """Controls of a contact step from a law or a controller."""
+        source = self.source
+        if isinstance(source, Law):
+            ctrl = source(self.mech, t, q, qd, inputs)
+            check_controls(self.mech, ctrl, cast(ResolvedContactStep, self.contact_step).actuators)
+            return cast(SampledControl, self._constant(ctrl, memory))
+        assert isinstance(source, BoundController)
+        if isinstance(source.controller, ActuatedControl):
+            return source.controller.sample(self.mech, t, q, qd, memory, inputs)
+        tau, rest = source(self.mech, (t, self.dt, q, qd, memory), inputs)
+        return SampledControl(self._applied(tau), None, q[..., :0], rest)
 
     def with_memory(self, memory: Any, q: Tensor, qd: Tensor) -> Forces:
         """A copy with another memory at the start."""
@@ -137,7 +205,7 @@ class Forces:
         )
 
     def series(self) -> Tensor | None:
-        """The forces of a series as applied, `[*batch, steps or 1, num_dof]`; otherwise None."""
+        """The forces or controls of a series as applied, `[*batch, steps or 1, num_dof]`; otherwise None."""
         if self.effort is None or not isinstance(self.source, Tensor):
             return self.source if isinstance(self.source, Tensor) else None
         limit = self.mech.effort_limit[..., None, :]
@@ -147,17 +215,21 @@ class Forces:
         """Check the shape of joint forces, and saturate them if required."""
         if not isinstance(tau, Tensor):
             check_state(self.mech, tau=tau)  # raises an error that names the type
-        if not is_expandable(tuple(tau.shape[:-1]), tuple(self.batch)):
-            raise ShapeError(
-                f"the control returned joint forces of shape {list(tau.shape)}, the state has the "
-                f"batch shape {list(self.batch)}.",
-                "A rollout keeps its batch shape.",
-                "Expand q and qd to the batch of the control before the rollout.",
-            )
+        self._check_batch("joint forces", tau)
         if self.effort is None:
             return tau
         limit = self.mech.effort_limit
         return torch.clamp(tau, -limit, limit)
+
+    def _check_batch(self, what: str, x: Tensor) -> None:
+        """Check that the batch of the rollout includes that of a control."""
+        if not is_expandable(tuple(x.shape[:-1]), tuple(self.batch)):
+            raise ShapeError(
+                f"the control returned {what} of shape {list(x.shape)}, the state has the "
+                f"batch shape {list(self.batch)}.",
+                "A rollout keeps its batch shape.",
+                "Expand q and qd to the batch of the control before the rollout.",
+            )
 
 
 def check_control(
@@ -168,6 +240,7 @@ def check_control(
     dt: float,
     batch: torch.Size,
     names: tuple[str, ...],
+    contact_step: ContactStep | None = None,
 ) -> Forces:
     """Check a control, and convert it to forces.
 
@@ -179,6 +252,7 @@ def check_control(
         dt: time step [s].
         batch: batch dimensions of the state and the mechanism.
         names: names of the tensors that laws take by name.
+        contact_step: the method of the rollout if it is a `torchsko.ContactStep`.
 
     Returns:
         The forces; their batch is that of the state, the mechanism and a series.
@@ -189,21 +263,51 @@ def check_control(
             "Joint forces are applied unchanged, or saturate at mech.effort_limit.",
             'Pass effort=None or effort="clamp".',
         )
+    actuators = None if contact_step is None else contact_step.actuators_for(mech)
     if control is None:
-        source: Tensor | Law | BoundController = mech.damping.new_zeros(1, mech.num_dof)
+        width = mech.num_dof if actuators is None else len(actuators.names)
+        source: Tensor | Law | BoundController = mech.damping.new_zeros(1, width)
     elif isinstance(control, Tensor):
-        check_coordinates(mech, control=control)  # the time dimension is not a batch dimension
-        source = as_step_series("control", control, (mech.num_dof,), steps, batch)
+        if contact_step is None:
+            check_coordinates(mech, control=control)  # the time dimension is not a batch dimension
+        else:
+            check_controls(mech, control, actuators)
+        source = as_step_series("control", control, tuple(control.shape[-1:]), steps, batch)
         batch = broadcast_shapes(batch, source.shape[:-2])
     else:
         source = bind_control(mech, control, names)
+    if contact_step is not None:
+        _check_contact_control(mech, source, effort, actuators)
     if effort is not None and isinstance(source, BoundController) and source.acts_implicitly:
         raise TorchskoError(
             "effort='clamp' was given with a controller that acts implicitly.",
             "Its forces are known only after the step.",
             "Give the actuators a force_range, and leave effort out.",
         )
-    return Forces(mech, source, batch, dt, effort)
+    return Forces(mech, source, batch, dt, effort, contact_step=contact_step)
+
+
+def _check_contact_control(
+    mech: Mechanism,
+    source: Tensor | Law | BoundController,
+    effort: Effort,
+    actuators: Actuators | FileActuators | None,
+) -> None:
+    """Refuse options of joint forces where a contact step has controls of actuators."""
+    controller = source.controller if isinstance(source, BoundController) else None
+    if controller is not None and controller.acts_implicitly:
+        raise TorchskoError(
+            f"{type(controller).__name__} acts implicitly, with the method ContactStep.",
+            "The integrator of a ContactStep decides which forces are implicit.",
+            'Leave implicit= out, and pass method=ts.ContactStep(integrator="implicitfast").',
+        )
+    has_actuators = isinstance(controller, ActuatedControl) if controller else actuators is not None
+    if effort is not None and has_actuators:
+        raise TorchskoError(
+            f"effort={effort!r} was given with controls of the actuators of {mech.name!r}.",
+            "effort= saturates joint forces; actuators have ranges.",
+            "Leave effort out.",
+        )
 
 
 def bind_control(mech: Mechanism, control: Any, names: tuple[str, ...]) -> Law | BoundController:

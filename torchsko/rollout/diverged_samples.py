@@ -1,8 +1,9 @@
 """Samples of a rollout that leave the finite numbers, without gradients.
 
 In reverse mode, zero times a derivative that is not finite is nan, also where a mask excludes the sample from
-the loss. The rollout is therefore repeated with the inputs of a finite sample in place of those of each
-diverged one, and the states of the latter are constants in the result.
+the loss. The rollout is therefore repeated: `mask_diverged` ends each diverged sample before it leaves the
+finite numbers, and `drop_diverged` replaces its inputs by those of a finite sample. States that the second
+rollout lacks are constants in the result.
 """
 
 from __future__ import annotations
@@ -69,13 +70,69 @@ def drop_diverged(
         q, qd = (_pick(x, index, batch) for x in start)
         again, last = run(_ended(other, good), q, qd)
     else:
-        robot = simulation.robot
-        q = robot.neutral().expand_as(start[0])
-        one = replace(_ended(replace(simulation, fast=robot), good), every=1, truncate=None)
-        again, last = one.unbound().run(q, torch.zeros_like(start[1]), 1, None)
-        again = [x[..., -1:, :] for x in again]
+        again, last = _at_rest(simulation, start, good)
     kept = [_where(good, new, old.detach()) for new, old in zip(again, found, strict=True)]
     return kept, _where(good, last, memory.detach()), bounded
+
+
+def mask_diverged(
+    run: Run, simulation: Simulation, start: State, found: list[Tensor], memory: Tensor
+) -> tuple[list[Tensor], Tensor]:
+    """Make states that are not finite, and the results of the steps to them, constants.
+
+    Gradients of finite states are unchanged, also in samples that diverge later.
+
+    Args:
+        run: runs a rollout, without a kernel of all steps.
+        simulation: the rollout.
+        start: configuration and velocity at its start.
+        found: its states and results.
+        memory: its last memory.
+
+    Returns:
+        States and results, and the last memory.
+    """
+    if not any(x.requires_grad for x in (*found, memory)):
+        return found, memory
+    finite = (found[0].isfinite().all(-1) & found[1].isfinite().all(-1)).to(torch.int64).cumprod(-1)
+    values = concrete_values(finite)
+    if values is None or values.all():
+        return found, memory
+    count, batch = finite.sum(-1), finite.shape[:-1]
+    runs, valid = count > 1, finite > 0  # the samples of which a step is finite
+    if not values.sum(-1).max() > 1:
+        again, last = _at_rest(simulation, start, runs)
+        shown = torch.zeros_like(valid[..., 1:])
+        pairs = zip(again, found, strict=True)
+        again = [torch.cat([x] * old.shape[len(batch)], len(batch)) for x, old in pairs]
+    else:
+        first = runs.reshape(-1).nonzero()[0]
+        index = torch.arange(runs.numel(), device=runs.device)
+        index = torch.where(runs.reshape(-1), index, first)
+        lengths = torch.where(runs, (count - 1) * simulation.every, 0)
+        if simulation.lengths is not None:
+            lengths = torch.minimum(lengths, simulation.lengths)
+        other = replace(_with_samples(simulation, index, len(batch)), lengths=lengths)
+        again, last = run(other, *(_pick(x, index, batch) for x in start))
+        shown = valid[..., 1:]
+    kept = []
+    for k, (new, old) in enumerate(zip(again, found, strict=True)):
+        if k < 2:  # states, the start included
+            rest = (x.narrow(len(batch), 1, x.shape[len(batch)] - 1) for x in (new, old.detach()))
+            lead = old.narrow(len(batch), 0, 1)
+            kept.append(torch.cat([lead, _where(shown, *rest)], len(batch)))
+        else:
+            kept.append(_where(shown, new, old.detach()))
+    return kept, _where(valid[..., -1], last, memory.detach())
+
+
+def _at_rest(simulation: Simulation, start: State, good: Tensor) -> tuple[list[Tensor], Tensor]:
+    """One state and result of samples at rest that end at once, with zero gradients."""
+    robot = simulation.robot
+    q = robot.neutral().expand_as(start[0])
+    one = replace(_ended(replace(simulation, fast=robot), good), every=1, truncate=None)
+    again, last = one.unbound().run(q, torch.zeros_like(start[1]), 1, None)
+    return [x[..., -1:, :] for x in again], last
 
 
 def _ended(simulation: Simulation, good: Tensor) -> Simulation:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torchsko.actuation.implicit_forces import ImplicitForce
+from torchsko.actuation.sampled_control import SampledControl
 from torchsko.errors import ShapeError
 from torchsko.utils.concrete_values import concrete_values
 from torchsko.utils.shapes import are_broadcastable, is_expandable
@@ -102,7 +103,7 @@ def mask_forces(running: Tensor, force: Any, event_dims: int = 1) -> Any:
 
     Args:
         running: mask of running samples, `[*batch]`.
-        force: a tensor, a function that returns one, an implicit force, or None.
+        force: a tensor, a function that returns one, an implicit force, a sampled control, or None.
         event_dims: number of dimensions of the force of one sample.
     """
     if force is None:
@@ -112,6 +113,8 @@ def mask_forces(running: Tensor, force: Any, event_dims: int = 1) -> Any:
         return replace(
             force, **{name: mask_forces(running, getattr(force, name)) for name in names}
         )
+    if isinstance(force, SampledControl):
+        return replace(force, ctrl=mask_forces(running, force.ctrl))
     if isinstance(force, Tensor):
         return torch.where(running[(..., *[None] * event_dims)], force, torch.zeros_like(force))
     return _MaskedForces(running, force, event_dims)

@@ -15,6 +15,7 @@ from torchsko.mechanism.dispatch import fused_methods_of
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.argument_checks import step_names
 from torchsko.rollout.binomial import Binomial
+from torchsko.rollout.contact_integrator import ContactStep
 from torchsko.rollout.controls import (
     BoundController,
     Controller,
@@ -255,7 +256,8 @@ class ControlledStep:
             law, _ = check_wrenches(mech, self.f_ext, 1, batch, names)
             wrenches = CheckedWrenches(mech, cast(Any, law), batch).with_inputs(inputs)
         source = tensors["tau"] if "tau" in tensors else bind_control(mech, self.control, names)
-        forces = Forces(mech, source, batch, dt, self.effort)
+        contact_step = self.step if isinstance(self.step, ContactStep) else None
+        forces = Forces(mech, source, batch, dt, self.effort, contact_step=contact_step).resolved()
         simulation = Simulation(
             mech, mech, forces, dt, self.method, self.step, self.limits,
             returns_forces=self.returns_forces, step_names=step_names(self.step, names),
@@ -269,5 +271,4 @@ class ControlledStep:
             raise WideControlError(count.total)
         if running is not None:
             control, wrenches = mask_forces(running, control), mask_forces(running, wrenches, 2)
-        q, qd, *applied = simulation.advance(t, q, qd, control, wrenches, inputs)
-        return q, qd, memory, *applied
+        return simulation.advance(t, q, qd, memory, control, wrenches, inputs)

@@ -28,17 +28,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from torchsko.contact.contact_dynamics import constrained_dynamics, without_dry_friction
-from torchsko.contact.contact_model import PARAMETER_DIMS, ContactModel
-from torchsko.contact.implicit_steps import euler_acceleration
 from torchsko.errors import TorchskoError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
-from torchsko.mechanism.joints.configuration import advance as advance_state
 from torchsko.mechanism.joints.configuration import bracket, integrate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -152,63 +148,6 @@ class NewmarkBeta(Integrator):
         u = dt * qd + dt**2 * ((0.5 - self.beta) * before + self.beta * after)
         v = qd + dt * ((1 - self.delta) * before + self.delta * after)
         return integrate(mech, q, u), v
-
-
-@dataclass(frozen=True)
-class ContactStep(Integrator):
-    """A step of `torchsko.rollout` with contact, position limits and dry friction, as MuJoCo's "Euler".
-
-    After q and qd it returns the generalised forces of all constraints, `[*batch, num_dof]` [N m or N], and
-    the largest error of the equations of motion, `[*batch]` [N m or N]. The solver starts from the
-    acceleration without constraints, so that a step depends on the state alone. The integrator of the robot
-    file has no effect; springs and dampers of tendons act as part of a `torchsko.ActuatedControl`. Time
-    constants of constraints below two time steps count as two time steps, as in `torchsko.step`.
-
-    Attributes:
-        contact: shapes and parameters of contact; by default `torchsko.ContactModel.of` of the mechanism.
-            ``params`` of the rollout replaces its tensors by name, such as ``{"friction": x}``.
-
-    Reference: see `torchsko.step`.
-
-    Example:
-        >>> import torchsko as ts
-        >>> text = '''<mujoco><worldbody><geom type="plane" size="1 1 1"/><body pos="0 0 0.1"><freejoint/>
-        ...   <geom size="0.1"/></body></worldbody></mujoco>'''
-        >>> ball = ts.load(text)
-        >>> q, qd = ball.file_metadata.initial, ball.gravity.new_zeros(6)
-        >>> qs, qds, forces, residuals = ts.rollout(ball, q, qd, None, 5, method=ts.ContactStep())
-        >>> round(float(qs[-1, 2]), 3), forces.shape, bool(residuals.max() < 1e-9)
-        (0.1, torch.Size([5, 6]), True)
-    """
-
-    contact: ContactModel | None = None
-    order: int = field(default=1, init=False)
-    implicit_damping: ClassVar[bool] = True
-    single_evaluation: ClassVar[bool] = True
-    input_names: ClassVar[tuple[str, ...]] = tuple(PARAMETER_DIMS)
-
-    def __call__(  # type: ignore[override]
-        self,
-        mech: Mechanism,
-        accelerate: Accelerate,
-        t: float,
-        q: Tensor,
-        qd: Tensor,
-        dt: float,
-        **parameters: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The next state, the forces of the constraints and the residual."""
-        contact = ContactModel.of(mech) if self.contact is None else self.contact
-        contact.refuse_batch(q.shape[:-1])
-        contact = contact.replace(**parameters).at_timestep(dt)
-        smooth = without_dry_friction(mech)
-        free = accelerate(smooth, t, q, qd)
-        tau = inverse_dynamics(smooth, q, qd, free)
-        found = constrained_dynamics(
-            mech, q, qd, tau, contact=contact, warmstart=free.expand_as(qd)
-        )
-        qdd = euler_acceleration(mech, contact, q, qd, found.qdd, dt)
-        return *advance_state(mech, q, qd, qdd, dt), found.forces, found.residual
 
 
 @dataclass(frozen=True)
@@ -354,7 +293,8 @@ def advance(
     """
     if "advance" in fused_methods_of(mech):
         return cast(Any, mech).advance(q, qd, tau, dt, f_ext, method=method)
-    from torchsko.rollout.argument_checks import check_dt, check_method_name  # imports this module
+    from torchsko.mechanism.time_step import check_dt
+    from torchsko.rollout.argument_checks import check_method_name  # imports this module
 
     robot = as_mechanism(mech)
     check_state(robot, q=q, qd=qd, tau=tau, f_ext=f_ext)

@@ -20,9 +20,9 @@ from torch import Tensor
 from torchsko.errors import TorchskoError
 from torchsko.mechanism.coordinates import independent_rates, refuse_loops, scatter_dofs, scatter_q
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.argument_checks import as_number
 from torchsko.rollout.step import Integrator, Step
 from torchsko.utils.concrete_values import concrete_values
+from torchsko.utils.numbers import as_number
 
 Number = float | Tensor
 """One value for all joints, or one per degree of freedom, `[*batch, num_dof]`."""

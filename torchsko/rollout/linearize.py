@@ -27,7 +27,8 @@ from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import add_step, bracket, subtract
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.rollout.argument_checks import check_dt, check_method_name
+from torchsko.mechanism.time_step import check_dt
+from torchsko.rollout.argument_checks import check_method_name
 from torchsko.rollout.first_order import (
     FirstOrderAcceleration,
     expand_step,

@@ -12,9 +12,9 @@ from torchsko.actuation.law import Binding, Law, check_law_inputs, refuse_unused
 from torchsko.errors import FusedError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
 from torchsko.mechanism.state import check_state
+from torchsko.mechanism.time_step import check_dt
 from torchsko.rollout.argument_checks import (
     check_counts,
-    check_dt,
     check_memory_steps,
     check_start,
     resolve_step,
@@ -22,6 +22,7 @@ from torchsko.rollout.argument_checks import (
 )
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.captured_robots import refuse_batched_captures
+from torchsko.rollout.contact_integrator import ContactStep
 from torchsko.rollout.controls import (
     BoundController,
     Controller,
@@ -30,7 +31,7 @@ from torchsko.rollout.controls import (
     Policy,
     check_control,
 )
-from torchsko.rollout.diverged_samples import drop_diverged
+from torchsko.rollout.diverged_samples import drop_diverged, mask_diverged
 from torchsko.rollout.early_termination import check_lengths
 from torchsko.rollout.external import Wrenches, check_wrenches, with_checks
 from torchsko.rollout.finite_checks import NonFiniteChoice, check_nonfinite, report_nonfinite
@@ -65,7 +66,7 @@ class RolloutOptions(TypedDict, total=False):
 def rollout(
     mech: MechanismLike | HeldMechanism, q: Tensor, qd: Tensor,
     control: Tensor | Policy | Controller | None = None,
-    steps: int = 500, dt: float | Tensor = 2e-3, method: str | Step = "semi_implicit_euler", *,
+    steps: int = 500, dt: float | Tensor | None = None, method: str | Step = "semi_implicit_euler", *,
     memory: None = None, return_forces: Literal[False] = False, **options: Unpack[RolloutOptions],
 ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
@@ -74,7 +75,7 @@ def rollout(
 def rollout(
     mech: MechanismLike | HeldMechanism, q: Tensor, qd: Tensor,
     control: Tensor | Policy | Controller | None = None,
-    steps: int = 500, dt: float | Tensor = 2e-3, method: str | Step = "semi_implicit_euler", *,
+    steps: int = 500, dt: float | Tensor | None = None, method: str | Step = "semi_implicit_euler", *,
     memory: None = None, return_forces: Literal[True], **options: Unpack[RolloutOptions],
 ) -> tuple[Tensor, Tensor, Tensor]: ...  # fmt: skip
 
@@ -82,7 +83,7 @@ def rollout(
 @overload
 def rollout(
     mech: MechanismLike | HeldMechanism, q: Tensor, qd: Tensor, control: Controller,
-    steps: int = 500, dt: float | Tensor = 2e-3, method: str | Step = "semi_implicit_euler", *,
+    steps: int = 500, dt: float | Tensor | None = None, method: str | Step = "semi_implicit_euler", *,
     memory: Tensor, return_forces: Literal[False] = False, **options: Unpack[RolloutOptions],
 ) -> tuple[Tensor, Tensor, Tensor]: ...  # fmt: skip
 
@@ -90,7 +91,7 @@ def rollout(
 @overload
 def rollout(
     mech: MechanismLike | HeldMechanism, q: Tensor, qd: Tensor, control: Controller,
-    steps: int = 500, dt: float | Tensor = 2e-3, method: str | Step = "semi_implicit_euler", *,
+    steps: int = 500, dt: float | Tensor | None = None, method: str | Step = "semi_implicit_euler", *,
     memory: Tensor, return_forces: Literal[True], **options: Unpack[RolloutOptions],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...  # fmt: skip
 
@@ -98,7 +99,7 @@ def rollout(
 @overload
 def rollout(
     mech: MechanismLike | HeldMechanism, q: Tensor, qd: Tensor, control: Tensor | Policy | Controller | None,
-    steps: int, dt: float | Tensor, method: StepWithResults, *,
+    steps: int, dt: float | Tensor | None, method: StepWithResults, *,
     memory: Tensor | None = None, return_forces: bool = False, **options: Unpack[RolloutOptions],
 ) -> tuple[Tensor, ...]: ...  # fmt: skip
 
@@ -109,7 +110,7 @@ def rollout(
     qd: Tensor,
     control: Tensor | Policy | Controller | None = None,
     steps: int = 500,
-    dt: float | Tensor = 2e-3,
+    dt: float | Tensor | None = None,
     method: str | Step | StepWithResults = "semi_implicit_euler",
     *,
     effort: Effort = None,
@@ -138,8 +139,10 @@ def rollout(
             "semi_implicit_euler", "rk4" and "newmark"; all its steps are one kernel if it is fused.
         q: initial configuration, `[*batch, num_q]`.
         qd: initial velocity, `[*batch, num_dof]` [rad/s or m/s].
-        control: joint forces [N m or N]. A tensor `[*batch, num_dof]` with at most the batch dimensions of
-            the state is constant in time; with one more, `[*batch, steps, num_dof]`, it is a series, constant
+        control: joint forces [N m or N]; with the method `torchsko.ContactStep` the controls of the actuators
+            of the robot file, n in place of num_dof, as in `torchsko.step`. A tensor `[*batch, num_dof]` with
+            at most the batch dimensions of the state is constant in time; with one more, `[*batch, steps,
+            num_dof]`, it is a series, constant
             over each step (a size of 1 instead of `steps`: constant). A function or module returns
             `[*batch, num_dof]`. It is called as control(t, q, qd), t in seconds, at every evaluation of the
             dynamics (four times per step in "rk4"). If it takes four arguments, it is called as
@@ -147,13 +150,15 @@ def rollout(
             `torchsko.rollout.controls.Controller`, such as `torchsko.ActuatedControl`, is evaluated once per
             step and has a memory. None: no force.
         steps: number of time steps.
-        dt: time step [s], common to all samples: a number, or a tensor `[]` of the mechanism's dtype.
+        dt: time step [s], common to all samples: a number, or a tensor `[]` of the mechanism's dtype. By
+            default that of the robot file, 2 ms for a file without one.
         method: "semi_implicit_euler" (order 1, one evaluation per step, implicit damping and dry friction:
             stable at any step), "implicit" (with implicit Coriolis forces as well, for light links to which
             these add energy; one more dense solve), "rk4" (order 4, four evaluations), "newmark" (order 2,
             four evaluations), both with explicit damping. Or a function like those in
             `torchsko.rollout.integrators`, `torchsko.rollout.adaptive_steps` and `torchsko.rollout.midpoint`.
-            ``benchmarks/energy.py`` compares their energy errors. It may return results after q and qd, such
+            ``benchmarks/energy.py`` compares their energy errors. `torchsko.ContactStep` is the step of
+            `torchsko.step`, with its integrators. A function may return results after q and qd, such
             as forces, residuals or rewards, each `[*batch, *shape]`.
         effort: "clamp" saturates the control at ``mech.effort_limit``, with the gradient of `torch.clamp`:
             zero beyond the limit. None: forces are applied unchanged.
@@ -196,7 +201,9 @@ def rollout(
             vmap. "raise": an error; this waits for the device. "zero": a warning, and the gradient of such a
             sample is zero, so that it does not make gradients of shared parameters non-finite; this also
             includes states whose square overflows, reads the last state, and repeats the rollout where a
-            sample diverged. "ignore": nothing. `torchsko.first_nonfinite` checks any trajectory.
+            sample diverged. "ignore": nothing. In all cases states that are not finite are constants in the
+            gradient, where values can be read, and in kernels: a mask of the loss is enough to exclude them.
+            `torchsko.first_nonfinite` checks any trajectory.
         fused: which kernels of a fused mechanism run; True also accepts a layer. None: all steps are one
             kernel, and so is their gradient, where ``control`` and ``f_ext`` are tensors or None, without
             ``limits`` or a method that is a function. Otherwise each step, or its forward dynamics, is a
@@ -249,6 +256,7 @@ def rollout(
     check_state(robot, q=q, qd=qd)
     refuse_singular(robot)
     steps, every, checkpoint, truncate = check_counts(steps, every, checkpoint, truncate)
+    dt = robot.file_metadata.solver.timestep if dt is None else dt
     check_dt(robot, dt, None, backward=False)
     check_start(t0)
     check_nonfinite(nonfinite)
@@ -259,8 +267,9 @@ def rollout(
     if isinstance(control, Controller):
         inputs = inputs.merged(*control.inputs(steps, h, batch))
     wrenches, batch = check_wrenches(robot, f_ext, steps, batch, inputs.names)
-    forces = check_control(robot, control, effort, steps, h, batch, inputs.names)
     step = resolve_step(method, inputs.names)
+    contact_step = step if isinstance(step, ContactStep) else None
+    forces = check_control(robot, control, effort, steps, h, batch, inputs.names, contact_step)
     taken = Binding(False, step_names(step, inputs.names))
     laws = [x.binding for x in (forces.source, wrenches) if isinstance(x, Law | BoundController)]
     refuse_unused_inputs(inputs, [*laws, taken])
@@ -285,7 +294,7 @@ def rollout(
     simulation = Simulation(
         fast, robot, forces, h, method, step, limits, every, truncate,
         with_checks(robot, wrenches, batch), counts, t0=t0, inputs=inputs,
-        returns_forces=return_forces and not isinstance(forces.source, Tensor),
+        returns_forces=return_forces and not forces.is_series,
         step_names=taken.names,
     )  # fmt: skip
     use_kernel = fused or (fused is None and has_trajectory_kernel(simulation, steps))
@@ -303,9 +312,11 @@ def rollout(
     if nonfinite == "zero":
         found, last_memory, seen = drop_diverged(run, simulation, (q, qd), found, last_memory)
     else:
+        if not use_kernel:
+            found, last_memory = mask_diverged(run, simulation, (q, qd), found, last_memory)
         seen = found
     report_nonfinite(robot, seen[0], seen[1], h, every, nonfinite, step)
-    if return_forces and isinstance(forces.source, Tensor):
+    if return_forces and forces.is_series:
         found.insert(2, applied_series(forces, counts, steps, every))
     return tuple(found) if memory is None else (*found, last_memory)  # type: ignore[return-value]
 

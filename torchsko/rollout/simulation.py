@@ -13,18 +13,20 @@ from torch import Tensor
 
 from torchsko.actuation.implicit_forces import ImplicitForce
 from torchsko.actuation.law import LawInputs, Named
+from torchsko.actuation.sampled_control import SampledControl
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.coordinates import independent_forces, scatter_dofs, tree_rates
 from torchsko.mechanism.dispatch import MechanismLike, fused_methods_of
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.binomial import Binomial, next_checkpoint
-from torchsko.rollout.controls import Forces, StateLaw, StepForce
+from torchsko.rollout.contact_integrator import ResolvedContactStep
+from torchsko.rollout.controls import Forces, JointForce, StateLaw, StepForce
 from torchsko.rollout.early_termination import EarlyTermination, mask_forces, select_running
 from torchsko.rollout.external import CheckedWrenches, StepWrenches, wrenches_at
 from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.recompute import recompute_in_backward
 from torchsko.rollout.series import Series
-from torchsko.rollout.step import Integrator, Step, StepWithResults
+from torchsko.rollout.step import Dynamics, Integrator, Step, StepWithResults
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.dynamics import forward_dynamics, mass_matrix
 
@@ -58,12 +60,13 @@ class Simulation:
     step_names: tuple[str, ...] = ()
 
     def unbound(self) -> Simulation:
-        """A copy for `run`, with series of forces split into steps."""
+        """A copy for `run`, with series of forces split into steps, and the data of a contact step."""
         f_ext = Series.of(self.f_ext, -3) if isinstance(self.f_ext, Tensor) else self.f_ext
         lead, inputs = len(self.forces.batch), self.inputs
         series = {name: Series.of(x, lead) for name, x in inputs.series.items()}
         rows = {**inputs.params, **series}
-        return replace(self, forces=self.forces.unbound(), f_ext=f_ext, rows=rows)
+        forces = self.forces.unbound().resolved()
+        return replace(self, forces=forces, f_ext=f_ext, rows=rows)
 
     def run(
         self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | Binomial | None
@@ -159,17 +162,53 @@ class Simulation:
             wrenches = wrenches.with_inputs(rows)
         if self.termination is None:
             control, memory = self.forces.at_step(k, t, q, qd, memory, rows)
-            q, qd, *applied = self.advance(t, q, qd, control, wrenches, rows)
-            return q, qd, memory, *applied
+            return self.advance(t, q, qd, memory, control, wrenches, rows)
         running, before = self.termination.running(k), (q, qd, memory)
         q, qd, memory = select_running(running, before, self.termination.rest)
         control, memory = self.forces.at_step(k, t, q, qd, memory, rows)
         control, wrenches = mask_forces(running, control), mask_forces(running, wrenches, 2)
-        q, qd, *applied = self.advance(t, q, qd, control, wrenches, rows)
-        return *select_running(running, (q, qd, memory), before), *applied
+        after = self.advance(t, q, qd, memory, control, wrenches, rows)
+        return *select_running(running, after[:3], before), *after[3:]
 
     def advance(
-        self, t: float, q: Tensor, qd: Tensor, control: StepForce, f_ext: StepWrenches, rows: Named
+        self,
+        t: float,
+        q: Tensor,
+        qd: Tensor,
+        memory: Tensor,
+        control: StepForce,
+        f_ext: StepWrenches,
+        rows: Named,
+    ) -> tuple[Tensor, ...]:
+        """State and memory one step later, perhaps the joint forces, and further results of the step."""
+        if isinstance(control, SampledControl):
+            return self._advance_with_contact(t, q, qd, control, f_ext, rows)
+        q, qd, *applied = self._advance_and_force(t, q, qd, control, f_ext, rows)
+        return q, qd, memory, *applied
+
+    def _advance_with_contact(
+        self,
+        t: float,
+        q: Tensor,
+        qd: Tensor,
+        control: SampledControl,
+        f_ext: StepWrenches,
+        rows: Named,
+    ) -> tuple[Tensor, ...]:
+        """`advance` for a `torchsko.ContactStep`."""
+        parameters = {name: rows[name] for name in self.step_names}
+        (wrenches,) = wrenches_at(f_ext, t, q, qd) or (None,)
+        step = cast(ResolvedContactStep, self.forces.contact_step)
+        drive, (after, forces) = step.advance(
+            self.robot, control, q, qd, self.dt, wrenches, parameters
+        )
+        applied = ()
+        if self.returns_forces:
+            applied = (drive.joint_forces(q, qd, control.activation).expand_as(qd),)
+        return after.q, after.qd, control.memory(after.act), *applied, forces, after.residual
+
+    def _advance_and_force(
+        self, t: float, q: Tensor, qd: Tensor, control: JointForce, f_ext: StepWrenches, rows: Named
     ) -> tuple[Tensor, ...]:
         """The state one step later, perhaps the joint forces, and further results of the step."""
         if not self.returns_forces:
@@ -184,7 +223,7 @@ class Simulation:
         return q, qd, start.expand_as(qd), *results
 
     def _advance(
-        self, t: float, q: Tensor, qd: Tensor, control: StepForce, f_ext: StepWrenches, rows: Named
+        self, t: float, q: Tensor, qd: Tensor, control: JointForce, f_ext: StepWrenches, rows: Named
     ) -> tuple[Tensor, ...]:
         fast, (robot, damping, push) = self.fast, self._with_damping(q, qd, control)
         coupled = None
@@ -215,11 +254,18 @@ class Simulation:
             qdd = forward_dynamics(evaluated, q, qd, tau, *wrenches_at(f_ext, t, q, qd))
             return qdd if coupled is None else _implicit_rows(coupled, mech, q, qd, qdd, self.dt)
 
+        def force(t: float, q: Tensor, qd: Tensor) -> Tensor:
+            return _total_force(control, t, q, qd, push)
+
+        def wrenches(t: float, q: Tensor, qd: Tensor) -> Tensor | None:
+            return (wrenches_at(f_ext, t, q, qd) or (None,))[0]
+
         taken = {name: rows[name] for name in self.step_names}
-        return self.step(robot, accelerate, t, q, qd, self.dt, **taken)
+        dynamics = Dynamics(accelerate, force, wrenches)
+        return self.step(robot, dynamics, t, q, qd, self.dt, **taken)
 
     def _with_damping(
-        self, q: Tensor, qd: Tensor, control: StepForce
+        self, q: Tensor, qd: Tensor, control: JointForce
     ) -> tuple[Mechanism, Tensor | None, Tensor | None]:
         """The mechanism with the damping of limits and implicit forces, if any; and the force of limits."""
         damping, push = self.robot.damping, None

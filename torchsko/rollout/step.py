@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import torch
@@ -25,6 +26,27 @@ class Accelerate(Protocol):
     ) -> Tensor:
         """Acceleration `[*batch, num_dof]`; `force` is added to the joint forces."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class Dynamics:
+    """Forward dynamics under the forces of a rollout, and these forces, for steps that accelerate themselves.
+
+    Attributes:
+        accelerate: the accelerations.
+        force: joint forces at a time and a state, `[*batch, num_dof]` [N m or N].
+        wrenches: external forces on all bodies there, `[*batch, num_bodies, 6]`; None for zero.
+    """
+
+    accelerate: Accelerate
+    force: Callable[[float, Tensor, Tensor], Tensor]
+    wrenches: Callable[[float, Tensor, Tensor], Tensor | None]
+
+    def __call__(
+        self, mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
+    ) -> Tensor:
+        """Acceleration `[*batch, num_dof]`; `force` is added to the joint forces."""
+        return self.accelerate(mech, t, q, qd, force)
 
 
 Step = Callable[[Mechanism, Accelerate, float, Tensor, Tensor, float], State]

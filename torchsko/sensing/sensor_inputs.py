@@ -8,9 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.contact.contact_step import Drive, State
+from torchsko.contact.drive import Drive
 from torchsko.mechanism.file_data.sensor import SensorFrame
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.simulation_state import State
 from torchsko.verbs.frame import Frame
 from torchsko.verbs.frames import frame_acceleration, frame_pose, frame_velocity
 from torchsko.verbs.kinematics import Pose

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from torchsko.actuation.actuators import Actuators
 from torchsko.contact.contact_model import ContactModel
-from torchsko.contact.contact_step import Drive, State
+from torchsko.contact.drive import Drive
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.file_data import sensor as kinds
 from torchsko.mechanism.file_data.sensor import Sensor
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.simulation_state import State
 from torchsko.mechanism.state import check_state
 from torchsko.sensing.force_sensors import touch_readings, wrench_readings
 from torchsko.sensing.frame_sensors import (

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchsko.errors import RobotFileError, ShapeError
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.argument_checks import as_integer, as_number
+from torchsko.utils.numbers import as_integer, as_number
 
 
 def check_folder(path: str | os.PathLike[str]) -> None:

@@ -34,8 +34,8 @@ from torchsko.implicit.equation import implicit
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
 from torchsko.mechanism.mechanism import PARAMETERS
 from torchsko.mechanism.state import check_state, shared_batch
-from torchsko.rollout.argument_checks import as_integer, as_number
 from torchsko.utils.dtype import without_autocast
+from torchsko.utils.numbers import as_integer, as_number
 
 
 @without_autocast

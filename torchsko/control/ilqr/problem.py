@@ -31,10 +31,12 @@ from torchsko.control.ilqr.riccati_step import bounded_step, riccati_step
 from torchsko.errors import TorchskoError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.argument_checks import as_number, check_dt, check_method_name
+from torchsko.mechanism.time_step import check_dt
+from torchsko.rollout.argument_checks import check_method_name
 from torchsko.rollout.implicit import SemiImplicitEuler
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.rollout.step import Step
+from torchsko.utils.numbers import as_number
 
 Compiler = Callable[..., Any]
 

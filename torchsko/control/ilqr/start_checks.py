@@ -15,9 +15,9 @@ from torchsko.control.ilqr.problem_checks import Shapes
 from torchsko.errors import NonFiniteError, ShapeError, TorchskoError, caller_stack_level
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import misfit, shared_batch
-from torchsko.rollout.argument_checks import as_integer, as_number
 from torchsko.rollout.finite_checks import first_nonfinite
 from torchsko.utils.concrete_values import concrete_values
+from torchsko.utils.numbers import as_integer, as_number
 
 
 def check_solver(tolerance: Any, max_iterations: Any, exact: Any, stop_early: Any) -> None:

@@ -49,8 +49,8 @@ from torchsko.mechanism.coordinates import independent_forces, tree_q, tree_rate
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import shared_batch
+from torchsko.mechanism.time_step import check_dt
 from torchsko.mechanism.validation import check_gains, check_placement
-from torchsko.rollout.argument_checks import check_dt
 from torchsko.spatial.inertia import inertia_of_vector
 from torchsko.spatial.motion import cross_force, cross_motion
 from torchsko.verbs.passive_forces import passive_force

@@ -12,8 +12,8 @@ from torchsko.errors import MechanismError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import misfit
 from torchsko.mechanism.validation import check_finite, check_placement
-from torchsko.rollout.argument_checks import as_number
 from torchsko.utils.concrete_values import concrete_values
+from torchsko.utils.numbers import as_number
 
 Batches = dict[str, tuple[int, ...]]
 """Batch dimensions of tensors, by name."""

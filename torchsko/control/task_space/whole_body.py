@@ -42,7 +42,7 @@ from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.mechanism.validation import check_each, check_names, check_placement
-from torchsko.rollout.argument_checks import as_integer
+from torchsko.utils.numbers import as_integer
 from torchsko.utils.shapes import concatenate, matvec
 from torchsko.verbs.dynamics import bias_force, mass_matrix
 

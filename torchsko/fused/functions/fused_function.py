@@ -18,6 +18,7 @@ from torch import Tensor
 
 from torchsko.errors import ShapeError
 from torchsko.fused.capture.watch import is_within
+from torchsko.fused.functions.diverged_samples import ZeroWithoutCotangent
 from torchsko.fused.functions.lazy_kernel import LazyKernel
 from torchsko.fused.functions.operator import (
     TransformNode,
@@ -207,6 +208,8 @@ class FusedFunction(LazyKernel):
             ports = [*self.outputs] * (1 + (self.saves_outputs and not with_value))
             fn = vjp_of(self.sample, flags, self.num_outputs, with_value, self._pullback)
             batched = vjp_of(self.eager, flags, self.num_outputs, with_value)
+            drop = ZeroWithoutCotangent(self.outputs, tuple(self.inputs[k] for k in chosen))
+            fn, batched = (_dropping(x, drop, self.num_outputs, with_value) for x in (fn, batched))
             if kind == "vjp at solutions":
                 ports, stored = [*self.solutions, *ports], self.program.stored
                 fn = at_stored_solutions(fn, stored, len(self.inputs))
@@ -214,6 +217,19 @@ class FusedFunction(LazyKernel):
         ports = [*self.inputs, *ports]
         traits = self.traits.derived(ports, outputs, batched, kind, flags, summed_to=summed_to)
         return FusedFunction(fn, ports, traits)
+
+
+def _dropping(
+    gradients: Function, drop: ZeroWithoutCotangent, num_outputs: int, with_value: bool
+) -> Function:
+    """A VJP whose last arguments are the cotangents, without gradients of samples that have none."""
+    values = num_outputs if with_value else 0
+
+    def dropping(*tensors: Tensor) -> Tensors:
+        found = tuple(gradients(*tensors))
+        return (*found[:values], *drop(found[values:], tensors[-num_outputs:]))
+
+    return dropping
 
 
 def _not_a_tensor(port: Port, x: object) -> ShapeError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from torchsko.fused.functions.diverged_samples import ZeroWithoutCotangent
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import at_stored_solutions
@@ -26,7 +27,7 @@ def vjp_step(
     count, solutions = roles.carry, step.solutions if at_solutions else ()
 
     def derived(fn: Callable[..., Tensors]) -> Callable[..., Tensors]:
-        body = vjp_body(fn, roles, needed, step.num_outputs, all_states)
+        body = vjp_body(fn, roles, needed, step.num_outputs, all_states, drop)
         if not at_solutions:
             return body
         return at_stored_solutions(body, step.program.stored, len(variable) - len(solutions))
@@ -35,6 +36,7 @@ def vjp_step(
     _, stacked, summed = split_by_sizes(step.outputs, (count, roles.stacked))
     variable = [*state, *state, *streamed, *(state if all_states else ()), *stacked, *solutions]
     wanted = [p for p, flag in zip((*streamed, *invariant), needed, strict=True) if flag]
+    drop = ZeroWithoutCotangent(step.outputs, (*state, *wanted))
     num_streamed = sum(needed[: roles.stream])
     kind = ("vjp", needed, all_states, at_solutions)
     ports = [*variable, *invariant, *summed]

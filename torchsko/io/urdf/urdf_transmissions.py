@@ -7,16 +7,18 @@ Three dialects are supported: <mechanicalReduction> or <mechanical_reduction> in
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from torchsko.errors import RobotFileError
+from torchsko.errors import RobotFileError, RobotFileWarning, caller_stack_level
 from torchsko.io.common.numbers import number
 from torchsko.io.common.report import Report
 from torchsko.io.urdf.urdf_fields import attribute
 from torchsko.io.xml.reader import Element, read_document
 from torchsko.io.xml.xacro import check_macros
 from torchsko.mechanism.description import JointDescription, UnsupportedElement
+from torchsko.mechanism.file_data.actuator import Actuator
 
 REDUCTIONS = ("mechanicalReduction", "mechanical_reduction", "drake:gear_ratio")
 ROTORS = ("rotorInertia", "rotor_inertia", "drake:rotor_inertia")
@@ -45,12 +47,17 @@ class Transmission:
         """Inertia of the rotor at the joint, reduction^2 times its inertia [kg m^2 or kg]."""
         return self.reduction**2 * (self.rotor_inertia or 0.0)
 
+    @property
+    def motor(self) -> Actuator:
+        """The actuator whose control is the torque before the gear [N m]."""
+        return Actuator.motor(self.actuator, self.joint, gear=self.reduction)
+
 
 def transmissions_of(source: str | os.PathLike[str]) -> tuple[Transmission, ...]:
     """The transmissions of a URDF file that drive one joint each, in file order.
 
     Their rotor inertias are armature of the joints that `torchsko.load` returns; `MechanismBuilder.rotor`
-    also models gyroscopic forces. `torchsko.actuators_of` converts transmissions to motors.
+    also models gyroscopic forces. `Transmission.motor` is an actuator for `torchsko.Actuators.of`.
 
     Args:
         source: path of the file, or its text.
@@ -61,6 +68,9 @@ def transmissions_of(source: str | os.PathLike[str]) -> tuple[Transmission, ...]
     Raises:
         RobotFileError: when the file is not readable, or a value is not a number.
 
+    Warns:
+        RobotFileWarning: names transmissions of several joints, which are left out.
+
     Example:
         >>> import torchsko as ts
         >>> (motor,) = ts.transmissions_of('''<robot name="r"><transmission name="t">
@@ -68,16 +78,17 @@ def transmissions_of(source: str | os.PathLike[str]) -> tuple[Transmission, ...]
         >>> motor.joint, motor.reduction
         ('hip', 50.0)
     """
-    return tuple(read_transmissions(source)[0])
-
-
-def read_transmissions(
-    source: str | os.PathLike[str],
-) -> tuple[list[Transmission], list[UnsupportedElement]]:
-    """Transmissions of one joint each, and a report on the others."""
     root = read_document(source, Report(), text=True).root
     check_macros(root, Report())
-    return _transmissions_in(root)
+    found, unused = _transmissions_in(root)
+    if unused:
+        lines = "".join(f"\n  {element}" for element in unused)
+        warnings.warn(
+            f"{len(unused)} transmissions are left out:{lines}",
+            RobotFileWarning,
+            caller_stack_level(),
+        )
+    return tuple(found)
 
 
 def with_rotors(

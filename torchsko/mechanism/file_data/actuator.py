@@ -320,3 +320,18 @@ class FileActuators:
     joint_range: Mapping[str, Range] = field(default_factory=dict)
     lifting_joints: tuple[str, ...] = ()
     unused: tuple[UnsupportedElement, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the actuators, in the order of controls."""
+        return tuple(actuator.name for actuator in self.actuators)
+
+    @property
+    def activation_names(self) -> tuple[str, ...]:
+        """Names of the actuators with an activation, in the order of activations."""
+        return tuple(actuator.name for actuator in self.actuators if actuator.activation != "none")
+
+    @property
+    def unsupported(self) -> tuple[UnsupportedElement, ...]:
+        """The actuators that are not modelled; `unused` has other elements as well."""
+        return tuple(x for x in self.unused if x.element.startswith("actuator '"))
