@@ -119,7 +119,8 @@ def mask_diverged(
     for k, (new, old) in enumerate(zip(again, found, strict=True)):
         if k < 2:  # states, the start included
             rest = (x.narrow(len(batch), 1, x.shape[len(batch)] - 1) for x in (new, old.detach()))
-            lead = old.narrow(len(batch), 0, 1)
+            # The start itself: a part of `old` would send zeros through the diverged steps.
+            lead = start[k].unsqueeze(len(batch))
             kept.append(torch.cat([lead, _where(shown, *rest)], len(batch)))
         else:
             kept.append(_where(shown, new, old.detach()))
