@@ -115,3 +115,32 @@ def test_gradients_of_zero_cotangents_keep_their_derivatives():
         return torch.autograd.functional.jvp(acceleration, (q,), (direction,))[1]
 
     assert_close(tangent(fast), tangent(ARM), rtol=1e-9, atol=1e-9)
+
+
+def test_kernels_of_functions_have_the_choices_of_rollouts():
+    def force(mech, q, qd):
+        return ts.inverse_dynamics(mech, q, qd, qd), q * 2
+
+    q, qd = ARM.random_state(3, generator=torch.Generator().manual_seed(0))
+    qd = torch.where(GOOD[:, None], qd, torch.nan)
+    mass = ARM.mass.clone().requires_grad_()
+
+    def kernel(choice):
+        return ts.fuse(force, ARM, inputs=("mass",), nonfinite=choice).replace(mass=mass)
+
+    def gradient(choice, rows):
+        tau, twice = kernel(choice)(x, qd)
+        return torch.autograd.grad(masked(tau) + twice[rows].sum(), (mass, x))
+
+    x = q.requires_grad_()
+    of_good, of_all = gradient("ignore", GOOD), gradient("zero", slice(None))
+    assert_close(of_all, of_good, rtol=0, atol=0)
+    assert not of_all[1][1].any() and (of_all[1][GOOD] != 0).any()
+    with pytest.warns(RuntimeWarning, match=r"(?s)force are not finite in 1 samples.*\[1\]"):
+        kernel("warn")(x, qd)
+    with pytest.raises(ts.NonFiniteError, match=r"(?s)force are not finite.*Reset the sample"):
+        kernel("raise")(x, qd)
+    with pytest.raises(ts.TorchskoError, match="skip"):
+        kernel("skip")
+    with pytest.raises(ts.FusedError, match=r"(?s)without a function.*ts.rollout"):
+        ts.fuse(ARM, nonfinite="zero")

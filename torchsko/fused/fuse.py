@@ -24,6 +24,7 @@ from torchsko.mechanism.dispatch import (
     as_mechanism,
     provides_mechanism,
 )
+from torchsko.rollout.finite_checks import NonFiniteChoice, check_nonfinite
 from torchsko.verbs.constrained.held_mechanism import HeldMechanism
 
 T = TypeVar("T")
@@ -60,6 +61,7 @@ def fuse(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     order: int = 2,
     verify: bool = True,
+    nonfinite: NonFiniteChoice = "ignore",
 ) -> FusedCall: ...
 
 
@@ -71,6 +73,7 @@ def fuse(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     order: int = 2,
     verify: bool = True,
+    nonfinite: NonFiniteChoice = "ignore",
 ) -> FusedMechanism | FusedHeldMechanism | FusedCall:
     """Compile a mechanism's dynamics, or a function of it, to one kernel a call.
 
@@ -111,6 +114,10 @@ def fuse(
             seconds; those of higher order run eagerly.
         verify: compare kernels of functions, and of controls in rollouts, with the eager function on one
             sample, at calls 1, 2, 4, 8, ... Each comparison takes one eager evaluation of a single sample.
+        nonfinite: with a function: what happens to samples whose results are not finite. "ignore": nothing.
+            "zero": their results are constants, without gradients. "warn" and "raise": a warning or an error
+            names the first one, where values can be read. In all cases a sample with zero cotangents has
+            zero gradients: a mask of the loss is enough to keep it out of the gradients of shared parameters.
 
     Returns:
         For a mechanism or a layer an object with the verbs of `torchsko` (`FusedMechanism`); for a
@@ -141,6 +148,13 @@ def fuse(
         True
     """
     _check_choices(inputs, order)
+    check_nonfinite(nonfinite)
+    if mech is None and nonfinite != "ignore":
+        raise FusedError(
+            f"nonfinite={nonfinite!r} was given without a function.",
+            "It applies to the results of functions; rollouts have an option of the same name.",
+            "Call ts.fuse(fn, mech, nonfinite=...), or ts.rollout(..., nonfinite=...).",
+        )
     if isinstance(target, HeldMechanism):
         kernels = kernels_of_robot(_layer_itself(target.source), inputs, order, verify=verify)
         return kernels.fuse_held(target)
@@ -161,10 +175,14 @@ def fuse(
         )
     if isinstance(mech, MechanismLayer):
         workshop = workshop_of(mech, inputs, order)
-        return FusedLayerCall(cast(Eager, target), workshop, mech, shapes or {}, verify=verify)
+        return FusedLayerCall(
+            cast(Eager, target), workshop, mech, shapes or {}, verify=verify, nonfinite=nonfinite
+        )
     robot = as_mechanism(mech)
     workshop = Workshop(robot, inputs, order)
-    return FusedCall(cast(Eager, target), workshop, robot, shapes or {}, verify=verify)
+    return FusedCall(
+        cast(Eager, target), workshop, robot, shapes or {}, verify=verify, nonfinite=nonfinite
+    )
 
 
 def kernels_of_robot(

@@ -18,6 +18,7 @@ from torchsko.fused.capture.captured import Captured, Changes, log_retrace
 from torchsko.fused.capture.recipe import Recipe, recipe_of
 from torchsko.fused.capture.verification import can_verify, first_sample, verify
 from torchsko.fused.capture.watch import Watch
+from torchsko.fused.functions.diverged_samples import treat_nonfinite
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.scan import Scan
 from torchsko.fused.functions.traits import ChangedConstantsError
@@ -25,6 +26,7 @@ from torchsko.fused.tracing.object_graph import ignorable
 from torchsko.fused.tracing.swap import Swap
 from torchsko.fused.workshop import Workshop, check_dtype, refuse_constants
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.rollout.finite_checks import NonFiniteChoice
 
 MAX_RETRACES = 3
 """Traces in one call, after which a captured value is taken to change at each read."""
@@ -69,9 +71,9 @@ class _Kernels:
             outputs = [*outputs]
             for k, dtype in self.recipe.dtypes:
                 outputs[k] = outputs[k].to(dtype)
-        return (
-            outputs[0] if self._spec is None else pytree.tree_unflatten(list(outputs), self._spec)
-        )
+        if self._spec is None:
+            return outputs[0]
+        return pytree.tree_unflatten(list(outputs), self._spec)
 
 
 class FusedCall:
@@ -97,8 +99,10 @@ class FusedCall:
         recipes: Mapping[Choice, Recipe] | None = None,
         *,
         verify: bool = True,
+        nonfinite: NonFiniteChoice = "ignore",
     ) -> None:
         self._mech = mech
+        self._nonfinite: NonFiniteChoice = nonfinite
         self._fn, self._workshop, self._shapes, self._verify = fn, workshop, dict(shapes), verify
         self._values = tuple(getattr(mech, name) for name in workshop.parameters)
         self._arguments = Arguments.of(fn)
@@ -122,8 +126,7 @@ class FusedCall:
         """Apply the function to a batch.
 
         Args:
-            *args: the function's arguments after the mechanism; tensors `[*batch, *shape]`, whose
-                batch shapes broadcast.
+            *args: its arguments after the mechanism; tensors `[*batch, *shape]`, whose batches broadcast.
             **kwargs: the same arguments by name.
 
         Returns:
@@ -153,13 +156,13 @@ class FusedCall:
         except ChangedConstantsError:
             self._renew()
             return self(*args, **kwargs)
+        function = made.function
         if self._verify and made.is_check_due() and can_verify(tensors, outputs):
-            function = made.function
             inputs = first_sample(function.inputs, tensors)
             with made.verifying():
-                source = lambda x: function.sample(*x)  # noqa: E731
-                verify(self.name, source, inputs, first_sample(function.outputs, outputs))
-        return made.results(outputs)
+                rows = first_sample(function.outputs, outputs)
+                verify(self.name, lambda x: function.sample(*x), inputs, rows)
+        return made.results(treat_nonfinite(self.name, outputs, function.outputs, self._nonfinite))
 
     def verify_scan(
         self,
@@ -246,18 +249,18 @@ class FusedCall:
         refuse_constants(self._workshop, changes)
         mech = self.mechanism().replace(**changes)
         other = FusedCall(
-            self._fn, self._workshop, mech, self._shapes, self._recipes, verify=self._verify
+            self._fn, self._workshop, mech, self._shapes, self._recipes, **self._treatment
         )
         other._made = dict(self._made)
         return other
 
     def __getstate__(self) -> tuple[Any, ...]:
-        choices = self._workshop.choices
-        return self._fn, self._mech, choices, self._shapes, self._recipes, self._verify
+        own = self._shapes, self._recipes, self._treatment
+        return self._fn, self._mech, self._workshop.choices, *own
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        fn, mech, choices, shapes, recipes, verify = state
-        self.__init__(fn, Workshop(mech, *choices), mech, shapes, recipes, verify=verify)
+        fn, mech, choices, shapes, recipes, treatment = state
+        self.__init__(fn, Workshop(mech, *choices), mech, shapes, recipes, **treatment)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FusedCall:
         other = memo[id(self)] = FusedCall.__new__(FusedCall)  # its function may hold it
@@ -265,9 +268,14 @@ class FusedCall:
         if fn is not self._fn:
             other.__setstate__((fn, mech, *self.__getstate__()[2:]))
             return other
-        other.__init__(fn, self._workshop, mech, self._shapes, self._recipes, verify=self._verify)
+        other.__init__(fn, self._workshop, mech, self._shapes, self._recipes, **self._treatment)
         other._made = dict(self._made)
         return other
+
+    @property
+    def _treatment(self) -> dict[str, Any]:
+        """The options of results: ``verify`` and ``nonfinite`` of `torchsko.fuse`."""
+        return {"verify": self._verify, "nonfinite": self._nonfinite}
 
     @property
     def _parameters(self) -> tuple[Tensor, ...]:

@@ -29,6 +29,7 @@ from torchsko.fused.tracing.clean import (
 from torchsko.fused.workshop import Workshop, unwrapped
 from torchsko.mechanism.dispatch import MechanismLayer
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.rollout.finite_checks import NonFiniteChoice
 
 
 class Values:
@@ -181,9 +182,11 @@ class FusedLayerCall(FusedCall):
         shapes: Mapping[str, tuple[int, ...]],
         *,
         verify: bool = True,
+        nonfinite: NonFiniteChoice = "ignore",
     ) -> None:
         self._now = Values(layer, workshop)
-        super().__init__(fn, workshop, workshop.mechanism, shapes, verify=verify)
+        treatment: dict[str, Any] = {"verify": verify, "nonfinite": nonfinite}
+        super().__init__(fn, workshop, workshop.mechanism, shapes, **treatment)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Apply the function to a batch with the current values of the layer; see `FusedCall`."""
@@ -211,14 +214,14 @@ class FusedLayerCall(FusedCall):
         if self._now.follow():
             workshop = self._now.workshop
             mech, shapes = workshop.mechanism, self._shapes
-            super().__init__(self._fn, workshop, mech, shapes, verify=self._verify)
+            super().__init__(self._fn, workshop, mech, shapes, **self._treatment)
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self._fn, self._now.layer, self._workshop.choices, self._shapes, self._verify
+        return self._fn, self._now.layer, self._workshop.choices, self._shapes, self._treatment
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        fn, layer, choices, shapes, verify = state
-        self.__init__(fn, workshop_of(layer, *choices), layer, shapes, verify=verify)
+        fn, layer, choices, shapes, treatment = state
+        self.__init__(fn, workshop_of(layer, *choices), layer, shapes, **treatment)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FusedLayerCall:
         other = memo[id(self)] = FusedLayerCall.__new__(
