@@ -19,16 +19,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from torchsko.actuation.sampled_control import SampledControl
+from torchsko.contact.drive import Drive
+from torchsko.errors import ShapeError
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import add_step, bracket, subtract
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.simulation_state import State as SimulationState
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.time_step import check_dt
 from torchsko.rollout.argument_checks import check_method_name
+from torchsko.rollout.contact_integrator import ContactStep
 from torchsko.rollout.first_order import (
     FirstOrderAcceleration,
     expand_step,
@@ -47,26 +53,31 @@ Nearby = Callable[[Tensor, Tensor, Tensor], Tensor]
 @verb
 def linearize(
     mech: Mechanism,
-    q: Tensor,
-    qd: Tensor,
-    tau: Tensor,
+    q: Tensor | SimulationState,
+    qd: Tensor | None = None,
+    tau: Tensor | None = None,
     dt: float | Tensor | None = None,
-    method: str = "semi_implicit_euler",
+    method: str | ContactStep = "semi_implicit_euler",
 ) -> tuple[Tensor, Tensor]:
     """The linear model of a mechanism at a state, in tangent coordinates [q; qd].
 
-    Inputs are joint forces. With actuators the model is A + B dtau/dx. Compute dtau/dx of `torchsko.actuate`
+    Inputs are joint forces; with a `torchsko.ContactStep` they are the controls of the actuators of the robot
+    file, n in place of num_dof, and x ends with the activations of these. For the other methods the model
+    with actuators is A + B dtau/dx. Compute dtau/dx of `torchsko.actuate`
     by ``torch.func.jacrev`` with respect to d at ``torchsko.integrate(mech, q, d)``. This does not hold for
     implicit actuators (``implicit=`` of `torchsko.ActuatedControl`): differentiate one step of
     `torchsko.rollout` instead.
 
     Args:
         mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
+        q: configuration, `[*batch, num_q]`; or a `torchsko.State`, which is followed by the inputs:
+            ``ts.linearize(mech, state, ctrl, method=ts.ContactStep())``.
         qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        tau: joint forces, `[*batch, num_dof]` [N m or N].
-        dt: time step [s] of a discrete-time model, a number or `[*batch]`; None: continuous time.
-        method: integrator of the discrete-time model, a name in `torchsko.rollout.integrators.INTEGRATORS`.
+        tau: joint forces, `[*batch, num_dof]` [N m or N], or controls `[*batch, n]`.
+        dt: time step [s] of a discrete-time model, a number or `[*batch]`; None: continuous time, or the time
+            step of the robot file with a `torchsko.ContactStep`.
+        method: integrator of the discrete-time model, a name in `torchsko.rollout.integrators.INTEGRATORS`,
+            or a `torchsko.ContactStep`, whose contacts and limits are those of the state.
 
     Returns:
         A `[*batch, 2 num_dof, 2 num_dof]` and B `[*batch, 2 num_dof, num_dof]`. x is the deviation from the
@@ -93,7 +104,20 @@ def linearize(
         >>> A.shape, B.shape
         (torch.Size([5, 14, 14]), torch.Size([5, 14, 7]))
     """
+    act = None
+    if isinstance(q, SimulationState):
+        if tau is not None:
+            raise ShapeError(
+                "a velocity was given after a state.",
+                "A ts.State includes the velocity.",
+                "Call ts.linearize(mech, state, ctrl, method=ts.ContactStep()).",
+            )
+        q, qd, tau, act = q.q, q.qd, qd, q.act
+    if isinstance(method, ContactStep):
+        check_state(mech, q=q, qd=qd)
+        return _linearize_contact_step(mech, q, cast(Tensor, qd), act, tau, dt, method)
     check_state(mech, q=q, qd=qd, tau=tau)
+    qd, tau = cast(Tensor, qd), cast(Tensor, tau)
     refuse_singular(mech)
     check_method_name(method, "linearize")
     batch = broadcast_shapes(q.shape[:-1], qd.shape[:-1], tau.shape[:-1], mech.batch_shape)
@@ -116,8 +140,44 @@ def linearize_step(
 ) -> tuple[Tensor, Tensor]:
     """Discrete-time linear model of any integrator step, see `linearize`."""
     h = dt[..., None] if isinstance(dt, Tensor) else dt
-    to_q, to_qd, to_tau = jacobians(_first_order_step(mech, q, qd, tau, h, step), qd, tau)
+    nearby = _first_order_step(mech, q, qd, tau, h, step)
+    to_q, to_qd, to_tau = jacobians(nearby, torch.zeros_like(qd), qd, tau)
     return torch.cat([to_q, to_qd], -1), to_tau
+
+
+def _linearize_contact_step(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    act: Tensor | None,
+    ctrl: Tensor | None,
+    dt: float | Tensor | None,
+    method: ContactStep,
+) -> tuple[Tensor, Tensor]:
+    """`linearize` of a step with contact: A of [q; qd; act], and B of the controls."""
+    step = method.resolve(mech)
+    if dt is None:
+        dt = step.contact.options.timestep
+    check_dt(mech, dt, None, backward=False)
+    h = cast(float, dt)
+    state = SimulationState(q, qd, act)
+    drive, state = Drive.at(mech, state, ctrl, step.actuators, step.contact, None, h)
+    ctrl = torch.zeros_like(qd) if drive.ctrl is None else drive.ctrl
+    batch = broadcast_shapes(q.shape[:-1], qd.shape[:-1], ctrl.shape[:-1], mech.batch_shape)
+    q, qd, act, ctrl = (x.expand(*batch, x.shape[-1]) for x in (q, qd, state.act, ctrl))
+
+    def after(q: Tensor, qd: Tensor, act: Tensor, ctrl: Tensor) -> SimulationState:
+        control = SampledControl(ctrl, step.actuators, act, act[..., :0])
+        return step.advance(mech, control, q, qd, h, None, {})[1].state
+
+    end = after(q, qd, act, ctrl).q
+
+    def nearby(d: Tensor, rate: Tensor, act: Tensor, ctrl: Tensor) -> Tensor:
+        found = after(add_step(mech, q, d), rate, act, ctrl)
+        return torch.cat([subtract(mech, end, found.q), found.qd, found.act], -1)
+
+    *to_state, to_ctrl = jacobians(nearby, torch.zeros_like(qd), qd, act, ctrl)
+    return torch.cat(to_state, -1), to_ctrl
 
 
 def evaluate_step(
@@ -179,19 +239,17 @@ def _first_order_step(
     return nearby
 
 
-def jacobians(f: Nearby, qd: Tensor, tau: Tensor) -> tuple[Tensor, ...]:
-    """Derivatives of f with respect to its three arguments at a zero tangent step, row by row.
+def jacobians(f: Callable[..., Tensor], *at: Tensor) -> tuple[Tensor, ...]:
+    """Derivatives of a function with respect to its arguments, row by row.
 
     Args:
-        f: function of a tangent step, a velocity and a further tensor; returns `[*batch, m]`.
-        qd: the velocity, `[*batch, num_dof]`.
-        tau: the further argument, `[*batch, k]`.
+        f: function of tensors `[*batch, k_i]`; returns `[*batch, m]`.
+        *at: its arguments.
 
     Returns:
-        With respect to step and velocity `[*batch, m, num_dof]` each, and with respect to tau `[*batch, m,
-        k]`.
+        With respect to each argument `[*batch, m, k_i]`.
     """
-    out, pull = torch.func.vjp(f, torch.zeros_like(qd), qd, tau)[:2]
+    out, pull = torch.func.vjp(f, *at)[:2]
     m = out.shape[-1]
     rows = torch.eye(m, dtype=out.dtype, device=out.device)
     rows = rows.reshape(m, *[1] * (out.ndim - 1), m).expand(m, *out.shape)

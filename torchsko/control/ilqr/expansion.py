@@ -139,7 +139,7 @@ def _expansion(cost: Cost, qd: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     value = cost(torch.zeros_like(qd), qd, u)
     if value.ndim < qd.ndim:
         return _gradient(cost)(torch.zeros_like(qd), qd, u), _hessian(cost, qd, u)
-    J = torch.cat(jacobians(cost, qd, u), -1)
+    J = torch.cat(jacobians(cost, torch.zeros_like(qd), qd, u), -1)
     return matvec(J.mT, value), J.mT @ J
 
 
@@ -161,4 +161,4 @@ def _gradient(cost: Cost) -> Cost:
 
 
 def _hessian(cost: Cost, qd: Tensor, u: Tensor) -> Tensor:
-    return torch.cat(jacobians(_gradient(cost), qd, u), -1)
+    return torch.cat(jacobians(_gradient(cost), torch.zeros_like(qd), qd, u), -1)
