@@ -160,7 +160,7 @@ def _linearize_contact_step(
         dt = step.contact.options.timestep
     check_dt(mech, dt, None, backward=False)
     h = cast(float, dt)
-    state = SimulationState(q, qd, act)
+    state = SimulationState(q, qd) if act is None else SimulationState(q, qd, act)
     drive, state = Drive.at(mech, state, ctrl, step.actuators, step.contact, None, h)
     ctrl = torch.zeros_like(qd) if drive.ctrl is None else drive.ctrl
     batch = broadcast_shapes(q.shape[:-1], qd.shape[:-1], ctrl.shape[:-1], mech.batch_shape)
