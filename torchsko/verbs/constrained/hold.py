@@ -18,7 +18,7 @@ from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link, Placem
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.utils.devices import on_device
-from torchsko.utils.shapes import broadcast_shapes, concatenate, gather_entries
+from torchsko.utils.shapes import broadcast_shapes, concatenate, gather_entries, matvec
 from torchsko.verbs.frame import Frame, with_frames
 
 Placement = Tensor | tuple[Tensor, Tensor]
@@ -189,12 +189,18 @@ class ConstraintRows:
         return Placements(concatenate(rotations, -3), concatenate(positions, -2), parameters)
 
     def at(self, mech: Mechanism, q: Tensor, qd: Tensor | None, numbers: Placements) -> Rows:
-        """The rows at a state, with a column of G for each dof of the mechanism."""
-        tree = uncoupled(mech)
-        q = tree_q(mech, q)
+        """The rows at a state, with a column of G for each dof of the mechanism.
+
+        Rows G of the tree are G X of the independent dofs, and their bias gains G xi.
+        """
+        tree, q = uncoupled(mech), tree_q(mech, q)
         rates = None if qd is None else tree_rates(mech, q, qd)
         rows = self.structure.rows(tree, q, rates, numbers)
         G = torch.nn.functional.pad(rows.jacobian, (0, 1)).index_select(-1, self.place)
+        if mech.closing is not None and rates is not None:
+            assert rows.bias is not None
+            xi = mech.closing.tree_bias(mech, tree, q, rates)
+            rows = rows._replace(bias=rows.bias + matvec(G, xi))
         return rows._replace(jacobian=independent_rows(mech, q, G))
 
     def mask(self, mech: Mechanism, q: Tensor, active: Tensor | None) -> Tensor:
