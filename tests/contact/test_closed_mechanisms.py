@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 
+import mujoco
+import numpy as np
 import pytest
 import torch
 
 import torchsko as ts
 from tests.contact.models import CLOSED
+from tests.oracles.gauss import soft_rows
 from torchsko.contact.rows import constraint_rows
-
-pytest.importorskip("mujoco")
 
 
 @pytest.fixture
@@ -41,6 +42,38 @@ def test_forces_do_virtual_work_on_motions_that_the_loops_allow(closed):
     motions = ts.expand_velocity(mech, q, units)
     torch.testing.assert_close((motions * left).sum(-1).mT, tau, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close((motions * force).sum(-1).mT, found.forces, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("independent", ["crank", "rod", "rocker"])
+def test_rows_of_dependent_joints_are_those_of_mujoco(independent):
+    """MuJoCo's contacts, limits and dry friction on the tree, at the accelerations of all joints."""
+    loop = ts.Closure("loop", "connect", "rod", "rocker", (0.4, 0, 0), (0.3, 0, 0), method="embed")
+    start, end = CLOSED.index("<connect"), CLOSED.index("<joint joint1")
+    text = CLOSED[:start] + CLOSED[end:]
+    mech = ts.load(text, closures=[replace(loop, independent=(independent,))])
+    assert independent in mech.dof_names
+    model = mujoco.MjModel.from_xml_string(text)
+    model.eq_active0[:] = 0
+    data, there = mujoco.MjData(model), ts.conventions("mujoco", mech)
+    generator, kinds = torch.Generator().manual_seed(1), set()
+    for _ in range(6):
+        step, qd, tau = torch.randn(3, mech.num_dof, dtype=mech.dtype, generator=generator)
+        q = ts.integrate(mech, mech.initial(), 0.2 * step)
+        found = ts.constrained_dynamics(mech, q, qd, tau)
+        data.qpos[:], data.qvel[:] = there.q_to(q), there.qd_to(q, qd)
+        mujoco.mj_forward(model, data)
+        J, M = soft_rows(model, data), np.zeros((model.nv, model.nv))
+        accel = there.qdd_to(q, qd, found.qdd).numpy()
+        mujoco.mj_constraintUpdate(model, data, J @ accel - data.efc_aref[: data.nefc], None, 0)
+        mujoco.mj_fullM(model, data, M)
+        applied = data.qfrc_passive + there.tau_to(q, tau).numpy() + data.qfrc_constraint
+        left = torch.as_tensor(M @ accel + data.qfrc_bias - applied)
+        force = there.tau_from(q, torch.as_tensor(np.array(data.qfrc_constraint)))
+        size = float(force.abs().max())
+        assert there.tau_from(q, left).abs().max() < 1e-10 * max(size, 1.0)
+        torch.testing.assert_close(found.forces, force, rtol=1e-9, atol=1e-9 * size)
+        kinds |= {*data.efc_type[np.abs(data.efc_force[: data.nefc]) > 0].tolist()}
+    assert len(kinds) == 3
 
 
 @pytest.mark.parametrize("integrator", ["Euler", "implicitfast", "RK4"])

@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.func import jvp
 
 import torchsko as ts
+from tests.linkages import four_bar
+from tests.linkages import state as linkage_state
 from tests.newton import unskew
 from tests.states import normal_state
 from tests.strategies import (
@@ -364,6 +366,15 @@ def adaptive(mech: ts.Mechanism, parameters: Tensor, seed: int):
     given = (q, qd, q_target, qd_target, qdd_target)
     done = control.adaptive_control(mech, parameters, *given, slope=2.0, gain=5.0, adaptation=0.7)
     return given, done
+
+
+def test_on_its_target_the_adaptive_law_is_inverse_dynamics_of_closed_chains() -> None:
+    """With the armature of a dependent joint, which moves at qdd = 0 as well."""
+    mech = four_bar(independent=["crank_j"])
+    q, qd, qdd = linkage_state(mech, 2)
+    given = (mech, ts.inertial_parameters(mech), q, qd, q, qd, qdd)
+    found = control.adaptive_control(*given, slope=2.0, gain=5.0, adaptation=0.7).tau
+    torch.testing.assert_close(found, ts.inverse_dynamics(mech, q, qd, qdd))
 
 
 @given(st.one_of(vector_mechanisms, coupled_mechanisms(max_bodies=4)), seeds)

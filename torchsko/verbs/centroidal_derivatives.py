@@ -93,7 +93,7 @@ def _closed(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> CentroidalDe
     momentum = lambda q, qd: centroidal_momentum(mech, q, qd)  # noqa: E731
     rate = lambda q, qd: centroidal_momentum_rate(mech, q, qd, qdd)  # noqa: E731
     h_q, matrix = state_jacobians(mech, momentum, q, qd)
-    return CentroidalDerivatives(h_q, *state_jacobians(mech, rate, q, qd), matrix)
+    return CentroidalDerivatives(h_q, *state_jacobians(mech, rate, q, qd, qdd.shape[:-1]), matrix)
 
 
 def _about_moving(columns: Tensor, force: Tensor, shift: Tensor) -> Tensor:

@@ -30,6 +30,7 @@ from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
+from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.dynamics import inverse_dynamics, mass_matrix, refuse_singular
 from torchsko.verbs.joint_tangents import joint_bends, spring_tangent
 from torchsko.verbs.manifold_derivatives import state_jacobians
@@ -134,7 +135,8 @@ def _closed_inverse(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`inverse_dynamics_derivatives` of a mechanism with loops, along the closed manifold."""
     fn = lambda q, qd: inverse_dynamics(mech, q, qd, qdd, f_ext)  # noqa: E731
-    to_q, to_qd = state_jacobians(mech, fn, q, qd)
+    batch = qdd.shape[:-1] if f_ext is None else broadcast_shapes(qdd.shape[:-1], f_ext.shape[:-2])
+    to_q, to_qd = state_jacobians(mech, fn, q, qd, batch)
     to_q, to_qd, M = torch.broadcast_tensors(to_q, to_qd, mass_matrix(mech, q))
     return to_q, to_qd, M
 

@@ -106,7 +106,7 @@ def frame_acceleration_derivatives(
         def accel(q: Tensor, qd: Tensor) -> Tensor:
             return frame_acceleration(mech, q, qd, qdd, frames, reference, classical)
 
-        to_q, to_qd = state_jacobians(mech, accel, q, qd)
+        to_q, to_qd = state_jacobians(mech, accel, q, qd, qdd.shape[:-1])
         return to_q, to_qd, frame_jacobian(mech, q, frames, reference).expand_as(to_q)
     at = _of_frames(given, numbers, (q, qd, qdd))
     turning = _turning(at.J, reference)

@@ -6,7 +6,7 @@ steps of `torchsko.integrate`, with all directions as one batch dimension.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ StateFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 def state_jacobians(
-    mech: Mechanism, fn: StateFunction, q: Tensor, qd: Tensor
+    mech: Mechanism, fn: StateFunction, q: Tensor, qd: Tensor, batch: Sequence[int] = ()
 ) -> tuple[Tensor, Tensor]:
     """Derivatives of a function to tangent steps of q and to qd, `[*batch, *shape, num_dof]` each.
 
@@ -30,8 +30,10 @@ def state_jacobians(
         fn: the function.
         q: configuration, `[*batch, num_q]`.
         qd: velocity, `[*batch, num_dof]`.
+        batch: batch dimensions of other tensors that the function reads.
     """
-    n, batch = mech.num_dof, broadcast_shapes(q.shape[:-1], qd.shape[:-1])
+    n = mech.num_dof
+    batch = broadcast_shapes(q.shape[:-1], qd.shape[:-1], batch, mech.batch_shape)
     unit = torch.eye(2 * n, dtype=q.dtype, device=q.device)
     unit = unit.reshape(2 * n, *(1,) * len(batch), 2 * n).expand(2 * n, *batch, 2 * n)
     zero = torch.zeros_like(unit)

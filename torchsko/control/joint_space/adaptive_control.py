@@ -45,8 +45,14 @@ from torchsko.bridge.body_motion import body_accels, body_jacobian_rates, body_j
 from torchsko.control.joint_space.gains import is_nonnegative
 from torchsko.control.joint_space.tracking import check_tracking_state
 from torchsko.errors import MechanismError
-from torchsko.mechanism.coordinates import independent_forces, tree_q, tree_rates
+from torchsko.mechanism.coordinates import (
+    independent_forces,
+    tree_column_rates,
+    tree_q,
+    tree_rates,
+)
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
+from torchsko.mechanism.joints.configuration import subtract
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import shared_batch
 from torchsko.mechanism.time_step import check_dt
@@ -125,7 +131,7 @@ def adaptive_control(
     check_gains(robot, batch, slope=slope, gain=gain)
     if dt is not None:
         check_dt(robot, dt, batch, backward=False)
-    e, ed = q_target - q, qd_target - qd
+    e, ed = subtract(robot, q, q_target), qd_target - qd
     v, a = qd_target + slope * e, qdd_target + slope * ed
     s = qd - v
     V, W, A = _body_motion(robot, q, qd, v, a)
@@ -141,9 +147,10 @@ def adaptive_control(
     I = layout.breadth_first(inertia_of_vector(parameters), -3)
     f = I @ A + cross_force(W, I @ V)
     at = tree_q(robot, q)
-    known = independent_forces(
-        robot, at, robot.armature * tree_rates(robot, at, a)
-    ) + passive_force(mech, q, qd)
+    accel = tree_rates(robot, at, a)
+    change = tree_column_rates(robot, at, tree_rates(robot, at, qd), v[..., None])
+    accel = accel if change is None else accel + change[..., 0]
+    known = independent_forces(robot, at, robot.armature * accel) + passive_force(mech, q, qd)
     tau = joint_forces_of(robot, q, f) + known - gain * s
     return AdaptiveResult(tau, rate)
 

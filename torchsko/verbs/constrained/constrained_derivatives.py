@@ -7,9 +7,10 @@ With the residuals R1 = ID(q, qd, qdd) - G* f - tau and R2 = G qdd + gamma of `m
     -\begin{bmatrix} \mathcal{M} & -G^* \\ G & 0 \end{bmatrix}^{-1}
     \begin{bmatrix} dR_1 \\ dR_2 \end{bmatrix}.
 
-The wrench w of a marker is constant in world axes, while `inverse_dynamics_derivatives` holds it in the
-body's axes, in which it turns by w x dtheta. The rows change with the poses, the velocities and the
-accelerations of their markers, whose derivatives are those of frames.
+On a tree the wrench w of a marker is constant in world axes, while `inverse_dynamics_derivatives` holds it in
+the body's axes, in which it turns by w x dtheta. The rows change with the poses, the velocities and the
+accelerations of their markers, whose derivatives are those of frames. With rows between joints or embedded
+loops, both residuals are differentiated along tangent steps of the closed manifold.
 
 Reference: R. Budhiraja, J. Carpentier, C. Mastalli, N. Mansard, *Differential dynamic programming for
 multi-phase rigid contact dynamics*, IEEE-RAS Humanoids 2018.
@@ -26,20 +27,22 @@ from torch import Tensor
 from torchsko import algorithms
 from torchsko.algorithms.constrained_motion import Multipliers
 from torchsko.bridge.assemble import model_at
-from torchsko.constraints.row_kinds import FrameRows, Marker
-from torchsko.errors import MechanismError
+from torchsko.constraints.row_kinds import FrameRows, JointRows, Marker
 from torchsko.implicit.jacobian_products import jvp_by_double_vjp
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import cross, skew
 from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
 from torchsko.verbs.constrained.constrained_dynamics import Constraints, forward_dynamics
+from torchsko.verbs.constrained.motion_equation import stabilised_bias
 from torchsko.verbs.derivatives import inverse_dynamics_derivatives
+from torchsko.verbs.dynamics import inverse_dynamics
 from torchsko.verbs.frame_derivatives import (
     frame_acceleration_derivatives,
     frame_velocity_derivatives,
 )
 from torchsko.verbs.frames import frame_acceleration, frame_pose, frame_velocity
 from torchsko.verbs.kinematics import forward_kinematics
+from torchsko.verbs.manifold_derivatives import state_jacobians
 
 
 class MarkerTangents(NamedTuple):
@@ -78,28 +81,8 @@ def forward_dynamics_derivatives(
     rows = held.rows.at(mech, q, qd, numbers)
     factors = algorithms.innovations(model_at(mech, q))
     found = Multipliers.of(factors, rows.jacobian, mask, held.redundant)
-    markers = _markers(held, mech, (q, qd, qdd))
-    ends = list(zip(markers[::2], markers[1::2], strict=True))
-    kinds = [link.kind for link in held.rows.structure.links]
-    if not all(isinstance(kind, FrameRows) for kind in kinds):
-        raise MechanismError(
-            "derivatives of constraints between joints have no closed form.",
-            "Their rows depend on coordinates, not on frames.",
-            "Differentiate forward_dynamics by torch.func.jacrev.",
-        )
-    starts, f = 0, mask * forces
-    pieces = []
-    for kind, pair in zip(kinds, ends, strict=True):
-        assert isinstance(kind, FrameRows)
-        size = kind.num_rows
-        pieces.append(_piece(kind, pair, f[..., starts : starts + size], held.stabilise))
-        starts += size
-    R2_q, R2_qd = (concatenate([getattr(p, x) for p in pieces], -2) for x in ("rows_q", "rows_qd"))
-    f_ext, turned = _body_wrenches(held, mech, q, markers, [p.wrenches for p in pieces])
-    R1_q, R1_qd, _ = inverse_dynamics_derivatives(mech, q, qd, qdd, f_ext)
-    R1_q = R1_q - turned
-    for piece in pieces:
-        R1_q = R1_q - piece.forces_q
+    residuals = _of_markers if _have_markers(held, mech) else _along_the_manifold
+    R1_q, R1_qd, R2_q, R2_qd = residuals(held, mech, (q, qd, qdd), mask * forces)
     n = mech.num_dof
     identity = torch.eye(n, dtype=q.dtype, device=q.device)
     zero = torch.zeros_like(found.G)
@@ -112,6 +95,51 @@ def forward_dynamics_derivatives(
     a_q, a_qd, a_tau = motion.split(n, -1)
     f_q, f_qd, f_tau = change.split(n, -1)
     return a_q, a_qd, a_tau, f_q, f_qd, f_tau
+
+
+def _kinds(held: Constraints) -> list[FrameRows | JointRows]:
+    return [link.kind for link in held.rows.structure.links]
+
+
+def _have_markers(held: Constraints, mech: Mechanism) -> bool:
+    """True if rows depend on the motion of markers of a tree, whose derivatives have a closed form."""
+    return mech.closing is None and all(isinstance(kind, FrameRows) for kind in _kinds(held))
+
+
+def _along_the_manifold(
+    held: Constraints, mech: Mechanism, state: tuple[Tensor, Tensor, Tensor], f: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Derivatives of R1 and R2 to q and qd along tangent steps of the closed manifold."""
+    q, qd, qdd = state
+    numbers, n = held.rows.numbers(mech), mech.num_dof
+
+    def residuals(q: Tensor, qd: Tensor) -> Tensor:
+        rows = held.rows.at(mech, q, qd, numbers)
+        G = rows.jacobian
+        bias = stabilised_bias(rows.residual, G, rows.bias, qd, held.stabilise)
+        moved = inverse_dynamics(mech, q, qd, qdd) - matvec(G.mT, f)
+        return concatenate([moved, matvec(G, qdd) + bias])
+
+    to_q, to_qd = state_jacobians(mech, residuals, q, qd, qdd.shape[:-1])
+    return to_q[..., :n, :], to_qd[..., :n, :], to_q[..., n:, :], to_qd[..., n:, :]
+
+
+def _of_markers(
+    held: Constraints, mech: Mechanism, state: tuple[Tensor, Tensor, Tensor], f: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Derivatives of R1 and R2 to q and qd from those of the motion of the markers."""
+    q, qd, qdd = state
+    markers = _markers(held, mech, state)
+    starts, pieces = 0, []
+    for kind, pair in zip(_kinds(held), zip(markers[::2], markers[1::2], strict=True), strict=True):
+        assert isinstance(kind, FrameRows)
+        size = kind.num_rows
+        pieces.append(_piece(kind, pair, f[..., starts : starts + size], held.stabilise))
+        starts += size
+    R2_q, R2_qd = (concatenate([getattr(p, x) for p in pieces], -2) for x in ("rows_q", "rows_qd"))
+    f_ext, turned = _body_wrenches(held, mech, q, markers, [p.wrenches for p in pieces])
+    R1_q, R1_qd, _ = inverse_dynamics_derivatives(mech, q, qd, qdd, f_ext)
+    return R1_q - turned - sum(p.forces_q for p in pieces), R1_qd, R2_q, R2_qd
 
 
 def _solved(found: Multipliers, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
@@ -132,11 +160,22 @@ def _range_change(
     velocity of the rows at the rates y.
     """
     y = matvec(found.G.mT, found.norm_solve(forces[..., None])[..., 0])
-    rest = torch.zeros_like(y)
-    markers = _markers(held, mech, (q, y, rest))
-    kinds = [link.kind for link in held.rows.structure.links]
+    if _have_markers(held, mech):
+        rate = _row_rates(held, mech, q, y)
+    else:
+        numbers = held.rows.numbers(mech)
+        velocities = lambda q, y: matvec(held.rows.at(mech, q, None, numbers).jacobian, y)  # noqa: E731
+        rate = state_jacobians(mech, velocities, q, y)[0]
+    rate = found.mask[..., None] * rate
+    outside = rate - found.norms() @ found.norm_solve(rate)
+    return torch.nn.functional.pad(outside, (0, 2 * n))
+
+
+def _row_rates(held: Constraints, mech: Mechanism, q: Tensor, y: Tensor) -> Tensor:
+    """Derivative to q of the velocities of rows between markers, at the rates y."""
+    markers = _markers(held, mech, (q, y, torch.zeros_like(y)))
     parts = []
-    for kind, one, two in zip(kinds, markers[::2], markers[1::2], strict=True):
+    for kind, one, two in zip(_kinds(held), markers[::2], markers[1::2], strict=True):
         assert isinstance(kind, FrameRows)
 
         def velocity(one_pose: Marker, two_pose: Marker, pair=(one, two), kind=kind) -> Tensor:
@@ -146,9 +185,7 @@ def _range_change(
         L1, L2 = kind.maps(one.pose, two.pose)
         moved = L1 @ one.V_q + L2 @ two.V_q
         parts.append(moved + _along_poses(velocity, (one, two)))
-    rate = found.mask[..., None] * concatenate(parts, -2)
-    outside = rate - found.norms() @ found.norm_solve(rate)
-    return torch.nn.functional.pad(outside, (0, 2 * n))
+    return concatenate(parts, -2)
 
 
 class _Piece(NamedTuple):
