@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -80,6 +82,81 @@ def test_integrate_inverts_difference_and_stays_closed() -> None:
     far = q + 0.1
     closed, distance = ts.close(mech, far)
     assert residual(mech, closed) < 1e-12 and distance > 1e-3
+
+
+CLOSED = {
+    "four-bar": four_bar,
+    "four-bar on a floating base": lambda: four_bar(base=True),
+    "gear, cam and rod": LINKAGES["gear, cam and rod"],
+    "spatial four-bar": LINKAGES["spatial four-bar"],
+    "Stewart platform": LINKAGES["Stewart platform, pose"],
+}
+
+
+def open_state(mech: ts.Mechanism, *batch: int, size: float = 0.1) -> Tensor:
+    tree, (q, _, _) = mech.tree, state(mech, *batch)
+    g = torch.Generator().manual_seed(1)
+    step = torch.randn(*batch, mech.num_tree_dof, generator=g, dtype=torch.float64)
+    return ts.integrate(replace(tree, closing=None), q, size * step)
+
+
+@pytest.mark.some(3)
+@pytest.mark.parametrize("name", CLOSED)
+def test_no_closed_configuration_nearby_is_nearer_than_that_of_close(name: str) -> None:
+    mech = CLOSED[name]()
+    q = open_state(mech, 20, size=0.2)
+    found, distance = ts.close(mech, q)
+    assert (distance > 1e-3).all() and residual(mech, found) < 1e-13
+    cut = replace(mech, closing=None)
+    length = lambda x: ts.difference(cut, q, x).norm(dim=-1)  # noqa: E731
+    g = torch.Generator().manual_seed(2)
+    for size in (1e-2, 1e-1):
+        step = size * torch.randn(20, mech.num_dof, generator=g, dtype=torch.float64)
+        beside = ts.integrate(mech, found, step)
+        # The other configuration is farther, by a half of the curvature times the square of the step.
+        assert (length(beside) > length(found)).all()
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize("name", CLOSED)
+def test_derivatives_of_close_are_those_of_its_result(name: str) -> None:
+    """To q and to the geometry, in both modes, twice, and under vmap."""
+    mech = CLOSED[name]()
+    q = open_state(mech, 2, size=0.05)
+    g = torch.Generator().manual_seed(3)
+    names = ("frame_position", "joint_position")
+    along = [0.1 * torch.randn(getattr(mech, n).shape, generator=g).double() for n in names]
+    step = torch.randn(2, mech.num_tree_dof, generator=g, dtype=torch.float64)
+    weight = torch.randn(2, mech.num_q, generator=g, dtype=torch.float64)
+    cut = replace(mech, closing=None)
+
+    def value(t: Tensor) -> Tensor:
+        moved = {n: getattr(mech, n) + t * x for n, x in zip(names, along, strict=True)}
+        found = ts.close(mech.replace(**moved), ts.integrate(cut, q, t * step)).q
+        return (weight * found).sum()
+
+    def slope(fn, h: float = 1e-3) -> Tensor:
+        near = [fn(torch.tensor(k * h, dtype=torch.float64)) for k in (1, -1, 2, -2)]
+        return (8 * (near[0] - near[1]) - (near[2] - near[3])) / (12 * h)
+
+    zero = torch.zeros((), dtype=torch.float64)
+    first = torch.func.grad(value)(zero)
+    torch.testing.assert_close(first, slope(value), rtol=1e-8, atol=1e-8)
+    forward = torch.func.jvp(value, (zero,), (torch.ones_like(zero),))[1]
+    torch.testing.assert_close(forward, first, rtol=1e-10, atol=1e-10)
+    second = torch.func.grad(torch.func.grad(value))(zero)
+    torch.testing.assert_close(second, slope(torch.func.grad(value)), rtol=1e-7, atol=1e-7)
+    each = torch.vmap(lambda x: ts.close(mech, x).q)(q)
+    torch.testing.assert_close(each, ts.close(mech, q).q, rtol=0, atol=1e-12)
+
+
+def test_close_projects_the_steps_of_closed_configurations() -> None:
+    """The derivative at a closed configuration is the orthogonal projector X (X* X)^-1 X*."""
+    mech = four_bar()
+    q, _, _ = state(mech)
+    X = ts.expand_velocity(mech, q, torch.ones(1, dtype=q.dtype))[:, None]
+    found = torch.func.jacrev(lambda q: ts.close(mech, q).q)(q)
+    torch.testing.assert_close(found, X @ torch.linalg.pinv(X), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.some(1)

@@ -12,23 +12,30 @@ from torchsko.mechanism.state import check_state
 
 @verb
 def close(mech: Mechanism, q: Tensor) -> Closed:
-    """The closed configuration nearest to a configuration, by Gauss-Newton steps of least norm.
+    """The closed configuration nearest to a configuration, in the norm of the step of all joints.
 
     Functions of a closed mechanism do not solve for positions: they take q as closed. `torchsko.integrate`
     and the states that a mechanism provides are closed. Use this function for a q from elsewhere.
+
+    All joints move: the step s from q to the result is orthogonal to the motions that the loops allow there.
+    Coupled joints count through the joints that they follow. Derivatives of any order, to q and to the
+    parameters of the mechanism, are those of this result, by the implicit function theorem: to a closed
+    configuration, the derivative to q is the orthogonal projector onto the motions of the loops. Far from
+    closed configurations the result is a local minimum of the distance. Where no closed configuration is
+    found, the result is open, as a second call shows.
 
     Args:
         mech: the mechanism.
         q: configuration, `[*batch, num_q]`.
 
     Returns:
-        The closed configuration `[*batch, num_q]`, with derivatives along the closed manifold, and the
-        largest residual of a loop before, `[*batch]` [m, or 1 for directions]; q and zero without loops.
+        The closed configuration `[*batch, num_q]`, and the largest residual of a loop at q, `[*batch]`
+        [m, or 1 for directions]; q and zero without loops.
 
     Raises:
         ShapeError: when q does not fit the mechanism.
 
-    Reference: Nocedal, Wright 2006, Numerical Optimization, section 10.3 (Levenberg-Marquardt).
+    Reference: Nocedal, Wright 2006, Numerical Optimization, sections 10.3 (Levenberg-Marquardt) and 12.3.
     """
     check_state(mech, q=q)
     return closed_configuration(mech, q)

@@ -109,18 +109,16 @@ def closed_samples(mech: Mechanism, q: Tensor) -> Tensor:
 
 
 def closed_configuration(mech: Mechanism, q: Tensor) -> Closed:
-    """The nearest closed configuration, with derivatives along the manifold, and its distance."""
+    """The nearest closed configuration, and the distance of q from closed loops."""
     from torchsko.mechanism.coordinates import independent_q, uncoupled  # imports this package
-    from torchsko.mechanism.loops.retraction import close_dependent
+    from torchsko.mechanism.loops.nearest import nearest_configuration  # imports this module
 
-    closing, tree = mech.closing, uncoupled(mech)
+    closing = mech.closing
     if closing is None:
         return Closed(q, q.new_zeros(q.shape[:-1]))
     start = _expanded(mech, q)
-    distance = closing.residual(mech, tree, start).abs().amax(-1)
-    found, _ = nearest_closed(_without_loops(mech), tree, closing.nodes, start.detach())
-    attached = start + (found - start).detach()
-    return Closed(independent_q(mech, close_dependent(mech, attached, moves=True)), distance)
+    distance = closing.residual(mech, uncoupled(mech), start).abs().amax(-1)
+    return Closed(independent_q(mech, nearest_configuration(mech, start)), distance)
 
 
 def _scale(q: Tensor) -> float:

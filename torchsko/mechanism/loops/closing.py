@@ -195,10 +195,7 @@ class Closing:
             assert rows.bias is not None
             G_d = rows.jacobian.index_select(-1, node.dependent)
             parts.append(-least_squares(G_d, rows.bias[..., None], scalar=mech.scalar)[..., 0])
-        xi = concatenate(parts, -1).index_select(-1, self.row_place)
-        if mech.coupling is None:
-            return xi
-        return mech.coupling.tree_rates(xi, mech.coupling_ratio)
+        return coupled_step(mech, concatenate(parts, -1).index_select(-1, self.row_place))
 
     def residual(self, mech: Mechanism, tree: Mechanism, q: Tensor) -> Tensor:
         """Residuals of all loops, `[*batch, rows]`."""
@@ -214,12 +211,13 @@ class Closing:
             parts.append(-least_squares(G_d, rows.residual[..., None], scalar=mech.scalar)[..., 0])
         return concatenate(parts, -1, q.shape[:-1])
 
+    def open_step(self, step: Tensor) -> Tensor:
+        """A step of all open dofs from one of the dependent ones, `[*batch, open]`."""
+        return pad(step, (self.num_dof, 0)).index_select(-1, self.row_place)
+
     def spread_dependent(self, mech: Mechanism, step: Tensor) -> Tensor:
         """A step of the tree from one of the dependent open dofs, `[*batch, num_tree_dof]`."""
-        rows = pad(step, (self.num_dof, 0)).index_select(-1, self.row_place)
-        if mech.coupling is None:
-            return rows
-        return mech.coupling.tree_rates(rows, mech.coupling_ratio)
+        return coupled_step(mech, self.open_step(step))
 
 
 def add_tree_step(joints: JointSet, q: Tensor, step: Tensor) -> Tensor:
@@ -228,6 +226,13 @@ def add_tree_step(joints: JointSet, q: Tensor, step: Tensor) -> Tensor:
         group.kind.integrate(group.coordinates(q), group.rates(step)) for group in joints.groups
     ]
     return joints.vector(parts, joints.q_place)
+
+
+def coupled_step(mech: Mechanism, step: Tensor) -> Tensor:
+    """A step of open dofs as one of all dofs of the tree, `[*batch, num_tree_dof]`."""
+    if mech.coupling is None:
+        return step
+    return mech.coupling.tree_rates(step, mech.coupling_ratio)
 
 
 def coupled_columns(mech: Mechanism, columns: Tensor) -> Tensor:

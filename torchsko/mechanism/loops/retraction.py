@@ -40,6 +40,25 @@ ATTACHED_STEPS = 2
 """Newton steps that torch.compile differentiates: derivatives are exact up to the third order."""
 
 
+def split_parameters(mech: Mechanism) -> tuple[dict[str, Any], list[Tensor]]:
+    """Fields of a mechanism that are not parameters, and the parameters."""
+    fixed = {f.name: getattr(mech, f.name) for f in fields(mech) if f.name not in PARAMETERS}
+    return fixed, [getattr(mech, name) for name in PARAMETERS]
+
+
+def mechanism_of(
+    fixed: dict[str, Any], inputs: tuple[Tensor, ...]
+) -> tuple[Mechanism, Mechanism, Closing, Tensor]:
+    """A mechanism, its tree, its loops and a configuration of the tree from the inputs (*parameters, q)."""
+    from torchsko.mechanism.coordinates import uncoupled
+    from torchsko.mechanism.mechanism import Mechanism  # imports this module
+
+    named: dict[str, Any] = dict(zip(PARAMETERS, inputs, strict=False))
+    mech = Mechanism(**fixed, **named)
+    assert mech.closing is not None
+    return mech, uncoupled(mech), mech.closing, inputs[-1]
+
+
 @dataclass(frozen=True, eq=False)
 class LoopEquation:
     """The equation for s; inputs are (*parameters, q), q a configuration of the tree.
@@ -52,18 +71,9 @@ class LoopEquation:
     fixed: dict[str, Any]
     moves: bool
 
-    def _at(self, inputs: tuple[Tensor, ...]) -> tuple[Mechanism, Mechanism, Closing, Tensor]:
-        from torchsko.mechanism.coordinates import uncoupled
-        from torchsko.mechanism.mechanism import Mechanism  # imports this module
-
-        named: dict[str, Any] = dict(zip(PARAMETERS, inputs, strict=False))
-        mech = Mechanism(**self.fixed, **named)
-        assert mech.closing is not None
-        return mech, uncoupled(mech), mech.closing, inputs[-1]
-
     def solution(self, *inputs: Tensor) -> Tensor:
         """The step of the dependent dofs."""
-        mech, tree, closing, q = self._at(inputs)
+        mech, tree, closing, q = mechanism_of(self.fixed, inputs)
         batch = broadcast_shapes(q.shape[:-1], mech.batch_shape)
         start = q.new_zeros(*batch, closing.dependent.shape[0])
         least = CLOSED * torch.finfo(compute_dtype(q)).eps
@@ -89,7 +99,7 @@ class LoopEquation:
 
     def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
         """Residuals of the loops, times G_d*."""
-        mech, tree, closing, q = self._at(inputs)
+        mech, tree, closing, q = mechanism_of(self.fixed, inputs)
         moved = add_tree_step(tree.joints, q, closing.spread_dependent(mech, x))
         parts = []
         for node in closing.nodes:
@@ -100,7 +110,7 @@ class LoopEquation:
 
     def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
         """(G_d* G_d)^-1 rhs, node by node."""
-        mech, tree, closing, q = self._at(inputs)
+        mech, tree, closing, q = mechanism_of(self.fixed, inputs)
         moved = add_tree_step(tree.joints, q, closing.spread_dependent(mech, x))
         sizes = [node.dependent.shape[0] for node in closing.nodes]
         parts = []
@@ -121,7 +131,6 @@ def close_dependent(mech: Mechanism, q: Tensor, *, moves: bool) -> Tensor:
     """
     closing = mech.closing
     assert closing is not None
-    fixed = {f.name: getattr(mech, f.name) for f in fields(mech) if f.name not in PARAMETERS}
-    parameters = [getattr(mech, name) for name in PARAMETERS]
+    fixed, parameters = split_parameters(mech)
     s = implicit(LoopEquation(fixed, moves), *parameters, q)
     return add_tree_step(mech.joints, q, closing.spread_dependent(mech, s))
