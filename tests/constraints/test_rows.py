@@ -9,9 +9,10 @@ from torch import Tensor
 import torchsko as ts
 from tests.strategies import random_mechanism
 from torchsko.constraints.constraint_kinds import KINDS, constraint_kind
-from torchsko.constraints.row_kinds import FrameRows, JointRows
+from torchsko.constraints.row_kinds import FrameRows, JointRows, Marker
 from torchsko.errors import MechanismError
 from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link, Placements, Rows
+from torchsko.spatial.rotation import unit_quaternion_to_matrix
 
 ROBOT = random_mechanism(
     parents=[-1, 0, 1, 0, 3, 4],
@@ -86,3 +87,19 @@ def test_an_unknown_kind_is_refused_with_the_nearest_name() -> None:
     assert constraint_kind("connect") is KINDS["ball"]
     with pytest.raises(MechanismError, match="revolute"):
         constraint_kind("revolut")
+
+
+FRAME_KINDS = [name for name, kind in KINDS.items() if isinstance(kind, FrameRows)]
+
+
+@pytest.mark.parametrize("name", FRAME_KINDS)
+def test_angular_rows_are_those_that_no_translation_changes(name: str) -> None:
+    kind = KINDS[name]
+    g = torch.Generator().manual_seed(0)
+    quaternions = torch.randn(2, 4, generator=g, dtype=torch.float64)
+    rotations = unit_quaternion_to_matrix(quaternions / quaternions.norm(dim=-1, keepdim=True))
+    positions = torch.randn(2, 3, generator=g, dtype=torch.float64)
+    one, two = (Marker(R, r) for R, r in zip(rotations, positions, strict=True))
+    linear = kind.maps(one, two)[1][..., 3:]
+    still = (linear.abs().amax(-1) == 0).nonzero()[:, 0].tolist()
+    assert still == list(kind.angular_rows)

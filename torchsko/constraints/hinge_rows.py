@@ -48,8 +48,8 @@ class Pivot(FrameRows):
         return torch.cat([axes.new_zeros(*axes.shape[:-1], 3), axes], -1)
 
 
-REVOLUTE = Pivot("revolute", 5, axes=((2, 0), (2, 1)))
+REVOLUTE = Pivot("revolute", 5, angular_rows=(3, 4), axes=((2, 0), (2, 1)))
 """The z axes coincide: z1.x2 and z1.y2 vanish."""
 
-UNIVERSAL = Pivot("universal", 4, axes=((0, 1),))
+UNIVERSAL = Pivot("universal", 4, angular_rows=(3,), axes=((0, 1),))
 """The x axis of the first marker and the y axis of the second are orthogonal (Cardan joint)."""

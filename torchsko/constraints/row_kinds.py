@@ -36,11 +36,13 @@ class FrameRows(ABC):
         name: name of the kind.
         num_rows: number of rows.
         parameters: names of its numbers besides the placements of both markers.
+        angular_rows: rows without unit of length, whose softness is scaled by inverse inertias.
     """
 
     name: str
     num_rows: int
     parameters: tuple[str, ...] = ()
+    angular_rows: tuple[int, ...] = ()
 
     @abstractmethod
     def residual(self, one: Marker, two: Marker, parameters: Tensor) -> Tensor:

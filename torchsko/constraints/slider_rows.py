@@ -20,6 +20,7 @@ class Prismatic(FrameRows):
 
     name: str = "prismatic"
     num_rows: int = 5
+    angular_rows: tuple[int, ...] = (0, 1, 2)
 
     def residual(self, one: Marker, two: Marker, parameters: Tensor) -> Tensor:
         """Sine of the angle times the axis of the relative rotation, then the distance from z [m]."""

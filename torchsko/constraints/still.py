@@ -23,7 +23,8 @@ class Still(FrameRows):
     def of(rows: str) -> Still:
         """The kind for "point", "weld" or "planar" rows."""
         chosen = COMPONENTS[rows]
-        return Still(f"still {rows}", len(chosen), (), chosen)
+        angular = tuple(k for k, component in enumerate(chosen) if component < 3)
+        return Still(f"still {rows}", len(chosen), (), angular, chosen)
 
     def residual(self, one: Marker, two: Marker, parameters: Tensor) -> Tensor:
         """Zero."""

@@ -27,6 +27,7 @@ class Weld(FrameRows):
 
     name: str = "weld"
     num_rows: int = 6
+    angular_rows: tuple[int, ...] = (0, 1, 2)
 
     def residual(self, one: Marker, two: Marker, parameters: Tensor) -> Tensor:
         """Sine of the angle times the axis of the relative rotation, then the distance [m]."""

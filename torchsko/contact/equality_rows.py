@@ -30,9 +30,6 @@ from torchsko.spatial.rotation import cross, matrix_to_quaternion, skew
 from torchsko.utils.shapes import matvec, norm
 from torchsko.verbs.kinematics import Pose
 
-ANGULAR = {"weld": (0, 1, 2), "revolute": (3, 4)}
-"""Rows of each kind whose inverse weight is the inverse inertia; others have the inverse mass."""
-
 
 class EqualityRows(NamedTuple):
     """Rows of the equalities of one kind, one equality after the other.
@@ -92,11 +89,13 @@ def equality_rows(
         kind = KINDS[name]
         ends = [[contact.equality_ends[k][end] for k in at] for end in (0, 1)]
         numbers = select(contact.equality_numbers, at, -2)
+        angular: tuple[int, ...] = ()
         if isinstance(kind, JointRows):
             residual, J, bias = _of_lengths(kind, ends, numbers, lengths)
             one, two = (moving_rows(select(lengths[1], k, -2)) for k in ends)
             moving = one | two
         else:
+            angular = kind.angular_rows
             residual, J, bias = _of_frames(contact, kind, at, ends, numbers, motion)
             moving = select(moves, ends[0], 0) | select(moves, ends[1], 0)
         count = residual.shape[-1]
@@ -104,7 +103,7 @@ def equality_rows(
         found.append(
             EqualityRows(
                 [k for k in at for _ in range(count)],
-                [row in ANGULAR.get(name, ()) for _ in at for row in range(count)],
+                [row in angular for _ in at for row in range(count)],
                 J.flatten(-3, -2),
                 residual.flatten(-2),
                 bias.flatten(-2),
