@@ -181,5 +181,6 @@ def test_line_searches_do_not_alternate_between_the_ends_of_their_bracket():
     rows = SimpleNamespace(weight=weight, loss=loss, cones=())
     x, along = torch.full((2,), -kink).double(), torch.ones(2).double()
     slope, curvature = torch.tensor(-0.42195).double(), torch.tensor(right).double()
-    found = step_length(rows, x, along, slope, curvature)
+    start, is_last = torch.tensor(-1.0).double(), torch.tensor(False)
+    found = step_length(rows, x, along, slope, curvature, start, is_last)
     assert abs(found - kink) < 0.05

@@ -9,40 +9,52 @@ Reference: MuJoCo documentation, "Computation", Newton solver (exact line search
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchsko.contact.cost import Cones, EllipticCones, Pyramids, Rows
+from torchsko.implicit.loop import loop
 from torchsko.utils.shapes import MIN_LENGTH
 
 SEARCH_ROUNDS = 4
-"""Evaluations of the line search in each round."""
+"""Evaluations of every line search."""
+
+MAX_SLOPE, MAX_END_SLOPE = 0.5, 100.0
+"""Largest slopes at the last length and at the end of the bracket, relative to the slope at the start."""
+
+MAX_BISECTIONS = 60
+"""Largest number of further evaluations, where a slope is larger.
+
+Forces of stiff rows, such as those of a cone with friction 1e-5, change by orders of magnitude within such a
+bracket, so that a step into it need not decrease the cost.
+"""
 
 Derivatives = Callable[[Tensor], tuple[Tensor, Tensor]]
 """First and second derivative, `[*batch]` each, at a length of the step, `[*batch]`."""
 
 
-def step_length(rows: Rows, x: Tensor, along: Tensor, linear: Tensor, quadratic: Tensor) -> Tensor:
-    """Length of a step that minimises the cost of the rows and a quadratic function, `[*batch]`.
+class _Bracket(NamedTuple):
+    """Lengths around the minimum, `[*batch]` each.
 
-    Args:
-        rows: constraints.
-        x: J qdd - aref at the start, `[*batch, r]`.
-        along: change of x by the whole step, `[*batch, r]`.
-        linear: slope of the quadratic function at the start, `[*batch]`.
-        quadratic: its second derivative, `[*batch]`.
+    Attributes:
+        length: of the next evaluation.
+        low: largest length with a negative slope.
+        high: smallest length with another slope; infinite before there is one.
+        at_low: slope at the low end, 0 before its first evaluation.
+        at_high: slope at the high end, 0 before its first evaluation.
     """
-    lines = [_scalar_line(rows, x, along)]
-    lines += [_cone_line(cone, cone.select(x), cone.select(along)) for cone in rows.cones]
-    length = torch.ones_like(linear)
-    low, high = torch.zeros_like(linear), torch.full_like(linear, torch.inf)
-    at_low, at_high = -torch.ones_like(linear), torch.ones_like(linear)
-    for k in range(SEARCH_ROUNDS):
-        slope, curvature = linear + length * quadratic, quadratic
-        for line in lines:
-            of_slope, of_curvature = line(length)
-            slope, curvature = slope + of_slope, curvature + of_curvature
+
+    length: Tensor
+    low: Tensor
+    high: Tensor
+    at_low: Tensor
+    at_high: Tensor
+
+    def narrowed(self, slope: Tensor, curvature: Tensor, *, first: bool, secant: bool) -> _Bracket:
+        """The bracket after an evaluation, and the next length: that of Newton's method if it narrows fast."""
+        length, low, high, at_low, at_high = self
         low = torch.where(slope < 0, length, low)
         high = torch.where(slope < 0, high, length)
         at_low = torch.where(slope < 0, slope, at_low)
@@ -51,13 +63,66 @@ def step_length(rows: Rows, x: Tensor, along: Tensor, linear: Tensor, quadratic:
         is_open = torch.isinf(high)
         middle = torch.where(is_open, 2 * low, (low + torch.where(is_open, 0.0, high)) / 2)
         is_taken = (newton > low) & (newton < high)
-        if k > 0:
+        if not first:
             # Where the slope jumps, Newton steps alternate between the ends of the bracket.
             is_taken = is_taken & (2 * (newton - length).abs() < high - low)
-            secant = low - (high - low) * at_low / (at_high - at_low)
-            middle = torch.where((low > 0) & ~is_open, secant, middle)
+        if secant:
+            chord = low - (high - low) * at_low / (at_high - at_low)
+            middle = torch.where((low > 0) & ~is_open, chord, middle)
         length = torch.where(slope == 0, length, torch.where(is_taken, newton, middle))
-    return length
+        return _Bracket(length, low, high, at_low, at_high)
+
+
+def step_length(
+    rows: Rows,
+    x: Tensor,
+    along: Tensor,
+    linear: Tensor,
+    quadratic: Tensor,
+    start: Tensor,
+    is_last: Tensor,
+) -> Tensor:
+    """Length of a step that minimises the cost of the rows and a quadratic function, `[*batch]`.
+
+    Args:
+        rows: constraints.
+        x: J qdd - aref at the start, `[*batch, r]`.
+        along: change of x by the whole step, `[*batch, r]`.
+        linear: slope of the quadratic function at the start, `[*batch]`.
+        quadratic: its second derivative, `[*batch]`.
+        start: slope of the sum at the start, `[*batch]`.
+        is_last: whether the step is so small that any length will do, `[*batch]`, bool.
+    """
+    lines = [_scalar_line(rows, x, along)]
+    lines += [_cone_line(cone, cone.select(x), cone.select(along)) for cone in rows.cones]
+
+    def derivatives(length: Tensor) -> tuple[Tensor, Tensor]:
+        slope, curvature = linear + length * quadratic, quadratic
+        for line in lines:
+            of_slope, of_curvature = line(length)
+            slope, curvature = slope + of_slope, curvature + of_curvature
+        return slope, curvature
+
+    zero = torch.zeros_like(linear)
+    bracket = _Bracket(zero + 1, zero, torch.full_like(linear, torch.inf), zero, zero)
+    slope = zero
+    for k in range(SEARCH_ROUNDS):
+        slope, curvature = derivatives(bracket.length)
+        bracket = bracket.narrowed(slope, curvature, first=k == 0, secant=k > 0)
+    start = torch.where(
+        is_last, torch.inf, start.abs()
+    )  # Rounding changes slopes of the last step.
+
+    def bisect(*tensors: Tensor) -> tuple[Tensor, ...]:
+        bracket = _Bracket(*tensors[:5])
+        slope, curvature = derivatives(bracket.length)
+        return *bracket.narrowed(slope, curvature, first=False, secant=False), slope
+
+    def is_done(*tensors: Tensor) -> Tensor:
+        *_, at_high, slope = tensors
+        return ~((slope.abs() > MAX_SLOPE * start) | (at_high > MAX_END_SLOPE * start))
+
+    return loop(bisect, (*bracket, slope), MAX_BISECTIONS, until=is_done)[0]
 
 
 def _scalar_line(rows: Rows, x: Tensor, along: Tensor) -> Derivatives:

@@ -33,7 +33,7 @@ from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import matvec
 from torchsko.utils.traced_tensor import mark_regular
 
-MAX_ROUNDS = 30
+MAX_ROUNDS = 40
 """Largest number of Newton rounds."""
 
 MAX_SCALAR_ROWS = 40
@@ -51,11 +51,12 @@ def minimise(
         M: mass matrix, `[*batch, n, n]`.
         h: smooth generalised forces, `[*batch, n]`.
         rows: constraints.
-        start: acceleration to start from, `[*batch, n]`.
+        start: acceleration to start from, `[*batch, n]`; rest where its gradient is smaller.
         coupled: whether two dofs can have an entry in M, `[n, n]`, bool.
         scalar: see `torchsko.linalg.symmetric`.
     """
     eps = float(torch.finfo(compute_dtype(h)).eps)
+    least = eps**1.75
     tensors, rebuild = _flatten(rows)
     batch = torch.broadcast_shapes(M.shape[:-2], h.shape[:-1], rows.reference.shape[:-1])
     x = start.expand(*batch, h.shape[-1])
@@ -76,7 +77,8 @@ def minimise(
         step = -solve_from_leaves(H, gradient, scalar=scalar)
         along, M_step = rows.motion(step), matvec(M, step)
         linear, quadratic = (step * inertial).sum(-1), (step * M_step).sum(-1)
-        length = step_length(rows, jar, along, linear, quadratic)[..., None]
+        start, is_last = (step * gradient).sum(-1), ~(_square(step) > least * _square(x))
+        length = step_length(rows, jar, along, linear, quadratic, start, is_last)[..., None]
         x, jar, inertial = x + length * step, jar + length * along, inertial + length * M_step
         gradient, error = evaluate(rows, h_square, jar, inertial)
         moved = _square(step) / _square(x).clamp(min=eps * eps)
@@ -86,18 +88,24 @@ def minimise(
         _, _, _, _, error, moved, *_ = state
         # Rounding bounds the error from below; the square of a small last step bounds it from above. In
         # float32 a weaker bound (eps^1.8) leaves errors above 1e-5 in three times as many states.
-        return ~((error > eps**1.9) & (moved > eps))
+        # Stiff rows change much in a small step, but not in one of the size of rounding errors.
+        goes_on = (moved > eps) | (error > eps**0.5)
+        return ~((error > eps**1.9) & goes_on & (moved > least))
 
-    jar, inertial = rows.motion(x) - rows.reference, matvec(M, x) - h
-    gradient, error = evaluate(rows, h_square, jar, inertial)
-    carry = (
-        x,
-        jar.expand(*batch, jar.shape[-1]),
-        inertial,
-        gradient,
-        error,
-        torch.ones_like(error),
+    def begin(x: Tensor) -> tuple[Tensor, ...]:
+        jar, inertial = rows.motion(x) - rows.reference, matvec(M, x) - h
+        jar = jar.expand(*batch, jar.shape[-1])
+        return x, jar, inertial, *evaluate(rows, h_square, jar, inertial)
+
+    given, rest = begin(x), begin(torch.zeros_like(x))
+    of_given, of_rest = _square(given[3]), _square(rest[3])
+    # No Newton step leads back from a start that is huge, as after an impact, or not finite.
+    from_rest = ~(of_given <= of_rest) & torch.isfinite(of_rest)
+    x, jar, inertial, gradient = (
+        torch.where(from_rest[..., None], b, a) for a, b in zip(given[:4], rest[:4], strict=True)
     )
+    error = torch.where(from_rest, rest[4], given[4])
+    carry = (x, jar, inertial, gradient, error, torch.ones_like(error))
     return loop(iterate, carry, MAX_ROUNDS, (M, h_square, *tensors), until=is_done)[0]
 
 

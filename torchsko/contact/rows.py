@@ -23,6 +23,7 @@ from torchsko.contact.scalar_rows import (
     loss_block,
     timing_of,
 )
+from torchsko.contact.shape_pairs import MIN_FRICTION
 from torchsko.contact.soft_constraints import (
     MIN_VALUE,
     Metric,
@@ -282,7 +283,7 @@ class _ContactParameters(NamedTuple):
             active,
             torch.where(active, distance - margin, 0.0),
             select(inverse_mass, first, -1) + select(inverse_mass, second, -1),
-            select(contact.friction, pair, -2),
+            select(contact.friction, pair, -2).clamp(min=MIN_FRICTION),
             select(contact.solref, pair, -2),
             select(contact.solref_friction, pair, -2),
             select(contact.solimp, pair, -2),

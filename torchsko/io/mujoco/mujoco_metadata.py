@@ -12,7 +12,7 @@ import torch
 from torchsko.io.conventions.conversion import Conventions, conventions
 from torchsko.io.mujoco.mujoco_actuators import read_actuators
 from torchsko.io.mujoco.mujoco_equalities import read_equalities
-from torchsko.io.mujoco.mujoco_fields import BALL, all_joint_names, disabled_flags
+from torchsko.io.mujoco.mujoco_fields import BALL, FREE, all_joint_names, disabled_flags
 from torchsko.io.mujoco.mujoco_model import ModelDescription
 from torchsko.io.mujoco.mujoco_tendons import read_tendons
 from torchsko.io.mujoco.mujoco_unused import finite_state
@@ -122,8 +122,17 @@ def read_solver_options(model: Any) -> SolverOptions:
         limit_angle=tuple(_largest_angle(model, j) for j in joints),
         friction_solref=tuple(map(_numbers, model.dof_solref)),
         friction_solimp=tuple(map(_numbers, model.dof_solimp)),
-        dof_invweight=_numbers(model.dof_invweight0),
+        dof_invweight=_dof_weights(model),
     )
+
+
+def _dof_weights(model: Any) -> tuple[float, ...]:
+    """Inverse inertias of the dofs; those of free joints begin with the angular ones, unlike MuJoCo's."""
+    weights = np.array(model.dof_invweight0, dtype=np.float64)
+    for j, first in enumerate(model.jnt_dofadr.tolist()):
+        if int(model.jnt_type[j]) == FREE:
+            weights[first : first + 6] = np.roll(weights[first : first + 6], 3)
+    return _numbers(weights)
 
 
 def _largest_angle(model: Any, j: int) -> float:
