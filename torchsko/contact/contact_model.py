@@ -363,8 +363,7 @@ def _shapes(
             position[k] = r + R @ position[k]
             rotation[k] = R @ rotation[k]
     weights = [
-        (shape.surface or Surface()).invweight or inverse.of_body(body)
-        for shape, body in zip(shapes, bodies, strict=True)
+        (shape.surface or Surface()).invweight or inverse.of_frame(shape.frame) for shape in shapes
     ]
     return {
         "shape_bodies": tuple(mech.num_bodies if b < 0 else b for b in bodies),

@@ -57,13 +57,22 @@ class InverseWeights:
         """Inverse inertia of a length with these rates over all dofs of the tree, `[num_tree_dof]`."""
         return float(transmission @ self.tree_inverse @ transmission)
 
-    def of_body(self, body: int) -> tuple[float, float]:
-        """Mean inverse mass and mean inverse inertia of a body at its centre of mass."""
+    def of_frame(self, frame: str | None) -> tuple[float, float]:
+        """Mean inverse mass and mean inverse inertia of the link of a frame, at its centre of mass.
+
+        The centre of mass is that of the body, or of the link that is welded to it (``centers`` of the file
+        data).
+        """
         mech = self.mech
-        if not 0 <= body < mech.num_bodies:
+        body = -1 if frame is None else mech.frame_body[mech.frame_index(frame)]
+        if frame is None or body < 0:
             return 0.0, 0.0
+        com, centers = mech.com[body], mech.file_metadata.centers
+        if frame in centers:
+            f = mech.frame_index(frame)
+            com = mech.frame_position[f] + mech.frame_rotation[f] @ com.new_tensor(centers[frame])
         J = frame_jacobian(mech, self.q, mech.body_names[body])
-        swing = torch.linalg.cross(J[:3].mT, mech.com[body].expand(mech.num_dof, 3)).mT
+        swing = torch.linalg.cross(J[:3].mT, com.expand(mech.num_dof, 3)).mT
         J = torch.cat([J[:3], J[3:] + swing])
         diagonal = (J @ self.inverse @ J.mT).diagonal()
         return float(diagonal[3:].mean()), float(diagonal[:3].mean())

@@ -279,5 +279,5 @@ def _inverse_weights(
     """Inverse weights of both ends together; that of one end where both are the same length."""
     if not isinstance(KINDS[_kind(closure)], FrameRows):
         return sum(lengths.invweight[k] for k in {*ends}), 0.0
-    one, two = (inverse.of_body(k) for k in ends)
+    one, two = (inverse.of_frame(frame) for frame in (closure.frame1, closure.frame2))
     return one[0] + two[0], one[1] + two[1]

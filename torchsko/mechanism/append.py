@@ -12,7 +12,8 @@ from torch import Tensor
 from torchsko.errors import MechanismError
 from torchsko.mechanism.description import STILL, UnsupportedElement
 from torchsko.mechanism.fields import FIELDS, FLAGS
-from torchsko.mechanism.geometry import Geometry
+from torchsko.mechanism.file_data.appended_data import BATCHED, Attachment, merge_file_data
+from torchsko.mechanism.file_data.edit_notes import warn_of_edit
 from torchsko.mechanism.geometry import joined as joined_shapes
 from torchsko.mechanism.lock import followed_by, locked
 from torchsko.mechanism.placement import check_position, check_rotation
@@ -54,7 +55,7 @@ def appended(
     R_frame, r_frame = mech.frame_rotation[..., at, :, :], mech.frame_position[..., at, :]
     place = R_frame @ R, r_frame + matvec(R_frame, r)
     whole = _both_trees(mech, other, mech.frame_body[at], place, prefix)
-    whole = whole.replace(**_shapes(mech, other, prefix, frame, (R, r)))
+    whole = whole.replace(**_file_data(mech, other, prefix, frame, (R, r)))
     if not (weld and afloat):
         return whole
     neutral = torch.tensor(base.neutral(), dtype=mech.dtype, device=mech.device)
@@ -121,28 +122,26 @@ def _both_trees(
     return type(mech)(**(whole | changes))
 
 
-def _shapes(
+def _file_data(
     mech: Mechanism, other: Mechanism, prefix: str, frame: str, place: Placement
 ) -> dict[str, Any]:
-    """Shapes, loops and initial configuration; a batched place drops shapes on the inertial frame."""
-    theirs, unused = other.geometry, mech.unused + other.unused
-    num_fixed = sum(shape.frame is None for shape in theirs.shapes)
+    """Shapes, file data and notes; a batched place leaves out what is fixed to the inertial frame."""
+    theirs, notes = other.geometry, []
+    moving = [k for k, shape in enumerate(theirs.shapes) if shape.frame is not None]
     batched = any(x.ndim > n for x, n in zip(place, (2, 1), strict=True))
-    if num_fixed and batched:
-        theirs = Geometry(tuple(shape for shape in theirs.shapes if shape.frame is not None))
-        why = "fixed to its inertial frame, whose placement differs between samples"
-        unused += (UnsupportedElement(f"{num_fixed} shapes of {other.name!r}", why),)
+    if batched and len(moving) < len(theirs.shapes):
+        num_fixed = len(theirs.shapes) - len(moving)
+        notes.append(UnsupportedElement(f"{num_fixed} shapes of {other.name!r}", BATCHED))
+        theirs = theirs.select(moving)
     numbers = None if batched else tuple(x.detach().tolist() for x in place)
-    states = (mech.file_metadata.initial, other.file_metadata.initial)
-    known = any(q is not None for q in states)
-    start = torch.cat([mech.initial(), other.initial()]) if known else None
+    metadata, differences = merge_file_data(mech, other, Attachment(prefix, frame, numbers))
+    notes += differences
+    warn_of_edit(f"{mech.name!r}.append({other.name!r})", notes)
+    geometry = joined_shapes(mech.geometry, theirs, prefix, frame, numbers)
     return {
-        "geometry": joined_shapes(mech.geometry, theirs, prefix, frame, numbers),
-        "file_metadata": replace(
-            mech.file_metadata.merge_loops(other.file_metadata, prefix, frame, numbers),
-            initial=start,
-        ),
-        "unused": unused,
+        "geometry": geometry.without_weights(),
+        "file_metadata": metadata,
+        "unused": (*mech.unused, *other.unused, *notes),
     }
 
 

@@ -241,6 +241,26 @@ class Geometry:
         """The collision shapes."""
         return tuple(shape for shape in self.shapes if shape.collision)
 
+    def select(self, indices: Sequence[int]) -> Geometry:
+        """Some of the shapes, with the contact pairs between them and all excluded pairs of frames."""
+        place = {k: n for n, k in enumerate(indices)}
+        pairs = tuple(
+            replace(pair, first=place[pair.first], second=place[pair.second])
+            for pair in self.pairs
+            if pair.first in place and pair.second in place
+        )
+        return Geometry(tuple(self.shapes[k] for k in indices), pairs, self.excluded)
+
+    def without_weights(self) -> Geometry:
+        """Copy without the inverse weights of the file, which are then computed from the mechanism."""
+        shapes = tuple(
+            replace(shape, surface=replace(shape.surface, invweight=()))
+            if shape.surface is not None and shape.surface.invweight
+            else shape
+            for shape in self.shapes
+        )
+        return replace(self, shapes=shapes)
+
 
 NO_SHAPES = Geometry()
 """Geometry of a robot without shapes."""

@@ -12,7 +12,7 @@ With couplings (`torchsko.mechanism.coupling`), a locked joint contributes to th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,9 @@ from torch import Tensor
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.fields import FIELDS
+from torchsko.mechanism.file_data.edit_notes import warn_of_edit
 from torchsko.mechanism.file_data.file_metadata import FileMetadata
+from torchsko.mechanism.file_data.locked_data import LockedData, link_centers
 from torchsko.mechanism.limit_notes import update_limit_notes
 from torchsko.mechanism.numbering import motions
 from torchsko.mechanism.skeleton import skeleton
@@ -64,15 +66,21 @@ def locked(mech: Mechanism, values: Mapping[str, Any]) -> Mechanism:
         )
     placed = _placed(mech, held)
     changes: dict[str, Any] = combine_bodies(mech, placed, kept) | _placements(mech, placed, kept)
-    rest: dict[str, Any] = _selected(mech, kept, held, changes) | {"coupling_offset": offsets}
     number = {k: i for i, k in enumerate(kept)} | {-1: -1}
+    still = _fixed_bodies(mech, placed)
+    data = LockedData(mech, held, any(x.fixed_inertia for x in still))
+    welded = {k: where.carrier for k, where in placed.items()}
+    metadata = data.metadata()
+    metadata = replace(metadata, centers=link_centers(mech, welded, metadata.centers))
+    rest: dict[str, Any] = _selected(mech, metadata, held, changes) | {"coupling_offset": offsets}
     parents = [number[_carrier(placed, mech.parents[k])] for k in kept]
     names: dict[str, Any] = {
         "body_names": tuple(mech.body_names[k] for k in kept),
         "tree_joint_names": tuple(mech.tree_joint_names[k] for k in kept),
         "frame_body": tuple(number[_carrier(placed, k)] for k in mech.frame_body),
         "fluid_bodies": tuple(number[_carrier(placed, k)] for k in mech.fluid_bodies),
-        "unused": mech.unused + _fixed_bodies(mech, placed),
+        "unused": (*mech.unused, *still, *data.notes, *data.lost),
+        "geometry": mech.geometry.without_weights(),
     }
     for field in ("singular_joints", "bare_joints"):
         names[field] = tuple(x for x in getattr(mech, field) if x in names["tree_joint_names"])
@@ -88,6 +96,7 @@ def locked(mech: Mechanism, values: Mapping[str, Any]) -> Mechanism:
         mech.device,
     )
     whole: dict[str, Any] = {field.name: getattr(mech, field.name) for field in fields(mech)}
+    warn_of_edit(f"{mech.name!r}.lock of {', '.join(map(repr, values))}", data.lost)
     left = type(mech)(**(whole | rest | changes | names | structure))
     return left.replace(unused=update_limit_notes(left, left.unused))
 
@@ -313,9 +322,12 @@ def _placements(
 
 
 def _selected(
-    mech: Mechanism, kept: list[int], held: Mapping[int, Tensor], changed: Mapping[str, Any]
+    mech: Mechanism, metadata: FileMetadata, held: Mapping[int, Tensor], changed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Entries of the remaining bodies, joints, dofs and coordinates, except of fields already changed."""
+    """Entries of the remaining bodies, joints, dofs and coordinates, except of fields already changed.
+
+    The states and options of the file data are those of all joints.
+    """
     kinds, every, independent = mech.joints.kinds, range(mech.num_bodies), mech.independent_joints
 
     def places(sizes: list[int], joints: Sequence[int]) -> Tensor:
@@ -342,28 +354,13 @@ def _selected(
         for name, field in FIELDS.items()
         if field.shape[0] in index and name not in changed
     }
-    metadata = mech.file_metadata.map_states(
+    selected = metadata.map_states(
         lambda q: q.index_select(-1, index["num_q"]),
         lambda qd: qd.index_select(-1, index["num_dof"]),
     )
     remaining = (index["num_tree_q"].tolist(), index["num_tree_dof"].tolist())
-    kept_names = {mech.tree_joint_names[k] for k in kept}
-    found["file_metadata"] = replace(
-        metadata, solver=metadata.solver.select(*remaining), **_soft_rows(metadata, kept_names)
-    )
+    found["file_metadata"] = replace(selected, solver=selected.solver.select(*remaining))
     return found
-
-
-def _soft_rows(metadata: FileMetadata, joints: Collection[str]) -> dict[str, Any]:
-    """Tendons and closures between lengths whose joints all remain, and closures between frames."""
-    tendons = tuple(t for t in metadata.tendons if set(t.joints) <= set(joints))
-    lengths = {*joints, *(t.name for t in tendons)}
-    return {
-        "tendons": tendons,
-        "closures": tuple(
-            c for c in metadata.closures if c.method == "embed" or set(c.joints) <= lengths
-        ),
-    }
 
 
 def _fixed_bodies(mech: Mechanism, placed: Mapping[int, Placed]) -> tuple[UnsupportedElement, ...]:

@@ -268,8 +268,12 @@ class Mechanism(ReferenceStates, MechanismSource):
         keep their names. The remaining joints keep their order, limits, losses, springs and armature. A
         dependent joint is fixed when all joints that it follows are locked; otherwise the locked ones change
         its offset. Embedded loops stay closed: a locked joint of a loop, independent or dependent, leaves the
-        loop one dof less. Bodies fixed to the inertial frame are listed in ``unused``. `singular_joints` and
-        `bare_joints` are not updated, as in `replace`.
+        loop one dof less. `singular_joints` and `bare_joints` are not updated, as in `replace`.
+
+        Actuators, tendons, equalities and sensors that act on locked joints only are left out, with their
+        controls in keyframes; those of further joints continue with the locked ones at their values, which
+        are numbers there, without gradients. ``unused`` lists what is left out, and bodies fixed to the
+        inertial frame.
 
         Kernels hold the parameters of the locked robot as constants, so another value is another build. In a
         loop over values pass them with a batch dimension, ``{"joint7": torch.tensor([[x]])}``: batched
@@ -281,8 +285,12 @@ class Mechanism(ReferenceStates, MechanismSource):
 
         Raises:
             MechanismError: on an unknown joint, a joint that follows others, loops that do not close at these
-                values, or if no degree of freedom remains.
+                values, several values for a joint on whose position a tendon, an equality or an actuator
+                depends, or if no degree of freedom remains.
             ShapeError: when a value does not fit its joint.
+
+        Warns:
+            RobotFileWarning: names sensors that are not modelled on bodies without joints.
 
         Example:
             >>> import torchsko as ts
@@ -308,9 +316,11 @@ class Mechanism(ReferenceStates, MechanismSource):
         The frame replaces the inertial frame of the second mechanism. A floating base (a free joint that is
         its only root) is welded to the frame. Load the second robot with ``floating_base=True``, so that its
         base link has mass. Bodies, joints, frames, q, qd and tau are those of this mechanism followed by
-        those of the other. Gravity is this mechanism's, and keyframes are dropped. `singular_joints` and
-        `bare_joints` are not updated, as in `replace`; call `torchsko.checked` if the second mechanism gives
-        inertia to a joint without any.
+        those of the other; so are actuators, with their controls, sensors, tendons, loops, keyframes and
+        parameters of the constraint solver. In a keyframe of one mechanism the other is in its initial
+        configuration, with zero controls. Gravity, the medium and options such as the time step are those of
+        this mechanism. `singular_joints` and `bare_joints` are not updated, as in `replace`; call
+        `torchsko.checked` if the second mechanism gives inertia to a joint without any.
 
         Args:
             other: mechanism of the same dtype and device.
@@ -325,6 +335,10 @@ class Mechanism(ReferenceStates, MechanismSource):
             MechanismError: on an unknown frame, another dtype or device, equal names, an invalid placement,
                 or, at a moving frame, links of the other that were fixed to its inertial frame and have mass.
             ShapeError: when rotation or position does not fit.
+
+        Warns:
+            RobotFileWarning: names different options of the other, and what a batch of placements leaves out;
+                ``unused`` lists them.
 
         Example:
             >>> import torchsko as ts

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from torchsko.io.common.numbers import as_vector
 from torchsko.io.conventions.conversion import Conventions, conventions
 from torchsko.io.mujoco.mujoco_actuators import read_actuators
 from torchsko.io.mujoco.mujoco_equalities import read_equalities
-from torchsko.io.mujoco.mujoco_fields import BALL, FREE, all_joint_names, disabled_flags
-from torchsko.io.mujoco.mujoco_model import ModelDescription
+from torchsko.io.mujoco.mujoco_fields import (
+    BALL,
+    FREE,
+    all_joint_names,
+    body_name,
+    disabled_flags,
+)
+from torchsko.io.mujoco.mujoco_model import ModelDescription, matrix_of
 from torchsko.io.mujoco.mujoco_tendons import read_tendons
 from torchsko.io.mujoco.mujoco_unused import finite_state
+from torchsko.mechanism.description import Vector
 from torchsko.mechanism.file_data.file_metadata import FileMetadata, Keyframe
 from torchsko.mechanism.file_data.sensor import Sensor
 from torchsko.mechanism.file_data.solver_options import SolverOptions
@@ -48,7 +57,20 @@ def read_metadata(
         actuators=read_actuators(model),
         sensors=sensors,
         tendons=read_tendons(model)[0],
+        centers=_link_centers(model, read.site_frames),
     )
+
+
+def _link_centers(model: Any, site_frames: Mapping[int, str]) -> dict[str, Vector]:
+    """Centres of mass of moving bodies that are welded to others, in the frames of bodies and sites."""
+    weld = model.body_weldid.tolist()
+    welded = [b for b in range(1, model.nbody) if weld[b] and weld.count(weld[b]) > 1]
+    found = {body_name(model, b): as_vector(model.body_ipos[b]) for b in welded}
+    for i, name in site_frames.items():
+        if (b := int(model.site_bodyid[i])) in welded:
+            R = np.array(matrix_of(model.site_quat[i]))
+            found[name] = as_vector(R.T @ (model.body_ipos[b] - model.site_pos[i]))
+    return found
 
 
 def _keyframes(model: Any, mujoco: Conventions) -> list[Keyframe]:

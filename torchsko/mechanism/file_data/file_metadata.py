@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from torchsko.constraints.constraint_kinds import KINDS, SYNONYMS
-from torchsko.errors import MechanismError
 from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, UnsupportedElement, Vector
 from torchsko.mechanism.file_data.actuator import FileActuators
 from torchsko.mechanism.file_data.sensor import Sensor
@@ -25,9 +22,6 @@ CUT = 'is cut: ts.step enforces it softly; closures="embed" and ts.constrain(mec
 """Reason of `Mechanism.unused` for loops of files that are cut."""
 
 Map = Callable[[Tensor], Tensor]
-
-Place = Sequence[Sequence[Any]]
-"""Rotation and position [m], as nested sequences."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +127,8 @@ class FileMetadata:
         actuators: the actuators of the file.
         sensors: the sensors of the file.
         tendons: tendons on joints, whose limits, dry friction and armature act in `torchsko.step`.
+        centers: centre of mass of the link of a frame, in the frame [m], by the name of the frame; for links
+            that are welded to others. Inverse masses are those at this point.
     """
 
     keyframes: tuple[Keyframe, ...] = ()
@@ -142,6 +138,7 @@ class FileMetadata:
     actuators: FileActuators = field(default_factory=FileActuators)
     sensors: tuple[Sensor, ...] = ()
     tendons: tuple[Tendon, ...] = ()
+    centers: Mapping[str, Vector] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         counts = f"{len(self.keyframes)} keyframes, {len(self.closures)} closures"
@@ -161,59 +158,14 @@ class FileMetadata:
             self, keyframes=tuple(keys), initial=None if self.initial is None else q(self.initial)
         )
 
-    def merge_loops(
-        self, other: FileMetadata, prefix: str, on: str, place: Place | None
-    ) -> FileMetadata:
-        """The loops of two robots; named states and initial configurations are dropped.
-
-        Args:
-            other: metadata of the second robot.
-            prefix: added to its names.
-            on: frame of the first robot that replaces the second robot's inertial frame.
-            place: rotation and position of the inertial frame in `on`; None if the placement is batched, and
-                then loops to the inertial frame that are cut are dropped.
-
-        Raises:
-            MechanismError: if an embedded loop would be dropped.
-        """
-        R, r = (np.eye(3), np.zeros(3)) if place is None else map(np.array, place)
-        closures = []
-        for c in other.closures:
-            if place is not None or c.joints or None not in (c.frame1, c.frame2):
-                closures.append(_appended(c, prefix, on, R, r))
-            elif c.method == "embed":
-                raise MechanismError(
-                    f"loop {c.name!r} ends on the inertial frame, whose placement differs between samples.",
-                    "An embedded loop has one placement.",
-                    "Pass one rotation and one position.",
-                )
-        solver = self.solver.with_default_dofs()
-        tendons = [
-            replace(t, name=prefix + t.name, joints={prefix + j: c for j, c in t.joints.items()})
-            for t in other.tendons
-        ]
-        return FileMetadata(
-            closures=(*self.closures, *closures), solver=solver, tendons=(*self.tendons, *tendons)
+    def without_weights(self) -> FileMetadata:
+        """Copy without the inverse weights of the file, which are then computed from the mechanism."""
+        return replace(
+            self,
+            closures=tuple(replace(c, invweight=()) for c in self.closures),
+            solver=replace(self.solver, dof_invweight=()),
+            tendons=tuple(replace(t, invweight=None) for t in self.tendons),
         )
-
-
-def _appended(c: Closure, prefix: str, on: str, R: np.ndarray, r: np.ndarray) -> Closure:
-    """A loop of the second robot, whose inertial frame is at (R, r) on a frame of the first."""
-    changes: dict[str, Any] = {
-        "name": prefix + c.name,
-        "joints": tuple(prefix + x for x in c.joints),
-        "independent": tuple(prefix + x for x in c.independent),
-    }
-    if c.joints:
-        return replace(c, **changes)
-    turn = np.array(c.rotation)
-    for end in ("1", "2"):
-        frame, position = getattr(c, f"frame{end}"), getattr(c, f"position{end}")
-        changes[f"frame{end}"] = on if frame is None else prefix + frame
-        if frame is None:
-            changes[f"position{end}"] = tuple((R @ position + r).tolist())
-            turn = R @ turn if end == "1" else turn @ R.T
-    return replace(c, **changes, rotation=tuple(map(tuple, turn.tolist())))
 
 
 NO_FILE_METADATA = FileMetadata()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 SOLREF = (0.02, 1.0)
 """MuJoCo's default reference parameters: time constant [s] and damping ratio."""
@@ -57,28 +59,39 @@ class SolverOptions:
     friction_solimp: tuple[Solimp, ...] = ()
     dof_invweight: tuple[float, ...] = ()
 
+    PER_COORDINATE: ClassVar = ("limit_solref", "limit_solimp", "limit_margin", "limit_angle")
+    PER_DOF: ClassVar = ("friction_solref", "friction_solimp")
+    PER_JOINT: ClassVar = (*PER_COORDINATE, *PER_DOF, "dof_invweight")
+
+    @property
+    def of_file(self) -> bool:
+        """True if a file specified them; other robots have the defaults."""
+        return self != SolverOptions()
+
     def select(self, coordinates: Sequence[int], dofs: Sequence[int]) -> SolverOptions:
-        """Parameters of the joints that remain when others are locked.
+        """Parameters of the joints that remain when others are locked, without inverse inertias.
 
         Args:
             coordinates: indices of the remaining coordinates.
             dofs: indices of the remaining dofs.
         """
+        indices = dict.fromkeys(self.PER_COORDINATE, coordinates)
+        indices |= dict.fromkeys(self.PER_DOF, dofs)
+        chosen = {
+            name: tuple(getattr(self, name)[k] for k in row) if getattr(self, name) else ()
+            for name, row in indices.items()
+        }
+        return replace(self, **chosen, dof_invweight=())
 
-        def chosen(values: tuple, indices: Sequence[int]) -> tuple:
-            return tuple(values[k] for k in indices) if values else ()
-
-        return replace(
-            self,
-            limit_solref=chosen(self.limit_solref, coordinates),
-            limit_solimp=chosen(self.limit_solimp, coordinates),
-            limit_margin=chosen(self.limit_margin, coordinates),
-            limit_angle=chosen(self.limit_angle, coordinates),
-            friction_solref=chosen(self.friction_solref, dofs),
-            friction_solimp=chosen(self.friction_solimp, dofs),
-            dof_invweight=chosen(self.dof_invweight, dofs),
-        )
-
-    def with_default_dofs(self) -> SolverOptions:
-        """These options with default parameters of all joints."""
-        return self.select((), ())
+    def with_all_joints(self, num_q: int, num_dof: int) -> SolverOptions:
+        """These options with the defaults written out, for numbers of coordinates and of dofs."""
+        defaults: dict[str, tuple] = {
+            "limit_solref": (SOLREF,) * num_q,
+            "limit_solimp": (SOLIMP,) * num_q,
+            "limit_margin": (0.0,) * num_q,
+            "limit_angle": (math.inf,) * num_q,
+            "friction_solref": (SOLREF,) * num_dof,
+            "friction_solimp": (SOLIMP,) * num_dof,
+        }
+        found = {name: getattr(self, name) or value for name, value in defaults.items()}
+        return replace(self, **found)

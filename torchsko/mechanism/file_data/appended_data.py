@@ -1,0 +1,273 @@
+"""File data of two mechanisms, of which the second is attached to a frame of the first.
+
+Options, gravity and medium are those of the first mechanism. A keyframe of one mechanism has the initial
+configuration of the other, at rest, with zero activations and controls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchsko.errors import MechanismError
+from torchsko.mechanism.description import UnsupportedElement
+from torchsko.mechanism.fields import FIELDS
+from torchsko.mechanism.file_data.actuator import FileActuators
+from torchsko.mechanism.file_data.file_metadata import Closure, FileMetadata, Keyframe
+from torchsko.mechanism.file_data.sensor import SUBTREE_KINDS, Sensor, SensorFrame
+from torchsko.mechanism.file_data.solver_options import SolverOptions
+from torchsko.utils.concrete_values import concrete_values
+
+if TYPE_CHECKING:
+    from torchsko.mechanism.mechanism import Mechanism
+
+Place = Sequence[Sequence[Any]]
+"""Rotation and position [m], as nested sequences."""
+
+BATCHED = "fixed to its inertial frame, whose placement differs between samples"
+"""Reason for elements that have one placement."""
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """Names and placement of the second of two mechanisms.
+
+    Attributes:
+        prefix: added to its names.
+        frame: frame of the first mechanism that replaces its inertial frame.
+        place: rotation and position of its inertial frame in `frame`; None if the placement is batched.
+    """
+
+    prefix: str
+    frame: str
+    place: Place | None
+
+    def named(self, frame: str | None) -> str:
+        """Name of a frame of the second mechanism, None for its inertial frame."""
+        return self.frame if frame is None else self.prefix + frame
+
+    def placed(self, rotation: Any, position: Any) -> dict[str, Any]:
+        """A placement in the inertial frame of the second mechanism, moved to `frame`."""
+        assert self.place is not None
+        R, r = map(np.array, self.place)
+        turned = (R @ np.array(rotation)).tolist()
+        return {
+            "rotation": tuple(map(tuple, turned)),
+            "position": tuple((R @ np.array(position) + r).tolist()),
+        }
+
+
+def merge_file_data(
+    mech: Mechanism, other: Mechanism, at: Attachment
+) -> tuple[FileMetadata, tuple[UnsupportedElement, ...]]:
+    """The file data of both mechanisms, and notes on what differs or is left out.
+
+    Raises:
+        MechanismError: on equal names, or if an embedded loop has a batched placement.
+    """
+    _check_names(mech, other, at.prefix)
+    one, two = mech.file_metadata, other.file_metadata
+    notes = list(_different_options(mech, other))
+    closures = list(one.closures)
+    for closure in two.closures:
+        if at.place is None and not closure.joints and None in (closure.frame1, closure.frame2):
+            notes.append(_without_loop(closure, at))
+        else:
+            closures.append(_closure(closure, at))
+    sensors = list(one.sensors)
+    for sensor in two.sensors:
+        moved = _sensor(sensor, at)
+        if isinstance(moved, str):
+            notes.append(UnsupportedElement(f"sensor {at.prefix + sensor.name!r}", moved))
+        else:
+            sensors.append(moved)
+    tendons = [
+        replace(t, name=at.prefix + t.name, joints={at.prefix + j: c for j, c in t.joints.items()})
+        for t in two.tendons
+    ]
+    known = one.initial is not None or two.initial is not None
+    merged = FileMetadata(
+        keyframes=_keyframes(mech, other, at.prefix),
+        closures=tuple(closures),
+        initial=torch.cat([mech.initial(), other.initial()]) if known else None,
+        solver=_solver(mech, other),
+        actuators=_actuators(one.actuators, two.actuators, at.prefix),
+        sensors=tuple(sensors),
+        tendons=(*one.tendons, *tendons),
+        centers=one.centers | {at.prefix + frame: c for frame, c in two.centers.items()},
+    )
+    return merged.without_weights(), tuple(notes)
+
+
+def _check_names(mech: Mechanism, other: Mechanism, prefix: str) -> None:
+    names, theirs = _names(mech), _names(other)
+    for what, known in names.items():
+        if shared := sorted(known & {prefix + name for name in theirs[what]}):
+            raise MechanismError(
+                f"{mech.name!r} and {other.name!r} both have {what} named {shared[0]!r}.",
+                f"Names of {what} are unique.",
+                f'Pass prefix="{other.name}_", which is added to all names of the appended mechanism.',
+            )
+
+
+def _names(mech: Mechanism) -> dict[str, set[str]]:
+    data = mech.file_metadata
+    parts: dict[str, Sequence[Any]] = {
+        "actuators": data.actuators.actuators,
+        "sensors": data.sensors,
+        "tendons": data.tendons,
+        "closures": data.closures,
+        "keyframes": data.keyframes,
+        "shapes": [shape for shape in mech.geometry.shapes if shape.name],
+    }
+    return {what: {x.name for x in found} for what, found in parts.items()}
+
+
+def _different_options(mech: Mechanism, other: Mechanism) -> Iterator[UnsupportedElement]:
+    """Notes on options, gravity and medium of the second mechanism that differ from those of the first."""
+    reason = f"those of {mech.name!r} apply to the whole"
+    one, two = mech.file_metadata.solver, other.file_metadata.solver
+    own = [f.name for f in fields(SolverOptions) if f.name not in SolverOptions.PER_JOINT]
+    changed = [
+        f"{name} {getattr(two, name)} instead of {getattr(one, name)}"
+        for name in own
+        if getattr(one, name) != getattr(two, name)
+    ]
+    if changed and two.of_file:
+        yield UnsupportedElement(f"options of {other.name!r} ({', '.join(changed)})", reason)
+    for name, field in FIELDS.items():
+        if field.owner == "mechanism":
+            x, y = (concrete_values(getattr(m, name)) for m in (mech, other))
+            if x is not None and y is not None and not np.array_equal(x, y):
+                yield UnsupportedElement(f"{name} of {other.name!r}", reason)
+
+
+def _without_loop(closure: Closure, at: Attachment) -> UnsupportedElement:
+    if closure.method == "embed":
+        raise MechanismError(
+            f"loop {closure.name!r} ends on the inertial frame, whose placement differs between samples.",
+            "An embedded loop has one placement.",
+            "Pass one rotation and one position.",
+        )
+    element = f"loop {at.prefix + closure.name!r} ({closure.kind})"
+    return UnsupportedElement(element, BATCHED, affects_forces=True)
+
+
+def _closure(c: Closure, at: Attachment) -> Closure:
+    changes: dict[str, Any] = {
+        "name": at.prefix + c.name,
+        "joints": tuple(at.prefix + x for x in c.joints),
+        "independent": tuple(at.prefix + x for x in c.independent),
+    }
+    if c.joints:
+        return replace(c, **changes)
+    turn = np.array(c.rotation)
+    for end in ("1", "2"):
+        frame = getattr(c, f"frame{end}")
+        changes[f"frame{end}"] = at.named(frame)
+        if frame is None:
+            placed = at.placed(np.eye(3), getattr(c, f"position{end}"))
+            changes[f"position{end}"] = placed["position"]
+            R = np.array(placed["rotation"])
+            turn = R @ turn if end == "1" else turn @ R.T
+    return replace(c, **changes, rotation=tuple(map(tuple, turn.tolist())))
+
+
+def _sensor(sensor: Sensor, at: Attachment) -> Sensor | str:
+    """A sensor of the second mechanism, or the reason why it is left out.
+
+    Poses and velocities without a reference frame remain those in the inertial frame of the whole.
+    """
+    changes: dict[str, Any] = {"name": at.prefix + sensor.name, "body": at.named(sensor.body)}
+    if sensor.reference is not None:
+        reference = _frame(sensor.reference, at)
+        if reference is None:
+            return BATCHED
+        changes["reference"] = reference
+    if sensor.target is not None:
+        return replace(sensor, **changes, target=at.prefix + sensor.target)
+    if sensor.kind in SUBTREE_KINDS:
+        return "it measures a whole mechanism, which is now a part"
+    frame = _frame(sensor.frame, at)
+    if frame is None:
+        return BATCHED
+    placed = {"target": frame.frame, "rotation": frame.rotation, "position": frame.position}
+    return replace(sensor, **changes, **placed)
+
+
+def _frame(frame: SensorFrame, at: Attachment) -> SensorFrame | None:
+    """A frame of the second mechanism; None if its placement is batched."""
+    if frame.frame is not None:
+        return replace(frame, frame=at.prefix + frame.frame)
+    if at.place is None:
+        return None
+    return SensorFrame(at.frame, **at.placed(frame.rotation, frame.position))
+
+
+def _actuators(one: FileActuators, two: FileActuators, prefix: str) -> FileActuators:
+    renamed = tuple(
+        replace(
+            actuator,
+            name=prefix + actuator.name,
+            transmission={prefix + joint: g for joint, g in actuator.transmission.items()},
+        )
+        for actuator in two.actuators
+    )
+    return FileActuators(
+        one.actuators + renamed,
+        {**one.joint_range, **{prefix + joint: x for joint, x in two.joint_range.items()}},
+        one.lifting_joints + tuple(prefix + joint for joint in two.lifting_joints),
+        one.unused + two.unused,
+    )
+
+
+def _solver(mech: Mechanism, other: Mechanism) -> SolverOptions:
+    """Options of the first mechanism, with the parameters of the joints of both."""
+    sizes = [(m.num_tree_q, m.num_tree_dof) for m in (mech, other)]
+    one, two = (
+        m.file_metadata.solver.with_all_joints(*size)
+        for m, size in zip((mech, other), sizes, strict=True)
+    )
+    if not (mech.file_metadata.solver.of_file or other.file_metadata.solver.of_file):
+        return mech.file_metadata.solver
+    names = (*SolverOptions.PER_COORDINATE, *SolverOptions.PER_DOF)
+    return replace(one, **{name: getattr(one, name) + getattr(two, name) for name in names})
+
+
+def _keyframes(mech: Mechanism, other: Mechanism, prefix: str) -> tuple[Keyframe, ...]:
+    """Keyframes of both mechanisms, with the other one in its initial configuration."""
+    starts = mech.initial(), other.initial()
+    own = tuple(_inputs(m.file_metadata.actuators) for m in (mech, other))
+    found = []
+    for k, m in enumerate((mech, other)):
+        for key in m.file_metadata.keyframes:
+            activations, controls = own[1 - k]
+            names = [(key.activation_names, activations), (key.control_names, controls)]
+            if k:
+                names = [(second, first) for first, second in names]
+            names = [(*first, *(prefix + x for x in second)) for first, second in names]
+            parts = (
+                (key.q, starts[1 - k]),
+                (key.qd, key.qd.new_zeros((mech, other)[1 - k].num_dof)),
+                (key.activation, key.activation.new_zeros(len(activations))),
+                (key.ctrl, key.ctrl.new_zeros(len(controls))),
+            )
+            q, qd, act, ctrl = (_joined(x, y, reverse=bool(k)) for x, y in parts)
+            name = prefix + key.name if k else key.name
+            found.append(Keyframe(name, key.time, q, qd, act, ctrl, *names))
+    return tuple(found)
+
+
+def _inputs(data: FileActuators) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the actuators with an activation, and of all."""
+    stateful = tuple(x.name for x in data.actuators if x.activation != "none")
+    return stateful, tuple(x.name for x in data.actuators)
+
+
+def _joined(x: Tensor, y: Tensor, *, reverse: bool) -> Tensor:
+    return torch.cat((y, x) if reverse else (x, y))
