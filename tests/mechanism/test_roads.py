@@ -12,6 +12,8 @@ mujoco = pytest.importorskip("mujoco")
 
 STEPS = 12
 
+PLAIN = Feature("")
+
 
 def loaded(text: str) -> ts.Mechanism:
     with warnings.catch_warnings():

@@ -1,0 +1,181 @@
+"""Roads that leave the robot as it is keep every value and every motion; every field has an entry."""
+
+import copy
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import torchsko as ts
+from tests.mechanism import test_roads, test_roads_of_locked_joints
+from tests.mechanism.road_models import FEATURES, texts
+from tests.mechanism.test_roads import loaded
+from torchsko.mechanism.fields import FIELDS
+from torchsko.mechanism.file_data.actuator import Actuator, FileActuators
+from torchsko.mechanism.file_data.file_metadata import Closure, FileMetadata, Keyframe
+from torchsko.mechanism.file_data.sensor import Sensor, SensorFrame
+from torchsko.mechanism.file_data.solver_options import SolverOptions
+from torchsko.mechanism.file_data.tendon import Tendon
+from torchsko.mechanism.geometry import Geometry, Pair, Shape, Surface
+
+pytest.importorskip("mujoco")
+
+
+def through_layer(mech: ts.Mechanism) -> ts.Mechanism:
+    """A layer whose state is loaded into a second layer."""
+    first, second = (ts.Dynamics(mech, {"gravity": ts.learn.Free()}) for _ in range(2))
+    second.load_state_dict(first.state_dict())
+    return second.mechanism()
+
+
+ROADS: dict[str, Callable[[ts.Mechanism], ts.Mechanism]] = {
+    "replace": lambda mech: mech.replace(mass=1.0 * mech.mass, upper=mech.upper.clone()),
+    "to": lambda mech: mech.to("cpu").to(torch.float64),
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda mech: pickle.loads(pickle.dumps(mech)),
+    "constrain": lambda mech: ts.constrain(mech, [ts.Hold("flange")]).mech(),
+    "layer": through_layer,
+    "fuse": lambda mech: ts.fuse(mech).mechanism(),
+    # Roads through files belong here: each is a function of a mechanism that saves and loads it.
+}
+"""Roads whose result is the robot itself."""
+
+EXACT = tuple(ROADS)
+"""Roads that keep every value; roads through files keep the motion."""
+
+HOW = (".replaced", ".scalar", ".aligned")
+"""How a mechanism is evaluated, which is no part of the robot."""
+
+PARTS = (FileMetadata, SolverOptions, Keyframe, Closure, FileActuators, Actuator, Sensor, SensorFrame, Tendon,
+         Geometry, Pair, Shape, Surface)  # fmt: skip
+"""Classes whose attributes are the fields of a robot besides its tensors."""
+
+
+def leaves(x: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value inside an object, by its path."""
+    if is_dataclass(x) and not isinstance(x, type):
+        for field in fields(x):
+            yield from leaves(getattr(x, field.name), f"{path}.{field.name}")
+    elif isinstance(x, dict):
+        for name, value in x.items():
+            yield from leaves(value, f"{path}[{name!r}]")
+    elif isinstance(x, list | tuple):
+        yield f"{path}.size", len(x)
+        for k, value in enumerate(x):
+            yield from leaves(value, f"{path}[{k}]")
+    else:
+        yield path, x
+
+
+def equal(x: Any, y: Any) -> bool:
+    if isinstance(x, torch.Tensor):
+        return isinstance(y, torch.Tensor) and x.dtype == y.dtype and torch.equal(x, y)
+    if isinstance(x, np.ndarray):
+        return x.dtype == y.dtype and np.array_equal(x, y)
+    return type(x) is type(y) and (x == y or repr(x) == repr(y))
+
+
+def robot(name: str) -> ts.Mechanism:
+    return loaded(texts(FEATURES[name]).robot)
+
+
+@pytest.mark.parametrize("road", EXACT)
+def test_a_road_keeps_every_value(road):
+    for name in FEATURES:
+        mech = robot(name)
+        before, after = dict(leaves(mech)), dict(leaves(ROADS[road](mech)))
+        changed = {p for p in before | after if p not in before or p not in after}
+        changed |= {p for p in before.keys() & after.keys() if not equal(before[p], after[p])}
+        assert {p for p in changed if not p.startswith(HOW)} == set(), name
+
+
+@pytest.mark.some(16)
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("name", FEATURES)
+def test_the_motion_after_a_road_is_that_before(name, road):
+    mech, feature = robot(name), FEATURES[name]
+    found = []
+    for m in (mech, ROADS[road](mech)):
+        g = torch.Generator().manual_seed(0)
+        noise = torch.randn(2, m.num_dof, generator=g, dtype=m.dtype)
+        state = ts.State(ts.integrate(m, m.initial(), 0.02 * noise[0]), noise[1])
+        ctrl = torch.tensor(feature.ctrl, dtype=m.dtype) if feature.ctrl else None
+        contact = ts.ContactModel.of(m)
+        for _ in range(3):
+            state = ts.step(m, state, ctrl, contact=contact)
+        readings = ts.sensors(m, state, ctrl, contact=contact)
+        found.append(torch.cat([state.q, state.qd, *readings.values()]))
+    assert (found[0] - found[1]).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("name", [name for name, feature in FEATURES.items() if feature.moves])
+@pytest.mark.some(12)
+def test_a_feature_changes_the_motion(name):
+    feature, ends = FEATURES[name], []
+    for text in (texts(feature).robot, texts(test_roads.PLAIN).robot):
+        m = loaded(text)
+        g = torch.Generator().manual_seed(0)
+        noise = torch.randn(2, m.num_dof, generator=g, dtype=m.dtype)
+        state = ts.State(ts.integrate(m, m.neutral(), 0.02 * noise[0]), noise[1])
+        ctrl = torch.tensor(feature.ctrl, dtype=m.dtype)
+        act = bool(m.file_metadata.actuators.actuators)
+        for _ in range(8):
+            state = ts.step(m, state, ctrl if act else None)
+        ends.append(torch.cat([state.q, state.qd]))
+    assert (ends[0] - ends[1]).abs().max() > 1e-7
+
+
+def test_tensors_of_file_data_follow_the_device_and_the_dtype():
+    mech = test_roads_of_locked_joints.keyed()
+    for target in (torch.float32, "meta"):
+        moved = dict(leaves(mech.to(target)))
+        for path, x in leaves(mech):
+            y = moved[path]
+            if not isinstance(x, torch.Tensor):
+                assert equal(x, y), path
+            elif target == "meta":
+                assert y.device.type == "meta", path
+            elif x.is_floating_point():
+                assert y.dtype == target and torch.equal(y, x.to(target)), path
+
+
+RULES: dict[str, str] = {
+    **{f"Keyframe.{x.name}": "test_keyframes_lose_the_locked_joint" for x in fields(Keyframe)},
+    "FileMetadata.keyframes": "test_keyframes_lose_the_locked_joint",
+    "FileMetadata.solver": "test_options_of_the_base_apply_and_differences_are_named",
+    "SolverOptions.end_of_step": "test_options_of_the_base_apply_and_differences_are_named",
+    "SolverOptions.dof_invweight": "test_weights_are_computed_anew",
+    "Surface.invweight": "test_weights_are_computed_anew",
+    "Closure.invweight": "test_weights_are_computed_anew",
+    "Tendon.invweight": "test_weights_are_computed_anew",
+    "FileMetadata.centers": "test_weights_are_computed_anew",
+    "FileActuators.unused": "test_names_and_notes_are_kept",
+    **dict.fromkeys(
+        ("Closure.name", "Closure.method", "Closure.independent", "Actuator.name", "Tendon.name",
+         "Actuator.stall", "Actuator.no_load_speed", "Actuator.efficiency", "Geometry.shapes",
+         *(f"Shape.{x.name}" for x in fields(Shape))),
+        "test_names_and_notes_are_kept",
+    ),
+    **dict.fromkeys(
+        ("mass", "com", "inertia", "joint_rotation", "joint_position", "axis", "joint_parameters",
+         "coupling_ratio", "coupling_offset", "friction_speed", "force_offset", "velocity_limit",
+         "frame_rotation", "frame_position"),
+        "test_fields",
+    ),
+}  # fmt: skip
+"""Tests of the fields that no feature has: their rules, or their values."""
+
+
+def test_every_field_has_an_entry():
+    listed = {name for feature in FEATURES.values() for name in feature.fields.split()}
+    known = {f"{part.__name__}.{x.name}" for part in PARTS for x in fields(part)} | set(FIELDS)
+    assert known - listed - set(RULES) == set(), "add the field to a feature, or a test of its rule"
+    assert (listed | set(RULES)) - known == set()
+    modules = (test_roads, test_roads_of_locked_joints)
+    for test in set(RULES.values()) - {"test_fields"}:  # tests/mechanism/test_fields.py
+        assert any(hasattr(module, test) for module in modules), test
