@@ -154,7 +154,10 @@ def test_an_equality_acts_where_it_is_active():
     assert (both.qdd[1] - both.qdd[0]).abs().max() > 1
 
 
-def test_locked_joints_remove_tendons_and_equalities_of_them():
+def test_locked_joints_leave_tendons_and_equalities_of_further_joints():
     mech = ts.load(TENDONS, mimic="independent")
     contact = ts.ContactModel.of(mech.lock({"knee": 0.0}))
-    assert contact.tendon_names == ("b",) and contact.equality_names == ()
+    assert contact.tendon_names == ("a", "b", "c") and contact.equality_names == ("equality0",)
+    contact = ts.ContactModel.of(mech.lock({"knee": 0.1, "hip": 0.2}))
+    assert contact.tendon_names == ("b", "c") and len(contact.equality_names) == 1
+    assert contact.equality_ends == ((mech.lock({"knee": 0, "hip": 0}).num_tree_dof,) * 2,)

@@ -1,6 +1,7 @@
 """Inverse masses and inertias in the initial configuration, which scale the softness of constraints.
 
-They include the armature of tendons. `transmission_matrix` couples dofs on one path to the root. As in
+They are those of the tree without couplings and loops, as in MuJoCo; where the tree has no inertia for a
+dependent joint, those of the coupled mechanism. They include the armature of tendons. `transmission_matrix` couples dofs on one path to the root. As in
 MuJoCo, the entries of two dofs on different branches are left out.
 
 Reference: MuJoCo 4.0, ``mj_tendonArmature`` and ``mj_setConst``.
@@ -23,7 +24,7 @@ class InverseWeights:
     """Inverse masses and inertias of bodies, dofs and tendons, as MuJoCo defines them.
 
     Attributes:
-        mech: the mechanism, without batch dimensions.
+        mech: the mechanism without couplings and loops, without batch dimensions.
         q: initial configuration.
         inverse: inverse mass matrix of the independent dofs, `[num_dof, num_dof]`.
         tree_inverse: covariance of all dofs of the tree, X M^-1 X*, `[num_tree_dof, num_tree_dof]`.
@@ -31,7 +32,7 @@ class InverseWeights:
 
     def __init__(self, mech: Mechanism) -> None:
         refuse_singular(mech)
-        self.mech = mech
+        self.mech = mech = _uncoupled(mech)
         initial = mech.file_metadata.initial
         self.q = mech.neutral() if initial is None else initial
         q, tendons = tree_q(mech, self.q), mech.file_metadata.tendons
@@ -76,6 +77,15 @@ class InverseWeights:
         J = torch.cat([J[:3], J[3:] + swing])
         diagonal = (J @ self.inverse @ J.mT).diagonal()
         return float(diagonal[3:].mean()), float(diagonal[:3].mean())
+
+
+def _uncoupled(mech: Mechanism) -> Mechanism:
+    """The tree of a mechanism, or the mechanism if a dependent joint of its tree has no inertia."""
+    if mech.coupling is None and mech.closing is None:
+        return mech
+    tree = mech.tree
+    _, failed = torch.linalg.cholesky_ex(mass_matrix(tree, tree.initial()))
+    return mech if bool(failed) else tree
 
 
 def transmission_matrix(mech: Mechanism, transmission: Tensor, weights: Tensor) -> Tensor:
