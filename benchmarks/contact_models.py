@@ -73,11 +73,30 @@ def refusal(mech: ts.Mechanism, contact: ts.ContactModel) -> str:
     return next((str(x) for x in (*contact.unsupported, *absent)), "")
 
 
-def compare(name: str, model: Any, num: int) -> Row:
-    """One step from reached states."""
+def read(model: Any) -> ts.Mechanism:
+    """The mechanism of a model, without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ts.RobotFileWarning)
-        mech = ts.from_mujoco(model, mimic="independent")
+        return ts.from_mujoco(model, mimic="independent")
+
+
+def compare(
+    name: str,
+    model: Any,
+    num: int,
+    mech: ts.Mechanism | None = None,
+    joints: list[str] | None = None,
+) -> Row:
+    """One step from reached states.
+
+    Args:
+        name: of the model.
+        model: of MuJoCo.
+        num: number of states.
+        mech: its mechanism; by default the model is read.
+        joints: names of its joints in the model's order; by default the order of the mechanism.
+    """
+    mech = read(model) if mech is None else mech
     contact = ts.ContactModel.of(mech)
     reason = refusal(mech, contact)
     if reason:
@@ -85,7 +104,7 @@ def compare(name: str, model: Any, num: int) -> Row:
     rng, data, convert = (
         np.random.default_rng(0),
         mujoco.MjData(model),
-        ts.conventions("mujoco", mech),
+        ts.conventions("mujoco", mech, joints),
     )
     before, after, most = [], [], [0, 0]
     for _ in range(num):
@@ -107,7 +126,7 @@ def compare(name: str, model: Any, num: int) -> Row:
         return Row(name, *most, None, "its contacts have distance zero up to rounding")
     qpos, qvel, act, ctrl = (torch.tensor(np.array(x)) for x in zip(*before, strict=True))
     q = convert.q_from(qpos)
-    state = ts.State(q, convert.qd_from(q, qvel), act)
+    state = ts.State(q, convert.qd_from(q, qvel), act if model.na else None)
     try:
         state = ts.step(mech, state, ctrl if model.nu else None, contact=contact)
     except ts.MechanismError as refused:

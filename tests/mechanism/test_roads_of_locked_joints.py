@@ -180,6 +180,48 @@ def test_options_of_the_base_apply_and_differences_are_named():
     assert len(arm.append(hand.build(strict=False), "flange").unused) == len(arm.unused)
 
 
+def test_a_robot_without_shapes_of_its_own_in_a_medium_is_named():
+    wet = Feature("", {"option": 'density="300" viscosity=".3"'})
+    with pytest.warns(ts.RobotFileWarning, match="fluid forces on 'tool'"):
+        both = loaded(texts(wet).robot).append(loaded(TOOL_WITH_KEY.replace("KEY", "")), "flange")
+    assert any(x.affects_forces and "fluid forces on 'tool'" in x.element for x in both.unused)
+
+
+@pytest.mark.parametrize(
+    ("section_text", "element"),
+    [
+        ("<actuator><motor name='grip' joint='elbow'/></actuator>", "actuators named 'grip'"),
+        ("<keyframe><key name='open'/></keyframe>", "keyframes named 'open'"),
+        ("", "shapes named 'palm'"),
+    ],
+)
+def test_equal_names_are_refused_with_the_prefix(section_text, element):
+    text = texts(section(section_text)).robot
+    mech = loaded(
+        text.replace('geom name="hand"', 'geom name="palm"') if not section_text else text
+    )
+    tool = loaded(TOOL_WITH_KEY.replace("KEY", "<key name='open'/>"))
+    with pytest.raises(ts.MechanismError, match=element) as error:
+        mech.append(tool, "flange")
+    assert 'Pass prefix="tool_"' in str(error.value)
+    assert mech.append(tool, "flange", prefix="tool_").num_dof == mech.num_dof + 1
+
+
+def test_a_batch_of_placements_names_what_it_leaves_out():
+    sensors = "<sensor><framepos name='at' objtype='body' objname='world'/></sensor>"
+    feature = section(sensors + equality('<connect name="hold" body1="hand" anchor=".1 0 0"/>'))
+    found = texts(feature)
+    places = torch.zeros(2, 3, dtype=torch.float64)
+    with pytest.warns(ts.RobotFileWarning, match="loop 'hold'"):
+        both = loaded(found.cart).append(loaded(found.bare), "mount", position=places)
+    named = [str(x) for x in both.unused if "differs between samples" in x.reason]
+    assert len(named) == 3 and any("1 shapes" in x for x in named)
+    assert any("sensor 'at'" in x for x in named)
+    one = loaded(found.cart).append(loaded(found.bare), "mount")
+    assert [c.name for c in one.closures] == ["hold"]
+    assert one.file_metadata.sensors[0].target == "mount"
+
+
 def test_robots_without_options_of_their_own_have_the_defaults_of_their_joints():
     """A robot of a file is put on one that has none: its limits keep their parameters."""
     feature = FEATURES["limits"]

@@ -1,8 +1,9 @@
 """Inverse masses and inertias in the initial configuration, which scale the softness of constraints.
 
 They are those of the tree without couplings and loops, as in MuJoCo; where the tree has no inertia for a
-dependent joint, those of the coupled mechanism. They include the armature of tendons. `transmission_matrix` couples dofs on one path to the root. As in
-MuJoCo, the entries of two dofs on different branches are left out.
+dependent joint, those of the coupled mechanism. They include the armature of tendons. `transmission_matrix`
+couples dofs on one path to the root. As in MuJoCo, the entries of two dofs on different branches are left
+out.
 
 Reference: MuJoCo 4.0, ``mj_tendonArmature`` and ``mj_setConst``.
 """

@@ -145,6 +145,10 @@ def _different_options(mech: Mechanism, other: Mechanism) -> Iterator[Unsupporte
             x, y = (concrete_values(getattr(m, name)) for m in (mech, other))
             if x is not None and y is not None and not np.array_equal(x, y):
                 yield UnsupportedElement(f"{name} of {other.name!r}", reason)
+    medium = concrete_values(mech.medium)
+    if medium is not None and medium.any() and not other.fluid_bodies:
+        element = f"fluid forces on {other.name!r}"
+        yield UnsupportedElement(element, "it was loaded without a medium", affects_forces=True)
 
 
 def _without_loop(closure: Closure, at: Attachment) -> UnsupportedElement:
