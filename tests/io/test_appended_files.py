@@ -5,6 +5,7 @@ import torch
 
 import torchsko as ts
 from tests.strategies import agree, random_mechanism
+from torchsko.io.common.losses import Losses
 from torchsko.io.mjcf.new_mjcf import new_mjcf
 
 pytest.importorskip("mujoco")
@@ -57,4 +58,4 @@ def test_a_long_chain_is_written(tmp_path):
         parent = f"l{k - 1}" if k else None
         chain.joint(f"j{k}", "revolute", parent=parent, child=f"l{k}", axis=(0, 1, 0))
     mech = chain.build()
-    assert new_mjcf(mech).count("</body>") == 1500
+    assert new_mjcf(mech, Losses("chain", "MJCF")).count("</body>") == 1500

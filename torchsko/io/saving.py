@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torchsko.errors import MechanismError, RobotFileError
+from torchsko.io.common.losses import Losses
 from torchsko.io.common.source import check_folders, format_of
 from torchsko.io.common.welded_inertia import INERTIAL
 from torchsko.io.common.write_back import (
@@ -46,6 +47,7 @@ def save(
     like: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     mesh_path: Sequence[str | os.PathLike[str]] | None = None,
+    strict: bool = False,
 ) -> None:
     """Save a robot to a URDF or MJCF file.
 
@@ -61,15 +63,16 @@ def save(
     Other changes raise an error. Links welded together by fixed joints are one body of the mechanism, and a
     change of the body is distributed over them (`torchsko.io.common.welded_inertia`).
 
-    Without `like` the file is new. It contains dynamics, names, limits and shapes, but no actuators, tendons
-    or masses fixed to the inertial frame. A `RobotFileWarning` names what else the format does not support:
+    Without `like` the file is new. One `RobotFileWarning` names all parts of the robot that it lacks:
 
-    - URDF supports boxes, spheres, cylinders, capsules and meshes, the latter with the path in the robot's
-      own file, and ball, weld, revolute and prismatic loops (URDF+). It does not support keyframes.
-    - MJCF supports primitive shapes, keyframes without controls, and ball, weld, revolute, gear and joint
-      loops; a revolute loop becomes two points on its axis. It supports neither velocity limits nor limits
-      without range, such as an effort limit of 0. Floating bodies start at their pose in ``mech.initial()``,
-      other joints at 0, so q has the same meaning as in `mech`.
+    - MJCF has everything that `torchsko.step` uses: joints with limits, losses and parameters of soft
+      constraints, actuators, tendons, sensors, equalities, shapes with contact parameters and pairs,
+      keyframes, options and flags. It has no velocity limits, limits without range, torque-speed curves of
+      motors and mesh files; nor parts of the robot's own file that torchsko does not model. Cameras become
+      sites, a revolute loop becomes two points on its axis, and moving bodies without inertia get 2e-15 kg.
+    - URDF has links, joints with limits, damping and friction, joints that follow one other, boxes, spheres,
+      cylinders, capsules and meshes, the latter with the path in the robot's own file, and ball, weld,
+      revolute and prismatic loops (URDF+).
 
     Files do not specify whether a loop is embedded: pass ``closures`` to `torchsko.load` again.
 
@@ -85,10 +88,11 @@ def save(
         mesh_path: further trusted folders for MJCF, as in `torchsko.load`. A file saved to another folder
             refers to files outside the folder of `like` by relative paths where `torchsko.load` permits them,
             else by absolute paths.
+        strict: raise an error instead of a warning, and write no file.
 
     Raises:
-        MechanismError: for a batch, another robot than that of `like`, or a parameter that the format does
-            not support.
+        MechanismError: for a batch, another robot than that of `like`, a structure that the format does not
+            have, or with `strict` the parts that the file would lack.
         RobotFileError: if the file exists or cannot be written, or `like` is SDF.
 
     Example:
@@ -112,8 +116,9 @@ def save(
         check_folders(mesh_path)
     cause = OTHER_CAUSE
     fields: Sequence[str] = tuple(PARAMETERS)
+    losses = Losses(mech.name, "MJCF")
     if like is None:
-        data, read = _new(mech, path)
+        data, read = _new(mech, path, losses)
         fields = _fields_in("new")
     else:
         check_like(like)
@@ -124,16 +129,22 @@ def save(
             if "ellipsoid" not in mech.fluid_models:
                 fields = tuple(name for name in fields if name not in FLUID_BOXES)
         else:
+            losses = replace(losses, format="URDF")
             data, read = _like_urdf(mech, like, document)
 
     def check(file: str) -> None:
-        if (field := first_difference(mech, read(file), fields)) is not None:
+        again = read(file)
+        compared = [name for name in fields if name not in losses.fields]
+        if (field := first_difference(mech, again, compared)) is not None:
             why, advice = cause if field in INERTIAL else OTHER_CAUSE
             raise MechanismError(
                 f"{field} of {mech.name!r} would differ when the file is loaded.", why, advice
             )
+        if strict:
+            losses.refuse()
 
     _write(path, data, check)
+    losses.warn()
 
 
 OTHER_CAUSE = (
@@ -147,7 +158,7 @@ FLUID_BOXES = ("fluid_rotation", "fluid_position", "fluid_size")
 """Parameters of boxes with fluid forces, which MuJoCo computes from the inertias of a file."""
 
 UNSUPPORTED = ("friction_speed", "force_offset", "medium")
-"""Parameters that a new file does not contain."""
+"""Parameters that no file has, besides the fluid of MJCF."""
 
 
 def _fields_in(files: str) -> tuple[str, ...]:
@@ -208,28 +219,25 @@ def _like_mjcf(
     return data, lambda written: convert(read_mjcf(written, mesh_path=mesh_path))
 
 
-def _new(mech: Mechanism, path: Path) -> tuple[bytes, Read]:
-    formats: dict[str, tuple[Callable[[Mechanism], str], Read]] = {
-        ".urdf": (new_urdf, lambda file: _loaded_urdf(mech, file)),
-        ".xml": (new_mjcf, lambda file: convert(read_mjcf(file))),
-        ".mjcf": (new_mjcf, lambda file: convert(read_mjcf(file))),
-    }
-    if path.suffix not in formats:
+def _new(mech: Mechanism, path: Path, losses: Losses) -> tuple[bytes, Read]:
+    if path.suffix not in (".urdf", ".xml", ".mjcf"):
         raise RobotFileError(
             f"{path} has {f'the ending {path.suffix!r}' if path.suffix else 'no ending'}.",
             "The ending selects the format: URDF (.urdf) or MJCF (.xml, .mjcf).",
             "Choose a name with one of these endings.",
         )
     check_unbatched(mech)
-    for field in UNSUPPORTED:
-        if bool(getattr(mech, field).any()):
-            raise MechanismError(
-                f"{mech.name!r} has {field}.",
-                "A new file does not contain it.",
-                f"Pass mech.replace({field}=torch.zeros_like(mech.{field})).",
-            )
-    write, read = formats[path.suffix]
-    return write(mech).encode(), read
+    losses.add_if(_unmodelled(mech), "parts of its own file that torchsko does not model:")
+    if path.suffix == ".urdf":
+        losses.format = "URDF"
+        return new_urdf(mech, losses).encode(), lambda file: _loaded_urdf(mech, file)
+    return new_mjcf(mech, losses).encode(), lambda file: convert(read_mjcf(file))
+
+
+def _unmodelled(mech: Mechanism) -> list[str]:
+    """Elements of the robot's own file of which the mechanism has no description."""
+    absent = [x for x in mech.unused if x.absent or (x.affects_forces and not x.in_step)]
+    return [x.element for x in (*absent, *mech.file_metadata.actuators.unused)]
 
 
 def _loaded_urdf(mech: Mechanism, file: str) -> Mechanism:

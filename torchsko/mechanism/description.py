@@ -151,6 +151,7 @@ class UnsupportedElement:
         affects_forces: True if measured joint forces contain a part due to it, which the model lacks.
         in_contact: True if it exerts forces only while bodies touch.
         in_step: True if it acts in `torchsko.step` and `torchsko.constrained_dynamics`.
+        absent: True if the mechanism has no description of it, so that `torchsko.save` cannot write it.
     """
 
     element: str
@@ -159,6 +160,7 @@ class UnsupportedElement:
     affects_forces: bool = field(default=False, repr=False)
     in_contact: bool = field(default=False, repr=False)
     in_step: bool = field(default=False, repr=False)
+    absent: bool = field(default=False, repr=False)
 
     @property
     def changes_dynamics(self) -> bool:

@@ -79,7 +79,9 @@ def mechanism_of(
         unused=robot.unused + _still(robot, frames) + limit_notes(_limits(hinges)) + allowed.unused,
         report=robot.report + allowed.faults,
         file_metadata=FileMetadata(
-            closures=robot.closures, initial=_initial(robot, hinges, kinds, independent)
+            closures=robot.closures,
+            initial=_initial(robot, hinges, kinds, independent),
+            links=robot.links,
         ),
         geometry=robot.geometry or Geometry(),
     )

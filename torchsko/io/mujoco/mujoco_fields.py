@@ -33,7 +33,7 @@ PASSIVE_FLAGS = ("spring", "damper")
 """Flags of passive forces; if both are disabled, MuJoCo also omits gravity compensation and fluid forces."""
 
 SUPPORTED_FLAGS = (
-    "constraint", "contact", "filterparent", "refsafe", "gravity", "clampctrl", "actuation",
+    "constraint", "contact", "filterparent", "refsafe", "eulerdamp", "gravity", "clampctrl", "actuation",
     *CONSTRAINT_FLAGS, *PASSIVE_FLAGS,
 )  # fmt: skip
 """Flags of forces and of contact; other flags select solvers, integrators and collision methods."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,9 +18,11 @@ from torchsko.io.mujoco.mujoco_equalities import read_equalities
 from torchsko.io.mujoco.mujoco_fields import (
     BALL,
     FREE,
+    SUPPORTED_FLAGS,
     all_joint_names,
     body_name,
     disabled_flags,
+    enabled_flags,
 )
 from torchsko.io.mujoco.mujoco_model import ModelDescription, matrix_of
 from torchsko.io.mujoco.mujoco_tendons import read_tendons
@@ -29,6 +32,7 @@ from torchsko.mechanism.file_data.file_metadata import FileMetadata, Keyframe
 from torchsko.mechanism.file_data.sensor import Sensor
 from torchsko.mechanism.file_data.solver_options import SolverOptions
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.utils.optional_dependencies import require
 
 INTEGRATORS = ("Euler", "RK4", "implicit", "implicitfast", "discrete")
 """Names of MuJoCo's integrators (mjtIntegrator)."""
@@ -49,6 +53,8 @@ def read_metadata(
         sensors: its sensors.
     """
     mujoco = conventions("mujoco", mech, all_joint_names(model))
+    bodies = [body_name(model, b) for b in range(1, model.nbody)]
+    mocap = [int(x) >= 0 for x in model.body_mocapid[1:]]
     return FileMetadata(
         keyframes=tuple(_keyframes(model, mujoco)),
         closures=tuple(read_equalities(model, read.site_frames, read.closures)),
@@ -58,6 +64,8 @@ def read_metadata(
         sensors=sensors,
         tendons=read_tendons(model)[0],
         centers=_link_centers(model, read.site_frames),
+        links=tuple(link for link in read.robot.links if link.name in set(bodies)),
+        mocap_bodies=tuple(itertools.compress(bodies, mocap)),
     )
 
 
@@ -145,6 +153,11 @@ def read_solver_options(model: Any) -> SolverOptions:
         friction_solref=tuple(map(_numbers, model.dof_solref)),
         friction_solimp=tuple(map(_numbers, model.dof_solimp)),
         dof_invweight=_dof_weights(model),
+        other_options=tuple(_other_options(model)),
+        other_flags=(
+            *((name, "disable") for name in sorted(disabled.difference(SUPPORTED_FLAGS))),
+            *((name, "enable") for name in sorted(enabled_flags(model))),
+        ),
     )
 
 
@@ -155,6 +168,30 @@ def _dof_weights(model: Any) -> tuple[float, ...]:
         if int(model.jnt_type[j]) == FREE:
             weights[first : first + 6] = np.roll(weights[first : first + 6], 3)
     return _numbers(weights)
+
+
+OPTIONS = (
+    "iterations", "tolerance", "ls_iterations", "ls_tolerance", "noslip_iterations", "noslip_tolerance",
+    "ccd_iterations", "ccd_tolerance", "sdf_iterations", "sdf_initpoints", "sleep_tolerance", "magnetic",
+    "o_margin", "o_solref", "o_solimp", "o_friction",
+)  # fmt: skip
+"""Options of MuJoCo without effect here."""
+
+CHOICES = {"solver": ("PGS", "CG", "Newton"), "jacobian": ("dense", "sparse", "auto")}
+"""Options of MuJoCo without effect here that are one of several words."""
+
+
+def _other_options(model: Any) -> Iterator[tuple[str, str]]:
+    """Options without effect here that differ from MuJoCo's defaults."""
+    default = require("mujoco", "mjcf").MjOption()
+    for name in (*OPTIONS, *CHOICES):
+        value, usual = (np.ravel(getattr(x, name, ())) for x in (model.opt, default))
+        if not np.array_equal(value, usual):
+            chosen = name in CHOICES
+            yield (
+                name,
+                CHOICES[name][int(value[0])] if chosen else " ".join(map(repr, value.tolist())),
+            )
 
 
 def _largest_angle(model: Any, j: int) -> float:

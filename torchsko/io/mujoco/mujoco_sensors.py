@@ -55,7 +55,7 @@ def read_sensors(
         else:
             reasons.setdefault(made, []).append(name)
     notes = [
-        UnsupportedElement(f"{len(which)} sensors ({name_list(which)})", why)
+        UnsupportedElement(f"{len(which)} sensors ({name_list(which)})", why, absent=True)
         for why, which in reasons.items()
     ]
     return tuple(found), (*notes, *_ignored_fields(model))
@@ -69,7 +69,7 @@ def _ignored_fields(model: Any) -> list[UnsupportedElement]:
         ("delay", "delay", "their readings are those of the present state"),
     )
     return [
-        UnsupportedElement(f"{what} of {int(np.count_nonzero(values))} sensors", why)
+        UnsupportedElement(f"{what} of {int(np.count_nonzero(values))} sensors", why, absent=True)
         for field, what, why in fields
         if np.any(values := getattr(model, f"sensor_{field}", ()))
     ]

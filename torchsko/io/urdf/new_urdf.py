@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-import warnings
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from torchsko.errors import MechanismError, RobotFileWarning, name_list
-from torchsko.io.common.new_geometry import urdf_shapes, warn_unsupported_shapes
-from torchsko.io.common.write_back import check_unbatched, common_value
-from torchsko.io.mjcf.new_states import unique_name, urdf_loops, warn_unsupported_states
+from torchsko.errors import MechanismError, name_list
+from torchsko.io.common.link_inertias import link_inertias
+from torchsko.io.common.losses import Losses
+from torchsko.io.common.write_back import check_unbatched
 from torchsko.io.urdf.edit_urdf import rpy_from_rotation
+from torchsko.io.urdf.new_loops import urdf_loops
+from torchsko.io.urdf.new_shapes import urdf_shapes
+from torchsko.io.urdf.note_losses import note_losses
 from torchsko.io.urdf.urdf_link import ENTRIES
-from torchsko.io.xml.edits import words
+from torchsko.io.xml.edits import unique_name, words
+from torchsko.mechanism.description import LinkDescription
 from torchsko.mechanism.joints.planar import Planar
+from torchsko.mechanism.lock import followed_by
 from torchsko.mechanism.mechanism import Mechanism
 
 UNLIMITED = 1e308
@@ -32,25 +36,26 @@ TYPES = {"revolute": "revolute", "prismatic": "prismatic", "planar": "planar",
          "spherical": "spherical", "free": "floating"}  # fmt: skip
 
 
-def new_urdf(mech: Mechanism) -> str:
+def new_urdf(mech: Mechanism, losses: Losses) -> str:
     """Text of a URDF file with the links, joints, frames and shapes of a mechanism.
 
+    Args:
+        mech: the mechanism.
+        losses: gets the parts that URDF cannot express.
+
     Raises:
-        MechanismError: for a batch, or features that URDF does not support: other kinds of joints, joints
-            that follow several others, armature, springs.
+        MechanismError: for a batch, or kinds of joints that URDF does not have.
     """
     check_unbatched(mech)
-    _check_supported(mech)
-    warn_unsupported_shapes(mech, "URDF")
-    warn_unsupported_states(mech, "URDF")
-    _warn_unsupported_limits(mech)
-    root = _root(mech)
+    _check_kinds(mech)
+    note_losses(mech, losses)
+    root, links = _root(mech), link_inertias(mech)
     lines = ['<?xml version="1.0"?>', f"<robot name={quoteattr(mech.name)}>"]
     ground = urdf_shapes(mech, None)
     if root not in mech.frame_names:
         lines += _element(root, [MASSLESS, *ground] if ground else [])
     for name in mech.frame_names:
-        lines += _link(mech, name, ground if name == root else [])
+        lines += _link(mech, name, links.get(name), ground if name == root else [])
     for k, joint in enumerate(mech.tree_joint_names):
         parent = root if mech.parents[k] < 0 else mech.body_names[mech.parents[k]]
         lines += _joint(mech, k, joint, parent)
@@ -67,55 +72,26 @@ def new_urdf(mech: Mechanism) -> str:
     return "\n".join([*lines, "</robot>", ""])
 
 
-def single_leaders(mech: Mechanism) -> dict[int, tuple[int, float, float]]:
-    """For each dependent joint its leader, coefficient and offset.
-
-    Raises:
-        MechanismError: if a joint follows several others.
-    """
-    if mech.coupling is None:
-        return {}
-    identity = np.eye(mech.num_dof)
-    dofs = [mech.dof_slice(name).start for name in mech.joint_names]
-    ratio, offset = (x.detach().cpu().double() for x in (mech.coupling_ratio, mech.coupling_offset))
-    X = mech.coupling.tree_rates(ratio.new_tensor(identity), ratio).mT
-    leaders = {}
-    for row, k in enumerate(mech.coupling.dependent):
-        name = mech.tree_joint_names[k]
-        coefficients = X[mech.tree_dof_slice(name).start]
-        (columns,) = np.nonzero(coefficients.numpy())
-        if len(columns) != 1:
-            raise MechanismError(
-                f"joint {name!r} follows {len(columns)} joints.",
-                "In URDF and MJCF a joint follows one other joint.",
-                "Give it one coupling coefficient.",
-            )
-        j = mech.independent_joints[dofs.index(int(columns[0]))]
-        leaders[k] = (j, float(coefficients[columns[0]]), float(offset[row]))
-    return leaders
+def _leaders(mech: Mechanism) -> dict[int, tuple[int, float, float]]:
+    """Leader, coefficient and offset of each dependent joint that follows one other."""
+    found, term = {}, 0
+    ratios, offsets = mech.coupling_ratio.tolist(), mech.coupling_offset.tolist()
+    for offset, (k, row) in zip(offsets, followed_by(mech).items(), strict=True):
+        if len(row) == 1:
+            found[k] = row[0], ratios[term], offset
+        term += len(row)
+    return found
 
 
-def _check_supported(mech: Mechanism) -> None:
-    for k, name in enumerate(mech.tree_joint_names):
-        kind = mech.joints.kinds[k].name
-        if kind not in TYPES:
-            raise MechanismError(
-                f"joint {name!r} is {kind}.",
-                f"URDF has {', '.join(TYPES.values())} joints.",
-                "Save to MJCF (.xml), which stacks hinges and slides, or split the joint.",
-            )
-    for field in ("armature", "stiffness", "gravcomp", "higher_damping"):
-        values = getattr(mech, field)
-        if not bool(values.any()):
-            continue
-        owner = repr(mech.name)
-        if field in ("armature", "stiffness"):
-            names = (x for x in mech.tree_joint_names if values[mech.tree_dof_slice(x)].any())
-            owner = f"joint {next(names)!r}"
+def _check_kinds(mech: Mechanism) -> None:
+    """Refuse kinds of joints that URDF does not have."""
+    kinds = [(name, mech.joints.kinds[k].name) for k, name in enumerate(mech.tree_joint_names)]
+    refused = [f"{name!r} is {kind}" for name, kind in kinds if kind not in TYPES]
+    if refused:
         raise MechanismError(
-            f"{owner} has {field}.",
-            "URDF does not support it.",
-            f"Save to MJCF (.xml), or pass mech.replace({field}=torch.zeros_like(...)).",
+            f"joint {name_list(refused)}.",
+            f"URDF has {', '.join(TYPES.values())} joints.",
+            "Save to MJCF (.xml), which stacks hinges and slides, or split the joint.",
         )
 
 
@@ -139,15 +115,18 @@ def _element(name: str, content: list[str]) -> list[str]:
     return [f"  <link name={quoteattr(name)}>", *content, "  </link>"]
 
 
-def _link(mech: Mechanism, name: str, more_shapes: list[str]) -> list[str]:
+def _link(
+    mech: Mechanism, name: str, link: LinkDescription | None, more_shapes: list[str]
+) -> list[str]:
     shapes = [*more_shapes, *urdf_shapes(mech, name)]
-    if name not in mech.body_names:
+    if link is None or (name not in mech.body_names and not link.mass and not np.any(link.inertia)):
         return _element(name, [MASSLESS, *shapes] if shapes else [])
-    k = mech.body_index(name)
-    mass, com, I = (getattr(mech, f)[k].detach().cpu().tolist() for f in ("mass", "com", "inertia"))
+    R, I = np.array(link.inertia_rotation), np.array(link.inertia)
+    I = I if np.array_equal(R, np.eye(3)) else R @ I @ R.T
     upper = (I[0][0], I[0][1], I[0][2], I[1][1], I[1][2], I[2][2])
-    entries = " ".join(f'{key}="{x!r}"' for key, x in zip(ENTRIES, upper, strict=True))
-    inertial = f'<origin xyz="{words(com)}"/><mass value="{mass!r}"/><inertia {entries}/>'
+    entries = " ".join(f'{key}="{float(x)!r}"' for key, x in zip(ENTRIES, upper, strict=True))
+    mass = f'<mass value="{link.mass!r}"/>'
+    inertial = f'<origin xyz="{words(link.com)}"/>{mass}<inertia {entries}/>'
     return _element(name, [f"    <inertial>{inertial}</inertial>", *shapes])
 
 
@@ -166,15 +145,13 @@ def _joint(mech: Mechanism, k: int, name: str, parent: str) -> list[str]:
         lines.append(f'    <axis xyz="{words(axis)}"/>')
         if isinstance(kind, Planar):
             _check_direction(mech, kind, name, axis)
-    losses = {
-        f: common_value(getattr(mech, f)[mech.tree_dof_slice(name)], f, name)
-        for f in ("damping", "friction")
-    }
+    first = mech.tree_dof_slice(name).start
+    losses = {f: float(getattr(mech, f)[first]) for f in ("damping", "friction")}
     if any(losses.values()):
         lines.append("    <dynamics " + " ".join(f'{f}="{x!r}"' for f, x in losses.items()) + "/>")
     if bounds:
         lines.append("    <limit " + " ".join(f'{f}="{x!r}"' for f, x in bounds.items()) + "/>")
-    if k in (leaders := single_leaders(mech)):
+    if k in (leaders := _leaders(mech)):
         j, c, offset = leaders[k]
         leader = quoteattr(mech.tree_joint_names[j])
         lines.append(f'    <mimic joint={leader} multiplier="{c!r}" offset="{offset!r}"/>')
@@ -213,28 +190,6 @@ def _limits(mech: Mechanism, k: int, name: str) -> dict[str, float] | None:
     if kind == "revolute" and not any(map(math.isfinite, bounds.values())):
         return None
     return {key: max(-UNLIMITED, min(UNLIMITED, x)) for key, x in bounds.items()}
-
-
-def _warn_unsupported_limits(mech: Mechanism) -> None:
-    """Warn of joints of several dofs whose limits URDF does not support."""
-    lost = []
-    for k in mech.independent_joints:
-        name, kind = mech.tree_joint_names[k], mech.joints.kinds[k]
-        q, dofs = mech.q_slice(name), mech.dof_slice(name)
-        bounded = bool((mech.lower[q].isfinite() | mech.upper[q].isfinite()).any())
-        unequal = any(
-            bool((x[dofs] != x[dofs.start]).any()) for x in (mech.effort_limit, mech.velocity_limit)
-        )
-        if kind.num_dof > 1 and (bounded or unequal):
-            lost.append(name)
-    if lost:
-        warnings.warn(
-            f"limits of {name_list(lost)} are left out of the new URDF file.\n"
-            "In URDF a joint of several dofs has one effort and one velocity limit, and no position limits.\n"
-            "Pass like=FILE with the original file to preserve them.",
-            RobotFileWarning,
-            stacklevel=5,
-        )
 
 
 def _ends(parent: str, child: str) -> list[str]:

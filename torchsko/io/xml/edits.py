@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from torchsko.errors import RobotFileError
@@ -119,3 +119,10 @@ def _nested(tags: tuple[str, ...], texts: list[str]) -> str:
 def words(values: Iterable[float]) -> str:
     """Numbers as the text of an attribute, with all digits."""
     return " ".join(repr(float(x)) for x in values)
+
+
+def unique_name(name: str, taken: Collection[str]) -> str:
+    """The name, with underscores appended until it is not taken."""
+    while name in taken:
+        name += "_"
+    return name

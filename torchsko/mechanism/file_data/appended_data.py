@@ -86,6 +86,13 @@ def merge_file_data(
             notes.append(UnsupportedElement(f"sensor {at.prefix + sensor.name!r}", moved))
         else:
             sensors.append(moved)
+    notes += [
+        UnsupportedElement(
+            f"mocap body {at.prefix + name!r}",
+            "a mocap body is a child of the world; it is fixed now",
+        )
+        for name in two.mocap_bodies
+    ]
     tendons = [
         replace(t, name=at.prefix + t.name, joints={at.prefix + j: c for j, c in t.joints.items()})
         for t in two.tendons
@@ -99,6 +106,8 @@ def merge_file_data(
         actuators=_actuators(one.actuators, two.actuators, at.prefix),
         sensors=tuple(sensors),
         tendons=(*one.tendons, *tendons),
+        links=(*one.links, *(replace(link, name=at.prefix + link.name) for link in two.links)),
+        mocap_bodies=one.mocap_bodies,
         centers=one.centers | {at.prefix + frame: c for frame, c in two.centers.items()},
     )
     return merged.without_weights(), tuple(notes)

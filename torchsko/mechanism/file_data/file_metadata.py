@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from torchsko.constraints.constraint_kinds import KINDS, SYNONYMS
-from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, UnsupportedElement, Vector
+from torchsko.mechanism.description import (
+    IDENTITY,
+    ZERO,
+    LinkDescription,
+    Matrix,
+    UnsupportedElement,
+    Vector,
+)
 from torchsko.mechanism.file_data.actuator import FileActuators
 from torchsko.mechanism.file_data.sensor import Sensor
 from torchsko.mechanism.file_data.solver_options import SolverOptions
@@ -129,6 +136,8 @@ class FileMetadata:
         tendons: tendons on joints, whose limits, dry friction and armature act in `torchsko.step`.
         centers: centre of mass of the link of a frame, in the frame [m], by the name of the frame; for links
             that are welded to others. Inverse masses are those at this point.
+        links: inertial parameters of the links as in the file; a new file divides a body into them.
+        mocap_bodies: fixed bodies that MuJoCo's users place at run time.
     """
 
     keyframes: tuple[Keyframe, ...] = ()
@@ -139,6 +148,8 @@ class FileMetadata:
     sensors: tuple[Sensor, ...] = ()
     tendons: tuple[Tendon, ...] = ()
     centers: Mapping[str, Vector] = field(default_factory=dict)
+    links: tuple[LinkDescription, ...] = ()
+    mocap_bodies: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         counts = f"{len(self.keyframes)} keyframes, {len(self.closures)} closures"

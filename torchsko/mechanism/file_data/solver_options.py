@@ -41,6 +41,8 @@ class SolverOptions:
         friction_solimp: impedance parameters of dry friction, by dof.
         dof_invweight: inverse inertia of each dof in the initial configuration [1/kg or 1/(kg m^2)]; empty if
             it is computed from the mechanism.
+        other_options: MuJoCo's names and values of options without effect here, such as its iterations.
+        other_flags: MuJoCo's flags without effect here, each with "enable" or "disable".
     """
 
     timestep: float = 0.002
@@ -58,6 +60,8 @@ class SolverOptions:
     friction_solref: tuple[Solref, ...] = ()
     friction_solimp: tuple[Solimp, ...] = ()
     dof_invweight: tuple[float, ...] = ()
+    other_options: tuple[tuple[str, str], ...] = ()
+    other_flags: tuple[tuple[str, str], ...] = ()
 
     PER_COORDINATE: ClassVar = ("limit_solref", "limit_solimp", "limit_margin", "limit_angle")
     PER_DOF: ClassVar = ("friction_solref", "friction_solimp")

@@ -1,0 +1,141 @@
+"""Equalities in new MJCF files: coupled joints, loops, and polynomials of joints and tendons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchsko.constraints.constraint_kinds import SYNONYMS
+from torchsko.io.common.losses import Losses
+from torchsko.io.common.numbers import as_vector
+from torchsko.io.mjcf.elements import element
+from torchsko.io.mjcf.file_bodies import FileBodies
+from torchsko.io.mjcf.file_sensors import Sites
+from torchsko.io.xml.edits import unique_name, words
+from torchsko.mechanism.description import IDENTITY
+from torchsko.mechanism.file_data.file_metadata import Closure
+from torchsko.mechanism.lock import followed_by
+from torchsko.mechanism.mechanism import Mechanism
+
+FRAME_KINDS = ("ball", "weld", "revolute")
+"""Kinds of loops between frames."""
+
+LENGTH_KINDS = ("gear", "joint", "tendon")
+"""Kinds of equalities between joints or tendons."""
+
+HINGE_OFFSET = 0.1
+"""Distance of the two points that a revolute loop connects in MJCF [m]."""
+
+
+@dataclass(frozen=True)
+class EqualityLines:
+    """Lines of equalities.
+
+    Attributes:
+        tendons: tendons that couple more than two joints.
+        equalities: in the order of couplings, then of closures.
+    """
+
+    tendons: list[str]
+    equalities: list[str]
+
+
+def equality_lines(bodies: FileBodies, sites: Sites, losses: Losses) -> EqualityLines:
+    """Couplings and closures of a mechanism; a revolute loop is two points on its axis."""
+    mech, starts = bodies.mech, bodies.starts()
+    lengths = {
+        tendon.name: sum(c * starts[j] for j, c in tendon.joints.items())
+        for tendon in mech.file_metadata.tendons
+        if starts.keys() >= tendon.joints.keys()
+    }
+    tendons, lines = _couplings(mech, starts, {*lengths})
+    taken = {c.name for c in mech.closures}
+    lost = []
+    for c in mech.closures:
+        kind = SYNONYMS.get(c.kind, c.kind)
+        if kind in LENGTH_KINDS:
+            known = lengths if kind == "tendon" else starts
+            if known.keys() >= set(c.joints):
+                lines.append(_of_lengths(c, kind, known))
+                continue
+        elif kind in FRAME_KINDS:
+            lines += _of_frames(c, kind, sites, taken)
+            continue
+        lost.append(f"{c.name} ({c.kind})")
+    losses.add_if(lost, "loops")
+    return EqualityLines(tendons, lines)
+
+
+def _couplings(
+    mech: Mechanism, starts: Mapping[str, float], taken: set[str]
+) -> tuple[list[str], list[str]]:
+    """Equalities of dependent joints; one that follows several is an equality of a tendon."""
+    tendons, lines, names, term = [], [], mech.tree_joint_names, 0
+    ratios, offsets = mech.coupling_ratio.tolist(), mech.coupling_offset.tolist()
+    for offset, (k, row) in zip(offsets, followed_by(mech).items(), strict=True):
+        factors = ratios[term : term + len(row)]
+        term += len(row)
+        if len(row) == 1:
+            one, two = names[k], names[row[0]]
+            start = offset + factors[0] * starts[two] - starts[one]
+            ends = {"joint1": one, "joint2": two, "polycoef": words([start, *factors, 0, 0, 0])}
+            lines.append(element("joint", ends))
+            continue
+        name = unique_name(f"{names[k]}_coupling", taken)
+        taken.add(name)
+        parts = {names[k]: 1.0} | {names[j]: -c for j, c in zip(row, factors, strict=True)}
+        joints = [element("joint", {"joint": j, "coef": words([c])}) for j, c in parts.items()]
+        tendons.append(element("fixed", {"name": name}, joints))
+        start = offset - sum(c * starts[j] for j, c in parts.items())
+        polynomial = words([start, 0, 0, 0, 0])
+        lines.append(element("tendon", {"tendon1": name, "polycoef": polynomial}))
+    return tendons, lines
+
+
+def _of_lengths(c: Closure, kind: str, starts: Mapping[str, float]) -> str:
+    """An equality of joints or tendons, whose polynomial counts from their initial lengths."""
+    values = c.parameters if kind != "gear" else (*c.parameters[::-1], 0.0, 0.0, 0.0)
+    one, two = c.joints
+    polynomial = shifted(values, -starts[two])
+    polynomial[0] -= starts[one]
+    tag = "tendon" if kind == "tendon" else "joint"
+    ends = {f"{tag}1": one} | ({f"{tag}2": two} if two != one else {})
+    return element(tag, _common(c, c.name) | ends | {"polycoef": words(polynomial)})
+
+
+def shifted(coefficients: Sequence[float], start: float) -> list[float]:
+    """Coefficients in x of a polynomial in x - start."""
+    return [
+        sum(c * math.comb(n, k) * (-start) ** (n - k) for n, c in enumerate(coefficients) if n >= k)
+        for k in range(len(coefficients))
+    ]
+
+
+def _of_frames(c: Closure, kind: str, sites: Sites, taken: set[str]) -> list[str]:
+    """An equality between two sites, or two of them for a revolute loop."""
+    tag, lines = "weld" if kind == "weld" else "connect", []
+    axis2 = np.array(c.rotation)[2]  # the z axis of the first frame in the second
+    for k in range(2 if kind == "revolute" else 1):
+        name = unique_name(f"{c.name}_axis", taken) if k else c.name
+        taken.add(name)
+        first = np.array(c.position1) + k * HINGE_OFFSET * np.array((0.0, 0.0, 1.0))
+        second = np.array(c.position2) + k * HINGE_OFFSET * axis2
+        turn = np.array(c.rotation if tag == "weld" else IDENTITY)
+        ends = {
+            "site1": sites.add(f"{name}_1", c.frame1, (turn, np.array(as_vector(first)))),
+            "site2": sites.add(f"{name}_2", c.frame2, (np.eye(3), np.array(as_vector(second)))),
+        }
+        lines.append(element(tag, _common(c, name) | ends))
+    return lines
+
+
+def _common(c: Closure, name: str) -> dict[str, str]:
+    """Name, activity and parameters of the soft constraint."""
+    values = {"name": name}
+    values |= {} if c.active else {"active": "false"}
+    values |= {"solref": words(c.solref)} if c.solref else {}
+    values |= {"solimp": words(c.solimp)} if c.solimp else {}
+    return values | ({} if c.torque_scale == 1 else {"torquescale": words([c.torque_scale])})

@@ -1,0 +1,228 @@
+"""Shapes in new MJCF files: geoms, assets of meshes and height fields, contact pairs and excluded pairs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from torchsko.io.common.losses import Losses
+from torchsko.io.common.numbers import quaternion_from_matrix
+from torchsko.io.mjcf.elements import element
+from torchsko.io.mjcf.file_bodies import WORLD, FileBodies, Pose, compose, frame_pose
+from torchsko.io.xml.edits import unique_name, words
+from torchsko.io.xml.reader import MAX_BYTES
+from torchsko.mechanism.geometry import (
+    Box,
+    Capsule,
+    Cylinder,
+    Ellipsoid,
+    Form,
+    HeightField,
+    Mesh,
+    Plane,
+    Shape,
+    Sphere,
+    Surface,
+    Triangles,
+)
+
+VISUAL_GROUP, COLLISION_GROUP = 2, 3
+"""MuJoCo's groups of visual geoms, and of collision geoms, which its viewer hides."""
+
+FIELD_BASE = 0.1
+"""Thickness of the ground under a height field [m]; shapes do not have it."""
+
+BYTES_PER_NUMBER = 16
+"""Mean length of a coordinate of a vertex as text."""
+
+GRID_SPACING = 1.0
+"""Distance of the lines that MuJoCo draws on a plane [m]."""
+
+SIZES: dict[type, tuple[str, Callable[[Any], list[float]]]] = {
+    Box: ("box", lambda f: [x / 2 for x in f.size]),
+    Sphere: ("sphere", lambda f: [f.radius]),
+    Cylinder: ("cylinder", lambda f: [f.radius, f.length / 2]),
+    Capsule: ("capsule", lambda f: [f.radius, f.length / 2]),
+    Ellipsoid: ("ellipsoid", lambda f: list(f.radii)),
+}
+"""Type of geom and half sizes, by form."""
+
+
+@dataclass(frozen=True)
+class ShapeLines:
+    """Lines of shapes outside of bodies.
+
+    Attributes:
+        assets: meshes and height fields.
+        contact: explicit and excluded pairs.
+    """
+
+    assets: list[str]
+    contact: list[str]
+
+
+def write_geoms(bodies: FileBodies, losses: Losses) -> ShapeLines:
+    """Add geoms to the bodies of a file; returns the lines outside of bodies."""
+    mech = bodies.mech
+    shapes, names = mech.geometry.shapes, _names(mech.geometry.shapes, mech.geometry.pairs)
+    large = _large_meshes(shapes)
+    assets: dict[Form, tuple[str, str]] = {}
+    fluids, lost, written = _ellipsoids(bodies), Counter[str](), set[int]()
+    for i, shape in enumerate(shapes):
+        body, (R, p) = bodies.place(shape.frame, shape.rotation, shape.position)
+        form = None if i in large else _form(shape.form, body == WORLD, assets)
+        if form is None:
+            lost[type(shape.form).__name__.lower()] += 1
+            continue
+        written.add(i)
+        if isinstance(shape.form, HeightField):
+            p = p + R @ np.array([0.0, 0.0, shape.form.heights.min()])
+        colour = {} if shape.colour is None else {"rgba": words(shape.colour)}
+        fluid = _fluid_of(bodies, fluids, shape, body, (R, p))
+        values = form | {"pos": words(p), "quat": words(quaternion_from_matrix(R))}
+        name = {"name": names[i]} if i in names else {}
+        line = element("geom", name | values | _surface(shape) | colour | fluid)
+        bodies.bodies[body].lines.append(line)
+    losses.add_if([f"{n} of kind {kind}" for kind, n in lost.items()], "shapes:")
+    if large:
+        losses.add(f"of these {len(large)} meshes without contact, too large for one file")
+    if fluids:
+        losses.add("fluid forces of ellipsoids without a geom", fields=_FLUID)
+    return ShapeLines([asset for _, asset in assets.values()], _contact(bodies, names, written))
+
+
+_FLUID = ("fluid_rotation", "fluid_position", "fluid_size", "fluid_coefficients")
+
+
+def _names(shapes: Sequence[Shape], pairs: Sequence[Any]) -> dict[int, str]:
+    """Names of the geoms that have a unique one, or are in an explicit pair."""
+    counts = Counter(shape.name for shape in shapes)
+    names = {i: s.name for i, s in enumerate(shapes) if s.name and counts[s.name] == 1}
+    for i in sorted({k for pair in pairs for k in (pair.first, pair.second)} - set(names)):
+        names[i] = unique_name(f"geom{i}", {*names.values(), *counts})
+    return names
+
+
+def _large_meshes(shapes: Sequence[Shape]) -> set[int]:
+    """Indices of the meshes without contact if a file with all meshes is too large."""
+    forms = {shape.form for shape in shapes if isinstance(shape.form, Triangles)}
+    if sum(x.vertices.size + x.faces.size for x in forms) * BYTES_PER_NUMBER < MAX_BYTES:
+        return set()
+    return {i for i, s in enumerate(shapes) if s.form in forms and not s.collision}
+
+
+def _form(form: Form, fixed: bool, assets: dict[Form, tuple[str, str]]) -> dict[str, str] | None:
+    """Type and size of a geom; None for forms that MuJoCo does not have. Adds assets."""
+    if isinstance(form, Plane):
+        size = words([form.size[0] / 2, form.size[1] / 2, GRID_SPACING])
+        return {"type": "plane", "size": size} if fixed else None
+    if isinstance(form, HeightField | Triangles):
+        tag = "hfield" if isinstance(form, HeightField) else "mesh"
+        if tag == "hfield" and not fixed:
+            return None
+        if form not in assets:
+            name = f"{tag}{len(assets)}"
+            assets[form] = name, _asset(form, name)
+        return {"type": tag, tag: assets[form][0]}
+    if isinstance(form, Mesh):
+        return None
+    kind, size = SIZES[type(form)]
+    numbers = size(form)
+    return {"type": kind, "size": words(numbers)} if min(numbers) > 0 else None
+
+
+def _asset(form: HeightField | Triangles, name: str) -> str:
+    if isinstance(form, Triangles):
+        numbers = {"vertex": form.vertices, "face": form.faces}
+        text = {key: " ".join(map(repr, np.ravel(x).tolist())) for key, x in numbers.items()}
+        return element("mesh", {"name": name} | text)
+    low, high = float(form.heights.min()), float(form.heights.max())
+    rows, columns = form.heights.shape
+    size = words([form.size[0] / 2, form.size[1] / 2, (high - low) or 1.0, FIELD_BASE])
+    heights = words(np.ravel(form.heights[::-1] - low))  # MuJoCo's first row is the last one
+    values = {"name": name, "nrow": str(rows), "ncol": str(columns), "size": size}
+    return element("hfield", values | {"elevation": heights})
+
+
+def _surface(shape: Shape) -> dict[str, str]:
+    """MuJoCo's contact parameters and group of a shape."""
+    surface = shape.surface
+    if surface is None:
+        contact = {} if shape.collision else {"contype": "0", "conaffinity": "0"}
+        group = VISUAL_GROUP if shape.visual else COLLISION_GROUP
+        return contact | {"group": str(0 if shape.visual and shape.collision else group)}
+    whole = {key: getattr(surface, key) for key in ("contype", "conaffinity", "condim", "priority")}
+    real = {key: words([getattr(surface, key)]) for key in ("solmix", "margin", "gap")}
+    rows = {key: words(getattr(surface, key)) for key in ("friction", "solref", "solimp")}
+    return {key: str(x) for key, x in whole.items()} | real | rows | {"group": str(shape.group)}
+
+
+def _contact(bodies: FileBodies, names: Mapping[int, str], written: set[int]) -> list[str]:
+    """Explicit and excluded pairs."""
+    geometry, lines = bodies.mech.geometry, []
+    for pair in geometry.pairs:
+        if {pair.first, pair.second} <= written:
+            ends = {"geom1": names[pair.first], "geom2": names[pair.second]}
+            lines.append(element("pair", ends | _pair(pair.surface)))
+    for ends in geometry.excluded:
+        first, second = (bodies.home(frame)[0] for frame in ends)
+        if first != second:
+            lines.append(element("exclude", {"body1": first, "body2": second}))
+    return lines
+
+
+def _pair(surface: Surface) -> dict[str, str]:
+    sliding, torsional, rolling = surface.friction
+    friction = surface.friction_pair or (sliding, sliding, torsional, rolling, rolling)
+    return {
+        "condim": str(surface.condim),
+        "friction": words(friction),
+        "solref": words(surface.solref),
+        "solreffriction": words(surface.solref_friction),
+        "solimp": words(surface.solimp),
+        "margin": words([surface.margin]),
+        "gap": words([surface.gap]),
+    }
+
+
+Ellipsoids = dict[int, tuple[str, Pose]]
+"""Body and pose of each ellipsoid with fluid forces, by its index among fluid shapes."""
+
+
+def _ellipsoids(bodies: FileBodies) -> Ellipsoids:
+    mech, found = bodies.mech, {}
+    for i, (k, model) in enumerate(zip(mech.fluid_bodies, mech.fluid_models, strict=True)):
+        if model == "ellipsoid":
+            place = (
+                mech.fluid_rotation[i].double().numpy(),
+                mech.fluid_position[i].double().numpy(),
+            )
+            found[i] = mech.body_names[k], place
+    return found
+
+
+def _fluid_of(
+    bodies: FileBodies, fluids: Ellipsoids, shape: Shape, body: str, pose: Pose
+) -> dict[str, str]:
+    """Attributes of the fluid forces of a shape; removes its ellipsoid from `fluids`."""
+    mech = bodies.mech
+    if not fluids or shape.frame is None:
+        return {}
+    i = mech.frame_index(shape.frame)
+    on_body = compose(
+        frame_pose(mech, i),
+        (np.array(shape.rotation), np.array(shape.position)),
+    )
+    for n, (name, place) in fluids.items():
+        same = all(
+            np.allclose(a, b, rtol=0, atol=1e-9) for a, b in zip(place, on_body, strict=True)
+        )
+        if same and mech.body_names[mech.frame_body[i]] == name:
+            del fluids[n]
+            coefficients = mech.fluid_coefficients[n, 1:6].tolist()
+            return {"fluidshape": "ellipsoid", "fluidcoef": words(coefficients)}
+    return {}
