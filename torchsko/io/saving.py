@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torchsko.errors import MechanismError, RobotFileError
 from torchsko.io.common.losses import Losses
@@ -206,17 +206,18 @@ def _like_mjcf(
     mesh_path: Sequence[str | os.PathLike[str]],
 ) -> tuple[bytes, Read]:  # fmt: skip
     model = read_mjcf(like, mesh_path=mesh_path)
-    file = convert(model)
+    mimic: Literal["couple", "independent"] = "independent" if mech.coupling is None else "couple"
+    file = convert(model, mimic=mimic)
     check_same_robot(mech, file, _name(like))
     refuse_changes(mech, file, _fields_not_in("mjcf"), "MJCF")
-    robot = describe(model).robot
+    robot = describe(model, mimic).robot
     links = {
         new.name: (old, new)
         for old, new in zip(robot.links, updated_links(robot, mech, file), strict=True)
     }
     folder = Path() if is_xml_text(like) else Path(like).parent
     data = edit_mjcf(document, model, links, mech, file, (folder, path.parent))
-    return data, lambda written: convert(read_mjcf(written, mesh_path=mesh_path))
+    return data, lambda written: convert(read_mjcf(written, mesh_path=mesh_path), mimic=mimic)
 
 
 def _new(mech: Mechanism, path: Path, losses: Losses) -> tuple[bytes, Read]:

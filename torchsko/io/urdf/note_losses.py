@@ -65,6 +65,8 @@ def _note_metadata(mech: Mechanism, losses: Losses) -> None:
         ("sensors", metadata.sensors),
     ):
         losses.add_if([x.name for x in elements], part)
+    losses.add_if(metadata.mocap_bodies, "mocap bodies, which stay at their pose:")
+    losses.add_if(metadata.actuators.lifting_joints, "gravity compensation by actuators of joints")
     options = [x for x in _changed_options(metadata.solver) if x != "dof_invweight"]
     losses.add_if(options, "options of the simulation and parameters of soft constraints:")
     _note_limits(mech, losses)
