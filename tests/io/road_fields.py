@@ -9,7 +9,8 @@ BASE = """<mujoco model="{model}"><compiler angle="radian" autolimits="true"/>{o
     <geom name="a" type="capsule" fromto="0 0 0 0.2 0 0" size="0.03" mass="0.3"/>{arm}
     <body name="tip" pos="0.2 0 0"><joint name="w" axis="0 1 0.2" damping="0.01" {wrist}/>
       <geom name="b" size="0.03" mass="0.1" pos="0.02 0 -0.05"/>
-      <site name="s" pos="0.05 0 0.02" euler="0.2 0.1 0"/>{tip}</body></body></body></worldbody>{extra}</mujoco>"""
+      <site name="s" pos="0.05 0 0.02" euler="0.2 0.1 0"/>{tip}
+      </body></body></body></worldbody>{extra}</mujoco>"""
 
 
 def robot(mass: float = 1.0, **parts: str) -> str:

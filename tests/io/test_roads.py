@@ -6,6 +6,7 @@ the part, and strict=True refuses it.
 
 import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -216,3 +217,33 @@ def test_a_robot_of_the_builder_keeps_what_was_replaced_in_it(tmp_path):
     q, qd = mech.random_state(4, generator=torch.Generator().manual_seed(0))
     want = ts.forward_dynamics(plain, q, qd, qd)
     assert torch.allclose(ts.forward_dynamics(again, q, qd, qd), want, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda mech: {"geometry": replace(mech.geometry, shapes=mech.geometry.shapes[:1])},
+        lambda mech: {"file_metadata": replace(mech.file_metadata, sensors=())},
+        lambda mech: {
+            "file_metadata": replace(
+                mech.file_metadata, solver=replace(mech.file_metadata.solver, timestep=0.01)
+            )
+        },
+    ],
+    ids=["shapes", "sensors", "timestep"],
+)
+def test_changes_that_a_copy_of_the_file_lacks_are_named(change, tmp_path, request):
+    text = robot(**FIELDS["sensors"])
+    mech = quiet(text)
+    ts.save(mech, tmp_path / "same.xml", like=text, strict=True)
+    other = mech.replace(**change(mech))
+    named = f"which like= does not write: {request.node.callspec.id}"
+    with pytest.warns(ts.RobotFileWarning, match=named):
+        ts.save(other, tmp_path / "other.xml", like=text)
+    with pytest.raises(ts.MechanismError, match=named):
+        ts.save(other, tmp_path / "strict.xml", like=text, strict=True)
+    ts.save(other, tmp_path / "new.xml", strict=True)
+    again = quiet(tmp_path / "new.xml")
+    assert again.file_metadata.solver.timestep == other.file_metadata.solver.timestep
+    assert len(again.file_metadata.sensors) == len(other.file_metadata.sensors)
+    assert len(again.geometry.shapes) == len(other.geometry.shapes)

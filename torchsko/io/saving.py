@@ -11,6 +11,7 @@ from typing import Any, Literal
 from torchsko.errors import MechanismError, RobotFileError
 from torchsko.io.common.losses import Losses
 from torchsko.io.common.source import check_folders, format_of
+from torchsko.io.common.unwritten import note_unwritten
 from torchsko.io.common.welded_inertia import INERTIAL
 from torchsko.io.common.write_back import (
     check_same_robot,
@@ -60,8 +61,9 @@ def save(
       joints; gravity. MuJoCo computes the boxes of fluid forces from the inertias, so a loaded file has boxes
       of the new inertias.
 
-    Other changes raise an error. Links welded together by fixed joints are one body of the mechanism, and a
-    change of the body is distributed over them (`torchsko.io.common.welded_inertia`).
+    Changes of other tensors raise an error, those of other data (shapes, actuators, options) a warning. Links
+    welded together by fixed joints are one body of the mechanism, and a change of the body is distributed
+    over them (`torchsko.io.common.welded_inertia`).
 
     Without `like` the file is new. One `RobotFileWarning` names all parts of the robot that it lacks:
 
@@ -116,7 +118,7 @@ def save(
         check_folders(mesh_path)
     cause = OTHER_CAUSE
     fields: Sequence[str] = tuple(PARAMETERS)
-    losses = Losses(mech.name, "MJCF")
+    losses = Losses(mech.name, "MJCF", like is not None)
     if like is None:
         data, read = _new(mech, path, losses)
         fields = _fields_in("new")
@@ -124,13 +126,13 @@ def save(
         check_like(like)
         document = read_document(like)
         if document.root.tag == "mujoco":
-            data, read = _like_mjcf(mech, path, like, document, mesh_path or ())
+            data, read = _like_mjcf(mech, path, like, document, mesh_path or (), losses)
             cause = compiler_cause(document.root) or OTHER_CAUSE
             if "ellipsoid" not in mech.fluid_models:
                 fields = tuple(name for name in fields if name not in FLUID_BOXES)
         else:
-            losses = replace(losses, format="URDF")
-            data, read = _like_urdf(mech, like, document)
+            losses.format = "URDF"
+            data, read = _like_urdf(mech, like, document, losses)
 
     def check(file: str) -> None:
         again = read(file)
@@ -184,7 +186,9 @@ def check_like(like: str | os.PathLike[str]) -> None:
         )
 
 
-def _like_urdf(mech: Mechanism, like: Any, document: Document) -> tuple[bytes, Read]:
+def _like_urdf(
+    mech: Mechanism, like: Any, document: Document, losses: Losses
+) -> tuple[bytes, Read]:
     def read(source: Any) -> tuple[Any, Mechanism]:
         robot = read_urdf(source, mimic="couple" if mech.coupling is not None else "independent")
         moving = {joint.name for joint in robot.joints}
@@ -196,6 +200,7 @@ def _like_urdf(mech: Mechanism, like: Any, document: Document) -> tuple[bytes, R
     robot, file = read(like)
     check_same_robot(mech, file, _name(like))
     refuse_changes(mech, file, _fields_not_in("urdf"), "URDF")
+    note_unwritten(mech, file, losses)
     links, joints = updated_links(robot, mech, file), updated_joints(robot, mech, file)
     data = edit_urdf(document, robot, replace(robot, links=links, joints=joints))
     return data, lambda path: read(path)[1]
@@ -203,13 +208,14 @@ def _like_urdf(mech: Mechanism, like: Any, document: Document) -> tuple[bytes, R
 
 def _like_mjcf(
     mech: Mechanism, path: Path, like: Any, document: Document,
-    mesh_path: Sequence[str | os.PathLike[str]],
+    mesh_path: Sequence[str | os.PathLike[str]], losses: Losses,
 ) -> tuple[bytes, Read]:  # fmt: skip
     model = read_mjcf(like, mesh_path=mesh_path)
     mimic: Literal["couple", "independent"] = "independent" if mech.coupling is None else "couple"
     file = convert(model, mimic=mimic)
     check_same_robot(mech, file, _name(like))
     refuse_changes(mech, file, _fields_not_in("mjcf"), "MJCF")
+    note_unwritten(mech, file, losses)
     robot = describe(model, mimic).robot
     links = {
         new.name: (old, new)

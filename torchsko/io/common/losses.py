@@ -16,12 +16,14 @@ class Losses:
     Attributes:
         robot: name of the robot.
         format: "MJCF" or "URDF".
+        like: whether the file is a copy of the robot's own file.
         parts: descriptions of the parts.
         fields: tensors of the mechanism that differ in the file.
     """
 
     robot: str
     format: str
+    like: bool = False
     parts: list[str] = field(default_factory=list)
     fields: set[str] = field(default_factory=set)
 
@@ -54,6 +56,7 @@ class Losses:
     def _message(self) -> tuple[str, str, str]:
         lines = "\n".join(f"  {part}" for part in self.parts)
         other = "Save to MJCF (.xml)" if self.format == "URDF" else "Pass like=FILE"
+        other = "Leave like out" if self.like else other
         return (
             f"the {self.format} file of {self.robot!r} lacks:\n{lines}",
             f"{self.format} cannot express them, or torchsko does not write them.",

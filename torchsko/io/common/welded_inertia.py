@@ -1,6 +1,7 @@
 """Distribution of a body's inertial parameters over its links, which fixed joints weld together.
 
-A change of the body goes to its heaviest link. If that link would lose most of its mass, the masses of all
+If mass and inertia of the body change by one factor, those of all links do. Any other change of the body goes
+to its heaviest link. If that link would lose most of its mass, the masses of all
 links are first scaled by a common factor. If the heaviest link would become unphysical, all links change
 instead: one affine map moves the mass distribution of the whole body, so the links of a physical body stay
 physical.
@@ -22,6 +23,9 @@ INERTIAL = ("mass", "com", "inertia")
 
 REFINEMENTS = 5
 """Iterations that reduce the rounding error of a difference of bodies; the best result is used."""
+
+SCALING_ROUNDING = 1e-13
+"""Relative difference from a common factor that is rounding."""
 
 Links = dict[str, LinkDescription]
 
@@ -52,6 +56,8 @@ def distribute_body(
         if "inertia" in changed:
             changes["inertia_rotation"] = IDENTITY
         return {link.name: replace(link, **changes)}
+    if (factor := _common_factor(links, frames, target)) is not None:
+        return {name: _scaled(links[name], factor) for name in names}
     heaviest = max(names, key=lambda name: links[name].mass)  # the first one of equal mass
     members = {name: links[name] for name in names}
     result = _correct_link(_scale_masses(members, heaviest, float(mass)), frames, heaviest, target)
@@ -66,19 +72,31 @@ def distribute_body(
     return result
 
 
+def _common_factor(
+    links: Mapping[str, LinkDescription], frames: Mapping[str, Frame], target: BodyInertia
+) -> float | None:
+    """The factor of mass and inertia of a body with unchanged centre of mass; None for other changes."""
+    mass, com, inertia = lump(list(frames), frames, links)
+    factor = float(target[0]) / mass if mass else 0.0
+    scaled = (com, factor * inertia)
+    same = all(np.allclose(x, y, rtol=0, atol=SCALING_ROUNDING * np.abs(y).max())
+               for x, y in zip(scaled, target[1:], strict=True))  # fmt: skip
+    return factor if factor > 0 and same else None
+
+
+def _scaled(link: LinkDescription, factor: float) -> LinkDescription:
+    """The link with mass and inertia times a factor."""
+    inertia = as_matrix(factor * np.array(link.inertia))
+    return replace(link, mass=factor * link.mass, inertia=inertia)
+
+
 def _scale_masses(members: Links, heaviest: str, mass: float) -> Links:
     """Scale the masses of all links to the body's mass if the heaviest would lose over half of its mass."""
     total = sum(link.mass for link in members.values())
     # Otherwise the heaviest link would need a distant centre of mass and an unphysical inertia.
     if not total or mass > total - members[heaviest].mass / 2:
         return members
-    ratio = mass / total
-    return {
-        name: replace(
-            link, mass=ratio * link.mass, inertia=as_matrix(ratio * np.array(link.inertia))
-        )
-        for name, link in members.items()
-    }
+    return {name: _scaled(link, mass / total) for name, link in members.items()}
 
 
 def _correct_link(
