@@ -162,8 +162,12 @@ class ActuatorState:
     @property
     def gen_force(self) -> Tensor:
         """Joint forces tau besides passive forces, `[*batch, num_dof]` [N m or N]."""
-        applied = self.joint_force if self.lift is None else self.joint_force - self.lift
-        return independent_forces(self.mech, self.q_tree, applied)
+        return independent_forces(self.mech, self.q_tree, self.applied_force)
+
+    @property
+    def applied_force(self) -> Tensor:
+        """Force on the tree besides passive forces, `[*batch, num_tree_dof]` [N m or N]."""
+        return self.joint_force if self.lift is None else self.joint_force - self.lift
 
     @property
     def joint_force(self) -> Tensor:

@@ -152,14 +152,22 @@ class Tendons:
         Raises:
             ShapeError: when q or qd does not fit the mechanism.
         """
+        mech = as_mechanism(mech)
+        return independent_forces(mech, tree_q(mech, q), self.joint_force(mech, q, qd))
+
+    def joint_force(self, mech: MechanismLike, q: Tensor, qd: Tensor) -> Tensor:
+        """Force of springs and dampers on all joints of the tree, `[*batch, num_tree_dof]` [N m or N].
+
+        Raises:
+            ShapeError: when q or qd does not fit the mechanism.
+        """
         length, speed = self.length(mech, q), self.velocity(mech, qd, q)
         x = length - saturate(length, self.relaxed)
         (k2, k3), (d2, d3) = self.higher_stiffness.unbind(-1), self.higher_damping.unbind(-1)
         stiffness = self.stiffness + k2 * x + k3 * x * x
         damping = self.damping + d2 * speed.abs() + d3 * speed * speed
         tension = -stiffness * x - damping * speed
-        mech = as_mechanism(mech)
-        return independent_forces(mech, tree_q(mech, q), matvec(self.transmission.mT, tension))
+        return matvec(self.transmission.mT, tension)
 
     def slopes(self, mech: Mechanism, q: Tensor, qd: Tensor) -> ForceSlopes:
         """Negative derivatives of the forces with respect to lengths and speeds."""

@@ -155,12 +155,16 @@ def contact_forces(
     check_state(mech, q=q, qd=qd, qdd=qdd)
     contact = ContactModel.of(mech) if contact is None else contact
     rows = constraint_rows(mech, contact, q, qd)
-    gradient, _, _ = rows.derivatives(rows.motion(qdd) - rows.reference)
+    return cone_forces(rows, -rows.derivatives(rows.motion(qdd) - rows.reference)[0])
+
+
+def cone_forces(rows: Rows, forces: Tensor) -> Tensor:
+    """Forces of contacts in the order of their points, `[*batch, C, 6]`, of those of all rows."""
     places = [c for cone in rows.cones for c in cone.points]
     if not places:
-        return gradient.new_zeros(*gradient.shape[:-1], 0, 6)
+        return forces.new_zeros(*forces.shape[:-1], 0, 6)
     parts = [
-        torch.nn.functional.pad(-cone.select(gradient), (0, 6 - cone.size)) for cone in rows.cones
+        torch.nn.functional.pad(cone.select(forces), (0, 6 - cone.size)) for cone in rows.cones
     ]
     return select(torch.cat(parts, -2), sorted(range(len(places)), key=places.__getitem__), -2)
 
@@ -191,7 +195,7 @@ def dynamics_with_inertia(
     inputs += [getattr(contact, name) for name in PARAMETER_DIMS]
     qdd = implicit(equation, *inputs, q, qd, tau, *external, *more, *start)
     forces = _constraint_force(_rows(mech, contact, q, qd, added), qdd)
-    error = _balance(mech, contact, q, qd, qdd, tau, f_ext, added) - forces
+    error = balance_error(mech, contact, q, qd, qdd, tau, f_ext, added) - forces
     return ConstrainedDynamics(qdd, forces, error.detach().abs().amax(-1))
 
 
@@ -253,7 +257,7 @@ def smooth_force(
     return force if of_tendons is None else force - of_tendons
 
 
-def _balance(
+def balance_error(
     mech: Mechanism,
     contact: ContactModel,
     q: Tensor,
@@ -332,7 +336,7 @@ class _ConstrainedEquation:
         """Error of the equations of motion."""
         mech, contact, (q, qd, tau, *rest) = self.split(inputs)
         external, added, _ = self.optional(rest)
-        balance = _balance(mech, contact, q, qd, x, tau, external, added)
+        balance = balance_error(mech, contact, q, qd, x, tau, external, added)
         return balance - _constraint_force(_rows(mech, contact, q, qd, added), x)
 
     def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:

@@ -47,10 +47,7 @@ are cheaper than rows."""
 def constraint_rows(
     mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor, metric: Metric | None = None
 ) -> Rows:
-    """All constraints of a mechanism.
-
-    They are rows of the accelerations of all joints of the tree, X qdd + xi (see `torchsko.expand`), and are
-    returned as rows of those of the independent dofs.
+    """All constraints of a mechanism, as rows of the accelerations of the independent dofs.
 
     Args:
         mech: the mechanism.
@@ -59,7 +56,28 @@ def constraint_rows(
         qd: `[*batch, num_dof]`.
         metric: of a step that adds to the mass matrix.
     """
-    tree, (q_tree, qd_tree, bias) = uncoupled(mech), tree_state(mech, q, qd, torch.zeros_like(qd))
+    at = q_tree, _, bias = tree_state(mech, q, qd, torch.zeros_like(qd))
+    rows = tree_constraint_rows(mech, contact, at[:2], metric)
+    reference = rows.reference if mech.closing is None else rows.reference - rows.motion(bias)
+    jacobian = independent_rows(mech, q_tree, rows.jacobian)
+    return replace(rows, jacobian=jacobian, reference=reference)
+
+
+def tree_constraint_rows(
+    mech: Mechanism,
+    contact: ContactModel,
+    state: tuple[Tensor, Tensor],
+    metric: Metric | None = None,
+) -> Rows:
+    """All constraints of a mechanism, as rows of the accelerations of all joints of the tree.
+
+    Args:
+        mech: the mechanism.
+        contact: its constraints.
+        state: configuration and velocity of the tree, `[*batch, num_tree_q]` and `[*batch, num_tree_dof]`.
+        metric: of a step that adds to the mass matrix, over the independent dofs.
+    """
+    tree, (q_tree, qd_tree) = uncoupled(mech), state
 
     def scaled(invweight: Tensor, jacobian: Tensor) -> Tensor:
         return scaled_weight(invweight, independent_rows(mech, q_tree, jacobian), metric)
@@ -111,7 +129,7 @@ def constraint_rows(
         references.append(reference.flatten(-2))
         moving.append(moved.repeat_interleave(condim, 0))
         first += condim * len(at)
-    batch = torch.broadcast_shapes(*(x.shape[:-1] for x in references), qd.shape[:-1])
+    batch = torch.broadcast_shapes(*(x.shape[:-1] for x in references), qd_tree.shape[:-1])
     rows = Rows(
         concatenate(jacobians, -2, batch),
         concatenate(references, -1, batch),
@@ -123,10 +141,9 @@ def constraint_rows(
         (torch.cat(moving).to(mech.dtype) @ _rate_structure(mech)) > 0,
     )
     # MuJoCo's linear accelerations of free joints are rates of velocities in the inertial axes.
-    drift = turning if mech.closing is None else bias if turning is None else turning + bias
-    reference = rows.reference if drift is None else rows.reference - rows.motion(drift)
-    jacobian = independent_rows(mech, q_tree, rows.jacobian)
-    return replace(rows, jacobian=jacobian, reference=reference)
+    if turning is None:
+        return rows
+    return replace(rows, reference=rows.reference - rows.motion(turning))
 
 
 def _groups(

@@ -8,13 +8,57 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.actuation.actuators import Actuators
+from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.drive import Drive
+from torchsko.errors import MechanismError
+from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.file_data.sensor import SensorFrame
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
+from torchsko.mechanism.state import check_state
+from torchsko.sensing.constraint_forces import ConstraintForces, Held
+from torchsko.verbs.constrained.held_mechanism import HeldMechanism
 from torchsko.verbs.frame import Frame
 from torchsko.verbs.frames import frame_acceleration, frame_pose, frame_velocity
 from torchsko.verbs.kinematics import Pose
+
+
+def inputs_at(
+    mech: MechanismLike | HeldMechanism,
+    state: State,
+    ctrl: Tensor | None,
+    actuators: Actuators | None,
+    contact: ContactModel | None,
+    f_ext: Tensor | None,
+    active: Tensor | None,
+) -> tuple[Drive, State, Held | None]:
+    """What acts on a mechanism at a state, the state with activations, and the constraints that hold.
+
+    Raises:
+        MechanismError: when a mask has no held mechanism.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    held = Held(mech, active) if isinstance(mech, HeldMechanism) else None
+    if held is None and active is not None:
+        raise MechanismError(
+            "active was passed with a mechanism without held constraints.",
+            "It selects the constraints of ts.constrain.",
+            "Pass the result of ts.constrain, or leave active out.",
+        )
+    robot = mech.mech() if isinstance(mech, HeldMechanism) else as_mechanism(mech)
+    check_state(robot, q=state.q, qd=state.qd, f_ext=f_ext)
+    contact = ContactModel.of(robot) if contact is None else contact
+    drive, state = Drive.at(robot, state, ctrl, actuators, contact, f_ext, contact.options.timestep)
+    return drive, state, held
+
+
+def accelerations(drive: Drive, state: State, held: Held | None) -> Tensor:
+    """Accelerations under the constraints, `[*batch, num_dof]`."""
+    if held is not None:
+        return held.accelerate(drive, state)
+    tau, *_ = drive.forces(state.q, state.qd, state.act)
+    return drive.accelerate(state.q, state.qd, tau, state.warmstart).qdd
 
 
 class SensorInputs(NamedTuple):
@@ -24,16 +68,24 @@ class SensorInputs(NamedTuple):
         drive: the mechanism, its contact model, actuators and controls.
         state: its state.
         qdd: its acceleration, `[*batch, num_dof]`; zero if no sensor requires it.
+        constraints: forces of contacts and constraints; None if no sensor requires them.
     """
 
     drive: Drive
     state: State
     qdd: Tensor
+    constraints: ConstraintForces | None
 
     @property
     def mech(self) -> Mechanism:
         """The mechanism."""
         return self.drive.mech
+
+    @property
+    def forces(self) -> ConstraintForces:
+        """Forces of contacts and constraints."""
+        assert self.constraints is not None
+        return self.constraints
 
     def poses(self, frames: Sequence[SensorFrame]) -> list[Pose]:
         """Poses of frames in the inertial frame, `[*batch, 3, 3]` and `[*batch, 3]` each."""

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from torchsko.actuation.actuators import Actuators
 from torchsko.contact.contact_model import ContactModel
-from torchsko.contact.drive import Drive
 from torchsko.errors import MechanismError, unknown_name
-from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
+from torchsko.mechanism.dispatch import MechanismLike
 from torchsko.mechanism.file_data import sensor as kinds
 from torchsko.mechanism.file_data.sensor import Sensor
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
 from torchsko.mechanism.state import check_state
+from torchsko.sensing.constraint_forces import constraint_forces
 from torchsko.sensing.force_sensors import touch_readings, wrench_readings
 from torchsko.sensing.frame_sensors import (
     acceleration_readings,
@@ -24,8 +24,9 @@ from torchsko.sensing.frame_sensors import (
     velocity_readings,
 )
 from torchsko.sensing.joint_sensors import actuator_sensor_readings, joint_readings
-from torchsko.sensing.sensor_inputs import SensorInputs
+from torchsko.sensing.sensor_inputs import SensorInputs, accelerations, inputs_at
 from torchsko.sensing.subtree_sensors import subtree_readings
+from torchsko.verbs.constrained.held_mechanism import HeldMechanism
 
 Reader = Callable[[SensorInputs, Sequence[Sensor]], list[Tensor]]
 
@@ -43,7 +44,7 @@ READERS: dict[tuple[str, ...], Reader] = {
 
 
 def sensors(
-    mech: MechanismLike,
+    mech: MechanismLike | HeldMechanism,
     state: State,
     ctrl: Tensor | None = None,
     *,
@@ -52,28 +53,36 @@ def sensors(
     actuators: Actuators | None = None,
     contact: ContactModel | None = None,
     f_ext: Tensor | None = None,
+    active: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """Readings of sensors by name, as MuJoCo's ``sensordata`` after ``mj_forward``.
 
-    Accelerometers, touch, force and torque sensors depend on the acceleration, and therefore on controls and
-    contact. Quaternions have the sign of a floating base's quaternion; relative to the base w is not
-    negative. Cutoff and noise of a file are not applied (``mech.unused``).
+    Accelerometers, touch, force and torque sensors depend on the acceleration, and therefore on controls,
+    external forces and contact. A state includes none of them: pass the ``ctrl`` and ``f_ext`` that act at
+    the state. Force and torque sensors measure contacts, equalities, loops and frames that are held. On a
+    mechanism of `torchsko.constrain` contact and other soft constraints do not act. Quaternions have the
+    sign of a floating base's quaternion; relative to the base w is not negative. Cutoff and noise of a file
+    are not applied (``mech.unused``).
 
     Args:
-        mech: the mechanism.
+        mech: the mechanism, or one with held constraints.
         state: its state.
-        ctrl: controls, as in `step`.
+        ctrl: controls, as in `step`; zero by default.
         sensors: names of sensors of the robot file, or `Sensor` of your own; by default all of the file.
-        qdd: acceleration, `[*batch, num_dof]`, if known; by default that of `constrained_dynamics`.
+        qdd: acceleration, `[*batch, num_dof]`, if known; by default that of `constrained_dynamics`, or of
+            `torchsko.constrain`.
         actuators: by default those of the robot file.
         contact: shapes and parameters of contact; by default `ContactModel.of` of the mechanism.
-        f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin.
+        f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin;
+            zero by default.
+        active: mask of held constraints, `[*batch, constraints]`; by default all are active.
 
     Returns:
         Readings `[*batch, size]` in SI units in the order of the sensors, with gradients to all inputs.
 
     Raises:
-        MechanismError: on an unknown sensor, joint, actuator, frame or body.
+        MechanismError: on an unknown sensor, joint, actuator, frame or body, and on a touch sensor of a
+            mechanism with held constraints.
         ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: MuJoCo documentation, "XML reference" (sensor).
@@ -89,16 +98,18 @@ def sensors(
         >>> list(readings), bool(readings["acc"][2] > 9.81)
         (['acc', 'w'], True)
     """
-    mech = as_mechanism(mech)
-    check_state(mech, q=state.q, qd=state.qd, f_ext=f_ext, **({} if qdd is None else {"qdd": qdd}))
-    chosen = _chosen(mech, sensors)
-    contact = ContactModel.of(mech) if contact is None else contact
-    drive, state = Drive.at(mech, state, ctrl, actuators, contact, f_ext, contact.options.timestep)
-    dynamic = (*kinds.ACCELERATION_KINDS, *kinds.FORCE_KINDS)
-    if qdd is None and any(sensor.kind in dynamic for sensor in chosen):
-        tau, *_ = drive.forces(state.q, state.qd, state.act)
-        qdd = drive.accelerate(state.q, state.qd, tau, state.warmstart).qdd
-    inputs = SensorInputs(drive, state, torch.zeros_like(state.qd) if qdd is None else qdd)
+    drive, state, held = inputs_at(mech, state, ctrl, actuators, contact, f_ext, active)
+    chosen = _chosen(drive.mech, sensors)
+    measured = {sensor.kind for sensor in chosen}
+    if qdd is not None:
+        check_state(drive.mech, qdd=qdd)
+    elif measured & {*kinds.ACCELERATION_KINDS, *kinds.FORCE_KINDS}:
+        qdd = accelerations(drive, state, held)
+    else:
+        qdd = torch.zeros_like(state.qd)
+    has_forces = measured & {*kinds.FORCE_KINDS}
+    constraints = constraint_forces(drive, state, qdd, held) if has_forces else None
+    inputs = SensorInputs(drive, state, qdd, constraints)
     readings: dict[str, Tensor] = {}
     for group, read in READERS.items():
         of_group = [sensor for sensor in chosen if sensor.kind in group]

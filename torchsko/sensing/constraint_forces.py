@@ -1,0 +1,187 @@
+r"""Forces of contacts, equalities, loops and held frames at a state and an acceleration.
+
+Forces of soft constraints follow from their rows. Multipliers of loops and forces of couplings are what the
+equations of motion of the tree lack,
+
+.. math::
+    \mathrm{ID}(q, \dot q, \ddot q) - \tau_{tree} - J^* f = G^* \lambda + \text{couplings},
+
+with the forces f of all other constraints and the forces of actuators on all joints. Where the rows of loops
+are redundant, the multipliers are those of least norm.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchsko.actuation.actuator_forces import ActuatorState
+from torchsko.bridge.body_momenta import joint_forces_of
+from torchsko.constraints.row_kinds import JointRows
+from torchsko.contact.contact_dynamics import balance_error, cone_forces
+from torchsko.contact.drive import Drive
+from torchsko.contact.points import Contacts, body_poses, contact_points
+from torchsko.contact.rows import tree_constraint_rows
+from torchsko.implicit.pseudo_inverse import symmetric_pinv
+from torchsko.mechanism.coordinates import scatter_dofs, tree_state, uncoupled
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.simulation_state import State
+from torchsko.sensing.body_wrenches import (
+    EndWrenches,
+    contact_ends,
+    exact_ends,
+    is_framed,
+    scalar_forces,
+    soft_ends,
+)
+from torchsko.utils.dtype import compute_dtype
+from torchsko.utils.shapes import concatenate, matvec
+from torchsko.verbs.constrained.held_mechanism import HeldMechanism
+from torchsko.verbs.constrained.hold import ConstraintRows
+from torchsko.verbs.dynamics import inverse_dynamics
+from torchsko.verbs.kinematics import Pose
+
+RANK_EXPONENT = 0.75
+"""Power of the rounding unit below which an eigenvalue of G G*, relative to the largest, is zero."""
+
+
+class ConstraintForces(NamedTuple):
+    """Forces of constraints.
+
+    Attributes:
+        pose: poses of all bodies, then of the inertial frame.
+        points: contacts; None for a held mechanism.
+        contact: force and moment of each contact on its second shape, in contact axes, `[*batch, C, 6]`.
+        ends: wrenches of contacts, then of equalities, of loops and of held frames.
+        scalar: force of each equality between joints or tendons, and of each coupling on its dependent joint,
+            `[*batch, 1]`.
+    """
+
+    pose: Pose
+    points: Contacts | None
+    contact: Tensor
+    ends: tuple[EndWrenches, ...]
+    scalar: dict[str, Tensor]
+
+    def on_bodies(self) -> Tensor:
+        """Sum of all wrenches on each body, `[*batch, num_bodies, 6]`, in its frame at its origin."""
+        count, batch = self.pose.position.shape[-2] - 1, self.contact.shape[:-2]
+        total = self.contact.new_zeros(*batch, count, 6)
+        return sum((part.on_bodies(self.pose) for part in self.ends), total)
+
+
+class Held(NamedTuple):
+    """A held mechanism and the mask of its active constraints."""
+
+    mechanism: HeldMechanism
+    active: Tensor | None
+
+    def accelerate(self, drive: Drive, state: State) -> Tensor:
+        """Accelerations under the constraints, `[*batch, num_dof]`."""
+        tau = _independent_force(drive, state)
+        return self.mechanism.forward_dynamics(state.q, state.qd, tau, self.active)[0]
+
+    def forces(self, drive: Drive, state: State, qdd: Tensor) -> Tensor:
+        """Forces of the rows at an acceleration, `[*batch, rows]`."""
+        tau = _independent_force(drive, state)
+        return self.mechanism.constraint_forces(state.q, state.qd, qdd, tau, self.active)
+
+
+def constraint_forces(
+    drive: Drive, state: State, qdd: Tensor, held: Held | None = None
+) -> ConstraintForces:
+    """Forces of all constraints.
+
+    Args:
+        drive: the mechanism and what acts on it.
+        state: its state.
+        qdd: its acceleration, `[*batch, num_dof]`.
+        held: constraints that hold in place of contact and of other soft constraints.
+    """
+    mech, contact = drive.mech, drive.contact
+    tree, at = uncoupled(mech), tree_state(mech, state.q, state.qd, qdd)
+    pose = body_poses(tree, at[0])
+    if held is None:
+        rows = tree_constraint_rows(mech, contact, at[:2])
+        f = -rows.derivatives(rows.motion(at[2]) - rows.reference)[0]
+        points, forces = contact_points(contact, pose), cone_forces(rows, f)
+        ends = [contact_ends(contact, points, forces)] if points.pair else []
+        ends += [soft_ends(contact, pose, f)] if any(map(is_framed, contact.equality_kinds)) else []
+        found = ConstraintForces(pose, points, forces, tuple(ends), scalar_forces(contact, f))
+        on_joints = rows.generalised_forces(f)
+    else:
+        rows, f = held.mechanism.constraints.rows, held.forces(drive, state, qdd)
+        on_joints = matvec(rows.at(tree, at[0], None, rows.numbers(tree)).jacobian.mT, f)
+        none = f.new_zeros(*f.shape[:-1], 0, 6)
+        found = ConstraintForces(pose, None, none, (exact_ends(rows, tree, pose, f),), {})
+    if mech.closing is None and mech.coupling is None:
+        return found
+    if held is None:
+        lacking = balance_error(tree, contact, *at, _joint_force(drive, state), drive.f_ext, None)
+    else:
+        lacking = inverse_dynamics(tree, *at, drive.f_ext) - _joint_force(drive, state)
+    return _with_exact_forces(found, mech, at[0], lacking - on_joints)
+
+
+def _with_exact_forces(
+    found: ConstraintForces, mech: Mechanism, q: Tensor, lacking: Tensor
+) -> ConstraintForces:
+    """Add the forces of loops and couplings.
+
+    Args:
+        found: all other forces.
+        mech: the mechanism.
+        q: configuration of the tree.
+        lacking: forces on all joints that loops and couplings exert, `[*batch, num_tree_dof]`.
+    """
+    tree, ends, scalar = uncoupled(mech), found.ends, dict(found.scalar)
+    loops = [c for c in mech.closures if c.method == "embed"] if mech.closing is not None else []
+    if loops:
+        rows = ConstraintRows(tree, loops)
+        G = rows.at(tree, q, None, rows.numbers(tree)).jacobian
+        f = _multipliers(mech, G, lacking)
+        lacking = lacking - matvec(G.mT, f)
+        ends = (*ends, exact_ends(rows, tree, found.pose, f))
+        first = 0
+        for link, loop in zip(rows.structure.links, loops, strict=True):
+            if isinstance(link.kind, JointRows):
+                scalar[loop.name] = f[..., first : first + 1]
+            first += link.kind.num_rows
+    for k in mech.coupling.dependent if mech.coupling is not None else ():
+        dof = mech.layout.dofs.places[k][0]
+        scalar.setdefault(mech.tree_joint_names[k], lacking[..., dof : dof + 1])
+    return found._replace(ends=ends, scalar=scalar)
+
+
+def _multipliers(mech: Mechanism, G: Tensor, lacking: Tensor) -> Tensor:
+    """The least-squares solution of G* f = lacking of least norm, on joints that no coupling determines."""
+    both = concatenate([lacking[..., None, :], G], -2)
+    if mech.coupling is not None:
+        both = mech.coupling.independent_forces(both, mech.coupling_ratio[..., None, :])
+    lacking, G = both[..., 0, :], both[..., 1:, :]
+    least = torch.finfo(compute_dtype(G)).eps ** RANK_EXPONENT
+    inverse = symmetric_pinv(G @ G.mT, rank_tolerance=least, scalar=mech.scalar)
+    return matvec(inverse, matvec(G, lacking))
+
+
+def _independent_force(drive: Drive, state: State) -> Tensor:
+    """Forces of actuators, tendons and the surroundings on the independent dofs, `[*batch, num_dof]`."""
+    tau = drive.forces(state.q, state.qd, state.act)[0]
+    if drive.f_ext is None:
+        return tau
+    f = drive.mech.layout.breadth_first(drive.f_ext, -2)[..., None]
+    return tau + joint_forces_of(drive.mech, state.q, f)
+
+
+def _joint_force(drive: Drive, state: State) -> Tensor:
+    """Forces of actuators and tendons on all joints of the tree, `[*batch, num_tree_dof]`."""
+    mech, (q, qd, act, *_) = drive.mech, state
+    if drive.actuators is None:
+        tau = scatter_dofs(mech, torch.zeros_like(qd) if drive.ctrl is None else drive.ctrl)
+    else:
+        assert drive.ctrl is not None
+        at = ActuatorState.at(mech, drive.actuators, q, qd, act, drive.ctrl, drive.dt)
+        tau = at.applied_force
+    return tau if drive.tendons is None else tau + drive.tendons.joint_force(mech, q, qd)
