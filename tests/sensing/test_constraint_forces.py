@@ -25,6 +25,7 @@ EQUALITIES = {
     "several": '<weld name="e" site1="tip" site2="peg"/><joint name="g" joint1="c" joint2="a" '
     'polycoef=".1 .5 .2 0 0"/><connect name="f" body1="free" body2="hand" anchor="0 .1 0"/>',
 }
+OPTIONS = [f'integrator="{x}" cone="elliptic"' for x in ("RK4", "implicitfast", "discrete")]
 SITES = ("root", "wrist", "tip", "finger", "peg", "ball")
 
 
@@ -96,9 +97,7 @@ def test_sensors_feel_equalities_as_in_mujoco(name):
         )
 
 
-@pytest.mark.parametrize(
-    "option", ['integrator="RK4"', 'integrator="implicitfast" cone="elliptic"']
-)
+@pytest.mark.parametrize("option", OPTIONS)
 def test_sensors_feel_equalities_with_every_option(option):
     mech, state, ctrl, push, _, every = moved(arms(EQUALITIES["several"], option))
     readings = torch.cat(tuple(ts.sensors(mech, state, ctrl, f_ext=push).values()), -1)

@@ -139,6 +139,7 @@ def test_every_row_is_traced_or_refused_or_runs_as_it_is():
         "contact_forces",
         "contacts",
         "drive_parameters",
+        "equality_forces",
         "inertial_parameters",
         "inverse_kinematics",
         "randomise",

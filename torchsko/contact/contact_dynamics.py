@@ -203,11 +203,14 @@ def _rows(
     mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor, added: Tensor | None
 ) -> Rows:
     """Rows of the constraints, in the metric of the mass matrix and of what is added to it."""
-    if added is None:
-        return constraint_rows(mech, contact, q, qd)
-    M = inertia_with_tendons(mech, contact, q)
-    metric = Metric(*(x.diagonal(dim1=-2, dim2=-1) for x in (M, added)))
+    metric = None if added is None else step_metric(mech, contact, q, added)
     return constraint_rows(mech, contact, q, qd, metric)
+
+
+def step_metric(mech: Mechanism, contact: ContactModel, q: Tensor, added: Tensor) -> Metric:
+    """Metric of a step that adds a matrix `[*batch, num_dof, num_dof]` to the mass matrix."""
+    M = inertia_with_tendons(mech, contact, q)
+    return Metric(*(x.diagonal(dim1=-2, dim2=-1) for x in (M, added)))
 
 
 def inertia_with_tendons(mech: Mechanism, contact: ContactModel, q: Tensor) -> Tensor:

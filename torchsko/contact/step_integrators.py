@@ -15,6 +15,7 @@ from torchsko.contact.contact_dynamics import (
     dynamics_with_inertia,
     tendon_inertia,
 )
+from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.drive import Drive
 from torchsko.contact.implicit_steps import (
     constrained_dofs,
@@ -81,19 +82,32 @@ def smooth_step(fixed: Drive, state: State, contact: SmoothContact) -> StepResul
     return StepResult(after, torch.zeros_like(qdd))
 
 
-def _discrete(fixed: Drive, state: State) -> StepResult:
-    """Step whose constraints, springs and dampers act at its end, in one equation."""
-    mech, dt = fixed.mech, fixed.dt
-    q, qd, act = state.q, state.qd, state.act
+def end_of_step_dynamics(
+    fixed: Drive, state: State
+) -> tuple[ConstrainedDynamics, ContactModel, Tensor, Tensor | None]:
+    """Accelerations with constraints, springs and dampers at the end of a step, in one equation.
+
+    Returns:
+        The accelerations, the constraints at the end of the step, the matrix h D + h^2 K of springs and
+        dampers, `[*batch, num_dof, num_dof]`, and rates of activations.
+    """
+    mech, (q, qd, act, *_) = fixed.mech, state
     tau, rate, slopes = fixed.forces(q, qd, act)
-    added, push = end_of_step_inertia(mech, q, qd, slopes, dt)
+    added, push = end_of_step_inertia(mech, q, qd, slopes, fixed.dt)
     turning = transport_rate(mech, qd, qd)
     force = tau + push if turning is None else tau + push - matvec(added, turning)
     options = replace(fixed.contact.options, end_of_step=True)
     contact = replace(fixed.contact, options=options)
-    found = dynamics_with_inertia(
-        mech, q, qd, force, fixed.f_ext, contact, _warmstart(state), added
-    )
+    start = _warmstart(state)
+    found = dynamics_with_inertia(mech, q, qd, force, fixed.f_ext, contact, start, added)
+    return found, contact, added, rate
+
+
+def _discrete(fixed: Drive, state: State) -> StepResult:
+    """Step whose constraints, springs and dampers act at its end, in one equation."""
+    mech, dt = fixed.mech, fixed.dt
+    q, qd = state.q, state.qd
+    found, contact, added, rate = end_of_step_dynamics(fixed, state)
     qdd = found.qdd
     if standalone_bodies(mech):
         rows = constraint_rows(mech, contact, q, qd)

@@ -20,12 +20,15 @@ from torch import Tensor
 from torchsko.actuation.actuator_forces import ActuatorState
 from torchsko.bridge.body_momenta import joint_forces_of
 from torchsko.constraints.row_kinds import JointRows
-from torchsko.contact.contact_dynamics import balance_error, cone_forces
+from torchsko.contact.contact_dynamics import balance_error, cone_forces, step_metric
 from torchsko.contact.drive import Drive
+from torchsko.contact.implicit_steps import end_of_step_inertia
 from torchsko.contact.points import Contacts, body_poses, contact_points
 from torchsko.contact.rows import tree_constraint_rows
+from torchsko.contact.soft_constraints import Metric
 from torchsko.implicit.pseudo_inverse import symmetric_pinv
-from torchsko.mechanism.coordinates import scatter_dofs, tree_state, uncoupled
+from torchsko.mechanism.coordinates import scatter_dofs, tree_rates, tree_state, uncoupled
+from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
 from torchsko.sensing.body_wrenches import (
@@ -104,7 +107,7 @@ def constraint_forces(
     tree, at = uncoupled(mech), tree_state(mech, state.q, state.qd, qdd)
     pose = body_poses(tree, at[0])
     if held is None:
-        rows = tree_constraint_rows(mech, contact, at[:2])
+        rows = tree_constraint_rows(mech, contact, at[:2], _metric(drive, state))
         f = -rows.derivatives(rows.motion(at[2]) - rows.reference)[0]
         points, forces = contact_points(contact, pose), cone_forces(rows, f)
         ends = [contact_ends(contact, points, forces)] if points.pair else []
@@ -119,7 +122,10 @@ def constraint_forces(
     if mech.closing is None and mech.coupling is None:
         return found
     if held is None:
-        lacking = balance_error(tree, contact, *at, _joint_force(drive, state), drive.f_ext, None)
+        tau = _joint_force(drive, state)
+        if contact.options.end_of_step:
+            tau = tau + _end_of_step_force(drive, state, at, qdd)
+        lacking = balance_error(tree, contact, *at, tau, drive.f_ext, None)
     else:
         lacking = inverse_dynamics(tree, *at, drive.f_ext) - _joint_force(drive, state)
     return _with_exact_forces(found, mech, at[0], lacking - on_joints)
@@ -164,6 +170,28 @@ def _multipliers(mech: Mechanism, G: Tensor, lacking: Tensor) -> Tensor:
     least = torch.finfo(compute_dtype(G)).eps ** RANK_EXPONENT
     inverse = symmetric_pinv(G @ G.mT, rank_tolerance=least, scalar=mech.scalar)
     return matvec(inverse, matvec(G, lacking))
+
+
+def _metric(drive: Drive, state: State) -> Metric | None:
+    """Metric of a step whose springs and dampers act at its end; None for others."""
+    if not drive.contact.options.end_of_step:
+        return None
+    mech, (q, qd, act, *_) = drive.mech, state
+    slopes = drive.forces(q, qd, act)[2]
+    added, _ = end_of_step_inertia(mech, q, qd, slopes, drive.dt)
+    return step_metric(mech, drive.contact, q, added)
+
+
+def _end_of_step_force(
+    drive: Drive, state: State, at: tuple[Tensor, Tensor, Tensor], qdd: Tensor
+) -> Tensor:
+    """Change of the forces of springs and dampers on all joints within a step, `[*batch, num_tree_dof]`."""
+    mech, (q, qd, act, *_) = drive.mech, state
+    slopes = drive.forces(q, qd, act)[2]
+    added, push = end_of_step_inertia(uncoupled(mech), at[0], at[1], slopes, drive.dt)
+    turning = transport_rate(mech, qd, qd)
+    accel = qdd if turning is None else qdd + turning
+    return push - matvec(added, tree_rates(mech, at[0], accel))
 
 
 def _independent_force(drive: Drive, state: State) -> Tensor:

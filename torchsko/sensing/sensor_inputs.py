@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from torchsko.actuation.actuators import Actuators
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.drive import Drive
+from torchsko.contact.step_integrators import end_of_step_dynamics
 from torchsko.errors import MechanismError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.file_data.sensor import SensorFrame
@@ -49,6 +51,8 @@ def inputs_at(
     robot = mech.mech() if isinstance(mech, HeldMechanism) else as_mechanism(mech)
     check_state(robot, q=state.q, qd=state.qd, f_ext=f_ext)
     contact = ContactModel.of(robot) if contact is None else contact
+    if held is None and contact.options.integrator == "discrete":
+        contact = replace(contact, options=replace(contact.options, end_of_step=True))
     drive, state = Drive.at(robot, state, ctrl, actuators, contact, f_ext, contact.options.timestep)
     return drive, state, held
 
@@ -57,6 +61,8 @@ def accelerations(drive: Drive, state: State, held: Held | None) -> Tensor:
     """Accelerations under the constraints, `[*batch, num_dof]`."""
     if held is not None:
         return held.accelerate(drive, state)
+    if drive.contact.options.end_of_step:
+        return end_of_step_dynamics(drive, state)[0].qdd
     tau, *_ = drive.forces(state.q, state.qd, state.act)
     return drive.accelerate(state.q, state.qd, tau, state.warmstart).qdd
 
