@@ -254,6 +254,23 @@ def test_a_held_foot_carries_the_robot():
         torch.testing.assert_close((R @ readings[body][..., None])[..., 0], expected)
 
 
+def test_a_hold_beside_an_embedded_loop_exerts_the_force_of_two_holds():
+    bar, cut, _, ctrl, push = four_bar(GEAR)
+    tip = ts.Frame("leaf", position=torch.tensor([0, 0, 0.1]).double())
+    hold, pin = ts.Hold(tip, "planar"), next(x for x in cut.closures if x.name == "pin")
+    q = bar.initial().expand(3, -1)
+    places = [bar.tree_joint_names.index(name) for name in cut.joint_names]
+    robots = (
+        (ts.constrain(bar, [hold]), ts.State(q, torch.zeros(3, 2).double())),
+        (
+            ts.constrain(cut, [hold, pin]),
+            ts.State(ts.expand(bar, q)[:, places], torch.zeros(3, 4).double()),
+        ),
+    )
+    found, expected = (ts.sensors(robot, at, ctrl, f_ext=push) for robot, at in robots)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
 def test_a_touch_sensor_of_a_held_mechanism_is_refused():
     ball = ts.load(
         '<mujoco><worldbody><body name="b"><freejoint/><geom size=".1"/><site name="s"/></body>'
@@ -262,6 +279,13 @@ def test_a_touch_sensor_of_a_held_mechanism_is_refused():
     held = ts.constrain(ball, [ts.Hold("b")])
     with pytest.raises(ts.MechanismError, match="skin"):
         ts.sensors(held, ts.State(ball.initial(), torch.zeros(6).double()))
+
+
+def test_a_force_within_a_body_is_refused():
+    arm = ts.load(arms("")).lock({"b": 0.3})
+    state = ts.State(arm.initial(), torch.zeros(arm.num_dof).double())
+    with pytest.raises(ts.MechanismError, match="wrist"):
+        ts.sensors(arm, state, sensors=["force wrist"], actuators=ts.Actuators.of(arm, []))
 
 
 def check_gradients(read, inputs):

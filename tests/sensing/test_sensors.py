@@ -29,6 +29,7 @@ AT_FRAMES = (
 def sensor_elements():
     """Text of the sensors, each with a name."""
     found = [f'<{kind} site="imu"/>' for kind in ("accelerometer", "gyro", "velocimeter")]
+    found += ['<accelerometer site="imu" cutoff="4"/>', '<force site="foot1_site" cutoff="2"/>']
     found += [f'<{kind} site="foot{k}_site"/>' for k in range(4) for kind in ("touch", "force")]
     found += [f'<torque site="foot{k}_site"/>' for k in range(4)] + ['<touch site="belly"/>']
     for joint in ("hip0", "thigh0", "knee3"):
@@ -126,6 +127,8 @@ ARM = """<mujoco><worldbody><geom type="plane" size="1 1 1" friction=".3 .01 .01
 </worldbody><actuator><position name="servo" joint="hinge" kp="5"/></actuator><sensor>
 <accelerometer name="acc" site="imu" cutoff="9"/><touch name="touch" site="hand" noise=".1"/>
 <gyro name="gyro" site="hand"/><framequat name="quat" objtype="site" objname="hand"/>
+<jointpos name="old" joint="hinge" nsample="9" delay=".02"/><jointvel name="rare" joint="hinge" nsample="9"
+interval=".02"/><jointvel name="now" joint="hinge" interval=".02"/>
 <actuatorfrc name="effort" actuator="servo"/><subtreeangmom name="momentum" body="world"/>
 <force name="wrench" site="hand"/><clock name="clock"/></sensor></mujoco>"""
 
@@ -191,11 +194,18 @@ def test_a_kernel_reads_accelerations_and_forces():
 
 def test_settings_that_readings_omit_are_named():
     arm = ts.load(ARM)
-    notes = {x.element: x.reason for x in arm.unused if "sensor" in x.element}
-    assert [x.split(" ")[0] for x in notes] == ["1", "1", "cutoff", "noise"]
-    assert "wrench" in str(notes) and "without joints" in str(notes) and "'clock'" in str(notes)
+    notes = {x.reason: x.element for x in arm.unused if "sensor" in x.element}
+    assert list(notes.items()) == [
+        ("they measure the force on a body without joints: not modelled", "1 sensors (wrench)"),
+        ("sensors of kind 'clock' are not modelled", "1 sensors (clock)"),
+        ("their readings have no noise", "1 sensors (touch)"),
+        (
+            "their readings are those of the present state, without delay and interval",
+            "2 sensors (old, rare)",
+        ),
+    ]
     names = [sensor.name for sensor in arm.file_metadata.sensors]
-    assert names == ["acc", "touch", "gyro", "quat", "effort", "momentum"]
+    assert names == ["acc", "touch", "gyro", "quat", "old", "rare", "now", "effort", "momentum"]
 
 
 def test_a_quaternion_keeps_the_sign_of_the_base():
@@ -203,6 +213,27 @@ def test_a_quaternion_keeps_the_sign_of_the_base():
     state = ts.State(q.index_copy(-1, torch.arange(3, 7), -q[:, 3:7]), qd)
     found, turned = (ts.sensors(arm, x, sensors=["quat"])["quat"] for x in (ts.State(q, qd), state))
     torch.testing.assert_close(found, -turned)
+
+
+COUPLED = """<mujoco><worldbody><body><joint name="a"/><geom size=".1" mass="1"/><site name="x"/></body>
+<body><joint name="b" type="slide"/><geom size=".1" mass="1"/></body>
+<body name="base" pos="1 2 3" euler="9 8 7"><freejoint/><geom size=".1" mass="1"/>
+<site name="s" euler="10 20 30"/></body></worldbody>
+<equality><joint joint1="b" joint2="a" polycoef=".1 .5 0 0 0"/></equality><sensor>
+<framequat objtype="site" objname="s"/><framequat objtype="site" objname="s" reftype="site" refname="x"/>
+<jointpos joint="b"/><jointvel joint="b"/>
+<framelinvel objtype="site" objname="s" reftype="site" refname="x"/></sensor></mujoco>"""
+
+
+def test_sensors_of_a_coupled_robot_equal_those_of_mujoco():
+    model, mech = mujoco.MjModel.from_xml_string(COUPLED), ts.load(COUPLED)
+    assert mech.num_dependent == 1
+    data, to_mujoco = mujoco.MjData(model), ts.conventions("mujoco", mech)
+    q, qd = mech.random_state(generator=torch.Generator().manual_seed(0))
+    data.qpos[:], data.qvel[:] = to_mujoco.q_to(q), to_mujoco.qd_to(q, qd)
+    mujoco.mj_forward(model, data)
+    found = torch.cat(tuple(ts.sensors(mech, ts.State(q, qd)).values()))
+    torch.testing.assert_close(found, torch.tensor(data.sensordata))
 
 
 def test_sensors_of_any_robot_are_read_by_name():

@@ -63,6 +63,12 @@ def wrench_readings(inputs: SensorInputs, sensors: Sequence[Sensor]) -> list[Ten
     readings = []
     poses = inputs.poses([x.frame for x in sensors])
     for sensor, (R, p) in zip(sensors, poses, strict=True):
+        if sensor.body is not None and sensor.body not in mech.body_names:
+            raise MechanismError(
+                f"sensor {sensor.name!r} measures the force between {sensor.body!r} and its parent.",
+                f"They are one body, since {sensor.body!r} has no joint or lock removed it.",
+                "Lock another joint, or leave this sensor out of sensors=.",
+            )
         k = mech.frame_body[mech.frame_index(sensor.target or "")]
         moment, force = (
             matvec(pose.rotation[..., k, :, :], x) for x in wrenches[..., k, :].split(3, -1)

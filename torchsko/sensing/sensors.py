@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -61,8 +62,8 @@ def sensors(
     external forces and contact. A state includes none of them: pass the ``ctrl`` and ``f_ext`` that act at
     the state. Force and torque sensors measure contacts, equalities, loops and frames that are held. On a
     mechanism of `torchsko.constrain` contact and other soft constraints do not act. Quaternions have the
-    sign of a floating base's quaternion; relative to the base w is not negative. Cutoff and noise of a file
-    are not applied (``mech.unused``).
+    sign of a floating base's quaternion; relative to the base w is not negative. Readings stay within the
+    cutoff of a sensor. Noise, delay and interval of a file are not applied (``mech.unused``).
 
     Args:
         mech: the mechanism, or one with held constraints.
@@ -115,8 +116,15 @@ def sensors(
         of_group = [sensor for sensor in chosen if sensor.kind in group]
         if of_group:
             values = read(inputs, of_group)
-            readings |= {x.name: value for x, value in zip(of_group, values, strict=True)}
+            readings |= {x.name: _bounded(x, y) for x, y in zip(of_group, values, strict=True)}
     return {sensor.name: readings[sensor.name] for sensor in chosen}
+
+
+def _bounded(sensor: Sensor, reading: Tensor) -> Tensor:
+    """A reading within the cutoff of its sensor."""
+    if math.isinf(sensor.cutoff):
+        return reading
+    return reading.clamp(-sensor.cutoff, sensor.cutoff)
 
 
 def _chosen(mech: Mechanism, sensors: Sequence[str | Sensor] | None) -> list[Sensor]:

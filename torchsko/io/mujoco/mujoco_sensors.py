@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,9 @@ from torchsko.utils.optional_dependencies import require
 BODY, XBODY, GEOM, SITE, CAMERA = 1, 2, 5, 6, 7
 """MuJoCo's types of objects (mjtObj): the inertial frame of a body, its frame, and others on bodies."""
 
+BOUNDED = (0, 1)
+"""MuJoCo's types of data that a cutoff bounds (mjtDataType): real and positive numbers."""
+
 ABBREVIATIONS = {"jointactfrc": "jointactuatorfrc", "tendonactfrc": "tendonactuatorfrc"}
 """Kinds whose names in mjtSensor are shorter than those of the elements."""
 
@@ -44,35 +48,46 @@ def read_sensors(
     actuators = {x.name for x in read_actuators(model).actuators}
     found, reasons = [], {}
     for i in range(model.nsensor):
-        name = model.sensor(i).name or f"sensor{i}"
+        name = sensor_name(model, i)
         short = names[int(model.sensor_type[i])].removeprefix("mjSENS_").lower()
         kind = ABBREVIATIONS[short] if short in ABBREVIATIONS else short
         made = _sensor(model, i, name, kind, frames)
         if isinstance(made, Sensor) and kind in ACTUATOR_KINDS and made.target not in actuators:
             made = "their actuators are not modelled"
         if isinstance(made, Sensor):
-            found.append(made)
+            is_bounded = model.sensor_cutoff[i] > 0 and model.sensor_datatype[i] in BOUNDED
+            found.append(
+                replace(made, cutoff=float(model.sensor_cutoff[i])) if is_bounded else made
+            )
         else:
             reasons.setdefault(made, []).append(name)
-    notes = [
+    reasons |= _ignored_settings(model, found)
+    return tuple(found), tuple(
         UnsupportedElement(f"{len(which)} sensors ({name_list(which)})", why, absent=True)
         for why, which in reasons.items()
-    ]
-    return tuple(found), (*notes, *_ignored_fields(model))
-
-
-def _ignored_fields(model: Any) -> list[UnsupportedElement]:
-    """Settings of sensors that readings do not include."""
-    fields = (
-        ("cutoff", "cutoff", "their readings are not clipped"),
-        ("noise", "noise", "their readings have no noise"),
-        ("delay", "delay", "their readings are those of the present state"),
     )
-    return [
-        UnsupportedElement(f"{what} of {int(np.count_nonzero(values))} sensors", why, absent=True)
-        for field, what, why in fields
-        if np.any(values := getattr(model, f"sensor_{field}", ()))
-    ]
+
+
+def _ignored_settings(model: Any, found: Sequence[Sensor]) -> dict[str, list[str]]:
+    """Settings that readings do not include, each with the names of the modelled sensors that have it."""
+    is_sampled = np.asarray(model.sensor_history)[:, 0] > 0
+    settings = {
+        "their readings have no noise": np.asarray(model.sensor_noise) > 0,
+        "their readings are those of the present state, without delay and interval": is_sampled
+        & ((np.asarray(model.sensor_delay) > 0) | (np.asarray(model.sensor_interval)[:, 0] > 0)),
+    }
+    names = {sensor.name for sensor in found}
+    every = [sensor_name(model, i) for i in range(model.nsensor)]
+    chosen = {
+        why: [name for name, has in zip(every, mask, strict=True) if has and name in names]
+        for why, mask in settings.items()
+    }
+    return {why: which for why, which in chosen.items() if which}
+
+
+def sensor_name(model: Any, i: int) -> str:
+    """Name of a sensor, generated if the file has none."""
+    return model.sensor(i).name or f"sensor{i}"
 
 
 def _sensor(model: Any, i: int, name: str, kind: str, frames: Mapping[int, str]) -> Sensor | str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torchsko.errors import MechanismError, unknown_name
@@ -50,7 +51,8 @@ class Sensor:
         position: of a sensor at a frame, its origin in the target [m].
         reference: frame in which a position or velocity is measured; None for the inertial frame.
         region: volume of a touch sensor.
-        body: body whose contacts a touch sensor measures.
+        body: body of a sensor at a frame; a touch sensor measures its contacts.
+        cutoff: largest absolute reading, in the unit of the sensor; infinite without a bound.
 
     Raises:
         MechanismError: on an unknown kind.
@@ -66,6 +68,7 @@ class Sensor:
     reference: SensorFrame | None = None
     region: Form | None = None
     body: str | None = None
+    cutoff: float = math.inf
 
     def __post_init__(self) -> None:
         if self.kind not in SENSOR_KINDS:
