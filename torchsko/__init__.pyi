@@ -97,6 +97,7 @@ from torchsko.rollout.contact_integrator import ContactStep as ContactStep
 from torchsko.rollout.finite_checks import first_nonfinite as first_nonfinite
 from torchsko.rollout.integrators import advance as advance
 from torchsko.rollout.linearize import linearize as linearize
+from torchsko.sensing.contact_wrenches import contact_wrenches as contact_wrenches
 from torchsko.sensing.equality_forces import equality_forces as equality_forces
 from torchsko.sensing.sensors import sensors as sensors
 from torchsko.verbs.analytic import analytic_jacobian as analytic_jacobian

@@ -137,6 +137,7 @@ def test_every_row_is_traced_or_refused_or_runs_as_it_is():
         "constrain",
         "constrained_dynamics",
         "contact_forces",
+        "contact_wrenches",
         "contacts",
         "drive_parameters",
         "equality_forces",

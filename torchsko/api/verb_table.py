@@ -35,7 +35,7 @@ from torchsko.rollout import finite_checks as finite
 from torchsko.rollout import integrators
 from torchsko.rollout import linearize as linearized
 from torchsko.rollout import rollout as rollouts
-from torchsko.sensing import equality_forces
+from torchsko.sensing import contact_wrenches, equality_forces
 from torchsko.sensing import sensors as sensing
 from torchsko.verbs import (
     analytic,
@@ -354,6 +354,7 @@ class Verbs(MechanismSource):
     randomise = randomise.randomise
     step = contact_step.step
     sensors = sensing.sensors
+    contact_wrenches = contact_wrenches.contact_wrenches
     equality_forces = equality_forces.equality_forces
     advance = integrators.advance
     inertial_parameters = regressors.inertial_parameters
