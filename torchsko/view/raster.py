@@ -1,63 +1,109 @@
-"""Rasterisation of triangles: coverage, depth test and blending of transparent shapes."""
+r"""Rasterisation of triangles: coverage, depth test and blending of transparent shapes.
+
+The barycentric weight of a corner k, with the edge from corner i to corner j opposite to it, is linear along
+a row of pixels at the height y,
+
+.. math::
+    w_k = a_k x + b_k, \qquad a_k = (y_i - y_j) / D, \qquad b_k = (x_i (y_j - y) - x_j (y_i - y)) / D,
+
+with twice the signed area D. A row is covered where no weight is negative: one span of columns for each
+triangle and row, so that no other pixels are visited. The depth along a span is linear as well.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 MAX_PIXELS = 4_000_000
-"""Largest number of candidate pixels tested at once, to bound memory."""
+"""Largest number of covered pixels at once, to bound memory."""
+
+MIN_AREA = 1e-9
+"""Twice the area of a triangle in square pixels below which it covers no pixel."""
+
+EDGE_TOLERANCE = 1e-9
+"""Largest negative barycentric weight of a covered pixel: triangles with a common edge have no gap."""
+
+
+class Spans(NamedTuple):
+    """Covered pixels of triangles, row by row.
+
+    Attributes:
+        owner: triangle of each span.
+        start: flat index of its first pixel.
+        length: number of its pixels.
+        depth: depth of its first pixel.
+        slope: change of the depth per pixel.
+    """
+
+    owner: np.ndarray
+    start: np.ndarray
+    length: np.ndarray
+    depth: np.ndarray
+    slope: np.ndarray
+
+
+def covered_spans(corners: np.ndarray, size: tuple[int, int]) -> Spans:
+    """Spans of the pixels whose centres lie in triangles.
+
+    Args:
+        corners: columns, rows and depths, `[n, 3, 3]`.
+        size: width and height of the image.
+    """
+    x, y = corners[..., 0], corners[..., 1]
+    double = (x[:, 1] - x[:, 0]) * (y[:, 2] - y[:, 0]) - (x[:, 2] - x[:, 0]) * (y[:, 1] - y[:, 0])
+    low = np.clip(np.ceil(y.min(-1) - 0.5), 0, size[1]).astype(np.int64)
+    high = np.clip(np.floor(y.max(-1) - 0.5) + 1, 0, size[1]).astype(np.int64)
+    is_seen = (x.max(-1) > 0) & (x.min(-1) < size[0]) & (np.abs(double) > MIN_AREA)
+    owner, offset = _expanded(np.where(is_seen, np.maximum(high - low, 0), 0))
+    x, y, z = np.moveaxis(corners[owner], -1, 0)
+    double, row = double[owner], low[owner] + offset
+    first, last = np.full(len(owner), 0.5), np.full(len(owner), size[0] - 0.5)
+    depth, slope = np.zeros(len(owner)), np.zeros(len(owner))
+    for k in range(3):
+        i, j = (k + 1) % 3, (k + 2) % 3
+        a = (y[:, i] - y[:, j]) / double
+        b = (x[:, i] * (y[:, j] - (row + 0.5)) - x[:, j] * (y[:, i] - (row + 0.5))) / double
+        end = -(b + EDGE_TOLERANCE) / np.where(a == 0, np.inf, a)
+        is_outside = (a == 0) & (b < -EDGE_TOLERANCE)
+        first = np.maximum(first, np.where(a > 0, end, -np.inf))
+        last = np.minimum(last, np.where(a < 0, end, np.where(is_outside, -np.inf, np.inf)))
+        slope, depth = slope + a * z[:, k], depth + b * z[:, k]
+    start, stop = np.ceil(first - 0.5), np.floor(last - 0.5)
+    keep = np.flatnonzero(stop >= start)
+    begin = start[keep].astype(np.int64)
+    return Spans(
+        owner[keep],
+        row[keep] * size[0] + begin,
+        stop[keep].astype(np.int64) - begin + 1,
+        (depth + slope * (start + 0.5))[keep],
+        slope[keep],
+    )
 
 
 def covered_pixels(
     corners: np.ndarray, size: tuple[int, int]
-) -> Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Pixels whose centres lie in triangles: flat indices, depths and triangle indices, in chunks."""
-    x, y = corners[..., 0], corners[..., 1]
-    low = np.stack([np.ceil(x.min(-1) - 0.5), np.ceil(y.min(-1) - 0.5)], -1)
-    high = np.stack([np.floor(x.max(-1) - 0.5), np.floor(y.max(-1) - 0.5)], -1)
-    low = np.clip(low, 0, size).astype(np.int64)
-    high = np.clip(high + 1, 0, size).astype(np.int64)
-    width, height = np.maximum(high - low, 0).T
-    counts = width * height
-    double = (x[:, 1] - x[:, 0]) * (y[:, 2] - y[:, 0]) - (x[:, 2] - x[:, 0]) * (y[:, 1] - y[:, 0])
-    alive = np.flatnonzero((counts > 0) & (np.abs(double) > 1e-9))
-    found, total = [], np.cumsum(counts[alive])
-    # Chunks of at most MAX_PIXELS pixels, or of one triangle.
-    cuts = (
-        np.unique(
-            np.searchsorted(
-                total, np.arange(MAX_PIXELS, total[-1] + MAX_PIXELS, MAX_PIXELS), "right"
-            )
-        )
-        if len(alive)
-        else []
-    )
-    start = 0
-    for stop in [*cuts, len(alive)]:
-        chunk = alive[start:stop]
-        start = stop
-        if not len(chunk):
-            continue
-        owner = np.repeat(chunk, counts[chunk])
-        offset = np.arange(len(owner)) - np.repeat(
-            np.cumsum(counts[chunk]) - counts[chunk], counts[chunk]
-        )
-        column, row = low[owner, 0] + offset % width[owner], low[owner, 1] + offset // width[owner]
-        px, py = column + 0.5, row + 0.5
-        weights = []
-        for k in range(3):
-            i, j = (k + 1) % 3, (k + 2) % 3
-            weights.append(
-                ((x[owner, i] - px) * (y[owner, j] - py) - (x[owner, j] - px) * (y[owner, i] - py))
-                / double[owner]
-            )
-        inside = np.minimum(np.minimum(weights[0], weights[1]), weights[2]) >= -1e-9
-        owner = owner[inside]
-        depth = sum(w[inside] * corners[owner, k, 2] for k, w in enumerate(weights))
-        found.append((row[inside] * size[0] + column[inside], np.asarray(depth), owner))
-    return found
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Pixels whose centres lie in triangles: flat indices, depths and triangle indices, in chunks.
+
+    Args:
+        corners: columns, rows and depths, `[n, 3, 3]`.
+        size: width and height of the image.
+    """
+    spans = covered_spans(corners, size)
+    chunk = np.cumsum(spans.length) // MAX_PIXELS
+    for part in np.split(np.arange(len(chunk)), np.flatnonzero(np.diff(chunk)) + 1):
+        owner, start, length, depth, slope = (field[part] for field in spans)
+        span, along = _expanded(length)
+        yield start[span] + along, depth[span] + slope[span] * along, owner[span]
+
+
+def _expanded(count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Index of each entry `count` times, and the positions 0, 1, ... count - 1 within it."""
+    index = np.repeat(np.arange(len(count)), count)
+    return index, np.arange(len(index)) - np.repeat(np.cumsum(count) - count, count)
 
 
 def draw(
@@ -107,10 +153,12 @@ def mask(shade: np.ndarray, corners: np.ndarray) -> None:
 
 def _nearest(pixels: np.ndarray, corners: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Covered pixels, each once, with depth and index of the nearest triangle."""
-    found = covered_pixels(corners, (pixels.shape[1], pixels.shape[0]))
-    if not found:
-        return np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=np.int64)
-    where, depth, owner = (np.concatenate(column) for column in zip(*found, strict=True))
-    order = np.lexsort((depth, where))
-    first = order[np.r_[True, np.diff(where[order]) > 0]] if len(order) else order
-    return where[first], depth[first], owner[first]
+    height, width = pixels.shape[:2]
+    buffer, owners = np.full(height * width, np.inf), np.full(height * width, -1)
+    for where, depth, owner in covered_pixels(corners, (width, height)):
+        np.minimum.at(buffer, where, depth)
+        # Of triangles at one depth the first in order is drawn.
+        is_nearest = np.flatnonzero(depth == buffer[where])[::-1]
+        owners[where[is_nearest]] = owner[is_nearest]
+    found = np.flatnonzero(owners >= 0)
+    return found, buffer[found], owners[found]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -210,29 +211,21 @@ def _frame(scene: Scene, qs: Tensor, camera: Camera) -> np.ndarray:
     """An 8-bit image `[height, width, 3]` of all configurations together."""
     solid, transparent = _triangles(scene, qs)
     flat = np.concatenate([solid[0], *(corners for corners, _, _ in transparent)])
-    tiles, tile_tint = _tiles(camera)
-    pixels, depths = (
-        np.ones((camera.size[1], camera.size[0], 3)),
-        np.full(camera.size[::-1], np.inf),
-    )
-    draw(pixels, camera.project(tiles), tile_tint)
     above = flat[..., 2].max(axis=-1) > camera.ground
     flat[..., 2] = camera.ground
-    shade = np.zeros(pixels.shape[:2], dtype=bool)
+    grey = _ground(camera)
+    shade = np.zeros(grey.shape, dtype=bool)
     mask(shade, camera.project(flat[above]))
-    pixels = np.where(shade[..., None], SHADOW_BRIGHTNESS * pixels, pixels)
+    grey[shade] *= SHADOW_BRIGHTNESS
+    pixels, depths = np.repeat(grey[..., None], 3, axis=-1), np.full(grey.shape, np.inf)
     draw(pixels, camera.project(solid[0]), _lighted(*solid, camera), depths)
     placed = [(camera.project(c), _lighted(c, tint, camera), a) for c, tint, a in transparent]
     for corners, lit, opacity in sorted(placed, key=lambda x: -float(x[0][..., 2].mean())):
         blend(pixels, corners, lit, depths, opacity)
-    coarse = pixels.reshape(
-        camera.size[1] // SUPERSAMPLING,
-        SUPERSAMPLING,
-        camera.size[0] // SUPERSAMPLING,
-        SUPERSAMPLING,
-        3,
-    )
-    return np.round(255 * coarse.mean(axis=(1, 3))).astype(np.uint8)
+    total, offsets = np.zeros((1, 1, 1)), range(SUPERSAMPLING)
+    for i, j in product(offsets, offsets):
+        total = total + pixels[i::SUPERSAMPLING, j::SUPERSAMPLING]
+    return np.round(255 / SUPERSAMPLING**2 * total).astype(np.uint8)
 
 
 Tinted = tuple[np.ndarray, np.ndarray]
@@ -262,26 +255,36 @@ def _triangles(
     return (corners, tints), transparent
 
 
-def _tiles(camera: Camera) -> tuple[np.ndarray, np.ndarray]:
-    """Triangles and colours of the ground: tiles of two greys that fade outwards; none from below."""
-    if camera.rotation[2, 2] <= 0:
-        return np.zeros((0, 3, 3)), np.zeros((0, 3))
+def _ground(camera: Camera) -> np.ndarray:
+    """Grey levels of the ground `[height, width]`: tiles that fade outwards; white around and from below."""
+    (width, height), (right, up, back) = camera.size, camera.rotation
+    eye = camera.target + CAMERA_DISTANCE * camera.radius * back
+    across = (np.arange(width) + 0.5 - width / 2) / camera.zoom + camera.middle[0]
+    down = (np.arange(height) + 0.5 - height / 2) / camera.zoom + camera.middle[1]
+    # The ray of a pixel is eye + distance * (across * right - down * up - back); right is level.
+    ahead = -down[:, None] / min(camera.size) * up - back
+    slope = ahead[:, 2]
+    is_seen = slope * (camera.ground - eye[2]) > 0
+    distance = (camera.ground - eye[2]) / np.where(is_seen, slope, 1.0)
     edge = 10 ** np.floor(np.log10(camera.radius)) / 2
     edge *= 1 if camera.radius / edge < 8 else 2
     first = np.round(camera.target[:2] / edge) - TILES_PER_SIDE
-    i, j = np.meshgrid(np.arange(2 * TILES_PER_SIDE), np.arange(2 * TILES_PER_SIDE), indexing="ij")
-    places = np.stack([i, j], -1).reshape(-1, 2)
-    x, y = ((first + places) * edge).T
-    z = np.full_like(x, camera.ground)
-    a, b, c, d = (
-        np.stack([x + dx * edge, y + dy * edge, z], -1)
-        for dx, dy in ((0, 0), (1, 0), (1, 1), (0, 1))
+    aside = distance[:, None] * across / min(camera.size)
+    i, j = (
+        np.floor(((eye + distance[:, None] * ahead)[:, k, None] + aside * right[k]) / edge)
+        - first[k]
+        for k in range(2)
     )
+    count = 2 * TILES_PER_SIDE
+    is_tile = is_seen[:, None] & (i >= 0) & (i < count) & (j >= 0) & (j < count)
+    is_tile &= camera.rotation[2, 2] > 0
+    places = np.stack(np.meshgrid(np.arange(count), np.arange(count), indexing="ij"), -1)
     away = np.linalg.norm((places + 0.5) / TILES_PER_SIDE - 1, axis=-1)
     dark = 0.10 - 0.045 * ((places + first).sum(axis=-1) % 2)
-    grey = 1 - dark * np.clip(1.15 - away, 0, 1)
-    triangles = np.concatenate([np.stack([a, b, c], 1), np.stack([a, c, d], 1)])
-    return triangles, np.repeat(np.tile(grey, 2)[:, None], 3, axis=1)
+    levels = 1 - dark * np.clip(1.15 - away, 0, 1)
+    found = np.ones((height, width))
+    found[is_tile] = levels[i[is_tile].astype(np.int64), j[is_tile].astype(np.int64)]
+    return found
 
 
 def _lighted(corners: np.ndarray, tint: np.ndarray, camera: Camera) -> np.ndarray:
