@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from torchsko.mechanism.geometry import Geometry, Shape
 from torchsko.view.notebook import NotebookView
 from torchsko.view.option_checks import configurations
 from torchsko.view.raster import draw
-from torchsko.view.render import _camera
+from torchsko.view.render import _camera, _ground
 from torchsko.view.scene import scene_of
 
 pytest.importorskip("PIL")
@@ -117,6 +118,70 @@ def test_a_motion_is_a_gif_with_its_frames(tmp_path):
     assert all((a != b).any() for a, b in pairwise(seen))
 
 
+def rolling() -> tuple[ts.Mechanism, torch.Tensor]:
+    """A red ball that rolls away over the ground, past a wall."""
+    builder = ts.MechanismBuilder("ball")
+    builder.link("ball", mass=1.0)
+    shapes = (
+        Shape(forms.Sphere(0.1), "ball", colour=RED),
+        Shape(forms.Box((0.1, 9.0, 0.1)), None, position=(9.0, 0.0, 0.1)),
+        Shape(forms.Plane((9.0, 9.0)), None),
+    )
+    mech = builder.joint("free", "free", child="ball").build()
+    qs = mech.neutral().expand(4, -1).clone()
+    qs[:, :3] = torch.tensor([[0.0, 0.0, 0.1], [1.03, 0.52, 0.1], [2.0, 0.0, 0.4], [4.1, 1.0, 0.1]])
+    return mech.replace(geometry=Geometry(shapes)), qs
+
+
+def test_the_camera_follows_a_frame_along_the_ground(tmp_path):
+    from PIL import Image
+
+    mech, qs = rolling()
+    seen = {}
+    for follow in (None, "ball"):
+        ts.view.animate(mech, qs, tmp_path / "a.gif", size=(120, 90), follow=follow)
+        with Image.open(tmp_path / "a.gif") as gif:
+            frames = []
+            for k in range(4):
+                gif.seek(k)
+                frames.append(np.asarray(gif.convert("RGB")).astype(int))
+        balls = [image[..., 0] - image[..., 1] > 60 for image in frames]
+        seen[follow] = [np.array([x.mean() for x in np.nonzero(ball)]) for ball in balls]
+        assert all(ball.any() for ball in balls)
+        size = min(ball.sum() for ball in balls)
+        assert size > 500 if follow else size < 100
+    rows, columns = np.transpose(seen["ball"])
+    assert np.ptp(columns) < 1 and np.ptp(rows[[0, 1, 3]]) < 1 and rows[2] < rows[0] - 10
+    assert np.ptp(np.transpose(seen[None])[1]) > 10
+    with pytest.raises(ts.MechanismError, match="bowl"):
+        ts.view.animate(mech, qs, tmp_path / "b.gif", follow="bowl")
+    assert not (tmp_path / "b.gif").exists()
+
+
+@pytest.mark.parametrize("view", [(40.0, 20.0), (200.0, 3.0), (0.0, 90.0)])
+def test_tiles_of_the_ground_are_where_the_camera_projects_them(view):
+    mech, qs = rolling()
+    camera = _camera(scene_of(mech), qs, (200, 150), view)
+    levels = _ground(camera)
+    edge = 10 ** np.floor(np.log10(camera.radius)) / 2
+    edge *= 1 if camera.radius / edge < 8 else 2
+    middle, found = np.round(camera.target[:2] / edge), {}
+    for i, j in np.ndindex(24, 24):
+        place = (middle - 12 + (i + 0.5, j + 0.5)) * edge
+        depth = (np.array([*place, camera.ground]) - camera.target) @ camera.rotation[2]
+        if depth > 3 * camera.radius:  # beside or behind the camera
+            continue
+        column, row, _ = camera.project(np.array([*place, camera.ground]))
+        if 0 <= column < 400 and 0 <= row < 300:
+            is_dark = (middle.sum() - 24 + i + j) % 2 == 0
+            away = np.hypot((i + 0.5) / 12 - 1, (j + 0.5) / 12 - 1)
+            expected = 1 - (0.10 if is_dark else 0.055) * np.clip(1.15 - away, 0, 1)
+            assert levels[int(row), int(column)] == pytest.approx(expected), (i, j)
+            found[is_dark] = True
+    assert len(found) == 2
+    assert (_ground(replace(camera, rotation=camera.rotation * [[1], [1], [-1]])) == 1).all()
+
+
 def test_the_command_saves_pictures_without_a_browser(tmp_path, capsys):
     log = tmp_path / "log.npz"
     mech = arm()
@@ -129,6 +194,9 @@ def test_the_command_saves_pictures_without_a_browser(tmp_path, capsys):
     assert "panda" in capsys.readouterr().out
     assert main(["view", robot, "--log", str(log), "--log", str(log)]) == 2
     assert main(["view", robot, robot, "--picture", str(path)]) == 2
+    assert main(["view", robot, "--follow", "link7"]) == 2
+    still = ["view", robot, "--log", str(log), "--picture", str(path), "--follow"]
+    assert main([*still, "link7"]) == 0 and main([*still, "link70"]) == 2
     assert main(["view", str(tmp_path / "none.urdf")]) == 2
     assert "Traceback" not in capsys.readouterr().err
 

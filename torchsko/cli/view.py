@@ -45,6 +45,7 @@ def add_view(commands: Any) -> None:
     view.add_argument(
         "--picture", help="save a .png or .jpg, or with --log a .gif, and open no page"
     )
+    view.add_argument("--follow", help="link that the camera of a .gif follows along the ground")
     view.add_argument(
         "--host", default="127.0.0.1", help="address to serve at; 0.0.0.0 admits other machines"
     )
@@ -86,6 +87,12 @@ def _check_options(options: argparse.Namespace) -> None:
             "The first log is the motion of the first robot, and so on.",
             "Leave some out, or name a robot's file once for each of its logs.",
         )
+    if options.follow and Path(options.picture or "").suffix.lower() != ".gif":
+        raise RobotFileError(
+            f"--follow {options.follow} was given without a .gif.",
+            "The camera of a motion follows a link.",
+            "Pass --picture FILE.gif and --log as well, or leave out --follow.",
+        )
     if not options.picture:
         return
     if len(options.file) > 1:
@@ -125,7 +132,8 @@ def _save_picture(mech: Mechanism, motion: Motion | None, options: argparse.Name
         count = max(2, round(GIF_FRAME_RATE * duration) + 1)
         dt = duration / (count - 1)
         rows = [motion.at(motion.t[0] + k * dt) for k in range(count)]
-        animate(mech, motion.q[rows], path, dt=max(dt, 1 / GIF_FRAME_RATE), kind=options.kind)
+        dt = max(dt, 1 / GIF_FRAME_RATE)
+        animate(mech, motion.q[rows], path, dt=dt, kind=options.kind, follow=options.follow)
     else:
         last = len(motion.q) - 1
         rows = sorted({round(k * last / (STILLS - 1)) for k in range(STILLS)})

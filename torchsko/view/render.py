@@ -13,11 +13,14 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from torchsko.errors import RobotFileWarning, caller_stack_level
 from torchsko.mechanism.dispatch import MechanismLike
+from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.optional_dependencies import require
+from torchsko.verbs.frames import frame_pose
 from torchsko.view.option_checks import (
     check_file,
     check_size_and_view,
@@ -147,6 +150,7 @@ def animate(
     size: tuple[int, int] = (400, 300),
     view: tuple[float, float] = (40.0, 20.0),
     kind: Kind = "visual",
+    follow: str | None = None,
 ) -> None:
     """Save a motion as an animated GIF.
 
@@ -158,9 +162,12 @@ def animate(
         size: width and height in pixels.
         view: as in `picture`.
         kind: as in `picture`.
+        follow: name of a frame with which the camera moves along the ground; None for a camera that stands
+            still and shows the whole way.
 
     Raises:
         MissingExtraError: if Pillow is not installed.
+        MechanismError: if there is no such frame.
         RobotFileError: if the folder of the file does not exist, or the ending is not .gif.
         ShapeError: if qs does not fit or is not finite, or size, view or dt is invalid.
     """
@@ -170,8 +177,12 @@ def animate(
     check_time_step(dt)
     scene = _visible_scene(mech, kind)
     qs = configurations(scene.mech, qs)
-    camera = _camera(scene, qs, size, view)
-    frames = [image.fromarray(_frame(scene, q[None], camera)) for q in qs]
+    shifts = np.zeros((len(qs), 3)) if follow is None else _way(scene.mech, qs, follow)
+    camera = _camera(scene, qs, size, view, shifts)
+    frames = [
+        image.fromarray(_frame(scene, q[None], replace(camera, target=camera.target + shift)))
+        for q, shift in zip(qs, shifts, strict=True)
+    ]
     # A palette for each frame would make colours flicker.
     palette = frames[0].quantize(255)
     small = [frame.quantize(palette=palette, dither=0) for frame in frames]
@@ -191,9 +202,22 @@ def _visible_scene(mech: MechanismLike, kind: Kind) -> Scene:
     return replace(scene, nodes=tuple(node for node in scene.nodes if node.colour[3] > 0))
 
 
-def _camera(scene: Scene, qs: Tensor, size: tuple[int, int], view: tuple[float, float]) -> Camera:
-    """A camera whose picture contains all configurations."""
-    corners = scene.corners(qs)
+def _way(mech: Mechanism, qs: Tensor, frame: str) -> np.ndarray:
+    """Way of a frame along the ground from its first position, `[steps, 3]` [m]."""
+    with torch.no_grad():
+        position = frame_pose(mech, qs, frame).position.cpu().double().numpy()
+    return (position - position[0]) * (1.0, 1.0, 0.0)
+
+
+def _camera(
+    scene: Scene,
+    qs: Tensor,
+    size: tuple[int, int],
+    view: tuple[float, float],
+    shifts: np.ndarray | None = None,
+) -> Camera:
+    """A camera whose picture contains all configurations, each less a shift `[steps, 3]`."""
+    corners = scene.corners(qs, shifts)
     low, high = corners.min(axis=0), corners.max(axis=0)
     around, above = np.radians(view)
     back = np.array([np.cos(above) * np.cos(around), np.cos(above) * np.sin(around), np.sin(above)])

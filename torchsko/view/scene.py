@@ -126,7 +126,7 @@ class Scene:
         heights = [
             (node.triangles.vertices @ R[node.frame, 2] + r[node.frame, 2]).min()
             for node in self.nodes
-            if node.frame >= 0 and self.mech.frame_body[node.frame] >= 0
+            if self._moves(node)
         ]
         return float(min(heights, default=0.0))
 
@@ -148,21 +148,29 @@ class Scene:
         samples = motion[:: -(-len(motion) // MAX_GROUND_SAMPLES)]
         return min(0.0, *(self.lowest(q) for q in samples))
 
-    def corners(self, q: Tensor) -> np.ndarray:
+    def corners(self, q: Tensor, shifts: np.ndarray | None = None) -> np.ndarray:
         """Corners of the bounding boxes of all nodes except floors, `[n, 3]` [m].
 
         Args:
             q: `[*batch, num_q]`; the boxes of the whole batch are returned.
+            shifts: displacements that are subtracted from the boxes of each configuration, `[steps, 3]` [m];
+                those of nodes that do not move are left out where some are not zero.
         """
         R, r = (x.reshape(-1, *x.shape[q.ndim - 1 :]) for x in self.poses(q))
+        nodes = [node for node in self.nodes if not node.floor]
+        if shifts is not None and shifts.any():
+            nodes = [node for node in nodes if self._moves(node)] or nodes
+            r = r - shifts[:, None]
         found = [
             _box_corners(node.triangles.vertices) @ R[:, node.frame].mT + r[:, None, node.frame]
-            for node in self.nodes
-            if not node.floor
+            for node in nodes
         ]
         if not found:
             return _box_corners(np.array([[-0.5] * 3, [0.5] * 3]))
         return np.concatenate(found).reshape(-1, 3)
+
+    def _moves(self, node: Node) -> bool:
+        return node.frame >= 0 and self.mech.frame_body[node.frame] >= 0
 
 
 def scene_of(mech: MechanismLike, kind: Kind = "visual") -> Scene:
