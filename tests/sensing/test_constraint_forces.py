@@ -1,5 +1,7 @@
 """Force and torque sensors measure equalities, loops and held frames, and the force of each can be read."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -221,12 +223,29 @@ def test_a_hinge_transmits_no_more_about_its_axis_than_its_own_force():
     tension = 3 * (q[:, 1] - q[:, 2] / 2)
     own = {
         0: -0.1 * rates[:, 0],
-        2: -0.1 * rates[:, 2] + ctrl[:, 0] + tension / 2 - 2 * forces["h"][:, 0],
-        4: forces["h"][:, 0],
+        2: -0.1 * rates[:, 2] + ctrl[:, 0] + tension / 2 - 2 * forces["mesh"][:, 0],
+        4: forces["mesh"][:, 0],
     }
     for k, expected in own.items():
         torch.testing.assert_close(readings[f"torque {k}"][:, 1], expected)
     torch.testing.assert_close(readings["torque 3"][:, 0], 0 * q[:, 0])
+
+
+def test_the_force_of_a_coupling_is_the_limit_of_a_stiff_equality():
+    """By the name of the equality, also on a robot that was appended."""
+    stiff = GEAR.replace("/>", ' solref="2e-4 1" solimp=".99999 .99999 .001 .5 2"/>')
+    text = re.sub("<connect.*?/>", "", LINKS, flags=re.DOTALL).replace("{more}", stiff)
+    coupled, soft = ts.load(text), ts.load(text, mimic="independent")
+    assert coupled.num_dependent == 1 and soft.num_dependent == 0
+    q, qd = coupled.random_state(3, generator=torch.Generator().manual_seed(0))
+    ctrl = torch.ones(3, 2).double()
+    whole = ts.State(ts.expand(coupled, q), ts.expand_velocity(coupled, q, qd))
+    found = ts.equality_forces(coupled, ts.State(q, qd), ctrl)
+    expected = ts.equality_forces(soft, whole, ctrl)
+    torch.testing.assert_close(found, expected, rtol=3e-4, atol=3e-4)
+    both = ts.load(ts.robots.panda).append(coupled, "flange", prefix="hand_")
+    state = ts.State(both.initial(), torch.zeros(both.num_dof).double())
+    assert "hand_mesh" in ts.equality_forces(both, state, actuators=ts.Actuators.of(both, []))
 
 
 def test_a_held_foot_carries_the_robot():

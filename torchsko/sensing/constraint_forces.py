@@ -155,9 +155,10 @@ def _with_exact_forces(
             if isinstance(link.kind, JointRows):
                 scalar[loop.name] = f[..., first : first + 1]
             first += link.kind.num_rows
+    names = dict(mech.file_metadata.coupling_names)
     for k in mech.coupling.dependent if mech.coupling is not None else ():
-        dof = mech.layout.dofs.places[k][0]
-        scalar.setdefault(mech.tree_joint_names[k], lacking[..., dof : dof + 1])
+        dof, joint = mech.layout.dofs.places[k][0], mech.tree_joint_names[k]
+        scalar[names.get(joint, joint)] = lacking[..., dof : dof + 1]
     return found._replace(ends=ends, scalar=scalar)
 
 

@@ -30,8 +30,9 @@ def equality_forces(
     The force of an equality between frames is the wrench [moment; force] on the second frame, at its origin
     in inertial axes; MuJoCo's ``efc_force`` begins with minus the force. That of an equality between joints
     or tendons acts along the first length, as MuJoCo's ``efc_force`` does. That of an exact coupling acts on
-    the dependent joint and has its name. An equality that is not active exerts zero. Where the rows of
-    embedded loops are redundant, as in a planar four-bar in space, the forces are those of least norm.
+    the dependent joint, and without a name in the file has the name of that joint. An equality that is not
+    active exerts zero. Where the rows of embedded loops are redundant, as in a planar four-bar in space, the
+    forces are those of least norm.
 
     Args:
         mech: the mechanism, or one with held constraints.

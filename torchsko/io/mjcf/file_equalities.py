@@ -74,6 +74,7 @@ def _couplings(
 ) -> tuple[list[str], list[str]]:
     """Equalities of dependent joints; one that follows several is an equality of a tendon."""
     tendons, lines, names, term = [], [], mech.tree_joint_names, 0
+    named = dict(mech.file_metadata.coupling_names)
     ratios, offsets = mech.coupling_ratio.tolist(), mech.coupling_offset.tolist()
     for offset, (k, row) in zip(offsets, followed_by(mech).items(), strict=True):
         factors = ratios[term : term + len(row)]
@@ -82,7 +83,8 @@ def _couplings(
             one, two = names[k], names[row[0]]
             start = offset + factors[0] * starts[two] - starts[one]
             ends = {"joint1": one, "joint2": two, "polycoef": words([start, *factors, 0, 0, 0])}
-            lines.append(element("joint", ends))
+            label = {"name": named[one]} if named.get(one) else {}
+            lines.append(element("joint", label | ends))
             continue
         name = unique_name(f"{names[k]}_coupling", taken)
         taken.add(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -89,7 +90,8 @@ def sensor_lines(
             lost.append(sensor.name)
             continue
         target = _target(bodies, sites, sensor)
-        lines.append(element(sensor.kind, {"name": sensor.name} | target))
+        bound = {"cutoff": words([sensor.cutoff])} if math.isfinite(sensor.cutoff) else {}
+        lines.append(element(sensor.kind, {"name": sensor.name} | target | bound))
     losses.add_if(lost, "sensors of joints and actuators that the file lacks:")
     return lines
 

@@ -11,6 +11,7 @@ Reference: MuJoCo documentation, "XML reference" (equality/joint, equality/tendo
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from torchsko.io.mujoco.mujoco_fields import HINGE, SLIDE, all_joint_names, disabled_flags
@@ -62,7 +63,7 @@ def couplings_of(model: Any, alone: Collection[str], mimic: str) -> Couplings:
         elif not sums or None in sums:
             unsupported.append(UnsupportedElement(what, UNKNOWN, affects_forces=_is_on(model, e)))
         elif coupling := _solve(*_equation(model, e, sums, names), found):
-            found[coupling.joint] = coupling
+            found[coupling.joint] = replace(coupling, name=equality_name(model, e))
         else:
             unsupported.append(UnsupportedElement(what, REDUNDANT))
     return Couplings(tuple(found.values()), tuple(closures), tuple(unsupported))

@@ -58,6 +58,7 @@ def read_metadata(
     return FileMetadata(
         keyframes=tuple(_keyframes(model, mujoco)),
         closures=tuple(read_equalities(model, read.site_frames, read.closures)),
+        coupling_names=tuple((c.joint, c.name) for c in read.robot.couplings),
         initial=mujoco.q_from(torch.tensor(np.array(model.qpos0, dtype=np.float64))),
         solver=read_solver_options(model),
         actuators=read_actuators(model),

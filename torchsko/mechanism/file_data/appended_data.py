@@ -106,6 +106,10 @@ def merge_file_data(
         actuators=_actuators(one.actuators, two.actuators, at.prefix),
         sensors=tuple(sensors),
         tendons=(*one.tendons, *tendons),
+        coupling_names=(
+            *one.coupling_names,
+            *((at.prefix + joint, at.prefix + name) for joint, name in two.coupling_names),
+        ),
         links=(*one.links, *(replace(link, name=at.prefix + link.name) for link in two.links)),
         mocap_bodies=one.mocap_bodies,
         centers=one.centers | {at.prefix + frame: c for frame, c in two.centers.items()},

@@ -138,6 +138,7 @@ class FileMetadata:
             that are welded to others. Inverse masses are those at this point.
         links: inertial parameters of the links as in the file; a new file divides a body into them.
         mocap_bodies: fixed bodies that MuJoCo's users place at run time.
+        coupling_names: dependent joints, each with the name of the equality in the file that couples it.
     """
 
     keyframes: tuple[Keyframe, ...] = ()
@@ -150,6 +151,7 @@ class FileMetadata:
     centers: Mapping[str, Vector] = field(default_factory=dict)
     links: tuple[LinkDescription, ...] = ()
     mocap_bodies: tuple[str, ...] = ()
+    coupling_names: tuple[tuple[str, str], ...] = ()
 
     def __repr__(self) -> str:
         counts = f"{len(self.keyframes)} keyframes, {len(self.closures)} closures"
