@@ -22,6 +22,7 @@ from torchsko.identification.friction import (
 from torchsko.identification.friction.dahl import bristle_state
 from torchsko.identification.regression.nearest_physical import nearest_physical
 from torchsko.identification.regression.physical_least_squares import (
+    MASS_WEIGHT,
     EntropicPrior,
     entropic_least_squares,
 )
@@ -77,6 +78,8 @@ def test_the_entropic_minimum_is_stationary_and_physical_however_small_the_prior
         def objective(p, weight=weight):
             J = prior.pseudo(p)
             way = (prior.inverse_inertia * J).sum() - torch.logdet(J).sum()
+            ratio = p.reshape(-1, 10)[:, 0] / mech.mass
+            way = way + MASS_WEIGHT * (ratio - ratio.log()).sum()
             return (X @ p - y).square().sum() + weight * way
 
         slope = torch.func.grad(objective)(phi)

@@ -378,9 +378,10 @@ def test_logs_of_another_robot_or_at_rest_are_refused():
     fifth = (np.arange(len(log)) % 5 == 0)[:, None]
     rare = replace(log, tau=np.where(fifth, log.tau, np.nan))
     refused(lambda: ts.identification.identify(mech, rare), "80 percent of the forces of joint")
-    # The median force is below the limit, and every second contains forces above it.
-    faint = replace(log, tau=np.where(fifth, log.tau, 0.1 * log.tau))
-    weak = mech.replace(effort_limit=torch.from_numpy(0.2 * np.abs(log.tau).max(0)))
+    # The median force is below the limit, and every second contains forces at the limit.
+    top = 0.2 * np.abs(log.tau).max(0)
+    faint = replace(log, tau=np.where(fifth, log.tau.clip(-top, top), 0.1 * log.tau))
+    weak = mech.replace(effort_limit=torch.from_numpy(top))
     refused(
         lambda: ts.identification.identify(weak, faint), "is left.\n.* percent .* effort limit of"
     )

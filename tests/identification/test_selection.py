@@ -11,7 +11,7 @@ import torchsko as ts
 from tests.identification.finding_codes import texts
 from tests.identification.test_fit import arm, friction, log_of
 from tests.identification.test_measurement_bias import arm as few_turns
-from torchsko.identification.friction import Offset, SmoothCoulomb, Term, Viscous
+from torchsko.identification.friction import Offset, RotorInertia, SmoothCoulomb, Term, Viscous
 from torchsko.identification.friction.candidates import CANDIDATE_TERMS
 
 
@@ -28,12 +28,12 @@ def short_log(seed, samples):
 
 
 @pytest.mark.parametrize("seed", [3, 6, 7])
-def test_one_second_selects_no_term_beyond_friction(seed):
+def test_one_second_selects_no_term_beyond_friction_and_rotors(seed):
     """An offset and a periodic force of 70 N m cancelled, which predicts the rest of a second alone."""
     _, nominal, log = short_log(seed, 500)
     fit = ts.identification.identify(nominal, log)
     for terms, numbers in zip(fit.terms, fit.numbers, strict=True):
-        assert all(term.friction or isinstance(term, Viscous) for term in terms)
+        assert all(term.friction or isinstance(term, (Viscous, RotorInertia)) for term in terms)
         assert (numbers > 0).all()
 
 

@@ -16,7 +16,7 @@ from torchsko.identification.signals.filter_settings import (
     FilterSettings,
     cutoff_for_gaps,
 )
-from torchsko.identification.signals.preprocess import SATURATED_SHARE
+from torchsko.identification.signals.saturation import at_effort_limit
 from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -116,7 +116,7 @@ def _no_sample(
             "Keep only samples that have a force.",
         )
     limit = mech.effort_limit[dof].item()
-    saturated = float((np.abs(tau) >= SATURATED_SHARE * limit).mean())
+    saturated = float(at_effort_limit(tau[None], np.array([limit])).mean())
     if saturated > 0:
         return FitError(
             f"{log.name}: no sample of joint {name!r} is left.",

@@ -87,8 +87,7 @@ class ModelSelection:
         self.squares = cross_validated_errors(fits, folds)
         self.sizes = mean_square_scale(folds, divergence)
         scale = inverse_variance_weights(self.squares.mean(0), self.sizes)
-        model = ModelStructure(choice, scale, 1.0 if prior is None else prior)
-        self.model = checks.without_unidentifiable_rotors(model)
+        self.model = ModelStructure(choice, scale, 1.0 if prior is None else prior)
         self.memory: ModelStructure | None = None
 
     def run(self) -> None:

@@ -44,7 +44,8 @@ class TermChecks:
         motions: motions for residuals.
         prior: divergence from the nominal robot.
         named: dofs whose terms are given, which are not checked.
-        largest: largest magnitudes of the filtered basis functions, `[num_dof, terms]`.
+        largest: largest magnitudes of the filtered basis functions, and last of the measured force,
+            `[num_dof, terms + 1]`.
     """
 
     problem: RegressionProblem
@@ -60,25 +61,11 @@ class TermChecks:
         motions: Sequence[FilteredMotion], prior: EntropicPrior, named: Collection[int],
     ) -> TermChecks:  # fmt: skip
         """Prepare the checks of a log."""
-        columns = slice(len(problem.base), -1)
+        columns = slice(len(problem.base), None)
         rows = [
             X[..., columns].abs().amax(0) for _, X, _ in problem.filtered_rows(motions) if len(X)
         ]
         return cls(problem, equations, motions, prior, named, torch.stack(rows).amax(0))
-
-    def without_unidentifiable_rotors(self, model: ModelStructure) -> ModelStructure:
-        """Remove rotor inertias that the log cannot separate from inertial parameters of the bodies.
-
-        These then represent the force, as at the first joint of a robot with a fixed base. A rotor that is
-        identifiable without offsets stays, as at a vertical prismatic joint, where gravity is constant.
-        Without the rotor the mass would include it, and an offset would carry the additional weight.
-        """
-        while True:
-            drop = self._unidentifiable_rotors(model, self._without_offsets(model.choice))
-            smaller = self._without(model, drop)
-            if smaller.choice == model.choice:
-                return model
-            model = smaller
 
     def _unidentifiable_rotors(self, model: ModelStructure, choice: TermChoice) -> list[int | None]:
         """Index of the rotor inertia of each dof that the log cannot separate from other parameters."""
@@ -98,8 +85,8 @@ class TermChecks:
     def _stays(self, model: ModelStructure, choice: TermChoice) -> list[list[bool]]:
         """True for terms that may depend on the prior of the inertias alone.
 
-        These are friction, because short logs determine none without the prior, and the offset and the rotor
-        of a dof that has both, if the rotor is identifiable without offsets.
+        These are friction, because short logs determine none without the prior; rotors, because bodies would
+        need mass for their inertia; and the offset of a dof whose rotor is identifiable without offsets.
         """
         tied = self._unidentifiable_rotors(model, choice)
         alone = self._unidentifiable_rotors(model, self._without_offsets(choice))
@@ -108,16 +95,19 @@ class TermChecks:
             pair = rotor is not None and rotor_alone is None
             terms = [self.problem.terms[k] for k in chosen]
             stays.append(
-                [x in FRICTION or (pair and (x.armature or isinstance(x, Offset))) for x in terms]
+                [
+                    x in FRICTION or bool(x.armature) or (pair and isinstance(x, Offset))
+                    for x in terms
+                ]
             )
         return stays
 
     def supported(self, model: ModelStructure) -> ModelStructure:
         """Remove one term of each dof that the whole log does not support.
 
-        A term is removed if its standard error exceeds its coefficient, if its force exceeds the effort limit
-        of the joint, or if it cancels most of the force of another term. Terms that may depend on
-        the prior of the inertias alone stay.
+        A term is removed if its standard error exceeds its coefficient, if its force exceeds both the effort
+        limit of the joint and the largest force of the log, or if it cancels most of the force of another
+        term. Terms that may depend on the prior of the inertias alone stay.
         """
         problem, equations = self.problem, self.equations
         solution = solve_physical(equations, model, self.prior, problem.terms)
@@ -153,7 +143,8 @@ class _DofTerms:
         z_score: magnitudes of the coefficients over their standard errors.
         largest: largest force of each term [N m or N].
         products: mean products of the forces of two terms, `[terms, terms]`; covariances for linear terms.
-        effort_limit: of the joint [N m or N]; infinite or 0 if there is none.
+        force_limit: the effort limit of the joint, infinite if there is none, or the largest measured force
+            if that is larger [N m or N].
     """
 
     terms: list[Term]
@@ -161,7 +152,7 @@ class _DofTerms:
     z_score: Tensor
     largest: Tensor
     products: Tensor
-    effort_limit: float
+    force_limit: float
 
     @classmethod
     def of(
@@ -172,6 +163,7 @@ class _DofTerms:
         chosen, value, base = solution.choice[dof], solution.coefficients[dof], len(problem.base)
         index = torch.tensor(chosen, dtype=torch.long)
         G, terms = mean_equations(equations)[dof], [problem.terms[k] for k in chosen]
+        effort, measured = float(problem.mech.effort_limit[dof]), float(largest[dof, -1])
         mean = G[base + problem.terms.index(Offset()), base + index]
         # An offset shifts the origin of a linear term; the two do not cancel.
         linear = torch.tensor(
@@ -183,13 +175,12 @@ class _DofTerms:
         return cls(
             terms, chosen, value.abs() / torch.stack([*std, value.new_ones(())])[:-1].clamp_min(1e-300),
             (value * largest[dof, index]).abs(), value[:, None] * covariance * value,
-            float(problem.mech.effort_limit[dof]),
+            max(effort, measured) if effort > 0 else torch.inf,
         )  # fmt: skip
 
     def worst(self) -> int | None:
         """Index of the least important of the unsupported terms; None if all are supported."""
-        limit = self.effort_limit if self.effort_limit > 0 else torch.inf
-        bad = (self.z_score <= 1) | (self.largest > limit)
+        bad = (self.z_score <= 1) | (self.largest > self.force_limit)
         for a, b in self._cancelling_pairs():
             bad[min(a, b, key=self._rank)] = True
         unsupported = bad.nonzero()[:, 0].tolist()

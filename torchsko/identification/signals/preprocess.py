@@ -26,15 +26,13 @@ from torchsko.identification.signals.cleaning import (
 )
 from torchsko.identification.signals.duplicate_samples import find_repeated_samples, replace_by_nan
 from torchsko.identification.signals.filter_settings import FilterSettings
+from torchsko.identification.signals.saturation import at_effort_limit
 from torchsko.mechanism.mechanism import Mechanism
 
 Array = NDArray[np.floating[Any]]
 
 PIECE_SAMPLES = 200_000
 """Samples of a log that are read at a time."""
-
-SATURATED_SHARE = 0.999
-"""Force over the effort limit of a joint from which on it counts as saturated."""
 
 MAX_INVALID_FORCE_WEIGHT = 0.02
 """Largest filter weight on invalid force samples of a valid output."""
@@ -234,8 +232,7 @@ def filter_piece(
 
 def _saturated(mech: Mechanism, settings: FilterSettings, force: Array) -> NDArray[np.bool_]:
     """Mark forces `[num_dof, samples]` at an effort limit, or where measured forces are clipped."""
-    effort_limit = mech.effort_limit.detach().cpu().numpy()[:, None]
-    marks = np.abs(force) >= SATURATED_SHARE * effort_limit
+    marks = at_effort_limit(force, mech.effort_limit.detach().cpu().numpy())
     if settings.force_limits is not None:
         lower, upper = settings.force_limits[..., None]
         marks |= (force <= lower) | (force >= upper)

@@ -1,4 +1,4 @@
-"""Saturation: forces clipped at the limit of a drive."""
+"""Saturation: forces at the effort limit of a robot file, or clipped at the limit of a drive."""
 
 from __future__ import annotations
 
@@ -17,6 +17,32 @@ MIN_PEAK_RATIO = 8
 
 The peaks of a quantised signal that is not clipped have a ratio of about two.
 """
+
+
+SATURATED_SHARE = 0.999
+"""Force over the effort limit of a joint from which on it counts as saturated."""
+
+MAX_LIMIT_RATIO = 1.05
+"""Force over the effort limit up to which it may be noise of a saturated force."""
+
+MIN_SHARE_ABOVE = 0.01
+"""Share of larger forces from which on the effort limit is not that of the drive."""
+
+
+def at_effort_limit(force: Array, effort_limit: Array) -> NDArray[np.bool_]:
+    """Mark forces at the effort limits of a robot file.
+
+    Files often state another limit than that at which a drive saturates, such as a continuous torque. A joint
+    whose forces clearly exceed its limit has no marks.
+
+    Args:
+        force: `[num_dof, samples]`.
+        effort_limit: `[num_dof]`.
+    """
+    size, limit = np.abs(force), effort_limit[:, None]
+    with np.errstate(invalid="ignore"):  # missing forces are nan
+        above = (size > MAX_LIMIT_RATIO * limit).mean(1, keepdims=True)
+        return np.asarray((size >= SATURATED_SHARE * limit) & (above < MIN_SHARE_ABOVE))
 
 
 def saturation_limits(x: Array) -> Array:

@@ -14,7 +14,8 @@ from torchsko.identification.regression.normal_equations import TimeFolds
 from torchsko.identification.signals.cleaning import replace_outliers, to_rows
 from torchsko.identification.signals.duplicate_samples import find_repeated_samples, replace_by_nan
 from torchsko.identification.signals.filter_settings import FilterSettings
-from torchsko.identification.signals.preprocess import SATURATED_SHARE, find_segments
+from torchsko.identification.signals.preprocess import find_segments
+from torchsko.identification.signals.saturation import at_effort_limit
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import mass_matrix
 
@@ -75,8 +76,7 @@ class Windows:
             x if k == 1 else replace_by_nan(find_repeated_samples(x), x) for k, x in enumerate(rows)
         )
         (q, off), (tau, wrong), *rates = (replace_outliers(t, x) for x in new)
-        limit = mech.effort_limit.detach().cpu().numpy()[:, None]
-        wrong = wrong | (np.abs(tau) >= SATURATED_SHARE * limit)
+        wrong = wrong | at_effort_limit(tau, mech.effort_limit.detach().cpu().numpy())
         fold, bad = folds.of(torch.from_numpy(t)).numpy(), np.any(wrong, 0)
         chains: list[list[int]] = []
         for start, stop in find_segments(log, settings):
