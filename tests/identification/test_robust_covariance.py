@@ -18,9 +18,9 @@ from torchsko.identification.estimators.shooting.sensitivities import Linearised
 from torchsko.identification.regression.least_squares import parameter_uncertainty
 from torchsko.identification.regression.normal_equations import NormalEquations
 from torchsko.identification.regression.solution import ModelStructure
+from torchsko.identification.signals.autocorrelation import find_period
 from torchsko.identification.uncertainty.residuals import integrated_autocorrelation
 from torchsko.identification.uncertainty.robust_covariance import (
-    find_period,
     tapered_sum_products,
 )
 

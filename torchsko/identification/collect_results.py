@@ -44,7 +44,7 @@ def fitted_context(
         information=found.information, combinations=found.combinations,
         labels=labels(found.solution.choice), combination_labels=labels(found.choice),
         ripple=options.ripple, selects=options.selects, position_bias=bias,
-        bias_advice=found.estimator.bias_advice,
+        bias_advice=found.estimator.bias_advice, physical=found.estimator.physical, masses=found.masses,
     )  # fmt: skip
 
 
@@ -86,5 +86,5 @@ def collect_results(
     return Fit.of(
         context.problem, found.solution, info, reference_models(context, selection.prior),
         found.uncertainty, found.residuals, {k: x.mean(0).sqrt() for k, x in errors.items()},
-        tuple(by_importance(findings)), learned, memory,
+        tuple(by_importance(findings)), learned, memory, found.masses,
     )  # fmt: skip

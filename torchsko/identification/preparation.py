@@ -27,7 +27,7 @@ from torchsko.identification.friction import Delay, Term
 from torchsko.identification.joint_terms import terms_of
 from torchsko.identification.logs.log import Log
 from torchsko.identification.options import FitOptions
-from torchsko.identification.regression.accumulate import compile_regressor, read_log
+from torchsko.identification.regression.accumulate import compile_regressor, read_log, time_folds
 from torchsko.identification.regression.nearest_physical import nearest_physical
 from torchsko.identification.regression.normal_equations import RegressionProblem
 from torchsko.identification.selection.torque_ripple import find_ripple
@@ -84,14 +84,15 @@ def prepare(
         problem, candidates = add_ripple_terms(problem, log, settings, given, candidates)
     if options.regressor is None:
         problem = compile_regressor(problem, log, settings)
+    folds = time_folds(log, options.folds)
     equations, faults, sample = read_log(
-        problem, log, settings, options.folds, lambda part: progress("reading the log", 0.2 * part)
+        problem, log, settings, folds, lambda part: progress("reading the log", 0.2 * part)
     )
     check_sufficient_data(log, problem.mech, equations, settings)
     context = FitContext(
         original=mech, nominal=nominal, replaced_bodies=replaced, log=log, unwrapped=unwrapped,
         settings=settings, constants=constants, problem=problem, given_terms=given,
-        candidates=candidates, unmeasured=unmeasured, equations=equations,
+        candidates=candidates, unmeasured=unmeasured, folds=folds, equations=equations,
         faults=without_unmeasured(nominal, faults, unmeasured), sample=sample,
     )  # fmt: skip
     return context, findings

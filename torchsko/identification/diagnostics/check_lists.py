@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchsko.identification.diagnostics import (
+    changed_masses,
     coupled_joints,
     fit_quality,
     force_delay,
@@ -42,6 +43,7 @@ CHECKS_BEFORE_FIT = (
     missing_forces.zero_force,
     log_quality.low_sample_rate,
     log_quality.beyond_limits,
+    log_quality.repeated_motion,
     log_quality.faulty_samples,
 )
 """Checks of the prepared problem, in the order in which a wrong log is best explained."""
@@ -51,6 +53,7 @@ CHECKS_AFTER_FIT = (
     fit_quality.torque_ripple,
     fit_quality.unpredicted_force,
     fit_quality.physical_gap,
+    changed_masses.changed_mass,
     fit_quality.constant_force,
     fit_quality.joint_at_rest,
     fit_quality.term_remark,

@@ -15,12 +15,17 @@ from torchsko.identification.friction import Term
 from torchsko.identification.logs.log import Array, Log
 from torchsko.identification.regression.accumulate import ResidualSample
 from torchsko.identification.regression.least_squares import ParameterUncertainty
-from torchsko.identification.regression.normal_equations import NormalEquations, RegressionProblem
+from torchsko.identification.regression.normal_equations import (
+    NormalEquations,
+    RegressionProblem,
+    TimeFolds,
+)
 from torchsko.identification.regression.rigid_model import without_losses
 from torchsko.identification.regression.solution import ModelStructure, Solution
 from torchsko.identification.signals.cleaning import LogDefects, mask_invalid_magnitudes
 from torchsko.identification.signals.filter_settings import FilterSettings
 from torchsko.identification.signals.preprocess import FilteredMotion
+from torchsko.identification.uncertainty.prior_covariance import MassUncertainty
 from torchsko.identification.uncertainty.residuals import Residuals
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -90,7 +95,8 @@ class FitContext:
         given_terms: indices of the terms that the caller chose, by dof.
         candidates: terms that selection chooses from, by dof.
         unmeasured: dofs of the floating base whose force was not measured.
-        equations: the normal equations.
+        folds: cross-validation folds.
+        equations: the normal equations, by fold.
         faults: counts of faulty samples.
         sample: filtered motions for residuals.
     """
@@ -106,6 +112,7 @@ class FitContext:
     given_terms: Mapping[int, tuple[int, ...]]
     candidates: Mapping[int, tuple[Term, ...]]
     unmeasured: tuple[int, ...]
+    folds: TimeFolds
     equations: NormalEquations
     faults: LogDefects
     sample: ResidualSample
@@ -139,6 +146,8 @@ class FittedContext(FitContext):
         selects: whether terms were selected.
         position_bias: bias of the parameters by noise of positions, `[parameters]`; None if not computed.
         bias_advice: a method without that bias.
+        physical: whether inertial parameters are physically consistent.
+        masses: uncertainty of masses; None if it was not estimated.
     """
 
     model: ModelStructure
@@ -154,3 +163,5 @@ class FittedContext(FitContext):
     selects: bool
     position_bias: Tensor | None
     bias_advice: str
+    physical: bool
+    masses: MassUncertainty | None

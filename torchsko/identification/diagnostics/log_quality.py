@@ -127,6 +127,19 @@ def low_sample_rate(context: FitContext) -> Iterator[Finding]:
     )
 
 
+def repeated_motion(context: FitContext) -> Iterator[Finding]:
+    """The log has no period."""
+    period = context.folds.period
+    if period is None:
+        return
+    yield finding(
+        "repeated_motion",
+        f"The motion repeats every {period:.3g} s. Cross-validation leaves out parts of the period.",
+        "Test the fit on another motion, --test LOG, or log a motion that does not repeat.",
+        reason="Prediction errors of other motions may be larger.",
+    )
+
+
 def unmodelled_force(context: FitContext) -> Iterator[Finding]:
     """All forces of the robot's file are in the model."""
     missing = [f"{x.element} ({x.reason})" for x in context.nominal.unused if x.affects_forces]

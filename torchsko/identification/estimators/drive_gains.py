@@ -20,7 +20,7 @@ from torchsko.errors import FitError
 from torchsko.identification.diagnostics.data_checks import check_sufficient_data
 from torchsko.identification.friction import Gain, Offset, RotorInertia, SmoothCoulomb, Viscous
 from torchsko.identification.logs.log import Log
-from torchsko.identification.regression.accumulate import ResidualSample, read_log
+from torchsko.identification.regression.accumulate import ResidualSample, read_log, time_folds
 from torchsko.identification.regression.elimination import (
     SchurComplement,
     mean_equations,
@@ -79,7 +79,7 @@ def torque_constants(mech: Mechanism, log: Log, settings: FilterSettings) -> Con
     """
     free = mech.replace(effort_limit=torch.full_like(mech.effort_limit, torch.inf))
     problem = RegressionProblem.of(free, (*FRICTION, Gain()))
-    normal, _, seen = read_log(problem, log, settings, 2, lambda part: None)
+    normal, _, seen = read_log(problem, log, settings, time_folds(log, 2), lambda part: None)
     check_sufficient_data(log, mech, normal, settings)
     columns = _columns(problem)
     parts, size = _current_equations(normal.pooled, columns, len(problem.base))

@@ -16,7 +16,6 @@ from torchsko.identification.estimators.select_model import Selection
 from torchsko.identification.friction import Offset
 from torchsko.identification.options import FitOptions
 from torchsko.identification.regression.least_squares import ParameterUncertainty
-from torchsko.identification.regression.normal_equations import TimeFolds
 from torchsko.identification.regression.solution import (
     ModelStructure,
     Solution,
@@ -28,6 +27,7 @@ from torchsko.identification.uncertainty.identifiability import (
     unidentifiable_combinations,
     with_infinite_std,
 )
+from torchsko.identification.uncertainty.prior_covariance import MassUncertainty
 from torchsko.identification.uncertainty.residuals import Residuals, compute_residuals
 from torchsko.identification.workers import cores, threads
 
@@ -47,6 +47,7 @@ class Estimate:
         combinations: shares of parameters in unidentifiable combinations, `[combinations, parameters]`; None
             if residuals are not linear in all parameters.
         choice: terms of each dof to which these refer, with offsets that selection removed.
+        masses: uncertainty of masses; None if the estimator does not estimate it.
     """
 
     estimator: Estimator
@@ -58,6 +59,7 @@ class Estimate:
     uncertainty: ParameterUncertainty
     combinations: Tensor | None
     choice: TermChoice
+    masses: MassUncertainty | None
 
 
 def estimate(
@@ -67,7 +69,7 @@ def estimate(
     """Fit a model to the whole log, and compute its errors."""
     progress("fitting", 0.8)
     data = EstimationData(
-        context.problem, context.equations, context.sample, context.settings, context.log,
+        context.problem, context.folds, context.equations, context.sample, context.settings, context.log,
         model, selection.prior, options.prior, options.window, options.time_limit,
         lambda text, share: progress(f"fitting, {text}", 0.8 + 0.05 * share),
     )  # fmt: skip
@@ -87,7 +89,10 @@ def estimate(
         shares = unidentifiable_combinations(pooled, estimator.model, wide.choice)
         found = [with_infinite_std(x, shares) for x in found]
     data, total = (replace(x, term_std=_select_std(x.term_std, solution)) for x in found)
-    return Estimate(estimator, solution, fits, squares, residuals, data, total, shares, wide.choice)
+    masses = estimator.masses(information, wide)
+    return Estimate(
+        estimator, solution, fits, squares, residuals, data, total, shares, wide.choice, masses
+    )
 
 
 def with_offsets(solution: Solution, context: FitContext) -> Solution:
@@ -118,10 +123,8 @@ def learn_residual(
         The module, and the estimate with the residuals and prediction errors that it leaves.
     """
     equations, rounds = context.equations, len(found.fold_solutions) + 1
-    t = context.log.t
-    folds = TimeFolds(float(t[0]), float(t[-1]), len(equations.count))
     training = ResidualTraining(
-        module, context.problem, context.motions, folds, found.estimator.model.scale
+        module, context.problem, context.motions, context.folds, found.estimator.model.scale
     )
 
     def show(part: int, share: float) -> None:

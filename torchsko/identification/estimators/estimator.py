@@ -18,6 +18,7 @@ from torchsko.identification.regression.least_squares import ParameterUncertaint
 from torchsko.identification.regression.normal_equations import (
     NormalEquations,
     RegressionProblem,
+    TimeFolds,
 )
 from torchsko.identification.regression.physical_least_squares import EntropicPrior
 from torchsko.identification.regression.solution import (
@@ -32,6 +33,7 @@ from torchsko.identification.selection.model_selection import BASIC_FRICTION
 from torchsko.identification.signals.filter_settings import FilterSettings
 from torchsko.identification.uncertainty.least_squares_uncertainty import robust_uncertainty
 from torchsko.identification.uncertainty.measurement_bias import PositionNoise, noise_bias
+from torchsko.identification.uncertainty.prior_covariance import MassUncertainty
 from torchsko.identification.uncertainty.residuals import Residuals
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -42,6 +44,7 @@ class EstimationData:
 
     Attributes:
         problem: the regression problem.
+        folds: cross-validation folds.
         equations: its normal equations, by fold.
         sample: filtered motions for residuals.
         settings: of the filter.
@@ -55,6 +58,7 @@ class EstimationData:
     """
 
     problem: RegressionProblem
+    folds: TimeFolds
     equations: NormalEquations
     sample: ResidualSample
     settings: FilterSettings
@@ -70,9 +74,8 @@ class EstimationData:
         self, *, lag: int = 0, weigh: Callable[[Tensor], Tensor] | None = None
     ) -> NormalEquations:
         """Normal equations with a lag between the factors, or with weights of the samples."""
-        folds = len(self.equations.sums)
         return accumulate_weighted(
-            self.problem, self.log, self.settings, folds, self.sample, lag=lag, weigh=weigh
+            self.problem, self.log, self.settings, self.folds, self.sample, lag=lag, weigh=weigh
         )
 
 
@@ -150,6 +153,12 @@ class Estimator(ABC):
     ) -> ParameterUncertainty:
         """Covariance of the estimates with the prior, if there is one, from that by the data alone."""
         return information
+
+    def masses(
+        self, information: ParameterUncertainty, solution: Solution
+    ) -> MassUncertainty | None:
+        """Uncertainty of masses, from the covariance by the data alone; None if it is not estimated."""
+        return None
 
     def fit_folds(self, folds: Folds) -> list[Solution]:
         """Solutions of the training equations of each fold."""

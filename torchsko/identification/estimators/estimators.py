@@ -47,10 +47,7 @@ from torchsko.identification.regression.least_squares import (
     ParameterUncertainty,
     fit_base_parameters,
 )
-from torchsko.identification.regression.normal_equations import (
-    NormalEquations,
-    TimeFolds,
-)
+from torchsko.identification.regression.normal_equations import NormalEquations
 from torchsko.identification.regression.solution import (
     Solution,
     TermChoice,
@@ -62,7 +59,11 @@ from torchsko.identification.selection.cross_validation import (
 )
 from torchsko.identification.signals.preprocess import quaternion_joints
 from torchsko.identification.uncertainty.measurement_bias import PositionNoise
-from torchsko.identification.uncertainty.prior_covariance import covariance_with_prior
+from torchsko.identification.uncertainty.prior_covariance import (
+    MassUncertainty,
+    covariance_with_prior,
+    mass_uncertainty,
+)
 from torchsko.identification.uncertainty.residuals import Residuals, compute_residuals
 from torchsko.identification.uncertainty.robust_covariance import (
     Cancelling,
@@ -107,6 +108,13 @@ class PhysicalLeastSquares(Estimator):
         """Covariance of the estimates with the prior, from that by the data alone."""
         equations, prior = self.equations.pooled, self.data.prior
         return covariance_with_prior(information, equations, self.model, prior, solution, left)
+
+    def masses(
+        self, information: ParameterUncertainty, solution: Solution
+    ) -> MassUncertainty | None:
+        """Uncertainty of masses, from the covariance by the data alone."""
+        equations, prior = self.equations.pooled, self.data.prior
+        return mass_uncertainty(information, equations, self.model, prior, solution)
 
     def fit_folds(self, folds: Folds) -> list[Solution]:
         """Solutions of the training equations of each fold."""
@@ -225,11 +233,10 @@ class MultipleShooting(Estimator):
     def _prepare(self) -> None:
         data, model = self.data, self.model
         start = solve_physical(data.equations.pooled, model, data.prior, data.problem.terms)
-        folds = TimeFolds(float(data.log.t[0]), float(data.log.t[-1]), len(data.equations.sums))
-        windows = Windows.of(data.problem.mech, data.log, data.settings, folds, data.window)
+        windows = Windows.of(data.problem.mech, data.log, data.settings, data.folds, data.window)
         forward = ForwardModel.of(data.problem, model.choice)
         shooting = ShootingEstimator(
-            forward, windows, data.problem.base, data.prior, folds.count, start
+            forward, windows, data.problem.base, data.prior, data.folds.count, start
         )
         weight = model.prior_weight if data.prior_weight is None else data.prior_weight
         now, done = time.monotonic(), 0.0

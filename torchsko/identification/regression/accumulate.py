@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +21,7 @@ from torchsko.identification.regression.normal_equations import (
     WeightFunction,
     accumulate_equations,
 )
+from torchsko.identification.signals.autocorrelation import find_period
 from torchsko.identification.signals.cleaning import LogDefects
 from torchsko.identification.signals.filter_settings import FilterSettings
 from torchsko.identification.signals.preprocess import (
@@ -35,6 +37,9 @@ from torchsko.verbs.regressors import torque_regressor
 
 MAX_SAMPLE_STATES = 100_000
 """Largest number of states for which residuals are computed."""
+
+MAX_PERIOD_SAMPLES = 10_000
+"""Largest number of samples by which the period of a motion is found."""
 
 MIN_KERNEL_STATES = 150_000
 """States from which a compiled regressor saves more time than its build of a few seconds."""
@@ -74,11 +79,26 @@ class ResidualSample:
     num_pieces: int
 
 
+def time_folds(log: Log, count: int) -> TimeFolds:
+    """Cross-validation folds of a log, with the period of its motion if there is one."""
+    first, last, n = float(log.t[0]), float(log.t[-1]), min(len(log), MAX_PERIOD_SAMPLES)
+    rows = np.linspace(0, len(log) - 1, n).astype(int)
+    t, q = (np.asarray(x[rows], np.float64) for x in (log.t, log.q))
+    log.release_pages()
+    even = np.linspace(first, last, n)
+    good = np.isfinite(q).all(1)
+    if good.sum() < 2:
+        return TimeFolds(first, last, count)
+    motion = np.stack([np.interp(even, t[good], x[good]) for x in q.T], -1)
+    period = find_period(torch.from_numpy(motion))
+    return TimeFolds(first, last, count, period * (last - first) / (n - 1) if period < n else None)
+
+
 def read_log(
     problem: RegressionProblem,
     log: Log,
     settings: FilterSettings,
-    folds: int,
+    folds: TimeFolds,
     progress: Callable[[float], None],
 ) -> tuple[NormalEquations, LogDefects, ResidualSample]:
     """Accumulate the normal equations of a log in one pass, pieces in parallel threads.
@@ -87,7 +107,7 @@ def read_log(
         problem: regression problem.
         log: log, read piece by piece.
         settings: filter settings.
-        folds: number of cross-validation folds.
+        folds: cross-validation folds.
         progress: called with the share that is done.
 
     Returns:
@@ -95,14 +115,13 @@ def read_log(
     """
     check_columns(problem.mech, log)
     defects, motions = LogDefects(), []
-    time_folds = TimeFolds(float(log.t[0]), float(log.t[-1]), folds)
-    parts, total = split_log(log, settings, defects), accumulate_equations(problem, [], time_folds)
+    parts, total = split_log(log, settings, defects), accumulate_equations(problem, [], folds)
     sampled = set(sample_pieces(parts, settings))
 
     def read_piece(piece: LogPiece) -> tuple[FilteredMotion, LogDefects, NormalEquations]:
         found = LogDefects()
         motion = filter_piece(problem.mech, log, settings, found, piece)
-        return motion, found, accumulate_equations(problem, [motion], time_folds)
+        return motion, found, accumulate_equations(problem, [motion], folds)
 
     for k, (motion, found, normal) in enumerate(side_by_side(read_piece, parts)):
         defects.add(found)
@@ -123,11 +142,10 @@ def reread_sample(problem: RegressionProblem, log: Log, settings: FilterSettings
 
 
 def accumulate_weighted(
-    problem: RegressionProblem, log: Log, settings: FilterSettings, folds: int, seen: ResidualSample,
+    problem: RegressionProblem, log: Log, settings: FilterSettings, folds: TimeFolds, seen: ResidualSample,
     *, lag: int = 0, weigh: WeightFunction | None = None,
 ) -> NormalEquations:  # fmt: skip
     """Accumulate normal equations with a lag or weights, reading the log only where motions are missing."""
-    time_folds = TimeFolds(float(log.t[0]), float(log.t[-1]), folds)
 
     def accumulate(item: FilteredMotion | LogPiece) -> NormalEquations:
         motion = (
@@ -135,9 +153,9 @@ def accumulate_weighted(
             if isinstance(item, FilteredMotion)
             else filter_piece(problem.mech, log, settings, LogDefects(), item)
         )
-        return accumulate_equations(problem, [motion], time_folds, lag=lag, weigh=weigh)
+        return accumulate_equations(problem, [motion], folds, lag=lag, weigh=weigh)
 
-    total = accumulate_equations(problem, [], time_folds)
+    total = accumulate_equations(problem, [], folds)
     complete = len(seen.motions) == seen.num_pieces
     items = seen.motions if complete else split_log(log, settings, LogDefects())
     for part in side_by_side(accumulate, items):

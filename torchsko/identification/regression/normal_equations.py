@@ -214,19 +214,26 @@ class NormalEquations:
 class TimeFolds:
     """Cross-validation folds: contiguous intervals of equal length.
 
+    If the motion is periodic, the intervals divide each period: a fit would otherwise know the motion of
+    every fold from other periods.
+
     Attributes:
         first: first time of the log [s].
         last: last time of the log [s].
         count: number of folds.
+        period: of the motion [s]; None if it is not periodic.
     """
 
     first: float
     last: float
     count: int
+    period: float | None = None
 
     def of(self, t: Tensor) -> Tensor:
         """Fold indices of times, clamped to the first and the last fold."""
-        share = (t - self.first) / max(self.last - self.first, 1e-9)
+        span = self.last - self.first if self.period is None else self.period
+        share = (t - self.first) / max(span, 1e-9)
+        share = share if self.period is None else share % 1
         return (share * self.count).floor().clamp(0, self.count - 1).long()
 
 

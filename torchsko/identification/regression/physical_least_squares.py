@@ -102,21 +102,15 @@ def symmetric_basis(like: Tensor) -> Tensor:
     return E
 
 
-def scaled_step_basis(basis: Tensor, L: Tensor) -> tuple[Tensor, Tensor]:
-    """Basis of steps S in which the Hessian of the barrier is the identity, and u u* of each body.
+def scale_along(x: Tensor, mass: Tensor) -> Tensor:
+    """Scale the part of vectors along unit vectors by (1 + kappa)^(-1/2), `[*batch, bodies, 10, columns]`.
 
     Args:
-        basis: `symmetric_basis`.
-        L: factors, `[*batch, bodies, 4, 4]`.
-
-    Returns:
-        `[*batch, bodies, 10, 4, 4]` and `[*batch, bodies, 4, 4]`.
+        x: coordinates in the step basis, `[*batch, bodies, 10, columns]`.
+        mass: unit vectors, `[*batch, bodies, 10]`.
     """
-    row = L[..., 3, :] / L[..., 3, :].norm(dim=-1, keepdim=True)
-    mass = row[..., :, None] * row[..., None, :]
-    along = mass.flatten(-2) @ basis.flatten(1).mT
-    shrink = (1 - (1 + MASS_WEIGHT) ** -0.5) * along
-    return basis - shrink[..., None, None] * mass[..., None, :, :], mass
+    shrink = 1 - (1 + MASS_WEIGHT) ** -0.5
+    return torch.addcmul(x, mass[..., None], mass[..., None, :] @ x, value=-shrink)
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,18 +271,21 @@ class _Step:
         cls, A: Tensor, c: Tensor, prior: EntropicPrior, weight: float, barrier: float, L: Tensor
     ) -> _Step:
         """Compute the step at factors `[*batch, bodies, 4, 4]` for weights of trace and barrier."""
-        basis, mass = scaled_step_basis(prior.step_basis, L)
-        flat = basis.flatten(-2)
-        units = to_inertial_parameters(L[..., None, :, :] @ basis @ L[..., None, :, :].mT)
+        flat, eye = prior.step_basis.flatten(1), torch.eye(4).to(L)
+        units = to_inertial_parameters(
+            L[..., None, :, :] @ prior.step_basis @ L[..., None, :, :].mT
+        )
+        row = L[..., 3, :, None]
+        square = row.square().sum((-2, -1))
+        mass = (row @ row.mT).flatten(-2) @ flat.mT / square[..., None]
         jacobian = torch.einsum("bki,...ksi->...ksb", prior.base_map.unflatten(-1, (-1, 10)), units)
         # Householder vectors and R of the QR factorisation of the transposed Jacobian.
-        packed = torch.geqrf(jacobian.flatten(-3, -2))
+        packed = torch.geqrf(scale_along(jacobian, mass).flatten(-3, -2))
         R = packed[0][..., : len(prior.base_map), :].triu()
         beta = parameters_of_factors(L) @ prior.base_map.mT
-        ratio = L[..., 3, :].square().sum(-1) / prior.nominal[:, 0]
-        of_mass = MASS_WEIGHT * (weight * ratio - barrier)[..., None, None] * mass
-        of_inertia = weight * L.mT @ prior.inverse_inertia @ L - barrier * torch.eye(4).to(L)
-        slope = matvec(flat, (of_inertia + of_mass).flatten(-2)).flatten(-2)
+        slope = (weight * L.mT @ prior.inverse_inertia @ L - barrier * eye).flatten(-2) @ flat.mT
+        pull = MASS_WEIGHT * (weight * square / prior.nominal[:, 0] - barrier)
+        slope = scale_along((slope + pull[..., None] * mass)[..., None], mass).flatten(-3)
         turned = torch.ormqr(*packed, slope[..., None], transpose=True)[..., 0]
         # The gradient in the range of K and in its null space.
         in_range, in_null = turned.tensor_split([R.shape[-1]], -1)
@@ -298,8 +295,10 @@ class _Step:
         scale = H.diagonal(dim1=-2, dim2=-1).rsqrt()
         along = scale * _solve(scale[..., :, None] * H * scale[..., None, :], scale * gradient)
         turned = torch.cat([along, in_null / barrier], -1)
-        S = torch.ormqr(*packed, turned[..., None])[..., 0].unflatten(-1, (-1, 10))
-        S = matvec(flat.mT, S).unflatten(-1, (4, 4))
+        S = torch.ormqr(*packed, turned[..., None])[..., 0].unflatten(-1, (-1, 10, 1))
+        S = scale_along(S, mass)[..., 0]
+        loss = (mass * S).sum(-1)
+        S = (S @ flat).unflatten(-1, (4, 4))
         if not bool(S.isfinite().all()):
             raise _scaling_error("a Newton step of the fit is not finite.")
         return cls(
@@ -307,7 +306,7 @@ class _Step:
             (gradient * along).sum(-1) + in_null.square().sum(-1) / barrier,
             (along * matvec(curvature, along)).sum(-1),
             torch.linalg.eigvalsh(S).flatten(-2),
-            (mass * S).sum((-2, -1)),
+            loss,
         )
 
     def change(self, size: Tensor, barrier: float) -> Tensor:

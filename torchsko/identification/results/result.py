@@ -22,6 +22,7 @@ from torchsko.identification.regression.normal_equations import RegressionProble
 from torchsko.identification.regression.rigid_model import dof_positions, without_losses
 from torchsko.identification.regression.solution import Solution
 from torchsko.identification.results.reference_models import MemoryModel, ReferenceModel
+from torchsko.identification.uncertainty.prior_covariance import MassUncertainty
 from torchsko.identification.uncertainty.residuals import Residuals
 from torchsko.mechanism.coordinates import scatter_dofs
 from torchsko.mechanism.mechanism import Mechanism
@@ -100,6 +101,8 @@ class Fit:
             log.
         residual: learned force of positions, velocities and accelerations; None if there is none.
         memory: model with friction that depends on the past motion; None if there is none.
+        masses: standard errors of the masses of `mechanism`, and the share of each that the log determines;
+            None if the method does not estimate it.
     """
 
     nominal: Mechanism
@@ -120,13 +123,14 @@ class Fit:
     findings: tuple[Finding, ...] = ()
     residual: Shrunk | None = None
     memory: MemoryModel | None = None
+    masses: MassUncertainty | None = None
 
     @classmethod
     def of(
         cls, problem: RegressionProblem, solution: Solution, info: FitInfo,
         references: dict[str, ReferenceModel], information: ParameterUncertainty, left: Residuals,
         errors: dict[str, Tensor], findings: tuple[Finding, ...], residual: Shrunk | None = None,
-        memory: MemoryModel | None = None,
+        memory: MemoryModel | None = None, masses: MassUncertainty | None = None,
     ) -> Fit:  # fmt: skip
         """Collect the results of the stages of a fit."""
         chosen = ReferenceModel.of(problem, solution).terms
@@ -138,7 +142,7 @@ class Fit:
             nominal, mechanism, solution.phi, chosen, solution.coefficients, information.term_std, base,
             base.of(solution.phi), information.covariance.diagonal().clamp_min(0).sqrt(),
             information.covariance, information.condition, errors, left, info, references, findings, residual,
-            memory,
+            memory, masses,
         )  # fmt: skip
 
     @property

@@ -19,6 +19,7 @@ from torchsko.identification.estimators.residual_network import Network, Shrunk
 from torchsko.identification.friction import Term, term_classes
 from torchsko.identification.results.consistency import inconsistency, warn_of_edits
 from torchsko.identification.results.reference_models import MemoryModel, ReferenceModel
+from torchsko.identification.uncertainty.prior_covariance import MassUncertainty
 from torchsko.identification.uncertainty.residuals import Residuals
 from torchsko.io.common.source import format_of
 from torchsko.io.loading.files import load
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 Folders = Sequence[str | os.PathLike[str]]
 """Further trusted folders of a robot file."""
 
-VERSION = 5
+VERSION = 6
 """Version of the format of fit.pt."""
 
 ROBOTS = ("robot.urdf", "robot.xml")
@@ -141,6 +142,7 @@ def pack(fit: Fit) -> dict[str, Any]:
         "terms": _of_terms(fit.terms),
         "references": {name: (x.phi, _of_terms(x.terms), x.numbers) for name, x in fit.references.items()},
         "memory": _of_memory(fit.memory),
+        "masses": None if fit.masses is None else dataclasses.asdict(fit.masses),
         "base": dataclasses.asdict(fit.base),
         "residuals": {f.name: getattr(fit.residuals, f.name) for f in dataclasses.fields(fit.residuals)},
         "info": dataclasses.asdict(fit.info),
@@ -314,6 +316,7 @@ def _fit(mech: Mechanism, data: dict[str, Any], residual: nn.Module | None) -> F
         residuals=Residuals(**data["residuals"]), info=FitInfo(**data["info"]),
         findings=tuple(Finding(**x | {"joints": tuple(x["joints"])}) for x in data["findings"]),
         residual=_residual(data["residual"], residual), memory=_memory(data["memory"]),
+        masses=None if data["masses"] is None else MassUncertainty(**data["masses"]),
     )  # fmt: skip
 
 

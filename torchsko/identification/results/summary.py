@@ -45,6 +45,7 @@ def results(fit: Fit, scores: Scores | None) -> list[list[str]]:
 def numbers(fit: Fit) -> list[list[str]]:
     """Estimates with their standard errors, and the condition of the regression."""
     return [
+        masses_section(fit),
         base_section(fit, well_identified=True),
         terms_section(fit),
         base_section(fit, well_identified=False),
@@ -86,6 +87,27 @@ def prediction_section(fit: Fit) -> list[str]:
         "the force:"
     )
     return [title, "", *error_table(fit.mechanism.dof_names, fit.errors, relative)]
+
+
+def masses_section(fit: Fit) -> list[str]:
+    """Nominal and fitted masses of all bodies, and how far the log determines them."""
+    if not fit.info.physical:
+        return []
+    names, old, new = (
+        fit.mechanism.body_names,
+        fit.nominal.mass.tolist(),
+        fit.mechanism.mass.tolist(),
+    )
+    width = max(map(len, (*names, "sum")))
+    title, cells = "Masses in kg: nominal, fitted", [""] * len(names)
+    if (found := fit.masses) is not None:
+        title += ", standard error, share that the log determines"
+        pairs = zip(found.deviation.tolist(), found.determined.tolist(), strict=True)
+        cells = [f" +-{error:9.2g}  {share:5.0%}" for error, share in pairs]
+    rows = zip(names, old, new, cells, strict=True)
+    lines = [f"{name.ljust(width)} {x:10.4g} {y:10.4g}{cell}" for name, x, y, cell in rows]
+    total = f"{'sum'.ljust(width)} {sum(old):10.4g} {sum(new):10.4g}"
+    return [f"{title}:", "", *lines, total]
 
 
 def base_section(fit: Fit, *, well_identified: bool) -> list[str]:

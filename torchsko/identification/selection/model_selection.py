@@ -23,6 +23,7 @@ from torchsko.identification.selection.cross_validation import (
 )
 from torchsko.identification.selection.forward_selection import select_terms
 from torchsko.identification.selection.term_checks import TermChecks
+from torchsko.identification.uncertainty.residuals import relative_error
 
 MAX_ROUNDS = 3
 """Largest number of selection rounds; the choice rarely changes after the first."""
@@ -34,6 +35,16 @@ squares round at 1e-16. With a larger weight this rounding would outweigh the sm
 BASIC_FRICTION = (Viscous(), Coulomb(), Offset())
 """Terms of the ordinary least-squares model."""
 
+NOMINAL_WEIGHT = 1e6
+"""Weight of the prior with which a fit keeps the nominal inertias."""
+
+MAX_EXCESS = 0.05
+"""Excess of the prediction error by cross-validation up to which the selected model is preferred."""
+
+
+SelectionState = tuple[ModelStructure, Tensor, list[Solution] | None]
+"""A model, its mean square test errors `[folds, num_dof]`, and its fits of the folds."""
+
 
 class ModelSelection:
     """Alternating selection of terms, weights of dofs and the weight of the prior.
@@ -44,6 +55,7 @@ class ModelSelection:
         squares: mean square test errors of the last model, `[folds, num_dof]`.
         fits: its fits of the folds, which start the next fits.
         sizes: mean squares that bound the error variances, from `mean_square_scale`, `[num_dof]`.
+        spread: standard deviations of the forces, `[num_dof]`.
     """
 
     def __init__(
@@ -86,6 +98,7 @@ class ModelSelection:
         fits = (fit_base_parameters(x, plain, problem.base) for x in folds.train_equations)
         self.squares = cross_validated_errors(fits, folds)
         self.sizes = mean_square_scale(folds, divergence)
+        self.spread = force_spread(folds, problem)
         scale = inverse_variance_weights(self.squares.mean(0), self.sizes)
         self.model = ModelStructure(choice, scale, 1.0 if prior is None else prior)
         self.memory: ModelStructure | None = None
@@ -96,7 +109,7 @@ class ModelSelection:
         An interrupt leaves the best model so far.
         """
         self._fit()
-        before = None
+        default, before = self._state(), None
         for turn in range(MAX_ROUNDS):
             if self.model.choice == before:
                 break
@@ -106,7 +119,33 @@ class ModelSelection:
             self._fit()
         self._update_scale()
         self._check()
+        self._prefer_simple(default)
         self._add_memory()
+
+    def _prefer_simple(self, default: SelectionState) -> None:
+        """Use the default terms, or the nominal robot with friction, if that predicts better.
+
+        The checks of `_check` may remove terms of short logs until the rest predicts nothing.
+        """
+        found = [self._state(), default]
+        if self.prior is None:
+            basic = [tuple(k for k in x if self.terms[k] in BASIC_FRICTION) for x in self.allowed]
+            given = (self.named.get(j, x) for j, x in enumerate(basic))
+            choice = tuple(memoryless(self.terms, x) for x in given)
+            model = replace(self.model, choice=choice, prior_weight=NOMINAL_WEIGHT)
+            squares, fits = fit_folds(self.folds, model, self.divergence, self.terms)
+            found.append((model, squares, fits))
+        errors = [mean_relative_error(squares, self.spread) for _, squares, _ in found]
+        best = min(range(len(found)), key=errors.__getitem__)
+        used = 0 if errors[0] <= (1 + MAX_EXCESS) * errors[best] else best
+        self.model, self.squares, self.fits = found[used]
+        self._update_scale()
+        if found[used] is default:
+            self._fit()  # its weights of dofs were those of least squares
+
+    def _state(self) -> SelectionState:
+        """The present model with its errors and fits."""
+        return self.model, self.squares, self.fits
 
     def _check(self) -> None:
         """Remove terms that the log does not support, and select the weight of the prior without them."""
@@ -119,6 +158,7 @@ class ModelSelection:
     def _add_memory(self) -> None:
         """Exchange friction for friction with memory where that predicts better."""
         plain, self.model = self.model, with_named(self.model, self.named)
+        before = mean_relative_error(self.squares, self.spread)
         try:
             self._select(
                 [[k for k in x if self.terms[k].memory] for x in self.allowed], MAX_ROUNDS - 1
@@ -127,9 +167,15 @@ class ModelSelection:
                 self._fit()
                 self._update_scale()
                 self._check()
-                self.memory = self.model
+                after = mean_relative_error(self.squares, self.spread)
+                if self._has_named_memory() or after <= (1 - MAX_EXCESS) * before:
+                    self.memory = self.model
         finally:
             self.model = plain  # also after an interrupt
+
+    def _has_named_memory(self) -> bool:
+        """True if the caller chose friction with memory for a dof."""
+        return any(self.terms[k].memory for chosen in self.named.values() for k in chosen)
 
     def _select(self, candidates: Sequence[Sequence[int]], turn: int) -> None:
         """Select the terms of each dof without given terms."""
@@ -164,6 +210,23 @@ def with_named(model: ModelStructure, named: Mapping[int, tuple[int, ...]]) -> M
     """A model with the given terms of dofs, also if they have memory."""
     choice = tuple(named.get(j, x) for j, x in enumerate(model.choice))
     return replace(model, choice=choice)
+
+
+def force_spread(folds: Folds, problem: RegressionProblem) -> Tensor:
+    """Standard deviations of the measured forces, `[num_dof]`."""
+    G, offset = folds.test.mean(0), len(problem.base) + problem.terms.index(Offset())
+    mean_square = G[:, offset, -1].square() / G[:, offset, offset].clamp_min(1e-300)
+    return (G[:, -1, -1] - mean_square).clamp_min(0).sqrt()
+
+
+def mean_relative_error(squares: Tensor, spread: Tensor) -> float:
+    """Mean over dofs of the prediction error over the spread of the force, as in the table of a fit.
+
+    Args:
+        squares: mean square test errors, `[folds, num_dof]`.
+        spread: standard deviations of the forces, `[num_dof]`.
+    """
+    return float(relative_error(squares.mean(0).sqrt(), spread).nanmean())
 
 
 def mean_square_scale(folds: Folds, divergence: EntropicPrior) -> Tensor:

@@ -25,15 +25,98 @@ estimation rule and its competitors: an empirical Bayes approach*, JASA 68(341),
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from torchsko.identification.regression.least_squares import ParameterUncertainty, SandwichBread
 from torchsko.identification.regression.normal_equations import NormalEquations
 from torchsko.identification.regression.physical_least_squares import EntropicPrior
 from torchsko.identification.regression.solution import ModelStructure, Solution
 from torchsko.identification.uncertainty.residuals import Residuals
+
+
+@dataclass(frozen=True, eq=False)
+class MassUncertainty:
+    """Uncertainty of the masses of bodies.
+
+    Attributes:
+        deviation: standard errors, `[bodies]` [kg].
+        determined: share of each mass that the log determines, from 0 (the prior alone) to 1, `[bodies]`.
+    """
+
+    deviation: Tensor
+    determined: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class InertialPosterior:
+    """Errors of inertial parameters, in coordinates in which P is the identity and 2 K* A K is diagonal.
+
+    Attributes:
+        root: Cholesky factor of P.
+        basis: eigenvectors of 2 K* A K in the coordinates of the root.
+        share: share of each coordinate that the log determines, `[inertial]`.
+        noise: covariance of the coordinates by noise of the data, `[inertial, inertial]`.
+        moved: deviation of the estimates from the nominal robot, `[inertial]`.
+    """
+
+    root: Tensor
+    basis: Tensor
+    share: Tensor
+    noise: Tensor
+    moved: Tensor
+
+    @classmethod
+    def of(
+        cls, plain: ParameterUncertainty, sandwich: SandwichBread, model: ModelStructure,
+        prior: EntropicPrior, solution: Solution,
+    ) -> InertialPosterior:  # fmt: skip
+        """Compute the errors of estimates with a prior from the covariance of least squares."""
+        w, A = model.prior_weight, (model.scale[:, None, None] * sandwich.A).sum(0)
+        root = torch.linalg.cholesky(prior.derivatives(solution.phi)[1])
+        K = torch.linalg.solve_triangular(root, prior.base_map.mT, upper=False).mT
+        strength, basis = torch.linalg.eigh(2 * K.mT @ A @ K)
+        strength, K = strength.clamp_min(0), K @ basis
+        gain = 2 * (A @ K).mT / (strength + w)[:, None]  # errors of least squares to errors of phi
+        noise = gain @ plain.covariance @ gain.mT
+        moved = basis.mT @ root.mT @ (solution.phi - prior.nominal.flatten())
+        return cls(root, basis, strength / (strength + w), noise, moved)
+
+    def covariance(self, rows: Tensor) -> Tensor:
+        """Covariance of combinations of the coordinates, with tau^2 from their deviations.
+
+        Args:
+            rows: combinations of unit length, `[combinations, inertial]`.
+        """
+        known = (rows * self.share).square().sum().clamp_min(1e-300)
+        excess = (rows @ self.moved).square().sum() - (rows @ self.noise * rows).sum()
+        pull = (excess / known).clamp_min(0) * (1 - self.share).square()
+        return rows @ (self.noise + pull.diag_embed()) @ rows.mT
+
+    def coordinates(self, rows: Tensor) -> Tensor:
+        """Rows `[combinations, inertial]` of combinations of inertial parameters, in these coordinates."""
+        return torch.linalg.solve_triangular(self.root, rows.mT, upper=False).mT @ self.basis
+
+
+def mass_uncertainty(
+    plain: ParameterUncertainty, equations: NormalEquations, model: ModelStructure, prior: EntropicPrior,
+    solution: Solution,
+) -> MassUncertainty:  # fmt: skip
+    """Standard errors of masses, and the share of each that the log determines; see `covariance_with_prior`.
+
+    The standard errors use the mean square deviation tau^2 of masses. The share is the diagonal of the
+    resolution matrix in units of the prior (W. Menke, *Geophysical data analysis: discrete inverse theory*,
+    2012, 4.3).
+    """
+    sandwich = SandwichBread.of(equations, model, solution.choice)
+    posterior = InertialPosterior.of(plain, sandwich, model, prior, solution)
+    x = posterior.coordinates(torch.eye(len(solution.phi)).to(solution.phi)[::10])
+    size = x.norm(dim=-1)  # prior standard deviations, in units of tau
+    x = x / size[:, None]
+    deviation = size * posterior.covariance(x).diagonal().clamp_min(0).sqrt()
+    return MassUncertainty(deviation, x.square() @ posterior.share)
 
 
 def covariance_with_prior(
@@ -50,19 +133,10 @@ def covariance_with_prior(
         solution: the estimates.
         residuals: their residuals.
     """
-    sandwich, w = SandwichBread.of(equations, model, solution.choice), model.prior_weight
-    A = (model.scale[:, None, None] * sandwich.A).sum(0)
-    # In coordinates in which P is the identity and 2 K* A K is diagonal.
-    root = torch.linalg.cholesky(prior.derivatives(solution.phi)[1])
-    K = torch.linalg.solve_triangular(root, prior.base_map.mT, upper=False).mT
-    strength, basis = torch.linalg.eigh(2 * K.mT @ A @ K)
-    strength, K = strength.clamp_min(0), K @ basis
-    gain = 2 * (A @ K).mT / (strength + w)[:, None]  # errors of least squares to errors of phi
-    noise = gain @ plain.covariance @ gain.mT
-    moved = (root.mT @ (solution.phi - prior.nominal.flatten())).square().sum()
-    share = strength / (strength + w)
-    variance = ((moved - noise.trace()) / share.square().sum().clamp_min(1e-300)).clamp_min(0)
-    covariance = K @ (noise + variance * (1 - share).square().diag_embed()) @ K.mT
+    sandwich = SandwichBread.of(equations, model, solution.choice)
+    posterior = InertialPosterior.of(plain, sandwich, model, prior, solution)
+    K = posterior.coordinates(prior.base_map)
+    covariance = K @ posterior.covariance(torch.eye(K.shape[-1]).to(K)) @ K.mT
     deviations = []
     for j, std in enumerate(plain.term_std):
         map_, own = sandwich.base_gain[j], sandwich.term_inverse[j].diagonal()

@@ -30,13 +30,10 @@ from torchsko.identification.regression.least_squares import ParameterUncertaint
 from torchsko.identification.regression.normal_equations import NormalEquations, RegressionProblem
 from torchsko.identification.regression.rigid_model import dof_positions
 from torchsko.identification.regression.solution import ModelStructure, Solution
-from torchsko.identification.signals.autocorrelation import lagged_products
+from torchsko.identification.signals.autocorrelation import find_period
 from torchsko.identification.signals.filters import FIRFilter
 from torchsko.identification.signals.preprocess import FilteredMotion
 from torchsko.identification.workers import side_by_side
-
-PERIOD_TOLERANCE = 1e-2
-"""Largest mean square difference of a motion from itself one period later, relative to unrelated motions."""
 
 BLOCK_AUTOCORRELATION_TIMES = 5
 """Length of a block in autocorrelation times of the residuals."""
@@ -229,21 +226,3 @@ def _sum_periods(x: Tensor, period: int) -> Tensor:
     """Add the periods of a series, `[min(period, samples), columns]`."""
     place = torch.arange(len(x), device=x.device) % period
     return x.new_zeros(min(period, len(x)), x.shape[1]).index_add(0, place, x)
-
-
-def find_period(q: Tensor) -> int:
-    """Period of a series `[samples, coordinates]` in samples, or its length if it is not periodic."""
-    n = len(q)
-    x = q - q.mean(0)
-    products = lagged_products(x, n).sum(1)
-    squares = x.square().sum(1).cumsum(0)
-    energy = squares.flip(0) + squares[-1] - torch.cat([squares.new_zeros(1), squares[:-1]])
-    difference = (energy - 2 * products) / energy.clamp_min(1e-300)  # 1 between unrelated series
-    lags = torch.arange(n, device=q.device)
-    has_left = (difference > 0.5).cumsum(0) > 0
-    candidates = (has_left & (difference < PERIOD_TOLERANCE) & (lags <= n - n // 5)).nonzero()
-    if not len(candidates):
-        return n
-    first = int(candidates[0])
-    near = difference[first : first + max(1, first // 10)]
-    return first + int(near.argmin())
