@@ -130,3 +130,64 @@ def test_constants_that_do_not_converge_are_refused(monkeypatch):
     monkeypatch.setattr(currents, "MAX_ITERATIONS", 1)
     with pytest.raises(ts.FitError, match="did not converge in 1 iterations"):
         found_by(truth, currents_of(truth))
+
+
+LIFT = """<robot name="lift"><link name="base"/>
+<link name="column"><inertial><origin xyz="0 0 0.1"/><mass value="8"/>
+<inertia ixx=".1" iyy=".1" izz=".1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<link name="upper"><inertial><origin xyz="0.2 0.01 0"/><mass value="2"/>
+<inertia ixx=".02" iyy=".02" izz=".02" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<link name="fore"><inertial><origin xyz="0.15 0 0.02"/><mass value="1"/>
+<inertia ixx=".01" iyy=".01" izz=".01" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<joint name="lift" type="prismatic"><parent link="base"/><child link="column"/><axis xyz="0 0 1"/>
+<limit lower="0" upper="0.35" effort="2000" velocity="0.1"/></joint>
+<joint name="shoulder" type="revolute"><parent link="column"/><child link="upper"/><origin xyz="0 0 0.5"/>
+<axis xyz="0 1 0"/><limit lower="-1.5" upper="1.5" effort="60" velocity="2"/></joint>
+<joint name="elbow" type="revolute"><parent link="upper"/><child link="fore"/><origin xyz="0.4 0 0"/>
+<axis xyz="0 0 1"/><limit lower="-1.5" upper="1.5" effort="30" velocity="2"/></joint></robot>"""
+
+NO_CURRENTS = {
+    "an oscillation": lambda t, qd: 2.0 + 0.3 * np.sin(7 * t),
+    "a constant": lambda t, qd: np.full_like(t, 1.7),
+    "zeros": lambda t, qd: np.zeros_like(t),
+    "nothing": lambda t, qd: np.full_like(t, np.nan),
+    "its velocity": lambda t, qd: 0.3 * qd,
+}
+
+
+@pytest.mark.parametrize("joint", ["lift", "elbow"])
+@pytest.mark.parametrize("column", NO_CURRENTS)
+def test_a_column_that_is_no_current_of_its_joint_leaves_its_constant_unknown(column, joint):
+    """The mass of the lift acts on the lift alone, so no other current determines it."""
+    mech = ts.load(LIFT)
+    log, _ = log_of(mech, friction, rate=100.0, noise=0.02)
+    k, constants = mech.joint_names.index(joint), np.array([100.0, 10.0, 8.0])
+    tau = log.tau / constants
+    tau[:, k] = NO_CURRENTS[column](log.t, log.qd[:, k])
+    currents = ts.identification.Log(log.t, log.q, tau, log.qd, current=True)
+    fit = ts.identification.identify(mech, currents, select=False)
+    (note,) = texts(fit, "unknown_constant")
+    assert f"of {joint}." in note
+    found = fit.info.constants.numpy()
+    assert np.isnan(found[k]) and not fit.terms[k]
+    others = np.arange(3) != k
+    np.testing.assert_allclose(found[others], constants[others], rtol=0.05)
+
+
+@pytest.mark.parametrize("column", NO_CURRENTS)
+def test_a_log_without_any_current_of_its_joints_has_no_constants(column):
+    mech = ts.load(LIFT)
+    log, _ = log_of(mech, friction, rate=100.0)
+    tau = np.stack([NO_CURRENTS[column](log.t, x) for x in log.qd.T], -1)
+    currents = ts.identification.Log(log.t, log.q, tau, log.qd, current=True)
+    message = "no force is a finite number" if column == "nothing" else "no torque constant can be"
+    with pytest.raises(ts.FitError, match=message):
+        ts.identification.identify(mech, currents, select=False)
+
+
+def test_the_constant_of_a_lift_alone_is_not_identifiable():
+    mech = ts.load(LIFT).lock({"shoulder": 0.0, "elbow": 0.0})
+    log, _ = log_of(mech, lambda q, qd: 0.0 * q, rate=100.0)
+    currents = ts.identification.Log(log.t, log.q, log.tau / 100, log.qd, current=True)
+    with pytest.raises(ts.FitError, match="no torque constant can be estimated"):
+        ts.identification.identify(mech, currents)

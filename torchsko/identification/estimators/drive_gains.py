@@ -39,6 +39,12 @@ FRICTION = (Viscous(), SmoothCoulomb(0.05), Offset(), RotorInertia())
 MIN_CORRELATION = 0.3
 """Smallest correlation of a current, without friction, with the nominal force."""
 
+MIN_FREE_SHARE = 1e-8
+"""Smallest share of a mean square current or nominal force that friction leaves; less is rounding."""
+
+ROUNDING = 1e-13
+"""Mean square current over that of the nominal force below which the current is rounding [A^2/N^2]."""
+
 PRIOR_SHARE = 1e-4
 """Information of the prior at the nominal robot, over that of the log, for each base parameter."""
 
@@ -82,14 +88,15 @@ def torque_constants(mech: Mechanism, log: Log, settings: FilterSettings) -> Con
     normal, _, seen = read_log(problem, log, settings, time_folds(log, 2), lambda part: None)
     check_sufficient_data(log, mech, normal, settings)
     columns = _columns(problem)
-    parts, size = _current_equations(normal.pooled, columns, len(problem.base))
+    parts, size, free_of_friction = _current_equations(normal.pooled, columns, len(problem.base))
     current = _current_dofs(mech, log)
-    used = _determined(parts, size) | (~current & (size > 0))
+    correlated = free_of_friction & _correlated(parts, size)
+    used = torch.where(current, correlated, size > 0)
     if not (used & current).any():
         raise FitError(
             f"{log.name}: no torque constant can be estimated.",
             "No current, without friction, is correlated with the nominal force.",
-            "Move the joints faster or against gravity, or pass known constants: --gain or "
+            "Move the joints faster or against gravity, or pass known constants: --gain JOINT=... or "
             "log.calibrate(mech, gain={...}).",
         )
     A, c = torch.stack([p.A for p in parts]), torch.stack([p.c for p in parts])
@@ -133,16 +140,20 @@ def _columns(problem: RegressionProblem) -> Tensor:
 
 def _current_equations(
     normal: NormalEquations, columns: Tensor, base: int
-) -> tuple[list[SchurComplement], Tensor]:
+) -> tuple[list[SchurComplement], Tensor, Tensor]:
     """Each joint's equations of base parameters and of the nominal force, with friction eliminated.
 
     Returns:
-        The equations, and the mean square current without friction, `[num_dof]`.
+        The equations; the mean square current without friction, `[num_dof]`; and a mask of the dofs at which
+        friction explains neither the whole current nor the whole nominal force, `[num_dof]`.
     """
     G = columns.mT @ mean_equations(normal) @ columns
     parts = [schur_complement(g, base + 1, range(len(FRICTION))) for g in G]
     left = [g[-1, -1] - g[base + 1 : -1, -1] @ p.start for g, p in zip(G, parts, strict=True)]
-    return parts, torch.stack(left).clamp_min(0)
+    size, force = torch.stack(left).clamp_min(0), torch.stack([p.A[-1, -1] for p in parts])
+    current, nominal = G[:, -1, -1], G[:, base, base]
+    has_current = size > MIN_FREE_SHARE * current + ROUNDING * nominal
+    return parts, size, has_current & (force > MIN_FREE_SHARE * nominal)
 
 
 def _autocorrelation(
@@ -176,7 +187,7 @@ def _current_dofs(mech: Mechanism, log: Log) -> Tensor:
     return current
 
 
-def _determined(parts: list[SchurComplement], size: Tensor) -> Tensor:
+def _correlated(parts: list[SchurComplement], size: Tensor) -> Tensor:
     """True for each current that is correlated with the nominal force, `[num_dof]`."""
     products = torch.stack([part.c[-1].abs() for part in parts])
     squares = torch.stack([part.A[-1, -1] for part in parts]) * size
@@ -234,5 +245,8 @@ def _equations(
     J[torch.arange(dofs), :, base + torch.arange(dofs)] = robot.expand(dofs, -1)
     H = J.mT @ A @ J / error[:, None, None]
     slope = (matvec(J.mT, Ax - c) / error[:, None]).sum(0)
-    near = torch.cat([PRIOR_SHARE * H.sum(0).diagonal()[:base], H.new_zeros(dofs)])
+    information = H.sum(0).diagonal()[:base]
+    # Base parameters on which only forces of left-out joints depend stay nominal.
+    near = torch.where(information > 0, PRIOR_SHARE * information, 1.0)
+    near = torch.cat([near, H.new_zeros(dofs)])
     return H, near, slope + near * torch.cat([change, change.new_zeros(dofs)])
