@@ -335,7 +335,7 @@ def test_quantised_forces_and_a_robot_at_rest_are_not_saturated():
         ({"qd": 30 / np.pi}, "--unit qd=rpm"),
         ({"t": 1e3}, "--unit t=ms"),
         ({"q": 2.9, "qd": 2.9 * np.pi / 180}, "--unit q=deg"),
-        ({"qd": -1.0}, "Change the sign"),
+        ({"qd": -1.0}, r"(?s)joint1 -1 times.*--column qd=-"),
     ],
 )
 def test_quantities_in_implausible_units_are_refused_with_the_likely_unit(wrong, match):
@@ -346,20 +346,6 @@ def test_quantities_in_implausible_units_are_refused_with_the_likely_unit(wrong,
     log = replace(log, qd=noisy)
     log = replace(log, **{name: factor * getattr(log, name) for name, factor in wrong.items()})
     refused(lambda: ts.identification.identify(mech, log, joint_terms=[], method="ols"), match)
-
-
-@pytest.mark.parametrize(("factor", "unit"), [(1e-3, "kNm"), (1e3, "mNm"), (0.5, None)])
-def test_a_single_joint_with_forces_in_another_unit_is_named(factor, unit):
-    """Otherwise the fit gives that link almost no mass."""
-    mech = ts.load(ts.robots.panda)
-    log, _ = arm_log(mech)
-    log = replace(log, tau=log.tau * np.where(np.arange(7) == 3, factor, 1.0))
-    far = torch.full_like(mech.effort_limit, torch.inf)
-    robot, options = mech.replace(effort_limit=far), {"method": "ols"}
-    fit = ts.identification.identify(robot, log, joint_terms=[], **options)
-    told = texts(fit, "joint_force_scale")
-    assert len(told) == (unit is not None)
-    assert not told or (f"Forces of joint4 are {factor:.3g} times" in told[0] and unit in told[0])
 
 
 def test_logs_of_another_robot_or_at_rest_are_refused():

@@ -18,7 +18,15 @@ from torchsko.identification.logs.units import SI_SCALE
 TERMS = [Viscous(), Coulomb(), Offset()]
 
 WRONG = {
-    *("force_scale", "force_unit", "joint_force_scale", "negative_friction", "delay", "bursts"),
+    *(
+        "force_scale",
+        "force_unit",
+        "joint_force_unit",
+        "joint_force_scale",
+        "negative_friction",
+        "delay",
+        "bursts",
+    ),
     *("wrong_unit", "wrong_order", "wrong_zero", "wrong_sign", "wrong_coupling", "wrong_gravity"),
 }
 """Codes of findings about a log in which something is wrong."""
@@ -96,7 +104,8 @@ FAULTS = {
     "N cm": ("force_scale", [], scaled(tau=1 / SI_SCALE["Ncm"])),
     "mNm": ("force_scale", [], scaled(tau=1 / SI_SCALE["mNm"])),
     "kNm": ("force_scale", [], scaled(tau=1 / SI_SCALE["kNm"])),
-    "N cm of one joint": ("joint_force_scale", [3], scaled(tau=flags(3, value=100.0))),
+    "N cm of one joint": ("joint_force_unit", [3], scaled(tau=flags(3, value=100.0))),
+    "degrees of one joint": ("wrong_unit", [3], scaled(q=flags(3, value=180 / np.pi))),
     "degrees": ("wrong_unit", range(7), scaled(q=180 / np.pi)),
     "radians for degrees": ("wrong_unit", range(7), scaled(q=np.pi / 180)),
     "a zero": ("wrong_zero", [1], turned({1: 1})),

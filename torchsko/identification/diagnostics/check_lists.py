@@ -13,6 +13,7 @@ from torchsko.identification.diagnostics import (
     missing_forces,
     quaternion_convention,
     unit_checks,
+    velocity_checks,
 )
 
 RAW_LOG_CHECKS = (
@@ -20,8 +21,8 @@ RAW_LOG_CHECKS = (
     unit_checks.sample_rate,
     unit_checks.force_above_limit,
     unit_checks.position_range,
-    unit_checks.velocity_scale,
-    unit_checks.velocity_column,
+    velocity_checks.velocity_scale,
+    velocity_checks.velocity_column,
     quaternion_convention.quaternion_convention,
 )
 """Checks of the log as it was measured."""

@@ -123,7 +123,8 @@ def _no_sample(
             f"{100 * saturated:.3g} percent of its forces, up to {np.nanmax(np.abs(tau)):.3g}, reach the "
             f"effort limit of {limit:.3g}. The filter needs {settings.half_width:.3g} s below it on each "
             "side.",
-            "Set the true limit, mech.replace(effort_limit=...), or log motions that need less force.",
+            f"If they are in another unit, declare it, such as --unit tau.{name}=mNm or --unit tau.{name}=A. "
+            "Otherwise correct the limit in the robot's file, or by mech.replace(effort_limit=...).",
         )
     return FitError(
         f"{log.name}: no sample of joint {name!r} is left.",

@@ -32,6 +32,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "no_motion": ("error", "No joint moves more than the noise of its position sensor."),
     "support_force": ("error", "A floating base is supported, but the log has no support force."),
     "force_scale": ("error", "All forces differ from the nominal robot's by a factor or in sign."),
+    "joint_force_scale": ("error", "Forces of one joint differ by a factor that no mass explains."),
     "wrong_unit": ("error", "The nominal robot explains the log better in another unit."),
     # Warnings: results may be wrong.
     "force_unit": ("warning", "All forces match the nominal robot better in another unit."),
@@ -41,7 +42,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "wrong_coupling": ("warning", "The nominal robot explains the log better with coupled joints."),
     "wrong_gravity": ("warning", "The nominal robot explains the log better with other gravity."),
     "delay": ("warning", "Forces are delayed relative to positions."),
-    "joint_force_scale": ("warning", "The forces of one joint differ from the nominal robot's."),
+    "joint_force_unit": ("warning", "The forces of one joint differ from the nominal robot's."),
     "negative_friction": ("warning", "Friction of a joint would have to drive it."),
     "coupled_force": (
         "warning",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,12 +13,14 @@ from torchsko.identification.diagnostics.context import FitContext
 from torchsko.identification.diagnostics.findings import Finding, finding
 from torchsko.identification.diagnostics.log_states import States
 from torchsko.identification.friction import Coulomb, Offset, Viscous
+from torchsko.identification.logs.log import Log
 from torchsko.identification.logs.units import CURRENT_UNITS, LINEAR_UNITS, QUANTITY_UNITS, SI_SCALE
 from torchsko.identification.regression.elimination import mean_equations, schur_complement
 from torchsko.identification.regression.least_squares import fit_base_parameters
 from torchsko.identification.selection.model_selection import least_squares_structure
 from torchsko.identification.uncertainty.residuals import CONSTANT_TOLERANCE
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.dynamics import inverse_dynamics
 from torchsko.verbs.regressors import inertial_parameters
 
 MAX_SCALE = 30.0
@@ -27,7 +30,10 @@ MAX_MASS_ERROR = 3.0
 """Ratio of measured to nominal forces of most joints that errors of nominal masses may explain."""
 
 MAX_JOINT_DECREASE = 6.0
-"""Ratio of nominal to measured forces of one joint that errors of nominal masses may explain."""
+"""Ratio of nominal to measured forces of one joint that errors of nominal masses may explain.
+
+It bounds measured over nominal forces as well where these exceed the effort limit.
+"""
 
 MIN_CORRELATION = 0.8
 """Correlation of measured with nominal forces of a joint above which their ratio is meaningful."""
@@ -61,12 +67,14 @@ def _all_reversed(ratio: Tensor, correlation: Tensor) -> bool:
 
 
 def _median_scale(ratio: Tensor, correlation: Tensor) -> float | None:
-    """Median size of meaningful ratios; None if few joints have one."""
+    """Median size of meaningful ratios, of two the one nearest to 1; None if few joints have one."""
     good = correlation.abs() > MIN_CORRELATION
     measured = int(torch.isfinite(ratio).sum())
     if int(good.sum()) < max(1.0, MIN_JOINTS * measured):
         return None
-    return float(ratio[good].abs().median())
+    sizes = ratio[good].abs().sort().values
+    middle = sizes[(len(sizes) - 1) // 2 : len(sizes) // 2 + 1]  # two of an even number
+    return float(middle[middle.log().abs().argmin()])
 
 
 def _is_far(ratio: float, limit: float) -> bool:
@@ -79,15 +87,18 @@ def force_scale(context: FitContext) -> Iterator[Finding]:
     Currents are not checked: their torque constants were estimated from the nominal robot.
     """
     states = States.of(context.lossless, context.motions)
-    if context.constants is not None or not len(states.q):
+    if not len(states.q):
         return
-    names, kinds = context.nominal.dof_names, _linear_dofs(context.nominal)
+    kinds = _linear_dofs(context.nominal)
     ratio, correlation = states.scales()
+    if context.constants is not None:
+        ratio = torch.where(context.constants.deviation == 0, ratio, torch.nan)
+        correlation = torch.where(ratio.isnan(), torch.nan, correlation)
     scale = _median_scale(ratio, correlation)
     if scale is None:
         return
-    good = correlation.abs() > MIN_CORRELATION
     common = scale if _is_far(scale, MAX_MASS_ERROR) else 1.0
+    good = correlation.abs() > MIN_CORRELATION
     if _all_reversed(ratio, correlation):
         yield finding(
             "force_scale",
@@ -96,27 +107,72 @@ def force_scale(context: FitContext) -> Iterator[Finding]:
             reason="Forces are positive in the direction of the joint.",
         )
     elif common != 1:
-        unit = _likely_unit(scale, {kinds[k] for k in good.nonzero().flatten().tolist()})
+        unit = _likely_unit(common, {kinds[k] for k in good.nonzero().flatten().tolist()})
         yield finding(
-            "force_scale" if _is_far(scale, MAX_SCALE) else "force_unit",
-            f"Measured forces are {scale:.3g} times those that the nominal robot needs. "
+            "force_scale" if _is_far(common, MAX_SCALE) else "force_unit",
+            f"Measured forces are {common:.3g} times those that the nominal robot needs. "
             f"Their unit may be {unit}.",
             f'Declare the unit: --unit tau={unit}, or units={{"tau": "{unit}"}}.',
             reason="Forces are in N m or N. A wrong unit scales all masses.",
         )
-    for name, x, size, linear in zip(
-        names, (ratio / common).tolist(), correlation.tolist(), kinds, strict=True
-    ):
-        if size > MIN_JOINT_CORRELATION and not 1 / MAX_JOINT_DECREASE <= x <= MAX_SCALE:
-            unit = _likely_unit(x, {linear})
-            yield finding(
-                "joint_force_scale",
-                f"Forces of {name} are {x:.3g} times those that the nominal robot needs"
-                + (", relative to the other joints." if common != 1 else "."),
-                f"If they are in {unit}, declare --unit tau.{name}={unit}; otherwise check the masses that "
-                "the joint moves.",
-                joints=[name],
-            )
+    yield from _joint_units(context, _joint_scales(states, ratio, correlation, common), common)
+
+
+def _joint_units(context: FitContext, scales: Sequence[float], common: float) -> Iterator[Finding]:
+    """Findings about joints whose forces are a multiple of the nominal robot's, relative to the others."""
+    mech = context.nominal
+    rows = zip(mech.dof_names, scales, mech.effort_limit.tolist(), _linear_dofs(mech), strict=True)
+    for k, (name, x, limit, linear) in enumerate(rows):
+        if not (x < 1 / MAX_JOINT_DECREASE or x > MAX_JOINT_DECREASE):
+            continue
+        above_limit = 0 < limit < _largest_force(context.log, k)
+        if MAX_JOINT_DECREASE < x <= MAX_SCALE and not above_limit:
+            continue
+        impossible = x < 1 / MAX_SCALE or (x > MAX_SCALE and above_limit)
+        yield finding(
+            "joint_force_scale" if impossible else "joint_force_unit",
+            f"Forces of {name} are {x:.3g} times those that the nominal robot needs"
+            + (", relative to the other joints" if common != 1 else "")
+            + (f", and exceed its effort limit of {limit:.3g}." if above_limit else "."),
+            _unit_advice(name, x * common, limit, linear=linear),
+            joints=[name],
+            reason="Another unit of one joint changes the masses that it moves by this factor.",
+        )
+
+
+def _joint_scales(states: States, ratio: Tensor, correlation: Tensor, common: float) -> list[float]:
+    """Ratio of measured to nominal forces of each dof, nan where it is not known.
+
+    Without a correlation it is at most the ratio of the whole forces, friction included, which is used if it
+    is small and the nominal robot explains most of the other joints.
+    """
+    needed = inverse_dynamics(states.mech, states.q, states.qd, states.qdd).square().mean(0)
+    whole = (states.tau.square().mean(0) / needed.clamp_min(1e-300)).sqrt() / abs(common)
+    small = (whole > 0) & (whole < 1 / MAX_JOINT_DECREASE) & (needed > 0)
+    good, known = correlation > MIN_JOINT_CORRELATION, ~ratio.isnan()
+    if 2 * int(good.sum()) <= int(known.sum()):
+        small = torch.zeros_like(good)
+    bound = torch.where(small & known, whole, torch.nan)
+    return torch.where(good, ratio / common, bound).tolist()
+
+
+def _largest_force(log: Log, dof: int) -> float:
+    """Size of a logged force that one of a hundred samples exceeds."""
+    return float(np.nanquantile(np.abs(log.tau[:, dof]), 0.99))
+
+
+def _unit_advice(joint: str, ratio: float, limit: float, *, linear: bool) -> str:
+    """Options for the likely units of one joint's forces."""
+    unit, gain = _likely_unit(ratio, {linear}), 1 / ratio
+    options = [f"motor currents, type --unit tau.{joint}=A"]
+    if unit != "A":
+        options.insert(0, f"in {unit}, type --unit tau.{joint}={unit}")
+    if limit < math.inf and abs(math.log(ratio * limit / 100)) < math.log(MAX_UNIT_ERROR):
+        options.insert(0, f"in percent of the effort limit, type --gain {joint}={limit / 100:.3g}")
+    power = 10.0 ** round(math.log10(gain))
+    gain = power if abs(math.log(gain / power)) < math.log(MAX_UNIT_ERROR) else gain
+    options.append(f"another multiple, type --gain {joint}={gain:.4g}")
+    return f"If they are {'; if they are '.join(options)}. If they are right, check the masses that it moves."
 
 
 def _linear_dofs(mech: Mechanism) -> list[bool]:

@@ -243,21 +243,27 @@ def changes(mech: Mechanism, base: Calibration, velocities: bool) -> Iterator[Hy
         if order != names and len(names) > 2:
             yield _reordered(base, names, order, ("q", "tau"), names)
     yield from _couplings(base, angular, names)
-    if angular:
-        for unit, scale, text in (
-            ("deg", SI_SCALE["deg"], "positions are in degrees"),
-            ("rad", 1 / SI_SCALE["deg"], "angles were in radians, but were converted from degrees"),
-        ):
-            keys = ["q"] if len(angular) == len(names) else [f"q.{x}" for x in angular]
-            change = Calibration(ratio=dict.fromkeys(keys, 1 / scale))
-            declared = " ".join(f"--unit {key}=deg" for key in keys)
-            rates = " ".join(f"--unit qd{key[1:]}=deg/s" for key in keys)
-            advice = (
-                f"Type {declared}{f' {rates}' if velocities else ''}."
-                if unit == "deg"
-                else f"Remove the units of q and qd, or type {change.options()}."
-            )
-            yield replace(_changed("wrong_unit", base, change, text, angular), advice=advice)
+    yield from _degrees(base, angular, names, velocities=velocities)
+
+
+def _degrees(
+    base: Calibration, angular: list[str], names: tuple[str, ...], *, velocities: bool
+) -> Iterator[Hypothesis]:
+    """Positions of all angular joints, or of one of them, in degrees, or in radians instead of degrees."""
+    whole = ["q"] if len(angular) == len(names) else [f"q.{x}" for x in angular]
+    groups = [(whole, angular, "positions")] if angular else []
+    if len(angular) > 1:
+        groups += [([f"q.{x}"], [x], f"positions of joint {x!r}") for x in angular]
+    for keys, joints, what in groups:
+        change = Calibration(ratio=dict.fromkeys(keys, 1 / SI_SCALE["deg"]))
+        options = [f"--unit {key}=deg" for key in keys]
+        options += [f"--unit qd{key[1:]}=deg/s" for key in keys if velocities]
+        found = _changed("wrong_unit", base, change, f"{what} are in degrees", joints)
+        yield replace(found, advice=f"Type {' '.join(options)}.")
+        change = Calibration(ratio=dict.fromkeys(keys, SI_SCALE["deg"]))
+        text = f"{what} were in radians, but were converted from degrees"
+        found = _changed("wrong_unit", base, change, text, joints)
+        yield replace(found, advice=f"Remove the units of q and qd, or type {change.options()}.")
 
 
 def _several_zeros(mech: Mechanism, size: int) -> Iterator[Hypothesis]:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.floating[Any]]
 
 NOT_MEASURED = "-"
-"""Name of a column that was not measured."""
+"""Name of a column that was not measured; alone for qd, no velocity was."""
 
 
 def match_columns(
@@ -86,7 +86,8 @@ def match_columns(
             if currents and "tau" not in units:
                 raise undeclared_current(path, currents[0])
             x = _time(path, dict(found), units) if name == "t" else _concatenate(path, name, found)
-            if name != "qd" or name in columns or not _is_all_nan(x):
+            chosen = set(columns.get(name, [NOT_MEASURED])) != {NOT_MEASURED}
+            if name != "qd" or chosen or not _is_all_nan(x):
                 arrays[name] = x
         elif name == "qd":
             check_velocity_types(path, table, names, joints)
