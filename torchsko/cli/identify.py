@@ -44,6 +44,12 @@ def add_identify(commands: Any) -> None:
         "some of these are joined by time, complete ones are several logs of one fit",
     )
     add("--out", required=True, type=Path, help="output folder")
+    add(
+        "--format",
+        choices=("urdf", "mjcf"),
+        help="format of the robot's file (default: that of the input, and URDF for SDF); MJCF has rotor "
+        "inertias",
+    )
     add("--method", default="physical", help="estimator, see below (default: physical)")
     add(
         "--select",
@@ -158,7 +164,7 @@ def run_identify(given: argparse.Namespace) -> None:
         bar.close()
     scores = None if unseen is None else fit.test(unseen)
     print(report(fit, scores))
-    files = write(fit, given.out, robot, given.mesh_path, scores)
+    files = write(fit, given.out, robot, given.format, given.mesh_path, scores)
     seconds = time.perf_counter() - start
     print(f"\nWrote {', '.join(files)} into {given.out} after {seconds:.1f} s.")
 
@@ -167,6 +173,7 @@ def write(
     fit: Fit,
     folder: Path,
     robot: str | None,
+    file_format: str | None = None,
     mesh_path: Sequence[str] | None = None,
     scores: Scores | None = None,
 ) -> list[str]:
@@ -176,14 +183,14 @@ def write(
         fit: the fit.
         folder: an existing folder.
         robot: file of the nominal robot, or its text; None for a new file.
+        file_format: "urdf" or "mjcf"; None for that of the nominal robot's file.
         mesh_path: further trusted folders.
         scores: prediction errors on another log, for the reports.
     """
-    from torchsko.identification.results.serialization import robot_file
     from torchsko.identification.results.summary import report
 
-    fit.save(folder, like=robot, mesh_path=mesh_path)
-    names = ["fit.pt", robot_file(robot), "report.txt"]
+    saved = fit.save(folder, like=robot, file_format=file_format, mesh_path=mesh_path)
+    names = ["fit.pt", *([saved] if saved else []), "report.txt"]
     with TemporaryDirectory(dir=folder, prefix=temporary_prefix()) as part:
         (Path(part) / "report.txt").write_text(f"{report(fit, scores)}\n", "utf-8")
         try:

@@ -17,16 +17,16 @@ TOLERANCE = 1e-6
 """Relative rounding error of numbers in a robot file."""
 
 
-def inconsistency(fit: Fit, joints: Sequence[str]) -> str:
-    """Describe the first inconsistency of a loaded fit; empty if there is none.
+def other_joints(mech: Mechanism, joints: Sequence[str]) -> str:
+    """Name the joints that a fit was saved with if those of a robot differ; empty otherwise."""
+    if list(mech.tree_joint_names) == list(joints):
+        return ""
+    return f"its joints are {', '.join(map(str, joints[:8]))}"
 
-    Args:
-        fit: the loaded fit.
-        joints: names of the joints that the fit was saved with.
-    """
+
+def inconsistency(fit: Fit) -> str:
+    """Describe the first inconsistency of a loaded fit; empty if there is none."""
     mech, base = fit.mechanism, len(fit.base)
-    if list(mech.tree_joint_names) != list(joints):
-        return f"its joints are {', '.join(map(str, joints[:8]))}"
     inertial = 10 * mech.num_bodies
     shapes = {
         "phi": (fit.phi, (inertial,)), "value": (fit.value, (base,)), "deviation": (fit.deviation, (base,)),

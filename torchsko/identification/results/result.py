@@ -25,6 +25,7 @@ from torchsko.identification.results.reference_models import MemoryModel, Refere
 from torchsko.identification.uncertainty.prior_covariance import MassUncertainty
 from torchsko.identification.uncertainty.residuals import Residuals
 from torchsko.mechanism.coordinates import scatter_dofs
+from torchsko.mechanism.dispatch import MechanismLike
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.base_parameters import BaseParameters
 from torchsko.verbs.dynamics import inverse_dynamics
@@ -77,9 +78,10 @@ class Fit:
         nominal: the nominal robot without damping, dry friction and constant joint forces, and without the
             armature of joints with a `RotorInertia` term.
         mechanism: the identified robot, with damping, dry friction, its transition speed, constant joint
-            forces and armature of the memoryless model. `terms` of other kinds are not part of it; of several
-            laws of dry friction at a joint the largest one sets the transition speed. Methods whose inertias
-            are not physically consistent keep the nominal inertias.
+            forces and armature of the memoryless model. `missing_from_mechanism` names what it lacks: terms
+            of other kinds, such as `Stribeck`. Of several laws of dry friction at a joint the largest one
+            sets the transition speed. Methods whose inertias are not physically consistent keep the nominal
+            inertias.
         phi: inertial parameters, `[num_bodies * 10]`.
         terms: joint terms of each dof, without memory.
         numbers: coefficients of each dof's terms.
@@ -155,6 +157,13 @@ class Fit:
         """Estimates of the base parameters by ordinary least squares, `[base]`."""
         return self.base.of(self.references["least squares"].phi)
 
+    @property
+    def missing_from_mechanism(self) -> tuple[str, ...]:
+        """Texts that name the parts of the memoryless model that `mechanism` does not have."""
+        from torchsko.identification.results.robot_file import missing_from_mechanism
+
+        return missing_from_mechanism(self)
+
     def test(self, log: Log) -> Scores:
         """Prediction errors on a log that the fit did not use.
 
@@ -221,27 +230,39 @@ class Fit:
         folder: str | os.PathLike[str],
         *,
         like: Any = None,
+        file_format: str | None = None,
         mesh_path: Sequence[str | os.PathLike[str]] | None = None,
-    ) -> None:
+    ) -> str | None:
         """Write the fit into a folder: its numbers (fit.pt) and the robot.
 
-        The robot file is ``robot.urdf`` or ``robot.xml``. It is a copy of the file `like` with the identified
-        numbers, or a new URDF file, also if `like` is SDF. Existing files of these names are replaced. Meshes
-        and included files of MJCF are copied too, unless they exist already or lie outside of the folder of
-        `like`; the new file then has their full paths. A `RobotFileWarning` names parameters that the format
-        cannot represent, such as constant joint forces, rotor inertia in URDF, or friction that differs
-        between the dofs of a joint. fit.pt has them, also the transition speeds of dry friction.
+        fit.pt is always written, first. The robot file is ``robot.urdf`` or ``robot.xml``. It is a copy of
+        the file `like` with the identified numbers, or a new file if `like` has another format. Existing
+        files of these names are replaced. Meshes and included files of MJCF are copied too, unless they exist
+        already or lie outside of the folder of `like`; the new file then has their full paths.
+
+        One `RobotFileWarning` names all that the robot file does not have, such as constant joint forces,
+        rotor inertia in URDF, friction that differs between the dofs of a joint, or `missing_from_mechanism`.
+        If the format cannot represent the robot at all, such as joints that follow several others, the
+        warning says why, and there is no robot file.
 
         Args:
             folder: output folder; created if it does not exist.
             like: the file that the nominal robot was loaded from, or its text.
+            file_format: "urdf" or "mjcf"; by default that of `like`, and URDF for SDF and new files.
             mesh_path: further trusted folders for MJCF, as in `torchsko.load`.
 
+        Returns:
+            The name of the robot file; None if there is none.
+
         Raises:
-            FitError: when the folder cannot be created.
-            RobotFileError: when the robot cannot be written, or cannot be loaded from there.
+            FitError: when the folder cannot be created, or the format is unknown.
+            RobotFileError: when the robot file cannot be written, or cannot be loaded from there.
         """
+        from torchsko.identification.results.robot_file import robot_file, save_robot
+        from torchsko.identification.results.serialization import write_fit
+
         folder = Path(folder)
+        robot_file(like, file_format)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -250,14 +271,8 @@ class Fit:
                 "A fit is saved into a folder.",
                 "Pass the path of a writable folder.",
             ) from error
-        from torchsko.identification.results.serialization import (
-            representable_robot,
-            save_robot,
-            write_fit,
-        )
-
-        save_robot(representable_robot(self, like), folder, like, mesh_path)
         write_fit(self, folder / "fit.pt")
+        return save_robot(self, folder, like, file_format, mesh_path)
 
     @classmethod
     def load(
@@ -265,6 +280,7 @@ class Fit:
         folder: str | os.PathLike[str],
         residual: nn.Module | None = None,
         *,
+        robot: MechanismLike | None = None,
         mesh_path: Sequence[str | os.PathLike[str]] | None = None,
     ) -> Fit:
         """Load a fit that `save` wrote. No code in the file is executed.
@@ -272,15 +288,16 @@ class Fit:
         Args:
             folder: the folder of the fit.
             residual: a module of the same class, if the fit has a residual module of your own class.
+            robot: the robot that was identified, in place of the robot file.
             mesh_path: further trusted folders of the robot file, as in `torchsko.load`.
 
         Raises:
-            FitError: when the folder has no valid fit.
+            FitError: when the folder has no valid fit, or no robot file and `robot` is left out.
             RobotFileError: when the robot file cannot be read.
         """
         from torchsko.identification.results.serialization import load_fit
 
-        return load_fit(Path(folder), residual, mesh_path)
+        return load_fit(Path(folder), residual, robot, mesh_path)
 
     def __str__(self) -> str:
         """The summary of the fit."""

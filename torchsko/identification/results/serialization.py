@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,20 +12,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from torchsko.errors import FitError, RobotFileError, RobotFileWarning
+from torchsko.errors import FitError, RobotFileError
 from torchsko.identification.diagnostics.findings import Finding
 from torchsko.identification.estimators.residual_network import Network, Shrunk
 from torchsko.identification.friction import Term, term_classes
-from torchsko.identification.results.consistency import inconsistency, warn_of_edits
+from torchsko.identification.results.consistency import inconsistency, other_joints, warn_of_edits
 from torchsko.identification.results.reference_models import MemoryModel, ReferenceModel
+from torchsko.identification.results.robot_file import ROBOTS, Folders
 from torchsko.identification.uncertainty.prior_covariance import MassUncertainty
 from torchsko.identification.uncertainty.residuals import Residuals
-from torchsko.io.common.source import format_of
 from torchsko.io.loading.files import load
-from torchsko.io.mjcf.assets import copy_assets
-from torchsko.io.saving import UNSUPPORTED, save
-from torchsko.io.xml.reader import is_xml_text
-from torchsko.mechanism.coordinates import independent_rates
+from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.utils.atomic_write import temporary_path
 from torchsko.verbs.base_parameters import BaseParameters
@@ -34,14 +30,8 @@ from torchsko.verbs.base_parameters import BaseParameters
 if TYPE_CHECKING:
     from torchsko.identification.results.result import Fit
 
-Folders = Sequence[str | os.PathLike[str]]
-"""Further trusted folders of a robot file."""
-
 VERSION = 6
 """Version of the format of fit.pt."""
-
-ROBOTS = ("robot.urdf", "robot.xml")
-"""Names of the robot file in URDF and MJCF."""
 
 PLAIN = (
     "phi",
@@ -54,72 +44,6 @@ PLAIN = (
     "errors",
 )
 """Fields of a fit that are tensors and numbers."""
-
-
-def robot_file(like: Any) -> str:
-    """Name of the robot file, by the format of the nominal robot's file."""
-    urdf, mjcf = ROBOTS
-    return mjcf if like is not None and format_of(like) == "mjcf" else urdf
-
-
-def save_robot(mech: Mechanism, folder: Path, like: Any, mesh_path: Folders | None = None) -> None:
-    """Write the robot of a fit and the files that it refers to; see `Fit.save`.
-
-    Raises:
-        RobotFileError: when it cannot be written, or cannot be loaded from there.
-    """
-    name = robot_file(like)
-    if name == ROBOTS[1] and not is_xml_text(like):
-        copy_assets(Path(like), folder)
-    # SDF files are not edited; a new URDF file has the dynamics.
-    model = None if like is not None and format_of(like) == "sdf" else like
-    save(mech, folder / name, like=model, overwrite=True, mesh_path=mesh_path)
-    for other in ROBOTS:
-        if other != name:
-            (folder / other).unlink(missing_ok=True)  # it would be loaded instead
-
-
-def representable_robot(fit: Fit, like: Any) -> Mechanism:
-    """The robot of a fit without parameters that its file format cannot represent, with a warning.
-
-    URDF has no rotor inertia, and one friction coefficient for all dofs of a joint. No format has constant
-    joint forces or transition speeds of dry friction.
-    """
-    mech, given, file = fit.mechanism, fit.nominal, robot_file(like)
-    changes = {name: torch.zeros_like(getattr(mech, name)) for name in UNSUPPORTED}
-    left = _nonzero_dofs(mech, "constant force", mech.force_offset, "N m or N")
-    if file == ROBOTS[0]:
-        left += _nonzero_dofs(mech, "rotor inertia", mech.armature - given.armature, "kg m^2 or kg")
-        changes["armature"] = given.armature
-    for field in ("damping", "friction", *(["armature"] if file == ROBOTS[1] else [])):
-        old, new = getattr(given, field), getattr(mech, field).clone()
-        for k, joint in enumerate(mech.tree_joint_names):
-            # A planar joint of MJCF is several joints there.
-            dofs = mech.tree_dof_slice(joint)
-            if file == ROBOTS[1] and mech.joints.kinds[k].vector:
-                continue
-            if len(new[dofs].unique()) > 1:
-                left.append(
-                    f"{field} of {joint} {', '.join(f'{x:.3g}' for x in new[dofs].tolist())}"
-                )
-                new[dofs] = old[dofs]
-                changes[field] = new
-    if left:
-        warnings.warn(
-            f"{file} does not have the {'; '.join(left)}.\n"
-            "Its format cannot represent it; fit.pt has it.\n"
-            "Use Fit.load(folder).mechanism for the complete robot.",
-            RobotFileWarning,
-            stacklevel=3,
-        )
-    return mech.replace(**changes, replaced=mech.replaced)
-
-
-def _nonzero_dofs(mech: Mechanism, what: str, values: torch.Tensor, unit: str) -> list[str]:
-    """Text that lists the nonzero values of independent dofs, if there are such values."""
-    pairs = zip(mech.dof_names, independent_rates(mech, values).tolist(), strict=True)
-    found = [f"{name} {x:.3g}" for name, x in pairs if x]
-    return [f"{what} of {', '.join(found)} {unit}"] if found else []
 
 
 def write_fit(fit: Fit, path: Path) -> None:
@@ -230,23 +154,32 @@ def _term(name: str, shape: dict[str, float]) -> Term:
 
 
 def load_fit(
-    folder: Path, residual: nn.Module | None = None, mesh_path: Folders | None = None
+    folder: Path,
+    residual: nn.Module | None = None,
+    robot: MechanismLike | None = None,
+    mesh_path: Folders | None = None,
 ) -> Fit:
     """Load a fit from a folder.
 
-    The tree, names and frames are those of the robot file, all numbers those of fit.pt. If inertial
-    parameters of both differ, there is a warning.
+    The tree, names and frames are those of the robot file, or of `robot`, all numbers those of fit.pt. If
+    inertial parameters of both files differ, there is a warning.
 
     Raises:
         FitError: when the folder has no fit, or fit.pt is incomplete or has another format version.
     """
     path = folder / "fit.pt"
-    robot = next((folder / x for x in ROBOTS if (folder / x).is_file()), None)
-    if robot is None or not path.is_file():
+    file = next((folder / x for x in ROBOTS if (folder / x).is_file()), None)
+    if not path.is_file():
         raise FitError(
             f"{os.fspath(folder)} has no fit.",
             "A fit is a folder with fit.pt and robot.urdf or robot.xml.",
             "Pass the folder that Fit.save or python -m torchsko identify wrote.",
+        )
+    if file is None and robot is None:
+        raise FitError(
+            f"{os.fspath(folder)} has fit.pt, but no robot.urdf or robot.xml.",
+            "The tree of the robot is not in fit.pt.",
+            "Pass the robot that was identified: Fit.load(folder, robot=mech).",
         )
     try:
         data = torch.load(path, weights_only=True)
@@ -260,25 +193,32 @@ def load_fit(
             "Repeat the fit, or load it with the torchsko that wrote it.",
         )
     try:
-        coupled = data["nominal"]["coupling_ratio"].numel() > 0
-        mech = load(
-            robot, floating_base=_floats(robot, data["joints"]),
-            mimic="couple" if coupled else "independent", mesh_path=mesh_path,
-        )  # fmt: skip
-        fit = _fit(mech, data, residual)
-        wrong = inconsistency(fit, data["joints"])
+        mech = _robot_of(data, file, mesh_path) if robot is None else as_mechanism(robot)
+        wrong = other_joints(mech, data["joints"])
+        fit = None if wrong else _fit(mech, data, residual)
+        wrong = wrong if fit is None else inconsistency(fit)
     except (FitError, RobotFileError):
         raise
     except Exception as error:
         raise _invalid_fit(path, error) from error
-    if wrong:
+    if fit is None or wrong:
         raise FitError(
-            f"{path} is not a fit of {robot.name}: {wrong}.",
-            "The numbers must belong to the robot file beside it.",
+            f"{path} is not a fit of {file.name if file and robot is None else mech.name}: {wrong}.",
+            "The numbers must belong to the robot file beside it, or to the robot that was passed.",
             "Write both again with Fit.save.",
         )
-    warn_of_edits(robot, mech, fit.mechanism)
+    if file is not None and robot is None:
+        warn_of_edits(file, mech, fit.mechanism)
     return fit
+
+
+def _robot_of(data: dict[str, Any], file: Any, mesh_path: Folders | None) -> Mechanism:
+    """The robot of a fit from the robot file beside it."""
+    coupled = data["nominal"]["coupling_ratio"].numel() > 0
+    return load(
+        file, floating_base=_floats(file, data["joints"]),
+        mimic="couple" if coupled else "independent", mesh_path=mesh_path,
+    )  # fmt: skip
 
 
 def _invalid_fit(path: Path, error: Exception) -> FitError:

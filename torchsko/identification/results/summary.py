@@ -153,6 +153,8 @@ def terms_section(fit: Fit) -> list[str]:
                 for term, x, error in zip(terms, numbers.tolist(), errors.tolist(), strict=True)
             )
             lines.append(f"{name.ljust(width)}  {cells or 'none'}")
+    if fit.missing_from_mechanism:
+        lines += ["", f"fit.mechanism does not have the {'; '.join(fit.missing_from_mechanism)}."]
     if fit.info.selects_terms:
         lines += [
             "",
