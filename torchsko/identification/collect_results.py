@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
+import torch
 from torch import Tensor
 
 from torchsko.identification.diagnostics.context import FitContext, FittedContext
@@ -77,6 +78,7 @@ def collect_results(
         int(context.equations.count.sum()), selects_terms=options.selects,
         constants=None if constants is None else constants.value,
         constant_deviations=None if constants is None else constants.deviation,
+        drives=None if context.log.drives is None else torch.as_tensor(context.log.drives),
     )  # fmt: skip
     memory = None
     if with_memory is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from torchsko.errors import FitError
 from torchsko.identification.diagnostics.check_lists import RAW_LOG_CHECKS
 from torchsko.identification.diagnostics.context import FitContext, RawLog
 from torchsko.identification.diagnostics.data_checks import (
@@ -28,6 +29,7 @@ from torchsko.identification.joint_terms import terms_of
 from torchsko.identification.logs.log import Log
 from torchsko.identification.options import FitOptions
 from torchsko.identification.regression.accumulate import compile_regressor, read_log, time_folds
+from torchsko.identification.regression.drives import Drives
 from torchsko.identification.regression.nearest_physical import nearest_physical
 from torchsko.identification.regression.normal_equations import RegressionProblem
 from torchsko.identification.selection.torque_ripple import find_ripple
@@ -78,7 +80,9 @@ def prepare(
     log, settings, constants = filter_and_scale(nominal, log, options.cutoff)
     unmeasured = unmeasured_dofs(nominal, log)
     given |= dict.fromkeys(unmeasured, ())
-    problem = RegressionProblem.of(nominal, terms, options.regressor, given)
+    drives = Drives.of_log(log, nominal.mass)
+    check_method(options, drives)
+    problem = RegressionProblem.of(nominal, terms, options.regressor, given, drives)
     candidates = dict.fromkeys(range(nominal.num_dof), tuple(options.candidate_terms))
     if options.ripple and options.selects:
         problem, candidates = add_ripple_terms(problem, log, settings, given, candidates)
@@ -116,6 +120,20 @@ def filter_and_scale(
     constants = torque_constants(mech, log, settings)
     log = with_forces(log, constants.value)
     return log, design_filters(log, cutoff), constants
+
+
+def check_method(options: FitOptions, drives: Drives | None) -> None:
+    """Check that a method supports friction of coupled drives.
+
+    Raises:
+        FitError: names the method.
+    """
+    if drives is not None and options.estimator.has_windows:
+        raise FitError(
+            f"method={options.method!r} was given for a log of coupled drives.",
+            "Its forward dynamics has friction at joints, and that of drives acts on several joints.",
+            'Pass method="physical" (--method physical), which supports it.',
+        )
 
 
 def add_ripple_terms(

@@ -19,8 +19,10 @@ from torch import Tensor
 from torchsko.errors import FitError
 from torchsko.identification.diagnostics.data_checks import check_sufficient_data
 from torchsko.identification.friction import Gain, Offset, RotorInertia, SmoothCoulomb, Viscous
+from torchsko.identification.logs.calibration import mapped
 from torchsko.identification.logs.log import Log
 from torchsko.identification.regression.accumulate import ResidualSample, read_log, time_folds
+from torchsko.identification.regression.drives import Drives
 from torchsko.identification.regression.elimination import (
     SchurComplement,
     mean_equations,
@@ -84,7 +86,8 @@ def torque_constants(mech: Mechanism, log: Log, settings: FilterSettings) -> Con
         FitError: when no current is correlated with the nominal force, or the iterations do not converge.
     """
     free = mech.replace(effort_limit=torch.full_like(mech.effort_limit, torch.inf))
-    problem = RegressionProblem.of(free, (*FRICTION, Gain()))
+    drives = Drives.of_log(log, mech.mass)
+    problem = RegressionProblem.of(free, (*FRICTION, Gain()), drives=drives)
     normal, _, seen = read_log(problem, log, settings, time_folds(log, 2), lambda part: None)
     check_sufficient_data(log, mech, normal, settings)
     columns = _columns(problem)
@@ -117,9 +120,11 @@ def torque_constants(mech: Mechanism, log: Log, settings: FilterSettings) -> Con
 
 
 def with_forces(log: Log, constants: Tensor) -> Log:
-    """Convert a log of currents to one of forces."""
-    tau = np.asarray(log.tau) * constants.detach().cpu().numpy()
-    return replace(log, tau=tau, current=False)
+    """Convert a log of currents to one of forces; constants of coupled joints are those of their drives."""
+    gain = np.diag(constants.detach().cpu().numpy())
+    if log.drives is not None:
+        gain = np.linalg.solve(log.drives.T, np.eye(len(gain))) @ gain @ log.drives.T
+    return replace(log, tau=mapped(log.tau, gain), current=False)
 
 
 def _columns(problem: RegressionProblem) -> Tensor:

@@ -208,8 +208,8 @@ def calibrated_log(log: Log, mech: Mechanism, calibration: Calibration) -> Log:
     affine = calibration.affine_map(mech)
     check_column_counts(mech, log)
     times = np.asarray(log.t, np.float64)
-    qd = None if log.qd is None else _mapped(log.qd, affine.rate)
-    tau = _mapped(log.tau, affine.force)
+    qd = None if log.qd is None else mapped(log.qd, affine.rate)
+    tau = mapped(log.tau, affine.force)
     for key, delay in calibration.delay.items():
         if key not in ("tau", "qd"):
             raise FitError(
@@ -223,12 +223,35 @@ def calibrated_log(log: Log, mech: Mechanism, calibration: Calibration) -> Log:
             qd = _shifted(times, qd, delay)
     known = {x for key in calibration.gain for x in joints_of(mech, key, ("tau",))["tau"]}
     current = tuple(x for x in log.current_joints(mech.joint_names) if x not in known)
-    q = _mapped(log.q, affine.position) - affine.zero
+    q = mapped(log.q, affine.position) - affine.zero
     whole = set(current) == set(mech.joint_names)
-    return replace(log, q=q, qd=qd, tau=tau, current=whole or current or False)
+    drives = _drive_matrix(log, mech, calibration)
+    return replace(log, q=q, qd=qd, tau=tau, current=whole or current or False, drives=drives)
 
 
-def _mapped(x: NDArray[np.floating[Any]], matrix: Matrix) -> Matrix:
+def _drive_matrix(log: Log, mech: Mechanism, calibration: Calibration) -> Matrix | None:
+    """Matrix from velocities of drives to those of joints after a calibration; None without coupled drives.
+
+    A coupling of positions and forces gives the joints of drives; one of positions alone does not.
+    """
+    couple = {key: x for key, x in calibration.couple.items() if key in single_joints(mech)}
+    if log.drives is None:
+        if not couple:
+            return None
+        whole = Calibration(couple=couple, sign=calibration.sign).affine_map(mech).rate
+    else:
+        whole = replace(calibration, couple=couple).affine_map(mech).rate @ log.drives
+    acts = whole != 0
+    alone = (acts.sum(1) == 1) & (acts[:, acts.sum(0) == 1].any(1))
+    rows, columns = np.flatnonzero(~alone), np.flatnonzero(~acts[alone].any(0))
+    if not len(rows):
+        return None
+    matrix = np.eye(len(whole))
+    matrix[np.ix_(rows, rows)] = whole[np.ix_(rows, columns)]
+    return matrix
+
+
+def mapped(x: NDArray[np.floating[Any]], matrix: Matrix) -> Matrix:
     """Map samples by a matrix; a missing number affects only columns that depend on it."""
     values = np.asarray(x, np.float64)
     valid = np.isfinite(values)

@@ -64,6 +64,8 @@ class Log:
             joint can have its unit: degrees of a prismatic joint are an error.
         others: columns of a file that belong to other joints, by quantity, "q" or "tau", and by joint, each
             `[samples]`. A fit only checks those of coupled joints.
+        drives: matrix from velocities of drives to those of joints, `[num_dof, num_dof]`, if a coupling gave
+            positions of joints as sums of those of drives; see `calibrate`. Friction then acts on drives.
     """
 
     t: Array
@@ -76,6 +78,7 @@ class Log:
     current: bool | tuple[str, ...] = False
     units: Units = field(default_factory=dict)
     others: Mapping[str, Mapping[str, Array]] = field(default_factory=dict, repr=False)
+    drives: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         for name in ("t", "q", "tau", "qd"):
@@ -148,7 +151,8 @@ class Log:
             ratio: gear ratios of joints whose drives were logged. Positions are divided by the ratio, forces
                 are multiplied by it.
             couple: by joint, factors of logged columns whose sum is the joint's position,
-                {"joint_6": {"joint_6": 1, "joint_5": -1}}. Forces transform with preserved power.
+                {"joint_6": {"joint_6": 1, "joint_5": -1}}. Forces transform with preserved power, and
+                friction of a fit acts on the drives. A key "q.joint_6" couples positions alone.
             gain: force per logged unit, such as a torque constant [N m/A]; the column is then a force.
             sign: -1 for columns that count in the other direction.
             zero: logged position, after all other corrections, at which the robot's position is 0 [rad, m].
@@ -226,7 +230,7 @@ class Log:
         Raises:
             FitError: if there is no log, or they differ in their contents; names the difference.
         """
-        for name in ("joints", "held", "current", "qd", "q", "tau"):
+        for name in ("joints", "held", "current", "drives", "qd", "q", "tau"):
             kinds = {log._layout(name) for log in logs}
             if len(kinds) != 1:
                 raise FitError(
@@ -264,7 +268,9 @@ class Log:
     def _layout(self, name: str) -> Any:
         """Value of an attribute, of an array its number of columns."""
         x = getattr(self, name)
-        return x.shape[1] if hasattr(x, "ndim") else x
+        if x is None or not hasattr(x, "ndim"):
+            return x
+        return tuple(map(tuple, x.tolist())) if name == "drives" else x.shape[1]
 
     def release_pages(self) -> None:
         """Release the resident memory of read-only memory-mapped arrays; later accesses read the disk."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchsko.identification.friction import Term, TermInput
 from torchsko.identification.regression.base_columns import BaseColumns
+from torchsko.identification.regression.drives import Drives
 from torchsko.identification.regression.rigid_model import (
     dof_positions,
     passive_and_armature_force,
@@ -54,6 +55,7 @@ class RegressionProblem:
         base: base parameters of the robot.
         base_columns: independent entries of the torque regressor.
         rotor_dofs: dofs whose armature is a term, and zero in `mech`.
+        drives: drives of coupled joints, whose equations replace those of the joints; None without couplings.
     """
 
     mech: Mechanism
@@ -62,6 +64,7 @@ class RegressionProblem:
     base: BaseParameters
     base_columns: BaseColumns
     rotor_dofs: tuple[int, ...] = ()
+    drives: Drives | None = None
 
     @classmethod
     def of(
@@ -70,6 +73,7 @@ class RegressionProblem:
         terms: Sequence[Term],
         regressor: Regressor | None = None,
         named: Mapping[int, Sequence[int]] | None = None,
+        drives: Drives | None = None,
     ) -> RegressionProblem:
         """Build the problem of a robot.
 
@@ -78,6 +82,7 @@ class RegressionProblem:
             terms: available terms of every joint.
             regressor: replaces `torque_regressor`.
             named: indices of the terms that the user requested, by dof.
+            drives: drives of coupled joints.
         """
         rotor_dofs = tuple(
             j for j, chosen in (named or {}).items() if any(terms[k].armature for k in chosen)
@@ -92,7 +97,13 @@ class RegressionProblem:
             base,
             columns,
             rotor_dofs,
+            drives,
         )
+
+    def positions(self, q: Tensor) -> Tensor:
+        """Positions of the dofs, of the drives of coupled joints, `[*batch, num_dof]`."""
+        x = dof_positions(self.mech, q)
+        return x if self.drives is None else self.drives.states(x)
 
     def columns(self, motion: FilteredMotion) -> tuple[Tensor, Tensor, Tensor]:
         """Unfiltered columns of a motion.
@@ -106,16 +117,14 @@ class RegressionProblem:
         inertial = self.regressor(q, qd, qdd)
         rigid = inertial @ self.base_columns.forces(inertial_parameters(self.mech).flatten())
         known = passive_and_armature_force(self.mech, q, qd, qdd)
-        load = rigid + known
+        load, force, force_rate = rigid + known, motion.tau - known, motion.force_rate
+        if self.drives is not None:
+            qd, qdd = self.drives.states(qd), self.drives.states(qdd)
+            load, force, force_rate = map(self.drives.forces, (load, force, force_rate))
         series = TermInput(
-            dof_positions(self.mech, q),
-            qd,
-            qdd,
-            load,
-            motion.force_rate,
-            step=1 / motion.settings.state_rate,
+            self.positions(q), qd, qdd, load, force_rate, step=1 / motion.settings.state_rate
         )
-        parts = [*(term.basis(series) for term in self.terms), motion.tau - known]
+        parts = [*(term.basis(series) for term in self.terms), force]
         linear, nonlinear = (
             torch.stack([parts[k] for k in group], -2)
             if group
@@ -163,7 +172,12 @@ class RegressionProblem:
                 t = motion.t[part][lead:][twice.half_width :: every][: b - a]
                 chunks = (x.split(EQUATIONS_PER_PRODUCT) for x in (t, inertial, terms, good))
                 for times, entries, columns, mask in zip(*chunks, strict=True):
-                    yield times, self.base_columns.columns(entries, order, columns), mask
+                    rows = self.base_columns.columns(entries, order, columns)
+                    if self.drives is not None:
+                        base = self.drives.forces(rows[..., : len(self.base)].mT).mT
+                        rows = torch.cat([base, rows[..., len(self.base) :]], -1)
+                        mask = self.drives.valid(mask)
+                    yield times, rows, mask
 
 
 def slice_motion(motion: FilteredMotion, rows: slice) -> FilteredMotion:

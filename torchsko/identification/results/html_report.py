@@ -123,7 +123,7 @@ def _pictured(fit: Fit, draw: Callable[[Any, Fit], None]) -> list[int]:
 
 def _caption(text: str, fit: Fit, draw: Callable[[Any, Fit], None]) -> str:
     """Caption of a figure, with the dofs that it leaves out."""
-    names, rest = fit.mechanism.dof_names, _pictured(fit, draw)[MAX_DOFS:]
+    names, rest = fit.row_names, _pictured(fit, draw)[MAX_DOFS:]
     if not _pictured(fit, draw):
         return "No joint has friction terms."
     if not rest or draw not in (draw_forces, draw_friction):
@@ -140,7 +140,7 @@ def _grid(figure: Any, fit: Fit, height: float, dofs: Sequence[int]) -> list[tup
     axes = list(figure.subplots(rows, 2, squeeze=False, gridspec_kw=room).flat)
     for ax in axes[len(dofs) :]:
         ax.set_axis_off()
-    names = fit.mechanism.dof_names
+    names = fit.row_names
     for j, ax in zip(dofs, axes, strict=False):
         ax.set_title(names[j])
     return list(zip(dofs, axes, strict=False))
@@ -165,7 +165,7 @@ def draw_forces(figure: Any, fit: Fit) -> None:
 
 def draw_errors(figure: Any, fit: Fit) -> None:
     """Draw prediction errors of the fit, the nominal robot and least squares."""
-    names = fit.mechanism.dof_names
+    names = fit.row_names
     # Horizontal bars leave space for long names and many joints.
     _sized(figure, 1.0 + 0.45 * len(names), left=0.3 + _longest(names, 10), bottom=0.6)
     ax = figure.subplots()

@@ -16,6 +16,7 @@ from torchsko.identification.diagnostics.findings import Finding
 from torchsko.identification.estimators.residual_network import Shrunk
 from torchsko.identification.friction import Term, TermInput
 from torchsko.identification.logs.log import Log
+from torchsko.identification.regression.drives import Drives
 from torchsko.identification.regression.least_squares import ParameterUncertainty
 from torchsko.identification.regression.nearest_physical import unpack_inertias
 from torchsko.identification.regression.normal_equations import RegressionProblem
@@ -52,6 +53,8 @@ class FitInfo:
         constants: estimated torque constants, for a log of motor currents, `[num_dof]` [N m/A or N/A].
         constant_deviations: standard errors of the torque constants; see
             `torchsko.identification.estimators.drive_gains.Constants`.
+        drives: matrix from velocities of drives to those of joints, `[num_dof, num_dof]`, of a log with
+            coupled drives (`Log.drives`).
     """
 
     method: str
@@ -65,6 +68,7 @@ class FitInfo:
     selects_terms: bool = False
     constants: Tensor | None = None
     constant_deviations: Tensor | None = None
+    drives: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +87,7 @@ class Fit:
             sets the transition speed. Methods whose inertias are not physically consistent keep the nominal
             inertias.
         phi: inertial parameters, `[num_bodies * 10]`.
-        terms: joint terms of each dof, without memory.
+        terms: joint terms of each dof, without memory; those of coupled joints act on their drives.
         numbers: coefficients of each dof's terms.
         deviations: standard errors of the coefficients; infinite if the log does not determine them.
         base: base parameters, the combinations of inertial parameters that determine forces.
@@ -136,10 +140,12 @@ class Fit:
     ) -> Fit:  # fmt: skip
         """Collect the results of the stages of a fit."""
         chosen = ReferenceModel.of(problem, solution).terms
-        nominal, base = without_losses(problem.mech), problem.base
-        mechanism = fitted_robot(
-            nominal, solution.phi, chosen, solution.coefficients, info.physical
-        )
+        nominal, base, drives = without_losses(problem.mech), problem.base, problem.drives
+        # Friction of the drives of coupled joints has no parameters in a mechanism.
+        coupled = () if drives is None else drives.dofs.tolist()
+        terms = [() if j in coupled else x for j, x in enumerate(chosen)]
+        numbers = [x[: len(some)] for x, some in zip(solution.coefficients, terms, strict=True)]
+        mechanism = fitted_robot(nominal, solution.phi, terms, numbers, info.physical)
         return cls(
             nominal, mechanism, solution.phi, chosen, solution.coefficients, information.term_std, base,
             base.of(solution.phi), information.covariance.diagonal().clamp_min(0).sqrt(),
@@ -151,6 +157,14 @@ class Fit:
     def nominal_numbers(self) -> Tensor:
         """Inertial parameters of the nominal robot, `[num_bodies * 10]`."""
         return inertial_parameters(self.nominal).flatten()
+
+    @property
+    def row_names(self) -> tuple[str, ...]:
+        """Names of the equations, one for each dof: of the joints, or of the drives of coupled joints."""
+        drives = Drives.of(self.info.drives)
+        coupled = () if drives is None else drives.dofs.tolist()
+        names = enumerate(self.mechanism.dof_names)
+        return tuple(f"drive of {x}" if j in coupled else x for j, x in names)
 
     @property
     def least_squares(self) -> Tensor:
@@ -186,15 +200,17 @@ class Fit:
 
     def friction(self, q: Tensor, qd: Tensor, qdd: Tensor, *, series: bool = False) -> Tensor:
         """Forces of the terms, `[*batch, num_dof]`; arguments are those of `inverse_dynamics`."""
-        model = self._model(series=series)
-        load = inverse_dynamics(self.nominal, q, qd, qdd)
-        motion = TermInput(dof_positions(self.nominal, q), qd, qdd, load, ordered=series)
+        model, drives = self._model(series=series), Drives.of(self.info.drives)
+        load, x = inverse_dynamics(self.nominal, q, qd, qdd), dof_positions(self.nominal, q)
+        if drives is not None:
+            x, qd, qdd, load = *map(drives.states, (x, qd, qdd)), drives.forces(load)
+        motion = TermInput(x, qd, qdd, load, ordered=series)
         total = torch.zeros_like(load)
         for term in dict.fromkeys(term for some in model.terms for term in some):
             rows = zip(model.terms, model.numbers, strict=True)
             numbers = [x[some.index(term)] if term in some else x.new_zeros(()) for some, x in rows]
             total = total + torch.stack(numbers) * term.basis(motion)
-        return total
+        return total if drives is None else drives.joint_forces(total)
 
     def inverse_dynamics(
         self, q: Tensor, qd: Tensor, qdd: Tensor, *, series: bool = False
@@ -217,7 +233,9 @@ class Fit:
         force = rigid + moved + self.friction(q, qd, qdd, series=series)
         if self.residual is None:
             return force
-        return force + self.residual(dof_positions(self.nominal, q), qd, qdd)
+        learned = self.residual(dof_positions(self.nominal, q), qd, qdd)
+        drives = Drives.of(self.info.drives)
+        return force + (learned if drives is None else drives.joint_forces(learned))
 
     def _model(self, *, series: bool) -> ReferenceModel:
         """The model for single states or for a series."""

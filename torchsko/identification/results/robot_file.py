@@ -182,8 +182,11 @@ def missing_from_mechanism(fit: Fit) -> tuple[str, ...]:
     found: dict[str, list[str]] = {}
     robot = fit.mechanism
     speeds = independent_rates(robot, robot.friction_speed).tolist()
-    rows = zip(robot.dof_names, fit.terms, fit.numbers, speeds, strict=True)
-    for joint, terms, numbers, speed in rows:
+    rows = zip(fit.row_names, robot.dof_names, fit.terms, fit.numbers, speeds, strict=True)
+    for joint, name, terms, numbers, speed in rows:
+        if joint != name and bool(numbers.any()):
+            found.setdefault("friction", []).append(joint)
+            continue
         for term in _unrepresented(terms, numbers.tolist(), speed):
             found.setdefault(f"{term.label} term", []).append(joint)
     if not fit.info.physical:

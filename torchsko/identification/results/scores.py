@@ -12,6 +12,7 @@ from torchsko.identification.diagnostics.data_checks import add_base_forces
 from torchsko.identification.estimators.drive_gains import with_forces
 from torchsko.identification.logs.log import Log
 from torchsko.identification.regression.accumulate import reread_sample
+from torchsko.identification.regression.drives import Drives
 from torchsko.identification.regression.normal_equations import RegressionProblem
 from torchsko.identification.results.error_table import error_table
 from torchsko.identification.results.reference_models import ReferenceModel
@@ -76,7 +77,8 @@ def score(fit: Fit, log: Log) -> Scores:
     if fit.memory is not None:
         models["with memory"] = fit.memory
     terms = dict.fromkeys(x for model in models.values() for some in model.terms for x in some)
-    problem = RegressionProblem.of(nominal, tuple(terms))
+    drives = Drives.of(fit.info.drives)
+    problem = RegressionProblem.of(nominal, tuple(terms), drives=drives)
     motions = reread_sample(problem, log, settings).motions
     if not motions:
         raise FitError(
@@ -94,4 +96,4 @@ def score(fit: Fit, log: Log) -> Scores:
             problem, motions, models[method].solution(problem), fit.residual
         )
     errors = {name: x.variance.sqrt() for name, x in residuals.items()}
-    return Scores(log.name, tuple(nominal.dof_names), errors, residuals[method].spread)
+    return Scores(log.name, fit.row_names, errors, residuals[method].spread)

@@ -86,7 +86,7 @@ def prediction_section(fit: Fit) -> list[str]:
         "Prediction error in time intervals that the fit did not use, divided by the standard deviation of "
         "the force:"
     )
-    return [title, "", *error_table(fit.mechanism.dof_names, fit.errors, relative)]
+    return [title, "", *error_table(fit.row_names, fit.errors, relative)]
 
 
 def masses_section(fit: Fit) -> list[str]:
@@ -138,7 +138,7 @@ def unobserved_section(fit: Fit) -> list[str]:
 
 def terms_section(fit: Fit) -> list[str]:
     """Friction and other terms of each dof, without and with memory."""
-    names = fit.mechanism.dof_names
+    names = fit.row_names
     width = max(map(len, names))
     lines = ["Friction and other joint terms in SI units: coefficient, standard error:", ""]
     for model in (fit, fit.memory):

@@ -21,7 +21,6 @@ from torchsko.identification.friction import Periodic
 from torchsko.identification.logs.log import Log
 from torchsko.identification.regression.accumulate import reread_sample
 from torchsko.identification.regression.normal_equations import RegressionProblem, slice_motion
-from torchsko.identification.regression.rigid_model import dof_positions
 from torchsko.identification.regression.solution import TermChoice
 from torchsko.identification.selection.model_selection import (
     BASIC_FRICTION,
@@ -129,7 +128,7 @@ def find_residual_ripple(
     for j in dofs if parts else ():
         columns = [*range(len(problem.base)), *(len(problem.base) + k for k in choice[j]), -1]
         search = _RippleSearch.of(
-            [dof_positions(problem.mech, motion.q)[:, j] for motion, _, _ in parts],
+            [problem.positions(motion.q)[:, j] for motion, _, _ in parts],
             [motion.qd[:, j] for motion, _, _ in parts],
             torch.cat([X[:, j, columns] for _, X, _ in parts]),
             torch.cat([good[:, j] for _, _, good in parts]),
