@@ -1,5 +1,7 @@
 """`python -m torchsko identify`: a log goes in, a folder comes out."""
 
+import argparse
+import dataclasses
 import importlib
 import os
 import signal
@@ -16,6 +18,7 @@ import torchsko as ts
 from tests.identification.test_coupled import GRIPPER
 from tests.identification.test_fit import arm, friction, log_of
 from tests.io.test_saving import commented
+from torchsko.cli.held_out import held_out_part
 from torchsko.cli.main import main
 from torchsko.identification import fit as fitting
 from torchsko.identification.diagnostics.findings import CODES
@@ -63,14 +66,93 @@ def test_the_command_writes_a_robot_and_a_report(files, capsys):
     assert torch.equal(again.mass, fit.mechanism.mass)
 
 
-def test_a_log_that_the_fit_does_not_use_is_scored(files, capsys):
+@pytest.mark.parametrize(
+    "more", [[], ["--test", "LOG"], ["--test", "LOG", "0.7:1"], ["--test", "0.7:1"]]
+)
+def test_the_rest_of_the_fitted_log_is_scored(files, more, capsys):
+    """The whole log was scored, and called one that the fit did not use."""
     robot, log, out = files
-    options = ["--cutoff", "8", "--method", "wls", "--use", "0:0.7", "--test", log]
+    options = [
+        "--cutoff",
+        "8",
+        "--method",
+        "ols",
+        "--use",
+        "0:0.7",
+        *(log if x == "LOG" else x for x in more),
+    ]
     assert main(["identify", robot, log, "--out", str(out), *options]) == 0
     fit = ts.identification.Fit.load(out)
-    scores = fit.test(ts.identification.Log.load(log, fit.mechanism.joint_names))
+    rest = ts.identification.Log.load(log, fit.mechanism.joint_names).part(0.7, 1)
+    scores = fit.test(dataclasses.replace(rest, name="the part 0.7:1 of log.csv"))
     assert str(scores) in capsys.readouterr().out
     assert str(scores) in (out / "report.txt").read_text()
+
+
+def test_a_rest_that_is_too_short_to_be_tested_loses_no_fit(files, capsys):
+    robot, log, out = files
+    words = [
+        "identify",
+        robot,
+        log,
+        "--out",
+        str(out),
+        "--cutoff",
+        "8",
+        "--method",
+        "ols",
+        "--use",
+        "0:0.99",
+    ]
+    assert main(words) == 0
+    assert "The rest of the log was not tested" in capsys.readouterr().err
+    assert main([*words, "--test", "0.99:1"]) == 2
+    assert "too short to test the fit" in capsys.readouterr().err
+    assert ts.identification.Fit.load(out).mechanism.num_dof == 3
+
+
+PARTS = {
+    "0:1": (
+        None,
+        {"log.csv": "uses all of it", "log.csv 0.5:1": "uses all of it", "new.csv": [(0, 1)]},
+    ),
+    "0:0.6": (
+        [(0.6, 1)],
+        {
+            "log.csv": [(0.6, 1)],
+            "./log.csv": [(0.6, 1)],
+            "log.csv 0.8:1": [(0.8, 1)],
+            "0.7:0.9": [(0.7, 0.9)],
+            "log.csv 0.5:1": "overlap.*within 0.6:1",
+            "new.csv": [(0, 1)],
+            "new.csv 0:0.5": [(0, 0.5)],
+            "log.csv new.csv": "beside other logs",
+            "log.csv 1:0": "--test 1:0 is not a part",
+        },
+    ),
+    "0.2:0.6": (
+        [(0, 0.2), (0.6, 1)],
+        {"log.csv": [(0, 0.2), (0.6, 1)], "log.csv 0:0.1": [(0, 0.1)]},
+    ),
+}
+"""Parts that test a fit, by --use: without --test, and by its words; or the message of the error."""
+
+
+@pytest.mark.parametrize("use", PARTS)
+def test_a_test_never_has_data_that_the_fit_uses(use):
+    default, cases = PARTS[use]
+
+    def parts(words):
+        found = held_out_part(argparse.Namespace(use=use, test=words, log=["log.csv"]))
+        return None if found is None else [*found.parts]
+
+    assert parts([]) == default
+    for words, expected in cases.items():
+        if isinstance(expected, str):
+            with pytest.raises(ts.FitError, match=f"(?s){expected}"):
+                parts(words.split())
+        else:
+            assert parts(words.split()) == expected
 
 
 SDF = """<sdf version="1.10"><model name="arm"><link name="rod"><inertial><pose>0 0 0.3 0 0 0</pose>

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from torchsko.cli.held_out import held_out_log, held_out_part, parse_part
 from torchsko.cli.log_options import add_log_options, load_log, parse_number, parse_pairs
 from torchsko.cli.robot_options import add_robot_options, load_robot, source_of
 from torchsko.errors import FitError, MissingExtraError
@@ -76,11 +77,19 @@ def add_identify(commands: Any) -> None:
         help="terms that selection chooses from: +TERM adds to the default ones, TERM replaces them; may be "
         "repeated",
     )
-    add("--use", default="0:1", metavar="0:0.6", help="part of the log's duration to use")
+    add(
+        "--use",
+        default="0:1",
+        metavar="0:0.6",
+        help="part of the log's duration to fit; the report has the prediction errors on the rest",
+    )
     add(
         "--test",
+        nargs="+",
+        default=[],
         metavar="LOG",
-        help="log that the fit does not use; the report has the prediction errors on it",
+        help="log that the fit does not use, or several, and optionally a part of their duration, such as "
+        "0.6:1; the report has the prediction errors on it. Of the fitted log it is the rest by default",
     )
     add("--ripple", action="store_true", help="look for torque ripple of gears and motors")
     add(
@@ -143,14 +152,14 @@ def run_identify(given: argparse.Namespace) -> None:
     from torchsko.identification.term_syntax import parse_candidates, parse_joint_terms
 
     start = time.perf_counter()
-    first, last = _fractions(given.use)
+    test = held_out_part(given)
     mech = load_robot(given.file, given)  # the report lists unsupported elements of the file
     mech = _adapted_robot(mech, given)
     joint_terms = parse_joint_terms(mech, given.terms)
     candidates = parse_candidates(given.candidates)
     robot = None if given.lock else source_of(given.file, given)  # locked bodies are one body
-    log = load_log(mech, given.log, given).part(first, last)
-    unseen = None if given.test is None else load_log(mech, [given.test], given)
+    log = load_log(mech, given.log, given).part(*parse_part("use", given.use))
+    unseen = None if test is None else held_out_log(mech, test, given)
     _prepare_folder(given.out)
     bar = ProgressBar()
     try:
@@ -162,11 +171,19 @@ def run_identify(given: argparse.Namespace) -> None:
         )  # fmt: skip
     finally:
         bar.close()
-    scores = None if unseen is None else fit.test(unseen)
+    scores, failure = None, None
+    try:
+        scores = None if unseen is None else fit.test(unseen)
+    except FitError as error:
+        failure = error
     print(report(fit, scores))
     files = write(fit, given.out, robot, given.format, given.mesh_path, scores)
     seconds = time.perf_counter() - start
     print(f"\nWrote {', '.join(files)} into {given.out} after {seconds:.1f} s.")
+    if failure is not None:
+        if given.test:
+            raise failure
+        print(f"The rest of the log was not tested: {failure}", file=sys.stderr)
 
 
 def write(
@@ -234,22 +251,6 @@ def _vector(text: str) -> list[float]:
     """Parse three numbers."""
     x, y, z = (float(x) for x in text.split(","))
     return [x, y, z]
-
-
-def _fractions(text: str) -> tuple[float, float]:
-    """Parse a part of the log: ``0:0.6``."""
-    try:
-        start, stop = (float(x) for x in text.split(":"))
-        valid = 0 <= start < stop <= 1
-    except ValueError:
-        valid, start, stop = False, 0.0, 0.0
-    if not valid:
-        raise FitError(
-            f"--use {text} is not a part of a log.",
-            "It must be two fractions of the duration, the first smaller.",
-            "Type --use 0:0.6.",
-        )
-    return start, stop
 
 
 class ProgressBar:

@@ -114,7 +114,7 @@ def _loss_lines(fit: Fit, file: str, left: Sequence[str]) -> list[str]:
         advice += ' MJCF has rotor inertia: file_format="mjcf" or --format mjcf.'
     return [
         f"{file} does not have the {'; '.join([*left, *lacks])}.",
-        "Its format cannot represent it; fit.pt has it.",
+        "A robot file has no parameters for it; fit.pt has it.",
         advice,
     ]
 

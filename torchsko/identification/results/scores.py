@@ -50,10 +50,7 @@ class Scores:
 
     def __str__(self) -> str:
         """A table of the errors, with one row for each dof."""
-        title = (
-            f"Prediction error on {self.log}, which the fit did not use, divided by the standard deviation "
-            "of the force:"
-        )
+        title = f"Prediction error on {self.log}, divided by the standard deviation of the force:"
         return "\n".join([title, "", *error_table(self.dofs, self.errors, self.nrmse)])
 
 
