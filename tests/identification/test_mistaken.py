@@ -1,6 +1,7 @@
 """Logs that contradict the nominal robot give a finding, whose option corrects the log."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,12 +9,17 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.identification import log_corrections as findings
 from tests.identification.finding_codes import codes
-from tests.identification.log_corrections import as_log, corrected, findings_of
+from tests.identification.log_corrections import advised_words, as_log, corrected, findings_of
 from torchsko.identification import Log
+from torchsko.identification.diagnostics.hypothesis_search import Search
+from torchsko.identification.diagnostics.log_hypotheses import changes
+from torchsko.identification.diagnostics.log_states import States
 from torchsko.identification.friction import Balancer, Coulomb, Offset, Viscous
-from torchsko.identification.logs.calibration import parse_coupling
+from torchsko.identification.logs.calibration import Calibration, parse_coupling
 from torchsko.identification.logs.units import SI_SCALE
+from torchsko.identification.preparation import prepare
 
 TERMS = [Viscous(), Coulomb(), Offset()]
 
@@ -136,6 +142,55 @@ def test_the_advised_options_correct_the_log(fault):
         log = corrected(NOMINAL, log, str(each))
     for mine, right in zip(as_log(log), as_log(LOG), strict=True):
         assert_close(mine, right, rtol=1e-3 if fault == "radians for degrees" else 1e-9, atol=1e-3)
+
+
+MIXED = {
+    "a zero beside a force that is noise": ("--zero joint4=90deg", turned({3: 1}), [2]),
+    "a zero beside two forces that are noise": ("--zero joint5=90deg", turned({4: 1}), [0, 3]),
+    "a zero and a sign of other joints": (
+        "--zero joint6=-90deg --sign q.joint5=-1", turned({5: -1}, flags(4)), [],
+    ),
+    "two zeros of a wrist and a sign": (
+        "--zero joint5=-90deg --zero joint6=90deg --sign tau.joint6=-1",
+        replace(turned({4: -1, 5: 1}), tau=LOG.tau * flags(5)), [],
+    ),
+}  # fmt: skip
+"""Options that correct a log, the log, and joints whose forces are noise."""
+
+
+@pytest.mark.parametrize("fault", MIXED)
+def test_errors_are_found_beside_other_errors_and_no_needless_change_is_advised(fault):
+    """Zeros were missed where forces of other joints were wrong, or a gear was advised in their place."""
+    options, log, noisy = MIXED[fault]
+    tau = np.array(log.tau)
+    for j in noisy:
+        tau[:, j] = 5 * np.random.default_rng(j).normal(size=len(tau))
+    found = [
+        x for x in findings_of(NOMINAL, replace(log, tau=tau), joint_terms=TERMS) if x.code in WRONG
+    ]
+    advised = [
+        x for each in found if each.code != "negative_friction" for x in advised_words(str(each))
+    ]
+    assert sorted(zip(advised[::2], advised[1::2], strict=True)) == sorted(
+        zip(options.split()[::2], options.split()[1::2], strict=True)
+    )
+
+
+def test_a_search_drops_changes_that_are_not_necessary():
+    chosen = findings.options(joint_terms=TERMS)
+    context, _ = prepare(NOMINAL, turned({1: 1}), chosen, lambda text, share: None)
+    states = States.of(context.lossless, context.motions)
+    search = Search(context.lossless, states, 1.0, velocities=True)
+    zero, needless = (
+        next(x for x in changes(NOMINAL, Calibration(), True) if x.change == Calibration(**change))
+        for change in (
+            {"zero": {NAMES[1]: np.pi / 2}, "sign": {f"tau.{NAMES[1]}": -1.0}},
+            {"zero": {NAMES[6]: np.pi}},
+        )
+    )
+    (kept,) = search.necessary([needless, zero])
+    assert kept.change == Calibration(zero={NAMES[1]: np.pi / 2})
+    assert kept.description == f"the zero of joint {NAMES[1]!r} is off by 90 degrees"
 
 
 def test_currents_within_a_factor_of_thirty_are_named():

@@ -10,7 +10,7 @@ import torch
 
 from torchsko.identification.diagnostics.context import FitContext
 from torchsko.identification.diagnostics.findings import Finding, finding
-from torchsko.identification.diagnostics.log_hypotheses import MAX_UNEXPLAINED, percent_explained
+from torchsko.identification.diagnostics.hypothesis_search import MAX_UNEXPLAINED, percent_explained
 from torchsko.identification.diagnostics.log_states import States
 from torchsko.identification.logs.log import Array
 from torchsko.identification.logs.units import currents_of

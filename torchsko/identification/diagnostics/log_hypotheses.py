@@ -1,8 +1,6 @@
 """Hypotheses about errors in a log: units, zeros, signs, order of joints, couplings and gravity.
 
-A log with such an error can be fitted, but the result is wrong. If the nominal robot, which is roughly right,
-explains the measured forces badly, this check looks for calibrations of the log after which it explains them
-well. Each hypothesis is a `Calibration`, so that the option in the advice is the one that was tested.
+Each hypothesis is a `Calibration`, so that the option in the advice is the one that was tested.
 """
 
 from __future__ import annotations
@@ -10,44 +8,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from torchsko.identification.diagnostics.context import FitContext
-from torchsko.identification.diagnostics.findings import Finding, finding
-from torchsko.identification.diagnostics.force_scale import common_scale
-from torchsko.identification.diagnostics.log_states import States, unexplained_shares
-from torchsko.identification.friction import Balancer, Periodic, Spring
 from torchsko.identification.logs.calibration import Calibration, single_joints
 from torchsko.identification.logs.units import SI_SCALE
 from torchsko.mechanism.mechanism import Mechanism
 
-SEARCH_STATES = 400
-"""Number of states times dofs that the search examines for each hypothesis."""
-
-MIN_UNEXPLAINED = 0.5
-"""Share of a force that the nominal robot must leave unexplained before hypotheses are tested."""
-
-SHARE_RANGE = 0.05, 4.0
-"""Range to which unexplained shares are limited: robots are not exact, and reversed forces leave about 4."""
-
-MAX_UNEXPLAINED = 0.25
-"""Geometric mean over dofs of the shares that an accepted hypothesis may leave unexplained."""
-
-MIN_IMPROVEMENT = 10.0
-"""Factor by which each change must reduce the product of all shares."""
-
 MAX_ZERO_COMBINATIONS = 4000
 """Largest number of combinations of zeros that are tested."""
-
-MAX_CHANGES = 8
-"""Largest number of changes of one log."""
-
-GRAVITY_COMPENSATION = (Spring, Balancer, Periodic)
-"""Terms that may support the weight of a robot."""
 
 QUARTER_TURNS = (0.0, 0.5 * math.pi, math.pi, -0.5 * math.pi)
 """Zeros that are tested [rad]: conventions of Denavit and Hartenberg differ by quarter turns."""
@@ -78,141 +49,6 @@ class Hypothesis:
     def option(self) -> str:
         """Advice for this change."""
         return self.advice or f"Type {self.change.options()}, or call {self.change.code()}."
-
-
-def inconsistent_log(context: FitContext) -> Iterator[Finding]:
-    """No calibration of the log makes the nominal robot explain it much better.
-
-    Logs of currents are not checked: their torque constants were estimated from the nominal robot.
-    """
-    if context.constants is not None:
-        return
-    states = States.of(context.lossless, context.motions)
-    if len(states.q) < 10 * context.nominal.num_dof:
-        return
-    scale = common_scale(states)
-    logged = states.unexplained(scale)
-    if float(logged.nan_to_num(0.0).max()) < MIN_UNEXPLAINED:
-        return
-    terms = context.problem.terms
-    compensated = any(
-        isinstance(terms[k], GRAVITY_COMPENSATION)
-        for indices in context.given_terms.values()
-        for k in indices
-    )
-    found, left = search(
-        states, scale, logged, compensated=compensated, velocities=context.log.qd is not None
-    )
-    gained = logged.clamp(*SHARE_RANGE) / left.clamp(*SHARE_RANGE)
-    dof = int(gained.nan_to_num(0.0).argmax())
-    together = " after all changes" if len(found) > 1 else ""
-    for each in found:
-        yield finding(
-            each.code,
-            f"It seems that {each.description}.",
-            f"{each.option()} If the log is right, correct the nominal robot, for example its tool.",
-            joints=each.joints,
-            reason=f"The nominal robot would then explain {percent_explained(left[dof])} of the force of "
-            f"{context.nominal.dof_names[dof]}{together}; it explains {percent_explained(logged[dof])} of "
-            "it as logged (without friction).",
-        )
-
-
-def search(
-    states: States, scale: float, logged: Tensor, *, compensated: bool, velocities: bool
-) -> tuple[list[Hypothesis], Tensor]:
-    """Find the changes that explain a log, one after the other, each the best one.
-
-    Args:
-        states: of the log.
-        scale: measured over nominal forces.
-        logged: unexplained shares of the log as it is, `[num_dof]`.
-        compensated: whether terms support the weight.
-        velocities: whether the log has velocities.
-
-    Returns:
-        The changes, none if they do not explain the log; and the shares that they leave, `[num_dof]`.
-    """
-    mech = states.mech
-    count = int(states.measured.sum())
-    few = Search(mech, states.thinned(max(40, SEARCH_STATES // mech.num_dof)), scale, velocities)
-    singles = [*changes(mech, Calibration(), velocities)]
-    singles += [] if compensated else _gravity_changes(mech)
-    groups: list[Sequence[Hypothesis]] = [singles]
-    if float(_log_mean(logged)) > math.log(MAX_UNEXPLAINED):
-        groups += [[*_several_zeros(mech, size)] for size in (2, 3)]
-    for first in groups:
-        found = few.climb(first) if first else []
-        if not found:
-            continue
-        last = found[-1]
-        robot = next((x.mech for x in found if x.mech is not None), mech)
-        final = unexplained_shares(states, [last.calibration.affine_map(mech)], scale, robot)[0]
-        improvement = count * float(_log_mean(logged) - _log_mean(final))
-        explained = float(_log_mean(final)) < math.log(MAX_UNEXPLAINED)
-        if explained and improvement > len(found) * math.log(MIN_IMPROVEMENT):
-            return found, final
-    return [], logged
-
-
-@dataclass(frozen=True, eq=False)
-class Search:
-    """Search for changes that explain a log.
-
-    Attributes:
-        mech: the nominal robot.
-        states: few states of the log.
-        scale: measured over nominal forces.
-        velocities: whether the log has velocities.
-    """
-
-    mech: Mechanism
-    states: States
-    scale: float
-    velocities: bool
-
-    def climb(self, first: Sequence[Hypothesis]) -> list[Hypothesis]:
-        """Add the best change as long as it helps.
-
-        Args:
-            first: the changes that are tested first.
-        """
-        found: list[Hypothesis] = []
-        robot, calibration, tested = self.mech, Calibration(), first
-        left = self.shares([calibration], robot)[0]
-        count = int(self.states.measured.sum())
-        for _ in range(MAX_CHANGES):
-            groups = itertools.groupby(tested, key=lambda x: id(x.mech))
-            shares = torch.cat(
-                [
-                    self.shares([x.calibration for x in group], group[0].mech or robot)
-                    for group in ([*each] for _, each in groups)
-                ]
-            )
-            score = _log_mean(shares)
-            best = int(score.argmin())
-            if not count * float(_log_mean(left) - score[best]) > math.log(MIN_IMPROVEMENT):
-                break
-            left, calibration = shares[best], tested[best].calibration
-            robot = tested[best].mech or robot
-            found.append(tested[best])
-            tested = [*changes(self.mech, calibration, self.velocities)]
-        return found
-
-    def shares(self, calibrations: Sequence[Calibration], robot: Mechanism) -> Tensor:
-        """Unexplained shares of several calibrations, `[calibrations, num_dof]`."""
-        maps = [x.affine_map(self.mech) for x in calibrations]
-        return unexplained_shares(self.states, maps, self.scale, robot)
-
-
-def _log_mean(shares: Tensor) -> Tensor:
-    """Logarithm of the geometric mean over dofs."""
-    return shares.clamp(*SHARE_RANGE).log().nanmean(-1)
-
-
-def percent_explained(unexplained: Tensor) -> str:
-    """The explained share of a force in percent."""
-    return f"{100 * max(0.0, 1 - float(unexplained)):.0f} %"
 
 
 def changes(mech: Mechanism, base: Calibration, velocities: bool) -> Iterator[Hypothesis]:
@@ -266,7 +102,7 @@ def _degrees(
         yield replace(found, advice=f"Remove the units of q and qd, or type {change.options()}.")
 
 
-def _several_zeros(mech: Mechanism, size: int) -> Iterator[Hypothesis]:
+def several_zeros(mech: Mechanism, size: int) -> Iterator[Hypothesis]:
     """Zeros of `size` joints that are off by quarter turns; one alone may explain nothing."""
     kinds = dict(zip(mech.joint_names, mech.joint_types, strict=True))
     angular = [x for x in single_joints(mech) if kinds[x].coordinate_unit == "rad"]
@@ -286,6 +122,47 @@ def _several_zeros(mech: Mechanism, size: int) -> Iterator[Hypothesis]:
             )
 
 
+def composed(parts: Sequence[Calibration]) -> Calibration:
+    """One calibration of several changes; later values of a joint replace earlier ones."""
+    whole = Calibration()
+    for part in parts:
+        merged = {x.name: {**getattr(whole, x.name), **getattr(part, x.name)} for x in fields(part)}
+        whole = Calibration(**merged)
+    return whole
+
+
+def without(each: Hypothesis, kind: str, key: str) -> Hypothesis | None:
+    """A hypothesis without one sign or zero; None if nothing is left.
+
+    Args:
+        each: the hypothesis.
+        kind: "sign" or "zero".
+        key: of the correction.
+    """
+    left = {x: y for x, y in getattr(each.change, kind).items() if x != key}
+    change = replace(each.change, **{kind: left})
+    if not change:
+        return None
+    joints = tuple(x for x in each.joints if _corrects(change, x))
+    text = "; ".join(_joint_error(x, *_signs_and_zero(change, x)) for x in joints)
+    code = "wrong_zero" if change.zero else "wrong_sign"
+    return replace(each, code=code, change=change, description=text, joints=joints)
+
+
+def _corrects(change: Calibration, joint: str) -> bool:
+    """True if a change has a sign or a zero of a joint."""
+    return joint in change.zero or any(
+        key in change.sign for key in (joint, f"q.{joint}", f"tau.{joint}")
+    )
+
+
+def _signs_and_zero(change: Calibration, joint: str) -> tuple[float, float, float]:
+    """Zero, sign of the force and sign of the position of a joint."""
+    both = change.sign.get(joint, 1.0)
+    tau, q = (change.sign.get(f"{x}.{joint}", both) for x in ("tau", "q"))
+    return change.zero.get(joint, 0.0), tau, q
+
+
 def _changed(
     code: str,
     base: Calibration,
@@ -294,14 +171,7 @@ def _changed(
     joints: tuple[str, ...] | list[str],
 ) -> Hypothesis:
     """A change on top of a calibration; signs and zeros of a joint replace those of the base."""
-    whole = replace(
-        base,
-        order={**base.order, **change.order},
-        couple={**base.couple, **change.couple},
-        ratio={**base.ratio, **change.ratio},
-        sign={**base.sign, **change.sign},
-        zero={**base.zero, **change.zero},
-    )
+    whole = composed([base, change])
     return Hypothesis(code, whole, change, description, tuple(joints))
 
 
@@ -364,7 +234,7 @@ def _couplings(
                 yield _changed("wrong_coupling", base, change, what + text, (first, second))
 
 
-def _gravity_changes(mech: Mechanism) -> Iterator[Hypothesis]:
+def gravity_changes(mech: Mechanism) -> Iterator[Hypothesis]:
     """Other directions of gravity, and forces without the robot's weight."""
     gravity, none = mech.gravity, Calibration()
     yield Hypothesis(
