@@ -228,3 +228,58 @@ def test_declared_units_may_have_other_spellings(tmp_path):
     log = load_csv(tmp_path, csv_text(x=x), units=units)
     assert_complete(log)
     assert log.units == {"t": "us", "q": "deg", "tau": "Nm"}
+
+
+def columns_file(path, names, columns):
+    np.savetxt(path, np.column_stack(columns), delimiter=",", header=",".join(names), comments="")
+    return path
+
+
+ARM = tuple(f"panda_joint{k}" for k in range(1, 4))
+
+
+@pytest.mark.parametrize("robot", [ARM, tuple(x.removeprefix("panda_") for x in ARM)])
+@pytest.mark.parametrize("prefix", ["fer_", "left/fer_", "FR3-", ""])
+def test_a_common_prefix_of_all_joints_does_not_matter(robot, prefix, tmp_path):
+    t, rng = np.arange(20) / 10, np.random.default_rng(0)
+    q, tau = rng.normal(size=(2, 20, 3))
+    order = [2, 0, 1]
+    names = [f"{x}_{prefix}joint{k + 1}" for x in ("q", "tau") for k in order]
+    more = [f"q_{prefix}finger_joint1", f"tau_{prefix}finger_joint1"]
+    path = columns_file(
+        tmp_path / "log.csv", ["t", *names, *more], [t, q[:, order], tau[:, order], q[:, :2]]
+    )
+    log = ts.identification.Log.load(path, robot)
+    np.testing.assert_allclose(log.q, q)
+    np.testing.assert_allclose(log.tau, tau)
+    joint_names = np.array([f"{prefix}joint{k + 1}" for k in order])
+    np.savez(tmp_path / "log.npz", t=t, q=q[:, order], tau=tau[:, order], joint_names=joint_names)
+    np.testing.assert_allclose(ts.identification.Log.load(tmp_path / "log.npz", robot).q, q)
+
+
+def test_two_prefixes_or_a_missing_joint_are_not_guessed(tmp_path):
+    x = np.random.default_rng(0).normal(size=(20, 3))
+    for names in (["a_joint1", "b_joint2", "a_joint3"], ["a_joint1", "a_joint2", "a_wheel"]):
+        columns = ["t", *(f"{k}_{j}" for k in ("q", "tau") for j in names)]
+        path = columns_file(tmp_path / "log.csv", columns, [np.arange(20), x, x])
+        with pytest.raises(ts.FitError, match="no column is a position"):
+            ts.identification.Log.load(path, ARM)
+
+
+def test_the_rate_gives_the_times_of_a_file_without_times(tmp_path):
+    x = np.random.default_rng(0).normal(size=(20, 3))
+    names = [f"{k}_{j}" for k in ("q", "tau") for j in ARM]
+    path = columns_file(tmp_path / "log.csv", names, [x, x])
+    log = ts.identification.Log.load(path, ARM, rate=50.0)
+    np.testing.assert_allclose(log.t, np.arange(20) / 50)
+    np.savetxt(tmp_path / "bare.csv", np.column_stack([x, x]), delimiter=",")
+    bare = ts.identification.Log.load(tmp_path / "bare.csv", ARM, columns="q*3,tau*3", rate=50.0)
+    np.testing.assert_allclose(bare.tau, x)
+    with pytest.raises(ts.FitError, match=r"(?s)no column is the time.*--rate 100"):
+        ts.identification.Log.load(path, ARM)
+    timed = columns_file(tmp_path / "timed.csv", ["t", *names], [np.arange(20), x, x])
+    with pytest.raises(ts.FitError, match="the rate 50 Hz is given, and 't' is the time"):
+        ts.identification.Log.load(timed, ARM, rate=50.0)
+    for wrong in ({"rate": -1.0}, {"rate": 50.0, "units": {"t": "ms"}}):
+        with pytest.raises(ts.FitError, match="the sampling rate is"):
+            ts.identification.Log.load(path, ARM, **wrong)

@@ -58,6 +58,7 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
         metavar="t,q*6,qd*6,tau*6",
         help="columns of a file without a header, in order; - for a column that is not used",
     )
+    add("--rate", type=float, metavar="100", help="sampling rate of files without times [Hz]")
     add("--even-times", action="store_true", help="replace receive times in bursts by even times")
     repeated(
         "--order",
@@ -97,6 +98,7 @@ def load_log(mech: Mechanism, paths: Sequence[str], given: argparse.Namespace) -
         columns=given.columns or parse_columns(given.column),
         held=given.held,
         couple=of_drives,
+        rate=given.rate,
     )
     if given.even_times:
         log = log.with_even_times()

@@ -113,7 +113,10 @@ def _selection_advice(
                     f'Select it, and declare its unit if that is not s: columns={{"t": ["{column}"]}}, or '
                     f"--column t={column}, for example."
                 )
-        return 'Select it: columns={"t": ["..."]}, or --column t=...'
+        return (
+            'Select it: columns={"t": ["..."]}, or --column t=...; for even samples without times, give the '
+            "rate in Hz: rate=100 or --rate 100."
+        )
     # Columns whose names differ in one number only, as many as joints.
     groups: dict[str, list[str]] = {}
     for column in table.columns:
@@ -128,6 +131,15 @@ def _selection_advice(
     return (
         f'Select them, in the order of the joints: columns={{"{name}": [...]}}, or --column '
         f"{name}={','.join(example)}, for example."
+    )
+
+
+def time_and_rate(path: Path, column: str, rate: float) -> FitError:
+    """A sampling rate is given for a file with times."""
+    return FitError(
+        f"{path}: the rate {rate:g} Hz is given, and {column!r} is the time.",
+        "A rate gives the times of a file without times.",
+        "Leave out the rate, or the column of the time.",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from torchsko.identification.logs.units import CURRENT_UNITS
 
@@ -81,6 +81,36 @@ def match_joint(text: str, joints: Sequence[str]) -> str | None:
         if found:
             return found[0] if len(found) == 1 else None
     return None
+
+
+def prefixed_joints(texts: Collection[str], joints: Sequence[str]) -> dict[str, str]:
+    """Joints whose names have another common prefix in a file: "fer_joint1" for "panda_joint1" or "joint1".
+
+    Args:
+        texts: names in the file.
+        joints: names of the robot's joints.
+
+    Returns:
+        Joints by text; empty unless each joint has one text with one prefix.
+    """
+    names = [normalize_name(x, "_").split("_") for x in joints]
+    shared = 0
+    if len(names) > 1:
+        while all(len(x) > shared + 1 and x[shared] == names[0][shared] for x in names):
+            shared += 1
+    ends = {"".join(x[shared:]): joint for x, joint in zip(names, joints, strict=True)}
+    groups: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    for text in texts:
+        if "/" in text and text.rsplit("/", 1)[-1] in texts:
+            continue  # with its namespace
+        words = normalize_name(text, "_").split("_")
+        for k in range(len(words)):
+            if joint := ends.get("".join(words[k:])):
+                groups.setdefault(tuple(words[:k]), {}).setdefault(joint, []).append(text)
+    complete = [x for x in groups.values() if len(x) == len(joints)]
+    if len(complete) != 1 or any(len(x) > 1 for x in complete[0].values()):
+        return {}
+    return {found: joint for joint, (found,) in complete[0].items()}
 
 
 def normalize_name(text: str, separator: str) -> str:

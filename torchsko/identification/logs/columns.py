@@ -18,14 +18,17 @@ from torchsko.identification.logs.column_errors import (
     list_columns,
     missing_joints,
     missing_quantity,
+    time_and_rate,
     undeclared_current,
 )
 from torchsko.identification.logs.column_names import (
     QUANTITY_NAMES,
     SECONDS_OR_NANOSECONDS,
+    contains_word,
     joint_candidates,
     match_joint,
     name_rank,
+    prefixed_joints,
     quantity_names,
 )
 from torchsko.identification.logs.table import name_columns_by_joint
@@ -55,6 +58,7 @@ def match_columns(
     quantities: Sequence[str] = ("t", "q", "qd", "tau"),
     *,
     partial: bool = False,
+    rate: float | None = None,
 ) -> dict[str, Array]:
     """Arrays of t, q, qd and tau from a table, with columns in the order of the joints.
 
@@ -66,6 +70,7 @@ def match_columns(
         units: declared by the user.
         quantities: that are needed.
         partial: leave out quantities that the file does not have; it must have the time.
+        rate: of the samples of a file without times [Hz].
 
     Raises:
         FitError: if a quantity other than velocities, or a joint's column, is missing; names it.
@@ -79,7 +84,12 @@ def match_columns(
             found = [x for c in columns[name] for x in _given_columns(path, renamed, c, joints)]
         else:
             found = _find_columns(path, name, names, renamed, joints, units)
-        if found:
+        if name == "t" and rate is not None:
+            if found:
+                raise time_and_rate(path, found[0][0], rate)
+            samples = len(next(iter(table.columns.values()), ()))
+            arrays[name] = np.arange(samples) / rate
+        elif found:
             file_units = {c: renamed.units[c] for c, _ in found if c in renamed.units}
             check_quantity_units(path, name, file_units)
             currents = [c for c, unit in file_units.items() if unit in CURRENT_UNITS]
@@ -270,6 +280,12 @@ def _find_joint_columns(
     loose = [(w, c, match_joint(x, joints)) for w, c, x in candidates if x not in joints]
     rest = [(w, c, j) for w, c, j in loose if j is not None and j not in by_joint]
     by_joint |= _by_joint(path, name, [x for x in rest if x[1] not in by_joint.values()])
+    if not by_joint:
+        loose = [
+            x for x in candidates if contains_word(x[1], [x[0]])
+        ]  # "qd_elbow" is no "q" of "d_elbow"
+        same = prefixed_joints({x for _, _, x in loose}, joints)
+        by_joint = _by_joint(path, name, [(w, c, same[x]) for w, c, x in loose if x in same])
     if by_joint:
         if missing := [joint for joint in joints if joint not in by_joint]:
             unassigned = {c: j for _, c, j in candidates if c not in by_joint.values()}

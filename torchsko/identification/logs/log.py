@@ -294,13 +294,15 @@ class Log:
         columns: Mapping[str, Sequence[str]] | str | None = None,
         held: bool = False,
         couple: Mapping[str, Mapping[str, float]] | None = None,
+        rate: float | None = None,
     ) -> Log:
         """Load a log from a CSV, NPZ or Parquet file, a ROS 2 bag, a LeRobot dataset, or several files.
 
         Columns are named "t", and "q", "qd", "tau" with the name of a joint ("q_joint3", "joint3.q",
         "tau joint3", ...) or with a number, in the order of the numbers. Capitals and separators do not
-        matter. A single joint needs neither. Common other names are known: "time", "position", "velocity",
-        "effort", "torque", and paths, "/joint_states/joint3/position", "field.position3". NPZ files contain
+        matter, nor does a common prefix of all joints, "fer_joint3". A single joint needs neither.
+        Common other names are known: "time", "position", "velocity", "effort", "torque", and paths,
+        "/joint_states/joint3/position", "field.position3". NPZ files contain
         arrays `[samples, joints]` of these names, or "joint_positions" and the like; Parquet files may
         contain lists.
 
@@ -331,6 +333,7 @@ class Log:
             held: whether forces are commands, see `Log`.
             couple: see `calibrate`. Logged names that are not joints are read in place of the coupled joint;
                 `calibrate` then applies the coupling.
+            rate: sampling rate of files without times [Hz].
 
         Raises:
             FitError: if there is no such file, a format or unit is unknown, or a joint has no column.
@@ -347,6 +350,13 @@ class Log:
                 "A log has times, positions, velocities and forces: t, q, qd, tau.",
                 'Pass columns={"q": ["a1", "a2"]}, for example.',
             )
+        if rate is not None and not (0 < rate < float("inf") and "t" not in units):
+            raise FitError(
+                f"the sampling rate is {rate:g} Hz"
+                + (", and t has a unit." if "t" in units else "."),
+                "It gives the times of a file without times, in seconds.",
+                "Pass a positive rate, and no unit of t.",
+            )
         logs = [
             cls(
                 **fields,
@@ -355,7 +365,7 @@ class Log:
                 current=currents_of(units),
                 units=dict(units),
             )
-            for fields in load_fields([Path(x) for x in paths], names, units, chosen)
+            for fields in load_fields([Path(x) for x in paths], names, units, chosen, rate)
         ]
         return logs[0] if len(logs) == 1 else cls.concatenate(logs)
 

@@ -32,6 +32,7 @@ def load_fields(
     joints: tuple[str, ...],
     units: Units,
     columns: Mapping[str, Sequence[str]] | str,
+    rate: float | None = None,
 ) -> list[Fields]:
     """Arrays of the logs in several files; see `torchsko.identification.Log.load`.
 
@@ -40,6 +41,7 @@ def load_fields(
         joints: names of the columns, in the robot's order.
         units: declared by the user.
         columns: names of columns by quantity, or the layout of files without a header.
+        rate: sampling rate of files without times [Hz].
 
     Returns:
         For each log the arguments t, q, tau, qd, name and others of a `Log`.
@@ -48,7 +50,7 @@ def load_fields(
         FitError: if a quantity is missing, or some files are complete and others are not.
     """
     partial = len(paths) > 1
-    files = [_read_file(path, joints, units, columns, partial=partial) for path in paths]
+    files = [_read_file(path, joints, units, columns, rate, partial=partial) for path in paths]
     quantities = {name for _, arrays in files for name in arrays}
     if absent := [name for name in units if name not in quantities]:
         raise FitError(
@@ -90,6 +92,7 @@ def _read_file(
     joints: tuple[str, ...],
     units: Units,
     columns: Mapping[str, Sequence[str]] | str,
+    rate: float | None,
     *,
     partial: bool,
 ) -> tuple[Table, dict[str, Array]]:
@@ -100,7 +103,7 @@ def _read_file(
     if partial and layout is None:
         chosen = {k: x for k, x in chosen.items() if any(name in table.columns for name in x)}
     table = apply_file_units(path, table, joints, chosen, units)
-    arrays = match_columns(path, table, joints, chosen, units, partial=partial)
+    arrays = match_columns(path, table, joints, chosen, units, partial=partial, rate=rate)
     return table, {name: to_si(name, x, units.get(name), joints) for name, x in arrays.items()}
 
 

@@ -17,6 +17,7 @@ from torchsko.identification.logs.column_names import (
     JOINT_PREFIX,
     match_joint,
     name_rank,
+    prefixed_joints,
 )
 
 Array = NDArray[np.floating[Any]]
@@ -88,6 +89,9 @@ def name_columns_by_joint(
     renamed, units = dict(table.columns), dict(table.units)
     for prefix, file_names in table.orders.items():
         order = {k: _without_namespace(x, joints) for k, x in file_names.items()}
+        if not set(order.values()) & set(joints):
+            same = prefixed_joints(order.values(), joints)
+            order = {k: same.get(x, x) for k, x in order.items()}
         if not set(order.values()) & set(joints):
             continue
         duplicates = [x for x in joints if list(order.values()).count(x) > 1]
