@@ -69,6 +69,8 @@ from torchsko.contact.contact_model import ContactModel as ContactModel
 from torchsko.contact.contact_step import step as step
 from torchsko.contact.points import Contacts as Contacts
 from torchsko.contact.points import contacts as contacts
+from torchsko.contact.randomise import RandomRobots as RandomRobots
+from torchsko.contact.randomise import randomise as randomise
 from torchsko.contact.smooth_contact import SmoothContact as SmoothContact
 from torchsko.control.ik.inverse_kinematics import inverse_kinematics as inverse_kinematics
 from torchsko.control.ik.levenberg_marquardt import IKResult as IKResult
@@ -160,7 +162,6 @@ from torchsko.verbs.momenta import kinetic_energy as kinetic_energy
 from torchsko.verbs.momenta import potential_energy as potential_energy
 from torchsko.verbs.passive_forces import PassiveForces as PassiveForces
 from torchsko.verbs.passive_forces import passive_force_parts as passive_force_parts
-from torchsko.verbs.randomise import randomise as randomise
 from torchsko.verbs.regressors import drive_parameters as drive_parameters
 from torchsko.verbs.regressors import drive_regressor as drive_regressor
 from torchsko.verbs.regressors import inertial_parameters as inertial_parameters

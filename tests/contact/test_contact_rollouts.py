@@ -57,7 +57,7 @@ def test_rollouts_are_steps_with_gradients(fast):
         found.append((qs, qds, forces, *torch.autograd.grad(loss, (q, qd, mass, GAIN))))
         assert residuals.max() < 1e-9 * (1 + forces.abs().max())
     state, many = ts.State(q, qd), HOPPING.replace(mass=mass)
-    contact = ts.ContactModel.of(HOPPING)
+    contact = ts.ContactModel.of(many)
     for _ in range(STEPS):
         tau = law(state.t, state.q, state.qd)
         state = ts.step(many, state, tau, contact=contact, dt=DT)

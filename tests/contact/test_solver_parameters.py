@@ -1,4 +1,4 @@
-"""Solver parameters at and beyond their bounds act as in MuJoCo: friction, solref, solimp, margins, weights."""
+"""Solver parameters at and beyond their bounds act as in MuJoCo: friction, weights, warm starts."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,8 @@ mujoco = pytest.importorskip("mujoco")
 
 CRATE = """<mujoco><option timestep="0.002" gravity="1 .3 -9.81" cone="{cone}"/><worldbody>
   <geom name="floor" type="plane" size="5 5 1"/>
-  <body pos="0 0 .0995"><freejoint/><geom name="crate" type="box" size=".1 .1 .1" mass="2"/></body></worldbody>
+  <body pos="0 0 .0995"><freejoint/><geom name="crate" type="box" size=".1 .1 .1" mass="2"/>
+  </body></worldbody>
   <contact><pair geom1="floor" geom2="crate" condim="{condim}" friction="{friction}"/></contact></mujoco>"""
 
 

@@ -25,7 +25,8 @@ def ranges_of(name):
 @pytest.mark.parametrize("name", VARIED)
 def test_every_field_has_a_batch_of_values_within_its_range(name):
     low, high = ranges_of(name)
-    old, new = getattr(MECH, name), getattr(random({name: (low, high)}, n=50), name)
+    drawn = "joint_friction" if name == "friction" else name
+    old, new = getattr(MECH, name), getattr(random({drawn: (low, high)}, n=50), name)
     assert new.shape == (50, *old.shape) and len(new.flatten(1).unique(dim=0)) == 50
     if FIELDS[name].variation == "rotation":
         rest = new @ new.mT if new.ndim == 4 else new.norm(dim=-1)
@@ -75,9 +76,10 @@ def test_one_entry_of_a_body_joint_or_frame_varies_alone():
 
 
 def test_the_generator_and_not_the_order_of_names_decides():
-    ranges = {name: ranges_of(name) for name in ("friction", "mass", "com", "gravity")}
+    names = ("friction", "mass", "com", "gravity")
+    ranges = {name: ranges_of(name) for name in names[1:]} | {"joint_friction": (0.5, 1.5)}
     first, second = random(ranges), random(dict(reversed(ranges.items())))
-    for name in ranges:
+    for name in names:
         assert torch.equal(getattr(first, name), getattr(second, name))
     assert not torch.equal(first.mass, random(ranges, seed=1).mass)
 
@@ -94,7 +96,7 @@ def test_gradients_reach_nominal_values_and_bounds():
 
 def test_robots_of_a_batch_vary_independently():
     two = MECH.replace(mass=torch.stack([MECH.mass, 2 * MECH.mass]))
-    many = random({"friction": (0.5, 2.0), "mass": (0.5, 2.0)}, two)
+    many = random({"joint_friction": (0.5, 2.0), "mass": (0.5, 2.0)}, two)
     assert many.batch_shape == (N, 2) and many.friction.shape[:2] == (N, 2)
     assert len((many.mass / two.mass).flatten().unique()) == many.mass.numel()
 
@@ -113,6 +115,9 @@ def test_the_nominal_robot_is_unchanged_and_kernels_take_the_batch():
 @pytest.mark.parametrize(
     ("ranges", "words"),
     [
+        ({"friction": (0.8, 1.2)}, "joint_friction.*contact_friction"),
+        ({"contact_friction": (0.8, 1.2)}, "contact="),
+        ({"servo.kp": (0.8, 1.2)}, "actuators="),
         ({"mas": (0.8, 1.2)}, "no parameter is named 'mas'"),
         ({"joint_parameters": (0.8, 1.2)}, "joint_parameters"),
         ({"nowhere.mass": (0.8, 1.2)}, "nowhere"),

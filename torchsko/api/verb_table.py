@@ -23,7 +23,7 @@ from torchsko.actuation import actuator_forces as acting
 from torchsko.algorithms.operational_space import rounding_of_rank
 from torchsko.bridge.assemble import assemble
 from torchsko.bridge.singular_hinges import checked
-from torchsko.contact import contact_dynamics, contact_step, points
+from torchsko.contact import contact_dynamics, contact_step, points, randomise
 from torchsko.control.ik import inverse_kinematics as control
 from torchsko.errors import FusedError
 from torchsko.io import saving
@@ -53,7 +53,6 @@ from torchsko.verbs import (
     loop_closing,
     momenta,
     passive_forces,
-    randomise,
     regressors,
     relative,
 )

@@ -32,6 +32,7 @@ from torchsko.contact.newton import minimise, solve_from_leaves
 from torchsko.contact.points import select
 from torchsko.contact.rows import constraint_rows, moving_dofs
 from torchsko.contact.soft_constraints import Metric
+from torchsko.contact.value_checks import check_batch, check_mechanism
 from torchsko.implicit.equation import implicit
 from torchsko.mechanism.coordinates import (
     independent_forces,
@@ -154,6 +155,7 @@ def contact_forces(
     """
     check_state(mech, q=q, qd=qd, qdd=qdd)
     contact = ContactModel.of(mech) if contact is None else contact
+    _check(mech, contact, q, qd)
     rows = constraint_rows(mech, contact, q, qd)
     return cone_forces(rows, -rows.derivatives(rows.motion(qdd) - rows.reference)[0])
 
@@ -180,6 +182,7 @@ def dynamics_with_inertia(
     added: Tensor | None,
 ) -> ConstrainedDynamics:
     """`constrained_dynamics` with a matrix added to the mass matrix, `[*batch, num_dof, num_dof]`."""
+    _check(mech, contact, q, qd)
     external = () if f_ext is None else (f_ext,)
     if warmstart is None:
         refuse_singular(mech)
@@ -197,6 +200,13 @@ def dynamics_with_inertia(
     forces = _constraint_force(_rows(mech, contact, q, qd, added), qdd)
     error = balance_error(mech, contact, q, qd, qdd, tau, f_ext, added) - forces
     return ConstrainedDynamics(qdd, forces, error.detach().abs().amax(-1))
+
+
+def _check(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor) -> None:
+    """Check that a contact model belongs to a mechanism, and its batch to a state."""
+    check_mechanism(contact, mech)
+    batch = torch.broadcast_shapes(q.shape[:-1], qd.shape[:-1])
+    check_batch(contact, PARAMETER_DIMS, batch)
 
 
 def _rows(

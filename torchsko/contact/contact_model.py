@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from torchsko.contact.inverse_weights import InverseWeights
+from torchsko.contact.inverse_weights import has_file_weights
 from torchsko.contact.lengths import Lengths, equality_fields, limit_fields, loss_fields
+from torchsko.contact.model_weights import computed_weights, file_weights
 from torchsko.contact.pair_groups import PairGroup, group_pairs, max_contacts_of
-from torchsko.contact.shape_pairs import body_of, shape_pairs, size_of
+from torchsko.contact.shape_fields import height_fields, mesh_hulls, shape_fields
+from torchsko.contact.shape_pairs import shape_pairs
 from torchsko.contact.soft_constraints import safe_solref
-from torchsko.contact.value_checks import SOLREFS, check_values
+from torchsko.contact.value_checks import SOLREFS, check_mechanism, check_values
 from torchsko.errors import MechanismError, ShapeError, unknown_name
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.file_data.solver_options import SolverOptions
 from torchsko.mechanism.file_data.touching_pairs import kind_of
-from torchsko.mechanism.geometry import ConvexHull, HeightField, Surface, Triangles
+from torchsko.mechanism.geometry import ConvexHull
 from torchsko.mechanism.mechanism import Mechanism
 
 PARAMETER_DIMS: dict[str, int] = {
@@ -57,6 +58,9 @@ PARAMETER_DIMS: dict[str, int] = {
 }
 """Numbers of dimensions of the tensors of `ContactModel` without a batch."""
 
+WEIGHTS = ("shape_invweight", "equality_invweight", "limit_invweight", "loss_invweight")
+"""Inverse weights, which scale the softness."""
+
 
 @dataclass(frozen=True, eq=False)
 class ContactModel:
@@ -76,7 +80,7 @@ class ContactModel:
         shape_rotation: axes of the shapes in their bodies, `[S, 3, 3]`.
         shape_position: centres in their bodies, `[S, 3]` [m].
         shape_invweight: inverse mass and inverse inertia of the bodies in the initial configuration,
-            `[S, 2]` [1/kg, 1/(kg m^2)]. They scale the softness and do not follow masses.
+            `[S, 2]` [1/kg, 1/(kg m^2)]. They scale the softness; see `with_weights_of`.
         mesh_vertices: vertices of the convex hulls of all meshes, in the frames of the shapes, `[V, 3]` [m].
         hulls: convex hull of each mesh; its vertices are indices of ``mesh_vertices``.
         heights: of each height field, `[fields, rows, columns]` [m].
@@ -120,6 +124,7 @@ class ContactModel:
         loss_solref: `[F, 2]`.
         loss_solimp: `[F, 5]`.
         loss_invweight: `[F]` [1/kg or 1/(kg m^2)].
+        joint_names: of all joints of the mechanism.
         options: parameters of the whole model.
         unsupported: pairs of shapes without a collision function, and closures of kinds without rows.
     """
@@ -172,6 +177,7 @@ class ContactModel:
     loss_solref: Tensor
     loss_solimp: Tensor
     loss_invweight: Tensor
+    joint_names: tuple[str, ...]
     options: SolverOptions
     unsupported: tuple[str, ...] = ()
 
@@ -244,6 +250,33 @@ class ContactModel:
         check_values(changed, changes)
         return changed
 
+    def with_weights_of(self, mech: MechanismLike) -> ContactModel:
+        """A copy whose inverse weights, which scale the softness, are those of a mechanism's masses.
+
+        Weights do not follow masses that change after `ContactModel.of`, as those of a compiled MuJoCo model.
+
+        Args:
+            mech: the mechanism, such as one with other masses. Weights have its batch dimensions, and
+                gradients to its parameters.
+
+        Raises:
+            MechanismError: on a mechanism with other joints, and when no inertia resists a joint.
+
+        Reference: MuJoCo documentation, ``mj_setConst``.
+
+        Example:
+            >>> import torchsko as ts
+            >>> text = '''<mujoco><worldbody><geom type="plane" size="1 1 1"/><body><freejoint/>
+            ...   <geom size="0.1" mass="2"/></body></worldbody></mujoco>'''
+            >>> ball = ts.load(text)
+            >>> contact, heavy = ts.ContactModel.of(ball), ball.replace(mass=10 * ball.mass)
+            >>> contact.with_weights_of(heavy).shape_invweight[1, 0]
+            tensor(0.0500, dtype=torch.float64)
+        """
+        robot = as_mechanism(mech)
+        check_mechanism(self, robot)
+        return replace(self, **computed_weights(robot, self))
+
     def at_timestep(self, dt: float | Tensor) -> ContactModel:
         """A copy for another time step [s], a number or `[*batch, 1]`, which bounds time constants."""
         if isinstance(dt, Tensor):
@@ -270,24 +303,23 @@ def _contact_model(
     pairs, unsupported = ((), ()) if "contact" in options.disabled else shape_pairs(mech)
     used = sorted({k for pair in pairs for k in (pair.first, pair.second)})
     place = {k: n for n, k in enumerate(used)}
-    inverse = InverseWeights(mech)
 
     def number(rows: Sequence[Any], *size: int) -> Tensor:
         return torch.tensor(rows, dtype=mech.dtype, device=mech.device).reshape(len(rows), *size)
 
-    lengths = Lengths.of(mech, inverse)
-    equalities, unknown = equality_fields(mech, lengths, inverse, number)
+    lengths = Lengths.of(mech)
+    equalities, unknown = equality_fields(mech, lengths, number)
     names = tuple(mech.geometry.shapes[k].name or f"shape{k}" for k in used)
     kinds = tuple(kind_of(mech.geometry.shapes[k].form) for k in used)
     most = max_contacts_of(
         [(place[pair.first], place[pair.second]) for pair in pairs], names, kinds, max_contacts
     )
-    hulls, vertices, meshes = _hulls(mech, used)
-    fields, heights = _fields(mech, used)
+    hulls, vertices, meshes = mesh_hulls(mech, used)
+    fields, heights = height_fields(mech, used)
     model = ContactModel(
         shape_names=names,
         shape_kinds=kinds,
-        **_shapes(mech, used, inverse, number),
+        **shape_fields(mech, used, number),
         mesh_vertices=number(vertices, 3),
         hulls=hulls,
         heights=torch.as_tensor(heights, dtype=mech.dtype, device=mech.device),
@@ -303,72 +335,12 @@ def _contact_model(
         **lengths.fields(number),
         **limit_fields(mech, lengths, number),
         **loss_fields(mech, lengths, number),
+        **{name: number([]) for name in WEIGHTS},
+        joint_names=mech.tree_joint_names,
         options=options,
         unsupported=(*unsupported, *unknown),
     )
+    weights = file_weights if has_file_weights(mech) else computed_weights
+    model = replace(model, **weights(mech, model))
     check_values(model, PARAMETER_DIMS)
     return model
-
-
-def _hulls(
-    mech: Mechanism, used: Sequence[int]
-) -> tuple[tuple[ConvexHull, ...], list[list[float]], dict[int, int]]:
-    """Hulls of meshes, all their vertices, and the hull of each shape."""
-    hulls: list[ConvexHull] = []
-    vertices: list[list[float]] = []
-    found, meshes = {}, {}
-    for n, k in enumerate(used):
-        form = mech.geometry.shapes[k].form
-        if not isinstance(form, Triangles) or form.hull is None:
-            continue
-        if id(form) not in found:
-            found[id(form)] = len(hulls)
-            count = len(form.hull.vertices)
-            own = tuple(range(len(vertices), len(vertices) + count))
-            hulls.append(replace(form.hull, vertices=own))
-            vertices += form.vertices[list(form.hull.vertices)].tolist()
-        meshes[n] = found[id(form)]
-    return tuple(hulls), vertices, meshes
-
-
-def _fields(mech: Mechanism, used: Sequence[int]) -> tuple[dict[int, int], np.ndarray]:
-    """Number of the height field of each shape, and all heights."""
-    fields: dict[int, int] = {}
-    heights = []
-    for n, k in enumerate(used):
-        form = mech.geometry.shapes[k].form
-        if isinstance(form, HeightField):
-            fields[n] = len(heights)
-            heights.append(form.heights)
-    if len({x.shape for x in heights}) > 1:
-        raise MechanismError(
-            f"the height fields of {mech.name!r} have {[x.shape for x in heights]} rows and columns.",
-            "Heights are one tensor [fields, rows, columns].",
-            "Give all height fields the same numbers of rows and columns.",
-        )
-    return fields, np.stack(heights) if heights else np.zeros((0, 0, 0))
-
-
-def _shapes(
-    mech: Mechanism, used: Sequence[int], inverse: InverseWeights, number: Callable[..., Tensor]
-) -> dict[str, Any]:
-    shapes = [mech.geometry.shapes[k] for k in used]
-    bodies = [body_of(mech, shape.frame) for shape in shapes]
-    rotation = number([shape.rotation for shape in shapes], 3, 3)
-    position = number([shape.position for shape in shapes], 3)
-    for k, shape in enumerate(shapes):
-        if shape.frame is not None:
-            f = mech.frame_index(shape.frame)
-            R, r = mech.frame_rotation[f], mech.frame_position[f]
-            position[k] = r + R @ position[k]
-            rotation[k] = R @ rotation[k]
-    weights = [
-        (shape.surface or Surface()).invweight or inverse.of_frame(shape.frame) for shape in shapes
-    ]
-    return {
-        "shape_bodies": tuple(mech.num_bodies if b < 0 else b for b in bodies),
-        "shape_size": number([size_of(shape.form) for shape in shapes], 3),
-        "shape_rotation": rotation,
-        "shape_position": position,
-        "shape_invweight": number(weights, 2),
-    }

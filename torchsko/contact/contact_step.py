@@ -14,6 +14,7 @@ from torchsko.contact.contact_model import PARAMETER_DIMS, ContactModel
 from torchsko.contact.drive import Drive
 from torchsko.contact.smooth_contact import SmoothContact
 from torchsko.contact.step_integrators import INTEGRATORS, StepResult, smooth_step
+from torchsko.contact.value_checks import check_mechanism
 from torchsko.errors import MechanismError, TorchskoError, unknown_name
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
@@ -200,26 +201,7 @@ def check_contact(mech: Mechanism, contact: ContactModel, batch: Sequence[int]) 
     Raises:
         MechanismError: names the shape, or the tensor and its batch dimensions.
     """
-    names = {shape.name or f"shape{k}" for k, shape in enumerate(mech.geometry.shapes)}
-    unknown = [name for name in contact.shape_names if name not in names]
-    dofs, dtype = contact.tendon_transmission.shape[-1], contact.tendon_transmission.dtype
-    if (
-        unknown
-        or dofs != mech.num_tree_dof
-        or max(contact.shape_bodies, default=0) > mech.num_bodies
-    ):
-        what = f"the shape {unknown[0]!r}" if unknown else f"{dofs} dofs"
-        raise MechanismError(
-            f"the contact model has {what}, the mechanism {mech.name!r} has not.",
-            "A contact model belongs to the mechanism that it was made of.",
-            "Pass contact=ts.ContactModel.of(mech).",
-        )
-    if dtype != mech.dtype and not mech.scalar:
-        raise MechanismError(
-            f"the contact model is {dtype}, the mechanism {mech.dtype}.",
-            "Dtypes are not converted implicitly.",
-            f"Pass contact.to({mech.dtype}).",
-        )
+    check_mechanism(contact, mech)
     for name, dims in PARAMETER_DIMS.items():
         x = getattr(contact, name)
         lead, shape = tuple(x.shape[: x.ndim - dims]), list(x.shape[x.ndim - dims :])

@@ -1,34 +1,50 @@
 """Inverse masses and inertias in the initial configuration, which scale the softness of constraints.
 
 They are those of the tree without couplings and loops, as in MuJoCo; where the tree has no inertia for a
-dependent joint, those of the coupled mechanism. They include the armature of tendons. `transmission_matrix`
-couples dofs on one path to the root. As in MuJoCo, the entries of two dofs on different branches are left
-out.
+dependent joint, those of the coupled mechanism. They include the armature of tendons. Weights of a robot file
+apply as long as `has_file_weights`; otherwise they are computed. `transmission_matrix` couples dofs on one
+path to the root. As in MuJoCo, the entries of two dofs on different branches are left out.
 
 Reference: MuJoCo 4.0, ``mj_tendonArmature`` and ``mj_setConst``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchsko.actuation.tendons import Tendons
 from torchsko.contact.body_motions import tree_moves
+from torchsko.linalg.symmetric import spd_solve
 from torchsko.mechanism.coordinates import independent_matrix, tree_columns, tree_q
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.utils.concrete_values import concrete_values
 from torchsko.verbs.dynamics import mass_matrix, refuse_singular
 from torchsko.verbs.frames import frame_jacobian
+
+INERTIAL = ("mass", "com", "inertia", "joint_rotation", "joint_position", "axis", "joint_parameters",
+            "coupling_ratio", "coupling_offset", "armature")  # fmt: skip
+"""Tensors of a mechanism on which the inverse weights depend."""
+
+
+def has_file_weights(mech: Mechanism) -> bool:
+    """True if inverse weights of the file apply: no joint was locked, and no inertia replaced."""
+    return bool(mech.file_metadata.solver.dof_invweight) and not {*INERTIAL} & {*mech.replaced}
 
 
 class InverseWeights:
     """Inverse masses and inertias of bodies, dofs and tendons, as MuJoCo defines them.
 
+    All of them have the batch dimensions of the mechanism, and gradients.
+
     Attributes:
-        mech: the mechanism without couplings and loops, without batch dimensions.
+        mech: the mechanism without couplings and loops.
         q: initial configuration.
-        inverse: inverse mass matrix of the independent dofs, `[num_dof, num_dof]`.
-        tree_inverse: covariance of all dofs of the tree, X M^-1 X*, `[num_tree_dof, num_tree_dof]`.
+        inverse: inverse mass matrix of the independent dofs, `[*batch, num_dof, num_dof]`.
+        tree_inverse: covariance of all dofs of the tree, X M^-1 X*, `[*batch, num_tree_dof, num_tree_dof]`.
     """
 
     def __init__(self, mech: Mechanism) -> None:
@@ -42,42 +58,47 @@ class InverseWeights:
             armature = M.new_tensor([tendon.armature for tendon in tendons])
             added = transmission_matrix(mech, Tendons.of(mech, tendons).transmission, armature)
             M = M + independent_matrix(mech, q, added)
-        self.inverse = torch.linalg.inv(M)
+        identity = torch.eye(mech.num_dof, dtype=M.dtype, device=M.device).expand_as(M)
+        self.inverse = spd_solve(M, identity, scalar=mech.scalar)
         self.tree_inverse = tree_columns(mech, q, tree_columns(mech, q, self.inverse).mT)
 
-    def of_dofs(self) -> tuple[float, ...]:
-        """Diagonal of the covariance, averaged over ball joints and the halves of free joints."""
-        mech, diagonal = self.mech, self.tree_inverse.diagonal().clone()
+    def of_lengths(self, transmission: Tensor) -> Tensor:
+        """Inverse inertias of all dofs of the tree, then of tendons, `[*batch, num_tree_dof + T]`.
+
+        Those of ball joints and of the halves of free joints are averages.
+
+        Args:
+            transmission: rates of the tendons over rates of all joints, `[T, num_tree_dof]`.
+        """
+        mech, groups = self.mech, torch.eye(self.mech.num_tree_dof, dtype=self.inverse.dtype)
         for name, kind in zip(mech.tree_joint_names, mech.joints.kinds, strict=True):
             at = mech.tree_dof_slice(name)
             if not kind.vector:
                 for first in range(at.start, at.stop, 3):
-                    diagonal[first : first + 3] = diagonal[first : first + 3].mean()
-        return tuple(diagonal.tolist())
+                    groups[first : first + 3, first : first + 3] = 1 / 3
+        diagonal = self.tree_inverse.diagonal(dim1=-2, dim2=-1)
+        of_dofs = (diagonal[..., None, :] @ groups.to(diagonal.device))[..., 0, :]
+        of_tendons = ((transmission @ self.tree_inverse) * transmission).sum(-1)
+        return torch.cat([of_dofs, of_tendons.expand(*of_dofs.shape[:-1], -1)], -1)
 
-    def of_length(self, transmission: Tensor) -> float:
-        """Inverse inertia of a length with these rates over all dofs of the tree, `[num_tree_dof]`."""
-        return float(transmission @ self.tree_inverse @ transmission)
+    def of_points(self, bodies: Sequence[int], points: Tensor | None = None) -> Tensor:
+        """Mean inverse mass and mean inverse inertia of bodies, `[*batch, n, 2]`.
 
-    def of_frame(self, frame: str | None) -> tuple[float, float]:
-        """Mean inverse mass and mean inverse inertia of the link of a frame, at its centre of mass.
-
-        The centre of mass is that of the body, or of the link that is welded to it (``centers`` of the file
-        data).
+        Args:
+            bodies: their indices; num_bodies stands for the inertial frame, whose weights are zero.
+            points: where a force acts, in the bodies, `[*, n, 3]` [m]; by default the centres of mass.
         """
-        mech = self.mech
-        body = -1 if frame is None else mech.frame_body[mech.frame_index(frame)]
-        if frame is None or body < 0:
-            return 0.0, 0.0
-        com, centers = mech.com[body], mech.file_metadata.centers
-        if frame in centers:
-            f = mech.frame_index(frame)
-            com = mech.frame_position[f] + mech.frame_rotation[f] @ com.new_tensor(centers[frame])
-        J = frame_jacobian(mech, self.q, mech.body_names[body])
-        swing = torch.linalg.cross(J[:3].mT, com.expand(mech.num_dof, 3)).mT
-        J = torch.cat([J[:3], J[3:] + swing])
-        diagonal = (J @ self.inverse @ J.mT).diagonal()
-        return float(diagonal[3:].mean()), float(diagonal[:3].mean())
+        mech, num = self.mech, self.mech.num_bodies
+        at = torch.tensor([min(k, num - 1) for k in bodies], dtype=torch.int64, device=mech.device)
+        points = mech.com.index_select(-2, at) if points is None else points
+        turn, shift = (
+            frame_jacobian(mech, self.q, mech.body_names).index_select(-3, at).split(3, -2)
+        )
+        shift = shift + torch.linalg.cross(turn.mT, points[..., None, :]).mT
+        means = [((J @ self.inverse[..., None, :, :]) * J).sum((-2, -1)) / 3 for J in (shift, turn)]
+        found = torch.stack(torch.broadcast_tensors(*means), -1)
+        moves = torch.tensor([k < num for k in bodies], dtype=torch.bool, device=mech.device)
+        return torch.where(moves[:, None], found, 0.0)
 
 
 def _uncoupled(mech: Mechanism) -> Mechanism:
@@ -85,8 +106,11 @@ def _uncoupled(mech: Mechanism) -> Mechanism:
     if mech.coupling is None and mech.closing is None:
         return mech
     tree = mech.tree
-    _, failed = torch.linalg.cholesky_ex(mass_matrix(tree, tree.initial()))
-    return mech if bool(failed) else tree
+    M = concrete_values(mass_matrix(tree, tree.initial()))
+    if M is None:  # traced, or under vmap
+        return tree
+    least = np.linalg.eigvalsh(M)[..., 0]
+    return mech if bool((least <= 0).any()) else tree
 
 
 def transmission_matrix(mech: Mechanism, transmission: Tensor, weights: Tensor) -> Tensor:

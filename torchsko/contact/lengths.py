@@ -13,8 +13,6 @@ from torch import Tensor
 from torchsko.actuation.actuators import scalar_dof
 from torchsko.actuation.tendons import Tendons
 from torchsko.constraints.constraint_kinds import KINDS, SYNONYMS
-from torchsko.constraints.row_kinds import FrameRows
-from torchsko.contact.inverse_weights import InverseWeights
 from torchsko.mechanism.description import IDENTITY, ZERO
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.file_data.solver_options import SOLIMP, SOLREF
@@ -40,25 +38,17 @@ class Lengths:
         num_dof: number of dofs of the tree.
         tendons: the tendons.
         transmission: rates of the tendons over rates of all joints, `[T, num_dof]`.
-        invweight: inverse inertia of each length [1/kg or 1/(kg m^2)].
     """
 
     num_dof: int
     tendons: tuple[Tendon, ...]
     transmission: Tensor
-    invweight: tuple[float, ...]
 
     @staticmethod
-    def of(mech: Mechanism, inverse: InverseWeights) -> Lengths:
+    def of(mech: Mechanism) -> Lengths:
         """The lengths of a mechanism and the tendons of its file."""
         tendons = mech.file_metadata.tendons
-        transmission = Tendons.of(mech, tendons).transmission
-        weights = [
-            inverse.of_length(row) if tendon.invweight is None else tendon.invweight
-            for tendon, row in zip(tendons, transmission, strict=True)
-        ]
-        dofs = mech.file_metadata.solver.dof_invweight or inverse.of_dofs()
-        return Lengths(mech.num_tree_dof, tendons, transmission, (*dofs, *weights))
+        return Lengths(mech.num_tree_dof, tendons, Tendons.of(mech, tendons).transmission)
 
     def index(self, mech: Mechanism, kind: str, name: str) -> int:
         """Index of the length of a joint or, for the kind "tendon", of a tendon."""
@@ -114,7 +104,6 @@ def limit_fields(mech: Mechanism, lengths: Lengths, number: Number) -> dict[str,
         "limit_solref": number([limit.solref for limit in every], 2),
         "limit_solimp": number([limit.solimp for limit in every], 5),
         "limit_margin": number([limit.margin for limit in every]),
-        "limit_invweight": number([lengths.invweight[limit.length] for limit in every]),
     }
 
 
@@ -122,7 +111,7 @@ def loss_fields(mech: Mechanism, lengths: Lengths, number: Number) -> dict[str, 
     """Fields of `ContactModel` about dry friction of dofs and tendons."""
     options, found = mech.file_metadata.solver, []
     if "frictionloss" not in options.disabled:
-        for dof in mech.friction.nonzero()[:, 0].tolist():
+        for dof in _all_samples(mech.friction).any(0).nonzero()[:, 0].tolist():
             solref = _entry(options.friction_solref, dof, SOLREF)
             found.append((dof, solref, _entry(options.friction_solimp, dof, SOLIMP)))
         for t, tendon in enumerate(lengths.tendons):
@@ -133,20 +122,21 @@ def loss_fields(mech: Mechanism, lengths: Lengths, number: Number) -> dict[str, 
         "loss_dof": tuple(length for length, *_ in found),
         "loss_solref": number([solref for _, solref, _ in found], 2),
         "loss_solimp": number([solimp for *_, solimp in found], 5),
-        "loss_invweight": number([lengths.invweight[length] for length, *_ in found]),
     }
 
 
 def _joint_limits(mech: Mechanism) -> list[_Limit]:
     """Finite limits of coordinates of joints with as many coordinates as dofs."""
     found = []
+    lower = _all_samples(mech.lower).amax(0).tolist()
+    upper = _all_samples(mech.upper).amin(0).tolist()
     for k in mech.independent_joints:
         kind, name = mech.joints.kinds[k], mech.tree_joint_names[k]
         if kind.vector:
             first = mech.q_slice(name).start, mech.tree_dof_slice(name).start
             place = mech.tree_q_slice(name).start
             for i in range(kind.num_q):
-                ends = float(mech.lower[first[0] + i]), float(mech.upper[first[0] + i])
+                ends = lower[first[0] + i], upper[first[0] + i]
                 if any(map(math.isfinite, ends)):
                     parameters = _limit_parameters(mech, place + i)
                     found.append(_Limit(first[0] + i, first[1] + i, *ends, *parameters))
@@ -189,6 +179,11 @@ def _limit_parameters(
     )
 
 
+def _all_samples(x: Tensor) -> Tensor:
+    """Entries of all samples, `[*batch, n]` to `[samples, n]`."""
+    return x.reshape(-1, x.shape[-1])
+
+
 def _entry(values: Sequence[Any], k: int, default: Any) -> Any:
     return values[k] if values else default
 
@@ -206,7 +201,7 @@ def moving_rows(J: Tensor) -> Tensor:
 
 
 def equality_fields(
-    mech: Mechanism, lengths: Lengths, inverse: InverseWeights, number: Number
+    mech: Mechanism, lengths: Lengths, number: Number
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Fields of `ContactModel` about equalities, and closures of kinds without rows."""
     closures = [c for c in mech.closures if c.method != "embed" or mech.closing is None]
@@ -215,10 +210,6 @@ def equality_fields(
     known = [c for c in closures if _kind(c) in KINDS]
     placements = [_placements(mech, c) for c in known]
     ends = [_ends(mech, lengths, c) for c in known]
-    weights = [
-        c.invweight or _inverse_weights(lengths, inverse, c, pair)
-        for c, pair in zip(known, ends, strict=True)
-    ]
     values = {
         "equality_names": tuple(c.name for c in known),
         "equality_kinds": tuple(map(_kind, known)),
@@ -228,7 +219,6 @@ def equality_fields(
         "equality_numbers": number([_numbers(c) for c in known], MAX_NUMBERS),
         "equality_solref": number([c.solref or SOLREF for c in known], 2),
         "equality_solimp": number([c.solimp or SOLIMP for c in known], 5),
-        "equality_invweight": number(weights, 2),
         "equality_active": number([float(c.active) for c in known]),
     }
     unknown = tuple(f"closure {c.name!r} ({c.kind})" for c in closures if c not in known)
@@ -271,13 +261,3 @@ def _placements(mech: Mechanism, closure: Closure) -> tuple[list[Any], list[Any]
         rotations.append(R.tolist())
         positions.append(r.tolist())
     return rotations, positions
-
-
-def _inverse_weights(
-    lengths: Lengths, inverse: InverseWeights, closure: Closure, ends: tuple[int, int]
-) -> tuple[float, float]:
-    """Inverse weights of both ends together; that of one end where both are the same length."""
-    if not isinstance(KINDS[_kind(closure)], FrameRows):
-        return sum(lengths.invweight[k] for k in {*ends}), 0.0
-    one, two = (inverse.of_frame(frame) for frame in (closure.frame1, closure.frame2))
-    return one[0] + two[0], one[1] + two[1]

@@ -53,7 +53,7 @@ class _Bracket(NamedTuple):
     at_high: Tensor
 
     def narrowed(self, slope: Tensor, curvature: Tensor, *, first: bool, secant: bool) -> _Bracket:
-        """The bracket after an evaluation, and the next length; Newton's where it narrows fast."""
+        """The bracket after an evaluation; its length is that of Newton's method if it narrows fast."""
         length, low, high, at_low, at_high = self
         low = torch.where(slope < 0, length, low)
         high = torch.where(slope < 0, high, length)

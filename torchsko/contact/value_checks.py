@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from torchsko.errors import MechanismError, RobotFileWarning, caller_stack_level
+import numpy as np
+
+from torchsko.errors import MechanismError, RobotFileWarning, ShapeError, caller_stack_level
+from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.concrete_values import concrete_values
 
 if TYPE_CHECKING:
@@ -71,3 +74,87 @@ def check_values(contact: ContactModel, names: Iterable[str]) -> None:
                     RobotFileWarning,
                     stacklevel=caller_stack_level(),
                 )
+
+
+def check_mechanism(contact: ContactModel, mech: Mechanism) -> None:
+    """Check that a contact model has the rows of a mechanism.
+
+    Limits and dry friction of joints without rows are found where they were replaced, and have values.
+
+    Raises:
+        MechanismError: when the joints differ, or a limit or dry friction of a joint has no row.
+    """
+    if contact.joint_names != mech.tree_joint_names:
+        raise MechanismError(
+            f"the contact model has the joints {list(contact.joint_names)}, the mechanism "
+            f"{list(mech.tree_joint_names)}.",
+            "Its rows belong to the joints and bodies of one mechanism.",
+            "Pass ContactModel.of(mech) of this mechanism.",
+        )
+    unknown = {*contact.shape_names} - {
+        shape.name or f"shape{k}" for k, shape in enumerate(mech.geometry.shapes)
+    }
+    if unknown:
+        raise MechanismError(
+            f"the contact model has the shape {min(unknown)!r}, the mechanism {mech.name!r} has not.",
+            "A contact model belongs to the mechanism that it was made of.",
+            "Pass contact=ts.ContactModel.of(mech).",
+        )
+    dtype = contact.tendon_transmission.dtype
+    if dtype != mech.dtype and not mech.scalar:
+        raise MechanismError(
+            f"the contact model is {dtype}, the mechanism {mech.dtype}.",
+            "Dtypes are not converted implicitly.",
+            f"Pass contact.to({mech.dtype}).",
+        )
+    disabled = contact.options.disabled
+    if "friction" in mech.replaced and "frictionloss" not in disabled:
+        _refuse_rowless(mech, "friction", np.not_equal, 0.0, contact.loss_dof)
+    for name in ("lower", "upper"):
+        if name in mech.replaced and "limit" not in disabled:
+            _refuse_rowless(mech, name, np.less, np.inf, contact.limit_q)
+
+
+def _refuse_rowless(
+    mech: Mechanism, field: str, compare: np.ufunc, bound: float, rows: Sequence[int]
+) -> None:
+    values = concrete_values(getattr(mech, field), most=MAX_VALUES)
+    if values is None:
+        return
+    acts = compare(np.abs(values), bound).reshape(-1, values.shape[-1]).any(0)
+    for k in set(acts.nonzero()[0].tolist()) - {*rows}:
+        joint = next((name for name, at in _entries(mech, field) if at.start <= k < at.stop), None)
+        if joint is not None:
+            raise MechanismError(
+                f"{field} of joint {joint!r} is {values.reshape(-1, values.shape[-1])[:, k].tolist()}, "
+                "but the contact model has no row for it.",
+                "Rows are those of the mechanism when the contact model was made.",
+                "Pass ContactModel.of of the mechanism with this value.",
+            )
+
+
+def _entries(mech: Mechanism, field: str) -> list[tuple[str, slice]]:
+    """Places of the entries of joints that can have rows."""
+    if field == "friction":
+        return [(name, mech.tree_dof_slice(name)) for name in mech.tree_joint_names]
+    names = ((k, mech.tree_joint_names[k]) for k in mech.independent_joints)
+    return [(name, mech.q_slice(name)) for k, name in names if mech.joints.kinds[k].vector]
+
+
+def check_batch(contact: ContactModel, dims: Mapping[str, int], batch: Sequence[int]) -> None:
+    """Check that the batch dimensions of a contact model broadcast with those of a state.
+
+    Raises:
+        ShapeError: names the tensor.
+    """
+    for name, num in dims.items():
+        x = getattr(contact, name)
+        lead = tuple(x.shape[: x.ndim - num])
+        pairs = zip(reversed(lead), reversed(tuple(batch)), strict=False)
+        if any(a != b and 1 not in (a, b) for a, b in pairs):
+            raise ShapeError(
+                f"{name} of the contact model has batch dimensions {list(lead)}, the state has "
+                f"{list(batch)}.",
+                "They are broadcast together.",
+                f"Pass {name} with batch dimensions {list(batch)}, or without any.",
+            )

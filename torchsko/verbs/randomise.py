@@ -1,4 +1,4 @@
-"""Random variation of the parameters of a mechanism, such as masses and friction, for a batch of robots."""
+"""Random variation of the tensors of a mechanism, such as masses, for `torchsko.randomise`."""
 
 from __future__ import annotations
 
@@ -23,59 +23,23 @@ Entries = tuple[int, int]
 """First entry of one body, joint or frame along the first dimension of a field, and the number of entries."""
 
 
-def randomise(
+def vary_mechanism(
     mech: MechanismLike,
     n: int,
     ranges: Mapping[str, Range],
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | None,
+    extra: Sequence[str] = (),
 ) -> Mechanism:
-    """A batch of robots with random parameters, for a rollout with a different robot per sample.
+    """A batch of n robots with random parameters of the mechanism; see `torchsko.randomise`.
 
-    A name is a tensor of `Mechanism`, such as "mass", or one entry of it, such as "link5.mass",
-    "elbow.damping" and "tool.frame_position". Every entry is drawn independently and uniformly:
-
-    - nonnegative factors: mass, inertia, damping, higher_damping, friction, armature, stiffness, gravcomp,
-      coupling_ratio, velocity_limit, effort_limit;
-    - offsets in SI units: com, joint_position, frame_position, coupling_offset, lower, upper, gravity;
-    - components of a rotation vector [rad]: joint_rotation, frame_rotation, axis.
-
-    Robots stay physical. A factor of a mass multiplies the inertia of the body as well. Three factors of an
-    inertia stretch the body along its axes: they multiply the second moments of mass about the centre of
-    mass, so that moments of inertia keep the triangle inequality.
-
-    Args:
-        mech: the nominal robot.
-        n: number of robots.
-        ranges: lower and upper bound by name. Tensors have gradients, as have the parameters of `mech`.
-        generator: source of randomness, on the mechanism's device. The result does not depend on the order of
-            the names.
-
-    Returns:
-        A mechanism whose named tensors have the leading dimension n. ``ts.fuse`` takes them as inputs.
-
-    Raises:
-        MechanismError: on an unknown name; on bounds that are not a pair, in the wrong order, or negative
-            factors.
-        ShapeError: on an n that is not a nonnegative integer.
-
-    Example:
-        >>> import torch, torchsko as ts
-        >>> arm = ts.load(ts.robots.panda)
-        >>> g = torch.Generator().manual_seed(0)
-        >>> ranges = {"mass": (0.8, 1.2), "friction": (0.5, 2.0), "joint_position": (-0.002, 0.002)}
-        >>> many = ts.randomise(arm, 64, ranges, g)
-        >>> many.mass.shape, many.inertia.shape
-        (torch.Size([64, 7]), torch.Size([64, 7, 3, 3]))
-        >>> q, qd = arm.random_state(64, generator=g)
-        >>> ts.rollout(many, q, 0 * qd, steps=5)[0].shape
-        torch.Size([64, 6, 7])
+    ``extra`` are names that the message on an unknown name lists besides.
     """
     robot = as_mechanism(mech)
     check_batch((n,))
-    targets = [(*_find(robot, name), name) for name in ranges]
+    targets = [(*_find(robot, name, extra), name) for name in ranges]
     order, batch = list(FIELDS), robot.batch_shape
     for field, entries, name in sorted(targets, key=lambda x: (order.index(x[0]), x[1] or (0, 0))):
-        low, high = _bounds(name, field, ranges[name])
+        low, high = bounds_of(name, ranges[name], FIELDS[field].variation == "factor")
         shape = list(getattr(robot, field).shape[-len(FIELDS[field].shape) :])
         if field == "inertia" or (FIELDS[field].variation == "rotation" and len(shape) > 2):
             shape.pop()  # three factors, or a rotation vector
@@ -135,14 +99,22 @@ def _stretched(inertia: Tensor, factors: Tensor) -> Tensor:
     return moments.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None] * eye - moments
 
 
-def _find(mech: Mechanism, name: str) -> tuple[str, Entries | None]:
+def _find(mech: Mechanism, name: str, extra: Sequence[str]) -> tuple[str, Entries | None]:
     """The field of a name, and its entries; None for all."""
     owner, _, last = name.rpartition(".")
+    if name == "friction":
+        raise MechanismError(
+            "'friction' may be that of joints or of contact.",
+            "Dry friction of joints is 'joint_friction', that of pairs of shapes 'contact_friction'.",
+            "Pass 'joint_friction', or 'contact_friction' with contact=ContactModel.of(mech).",
+        )
+    last = "friction" if last == "joint_friction" else last
     found = [key for key, field in FIELDS.items() if last in (key, field.target) if last]
     known = [key for key, field in FIELDS.items() if field.variation != "none"]
+    names = ["joint_friction" if key == "friction" else key for key in known]
     field = last if last in FIELDS else next(iter(found), "")
     if field not in known:
-        raise MechanismError(*unknown_name("parameter", last, known))
+        raise MechanismError(*unknown_name("parameter", last, (*names, *extra)))
     if not owner:
         return field, None
     return field, _entries(mech, field, owner)
@@ -173,19 +145,23 @@ def _entries(mech: Mechanism, field: str, owner: str) -> Entries:
     )
 
 
-def _bounds(name: str, field: str, bounds: Any) -> tuple[Any, Any]:
-    """Check and return the bounds of a distribution."""
+def bounds_of(name: str, bounds: Any, is_factor: bool) -> tuple[Any, Any]:
+    """Check and return the bounds of a distribution.
+
+    Raises:
+        MechanismError: when they are not a pair, in the wrong order, or negative factors.
+    """
     fits = isinstance(bounds, Sequence) and len(bounds) == 2
     if fits:
         low, high = bounds
         values = [concrete_values(x) if isinstance(x, Tensor) else x for x in bounds]
         if all(x is not None for x in values):
             fits = bool((torch.as_tensor(values[0]) <= torch.as_tensor(values[1])).all())
-            if FIELDS[field].variation == "factor":
+            if is_factor:
                 fits = fits and bool((torch.as_tensor(values[0]) >= 0).all())
         if fits:
             return low, high
-    least = "a factor of at least 0" if FIELDS[field].variation == "factor" else "a number"
+    least = "a factor of at least 0" if is_factor else "a number"
     raise MechanismError(
         f"the range of {name!r} is {bounds!r}.",
         f"A range is a pair (low, high) with low <= high, each {least}.",

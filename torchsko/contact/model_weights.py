@@ -1,0 +1,110 @@
+"""Inverse weights of a contact model: from the robot file, or from the masses of a mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from torchsko.constraints.constraint_kinds import KINDS
+from torchsko.constraints.row_kinds import FrameRows
+from torchsko.contact.inverse_weights import InverseWeights
+from torchsko.mechanism.geometry import Shape, Surface
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.utils.shapes import matvec
+
+if TYPE_CHECKING:
+    from torchsko.contact.contact_model import ContactModel
+
+
+def shapes_by_name(mech: Mechanism) -> dict[str, Shape]:
+    """All shapes of a mechanism by the names that a contact model gives them."""
+    return {shape.name or f"shape{k}": shape for k, shape in enumerate(mech.geometry.shapes)}
+
+
+def file_weights(mech: Mechanism, contact: ContactModel) -> dict[str, Tensor]:
+    """Inverse weights of the robot file, computed ones where it has none."""
+    found, metadata = computed_weights(mech, contact), mech.file_metadata
+    shapes, closures = shapes_by_name(mech), {c.name: c for c in mech.closures}
+    lengths = [*metadata.solver.dof_invweight, *(t.invweight for t in metadata.tendons)]
+    known = {
+        "shape_invweight": [
+            (shapes[name].surface or Surface()).invweight for name in contact.shape_names
+        ],
+        "equality_invweight": [closures[name].invweight for name in contact.equality_names],
+        "limit_invweight": [lengths[k] for k in (*contact.limit_dof, *contact.ball_dof)],
+        "loss_invweight": [lengths[k] for k in contact.loss_dof],
+    }
+    for name, rows in known.items():
+        for k, row in enumerate(rows):
+            if row not in ((), None):
+                found[name][k] = found[name].new_tensor(row)
+    return found
+
+
+def computed_weights(mech: Mechanism, contact: ContactModel) -> dict[str, Tensor]:
+    """Inverse weights in the initial configuration of a mechanism, with its batch dimensions."""
+    inverse = InverseWeights(mech)
+    of_lengths = inverse.of_lengths(contact.tendon_transmission)
+    limits = (*contact.limit_dof, *contact.ball_dof)
+    shapes = shapes_by_name(mech)
+    frames = [shapes[name].frame for name in contact.shape_names]
+    return {
+        "shape_invweight": inverse.of_points(
+            contact.shape_bodies, _centers(mech, contact.shape_bodies, frames)
+        ),
+        "equality_invweight": _of_equalities(mech, contact, inverse, of_lengths),
+        "limit_invweight": _entries(of_lengths, limits),
+        "loss_invweight": _entries(of_lengths, contact.loss_dof),
+    }
+
+
+def _centers(mech: Mechanism, bodies: Sequence[int], frames: Sequence[str | None]) -> Tensor | None:
+    """Centres of mass of the links of frames (`FileMetadata.centers`) in their bodies, `[*batch, n, 3]` [m].
+
+    None for those of the bodies of the mechanism.
+    """
+    known = mech.file_metadata.centers
+    if "com" in mech.replaced or not {*known} & {*frames}:
+        return None
+    points = []
+    for body, frame in zip(bodies, frames, strict=True):
+        if frame is None or frame not in known:
+            points.append(mech.com[..., min(body, mech.num_bodies - 1), :])
+            continue
+        f = mech.frame_index(frame)
+        R, r = mech.frame_rotation[..., f, :, :], mech.frame_position[..., f, :]
+        points.append(r + matvec(R, R.new_tensor(known[frame])))
+    return torch.stack(torch.broadcast_tensors(*points), -2)
+
+
+def _of_equalities(
+    mech: Mechanism, contact: ContactModel, inverse: InverseWeights, of_lengths: Tensor
+) -> Tensor:
+    """Inverse weights of both ends together; that of one end where both are the same length."""
+    ends = contact.equality_ends
+    is_frame = [isinstance(KINDS[kind], FrameRows) for kind in contact.equality_kinds]
+    bodies = [
+        k for pair, flag in zip(ends, is_frame, strict=True) for k in (pair if flag else (0, 0))
+    ]
+    closures = {c.name: c for c in mech.closures}
+    named = [closures[name] for name in contact.equality_names]
+    frames = [frame for c in named for frame in (c.frame1, c.frame2)]
+    centers = _centers(mech, bodies, frames)
+    of_frames = inverse.of_points(bodies, centers).unflatten(-2, (len(ends), 2)).sum(-2)
+    rows = []
+    for e, (pair, flag) in enumerate(zip(ends, is_frame, strict=True)):
+        if flag:
+            rows.append(of_frames[..., e, :])
+        else:
+            total = _entries(of_lengths, [*{*pair}]).sum(-1)
+            rows.append(torch.stack([total, torch.zeros_like(total)], -1))
+    if not rows:
+        return of_frames
+    return torch.stack(torch.broadcast_tensors(*rows), -2)
+
+
+def _entries(x: Tensor, indices: Sequence[int]) -> Tensor:
+    return x.index_select(-1, torch.tensor(indices, dtype=torch.int64, device=x.device))
