@@ -44,7 +44,7 @@ class Twin:
         g = torch.Generator().manual_seed(0)
         for name in sorted(names):
             joint = self.data.joint(name)
-            dq, v = torch.randn(2, 3, generator=g, dtype=torch.float64).numpy()
+            dq, v = torch.randn(2, 6, generator=g, dtype=torch.float64).numpy()
             joint.qvel[:] = v[: len(joint.qvel)]
             if len(joint.qpos) == 1:
                 joint.qpos[:] += 0.02 * dq[0]

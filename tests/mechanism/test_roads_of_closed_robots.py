@@ -116,3 +116,21 @@ def test_several_edits_in_turn_are_the_robot_written_by_hand():
     assert WRIST not in hand
     error, readings = Twin(edited, hand).run((0.4, 0.01))
     assert error < 1e-10 and readings < 1e-8
+
+
+def test_a_free_joint_that_is_kept_is_relative_to_the_frame():
+    """A floating robot beside a cart: its coordinates are those in the world if the frame is its origin."""
+    found = texts(PLAIN)
+    box = """<body name="box" pos="0 .8 .06"><freejoint name="box"/><geom name="box" type="box"
+    size=".05 .04 .06" mass=".3" friction=".4"/><body name="lid" pos="0 0 .1"><joint name="hinge" axis="1 0 0"
+    range="-.1 .2" solreflimit=".04 .8"/><geom name="lid" size=".02" mass=".1"/></body></body>"""
+    motor = '<actuator><motor name="lift" joint="hinge" gear=".1"/></actuator>'
+    spot = found.cart.replace("<worldbody>", '<worldbody><site name="spot"/>')
+    hand = spot.replace("</worldbody>", box + "</worldbody>").replace(
+        "</mujoco>", motor + "</mujoco>"
+    )
+    alone = hand.replace(hand.split('<site name="spot"/>')[1].split('<body name="box"')[0], "")
+    edited = loaded(spot).append(loaded(alone.replace('"spot"', '"place"')), "spot", weld=False)
+    assert "box" in edited.joint_names
+    error, _ = Twin(edited, hand).run((0.3,))
+    assert error < 1e-10

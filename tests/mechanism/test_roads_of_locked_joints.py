@@ -84,6 +84,28 @@ def test_a_curved_equality_of_a_locked_leader_is_one_of_the_other_joint():
         assert of_elbow - x == pytest.approx(of_both, abs=1e-12)
 
 
+def test_a_gear_with_a_locked_wheel_fixes_the_other_wheel():
+    """q1 = 3 q2 + 0.1: at q2 = 0.2 the equality is q1 = 0.7, at q1 = 0.7 it is q2 = 0.2."""
+    builder = ts.MechanismBuilder("gears")
+    for name in ("one", "two", "three"):
+        builder.link(name, mass=1.0, inertia=torch.eye(3).tolist())
+        builder.joint(f"{name}_axle", "revolute", child=name)
+    builder.close("mesh", "gear", "one_axle", None, "two_axle", None, "cut", parameters=(3.0, 0.1))
+    mech = builder.build(strict=False)
+    for joint, value, other, at in (
+        ("two_axle", 0.2, "one_axle", 0.7),
+        ("one_axle", 0.7, "two_axle", 0.2),
+    ):
+        left = mech.lock({joint: value})
+        (closure,) = left.closures
+        assert closure.joints == (other, other)
+        residual = at - sum(c * at**k for k, c in enumerate(closure.parameters))
+        assert residual == pytest.approx(0.0, abs=1e-15)
+        q = torch.zeros(2, dtype=left.dtype)
+        qdd = ts.constrained_dynamics(left, q, 0 * q, 0 * q, contact=ts.ContactModel.of(left)).qdd
+        assert qdd[left.joint_names.index(other)] > 1.0  # towards the position of the gear
+
+
 def test_a_motion_of_a_stacked_joint_is_the_constant_part_of_a_tendon():
     mech = loaded(texts(section(tendon('springlength="0 .1" stiffness="3"'))).robot)
     left = mech.lock({"puck_x+puck_z+puck_turn": [0.3, 0.2, 0.1]})

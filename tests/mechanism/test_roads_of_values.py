@@ -12,7 +12,7 @@ import torch
 
 import torchsko as ts
 from tests.mechanism import test_roads, test_roads_of_locked_joints
-from tests.mechanism.road_models import FEATURES, texts
+from tests.mechanism.road_models import FEATURES, Feature, actuator, tendon, texts
 from tests.mechanism.test_roads import loaded
 from torchsko.mechanism.fields import FIELDS
 from torchsko.mechanism.file_data.actuator import Actuator, FileActuators
@@ -111,6 +111,24 @@ def test_the_motion_after_a_road_is_that_before(name, road):
         readings = ts.sensors(m, state, ctrl, contact=contact)
         found.append(torch.cat([state.q, state.qd, *readings.values()]))
     assert (found[0] - found[1]).abs().max() < 1e-10
+
+
+@pytest.mark.nightly
+def test_a_kernel_of_a_step_of_an_edited_robot_equals_the_eager_step():
+    drive = actuator("position", 'kp="9" gear="2" timeconst=".1"')
+    sections = tendon('stiffness="30" damping="1"', drive)
+    found = texts(Feature("", {"flag": 'contact="disable"'}, sections))
+    mech = loaded(found.robot).lock({"wrist": 0.4}).append(loaded(found.tool), "flange")
+    contact = ts.ContactModel.of(mech)
+
+    def one_step(mech, q, qd, act, ctrl):
+        return tuple(ts.step(mech, ts.State(q, qd, act), ctrl, contact=contact)[:3])
+
+    g = torch.Generator().manual_seed(0)
+    qd = torch.randn(mech.num_dof, generator=g, dtype=mech.dtype)
+    inputs = mech.initial(), qd, qd[:1], torch.tensor([0.2, 0.01], dtype=mech.dtype)
+    fast = ts.fuse(one_step, mech, shapes={"act": (1,), "ctrl": (2,)})
+    torch.testing.assert_close(fast(*inputs), one_step(mech, *inputs), rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", [name for name, feature in FEATURES.items() if feature.moves])

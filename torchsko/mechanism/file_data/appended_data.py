@@ -112,7 +112,7 @@ def merge_file_data(
         ),
         links=(*one.links, *(replace(link, name=at.prefix + link.name) for link in two.links)),
         mocap_bodies=one.mocap_bodies,
-        centers=one.centers | {at.prefix + frame: c for frame, c in two.centers.items()},
+        centers={**one.centers, **{at.prefix + f: c for f, c in two.centers.items()}},
     )
     return merged.without_weights(), tuple(notes)
 

@@ -42,6 +42,9 @@ WITH_FIXED = (
 )
 """Reason for sensors of all bodies."""
 
+OF_LENGTHS = ("joint", "gear", "tendon")
+"""Kinds of loops that are polynomials of lengths."""
+
 NUM_COEFFICIENTS = 5
 """Coefficients of the polynomial of an equality."""
 
@@ -70,7 +73,7 @@ class LockedData:
         """The file data, with states and options of all joints."""
         data = self.mech.file_metadata
         tendons = self._shifted_tendons()
-        lengths = {t.name: (c, left is not None) for t, c, left in tendons}
+        lengths = {t.name: (t, c, left is not None) for t, c, left in tendons}
         actuators = self._actuators(data.actuators)
         left = {x.name for x in actuators.actuators}
         dropped = {x.name for x in data.actuators.actuators} - left
@@ -122,59 +125,64 @@ class LockedData:
         for tendon in self.mech.file_metadata.tendons:
             element = f"tendon {tendon.name!r}"
             c, joints = self._split(tendon.joints, element)
-            if not joints:
+            if len(joints) == len(tendon.joints):
+                found.append((tendon, 0.0, tendon))
+            elif not joints:
                 self._leave_out(element)
                 found.append((tendon, 0.0, None))
-            elif len(joints) == len(tendon.joints):
-                found.append((tendon, 0.0, tendon))
             else:
                 limits, relaxed = _shifted(tendon.limits, c), _shifted(tendon.relaxed, c)
                 moved = replace(tendon, joints=joints, limits=limits, relaxed=relaxed)
                 found.append((tendon, c, moved))
         return found
 
-    def _closure(self, c: Closure, tendons: Mapping[str, tuple[float, bool]]) -> Closure | None:
-        """A loop without its locked joints; None if they are all its joints. Embedded ones are unchanged."""
+    def _closure(
+        self, c: Closure, tendons: Mapping[str, tuple[Tendon, float, bool]]
+    ) -> Closure | None:
+        """A loop without its locked joints; None without effect. Embedded ones are unchanged."""
         if c.method == "embed" or not c.joints:
             return c
         element = f"loop {c.name!r} ({c.kind})"
-        ends: list[tuple[float, bool]] = []
-        for name in c.joints:
-            if c.kind == "tendon":
-                constant, moves = tendons[name]
-                if not moves:
-                    joints = next(
-                        t for t in self.mech.file_metadata.tendons if t.name == name
-                    ).joints
-                    constant = sum(x * self._position(j, element) for j, x in joints.items())
-                ends.append((constant, moves))
-            else:
-                moves = not self._is_held(name)
-                ends.append((0.0 if moves else self._position(name, element), moves))
+        ends = [
+            self._end(name, element, tendons if c.kind == "tendon" else {}) for name in c.joints
+        ]
         if ends == [(0.0, True)] * 2:
             return c
         (c1, first), (c2, second) = ends
-        if not (first or second):
+        if not (first or second) or c.kind not in OF_LENGTHS:
             self._leave_out(element)
             return None
         p = _shifted_polynomial(_polynomial(c), c2)
-        if first and not second:
+        if not second:
             p = (p[0], *(0.0,) * (len(p) - 1))
-        if second and not first:
+        elif not first:
             p = (p[0], p[1] + 1.0, *p[2:])
-        names = tuple(
-            c.joints[0] if (first and not second) else c.joints[1] if not first else x
-            for x in c.joints
+        moving = [name for name, (_, moves) in zip(c.joints, ends, strict=True) if moves]
+        return replace(
+            c,
+            kind="tendon" if c.kind == "tendon" else "joint",
+            joints=(moving[0], moving[-1]),
+            parameters=(p[0] - c1, *p[1:]),
         )
-        kind = "tendon" if c.kind == "tendon" else "joint"
-        return replace(c, kind=kind, joints=names, parameters=(p[0] - c1, *p[1:]))
+
+    def _end(
+        self, name: str, element: str, tendons: Mapping[str, tuple[Tendon, float, bool]]
+    ) -> tuple[float, bool]:
+        """Constant part of the length of a joint or tendon, and whether it has another part."""
+        if name not in tendons:
+            held = self._is_held(name)
+            return (self._position(name, element) if held else 0.0), not held
+        tendon, constant, moves = tendons[name]
+        if not moves:
+            constant = sum(x * self._position(j, element) for j, x in tendon.joints.items())
+        return constant, moves
 
     def _actuators(self, data: FileActuators) -> FileActuators:
         found = []
         for actuator in data.actuators:
             element = f"actuator {actuator.name!r}"
             c, joints = self._split(actuator.transmission, element)
-            if joints:
+            if joints or not actuator.transmission:
                 found.append(_with_length_from(actuator, c, joints))
             else:
                 self._leave_out(element)
