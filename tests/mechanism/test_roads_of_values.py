@@ -26,10 +26,14 @@ pytest.importorskip("mujoco")
 
 
 def through_layer(mech: ts.Mechanism) -> ts.Mechanism:
-    """A layer whose state is loaded into a second layer."""
+    """A layer whose state is loaded into a second layer, which is copied."""
     first, second = (ts.Dynamics(mech, {"gravity": ts.learn.Free()}) for _ in range(2))
     second.load_state_dict(first.state_dict())
-    return second.mechanism()
+    return copied(second).mechanism()
+
+
+def copied(x: Any) -> Any:
+    return pickle.loads(pickle.dumps(copy.deepcopy(x)))
 
 
 ROADS: dict[str, Callable[[ts.Mechanism], ts.Mechanism]] = {
@@ -38,9 +42,9 @@ ROADS: dict[str, Callable[[ts.Mechanism], ts.Mechanism]] = {
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,
     "pickle": lambda mech: pickle.loads(pickle.dumps(mech)),
-    "constrain": lambda mech: ts.constrain(mech, [ts.Hold("flange")]).mech(),
+    "constrain": lambda mech: copied(ts.constrain(mech, [ts.Hold("flange")])).mech(),
     "layer": through_layer,
-    "fuse": lambda mech: ts.fuse(mech).mechanism(),
+    "fuse": lambda mech: copied(ts.fuse(mech)).mechanism(),
     # Roads through files belong here: each is a function of a mechanism that saves and loads it.
 }
 """Roads whose result is the robot itself."""

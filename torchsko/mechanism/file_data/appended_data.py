@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from torchsko.errors import MechanismError
 from torchsko.mechanism.description import UnsupportedElement
@@ -245,46 +244,49 @@ def _actuators(one: FileActuators, two: FileActuators, prefix: str) -> FileActua
 
 def _solver(mech: Mechanism, other: Mechanism) -> SolverOptions:
     """Options of the first mechanism, with the parameters of the joints of both."""
-    sizes = [(m.num_tree_q, m.num_tree_dof) for m in (mech, other)]
-    one, two = (
-        m.file_metadata.solver.with_all_joints(*size)
-        for m, size in zip((mech, other), sizes, strict=True)
-    )
     if not (mech.file_metadata.solver.of_file or other.file_metadata.solver.of_file):
         return mech.file_metadata.solver
+    one, two = (
+        m.file_metadata.solver.with_all_joints(m.num_tree_q, m.num_tree_dof) for m in (mech, other)
+    )
     names = (*SolverOptions.PER_COORDINATE, *SolverOptions.PER_DOF)
     return replace(one, **{name: getattr(one, name) + getattr(two, name) for name in names})
 
 
 def _keyframes(mech: Mechanism, other: Mechanism, prefix: str) -> tuple[Keyframe, ...]:
     """Keyframes of both mechanisms, with the other one in its initial configuration."""
-    starts = mech.initial(), other.initial()
-    own = tuple(_inputs(m.file_metadata.actuators) for m in (mech, other))
-    found = []
-    for k, m in enumerate((mech, other)):
-        for key in m.file_metadata.keyframes:
-            activations, controls = own[1 - k]
-            names = [(key.activation_names, activations), (key.control_names, controls)]
-            if k:
-                names = [(second, first) for first, second in names]
-            names = [(*first, *(prefix + x for x in second)) for first, second in names]
-            parts = (
-                (key.q, starts[1 - k]),
-                (key.qd, key.qd.new_zeros((mech, other)[1 - k].num_dof)),
-                (key.activation, key.activation.new_zeros(len(activations))),
-                (key.ctrl, key.ctrl.new_zeros(len(controls))),
-            )
-            q, qd, act, ctrl = (_joined(x, y, reverse=bool(k)) for x, y in parts)
-            name = prefix + key.name if k else key.name
-            found.append(Keyframe(name, key.time, q, qd, act, ctrl, *names))
-    return tuple(found)
+    one, two = _at_rest(mech), _at_rest(other)
+    return (
+        *(_joined(key, two, prefix) for key in mech.file_metadata.keyframes),
+        *(
+            replace(_joined(one, key, prefix), name=prefix + key.name, time=key.time)
+            for key in other.file_metadata.keyframes
+        ),
+    )
 
 
-def _inputs(data: FileActuators) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the actuators with an activation, and of all."""
-    stateful = tuple(x.name for x in data.actuators if x.activation != "none")
-    return stateful, tuple(x.name for x in data.actuators)
+def _at_rest(mech: Mechanism) -> Keyframe:
+    """The initial configuration as a keyframe, with zero activations and controls."""
+    actuators, zeros = mech.file_metadata.actuators.actuators, mech.mass.new_zeros
+    stateful = tuple(x.name for x in actuators if x.activation != "none")
+    return Keyframe(
+        name="",
+        time=0.0,
+        q=mech.initial(),
+        qd=zeros(mech.num_dof),
+        activation=zeros(len(stateful)),
+        ctrl=zeros(len(actuators)),
+        activation_names=stateful,
+        control_names=tuple(x.name for x in actuators),
+    )
 
 
-def _joined(x: Tensor, y: Tensor, *, reverse: bool) -> Tensor:
-    return torch.cat((y, x) if reverse else (x, y))
+def _joined(first: Keyframe, second: Keyframe, prefix: str) -> Keyframe:
+    """The states of two mechanisms one after the other, with name and time of the first."""
+    tensors = ("q", "qd", "activation", "ctrl")
+    names = ("activation_names", "control_names")
+    return replace(
+        first,
+        **{x: torch.cat([getattr(first, x), getattr(second, x)]) for x in tensors},
+        **{x: getattr(first, x) + tuple(prefix + n for n in getattr(second, x)) for x in names},
+    )
