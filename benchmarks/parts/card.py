@@ -269,15 +269,13 @@ def touching_states(mech: ts.Mechanism, batch: int) -> tuple[Tensor, Tensor, Ten
 
 
 def time_contact_rollout(mech: ts.Mechanism, robot: ts.Mechanism, batch: int) -> None:
-    """Print the time and the error of a whole rollout with contact under constant joint forces."""
+    """Print the time and the error of a whole rollout with contact under constant controls."""
     fast, device = ts.fuse(robot), Device(robot.device.type)
-    q, qd, ctrl = touching_states(mech, batch)
-    tau = torch.cat([torch.zeros_like(qd[:, :6]), ctrl], -1)
-    checked = checked_samples(batch)
+    states, checked = touching_states(mech, batch), checked_samples(batch)
     method, options = ts.ContactStep(), {"every": STEPS, "nonfinite": "ignore"}
-    first = [x[checked] for x in (q, qd, tau)]
+    first = [x[checked] for x in states]
     right = ts.rollout(mech, *first, STEPS, DT, method, fused=False, **options)[:2]
-    inputs = [x.to(robot.mass) for x in (q, qd, tau)]
+    inputs = [x.to(robot.mass) for x in states]
     call = lambda: ts.rollout(fast, *inputs, STEPS, DT, method, fused=True, **options)  # noqa: E731
     start = time.perf_counter()
     found = [x[checked.to(x.device)] for x in call()[:2]]

@@ -153,6 +153,14 @@ WRONG = {
     "contact model has the shape|contact model has 7 dofs": lambda s: ts.step(
         OTHER, ts.initial_state(OTHER), contact=CONTACT
     ),
+    "contact model is a str": lambda s: ts.step(MECH, s, contact="soft"),
+    "contact model is a SmoothContact": lambda s: ts.rollout(
+        MECH, *s[:2], None, 2, method=ts.ContactStep(ts.SmoothContact.of(MECH))
+    ),
+    "actuators are torch.float32": lambda s: ts.step(
+        MECH, s, CTRL, actuators=ts.actuators_of(MECH.to(torch.float32))
+    ),
+    "warmstart has shape \\[3, 2\\]": lambda s: ts.step(MECH, s._replace(warmstart=s.q[:, :2])),
     "contact model is torch.float32": lambda s: ts.step(MECH, s, contact=CONTACT.to(torch.float32)),
     "friction .*\\[8\\], the states have \\[3\\]": lambda s: ts.step(
         MECH, s, contact=CONTACT.replace(friction=CONTACT.friction.expand(8, -1, -1))
@@ -167,7 +175,7 @@ WRONG = {
 @pytest.mark.parametrize("message", WRONG)
 def test_wrong_arguments_are_named_with_advice(message):
     with pytest.raises(
-        ts.TorchskoError, match=f"(?s){message}.*(Pass|Give|Type|Expand|insert|as in)"
+        ts.TorchskoError, match=f"(?s){message}.*(Pass|Give|Type|Expand|insert|Make|as in)"
     ):
         WRONG[message](fresh())
 

@@ -70,8 +70,8 @@ def actuate(
     return state.gen_force, state.rate
 
 
-def _check_width(mech: Mechanism, actuators: Actuators) -> None:
-    """Check that the actuators belong to a mechanism with as many dofs."""
+def _check_actuators(mech: Mechanism, actuators: Actuators) -> None:
+    """Check that the actuators belong to a mechanism with as many dofs, of the same dtype."""
     count = actuators.transmission.shape[-1]
     if count != mech.num_tree_dof:
         raise MechanismError(
@@ -79,6 +79,13 @@ def _check_width(mech: Mechanism, actuators: Actuators) -> None:
             f"{mech.num_tree_dof}.",
             "lock and append change the joints on which actuators act.",
             "Make new ones for this mechanism: ts.Actuators.of(mech, [...]).",
+        )
+    dtype = actuators.transmission.dtype
+    if dtype != mech.dtype and not mech.scalar:
+        raise MechanismError(
+            f"the actuators are {dtype}, the mechanism {mech.dtype}.",
+            "Dtypes are not converted implicitly.",
+            "Make new ones for this mechanism: ts.actuators_of(mech), or ts.Actuators.of(mech, [...]).",
         )
 
 
@@ -124,7 +131,7 @@ class ActuatorState:
     ) -> ActuatorState:
         """Evaluate actuators; arguments and errors are those of `actuate`."""
         check_state(mech, q=q, qd=qd)
-        _check_width(mech, actuators)
+        _check_actuators(mech, actuators)
         activation = ctrl[..., :0] if activation is None else activation
         check_width("ctrl", ctrl, len(actuators.names))
         check_width("activation", activation, len(actuators.activation_names))

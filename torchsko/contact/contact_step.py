@@ -88,7 +88,7 @@ def step(
     """
     check_is_state("state", state, "ts.step(mech, ts.State(q, qd), ctrl)")
     mech = as_mechanism(mech)
-    check_state(mech, q=state.q, qd=state.qd, f_ext=f_ext)
+    check_state(mech, q=state.q, qd=state.qd, f_ext=f_ext, warmstart=state.warmstart)
     if (as_integer(substeps) or 0) < 1:
         raise TorchskoError(
             f"substeps is {substeps!r}.",
@@ -97,8 +97,7 @@ def step(
         )
     smooth = contact if isinstance(contact, SmoothContact) else None
     contact = ContactModel.of(mech) if contact is None else contact
-    shapes = smooth.shapes if smooth is not None else contact
-    assert isinstance(shapes, ContactModel)
+    shapes = cast(ContactModel, contact if smooth is None else smooth.shapes)
     batches = {"q": state.q.shape[:-1], "qd": state.qd.shape[:-1], "mech": mech.batch_shape}
     check_contact(mech, shapes, shared_batch(batches))
     if dt is not None:
@@ -199,8 +198,14 @@ def check_contact(mech: Mechanism, contact: ContactModel, batch: Sequence[int]) 
         batch: batch dimensions of the states.
 
     Raises:
-        MechanismError: names the shape, or the tensor and its batch dimensions.
+        MechanismError: names the type, the shape, or the tensor and its batch dimensions.
     """
+    if not isinstance(contact, ContactModel):
+        raise MechanismError(
+            f"the contact model is a {type(contact).__name__}.",
+            "It contains the shapes and the parameters of soft constraints.",
+            "Pass contact=ts.ContactModel.of(mech); ts.step also accepts ts.SmoothContact.of(mech).",
+        )
     check_mechanism(contact, mech)
     for name, dims in PARAMETER_DIMS.items():
         x = getattr(contact, name)

@@ -28,7 +28,6 @@ from torchsko.contact.implicit_steps import (
 from torchsko.contact.rows import constraint_rows
 from torchsko.contact.smooth_contact import SmoothContact, smooth_acceleration
 from torchsko.implicit.loop import subprogram
-from torchsko.io.conventions.conversion import conventions
 from torchsko.mechanism.joints.configuration import advance, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
@@ -124,6 +123,9 @@ def _runge_kutta(fixed: Drive, state: State) -> StepResult:
 
     Rotation vectors of ball and free joints follow the method of Munthe-Kaas (1999).
     """
+    # An import of torchsko loads rollouts, and no readers of files.
+    from torchsko.io.conventions.conversion import conventions
+
     mech, dt = fixed.mech, fixed.dt
     mujoco = conventions("mujoco", mech)
     q0, act0 = state.q, state.act

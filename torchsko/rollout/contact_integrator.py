@@ -134,7 +134,7 @@ class ResolvedContactStep:
             f_ext: external force on each body, `[*batch, num_bodies, 6]`.
             parameters: tensors of the contact model by name.
         """
-        contact = self.contact.replace(**parameters)
+        contact = self.contact.replace(**parameters) if parameters else self.contact
         check_contact(mech, contact, q.shape[:-1])
         tendons = self.tendons if control.tendons is None else control.tendons
         contact = contact.at_timestep(dt)
