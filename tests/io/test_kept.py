@@ -153,11 +153,13 @@ def test_contact_pairs_and_loops_are_reported(mech):
     )
 
 
-def test_appended_robots_keep_both_loops_where_they_were_and_no_state(mech):
+def test_appended_robots_keep_both_loops_where_they_were_and_all_keyframes(mech):
     """The second robot's loops to its inertial frame are loops to the frame that it stands on."""
     turn = [[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     both = mech.append(mech, "c", turn, [0.1, 0.2, 0.3], prefix="second_", weld=False)
-    assert both.keyframes == {} and len(both.file_metadata.closures) == 8
+    names = list(mech.keyframes)
+    assert list(both.keyframes) == [*names, *(f"second_{name}" for name in names)]
+    assert len(both.file_metadata.closures) == 8
     q, _ = both.random_state(generator=torch.Generator().manual_seed(3))
     for old, new in zip(mech.file_metadata.closures, both.file_metadata.closures[4:], strict=True):
         assert new.name == f"second_{old.name}" and new.kind == old.kind
