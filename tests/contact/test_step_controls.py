@@ -179,3 +179,24 @@ def test_a_function_that_calls_a_contact_step_passes_joint_forces():
     qs, _, rewards = ts.rollout(mech, *start[:2], tau, 4, method=rewarded)
     assert_close(qs, ts.rollout(mech, *start[:2], tau, 4, method=contact)[0], rtol=0, atol=1e-14)
     assert_close(rewards, qs[1:].sum(-1))
+
+
+@pytest.mark.parametrize(
+    "options", [{"checkpoint": 2}, {"every": 3, "checkpoint": 3}, {"lengths": 6}]
+)
+def test_options_of_rollouts_keep_activations_and_gradients(options):
+    mech, start, *_ = leg("implicitfast")
+    q, qd = start.q.repeat(2, 1), start.qd.repeat(2, 1)
+    ctrl = (ctrl_of(2, 6) * torch.linspace(0.5, 1, 6).double()[:, None]).requires_grad_()
+    friction = ts.ContactModel.of(mech).friction.repeat(2, 1, 1).requires_grad_()
+    if "lengths" in options:
+        options = {"lengths": torch.full((2,), options["lengths"])}
+
+    def gradients(**options):
+        params = {"friction": friction}
+        found = ts.rollout(mech, q, qd, ctrl, 6, method=ts.ContactStep(), params=params, **options)
+        return found[0][:, -1], *torch.autograd.grad(found[1][:, -1].sum(), (ctrl, friction))
+
+    found, expected = gradients(**options), gradients()
+    assert_close(found, expected, rtol=1e-12, atol=1e-13)
+    assert all(x.abs().max() > 1e-4 for x in expected)

@@ -115,6 +115,7 @@ class Simulation:
             and not callable(self.f_ext)
             and not isinstance(self.dt, Tensor)
             and isinstance(self.forces.source, Tensor)
+            and self.forces.contact_step is None
         )
 
     def segment(
