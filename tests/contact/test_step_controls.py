@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
+from torchsko.actuation.controller import Controller
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -97,7 +98,7 @@ def test_actuators_of_the_user_replace_those_of_the_file():
 
 
 def test_joint_forces_of_a_controller_act_beside_the_tendons_of_the_file():
-    class Push(ts_controller()):
+    class Push(Controller):
         def initial_memory(self, q, qd):
             return q[..., :1]
 
@@ -111,12 +112,6 @@ def test_joint_forces_of_a_controller_act_beside_the_tendons_of_the_file():
         state = ts.step(free, state, tau)
     found = ts.rollout(mech, *start[:2], Push(), 3, method=ts.ContactStep())
     assert_close(found[0][-1], state.q, rtol=1e-12, atol=1e-12)
-
-
-def ts_controller():
-    from torchsko.rollout.controls import Controller
-
-    return Controller
 
 
 def joint_forces_of(text):
