@@ -26,6 +26,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.mechanism.file_data.solver_options import SOLREF
+
 MIN_VALUE = 1e-15
 """Smallest regularisation (mjMINVAL)."""
 
@@ -102,22 +104,22 @@ def softness(
     """Parameters of constraints at positions.
 
     Args:
-        solref: `[*, m, 2]`: time constant [s] and damping ratio if both are positive, else minus stiffness
-            and minus damping.
+        solref: `[*, m, 2]`: time constant [s] and damping ratio if both are positive, minus stiffness and
+            minus damping if neither is, and otherwise `SOLREF` in their place.
         solimp: `[*, m, 5]`.
         position: positions less their margins, `[*batch, m]` [m or rad].
         timing: of the step.
         friction: whether the constraints have no stiffness.
     """
     low, high = (x.clamp(MIN_IMPEDANCE, MAX_IMPEDANCE) for x in solimp[..., :2].unbind(-1))
-    h = timing.timestep
+    h, solref = timing.timestep, consistent_solref(solref)
     if timing.safe and not timing.end_of_step:
         solref = safe_solref(solref, h)
     time, ratio = solref.unbind(-1)
     standard = time > 0
-    t, r = torch.where(standard, time, 1.0), torch.where(ratio > 0, ratio, 1.0)
+    t, r = torch.where(standard, time, 1.0), torch.where(standard, ratio, 1.0)
     stiffness = torch.where(standard, 1 / (high * t * r) ** 2, -time / high**2)
-    damping = torch.where(ratio > 0, 2 / (high * t), -ratio / high)
+    damping = torch.where(standard, 2 / (high * t), -ratio / high)
     impedance = _impedance(solimp, low, high, position)
     if not timing.end_of_step:
         return Softness(stiffness, damping, impedance, 1.0)
@@ -133,6 +135,12 @@ def softness(
     return Softness(stiffness / gain, (damping + spring) / gain, impedance, gain)
 
 
+def consistent_solref(solref: Tensor) -> Tensor:
+    """Reference parameters `[*, m, 2]`, with the default ones in place of those of which only one is positive."""
+    time, ratio = (solref > 0).unbind(-1)
+    return torch.where((time == ratio)[..., None], solref, solref.new_tensor(SOLREF))
+
+
 def safe_solref(solref: Tensor, dt: float | Tensor) -> Tensor:
     """Reference parameters with time constants of two time steps at least, `[*batch, m, 2]`.
 
@@ -140,7 +148,7 @@ def safe_solref(solref: Tensor, dt: float | Tensor) -> Tensor:
         solref: `[*, m, 2]`.
         dt: time step [s], a number or `[*batch, 1]`.
     """
-    time, ratio = solref.unbind(-1)
+    time, ratio = consistent_solref(solref).unbind(-1)
     time = torch.where(time > 0, time.clamp(min=2 * dt), time)
     return torch.stack([time, ratio.expand_as(time)], -1)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torchsko.errors import MechanismError, RobotFileWarning, ShapeError, caller_stack_level
+from torchsko.mechanism.file_data.solver_options import SOLREF
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.concrete_values import concrete_values
 
@@ -60,8 +61,16 @@ def check_values(contact: ContactModel, names: Iterable[str]) -> None:
                         "Pass a number that is not negative.",
                     )
         elif name in SOLREFS and values.size:
+            mixed = (values[..., 0] > 0) != (values[..., 1] > 0)
+            if mixed.any():
+                warnings.warn(
+                    f"{name} has {values[mixed][0].tolist()}, of which one number is positive. {SOLREF} is used "
+                    "instead. Pass two positive numbers, or none.",
+                    RobotFileWarning,
+                    stacklevel=caller_stack_level(),
+                )
             constant, least = values[..., 0], 2 * contact.options.timestep
-            short = (constant > 0) & (constant < least)
+            short = (constant > 0) & (constant < least) & ~mixed
             if contact.options.refsafe and short.any():
                 number = int(short.nonzero()[-1][0])
                 place = (
