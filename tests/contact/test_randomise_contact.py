@@ -11,7 +11,8 @@ TEXT = """<mujoco><worldbody><geom name="floor" type="plane" size="5 5 1"/>
 <geom name="ball" size=".1" mass="1"/><body pos="0 0 .3"><joint name="h" axis="0 1 0"/>
 <geom name="tip" size=".05" mass=".2"/></body></body></worldbody>
 <actuator>
-<motor name="m" joint="x" gear="3"/><position name="p" joint="z" kp="50" kv="4"/><velocity name="v" joint="h" kv="2"/></actuator></mujoco>"""
+<motor name="m" joint="x" gear="3"/>
+<position name="p" joint="z" kp="50" kv="4"/><velocity name="v" joint="h" kv="2"/></actuator></mujoco>"""
 N = 6
 
 

@@ -82,3 +82,70 @@ def test_a_huge_warm_start_does_not_change_the_acceleration(size):
     qdd, _, residual = ts.constrained_dynamics(mech, q, qd, 0 * qd, **options)
     torch.testing.assert_close(qdd[0], qdd[1], rtol=1e-12, atol=1e-12)
     assert residual.max() < 1e-9
+
+
+GRIPPER = """<mujoco><compiler angle="radian"/><option timestep="0.004"/><worldbody>
+  <body name="left" pos="0 0 1"><joint name="left" type="slide" axis="0 1 0" {0}/>
+  <geom type="box" size=".02 .01 .02" mass=".2" contype="0" conaffinity="0"/></body>
+  <body name="right"><joint name="right" type="slide" axis="0 -1 0" {1}/>
+  <geom type="box" size=".02 .01 .02" mass=".3" contype="0" conaffinity="0"/></body></worldbody>
+  <equality><joint joint1="right" joint2="left" polycoef="{2} 0 0 0" solref=".008 1"
+  solimp=".9999 .9999 .001"/></equality><actuator><motor joint="left"/></actuator></mujoco>"""
+
+
+@pytest.mark.parametrize(
+    ("leader", "follower", "poly"),
+    [
+        ("", 'range="-.01 .02" margin=".01"', "0 1"),
+        ("", 'range="-.01 .02" solreflimit=".1 .5" solimplimit=".5 .9 .01 .5 2"', "0 1"),
+        ('range="-.03 .04" solreflimit=".05 1"', 'range="-.02 .02"', ".01 -2"),
+    ],
+)
+def test_limits_of_a_follower_have_parameters_of_their_own(compiled, leader, follower, poly):
+    text = GRIPPER.format(leader, follower, poly)
+    model, mech = compiled(text), ts.load(text)
+    assert mech.num_dof == 1
+    data = mujoco.MjData(model)
+    data.ctrl[:] = 3.0
+    for _ in range(400):
+        mujoco.mj_step(model, data)
+    state = ts.State(*torch.zeros(2, 1, dtype=torch.float64))
+    contact = ts.ContactModel.of(mech)
+    for _ in range(400):
+        state = ts.step(mech, state, torch.full((1,), 3.0).double(), contact=contact)
+    # The equality of MuJoCo is soft: it yields by 1e-4 of its own force.
+    np.testing.assert_allclose(ts.expand(mech, state.q), data.qpos, rtol=2e-2, atol=2e-5)
+
+
+def test_replaced_limits_of_coupled_joints_need_another_contact_model():
+    mech = ts.load(GRIPPER.format("", 'range="-.01 .02"', "0 1"))
+    contact, other = ts.ContactModel.of(mech), mech.replace(upper=0.5 * mech.upper)
+    state = ts.State(*torch.zeros(2, 1, dtype=torch.float64))
+    with pytest.raises(ts.MechanismError, match="coupled joints"):
+        ts.step(other, state, contact=contact)
+    ctrl = torch.full((1,), 3.0).double()
+    for _ in range(60):
+        state = ts.step(other, state, ctrl, contact=ts.ContactModel.of(other))
+    assert 0.009 < float(state.q) < 0.012
+
+
+SLIDE = """<mujoco><compiler angle="radian"/><option timestep="0.002"/><worldbody><body pos="0 0 1">
+  <joint type="slide" axis="0 0 1" range="-.002 .01" frictionloss=".5" {0}/><geom size=".05" mass="1"/>
+  </body></worldbody></mujoco>"""
+
+
+@pytest.mark.parametrize("values", [".02 -10", "-500 1", ".02 0", "0 1", "0 0", "-500 0", "0 -10"])
+@pytest.mark.parametrize("name", ["solreflimit", "solreffriction"])
+def test_solref_of_mixed_signs_and_without_stiffness_is_that_of_mujoco(compiled, name, values):
+    error, residual = error_of_steps(compiled, SLIDE.format(f'{name}="{values}"'), 12, -0.5)
+    assert error < 1e-11 and residual < 1e-9
+
+
+@pytest.mark.parametrize(
+    "values", ["0 0 .001 .5 2", "1 1 .001 .5 2", ".9 .95 0 .5 2", ".9 .95 .01 0 2", ".9 .95 .01 1 .3"]
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["solimplimit", "solimpfriction"])
+def test_impedances_at_their_bounds_are_those_of_mujoco(compiled, name, values):
+    text = SLIDE.format(f'{name}="{values}" margin=".001"')
+    error, residual = error_of_steps(compiled, text, 12, -0.5)
+    assert error < 1e-11 and residual < 1e-9

@@ -47,6 +47,7 @@ PARAMETER_DIMS: dict[str, int] = {
     "tendon_range": 2,
     "tendon_friction": 1,
     "tendon_armature": 1,
+    "coupled_range": 2,
     "ball_angle": 1,
     "limit_solref": 2,
     "limit_solimp": 2,
@@ -110,10 +111,12 @@ class ContactModel:
         tendon_friction: dry friction, `[T]` [N or N m].
         tendon_armature: inertia of lengths, `[T]` [kg or kg m^2].
         armature_tendons: indices of the tendons with armature.
+        coupled_range: limits of joints that follow others, and of those that they follow, `[K, 2]` [rad or m].
         ball_q: first coordinate of each ball joint with a limit.
         ball_dof: first dof of each of them.
         ball_angle: largest rotations, `[B]` [rad].
-        limit_q: indices of the limited coordinates; num_q + t for tendon t.
+        limit_q: indices of the limited coordinates; num_q + t for tendon t, num_q + T + k for row k of
+            ``coupled_range``.
         limit_dof: their lengths.
         limit_side: -1 for the lower limit, 1 for the upper, 0 for the nearer of both.
         limit_solref: `[L + B, 2]`, those of ball joints last.
@@ -163,6 +166,7 @@ class ContactModel:
     tendon_friction: Tensor
     tendon_armature: Tensor
     armature_tendons: tuple[int, ...]
+    coupled_range: Tensor
     ball_q: tuple[int, ...]
     ball_dof: tuple[int, ...]
     ball_angle: Tensor

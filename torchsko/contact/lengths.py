@@ -17,6 +17,7 @@ from torchsko.mechanism.description import IDENTITY, ZERO
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.file_data.solver_options import SOLIMP, SOLREF
 from torchsko.mechanism.file_data.tendon import Tendon
+from torchsko.mechanism.lock import followed_by
 from torchsko.mechanism.mechanism import Mechanism
 
 Number = Callable[..., Tensor]
@@ -88,13 +89,18 @@ class _Limit(NamedTuple):
 def limit_fields(mech: Mechanism, lengths: Lengths, number: Number) -> dict[str, Any]:
     """Fields of `ContactModel` about limits of joints and tendons."""
     options = mech.file_metadata.solver
-    limits, balls = [], []
+    limits, balls, coupled = [], [], []
     if "limit" not in options.disabled:
-        limits = [*_joint_limits(mech), *_tendon_limits(mech, lengths)]
+        coupled = _coupled_limits(mech, len(lengths.tendons))
+        own = {limit.length for limit in coupled}
+        single = [limit for limit in _joint_limits(mech) if limit.length not in own]
+        limits = [*single, *_tendon_limits(mech, lengths)]
+        limits += [x for x in coupled if any(map(math.isfinite, (x.lower, x.upper)))]
         balls = _ball_limits(mech)
     rows = [(limit, side) for limit in limits for side in limit.sides]
     every = [limit for limit, _ in rows] + balls
     return {
+        "coupled_range": number([(limit.lower, limit.upper) for limit in coupled], 2),
         "ball_q": tuple(limit.q for limit in balls),
         "ball_dof": tuple(limit.length for limit in balls),
         "ball_angle": number([limit.upper for limit in balls]),
@@ -140,6 +146,20 @@ def _joint_limits(mech: Mechanism) -> list[_Limit]:
                 if any(map(math.isfinite, ends)):
                     parameters = _limit_parameters(mech, place + i)
                     found.append(_Limit(first[0] + i, first[1] + i, *ends, *parameters))
+    return found
+
+
+def _coupled_limits(mech: Mechanism, num_tendons: int) -> list[_Limit]:
+    """Limits of the file of joints that follow others and of those that they follow, unless replaced."""
+    ranges, found = mech.file_metadata.solver.limit_range, []
+    if not ranges or {"lower", "upper"} & {*mech.replaced}:
+        return []
+    following = followed_by(mech)
+    for k in sorted({*following, *(j for row in following.values() for j in row)}):
+        name = mech.tree_joint_names[k]
+        place, dof = mech.tree_q_slice(name).start, mech.tree_dof_slice(name).start
+        index = mech.num_q + num_tendons + len(found)
+        found.append(_Limit(index, dof, *ranges[place], *_limit_parameters(mech, place)))
     return found
 
 

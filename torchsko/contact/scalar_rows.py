@@ -17,7 +17,7 @@ from torchsko.contact.points import select
 from torchsko.contact.soft_constraints import Timing, WeightScale, softness
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import quaternion_log, unit_quaternion
-from torchsko.utils.shapes import matvec, norm
+from torchsko.utils.shapes import concatenate, matvec, norm
 
 
 class Block(NamedTuple):
@@ -147,9 +147,7 @@ def _limits(mech: Mechanism, contact: ContactModel) -> tuple[Tensor, Tensor]:
     """Lower and upper limits of all lengths with limits, `[*, L]`."""
     found = []
     for k, ends in enumerate((mech.lower, mech.upper)):
-        tendons = contact.tendon_range[..., k]
-        batch = torch.broadcast_shapes(ends.shape[:-1], tendons.shape[:-1])
-        every = torch.cat([x.expand(*batch, x.shape[-1]) for x in (ends, tendons)], -1)
+        every = concatenate((ends, contact.tendon_range[..., k], contact.coupled_range[..., k]))
         found.append(select(every, contact.limit_q, -1))
     return found[0], found[1]
 

@@ -119,6 +119,12 @@ def check_mechanism(contact: ContactModel, mech: Mechanism) -> None:
     disabled = contact.options.disabled
     if "friction" in mech.replaced and "frictionloss" not in disabled:
         _refuse_rowless(mech, "friction", np.not_equal, 0.0, contact.loss_dof)
+    if contact.coupled_range.shape[-2] and {"lower", "upper"} & {*mech.replaced}:
+        raise MechanismError(
+            "limits were replaced, and the contact model has those of coupled joints of the file.",
+            "Limits of a mechanism are combined with those of joints that follow others.",
+            "Pass ContactModel.of of the mechanism with its new limits.",
+        )
     for name in ("lower", "upper"):
         if name in mech.replaced and "limit" not in disabled:
             _refuse_rowless(mech, name, np.less, np.inf, contact.limit_q)

@@ -119,6 +119,9 @@ def _convert(
     mech = mech.replace(**numbers, **flags, replaced=(), unused=unused)
     mech = replace(mech, **fluid_fields(model, mech))
     metadata = read_metadata(model, read, mech, sensors)
+    if coupling is not None:
+        limit_range = tuple(zip(read.q_numbers["lower"], read.q_numbers["upper"], strict=True))
+        metadata = replace(metadata, solver=replace(metadata.solver, limit_range=limit_range))
     loops = tuple(closure.note for closure in metadata.closures)
     mech = mech.replace(file_metadata=metadata, unused=(*unused, *loops))
     return checked(mech).to(dtype).to(device)

@@ -249,8 +249,21 @@ def _solver(mech: Mechanism, other: Mechanism) -> SolverOptions:
     one, two = (
         m.file_metadata.solver.with_all_joints(m.num_tree_q, m.num_tree_dof) for m in (mech, other)
     )
+    if one.limit_range or two.limit_range:
+        one, two = (
+            replace(x, limit_range=x.limit_range or _ranges(m))
+            for x, m in zip((one, two), (mech, other), strict=True)
+        )
     names = (*SolverOptions.PER_COORDINATE, *SolverOptions.PER_DOF)
     return replace(one, **{name: getattr(one, name) + getattr(two, name) for name in names})
+
+
+def _ranges(mech: Mechanism) -> tuple[tuple[float, float], ...]:
+    """Limits of all joints of the tree of a mechanism in its first sample, by coordinate."""
+    lower, upper = (
+        x.reshape(-1, x.shape[-1])[0].tolist() for x in (mech.tree.lower, mech.tree.upper)
+    )
+    return tuple(zip(lower, upper, strict=True))
 
 
 def _keyframes(mech: Mechanism, other: Mechanism, prefix: str) -> tuple[Keyframe, ...]:

@@ -37,6 +37,8 @@ class SolverOptions:
         limit_solimp: impedance parameters of position limits, by coordinate.
         limit_margin: distance at which limits become active, by coordinate [rad or m].
         limit_angle: largest rotation of ball joints, by coordinate [rad].
+        limit_range: limits of the joints of the file, by coordinate, if joints follow others; those of a
+            mechanism are combined with the limits of its followers [rad or m].
         friction_solref: reference parameters of dry friction, by dof.
         friction_solimp: impedance parameters of dry friction, by dof.
         dof_invweight: inverse inertia of each dof in the initial configuration [1/kg or 1/(kg m^2)]; empty if
@@ -57,13 +59,20 @@ class SolverOptions:
     limit_solimp: tuple[Solimp, ...] = ()
     limit_margin: tuple[float, ...] = ()
     limit_angle: tuple[float, ...] = ()
+    limit_range: tuple[tuple[float, float], ...] = ()
     friction_solref: tuple[Solref, ...] = ()
     friction_solimp: tuple[Solimp, ...] = ()
     dof_invweight: tuple[float, ...] = ()
     other_options: tuple[tuple[str, str], ...] = ()
     other_flags: tuple[tuple[str, str], ...] = ()
 
-    PER_COORDINATE: ClassVar = ("limit_solref", "limit_solimp", "limit_margin", "limit_angle")
+    PER_COORDINATE: ClassVar = (
+        "limit_solref",
+        "limit_solimp",
+        "limit_margin",
+        "limit_angle",
+        "limit_range",
+    )
     PER_DOF: ClassVar = ("friction_solref", "friction_solimp")
     PER_JOINT: ClassVar = (*PER_COORDINATE, *PER_DOF, "dof_invweight")
 
