@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torchsko.constraints.constraint_kinds import KINDS
-from torchsko.constraints.row_kinds import FrameRows, Marker
+from torchsko.constraints.row_kinds import FrameRows, JointRows, Marker
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.equality_rows import BodyMotion, equality_rows
 from torchsko.contact.points import Contacts, select
@@ -86,7 +86,7 @@ def soft_ends(contact: ContactModel, pose: Pose, forces: Tensor) -> EndWrenches:
     framed = [k for k, kind in enumerate(contact.equality_kinds) if is_framed(kind)]
     bodies = [body for k in framed for body in contact.equality_ends[k]]
     count, places = len(bodies), {k: (2 * n, 2 * n + 1) for n, k in enumerate(framed)}
-    # With a body of its own at each end, the rows per velocity of these bodies are L_1 and L_2.
+    # With a separate body at each end, the rows per velocity of these bodies are L_1 and L_2.
     at = Pose(select(pose.rotation, bodies, -3), select(pose.position, bodies, -2))
     still = torch.zeros_like(torch.cat([at.position, at.position], -1))
     unit = torch.eye(6 * count, dtype=still.dtype, device=still.device).unflatten(0, (count, 6))
@@ -161,3 +161,18 @@ def exact_ends(rows: ConstraintRows, tree: Mechanism, pose: Pose, forces: Tensor
     return EndWrenches(
         tuple(names), tuple(bodies), concatenate(positions, -2), concatenate(wrenches, -2)
     )
+
+
+def exact_scalar_forces(rows: ConstraintRows, forces: Tensor) -> dict[str, Tensor]:
+    """Forces of closures between joints by name, `[*batch, 1]` each.
+
+    Args:
+        rows: the constraints.
+        forces: of all rows, `[*batch, r]`.
+    """
+    found, first = {}, 0
+    for link, constraint in zip(rows.structure.links, rows.constraints, strict=True):
+        if isinstance(link.kind, JointRows) and isinstance(constraint, Closure):
+            found[constraint.name] = forces[..., first : first + 1]
+        first += link.kind.num_rows
+    return found

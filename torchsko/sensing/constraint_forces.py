@@ -19,7 +19,6 @@ from torch import Tensor
 
 from torchsko.actuation.actuator_forces import ActuatorState
 from torchsko.bridge.body_momenta import joint_forces_of
-from torchsko.constraints.row_kinds import JointRows
 from torchsko.contact.contact_dynamics import balance_error, cone_forces, step_metric
 from torchsko.contact.drive import Drive
 from torchsko.contact.implicit_steps import end_of_step_inertia
@@ -35,6 +34,7 @@ from torchsko.sensing.body_wrenches import (
     EndWrenches,
     contact_ends,
     exact_ends,
+    exact_scalar_forces,
     is_framed,
     scalar_forces,
     soft_ends,
@@ -118,7 +118,8 @@ def constraint_forces(
         rows, f = held.mechanism.constraints.rows, held.forces(drive, state, qdd)
         on_joints = matvec(rows.at(tree, at[0], None, rows.numbers(tree)).jacobian.mT, f)
         none = f.new_zeros(*f.shape[:-1], 0, 6)
-        found = ConstraintForces(pose, None, none, (exact_ends(rows, tree, pose, f),), {})
+        ends = (exact_ends(rows, tree, pose, f),)
+        found = ConstraintForces(pose, None, none, ends, exact_scalar_forces(rows, f))
     if mech.closing is None and mech.coupling is None:
         return found
     if held is None:
@@ -150,11 +151,7 @@ def _with_exact_forces(
         f = _multipliers(mech, G, lacking)
         lacking = lacking - matvec(G.mT, f)
         ends = (*ends, exact_ends(rows, tree, found.pose, f))
-        first = 0
-        for link, loop in zip(rows.structure.links, loops, strict=True):
-            if isinstance(link.kind, JointRows):
-                scalar[loop.name] = f[..., first : first + 1]
-            first += link.kind.num_rows
+        scalar |= exact_scalar_forces(rows, f)
     names = dict(mech.file_metadata.coupling_names)
     for k in mech.coupling.dependent if mech.coupling is not None else ():
         dof, joint = mech.layout.dofs.places[k][0], mech.tree_joint_names[k]

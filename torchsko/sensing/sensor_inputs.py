@@ -35,7 +35,7 @@ def inputs_at(
     f_ext: Tensor | None,
     active: Tensor | None,
 ) -> tuple[Drive, State, Held | None]:
-    """What acts on a mechanism at a state, the state with activations, and the constraints that hold.
+    """The mechanism with its inputs, the state with activations, and held constraints.
 
     Raises:
         MechanismError: when a mask has no held mechanism.
