@@ -3,16 +3,19 @@
 import html
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.identification.log_corrections import findings_of
 from tests.identification.test_fit import TERMS, arm, friction, log_of
 from torchsko.identification.diagnostics.findings import finding
 from torchsko.identification.results.error_table import error_table
 from torchsko.identification.results.html_report import write_report
-from torchsko.identification.results.summary import report
+from torchsko.identification.results.summary import report, unused_section
+from torchsko.mechanism.description import UnsupportedElement
 
 ORDER = ("verdict", "Prediction error on", "A finding.", "Condition number")
 
@@ -84,7 +87,7 @@ def test_the_report_has_verdicts_then_findings_then_numbers_then_unused_elements
     write_report(fit, tmp_path / "report.html", scores)
     page = html.unescape((tmp_path / "report.html").read_text("utf-8"))
     for text in (report(fit, scores), page):
-        places = [text.index(x) for x in (*ORDER, str(unused[0]))]
+        places = [text.index(x) for x in (*ORDER, unused[0].reason)]
         assert places == sorted(places)
 
 
@@ -95,3 +98,52 @@ def test_a_dof_has_the_verdict_of_the_last_model():
     }
     rows = error_table("abc", relative, relative)
     assert [line.split()[-1] for line in rows[1:4]] == ["good", "fair", "poor"]
+
+
+def test_columns_are_named_for_what_they_are(fitted):
+    """The nominal robot has fitted friction, and unweighted least squares looks terrible at small joints."""
+    _, fit, log = fitted
+    for text in (str(fit), str(fit.test(log))):
+        head = next(line for line in text.splitlines() if line.endswith("  verdict"))
+        assert head.split("  ")[-2].strip() == "fit (physical)"
+        assert "nominal + friction" in head and "unweighted LS" in head
+        assert "the nominal robot with fitted viscous and dry friction" in text
+
+
+def test_elements_without_effect_of_one_kind_share_a_line(fitted):
+    _, fit, _ = fitted
+    unused = [
+        UnsupportedElement(f"link 'l{k}' <visual>", "shapes have no dynamics") for k in range(20)
+    ]
+    unused += [
+        UnsupportedElement("<transmission> 'a'", "no rotor"),
+        UnsupportedElement("a limit", "not used"),
+    ]
+    lines = unused_section(replace(fit, nominal=fit.nominal.replace(unused=tuple(unused))))
+    assert lines[2:] == [
+        "<visual> (20 elements, such as link 'l0'): shapes have no dynamics",
+        "<transmission> 'a': no rotor",
+        "a limit: not used",
+    ]
+
+
+def test_the_join_of_two_logs_is_no_gap(fitted):
+    _, fit, log = fitted
+    mech = fit.nominal
+    rows = np.delete(np.arange(len(log)), slice(1500, 1700))
+    holed = ts.identification.Log(log.t[rows], log.q[rows], log.tau[rows], log.qd[rows])
+    for logs, expected in (([log, log], []), ([log, holed], ["1 gap in time"])):
+        joined = ts.identification.Log.concatenate(logs)
+        found = findings_of(mech, joined, cutoff=8.0)
+        gaps = [str(x) for x in found if x.code == "gaps"]
+        assert len(gaps) == len(expected)
+        assert all(x in y for x, y in zip(expected, gaps, strict=True))
+
+
+def test_measured_points_of_friction_curves_have_the_velocities_of_the_log(fitted):
+    _, fit, log = fitted
+    rates, t = fit.residuals.rates, fit.residuals.t
+    assert rates.shape == fit.residuals.error.shape
+    for j in range(3):
+        logged = torch.from_numpy(np.interp(t.numpy(), log.t, log.qd[:, j]))
+        assert_close(rates[:, j], logged, rtol=0, atol=0.02 * float(logged.abs().max()))

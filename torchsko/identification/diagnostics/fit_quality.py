@@ -78,11 +78,11 @@ def torque_ripple(context: FittedContext) -> Iterator[Finding]:
         each = " and ".join(
             f"{x.periods_per_turn:.4g} times a turn, by {x.amplitude:.2g}" for x in waves
         )
-        terms = ", ".join(f"{term!r}" for x in waves for term in x.terms)
+        terms = ",".join(f"{term!r}" for x in waves for term in x.terms)
         yield finding(
             "torque_ripple",
             f"The residual of {names[j]} is periodic in its position: {each}.",
-            f"Add the terms {terms}.",
+            f'Add the terms {terms}: candidate_terms=[*CANDIDATE_TERMS, ...] or --candidates "+{terms}".',
             joints=[names[j]],
         )
 

@@ -244,7 +244,8 @@ def gravity_changes(mech: Mechanism) -> Iterator[Hypothesis]:
         "the forces do not include the robot's weight",
         mech=mech.replace(gravity=0 * gravity),
         advice="If drives compensate gravity, add it: tau + ts.gravity_force(mech, q). If springs do, name "
-        "them: joint_terms=[..., ts.identification.friction.Balancer(near, far)]. Without gravity, type "
+        'them, with arms in m: --terms JOINT=Viscous,SmoothCoulomb,Offset,"Balancer(0.1,0.6)", or '
+        "joint_terms={...: [..., ts.identification.friction.Balancer(0.1, 0.6)]}. Without gravity, type "
         "--gravity=0,0,0, or load the robot with gravity=(0, 0, 0).",
     )
     for axis, sign in itertools.product(range(3), (1.0, -1.0)):

@@ -208,16 +208,18 @@ def faulty_samples(context: FitContext) -> Iterator[Finding]:
             for name, (count, period) in context.unwrapped.items()
         )
         yield finding("unwrapped_angles", f"Positions that jump were unwrapped: {counts}.")
-    if faults.gaps:
+    first, last = float(context.log.t[0]), float(context.log.t[-1])
+    gaps = faults.gaps - sum(first < x <= last for x in context.log.joined_at)
+    if gaps > 0:
         yield finding(
             "gaps",
-            f"{faults.gaps} gaps in time of more than {context.settings.max_gap:.2g} s. The parts are "
+            f"{_count(gaps, 'gap')} in time of more than {context.settings.max_gap:.2g} s. The parts are "
             "filtered separately.",
         )
     if faults.short_segments:
         yield finding(
             "short_pieces",
-            f"{faults.short_segments} pieces between gaps are too short for the filter and are not used.",
+            f"{_count(faults.short_segments, 'piece')} between gaps too short for the filter: not used.",
         )
     for code, joint, text in _faults_of_joints(faults):
         yield finding(code, text, joints=[joint])
@@ -229,10 +231,15 @@ def faulty_samples(context: FitContext) -> Iterator[Finding]:
         )
 
 
+def _count(number: int, noun: str) -> str:
+    """A number and a noun, in the plural unless the number is 1."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def _faults_of_joints(faults: LogDefects) -> Iterator[tuple[str, str, str]]:
     """Code, joint and message of faulty samples of single joints."""
     for joint, count in faults.outliers.items():
-        text = f"{count} outliers in forces of {joint} were interpolated and have no weight."
+        text = f"{_count(count, 'outlier')} in forces of {joint}: interpolated, without weight."
         yield "outliers", joint, text
     for joint, count in faults.replaced_states.items():
         long = faults.missing_states.get(joint)

@@ -212,7 +212,7 @@ def _training_data(
     folds: TimeFolds,
     left_out: int | None,
 ) -> TrainingData:
-    t, _, error, good = motion_residuals(problem, motion, solution)
+    t, _, error, good, _ = motion_residuals(problem, motion, solution)
     fold, last = folds.of(t), folds.last
     out = torch.zeros_like(fold, dtype=torch.bool) if left_out is None else fold == left_out
     if left_out is not None:

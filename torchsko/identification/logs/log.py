@@ -60,12 +60,13 @@ class Log:
         current: whether `tau` contains motor currents [A] with unknown torque constants; or the names of the
             joints whose columns do. A fit identifies the constants by the masses of the nominal robot. If you
             know them, pass `calibrate(mech, gain={"elbow": 0.12})`.
-        units: declared units of the file, see `load`; the arrays are in SI units. A fit checks that each
-            joint can have its unit: degrees of a prismatic joint are an error.
+        units: declared units of the file, see `load`; the arrays are in SI units. Degrees of a prismatic
+            joint are an error.
         others: columns of a file that belong to other joints, by quantity, "q" or "tau", and by joint, each
             `[samples]`. A fit only checks those of coupled joints.
         drives: matrix from velocities of drives to those of joints, `[num_dof, num_dof]`, if a coupling gave
             positions of joints as sums of those of drives; see `calibrate`. Friction then acts on drives.
+        joined_at: times at which joined logs begin, without the first [s].
     """
 
     t: Array
@@ -79,6 +80,7 @@ class Log:
     units: Units = field(default_factory=dict)
     others: Mapping[str, Mapping[str, Array]] = field(default_factory=dict, repr=False)
     drives: NDArray[np.float64] | None = None
+    joined_at: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("t", "q", "tau", "qd"):
@@ -163,8 +165,7 @@ class Log:
 
         Example:
             >>> import numpy as np, torchsko as ts
-            >>> mech = ts.load(ts.robots.panda)
-            >>> t, q = np.arange(100) / 100, np.zeros((100, 7))
+            >>> mech, t, q = ts.load(ts.robots.panda), np.arange(100) / 100, np.zeros((100, 7))
             >>> log = ts.identification.Log(t, q, q).calibrate(mech, zero={mech.joint_names[1]: np.pi / 2})
             >>> float(log.q[0, 1].round(4))
             -1.5708
@@ -263,6 +264,7 @@ class Log:
             qd=np.concatenate(velocities) if velocities else None,
             name=", ".join(dict.fromkeys(log.name for log in logs)),
             others=others,
+            joined_at=tuple(float(x) for x in starts[1:]),
         )
 
     def _layout(self, name: str) -> Any:

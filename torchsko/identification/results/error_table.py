@@ -6,12 +6,33 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-COLUMN_WIDTH = 16
+COLUMN_WIDTH = 19
 """Width of a column [characters]."""
 
 MAX_ERRORS: Mapping[str, float] = {"good": 0.1, "fair": 0.3}
 """Largest relative error for each verdict; above, it is "poor". An error of 0.3 is 91 % of the variance
 explained, an error of 0.1 is 99 %."""
+
+
+COLUMN_TITLES: Mapping[str, str] = {
+    "nominal": "nominal + friction",
+    "least squares": "unweighted LS",
+    "with memory": "fit with memory",
+    "with residual": "fit with residual",
+}
+"""Titles of the columns of models; others are methods, "fit (physical)"."""
+
+LEGEND: Mapping[str, str] = {
+    "nominal": "nominal + friction: the nominal robot with fitted viscous and dry friction and offsets.",
+    "least squares": "unweighted LS: ordinary least squares without physical bounds, with this friction. All "
+    "joints have equal weight, so errors of joints with small forces are large.",
+}
+"""Explanations of columns of models."""
+
+
+def column_title(model: str) -> str:
+    """Title of a model of a fit."""
+    return COLUMN_TITLES.get(model, f"fit ({model})")
 
 
 def error_table(
@@ -27,7 +48,8 @@ def error_table(
         relative: these divided by the standard deviation of the force, nan for constant forces, `[num_dof]`.
     """
     width, judged = max(map(len, names)), list(relative.values())[-1]
-    lines = [" " * width + "".join(f"{head:>{COLUMN_WIDTH}}" for head in absolute) + "  verdict"]
+    heads = "".join(f"{column_title(x):>{COLUMN_WIDTH}}" for x in absolute)
+    lines = [" " * width + heads + "  verdict"]
     for j, name in enumerate(names):
         cells = (_cell(relative[head][j], error[j]) for head, error in absolute.items())
         lines.append(f"{name.ljust(width)}{''.join(cells)}  {verdict(float(judged[j]))}")
@@ -36,6 +58,7 @@ def error_table(
     lines.append("mean".ljust(width) + "".join(means))
     limits = ", ".join(f"{name}: at most {limit}" for name, limit in MAX_ERRORS.items())
     lines.append(f"Verdict: {limits}; poor: above.")
+    lines += [LEGEND[x] for x in absolute if x in LEGEND]
     if starred:
         lines.append("* constant force: error in N m or N, not in the mean")
     return lines

@@ -16,6 +16,7 @@ import torch
 from torchsko.errors import FitError
 from torchsko.identification.diagnostics.findings import Severity
 from torchsko.identification.friction import Offset, TermInput
+from torchsko.identification.results.error_table import column_title
 from torchsko.identification.results.result import Fit
 from torchsko.identification.results.scores import Scores
 from torchsko.identification.results.summary import (
@@ -172,7 +173,7 @@ def draw_errors(figure: Any, fit: Fit) -> None:
     width = 0.8 / len(fit.errors)
     for k, (head, error) in enumerate(fit.errors.items()):
         place = torch.arange(len(names)) + width * (k - (len(fit.errors) - 1) / 2)
-        ax.barh(place, fit.residuals.relative(error), width, label=head)
+        ax.barh(place, fit.residuals.relative(error), width, label=column_title(head))
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
     ax.set_xlabel("error / spread of the force")
@@ -180,7 +181,7 @@ def draw_errors(figure: Any, fit: Fit) -> None:
 
 
 def draw_friction(figure: Any, fit: Fit) -> None:
-    """Draw the force of the terms against speed, at position 0 and without load."""
+    """Draw the force of the terms against speed, at position 0 and without load, and measured points."""
     for j, ax in _grid(figure, fit, 1.8, _pictured(fit, draw_friction)[:MAX_DOFS]):
         top = _top_speed(fit, j)
         v = torch.linspace(-top, top, 401, dtype=fit.phi.dtype)[:, None]
@@ -190,8 +191,17 @@ def draw_friction(figure: Any, fit: Fit) -> None:
         for term, x in zip(fit.terms[j], fit.numbers[j], strict=True):
             if not isinstance(term, Offset):
                 total = total + x * term.basis(motion)
-        ax.plot(v[:, 0], total[:, 0])
+        if fit.residuals.rates is not None:
+            # Residuals of the whole model are those of friction if the rigid robot is right.
+            rate, error = fit.residuals.rates[:, j], fit.residuals.error[:, j]
+            place = (rate * (len(v) - 1) / (2 * top) + len(v) // 2).round().long()
+            near = (place >= 0) & (place < len(v))
+            points = total[place[near], 0] - error[near]
+            ax.plot(rate[near], points, ".", ms=2, alpha=0.4, color="tab:gray", label="measured")
+        ax.plot(v[:, 0], total[:, 0], label="fit")
         ax.grid(alpha=0.3)
+    if fit.residuals.rates is not None:
+        figure.axes[0].legend(fontsize="small")
     _label(figure, "velocity [rad/s or m/s]", "force [N m or N]")
 
 
@@ -214,7 +224,7 @@ def draw_base(figure: Any, fit: Fit) -> None:
     ax.axvspan(-3, 3, alpha=0.1)
     ax.plot(torch.zeros(count), rows, "o", label="fit")
     ax.plot((nominal - fit.value) / scale, rows, "x", label="nominal")
-    ax.plot((fit.least_squares - fit.value) / scale, rows, "+", label="least squares")
+    ax.plot((fit.least_squares - fit.value) / scale, rows, "+", label="unweighted least squares")
     ax.set_xscale("symlog", linthresh=3)
     ax.set_yticks(rows, names, fontsize=7)
     ax.invert_yaxis()  # in the order of the text
@@ -229,7 +239,12 @@ FIGURES: tuple[tuple[str, str, Callable[[Any, Fit], None]], ...] = (
         "In time intervals that the fit did not use, divided by the standard deviation of the force.",
         draw_errors,
     ),
-    ("Friction", "Force of the joint terms against speed, without offsets.", draw_friction),
+    (
+        "Friction",
+        "Force of the joint terms against speed, without offsets, and measured forces without those of the "
+        "identified rigid robot.",
+        draw_friction,
+    ),
     (
         "Base parameters",
         "Combinations of inertial parameters that determine forces, named by their first parameter.",

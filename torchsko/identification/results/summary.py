@@ -61,8 +61,8 @@ def header(fit: Fit) -> list[str]:
     weight = f", prior weight {info.prior_weight:.3g}" if info.prior_weight is not None else ""
     well = sum(well_identified(fit))
     return [
-        f"{fit.mechanism.name}: method {info.method}{weight}, {info.equations} filtered forces, cut-off "
-        f"frequency {info.cutoff:.3g} Hz ({origin})",
+        f"{fit.mechanism.name}: method {info.method}{weight}, {info.equations} equations (filtered forces of "
+        f"all joints), cut-off frequency {info.cutoff:.3g} Hz ({origin})",
         f"{well} of {count} base parameters are identified with a standard error below "
         f"{100 * MAX_RELATIVE_ERROR:.0f} %.",
     ]
@@ -123,7 +123,7 @@ def base_section(fit: Fit, *, well_identified: bool) -> list[str]:
     ]
     if well_identified:
         title = (
-            "Identified base parameters in kg, kg m and kg m^2: estimate, standard error, (ordinary "
+            "Identified base parameters in kg, kg m and kg m^2: estimate, standard error, (unweighted "
             "least squares), combination of inertial parameters:"
         )
     else:
@@ -179,8 +179,16 @@ def details_section(fit: Fit) -> list[str]:
 
 
 def unused_section(fit: Fit) -> list[str]:
-    """Elements of the robot's file that the model does not have."""
-    lines = [str(x) for x in fit.nominal.unused]
+    """Elements of the robot's file that the model does not have; those of one kind share a line."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for x in fit.nominal.unused:
+        owner, tag, rest = x.element.partition("<")
+        key = (f"{tag}{rest}" if tag else x.element, x.reason)
+        groups.setdefault(key, []).append(owner.strip() if tag else "")
+    lines = []
+    for (element, reason), owners in groups.items():
+        whose = owners[0] if len(owners) == 1 else f"{len(owners)} elements, such as {owners[0]}"
+        lines.append(f"{element} ({whose}): {reason}" if whose else f"{element}: {reason}")
     return (
         ["Elements of the robot's file that the model does not have:", "", *lines] if lines else []
     )

@@ -39,6 +39,8 @@ class Residuals:
             white noise.
         autocorrelation_time: integrated autocorrelation time [s], `[num_dof]`.
         speed: largest speed of the log, `[num_dof]` [rad/s or m/s]; None in old files.
+        rates: velocities at these times, of drives for coupled joints, `[samples, num_dof]` [rad/s or m/s];
+            None in old files.
     """
 
     t: Tensor
@@ -49,6 +51,7 @@ class Residuals:
     autocorrelation_samples: Tensor
     autocorrelation_time: Tensor
     speed: Tensor | None = None
+    rates: Tensor | None = None
 
     def relative(self, error: Tensor) -> Tensor:
         """Errors `[num_dof]` relative to the standard deviation of each force; nan for constant forces."""
@@ -81,7 +84,7 @@ def compute_residuals(
         more: module for an additional force of positions, velocities and accelerations.
     """
     parts = list(side_by_side(lambda x: motion_residuals(problem, x, solution, more), motions))
-    t, tau, e, good = (torch.cat(x) for x in zip(*parts, strict=True))
+    t, tau, e, good, rates = (torch.cat(x) for x in zip(*parts, strict=True))
     count = good.sum(0).clamp_min(1)
     variance = e.square().sum(0) / count
     mean = torch.where(good, tau, 0.0).sum(0) / count
@@ -90,7 +93,9 @@ def compute_residuals(
     step = torch.diff(t).median() if len(t) > 1 else t.new_ones(())
     thin = slice(None, None, max(1, len(t) // MAX_PLOT_SAMPLES))
     speed = torch.stack([x.qd.abs().amax(0) for x in motions]).amax(0)
-    return Residuals(t[thin], tau[thin], e[thin], variance, spread, samples, samples * step, speed)
+    return Residuals(
+        t[thin], tau[thin], e[thin], variance, spread, samples, samples * step, speed, rates[thin]
+    )
 
 
 def motion_residuals(
@@ -99,7 +104,7 @@ def motion_residuals(
     solution: Solution,
     more: nn.Module | None = None,
 ) -> tuple[Tensor, ...]:
-    """Times, forces, residuals and a mask of valid forces; residuals of invalid forces are 0."""
+    """Times, forces, residuals (0 for invalid forces), a mask of valid forces, and velocities."""
     parts = [
         (t, X[..., -1], torch.where(good, solution.prediction_error(X), 0.0), good)
         for t, X, good in problem.filtered_rows([motion])
@@ -108,7 +113,9 @@ def motion_residuals(
     if more is not None:
         force = more(dof_positions(problem.mech, motion.q), motion.qd, motion.qdd)
         e = e + torch.where(good, motion.settings.double_filter(force), 0.0)
-    return t, tau, e, good
+    near = torch.searchsorted(motion.t.contiguous(), t.contiguous()).clamp_max(len(motion) - 1)
+    qd = motion.qd if problem.drives is None else problem.drives.states(motion.qd)
+    return t, tau, e, good, qd[near]
 
 
 def integrated_autocorrelation(*errors: Tensor) -> Tensor:
