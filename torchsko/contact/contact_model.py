@@ -111,7 +111,7 @@ class ContactModel:
         tendon_friction: dry friction, `[T]` [N or N m].
         tendon_armature: inertia of lengths, `[T]` [kg or kg m^2].
         armature_tendons: indices of the tendons with armature.
-        coupled_range: limits of joints that follow others, and of those that they follow, `[K, 2]` [rad or m].
+        coupled_range: limits of joints that follow others, and of their leaders, `[K, 2]` [rad or m].
         ball_q: first coordinate of each ball joint with a limit.
         ball_dof: first dof of each of them.
         ball_angle: largest rotations, `[B]` [rad].

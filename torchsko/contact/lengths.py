@@ -230,7 +230,7 @@ def equality_fields(
     known = [c for c in closures if _kind(c) in KINDS]
     placements = [_placements(mech, c) for c in known]
     ends = [_ends(mech, lengths, c) for c in known]
-    values = {
+    values: dict[str, Any] = {
         "equality_names": tuple(c.name for c in known),
         "equality_kinds": tuple(map(_kind, known)),
         "equality_ends": tuple(ends),

@@ -136,7 +136,7 @@ def softness(
 
 
 def consistent_solref(solref: Tensor) -> Tensor:
-    """Reference parameters `[*, m, 2]`, with the default ones in place of those of which only one is positive."""
+    """Reference parameters `[*, m, 2]`; the default ones where only one number is positive."""
     time, ratio = (solref > 0).unbind(-1)
     return torch.where((time == ratio)[..., None], solref, solref.new_tensor(SOLREF))
 

@@ -64,8 +64,8 @@ def check_values(contact: ContactModel, names: Iterable[str]) -> None:
             mixed = (values[..., 0] > 0) != (values[..., 1] > 0)
             if mixed.any():
                 warnings.warn(
-                    f"{name} has {values[mixed][0].tolist()}, of which one number is positive. {SOLREF} is used "
-                    "instead. Pass two positive numbers, or none.",
+                    f"{name} has {values[mixed][0].tolist()}, of which one number is positive. "
+                    f"{SOLREF} is used instead. Pass two positive numbers, or none.",
                     RobotFileWarning,
                     stacklevel=caller_stack_level(),
                 )

@@ -129,19 +129,30 @@ def _limits(mech: Mechanism, joint: FileJoint) -> tuple[float, float, float, flo
 
 
 def _bounds(mech: Mechanism, joint: FileJoint, lost: JointLosses) -> dict[str, str]:
-    """Attributes for the limits of a hinge or slide; those of dependent joints are their leaders'."""
-    if joint.body not in mech.independent_joints:
-        return {}
+    """Attributes for the limits of a hinge or slide.
+
+    Those of dependent joints are their leaders', unless the limits of the file are known and not replaced.
+    """
+    ranges, is_leader = mech.file_metadata.solver.limit_range, joint.body in mech.independent_joints
+    if ranges and not {"lower", "upper"} & {*mech.replaced}:
+        attributes = _range(*ranges[_coordinate(mech, joint)])
+    else:
+        attributes = _range(*_limits(mech, joint)[:2]) if is_leader else {}
+    if not is_leader:
+        own = mech.file_metadata.actuators.joint_range.get(joint.name)
+        return attributes if own is None else attributes | {"actuatorfrcrange": words(own)}
     low, high, effort, _ = _limits(mech, joint)
-    attributes = {}
-    if low < high and (math.isfinite(low) or math.isfinite(high)):  # MuJoCo needs both
-        attributes["range"] = words([max(low, -MAX_POSITION), min(high, MAX_POSITION)])
-    forces = _force_range(mech, joint.name, effort)
     if math.isfinite(effort) and effort > 0:
-        attributes["actuatorfrcrange"] = words(forces)
+        attributes["actuatorfrcrange"] = words(_force_range(mech, joint.name, effort))
     if low == high or effort == 0:
         lost.add(SINGLE, joint.name)
     return attributes
+
+
+def _range(low: float, high: float) -> dict[str, str]:
+    if low < high and (math.isfinite(low) or math.isfinite(high)):  # MuJoCo needs both
+        return {"range": words([max(low, -MAX_POSITION), min(high, MAX_POSITION)])}
+    return {}
 
 
 def _force_range(mech: Mechanism, joint: str, effort: float) -> Range:
