@@ -320,6 +320,7 @@ def _contact_model(
     )
     hulls, vertices, meshes = mesh_hulls(mech, used)
     fields, heights = height_fields(mech, used)
+    unknown_weights: dict[str, Any] = dict.fromkeys(WEIGHTS, number([]))
     model = ContactModel(
         shape_names=names,
         shape_kinds=kinds,
@@ -339,7 +340,7 @@ def _contact_model(
         **lengths.fields(number),
         **limit_fields(mech, lengths, number),
         **loss_fields(mech, lengths, number),
-        **{name: number([]) for name in WEIGHTS},
+        **unknown_weights,
         joint_names=mech.tree_joint_names,
         options=options,
         unsupported=(*unsupported, *unknown),

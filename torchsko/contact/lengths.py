@@ -159,7 +159,8 @@ def _coupled_limits(mech: Mechanism, num_tendons: int) -> list[_Limit]:
         name = mech.tree_joint_names[k]
         place, dof = mech.tree_q_slice(name).start, mech.tree_dof_slice(name).start
         index = mech.num_q + num_tendons + len(found)
-        found.append(_Limit(index, dof, *ranges[place], *_limit_parameters(mech, place)))
+        lower, upper = ranges[place]
+        found.append(_Limit(index, dof, lower, upper, *_limit_parameters(mech, place)))
     return found
 
 
