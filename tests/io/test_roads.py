@@ -247,3 +247,26 @@ def test_changes_that_a_copy_of_the_file_lacks_are_named(change, tmp_path, reque
     assert again.file_metadata.solver.timestep == other.file_metadata.solver.timestep
     assert len(again.file_metadata.sensors) == len(other.file_metadata.sensors)
     assert len(again.geometry.shapes) == len(other.geometry.shapes)
+
+
+def test_a_body_with_an_unphysical_link_is_one_link(tmp_path):
+    """MuJoCo refuses such a link, as of an antenna, though the body to which it is welded is physical."""
+    b = ts.MechanismBuilder("mast")
+    b.link("mast", mass=3.0, com=(0, 0, 0.1), inertia=((0.1, 0, 0), (0, 0.1, 0), (0, 0, 0.1)))
+    b.link("antenna", mass=0.1, com=(0, 0.1, 0))
+    b.joint("turn", "revolute", child="mast", axis=(0, 1, 0))
+    b.joint("glue", "fixed", parent="mast", child="antenna", position=(0.1, 0, 0.3))
+    mech = b.build()
+    metadata = mech.file_metadata
+    links = [
+        replace(x, inertia=((1e-3, 0, 0), (0, 1e-3, 0), (0, 0, 1e-2))) if x.name == "antenna" else x
+        for x in metadata.links
+    ]
+    inertia = mech.inertia + torch.diag(torch.tensor([1e-3, 1e-3, 1e-2]).to(mech.dtype))
+    mech = mech.replace(file_metadata=replace(metadata, links=tuple(links)), inertia=inertia)
+    ts.save(mech, tmp_path / "mast.xml", strict=True)
+    again = quiet(tmp_path / "mast.xml")
+    assert [x.mass for x in again.file_metadata.links] == pytest.approx([3.1, 0.0], abs=1e-15)
+    for field in ("mass", "com", "inertia"):
+        one, two = getattr(mech, field), getattr(again, field)
+        assert torch.allclose(one, two, rtol=0, atol=1e-15)

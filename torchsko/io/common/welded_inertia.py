@@ -49,6 +49,11 @@ def distribute_body(
     """
     names = list(frames)
     mass, com, inertia = target
+    if (factor := _common_factor(links, frames, target)) is not None:
+        scaled = {name: _scaled(links[name], factor) for name in names}
+        if len(names) > 1:
+            return scaled
+        return {name: replace(link, mass=float(mass)) for name, link in scaled.items()}
     if len(names) == 1:
         link = links[names[0]]
         new = {"mass": float(mass), "com": as_vector(com), "inertia": as_matrix(inertia)}
@@ -56,8 +61,6 @@ def distribute_body(
         if "inertia" in changed:
             changes["inertia_rotation"] = IDENTITY
         return {link.name: replace(link, **changes)}
-    if (factor := _common_factor(links, frames, target)) is not None:
-        return {name: _scaled(links[name], factor) for name in names}
     heaviest = max(names, key=lambda name: links[name].mass)  # the first one of equal mass
     members = {name: links[name] for name in names}
     result = _correct_link(_scale_masses(members, heaviest, float(mass)), frames, heaviest, target)

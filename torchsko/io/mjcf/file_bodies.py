@@ -15,13 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 
 import numpy as np
 from torch import Tensor
 
 from torchsko.errors import MechanismError
 from torchsko.io.common.link_inertias import link_inertias
+from torchsko.io.common.numbers import as_matrix, as_vector
+from torchsko.io.mjcf.poses import HERE, Pose, compose, frame_pose, inverse, rotation_of
+from torchsko.io.mjcf.principal_inertia import is_physical
 from torchsko.mechanism.coordinates import tree_q
 from torchsko.mechanism.description import LinkDescription
 from torchsko.mechanism.mechanism import Mechanism
@@ -32,11 +34,6 @@ WORLD = "world"
 
 MAX_TILT = 1e-9
 """Largest entry of a rotation minus the identity that is rounding."""
-
-Pose = tuple[np.ndarray, np.ndarray]
-"""Rotation and position."""
-
-HERE: Pose = (np.eye(3), np.zeros(3))
 
 
 @dataclass(frozen=True)
@@ -128,10 +125,15 @@ class FileBodies:
 
 
 def file_bodies(mech: Mechanism) -> FileBodies:
-    """The bodies of a new file of a mechanism."""
+    """The bodies of a new file of a mechanism.
+
+    MuJoCo refuses links with unphysical inertia. A body that has such a link is one link with the body's
+    inertia, and the inertia of such a link that is fixed to the inertial frame is left out.
+    """
     start, links = _start(mech), link_inertias(mech)
     absorbed = _absorbed(mech, {link.name for link in mech.file_metadata.links})
     mains = {k: _main(mech, k, links) for k in range(mech.num_bodies) if k not in absorbed}
+    links |= _merged_links(mech, links, mains)
     carriers = {k: _carrier(k, absorbed) for k in range(mech.num_bodies)}
     bodies = {WORLD: FileBody(WORLD, "", HERE, None)}
     homes: dict[str, tuple[str, Pose]] = {}
@@ -204,6 +206,36 @@ def _main(mech: Mechanism, k: int, links: Mapping[str, LinkDescription]) -> tupl
         if mech.frame_body[i] == k:
             return stem, frame_pose(mech, i)
     return name, HERE
+
+
+def _merged_links(
+    mech: Mechanism, links: Mapping[str, LinkDescription], mains: Mapping[int, tuple[str, Pose]]
+) -> dict[str, LinkDescription]:
+    """Links without inertia, and with that of the whole body, of bodies that have an unphysical link."""
+    found: dict[str, LinkDescription] = {}
+    on_body: dict[int, list[str]] = {}
+    for name, k in zip(mech.frame_names, mech.frame_body, strict=True):
+        if name in links:
+            on_body.setdefault(k, []).append(name)
+    for k, names in on_body.items():
+        unphysical = [name for name in names if not is_physical(links[name], mech.dtype)]
+        if k < 0:
+            found |= {name: LinkDescription(name) for name in unphysical}
+        elif unphysical and len(names) > 1:
+            name, at = mains[k]
+            found |= {x: LinkDescription(x) for x in names}
+            found[name] = _body_link(mech, k, name, at)
+    return found
+
+
+def _body_link(mech: Mechanism, k: int, name: str, at: Pose) -> LinkDescription:
+    """A body as one link, in a frame with a pose in the body."""
+    R, p = at
+    com, inertia = R.T @ (_array(mech.com[k]) - p), R.T @ _array(mech.inertia[k]) @ R
+    share = float(mech.gravcomp[k, 0])
+    return LinkDescription(
+        name, float(mech.mass[k]), as_vector(com), as_matrix(inertia), gravcomp=share
+    )
 
 
 def _moving_body(
@@ -353,29 +385,6 @@ def _depth_first(mech: Mechanism) -> list[int]:
         order.append(k := pending.pop())
         pending += children.get(k, [])[::-1]
     return order
-
-
-def frame_pose(mech: Mechanism, i: int) -> Pose:
-    """Pose of a frame in its body."""
-    return _array(mech.frame_rotation[i]), _array(mech.frame_position[i])
-
-
-def compose(*poses: Pose) -> Pose:
-    """Product of poses."""
-    return reduce(lambda a, b: (a[0] @ b[0], a[1] + a[0] @ b[1]), poses)
-
-
-def inverse(pose: Pose) -> Pose:
-    """Inverse of a pose."""
-    return pose[0].T, -pose[0].T @ pose[1]
-
-
-def rotation_of(quaternion: np.ndarray) -> np.ndarray:
-    """Rotation matrix of a quaternion w x y z."""
-    w, v = quaternion[0], quaternion[1:]
-    s = 2.0 / float(quaternion @ quaternion)
-    cross = np.array([[0, -v[2], v[1]], [v[2], 0, -v[0]], [-v[1], v[0], 0]])
-    return np.eye(3) + s * (w * cross + cross @ cross)
 
 
 def _array(x: Tensor) -> np.ndarray:

@@ -12,7 +12,8 @@ import numpy as np
 from torchsko.io.common.losses import Losses
 from torchsko.io.common.numbers import quaternion_from_matrix
 from torchsko.io.mjcf.elements import element
-from torchsko.io.mjcf.file_bodies import WORLD, FileBodies, Pose, compose, frame_pose
+from torchsko.io.mjcf.file_bodies import WORLD, FileBodies
+from torchsko.io.mjcf.poses import Pose, compose, frame_pose
 from torchsko.io.xml.edits import unique_name, words
 from torchsko.io.xml.reader import MAX_BYTES
 from torchsko.mechanism.geometry import (

@@ -10,8 +10,9 @@ import numpy as np
 from torchsko.io.common.losses import Losses
 from torchsko.io.common.numbers import quaternion_from_matrix
 from torchsko.io.mjcf.elements import element
-from torchsko.io.mjcf.file_bodies import WORLD, FileBodies, Pose, compose, inverse
+from torchsko.io.mjcf.file_bodies import WORLD, FileBodies
 from torchsko.io.mjcf.file_geoms import SIZES
+from torchsko.io.mjcf.poses import Pose, compose, inverse
 from torchsko.io.xml.edits import unique_name, words
 from torchsko.mechanism.file_data.sensor import (
     ACTUATOR_KINDS,

@@ -17,7 +17,7 @@ from torchsko.io.mjcf.file_joints import write_joints
 from torchsko.io.mjcf.file_keyframes import keyframe_lines
 from torchsko.io.mjcf.file_options import option_line
 from torchsko.io.mjcf.file_sensors import Sites, sensor_lines
-from torchsko.io.mjcf.principal_inertia import principal_inertia
+from torchsko.io.mjcf.principal_inertia import is_physical, principal_inertia
 from torchsko.io.xml.edits import words
 from torchsko.mechanism.description import LinkDescription
 from torchsko.mechanism.mechanism import Mechanism
@@ -48,6 +48,10 @@ def new_mjcf(mech: Mechanism, losses: Losses) -> str:
     """
     check_unbatched(mech)
     bodies = file_bodies(mech)
+    fixed = {n for n, k in zip(mech.frame_names, mech.frame_body, strict=True) if k < 0}
+    links = [x for x in mech.file_metadata.links if x.name in fixed]
+    unphysical = [x.name for x in links if not is_physical(x, mech.dtype)]
+    losses.add_if(unphysical, "unphysical inertias of links fixed to the inertial frame:")
     option = option_line(mech, losses)
     shapes = write_geoms(bodies, losses)
     sites = Sites(bodies)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from torchsko.errors import MechanismError
 from torchsko.io.common.numbers import quaternion_from_matrix
 from torchsko.io.xml.edits import words
+from torchsko.mechanism.description import LinkDescription
+
+SMALLEST_MOMENT = 1e-18
+"""Moment of inertia that is rounding [kg m^2]."""
 
 ROUNDING_FACTOR = 100
 """Tolerated violation of the triangle inequality, in units of the relative rounding."""
@@ -34,6 +39,7 @@ def principal_inertia(
         frame = frame @ (vectors * np.sign(np.linalg.det(vectors)))
     else:
         moments = np.diag(inertia)
+    moments = np.where(np.abs(moments) < SMALLEST_MOMENT, 0.0, moments)
     largest = int(moments.argmax())
     bound = float(np.delete(moments, largest).sum())
     if moments[largest] > (1.0 + ROUNDING_FACTOR * eps) * bound:
@@ -44,3 +50,12 @@ def principal_inertia(
         )
     moments = np.where(np.arange(3) == largest, min(moments[largest], bound), moments)
     return moments, quaternion_from_matrix(frame)
+
+
+def is_physical(link: LinkDescription, dtype: torch.dtype) -> bool:
+    """True if MuJoCo accepts the inertia of a link."""
+    try:
+        moments, _ = principal_inertia(link.name, np.array(link.inertia), torch.finfo(dtype).eps)
+    except MechanismError:
+        return False
+    return link.mass >= 0 and bool(moments.min() >= 0)
