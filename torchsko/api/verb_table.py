@@ -20,6 +20,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from torch import Tensor
 
 from torchsko.actuation import actuator_forces as acting
+from torchsko.actuation import file_actuators
 from torchsko.algorithms.operational_space import rounding_of_rank
 from torchsko.bridge.assemble import assemble
 from torchsko.bridge.singular_hinges import checked
@@ -27,7 +28,7 @@ from torchsko.contact import contact_dynamics, contact_step, points, randomise
 from torchsko.control.ik import inverse_kinematics as control
 from torchsko.errors import FusedError
 from torchsko.io import saving
-from torchsko.mechanism import coordinates
+from torchsko.mechanism import coordinates, simulation_state
 from torchsko.mechanism.dispatch import MechanismLike, MechanismSource
 from torchsko.mechanism.joints import configuration
 from torchsko.mechanism.mechanism import Mechanism
@@ -352,6 +353,8 @@ class Verbs(MechanismSource):
     constrain = held_mechanism.constrain
     randomise = randomise.randomise
     step = contact_step.step
+    initial_state = simulation_state.initial_state
+    actuators_of = file_actuators.actuators_of
     sensors = sensing.sensors
     contact_wrenches = contact_wrenches.contact_wrenches
     equality_forces = equality_forces.equality_forces
