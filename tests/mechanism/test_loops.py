@@ -159,6 +159,68 @@ def test_close_projects_the_steps_of_closed_configurations() -> None:
     torch.testing.assert_close(found, X @ torch.linalg.pinv(X), rtol=1e-10, atol=1e-10)
 
 
+def test_steps_from_open_configurations_close_them_or_are_nan() -> None:
+    bar = four_bar(independent=["crank_j"])
+    g = torch.Generator().manual_seed(0)
+    start, _ = bar.random_state(200, generator=g)
+    for size, lost in ((0.3, 0), (1.0, 20)):
+        change = size * torch.randn(200, 2, generator=g, dtype=torch.float64)
+        q = start + torch.nn.functional.pad(change, (1, 0))
+        found = ts.integrate(bar, q, torch.zeros(200, 1, dtype=torch.float64))
+        is_finite = found.isfinite().all(-1)
+        assert residual(bar, found[is_finite]) < 1e-12 and (~is_finite).sum() <= lost
+    # A crank of 0.2 m cannot turn a rocker by a full turn; the other sample is as if alone.
+    bar = four_bar(independent=["rocker_j"])
+    q = bar.neutral().expand(2, -1)
+    found = ts.integrate(bar, q, torch.tensor([[2.5], [-0.1]], dtype=torch.float64))
+    assert found[0].isnan().any()
+    alone = ts.integrate(bar, q[1], torch.tensor([-0.1], dtype=torch.float64))
+    assert alone.isfinite().all() and torch.equal(found[1], alone)
+
+
+@pytest.mark.parametrize("rate", [1e200, float("nan")])
+def test_rollouts_of_loops_that_are_not_finite_are_reported(rate: float) -> None:
+    bar = four_bar(independent=["rocker_j"])
+    qd = torch.tensor([rate], dtype=torch.float64)
+    with pytest.warns(RuntimeWarning, match="is not finite, at joint|is not finite at step 1"):
+        ts.rollout(bar, bar.initial(), qd, steps=3, dt=1e-3, fused=False)
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize("method", ["semi_implicit_euler", "implicit", "rk4", "newmark"])
+def test_linear_models_of_steps_are_their_derivatives_along_the_manifold(method: str) -> None:
+    mech = four_bar(base=True)
+    q, qd, tau = state(mech)
+    n, h = mech.num_dof, 1e-4
+    end = ts.rollout(mech, q, qd, tau, 1, 0.01, method, fused=False)[0][-1]
+
+    def after(change: Tensor) -> Tensor:
+        d, rate, force = change.split(n)
+        moved = (ts.integrate(mech, q, d), qd + rate, tau + force)
+        qs, qds = ts.rollout(mech, *moved, 1, 0.01, method, fused=False)
+        return torch.cat([ts.difference(mech, end, qs[-1]), qds[-1]])
+
+    unit = h * torch.eye(3 * n, dtype=q.dtype)
+    near = [(8 * (after(x) - after(-x)) - (after(2 * x) - after(-2 * x))) / (12 * h) for x in unit]
+    found = torch.cat(ts.linearize(mech, q, qd, tau, dt=0.01, method=method), -1)
+    torch.testing.assert_close(found, torch.stack(near, -1), rtol=1e-7, atol=1e-7)
+
+
+def test_ilqr_moves_a_four_bar_to_a_target() -> None:
+    mech = four_bar(independent=["crank_j"])
+    q, qd, _ = state(mech)
+    target = ts.integrate(mech, q, torch.tensor([0.5], dtype=q.dtype))
+    problem = ts.control.optimal_control(
+        mech,
+        lambda mech, q, qd, u: 0.1 * u,
+        lambda mech, q, qd: torch.cat([30 * ts.difference(mech, target, q), 3 * qd], -1),
+        dt=0.04,
+    )
+    found = ts.control.ilqr(problem, q, 0 * qd, torch.zeros(10, 1, dtype=q.dtype))
+    assert found.converged and residual(mech, found.q) < 1e-12
+    assert (found.q[-1] - target).abs().max() < 0.05
+
+
 @pytest.mark.some(1)
 @pytest.mark.parametrize("method", ["semi_implicit_euler", "implicit", "rk4", "newmark"])
 def test_rollouts_of_every_integrator_stay_closed(method: str) -> None:

@@ -146,7 +146,7 @@ def refuse_loops(mech: Mechanism) -> None:
     raise MechanismError(
         f"{mech.name!r} has the loops {names}, whose velocities depend on the configuration.",
         "This function takes no configuration, or assumes a constant coupling of joints.",
-        "Use ts.forward_dynamics and the integrators with explicit forces.",
+        "Pass the forces as tau, to ts.forward_dynamics, ts.rollout or ts.step.",
     )
 
 

@@ -18,6 +18,7 @@ from torchsko.errors import (
     caller_stack_level,
     unknown_name,
 )
+from torchsko.mechanism.coordinates import scatter_dofs
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_coordinates, shared_batch
@@ -83,12 +84,13 @@ def first_nonfinite(mech: MechanismLike, qs: Tensor, qds: Tensor) -> NonFinite |
         return None
     step = int((~finite).reshape(-1, finite.shape[-1]).any(0).nonzero()[0])
     sample = tuple((~finite[..., step]).nonzero()[0].tolist())
-    q, qd = qs[*sample, step], qds[*sample, step]
+    q, rates = qs[*sample, step], scatter_dofs(robot, qds[*sample, step])
     joint = next(
         name
         for name in robot.joint_names
         if not (
-            q[robot.q_slice(name)].isfinite().all() & qd[robot.dof_slice(name)].isfinite().all()
+            q[robot.q_slice(name)].isfinite().all()
+            & rates[robot.tree_dof_slice(name)].isfinite().all()
         )
     )
     return NonFinite(step, sample, joint, int((~finite[..., -1]).sum()))
@@ -154,6 +156,8 @@ def _fields(mech: Mechanism, first: NonFinite, dt: float, batch: torch.Size, ste
         )
     else:
         why = "The time step is too long for the motion or the stiffness, or the control is not finite."
+        if mech.closing is not None:
+            why += " A loop that cannot be closed after a step gives nan as well: see ts.close."
         limits = ", or limits=LimitSprings() of torchsko.rollout.limit_springs"
         advice = (
             f"Try dt={dt / 4:.3g}, damping or armature at the joint, lower gains, "

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from torchsko.mechanism.coordinates import independent_forces, tree_rates, uncoupled
+from torchsko.mechanism.coordinates import independent_forces, tree_state, uncoupled
 from torchsko.mechanism.joints.configuration import subtract, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import State
@@ -55,14 +55,14 @@ class _Expanded:
     def evaluate(self, mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor) -> Tensor:
         """The acceleration to first order in the changes of all arguments."""
         damping, armature = mech.damping - self.mech.damping, mech.armature - self.mech.armature
-        rates, accels = (tree_rates(mech, None, x) for x in (self.qd, self.qdd))
+        at, rates, accels = tree_state(mech, self.q, self.qd, self.qdd)
         turning = transport_rate(uncoupled(mech), rates, rates)
         accels = accels if turning is None else accels + turning
         loss = rates * damping + accels * armature
         changes = (
             subtract(mech, self.q, q),
             qd - self.qd,
-            tau - self.tau - independent_forces(mech, None, loss),
+            tau - self.tau - independent_forces(mech, at, loss),
         )
         return self.qdd + sum(matvec(D, x) for D, x in zip(self.derivatives, changes, strict=True))
 

@@ -5,9 +5,10 @@ dofs that closes the loops solves
 
 .. math:: G_d^*\, \phi(q \oplus s) = 0, \qquad \partial s = -G_d^+ \partial \phi .
 
-Newton's iteration finds it; derivatives of every order follow from the implicit function theorem, and none
-goes through the iterations. On a closed configuration s is zero, and q + s has the derivatives of q
-along the manifold: those to dependent coordinates vanish, those to independent ones are total.
+Newton's iteration with bounded steps finds it, and the result is nan where it does not converge. Derivatives
+of every order follow from the implicit function theorem, and none goes through the iterations. On a closed
+configuration s is zero, and q + s has the derivatives of q along the manifold: those to dependent coordinates
+vanish, those to independent ones are total.
 """
 
 from __future__ import annotations
@@ -30,11 +31,20 @@ from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
 
-NEWTON_STEPS = 12
+NEWTON_STEPS = 40
 """Largest number of Newton steps of a retraction; each squares the error near the manifold."""
 
-CLOSED = 16.0
-"""Residual in units of rounding at which Newton's iteration ends [m or 1]."""
+COMPILED_STEPS = 12
+"""Newton steps of a retraction under torch.compile, which takes all of them."""
+
+MAX_STEP = 0.5
+"""Largest change of a dependent dof in one step [rad or m]."""
+
+LAST_STEP = 0.75
+"""Power of the unit of rounding below which the iteration ends after a step: 2e-12 in float64 [rad or m]."""
+
+MAX_LAST_STEP = 0.45
+"""Power of the unit of rounding above which the last step means no convergence: 9e-8 in float64."""
 
 ATTACHED_STEPS = 2
 """Newton steps that torch.compile differentiates: derivatives are exact up to the third order."""
@@ -76,26 +86,24 @@ class LoopEquation:
         mech, tree, closing, q = mechanism_of(self.fixed, inputs)
         batch = broadcast_shapes(q.shape[:-1], mech.batch_shape)
         start = q.new_zeros(*batch, closing.dependent.shape[0])
-        least = CLOSED * torch.finfo(compute_dtype(q)).eps
+        rounding = torch.finfo(compute_dtype(q)).eps
 
-        def configuration(s: Tensor) -> Tensor:
-            return add_tree_step(tree.joints, q, closing.spread_dependent(mech, s))
+        def step(s: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+            moved = add_tree_step(tree.joints, q, closing.spread_dependent(mech, s))
+            change = closing.dependent_step(mech, tree, moved)
+            size = change.abs().amax(-1)
+            return s + change * (MAX_STEP / size.clamp_min(MAX_STEP))[..., None], size
 
-        def step(s: Tensor) -> Tensor:
-            return s + closing.dependent_step(mech, tree, configuration(s))
-
+        size = torch.full_like(start[..., 0], torch.inf)
         if torch.compiler.is_compiling() or is_tracing():
-            for _ in range(ATTACHED_STEPS + self.moves * NEWTON_STEPS):
-                start = step(start)
+            for _ in range(ATTACHED_STEPS + self.moves * COMPILED_STEPS):
+                start, size = step(start, size)
             return start
         if not self.moves:
             return start
-        return loop(
-            step,
-            start,
-            NEWTON_STEPS,
-            until=lambda s: closing.residual(mech, tree, configuration(s)).abs().amax(-1) < least,
-        )
+        least, largest = rounding**LAST_STEP, rounding**MAX_LAST_STEP
+        found, size = loop(step, (start, size), NEWTON_STEPS, until=lambda _, size: size < least)
+        return torch.where((size < largest)[..., None], found, torch.nan)
 
     def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
         """Residuals of the loops, times G_d*."""

@@ -45,7 +45,8 @@ def are_redundant(mech: Mechanism, rows: ConstraintRows) -> bool:
         for _ in range(CLOSING_STEPS):
             found = rows.at(one, q, None, numbers)
             step = matvec(torch.linalg.pinv(found.jacobian, rtol=1e-4), found.residual)
-            q = add_step(one, q, -step)
+            moved = add_step(one, q, -step)  # nan where loops cannot follow
+            q = torch.where(moved.isfinite().all(-1, keepdim=True), moved, q)
         # Rows of open loops may have a larger rank than those of closed ones.
         left = rows.at(one, q, None, numbers).residual.abs().amax(-1)
         least = CLOSED_RESIDUAL if q.dtype == torch.float64 else CLOSED_RESIDUAL_FLOAT32
