@@ -17,7 +17,6 @@ from torchsko.mechanism.description import IDENTITY, ZERO
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.file_data.solver_options import SOLIMP, SOLREF
 from torchsko.mechanism.file_data.tendon import Tendon
-from torchsko.mechanism.lock import followed_by
 from torchsko.mechanism.mechanism import Mechanism
 
 Number = Callable[..., Tensor]
@@ -152,10 +151,10 @@ def _joint_limits(mech: Mechanism) -> list[_Limit]:
 def _coupled_limits(mech: Mechanism, num_tendons: int) -> list[_Limit]:
     """Limits of the file of joints that follow others and of those that they follow, unless replaced."""
     ranges, found = mech.file_metadata.solver.limit_range, []
-    if not ranges or {"lower", "upper"} & {*mech.replaced}:
+    coupling = mech.coupling
+    if coupling is None or not ranges or {"lower", "upper"} & {*mech.replaced}:
         return []
-    following = followed_by(mech)
-    for k in sorted({*following, *(j for row in following.values() for j in row)}):
+    for k in sorted({*coupling.dependent, *(j for row in coupling.followed for j in row)}):
         name = mech.tree_joint_names[k]
         place, dof = mech.tree_q_slice(name).start, mech.tree_dof_slice(name).start
         index = mech.num_q + num_tendons + len(found)
