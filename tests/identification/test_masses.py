@@ -37,8 +37,9 @@ def panda(share=0.0, seed=5):
 
 
 def simulate(
-    robot, seed, *, noise, rotors=0.0, viscous=0.5, dry=0.5, load=0.0, dahl=0.0, asymmetric=0.0,
-    cogging=0.0, gain=1.0, drives=None, seconds=12.0, rate=100.0, period=None, reach=0.5,
+    robot, seed, *, noise, rotors: float | tuple[float, ...] = 0.0, viscous=0.5, dry=0.5, load=0.0,
+    dahl=0.0, asymmetric=0.0, cogging=0.0, gain=1.0, drives=None, seconds=12.0, rate=100.0, period=None,
+    reach=0.5,
 ):  # fmt: skip
     """A log of an exciting motion with rotors, and friction of the joints or of coupled drives."""
     g = torch.Generator().manual_seed(seed)

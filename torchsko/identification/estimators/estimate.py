@@ -89,6 +89,8 @@ def estimate(
         shares = unidentifiable_combinations(pooled, estimator.model, wide.choice)
         found = [with_infinite_std(x, shares) for x in found]
     data, total = (replace(x, term_std=_select_std(x.term_std, solution)) for x in found)
+    if selection.variances is not None and model is selection.model:
+        total = with_selection_variance(total, solution, selection.variances)
     masses = estimator.masses(information, wide)
     return Estimate(
         estimator, solution, fits, squares, residuals, data, total, shares, wide.choice, masses
@@ -107,6 +109,15 @@ def with_offsets(solution: Solution, context: FitContext) -> Solution:
             choice[j] = (*chosen, offset)
             coefficients[j] = torch.cat([coefficients[j], coefficients[j].new_zeros(1)])
     return replace(solution, choice=tuple(choice), coefficients=tuple(coefficients))
+
+
+def with_selection_variance(
+    uncertainty: ParameterUncertainty, solution: Solution, variances: Tensor
+) -> ParameterUncertainty:
+    """Add the variances of coefficients by selection, `[num_dof, terms]`, to those of the terms."""
+    rows = zip(uncertainty.term_std, solution.choice, variances, strict=True)
+    stds = tuple((std.square() + x[list(chosen)]).sqrt() for std, chosen, x in rows)
+    return replace(uncertainty, term_std=stds)
 
 
 def _select_std(stds: tuple[Tensor, ...], solution: Solution) -> tuple[Tensor, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from torch import Tensor
+
 from torchsko.identification.diagnostics.context import FitContext
 from torchsko.identification.diagnostics.findings import Finding, finding
 from torchsko.identification.diagnostics.log_quality import static_dofs
@@ -36,6 +38,8 @@ class Selection:
         memory: terms and weights with memory; None if these do not predict better.
         folds: of cross-validation.
         prior: divergence from the nominal robot.
+        variances: variances of the coefficients of `model` by its selection, `[num_dof, terms]`; None for a
+            model that was not selected.
         findings: a remark if the user interrupted the selection.
     """
 
@@ -43,6 +47,7 @@ class Selection:
     memory: ModelStructure | None
     folds: Folds
     prior: EntropicPrior
+    variances: Tensor | None = None
     findings: tuple[Finding, ...] = ()
 
 
@@ -62,6 +67,7 @@ def select_model(
         default = tuple(sorted(problem.terms.index(x) for x in estimator.default_terms))
         given = dict.fromkeys(range(problem.mech.num_dof), default) | given
     findings: tuple[Finding, ...] = ()
+    variances = None
     if not (options.selects or estimator.has_prior):
         model, memory = least_squares_models(context, given, folds, prior)
     else:
@@ -75,10 +81,10 @@ def select_model(
         except KeyboardInterrupt:
             message = "The selection of terms was interrupted. The fit uses the best terms so far."
             findings = (finding("interrupted", message),)
-        model, memory = search.model, search.memory
+        model, memory, variances = search.model, search.memory, search.variances
     if options.residual is not None or (memory is not None and not has_memory(context, memory)):
         memory = None
-    return Selection(model, memory, folds, prior, findings)
+    return Selection(model, memory, folds, prior, variances, findings)
 
 
 def has_memory(context: FitContext, model: ModelStructure) -> bool:

@@ -145,11 +145,26 @@ def select_terms(
     if starts is not None:
         starts = [replace(fit, choice=model.choice) for fit in starts]
     fits = solve_physical_batch(folds.train, model, prior, terms, starts)
-    base_map, choice = prior.base_map, list(model.choice)
+    scores, choice = subset_scores(folds, model, prior, fits, dof), list(model.choice)
+    choice[dof] = forward_search(
+        scores, lambda x: scores.coefficients([x])[0].mean(0), choice[dof], allowed, terms
+    )
+    return replace(model, choice=tuple(choice)), fits
+
+
+def subset_scores(
+    folds: Folds,
+    model: ModelStructure,
+    prior: EntropicPrior,
+    fits: Sequence[Solution],
+    dof: int,
+) -> SubsetScores:
+    """Scores of sets of terms of one dof, near fits of the folds, with the terms of other dofs fixed."""
+    base_map = prior.base_map
     half, phi0 = model.prior_weight / 2, torch.stack([fit.phi for fit in fits])
     gradient, hessian = prior.derivatives(phi0)
     # The terms of this dof are candidates, so they are not eliminated.
-    fixed = tuple(() if j == dof else chosen for j, chosen in enumerate(choice))
+    fixed = tuple(() if j == dof else chosen for j, chosen in enumerate(model.choice))
     by_fold = eliminate_terms_of_problems(
         folds.train, len(base_map), dict.fromkeys(range(len(fits)), fixed)
     )
@@ -162,11 +177,35 @@ def select_terms(
     Q = residual_quadratic_form(
         weighted_sum(folds.test, model.scale) - w * test, folds.test, model.scale, parts, fixed
     )
-    scores = SubsetScores.of(folds.train[:, dof], test, A, c, base_map, Q, w)
-    choice[dof] = forward_search(
-        scores, lambda x: scores.coefficients([x])[0].mean(0), choice[dof], allowed, terms
-    )
-    return replace(model, choice=tuple(choice)), fits
+    return SubsetScores.of(folds.train[:, dof], test, A, c, base_map, Q, w)
+
+
+def selection_variance(
+    scores: SubsetScores, chosen: tuple[int, ...], allowed: Sequence[int], terms: Sequence[Term]
+) -> Tensor:
+    """Variance of the coefficients of one dof over the sets that predict about as well, `[terms]`.
+
+    These are the sets of one more term, or of another law of dry friction, whose error is within one standard
+    error, or `MIN_GAIN`, of that of the chosen set. Another part of a log may select any of them. The
+    coefficient of dry friction is that of any law.
+
+    Args:
+        scores: scores of the dof.
+        chosen: selected set.
+        allowed: indices of the candidate terms.
+        terms: terms of the problem.
+
+    Reference: S. Buckland, K. Burnham, N. Augustin, *Model selection: an integral part of inference*,
+    Biometrics 53(2), 1997.
+    """
+    sets = [chosen, *_moves(chosen, allowed, terms)]
+    errors, values = scores(sets), scores.coefficients(sets).mean(1)
+    excess, std = _mean_and_std(errors - errors[0])
+    negative = torch.tensor([[x.nonnegative for x in terms]]) & (values < 0)
+    like = (excess <= std.clamp_min(MIN_GAIN)) & ~negative.any(-1)
+    dry = values.new_tensor([bool(x.friction) for x in terms])
+    values = torch.where(dry > 0, values @ dry[:, None], values)
+    return (values[like] - values[0]).square().nan_to_num(0.0).sum(0) / like.sum().clamp_min(1)
 
 
 def forward_search(

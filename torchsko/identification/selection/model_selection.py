@@ -21,7 +21,11 @@ from torchsko.identification.selection.cross_validation import (
     mean_square_errors,
     select_prior_weight,
 )
-from torchsko.identification.selection.forward_selection import select_terms
+from torchsko.identification.selection.forward_selection import (
+    select_terms,
+    selection_variance,
+    subset_scores,
+)
 from torchsko.identification.selection.term_checks import TermChecks
 from torchsko.identification.uncertainty.residuals import relative_error
 
@@ -56,6 +60,7 @@ class ModelSelection:
         fits: its fits of the folds, which start the next fits.
         sizes: mean squares that bound the error variances, from `mean_square_scale`, `[num_dof]`.
         spread: standard deviations of the forces, `[num_dof]`.
+        variances: variances of the coefficients by the selection of `model`, `[num_dof, terms]`.
     """
 
     def __init__(
@@ -102,6 +107,7 @@ class ModelSelection:
         scale = inverse_variance_weights(self.squares.mean(0), self.sizes)
         self.model = ModelStructure(choice, scale, 1.0 if prior is None else prior)
         self.memory: ModelStructure | None = None
+        self.variances = torch.zeros(len(dofs), len(self.terms), dtype=torch.float64)
 
     def run(self) -> None:
         """Choose terms, weights of dofs and the prior's weight in turn until the terms do not change.
@@ -120,28 +126,51 @@ class ModelSelection:
         self._update_scale()
         self._check()
         self._prefer_simple(default)
+        self.variances = self._selection_variances()
         self._add_memory()
 
-    def _prefer_simple(self, default: SelectionState) -> None:
-        """Use the default terms, or the nominal robot with friction, if that predicts better.
+    def _selection_variances(self) -> Tensor:
+        """Variances of coefficients over models that predict about as well, `[num_dof, terms]`."""
+        rows = []
+        for dof, allowed in enumerate(self.allowed):
+            chosen, none = self.model.choice[dof], self.spread.new_zeros(len(self.terms))
+            if self.fits is None or dof in self.named or not chosen:
+                rows.append(none)
+                continue
+            plain = [k for k in allowed if not self.terms[k].memory]
+            scores = subset_scores(self.folds, self.model, self.divergence, self.fits, dof)
+            rows.append(selection_variance(scores, chosen, plain, self.terms))
+        return torch.stack(rows)
 
-        The checks of `_check` may remove terms of short logs until the rest predicts nothing.
+    def _prefer_simple(self, default: SelectionState) -> None:
+        """Use friction and rotors of all joints, or the nominal robot with friction, if that predicts better.
+
+        The checks of `_check` may remove terms of short logs until the rest predicts nothing. Default offsets
+        are left out, because they cancel dry friction where a joint moves in one direction.
         """
-        found = [self._state(), default]
+        found = [self._state()]
+        if not self._as_good(found[0], default):
+            terms = [x for x in DEFAULT_TERMS if not isinstance(x, Offset)]
+            self.model, self.fits = self._with_terms(terms), None
+            self._fit()
+            found.append(self._state())
         if self.prior is None:
-            basic = [tuple(k for k in x if self.terms[k] in BASIC_FRICTION) for x in self.allowed]
-            given = (self.named.get(j, x) for j, x in enumerate(basic))
-            choice = tuple(memoryless(self.terms, x) for x in given)
-            model = replace(self.model, choice=choice, prior_weight=NOMINAL_WEIGHT)
-            squares, fits = fit_folds(self.folds, model, self.divergence, self.terms)
-            found.append((model, squares, fits))
-        errors = [mean_relative_error(squares, self.spread) for _, squares, _ in found]
-        best = min(range(len(found)), key=errors.__getitem__)
-        used = 0 if errors[0] <= (1 + MAX_EXCESS) * errors[best] else best
-        self.model, self.squares, self.fits = found[used]
+            model = replace(self._with_terms(BASIC_FRICTION), prior_weight=NOMINAL_WEIGHT)
+            found.append((model, *fit_folds(self.folds, model, self.divergence, self.terms)))
+        best = min(found, key=lambda x: mean_relative_error(x[1], self.spread))
+        self.model, self.squares, self.fits = found[0] if self._as_good(found[0], best) else best
         self._update_scale()
-        if found[used] is default:
-            self._fit()  # its weights of dofs were those of least squares
+
+    def _as_good(self, state: SelectionState, other: SelectionState) -> bool:
+        """True if a model predicts about as well as another."""
+        own, limit = (mean_relative_error(x[1], self.spread) for x in (state, other))
+        return own <= (1 + MAX_EXCESS) * limit
+
+    def _with_terms(self, terms: Sequence[Term]) -> ModelStructure:
+        """The model with these terms at all dofs without given terms, as far as they are candidates."""
+        basic = [tuple(k for k in x if self.terms[k] in terms) for x in self.allowed]
+        given = (self.named.get(j, x) for j, x in enumerate(basic))
+        return replace(self.model, choice=tuple(memoryless(self.terms, x) for x in given))
 
     def _state(self) -> SelectionState:
         """The present model with its errors and fits."""
