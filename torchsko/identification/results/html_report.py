@@ -191,6 +191,7 @@ def draw_friction(figure: Any, fit: Fit) -> None:
         for term, x in zip(fit.terms[j], fit.numbers[j], strict=True):
             if not isinstance(term, Offset):
                 total = total + x * term.basis(motion)
+        ax.plot(v[:, 0], total[:, 0], label="fit", zorder=3)
         if fit.residuals.rates is not None:
             # Residuals of the whole model are those of friction if the rigid robot is right.
             rate, error = fit.residuals.rates[:, j], fit.residuals.error[:, j]
@@ -198,7 +199,6 @@ def draw_friction(figure: Any, fit: Fit) -> None:
             near = (place >= 0) & (place < len(v))
             points = total[place[near], 0] - error[near]
             ax.plot(rate[near], points, ".", ms=2, alpha=0.4, color="tab:gray", label="measured")
-        ax.plot(v[:, 0], total[:, 0], label="fit")
         ax.grid(alpha=0.3)
     if fit.residuals.rates is not None:
         figure.axes[0].legend(fontsize="small")
