@@ -22,8 +22,9 @@ from torch import Tensor
 from torchsko.actuation.actuators import Actuators, saturate
 from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.bridge.body_momenta import compensating_forces
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import MechanismError, ShapeError
-from torchsko.mechanism.coordinates import independent_forces, tree_q, tree_rates, uncoupled
+from torchsko.mechanism.coordinates import independent_forces, tree_q, tree_rates
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -160,7 +161,7 @@ class ActuatorState:
         force = saturate(on_curve, actuators.force_range)
         lift = None
         if actuators.any_lifting:
-            lift = compensating_forces(uncoupled(mech), q_tree)
+            lift = compensating_forces(Kinematics(mech, q_tree))
             lift = torch.where(actuators.lifting, lift, 0.0)
         return ActuatorState(
             mech, actuators, q_tree, rate, u, length, speed, raw, on_curve, force, lift

@@ -23,9 +23,9 @@ from torch import Tensor
 from torchsko.algebra.operators.hinge import apply_blocks
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.transforms.embedding import embedded
-from torchsko.bridge.body_momenta import body_inertias, compensated_inertias
-from torchsko.bridge.body_motion import body_velocities, edge_weights, gravity_accel, joint_maps
-from torchsko.mechanism.coordinates import tree_q, tree_rates, uncoupled
+from torchsko.bridge.body_inertia import compensated_inertias
+from torchsko.bridge.joint_motion import gravity_accel
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -56,32 +56,29 @@ def assemble(
     Reference: Jain 2011, Part II, section 2 (SKO models).
     """
     check_state(mech, q=q, f_ext=f_ext, **({} if qd is None else {"qd": qd}))
-    return model_at(mech, q, qd, f_ext)
+    return model_at(Kinematics.of(mech, q, qd), f_ext)
 
 
-def model_at(
-    mech: Mechanism, q: Tensor, qd: Tensor | None = None, f_ext: Tensor | None = None
-) -> SKOModel:
-    """`assemble` at a state that is known to fit."""
-    q, tree = tree_q(mech, q), uncoupled(mech)
-    rates = None if qd is None else tree_rates(mech, q, qd)
-    return coupled(mech, _tree_model(tree, q, rates, f_ext), q, rates)
+def model_at(state: Kinematics, f_ext: Tensor | None = None, *, at_rest: bool = False) -> SKOModel:
+    """`assemble` at a state that is known to fit; at rest, a and b are those of zero velocity."""
+    still = at_rest or state.qd is None
+    return coupled(state, tree_model(state, f_ext, at_rest=still), at_rest=still)
 
 
-def lifted_model(mech: Mechanism, q: Tensor) -> SKOModel:
+def lifted_model(state: Kinematics) -> SKOModel:
     """The model of the masses whose weights are compensated, each in a point."""
-    return replace(model_at(mech, q), inertia=compensated_inertias(mech))
+    return replace(model_at(state, at_rest=True), inertia=compensated_inertias(state.mech))
 
 
-def coupled(mech: Mechanism, model: SKOModel, q: Tensor, qd: Tensor | None) -> SKOModel:
-    """The model of a mechanism from that of its tree, at a state of the tree."""
+def coupled(state: Kinematics, model: SKOModel, *, at_rest: bool = False) -> SKOModel:
+    """The model of a mechanism from that of its tree."""
+    mech = state.mech
     if (closing := mech.closing) is not None:
-        tree = uncoupled(mech)
-        X = closing.tree_matrix(mech, tree, q)
+        X = state.independent_to_tree
         blocks = [X.index_select(-2, rows).index_select(-1, own) for rows, own in closing.blocks]
-        if qd is None:
+        if at_rest:
             return embedded(model, closing.plan, blocks)
-        xi = closing.tree_bias(mech, tree, q, qd)
+        xi = state.tree_accel_bias
         return embedded(
             model, closing.plan, blocks, [gather_entries(xi, rows) for rows, _ in closing.blocks]
         )
@@ -90,30 +87,29 @@ def coupled(mech: Mechanism, model: SKOModel, q: Tensor, qd: Tensor | None) -> S
     return embedded(model, mech.coupling.plan, mech.coupling.matrices(mech.coupling_ratio))
 
 
-def _tree_model(mech: Mechanism, q: Tensor, qd: Tensor | None, f_ext: Tensor | None) -> SKOModel:
-    layout = mech.layout
-    edge_weight = edge_weights(mech, q)
-    H = joint_maps(mech, q)
-    M = body_inertias(mech)
-    base = gravity_accel(mech, edge_weight)
-    if qd is None:
+def tree_model(
+    state: Kinematics, f_ext: Tensor | None = None, *, at_rest: bool = False
+) -> SKOModel:
+    """The model of the tree, without couplings and loops."""
+    tree, H, M = state.tree, state.joint_map, state.inertia
+    base = gravity_accel(tree, state.edge_weight)
+    if at_rest:
         coriolis, gyro = torch.zeros_like(M[..., :1]), torch.zeros_like(M[..., :1])
     else:
-        V, coriolis = body_velocities(mech, edge_weight, H, q, qd)
+        V, coriolis = state.velocity, state.coriolis_accel
         gyro = cross_force(V, apply_blocks(M, V))
     if f_ext is not None:
-        gyro = gyro - layout.breadth_first(f_ext, -2)[..., None]
-    armature = layout.dofs.pack(mech.armature[..., None]) if mech.has_armature else None
+        gyro = gyro - tree.layout.breadth_first(f_ext, -2)[..., None]
     return SKOModel(
-        layout,
-        edge_weight,
+        tree.layout,
+        state.edge_weight,
         H,
         M,
         coriolis + base,
         gyro,
-        armature=armature,
-        straight=straight_rows(mech, H),
-        aligned=aligned_joints(mech),
+        armature=tree.layout.dofs.pack(tree.armature[..., None]) if tree.has_armature else None,
+        straight=straight_rows(tree, H),
+        aligned=aligned_joints(tree),
     )
 
 

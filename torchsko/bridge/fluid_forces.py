@@ -22,10 +22,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchsko.algebra.operators.edges import EdgeWeight
-from torchsko.algebra.operators.hinge import spread_all
-from torchsko.algebra.operators.sweeps import gather, scatter
-from torchsko.bridge.body_motion import base_motion, body_jacobians, edge_weights, joint_maps
+from torchsko.algebra.operators.sweeps import scatter
+from torchsko.bridge.body_momenta import tree_forces_of
+from torchsko.bridge.joint_motion import base_motion
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.implicit.jacobian_products import jvp_by_double_vjp
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import cross, skew
@@ -35,50 +35,43 @@ Wrench = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor
 """Moment and force on shapes from w, v, sizes, coefficients `[*, n, ...]` and medium `[*, 1, 2]`."""
 
 
-def fluid_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
-    """Joint forces of the fluid on a mechanism without couplings, `[*batch, num_dof]` [N m or N].
-
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]`.
-    """
-    layout, A, H = mech.layout, edge_weights(mech, q), joint_maps(mech, q)
-    V = _relative_velocities(mech, A, H, qd)
+def fluid_force(state: Kinematics) -> Tensor:
+    """Forces of the fluid on all joints of the tree, `[*batch, num_tree_dof]` [N m or N]."""
+    tree = state.tree
+    V = _relative_velocities(state)
     wrenches, bodies = [V.new_zeros(1, 6)], []
     for model, wrench in MODELS.items():
-        shapes = shapes_of(mech, model)
+        shapes = shapes_of(tree, model)
         if shapes:
-            bodies += [mech.fluid_bodies[k] for k in shapes]
-            wrenches.append(wrench_on_bodies(mech, V, shapes, wrench))
-    table = concatenate(wrenches, -2).index_select(-2, _places(mech, bodies))
-    total = table.unflatten(-2, (mech.num_bodies, -1)).sum(-2)
-    through = gather(layout, A, layout.breadth_first(total, -2)[..., None])
-    return layout.dofs.unpack(H @ through)[..., 0]
+            bodies += [tree.fluid_bodies[k] for k in shapes]
+            wrenches.append(wrench_on_bodies(tree, V, shapes, wrench))
+    table = concatenate(wrenches, -2).index_select(-2, _places(tree, bodies))
+    total = table.unflatten(-2, (tree.num_bodies, -1)).sum(-2)
+    return tree_forces_of(state, tree.layout.breadth_first(total, -2)[..., None])
 
 
-def _relative_velocities(mech: Mechanism, A: EdgeWeight, H: Tensor, qd: Tensor) -> Tensor:
+def _relative_velocities(state: Kinematics) -> Tensor:
     """Velocities of all bodies relative to the fluid, in body frames, `[*batch, num_bodies, 6]`."""
-    hinge = spread_all(mech.layout, H, mech.layout.dofs.pack(qd[..., None]))
-    V = scatter(mech.layout, A, hinge - base_motion(mech, A, mech.wind))
-    return mech.layout.tree_order(V, -3)[..., 0]
+    layout, A = state.tree.layout, state.edge_weight
+    V = scatter(layout, A, state.joint_rate - base_motion(state.tree, A, state.tree.wind))
+    return layout.tree_order(V, -3)[..., 0]
 
 
-def fluid_damping(mech: Mechanism, q: Tensor, qd: Tensor, *, drag_only: bool) -> Tensor:
-    """Negative derivative of `fluid_force` with respect to velocities.
+def fluid_damping(state: Kinematics, *, drag_only: bool) -> Tensor:
+    """Negative derivative of `fluid_force` with respect to velocities of the tree.
 
     Args:
-        mech: without couplings.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]`.
+        state: the mechanism at a state.
         drag_only: whether lift and the forces of displaced fluid are omitted.
 
     Returns:
-        `[*batch, num_dof, num_dof]` [N m s/rad, N s or N s/m].
+        `[*batch, num_tree_dof, num_tree_dof]` [N m s/rad, N s or N s/m].
     """
-    V = _relative_velocities(mech, edge_weights(mech, q), joint_maps(mech, q), qd)
+    mech, q = state.tree, state.tree_q
+    V = _relative_velocities(state)
     identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
-    J = mech.layout.tree_order(body_jacobians(mech, q, identity), -3)
+    J = scatter(mech.layout, state.edge_weight, state.along_joints(identity))
+    J = mech.layout.tree_order(J, -3)
     total = torch.zeros_like(J.mT[..., 0, :, :] @ J[..., 0, :, :])
     for model, wrench in MODELS.items():
         shapes = shapes_of(mech, model)

@@ -29,8 +29,8 @@ from torchsko.algebra.operators.edges import DenseEdges
 from torchsko.algebra.operators.hinge import spread
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.bridge.assemble import aligned_joints, straight_rows
-from torchsko.bridge.body_momenta import body_inertias
-from torchsko.bridge.body_motion import joint_bias_accels, joint_maps, joint_poses
+from torchsko.bridge.joint_motion import joint_bias_accels, joint_poses
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rigid_transform import force_matrix
 from torchsko.spatial.rotation import cross
@@ -39,27 +39,24 @@ from torchsko.utils.shapes import matvec
 
 
 @without_autocast
-def assemble_level_free(
-    mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = None
-) -> SKOModel:
-    """The SKO model of a mechanism at a state, in classical accelerations.
+def assemble_level_free(state: Kinematics, f_ext: Tensor | None = None) -> SKOModel:
+    """The SKO model of the tree of a mechanism at a state, in classical accelerations.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        state: the mechanism at a configuration and velocity.
         f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body's frame at its origin,
             [moment; force] [N m, N].
 
     Returns:
-        A model of the same H, A, M and armature as `assemble` gives, whose a and b lead to the same
+        A model of the same H, A, M and armature as `tree_model` gives, whose a and b lead to the same
         forces and accelerations.
 
     Reference: Jain 2011, Part II, section 2.
     """
+    mech, q, qd = state.tree, state.tree_q, state.tree_qd
     layout = mech.layout
     R, r = relative_poses(mech, q)
-    H, M = joint_maps(mech, q), body_inertias(mech)
+    H, M = state.joint_map, state.inertia
     rate = spread(H, layout.dofs.pack(qd[..., None]))[..., 0]
     turning, sliding = rate[..., :3], rate[..., 3:]
     weights = logdepth.powers(layout.jumps, R)

@@ -27,20 +27,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.algebra.operators.edges import EdgeWeight
 from torchsko.algebra.operators.hinge import apply_blocks, spread_all
-from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.operators.sweeps import gather, scatter, scatter_tilde
 from torchsko.algebra.recursions.lyapunov import forward_diag
 from torchsko.algebra.topology.gathering import join
 from torchsko.algorithms.motion_products import Motion
-from torchsko.bridge.body_momenta import body_inertias
-from torchsko.bridge.body_motion import (
-    edge_weights,
-    gravity_accel,
-    joint_bias_accels,
-    joint_maps,
-)
+from torchsko.bridge.joint_motion import gravity_accel, joint_bias_accels
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.joints.free import Free
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import coriolis_inertia
@@ -103,32 +96,28 @@ class Tangents(NamedTuple):
 
 
 def tangents(
-    mech: Mechanism,
-    model: SKOModel,
-    q: Tensor,
-    qd: Tensor,
-    qdd: Tensor,
+    state: Kinematics,
+    inertia: Tensor,
+    tree_qdd: Tensor,
     f_ext: Tensor | None,
     bend: Bend | None,
     *,
     base_accels_apart: bool = False,
 ) -> Tangents:
-    """Those of a tree at a state.
+    """Those of the tree of a mechanism.
 
     Args:
-        mech: without couplings.
-        model: its model at q; a and b are not read.
-        q: `[*batch, num_q]`.
-        qd: `[*batch, num_dof]`.
-        qdd: `[*batch, num_dof]`.
+        state: the mechanism at a configuration and velocity.
+        inertia: M of every body, `[*batch, n, 6, 6]`, breadth first.
+        tree_qdd: accelerations of all joints of the tree, `[*batch, num_tree_dof]`.
         f_ext: as in `torchsko.inverse_dynamics`.
         bend: of the joints, None where every H is constant.
         base_accels_apart: whether floating bases answer their own steps by accelerations: see `Tangents`.
 
     Reference: Singh, Russell, Wensing 2022.
     """
-    layout, A, H, M = model.layout, model.edge_weight, model.joint_map, model.inertia
-    moved = joint_motions(mech, A, H, (q, qd, qdd), bend, gravity=True)
+    layout, A, H, M = state.tree.layout, state.edge_weight, state.joint_map, inertia
+    moved = joint_motions(state, tree_qdd, bend, gravity=True)
     f = apply_blocks(M, moved.alpha) + cross_force(moved.V, apply_blocks(M, moved.V))
     if f_ext is not None:
         f = f - layout.breadth_first(f_ext, -2)[..., None]
@@ -136,7 +125,7 @@ def tangents(
     own = None if bend is None else (bend.map_change @ f[..., None, :, :])[..., 0].mT
     to_q = Motion(moved.beta.mT, moved.Psi.mT, swapped_force_matrix(f) @ H.mT, own)
     found = Tangents(2 * coriolis_inertia(M, moved.V), to_q, Motion(moved.faster.mT))
-    return _with_base_accels(mech, H, moved, found) if base_accels_apart else found
+    return _with_base_accels(state.tree, H, moved, found) if base_accels_apart else found
 
 
 def _with_base_accels(mech: Mechanism, H: Tensor, moved: Moved, motions: Tangents) -> Tangents:
@@ -166,26 +155,19 @@ def _with_base_accels(mech: Mechanism, H: Tensor, moved: Moved, motions: Tangent
 
 
 def joint_motions(
-    mech: Mechanism,
-    A: EdgeWeight,
-    H: Tensor,
-    state: tuple[Tensor, Tensor, Tensor],
-    bend: Bend | None,
-    *,
-    gravity: bool,
+    state: Kinematics, tree_qdd: Tensor, bend: Bend | None, *, gravity: bool
 ) -> Moved:
-    """`Moved` of a tree at a state (q, qd, qdd), with the inertial frame's -g in alpha or without."""
-    q, qd, qdd = state
-    layout = mech.layout
-    rates, accels = (layout.dofs.pack(x[..., None]) for x in (qd, qdd))
-    rate = spread_all(layout, H, rates)
+    """`Moved` of the tree at a state, with the inertial frame's -g in alpha or without."""
+    layout, A, H = state.tree.layout, state.edge_weight, state.joint_map
+    rates, accels = (layout.dofs.pack(x[..., None]) for x in (state.tree_qd, tree_qdd))
+    rate = state.joint_rate
     V_plus = scatter_tilde(layout, A, rate)
     V = V_plus + rate
     hinge = spread_all(layout, H, accels) + cross_motion(*torch.broadcast_tensors(V, rate))
-    bias = joint_bias_accels(mech, q, qd)
+    bias = joint_bias_accels(state.tree, state.tree_q, state.tree_qd)
     hinge = hinge if bias is None else hinge + bias[..., None]
     if gravity:
-        base = gravity_accel(mech, A)
+        base = gravity_accel(state.tree, A)
         alpha_plus = scatter_tilde(layout, A, hinge + base) + base
     else:
         alpha_plus = scatter_tilde(layout, A, hinge)
@@ -223,14 +205,14 @@ class BodyTangents(NamedTuple):
 
 
 def body_tangents(
-    mech: Mechanism, state: tuple[Tensor, Tensor, Tensor], bend: Bend | None, columns: Tensor
+    state: Kinematics, tree_qdd: Tensor, bend: Bend | None, columns: Tensor
 ) -> BodyTangents:
-    """`BodyTangents` of a tree at a state (q, qd, qdd), derivatives times columns `[num_dof, r]`.
+    """`BodyTangents` of the tree at a state, derivatives times columns `[num_tree_dof, r]`.
 
     Reference: Singh, Russell, Wensing 2022.
     """
-    layout, A, H = mech.layout, edge_weights(mech, state[0]), joint_maps(mech, state[0])
-    moved = joint_motions(mech, A, H, state, bend, gravity=False)
+    layout, A, H = state.tree.layout, state.edge_weight, state.joint_map
+    moved = joint_motions(state, tree_qdd, bend, gravity=False)
     packed = layout.dofs.pack(columns)
     V_q, beta, faster, J = (
         scatter(layout, A, spread_all(layout, own, packed))
@@ -256,16 +238,13 @@ class MomentumTangents(NamedTuple):
     momentum_qd: Tensor
 
 
-def momentum_tangents(
-    mech: Mechanism, state: tuple[Tensor, Tensor, Tensor], bend: Bend | None
-) -> MomentumTangents:
-    """`MomentumTangents` of a tree at a state (q, qd, qdd), O(N); gravity is no part of them.
+def momentum_tangents(state: Kinematics, tree_qdd: Tensor, bend: Bend | None) -> MomentumTangents:
+    """`MomentumTangents` of the tree at a state, O(N); gravity is no part of them.
 
     Reference: Singh, Russell, Wensing 2022 (R and Y); Orin, Goswami, Lee 2013.
     """
-    layout, A, H = mech.layout, edge_weights(mech, state[0]), joint_maps(mech, state[0])
-    M = body_inertias(mech)
-    moved = joint_motions(mech, A, H, state, bend, gravity=False)
+    layout, A, H, M = state.tree.layout, state.edge_weight, state.joint_map, state.inertia
+    moved = joint_motions(state, tree_qdd, bend, gravity=False)
     p = apply_blocks(M, moved.V)
     f = apply_blocks(M, moved.alpha) + cross_force(moved.V, p)
     R = join(list(forward_diag(layout, A, M)))

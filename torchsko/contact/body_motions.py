@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.bridge.body_motion import joint_maps
+from torchsko.bridge.body_poses import Pose
+from torchsko.bridge.joint_motion import joint_maps
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import cross
-from torchsko.verbs.kinematics import Pose
 
 
 @dataclass(frozen=True, eq=False)

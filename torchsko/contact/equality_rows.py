@@ -21,6 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.bridge.body_poses import Pose
 from torchsko.constraints.constraint_kinds import KINDS
 from torchsko.constraints.row_kinds import FrameRows, JointRows, Marker
 from torchsko.contact.contact_model import ContactModel
@@ -28,7 +29,6 @@ from torchsko.contact.lengths import moving_rows
 from torchsko.contact.points import select
 from torchsko.spatial.rotation import cross, matrix_to_quaternion, skew
 from torchsko.utils.shapes import matvec, norm
-from torchsko.verbs.kinematics import Pose
 
 
 class EqualityRows(NamedTuple):

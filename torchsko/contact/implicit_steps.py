@@ -22,6 +22,7 @@ from torch import Tensor
 
 from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.bridge.fluid_forces import fluid_damping
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.contact_dynamics import tendon_inertia
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.cost import Rows
@@ -199,9 +200,8 @@ def damping_of_actuators(mech: Mechanism, q: Tensor, slopes: ForceSlopes) -> Ten
 
 def damping_of_fluid(mech: Mechanism, q: Tensor, qd: Tensor, *, drag_only: bool) -> Tensor:
     """Damping of the fluid over the velocities of a mechanism, `[*batch, num_dof, num_dof]`."""
-    at = tree_q(mech, q)
-    D = fluid_damping(uncoupled(mech), at, tree_rates(mech, at, qd), drag_only=drag_only)
-    return independent_matrix(mech, at, D)
+    state = Kinematics.of(mech, q, qd)
+    return state.independent_matrix(fluid_damping(state, drag_only=drag_only))
 
 
 def end_of_step_inertia(

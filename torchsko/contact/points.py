@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.bridge.body_poses import Pose
 from torchsko.contact.candidate_points import Hull, Placed, Points, contact_axes
 from torchsko.contact.collision import COLLISIONS
 from torchsko.contact.contact_model import ContactModel
@@ -16,7 +17,7 @@ from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.utils.shapes import matvec
-from torchsko.verbs.kinematics import Pose, forward_kinematics
+from torchsko.verbs.kinematics import forward_kinematics
 
 
 class Contacts(NamedTuple):

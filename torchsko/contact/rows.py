@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.bridge.body_poses import Pose
 from torchsko.contact.body_motions import BodyMotions, tree_moves
 from torchsko.contact.candidate_points import FAR
 from torchsko.contact.contact_model import ContactModel
@@ -37,7 +38,6 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import cross
 from torchsko.utils.shapes import concatenate, matvec
 from torchsko.verbs.frames import frame_acceleration
-from torchsko.verbs.kinematics import Pose
 
 MIN_GROUNDED = 2
 """Smallest mean number of contacts with the inertial frame per touching body for which stiffnesses of bodies

@@ -14,6 +14,7 @@ from torch import Tensor
 from torchsko.algorithms import innovations
 from torchsko.api.verb_table import FUSIBLE, ROWS, Options, Row, make_row
 from torchsko.bridge.assemble import model_at
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import FusedError, unknown_name
 from torchsko.fused.capture.arguments import Eager, exact_key
 from torchsko.fused.functions.dynamics_adjoint import implicit_pullback
@@ -295,11 +296,11 @@ def _values(workshop: Workshop, mech: Mechanism) -> tuple[Tensor, ...]:
 
 
 def _solve(mech: Mechanism, q: Tensor, x: Tensor) -> Tensor:
-    return innovations(model_at(mech, q)).solve(x)
+    return innovations(model_at(Kinematics.of(mech, q))).solve(x)
 
 
 def _logdet(mech: Mechanism, q: Tensor) -> Tensor:
-    return innovations(model_at(mech, q)).logdet()
+    return innovations(model_at(Kinematics.of(mech, q))).logdet()
 
 
 _FORWARD = ROWS["forward_dynamics"]

@@ -33,12 +33,10 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.coordinates import (
-    independent_forces,
-    independent_matrix,
     scatter_dofs,
-    tree_q,
 )
 from torchsko.mechanism.joints.configuration import advance, transport, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
@@ -105,11 +103,12 @@ class ImplicitEuler(SemiImplicitEuler):
     ) -> State:
         """The next state."""
         lossy = implicit_losses(mech, q, qd, dt, self.creep) if mech.has_losses else mech
-        M, C = mass_and_coriolis_matrix(mech, q, qd)
+        state = Kinematics.of(mech, q, qd)
+        M, C = mass_and_coriolis_matrix(state)
         free_motion, turning = matvec(C, qd), transport_rate(mech, qd, qd)
         if turning is not None:
             bias = lossy.armature * scatter_dofs(mech, turning)
-            free_motion = free_motion + independent_forces(mech, tree_q(mech, q), bias)
+            free_motion = free_motion + state.independent_forces(bias)
         qdd = accelerate(lossy, t, q, qd, free_motion)
         u = qd + dt * qdd
         if turning is None:
@@ -119,8 +118,7 @@ class ImplicitEuler(SemiImplicitEuler):
         step, units = dt * u, _units(qd)
         P = transport(mech, step, units).movedim(0, -1)
         W = cast(Tensor, transport_rate(mech, qd, units)).movedim(0, -1)
-        at, armature = tree_q(mech, q), torch.diag_embed(mech.armature)
-        C = C + independent_matrix(mech, at, armature) @ W
+        C = C + state.independent_matrix(torch.diag_embed(mech.armature)) @ W
         M_end = P.mT @ mass_matrix(mech, end) @ P
         return end, v - transport(mech, step, _coriolis_change(mech, M, M_end, C - M @ W, u, dt))
 

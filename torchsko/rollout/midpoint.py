@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.linalg.symmetric import spd_solve
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.joints.configuration import add_step, subtract
@@ -130,7 +131,7 @@ def _nonconservative_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
         without = mech.replace(stiffness=torch.zeros_like(mech.stiffness))
         return passive_force(without.replace(has_higher_stiffness=False), q, qd)
     return passive_force(mech, q, qd) - _slope(
-        lambda step: spring_energy(mech, add_step(mech, q, step)), qd
+        lambda step: spring_energy(Kinematics.of(mech, add_step(mech, q, step))), qd
     )
 
 

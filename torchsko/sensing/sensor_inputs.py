@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchsko.actuation.actuators import Actuators
+from torchsko.bridge.body_poses import Pose
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.drive import Drive
 from torchsko.contact.step_integrators import end_of_step_dynamics
@@ -23,7 +24,6 @@ from torchsko.sensing.constraint_forces import ConstraintForces, Held
 from torchsko.verbs.constrained.held_mechanism import HeldMechanism
 from torchsko.verbs.frame import Frame
 from torchsko.verbs.frames import frame_acceleration, frame_pose, frame_velocity
-from torchsko.verbs.kinematics import Pose
 
 
 def inputs_at(

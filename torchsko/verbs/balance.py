@@ -21,8 +21,9 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from torchsko.bridge.body_momenta import body_inertias, body_momenta
+from torchsko.bridge.body_momenta import body_momenta
 from torchsko.bridge.body_motion import body_accels, body_jacobian_rates, body_rates
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import ShapeError
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
@@ -30,7 +31,6 @@ from torchsko.mechanism.state import check_state
 from torchsko.spatial.motion import cross_force, motion_matrix
 from torchsko.spatial.rigid_transform import rotate_vector, translate_force
 from torchsko.spatial.rotation import cross, skew
-from torchsko.verbs.kinematics import forward_kinematics
 from torchsko.verbs.momenta import about_centre, body_centres, center_of_mass, com_velocity
 
 
@@ -62,7 +62,7 @@ def subtree_centers(mech: Mechanism, q: Tensor) -> Tensor:
         ShapeError: when q does not fit the mechanism.
     """
     check_state(mech, q=q)
-    moments = mech.mass[..., None] * body_centres(mech, forward_kinematics(mech, q))
+    moments = mech.mass[..., None] * body_centres(Kinematics.of(mech, q))
     mass = subtree_masses(mech)[..., None]
     none = mass == 0
     # Zero by zero would be nan in gradients of the other centres, too.
@@ -82,8 +82,9 @@ def subtree_momenta(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     Returns:
         [angular; linear] in inertial axes, `[*batch, num_bodies, 6]` [kg m^2/s, kg m/s].
     """
-    momenta = mech.layout.tree_order(body_momenta(mech, q, qd)[1], -3)
-    pose = forward_kinematics(mech, q)
+    state = Kinematics.of(mech, q, qd)
+    momenta = mech.layout.tree_order(body_momenta(state)[1], -3)
+    pose = state.poses
     at_origin = translate_force(pose.position, rotate_vector(pose.rotation, momenta))
     return _outboard_sums(mech, at_origin[..., 0])
 
@@ -108,10 +109,11 @@ def centroidal_momentum_rate(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor
     Reference: Orin, Goswami, Lee 2013.
     """
     check_state(mech, q=q, qd=qd, qdd=qdd)
-    V, alpha = body_accels(mech, q, qd, qdd, gravity=False)
-    M = body_inertias(mech)
+    state = Kinematics.of(mech, q, qd)
+    V, alpha = body_accels(state, qdd, gravity=False)
+    M = state.inertia
     forces = mech.layout.tree_order(M @ alpha + cross_force(V, M @ V), -3)
-    return about_centre(mech, q, forces).sum(-3)[..., 0]
+    return about_centre(state, forces).sum(-3)[..., 0]
 
 
 @verb
@@ -134,13 +136,13 @@ def centroidal_momentum_matrix_rate(mech: Mechanism, q: Tensor, qd: Tensor) -> T
     Reference: Orin, Goswami, Lee 2013 (the rate of A_G).
     """
     check_state(mech, q=q, qd=qd)
-    identity = torch.eye(mech.num_dof, dtype=mech.dtype, device=mech.device)
-    J, rate = body_jacobian_rates(mech, q, qd, identity)
-    M, V = body_inertias(mech), body_rates(mech, q, qd)
+    state = Kinematics.of(mech, q, qd)
+    J, rate = body_jacobian_rates(state, state.identity())
+    M, V = state.inertia, body_rates(state)
     momenta = M @ J
     turned = M @ rate - motion_matrix(V).mT @ momenta
     both = torch.cat(torch.broadcast_tensors(momenta, turned), -1)
-    A, change = about_centre(mech, q, mech.layout.tree_order(both, -3)).sum(-3).chunk(2, -1)
+    A, change = about_centre(state, mech.layout.tree_order(both, -3)).sum(-3).chunk(2, -1)
     swung = skew(com_velocity(mech, q, qd)) @ A[..., 3:, :]
     return torch.cat([change[..., :3, :] - swung, change[..., 3:, :]], -2)
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.bridge.tangents import momentum_tangents
-from torchsko.mechanism.coordinates import tree_state, uncoupled
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -76,11 +76,12 @@ def centroidal_derivatives(
     check_state(mech, q=q, qd=qd, qdd=qdd)
     if mech.closing is not None:
         return _closed(mech, q, qd, qdd)
-    tree, wide = uncoupled(mech), tree_state(mech, q, qd, qdd)
-    columns = momentum_tangents(tree, wide, joint_bends(tree, *wide[:2]))
+    state = Kinematics.of(mech, q, qd)
+    bends = joint_bends(state.tree, state.tree_q, state.tree_qd)
+    columns = momentum_tangents(state, state.tree_rates(qdd), bends)
     side_by_side = torch.cat(torch.broadcast_tensors(*columns), -1)
-    about = about_centre(mech, q, mech.layout.tree_order(side_by_side, -3))
-    h_q, rate_q, rate_qd, matrix = (of_dofs(mech, q, x) for x in about.chunk(4, -1))
+    about = about_centre(state, mech.layout.tree_order(side_by_side, -3))
+    h_q, rate_q, rate_qd, matrix = (of_dofs(state, x) for x in about.chunk(4, -1))
     shift = matrix[..., 3:, :] / mech.mass.sum(-1)[..., None, None]
     h, rate = centroidal_momentum(mech, q, qd), centroidal_momentum_rate(mech, q, qd, qdd)
     return CentroidalDerivatives(

@@ -12,16 +12,9 @@ import torch
 from torch import Tensor
 
 from torchsko import algorithms
-from torchsko.bridge.assemble import model_at
-from torchsko.bridge.body_motion import body_velocities, joint_map_rates
-from torchsko.mechanism.coordinates import (
-    independent_matrix,
-    independent_rows,
-    tree_column_rates,
-    tree_q,
-    tree_rates,
-    uncoupled,
-)
+from torchsko.bridge.assemble import tree_model
+from torchsko.bridge.joint_motion import joint_map_rates
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -59,7 +52,7 @@ def coriolis_matrix(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
         torch.Size([5, 7, 7])
     """
     check_state(mech, q=q, qd=qd)
-    return mass_and_coriolis_matrix(mech, q, qd)[1]
+    return mass_and_coriolis_matrix(Kinematics.of(mech, q, qd))[1]
 
 
 @verb
@@ -88,31 +81,18 @@ def christoffel_symbols(mech: Mechanism, q: Tensor) -> Tensor:
     unit = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
     # Batched parameters of the mechanism need the new dimension as well, so it comes first.
     unit = unit.reshape(mech.num_dof, *[1] * max(q.ndim - 1, len(mech.batch_shape)), mech.num_dof)
-    found = mass_and_coriolis_matrix(mech, q, unit)[1].movedim(0, -1)
+    found = mass_and_coriolis_matrix(Kinematics.of(mech, q, unit))[1].movedim(0, -1)
     return found.expand(*broadcast_shapes(q.shape[:-1], mech.batch_shape), *found.shape[-3:])
 
 
-def mass_and_coriolis_matrix(mech: Mechanism, q: Tensor, qd: Tensor) -> tuple[Tensor, Tensor]:
+def mass_and_coriolis_matrix(state: Kinematics) -> tuple[Tensor, Tensor]:
     """The mass matrix and the Coriolis matrix at a state, each `[*batch, num_dof, num_dof]`."""
-    if mech.coupling is not None or mech.closing is not None:
-        tree = uncoupled(mech)
-        q = tree_q(mech, q)
-        rates = tree_rates(mech, q, qd)
-        M_tree, C_tree = mass_and_coriolis_matrix(tree, q, rates)
-        M, C = (independent_matrix(mech, q, A) for A in (M_tree, C_tree))
-        identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
-        change = tree_column_rates(mech, q, rates, identity)
-        return (
-            (M, C)
-            if change is None
-            else (M, C + independent_rows(mech, q, (M_tree @ change).mT).mT)
-        )
-    model = model_at(mech, q)
-    H = model.joint_map
-    V, _ = body_velocities(mech, model.edge_weight, H, q, qd)
-    across = motion_matrix(V)
-    own = joint_map_rates(mech, q, qd)
-    X = H @ across.mT
+    model = tree_model(state, at_rest=True)
+    X = model.joint_map @ motion_matrix(state.velocity).mT
+    own = joint_map_rates(state.tree, state.tree_q, state.tree_qd)
     X = X if own is None else X + own
-    B = coriolis_inertia(model.inertia, V)
-    return algorithms.mass_and_coriolis_matrix(model, X, B)
+    B = coriolis_inertia(model.inertia, state.velocity)
+    M_tree, C_tree = algorithms.mass_and_coriolis_matrix(model, X, B)
+    M, C = (state.independent_matrix(A) for A in (M_tree, C_tree))
+    change = state.tree_column_rates(state.identity())
+    return M, C if change is None else C + state.independent_rows((M_tree @ change).mT).mT

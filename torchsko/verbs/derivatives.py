@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 
 from torchsko import algorithms
-from torchsko.bridge.assemble import lifted_model, model_at
+from torchsko.bridge.assemble import lifted_model, model_at, tree_model
 from torchsko.bridge.fluid_forces import fluid_force
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.bridge.tangents import tangents
-from torchsko.mechanism.coordinates import independent_matrix, tree_q, tree_rates, uncoupled
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
@@ -71,7 +71,7 @@ def inverse_dynamics_derivatives(
     check_state(mech, q=q, qd=qd, qdd=qdd, f_ext=f_ext)
     if mech.closing is not None:
         return _closed_inverse(mech, q, qd, qdd, f_ext)
-    to_q, to_qd, M, _ = _inverse(mech, q, qd, qdd, f_ext)
+    to_q, to_qd, M, _ = _inverse(Kinematics.of(mech, q, qd), qdd, f_ext)
     to_q, to_qd, M = torch.broadcast_tensors(to_q, to_qd, M)
     return to_q, to_qd, M
 
@@ -109,20 +109,17 @@ def forward_dynamics_expanded(
     mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The acceleration and `forward_dynamics_derivatives`, without checks of the state."""
-    factors = algorithms.innovations(model_at(mech, q, qd, f_ext))
+    state = Kinematics.of(mech, q, qd)
+    factors = algorithms.innovations(model_at(state, f_ext))
+    qdd = factors.forward_dynamics(tau - passive_forces(state))
     if mech.closing is not None:
-        qdd = factors.forward_dynamics(tau - passive_forces(mech, q, qd))
         to_q, to_qd, _ = _closed_inverse(mech, q, qd, qdd, f_ext)
         inverse = factors.inverse()
         return qdd, -inverse @ to_q, -inverse @ to_qd, inverse
-    qdd = factors.forward_dynamics(tau - passive_forces(mech, q, qd))
     # In a traced program constant columns cost nothing; in eager mode they would cost operations.
     base_accels_apart = mech.scalar and mech.coupling is None
-    to_q, to_qd, _, base_accels = _inverse(
-        mech, q, qd, qdd, f_ext, base_accels_apart=base_accels_apart
-    )
-    identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
-    W = factors.whiten(identity, columns=True)
+    to_q, to_qd, _, base_accels = _inverse(state, qdd, f_ext, base_accels_apart=base_accels_apart)
+    W = factors.whiten(state.identity(), columns=True)
     to_q, to_qd = (-W.mT @ (W @ torch.cat([to_q, to_qd], -1))).split(mech.num_dof, -1)
     if base_accels is not None:
         to_q, to_qd = to_q + base_accels[0], to_qd + base_accels[1]
@@ -163,11 +160,14 @@ def _turning_slope(tree: Mechanism, qd: Tensor) -> Tensor | None:
     return None if parts[0] is None or parts[1] is None else (parts[0] + parts[1]).mT
 
 
-def _compensation_tangent(tree: Mechanism, q: Tensor) -> Tensor:
+def _compensation_tangent(state: Kinematics) -> Tensor:
     """Derivative of the joint forces of gravity compensation."""
-    lifted = lifted_model(tree, q)
+    tree, q = state.tree, state.tree_q
     rest = torch.zeros_like(q[..., :1]).expand(*q.shape[:-1], tree.num_dof)
-    motion = tangents(tree, lifted, q, rest, rest, None, joint_bends(tree, q, rest))
+    at_rest = Kinematics(tree, q, rest)
+    lifted = lifted_model(at_rest)
+    bends = joint_bends(tree, q, rest)
+    motion = tangents(at_rest, lifted.inertia, rest, None, bends)
     _, to_q, _ = algorithms.mass_and_motion_matrices(
         lifted, motion.inertia_rate, [motion.to_q, motion.to_qd]
     )
@@ -175,36 +175,39 @@ def _compensation_tangent(tree: Mechanism, q: Tensor) -> Tensor:
 
 
 def _inverse(
-    mech: Mechanism,
-    q: Tensor,
-    qd: Tensor,
+    state: Kinematics,
     qdd: Tensor,
     f_ext: Tensor | None,
     *,
     base_accels_apart: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor] | None]:
-    tree, q = uncoupled(mech), tree_q(mech, q)
-    qd, qdd = (tree_rates(mech, q, x) for x in (qd, qdd))
-    model = model_at(tree, q)
-    bends = joint_bends(tree, q, qd)
-    motion = tangents(tree, model, q, qd, qdd, f_ext, bends, base_accels_apart=base_accels_apart)
+    tree, tree_q, tree_qd = state.tree, state.tree_q, state.tree_qd
+    model = tree_model(state, at_rest=True)
+    motion = tangents(
+        state,
+        model.inertia,
+        state.tree_rates(qdd),
+        f_ext,
+        joint_bends(tree, tree_q, tree_qd),
+        base_accels_apart=base_accels_apart,
+    )
     M, to_q, to_qd = algorithms.mass_and_motion_matrices(
         model, motion.inertia_rate, [motion.to_q, motion.to_qd]
     )
-    to_q = to_q + spring_tangent(tree, q)
+    to_q = to_q + spring_tangent(tree, tree_q)
     if tree.has_losses:
-        to_qd = to_qd + torch.diag_embed(_loss_slope(tree, qd))
+        to_qd = to_qd + torch.diag_embed(_loss_slope(tree, tree_qd))
     if tree.has_gravcomp:
-        to_q = to_q - _compensation_tangent(tree, q)
+        to_q = to_q - _compensation_tangent(state)
     if tree.has_fluid:
-        fn = lambda q, qd: fluid_force(tree, q, qd)  # noqa: E731
-        of_q, of_qd = state_jacobians(tree, fn, q, qd)
+        fn = lambda q, qd: fluid_force(Kinematics(tree, q, qd))  # noqa: E731
+        of_q, of_qd = state_jacobians(tree, fn, tree_q, tree_qd)
         to_q, to_qd = to_q - of_q, to_qd - of_qd
-    if tree.has_armature and (turning := _turning_slope(tree, qd)) is not None:
+    if tree.has_armature and (turning := _turning_slope(tree, tree_qd)) is not None:
         to_qd = to_qd + tree.armature[..., None] * turning
     base_accels = motion.base_accels
     if base_accels is not None and (S := model.armature_matrix()) is not None:
         # An armature takes part in the acceleration, though not in the motion of the tree.
         to_q, to_qd = to_q + S @ base_accels[0], to_qd + S @ base_accels[1]
-    to_q, to_qd, M = (independent_matrix(mech, q, x) for x in (to_q, to_qd, M))
+    to_q, to_qd, M = (state.independent_matrix(x) for x in (to_q, to_qd, M))
     return to_q, to_qd, M, base_accels

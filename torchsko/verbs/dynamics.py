@@ -14,16 +14,10 @@ from torch import Tensor
 
 from torchsko import algorithms
 from torchsko.bridge.assemble import coupled, model_at
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.bridge.level_free import assemble_level_free
 from torchsko.bridge.singular_hinges import undefined
 from torchsko.errors import MechanismError, ShapeError
-from torchsko.mechanism.coordinates import (
-    independent_forces,
-    tree_q,
-    tree_rates,
-    tree_state,
-    uncoupled,
-)
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -84,19 +78,19 @@ def inverse_dynamics(
         torch.Size([5, 7])
     """
     check_state(mech, q=q, qd=qd, qdd=qdd, f_ext=f_ext)
-    passive = passive_forces(mech, q, qd)
+    state = Kinematics.of(mech, q, qd)
+    passive = passive_forces(state)
     if method == "parallel":
         connectivity = _connectivity(mech, parents)
-        q, qd, qdd = tree_state(mech, q, qd, qdd)
-        tau = parallel_inverse_dynamics(uncoupled(mech), q, qd, qdd, f_ext, connectivity)
-        return independent_forces(mech, q, tau) + passive
+        tau = parallel_inverse_dynamics(state, qdd, f_ext, connectivity)
+        return state.independent_forces(tau) + passive
     if parents is not None:
         raise ShapeError(
             f"parents were given, but method={method!r} sweeps over the mechanism's own tree.",
             "Only the ancestor mask of the parallel method can be computed from a tensor.",
             'Pass method="parallel" as well.',
         )
-    tau = _method(INVERSE, method, "parallel")(model_at(mech, q, qd, f_ext), qdd)
+    tau = _method(INVERSE, method, "parallel")(model_at(state, f_ext), qdd)
     return tau + passive
 
 
@@ -156,18 +150,16 @@ def forward_dynamics(
     refuse_singular(mech)
     methods = {"articulated": accelerations, "composite": _composite, "scan": _scan}
     accelerate = _method(methods, method)
-    return accelerate(mech, q, qd, tau - passive_forces(mech, q, qd), f_ext)
+    state = Kinematics.of(mech, q, qd)
+    return accelerate(state, tau - passive_forces(state), f_ext)
 
 
-def _composite(
-    mech: Mechanism, q: Tensor, qd: Tensor, gen_force: Tensor, f_ext: Tensor | None
-) -> Tensor:
-    return algorithms.composite_forward_dynamics(model_at(mech, q, qd, f_ext), gen_force)
+def _composite(state: Kinematics, gen_force: Tensor, f_ext: Tensor | None) -> Tensor:
+    return algorithms.composite_forward_dynamics(model_at(state, f_ext), gen_force)
 
 
-def _scan(
-    mech: Mechanism, q: Tensor, qd: Tensor, gen_force: Tensor, f_ext: Tensor | None
-) -> Tensor:
+def _scan(state: Kinematics, gen_force: Tensor, f_ext: Tensor | None) -> Tensor:
+    mech = state.mech
     if mech.bare_joints:
         names = ", ".join(map(repr, mech.bare_joints))
         raise MechanismError(
@@ -177,9 +169,7 @@ def _scan(
             'Pass method="articulated", or give the body inertia or the joint armature '
             "(mech.replace(...)), then call torchsko.checked(mech).",
         )
-    q = tree_q(mech, q)
-    qd = tree_rates(mech, q, qd)
-    model = coupled(mech, assemble_level_free(uncoupled(mech), q, qd, f_ext), q, qd)
+    model = coupled(state, assemble_level_free(state, f_ext))
     return algorithms.innovations(model, method="scan").forward_dynamics(gen_force)
 
 
@@ -220,8 +210,9 @@ def hybrid_dynamics(
     names = check_names("prescribed", prescribed, mech.joint_names[0])
     nodes = tuple(mech.joint_index(name) for name in names)
     refuse_singular(mech, nodes)
-    passive = passive_forces(mech, q, qd)
-    model = model_at(mech, q, qd, f_ext)
+    state = Kinematics.of(mech, q, qd)
+    passive = passive_forces(state)
+    model = model_at(state, f_ext)
     given = nodes if mech.coupling is None and mech.closing is None else _marked(mech, names)
     accel, force = algorithms.hybrid_dynamics(model, tau - passive, qdd, given)
     return accel, force + passive
@@ -250,7 +241,7 @@ def mass_matrix(mech: Mechanism, q: Tensor) -> Tensor:
     Reference: Jain 2011, Part II, Algorithm 4.2.
     """
     check_state(mech, q=q)
-    return algorithms.mass_matrix(model_at(mech, q))
+    return algorithms.mass_matrix(model_at(Kinematics.of(mech, q)))
 
 
 @verb
@@ -272,7 +263,8 @@ def bias_force(mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = No
     Reference: Jain 2011, Part II, Algorithm 3.1 (at zero acceleration).
     """
     check_state(mech, q=q, qd=qd, f_ext=f_ext)
-    return algorithms.bias_force(model_at(mech, q, qd, f_ext)) + passive_forces(mech, q, qd)
+    state = Kinematics.of(mech, q, qd)
+    return algorithms.bias_force(model_at(state, f_ext)) + passive_forces(state)
 
 
 def refuse_singular(mech: Mechanism, prescribed: Collection[int] = ()) -> None:

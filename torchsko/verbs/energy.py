@@ -14,11 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.bridge.body_momenta import body_inertias, composite_inertias_of
+from torchsko.bridge.body_momenta import composite_inertias_of
 from torchsko.bridge.body_motion import body_accels
-from torchsko.mechanism.coordinates import (
-    tree_state,
-)
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -97,11 +95,12 @@ def power_balance(
     """
     check_state(mech, q=q, qd=qd, tau=tau, f_ext=f_ext)
     qdd = forward_dynamics(mech, q, qd, tau, f_ext)
-    V, alpha = body_accels(mech, q, qd, qdd, gravity=False)
-    kinetic = (V * (body_inertias(mech) @ alpha)).sum((-3, -2, -1))
+    state = Kinematics.of(mech, q, qd)
+    V, alpha = body_accels(state, qdd, gravity=False)
+    kinetic = (V * (state.inertia @ alpha)).sum((-3, -2, -1))
     if mech.has_armature:
-        _, rates, accels = tree_state(mech, q, qd, qdd)
-        kinetic = kinetic + (mech.armature * rates * accels).sum(-1)
+        accels = state.tree_accels(qdd)
+        kinetic = kinetic + (mech.armature * state.tree_qd * accels).sum(-1)
     damping, friction, springs, lifted, fluid, _ = passive_force_parts(mech, q, qd)
     external = torch.zeros_like(kinetic)
     if f_ext is not None:
@@ -131,7 +130,7 @@ def composite_inertias(mech: Mechanism, q: Tensor) -> Tensor:
     Reference: Jain 2011, Part II, Algorithm 4.1.
     """
     check_state(mech, q=q)
-    found = mech.layout.tree_order(composite_inertias_of(mech, q), -3)
+    found = mech.layout.tree_order(composite_inertias_of(Kinematics.of(mech, q)), -3)
     # The inertias of single bodies do not depend on q and lack its batch dimensions.
     batch = broadcast_shapes(q.shape[:-1], found.shape[:-3])
     return found.expand(*batch, *found.shape[-3:])
@@ -155,6 +154,7 @@ def centroidal_inertia(mech: Mechanism, q: Tensor) -> Tensor:
     Reference: Orin, Goswami, Lee 2013.
     """
     check_state(mech, q=q)
-    M = mech.layout.tree_order(body_inertias(mech), -3)
-    rows = about_centre(mech, q, M)  # rows, then columns, about the centre of mass
-    return about_centre(mech, q, rows.mT).sum(-3)
+    state = Kinematics.of(mech, q)
+    M = mech.layout.tree_order(state.inertia, -3)
+    rows = about_centre(state, M)  # rows, then columns, about the centre of mass
+    return about_centre(state, rows.mT).sum(-3)

@@ -24,6 +24,7 @@ from torchsko.algorithms.operational_space import (
     sizes_of_kinds,
 )
 from torchsko.bridge.assemble import model_at
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import MechanismError, ShapeError, unknown_name
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
@@ -54,7 +55,7 @@ def operational_space_compliance(mech: Mechanism, q: Tensor, frames: Frames) -> 
     Reference: Jain 2011, Part II, Eq. 59.
     """
     J = _jacobian(mech, q, frames)
-    return reflected_compliance(innovations(model_at(mech, q)), J)
+    return reflected_compliance(innovations(model_at(Kinematics.of(mech, q))), J)
 
 
 @verb
@@ -134,7 +135,7 @@ def consistent_jacobian_inverse(
     frames = listed(frames)
     _refuse_too_many_rows(mech, len(frames), singular)
     J = _jacobian(mech, q, frames)
-    fac = innovations(model_at(mech, q))
+    fac = innovations(model_at(Kinematics.of(mech, q)))
     compliance = reflected_compliance(fac, J)
     inertia = _inverted(mech, frames, compliance, singular, rank_tolerance)
     return fac.solve(J.mT, columns=True) @ inertia

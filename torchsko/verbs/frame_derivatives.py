@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.bridge.tangents import BodyTangents, body_tangents
-from torchsko.mechanism.coordinates import tree_columns, tree_q, tree_rates, uncoupled
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.motion import motion_matrix
@@ -63,9 +63,10 @@ def frame_velocity_derivatives(
     if mech.closing is not None:
         velocity = lambda q, qd: frame_velocity(mech, q, qd, frames, reference)  # noqa: E731
         return state_jacobians(mech, velocity, q, qd)
-    at = _of_frames(given, numbers, (q, qd, torch.zeros_like(qd)))
+    state = Kinematics.of(given, q, qd)
+    at = _of_frames(state, numbers, torch.zeros_like(qd))
     V_q = at.V_q - motion_matrix(at.V) @ _turning(at.J, reference)
-    V_q, J = _in_reference(given, q, numbers, (V_q, at.J), reference)
+    V_q, J = _in_reference(state, numbers, (V_q, at.J), reference)
     return (V_q[..., 0, :, :], J[..., 0, :, :]) if isinstance(frames, str | Frame) else (V_q, J)
 
 
@@ -108,12 +109,13 @@ def frame_acceleration_derivatives(
 
         to_q, to_qd = state_jacobians(mech, accel, q, qd, qdd.shape[:-1])
         return to_q, to_qd, frame_jacobian(mech, q, frames, reference).expand_as(to_q)
-    at = _of_frames(given, numbers, (q, qd, qdd))
+    state = Kinematics.of(given, q, qd)
+    at = _of_frames(state, numbers, qdd)
     turning = _turning(at.J, reference)
     a_q = at.alpha_q - motion_matrix(at.alpha) @ turning
     V_q = at.V_q - motion_matrix(at.V) @ turning
     columns = (at.V, V_q, a_q, at.alpha_qd, at.J)
-    V, V_q, a_q, a_qd, J = _in_reference(given, q, numbers, columns, reference)
+    V, V_q, a_q, a_qd, J = _in_reference(state, numbers, columns, reference)
     if classical:
         a_q, a_qd = a_q + _swing(V, V_q), a_qd + _swing(V, J)
     found = (a_q, a_qd, J)
@@ -122,17 +124,12 @@ def frame_acceleration_derivatives(
     return a_q, a_qd, J
 
 
-def _of_frames(
-    mech: Mechanism, numbers: Sequence[int], state: tuple[Tensor, Tensor, Tensor]
-) -> BodyTangents:
+def _of_frames(state: Kinematics, numbers: Sequence[int], qdd: Tensor) -> BodyTangents:
     """`BodyTangents` of frames in their own axes, `[*batch, F, 6, r]` each."""
-    q, qd, qdd = state
-    tree, q = uncoupled(mech), tree_q(mech, q)
-    qd, qdd = (tree_rates(mech, q, x) for x in (qd, qdd))
-    identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
-    bend = joint_bends(tree, q, qd)
-    of_bodies = body_tangents(tree, (q, qd, qdd), bend, tree_columns(mech, q, identity))
-    return BodyTangents(*(at_frames(tree, x, numbers) for x in of_bodies))
+    bend = joint_bends(state.tree, state.tree_q, state.tree_qd)
+    columns = state.tree_columns(state.identity())
+    of_bodies = body_tangents(state, state.tree_rates(qdd), bend, columns)
+    return BodyTangents(*(at_frames(state.mech, x, numbers) for x in of_bodies))
 
 
 def _turning(J: Tensor, reference: str) -> Tensor:
@@ -145,13 +142,13 @@ def _turning(J: Tensor, reference: str) -> Tensor:
 
 
 def _in_reference(
-    mech: Mechanism, q: Tensor, numbers: Sequence[int], parts: Sequence[Tensor], reference: str
+    state: Kinematics, numbers: Sequence[int], parts: Sequence[Tensor], reference: str
 ) -> Sequence[Tensor]:
     """Express columns of frames, given in their own axes, in a reference."""
     sizes = [x.shape[-1] for x in parts]
     # Where a body's motion does not depend on q, parts lack its batch dimensions.
-    side_by_side = concatenate(parts, batch=(*q.shape[:-1], 1, 1))
-    return express(mech, q, numbers, side_by_side, reference).split(sizes, -1)
+    side_by_side = concatenate(parts, batch=(*state.tree_q.shape[:-1], 1, 1))
+    return express(state, numbers, side_by_side, reference).split(sizes, -1)
 
 
 def _swing(V: Tensor, change: Tensor) -> Tensor:

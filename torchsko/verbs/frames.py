@@ -37,6 +37,8 @@ from torchsko.bridge.body_motion import (
     body_jacobians,
     body_rates,
 )
+from torchsko.bridge.body_poses import Pose
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
@@ -45,7 +47,6 @@ from torchsko.spatial.rigid_transform import force_matrix, rotate_vector, transl
 from torchsko.spatial.rotation import cross
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.frame import Frame, Frames, with_frames
-from torchsko.verbs.kinematics import Pose, forward_kinematics
 
 REFERENCES = ("body", "world", "mixed")
 """Axes and point in which the motion of a frame is expressed."""
@@ -71,7 +72,15 @@ def frame_pose(mech: Mechanism, q: Tensor, frames: Frames) -> Pose:
     Reference: Siciliano et al. 2009, Robotics (direct kinematics).
     """
     mech, numbers = with_frames(mech, frames, q=q)
-    bodies = forward_kinematics(mech, q)
+    poses = frame_poses(Kinematics.of(mech, q), numbers)
+    if isinstance(frames, str | Frame):
+        return Pose(poses.rotation[..., 0, :, :], poses.position[..., 0, :])
+    return poses
+
+
+def frame_poses(state: Kinematics, numbers: Sequence[int]) -> Pose:
+    """Poses of frames, by index, in the inertial frame."""
+    mech, bodies = state.mech, state.poses
     batch = torch.broadcast_shapes(
         bodies.rotation.shape[:-3], mech.frame_rotation.shape[:-3], mech.frame_position.shape[:-2]
     )
@@ -83,8 +92,6 @@ def frame_pose(mech: Mechanism, q: Tensor, frames: Frames) -> Pose:
             R, r = R_body @ R, r_body + matvec(R_body, r)
         rotations.append(R.expand(*batch, 3, 3))
         positions.append(r.expand(*batch, 3))
-    if isinstance(frames, str | Frame):
-        return Pose(rotations[0], positions[0])
     return Pose(torch.stack(rotations, -3), torch.stack(positions, -2))
 
 
@@ -124,8 +131,9 @@ def frame_velocity(
         torch.Size([5, 6])
     """
     mech, numbers = with_frames(mech, frames, q=q, qd=qd)
-    V = at_frames(mech, body_rates(mech, q, qd), numbers)
-    found = express(mech, q, numbers, V, reference)[..., 0]
+    state = Kinematics.of(mech, q, qd)
+    V = at_frames(mech, body_rates(state), numbers)
+    found = express(state, numbers, V, reference)[..., 0]
     return found[..., 0, :] if isinstance(frames, str | Frame) else found
 
 
@@ -168,8 +176,9 @@ def frame_acceleration(
     Reference: Featherstone 2008, section 2.11.
     """
     mech, numbers = with_frames(mech, frames, q=q, qd=qd, qdd=qdd)
-    motion = torch.cat(torch.broadcast_tensors(*body_accels(mech, q, qd, qdd, gravity=False)), -1)
-    found = express(mech, q, numbers, at_frames(mech, motion, numbers), reference)
+    state = Kinematics.of(mech, q, qd)
+    motion = torch.cat(torch.broadcast_tensors(*body_accels(state, qdd, gravity=False)), -1)
+    found = express(state, numbers, at_frames(mech, motion, numbers), reference)
     V, a = found.unbind(-1)
     if classical:
         swing = cross(V[..., :3], V[..., 3:])
@@ -199,8 +208,9 @@ def frame_jacobian(mech: Mechanism, q: Tensor, frames: Frames, reference: str = 
     2017, Modern Robotics (body and space Jacobian).
     """
     mech, numbers = with_frames(mech, frames, q=q)
-    J = at_frames(mech, body_jacobians(mech, q, _identity(mech)), numbers)
-    found = express(mech, q, numbers, J, reference)
+    state = Kinematics.of(mech, q)
+    J = at_frames(mech, body_jacobians(state, state.identity()), numbers)
+    found = express(state, numbers, J, reference)
     return found[..., 0, :, :] if isinstance(frames, str | Frame) else found
 
 
@@ -234,19 +244,16 @@ def frame_jacobian_rate(
     Reference: Featherstone 2008, Rigid Body Dynamics Algorithms (moving coordinates).
     """
     mech, numbers = with_frames(mech, frames, q=q, qd=qd)
-    both = body_jacobian_rates(mech, q, qd, _identity(mech))
+    state = Kinematics.of(mech, q, qd)
+    both = body_jacobian_rates(state, state.identity())
     J, rate = (at_frames(mech, x, numbers) for x in both)
     if reference != "body":
         V = J @ qd[..., None, :, None]
         if reference == "mixed":
             V = torch.cat([V[..., :3, :], torch.zeros_like(V[..., 3:, :])], -2)
         rate = rate + motion_matrix(V) @ J
-    found = express(mech, q, numbers, rate, reference)
+    found = express(state, numbers, rate, reference)
     return found[..., 0, :, :] if isinstance(frames, str | Frame) else found
-
-
-def _identity(mech: Mechanism) -> Tensor:
-    return torch.eye(mech.num_dof, dtype=mech.dtype, device=mech.device)
 
 
 def at_frames(mech: Mechanism, x: Tensor, numbers: Sequence[int]) -> Tensor:
@@ -263,15 +270,12 @@ def at_frames(mech: Mechanism, x: Tensor, numbers: Sequence[int]) -> Tensor:
     return torch.stack(torch.broadcast_tensors(*found), -3)
 
 
-def express(
-    mech: Mechanism, q: Tensor, numbers: Sequence[int], x: Tensor, reference: str
-) -> Tensor:
+def express(state: Kinematics, numbers: Sequence[int], x: Tensor, reference: str) -> Tensor:
     """Express motion columns of frames, given in their own axes, in a reference."""
     if reference == "body":
         return x
     check_reference(reference)
-    pose = frame_pose(mech, q, tuple(mech.frame_names[k] for k in numbers))
-    return express_at(pose, x, reference)
+    return express_at(frame_poses(state, numbers), x, reference)
 
 
 def express_at(pose: Pose, x: Tensor, reference: str) -> Tensor:

@@ -20,7 +20,7 @@ from torchsko import algorithms
 from torchsko.bridge.assemble import model_at
 from torchsko.bridge.body_momenta import body_momenta, composite_momenta, joint_forces
 from torchsko.bridge.body_motion import body_accels, body_rates
-from torchsko.mechanism.coordinates import independent_rows, tree_q, tree_rates, uncoupled
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import stretch
 from torchsko.mechanism.mechanism import Mechanism
@@ -29,7 +29,6 @@ from torchsko.spatial.inertia import compensated_mass
 from torchsko.spatial.rigid_transform import rotate_vector, translate_force
 from torchsko.spatial.rotation import cross
 from torchsko.utils.shapes import matvec
-from torchsko.verbs.kinematics import Pose, forward_kinematics
 
 
 @verb
@@ -47,7 +46,7 @@ def center_of_mass(mech: Mechanism, q: Tensor) -> Tensor:
         ShapeError: when q does not fit the mechanism.
     """
     check_state(mech, q=q)
-    return _mean(mech, body_centres(mech, forward_kinematics(mech, q)))
+    return _mean(mech, body_centres(Kinematics.of(mech, q)))
 
 
 @verb
@@ -68,9 +67,10 @@ def com_velocity(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     Reference: Orin, Goswami, Lee 2013 (linear momentum per unit mass).
     """
     check_state(mech, q=q, qd=qd)
-    V = mech.layout.tree_order(body_rates(mech, q, qd), -3)[..., 0]
+    state = Kinematics.of(mech, q, qd)
+    V = mech.layout.tree_order(body_rates(state), -3)[..., 0]
     v = V[..., 3:] + cross(V[..., :3], mech.com)
-    return _mean(mech, matvec(forward_kinematics(mech, q).rotation, v))
+    return _mean(mech, matvec(state.poses.rotation, v))
 
 
 @verb
@@ -93,11 +93,12 @@ def com_acceleration(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Ten
     Reference: Orin, Goswami, Lee 2013 (the rate of linear momentum, per unit mass).
     """
     check_state(mech, q=q, qd=qd, qdd=qdd)
-    both = body_accels(mech, q, qd, qdd, gravity=False)
+    state = Kinematics.of(mech, q, qd)
+    both = body_accels(state, qdd, gravity=False)
     V, alpha = (mech.layout.tree_order(x, -3)[..., 0] for x in both)
     w, v = V[..., :3], V[..., 3:]
     a = alpha[..., 3:] + cross(alpha[..., :3], mech.com) + cross(w, v + cross(w, mech.com))
-    return _mean(mech, matvec(forward_kinematics(mech, q).rotation, a))
+    return _mean(mech, matvec(state.poses.rotation, a))
 
 
 @verb
@@ -118,9 +119,10 @@ def com_jacobian(mech: Mechanism, q: Tensor) -> Tensor:
     Reference: Orin, Goswami, Lee 2013 (the linear rows of A_G, per unit mass).
     """
     check_state(mech, q=q)
-    columns = mech.layout.tree_order(composite_momenta(mech, q), -3)[..., 3:, :]
-    forces = forward_kinematics(mech, q).rotation @ columns
-    return of_dofs(mech, q, forces) / mech.mass.sum(-1)[..., None, None]
+    state = Kinematics.of(mech, q)
+    columns = mech.layout.tree_order(composite_momenta(state), -3)[..., 3:, :]
+    forces = state.poses.rotation @ columns
+    return of_dofs(state, forces) / mech.mass.sum(-1)[..., None, None]
 
 
 @verb
@@ -141,10 +143,11 @@ def kinetic_energy(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     Reference: Concurrent Dynamics 2018, Generalized Mass Matrix, Eqs. 10 and 13.
     """
     check_state(mech, q=q, qd=qd)
-    V, momentum = body_momenta(mech, q, qd)
+    state = Kinematics.of(mech, q, qd)
+    V, momentum = body_momenta(state)
     twice = (V * momentum).sum((-3, -2, -1))
     if mech.has_armature:
-        twice = twice + (mech.armature * tree_rates(mech, tree_q(mech, q), qd).square()).sum(-1)
+        twice = twice + (mech.armature * state.tree_qd.square()).sum(-1)
     return twice / 2
 
 
@@ -172,17 +175,19 @@ def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
     Reference: Siciliano et al. 2009, Robotics (potential energy of links).
     """
     check_state(mech, q=q)
-    pose = forward_kinematics(mech, q)
-    moment = (mech.mass[..., None] * body_centres(mech, pose)).sum(-2)
+    state = Kinematics.of(mech, q)
+    pose = state.poses
+    moment = (mech.mass[..., None] * body_centres(state)).sum(-2)
     if mech.has_gravcomp:
         mass, first = compensated_mass(mech.mass, mech.com, mech.gravcomp)
         moment = moment - (mass * pose.position + matvec(pose.rotation, first)).sum(-2)
-    return spring_energy(mech, q) - (mech.gravity * moment).sum(-1)
+    return spring_energy(state) - (mech.gravity * moment).sum(-1)
 
 
-def spring_energy(mech: Mechanism, q: Tensor) -> Tensor:
+def spring_energy(state: Kinematics) -> Tensor:
     """Energy of joint springs as part of `potential_energy`, `[*batch]` [J]."""
-    deflection, x = stretch(uncoupled(mech), tree_q(mech, q))
+    mech = state.mech
+    deflection, x = stretch(state.tree, state.tree_q)
     half = mech.stiffness / 2
     if mech.has_higher_stiffness:
         squared, cubed = mech.higher_stiffness.unbind(-1)
@@ -208,8 +213,9 @@ def centroidal_momentum(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     Reference: Orin, Goswami, Lee 2013.
     """
     check_state(mech, q=q, qd=qd)
-    momenta = mech.layout.tree_order(body_momenta(mech, q, qd)[1], -3)
-    return about_centre(mech, q, momenta).sum(-3)[..., 0]
+    state = Kinematics.of(mech, q, qd)
+    momenta = mech.layout.tree_order(body_momenta(state)[1], -3)
+    return about_centre(state, momenta).sum(-3)[..., 0]
 
 
 @verb
@@ -230,8 +236,9 @@ def centroidal_momentum_matrix(mech: Mechanism, q: Tensor) -> Tensor:
     Reference: Orin, Goswami, Lee 2013.
     """
     check_state(mech, q=q)
-    columns = mech.layout.tree_order(composite_momenta(mech, q), -3)
-    return of_dofs(mech, q, about_centre(mech, q, columns))
+    state = Kinematics.of(mech, q)
+    columns = mech.layout.tree_order(composite_momenta(state), -3)
+    return of_dofs(state, about_centre(state, columns))
 
 
 @verb
@@ -252,7 +259,7 @@ def gravity_force(mech: Mechanism, q: Tensor) -> Tensor:
     Reference: Siciliano et al. 2009, Robotics (gravity from the potential energy).
     """
     check_state(mech, q=q)
-    return algorithms.bias_force(model_at(mech, q))
+    return algorithms.bias_force(model_at(Kinematics.of(mech, q)))
 
 
 @verb
@@ -283,12 +290,13 @@ def joint_wrenches(
     Reference: Jain 2011, Part II, Algorithm 3.1.
     """
     check_state(mech, q=q, qd=qd, qdd=qdd, f_ext=f_ext)
-    return mech.layout.tree_order(joint_forces(mech, q, qd, qdd, f_ext), -3)[..., 0]
+    forces = joint_forces(Kinematics.of(mech, q, qd), qdd, f_ext)
+    return mech.layout.tree_order(forces, -3)[..., 0]
 
 
-def body_centres(mech: Mechanism, pose: Pose) -> Tensor:
+def body_centres(state: Kinematics) -> Tensor:
     """Centres of mass of all bodies in the inertial frame, `[*batch, n, 3]`."""
-    return pose.position + matvec(pose.rotation, mech.com)
+    return state.poses.position + matvec(state.poses.rotation, state.mech.com)
 
 
 def _mean(mech: Mechanism, x: Tensor) -> Tensor:
@@ -296,14 +304,15 @@ def _mean(mech: Mechanism, x: Tensor) -> Tensor:
     return (mech.mass[..., None] * x).sum(-2) / mech.mass.sum(-1, keepdim=True)
 
 
-def about_centre(mech: Mechanism, q: Tensor, y: Tensor) -> Tensor:
+def about_centre(state: Kinematics, y: Tensor) -> Tensor:
     """Force columns of all bodies in inertial axes at the centre of mass, `[*batch, n, 6, r]`."""
-    pose = forward_kinematics(mech, q)
-    centre = _mean(mech, body_centres(mech, pose))
+    pose = state.poses
+    centre = _mean(state.mech, body_centres(state))
     return translate_force(pose.position - centre[..., None, :], rotate_vector(pose.rotation, y))
 
 
-def of_dofs(mech: Mechanism, q: Tensor, columns: Tensor) -> Tensor:
+def of_dofs(state: Kinematics, columns: Tensor) -> Tensor:
     """Columns of every body's own dofs, `[*batch, n, r, d]`, as one matrix `[*batch, r, num_dof]`."""
-    packed = mech.layout.breadth_first(columns, -3).mT
-    return independent_rows(mech, tree_q(mech, q), mech.layout.dofs.unpack(packed).mT)
+    layout = state.mech.layout
+    packed = layout.breadth_first(columns, -3).mT
+    return state.independent_rows(layout.dofs.unpack(packed).mT)

@@ -32,7 +32,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.bridge.body_motion import joint_bias_accels, joint_maps
+from torchsko.bridge.joint_motion import joint_bias_accels
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.bridge.level_free import relative_poses
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import cross
@@ -102,9 +103,7 @@ class Connectivity:
 
 
 def parallel_inverse_dynamics(
-    mech: Mechanism,
-    q: Tensor,
-    qd: Tensor,
+    state: Kinematics,
     qdd: Tensor,
     f_ext: Tensor | None = None,
     connectivity: Connectivity | None = None,
@@ -112,29 +111,28 @@ def parallel_inverse_dynamics(
     """Joint forces of given accelerations, without passive forces; see `torchsko.inverse_dynamics`.
 
     Args:
-        mech: the mechanism.
-        q: `[*batch, num_q]`.
-        qd: `[*batch, num_dof]`.
-        qdd: `[*batch, num_dof]`.
+        state: the mechanism at a configuration and velocity.
+        qdd: accelerations of the independent dofs, `[*batch, num_dof]`.
         f_ext: `[*batch, num_bodies, 6]`, or None. The force of an unactuated joint that closes a loop is
             passed here, as a force on one body and its opposite on the other.
         connectivity: ancestor relations; those of the mechanism's tree by default.
 
     Returns:
-        `[*batch, num_dof]` [N m or N].
+        Forces on all joints of the tree, `[*batch, num_tree_dof]` [N m or N].
 
     Reference: Isobe and Yagi (undated), General-purpose expression, Eq. 2 and section II.B.
     """
+    mech, tree_qdd = state.tree, state.tree_accels(qdd)
     layout = mech.layout
     tree = Connectivity.of(mech) if connectivity is None else connectivity
-    R, r = relative_poses(mech, q)
+    R, r = relative_poses(mech, state.tree_q)
     R = tree.multiply(R)
     p = tree.below.mT @ tree.on_parents(R, r)
-    S = _subspaces(R, p, joint_maps(mech, q))
-    rate, change = ((S @ layout.dofs.pack(x[..., None]))[..., 0] for x in (qd, qdd))
+    S = _subspaces(R, p, state.joint_map)
+    rate, change = ((S @ layout.dofs.pack(x[..., None]))[..., 0] for x in (state.tree_qd, tree_qdd))
     V = tree.below.mT @ rate
     change = change + _cross_motion(V, rate)
-    bias = joint_bias_accels(mech, q, qd)
+    bias = joint_bias_accels(mech, state.tree_q, state.tree_qd)
     if bias is not None:
         change = change + _subspaces(R, p, bias[..., None, :])[..., 0]
     alpha = tree.below.mT @ change
@@ -145,7 +143,7 @@ def parallel_inverse_dynamics(
         force = force - _rows(moment + cross(p, push), push)
     tau = S.mT @ (tree.below @ force)[..., None]
     tau = layout.dofs.unpack(tau)[..., 0]
-    return tree.refuse(tau + mech.armature * qdd if mech.has_armature else tau)
+    return tree.refuse(tau + mech.armature * tree_qdd if mech.has_armature else tau)
 
 
 def _subspaces(R: Tensor, p: Tensor, H: Tensor) -> Tensor:

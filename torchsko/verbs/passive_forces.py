@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchsko.bridge.body_momenta import compensating_forces
 from torchsko.bridge.fluid_forces import fluid_force
-from torchsko.mechanism.coordinates import independent_forces, tree_q, tree_rates, uncoupled
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import stretch, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
@@ -67,7 +67,7 @@ def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     "Computation", Passive forces (springs, compensation of weights).
     """
     check_state(mech, q=q, qd=qd)
-    return passive_forces(mech, q, qd)
+    return passive_forces(Kinematics.of(mech, q, qd))
 
 
 @verb
@@ -89,29 +89,27 @@ def passive_force_parts(mech: Mechanism, q: Tensor, qd: Tensor) -> PassiveForces
     "Computation", Passive forces (springs, compensation of weights).
     """
     check_state(mech, q=q, qd=qd)
-    q = tree_q(mech, q)
-    found = tree_passive_forces(mech, q, tree_rates(mech, q, qd))
+    state = Kinematics.of(mech, q, qd)
+    found = tree_passive_forces(state)
     zero = torch.zeros_like(found["springs"])
-    parts = (independent_forces(mech, q, found.get(x, zero)) for x in PassiveForces._fields)
+    parts = (state.independent_forces(found.get(x, zero)) for x in PassiveForces._fields)
     return PassiveForces(*torch.broadcast_tensors(*parts))
 
 
-def passive_forces(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+def passive_forces(state: Kinematics) -> Tensor:
     """`passive_force` without checks of the state."""
-    q = tree_q(mech, q)
-    parts = tree_passive_forces(mech, q, tree_rates(mech, q, qd))
-    return independent_forces(mech, q, reduce(add, parts.values()))
+    return state.independent_forces(reduce(add, tree_passive_forces(state).values()))
 
 
-def tree_passive_forces(mech: Mechanism, q: Tensor, qd: Tensor) -> dict[str, Tensor]:
-    """The parts of the passive forces that a mechanism has, at a state of the tree; see `PassiveForces`."""
-    tree = uncoupled(mech)
+def tree_passive_forces(state: Kinematics) -> dict[str, Tensor]:
+    """The parts of the passive forces on all joints of the tree; see `PassiveForces`."""
+    mech, tree, q, qd = state.mech, state.tree, state.tree_q, state.tree_qd
     parts = {"damping": damping_force(mech, qd), "friction": friction_force(mech, qd)}
     parts["springs"] = spring_force(tree, q)
     if mech.has_gravcomp:
-        parts["compensation"] = -compensating_forces(tree, q)
+        parts["compensation"] = -compensating_forces(state)
     if mech.has_fluid:
-        parts["fluid"] = -fluid_force(tree, q, qd)
+        parts["fluid"] = -fluid_force(state)
     if mech.has_armature and (turning := transport_rate(tree, qd, qd)) is not None:
         parts["armature"] = mech.armature * turning
     return parts

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from torchsko.bridge.body_motion import body_accels, body_jacobians, body_rates
-from torchsko.mechanism.coordinates import independent_rows, tree_state, uncoupled
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import stretch, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
@@ -29,7 +29,7 @@ from torchsko.spatial.inertia import force_regressor, inertia_of_vector, inertia
 from torchsko.spatial.rigid_transform import rotate_vector, translate_force
 from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.frame import Frame, Frames, with_frames
-from torchsko.verbs.frames import check_reference, frame_pose
+from torchsko.verbs.frames import check_reference, frame_poses
 from torchsko.verbs.kinematics import forward_kinematics
 from torchsko.verbs.passive_forces import friction_direction
 
@@ -83,11 +83,11 @@ def torque_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Ten
         True
     """
     check_state(mech, q=q, qd=qd, qdd=qdd)
-    layout = mech.layout
-    Y = layout.tree_order(force_regressor(*body_accels(mech, q, qd, qdd)), -3)
+    layout, state = mech.layout, Kinematics.of(mech, q, qd)
+    Y = layout.tree_order(force_regressor(*body_accels(state, qdd)), -3)
     # Two spare columns: torch calls BLAS for 6 x 6 times 6 x 12, and is slower with fewer columns.
     identity = torch.eye(mech.num_dof, max(mech.num_dof, 12), dtype=q.dtype, device=q.device)
-    J = layout.tree_order(body_jacobians(mech, q, identity)[..., : mech.num_dof], -3)
+    J = layout.tree_order(body_jacobians(state, identity)[..., : mech.num_dof], -3)
     return (J.mT @ Y).movedim(-3, -2)
 
 
@@ -121,10 +121,11 @@ def wrench_regressor(
     """
     check_reference(reference)
     given, numbers = with_frames(mech, frames, q=q, qd=qd, qdd=qdd)
-    Y = mech.layout.tree_order(force_regressor(*body_accels(mech, q, qd, qdd)), -3)
-    bodies = forward_kinematics(mech, q)
+    state = Kinematics.of(given, q, qd)
+    Y = mech.layout.tree_order(force_regressor(*body_accels(state, qdd)), -3)
+    bodies = state.poses
     Y = rotate_vector(bodies.rotation, Y)
-    poses = frame_pose(given, q, tuple(given.frame_names[k] for k in numbers))
+    poses = frame_poses(state, numbers)
     tree, found = mech.layout.tree, []
     for i, k in enumerate(numbers):
         R, r = poses.rotation[..., i, None, :, :], poses.position[..., i, None, :]
@@ -178,12 +179,12 @@ def drive_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tens
     Reference: Khalil, Dombre 2002, Modeling, Identification and Control of Robots (rotors, friction).
     """
     check_state(mech, q=q, qd=qd, qdd=qdd)
-    q, qd, qdd = tree_state(mech, q, qd, qdd)
-    tree = uncoupled(mech)
-    deflection, turning = stretch(tree, q)[0], transport_rate(tree, qd, qd)
-    qdd = qdd if turning is None else qdd + turning
-    parts = torch.broadcast_tensors(qdd, qd, friction_direction(mech, qd), deflection)
-    return torch.stack([independent_rows(mech, q, torch.diag_embed(x)).mT for x in parts], -1)
+    state = Kinematics.of(mech, q, qd)
+    tree, rates, accels = state.tree, state.tree_qd, state.tree_accels(qdd)
+    deflection, turning = stretch(tree, state.tree_q)[0], transport_rate(tree, rates, rates)
+    accels = accels if turning is None else accels + turning
+    parts = torch.broadcast_tensors(accels, rates, friction_direction(mech, rates), deflection)
+    return torch.stack([state.independent_rows(torch.diag_embed(x)).mT for x in parts], -1)
 
 
 @verb
@@ -204,11 +205,10 @@ def momentum_regressor(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     check_state(mech, q=q, qd=qd)
-    layout = mech.layout
-    V = layout.tree_order(body_rates(mech, q, qd), -3)
+    layout, state = mech.layout, Kinematics.of(mech, q, qd)
+    V = layout.tree_order(body_rates(state), -3)
     each = (_units(mech) @ V[..., None, :, :])[..., 0].mT
-    identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
-    J = layout.tree_order(body_jacobians(mech, q, identity), -3)
+    J = layout.tree_order(body_jacobians(state, state.identity()), -3)
     return (J.mT @ each).movedim(-3, -2)
 
 
@@ -230,7 +230,7 @@ def kinetic_energy_regressor(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     Reference: Gautier 1997, Dynamic identification of robots with power model (the energy model).
     """
     check_state(mech, q=q, qd=qd)
-    V = mech.layout.tree_order(body_rates(mech, q, qd), -3)[..., None, :, :]
+    V = mech.layout.tree_order(body_rates(Kinematics.of(mech, q, qd)), -3)[..., None, :, :]
     return (V.mT @ _units(mech) @ V)[..., 0, 0] / 2
 
 

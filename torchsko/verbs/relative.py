@@ -17,6 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchsko.bridge.body_poses import Pose
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.motion import cross_motion, motion_matrix
@@ -33,7 +34,6 @@ from torchsko.verbs.frames import (
     frame_pose,
     frame_velocity,
 )
-from torchsko.verbs.kinematics import Pose
 
 
 @verb

@@ -40,17 +40,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.bridge.body_momenta import joint_forces_of
+from torchsko.bridge.body_momenta import tree_forces_of
 from torchsko.bridge.body_motion import body_accels, body_jacobian_rates, body_jacobians, body_rates
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.control.joint_space.gains import is_nonnegative
 from torchsko.control.joint_space.tracking import check_tracking_state
 from torchsko.errors import MechanismError
-from torchsko.mechanism.coordinates import (
-    independent_forces,
-    tree_column_rates,
-    tree_q,
-    tree_rates,
-)
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.joints.configuration import subtract
 from torchsko.mechanism.mechanism import Mechanism
@@ -59,7 +54,7 @@ from torchsko.mechanism.time_step import check_dt
 from torchsko.mechanism.validation import check_gains, check_placement
 from torchsko.spatial.inertia import inertia_of_vector
 from torchsko.spatial.motion import cross_force, cross_motion
-from torchsko.verbs.passive_forces import passive_force
+from torchsko.verbs.passive_forces import passive_forces
 
 
 class AdaptiveResult(NamedTuple):
@@ -134,8 +129,9 @@ def adaptive_control(
     e, ed = subtract(robot, q, q_target), qd_target - qd
     v, a = qd_target + slope * e, qdd_target + slope * ed
     s = qd - v
-    V, W, A = _body_motion(robot, q, qd, v, a)
-    S = body_jacobians(robot, q, s[..., None])
+    state = Kinematics.of(robot, q, qd)
+    V, W, A = _body_motion(state, v, a)
+    S = body_jacobians(state, s[..., None])
     layout = robot.layout
     unit = torch.eye(10, dtype=q.dtype, device=q.device)
     inertia_gradient = layout.tree_order(S @ A.mT - cross_motion(W, S) @ V.mT, -3)
@@ -146,23 +142,20 @@ def adaptive_control(
         parameters = parameters + step * rate
     I = layout.breadth_first(inertia_of_vector(parameters), -3)
     f = I @ A + cross_force(W, I @ V)
-    at = tree_q(robot, q)
-    accel = tree_rates(robot, at, a)
-    change = tree_column_rates(robot, at, tree_rates(robot, at, qd), v[..., None])
+    accel = state.tree_rates(a)
+    change = state.tree_column_rates(v[..., None])
     accel = accel if change is None else accel + change[..., 0]
-    known = independent_forces(robot, at, robot.armature * accel) + passive_force(mech, q, qd)
-    tau = joint_forces_of(robot, q, f) + known - gain * s
+    known = robot.armature * accel + tree_forces_of(state, f)
+    tau = state.independent_forces(known) + passive_forces(state) - gain * s
     return AdaptiveResult(tau, rate)
 
 
-def _body_motion(
-    mech: Mechanism, q: Tensor, qd: Tensor, v: Tensor, a: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def _body_motion(state: Kinematics, v: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """V, W and A of every body, `[*batch, n, 6, 1]`, breadth first."""
-    W, bias = body_jacobian_rates(mech, q, qd, v[..., None])
-    zero = torch.zeros_like(qd)
-    gravity = body_accels(mech, q, zero, zero)[1]
-    return body_rates(mech, q, qd), W, body_jacobians(mech, q, a[..., None]) + bias + gravity
+    W, bias = body_jacobian_rates(state, v[..., None])
+    zero = torch.zeros_like(v)
+    gravity = body_accels(state.moving(zero), zero)[1]
+    return body_rates(state), W, body_jacobians(state, a[..., None]) + bias + gravity
 
 
 def _check(

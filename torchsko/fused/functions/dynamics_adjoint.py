@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchsko.algorithms import innovations
 from torchsko.bridge.assemble import model_at
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.implicit.equation import implicit_vjp
 from torchsko.implicit.jacobian_products import Flags, Pullback, Tensors
 from torchsko.verbs.dynamics import forward_dynamics, inverse_dynamics
@@ -40,7 +41,7 @@ class DynamicsEquation:
     def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
         """M^-1 rhs by the innovations factorisation; M is symmetric."""
         mech, q, *_ = self.split(inputs)
-        return innovations(model_at(mech, q)).solve(rhs)
+        return innovations(model_at(Kinematics.of(mech, q))).solve(rhs)
 
 
 def implicit_pullback(split: SplitInputs) -> Pullback:

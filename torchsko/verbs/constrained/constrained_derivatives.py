@@ -27,6 +27,7 @@ from torch import Tensor
 from torchsko import algorithms
 from torchsko.algorithms.constrained_motion import Multipliers
 from torchsko.bridge.assemble import model_at
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.constraints.row_kinds import FrameRows, JointRows, Marker
 from torchsko.implicit.jacobian_products import jvp_by_double_vjp
 from torchsko.mechanism.mechanism import Mechanism
@@ -79,7 +80,7 @@ def forward_dynamics_derivatives(
     qdd, forces = forward_dynamics(held, mech, q, qd, tau, active)
     numbers, mask = held.rows.numbers(mech), held.rows.mask(mech, q, active)
     rows = held.rows.at(mech, q, qd, numbers)
-    factors = algorithms.innovations(model_at(mech, q))
+    factors = algorithms.innovations(model_at(Kinematics.of(mech, q)))
     found = Multipliers.of(factors, rows.jacobian, mask, held.redundant)
     residuals = _of_markers if _have_markers(held, mech) else _along_the_manifold
     R1_q, R1_qd, R2_q, R2_qd = residuals(held, mech, (q, qd, qdd), mask * forces)

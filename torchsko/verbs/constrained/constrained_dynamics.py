@@ -10,6 +10,7 @@ from torch import Tensor
 from torchsko import algorithms
 from torchsko.algorithms.constrained_motion import Multipliers, forces_of
 from torchsko.bridge.assemble import model_at
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.implicit.loop import loop
 from torchsko.mechanism.joints.configuration import add_step
 from torchsko.mechanism.loops.constraint_rows import Rows
@@ -49,7 +50,7 @@ class Constraints:
         """The factored rows at a configuration."""
         rows = self.rows.at(mech, q, None, self.rows.numbers(mech))
         mask = self.rows.mask(mech, q, active)
-        factors = algorithms.innovations(model_at(mech, q))
+        factors = algorithms.innovations(model_at(Kinematics.of(mech, q)))
         return Multipliers.of(factors, rows.jacobian, mask, self.redundant), rows
 
 
@@ -63,7 +64,7 @@ def forward_dynamics(
 ) -> tuple[Tensor, Tensor]:
     """Accelerations and constraint forces."""
     equation = ConstrainedMotion(fixed_fields(mech), held.rows, held.redundant, held.stabilise)
-    drive = tau - passive_forces(mech, q, qd)
+    drive = tau - passive_forces(Kinematics.of(mech, q, qd))
     return solve_motion(equation, mech, q, qd, drive, held.rows.mask(mech, q, active))
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from torchsko import algorithms
 from torchsko.algorithms.constrained_motion import Multipliers, forces_of, stacked_rows
 from torchsko.bridge.assemble import model_at
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.implicit.equation import implicit
 from torchsko.mechanism.loops.constraint_rows import Placements
 from torchsko.mechanism.mechanism import Mechanism
@@ -57,13 +58,13 @@ class ConstrainedMotion:
         mech, (q, qd, drive, mask, *numbers) = self._split(inputs)
         placed = Placements(*numbers)
         if self.is_impact:
-            model = model_at(mech.replace(gravity=torch.zeros_like(mech.gravity)), q)
+            model = model_at(Kinematics.of(mech.replace(gravity=torch.zeros_like(mech.gravity)), q))
             rows = self.rows.at(mech, q, None, placed)
             bias = self.restitution * matvec(rows.jacobian, drive)
             return model, drive, rows.jacobian, bias, mask
         rows = self.rows.at(mech, q, qd, placed)
         bias = stabilised_bias(rows.residual, rows.jacobian, rows.bias, qd, self.stabilise)
-        return model_at(mech, q, qd), drive, rows.jacobian, bias, mask
+        return model_at(Kinematics.of(mech, q, qd)), drive, rows.jacobian, bias, mask
 
     def solution(self, *inputs: Tensor) -> Tensor:
         """Accelerations and multipliers, by the innovations factorisation."""
