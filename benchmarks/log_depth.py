@@ -24,6 +24,7 @@ from torch import Tensor
 import torchsko as ts
 from torchsko.algebra.operators.sweeps import gather
 from torchsko.algebra.recursions.lyapunov import forward_diag
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.bridge.level_free import assemble_level_free
 
 States = tuple[Tensor, Tensor, Tensor]
@@ -33,7 +34,7 @@ Result = Callable[[], Tensor]
 def contestants(mech: ts.Mechanism, states: States) -> dict[str, tuple[Result, Result]]:
     """Each computation level by level, and without levels."""
     q, qd, x = states
-    model = assemble_level_free(mech, q, qd)
+    model = assemble_level_free(Kinematics.of(mech, q, qd))
     layout, A = model.layout, model.edge_weight
     X = model.inertia.expand(*q.shape[:-1], -1, -1, -1)
 
@@ -134,7 +135,7 @@ def report_accuracy(links: int) -> None:
         tau = torch.randn(qd.shape, generator=g)
         double = (x.double() for x in (q, qd, tau))
         exact = ts.forward_dynamics(mech.to(torch.float64), *double)
-        model = assemble_level_free(mech, q, qd)
+        model = assemble_level_free(Kinematics.of(mech, q, qd))
         found = [ts.forward_dynamics(mech, q, qd, tau)] + [
             ts.innovations(model, method="scan", accumulate=dtype).forward_dynamics(tau)
             for dtype in (torch.float32, torch.float64)

@@ -11,7 +11,7 @@ from tests.strategies import agree, random_mechanism, sko_models
 from torchsko.algebra.operators.edges import DenseEdges, LevelEdges, ProductEdges
 from torchsko.algebra.recursions.innovations import swept_innovations
 from torchsko.algorithms import inverse_dynamics, mass_matrix
-from torchsko.bridge.body_motion import edge_weights
+from torchsko.bridge.joint_motion import edge_weights
 
 KINDS = {
     "dense": lambda edges, sizes: edges,

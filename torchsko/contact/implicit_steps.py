@@ -42,7 +42,8 @@ from torchsko.spatial.inertia import spatial_inertia
 from torchsko.spatial.rotation import skew
 from torchsko.utils.shapes import concatenate, matvec
 from torchsko.verbs.dynamics import mass_matrix
-from torchsko.verbs.passive_forces import damping_slope, spring_slope
+from torchsko.verbs.passive.damping import damping_slope
+from torchsko.verbs.passive.springs import spring_slope
 
 
 def euler_acceleration(

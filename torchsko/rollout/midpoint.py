@@ -41,7 +41,8 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import Accelerate, Integrator, State
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.dynamics import inverse_dynamics, mass_matrix
-from torchsko.verbs.momenta import kinetic_energy, potential_energy, spring_energy
+from torchsko.verbs.momenta import kinetic_energy, potential_energy
+from torchsko.verbs.passive.springs import spring_energy
 from torchsko.verbs.passive_forces import passive_force
 
 Residual = Callable[[Tensor], Tensor]

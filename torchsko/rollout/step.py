@@ -12,7 +12,8 @@ from torch import Tensor
 
 from torchsko.mechanism.coordinates import tree_q, tree_rates
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.verbs.passive_forces import damping_slope, smooth_speeds
+from torchsko.verbs.passive.damping import damping_slope
+from torchsko.verbs.passive.friction import smooth_speeds
 
 State = tuple[Tensor, Tensor]
 """Configuration and velocity."""

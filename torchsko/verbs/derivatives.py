@@ -22,19 +22,17 @@ import torch
 from torch import Tensor
 
 from torchsko import algorithms
-from torchsko.bridge.assemble import lifted_model, model_at, tree_model
-from torchsko.bridge.fluid_forces import fluid_force
+from torchsko.bridge.assemble import model_at, tree_model
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.bridge.tangents import tangents
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.dynamics import inverse_dynamics, mass_matrix, refuse_singular
-from torchsko.verbs.joint_tangents import joint_bends, spring_tangent
+from torchsko.verbs.joint_tangents import joint_bends
 from torchsko.verbs.manifold_derivatives import state_jacobians
-from torchsko.verbs.passive_forces import damping_slope, passive_forces, smooth_speeds
+from torchsko.verbs.passive_forces import acting_terms, passive_forces
 
 
 @verb
@@ -138,42 +136,6 @@ def _closed_inverse(
     return to_q, to_qd, M
 
 
-def _loss_slope(tree: Mechanism, qd: Tensor) -> Tensor:
-    """Slope of damping and smooth friction over the rates of joints, `[*batch, num_tree_dof]`."""
-    slope = damping_slope(tree, qd)
-    if tree.has_smooth_friction:
-        smooth, speed = smooth_speeds(tree)
-        direction = torch.tanh(qd / speed)
-        rate = tree.friction * (1 - direction * direction) / speed
-        slope = slope + torch.where(smooth, rate, torch.zeros_like(rate))
-    return slope
-
-
-def _turning_slope(tree: Mechanism, qd: Tensor) -> Tensor | None:
-    """Derivative of `transport_rate` of the rates to the rates, `[*batch, n, n]`; None if zero."""
-    unit = torch.eye(tree.num_dof, dtype=qd.dtype, device=qd.device)
-    rates = qd[..., None, :].expand(*qd.shape[:-1], tree.num_dof, tree.num_dof)
-    parts = [
-        transport_rate(tree, *x)
-        for x in ((rates, unit.expand_as(rates)), (unit.expand_as(rates), rates))
-    ]
-    return None if parts[0] is None or parts[1] is None else (parts[0] + parts[1]).mT
-
-
-def _compensation_tangent(state: Kinematics) -> Tensor:
-    """Derivative of the joint forces of gravity compensation."""
-    tree, q = state.tree, state.tree_q
-    rest = torch.zeros_like(q[..., :1]).expand(*q.shape[:-1], tree.num_dof)
-    at_rest = Kinematics(tree, q, rest)
-    lifted = lifted_model(at_rest)
-    bends = joint_bends(tree, q, rest)
-    motion = tangents(at_rest, lifted.inertia, rest, None, bends)
-    _, to_q, _ = algorithms.mass_and_motion_matrices(
-        lifted, motion.inertia_rate, [motion.to_q, motion.to_qd]
-    )
-    return to_q
-
-
 def _inverse(
     state: Kinematics,
     qdd: Tensor,
@@ -194,17 +156,10 @@ def _inverse(
     M, to_q, to_qd = algorithms.mass_and_motion_matrices(
         model, motion.inertia_rate, [motion.to_q, motion.to_qd]
     )
-    to_q = to_q + spring_tangent(tree, tree_q)
-    if tree.has_losses:
-        to_qd = to_qd + torch.diag_embed(_loss_slope(tree, tree_qd))
-    if tree.has_gravcomp:
-        to_q = to_q - _compensation_tangent(state)
-    if tree.has_fluid:
-        fn = lambda q, qd: fluid_force(Kinematics(tree, q, qd))  # noqa: E731
-        of_q, of_qd = state_jacobians(tree, fn, tree_q, tree_qd)
-        to_q, to_qd = to_q - of_q, to_qd - of_qd
-    if tree.has_armature and (turning := _turning_slope(tree, tree_qd)) is not None:
-        to_qd = to_qd + tree.armature[..., None] * turning
+    for term in acting_terms(state.mech):
+        stiffness, damping = term.derivatives(state)
+        to_q = to_q if stiffness is None else to_q + stiffness
+        to_qd = to_qd if damping is None else to_qd + damping
     base_accels = motion.base_accels
     if base_accels is not None and (S := model.armature_matrix()) is not None:
         # An armature takes part in the acceleration, though not in the motion of the tree.

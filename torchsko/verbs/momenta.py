@@ -14,6 +14,9 @@ Reference: D. Orin, A. Goswami, S.-H. Lee, *Centroidal dynamics of a humanoid ro
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
+
 from torch import Tensor
 
 from torchsko import algorithms
@@ -22,13 +25,12 @@ from torchsko.bridge.body_momenta import body_momenta, composite_momenta, joint_
 from torchsko.bridge.body_motion import body_accels, body_rates
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.joints.configuration import stretch
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.spatial.inertia import compensated_mass
 from torchsko.spatial.rigid_transform import rotate_vector, translate_force
 from torchsko.spatial.rotation import cross
 from torchsko.utils.shapes import matvec
+from torchsko.verbs.passive_forces import acting_terms
 
 
 @verb
@@ -176,23 +178,10 @@ def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
     """
     check_state(mech, q=q)
     state = Kinematics.of(mech, q)
-    pose = state.poses
     moment = (mech.mass[..., None] * body_centres(state)).sum(-2)
-    if mech.has_gravcomp:
-        mass, first = compensated_mass(mech.mass, mech.com, mech.gravcomp)
-        moment = moment - (mass * pose.position + matvec(pose.rotation, first)).sum(-2)
-    return spring_energy(state) - (mech.gravity * moment).sum(-1)
-
-
-def spring_energy(state: Kinematics) -> Tensor:
-    """Energy of joint springs as part of `potential_energy`, `[*batch]` [J]."""
-    mech = state.mech
-    deflection, x = stretch(state.tree, state.tree_q)
-    half = mech.stiffness / 2
-    if mech.has_higher_stiffness:
-        squared, cubed = mech.higher_stiffness.unbind(-1)
-        half = half + squared * x / 3 + cubed * x * x / 4
-    return (half * deflection.square()).sum(-1)
+    energies = [term.energy(state) for term in acting_terms(mech)]
+    stored = reduce(add, [energy for energy in energies if energy is not None])
+    return stored - (mech.gravity * moment).sum(-1)
 
 
 @verb

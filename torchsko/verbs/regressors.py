@@ -31,7 +31,7 @@ from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.frame import Frame, Frames, with_frames
 from torchsko.verbs.frames import check_reference, frame_poses
 from torchsko.verbs.kinematics import forward_kinematics
-from torchsko.verbs.passive_forces import friction_direction
+from torchsko.verbs.passive.friction import friction_direction
 
 
 @verb
