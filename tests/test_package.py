@@ -174,3 +174,12 @@ def test_what_a_session_shows_by_its_last_line_is_a_line_with_names():
         told = repr(value)
         assert "\n" not in told and len(told) < 300, (what, told[:200])
         assert type(value).__name__ in told and " object at 0x" not in told, told
+
+
+def test_an_unknown_name_is_answered_with_the_most_similar_ones():
+    with pytest.raises(
+        AttributeError, match=r"'inverse_dynamic'\. Did you mean 'inverse_dynamics'"
+    ):
+        ts.inverse_dynamic  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'xyzzy'\.$"):
+        ts.xyzzy  # noqa: B018

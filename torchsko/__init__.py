@@ -34,12 +34,21 @@ def __getattr__(name: str) -> object:
     elif name == "__all__":
         value = [public for public in __dir__() if not public.startswith("_")]
     elif name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(_unknown_attribute(name), name=name)
     else:
         owner = import_module(_MODULES[name])
         value = vars(owner).get(name) or import_module(f"{owner.__name__}.{name}")
     globals()[name] = value
     return value
+
+
+def _unknown_attribute(name: str) -> str:
+    """Message for a name that is not public, with the most similar ones."""
+    from difflib import get_close_matches
+
+    similar = get_close_matches(name, __dir__(), n=3, cutoff=0.7)
+    advice = f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
+    return f"module {__name__!r} has no attribute {name!r}.{advice}"
 
 
 def __dir__() -> list[str]:

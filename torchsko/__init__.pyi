@@ -11,6 +11,7 @@ from torchsko.algebra.topology.subgraph import aggregation_subgraph as aggregati
 from torchsko.algebra.topology.subgraph import path_induced_nodes as path_induced_nodes
 from torchsko.algebra.topology.tree import Tree as Tree
 from torchsko.bridge.assemble import assemble as assemble
+from torchsko.bridge.body_poses import Pose as Pose
 from torchsko.bridge.singular_hinges import checked as checked
 from torchsko.errors import CompilerError as CompilerError
 from torchsko.errors import FitError as FitError
@@ -147,7 +148,6 @@ from torchsko.verbs.frames import frame_jacobian as frame_jacobian
 from torchsko.verbs.frames import frame_jacobian_rate as frame_jacobian_rate
 from torchsko.verbs.frames import frame_pose as frame_pose
 from torchsko.verbs.frames import frame_velocity as frame_velocity
-from torchsko.verbs.kinematics import Pose as Pose
 from torchsko.verbs.kinematics import forward_kinematics as forward_kinematics
 from torchsko.verbs.loop_closing import close as close
 from torchsko.verbs.momenta import center_of_mass as center_of_mass
