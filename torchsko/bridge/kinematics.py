@@ -66,6 +66,20 @@ class Kinematics:
         """A mechanism at the state q `[*batch, num_q]` and qd `[*batch, num_dof]`; closes its loops."""
         return Kinematics(mech, tree_q(mech, q), qd)
 
+    @property
+    def loop_motion(self) -> tuple[Tensor, ...]:
+        """X and xi of a mechanism with loops; empty without."""
+        if self.mech.closing is None:
+            return ()
+        return self.independent_to_tree, self.tree_accel_bias
+
+    def with_loop_motion(self, *loop_motion: Tensor) -> Kinematics:
+        """The same state with X and xi that are known, as inputs of an implicit equation are."""
+        known = Kinematics(self.mech, self.tree_q, self.qd)
+        for name, x in zip(("independent_to_tree", "tree_accel_bias"), loop_motion, strict=False):
+            object.__setattr__(known, name, x)
+        return known
+
     def moving(self, qd: Tensor) -> Kinematics:
         """The mechanism at the same configuration with another velocity."""
         return Kinematics(self.mech, self.tree_q, qd)

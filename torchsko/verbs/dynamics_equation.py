@@ -35,14 +35,21 @@ def accelerations(state: Kinematics, gen_force: Tensor, f_ext: Tensor | None) ->
     assert state.qd is not None
     equation = _DynamicsEquation(fixed_fields(state.mech))
     forces = () if f_ext is None else (f_ext,)
-    inputs = (*parameters_of(state.mech), state.tree_q, state.qd, gen_force, *forces)
+    inputs = (
+        *parameters_of(state.mech),
+        state.tree_q,
+        state.qd,
+        gen_force,
+        *state.loop_motion,
+        *forces,
+    )
     # The tape of the recursion is shorter than that of Newton steps.
     return equation.solution(*inputs) if is_compiled_or_traced() else implicit(equation, *inputs)
 
 
 @dataclass(frozen=True, eq=False)
 class _DynamicsEquation:
-    """The equation with inputs (*parameters, tree_q, qd, gen_force, [f_ext]).
+    """The equation with inputs (*parameters, tree_q, qd, gen_force, [X, xi], [f_ext]).
 
     Attributes:
         fixed: the fields of the mechanism that are not parameters.
@@ -52,8 +59,10 @@ class _DynamicsEquation:
 
     def split(self, inputs: tuple[Tensor, ...]) -> tuple[Kinematics, Tensor, tuple[Tensor, ...]]:
         """The mechanism with the given parameters at the state, gen_force and external forces."""
-        mech, (tree_q, qd, gen_force, *forces) = split_mechanism(self.fixed, inputs)
-        return Kinematics(mech, tree_q, qd), gen_force, tuple(forces)
+        mech, (tree_q, qd, gen_force, *rest) = split_mechanism(self.fixed, inputs)
+        num_loop_inputs = 0 if mech.closing is None else 2
+        state = Kinematics(mech, tree_q, qd).with_loop_motion(*rest[:num_loop_inputs])
+        return state, gen_force, tuple(rest[num_loop_inputs:])
 
     def solution(self, *inputs: Tensor) -> Tensor:
         """The accelerations qdd, by the articulated-body sweeps."""
