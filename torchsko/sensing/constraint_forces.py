@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from torchsko.actuation.actuator_forces import ActuatorState
-from torchsko.bridge.body_momenta import joint_forces_of
+from torchsko.bridge.body_momenta import tree_forces_of
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.contact_dynamics import balance_error, cone_forces, step_metric
 from torchsko.contact.drive import Drive
 from torchsko.contact.implicit_steps import end_of_step_inertia
@@ -198,7 +199,8 @@ def _independent_force(drive: Drive, state: State) -> Tensor:
     if drive.f_ext is None:
         return tau
     f = drive.mech.layout.breadth_first(drive.f_ext, -2)[..., None]
-    return tau + joint_forces_of(drive.mech, state.q, f)
+    at = Kinematics.of(drive.mech, state.q)
+    return tau + at.independent_forces(tree_forces_of(at, f))
 
 
 def _joint_force(drive: Drive, state: State) -> Tensor:
