@@ -233,7 +233,9 @@ class MultipleShooting(Estimator):
     def _prepare(self) -> None:
         data, model = self.data, self.model
         start = solve_physical(data.equations.pooled, model, data.prior, data.problem.terms)
-        windows = Windows.of(data.problem.mech, data.log, data.settings, data.folds, data.window)
+        # Chains of windows end at folds, so folds of a short period would leave few long chains.
+        folds = replace(data.folds, period=None)
+        windows = Windows.of(data.problem.mech, data.log, data.settings, folds, data.window)
         forward = ForwardModel.of(data.problem, model.choice)
         shooting = ShootingEstimator(
             forward, windows, data.problem.base, data.prior, data.folds.count, start
