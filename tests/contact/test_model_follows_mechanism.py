@@ -106,5 +106,5 @@ def test_a_batch_of_friction_that_fits_no_state_is_refused():
     contact = ts.ContactModel.of(mech)
     contact = contact.replace(friction=contact.friction.expand(2, -1, -1))
     state = ts.State(mech.initial().repeat(3, 1), torch.zeros(3, mech.num_dof).double())
-    with pytest.raises(ts.errors.ShapeError, match=r"friction .*\[2\], the state has \[3\]"):
+    with pytest.raises(ts.MechanismError, match=r"friction .*\[2\], the states have \[3\]"):
         ts.step(mech, state, contact=contact)

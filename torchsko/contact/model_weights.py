@@ -11,6 +11,7 @@ from torch import Tensor
 from torchsko.constraints.constraint_kinds import KINDS
 from torchsko.constraints.row_kinds import FrameRows
 from torchsko.contact.inverse_weights import InverseWeights
+from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.geometry import Shape, Surface
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import matvec
@@ -33,7 +34,10 @@ def file_weights(mech: Mechanism, contact: ContactModel) -> dict[str, Tensor]:
         "shape_invweight": [
             (shapes[name].surface or Surface()).invweight for name in contact.shape_names
         ],
-        "equality_invweight": [closures[name].invweight for name in contact.equality_names],
+        "equality_invweight": [
+            _of_file(closures[name], ends, lengths)
+            for name, ends in zip(contact.equality_names, contact.equality_ends, strict=True)
+        ],
         "limit_invweight": [lengths[k] for k in (*contact.limit_dof, *contact.ball_dof)],
         "loss_invweight": [lengths[k] for k in contact.loss_dof],
     }
@@ -42,6 +46,16 @@ def file_weights(mech: Mechanism, contact: ContactModel) -> dict[str, Tensor]:
             if row not in ((), None):
                 found[name][k] = found[name].new_tensor(row)
     return found
+
+
+def _of_file(
+    closure: Closure, ends: tuple[int, int], lengths: Sequence[float | None]
+) -> tuple[float, ...]:
+    """Inverse weights of an equality in the file: those of its lengths, or of the bodies that it joins."""
+    if not closure.joints:
+        return closure.invweight
+    known = [x for x in (lengths[k] for k in {*ends}) if x is not None]
+    return (sum(known), 0.0) if len(known) == len({*ends}) else ()
 
 
 def computed_weights(mech: Mechanism, contact: ContactModel) -> dict[str, Tensor]:
