@@ -132,6 +132,7 @@ def test_every_row_is_traced_or_refused_or_runs_as_it_is():
     public = {name for name, _ in public_functions_of_mechanisms()}
     assert public - kernels - refused == {
         "actuate",
+        "actuators_of",
         "advance",
         "base_parameters",
         "constrain",
@@ -142,6 +143,7 @@ def test_every_row_is_traced_or_refused_or_runs_as_it_is():
         "drive_parameters",
         "equality_forces",
         "inertial_parameters",
+        "initial_state",
         "inverse_kinematics",
         "randomise",
         "rollout",
