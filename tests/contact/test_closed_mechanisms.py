@@ -10,6 +10,7 @@ import torch
 import torchsko as ts
 from tests.contact.models import CLOSED
 from tests.oracles.gauss import soft_rows
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.rows import constraint_rows
 
 
@@ -32,7 +33,7 @@ def test_forces_do_virtual_work_on_motions_that_the_loops_allow(closed):
     contact = contact.replace(equality_active=torch.zeros_like(contact.equality_active))
     state = ts.expand(mech, q), ts.expand_velocity(mech, q, qd)
     accel = ts.expand_acceleration(mech, q, qd, found.qdd)
-    rows = constraint_rows(tree, contact, *state)
+    rows = constraint_rows(Kinematics.of(tree, *state), contact)
     gradient, _, _ = rows.derivatives(rows.motion(accel) - rows.reference)
     assert ((gradient != 0).sum(-1) >= 3).all()
     force = -rows.generalised_forces(gradient)

@@ -17,6 +17,7 @@ from torchsko.actuation.implicit_forces import ImplicitForce, implicit_force
 from torchsko.actuation.law import Named, as_step_series, law_of
 from torchsko.actuation.sampled_control import SampledControl
 from torchsko.actuation.tendons import Tendons
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import ShapeError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import is_expandable
@@ -111,7 +112,7 @@ class ActuatedControl(Controller):
         state, tau, memory = self._evaluate(mech, t, dt, q, qd, memory, inputs)
         slopes = state.slopes()
         if self.tendons is not None:
-            slopes = slopes.concatenate(self.tendons.slopes(mech, q, qd))
+            slopes = slopes.concatenate(self.tendons.slopes(state.kinematics))
         return implicit_force(mech, tau, slopes, qd, dt, self.implicit == "position"), memory
 
     def sample(
@@ -144,9 +145,10 @@ class ActuatedControl(Controller):
         """The actuators, joint forces of actuators and tendons, and the memory at t + dt."""
         sampled = self.sample(mech, t, q, qd, memory, inputs)
         activation, ctrl = sampled.activation, sampled.ctrl
-        state = ActuatorState.at(mech, self.actuators, q, qd, activation, ctrl, dt)
-        tau = state.gen_force
+        state = Kinematics.of(mech, q, qd)
+        at = ActuatorState.at(state, self.actuators, activation, ctrl, dt)
+        tau = at.gen_force
         if self.tendons is not None:
-            tau = tau + self.tendons.force(mech, q, qd)
-        after = self.actuators.next_activation(activation, state.rate, dt)
-        return state, tau, sampled.memory(after)
+            tau = tau + self.tendons.gen_force(state)
+        after = self.actuators.next_activation(activation, at.rate, dt)
+        return at, tau, sampled.memory(after)

@@ -24,7 +24,6 @@ from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.bridge.body_momenta import compensating_forces
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import MechanismError, ShapeError
-from torchsko.mechanism.coordinates import independent_forces, tree_q, tree_rates
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -67,7 +66,9 @@ def actuate(
 
     Reference: MuJoCo documentation, "Computation", Actuation model.
     """
-    state = ActuatorState.at(as_mechanism(mech), actuators, q, qd, activation, ctrl, dt)
+    mech = as_mechanism(mech)
+    check_state(mech, q=q, qd=qd)
+    state = ActuatorState.at(Kinematics.of(mech, q, qd), actuators, activation, ctrl, dt)
     return state.gen_force, state.rate
 
 
@@ -95,9 +96,8 @@ class ActuatorState:
     """Intermediate values of actuators at a state, from their inputs to their gears; see `actuate`.
 
     Attributes:
-        mech: the mechanism.
+        kinematics: the mechanism at the state.
         actuators: of the mechanism.
-        q_tree: coordinates of all joints of the tree.
         rate: rates of the activations, `[*batch, m]` [1/s].
         u: inputs of the gains, `[*batch, n]`, like all that follow.
         length: of each transmission [m or rad].
@@ -108,9 +108,8 @@ class ActuatorState:
         lift: gravity compensation by actuators on each dof of the tree; None if there is none.
     """
 
-    mech: Mechanism
+    kinematics: Kinematics
     actuators: Actuators
-    q_tree: Tensor
     rate: Tensor
     u: Tensor
     length: Tensor
@@ -122,17 +121,14 @@ class ActuatorState:
 
     @staticmethod
     def at(
-        mech: Mechanism,
+        state: Kinematics,
         actuators: Actuators,
-        q: Tensor,
-        qd: Tensor,
         activation: Tensor | None,
         ctrl: Tensor,
         dt: float | Tensor | None,
     ) -> ActuatorState:
         """Evaluate actuators; arguments and errors are those of `actuate`."""
-        check_state(mech, q=q, qd=qd)
-        _check_actuators(mech, actuators)
+        _check_actuators(state.mech, actuators)
         activation = ctrl[..., :0] if activation is None else activation
         check_width("ctrl", ctrl, len(actuators.names))
         check_width("activation", activation, len(actuators.activation_names))
@@ -149,10 +145,9 @@ class ActuatorState:
                 "Pass dt=..., in seconds.",
             )
         u = gather_entries(concatenate((control, effective)), actuators.inputs)
-        q_tree = tree_q(mech, q)
-        coordinates = q_tree.index_select(-1, actuators.q_of_dof)
+        coordinates = state.tree_q.index_select(-1, actuators.q_of_dof)
         length = matvec(actuators.transmission, coordinates)
-        speed = matvec(actuators.transmission, tree_rates(mech, q_tree, qd))
+        speed = matvec(actuators.transmission, state.tree_qd)
         raw = _affine(actuators.gain, length, speed) * u + _affine(actuators.bias, length, speed)
         on_curve = raw
         if actuators.has_curves:
@@ -161,16 +156,14 @@ class ActuatorState:
         force = saturate(on_curve, actuators.force_range)
         lift = None
         if actuators.any_lifting:
-            lift = compensating_forces(Kinematics(mech, q_tree))
+            lift = compensating_forces(state)
             lift = torch.where(actuators.lifting, lift, 0.0)
-        return ActuatorState(
-            mech, actuators, q_tree, rate, u, length, speed, raw, on_curve, force, lift
-        )
+        return ActuatorState(state, actuators, rate, u, length, speed, raw, on_curve, force, lift)
 
     @property
     def gen_force(self) -> Tensor:
         """Joint forces tau besides passive forces, `[*batch, num_dof]` [N m or N]."""
-        return independent_forces(self.mech, self.q_tree, self.applied_force)
+        return self.kinematics.independent_forces(self.applied_force)
 
     @property
     def applied_force(self) -> Tensor:

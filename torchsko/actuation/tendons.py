@@ -20,12 +20,12 @@ from torch import Tensor
 
 from torchsko.actuation.actuators import as_tensor, check_changes, q_of_dof, saturate, scalar_dof
 from torchsko.actuation.implicit_forces import ForceSlopes
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import name_list
-from torchsko.mechanism.coordinates import independent_forces, tree_q, tree_rates
+from torchsko.mechanism.coordinates import tree_q, tree_rates
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.file_data.tendon import Tendon
-from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.utils.shapes import matvec
 
@@ -131,8 +131,7 @@ class Tendons:
         """
         mech = as_mechanism(mech)
         check_state(mech, q=q)
-        coordinates = tree_q(mech, q).index_select(-1, self.q_of_dof)
-        return matvec(self.transmission, coordinates)
+        return self._length(Kinematics.of(mech, q))
 
     def velocity(self, mech: MechanismLike, qd: Tensor, q: Tensor | None = None) -> Tensor:
         """Rates of lengths at qd `[*batch, num_dof]`, `[*batch, n]` [m/s or rad/s]; loops need q as well.
@@ -153,15 +152,16 @@ class Tendons:
             ShapeError: when q or qd does not fit the mechanism.
         """
         mech = as_mechanism(mech)
-        return independent_forces(mech, tree_q(mech, q), self.joint_force(mech, q, qd))
+        check_state(mech, q=q, qd=qd)
+        return self.gen_force(Kinematics.of(mech, q, qd))
 
-    def joint_force(self, mech: MechanismLike, q: Tensor, qd: Tensor) -> Tensor:
-        """Force of springs and dampers on all joints of the tree, `[*batch, num_tree_dof]` [N m or N].
+    def gen_force(self, state: Kinematics) -> Tensor:
+        """`force` at a state that is known to fit."""
+        return state.independent_forces(self.joint_force(state))
 
-        Raises:
-            ShapeError: when q or qd does not fit the mechanism.
-        """
-        length, speed = self.length(mech, q), self.velocity(mech, qd, q)
+    def joint_force(self, state: Kinematics) -> Tensor:
+        """Force of springs and dampers on all joints of the tree, `[*batch, num_tree_dof]` [N m or N]."""
+        length, speed = self._length(state), matvec(self.transmission, state.tree_qd)
         x = length - saturate(length, self.relaxed)
         (k2, k3), (d2, d3) = self.higher_stiffness.unbind(-1), self.higher_damping.unbind(-1)
         stiffness = self.stiffness + k2 * x + k3 * x * x
@@ -169,9 +169,12 @@ class Tendons:
         tension = -stiffness * x - damping * speed
         return matvec(self.transmission.mT, tension)
 
-    def slopes(self, mech: Mechanism, q: Tensor, qd: Tensor) -> ForceSlopes:
+    def _length(self, state: Kinematics) -> Tensor:
+        return matvec(self.transmission, state.tree_q.index_select(-1, self.q_of_dof))
+
+    def slopes(self, state: Kinematics) -> ForceSlopes:
         """Negative derivatives of the forces with respect to lengths and speeds."""
-        length, speed = self.length(mech, q), self.velocity(mech, qd, q)
+        length, speed = self._length(state), matvec(self.transmission, state.tree_qd)
         x = length - saturate(length, self.relaxed)
         (k2, k3), (d2, d3) = self.higher_stiffness.unbind(-1), self.higher_damping.unbind(-1)
         stiffness = self.stiffness + 2 * k2 * x + 3 * k3 * x * x

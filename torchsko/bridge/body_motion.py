@@ -26,10 +26,21 @@ def body_accels(state: Kinematics, qdd: Tensor, gravity: bool = True) -> tuple[T
     alpha is the rate of V's components in the body frame, and has the inertial frame's -g, unless
     `gravity` is False.
     """
-    A = state.edge_weight
-    hinge = state.along_joints(state.tree_accels(qdd)[..., None]) + state.coriolis_accel
+    return body_rates(state), _accels(state, state.tree_accels(qdd), gravity=gravity)
+
+
+def tree_body_accels(state: Kinematics, accels: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """`body_accels` without gravity, of accelerations of all joints of the tree; by default zero."""
+    return body_rates(state), _accels(state, accels, gravity=False)
+
+
+def _accels(state: Kinematics, accels: Tensor | None, *, gravity: bool) -> Tensor:
+    """Accelerations of all bodies, `[*batch, n, 6, 1]`."""
+    A, hinge = state.edge_weight, state.coriolis_accel
+    if accels is not None:
+        hinge = state.along_joints(accels[..., None]) + hinge
     hinge = hinge + gravity_accel(state.tree, A) if gravity else hinge
-    return body_rates(state), _as_wide(state, scatter(state.tree.layout, A, hinge))
+    return _as_wide(state, scatter(state.tree.layout, A, hinge))
 
 
 def body_jacobians(state: Kinematics, columns: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from torchsko.bridge.body_poses import Pose
-from torchsko.bridge.joint_motion import joint_maps
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import cross
 
@@ -40,15 +40,16 @@ class BodyMotions:
     moves: Tensor
 
     @staticmethod
-    def of(tree: Mechanism, q: Tensor, pose: Pose, moves: Tensor) -> BodyMotions:
+    def of(state: Kinematics, pose: Pose, moves: Tensor) -> BodyMotions:
         """From the poses of all bodies, then of the inertial frame."""
+        tree = state.tree
         roots = list(range(tree.num_bodies + 1))
         for k, parent in enumerate(tree.parents):
             roots[k] = k if parent < 0 else roots[parent]
-        origin = pose.position.index_select(-2, torch.tensor(roots, device=q.device))
+        origin = pose.position.index_select(-2, torch.tensor(roots, device=moves.device))
         R, arm = pose.rotation[..., :-1, :, :], (pose.position - origin)[..., :-1, :]
         R, arm = tree.layout.breadth_first(R, -3), tree.layout.breadth_first(arm, -2)
-        turn, shift = (x @ R.mT for x in joint_maps(tree, q).split(3, -1))
+        turn, shift = (x @ R.mT for x in state.joint_map.split(3, -1))
         shift = shift + cross(arm[..., None, :], turn)
         return BodyMotions(tree.layout.dofs.unpack(torch.cat([turn, shift], -1)), origin, moves)
 

@@ -18,39 +18,27 @@ Derivatives*, 2nd edition, SIAM, 2008, section 15.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from torchsko.bridge.kinematics import Kinematics
+from torchsko.contact.constrained_state import ConstrainedState
 from torchsko.contact.contact_model import PARAMETER_DIMS, ContactModel
 from torchsko.contact.cost import Rows
-from torchsko.contact.inverse_weights import transmission_matrix
 from torchsko.contact.newton import minimise, solve_from_leaves
 from torchsko.contact.points import select
 from torchsko.contact.rows import constraint_rows, moving_dofs
-from torchsko.contact.soft_constraints import Metric
 from torchsko.contact.value_checks import check_batch, check_mechanism
 from torchsko.implicit.equation import implicit
-from torchsko.mechanism.coordinates import (
-    independent_forces,
-    independent_matrix,
-    tree_q,
-    tree_state,
-)
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.utils.shapes import matvec
 from torchsko.utils.traced_tensor import can_be_nonzero
-from torchsko.verbs.dynamics import (
-    bias_force,
-    inverse_dynamics,
-    mass_matrix,
-    refuse_singular,
-)
+from torchsko.verbs.dynamics import refuse_singular
 from torchsko.verbs.mechanism_inputs import fixed_fields, parameters_of, split_mechanism
 
 _CONTACT_FIXED = tuple(f.name for f in fields(ContactModel) if f.name not in PARAMETER_DIMS)
@@ -117,7 +105,10 @@ def constrained_dynamics(
     """
     check_state(mech, q=q, qd=qd, tau=tau, f_ext=f_ext)
     contact = ContactModel.of(mech) if contact is None else contact
-    return dynamics_with_inertia(mech, q, qd, tau, f_ext, contact, warmstart, None)
+    check_fits(mech, contact, q, qd)
+    state = ConstrainedState(Kinematics.of(mech, q, qd), contact, f_ext)
+    qdd, residual = solve_dynamics(state, tau, warmstart)
+    return ConstrainedDynamics(qdd, state.balance_error(qdd, tau), residual)
 
 
 @verb
@@ -155,8 +146,8 @@ def contact_forces(
     """
     check_state(mech, q=q, qd=qd, qdd=qdd)
     contact = ContactModel.of(mech) if contact is None else contact
-    _check(mech, contact, q, qd)
-    rows = constraint_rows(mech, contact, q, qd)
+    check_fits(mech, contact, q, qd)
+    rows = constraint_rows(Kinematics.of(mech, q, qd), contact)
     return cone_forces(rows, -rows.derivatives(rows.motion(qdd) - rows.reference)[0])
 
 
@@ -171,195 +162,112 @@ def cone_forces(rows: Rows, forces: Tensor) -> Tensor:
     return select(torch.cat(parts, -2), sorted(range(len(places)), key=places.__getitem__), -2)
 
 
-def dynamics_with_inertia(
-    mech: Mechanism,
-    q: Tensor,
-    qd: Tensor,
-    tau: Tensor,
-    f_ext: Tensor | None,
-    contact: ContactModel,
-    warmstart: Tensor | None,
-    added: Tensor | None,
-) -> ConstrainedDynamics:
-    """`constrained_dynamics` with a matrix added to the mass matrix, `[*batch, num_dof, num_dof]`."""
-    _check(mech, contact, q, qd)
-    external = () if f_ext is None else (f_ext,)
+def solve_dynamics(
+    state: ConstrainedState, tau: Tensor, warmstart: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Accelerations and the residual of `constrained_dynamics`, without checks of the contact model.
+
+    Args:
+        state: the mechanism at a state with soft constraints.
+        tau: joint forces, `[*batch, num_dof]`.
+        warmstart: acceleration from which the solver starts, `[*batch, num_dof]`.
+    """
+    mech, contact, kinematics = state.mech, state.contact, state.kinematics
+    optional = (state.f_ext, state.added)
     if warmstart is None:
         refuse_singular(mech)
-    start = () if warmstart is None else (warmstart.detach(),)
-    more = () if added is None else (added,)
     equation = _ConstrainedEquation(
         fixed_fields(mech),
         {name: getattr(contact, name) for name in _CONTACT_FIXED},
-        len(external),
-        len(more),
+        (optional[0] is not None, optional[1] is not None),
     )
-    inputs = parameters_of(mech)
-    inputs += [getattr(contact, name) for name in PARAMETER_DIMS]
-    qdd = implicit(equation, *inputs, q, qd, tau, *external, *more, *start)
-    forces = _constraint_force(_rows(mech, contact, q, qd, added), qdd)
-    error = balance_error(mech, contact, q, qd, qdd, tau, f_ext, added) - forces
-    return ConstrainedDynamics(qdd, forces, error.detach().abs().amax(-1))
+    inputs = (*parameters_of(mech), *(getattr(contact, name) for name in PARAMETER_DIMS))
+    assert kinematics.qd is not None
+    inputs = (*inputs, kinematics.tree_q, kinematics.qd, tau, *kinematics.loop_motion)
+    inputs = (*inputs, *(x for x in optional if x is not None))
+    # The solver reads values; derivatives are those of the equation at its solution.
+    values = [state.inertia, state.smooth_force(tau)]
+    values += [] if warmstart is None else [warmstart]
+    found = implicit(equation, *inputs, *(x.detach() for x in values))
+    return found[..., :-1], found[..., -1].detach()
 
 
-def _check(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor) -> None:
+def check_fits(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor) -> None:
     """Check that a contact model belongs to a mechanism, and its batch to a state."""
     check_mechanism(contact, mech)
     batch = torch.broadcast_shapes(q.shape[:-1], qd.shape[:-1])
     check_batch(contact, PARAMETER_DIMS, batch)
 
 
-def _rows(
-    mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor, added: Tensor | None
-) -> Rows:
-    """Rows of the constraints, in the metric of the mass matrix and of what is added to it."""
-    metric = None if added is None else step_metric(mech, contact, q, added)
-    return constraint_rows(mech, contact, q, qd, metric)
+class _Inputs(NamedTuple):
+    """Inputs of the equation.
 
+    Attributes:
+        state: the mechanism at a state with soft constraints.
+        tau: joint forces.
+        values: mass matrix and smooth forces, and the warm start, if any; without derivatives.
+    """
 
-def step_metric(mech: Mechanism, contact: ContactModel, q: Tensor, added: Tensor) -> Metric:
-    """Metric of a step that adds a matrix `[*batch, num_dof, num_dof]` to the mass matrix."""
-    M = inertia_with_tendons(mech, contact, q)
-    return Metric(*(x.diagonal(dim1=-2, dim2=-1) for x in (M, added)))
-
-
-def inertia_with_tendons(mech: Mechanism, contact: ContactModel, q: Tensor) -> Tensor:
-    """Mass matrix with the armature of tendons, `[*batch, num_dof, num_dof]`."""
-    M, of_tendons = mass_matrix(mech, q), tendon_inertia(mech, contact, q)
-    return M if of_tendons is None else M + of_tendons
-
-
-def tendon_inertia(mech: Mechanism, contact: ContactModel, q: Tensor) -> Tensor | None:
-    """Inertia of tendons over the independent dofs, `[*batch, num_dof, num_dof]`; None without armature."""
-    if not contact.armature_tendons:
-        return None
-    return independent_matrix(mech, tree_q(mech, q), _tree_inertia(mech, contact))
-
-
-def _tree_inertia(mech: Mechanism, contact: ContactModel) -> Tensor:
-    """Inertia of tendons over the dofs of the tree."""
-    rows = select(contact.tendon_transmission, contact.armature_tendons, -2)
-    return transmission_matrix(
-        mech, rows, select(contact.tendon_armature, contact.armature_tendons, -1)
-    )
-
-
-def _inertial_force(
-    mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor, qdd: Tensor
-) -> Tensor | None:
-    """Joint forces that accelerate tendons, `[*batch, num_dof]`; None without armature."""
-    if not contact.armature_tendons:
-        return None
-    at, _, accel = tree_state(mech, q, qd, qdd)
-    return independent_forces(mech, at, matvec(_tree_inertia(mech, contact), accel))
-
-
-def smooth_force(
-    mech: Mechanism,
-    contact: ContactModel,
-    q: Tensor,
-    qd: Tensor,
-    tau: Tensor,
-    f_ext: Tensor | None,
-) -> Tensor:
-    """Joint forces less bias forces, without constraints, `[*batch, num_dof]`."""
-    force = tau - bias_force(without_dry_friction(mech), q, qd, f_ext)
-    if mech.closing is None:
-        return force
-    of_tendons = _inertial_force(mech, contact, q, qd, torch.zeros_like(qd))
-    return force if of_tendons is None else force - of_tendons
-
-
-def balance_error(
-    mech: Mechanism,
-    contact: ContactModel,
-    q: Tensor,
-    qd: Tensor,
-    qdd: Tensor,
-    tau: Tensor,
-    f_ext: Tensor | None,
-    added: Tensor | None,
-) -> Tensor:
-    """Error of the equations of motion without constraints."""
-    error = inverse_dynamics(without_dry_friction(mech), q, qd, qdd, f_ext) - tau
-    of_tendons = _inertial_force(mech, contact, q, qd, qdd)
-    error = error if of_tendons is None else error + of_tendons
-    return error if added is None else error + matvec(added, qdd)
-
-
-def without_dry_friction(mech: Mechanism) -> Mechanism:
-    """The mechanism whose passive forces have no dry friction."""
-    return mech.replace(friction=torch.zeros_like(mech.friction))
-
-
-def _constraint_force(rows: Rows, qdd: Tensor) -> Tensor:
-    """J* f of the constraints at an acceleration, `[*batch, num_dof]`."""
-    return -rows.generalised_forces(rows.derivatives(rows.motion(qdd) - rows.reference)[0])
+    state: ConstrainedState
+    tau: Tensor
+    values: Iterator[Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class _ConstrainedEquation:
-    """The equation with inputs (*mechanism, *contact, q, qd, tau, [f_ext], [added], [warmstart]).
+    """The equation with inputs (*mechanism, *contact, tree_q, qd, tau, [X, xi], [f_ext], [added], *values).
+
+    The unknowns are the accelerations and the residual of the solver, which has no derivatives.
 
     Attributes:
         fixed: fields of the mechanism that are not parameters.
         contact_fixed: fields of the contact model that are not parameters.
-        num_external: 1 with external forces, else 0.
-        num_added: 1 with a matrix added to the mass matrix, else 0.
+        present: whether there are external forces, and a matrix added to the mass matrix.
     """
 
     fixed: dict[str, Any]
     contact_fixed: dict[str, Any]
-    num_external: int
-    num_added: int
+    present: tuple[bool, bool]
 
-    def split(
-        self, inputs: tuple[Tensor, ...]
-    ) -> tuple[Mechanism, ContactModel, tuple[Tensor, ...]]:
+    def split(self, inputs: tuple[Tensor, ...]) -> _Inputs:
         """The mechanism and the contact model with the given parameters, and the other inputs."""
         mech, rest = split_mechanism(self.fixed, inputs)
         surfaces: dict[str, Any] = dict(zip(PARAMETER_DIMS, rest, strict=False))
-        return mech, ContactModel(**self.contact_fixed, **surfaces), rest[len(surfaces) :]
-
-    def optional(
-        self, rest: Sequence[Tensor]
-    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """External forces, added matrix and warm start, from the inputs after tau."""
-        remaining = iter(rest)
-        external = next(remaining) if self.num_external else None
-        added = next(remaining) if self.num_added else None
-        return external, added, next(remaining, None)
+        contact = ContactModel(**self.contact_fixed, **surfaces)
+        remaining = iter(rest[len(surfaces) :])
+        tree_q, qd, tau = next(remaining), next(remaining), next(remaining)
+        loop_motion = [next(remaining) for _ in range(0 if mech.closing is None else 2)]
+        f_ext, added = (next(remaining) if flag else None for flag in self.present)
+        kinematics = Kinematics(mech, tree_q, qd).with_loop_motion(*loop_motion)
+        return _Inputs(ConstrainedState(kinematics, contact, f_ext, added), tau, remaining)
 
     def solution(self, *inputs: Tensor) -> Tensor:
-        """The accelerations, by Newton's method."""
-        mech, contact, (q, qd, tau, *rest) = self.split(inputs)
-        external, added, warmstart = self.optional(rest)
-        rows = _rows(mech, contact, q, qd, added)
-        M = inertia_with_tendons(mech, contact, q)
-        M = M if added is None else M + added
-        h = smooth_force(mech, contact, q, qd, tau, external)
-        start = solve_from_leaves(M, h, scalar=mech.scalar) if warmstart is None else warmstart
-        moves = moving_dofs(mech)
+        """The accelerations, by Newton's method, and the largest error of the equations of motion."""
+        state, _, values = self.split(inputs)
+        state = state.with_inertia(next(values))
+        M, h, scalar = state.step_inertia, next(values), state.mech.scalar
+        start = next(values, None)
+        start = solve_from_leaves(M, h, scalar=scalar) if start is None else start
+        moves = moving_dofs(state.mech)
         # Dofs on one path to the root have an entry in M: one of them moves all bodies of the other.
         coupled = (moves.T.to(M.dtype) @ moves.to(M.dtype)) > 0
-        coupled = coupled if added is None else coupled | can_be_nonzero(added)
-        return minimise(M, h, rows, start, coupled, scalar=mech.scalar)
+        coupled = coupled if state.added is None else coupled | can_be_nonzero(state.added)
+        qdd, error = minimise(M, h, state.rows, start, coupled, scalar=scalar)
+        return torch.cat([qdd, error.abs().amax(-1, keepdim=True)], -1)
 
     def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
-        """Error of the equations of motion."""
-        mech, contact, (q, qd, tau, *rest) = self.split(inputs)
-        external, added, _ = self.optional(rest)
-        balance = balance_error(mech, contact, q, qd, x, tau, external, added)
-        return balance - _constraint_force(_rows(mech, contact, q, qd, added), x)
+        """Error of the equations of motion, then zero."""
+        state, tau, _ = self.split(inputs)
+        qdd = x[..., :-1]
+        error = state.balance_error(qdd, tau) - state.constraint_force(qdd)
+        return torch.nn.functional.pad(error, (0, 1))
 
     def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
-        """(M + J* H J)^-1 rhs."""
-        mech, contact, (q, qd, _, *rest) = self.split(inputs)
-        added = self.optional(rest)[1]
-        rows = _rows(mech, contact, q, qd, added)
-        jar = rows.motion(x) - rows.reference
+        """(M + J* H J)^-1 rhs, and the last entry of rhs."""
+        state = self.split(inputs).state
+        rows, scalar = state.rows, state.mech.scalar
+        jar = rows.motion(x[..., :-1]) - rows.reference
         _, diagonal, hessians = rows.derivatives(jar)
-        H = inertia_with_tendons(mech, contact, q)
-        H = H if added is None else H + added
-        H = H + rows.curvature(diagonal, hessians, scalar=mech.scalar)
-        return solve_from_leaves(H, rhs, scalar=mech.scalar)
+        H = state.step_inertia + rows.curvature(diagonal, hessians, scalar=scalar)
+        found = solve_from_leaves(H, rhs[..., :-1], scalar=scalar)
+        return torch.cat([found, rhs[..., -1:].expand(*found.shape[:-1], 1)], -1)

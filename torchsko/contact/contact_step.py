@@ -105,7 +105,7 @@ def step(
     step_length = cast(float, shapes.options.timestep if dt is None else dt)
     advance_once = _advance_once(smooth, integrator, shapes.options.integrator)
     shapes = shapes.at_timestep(step_length)
-    drive, state = Drive.at(mech, state, ctrl, actuators, shapes, f_ext, step_length)
+    drive, state = Drive.of(mech, state, ctrl, actuators, shapes, f_ext, step_length)
     return _advance_finite(advance_once, drive, state, substeps)
 
 

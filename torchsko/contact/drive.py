@@ -12,9 +12,11 @@ from torchsko.actuation.actuators import Actuators
 from torchsko.actuation.file_actuators import actuators_of
 from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.actuation.tendons import Tendons
-from torchsko.contact.contact_dynamics import ConstrainedDynamics, constrained_dynamics
+from torchsko.bridge.kinematics import Kinematics
+from torchsko.contact.constrained_state import ConstrainedState
 from torchsko.contact.contact_model import ContactModel
 from torchsko.errors import Fields, MechanismError, ShapeError, name_list
+from torchsko.mechanism.dispatch import in_traced_dtype
 from torchsko.mechanism.file_data.actuator import FileActuators
 from torchsko.mechanism.joints.configuration import advance
 from torchsko.mechanism.mechanism import Mechanism
@@ -44,7 +46,7 @@ class Drive(NamedTuple):
     dt: float
 
     @staticmethod
-    def at(
+    def of(
         mech: Mechanism,
         state: State,
         ctrl: Tensor | None,
@@ -68,39 +70,40 @@ class Drive(NamedTuple):
         state = state._replace(act=_activations(mech, state.act, actuators))
         return Drive(mech, contact, actuators, file_tendons(mech), ctrl, f_ext, dt), state
 
+    def at(self, q: Tensor, qd: Tensor) -> Kinematics:
+        """The mechanism at a configuration and velocity."""
+        return Kinematics.of(in_traced_dtype(self.mech, q), q, qd)
+
+    def constrained(self, state: Kinematics) -> ConstrainedState:
+        """The mechanism at a state, with contact and external forces."""
+        return ConstrainedState(state, self.contact, self.f_ext)
+
     def forces(
-        self, q: Tensor, qd: Tensor, act: Tensor
+        self, state: Kinematics, act: Tensor
     ) -> tuple[Tensor, Tensor | None, ForceSlopes | None]:
         """Forces of actuators and tendons, rates of activations, and derivatives of the forces."""
-        tau, rate, slopes = self._actuate(q, qd, act)
+        tau, rate, slopes = self._actuate(state, act)
         if self.tendons is None:
             return tau, rate, slopes
-        of_tendons = self.tendons.slopes(self.mech, q, qd)
+        of_tendons = self.tendons.slopes(state)
         slopes = of_tendons if slopes is None else slopes.concatenate(of_tendons)
-        return tau + self.tendons.force(self.mech, q, qd), rate, slopes
+        return tau + self.tendons.gen_force(state), rate, slopes
 
     def joint_forces(self, q: Tensor, qd: Tensor, act: Tensor) -> Tensor:
         """Joint forces of the controls, `[*batch, num_dof]` [N m or N]."""
-        return self._actuate(q, qd, act)[0]
+        return self._actuate(self.at(q, qd), act)[0]
 
     def _actuate(
-        self, q: Tensor, qd: Tensor, act: Tensor
+        self, state: Kinematics, act: Tensor
     ) -> tuple[Tensor, Tensor | None, ForceSlopes | None]:
         """Joint forces, rates of activations, and derivatives of the forces of actuators."""
         if self.actuators is None:
-            return torch.zeros_like(qd) if self.ctrl is None else self.ctrl, None, None
+            assert state.qd is not None
+            return torch.zeros_like(state.qd) if self.ctrl is None else self.ctrl, None, None
         assert self.ctrl is not None
-        at = ActuatorState.at(self.mech, self.actuators, q, qd, act, self.ctrl, self.dt)
-        rate = at.rate if self.actuators.activation_names else None
-        return at.gen_force, rate, at.slopes()
-
-    def accelerate(
-        self, q: Tensor, qd: Tensor, tau: Tensor, warmstart: Tensor | None = None
-    ) -> ConstrainedDynamics:
-        """Constrained accelerations under joint forces."""
-        return constrained_dynamics(
-            self.mech, q, qd, tau, self.f_ext, contact=self.contact, warmstart=warmstart
-        )
+        actuated = ActuatorState.at(state, self.actuators, act, self.ctrl, self.dt)
+        rate = actuated.rate if self.actuators.activation_names else None
+        return actuated.gen_force, rate, actuated.slopes()
 
     def advance(
         self, state: State, qdd: Tensor, rate: Tensor | None, start: Tensor, residual: Tensor

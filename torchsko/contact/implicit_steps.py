@@ -23,34 +23,22 @@ from torch import Tensor
 from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.bridge.fluid_forces import fluid_damping
 from torchsko.bridge.kinematics import Kinematics
-from torchsko.contact.contact_dynamics import tendon_inertia
-from torchsko.contact.contact_model import ContactModel
+from torchsko.contact.constrained_state import ConstrainedState
 from torchsko.contact.cost import Rows
 from torchsko.contact.inverse_weights import transmission_matrix
 from torchsko.contact.newton import solve_from_leaves
 from torchsko.linalg.unpivoted import solve_without_pivots
-from torchsko.mechanism.coordinates import (
-    independent_forces,
-    independent_matrix,
-    tree_q,
-    tree_rates,
-    uncoupled,
-)
 from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import spatial_inertia
 from torchsko.spatial.rotation import skew
 from torchsko.utils.shapes import concatenate, matvec
-from torchsko.verbs.dynamics import mass_matrix
 from torchsko.verbs.passive.damping import damping_slope
 from torchsko.verbs.passive.springs import spring_slope
 
 
 def euler_acceleration(
-    mech: Mechanism,
-    contact: ContactModel,
-    q: Tensor,
-    qd: Tensor,
+    state: ConstrainedState,
     qdd: Tensor,
     dt: float,
     slopes: ForceSlopes | None = None,
@@ -60,51 +48,42 @@ def euler_acceleration(
     """Acceleration of an Euler step with implicit damping of joints, or of all forces, `[*batch, num_dof]`.
 
     Args:
-        mech: the mechanism.
-        contact: its options select the damping of joints; its tendons may have armature.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]`.
+        state: the mechanism at the start; options of its contact model select the damping of joints.
         qdd: constrained acceleration at the start, `[*batch, num_dof]`.
         dt: time step [s].
         slopes: of the forces of actuators and tendons.
         all_forces: whether all damping acts implicitly, also of actuators, tendons and the fluid.
     """
     slopes = slopes if all_forces else None
-    joints = all_forces or contact.options.eulerdamp
-    damping = damping_of_forces(mech, q, qd, slopes, joints=joints, fluid=all_forces)
-    added = tendon_inertia(mech, contact, q)
-    return implicit_acceleration(mech, q, qd, qdd, damping, dt, gyroscopic=all_forces, added=added)
+    joints = all_forces or state.contact.options.eulerdamp
+    damping = damping_of_forces(state.kinematics, slopes, joints=joints, fluid=all_forces)
+    return implicit_acceleration(state, qdd, damping, dt, gyroscopic=all_forces)
 
 
 def implicit_acceleration(
-    mech: Mechanism,
-    q: Tensor,
-    qd: Tensor,
+    state: ConstrainedState,
     qdd: Tensor,
     damping: Tensor | None,
     dt: float,
     *,
     gyroscopic: bool,
-    added: Tensor | None = None,
 ) -> Tensor:
     """Acceleration of a step whose damping acts at its end, `[*batch, num_dof]`.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]`.
+        state: the mechanism at the start, whose inertia includes what the step adds to it.
         qdd: acceleration at the start, `[*batch, num_dof]`.
         damping: D without gyroscopic forces, `[*batch, num_dof, num_dof]`; None for zero. Its symmetric part
             acts, but on bodies that are alone on a free joint all of it.
         dt: time step [s].
         gyroscopic: whether D contains the gyroscopic forces of bodies on a free joint.
-        added: matrix added to the mass matrix, `[*batch, num_dof, num_dof]`; None for zero.
     """
+    mech, qd = state.mech, state.kinematics.qd
+    assert qd is not None
     bodies = standalone_bodies(mech) if gyroscopic else []
     if damping is None and not bodies:
         return qdd
-    M = mass_matrix(mech, q)
-    M = M if added is None else M + added
+    M = state.step_inertia
     D = torch.zeros_like(M) if damping is None else damping
     turning, found = transport_rate(mech, qd, qd), qdd
 
@@ -156,57 +135,35 @@ def _with_gyroscopic_forces(
 
 
 def damping_of_forces(
-    mech: Mechanism,
-    q: Tensor,
-    qd: Tensor,
-    slopes: ForceSlopes | None,
-    *,
-    joints: bool,
-    fluid: bool,
+    state: Kinematics, slopes: ForceSlopes | None, *, joints: bool, fluid: bool
 ) -> Tensor | None:
     """Damping of the forces of a step over the velocities, `[*batch, num_dof, num_dof]`; None for zero.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]`.
+        state: the mechanism at the start.
         slopes: of the forces of actuators and tendons; None leaves them out.
         joints: whether the damping of joints is included.
         fluid: whether that of the fluid is included.
     """
-    parts = []
+    mech, parts = state.mech, []
     if joints and mech.has_losses:
-        parts.append(damping_of_joints(mech, q, qd))
+        slope = torch.diag_embed(damping_slope(mech, state.tree_qd))
+        parts.append(state.independent_matrix(slope))
     if slopes is not None:
-        parts.append(damping_of_actuators(mech, q, slopes))
+        D = transmission_matrix(mech, slopes.transmission, slopes.damping)
+        parts.append(state.independent_matrix(D))
     if fluid and mech.has_fluid:
-        parts.append(damping_of_fluid(mech, q, qd, drag_only=False))
+        parts.append(_damping_of_fluid(state, drag_only=False))
     return reduce(add, parts) if parts else None
 
 
-def damping_of_joints(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
-    """Damping of joints over the velocities of a mechanism, `[*batch, num_dof, num_dof]`."""
-    if mech.coupling is None and mech.closing is None:
-        return torch.diag_embed(damping_slope(mech, qd))
-    q_tree = tree_q(mech, q)
-    slopes = torch.diag_embed(damping_slope(mech, tree_rates(mech, q_tree, qd)))
-    return independent_matrix(mech, q_tree, slopes)
-
-
-def damping_of_actuators(mech: Mechanism, q: Tensor, slopes: ForceSlopes) -> Tensor:
-    """Damping of transmissions over the velocities of a mechanism, `[*batch, num_dof, num_dof]`."""
-    D = transmission_matrix(mech, slopes.transmission, slopes.damping)
-    return independent_matrix(mech, tree_q(mech, q), D)
-
-
-def damping_of_fluid(mech: Mechanism, q: Tensor, qd: Tensor, *, drag_only: bool) -> Tensor:
+def _damping_of_fluid(state: Kinematics, *, drag_only: bool) -> Tensor:
     """Damping of the fluid over the velocities of a mechanism, `[*batch, num_dof, num_dof]`."""
-    state = Kinematics.of(mech, q, qd)
     return state.independent_matrix(fluid_damping(state, drag_only=drag_only))
 
 
 def end_of_step_inertia(
-    mech: Mechanism, q: Tensor, qd: Tensor, slopes: ForceSlopes | None, dt: float
+    state: Kinematics, slopes: ForceSlopes | None, dt: float
 ) -> tuple[Tensor, Tensor]:
     r"""The matrix h D + h^2 K of springs and dampers at the end of a step, and the joint forces -h K v.
 
@@ -215,15 +172,12 @@ def end_of_step_inertia(
     drag acts at the end of the step.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]`.
+        state: the mechanism at the start.
         slopes: of the forces of actuators.
         dt: time step h [s].
     """
-    at = tree_q(mech, q)
-    rates, tree = tree_rates(mech, at, qd), uncoupled(mech)
-    stiffness = spring_slope(tree, at).clamp(min=0)
+    rates, tree = state.tree_qd, state.tree
+    stiffness = spring_slope(tree, state.tree_q).clamp(min=0)
     diagonal = dt * damping_slope(tree, rates).clamp(min=0) + dt * dt * stiffness
     added, push = torch.diag_embed(diagonal), -dt * stiffness * rates
     if slopes is not None:
@@ -234,8 +188,8 @@ def end_of_step_inertia(
         of_multi = scale.index_select(-1, slopes.multi_joint)
         added = added + torch.diag_embed(diagonal) + multi.mT @ (of_multi[..., None] * multi)
         push = push - dt * matvec(B.mT, k * matvec(B, rates))
-    added = independent_matrix(mech, at, added)
-    if mech.has_fluid:
-        drag = damping_of_fluid(mech, q, qd, drag_only=True)
+    added = state.independent_matrix(added)
+    if state.mech.has_fluid:
+        drag = _damping_of_fluid(state, drag_only=True)
         added = added + dt * (drag + drag.mT) / 2
-    return added, independent_forces(mech, at, push)
+    return added, state.independent_forces(push)

@@ -16,10 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchsko import algorithms
 from torchsko.actuation.tendons import Tendons
+from torchsko.bridge.assemble import model_at
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.body_motions import tree_moves
 from torchsko.linalg.symmetric import spd_solve
-from torchsko.mechanism.coordinates import independent_matrix, tree_columns, tree_q
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.concrete_values import concrete_values
 from torchsko.verbs.dynamics import mass_matrix, refuse_singular
@@ -52,15 +54,15 @@ class InverseWeights:
         self.mech = mech = _uncoupled(mech)
         initial = mech.file_metadata.initial
         self.q = mech.neutral() if initial is None else initial
-        q, tendons = tree_q(mech, self.q), mech.file_metadata.tendons
-        M = mass_matrix(mech, self.q)
+        state, tendons = Kinematics.of(mech, self.q), mech.file_metadata.tendons
+        M = algorithms.mass_matrix(model_at(state))
         if any(tendon.armature for tendon in tendons):
             armature = M.new_tensor([tendon.armature for tendon in tendons])
             added = transmission_matrix(mech, Tendons.of(mech, tendons).transmission, armature)
-            M = M + independent_matrix(mech, q, added)
+            M = M + state.independent_matrix(added)
         identity = torch.eye(mech.num_dof, dtype=M.dtype, device=M.device).expand_as(M)
         self.inverse = spd_solve(M, identity, scalar=mech.scalar)
-        self.tree_inverse = tree_columns(mech, q, tree_columns(mech, q, self.inverse).mT)
+        self.tree_inverse = state.tree_columns(state.tree_columns(self.inverse).mT)
 
     def of_lengths(self, transmission: Tensor) -> Tensor:
         """Inverse inertias of all dofs of the tree, then of tendons, `[*batch, num_tree_dof + T]`.

@@ -42,8 +42,8 @@ MAX_SCALAR_ROWS = 40
 
 def minimise(
     M: Tensor, h: Tensor, rows: Rows, start: Tensor, coupled: Tensor, *, scalar: bool
-) -> Tensor:
-    """The minimising acceleration, without derivatives.
+) -> tuple[Tensor, Tensor]:
+    """The minimising acceleration and the gradient there, without derivatives.
 
     A sample whose error is not a number stops at once.
 
@@ -106,7 +106,8 @@ def minimise(
     )
     error = torch.where(from_rest, rest[4], given[4])
     carry = (x, jar, inertial, gradient, error, torch.ones_like(error))
-    return loop(iterate, carry, MAX_ROUNDS, (M, h_square, *tensors), until=is_done)[0]
+    x, _, _, gradient, *_ = loop(iterate, carry, MAX_ROUNDS, (M, h_square, *tensors), until=is_done)
+    return x, gradient
 
 
 def _square(x: Tensor) -> Tensor:

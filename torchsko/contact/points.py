@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchsko.bridge.body_poses import Pose
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.candidate_points import Hull, Placed, Points, contact_axes
 from torchsko.contact.collision import COLLISIONS
 from torchsko.contact.contact_model import ContactModel
@@ -17,7 +18,6 @@ from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.utils.shapes import matvec
-from torchsko.verbs.kinematics import forward_kinematics
 
 
 class Contacts(NamedTuple):
@@ -69,12 +69,12 @@ def contacts(mech: Mechanism, q: Tensor, contact: ContactModel | None = None) ->
     """
     check_state(mech, q=q)
     contact = ContactModel.of(mech) if contact is None else contact
-    return contact_points(contact, body_poses(mech, q))
+    return contact_points(contact, all_poses(Kinematics.of(mech, q)))
 
 
-def body_poses(mech: Mechanism, q: Tensor) -> Pose:
+def all_poses(state: Kinematics) -> Pose:
     """Poses of all bodies, then of the inertial frame, `[*batch, num_bodies + 1, ...]`."""
-    R, r = forward_kinematics(mech, q)
+    R, r = state.poses
     eye = torch.eye(3, dtype=r.dtype, device=r.device).expand(*R.shape[:-3], 1, 3, 3)
     return Pose(torch.cat([R, eye], -3), torch.cat([r, torch.zeros_like(r[..., :1, :])], -2))
 

@@ -9,13 +9,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.bridge.body_motion import tree_body_accels
 from torchsko.bridge.body_poses import Pose
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.body_motions import BodyMotions, tree_moves
 from torchsko.contact.candidate_points import FAR
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.cost import Cones, EllipticCones, Grounded, Pyramids, Rows, of_touching
 from torchsko.contact.equality_rows import BodyMotion, equality_rows
-from torchsko.contact.points import Contacts, body_poses, contact_points, select
+from torchsko.contact.points import Contacts, all_poses, contact_points, select
 from torchsko.contact.scalar_rows import (
     all_lengths,
     equality_blocks,
@@ -32,69 +34,63 @@ from torchsko.contact.soft_constraints import (
     scaled_weight,
     softness,
 )
-from torchsko.mechanism.coordinates import independent_rows, tree_state, uncoupled
 from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.spatial.rigid_transform import rotate_vector
 from torchsko.spatial.rotation import cross
 from torchsko.utils.shapes import concatenate, matvec
-from torchsko.verbs.frames import frame_acceleration
 
 MIN_GROUNDED = 2
 """Smallest mean number of contacts with the inertial frame per touching body for which stiffnesses of bodies
 are cheaper than rows."""
 
 
-def constraint_rows(
-    mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor, metric: Metric | None = None
-) -> Rows:
+def constraint_rows(state: Kinematics, contact: ContactModel, metric: Metric | None = None) -> Rows:
     """All constraints of a mechanism, as rows of the accelerations of the independent dofs.
 
     Args:
-        mech: the mechanism.
+        state: the mechanism at a configuration and velocity.
         contact: its constraints.
-        q: `[*batch, num_q]`.
-        qd: `[*batch, num_dof]`.
         metric: of a step that adds to the mass matrix.
     """
-    at = q_tree, _, bias = tree_state(mech, q, qd, torch.zeros_like(qd))
-    rows = tree_constraint_rows(mech, contact, at[:2], metric)
-    reference = rows.reference if mech.closing is None else rows.reference - rows.motion(bias)
-    jacobian = independent_rows(mech, q_tree, rows.jacobian)
-    return replace(rows, jacobian=jacobian, reference=reference)
+    rows, reference = tree_constraint_rows(state, contact, metric), None
+    if state.mech.closing is not None:
+        reference = rows.reference - rows.motion(state.tree_accel_bias)
+    return replace(
+        rows,
+        jacobian=state.independent_rows(rows.jacobian),
+        reference=rows.reference if reference is None else reference,
+    )
 
 
 def tree_constraint_rows(
-    mech: Mechanism,
-    contact: ContactModel,
-    state: tuple[Tensor, Tensor],
-    metric: Metric | None = None,
+    state: Kinematics, contact: ContactModel, metric: Metric | None = None
 ) -> Rows:
     """All constraints of a mechanism, as rows of the accelerations of all joints of the tree.
 
     Args:
-        mech: the mechanism.
+        state: the mechanism at a configuration and velocity.
         contact: its constraints.
-        state: configuration and velocity of the tree, `[*batch, num_tree_q]` and `[*batch, num_tree_dof]`.
         metric: of a step that adds to the mass matrix, over the independent dofs.
     """
-    tree, (q_tree, qd_tree) = uncoupled(mech), state
+    mech, qd_tree = state.mech, state.tree_qd
 
     def scaled(invweight: Tensor, jacobian: Tensor) -> Tensor:
-        return scaled_weight(invweight, independent_rows(mech, q_tree, jacobian), metric)
+        return scaled_weight(invweight, state.independent_rows(jacobian), metric)
 
-    pose, moves = body_poses(tree, q_tree), tree_moves(mech)
+    pose, moves = all_poses(state), tree_moves(mech)
     points = contact_points(contact, pose)
-    turning = transport_rate(tree, qd_tree, qd_tree)
-    bodies = BodyMotions.of(tree, q_tree, pose, moves)
-    lengths, equalities = all_lengths(mech, contact, q_tree), []
+    turning = transport_rate(state.tree, qd_tree, qd_tree)
+    bodies = BodyMotions.of(state, pose, moves)
+    lengths, equalities = all_lengths(state, contact), []
     if contact.equality_kinds:
-        motion = _body_motion(tree, pose, bodies, (q_tree, qd_tree), turning)
+        motion = _body_motion(state, pose, bodies, turning)
         found = equality_rows(contact, motion, moves, lengths)
         equalities = equality_blocks(contact, found, qd_tree, scaled)
     blocks = [
         *equalities,
         loss_block(contact, lengths, qd_tree, scaled),
-        limit_block(mech, contact, q_tree, lengths, qd_tree, scaled),
+        limit_block(state, contact, lengths, scaled),
     ]
     jacobians, references = [x.jacobian for x in blocks], [x.reference for x in blocks]
     moving = [x.moving for x in blocks]
@@ -183,19 +179,18 @@ def _grounded(
 
 
 def _body_motion(
-    tree: Mechanism,
-    pose: Pose,
-    bodies: BodyMotions,
-    state: tuple[Tensor, Tensor],
-    turning: Tensor | None,
+    state: Kinematics, pose: Pose, bodies: BodyMotions, turning: Tensor | None
 ) -> BodyMotion:
-    """Motion of all bodies at a state of the tree."""
-    q, qd = state
+    """Motion of all bodies."""
     J = bodies.at_bodies(pose)
-    qdd = torch.zeros_like(qd) if turning is None else -turning
-    accel = frame_acceleration(tree, q, qd, qdd, tree.body_names, "mixed", classical=True)
+    accels = [] if turning is None else [-turning]
+    both = torch.cat(torch.broadcast_tensors(*tree_body_accels(state, *accels)), -1)
+    motion = state.tree.layout.tree_order(both, -3)
+    V, a = rotate_vector(state.poses.rotation, motion).unbind(-1)
+    turn, shift = a.split(3, -1)
+    accel = torch.cat([turn, shift + cross(V[..., :3], V[..., 3:])], -1)
     accel = torch.nn.functional.pad(accel, (0, 0, 0, 1))
-    return BodyMotion(pose, J, matvec(J, qd[..., None, :]), accel)
+    return BodyMotion(pose, J, matvec(J, state.tree_qd[..., None, :]), accel)
 
 
 def moving_dofs(mech: Mechanism) -> Tensor:

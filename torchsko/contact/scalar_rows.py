@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchsko.actuation.actuators import q_of_dof
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.candidate_points import unit
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.equality_rows import EqualityRows
@@ -35,9 +36,10 @@ def timing_of(contact: ContactModel) -> Timing:
     return Timing(options.timestep, options.refsafe, options.end_of_step)
 
 
-def all_lengths(mech: Mechanism, contact: ContactModel, q: Tensor) -> tuple[Tensor, Tensor]:
-    """All lengths `[*batch, N]` at a configuration of the tree, and their rates per rate of all dofs."""
-    x = select(q, q_of_dof(mech), -1)
+def all_lengths(state: Kinematics, contact: ContactModel) -> tuple[Tensor, Tensor]:
+    """All lengths `[*batch, N]`, and their rates per rate of all dofs of the tree."""
+    mech = state.mech
+    x = select(state.tree_q, q_of_dof(mech), -1)
     transmission = contact.tendon_transmission
     tendons = matvec(transmission, x)
     x = torch.cat([x.expand(*tendons.shape[:-1], -1), tendons], -1)
@@ -90,41 +92,39 @@ def loss_block(
 
 
 def limit_block(
-    mech: Mechanism,
+    state: Kinematics,
     contact: ContactModel,
-    q: Tensor,
     lengths: tuple[Tensor, Tensor],
-    qd: Tensor,
     scaled: WeightScale,
 ) -> Block:
     """Rows of limits."""
-    distance, J, moving = limit_distances(mech, contact, q, lengths)
+    distance, J, moving = limit_distances(state, contact, lengths)
     distance = distance - contact.limit_margin
     active = distance < 0
     distance = torch.where(active, distance, 0.0)
     soft = softness(contact.limit_solref, contact.limit_solimp, distance, timing_of(contact))
     R = soft.regularisation(scaled(contact.limit_invweight, J))
-    reference = soft.acceleration(matvec(J, qd), distance)
+    reference = soft.acceleration(matvec(J, state.tree_qd), distance)
     return Block(J, reference, torch.where(active, 1 / R, 0.0), moving)
 
 
 def limit_distances(
-    mech: Mechanism, contact: ContactModel, q: Tensor, lengths: tuple[Tensor, Tensor]
+    state: Kinematics, contact: ContactModel, lengths: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Distances from limits of joints and tendons, each the nearer one or that of one side, and of balls.
 
     Args:
-        mech: the mechanism.
+        state: the mechanism at a configuration.
         contact: its constraints.
-        q: configuration of the tree, `[*batch, num_tree_q]`.
         lengths: see `all_lengths`.
 
     Returns:
         Distances `[*batch, L + B]`, their rates per rate of all dofs `[*batch, L + B, num_tree_dof]`, and the
         dofs that move them, `[L + B, num_tree_dof]`.
     """
+    q = state.tree_q
     x, rows = select(lengths[0], contact.limit_dof, -1), select(lengths[1], contact.limit_dof, -2)
-    lower, upper = _limits(mech, contact)
+    lower, upper = _limits(state.mech, contact)
     below, above = x - lower, upper - x
     side = torch.tensor(contact.limit_side, device=q.device)
     is_low = torch.where(side == 0, below < above, side < 0)

@@ -27,17 +27,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.body_motions import BodyMotions, tree_moves
-from torchsko.contact.contact_dynamics import inertia_with_tendons, smooth_force
+from torchsko.contact.constrained_state import ConstrainedState
 from torchsko.contact.contact_model import ContactModel
-from torchsko.contact.points import body_poses, contact_points, select
+from torchsko.contact.points import all_poses, contact_points, select
 from torchsko.contact.rows import point_jacobians
 from torchsko.contact.scalar_rows import all_lengths, largest_forces, limit_distances
 from torchsko.linalg.unpivoted import solve_without_pivots
-from torchsko.mechanism.coordinates import independent_rows, tree_q, uncoupled
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.joints.configuration import transport_rate
-from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import matvec
 
 
@@ -138,34 +137,30 @@ class _Forces(NamedTuple):
 
 
 def smooth_acceleration(
-    mech: Mechanism,
+    state: ConstrainedState,
     contact: SmoothContact,
-    q: Tensor,
-    qd: Tensor,
     tau: Tensor,
-    f_ext: Tensor | None,
     damping: Tensor | None,
     dt: float,
 ) -> Tensor:
     """Acceleration of a linearly implicit step, `[*batch, num_dof]`.
 
     Args:
-        mech: the mechanism.
+        state: the mechanism at the start.
         contact: parameters.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]`.
         tau: joint forces, `[*batch, num_dof]`.
-        f_ext: external force on each body, `[*batch, num_bodies, 6]`.
         damping: D of joints and actuators, `[*batch, num_dof, num_dof]`; None for zero.
         dt: time step h [s].
     """
-    A = inertia_with_tendons(mech, contact.shapes, q)
+    mech, kinematics, A = state.mech, state.kinematics, state.inertia
+    qd = kinematics.qd
+    assert qd is not None
     turning = transport_rate(mech, qd, qd)
-    force = smooth_force(mech, contact.shapes, q, qd, tau, f_ext)
+    force = state.smooth_force(tau)
     if damping is not None:
         A = A + dt * damping
         force = force if turning is None else force - dt * matvec(damping, turning)
-    for rows in (*_contact_forces(mech, contact, q, qd), *_joint_forces(mech, contact, q, qd)):
+    for rows in (*_contact_forces(kinematics, contact), *_joint_forces(kinematics, contact)):
         normal = qd.new_tensor([1.0] + [0.0] * (rows.force.shape[-1] - 1))
         W = -dt * rows.slope - dt * dt * rows.gradient[..., None] * normal
         J = rows.jacobian
@@ -190,18 +185,16 @@ def _normal(
     return stiffness * depth * factor, by_speed, -stiffness * torch.sigmoid(scaled) * factor
 
 
-def _contact_forces(
-    mech: Mechanism, contact: SmoothContact, q: Tensor, qd: Tensor
-) -> list[_Forces]:
-    pose = body_poses(mech, q)
+def _contact_forces(state: Kinematics, contact: SmoothContact) -> list[_Forces]:
+    pose = all_poses(state)
     points = contact_points(contact.shapes, pose)
     if not points.pair:
         return []
-    q_tree = tree_q(mech, q)
-    bodies = BodyMotions.of(uncoupled(mech), q_tree, pose, tree_moves(mech))
+    q = state.tree_q
+    bodies = BodyMotions.of(state, pose, tree_moves(state.mech))
     J = point_jacobians(contact.shapes, points, range(len(points.pair)), bodies, 3)
-    J = independent_rows(mech, q_tree, J.flatten(-3, -2)).unflatten(-2, (-1, 3))
-    u = matvec(J, qd[..., None, :])
+    u = matvec(J, state.tree_qd[..., None, :])
+    J = state.independent_rows(J.flatten(-3, -2)).unflatten(-2, (-1, 3))
     un, ut = u[..., 0], u[..., 1:]
     k, width, d, slip = (
         select(x, points.pair, -1)
@@ -222,14 +215,14 @@ def _contact_forces(
     return [_Forces(J, fn[..., None] * column, slope, by_distance[..., None] * column, un)]
 
 
-def _joint_forces(mech: Mechanism, contact: SmoothContact, q: Tensor, qd: Tensor) -> list[_Forces]:
+def _joint_forces(state: Kinematics, contact: SmoothContact) -> list[_Forces]:
     """Forces of limits and of dry friction."""
     shapes, found = contact.shapes, []
-    q_tree = tree_q(mech, q)
-    lengths = all_lengths(mech, shapes, q_tree)
+    lengths, qd = all_lengths(state, shapes), state.qd
+    assert qd is not None
     if shapes.num_limits:
-        distance, rows, _ = limit_distances(mech, shapes, q_tree, lengths)
-        J = independent_rows(mech, q_tree, rows)
+        distance, rows, _ = limit_distances(state, shapes, lengths)
+        J = state.independent_rows(rows)
         speed = matvec(J, qd)
         f, by_speed, by_distance = _normal(
             distance, speed, contact.limit_stiffness, contact.limit_width, 1.0
@@ -244,8 +237,8 @@ def _joint_forces(mech: Mechanism, contact: SmoothContact, q: Tensor, qd: Tensor
             )
         )
     if shapes.loss_dof:
-        J = independent_rows(mech, q_tree, select(lengths[1], shapes.loss_dof, -2))
-        v, largest = matvec(J, qd), largest_forces(mech, shapes, 0)
+        J = state.independent_rows(select(lengths[1], shapes.loss_dof, -2))
+        v, largest = matvec(J, qd), largest_forces(state.mech, shapes, 0)
         slip = contact.slip[..., :1] if contact.slip.shape[-1] else v.new_tensor([0.05])
         root = (v * v + slip * slip).sqrt()
         slope = -largest * slip * slip / (root * root * root)

@@ -10,12 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.contact.contact_dynamics import (
-    ConstrainedDynamics,
-    dynamics_with_inertia,
-    tendon_inertia,
-)
-from torchsko.contact.contact_model import ContactModel
+from torchsko.bridge.kinematics import Kinematics
+from torchsko.contact.constrained_state import ConstrainedState
+from torchsko.contact.contact_dynamics import solve_dynamics
 from torchsko.contact.drive import Drive
 from torchsko.contact.implicit_steps import (
     constrained_dofs,
@@ -25,13 +22,14 @@ from torchsko.contact.implicit_steps import (
     implicit_acceleration,
     standalone_bodies,
 )
-from torchsko.contact.rows import constraint_rows
 from torchsko.contact.smooth_contact import SmoothContact, smooth_acceleration
 from torchsko.implicit.loop import subprogram
+from torchsko.mechanism.dispatch import in_traced_dtype
 from torchsko.mechanism.joints.configuration import advance, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
 from torchsko.spatial.rotation import translation_jacobian_inverse
+from torchsko.utils.dtype import without_autocast
 from torchsko.utils.shapes import matvec
 from torchsko.utils.traced_tensor import can_be_nonzero, is_traced
 
@@ -40,15 +38,26 @@ RK4_ROWS, RK4_WEIGHTS = (0.5, 0.5, 1.0), (1 / 6, 1 / 3, 1 / 3, 1 / 6)
 
 
 class StepResult(NamedTuple):
-    """Result of a step.
+    """Result of a step, with the equations of motion at its start.
 
     Attributes:
         state: after the step.
-        forces: generalised forces of all constraints at its start, `[*batch, num_dof]` [N m or N].
+        start: the mechanism at the start of the step; None without constraints that solve equations.
+        qdd: acceleration at the start, `[*batch, num_dof]`.
+        tau: joint forces at the start, `[*batch, num_dof]`.
     """
 
     state: State
-    forces: Tensor
+    start: ConstrainedState | None
+    qdd: Tensor
+    tau: Tensor
+
+    @without_autocast
+    def forces(self) -> Tensor:
+        """Generalised forces of all constraints at the start, `[*batch, num_dof]` [N m or N]."""
+        if self.start is None:
+            return torch.zeros_like(self.qdd)
+        return self.start.balance_error(self.qdd, self.tau)
 
 
 def _warmstart(state: State) -> Tensor | None:
@@ -57,67 +66,71 @@ def _warmstart(state: State) -> Tensor | None:
     return start if not is_traced(start) or bool(can_be_nonzero(start).any()) else None
 
 
+@without_autocast
 def _euler(fixed: Drive, state: State, all_forces: bool) -> StepResult:
     """Semi-implicit Euler step with implicit damping of joints, or of all forces."""
-    mech, dt = fixed.mech, fixed.dt
-    q, qd, act = state.q, state.qd, state.act
-    tau, rate, slopes = fixed.forces(q, qd, act)
-    found = fixed.accelerate(q, qd, tau, _warmstart(state))
-    qdd = euler_acceleration(
-        mech, fixed.contact, q, qd, found.qdd, dt, slopes, all_forces=all_forces
-    )
-    after = fixed.advance(state, qdd, rate, found.qdd, found.residual)
-    return StepResult(after, found.forces)
+    start = fixed.constrained(fixed.at(state.q, state.qd))
+    tau, rate, slopes = fixed.forces(start.kinematics, state.act)
+    qdd, residual = solve_dynamics(start, tau, _warmstart(state))
+    damped = euler_acceleration(start, qdd, fixed.dt, slopes, all_forces=all_forces)
+    return StepResult(fixed.advance(state, damped, rate, qdd, residual), start, qdd, tau)
 
 
+@without_autocast
 def smooth_step(fixed: Drive, state: State, contact: SmoothContact) -> StepResult:
     """Linearly implicit step with smooth contact."""
-    mech, dt = fixed.mech, fixed.dt
-    q, qd, act = state.q, state.qd, state.act
-    tau, rate, slopes = fixed.forces(q, qd, act)
-    damping = damping_of_forces(mech, q, qd, slopes, joints=True, fluid=False)
-    qdd = smooth_acceleration(mech, contact, q, qd, tau, fixed.f_ext, damping, dt)
+    start = ConstrainedState(fixed.at(state.q, state.qd), contact.shapes, fixed.f_ext)
+    tau, rate, slopes = fixed.forces(start.kinematics, state.act)
+    damping = damping_of_forces(start.kinematics, slopes, joints=True, fluid=False)
+    qdd = smooth_acceleration(start, contact, tau, damping, fixed.dt)
     after = fixed.advance(state, qdd, rate, qdd, torch.zeros_like(qdd[..., 0]).detach())
-    return StepResult(after, torch.zeros_like(qdd))
+    return StepResult(after, None, qdd, tau)
 
 
-def end_of_step_dynamics(
-    fixed: Drive, state: State
-) -> tuple[ConstrainedDynamics, ContactModel, Tensor, Tensor | None]:
-    """Accelerations with constraints, springs and dampers at the end of a step, in one equation.
+class EndOfStep(NamedTuple):
+    """Dynamics with constraints, springs and dampers at the end of a step, in one equation.
 
-    Returns:
-        The accelerations, the constraints at the end of the step, the matrix h D + h^2 K of springs and
-        dampers, `[*batch, num_dof, num_dof]`, and rates of activations.
+    Attributes:
+        start: the mechanism at the start, whose inertia includes h D + h^2 K of springs and dampers.
+        tau: joint forces with those of springs and dampers, `[*batch, num_dof]`.
+        qdd: acceleration, `[*batch, num_dof]`.
+        residual: see `State`.
+        rate: rates of activations.
     """
-    mech, (q, qd, act, *_) = fixed.mech, state
-    tau, rate, slopes = fixed.forces(q, qd, act)
-    added, push = end_of_step_inertia(mech, q, qd, slopes, fixed.dt)
-    turning = transport_rate(mech, qd, qd)
+
+    start: ConstrainedState
+    tau: Tensor
+    qdd: Tensor
+    residual: Tensor
+    rate: Tensor | None
+
+
+@without_autocast
+def end_of_step_dynamics(fixed: Drive, state: State) -> EndOfStep:
+    """Accelerations with constraints, springs and dampers at the end of a step."""
+    kinematics, qd = fixed.at(state.q, state.qd), state.qd
+    tau, rate, slopes = fixed.forces(kinematics, state.act)
+    added, push = end_of_step_inertia(kinematics, slopes, fixed.dt)
+    turning = transport_rate(kinematics.mech, qd, qd)
     force = tau + push if turning is None else tau + push - matvec(added, turning)
     options = replace(fixed.contact.options, end_of_step=True)
     contact = replace(fixed.contact, options=options)
-    start = _warmstart(state)
-    found = dynamics_with_inertia(mech, q, qd, force, fixed.f_ext, contact, start, added)
-    return found, contact, added, rate
+    start = ConstrainedState(kinematics, contact, fixed.f_ext, added)
+    return EndOfStep(start, force, *solve_dynamics(start, force, _warmstart(state)), rate)
 
 
+@without_autocast
 def _discrete(fixed: Drive, state: State) -> StepResult:
     """Step whose constraints, springs and dampers act at its end, in one equation."""
-    mech, dt = fixed.mech, fixed.dt
-    q, qd = state.q, state.qd
-    found, contact, added, rate = end_of_step_dynamics(fixed, state)
-    qdd = found.qdd
-    if standalone_bodies(mech):
-        rows = constraint_rows(mech, contact, q, qd)
-        of_tendons = tendon_inertia(mech, contact, q)
-        added = added if of_tendons is None else added + of_tendons
-        free = implicit_acceleration(mech, q, qd, qdd, None, dt, gyroscopic=True, added=added)
-        qdd = torch.where(constrained_dofs(rows), qdd, free)
-    after = fixed.advance(state, qdd, rate, found.qdd, found.residual)
-    return StepResult(after, found.forces)
+    start, tau, qdd, residual, rate = end_of_step_dynamics(fixed, state)
+    found = qdd
+    if standalone_bodies(start.mech):
+        free = implicit_acceleration(start, qdd, None, fixed.dt, gyroscopic=True)
+        found = torch.where(constrained_dofs(start.rows), qdd, free)
+    return StepResult(fixed.advance(state, found, rate, qdd, residual), start, qdd, tau)
 
 
+@without_autocast
 def _runge_kutta(fixed: Drive, state: State) -> StepResult:
     """The classical Runge-Kutta method in MuJoCo's coordinates, whose linear velocities are inertial.
 
@@ -135,7 +148,7 @@ def _runge_kutta(fixed: Drive, state: State) -> StepResult:
     rates: list[Tensor] = []
     residuals: list[Tensor] = []
     q, qd, act = q0, state.qd, act0
-    first: ConstrainedDynamics | None = None
+    first: tuple[Kinematics, Tensor, Tensor] | None = None
     warmstart, u = _warmstart(state), None
     for stage in range(4):
         if stage:
@@ -144,14 +157,16 @@ def _runge_kutta(fixed: Drive, state: State) -> StepResult:
             q = _displaced(mech, q0, u)
             qd = mujoco.qd_from(q, v0 + h * accelerations[-1])
             act = act0 + h * rates[-1] if rates else act0
-        tau, rate, _ = fixed.forces(q, qd, act)
-        inputs = (q, qd, tau) if warmstart is None else (q, qd, tau, warmstart)
+        at = fixed.at(q, qd)
+        tau, rate, _ = fixed.forces(at, act)
+        inputs = (at.tree_q, qd, tau, *at.loop_motion)
+        inputs = inputs if warmstart is None else (*inputs, warmstart)
         # In a kernel the stages share one function.
-        found = ConstrainedDynamics(*subprogram(fixed.accelerate, inputs, 3))
-        first, warmstart = found if first is None else first, found.qdd.detach()
-        residuals.append(found.residual)
+        qdd, residual = subprogram(partial(_accelerate, fixed), inputs, 2)
+        first, warmstart = (at, qdd, tau) if first is None else first, qdd.detach()
+        residuals.append(residual)
         changes.append(_rate_of_change(mech, u, mujoco.qd_from(q0, mujoco.qd_to(q, qd))))
-        accelerations.append(mujoco.qdd_to(q, qd, found.qdd))
+        accelerations.append(mujoco.qdd_to(q, qd, qdd))
         if rate is not None:
             rates.append(rate)
     assert first is not None
@@ -159,8 +174,19 @@ def _runge_kutta(fixed: Drive, state: State) -> StepResult:
     act = fixed.after(act0, _weighted(rates)) if rates else act0
     qd = mujoco.qd_from(q, v0 + dt * _weighted(accelerations))
     residual = torch.stack(residuals).amax(0)
-    after = State(q, qd, act, state.t + dt, first.qdd.detach(), residual)
-    return StepResult(after, first.forces)
+    start, qdd, tau = first
+    after = State(q, qd, act, state.t + dt, qdd.detach(), residual)
+    return StepResult(after, fixed.constrained(start), qdd, tau)
+
+
+def _accelerate(
+    fixed: Drive, tree_q: Tensor, qd: Tensor, tau: Tensor, *rest: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Acceleration and residual for inputs (tree_q, qd, tau, [X, xi], [warmstart])."""
+    mech = in_traced_dtype(fixed.mech, qd)
+    num_loop_inputs = 0 if mech.closing is None else 2
+    state = Kinematics(mech, tree_q, qd).with_loop_motion(*rest[:num_loop_inputs])
+    return solve_dynamics(fixed.constrained(state), tau, *rest[num_loop_inputs:] or (None,))
 
 
 def _weighted(parts: list[Tensor]) -> Tensor:

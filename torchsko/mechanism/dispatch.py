@@ -134,12 +134,17 @@ def verb(fn: Callable[Concatenate[Mechanism, P], R]) -> Callable[Concatenate[Mec
         robot = as_mechanism(mech)
         for x in (*args, *kwargs.values()):
             if isinstance(x, Tensor):
-                if x.dtype is not robot.dtype and is_traced_as(x, robot.dtype):
-                    robot = robot.to(x.dtype)
+                robot = in_traced_dtype(robot, x)
                 break
         return compute(robot, *args, **kwargs)
 
     return call
+
+
+def in_traced_dtype(mech: Mechanism, x: Tensor) -> Mechanism:
+    """The mechanism in the dtype of a traced tensor whose kernel has the dtype of the mechanism."""
+    is_other = x.dtype is not mech.dtype and is_traced_as(x, mech.dtype)
+    return mech.to(x.dtype) if is_other else mech
 
 
 def missing_attribute(source: Any, name: str) -> str:

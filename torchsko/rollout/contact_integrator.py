@@ -93,8 +93,9 @@ class ContactStep(Integrator):
         tau, f_ext = accelerate.force(t, q, qd), accelerate.wrenches(t, q, qd)
         control = SampledControl(tau.expand_as(qd), None, qd[..., :0], qd[..., :0])
         step = self.resolve(mech)
-        after, forces = step.advance(mech, control, q, qd, dt, f_ext, parameters)[1]
-        return after.q, after.qd, forces, after.residual
+        result = step.advance(mech, control, q, qd, dt, f_ext, parameters)[1]
+        after = result.state
+        return after.q, after.qd, result.forces(), after.residual
 
 
 @dataclass(frozen=True, eq=False)

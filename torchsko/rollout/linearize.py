@@ -161,7 +161,7 @@ def _linearize_contact_step(
     check_dt(mech, dt, None, backward=False)
     h = cast(float, dt)
     state = SimulationState(q, qd) if act is None else SimulationState(q, qd, act)
-    drive, state = Drive.at(mech, state, ctrl, step.actuators, step.contact, None, h)
+    drive, state = Drive.of(mech, state, ctrl, step.actuators, step.contact, None, h)
     ctrl = torch.zeros_like(qd) if drive.ctrl is None else drive.ctrl
     batch = broadcast_shapes(q.shape[:-1], qd.shape[:-1], ctrl.shape[:-1], mech.batch_shape)
     q, qd, act, ctrl = (x.expand(*batch, x.shape[-1]) for x in (q, qd, state.act, ctrl))

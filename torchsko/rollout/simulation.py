@@ -200,9 +200,8 @@ class Simulation:
         parameters = {name: rows[name] for name in self.step_names}
         (wrenches,) = wrenches_at(f_ext, t, q, qd) or (None,)
         step = cast(ResolvedContactStep, self.forces.contact_step)
-        drive, (after, forces) = step.advance(
-            self.robot, control, q, qd, self.dt, wrenches, parameters
-        )
+        drive, result = step.advance(self.robot, control, q, qd, self.dt, wrenches, parameters)
+        after, forces = result.state, result.forces()
         applied = ()
         if self.returns_forces:
             applied = (drive.joint_forces(q, qd, control.activation).expand_as(qd),)

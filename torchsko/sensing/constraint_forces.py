@@ -17,17 +17,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko import algorithms
 from torchsko.actuation.actuator_forces import ActuatorState
+from torchsko.bridge.assemble import model_at
 from torchsko.bridge.body_momenta import tree_forces_of
 from torchsko.bridge.kinematics import Kinematics
-from torchsko.contact.contact_dynamics import balance_error, cone_forces, step_metric
+from torchsko.contact.constrained_state import ConstrainedState
+from torchsko.contact.contact_dynamics import cone_forces
 from torchsko.contact.drive import Drive
 from torchsko.contact.implicit_steps import end_of_step_inertia
-from torchsko.contact.points import Contacts, body_poses, contact_points
+from torchsko.contact.points import Contacts, all_poses, contact_points
 from torchsko.contact.rows import tree_constraint_rows
-from torchsko.contact.soft_constraints import Metric
 from torchsko.implicit.pseudo_inverse import symmetric_pinv
-from torchsko.mechanism.coordinates import scatter_dofs, tree_rates, tree_state, uncoupled
+from torchsko.mechanism.coordinates import scatter_dofs, uncoupled
 from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
@@ -44,8 +46,8 @@ from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import concatenate, matvec
 from torchsko.verbs.constrained.held_mechanism import HeldMechanism
 from torchsko.verbs.constrained.hold import ConstraintRows
-from torchsko.verbs.dynamics import inverse_dynamics
 from torchsko.verbs.kinematics import Pose
+from torchsko.verbs.passive_forces import passive_forces
 
 RANK_EXPONENT = 0.75
 """Power of the rounding unit below which an eigenvalue of G G*, relative to the largest, is zero."""
@@ -84,12 +86,12 @@ class Held(NamedTuple):
 
     def accelerate(self, drive: Drive, state: State) -> Tensor:
         """Accelerations under the constraints, `[*batch, num_dof]`."""
-        tau = _independent_force(drive, state)
+        tau = _independent_force(drive, drive.at(state.q, state.qd), state.act)
         return self.mechanism.forward_dynamics(state.q, state.qd, tau, self.active)[0]
 
     def forces(self, drive: Drive, state: State, qdd: Tensor) -> Tensor:
         """Forces of the rows at an acceleration, `[*batch, rows]`."""
-        tau = _independent_force(drive, state)
+        tau = _independent_force(drive, drive.at(state.q, state.qd), state.act)
         return self.mechanism.constraint_forces(state.q, state.qd, qdd, tau, self.active)
 
 
@@ -104,12 +106,12 @@ def constraint_forces(
         qdd: its acceleration, `[*batch, num_dof]`.
         held: constraints that hold in place of contact and of other soft constraints.
     """
-    mech, contact = drive.mech, drive.contact
-    tree, at = uncoupled(mech), tree_state(mech, state.q, state.qd, qdd)
-    pose = body_poses(tree, at[0])
+    mech, contact, at = drive.mech, drive.contact, drive.at(state.q, state.qd)
+    tree, accel, pose = at.tree, at.tree_accels(qdd), all_poses(at)
     if held is None:
-        rows = tree_constraint_rows(mech, contact, at[:2], _metric(drive, state))
-        f = -rows.derivatives(rows.motion(at[2]) - rows.reference)[0]
+        metric = ConstrainedState(at, contact, None, _added_inertia(drive, at, state.act)).metric
+        rows = tree_constraint_rows(at, contact, metric)
+        f = -rows.derivatives(rows.motion(accel) - rows.reference)[0]
         points, forces = contact_points(contact, pose), cone_forces(rows, f)
         ends = [contact_ends(contact, points, forces)] if points.pair else []
         ends += [soft_ends(contact, pose, f)] if any(map(is_framed, contact.equality_kinds)) else []
@@ -117,20 +119,21 @@ def constraint_forces(
         on_joints = rows.generalised_forces(f)
     else:
         rows, f = held.mechanism.constraints.rows, held.forces(drive, state, qdd)
-        on_joints = matvec(rows.at(tree, at[0], None, rows.numbers(tree)).jacobian.mT, f)
+        on_joints = matvec(rows.at(tree, at.tree_q, None, rows.numbers(tree)).jacobian.mT, f)
         none = f.new_zeros(*f.shape[:-1], 0, 6)
         ends = (exact_ends(rows, tree, pose, f),)
         found = ConstraintForces(pose, None, none, ends, exact_scalar_forces(rows, f))
     if mech.closing is None and mech.coupling is None:
         return found
+    tau, on_tree = _joint_force(drive, at, state.act), Kinematics(tree, at.tree_q, at.tree_qd)
     if held is None:
-        tau = _joint_force(drive, state)
         if contact.options.end_of_step:
-            tau = tau + _end_of_step_force(drive, state, at, qdd)
-        lacking = balance_error(tree, contact, *at, tau, drive.f_ext, None)
+            tau = tau + _end_of_step_force(drive, at, state.act, qdd)
+        lacking = ConstrainedState(on_tree, contact, drive.f_ext).balance_error(accel, tau)
     else:
-        lacking = inverse_dynamics(tree, *at, drive.f_ext) - _joint_force(drive, state)
-    return _with_exact_forces(found, mech, at[0], lacking - on_joints)
+        model = model_at(on_tree, drive.f_ext)
+        lacking = algorithms.inverse_dynamics(model, accel) + passive_forces(on_tree) - tau
+    return _with_exact_forces(found, mech, at.tree_q, lacking - on_joints)
 
 
 def _with_exact_forces(
@@ -171,45 +174,40 @@ def _multipliers(mech: Mechanism, G: Tensor, lacking: Tensor) -> Tensor:
     return matvec(inverse, matvec(G, lacking))
 
 
-def _metric(drive: Drive, state: State) -> Metric | None:
-    """Metric of a step whose springs and dampers act at its end; None for others."""
+def _added_inertia(drive: Drive, state: Kinematics, act: Tensor) -> Tensor | None:
+    """Matrix of springs and dampers that act at the end of a step; None for other steps."""
     if not drive.contact.options.end_of_step:
         return None
-    mech, (q, qd, act, *_) = drive.mech, state
-    slopes = drive.forces(q, qd, act)[2]
-    added, _ = end_of_step_inertia(mech, q, qd, slopes, drive.dt)
-    return step_metric(mech, drive.contact, q, added)
+    return end_of_step_inertia(state, drive.forces(state, act)[2], drive.dt)[0]
 
 
-def _end_of_step_force(
-    drive: Drive, state: State, at: tuple[Tensor, Tensor, Tensor], qdd: Tensor
-) -> Tensor:
+def _end_of_step_force(drive: Drive, state: Kinematics, act: Tensor, qdd: Tensor) -> Tensor:
     """Change of the forces of springs and dampers on all joints within a step, `[*batch, num_tree_dof]`."""
-    mech, (q, qd, act, *_) = drive.mech, state
-    slopes = drive.forces(q, qd, act)[2]
-    added, push = end_of_step_inertia(uncoupled(mech), at[0], at[1], slopes, drive.dt)
-    turning = transport_rate(mech, qd, qd)
+    slopes, qd = drive.forces(state, act)[2], state.qd
+    assert qd is not None
+    on_tree = Kinematics(state.tree, state.tree_q, state.tree_qd)
+    added, push = end_of_step_inertia(on_tree, slopes, drive.dt)
+    turning = transport_rate(state.mech, qd, qd)
     accel = qdd if turning is None else qdd + turning
-    return push - matvec(added, tree_rates(mech, at[0], accel))
+    return push - matvec(added, state.tree_rates(accel))
 
 
-def _independent_force(drive: Drive, state: State) -> Tensor:
+def _independent_force(drive: Drive, state: Kinematics, act: Tensor) -> Tensor:
     """Forces of actuators, tendons and the surroundings on the independent dofs, `[*batch, num_dof]`."""
-    tau = drive.forces(state.q, state.qd, state.act)[0]
+    tau = drive.forces(state, act)[0]
     if drive.f_ext is None:
         return tau
     f = drive.mech.layout.breadth_first(drive.f_ext, -2)[..., None]
-    at = Kinematics.of(drive.mech, state.q)
-    return tau + at.independent_forces(tree_forces_of(at, f))
+    return tau + state.independent_forces(tree_forces_of(state, f))
 
 
-def _joint_force(drive: Drive, state: State) -> Tensor:
+def _joint_force(drive: Drive, state: Kinematics, act: Tensor) -> Tensor:
     """Forces of actuators and tendons on all joints of the tree, `[*batch, num_tree_dof]`."""
-    mech, (q, qd, act, *_) = drive.mech, state
     if drive.actuators is None:
-        tau = scatter_dofs(mech, torch.zeros_like(qd) if drive.ctrl is None else drive.ctrl)
+        assert state.qd is not None
+        ctrl = torch.zeros_like(state.qd) if drive.ctrl is None else drive.ctrl
+        tau = scatter_dofs(drive.mech, ctrl)
     else:
         assert drive.ctrl is not None
-        at = ActuatorState.at(mech, drive.actuators, q, qd, act, drive.ctrl, drive.dt)
-        tau = at.applied_force
-    return tau if drive.tendons is None else tau + drive.tendons.joint_force(mech, q, qd)
+        tau = ActuatorState.at(state, drive.actuators, act, drive.ctrl, drive.dt).applied_force
+    return tau if drive.tendons is None else tau + drive.tendons.joint_force(state)

@@ -46,7 +46,7 @@ def actuator_sensor_readings(inputs: SensorInputs, sensors: Sequence[Sensor]) ->
             "The robot file has no actuators.",
             "Pass actuators=ts.Actuators.of(mech, [...]), or leave this sensor out of sensors=.",
         )
-    values = ActuatorState.at(mech, actuators, q, qd, act, ctrl, inputs.drive.dt)
+    values = ActuatorState.at(inputs.drive.at(q, qd), actuators, act, ctrl, inputs.drive.dt)
     columns = dict(actuatorpos=values.length, actuatorvel=values.speed, actuatorfrc=values.force)
     readings = []
     for sensor in sensors:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchsko.actuation.actuators import Actuators
 from torchsko.bridge.body_poses import Pose
+from torchsko.contact.contact_dynamics import check_fits, solve_dynamics
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.drive import Drive
 from torchsko.contact.step_integrators import end_of_step_dynamics
@@ -53,7 +54,7 @@ def inputs_at(
     contact = ContactModel.of(robot) if contact is None else contact
     if held is None and contact.options.integrator == "discrete":
         contact = replace(contact, options=replace(contact.options, end_of_step=True))
-    drive, state = Drive.at(robot, state, ctrl, actuators, contact, f_ext, contact.options.timestep)
+    drive, state = Drive.of(robot, state, ctrl, actuators, contact, f_ext, contact.options.timestep)
     return drive, state, held
 
 
@@ -62,9 +63,11 @@ def accelerations(drive: Drive, state: State, held: Held | None) -> Tensor:
     if held is not None:
         return held.accelerate(drive, state)
     if drive.contact.options.end_of_step:
-        return end_of_step_dynamics(drive, state)[0].qdd
-    tau, *_ = drive.forces(state.q, state.qd, state.act)
-    return drive.accelerate(state.q, state.qd, tau, state.warmstart).qdd
+        return end_of_step_dynamics(drive, state).qdd
+    check_fits(drive.mech, drive.contact, state.q, state.qd)
+    start = drive.constrained(drive.at(state.q, state.qd))
+    tau, *_ = drive.forces(start.kinematics, state.act)
+    return solve_dynamics(start, tau, state.warmstart)[0]
 
 
 class SensorInputs(NamedTuple):

@@ -110,9 +110,10 @@ def passive_force_parts(mech: Mechanism, q: Tensor, qd: Tensor) -> PassiveForces
     return PassiveForces(*torch.broadcast_tensors(*parts))
 
 
-def passive_forces(state: Kinematics) -> Tensor:
-    """`passive_force` without checks of the state."""
-    return state.independent_forces(reduce(add, _tree_forces(state).values()))
+def passive_forces(state: Kinematics, *, dry_friction: bool = True) -> Tensor:
+    """`passive_force` without checks of the state, perhaps without dry friction."""
+    forces = _tree_forces(state) if dry_friction else _forces_without_dry_friction(state)
+    return state.independent_forces(reduce(add, forces.values()))
 
 
 def acting_terms(mech: Mechanism) -> list[PassiveTerm]:
@@ -123,3 +124,12 @@ def acting_terms(mech: Mechanism) -> list[PassiveTerm]:
 def _tree_forces(state: Kinematics) -> dict[str, Tensor]:
     """The parts on all joints of the tree, by their names."""
     return {term.name: term.force(state) for term in acting_terms(state.mech)}
+
+
+def _forces_without_dry_friction(state: Kinematics) -> dict[str, Tensor]:
+    """The parts on all joints of the tree; of friction the constant offsets."""
+    terms = [term for term in acting_terms(state.mech) if not isinstance(term, Friction)]
+    forces = {term.name: term.force(state) for term in terms}
+    if state.mech.has_force_offset:
+        forces[Friction.name] = state.mech.force_offset
+    return forces

@@ -22,7 +22,7 @@ RELATIVE_TOLERANCE = {torch.float32: 1e-2, torch.float64: 1e-6}
 MIN_SCALE = 1e-3
 """Scale of the comparison for smaller results, which may be differences of larger numbers."""
 
-PROBE_EPS = (16, -16, 7, -7)
+PROBE_EPS = (16, -16, 7, -7, 29, -29, 53, -53)
 """Changes of the inputs, in units of rounding, by which the sensitivity of the results is measured.
 
 There are several because a result that consists of rounding errors, such as a residual, has few values,
