@@ -33,8 +33,9 @@ def test_a_step_evaluates_each_quantity_of_its_state_once(monkeypatch, integrato
     mech = ts.load(BALL)
     contact, calls = ts.ContactModel.of(mech), Counter()
     for name, module in EVALUATED.items():
+        original = getattr(module, name)
 
-        def counted(*args, name=name, original=getattr(module, name), **kwargs):
+        def counted(*args, name=name, original=original, **kwargs):
             calls[name] += 1
             return original(*args, **kwargs)
 

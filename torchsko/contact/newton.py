@@ -51,7 +51,7 @@ def minimise(
         M: mass matrix, `[*batch, n, n]`.
         h: smooth generalised forces, `[*batch, n]`.
         rows: constraints.
-        start: acceleration to start from, `[*batch, n]`; rest where its gradient is smaller.
+        start: acceleration to start from, `[*batch, n]`; rest where its cost is certainly smaller.
         coupled: whether two dofs can have an entry in M, `[n, n]`, bool.
         scalar: see `torchsko.linalg.symmetric`.
     """
@@ -59,7 +59,6 @@ def minimise(
     least = eps**1.75
     tensors, rebuild = _flatten(rows)
     batch = torch.broadcast_shapes(M.shape[:-2], h.shape[:-1], rows.reference.shape[:-1])
-    x = start.expand(*batch, h.shape[-1])
     h_square = _square(h)
 
     def evaluate(rows: Rows, h_square: Tensor, jar: Tensor, inertial: Tensor) -> tuple[Tensor, ...]:
@@ -92,22 +91,25 @@ def minimise(
         goes_on = (moved > eps) | (error > eps**0.5)
         return ~((error > eps**1.9) & goes_on & (moved > least))
 
-    def begin(x: Tensor) -> tuple[Tensor, ...]:
-        jar, inertial = rows.motion(x) - rows.reference, matvec(M, x) - h
-        jar = jar.expand(*batch, jar.shape[-1])
-        return x, jar, inertial, *evaluate(rows, h_square, jar, inertial)
-
-    given, rest = begin(x), begin(torch.zeros_like(x))
-    of_given, of_rest = _square(given[3]), _square(rest[3])
-    # No Newton step leads back from a start that is huge, as after an impact, or not finite.
-    from_rest = ~(of_given <= of_rest) & torch.isfinite(of_rest)
-    x, jar, inertial, gradient = (
-        torch.where(from_rest[..., None], b, a) for a, b in zip(given[:4], rest[:4], strict=True)
-    )
-    error = torch.where(from_rest, rest[4], given[4])
+    x, M_x = _usable(start.expand(*batch, h.shape[-1]), matvec(M, start), h, rows)
+    jar, inertial = rows.motion(x) - rows.reference, M_x - h
+    gradient, error = evaluate(rows, h_square, jar, inertial)
+    jar = jar.expand(*batch, jar.shape[-1])
     carry = (x, jar, inertial, gradient, error, torch.ones_like(error))
     x, _, _, gradient, *_ = loop(iterate, carry, MAX_ROUNDS, (M, h_square, *tensors), until=is_done)
     return x, gradient
+
+
+def _usable(x: Tensor, M_x: Tensor, h: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+    """The acceleration to start from and M times it; zeros where the cost of rest is certainly smaller.
+
+    No Newton step leads back from a start that is huge, as after an impact, or not finite. The cost s of the
+    constraints is convex, not negative, and zero at zero, so that at rest it is at most its slope there.
+    """
+    at_rest = -rows.reference
+    most_at_rest = (rows.derivatives(at_rest)[0] * at_rest).sum(-1)
+    is_usable = ((x * (M_x / 2 - h)).sum(-1) <= most_at_rest)[..., None]
+    return torch.where(is_usable, x, 0.0), torch.where(is_usable, M_x, 0.0)
 
 
 def _square(x: Tensor) -> Tensor:
