@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import torchsko as ts
+from torchsko.bridge.kinematics import Kinematics
 
 GRAVITY = (0.5, -9.0, -2.0)
 
@@ -282,7 +283,7 @@ def dense_motion(tree: ts.Mechanism, own: Tensor, q: Tensor, rates: Tensor, tau:
         tau: forces on the independent dofs.
     """
     rows = ts.constrain(tree, tree.closures).constraints.rows
-    at = rows.at(tree, q, rates, rows.numbers(tree))
+    at = rows.at(Kinematics.of(tree, q, rates), rows.numbers(tree))
     assert at.bias is not None
     G, gamma = at.jacobian, at.bias[..., None]
     sizes, V = torch.linalg.svd(G)[1:]

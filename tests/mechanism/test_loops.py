@@ -11,6 +11,7 @@ from torch import Tensor
 import torchsko as ts
 from tests.linkages import LINKAGES, Linkage, dense_motion, four_bar, state
 from tests.transforms.verbs import VERBS, sample
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import MechanismError
 from torchsko.mechanism.coordinates import uncoupled
 from torchsko.mechanism.loops.loop_nodes import close_loops
@@ -155,7 +156,7 @@ def closed_builders(draw: st.DrawFn) -> Linkage:
 
 def rank_of_rows(tree: ts.Mechanism, q: Tensor) -> int:
     rows = ts.constrain(tree, tree.closures).constraints.rows
-    G = rows.at(tree, q, None, rows.numbers(tree)).jacobian
+    G = rows.at(Kinematics.of(tree, q), rows.numbers(tree)).jacobian
     return int(torch.linalg.matrix_rank(G, rtol=1e-8).max())
 
 

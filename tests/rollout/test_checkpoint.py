@@ -1,5 +1,7 @@
 """Checkpoints change memory only: results agree, or an error is raised."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 from torch import vmap
@@ -13,6 +15,7 @@ from torchsko.rollout.adaptive_steps import dormand_prince
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.integrators import RK4
 from torchsko.rollout.midpoint import ImplicitMidpoint
+from torchsko.rollout.step import Integrator
 
 ARM = random_mechanism(["revolute", "spherical"], [-1, 0], seed=5)
 Q, QD = ARM.random_state(2, generator=torch.Generator().manual_seed(0))
@@ -269,3 +272,33 @@ def test_a_checkpointed_rollout_compiles_in_one_graph(kept, control):
     slopes = [torch.autograd.grad(x, gains)[0] for x in found]
     torch.testing.assert_close(*found, rtol=1e-12, atol=0)
     torch.testing.assert_close(*slopes, rtol=1e-11, atol=1e-12)
+
+
+@dataclass(frozen=True)
+class Braked(Integrator):
+    """A step that multiplies velocities by a factor of each sample and by one of its own."""
+
+    factors: tuple[object, ...] = (1.0,)
+    order = 1
+    input_names = ("brake", "push")
+
+    def __call__(self, mech, accelerate, t, q, qd, dt, *, brake, push):  # pyright: ignore
+        q, qd = RK4(mech, accelerate, t, q, qd, dt)
+        return q, self.factors[0] * brake[..., None] * qd + push[..., None]
+
+
+@pytest.mark.parametrize("control", [None, torch.ones(2, 5, ARM.num_dof, dtype=ARM.dtype)])
+def test_tensors_that_a_step_takes_have_their_gradients_with_a_checkpoint(control):
+    found = []
+    for checkpoint in (None, 2):
+        brake, factor = (torch.tensor(x).to(Q).requires_grad_() for x in ([0.9, 0.7], 0.8))
+        push = torch.linspace(0, 1, 10).to(Q).reshape(2, 5).requires_grad_()
+        for factors in ((1.0,), (factor,)):
+            _, qds = ts.rollout(
+                ARM, Q, QD, control, 5, 1e-2, Braked(factors),
+                params={"brake": brake}, series={"push": push}, checkpoint=checkpoint,
+            )  # fmt: skip
+            leaves = [x for x in (brake, push, *factors) if isinstance(x, torch.Tensor)]
+            found.append(torch.autograd.grad(qds.square().sum(), leaves))
+    assert all(x.abs().min() > 0 for x in found[1])
+    torch.testing.assert_close(found[2:], found[:2])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,6 +11,7 @@ from torch import Tensor
 import torchsko as ts
 from tests.strategies import random_mechanism
 from torchsko.errors import TorchskoError
+from torchsko.rollout.step import Dynamics, RowDamping
 
 DT, RATE = 2e-3, 20.0
 KINDS = ["revolute", "spherical", "revolute", "revolute"]
@@ -47,6 +50,52 @@ def test_steps_solve_the_kkt_system_with_implicit_damping_and_external_forces() 
         q = ts.integrate(ARM, q, DT * qd)
     torch.testing.assert_close(qs[:, -1], q, rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(qds[:, -1], qd, rtol=1e-11, atol=1e-11)
+
+
+def kkt(damping: Tensor, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor) -> Tensor:
+    """Accelerations and forces of the held tip, with a matrix added to the mass matrix; stacked."""
+    G = ts.frame_jacobian(ARM, q, TIP, "mixed")[..., 3:, :]
+    drift = ts.frame_acceleration(ARM, q, qd, 0 * qd, TIP, "mixed", classical=True)[..., 3:]
+    M, bias = ts.mass_matrix(ARM, q) + damping, ts.inverse_dynamics(ARM, q, qd, 0 * qd, f_ext)
+    system = torch.zeros(2, 9, 9, dtype=q.dtype)
+    system[:, :6, :6], system[:, :6, 6:], system[:, 6:, :6] = M, -G.mT, G
+    return torch.linalg.solve(system, torch.cat([tau - bias, -drift], -1))
+
+
+def test_external_forces_act_on_accelerations_multipliers_and_their_derivatives() -> None:
+    q, qd, _ = state()
+    f_ext = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(2), dtype=q.dtype)
+    tau = torch.linspace(-2, 2, 12, dtype=q.dtype).reshape(2, 6)
+    expected = kkt(0 * ts.mass_matrix(ARM, q), q, qd, tau, f_ext)
+    fused = ts.fuse(FREE)
+    for robot in (FREE, fused):
+        found = torch.cat(robot.forward_dynamics(q, qd, tau, f_ext=f_ext), -1)
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+        f = robot.constraint_forces(q, qd, found[..., :6], tau, f_ext=f_ext)
+        torch.testing.assert_close(f, expected[..., 6:], rtol=1e-10, atol=1e-10)
+    slopes = FREE.forward_dynamics_derivatives(q, qd, tau, f_ext=f_ext)
+
+    def dynamics(d: Tensor, qd: Tensor, tau: Tensor) -> Tensor:
+        found = FREE.forward_dynamics(ts.integrate(ARM, q, d), qd, tau, f_ext=f_ext)
+        return torch.cat(found, -1).sum(0)
+
+    exact = torch.func.jacrev(dynamics, (0, 1, 2))(torch.zeros_like(qd), qd, tau)
+    for k, x in enumerate(exact):  # d/dq, d/dqd, d/dtau of [qdd, f]
+        both = torch.cat([slopes[k], slopes[3 + k]], -2)
+        torch.testing.assert_close(both, x.movedim(1, 0), rtol=1e-9, atol=1e-9)
+
+
+def test_damping_of_combined_rates_is_implicit_under_constraints() -> None:
+    q, qd, _ = state()
+    tau, f_ext = torch.ones_like(qd), torch.zeros(4, 6, dtype=q.dtype)
+    rows, d = torch.linspace(-1, 1, 12, dtype=q.dtype).reshape(2, 6), torch.tensor([1e3, 0.0])
+    d = d.to(q)
+    dynamics = replace(
+        Dynamics.constant(tau), constraints=FREE.constraints, row_damping=RowDamping(rows, d, DT)
+    )
+    D = rows.mT @ torch.diag(d) @ rows
+    expected = kkt(DT * D, q, qd, tau - qd @ D, f_ext)[..., :6]
+    torch.testing.assert_close(dynamics(ARM, 0.0, q, qd), expected, rtol=1e-10, atol=1e-10)
 
 
 def test_the_tip_leaves_its_place_with_the_fourth_power_of_the_step() -> None:

@@ -117,6 +117,34 @@ def test_a_law_that_blows_up_after_the_end_spoils_no_parameter(hinge, fused):
         ts.rollout(mech, q, still, law, 5, 0.1)
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_law_may_have_no_value_after_the_end_of_its_sample(hinge, fused):
+    """A force sqrt(T - t) with another T in each sample, also in an external force."""
+    _, fast = hinge
+    q, still = torch.tensor([[0.3], [-0.3], [0.1]]).double(), torch.zeros(1).double()
+    end, counts = torch.tensor([[0.15], [0.45], [0.25]]).double(), torch.tensor([2, 5, 3])
+
+    def push(t, q, qd, *, gain, end):
+        return gain * torch.sqrt(end - t) * torch.exp(qd)
+
+    def wrench(t, q, qd, *, gain, end):
+        return push(t, q, qd, gain=gain, end=end)[..., None, :] * torch.ones(6).double()
+
+    def slope(rows, lengths=None):
+        gain = torch.ones(1, 1).double().requires_grad_()
+        params = {"gain": gain.expand(len(q[rows]), 1), "end": end[rows]}
+        steps = 8 if lengths is not None else int(counts[rows][0])
+        qs, _ = ts.rollout(
+            fast, q[rows], still, push, steps, 0.1, f_ext=wrench, params=params, lengths=lengths,
+            fused=fused,
+        )  # fmt: skip
+        return torch.autograd.grad(qs[:, -1].sum(), gain)[0]
+
+    alone = [slope(slice(k, k + 1)) for k in range(3)]
+    assert all(x.abs() > 0 for x in alone)
+    assert_close(slope(slice(3), counts), alone[0] + alone[1] + alone[2])
+
+
 class Growing(Controller):
     """A controller whose memory, squared at each step, overflows."""
 

@@ -151,7 +151,7 @@ def _advance_finite(advance_once: Advance, drive: Drive, state: State, substeps:
     after = _advance_substeps(advance_once, drive, state, substeps)
     finite = after.q.isfinite().all(-1) & after.qd.isfinite().all(-1) & after.act.isfinite().all(-1)
     read = concrete_values(finite)
-    if read is None or read.all() or not any(x.requires_grad for x in after):
+    if read is None or read.all() or not torch.is_grad_enabled():
         return after
     ctrl, f_ext = drive.ctrl, drive.f_ext
     rest = drive.mech.initial()

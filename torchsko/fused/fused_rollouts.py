@@ -228,7 +228,7 @@ def _sample_shapes(
     lead: int,
 ) -> dict[str, tuple[int, ...]]:
     """Shapes of the tensors for one sample and step, in the order of a scan."""
-    ranks = {"tau": 1, "f_ext": 2, "t": 0, "going": 0, "dt": 0}
+    ranks = {"tau": 1, "f_ext": 2, "t": 0, "t_rest": 0, "going": 0, "dt": 0}
     shapes = {name: tuple(x.shape[lead:]) for name, x in carry.items()}
     for timed, tensors in ((1, series), (0, constant)):
         for name, x in tensors.items():

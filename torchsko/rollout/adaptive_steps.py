@@ -37,7 +37,7 @@ from torch import Tensor
 from torchsko.errors import TorchskoError
 from torchsko.mechanism.joints.configuration import bracket, integrate
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.step import Accelerate, Integrator, State
+from torchsko.rollout.step import Dynamics, Integrator, State
 from torchsko.utils.numbers import as_integer, as_number
 
 Row = tuple[float, ...]
@@ -92,7 +92,7 @@ class AdaptiveRungeKutta(Integrator):
             )
 
     def __call__(
-        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
+        self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, dt: float
     ) -> State:
         """The next state."""
         done = torch.zeros_like(qd[..., :1])
@@ -143,7 +143,7 @@ class AdaptiveRungeKutta(Integrator):
             return None
 
     def _substep(
-        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, h: Tensor
+        self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, h: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The state after a sub-step, and its error `[*batch, 1]`."""
         rates: list[State] = [(qd, accelerate(mech, t, q, qd))]

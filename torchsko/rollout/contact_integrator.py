@@ -18,7 +18,7 @@ from torchsko.contact.step_integrators import StepResult
 from torchsko.mechanism.file_data.actuator import FileActuators
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
-from torchsko.rollout.step import Accelerate, Dynamics, Integrator
+from torchsko.rollout.step import Dynamics, Integrator
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class ContactStep(Integrator):
     def __call__(  # type: ignore[override]
         self,
         mech: Mechanism,
-        accelerate: Accelerate,
+        accelerate: Dynamics,
         t: float,
         q: Tensor,
         qd: Tensor,
@@ -89,7 +89,6 @@ class ContactStep(Integrator):
 
         A method of a rollout that is a function may call it, with the ``accelerate`` that it was given.
         """
-        assert isinstance(accelerate, Dynamics), "ContactStep needs the forces of a rollout"
         tau, f_ext = accelerate.force(t, q, qd), accelerate.wrenches(t, q, qd)
         control = SampledControl(tau.expand_as(qd), None, qd[..., :0], qd[..., :0])
         step = self.resolve(mech)

@@ -18,6 +18,7 @@ from torch import Tensor
 from torchsko.actuation.law import LawInputs
 from torchsko.errors import TorchskoError
 from torchsko.mechanism.fields import PARAMETERS
+from torchsko.rollout.early_termination import take_samples
 from torchsko.rollout.external import CheckedWrenches
 from torchsko.rollout.simulation import Simulation
 from torchsko.utils.concrete_values import concrete_values
@@ -67,7 +68,7 @@ def drop_diverged(
         index = torch.arange(good.numel(), device=good.device)
         index = torch.where(good.reshape(-1), index, finite)
         other = _with_samples(simulation, index, len(bounded[0].shape) - 2)
-        q, qd = (_pick(x, index, batch) for x in start)
+        q, qd = (take_samples(x, index, batch, 1) for x in start)
         again, last = run(_ended(other, good), q, qd)
     else:
         again, last = _at_rest(simulation, start, good)
@@ -113,7 +114,7 @@ def mask_diverged(
         if simulation.lengths is not None:
             lengths = torch.minimum(lengths, simulation.lengths)
         other = replace(_with_samples(simulation, index, len(batch)), lengths=lengths)
-        again, last = run(other, *(_pick(x, index, batch) for x in start))
+        again, last = run(other, *(take_samples(x, index, batch, 1) for x in start))
         shown = valid[..., 1:]
     kept = []
     for k, (new, old) in enumerate(zip(again, found, strict=True)):
@@ -151,7 +152,7 @@ def _with_samples(simulation: Simulation, index: Tensor, lead: int) -> Simulatio
     batch = simulation.forces.batch
 
     def pick(x: Any, rank: int) -> Any:
-        return _pick(x, index, batch, rank) if isinstance(x, Tensor) else x
+        return take_samples(x, index, batch, rank) if isinstance(x, Tensor) else x
 
     robot, forces, f_ext = simulation.robot, simulation.forces, simulation.f_ext
     changes = {
@@ -167,13 +168,13 @@ def _with_samples(simulation: Simulation, index: Tensor, lead: int) -> Simulatio
         forces,
         mech=other,
         source=pick(forces.source, 2),
-        first=None if forces.first is None else _pick(forces.first, index, batch, None),
+        first=None if forces.first is None else take_samples(forces.first, index, batch),
     )
     if isinstance(f_ext, CheckedWrenches):
         f_ext = replace(f_ext, mech=other)
     inputs = LawInputs(
         *(
-            {name: _pick(x, index, batch, None) for name, x in tensors.items()}
+            {name: take_samples(x, index, batch) for name, x in tensors.items()}
             for tensors in (simulation.inputs.params, simulation.inputs.series)
         )
     )
@@ -186,15 +187,6 @@ def _with_samples(simulation: Simulation, index: Tensor, lead: int) -> Simulatio
         lengths=pick(simulation.lengths, 0),
         inputs=inputs,
     )
-
-
-def _pick(x: Tensor, index: Tensor, batch: torch.Size, rank: int | None = 1) -> Tensor:
-    """A tensor `[*batch, ...]` with other samples; `rank` counts dimensions of a sample, None: the rest."""
-    event = x.shape[len(batch) if rank is None else x.ndim - rank :]
-    if x.ndim == len(event):  # common to all samples
-        return x
-    flat = x.expand(*batch, *event).reshape(-1, *event)
-    return flat.index_select(0, index).reshape(*batch, *event)
 
 
 def _where(mask: Tensor, x: Tensor, y: Tensor) -> Tensor:

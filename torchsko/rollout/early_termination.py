@@ -1,13 +1,16 @@
 """Samples of a rollout that end before its last step.
 
 In reverse mode, zero times a derivative that is not finite is nan. Steps of ended samples must therefore be
-finite, besides being masked: they are evaluated at the sample's initial state without forces.
+finite, besides being masked: they are evaluated at the sample's initial state without forces. Laws may be
+singular at later times. They are evaluated at the state and the inputs of the first running sample; once all
+samples have ended, and in kernels, which compute one sample, at the start time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import torch
@@ -35,6 +38,11 @@ class EarlyTermination:
     def running(self, step: int) -> Tensor:
         """True if each sample takes a step, `[*batch]`."""
         return self.lengths > step
+
+    def have_ended(self, step: int) -> bool:
+        """True if no sample takes a step, where values can be read."""
+        read = concrete_values(self.lengths)
+        return read is not None and not (read > step).any()
 
     def series(self, steps: int, like: Tensor) -> Tensor:
         """Positive numbers for the steps that each sample takes, else 0, `[*batch, steps]`."""
@@ -98,6 +106,40 @@ def _where(running: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return torch.where(running[(..., *[None] * (x.ndim - running.ndim))], x, y)
 
 
+def borrow_running(running: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Replace the values of ended samples by those of the first running sample.
+
+    Args:
+        running: mask of running samples, `[*batch]`.
+        *tensors: values of samples; tensors without batch dimensions are returned as they are.
+    """
+    if not running.ndim:
+        return tensors
+    flat = running.reshape(-1)
+    own = torch.arange(flat.shape[0], device=flat.device)
+    index = torch.where(flat, own, flat.to(torch.int8).argmax())
+    return tuple(take_samples(x, index, running.shape) for x in tensors)
+
+
+def take_samples(
+    x: Tensor, index: Tensor, batch: Sequence[int], event_dims: int | None = None
+) -> Tensor:
+    """A tensor `[*batch, ...]` with other samples.
+
+    Args:
+        x: the tensor; without batch dimensions it is returned as it is.
+        index: numbers of the samples in the flattened batch, `[count]`.
+        batch: batch dimensions.
+        event_dims: number of dimensions of one sample; by default those after the batch.
+    """
+    event = x.shape[len(batch) if event_dims is None else x.ndim - event_dims :]
+    lead = x.shape[: x.ndim - len(event)]
+    if not lead or not is_expandable(tuple(lead), tuple(batch)):
+        return x
+    flat = x.expand(*batch, *event).reshape(prod(batch), *event)
+    return flat.index_select(0, index).reshape(*batch, *event)
+
+
 def mask_forces(running: Tensor, force: Any, event_dims: int = 1) -> Any:
     """Forces, or a function that returns them, set to zero in ended samples.
 
@@ -126,5 +168,6 @@ class _MaskedForces:
     force: Callable[..., Tensor]
     event_dims: int
 
-    def __call__(self, *state: Any) -> Tensor:
-        return mask_forces(self.running, self.force(*state), self.event_dims)
+    def __call__(self, t: Any, q: Tensor, qd: Tensor) -> Tensor:
+        force = self.force(t, *borrow_running(self.running, q, qd))
+        return mask_forces(self.running, force, self.event_dims)

@@ -25,11 +25,11 @@ StepWrenches = Tensor | StateWrenches | None
 """Forces on all bodies over one step."""
 
 
-def wrenches_at(wrenches: StepWrenches, t: float, q: Tensor, qd: Tensor) -> tuple[Tensor, ...]:
-    """External forces at a state as further arguments of forward dynamics: a tuple of none or one."""
-    if wrenches is None:
-        return ()
-    return (wrenches if isinstance(wrenches, Tensor) else wrenches(t, q, qd),)
+def wrenches_at(wrenches: StepWrenches, t: float, q: Tensor, qd: Tensor) -> Tensor | None:
+    """External forces at a state, `[*batch, num_bodies, 6]`; None for zero."""
+    if wrenches is None or isinstance(wrenches, Tensor):
+        return wrenches
+    return wrenches(t, q, qd)
 
 
 def check_wrenches(

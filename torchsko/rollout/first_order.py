@@ -21,15 +21,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from torchsko.mechanism.coordinates import independent_forces, tree_state, uncoupled
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.joints.configuration import subtract, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.step import State
+from torchsko.rollout.step import Dynamics, State
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.derivatives import forward_dynamics_expanded
 
-FirstOrderAcceleration = Callable[[Mechanism, float, Tensor, Tensor, Tensor | None], Tensor]
-Stepping = Callable[[FirstOrderAcceleration], State]
+Stepping = Callable[[Dynamics], State]
+"""One step as a function of the dynamics."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,14 +55,15 @@ class _Expanded:
     def evaluate(self, mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor) -> Tensor:
         """The acceleration to first order in the changes of all arguments."""
         damping, armature = mech.damping - self.mech.damping, mech.armature - self.mech.armature
-        at, rates, accels = tree_state(mech, self.q, self.qd, self.qdd)
-        turning = transport_rate(uncoupled(mech), rates, rates)
+        state = Kinematics.of(mech, self.q, self.qd)
+        rates, accels = state.tree_qd, state.tree_accels(self.qdd)
+        turning = transport_rate(state.tree, rates, rates)
         accels = accels if turning is None else accels + turning
         loss = rates * damping + accels * armature
         changes = (
             subtract(mech, self.q, q),
             qd - self.qd,
-            tau - self.tau - independent_forces(mech, at, loss),
+            tau - self.tau - state.independent_forces(loss),
         )
         return self.qdd + sum(matvec(D, x) for D, x in zip(self.derivatives, changes, strict=True))
 
@@ -71,26 +72,24 @@ def expand_step(step: Stepping, tau: Tensor) -> list[_Expanded]:
     """Expand forward dynamics at each state of a step in which it is evaluated."""
     expansions: list[_Expanded] = []
 
-    def accelerate(
-        mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
+    def acceleration(
+        mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None
     ) -> Tensor:
-        forces = tau if force is None else tau + force
-        qdd, *derivatives = forward_dynamics_expanded(mech, q, qd, forces)
-        to_q, to_qd, to_tau = derivatives
-        expansions.append(_Expanded(mech, q, qd, forces, qdd, (to_q, to_qd, to_tau)))
+        qdd, to_q, to_qd, to_tau = forward_dynamics_expanded(mech, q, qd, tau)
+        expansions.append(_Expanded(mech, q, qd, tau, qdd, (to_q, to_qd, to_tau)))
         return qdd
 
-    step(accelerate)
+    step(Dynamics.constant(tau, acceleration=acceleration))
     return expansions
 
 
-def first_order_acceleration(expansions: list[_Expanded], tau: Tensor) -> FirstOrderAcceleration:
-    """Acceleration function from the expansions of a step, under other joint forces."""
+def first_order_dynamics(expansions: list[_Expanded], tau: Tensor) -> Dynamics:
+    """Dynamics from the expansions of a step, under other joint forces."""
     remaining = iter(expansions)
 
-    def accelerate(
-        mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
+    def acceleration(
+        mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None
     ) -> Tensor:
-        return next(remaining).evaluate(mech, q, qd, tau if force is None else tau + force)
+        return next(remaining).evaluate(mech, q, qd, tau)
 
-    return accelerate
+    return Dynamics.constant(tau, acceleration=acceleration)

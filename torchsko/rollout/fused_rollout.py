@@ -153,6 +153,8 @@ def _window(
         f_ext.law.function if isinstance(f_ext, CheckedWrenches) else None,
         simulation.returns_forces,
     )
+    if termination is not None:
+        constant["t_rest"] = torch.as_tensor(simulation.t0).to(constant["dt"])
     t = simulation.t0 + constant["dt"] * torch.arange(
         *span, dtype=state[0].dtype, device=state[0].device
     )
@@ -231,13 +233,15 @@ class ControlledStep:
             memory: memory of the control.
             **tensors: time "t", time step "dt", forces "tau" and "f_ext" that are tensors, tensors that laws
                 take by name with the prefix `INPUT`. With early termination also "going" (1 for a running
-                sample, 0 for an ended one) and the state after the end, see `EarlyTermination`.
+                sample, 0 for an ended one), and the state and time "t_rest" after the end, see
+                `EarlyTermination`.
         """
         state = (q, qd, memory)
         if "going" not in tensors:
             return self._after(mech, state, tensors)
         running = tensors["going"] > 0
         now = select_running(running, state, [tensors[f"{x}_rest"] for x in ("q", "qd", "memory")])
+        tensors["t"] = torch.where(running, tensors["t"], tensors["t_rest"])
         after = self._after(mech, now, tensors, running)
         return *select_running(running, after[:3], state), *after[3:]
 

@@ -40,7 +40,7 @@ from torchsko.mechanism.coordinates import (
 )
 from torchsko.mechanism.joints.configuration import advance, transport, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.step import Accelerate, Integrator, State, implicit_losses
+from torchsko.rollout.step import Dynamics, Integrator, State, implicit_losses
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.coriolis import mass_and_coriolis_matrix
 from torchsko.verbs.dynamics import mass_matrix
@@ -80,12 +80,12 @@ class SemiImplicitEuler(Integrator):
     single_evaluation: ClassVar[bool] = True
 
     def __call__(
-        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
+        self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, dt: float
     ) -> State:
         """The next state."""
         if not mech.has_losses:
             return advance(mech, q, qd, accelerate(mech, t, q, qd), dt)
-        lossy = implicit_losses(mech, q, qd, dt, self.creep)
+        lossy = implicit_losses(Kinematics.of(mech, q, qd), dt, self.creep)
         return advance(mech, q, qd, accelerate(lossy, t, q, qd), dt)
 
 
@@ -99,11 +99,11 @@ class ImplicitEuler(SemiImplicitEuler):
     """
 
     def __call__(
-        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
+        self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, dt: float
     ) -> State:
         """The next state."""
-        lossy = implicit_losses(mech, q, qd, dt, self.creep) if mech.has_losses else mech
         state = Kinematics.of(mech, q, qd)
+        lossy = implicit_losses(state, dt, self.creep) if mech.has_losses else mech
         M, C = mass_and_coriolis_matrix(state)
         free_motion, turning = matvec(C, qd), transport_rate(mech, qd, qd)
         if turning is not None:

@@ -27,7 +27,7 @@ Mathematics 29(1), 1999.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
@@ -39,10 +39,9 @@ from torchsko.mechanism.joints.configuration import bracket, integrate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.rollout.implicit import ImplicitEuler, SemiImplicitEuler
-from torchsko.rollout.step import Accelerate, Integrator, State
-from torchsko.verbs.constrained import constrained_dynamics as held_dynamics
+from torchsko.rollout.step import Dynamics, Integrator, State
 from torchsko.verbs.constrained.constrained_dynamics import Constraints
-from torchsko.verbs.dynamics import forward_dynamics, inverse_dynamics, refuse_singular
+from torchsko.verbs.dynamics import refuse_singular
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class RungeKutta(Integrator):
     order: int
 
     def __call__(
-        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
+        self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, dt: float
     ) -> State:
         """The next state."""
         rates: list[State] = [(qd, accelerate(mech, t, q, qd))]
@@ -114,7 +113,7 @@ class NewmarkBeta(Integrator):
         object.__setattr__(self, "order", 2 if self.delta == 0.5 else 1)
 
     def __call__(
-        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
+        self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, dt: float
     ) -> State:
         """The next state."""
         before = after = accelerate(mech, t, q, qd)
@@ -154,8 +153,8 @@ class NewmarkBeta(Integrator):
 class HeldStep(Integrator):
     """A step of another integrator under the constraints of a `torchsko.HeldMechanism`.
 
-    Each acceleration is that of the constrained motion under the same forces. `torchsko.rollout` makes this
-    step for a constrained mechanism.
+    Each acceleration is that of the constrained motion under the forces of the rollout. `torchsko.rollout`
+    makes this step for a constrained mechanism.
 
     Attributes:
         constraints: the constraints.
@@ -172,17 +171,11 @@ class HeldStep(Integrator):
             object.__setattr__(self, name, getattr(self.step, name))
 
     def __call__(
-        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
+        self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, dt: float
     ) -> State:
         """The next state."""
-
-        def constrained(
-            mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
-        ) -> Tensor:
-            tau = inverse_dynamics(mech, q, qd, accelerate(mech, t, q, qd, force))
-            return held_dynamics.forward_dynamics(self.constraints, mech, q, qd, tau)[0]
-
-        return self.step(mech, constrained, t, q, qd, dt)
+        held = replace(accelerate, constraints=self.constraints)
+        return self.step(mech, held, t, q, qd, dt)
 
 
 SEMI_IMPLICIT_EULER = SemiImplicitEuler()
@@ -238,15 +231,9 @@ def step_of(method: str) -> Callable[..., State]:
     ) -> State:
         if damping is not None:
             mech = mech.replace(damping=damping)
-
-        def accelerate(
-            mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
-        ) -> Tensor:
-            return forward_dynamics(mech, q, qd, tau if force is None else tau + force, f_ext)
-
         # A trailing axis, so that time steps of samples broadcast with their vectors.
         h = dt[..., None] if isinstance(dt, Tensor) else dt
-        return INTEGRATORS[method](mech, accelerate, 0.0, q, qd, cast(Any, h))
+        return INTEGRATORS[method](mech, Dynamics.constant(tau, f_ext), 0.0, q, qd, cast(Any, h))
 
     return step
 

@@ -35,16 +35,12 @@ from torchsko.mechanism.state import check_state
 from torchsko.mechanism.time_step import check_dt
 from torchsko.rollout.argument_checks import check_method_name
 from torchsko.rollout.contact_integrator import ContactStep
-from torchsko.rollout.first_order import (
-    FirstOrderAcceleration,
-    expand_step,
-    first_order_acceleration,
-)
+from torchsko.rollout.first_order import expand_step, first_order_dynamics
 from torchsko.rollout.integrators import INTEGRATORS
-from torchsko.rollout.step import State, Step
+from torchsko.rollout.step import Dynamics, State, Step
 from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.derivatives import forward_dynamics_derivatives
-from torchsko.verbs.dynamics import forward_dynamics, refuse_singular
+from torchsko.verbs.dynamics import refuse_singular
 
 Nearby = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Maps a tangent step, a velocity and joint forces to a deviation of the next state."""
@@ -184,13 +180,7 @@ def evaluate_step(
     mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, step: Step
 ) -> tuple[Tensor, Tensor]:
     """One integrator step under constant joint forces: the next q and qd."""
-
-    def accelerate(
-        mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
-    ) -> Tensor:
-        return forward_dynamics(mech, q, qd, tau if force is None else tau + force)
-
-    return step(mech, accelerate, 0.0, q, qd, dt)  # type: ignore[arg-type]
+    return step(mech, Dynamics.constant(tau), 0.0, q, qd, dt)  # type: ignore[arg-type]
 
 
 def perturbed_step(
@@ -224,16 +214,14 @@ def _first_order_step(
 ) -> Nearby:
     """`perturbed_step` to first order, with the closed-form derivatives of forward dynamics."""
 
-    def after(q: Tensor, qd: Tensor, accelerate: FirstOrderAcceleration) -> State:
+    def after(q: Tensor, qd: Tensor, accelerate: Dynamics) -> State:
         return step(mech, accelerate, 0.0, q, qd, dt)  # type: ignore[arg-type]
 
     expansions = expand_step(partial(after, q, qd), tau)
-    end, _ = after(q, qd, first_order_acceleration(expansions, tau))
+    end, _ = after(q, qd, first_order_dynamics(expansions, tau))
 
     def nearby(d: Tensor, rate: Tensor, force: Tensor) -> Tensor:
-        q_end, qd_end = after(
-            add_step(mech, q, d), rate, first_order_acceleration(expansions, force)
-        )
+        q_end, qd_end = after(add_step(mech, q, d), rate, first_order_dynamics(expansions, force))
         return torch.cat([subtract(mech, end, q_end), qd_end], -1)
 
     return nearby

@@ -38,7 +38,7 @@ from torchsko.linalg.symmetric import spd_solve
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.joints.configuration import add_step, subtract
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.step import Accelerate, Integrator, State
+from torchsko.rollout.step import Dynamics, Integrator, State
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.dynamics import inverse_dynamics, mass_matrix
 from torchsko.verbs.momenta import kinetic_energy, potential_energy
@@ -65,7 +65,7 @@ class ImplicitMidpoint(Integrator):
     order: int = field(default=2, init=False)
 
     def __call__(
-        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
+        self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, dt: float
     ) -> State:
         """The next state."""
 
@@ -94,7 +94,7 @@ class Variational(Integrator):
     order: int = field(default=2, init=False)
 
     def __call__(
-        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
+        self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, dt: float
     ) -> State:
         """The next state."""
         p = matvec(mass_matrix(mech, q), qd)

@@ -156,10 +156,20 @@ def _run(
     return q, qd, *states
 
 
+def _series(simulation: Simulation) -> list[Tensor | Series]:
+    """Tensors and series on which steps depend besides the state and the mechanism."""
+    of_step = [simulation.rows[name] for name in simulation.step_names]
+    found = (simulation.forces.rows, simulation.f_ext, *of_step)
+    return [x for x in found if isinstance(x, Tensor | Series)]
+
+
 def _inputs(simulation: Simulation, first: int, last: int) -> list[Tensor]:
     """Tensors on which a range of steps depends besides the state."""
-    series = [x for x in (simulation.forces.rows, simulation.f_ext) if isinstance(x, Series)]
-    rows = [row for x in series for row in x.part(first, last)]
+    rows = [
+        row
+        for x in _series(simulation)
+        for row in (x.part(first, last) if isinstance(x, Series) else (x,))
+    ]
     return [*(getattr(simulation.robot, name) for name in PARAMETERS), *rows]
 
 
@@ -170,11 +180,13 @@ def _with_inputs(
     rest = iter(inputs)
     robot = replace(simulation.robot, **{name: next(rest) for name in PARAMETERS})
 
-    def part(series: Any) -> Any:
-        if not isinstance(series, Series):
-            return series
-        return Series(tuple(next(rest) for _ in series.part(first, last)), first)
+    def part(x: Any) -> Any:
+        if isinstance(x, Series):
+            return Series(tuple(next(rest) for _ in x.part(first, last)), first)
+        return next(rest) if isinstance(x, Tensor) else x
 
-    rows = part(simulation.forces.rows)
-    forces = replace(simulation.forces, mech=robot, rows=rows)
-    return replace(simulation, fast=robot, robot=robot, forces=forces, f_ext=part(simulation.f_ext))
+    forces = replace(simulation.forces, mech=robot, rows=part(simulation.forces.rows))
+    f_ext = part(simulation.f_ext)
+    of_step = {name: part(simulation.rows[name]) for name in simulation.step_names}
+    rows = {**simulation.rows, **of_step}
+    return replace(simulation, fast=robot, robot=robot, forces=forces, f_ext=f_ext, rows=rows)

@@ -14,21 +14,26 @@ from torch import Tensor
 from torchsko.actuation.implicit_forces import ImplicitForce
 from torchsko.actuation.law import LawInputs, Named
 from torchsko.actuation.sampled_control import SampledControl
-from torchsko.linalg.unpivoted import solve_without_pivots
-from torchsko.mechanism.coordinates import independent_forces, scatter_dofs, tree_rates
+from torchsko.bridge.kinematics import Kinematics
+from torchsko.mechanism.coordinates import scatter_dofs
 from torchsko.mechanism.dispatch import MechanismLike, fused_methods_of
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.binomial import Binomial, next_checkpoint
 from torchsko.rollout.contact_integrator import ResolvedContactStep
 from torchsko.rollout.controls import Forces, JointForce, StateLaw, StepForce
-from torchsko.rollout.early_termination import EarlyTermination, mask_forces, select_running
+from torchsko.rollout.early_termination import (
+    EarlyTermination,
+    borrow_running,
+    mask_forces,
+    select_running,
+)
 from torchsko.rollout.external import CheckedWrenches, StepWrenches, wrenches_at
 from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.recompute import recompute_in_backward
 from torchsko.rollout.series import Series
-from torchsko.rollout.step import Dynamics, Integrator, Step, StepWithResults
+from torchsko.rollout.step import Dynamics, Integrator, RowDamping, Step, StepWithResults
 from torchsko.utils.shapes import matvec
-from torchsko.verbs.dynamics import forward_dynamics, mass_matrix
+from torchsko.verbs.dynamics import forward_dynamics
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,17 +161,24 @@ class Simulation:
 
     def step_once(self, k: int, q: Tensor, qd: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
         """State, memory and results after one step; the state is unchanged in ended samples."""
-        f_ext, t = self.f_ext, self.t0 + k * self.dt
+        f_ext, ends, t = self.f_ext, self.termination, self.t0 + k * self.dt
         rows = {name: x.at(k) if isinstance(x, Series) else x for name, x in self.rows.items()}
         wrenches = f_ext.at(k) if isinstance(f_ext, Series) else f_ext
-        if isinstance(wrenches, CheckedWrenches):
-            wrenches = wrenches.with_inputs(rows)
-        if self.termination is None:
+        if ends is None:
+            if isinstance(wrenches, CheckedWrenches):
+                wrenches = wrenches.with_inputs(rows)
             control, memory = self.forces.at_step(k, t, q, qd, memory, rows)
             return self.advance(t, q, qd, memory, control, wrenches, rows)
-        running, before = self.termination.running(k), (q, qd, memory)
-        q, qd, memory = select_running(running, before, self.termination.rest)
-        control, memory = self.forces.at_step(k, t, q, qd, memory, rows)
+        running, before = ends.running(k), (q, qd, memory)
+        t = self.t0 if ends.have_ended(k) else t
+        q, qd, memory = select_running(running, before, ends.rest)
+        of_laws = dict(zip(rows, borrow_running(running, *rows.values()), strict=True))
+        if isinstance(wrenches, CheckedWrenches):
+            wrenches = wrenches.with_inputs(of_laws)
+        state = (q, qd, memory)
+        if callable(self.forces.source):
+            state = borrow_running(running, *state)
+        control, memory = self.forces.at_step(k, t, *state, of_laws)
         control, wrenches = mask_forces(running, control), mask_forces(running, wrenches, 2)
         after = self.advance(t, q, qd, memory, control, wrenches, rows)
         return *select_running(running, after[:3], before), *after[3:]
@@ -198,7 +210,7 @@ class Simulation:
     ) -> tuple[Tensor, ...]:
         """`advance` for a `torchsko.ContactStep`."""
         parameters = {name: rows[name] for name in self.step_names}
-        (wrenches,) = wrenches_at(f_ext, t, q, qd) or (None,)
+        wrenches = wrenches_at(f_ext, t, q, qd)
         step = cast(ResolvedContactStep, self.forces.contact_step)
         drive, result = step.advance(self.robot, control, q, qd, self.dt, wrenches, parameters)
         after, forces = result.state, result.forces()
@@ -215,7 +227,7 @@ class Simulation:
             return self._advance(t, q, qd, control, f_ext, rows)
         if isinstance(control, ImplicitForce):
             q, qd, *results = self._advance(t, q, qd, control, f_ext, rows)
-            return q, qd, _force_at_end(control, self.robot, qd).expand_as(qd), *results
+            return q, qd, _force_at_end(control, self.robot, q, qd).expand_as(qd), *results
         start = control if isinstance(control, Tensor) else control(t, q, qd)
         if isinstance(self.step, Integrator) and self.step.single_evaluation:
             control = start
@@ -228,7 +240,8 @@ class Simulation:
         fast, (robot, damping, push) = self.fast, self._with_damping(q, qd, control)
         coupled = None
         if isinstance(control, ImplicitForce):
-            coupled = control if control.rows is not None else None
+            if control.rows is not None:
+                coupled = RowDamping(control.rows, cast(Tensor, control.row_damping), self.dt)
             control = control.push
         constant = isinstance(control, Tensor) and not callable(f_ext)
         single = constant or (isinstance(self.step, Integrator) and self.step.single_evaluation)
@@ -239,29 +252,25 @@ class Simulation:
             and "advance" in fused_methods_of(fast)
         ):
             tau = _total_force(control, t, q, qd, push)
-            external = wrenches_at(f_ext, t, q, qd) or (None,)
-            kernels, arguments = cast(Any, fast), (q, qd, tau, self.dt, *external)
+            kernels, arguments = cast(Any, fast), (q, qd, tau, self.dt)
+            external = wrenches_at(f_ext, t, q, qd)
             if damping is None:
-                return kernels.advance(*arguments, method=self.method)
-            return kernels.advance_damped(*arguments, damping, method=self.method)
+                return kernels.advance(*arguments, external, method=self.method)
+            return kernels.advance_damped(*arguments, external, damping, method=self.method)
 
-        def accelerate(
-            mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
+        def acceleration(
+            mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None
         ) -> Tensor:
-            tau = _total_force(control, t, q, qd, push, force)
             # An integrator may change the mechanism; there are no kernels for that one.
-            evaluated = fast if mech is self.robot else mech
-            qdd = forward_dynamics(evaluated, q, qd, tau, *wrenches_at(f_ext, t, q, qd))
-            return qdd if coupled is None else _implicit_rows(coupled, mech, q, qd, qdd, self.dt)
+            return forward_dynamics(fast if mech is self.robot else mech, q, qd, tau, f_ext)
 
-        def force(t: float, q: Tensor, qd: Tensor) -> Tensor:
-            return _total_force(control, t, q, qd, push)
-
-        def wrenches(t: float, q: Tensor, qd: Tensor) -> Tensor | None:
-            return (wrenches_at(f_ext, t, q, qd) or (None,))[0]
-
+        dynamics = Dynamics(
+            lambda t, q, qd: _total_force(control, t, q, qd, push),
+            partial(wrenches_at, f_ext),
+            acceleration,
+            row_damping=coupled,
+        )
         taken = {name: rows[name] for name in self.step_names}
-        dynamics = Dynamics(accelerate, force, wrenches)
         return self.step(robot, dynamics, t, q, qd, self.dt, **taken)
 
     def _with_damping(
@@ -281,9 +290,13 @@ class Simulation:
 
 def _has_constants_only(step: Step | StepWithResults) -> bool:
     """True if a step is an integrator without objects, whose tensors might require a gradient."""
-    return isinstance(step, Integrator) and all(
-        isinstance(x, int | float | tuple | None) for x in vars(step).values()
-    )
+    return isinstance(step, Integrator) and all(map(_is_constant, vars(step).values()))
+
+
+def _is_constant(x: object) -> bool:
+    if isinstance(x, tuple):
+        return all(map(_is_constant, x))
+    return isinstance(x, int | float | None)
 
 
 def _binomial_segment(states: int, simulation: Simulation, *span: Any) -> tuple[Tensor, ...]:
@@ -291,33 +304,21 @@ def _binomial_segment(states: int, simulation: Simulation, *span: Any) -> tuple[
 
 
 def _total_force(
-    control: Tensor | StateLaw, t: float, q: Tensor, qd: Tensor, *forces: Tensor | None
+    control: Tensor | StateLaw, t: float, q: Tensor, qd: Tensor, push: Tensor | None
 ) -> Tensor:
-    """The force of a control at a state, plus further forces."""
+    """The force of a control at a state, plus that of limits."""
     tau = control if isinstance(control, Tensor) else control(t, q, qd)
-    for force in forces:
-        tau = tau if force is None else tau + force
-    return tau
+    return tau if push is None else tau + push
 
 
-def _force_at_end(force: ImplicitForce, mech: Mechanism, qd: Tensor) -> Tensor:
+def _force_at_end(force: ImplicitForce, mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """An implicit force at the velocity after the step."""
-    tau = force.push - independent_forces(mech, None, force.damping * tree_rates(mech, None, qd))
+    state = Kinematics.of(mech, q, qd)
+    tau = force.push - state.independent_forces(force.damping * state.tree_qd)
     if force.rows is None:
         return tau
     rates = cast(Tensor, force.row_damping) * matvec(force.rows, qd)
     return tau - matvec(force.rows.mT, rates)
-
-
-def _implicit_rows(
-    force: ImplicitForce, mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, dt: float | Tensor
-) -> Tensor:
-    """Add damping of coupled joints to an acceleration: (M + h R* d R) change = -R* d R (qd + h qdd)."""
-    R, d = cast(Tensor, force.rows), cast(Tensor, force.row_damping)
-    h = dt[..., None] if isinstance(dt, Tensor) else dt
-    D = R.mT @ (d[..., None] * R)
-    loss = matvec(D, qd + dt * qdd)
-    return qdd - solve_without_pivots(mass_matrix(mech, q) + h * D, loss, scalar=mech.scalar)
 
 
 def _joined(states: list[Tensor], like: Tensor, lead: int) -> Tensor:

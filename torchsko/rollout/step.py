@@ -1,17 +1,22 @@
-"""Interface of integrators, and implicit damping."""
+"""Interface of steps: forces and dynamics, integrators, and implicit damping."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.coordinates import tree_q, tree_rates
+from torchsko.bridge.kinematics import Kinematics
+from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.utils.shapes import matvec
+from torchsko.verbs.constrained import constrained_dynamics
+from torchsko.verbs.constrained.constrained_dynamics import Constraints
+from torchsko.verbs.dynamics import forward_dynamics, mass_matrix
 from torchsko.verbs.passive.damping import damping_slope
 from torchsko.verbs.passive.friction import smooth_speeds
 
@@ -19,42 +24,94 @@ State = tuple[Tensor, Tensor]
 """Configuration and velocity."""
 
 
-class Accelerate(Protocol):
-    """Forward dynamics under the forces of a rollout."""
+Acceleration = Callable[[Mechanism, Tensor, Tensor, Tensor, Tensor | None], Tensor]
+"""Maps (mech, q, qd, tau, f_ext) to accelerations `[*batch, num_dof]`."""
 
-    def __call__(
-        self, mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
+ForceLaw = Callable[[float, Tensor, Tensor], Tensor]
+"""Maps time [s], configuration and velocity to joint forces `[*batch, num_dof]` [N m or N]."""
+
+WrenchLaw = Callable[[float, Tensor, Tensor], Tensor | None]
+"""Maps time [s], configuration and velocity to forces on all bodies `[*batch, num_bodies, 6]`, or None."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowDamping:
+    """Damping of combinations of joint rates, such as tendons, at the velocity after a step.
+
+    Attributes:
+        rows: R, the rates of the combinations are R qd, `[*batch, r, num_dof]`.
+        damping: d, `[*batch, r]`.
+        dt: time step h [s].
+    """
+
+    rows: Tensor
+    damping: Tensor
+    dt: float | Tensor
+
+    def damped(
+        self, mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, nullspace: Tensor | None
     ) -> Tensor:
-        """Acceleration `[*batch, num_dof]`; `force` is added to the joint forces."""
-        ...
+        """Add it to an acceleration: (M + h D) change = -D (qd + h qdd), with D = R* d R.
+
+        Under constraints with the projector N of `torchsko.HeldMechanism.nullspace`, the change is within its
+        range: D is replaced by N* D N, and the right-hand side multiplied by N*.
+        """
+        h = self.dt[..., None] if isinstance(self.dt, Tensor) else self.dt
+        D = self.rows.mT @ (self.damping[..., None] * self.rows)
+        loss = matvec(D, qd + self.dt * qdd)
+        if nullspace is not None:
+            D, loss = nullspace.mT @ D @ nullspace, matvec(nullspace.mT, loss)
+        return qdd - solve_without_pivots(mass_matrix(mech, q) + h * D, loss, scalar=mech.scalar)
 
 
 @dataclass(frozen=True, eq=False)
 class Dynamics:
-    """Forward dynamics under the forces of a rollout, and these forces, for steps that accelerate themselves.
+    """Forces at a time and a state, and the acceleration that they cause; the ``accelerate`` of a step.
 
     Attributes:
-        accelerate: the accelerations.
-        force: joint forces at a time and a state, `[*batch, num_dof]` [N m or N].
-        wrenches: external forces on all bodies there, `[*batch, num_bodies, 6]`; None for zero.
+        force: the joint forces.
+        wrenches: the external forces.
+        acceleration: the acceleration without constraints.
+        constraints: constraints that hold in the motion; None for free motion.
+        row_damping: damping that is implicit in the velocity; None without any.
     """
 
-    accelerate: Accelerate
-    force: Callable[[float, Tensor, Tensor], Tensor]
-    wrenches: Callable[[float, Tensor, Tensor], Tensor | None]
+    force: ForceLaw
+    wrenches: WrenchLaw
+    acceleration: Acceleration = forward_dynamics
+    constraints: Constraints | None = None
+    row_damping: RowDamping | None = None
+
+    @staticmethod
+    def constant(
+        tau: Tensor, f_ext: Tensor | None = None, acceleration: Acceleration = forward_dynamics
+    ) -> Dynamics:
+        """Dynamics under forces that are constant over a step."""
+        return Dynamics(lambda t, q, qd: tau, lambda t, q, qd: f_ext, acceleration)
 
     def __call__(
         self, mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
     ) -> Tensor:
         """Acceleration `[*batch, num_dof]`; `force` is added to the joint forces."""
-        return self.accelerate(mech, t, q, qd, force)
+        tau, f_ext = self.force(t, q, qd), self.wrenches(t, q, qd)
+        tau = tau if force is None else tau + force
+        held, nullspace = self.constraints, None
+        if held is None:
+            qdd = self.acceleration(mech, q, qd, tau, f_ext)
+        else:
+            qdd, _ = constrained_dynamics.forward_dynamics(held, mech, q, qd, tau, f_ext=f_ext)
+        if self.row_damping is None:
+            return qdd
+        if held is not None:
+            nullspace = constrained_dynamics.nullspace(held, mech, q)
+        return self.row_damping.damped(mech, q, qd, qdd, nullspace)
 
 
-Step = Callable[[Mechanism, Accelerate, float, Tensor, Tensor, float], State]
+Step = Callable[[Mechanism, Dynamics, float, Tensor, Tensor, float], State]
 """Maps (mech, accelerate, t, q, qd, dt) to the next q and qd."""
 
 StepWithResults = Callable[
-    [Mechanism, Accelerate, float, Tensor, Tensor, float],
+    [Mechanism, Dynamics, float, Tensor, Tensor, float],
     tuple[Tensor, Tensor, *tuple[Tensor, ...]],
 ]
 """A `Step` that also returns results of each sample, such as forces, residuals or rewards."""
@@ -77,19 +134,19 @@ class Integrator(ABC):
 
     @abstractmethod
     def __call__(
-        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
+        self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, dt: float
     ) -> State:
         """The next configuration and velocity."""
 
 
-def implicit_losses(mech: Mechanism, q: Tensor, qd: Tensor, dt: float, creep: float) -> Mechanism:
+def implicit_losses(state: Kinematics, dt: float, creep: float) -> Mechanism:
     """The mechanism whose acceleration takes damping and dry friction implicitly.
 
     Dry friction is treated as a linear damping f / sqrt(v^2 + eps^2), with eps the creep speed, and smooth
     friction as a linear damping f tanh(v / s) / v. h B is added to the armature. Nonlinear damping is
     linearised about the velocity before the step.
     """
-    rates = tree_rates(mech, tree_q(mech, q), qd)
+    mech, rates = state.mech, state.tree_qd
     secant = 1 / (rates * rates + creep**2).sqrt()
     if mech.has_smooth_friction:
         smooth, speed = smooth_speeds(mech)

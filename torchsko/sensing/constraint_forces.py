@@ -20,7 +20,6 @@ from torch import Tensor
 from torchsko import algorithms
 from torchsko.actuation.actuator_forces import ActuatorState
 from torchsko.bridge.assemble import model_at
-from torchsko.bridge.body_momenta import tree_forces_of
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.constrained_state import ConstrainedState
 from torchsko.contact.contact_dynamics import cone_forces
@@ -86,13 +85,15 @@ class Held(NamedTuple):
 
     def accelerate(self, drive: Drive, state: State) -> Tensor:
         """Accelerations under the constraints, `[*batch, num_dof]`."""
-        tau = _independent_force(drive, drive.at(state.q, state.qd), state.act)
-        return self.mechanism.forward_dynamics(state.q, state.qd, tau, self.active)[0]
+        tau = drive.forces(drive.at(state.q, state.qd), state.act)[0]
+        return self.mechanism.forward_dynamics(state.q, state.qd, tau, self.active, drive.f_ext)[0]
 
     def forces(self, drive: Drive, state: State, qdd: Tensor) -> Tensor:
         """Forces of the rows at an acceleration, `[*batch, rows]`."""
-        tau = _independent_force(drive, drive.at(state.q, state.qd), state.act)
-        return self.mechanism.constraint_forces(state.q, state.qd, qdd, tau, self.active)
+        tau = drive.forces(drive.at(state.q, state.qd), state.act)[0]
+        return self.mechanism.constraint_forces(
+            state.q, state.qd, qdd, tau, self.active, drive.f_ext
+        )
 
 
 def constraint_forces(
@@ -119,7 +120,8 @@ def constraint_forces(
         on_joints = rows.generalised_forces(f)
     else:
         rows, f = held.mechanism.constraints.rows, held.forces(drive, state, qdd)
-        on_joints = matvec(rows.at(tree, at.tree_q, None, rows.numbers(tree)).jacobian.mT, f)
+        on_tree = Kinematics(tree, at.tree_q)
+        on_joints = matvec(rows.at(on_tree, rows.numbers(tree)).jacobian.mT, f)
         none = f.new_zeros(*f.shape[:-1], 0, 6)
         ends = (exact_ends(rows, tree, pose, f),)
         found = ConstraintForces(pose, None, none, ends, exact_scalar_forces(rows, f))
@@ -151,7 +153,7 @@ def _with_exact_forces(
     loops = [c for c in mech.closures if c.method == "embed"] if mech.closing is not None else []
     if loops:
         rows = ConstraintRows(tree, loops)
-        G = rows.at(tree, q, None, rows.numbers(tree)).jacobian
+        G = rows.at(Kinematics(tree, q), rows.numbers(tree)).jacobian
         f = _multipliers(mech, G, lacking)
         lacking = lacking - matvec(G.mT, f)
         ends = (*ends, exact_ends(rows, tree, found.pose, f))
@@ -190,15 +192,6 @@ def _end_of_step_force(drive: Drive, state: Kinematics, act: Tensor, qdd: Tensor
     turning = transport_rate(state.mech, qd, qd)
     accel = qdd if turning is None else qdd + turning
     return push - matvec(added, state.tree_rates(accel))
-
-
-def _independent_force(drive: Drive, state: Kinematics, act: Tensor) -> Tensor:
-    """Forces of actuators, tendons and the surroundings on the independent dofs, `[*batch, num_dof]`."""
-    tau = drive.forces(state, act)[0]
-    if drive.f_ext is None:
-        return tau
-    f = drive.mech.layout.breadth_first(drive.f_ext, -2)[..., None]
-    return tau + state.independent_forces(tree_forces_of(state, f))
 
 
 def _joint_force(drive: Drive, state: Kinematics, act: Tensor) -> Tensor:

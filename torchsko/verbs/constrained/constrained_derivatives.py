@@ -36,7 +36,6 @@ from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
 from torchsko.verbs.constrained.constrained_dynamics import Constraints, forward_dynamics
 from torchsko.verbs.constrained.motion_equation import stabilised_bias
 from torchsko.verbs.derivatives import inverse_dynamics_derivatives
-from torchsko.verbs.dynamics import inverse_dynamics
 from torchsko.verbs.frame_derivatives import (
     frame_acceleration_derivatives,
     frame_velocity_derivatives,
@@ -44,6 +43,7 @@ from torchsko.verbs.frame_derivatives import (
 from torchsko.verbs.frames import frame_acceleration, frame_pose, frame_velocity
 from torchsko.verbs.kinematics import forward_kinematics
 from torchsko.verbs.manifold_derivatives import state_jacobians
+from torchsko.verbs.passive_forces import passive_forces
 
 
 class MarkerTangents(NamedTuple):
@@ -75,15 +75,14 @@ def forward_dynamics_derivatives(
     qd: Tensor,
     tau: Tensor,
     active: Tensor | None = None,
+    f_ext: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
     """Derivatives of accelerations and forces to q, qd and tau."""
-    qdd, forces = forward_dynamics(held, mech, q, qd, tau, active)
-    numbers, mask = held.rows.numbers(mech), held.rows.mask(mech, q, active)
-    rows = held.rows.at(mech, q, qd, numbers)
-    factors = algorithms.innovations(model_at(Kinematics.of(mech, q)))
-    found = Multipliers.of(factors, rows.jacobian, mask, held.redundant)
+    qdd, forces = forward_dynamics(held, mech, q, qd, tau, active, f_ext)
+    found, _ = held.multipliers(Kinematics.of(mech, q), active)
+    mask = found.mask
     residuals = _of_markers if _have_markers(held, mech) else _along_the_manifold
-    R1_q, R1_qd, R2_q, R2_qd = residuals(held, mech, (q, qd, qdd), mask * forces)
+    R1_q, R1_qd, R2_q, R2_qd = residuals(held, mech, (q, qd, qdd), mask * forces, f_ext)
     n = mech.num_dof
     identity = torch.eye(n, dtype=q.dtype, device=q.device)
     zero = torch.zeros_like(found.G)
@@ -108,25 +107,34 @@ def _have_markers(held: Constraints, mech: Mechanism) -> bool:
 
 
 def _along_the_manifold(
-    held: Constraints, mech: Mechanism, state: tuple[Tensor, Tensor, Tensor], f: Tensor
+    held: Constraints,
+    mech: Mechanism,
+    state: tuple[Tensor, Tensor, Tensor],
+    f: Tensor,
+    f_ext: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Derivatives of R1 and R2 to q and qd along tangent steps of the closed manifold."""
     q, qd, qdd = state
     numbers, n = held.rows.numbers(mech), mech.num_dof
 
     def residuals(q: Tensor, qd: Tensor) -> Tensor:
-        rows = held.rows.at(mech, q, qd, numbers)
+        at = Kinematics.of(mech, q, qd)
+        rows = held.rows.at(at, numbers)
         G = rows.jacobian
-        bias = stabilised_bias(rows.residual, G, rows.bias, qd, held.stabilise)
-        moved = inverse_dynamics(mech, q, qd, qdd) - matvec(G.mT, f)
-        return concatenate([moved, matvec(G, qdd) + bias])
+        bias = stabilised_bias(rows, qd, held.stabilise)
+        moved = algorithms.inverse_dynamics(model_at(at, f_ext), qdd) + passive_forces(at)
+        return concatenate([moved - matvec(G.mT, f), matvec(G, qdd) + bias])
 
     to_q, to_qd = state_jacobians(mech, residuals, q, qd, qdd.shape[:-1])
     return to_q[..., :n, :], to_qd[..., :n, :], to_q[..., n:, :], to_qd[..., n:, :]
 
 
 def _of_markers(
-    held: Constraints, mech: Mechanism, state: tuple[Tensor, Tensor, Tensor], f: Tensor
+    held: Constraints,
+    mech: Mechanism,
+    state: tuple[Tensor, Tensor, Tensor],
+    f: Tensor,
+    f_ext: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Derivatives of R1 and R2 to q and qd from those of the motion of the markers."""
     q, qd, qdd = state
@@ -138,8 +146,9 @@ def _of_markers(
         pieces.append(_piece(kind, pair, f[..., starts : starts + size], held.stabilise))
         starts += size
     R2_q, R2_qd = (concatenate([getattr(p, x) for p in pieces], -2) for x in ("rows_q", "rows_qd"))
-    f_ext, turned = _body_wrenches(held, mech, q, markers, [p.wrenches for p in pieces])
-    R1_q, R1_qd, _ = inverse_dynamics_derivatives(mech, q, qd, qdd, f_ext)
+    held_by, turned = _body_wrenches(held, mech, q, markers, [p.wrenches for p in pieces])
+    total = held_by if f_ext is None else held_by + f_ext
+    R1_q, R1_qd, _ = inverse_dynamics_derivatives(mech, q, qd, qdd, total)
     return R1_q - turned - sum(p.forces_q for p in pieces), R1_qd, R2_q, R2_qd
 
 
@@ -165,7 +174,7 @@ def _range_change(
         rate = _row_rates(held, mech, q, y)
     else:
         numbers = held.rows.numbers(mech)
-        velocities = lambda q, y: matvec(held.rows.at(mech, q, None, numbers).jacobian, y)  # noqa: E731
+        velocities = lambda q, y: matvec(held.rows.at(Kinematics.of(mech, q), numbers).jacobian, y)  # noqa: E731
         rate = state_jacobians(mech, velocities, q, y)[0]
     rate = found.mask[..., None] * rate
     outside = rate - found.norms() @ found.norm_solve(rate)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torchsko import algorithms
 from torchsko.algorithms.constrained_motion import Multipliers, forces_of
 from torchsko.bridge.assemble import model_at
+from torchsko.bridge.body_momenta import tree_forces_of
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.implicit.loop import loop
 from torchsko.mechanism.joints.configuration import add_step
@@ -19,7 +20,6 @@ from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import broadcast_shapes, matvec
 from torchsko.verbs.constrained.hold import ConstraintRows
 from torchsko.verbs.constrained.motion_equation import ConstrainedMotion, solve_motion
-from torchsko.verbs.dynamics import inverse_dynamics
 from torchsko.verbs.mechanism_inputs import fixed_fields
 from torchsko.verbs.passive_forces import passive_forces
 
@@ -44,13 +44,11 @@ class Constraints:
     stabilise: float
     redundant: bool
 
-    def multipliers(
-        self, mech: Mechanism, q: Tensor, active: Tensor | None
-    ) -> tuple[Multipliers, Rows]:
+    def multipliers(self, state: Kinematics, active: Tensor | None) -> tuple[Multipliers, Rows]:
         """The factored rows at a configuration."""
-        rows = self.rows.at(mech, q, None, self.rows.numbers(mech))
-        mask = self.rows.mask(mech, q, active)
-        factors = algorithms.innovations(model_at(Kinematics.of(mech, q)))
+        rows = self.rows.at(state, self.rows.numbers(state.mech), at_rest=True)
+        mask = self.rows.mask(state.tree_q, active)
+        factors = algorithms.innovations(model_at(state, at_rest=True))
         return Multipliers.of(factors, rows.jacobian, mask, self.redundant), rows
 
 
@@ -61,11 +59,16 @@ def forward_dynamics(
     qd: Tensor,
     tau: Tensor,
     active: Tensor | None = None,
+    f_ext: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Accelerations and constraint forces."""
+    state = Kinematics.of(mech, q, qd)
     equation = ConstrainedMotion(fixed_fields(mech), held.rows, held.redundant, held.stabilise)
-    drive = tau - passive_forces(Kinematics.of(mech, q, qd))
-    return solve_motion(equation, mech, q, qd, drive, held.rows.mask(mech, q, active))
+    drive = tau - passive_forces(state)
+    if f_ext is not None:
+        f = state.tree.layout.breadth_first(f_ext, -2)[..., None]
+        drive = drive + state.independent_forces(tree_forces_of(state, f))
+    return solve_motion(equation, state, drive, held.rows.mask(q, active))
 
 
 def impulse(
@@ -79,21 +82,22 @@ def impulse(
     """Velocity after an impact, and impulses."""
     fixed = fixed_fields(mech)
     equation = ConstrainedMotion(fixed, held.rows, held.redundant, 0.0, restitution, True)
-    return solve_motion(equation, mech, q, qd, qd, held.rows.mask(mech, q, active))
+    state = Kinematics.of(mech, q, qd)
+    return solve_motion(equation, state, qd, held.rows.mask(q, active))
 
 
 def project(held: Constraints, mech: Mechanism, q: Tensor, active: Tensor | None = None) -> Tensor:
     """The configuration after Newton steps to the constraints, in the metric of the mass matrix."""
-    numbers, mask = held.rows.numbers(mech), held.rows.mask(mech, q, active)
+    numbers, mask = held.rows.numbers(mech), held.rows.mask(q, active)
     least = PROJECTION_TOLERANCE * torch.finfo(compute_dtype(q)).eps
 
     def step(q: Tensor) -> Tensor:
-        found, rows = held.multipliers(mech, q, active)
+        found, rows = held.multipliers(Kinematics.of(mech, q), active)
         f = found.compliance_solve((found.mask * rows.residual)[..., None])
         return add_step(mech, q, -found.accelerate(f)[..., 0])
 
     def is_closed(q: Tensor) -> Tensor:
-        residual = mask * held.rows.at(mech, q, None, numbers).residual
+        residual = mask * held.rows.at(Kinematics.of(mech, q), numbers).residual
         return residual.abs().amax(-1) < least
 
     start = q.expand(*broadcast_shapes(q.shape[:-1], mask.shape[:-1], mech.batch_shape), -1)
@@ -104,7 +108,7 @@ def nullspace(
     held: Constraints, mech: Mechanism, q: Tensor, active: Tensor | None = None
 ) -> Tensor:
     """The projector 1 - M^-1 G* W^+ G, `[*batch, n, n]`."""
-    found, _ = held.multipliers(mech, q, active)
+    found, _ = held.multipliers(Kinematics.of(mech, q), active)
     G = found.G
     identity = torch.eye(G.shape[-1], dtype=G.dtype, device=G.device)
     return identity - found.accelerate(found.compliance_solve(G))
@@ -118,11 +122,13 @@ def constraint_forces(
     qdd: Tensor,
     tau: Tensor,
     active: Tensor | None = None,
+    f_ext: Tensor | None = None,
 ) -> Tensor:
     """Forces of the constraints in a given motion."""
-    found, _ = held.multipliers(mech, q, active)
-    missing = inverse_dynamics(mech, q, qd, qdd) - tau
-    along = matvec(found.G, found.factors.solve(missing))
+    state = Kinematics.of(mech, q, qd)
+    found, _ = held.multipliers(state, active)
+    moved = algorithms.inverse_dynamics(model_at(state, f_ext), qdd) + passive_forces(state)
+    along = matvec(found.G, found.factors.solve(moved - tau))
     f = found.compliance_solve(along[..., None])
     if held.redundant:
         return forces_of(found.norm_solve(f)[..., 0], found.G, found.mask, True)

@@ -81,7 +81,12 @@ class HeldMechanism:
         return FUNCTIONS[name](self.constraints, mech, **tensors, **options)
 
     def forward_dynamics(
-        self, q: Tensor, qd: Tensor, tau: Tensor, active: Tensor | None = None
+        self,
+        q: Tensor,
+        qd: Tensor,
+        tau: Tensor,
+        active: Tensor | None = None,
+        f_ext: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Accelerations under the constraints, and the forces of the constraints.
 
@@ -90,6 +95,7 @@ class HeldMechanism:
             qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
             tau: joint forces, `[*batch, num_dof]` [N m or N].
             active: see the class.
+            f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin.
 
         Returns:
             qdd `[*batch, num_dof]` [rad/s^2 or m/s^2] and forces `[*batch, rows]` [N m, N].
@@ -99,10 +105,17 @@ class HeldMechanism:
 
         Reference: Carpentier, Budhiraja, Mansard 2021.
         """
-        return self._call("forward_dynamics", {"q": q, "qd": qd, "tau": tau, "active": active})
+        return self._call(
+            "forward_dynamics", {"q": q, "qd": qd, "tau": tau, "active": active, "f_ext": f_ext}
+        )
 
     def forward_dynamics_derivatives(
-        self, q: Tensor, qd: Tensor, tau: Tensor, active: Tensor | None = None
+        self,
+        q: Tensor,
+        qd: Tensor,
+        tau: Tensor,
+        active: Tensor | None = None,
+        f_ext: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Derivatives of `forward_dynamics` to tangent steps of q, to qd and to tau, in closed form.
 
@@ -111,6 +124,7 @@ class HeldMechanism:
             qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
             tau: joint forces, `[*batch, num_dof]` [N m or N].
             active: see the class.
+            f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin.
 
         Returns:
             ``(qdd_q, qdd_qd, qdd_tau, f_q, f_qd, f_tau)``: derivatives of qdd,
@@ -123,7 +137,7 @@ class HeldMechanism:
         Reference: R. Budhiraja, J. Carpentier, C. Mastalli, N. Mansard, *Differential dynamic programming
         for multi-phase rigid contact dynamics*, Humanoids 2018 (the KKT identity).
         """
-        states = {"q": q, "qd": qd, "tau": tau, "active": active}
+        states = {"q": q, "qd": qd, "tau": tau, "active": active, "f_ext": f_ext}
         return self._call("forward_dynamics_derivatives", states)
 
     def impulse(
@@ -186,9 +200,15 @@ class HeldMechanism:
         return self._call("nullspace", {"q": q, "active": active})
 
     def constraint_forces(
-        self, q: Tensor, qd: Tensor, qdd: Tensor, tau: Tensor, active: Tensor | None = None
+        self,
+        q: Tensor,
+        qd: Tensor,
+        qdd: Tensor,
+        tau: Tensor,
+        active: Tensor | None = None,
+        f_ext: Tensor | None = None,
     ) -> Tensor:
-        """Forces of the constraints in a given motion, from tau + G* f = inverse dynamics.
+        """Forces of the constraints in a given motion, from tau + J* f_ext + G* f = inverse dynamics.
 
         Args:
             q: configuration, `[*batch, num_q]`.
@@ -196,6 +216,7 @@ class HeldMechanism:
             qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
             tau: joint forces, `[*batch, num_dof]` [N m or N].
             active: see the class.
+            f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin.
 
         Returns:
             `[*batch, rows]`. If no forces of the constraints cause the motion, those that come nearest to it.
@@ -203,7 +224,7 @@ class HeldMechanism:
         Raises:
             ShapeError: when a shape or dtype does not fit the mechanism, or the mask the constraints.
         """
-        states = {"q": q, "qd": qd, "qdd": qdd, "tau": tau, "active": active}
+        states = {"q": q, "qd": qd, "qdd": qdd, "tau": tau, "active": active, "f_ext": f_ext}
         return self._call("constraint_forces", states)
 
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.constraints.constraint_kinds import constraint_kind
 from torchsko.constraints.row_kinds import FrameRows, JointRows
 from torchsko.constraints.still import COMPONENTS, Still
 from torchsko.errors import MechanismError, ShapeError, unknown_name
-from torchsko.mechanism.coordinates import independent_rows, tree_q, tree_rates, uncoupled
+from torchsko.mechanism.coordinates import uncoupled
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link, Placements, Rows
 from torchsko.mechanism.mechanism import Mechanism
@@ -188,22 +189,19 @@ class ConstraintRows:
             return Placements(identity[None][:0], zero[None][:0], parameters)
         return Placements(concatenate(rotations, -3), concatenate(positions, -2), parameters)
 
-    def at(self, mech: Mechanism, q: Tensor, qd: Tensor | None, numbers: Placements) -> Rows:
-        """The rows at a state, with a column of G for each dof of the mechanism.
+    def at(self, state: Kinematics, numbers: Placements, *, at_rest: bool = False) -> Rows:
+        """The rows at a state, with a column of G for each dof of the mechanism; at rest without a bias.
 
         Rows G of the tree are G X of the independent dofs, and their bias gains G xi.
         """
-        tree, q = uncoupled(mech), tree_q(mech, q)
-        rates = None if qd is None else tree_rates(mech, q, qd)
-        rows = self.structure.rows(tree, q, rates, numbers)
+        rates = None if at_rest or state.qd is None else state.tree_qd
+        rows = self.structure.rows(state.tree, state.tree_q, rates, numbers)
         G = torch.nn.functional.pad(rows.jacobian, (0, 1)).index_select(-1, self.place)
-        if mech.closing is not None and rates is not None:
-            assert rows.bias is not None
-            xi = mech.closing.tree_bias(mech, tree, q, rates)
-            rows = rows._replace(bias=rows.bias + matvec(G, xi))
-        return rows._replace(jacobian=independent_rows(mech, q, G))
+        if state.mech.closing is not None and rows.bias is not None:
+            rows = rows._replace(bias=rows.bias + matvec(G, state.tree_accel_bias))
+        return rows._replace(jacobian=state.independent_rows(G))
 
-    def mask(self, mech: Mechanism, q: Tensor, active: Tensor | None) -> Tensor:
+    def mask(self, q: Tensor, active: Tensor | None) -> Tensor:
         """1 for each active row and 0 for others, `[*batch, r]`.
 
         Raises:

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from torchsko import algorithms
+from torchsko.algebra.operators.model import SKOModel
 from torchsko.algorithms.constrained_motion import Multipliers, forces_of, stacked_rows
 from torchsko.bridge.assemble import model_at
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.implicit.equation import implicit
-from torchsko.mechanism.loops.constraint_rows import Placements
-from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.loops.constraint_rows import Placements, Rows
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.constrained.hold import ConstraintRows
 from torchsko.verbs.mechanism_inputs import parameters_of, split_mechanism
@@ -30,9 +30,10 @@ from torchsko.verbs.mechanism_inputs import parameters_of, split_mechanism
 
 @dataclass(frozen=True, eq=False)
 class ConstrainedMotion:
-    """Constrained dynamics; inputs are (*parameters, q, qd, drive, mask, rotation, position, numbers).
+    """Constrained dynamics; inputs are (*parameters, tree_q, qd, drive, mask, [X, xi], *placements).
 
-    `drive` is the joint force less the passive one, and with `is_impact` the velocity before the impact.
+    `drive` is the joint force less the passive one, with external forces; with `is_impact` it is the velocity
+    before the impact.
 
     Attributes:
         fixed: the fields of the mechanism that are not parameters.
@@ -50,21 +51,20 @@ class ConstrainedMotion:
     restitution: float = 0.0
     is_impact: bool = False
 
-    def _split(self, inputs: tuple[Tensor, ...]) -> tuple[Mechanism, tuple[Tensor, ...]]:
-        return split_mechanism(self.fixed, inputs)
-
-    def _at(self, inputs: tuple[Tensor, ...]) -> tuple[Any, Tensor, Tensor, Tensor, Tensor]:
+    def _at(self, inputs: tuple[Tensor, ...]) -> tuple[SKOModel, Tensor, Tensor, Tensor, Tensor]:
         """The model, drive, G, gamma and the mask."""
-        mech, (q, qd, drive, mask, *numbers) = self._split(inputs)
-        placed = Placements(*numbers)
+        mech, (tree_q, qd, drive, mask, *rest) = split_mechanism(self.fixed, inputs)
+        placed = Placements(*rest[-3:])
         if self.is_impact:
-            model = model_at(Kinematics.of(mech.replace(gravity=torch.zeros_like(mech.gravity)), q))
-            rows = self.rows.at(mech, q, None, placed)
+            mech = mech.replace(gravity=torch.zeros_like(mech.gravity))
+        state = Kinematics(mech, tree_q, qd).with_loop_motion(*rest[:-3])
+        rows = self.rows.at(state, placed, at_rest=self.is_impact)
+        model = model_at(state, at_rest=self.is_impact)
+        if self.is_impact:
             bias = self.restitution * matvec(rows.jacobian, drive)
-            return model, drive, rows.jacobian, bias, mask
-        rows = self.rows.at(mech, q, qd, placed)
-        bias = stabilised_bias(rows.residual, rows.jacobian, rows.bias, qd, self.stabilise)
-        return model_at(Kinematics.of(mech, q, qd)), drive, rows.jacobian, bias, mask
+        else:
+            bias = stabilised_bias(rows, qd, self.stabilise)
+        return model, drive, rows.jacobian, bias, mask
 
     def solution(self, *inputs: Tensor) -> Tensor:
         """Accelerations and multipliers, by the innovations factorisation."""
@@ -96,23 +96,25 @@ class ConstrainedMotion:
         return found.solve(rhs[..., None], transposed=transposed)[..., 0]
 
 
-def stabilised_bias(
-    residual: Tensor, jacobian: Tensor, bias: Tensor | None, qd: Tensor, rate: float
-) -> Tensor:
+def stabilised_bias(rows: Rows, qd: Tensor, rate: float) -> Tensor:
     """Gamma + 2 k G qd + k^2 phi: errors of the constraints decay as (1 + k t) exp(-k t)."""
-    assert bias is not None
-    return bias + 2 * rate * matvec(jacobian, qd) + rate * rate * residual if rate else bias
+    assert rows.bias is not None
+    if not rate:
+        return rows.bias
+    return rows.bias + 2 * rate * matvec(rows.jacobian, qd) + rate * rate * rows.residual
 
 
 def solve_motion(
-    equation: ConstrainedMotion, mech: Mechanism, q: Tensor, qd: Tensor, drive: Tensor, mask: Tensor
+    equation: ConstrainedMotion, state: Kinematics, drive: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The motion `[*batch, n]` and the multipliers `[*batch, r]`, with implicit derivatives."""
-    numbers = equation.rows.numbers(mech)
-    x = implicit(equation, *parameters_of(mech), q, qd, drive, mask, *numbers)
+    mech, numbers = state.mech, equation.rows.numbers(state.mech)
+    assert state.qd is not None
+    at = (state.tree_q, state.qd, drive, mask, *state.loop_motion)
+    x = implicit(equation, *parameters_of(mech), *at, *numbers)
     n = mech.num_dof
     qdd, y = x[..., :n], x[..., n:]
     if not equation.redundant:
         return qdd, y
-    G = mask[..., None] * equation.rows.at(mech, q, None, numbers).jacobian
+    G = mask[..., None] * equation.rows.at(state, numbers, at_rest=True).jacobian
     return qdd, forces_of(y, G, mask, True)

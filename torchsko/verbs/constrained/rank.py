@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.coordinates import first_sample
 from torchsko.mechanism.joints.configuration import add_step
 from torchsko.mechanism.loops.constraint_rows import Placements
@@ -43,19 +44,19 @@ def are_redundant(mech: Mechanism, rows: ConstraintRows) -> bool:
         q, _ = one.random_state(SAMPLES, generator=generator)
         q = torch.cat([q, one.initial()[None]])
         for _ in range(CLOSING_STEPS):
-            found = rows.at(one, q, None, numbers)
+            found = rows.at(Kinematics.of(one, q), numbers)
             step = matvec(torch.linalg.pinv(found.jacobian, rtol=1e-4), found.residual)
             moved = add_step(one, q, -step)  # nan where loops cannot follow
             q = torch.where(moved.isfinite().all(-1, keepdim=True), moved, q)
         # Rows of open loops may have a larger rank than those of closed ones.
-        left = rows.at(one, q, None, numbers).residual.abs().amax(-1)
+        left = rows.at(Kinematics.of(one, q), numbers).residual.abs().amax(-1)
         least = CLOSED_RESIDUAL if q.dtype == torch.float64 else CLOSED_RESIDUAL_FLOAT32
         ranks, holds = _ranks(one, rows, q, numbers), left < least
     return bool((ranks[holds] if holds.any() else ranks).max() < rows.num_rows)
 
 
 def _ranks(mech: Mechanism, rows: ConstraintRows, q: Tensor, numbers: Placements) -> Tensor:
-    G = rows.at(mech, q, None, numbers).jacobian.double()
+    G = rows.at(Kinematics.of(mech, q), numbers).jacobian.double()
     return torch.linalg.matrix_rank(G.nan_to_num(), rtol=RANK_TOLERANCE)
 
 
