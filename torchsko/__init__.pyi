@@ -55,7 +55,7 @@ from torchsko.actuation.actuator_forces import actuate as actuate
 from torchsko.actuation.actuators import Actuators as Actuators
 from torchsko.actuation.delay import Delay as Delay
 from torchsko.actuation.file_actuators import actuators_of as actuators_of
-from torchsko.actuation.mjcf_tendons import tendons_of as tendons_of
+from torchsko.actuation.file_tendons import tendons_of as tendons_of
 from torchsko.actuation.tendons import Tendons as Tendons
 from torchsko.algebra.transforms.partition import partition as partition
 from torchsko.algebra.transforms.transform import aggregate as aggregate

@@ -23,7 +23,7 @@ def apart(model, steps: int, seed: int = 0, **choices) -> tuple[torch.Tensor, to
     without_others(model)
     model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
     mech = ts.from_mujoco(model).tree
-    drive, tendons = ts.actuators_of(mech), ts.tendons_of(model, mech)
+    drive, tendons = ts.actuators_of(mech), ts.tendons_of(mech)
     q, qd, act, ctrl = (x[seed] for x in states(model, mech, drive, seed + 1))
     there, data = mujoco_data(model, mech, drive, q, qd, act, ctrl)
     theirs = []

@@ -27,7 +27,7 @@ MODEL = f"""<mujoco><compiler angle="radian" autolimits="true"/><worldbody><site
 def test_lengths_rates_and_forces_equal_those_of_mujoco():
     model = mujoco.MjModel.from_xml_string(MODEL)
     mech = ts.from_mujoco(model)
-    tendons = ts.tendons_of(model, mech)
+    tendons = ts.tendons_of(mech)
     assert tendons.names == ("slack", "tight", "plain") and tendons.limits[0].tolist() == [-1, 1]
     there, data = ts.conventions("mujoco", mech, names_of_joints(model)), mujoco.MjData(model)
     q, qd = mech.random_state(40, generator=torch.Generator().manual_seed(0))
@@ -48,7 +48,7 @@ def test_lengths_rates_and_forces_equal_those_of_mujoco():
 
 def test_unsupported_properties_of_tendons_are_reported():
     mech = ts.load(MODEL)
-    told = [str(line) for line in ts.tendons_of(MODEL, mech).unused]
+    told = [str(line) for line in ts.tendons_of(mech).unused]
     assert any("tendon 'string': it is a spatial tendon" in line for line in told)
     assert any("tendons_of" in str(line) for line in mech.unused)
 
@@ -56,7 +56,7 @@ def test_unsupported_properties_of_tendons_are_reported():
 def test_springs_of_tendons_store_the_work_done_on_them():
     """Without dampers the force is the negative gradient of k x^2 / 2 + k_2 x^3 / 3 + k_3 x^4 / 4."""
     mech = ts.load(MODEL)
-    tendons = ts.tendons_of(MODEL, mech)
+    tendons = ts.tendons_of(mech)
     names = ("damping", "higher_damping")
     tendons = tendons.replace(**{x: torch.zeros_like(getattr(tendons, x)) for x in names})
     q, qd = mech.random_state(20, generator=torch.Generator().manual_seed(2))
@@ -78,13 +78,13 @@ def test_invalid_tendons_are_refused():
     with pytest.raises(ts.MechanismError, match="relaxed of tendon 't'"):
         ts.Tendon("t", {"x": 1.0}, relaxed=(1.0, 0.0))
     with pytest.raises(ts.ShapeError, match="stiffness of the tendons"):
-        ts.tendons_of(MODEL, mech).replace(stiffness=torch.zeros(2))
+        ts.tendons_of(mech).replace(stiffness=torch.zeros(2))
 
 
 def test_reported_properties_of_tendons_are_the_nonzero_fields_of_mujoco():
     text = MODEL.replace('name="tight"', 'name="tight" springyield="0.2" actuatorfrcrange="-1 1"')
     model = mujoco.MjModel.from_xml_string(text)
-    told = [str(line) for line in ts.tendons_of(model, ts.from_mujoco(model)).unused]
+    told = [str(line) for line in ts.tendons_of(ts.from_mujoco(model)).unused]
     fields = {
         "actuator force range": model.tendon_actfrclimited != 0,
         "yielding spring": model.tendon_springyield != 0,

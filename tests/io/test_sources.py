@@ -90,8 +90,6 @@ def test_objects_of_mujoco_go_where_they_are_read():
     assert ts.from_mujoco(spec.compile()).joint_names == ("j",)
     for path in (MJCF, Path("robot.xml")):
         assert_refused(lambda path=path: ts.from_mujoco(path), r"torchsko\.load")
-    mech = ts.load(MJCF)
-    assert_refused(lambda: ts.tendons_of(MJCF.encode(), mech), "as bytes.*MjModel")
 
 
 @pytest.mark.parametrize("folder", ["/meshes", Path("/meshes")])

@@ -285,14 +285,18 @@ def test_names_and_notes_are_kept():
     data = mech.file_metadata
     note = UnsupportedElement("actuator 'leg'", "not modelled")
     actuators = type(data.actuators)((motor,), unused=(note,))
-    mech = mech.replace(file_metadata=type(data)(**{**vars(data), "actuators": actuators}))
+    spatial = UnsupportedElement("tendon 'string'", "it is a spatial tendon: not modelled")
+    changes = {"actuators": actuators, "unused_tendons": (spatial,)}
+    mech = mech.replace(file_metadata=type(data)(**{**vars(data), **changes}))
     left = mech.lock({"wrist": 0.0})
     assert left.file_metadata.actuators == actuators
+    assert ts.tendons_of(left).unused == (spatial,)
     assert left.geometry == mech.geometry.without_weights()
     (closure,) = left.closures
     assert (closure.name, closure.method, closure.independent) == ("hold", "cut", ())
     both = left.append(mech, "flange", prefix="b_")
     assert both.file_metadata.actuators.unused == (note, note)
+    assert ts.tendons_of(both).unused == (spatial, spatial)
     one, two = both.file_metadata.actuators.actuators
     assert (one, two.name, two.transmission) == (motor, "b_drive", {"b_elbow": 1.0})
     assert (two.stall, two.no_load_speed, two.efficiency) == (3.0, 9.0, 0.7)

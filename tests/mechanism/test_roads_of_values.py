@@ -177,6 +177,7 @@ RULES: dict[str, str] = {
     "Tendon.invweight": "test_weights_are_computed_anew",
     "FileMetadata.centers": "test_weights_are_computed_anew",
     "FileActuators.unused": "test_names_and_notes_are_kept",
+    "FileMetadata.unused_tendons": "test_names_and_notes_are_kept",
     **dict.fromkeys(
         ("Closure.name", "Closure.method", "Closure.independent", "Actuator.name", "Tendon.name",
          "Actuator.stall", "Actuator.no_load_speed", "Actuator.efficiency", "Geometry.shapes",

@@ -122,7 +122,7 @@ def differences(model, seed: int = 0) -> dict[str, float]:
         warnings.simplefilter("ignore", ts.RobotFileWarning)
         mech = ts.from_mujoco(model)
     tree = mech.tree
-    drive, tendons = ts.actuators_of(tree), ts.tendons_of(model, tree)
+    drive, tendons = ts.actuators_of(tree), ts.tendons_of(tree)
     check_report(model, mech, drive, tendons)
     take_out(model, drive, tendons)
     tree = tree.replace(friction=torch.zeros_like(tree.friction))  # a constraint of MuJoCo's

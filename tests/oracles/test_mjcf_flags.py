@@ -42,7 +42,7 @@ def test_what_a_flag_switches_off_does_not_act(flags):
     mujoco.mj_forward(model, data)
 
     damping, _, springs, lifted, *_ = ts.passive_force_parts(tree, q, qd)
-    pulled = ts.tendons_of(text, tree).force(tree, q, qd)
+    pulled = ts.tendons_of(tree).force(tree, q, qd)
     mine = pulled - damping - springs - lifted
     assert np.abs(mine.numpy() - data.qfrc_passive).max() < 1e-12
     tau, _ = ts.actuate(tree, ts.actuators_of(tree), q, qd, ctrl=ctrl)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, overload
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -24,7 +24,11 @@ OF_ACTUATORS = ("kp", "kv", "gear")
 """Names of factors of actuators."""
 
 
-class RandomRobots(NamedTuple):
+Contact = TypeVar("Contact", bound=ContactModel | None)
+Gains = TypeVar("Gains", bound=Actuators | None)
+
+
+class RandomRobots(NamedTuple, Generic[Contact, Gains]):
     """Robots with random parameters, as `torchsko.randomise` returns them with ``contact`` or ``actuators``.
 
     Attributes:
@@ -34,8 +38,8 @@ class RandomRobots(NamedTuple):
     """
 
     mech: Mechanism
-    contact: ContactModel | None
-    actuators: Actuators | None
+    contact: Contact
+    actuators: Gains
 
 
 @overload
@@ -53,11 +57,8 @@ def randomise(
     n: int,
     ranges: Mapping[str, Range],
     generator: torch.Generator | None = None,
-    *,
-    contact: ContactModel,
-    actuators: Actuators | None = None,
-    update_weights: bool = False,
-) -> RandomRobots: ...
+    *, contact: ContactModel, update_weights: bool = False,
+) -> RandomRobots[ContactModel, None]: ...  # fmt: skip
 
 
 @overload
@@ -66,10 +67,18 @@ def randomise(
     n: int,
     ranges: Mapping[str, Range],
     generator: torch.Generator | None = None,
-    *,
-    contact: ContactModel | None = None,
-    actuators: Actuators,
-) -> RandomRobots: ...
+    *, actuators: Actuators,
+) -> RandomRobots[None, Actuators]: ...  # fmt: skip
+
+
+@overload
+def randomise(
+    mech: MechanismLike,
+    n: int,
+    ranges: Mapping[str, Range],
+    generator: torch.Generator | None = None,
+    *, contact: ContactModel, actuators: Actuators, update_weights: bool = False,
+) -> RandomRobots[ContactModel, Actuators]: ...  # fmt: skip
 
 
 def randomise(
@@ -81,7 +90,7 @@ def randomise(
     contact: ContactModel | None = None,
     actuators: Actuators | None = None,
     update_weights: bool = False,
-) -> Mechanism | RandomRobots:
+) -> Mechanism | RandomRobots[Any, Any]:
     """A batch of robots with random parameters, for a rollout with a different robot per sample.
 
     A name is a tensor of `Mechanism`, such as "mass", or one entry of it, such as "link5.mass",
@@ -113,7 +122,8 @@ def randomise(
 
     Returns:
         A mechanism whose named tensors have the leading dimension n. ``ts.fuse`` takes them as inputs. With
-        ``contact`` or ``actuators`` a tuple (mech, contact, actuators).
+        ``contact`` or ``actuators`` a `torchsko.RandomRobots` (mech, contact, actuators),
+        with None for what was not passed.
 
     Raises:
         MechanismError: on an unknown name, such as "friction", which may be that of joints or of contact; on

@@ -178,7 +178,7 @@ class Simulation:
         state = (q, qd, memory)
         if callable(self.forces.source):
             state = borrow_running(running, *state)
-        control, memory = self.forces.at_step(k, t, *state, of_laws)
+        control, memory = self.forces.at_step(k, t, state[0], state[1], state[2], of_laws)
         control, wrenches = mask_forces(running, control), mask_forces(running, wrenches, 2)
         after = self.advance(t, q, qd, memory, control, wrenches, rows)
         return *select_running(running, after[:3], before), *after[3:]

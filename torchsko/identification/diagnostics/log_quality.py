@@ -148,7 +148,7 @@ def unmodelled_force(context: FitContext) -> Iterator[Finding]:
             "unmodelled_force",
             f"The robot's file has forces that the model does not have: {'; '.join(missing)}.",
             "Subtract known forces from tau: for springs and dampers of tendons, "
-            "tau + ts.tendons_of(file, mech).force(mech, q, qd).",
+            "tau + ts.tendons_of(mech).force(mech, q, qd).",
             reason="Other parameters compensate for them.",
         )
 

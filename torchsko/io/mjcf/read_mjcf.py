@@ -12,25 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from torchsko.errors import RobotFileError
-from torchsko.io.common.source import check_model, naming
+from torchsko.io.common.source import naming
 from torchsko.io.mjcf.sanitize import check_mjcf
 from torchsko.io.xml.reader import is_xml_text
 from torchsko.utils.optional_dependencies import require
-
-
-def model_of(source: Any) -> Any:
-    """The compiled model of a file or text; a compiled model is returned as it is.
-
-    Args:
-        source: path, XML text, or ``mujoco.MjModel``.
-
-    Raises:
-        RobotFileError: if the source is of another kind, or cannot be read (`read_mjcf`).
-    """
-    if isinstance(source, str | os.PathLike):
-        return read_mjcf(source)
-    check_model(source)
-    return source
 
 
 def read_mjcf(

@@ -54,6 +54,7 @@ def read_metadata(
     """
     mujoco = conventions("mujoco", mech, all_joint_names(model))
     bodies = [body_name(model, b) for b in range(1, model.nbody)]
+    tendons, unused_tendons = read_tendons(model)
     mocap = [int(x) >= 0 for x in model.body_mocapid[1:]]
     return FileMetadata(
         keyframes=tuple(_keyframes(model, mujoco)),
@@ -63,7 +64,8 @@ def read_metadata(
         solver=read_solver_options(model),
         actuators=read_actuators(model),
         sensors=sensors,
-        tendons=read_tendons(model)[0],
+        tendons=tendons,
+        unused_tendons=unused_tendons,
         centers=_link_centers(model, read.site_frames),
         links=tuple(link for link in read.robot.links if link.name in set(bodies)),
         mocap_bodies=tuple(itertools.compress(bodies, mocap)),

@@ -105,6 +105,7 @@ def merge_file_data(
         actuators=_actuators(one.actuators, two.actuators, at.prefix),
         sensors=tuple(sensors),
         tendons=(*one.tendons, *tendons),
+        unused_tendons=one.unused_tendons + two.unused_tendons,
         coupling_names=(
             *one.coupling_names,
             *((at.prefix + joint, at.prefix + name) for joint, name in two.coupling_names),

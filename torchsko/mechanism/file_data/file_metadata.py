@@ -134,6 +134,7 @@ class FileMetadata:
         actuators: the actuators of the file.
         sensors: the sensors of the file.
         tendons: tendons on joints, whose limits, dry friction and armature act in `torchsko.step`.
+        unused_tendons: spatial tendons, and fields of tendons that are not modelled.
         centers: centre of mass of the link of a frame, in the frame [m], by the name of the frame; for links
             that are welded to others. Inverse masses are those at this point.
         links: inertial parameters of the links as in the file; a new file divides a body into them.
@@ -148,6 +149,7 @@ class FileMetadata:
     actuators: FileActuators = field(default_factory=FileActuators)
     sensors: tuple[Sensor, ...] = ()
     tendons: tuple[Tendon, ...] = ()
+    unused_tendons: tuple[UnsupportedElement, ...] = ()
     centers: Mapping[str, Vector] = field(default_factory=dict)
     links: tuple[LinkDescription, ...] = ()
     mocap_bodies: tuple[str, ...] = ()
