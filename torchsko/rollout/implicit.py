@@ -35,9 +35,6 @@ from torch import Tensor
 
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.linalg.unpivoted import solve_without_pivots
-from torchsko.mechanism.coordinates import (
-    scatter_dofs,
-)
 from torchsko.mechanism.joints.configuration import advance, transport, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import Dynamics, Integrator, State, implicit_losses
@@ -107,8 +104,8 @@ class ImplicitEuler(SemiImplicitEuler):
         M, C = mass_and_coriolis_matrix(state)
         free_motion, turning = matvec(C, qd), transport_rate(mech, qd, qd)
         if turning is not None:
-            bias = lossy.armature * scatter_dofs(mech, turning)
-            free_motion = free_motion + state.independent_forces(bias)
+            of_tree = cast(Tensor, transport_rate(state.tree, state.tree_qd, state.tree_qd))
+            free_motion = free_motion + state.independent_forces(lossy.armature * of_tree)
         qdd = accelerate(lossy, t, q, qd, free_motion)
         u = qd + dt * qdd
         if turning is None:

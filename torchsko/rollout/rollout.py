@@ -175,10 +175,10 @@ def rollout(
         series: tensors `[*batch, steps, *shape]` that functions and controllers take by name: of each step
             they receive its row `[*batch, *shape]`.
         lengths: number of steps of each sample, integers `[*batch]`; its state is constant afterwards.
-            Control and f_ext have no effect there, and may be infinite: functions see the state, ``params`` and
-            ``series`` of a sample that still runs, or the start time. Tensors that they capture are not
-            replaced, and a method that is a function sees the initial state: these must be finite at later
-            times for finite gradients.
+            Control and f_ext have no effect there, and may be infinite: functions are evaluated at the state,
+            ``params`` and ``series`` of a running sample, or at the start time. Tensors that they capture are
+            not replaced, and methods that are functions are evaluated at the initial state: these must be
+            finite at later times for finite gradients.
         every: return every so many states, the start included.
         checkpoint: store only every so many steps for the backward pass and recompute those in between, at
             the cost of one more forward pass. Gradients agree up to the order of sums. Memory besides the

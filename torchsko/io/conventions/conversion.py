@@ -18,6 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import MechanismError, ShapeError, name_list, unknown_name
 from torchsko.io.conventions.coordinate_order import (
     DofOrder,
@@ -30,15 +31,7 @@ from torchsko.io.conventions.coordinate_order import (
     q_order,
 )
 from torchsko.io.conventions.libraries import LIBRARIES, FreeRates, Library, PlanarRates, Rates
-from torchsko.mechanism.coordinates import (
-    independent_forces,
-    independent_q,
-    independent_rates,
-    scatter_dofs,
-    tree_q,
-    tree_rates,
-    tree_state,
-)
+from torchsko.mechanism.coordinates import independent_q, independent_rates, scatter_dofs
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_coordinates
@@ -85,7 +78,7 @@ class Conventions:
     def q_to(self, q: Tensor) -> Tensor:
         """Convert a configuration to the library's, `[*batch, num_q]`."""
         check_coordinates(self.mech, q=q)
-        coordinates, index = tree_q(self.mech, q), self._q.angles
+        coordinates, index = Kinematics.of(self.mech, q).tree_q, self._q.angles
         angles = coordinates.index_select(-1, index)
         parts = [coordinates, angles.cos(), angles.sin()] if len(index) else [coordinates]
         return torch.cat(parts, -1).index_select(-1, self._q.take)
@@ -105,29 +98,33 @@ class Conventions:
     def qd_to(self, q: Tensor, qd: Tensor) -> Tensor:
         """Convert a velocity to the library's, `[*batch, num_dof]`."""
         check_coordinates(self.mech, q=q, qd=qd)
-        return self._to(q, tree_rates(self.mech, tree_q(self.mech, q), qd), "rates")
+        state = Kinematics.of(self.mech, q, qd)
+        return self._to(state, state.tree_qd, "rates")
 
     def qd_from(self, q: Tensor, qd: Tensor) -> Tensor:
         """Convert a velocity of the library, `[*batch, num_dof]`, to that of `mech`."""
         self._check("qd", qd, self.num_dof)
-        return independent_rates(self.mech, self._from(q, qd, "rates_back"))
+        return independent_rates(self.mech, self._from(self._at(q), qd, "rates_back"))
 
     def qdd_to(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
         """Convert an acceleration to the library's, the derivative of its velocity, `[*batch, num_dof]`."""
         check_coordinates(self.mech, q=q, qd=qd, qdd=qdd)
-        accels = tree_state(self.mech, q, qd, qdd)[2]
-        return self._to(q, accels, "rates") + self._drift(q, qd)
+        state = Kinematics.of(self.mech, q, qd)
+        return self._to(state, state.tree_accels(qdd), "rates") + self._drift(state)
 
     def qdd_from(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
         """Convert an acceleration of the library, `[*batch, num_dof]`, to that of `mech`."""
         self._check("qdd", qdd, self.num_dof)
         check_coordinates(self.mech, q=q, qd=qd)
-        return independent_rates(self.mech, self._from(q, qdd - self._drift(q, qd), "rates_back"))
+        state = Kinematics.of(self.mech, q, qd)
+        accels = self._from(state, qdd - self._drift(state), "rates_back")
+        return independent_rates(self.mech, accels)
 
     def tau_to(self, q: Tensor, tau: Tensor) -> Tensor:
         """Convert joint forces to the library's, `[*batch, num_dof]` [N m or N]; zero at coupled joints."""
         check_coordinates(self.mech, q=q, tau=tau)
-        return self._to(q, scatter_dofs(self.mech, tau), "forces")
+        state = Kinematics.of(self.mech, q)
+        return self._to(state, scatter_dofs(self.mech, tau), "forces")
 
     def tau_from(self, q: Tensor, tau: Tensor) -> Tensor:
         """Convert joint forces of the library, `[*batch, num_dof]` [N m or N], to those of `mech`.
@@ -135,9 +132,8 @@ class Conventions:
         Forces on dependent joints are mapped to their leaders.
         """
         self._check("tau", tau, self.num_dof)
-        return independent_forces(
-            self.mech, tree_q(self.mech, q), self._from(q, tau, "forces_back")
-        )
+        state = self._at(q)
+        return state.independent_forces(self._from(state, tau, "forces_back"))
 
     def jacobian_to(self, q: Tensor, jacobian: Tensor) -> Tensor:
         """Convert a Jacobian to the library's velocities, `[*batch, r, num_dof]`."""
@@ -164,29 +160,30 @@ class Conventions:
         special = tuple(joint.of_rows() for joint in self._special)
         return replace(self, mech=self.mech.replace(coupling_ratio=ratio), _special=special)
 
-    def _to(self, q: Tensor, x: Tensor, method: str) -> Tensor:
+    def _at(self, q: Tensor) -> Kinematics:
+        check_coordinates(self.mech, q=q)
+        return Kinematics.of(self.mech, q)
+
+    def _to(self, state: Kinematics, x: Tensor, method: str) -> Tensor:
         """Convert rates or forces of all joints of the tree by a method of `Rates`."""
-        coordinates = tree_q(self.mech, q)
+        q = state.tree_q
         parts = [x] + [
-            getattr(joint, method)(coordinates[..., joint.q], x[..., joint.dofs])
-            for joint in self._special
+            getattr(joint, method)(q[..., joint.q], x[..., joint.dofs]) for joint in self._special
         ]
         return concatenate(parts, batch=q.shape[:-1]).index_select(-1, self._dofs.take)
 
-    def _from(self, q: Tensor, x: Tensor, method: str) -> Tensor:
-        check_coordinates(self.mech, q=q)
-        coordinates = tree_q(self.mech, q)
+    def _from(self, state: Kinematics, x: Tensor, method: str) -> Tensor:
+        q = state.tree_q
         parts = [x, torch.zeros_like(x[..., :1])] + [
-            getattr(joint, method)(coordinates[..., joint.q], x.index_select(-1, places))
+            getattr(joint, method)(q[..., joint.q], x.index_select(-1, places))
             for joint, places in zip(self._special, self._dofs.blocks, strict=True)
         ]
         return concatenate(parts, batch=q.shape[:-1]).index_select(-1, self._dofs.back)
 
-    def _drift(self, q: Tensor, qd: Tensor) -> Tensor:
-        coordinates, rates = tree_q(self.mech, q), tree_rates(self.mech, tree_q(self.mech, q), qd)
+    def _drift(self, state: Kinematics) -> Tensor:
+        q, rates = state.tree_q, state.tree_qd
         parts = [torch.zeros_like(rates)] + [
-            joint.drift(coordinates[..., joint.q], rates[..., joint.dofs])
-            for joint in self._special
+            joint.drift(q[..., joint.q], rates[..., joint.dofs]) for joint in self._special
         ]
         return concatenate(parts, batch=q.shape[:-1]).index_select(-1, self._dofs.take)
 

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from torchsko import algorithms
-from torchsko.algebra.operators.model import SKOModel
 from torchsko.algorithms.constrained_motion import Multipliers, forces_of, stacked_rows
 from torchsko.bridge.assemble import model_at
 from torchsko.bridge.kinematics import Kinematics
@@ -51,7 +50,7 @@ class ConstrainedMotion:
     restitution: float = 0.0
     is_impact: bool = False
 
-    def _at(self, inputs: tuple[Tensor, ...]) -> tuple[SKOModel, Tensor, Tensor, Tensor, Tensor]:
+    def _at(self, inputs: tuple[Tensor, ...]) -> tuple[Any, Tensor, Tensor, Tensor, Tensor]:
         """The model, drive, G, gamma and the mask."""
         mech, (tree_q, qd, drive, mask, *rest) = split_mechanism(self.fixed, inputs)
         placed = Placements(*rest[-3:])
