@@ -69,7 +69,7 @@ def inverse_dynamics_derivatives(
     check_state(mech, q=q, qd=qd, qdd=qdd, f_ext=f_ext)
     if mech.closing is not None:
         return _closed_inverse(mech, q, qd, qdd, f_ext)
-    to_q, to_qd, M, _ = _inverse(Kinematics.of(mech, q, qd), qdd, f_ext)
+    to_q, to_qd, M, _ = inverse_derivatives(Kinematics.of(mech, q, qd), qdd, f_ext)
     to_q, to_qd, M = torch.broadcast_tensors(to_q, to_qd, M)
     return to_q, to_qd, M
 
@@ -116,7 +116,9 @@ def forward_dynamics_expanded(
         return qdd, -inverse @ to_q, -inverse @ to_qd, inverse
     # In a traced program constant columns cost nothing; in eager mode they would cost operations.
     base_accels_apart = mech.scalar and mech.coupling is None
-    to_q, to_qd, _, base_accels = _inverse(state, qdd, f_ext, base_accels_apart=base_accels_apart)
+    to_q, to_qd, _, base_accels = inverse_derivatives(
+        state, qdd, f_ext, base_accels_apart=base_accels_apart
+    )
     W = factors.whiten(state.identity(), columns=True)
     to_q, to_qd = (-W.mT @ (W @ torch.cat([to_q, to_qd], -1))).split(mech.num_dof, -1)
     if base_accels is not None:
@@ -136,13 +138,17 @@ def _closed_inverse(
     return to_q, to_qd, M
 
 
-def _inverse(
+def inverse_derivatives(
     state: Kinematics,
     qdd: Tensor,
     f_ext: Tensor | None,
     *,
     base_accels_apart: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor] | None]:
+    """`inverse_dynamics_derivatives` of a mechanism without loops, without checks of the state.
+
+    The fourth result are ``base_accels`` of `torchsko.bridge.tangents.Tangents`.
+    """
     tree, tree_q, tree_qd = state.tree, state.tree_q, state.tree_qd
     model = tree_model(state, at_rest=True)
     motion = tangents(

@@ -12,6 +12,7 @@ dynamics using spatial vector algebra*, IEEE Robotics and Automation Letters 7(2
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -109,19 +110,47 @@ def frame_acceleration_derivatives(
 
         to_q, to_qd = state_jacobians(mech, accel, q, qd, qdd.shape[:-1])
         return to_q, to_qd, frame_jacobian(mech, q, frames, reference).expand_as(to_q)
-    state = Kinematics.of(given, q, qd)
+    found = frame_tangents(Kinematics.of(given, q, qd), numbers, qdd, reference, classical)
+    tangents = (found.A_q, found.A_qd, found.J)
+    a_q, a_qd, J = (x[..., 0, :, :] if isinstance(frames, str | Frame) else x for x in tangents)
+    return a_q, a_qd, J
+
+
+class FrameTangents(NamedTuple):
+    """Motion of frames in a reference, and its derivatives in tangent coordinates.
+
+    Attributes:
+        V: velocity, `[*batch, F, 6, 1]`.
+        A: acceleration, `[*batch, F, 6, 1]`.
+        J: Jacobian, `[*batch, F, 6, n]`.
+        V_q: derivative of V to q, `[*batch, F, 6, n]`.
+        A_q: derivative of A to q.
+        A_qd: derivative of A to qd.
+    """
+
+    V: Tensor
+    A: Tensor
+    J: Tensor
+    V_q: Tensor
+    A_q: Tensor
+    A_qd: Tensor
+
+
+def frame_tangents(
+    state: Kinematics, numbers: Sequence[int], qdd: Tensor, reference: str, classical: bool
+) -> FrameTangents:
+    """`FrameTangents` of frames by index, of a mechanism without loops."""
     at = _of_frames(state, numbers, qdd)
     turning = _turning(at.J, reference)
     a_q = at.alpha_q - motion_matrix(at.alpha) @ turning
     V_q = at.V_q - motion_matrix(at.V) @ turning
-    columns = (at.V, V_q, a_q, at.alpha_qd, at.J)
-    V, V_q, a_q, a_qd, J = _in_reference(state, numbers, columns, reference)
-    if classical:
-        a_q, a_qd = a_q + _swing(V, V_q), a_qd + _swing(V, J)
-    found = (a_q, a_qd, J)
-    if isinstance(frames, str | Frame):
-        a_q, a_qd, J = (x[..., 0, :, :] for x in found)
-    return a_q, a_qd, J
+    columns = (at.V, at.alpha, at.J, V_q, a_q, at.alpha_qd)
+    found = FrameTangents(*_in_reference(state, numbers, columns, reference))
+    if not classical:
+        return found
+    V, a, J, V_q, a_q, a_qd = found
+    swing = torch.cat([torch.zeros_like(V[..., :3, :]), skew(V[..., :3, 0]) @ V[..., 3:, :]], -2)
+    return FrameTangents(V, a + swing, J, V_q, a_q + _swing(V, V_q), a_qd + _swing(V, J))
 
 
 def _of_frames(state: Kinematics, numbers: Sequence[int], qdd: Tensor) -> BodyTangents:

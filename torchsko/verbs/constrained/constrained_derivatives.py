@@ -35,13 +35,10 @@ from torchsko.spatial.rotation import cross, skew
 from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
 from torchsko.verbs.constrained.constrained_dynamics import Constraints, forward_dynamics
 from torchsko.verbs.constrained.motion_equation import stabilised_bias
-from torchsko.verbs.derivatives import inverse_dynamics_derivatives
-from torchsko.verbs.frame_derivatives import (
-    frame_acceleration_derivatives,
-    frame_velocity_derivatives,
-)
-from torchsko.verbs.frames import frame_acceleration, frame_pose, frame_velocity
-from torchsko.verbs.kinematics import forward_kinematics
+from torchsko.verbs.derivatives import inverse_derivatives
+from torchsko.verbs.frame import with_frames
+from torchsko.verbs.frame_derivatives import frame_tangents
+from torchsko.verbs.frames import frame_poses
 from torchsko.verbs.manifold_derivatives import state_jacobians
 from torchsko.verbs.passive_forces import passive_forces
 
@@ -79,10 +76,11 @@ def forward_dynamics_derivatives(
 ) -> tuple[Tensor, ...]:
     """Derivatives of accelerations and forces to q, qd and tau."""
     qdd, forces = forward_dynamics(held, mech, q, qd, tau, active, f_ext)
-    found, _ = held.multipliers(Kinematics.of(mech, q), active)
+    state = Kinematics.of(mech, q, qd)
+    found, _ = held.multipliers(state, active)
     mask = found.mask
     residuals = _of_markers if _have_markers(held, mech) else _along_the_manifold
-    R1_q, R1_qd, R2_q, R2_qd = residuals(held, mech, (q, qd, qdd), mask * forces, f_ext)
+    R1_q, R1_qd, R2_q, R2_qd = residuals(held, state, q, qdd, mask * forces, f_ext)
     n = mech.num_dof
     identity = torch.eye(n, dtype=q.dtype, device=q.device)
     zero = torch.zeros_like(found.G)
@@ -91,7 +89,7 @@ def forward_dynamics_derivatives(
     second = mask[..., None] * concatenate([R2_q, R2_qd, zero], -1, (*batch, found.G.shape[-2]))
     motion, change = _solved(found, first, second)
     if held.redundant:
-        change = change + _range_change(held, mech, q, found, forces, n)
+        change = change + _range_change(held, state, q, found, forces)
     a_q, a_qd, a_tau = motion.split(n, -1)
     f_q, f_qd, f_tau = change.split(n, -1)
     return a_q, a_qd, a_tau, f_q, f_qd, f_tau
@@ -108,14 +106,15 @@ def _have_markers(held: Constraints, mech: Mechanism) -> bool:
 
 def _along_the_manifold(
     held: Constraints,
-    mech: Mechanism,
-    state: tuple[Tensor, Tensor, Tensor],
+    state: Kinematics,
+    q: Tensor,
+    qdd: Tensor,
     f: Tensor,
     f_ext: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Derivatives of R1 and R2 to q and qd along tangent steps of the closed manifold."""
-    q, qd, qdd = state
-    numbers, n = held.rows.numbers(mech), mech.num_dof
+    mech, n = state.mech, state.mech.num_dof
+    numbers = held.rows.numbers(mech)
 
     def residuals(q: Tensor, qd: Tensor) -> Tensor:
         at = Kinematics.of(mech, q, qd)
@@ -125,20 +124,21 @@ def _along_the_manifold(
         moved = algorithms.inverse_dynamics(model_at(at, f_ext), qdd) + passive_forces(at)
         return concatenate([moved - matvec(G.mT, f), matvec(G, qdd) + bias])
 
-    to_q, to_qd = state_jacobians(mech, residuals, q, qd, qdd.shape[:-1])
+    assert state.qd is not None
+    to_q, to_qd = state_jacobians(mech, residuals, q, state.qd, qdd.shape[:-1])
     return to_q[..., :n, :], to_qd[..., :n, :], to_q[..., n:, :], to_qd[..., n:, :]
 
 
 def _of_markers(
     held: Constraints,
-    mech: Mechanism,
-    state: tuple[Tensor, Tensor, Tensor],
+    state: Kinematics,
+    q: Tensor,
+    qdd: Tensor,
     f: Tensor,
     f_ext: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Derivatives of R1 and R2 to q and qd from those of the motion of the markers."""
-    q, qd, qdd = state
-    markers = _markers(held, mech, state)
+    markers = _markers(held, state, qdd)
     starts, pieces = 0, []
     for kind, pair in zip(_kinds(held), zip(markers[::2], markers[1::2], strict=True), strict=True):
         assert isinstance(kind, FrameRows)
@@ -146,9 +146,9 @@ def _of_markers(
         pieces.append(_piece(kind, pair, f[..., starts : starts + size], held.stabilise))
         starts += size
     R2_q, R2_qd = (concatenate([getattr(p, x) for p in pieces], -2) for x in ("rows_q", "rows_qd"))
-    held_by, turned = _body_wrenches(held, mech, q, markers, [p.wrenches for p in pieces])
+    held_by, turned = _body_wrenches(held, state, markers, [p.wrenches for p in pieces])
     total = held_by if f_ext is None else held_by + f_ext
-    R1_q, R1_qd, _ = inverse_dynamics_derivatives(mech, q, qd, qdd, total)
+    R1_q, R1_qd, *_ = inverse_derivatives(state, qdd, total)
     return R1_q - turned - sum(p.forces_q for p in pieces), R1_qd, R2_q, R2_qd
 
 
@@ -162,7 +162,7 @@ def _solved(found: Multipliers, first: Tensor, second: Tensor) -> tuple[Tensor, 
 
 
 def _range_change(
-    held: Constraints, mech: Mechanism, q: Tensor, found: Multipliers, forces: Tensor, n: int
+    held: Constraints, state: Kinematics, q: Tensor, found: Multipliers, forces: Tensor
 ) -> Tensor:
     """Change of the multipliers outside the range of the rows, as this range turns with q.
 
@@ -170,20 +170,22 @@ def _range_change(
     velocity of the rows at the rates y.
     """
     y = matvec(found.G.mT, found.norm_solve(forces[..., None])[..., 0])
+    mech = state.mech
     if _have_markers(held, mech):
-        rate = _row_rates(held, mech, q, y)
+        rate = _row_rates(held, state.moving(y))
     else:
         numbers = held.rows.numbers(mech)
         velocities = lambda q, y: matvec(held.rows.at(Kinematics.of(mech, q), numbers).jacobian, y)  # noqa: E731
         rate = state_jacobians(mech, velocities, q, y)[0]
     rate = found.mask[..., None] * rate
     outside = rate - found.norms() @ found.norm_solve(rate)
-    return torch.nn.functional.pad(outside, (0, 2 * n))
+    return torch.nn.functional.pad(outside, (0, 2 * mech.num_dof))
 
 
-def _row_rates(held: Constraints, mech: Mechanism, q: Tensor, y: Tensor) -> Tensor:
-    """Derivative to q of the velocities of rows between markers, at the rates y."""
-    markers = _markers(held, mech, (q, y, torch.zeros_like(y)))
+def _row_rates(held: Constraints, state: Kinematics) -> Tensor:
+    """Derivative to q of the velocities of rows between markers."""
+    assert state.qd is not None
+    markers = _markers(held, state, torch.zeros_like(state.qd))
     parts = []
     for kind, one, two in zip(_kinds(held), markers[::2], markers[1::2], strict=True):
         assert isinstance(kind, FrameRows)
@@ -275,18 +277,14 @@ def _jacobian(fn: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
     return columns.movedim(0, -1)
 
 
-def _markers(
-    held: Constraints, mech: Mechanism, state: tuple[Tensor, Tensor, Tensor]
-) -> list[MarkerTangents]:
+def _markers(held: Constraints, state: Kinematics, qdd: Tensor) -> list[MarkerTangents]:
     """Motion of both markers of each constraint."""
-    q, qd, qdd = state
+    mech = state.mech
     frames, numbers = held.rows.frames(mech), held.rows.numbers(mech)
-    moving = [frame for frame in frames if frame is not None]
-    pose = frame_pose(mech, q, moving)
-    V = frame_velocity(mech, q, qd, moving, "mixed")
-    A = frame_acceleration(mech, q, qd, qdd, moving, "mixed", classical=True)
-    V_q, J = frame_velocity_derivatives(mech, q, qd, moving, "mixed")
-    A_q, A_qd, _ = frame_acceleration_derivatives(mech, q, qd, qdd, moving, "mixed", classical=True)
+    placed, indices = with_frames(mech, [frame for frame in frames if frame is not None])
+    at = Kinematics(placed, state.tree_q, state.qd)
+    pose, tangents = frame_poses(at, indices), frame_tangents(at, indices, qdd, "mixed", True)
+    V, A = tangents.V[..., 0], tangents.A[..., 0]
     none, found, k = V.new_zeros(*V.shape[:-2], 6), [], 0
     columns = none[..., None].expand(*none.shape, mech.num_dof)
     for i, frame in enumerate(frames):
@@ -297,7 +295,7 @@ def _markers(
             continue
         R, r = pose.rotation[..., k, :, :], pose.position[..., k, :]
         vectors = (x[..., k, :] for x in (V, A))
-        matrices = (x[..., k, :, :] for x in (J, V_q, A_q, A_qd))
+        matrices = (x[..., k, :, :] for x in tangents[2:])
         found.append(MarkerTangents(Marker(R, r), *vectors, *matrices))
         k += 1
     return found
@@ -305,13 +303,12 @@ def _markers(
 
 def _body_wrenches(
     held: Constraints,
-    mech: Mechanism,
-    q: Tensor,
+    state: Kinematics,
     markers: list[MarkerTangents],
     wrenches: list[tuple[Tensor, Tensor]],
 ) -> tuple[Tensor, Tensor]:
     """External forces of the constraints on bodies, and J* times the turning of their wrenches."""
-    poses = forward_kinematics(mech, q)
+    poses = state.poses
     bodies = [k for link in held.rows.structure.links for k in link.ends]
     flat = [w for pair in wrenches for w in pair]
     turned = torch.zeros_like(markers[0].J.mT @ markers[0].J)
@@ -327,5 +324,5 @@ def _body_wrenches(
         f = torch.cat([matvec(R.mT, about), matvec(R.mT, force)], -1)
         total[body] = total[body] + f if body in total else f
     like = next(iter(total.values()))
-    parts = [total.get(k, torch.zeros_like(like)) for k in range(mech.num_bodies)]
+    parts = [total.get(k, torch.zeros_like(like)) for k in range(state.mech.num_bodies)]
     return torch.stack(torch.broadcast_tensors(*parts), -2), turned
