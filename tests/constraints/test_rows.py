@@ -12,7 +12,7 @@ from torchsko.constraints.constraint_kinds import KINDS, constraint_kind
 from torchsko.constraints.row_kinds import FrameRows, JointRows, Marker
 from torchsko.errors import MechanismError
 from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link, Placements, Rows
-from torchsko.spatial.rotation import unit_quaternion_to_matrix
+from torchsko.spatial.rotation import quaternion_exp, unit_quaternion_to_matrix
 
 ROBOT = random_mechanism(
     parents=[-1, 0, 1, 0, 3, 4],
@@ -103,3 +103,21 @@ def test_angular_rows_are_those_that_no_translation_changes(name: str) -> None:
     linear = kind.maps(one, two)[1][..., 3:]
     still = (linear.abs().amax(-1) == 0).nonzero()[:, 0].tolist()
     assert still == list(kind.angular_rows)
+
+
+@pytest.mark.parametrize("name", ["weld", "prismatic", "revolute"])
+def test_rows_of_coinciding_axes_have_the_length_of_twice_the_sine_of_half_the_angle(
+    name: str,
+) -> None:
+    kind = KINDS[name]
+    rotation = lambda x: unit_quaternion_to_matrix(quaternion_exp(x))  # noqa: E731
+    angles = torch.linspace(0, torch.pi, 41, dtype=torch.float64)
+    g = torch.Generator().manual_seed(3)
+    start = rotation(torch.randn(3, generator=g, dtype=torch.float64))
+    for axis in ((1.0, 0.0, 0.0), (0.6, -0.8, 0.0)):  # orthogonal to z, so z turns by the angle
+        turn = rotation(angles[:, None] * torch.tensor(axis, dtype=torch.float64))
+        one = Marker(start.expand(41, 3, 3), torch.zeros(41, 3, dtype=torch.float64))
+        two = Marker(start @ turn, one.position)
+        phi = kind.residual(one, two, angles[:, None, None][..., :0, 0])
+        found = phi[..., list(kind.angular_rows)].norm(dim=-1)
+        torch.testing.assert_close(found, 2 * (angles / 2).sin(), atol=1e-7, rtol=0)

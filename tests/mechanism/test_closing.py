@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 import torchsko as ts
-from tests.linkages import LINKAGES, four_bar, state
+from tests.linkages import LINKAGES, four_bar, state, welded_arm
 from tests.mechanism.test_loops import residual
+from torchsko.mechanism.loops.loop_nodes import close_loops
 
 CLOSED = {
     "four-bar": four_bar,
@@ -104,6 +105,21 @@ def test_steps_from_open_configurations_close_them_or_are_nan() -> None:
     assert found[0].isnan().any()
     alone = ts.integrate(bar, q[1], torch.tensor([-0.1], dtype=torch.float64))
     assert alone.isfinite().all() and torch.equal(found[1], alone)
+
+
+@pytest.mark.parametrize("kind", ["weld", "prismatic", "revolute"])
+def test_closed_markers_have_one_orientation_and_never_opposite_axes(kind: str) -> None:
+    arm = welded_arm("cut")
+    (loop,) = arm.closures
+    arm = arm.replace(file_metadata=replace(arm.file_metadata, closures=()))
+    arm = close_loops(arm, [replace(loop, kind=kind, method="embed")])
+    g = torch.Generator().manual_seed(0)
+    q, _ = arm.random_state(40, generator=g)
+    far = ts.close(arm, q + torch.randn(40, 7, generator=g, dtype=q.dtype)).q
+    for found in (q, far):
+        R1, R2 = ts.frame_pose(arm, found, [loop.frame1, loop.frame2]).rotation.unbind(-3)
+        axes = (R1 * R2).sum(-2)[..., 2 if kind == "revolute" else slice(None)]
+        torch.testing.assert_close(axes, torch.ones_like(axes), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("rate", [1e200, float("nan")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchsko.constraints.ball import Ball
 from torchsko.constraints.distance import Distance
 from torchsko.constraints.gear import Gear
-from torchsko.constraints.hinge_rows import REVOLUTE, UNIVERSAL
+from torchsko.constraints.hinge_rows import UNIVERSAL, Revolute
 from torchsko.constraints.in_plane import Planar
 from torchsko.constraints.joint_equality import JointEquality
 from torchsko.constraints.row_kinds import FrameRows, JointRows
@@ -18,7 +18,7 @@ KINDS: dict[str, FrameRows | JointRows] = {
     for kind in (
         Ball(),
         Weld(),
-        REVOLUTE,
+        Revolute(),
         UNIVERSAL,
         Prismatic(),
         Planar(),

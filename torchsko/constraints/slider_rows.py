@@ -23,7 +23,7 @@ class Prismatic(FrameRows):
     angular_rows: tuple[int, ...] = (0, 1, 2)
 
     def residual(self, one: Marker, two: Marker, parameters: Tensor) -> Tensor:
-        """Sine of the angle times the axis of the relative rotation, then the distance from z [m]."""
+        """2 sin(angle / 2) times the axis of the relative rotation, then the distance from z [m]."""
         angular = ORIENTATION.residual(one, two, parameters)[..., :3]
         planar = POSITION.residual(one, two, parameters)
         batch = torch.broadcast_shapes(angular.shape[:-1], planar.shape[:-1])

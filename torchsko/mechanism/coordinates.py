@@ -142,7 +142,7 @@ def refuse_loops(mech: Mechanism) -> None:
         MechanismError: names the loops.
     """
     assert mech.closing is not None
-    names = ", ".join(repr(name) for node in mech.closing.nodes for name in node.names)
+    names = ", ".join(map(repr, mech.closing.names))
     raise MechanismError(
         f"{mech.name!r} has the loops {names}, whose velocities depend on the configuration.",
         "This function takes no configuration, or assumes a constant coupling of joints.",

@@ -209,6 +209,7 @@ class RobotDescription:
         closures: kinematic loops.
         gravity: gravity of the file [m/s^2]; None if it has none.
         starts: initial position [m] and quaternion w x y z of links without a parent joint, by name.
+        actuated_joints: joints of transmissions, whose dofs are preferably independent in loops.
     """
 
     name: str
@@ -222,3 +223,4 @@ class RobotDescription:
     closures: tuple[Closure, ...] = ()
     gravity: Vector | None = None
     starts: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    actuated_joints: tuple[str, ...] = ()

@@ -27,7 +27,7 @@ from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.joints.groups import JointSet
 from torchsko.mechanism.limit_notes import LIMITS, update_limit_notes
 from torchsko.mechanism.loops.closing import Closing
-from torchsko.mechanism.loops.open_chains import cut_loops
+from torchsko.mechanism.loops.open_chains import cut_loops, independent_joints
 from torchsko.mechanism.reference_states import ReferenceStates
 from torchsko.mechanism.validation import check_device, check_dtype, check_parameter
 from torchsko.utils.devices import on_device
@@ -379,7 +379,8 @@ class Mechanism(ReferenceStates, MechanismSource):
     def __repr__(self) -> str:
         coupled = f", {self.num_dependent} dependent" if self.num_dependent else ""
         if self.closing is not None:
-            coupled += f", {sum(len(node.names) for node in self.closing.nodes)} loops"
+            count, joints = len(self.closing.names), ", ".join(independent_joints(self))
+            coupled += f", {count} loop{'s' * (count > 1)} with independent {joints}"
         counts = Counter(self.joint_kinds)
         joints = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         return (

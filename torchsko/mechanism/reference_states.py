@@ -62,7 +62,8 @@ class ReferenceStates(Numbering):
 
         Joint positions are uniform between their limits, or in [-pi, pi] rad and [-1, 1] m without limits.
         Orientations are uniform over all rotations. Velocities are uniform within their limits, or within
-        pi rad/s and 1 m/s without limits.
+        pi rad/s and 1 m/s without limits. With embedded loops, configurations are closed, and drawn again
+        where a joint moves more than 50 times as fast as an independent one [rad or m], near singular ones.
 
         Args:
             *batch: batch dimensions.

@@ -36,6 +36,7 @@ def load(
     strict: bool = False,
     mesh_path: Sequence[str | os.PathLike[str]] | None = None,
     closures: Literal["cut", "embed"] | Sequence[Closure] = "cut",
+    independent: Sequence[str] = (),
     dtype: torch.dtype = torch.float64,
     device: torch.device | str = "cpu",
 ) -> Mechanism:
@@ -79,6 +80,8 @@ def load(
         closures: "embed" makes the loops of the file part of the dynamics: qd, qdd and tau are those of
             independent dofs. "cut" leaves them open; `torchsko.constrain` with ``mech.closures`` enforces
             them. A sequence of `torchsko.Closure` adds loops, with their methods, to those of the file.
+        independent: joints of embedded loops that are independent, such as ("crank",). The remaining
+            independent dofs are those of actuated joints where the loops allow it, then of earlier ones.
         dtype: torch.float32 or torch.float64.
         device: of all tensors.
 
@@ -90,7 +93,8 @@ def load(
         RobotFileError: if the file cannot be read, an element is invalid, or the source is neither a path nor
             text.
         MissingExtraError: if a package that the format needs is not installed.
-        MechanismError: if embedded loops do not close, or have a kind without rows; if the robot is invalid,
+        MechanismError: if embedded loops do not close, have a kind without rows, or a joint of `independent`
+            depends on others; if the robot is invalid,
             has no moving joint, or has a number so large that products overflow (see
             `torchsko.mechanism.magnitudes`).
         TreeError: if the joints do not form a tree.
@@ -114,7 +118,7 @@ def load(
     with naming(name):
         if not isinstance(robot, RobotDescription):
             mech = convert(robot, gravity=gravity, mimic=mimic, dtype=dtype, device=device)
-            mech = close_loops(mech, closures)
+            mech = close_loops(mech, closures, independent)
             check_file(mech, strict=strict)
             return mech
         if gravity is None:
@@ -129,7 +133,7 @@ def load(
         )
         if mech.singular_joints:
             mech = _report_singular_joints(mech, strict, floating_base)
-        mech = close_loops(mech, closures)
+        mech = close_loops(mech, closures, independent, robot.actuated_joints)
         check_file(mech, strict=strict)
     return mech
 

@@ -22,7 +22,7 @@ from torchsko.io.urdf.urdf_geometry import read_geometry
 from torchsko.io.urdf.urdf_joint import couplings_to, read_joint, read_mimic
 from torchsko.io.urdf.urdf_link import check_inertias, read_link
 from torchsko.io.urdf.urdf_loops import read_loops
-from torchsko.io.urdf.urdf_transmissions import with_rotors
+from torchsko.io.urdf.urdf_transmissions import transmission_joints, with_rotors
 from torchsko.io.xml.reader import Element, is_xml_text, read_document
 from torchsko.io.xml.xacro import check_macros
 from torchsko.mechanism.description import JointDescription, LinkDescription, RobotDescription
@@ -119,6 +119,7 @@ def _read_robot(
         closures=loops.closures,
         report=tuple(report.faults),
         geometry=geometry,
+        actuated_joints=transmission_joints(root),
     )
 
 

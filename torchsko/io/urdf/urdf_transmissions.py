@@ -116,6 +116,17 @@ def with_rotors(
     ]
 
 
+def transmission_joints(root: Element) -> tuple[str, ...]:
+    """Names of the joints of all transmissions, also of those that drive several joints."""
+    return tuple(
+        joint.attributes.get("name", "").strip()
+        for element in root.children
+        if element.tag == "transmission"
+        for joint in element.children
+        if joint.tag == "joint"
+    )
+
+
 def _transmissions_in(root: Element) -> tuple[list[Transmission], list[UnsupportedElement]]:
     transmissions, unused = [], []
     for element in root.children:

@@ -19,7 +19,7 @@ from torchsko.mechanism.coordinates import (
 )
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.kind import Sampler
-from torchsko.mechanism.loops.closed_states import closed_samples
+from torchsko.mechanism.loops.closed_states import regular_samples
 from torchsko.mechanism.loops.closing import add_tree_step
 from torchsko.mechanism.loops.retraction import close_dependent
 from torchsko.mechanism.state import check_coordinates
@@ -211,10 +211,14 @@ def random_configuration(
     mech: Mechanism, batch: tuple[int, ...], generator: torch.Generator | None
 ) -> Tensor:
     """Random configurations within limits, `[*batch, num_q]`."""
-    parts, (low, high) = [], (scatter_q(mech, x) for x in (mech.lower, mech.upper))
-    for group in mech.joints.groups:
-        lower, upper = group.coordinates(low), group.coordinates(high)
-        sampler = Sampler((*batch, group.bodies.shape[0]), lower, generator)
-        parts.append(group.kind.random(lower, upper, sampler))
-    q = independent_q(mech, mech.joints.vector(parts, mech.joints.q_place))
-    return q if mech.closing is None else closed_samples(mech, q)
+    low, high = (scatter_q(mech, x) for x in (mech.lower, mech.upper))
+
+    def draw() -> Tensor:
+        parts = []
+        for group in mech.joints.groups:
+            lower, upper = group.coordinates(low), group.coordinates(high)
+            sampler = Sampler((*batch, group.bodies.shape[0]), lower, generator)
+            parts.append(group.kind.random(lower, upper, sampler))
+        return independent_q(mech, mech.joints.vector(parts, mech.joints.q_place))
+
+    return draw() if mech.closing is None else regular_samples(mech, draw)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 
 from torchsko.mechanism.loops.closing import LoopNode, add_tree_step
 from torchsko.utils.concrete_values import concrete_values
@@ -29,6 +31,13 @@ CLOSED_RESIDUAL = 1e-9
 
 SHRINKAGE = 6
 """How often a random configuration that cannot be closed is moved half way to the reference."""
+
+
+MAX_RATE_RATIO = 50.0
+"""Largest rate of a joint per rate of an independent one in random configurations [rad or m per rad or m]."""
+
+REDRAWS = 16
+"""How often random configurations near singular ones are drawn again."""
 
 
 class Closed(NamedTuple):
@@ -99,13 +108,48 @@ def closed_samples(mech: Mechanism, q: Tensor) -> Tensor:
         tried, residual = nearest_closed(
             open_mech, tree, closing.nodes, add_tree_step(tree.joints, start, toward)
         )
-        is_new = is_open & (residual < CLOSED_RESIDUAL * _scale(q))
+        is_new = is_open & (residual < closed_residual(q))
         found = torch.where(is_new[..., None], tried, found)
         is_open = is_open & ~is_new
         if concrete_values(is_open.any()) is not None and not is_open.any():
             break
         toward = toward / 2
     return independent_q(mech, found)
+
+
+def regular_samples(mech: Mechanism, draw: Callable[[], Tensor]) -> Tensor:
+    """Random closed configurations away from singular ones, `[*batch, num_q]`.
+
+    Samples in which a joint moves more than `MAX_RATE_RATIO` times as fast as an independent one are drawn
+    again. After `REDRAWS` draws the least singular one is taken. Compilers and vmap draw once.
+    """
+    q = closed_samples(mech, draw())
+    ratio = _rate_ratio(mech, q)
+    for _ in range(REDRAWS):
+        is_singular = ratio > MAX_RATE_RATIO
+        if not _has_values(ratio) or not is_singular.any():
+            break
+        other = closed_samples(mech, draw())
+        other_ratio = _rate_ratio(mech, other)
+        is_better = is_singular & (other_ratio < ratio)
+        q = torch.where(is_better[..., None], other, q)
+        ratio = torch.where(is_better, other_ratio, ratio)
+    return q
+
+
+def _has_values(x: Tensor) -> bool:
+    """False under a compiler, a trace or a vmap, where the number of draws cannot depend on values."""
+    compiled = torch.compiler.is_compiling() or is_tracing()
+    return not compiled and type(x) is Tensor and not is_functorch_wrapped_tensor(x)
+
+
+def _rate_ratio(mech: Mechanism, q: Tensor) -> Tensor:
+    """Largest entry of X, `[*batch]`; infinite where it is not defined."""
+    from torchsko.mechanism.coordinates import uncoupled  # imports this package
+
+    assert mech.closing is not None
+    X = mech.closing.tree_matrix(mech, uncoupled(mech), _expanded(mech, q))
+    return X.abs().amax((-1, -2)).nan_to_num(nan=torch.inf)
 
 
 def closed_configuration(mech: Mechanism, q: Tensor) -> Closed:
@@ -121,8 +165,9 @@ def closed_configuration(mech: Mechanism, q: Tensor) -> Closed:
     return Closed(independent_q(mech, nearest_configuration(mech, start)), distance)
 
 
-def _scale(q: Tensor) -> float:
-    return 1.0 if q.dtype == torch.float64 else 1e4
+def closed_residual(q: Tensor) -> float:
+    """Residual below which loops are closed, in the dtype of q [m or 1]."""
+    return CLOSED_RESIDUAL * (1.0 if q.dtype == torch.float64 else 1e4)
 
 
 def _without_loops(mech: Mechanism) -> Mechanism:

@@ -153,8 +153,12 @@ class Closing:
     reference: Vector
 
     def __repr__(self) -> str:
-        names = [name for node in self.nodes for name in node.names]
-        return f"Closing({', '.join(names)}: {self.own.shape[0]} dofs)"
+        return f"Closing({', '.join(self.names)}: {self.own.shape[0]} dofs)"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all closures."""
+        return tuple(name for node in self.nodes for name in node.names)
 
     @property
     def num_dof(self) -> int:

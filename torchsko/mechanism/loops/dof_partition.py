@@ -1,4 +1,4 @@
-"""Independent dofs of loops: pivoted QR of the rows, or joints that are given by name."""
+"""Independent dofs of loops: pivoted QR of the rows, with preference for named and actuated joints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,19 @@ RANK_TOLERANCE = 1e-8
 """Singular values below this fraction of the largest are zero."""
 
 MAX_CONDITION = 1e4
-"""Largest condition number of the Jacobian of the dependent dofs at the reference configuration."""
+"""Ratio of columns above which a joint that is to be independent is dependent instead."""
+
+NEARLY_SINGULAR = 1e-2
+"""Ratio of the longest column that is left to the longest one below which q is nearly singular."""
+
+ACTUATED_WEIGHT = 1e-2
+"""Weight of the columns of actuated joints: they are dependent where others are 100 times shorter."""
+
+BALL_WEIGHT = 10.0
+"""Weight of the columns of spherical and free joints, so that independent dofs are whole joints."""
+
+PIVOT_RATIO = 0.5
+"""Ratio to the longest column above which a deeper joint, or a later one, is dependent instead."""
 
 
 def partition(
@@ -33,37 +45,39 @@ def partition(
     node: LoopNode,
     q: Tensor,
     wanted: Sequence[str],
-    preferred: Collection[Dof] | None,
+    preferred: Collection[Dof],
+    actuated: Collection[str],
 ) -> list[int]:
     """Dependent dofs among the open ones of a node.
+
+    Independent dofs are, where the rows allow it, those of `wanted` or `preferred`, then those of actuated
+    joints, then those of joints with few ancestors, then earlier ones.
 
     Args:
         mech: a mechanism without loops.
         tree: the mechanism without couplings.
         node: the node.
         q: closed configuration of the tree.
-        wanted: independent joints by name; empty if they are chosen automatically.
-        preferred: independent dofs that replace `wanted`, and are taken if they determine the motion.
+        wanted: joints of the node that must be independent.
+        preferred: dofs that are independent if the rows allow it.
+        actuated: names of actuated joints.
 
     Raises:
-        MechanismError: if the rows are singular at q, or the named joints do not determine the motion.
+        MechanismError: if the rows are singular at q, or a joint of `wanted` is dependent.
     """
-    automatic = _dependent_dofs(mech, tree, node, q)
-    if preferred is None and not wanted:
-        return automatic
+    G, rank = _columns_and_rank(mech, tree, node, q)
     opened = node.open_dofs.tolist()
     names = [dof_name(mech, i) for i in opened]
+    moved, balls = _leading_joints(mech, actuated), _ball_dofs(mech)
+    depths = np.array([_depth(mech, name) for name, _ in names])
+    weights = np.array([BALL_WEIGHT if i in balls else 1.0 for i in opened])
+    weights[[name in moved for name, _ in names]] = ACTUATED_WEIGHT
     chosen = _named_dofs(mech, node, wanted)
-    if preferred is not None:
-        chosen = {i for i, name in zip(opened, names, strict=True) if name in preferred}
-    dependent = [k for k, i in enumerate(opened) if i not in chosen]
-    if -1 not in chosen and len(dependent) == len(automatic):
-        G = _jacobian(mech, tree, node, q)[:, dependent]
-        sizes = np.linalg.svd(G, compute_uv=False)
-        if sizes.min(initial=np.inf) * MAX_CONDITION > sizes.max(initial=0.0):
-            return dependent
-    if preferred is not None:
-        return automatic
+    is_named = [i in chosen or name in preferred for i, name in zip(opened, names, strict=True)]
+    dependent = _pivots(G * np.where(is_named, 1 / MAX_CONDITION, weights), depths, rank)
+    if chosen <= {*opened} - {opened[k] for k in dependent}:
+        return dependent
+    automatic = _pivots(G * weights, depths, rank)
     free = [name for k, (name, _) in enumerate(names) if k not in automatic]
     raise MechanismError(
         f"independent={tuple(wanted)} does not determine the motion of the loops "
@@ -73,17 +87,20 @@ def partition(
     )
 
 
-def _dependent_dofs(mech: Mechanism, tree: Mechanism, node: LoopNode, q: Tensor) -> list[int]:
-    """Dependent dofs among the open ones of a node, by QR with column pivoting.
+def _columns_and_rank(
+    mech: Mechanism, tree: Mechanism, node: LoopNode, q: Tensor
+) -> tuple[np.ndarray, int]:
+    """Jacobians at q and in closed configurations beside, and their rank, which is that at q.
 
-    Columns of joints with several dofs are preferred, so that independent dofs are whole joints.
+    Raises:
+        MechanismError: if the rank at q is less than beside.
     """
-    G = _jacobian(mech, tree, node, q)
     generator = torch.Generator(device=mech.device).manual_seed(1)
     others, left = nearest_closed(mech, tree, [node], beside(mech, tree, [node], q, generator))
-    ranks = [_rank(_jacobian(mech, tree, node, x)) for x in others[left < CLOSED_RESIDUAL]]
-    rank = _rank(G)
-    if ranks and rank < max(ranks):
+    near = [q, *others[left < CLOSED_RESIDUAL]]
+    columns = [node.rows(mech, tree, x, None).jacobian.double().cpu().numpy() for x in near]
+    rank, *ranks = map(_rank, columns)
+    if rank < max(ranks, default=0):
         names = ", ".join(map(repr, node.names))
         raise MechanismError(
             f"the loops {names} of {mech.name!r} are singular in the initial configuration: their rows have "
@@ -91,16 +108,44 @@ def _dependent_dofs(mech: Mechanism, tree: Mechanism, node: LoopNode, q: Tensor)
             "Branches of the motion meet there, so rates of dependent joints are undetermined.",
             "Start from another configuration: change the initial one, or the placements of the joints.",
         )
-    weights = np.array([10.0 if i in _ball_dofs(mech) else 1.0 for i in node.open_dofs.tolist()])
-    rest, chosen = G * weights, []
+    return np.stack(columns), rank
+
+
+def _pivots(columns: np.ndarray, depths: np.ndarray, rank: int) -> list[int]:
+    """Dependent dofs by QR with column pivoting, `[configurations, rows, dofs]`, the reference first.
+
+    Among columns that are not much shorter than the longest, the last one of the joints with most ancestors
+    is next. So neither rounding nor signs decide, and mirrored legs agree. Near a singular reference the
+    lengths are root mean squares over all configurations.
+    """
+    rest, chosen, longest = columns, [], np.linalg.norm(columns[0], axis=0).max(initial=0.0)
     for _ in range(rank):
-        sizes = np.linalg.norm(rest, axis=0)
-        k = int(sizes.argmax())
-        unit = rest[:, k] / sizes[k]
-        rest = rest - np.outer(unit, unit @ rest)
-        rest[:, k] = 0.0
+        lengths = np.linalg.norm(rest, axis=1)
+        sizes = lengths[0]
+        if sizes.max() < NEARLY_SINGULAR * longest:
+            is_usable = sizes * MAX_CONDITION >= sizes.max()
+            sizes = np.where(is_usable, np.sqrt(np.square(lengths).mean(0)), 0.0)
+        depth = np.where(sizes >= PIVOT_RATIO * sizes.max(), depths, -1)
+        k = int(np.flatnonzero(depth == depth.max())[-1])
+        unit = rest[:, :, k] / np.maximum(lengths[:, None, k], np.finfo(float).tiny)
+        rest = rest - unit[:, :, None] * (unit[:, None, :] @ rest)
+        rest[:, :, k] = 0.0
         chosen.append(k)
     return sorted(chosen)
+
+
+def _depth(mech: Mechanism, joint: str) -> int:
+    """Number of ancestors of a joint."""
+    return len(mech.layout.tree.ancestors(mech.joint_index(joint)))
+
+
+def _leading_joints(mech: Mechanism, names: Collection[str]) -> set[str]:
+    """These joints, and those that coupled ones among them follow."""
+    joints = {k for k, name in enumerate(mech.tree_joint_names) if name in names}
+    if mech.coupling is not None:
+        followed = dict(zip(mech.coupling.dependent, mech.coupling.followed, strict=True))
+        joints |= {j for k in joints for j in followed.get(k, ())}
+    return {mech.tree_joint_names[k] for k in joints}
 
 
 def _named_dofs(mech: Mechanism, node: LoopNode, names: Sequence[str]) -> set[int]:
@@ -127,10 +172,6 @@ def beside(
     if mech.coupling is not None:
         step = mech.coupling.tree_rates(step, mech.coupling_ratio)
     return add_tree_step(tree.joints, q, step)
-
-
-def _jacobian(mech: Mechanism, tree: Mechanism, node: LoopNode, q: Tensor) -> np.ndarray:
-    return node.rows(mech, tree, q, None).jacobian.double().cpu().numpy()
 
 
 def _rank(G: np.ndarray) -> int:

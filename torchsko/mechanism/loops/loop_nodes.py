@@ -20,12 +20,17 @@ from torchsko.mechanism.loops.closed_states import CLOSED_RESIDUAL, closed_sampl
 from torchsko.mechanism.loops.closing import Closing, ClosureEnd, LoopNode
 from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link
 from torchsko.mechanism.loops.dof_partition import beside, partition
-from torchsko.mechanism.loops.open_chains import Dof
+from torchsko.mechanism.loops.open_chains import Dof, joints_of
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.devices import on_device
 
 
-def with_loops(mech: Mechanism, preferred: Collection[Dof] | None = None) -> Mechanism:
+def with_loops(
+    mech: Mechanism,
+    preferred: Collection[Dof] = (),
+    independent: Sequence[str] = (),
+    actuated: Collection[str] = (),
+) -> Mechanism:
     """The mechanism whose embedded closures determine the rates of dependent dofs.
 
     The structure is determined by the values of the first sample, near the initial configuration. Named
@@ -33,12 +38,13 @@ def with_loops(mech: Mechanism, preferred: Collection[Dof] | None = None) -> Mec
 
     Args:
         mech: a mechanism without loops.
-        preferred: independent dofs that are chosen if they determine the motion; they replace those of the
-            closures.
+        preferred: dofs that are independent if the rows allow it; they replace those of the closures.
+        independent: joints of the loops that must be independent, in place of those of their closures.
+        actuated: actuated joints, besides those of the mechanism's actuators, which are preferred.
 
     Raises:
-        MechanismError: when the loops cannot be closed, the named joints are no independent ones, the
-            loops are singular in all closed configurations, or they leave no degree of freedom.
+        MechanismError: when the loops cannot be closed, a named joint cannot be independent, the loops are
+            singular in all closed configurations, or they leave no degree of freedom.
     """
     closures = [c for c in mech.closures if c.method == "embed"]
     if not closures:
@@ -49,10 +55,15 @@ def with_loops(mech: Mechanism, preferred: Collection[Dof] | None = None) -> Mec
         nodes = [_node(one, tree, chosen) for chosen in _grouped(one, tree, closures)]
         q = _reference(one, tree, nodes, one.initial())
         names = {c.name: c for c in closures}
-        dependent = []
-        for node in nodes:
-            wanted = [j for name in node.names for j in names[name].independent]
-            dependent.append(partition(one, tree, node, q, wanted, preferred))
+        driven = {j for a in one.file_metadata.actuators.actuators for j in a.transmission}
+        dependent, driven = [], driven | {*actuated}
+        joints = [joints_of(one, node) for node in nodes]
+        _check_names(one, independent, [name for names in joints for name in names])
+        for node, inside in zip(nodes, joints, strict=True):
+            wanted = [name for name in independent if name in inside]
+            if not wanted and not preferred:
+                wanted = [j for name in node.names for j in names[name].independent]
+            dependent.append(partition(one, tree, node, q, wanted, preferred, driven))
         closing = _closing(one, tree, nodes, dependent, independent_q(one, q).tolist())
         closed = replace(one, closing=closing)
         metadata = one.file_metadata.map_states(
@@ -69,12 +80,19 @@ def with_loops(mech: Mechanism, preferred: Collection[Dof] | None = None) -> Mec
     return replace(mech, closing=closing, file_metadata=metadata, **rates)
 
 
-def close_loops(mech: Mechanism, closures: str | Sequence[Closure]) -> Mechanism:
+def close_loops(
+    mech: Mechanism,
+    closures: str | Sequence[Closure],
+    independent: Sequence[str] = (),
+    actuated: Collection[str] = (),
+) -> Mechanism:
     """The mechanism with embedded loops, as `torchsko.load` takes them.
 
     Args:
         mech: a mechanism whose loops are cut.
         closures: "cut", "embed", or loops to add to those of the file.
+        independent: joints of embedded loops that must be independent.
+        actuated: actuated joints of the file, besides those of the mechanism's actuators.
 
     Raises:
         MechanismError: as `with_loops`, and on an unknown kind, frame or joint.
@@ -96,7 +114,33 @@ def close_loops(mech: Mechanism, closures: str | Sequence[Closure]) -> Mechanism
     embedded = [c.note for c in found if c.method == "embed"]
     unused = tuple(x for x in mech.unused if x not in embedded)
     metadata = replace(mech.file_metadata, closures=found)
-    return with_loops(replace(mech, file_metadata=metadata, unused=unused))
+    mech = replace(mech, file_metadata=metadata, unused=unused)
+    if not embedded:
+        _check_names(mech, independent, ())
+    return with_loops(mech, (), independent, actuated)
+
+
+def _check_names(mech: Mechanism, names: Sequence[str], inside: Sequence[str]) -> None:
+    """Refuse a string, unknown joints, and joints outside the embedded loops.
+
+    Raises:
+        MechanismError: names the joint.
+    """
+    if isinstance(names, str):
+        raise MechanismError(
+            f"independent={names!r} is a string.",
+            "Several joints can be independent.",
+            f"Pass independent=({names!r},).",
+        )
+    for name in names:
+        mech.joint_index(name)
+        if name not in inside:
+            loops = f"their joints are {', '.join(inside)}" if inside else "there are none"
+            raise MechanismError(
+                f"independent joint {name!r} is in no embedded loop: {loops}.",
+                "Independent dofs are chosen within the embedded loops of a robot.",
+                'Name joints of loops, and pass closures="embed".',
+            )
 
 
 @dataclass(frozen=True)

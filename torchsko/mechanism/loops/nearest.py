@@ -31,7 +31,7 @@ from torch import Tensor
 
 from torchsko.implicit.equation import implicit
 from torchsko.implicit.jacobian_products import jvp_by_double_vjp
-from torchsko.mechanism.loops.closed_states import nearest_closed
+from torchsko.mechanism.loops.closed_states import closed_residual, nearest_closed
 from torchsko.mechanism.loops.closing import Closing, add_tree_step, coupled_step
 from torchsko.mechanism.loops.retraction import mechanism_of, split_parameters
 from torchsko.utils.concrete_values import concrete_values
@@ -54,6 +54,9 @@ MAX_STEP = 0.5
 
 CLOSING_STEPS = 6
 """Steps to the closed manifold of samples for which Newton's method does not converge."""
+
+OPENING = 2.0
+"""Largest ratio of the residual to that of the first configuration, for loops that do not close exactly."""
 
 CONVERGED = 64.0
 """Error of the step in units of rounding at which Newton's method ends [rad or m]."""
@@ -85,19 +88,27 @@ class NearestEquation:
         return _Point(mech, tree, closing, q, moved)
 
     def solution(self, *inputs: Tensor) -> Tensor:
-        """The step to a closed configuration, and from there to the nearest one."""
+        """The step to a closed configuration, and from there to the nearest one.
+
+        Samples that end farther open keep the first closed configuration.
+        """
         at = self._at(None, inputs)
         batch = broadcast_shapes(at.q.shape[:-1], at.mech.batch_shape)
         with torch.no_grad():
             q = at.q.expand(*batch, -1)
-            found, _ = nearest_closed(replace(at.mech, closing=None), at.tree, at.closing.nodes, q)
-            step = _open_difference(at, found)
+            nodes = at.closing.nodes
+            found, left = nearest_closed(replace(at.mech, closing=None), at.tree, nodes, q)
+            step = first = _open_difference(at, found)
             for _ in range(DESCENT_STEPS):
                 along, across = self._errors(step, inputs)
                 change = across - DESCENT_RATE * along
                 size = change.abs().amax(-1, keepdim=True)
                 step = step + change * (MAX_STEP / size.clamp_min(MAX_STEP))
-            return self._newton(step, inputs)
+            step = self._newton(step, inputs)
+            end = self._at(step, inputs)
+            residual = at.closing.residual(end.mech, end.tree, end.moved).abs().amax(-1)
+            is_closed = residual < OPENING * left + closed_residual(q)
+            return torch.where(is_closed[..., None], step, first)
 
     def _newton(self, step: Tensor, inputs: tuple[Tensor, ...]) -> Tensor:
         """Newton's method; samples whose error grows take shorter steps."""

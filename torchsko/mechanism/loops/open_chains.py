@@ -11,6 +11,7 @@ from torchsko.mechanism.coordinates import first_sample, tree_q, uncoupled
 from torchsko.utils.shapes import matvec
 
 if TYPE_CHECKING:
+    from torchsko.mechanism.loops.closing import LoopNode
     from torchsko.mechanism.mechanism import Mechanism
 
 Dof = tuple[str, int]
@@ -42,6 +43,22 @@ def independent_dofs(mech: Mechanism) -> set[Dof]:
     """Independent dofs of a mechanism with loops."""
     assert mech.closing is not None
     return {dof_name(mech, i) for i in mech.closing.own.tolist()}
+
+
+def joints_of(mech: Mechanism, node: LoopNode) -> list[str]:
+    """Joints with open dofs in a node."""
+    return [*dict.fromkeys(dof_name(mech, i)[0] for i in node.open_dofs.tolist())]
+
+
+def independent_joints(mech: Mechanism) -> list[str]:
+    """Joints with independent dofs in the loops of a mechanism, loop by loop."""
+    assert mech.closing is not None
+    free = {
+        dof_name(mech, i)[0]: None
+        for node in mech.closing.nodes
+        for i in node.open_dofs.index_select(0, node.independent).tolist()
+    }
+    return [*free]
 
 
 def independent_dof_numbers(mech: Mechanism) -> list[int]:
