@@ -354,3 +354,19 @@ def test_a_shape_without_meaning_is_left_out_and_told(form):
     assert [s.name for s in mech.geometry.shapes if s.frame == "lower"] == ["v"]
     with pytest.raises(ts.RobotFileError, match="'lower' <collision>"):
         ts.load(with_shapes(form), strict=True)
+
+
+def test_axes_that_a_joint_does_not_have_are_named_at_load():
+    """In cassie_v2.sdf the balls of the rods have axes, which suggest hinges."""
+    links = "".join(
+        f'<link name="{x}"><inertial><mass>1</mass></inertial></link>' for x in ("a", "b")
+    )
+    axis = "<axis><xyz>0 1 0</xyz><dynamics><damping>0.1</damping></dynamics></axis>"
+    joint = f'<joint name="rod" type="ball"><parent>a</parent><child>b</child>{axis}</joint>'
+    text = f'<sdf version="1.9"><model name="m">{links}{joint}</model></sdf>'
+    with pytest.warns(ts.RobotFileWarning, match="<axis> of joint 'rod': a ball joint has no"):
+        mech = ts.load(text)
+    assert [x.element for x in mech.unused if x.changes_dynamics] == ["<axis> of joint 'rod'"]
+    with pytest.raises(ts.RobotFileError, match="'rod'"):
+        ts.load(text, strict=True)
+    assert not [x for x in ts.load(text.replace(axis, "")).unused if "axis" in x.element]

@@ -6,6 +6,7 @@ Reference: SDFormat specification 1.4 to 1.12, http://sdformat.org/spec.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from torchsko.errors import RobotFileError
@@ -85,8 +86,6 @@ REASONS = {
     "velocity_decay": "a loss of the simulator, not of the joints",
     "stiffness": "settings of a simulator for limits",
     "dissipation": "settings of a simulator for limits",
-    "axis": "a joint of this type has no such axis",
-    "axis2": "a joint of this type has no such axis",
 }
 
 
@@ -99,17 +98,37 @@ def leftovers(root: Element, model: Element, report: Report) -> list[Unsupported
         RobotFileError: if a unique element occurs several times.
     """
     found: Counter[tuple[str, str]] = Counter()
+    joints = [c for c in model.children if c.tag == "joint"]
     around = [c for c in root.children if c.tag == "world" and model in c.children]
     for element in (*around, model):
         _walk(element, "", f"<{element.tag}>", found, report)
     return [
-        UnsupportedElement(
-            f"{what} in {place}" + f" ({n} times)" * (n > 1),
-            _reason(what),
-            affects_forces=what.strip("<>") in UNMODELLED,
-        )
-        for (what, place), n in found.items()
+        *_superfluous_axes(joints),
+        *(
+            UnsupportedElement(
+                f"{what} in {place}" + f" ({n} times)" * (n > 1),
+                _reason(what),
+                affects_forces=what.strip("<>") in UNMODELLED,
+            )
+            for (what, place), n in found.items()
+            if (what.strip("<>"), place) not in (("axis", "<joint>"), ("axis2", "<joint>"))
+        ),
     ]
+
+
+def _superfluous_axes(joints: Iterable[Element]) -> Iterator[UnsupportedElement]:
+    """Notes on axes that a joint of its type does not have, whose limits and losses are not read."""
+    for joint in joints:
+        kind = joint.attributes.get("type", "")
+        for tag in ("axis", "axis2")[NUM_AXES.get(kind, 2) :]:
+            if any(c.tag == tag for c in joint.children):
+                name = joint.attributes.get("name", "").strip()
+                yield UnsupportedElement(
+                    f"<{tag}> of joint {name!r}",
+                    f"a {kind} joint has no such axis: it is read as a {kind} joint, without the losses and "
+                    "limits of the axis",
+                    affects_forces=True,
+                )
 
 
 def _walk(
