@@ -105,6 +105,9 @@ FIELDS: dict[str, dict[str, str]] = {
                  'torquescale="0.4" solimp="0.5 0.6 0.1 0.4 3"/>',
                  '<weld body1="arm" active="false"/>'),
     "equality of sites": held('<connect site1="s" site2="k"/>', trunk='<site name="k" pos="0 0.1 0.2"/>'),
+    "equality of a welded link": held(
+        '<connect site1="k" site2="s"/>', arm='<body name="lug" pos="0 0.1 0.1" euler="0.2 0 0">'
+        '<geom size="0.02" mass="0.3" pos="0.1 0 0"/><site name="k" pos="0.1 0 0"/></body>'),
     "polynomial": held('<joint name="q" joint1="w" joint2="h" polycoef="0.1 0.5 -0.3 0.2 0.1" '
                        'solref="-300 -9"/>', hinge='ref="0.3"', wrist='ref="0.1"'),
     "one joint": held('<joint joint1="h" polycoef="0.2 0 0 0 0" solimp="0.3 0.6 0.1 0.4 3"/>',
@@ -115,7 +118,7 @@ FIELDS: dict[str, dict[str, str]] = {
         hinge='ref="0.2"'),
     "shapes": {"trunk": '<geom type="cylinder" size="0.03 0.2" pos="0 0 -0.1" mass="0.1" margin="0.02" '
                         'gap="0.01" friction="0.2 0.01 0.02" solmix="3" solref="0.01 0.5" condim="6"/>'
-                        '<geom type="ellipsoid" size=".1 .2 .05" mass="0.1" priority="2" '
+                        '<geom type="ellipsoid" size=".1 .2 .05" mass="0.1" priority="2" group="3" '
                         'solimp="0.7 0.8 0.01 0.3 3" rgba="1 0 0 0.5"/>'},
     "filters": {"trunk": '<geom size="0.2" mass="0.1" contype="2" conaffinity="4"/>',
                 "world": '<geom type="box" size="3 3 0.1" pos="0 0 -0.02" contype="4" conaffinity="8"/>'},
@@ -142,10 +145,14 @@ FIELDS: dict[str, dict[str, str]] = {
                  '<touch name="touch" site="t"/><force site="s"/><torque site="t"/><jointpos joint="h"/>'
                  '<jointvel joint="w"/><actuatorfrc actuator="p"/><actuatorpos actuator="p"/>'
                  '<framepos objtype="body" objname="tip" reftype="site" refname="s"/>'
+                 '<framequat objtype="geom" objname="a"/>'
+                 '<framepos objtype="site" objname="s" reftype="geom" refname="a"/>'
                  '<framequat objtype="xbody" objname="arm" reftype="xbody" refname="trunk"/>'
                  '<framelinvel objtype="geom" objname="b" reftype="body" refname="trunk"/>'
                  '<frameangacc objtype="camera" objname="eye"/><subtreecom body="arm"/>'
                  '<subtreeangmom body="trunk"/><framexaxis objtype="site" objname="s"/></sensor>'},
+    "keyframe without controls": {
+        "extra": '<keyframe><key qpos="0 0 1 1 0 0 0 0.1 0.2"/></keyframe>'},
     "keyframes": driven(SERVO.format(""), '<intvelocity name="i" joint="w" kp="2" actrange="-1 1"/>') | {
         "trunk": ""},
 }  # fmt: skip
@@ -191,6 +198,7 @@ NAMED_IN_URDF = {
     "connect": "solver parameters of loops pin",
     "weld": "loops equality1",
     "equality of sites": "solver parameters of loops equality0",
+    "equality of a welded link": "solver parameters of loops equality0",
     "polynomial": "loops q",
     "one joint": "loops equality0",
     "equality of tendons": "loops equality0",
@@ -203,6 +211,7 @@ NAMED_IN_URDF = {
     "mocap": "mocap bodies, which stay at their pose: target",
     "unnamed": "actuators actuator0, actuator1",
     "sensors": "sensors gyro",
+    "keyframe without controls": "keyframes keyframe0",
     "keyframes": "keyframes up, keyframe1",
 }
 """Part of the message about a new URDF file, by field; URDF has the other fields."""

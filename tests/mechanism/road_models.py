@@ -167,7 +167,7 @@ SENSORS = f"""<sensor><jointpos name="p" joint="elbow"/><jointvel joint="puck_tu
 <framequat {SITE}/><framexaxis {SITE}/><frameyaxis {SITE}/><framezaxis objtype="body" objname="eye"/>
 <framelinvel {SITE}/><frameangvel {SITE} reftype="xbody" refname="fore"/><velocimeter site="imu"/>
 <gyro site="imu"/><framelinacc {SITE}/><frameangacc {SITE}/><accelerometer site="imu"/>
-<force site="imu"/><torque site="imu"/><subtreecom body="fore"/><subtreelinvel body="fore"/>
+<force site="imu"/><torque site="imu" cutoff=".02"/><subtreecom body="fore"/><subtreelinvel body="fore"/>
 <subtreeangmom body="fore"/></sensor>"""
 
 FEATURES = {
@@ -199,6 +199,11 @@ FEATURES = {
     "without limits": Feature(
         "SolverOptions.disabled",
         {"flag": 'limit="disable"', "elbow": 'range="-.1 .1" margin=".2"'},
+        moves=False,
+    ),
+    "without effect": Feature(
+        "SolverOptions.other_options SolverOptions.other_flags",
+        {"flag": 'warmstart="disable"', "option": OPTION + ' ls_iterations="70" solver="CG"'},
         moves=False,
     ),
     "gravity": Feature("gravity", {"option": OPTION + ' gravity="1 2 -5"'}),
@@ -350,7 +355,7 @@ FEATURES = {
     ),
     "sensors": Feature(
         "FileMetadata.sensors Sensor.name Sensor.kind Sensor.target Sensor.rotation Sensor.position "
-        "Sensor.reference SensorFrame.frame SensorFrame.rotation SensorFrame.position",
+        "Sensor.cutoff Sensor.reference SensorFrame.frame SensorFrame.rotation SensorFrame.position",
         sections=SENSORS,
         moves=False,
     ),

@@ -1,6 +1,9 @@
 """Every edit keeps every field: the motion afterwards is that of the robot written by hand in MJCF."""
 
+import pickle
+import tempfile
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -78,13 +81,31 @@ def controls(feature: Feature, edit: str) -> tuple[float, ...]:
     return (*feature.ctrl, 0.01) if edit == "append a tool" else feature.ctrl
 
 
-@pytest.mark.some(24)
+def kept(mech: ts.Mechanism) -> ts.Mechanism:
+    return mech
+
+
+def pickled(mech: ts.Mechanism) -> ts.Mechanism:
+    return pickle.loads(pickle.dumps(mech))
+
+
+def through_file(mech: ts.Mechanism) -> ts.Mechanism:
+    """The robot of a new file, which has all of the mechanism."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "robot.xml"
+        ts.save(mech, path, strict=True)
+        return loaded(path.read_text())
+
+
+@pytest.mark.some(36)
+@pytest.mark.parametrize("then", [kept, pickled, through_file])
 @pytest.mark.parametrize("edit", EDITS)
 @pytest.mark.parametrize("name", FEATURES)
-def test_the_motion_after_an_edit_is_that_of_the_robot_written_by_hand(name, edit):
+def test_the_motion_after_an_edit_is_that_of_the_robot_written_by_hand(name, edit, then):
     feature = FEATURES[name]
     found: Texts = texts(feature)
     road, result = EDITS[edit]
-    motion, readings = Twin(road(found), getattr(found, result)).run(controls(feature, edit))
+    twin = Twin(then(road(found)), getattr(found, result))
+    motion, readings = twin.run(controls(feature, edit))
     assert motion < 1e-10
     assert readings < 1e-8

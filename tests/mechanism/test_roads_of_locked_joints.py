@@ -122,7 +122,7 @@ def test_what_acts_on_locked_joints_only_is_left_out_and_named():
     assert named == {"actuator 'turn'", "tendon 'cord'", "sensor 'f'", "sensor 'sensor1'"}
     assert [x.name for x in left.file_metadata.actuators.actuators] == ["lift"]
     state = ts.State(left.initial(), torch.zeros(left.num_dof, dtype=left.dtype))
-    with pytest.raises(ts.ShapeError, match=r"ctrl has shape \[2\](.|\n)*lift"):
+    with pytest.raises(ts.ShapeError, match=r"(?s)ctrl has shape \[2\].*actuators are lift"):
         ts.step(left, state, torch.zeros(2, dtype=left.dtype))
 
 
@@ -311,3 +311,26 @@ def test_names_and_notes_are_kept():
             own.colour,
         )
         assert shape.frame == ("flange" if own.frame is None else "b_" + own.frame)
+
+
+def test_an_appended_mocap_body_is_fixed_and_named():
+    bodies = (
+        '<body name="target" mocap="true" pos="0 1 0"><geom name="mark" size=".1" mass="0"/></body>'
+    )
+    text = texts(PLAIN).bare.replace("<worldbody>", f"<worldbody>{bodies}")
+    robot, cart = loaded(text), loaded(texts(PLAIN).cart)
+    assert robot.file_metadata.mocap_bodies == ("target",)
+    with pytest.warns(ts.RobotFileWarning, match="mocap body 'r_target'"):
+        both = cart.append(robot, "mount", prefix="r_")
+    assert both.file_metadata.mocap_bodies == ()
+    assert "mocap body 'r_target'" in {x.element for x in both.unused}
+    assert robot.lock({"wrist": 0.1}).file_metadata.mocap_bodies == ("target",)
+    with pytest.raises(ts.MechanismError, match="mocap body 'r_target'"):
+        cart.append(robot, "mount", prefix="r_", strict=True)
+
+
+def test_strict_edits_refuse_what_they_do_not_keep():
+    mech = loaded(texts(section('<sensor><force name="push" site="flange"/></sensor>')).robot)
+    with pytest.raises(ts.MechanismError, match="sensor 'push'"):
+        mech.lock({"wrist": 0.1}, strict=True)
+    assert loaded(texts(PLAIN).robot).lock({"wrist": 0.1}, strict=True).num_dof > 0

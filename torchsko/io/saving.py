@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from torchsko.errors import MechanismError, RobotFileError
 from torchsko.io.common.losses import Losses
 from torchsko.io.common.source import check_folders, format_of
@@ -128,14 +130,12 @@ def save(
         if document.root.tag == "mujoco":
             data, read = _like_mjcf(mech, path, like, document, mesh_path or (), losses)
             cause = compiler_cause(document.root) or OTHER_CAUSE
-            if "ellipsoid" not in mech.fluid_models:
-                fields = tuple(name for name in fields if name not in FLUID_BOXES)
         else:
             losses.format = "URDF"
             data, read = _like_urdf(mech, like, document, losses)
 
     def check(file: str) -> None:
-        again = read(file)
+        again = read(file) if like is None else _with_boxes(read(file), mech)
         compared = [name for name in fields if name not in losses.fields]
         if (field := first_difference(mech, again, compared)) is not None:
             why, advice = cause if field in INERTIAL else OTHER_CAUSE
@@ -158,6 +158,21 @@ OTHER_CAUSE = (
 
 FLUID_BOXES = ("fluid_rotation", "fluid_position", "fluid_size")
 """Parameters of boxes with fluid forces, which MuJoCo computes from the inertias of a file."""
+
+
+def _with_boxes(file: Mechanism, mech: Mechanism) -> Mechanism:
+    """The mechanism of a copied file with the boxes of another one; ellipsoids remain those of the file."""
+    if file.fluid_models != mech.fluid_models:
+        return file
+    computed = [model != "ellipsoid" for model in mech.fluid_models]
+    is_box = torch.tensor(computed, dtype=torch.bool, device=mech.device)
+    changes = {}
+    for name in FLUID_BOXES:
+        ours, theirs = getattr(mech, name), getattr(file, name)
+        chosen = is_box.reshape(-1, *(1,) * (len(FIELDS[name].shape) - 1))
+        changes[name] = torch.where(chosen, ours, theirs.to(ours))
+    return file.replace(**changes, replaced=file.replaced)
+
 
 UNSUPPORTED = ("friction_speed", "force_offset", "medium")
 """Parameters that no file has, besides the fluid of MJCF."""

@@ -13,7 +13,7 @@ from torchsko.errors import MechanismError
 from torchsko.mechanism.description import STILL, UnsupportedElement
 from torchsko.mechanism.fields import FIELDS, FLAGS
 from torchsko.mechanism.file_data.appended_data import BATCHED, Attachment, merge_file_data
-from torchsko.mechanism.file_data.edit_notes import warn_of_edit
+from torchsko.mechanism.file_data.edit_notes import note_losses_of_edit
 from torchsko.mechanism.geometry import joined as joined_shapes
 from torchsko.mechanism.lock import followed_by, locked
 from torchsko.mechanism.placement import check_position, check_rotation
@@ -40,6 +40,7 @@ def appended(
     position: Any,
     prefix: str,
     weld: bool,
+    strict: bool = False,
 ) -> Mechanism:
     """See `Mechanism.append`."""
     _check_types(mech, other)
@@ -55,11 +56,11 @@ def appended(
     R_frame, r_frame = mech.frame_rotation[..., at, :, :], mech.frame_position[..., at, :]
     place = R_frame @ R, r_frame + matvec(R_frame, r)
     whole = _both_trees(mech, other, mech.frame_body[at], place, prefix)
-    whole = whole.replace(**_file_data(mech, other, prefix, frame, (R, r)))
+    whole = whole.replace(**_file_data(mech, other, prefix, frame, (R, r), strict))
     if not (weld and afloat):
         return whole
     neutral = torch.tensor(base.neutral(), dtype=mech.dtype, device=mech.device)
-    return locked(whole, {prefix + WELDED: neutral})
+    return locked(whole, {prefix + WELDED: neutral}, strict)
 
 
 def _renamed(mech: Mechanism, joint: str) -> Mechanism:
@@ -123,7 +124,12 @@ def _both_trees(
 
 
 def _file_data(
-    mech: Mechanism, other: Mechanism, prefix: str, frame: str, place: Placement
+    mech: Mechanism,
+    other: Mechanism,
+    prefix: str,
+    frame: str,
+    place: Placement,
+    strict: bool,
 ) -> dict[str, Any]:
     """Shapes, file data and notes; a batched place leaves out what is fixed to the inertial frame."""
     theirs, notes = other.geometry, []
@@ -136,7 +142,7 @@ def _file_data(
     numbers = None if batched else tuple(x.detach().tolist() for x in place)
     metadata, differences = merge_file_data(mech, other, Attachment(prefix, frame, numbers))
     notes += differences
-    warn_of_edit(f"{mech.name!r}.append({other.name!r})", notes)
+    note_losses_of_edit(f"{mech.name!r}.append({other.name!r})", notes, strict)
     geometry = joined_shapes(mech.geometry, theirs, prefix, frame, numbers)
     return {
         "geometry": geometry.without_weights(),

@@ -105,13 +105,11 @@ class CouplingDescription:
         joint: name of the dependent joint, or of the equation.
         coefficients: coefficient for each joint that it follows, by name.
         offset: constant term [rad or m].
-        name: of the equality in the file; empty if it has none.
     """
 
     joint: str
     coefficients: Mapping[str, float]
     offset: float = 0.0
-    name: str = ""
 
 
 @dataclass(frozen=True)

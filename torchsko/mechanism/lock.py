@@ -22,7 +22,7 @@ from torch import Tensor
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.fields import FIELDS
-from torchsko.mechanism.file_data.edit_notes import warn_of_edit
+from torchsko.mechanism.file_data.edit_notes import note_losses_of_edit
 from torchsko.mechanism.file_data.file_metadata import FileMetadata
 from torchsko.mechanism.file_data.locked_data import LockedData, link_centers
 from torchsko.mechanism.limit_notes import update_limit_notes
@@ -47,7 +47,7 @@ class Placed:
     position: Tensor
 
 
-def locked(mech: Mechanism, values: Mapping[str, Any]) -> Mechanism:
+def locked(mech: Mechanism, values: Mapping[str, Any], strict: bool = False) -> Mechanism:
     """See `Mechanism.lock`."""
     if not isinstance(values, Mapping):
         raise MechanismError(
@@ -96,7 +96,8 @@ def locked(mech: Mechanism, values: Mapping[str, Any]) -> Mechanism:
         mech.device,
     )
     whole: dict[str, Any] = {field.name: getattr(mech, field.name) for field in fields(mech)}
-    warn_of_edit(f"{mech.name!r}.lock of {', '.join(map(repr, values))}", data.lost)
+    edit = f"{mech.name!r}.lock of {', '.join(map(repr, values))}"
+    note_losses_of_edit(edit, data.lost, strict)
     left = type(mech)(**(whole | rest | changes | names | structure))
     return left.replace(unused=update_limit_notes(left, left.unused))
 

@@ -261,7 +261,7 @@ class Mechanism(ReferenceStates, MechanismSource):
         notes = update_limit_notes(made, self.unused) if new_limits else made.unused
         return made if notes == made.unused else made.replace(unused=notes)
 
-    def lock(self, values: Mapping[str, Any]) -> Mechanism:
+    def lock(self, values: Mapping[str, Any], *, strict: bool = False) -> Mechanism:
         """The mechanism with some joints fixed at given positions; differentiable in the values.
 
         Bodies connected by a locked joint become one body with their total mass and inertia, and all frames
@@ -282,11 +282,12 @@ class Mechanism(ReferenceStates, MechanismSource):
         Args:
             values: by joint name, a number for a joint with one coordinate, or coordinates
                 `[*batch, num_q of the joint]` [rad, m]. Their batch dimensions become those of parameters.
+            strict: refuse to leave out what a warning would name.
 
         Raises:
             MechanismError: on an unknown joint, a joint that follows others, loops that do not close at these
                 values, several values for a joint on whose position a tendon, an equality or an actuator
-                depends, or if no degree of freedom remains.
+                depends, if no degree of freedom remains, or with `strict` what would be left out.
             ShapeError: when a value does not fit its joint.
 
         Warns:
@@ -299,7 +300,7 @@ class Mechanism(ReferenceStates, MechanismSource):
         """
         from torchsko.mechanism.loops.rebuilt_loops import lock_joints  # imports this module
 
-        return lock_joints(self, values)
+        return lock_joints(self, values, strict)
 
     def append(
         self,
@@ -310,6 +311,7 @@ class Mechanism(ReferenceStates, MechanismSource):
         *,
         prefix: str = "",
         weld: bool = True,
+        strict: bool = False,
     ) -> Mechanism:
         """The mechanism with a second mechanism attached to a frame; differentiable in the placement.
 
@@ -330,10 +332,12 @@ class Mechanism(ReferenceStates, MechanismSource):
             position: origin of that frame or base in the frame, `[*batch, 3]` [m]; zero if left out.
             prefix: added to all names of the other mechanism.
             weld: False keeps the free joint of the other's floating base, now relative to the frame.
+            strict: refuse to leave out what a warning would name.
 
         Raises:
             MechanismError: on an unknown frame, another dtype or device, equal names, an invalid placement,
-                or, at a moving frame, links of the other that were fixed to its inertial frame and have mass.
+                at a moving frame, links of the other that were fixed to its inertial frame and have mass,
+                or with `strict` what would be left out.
             ShapeError: when rotation or position does not fit.
 
         Warns:
@@ -348,7 +352,7 @@ class Mechanism(ReferenceStates, MechanismSource):
         """
         from torchsko.mechanism.loops.rebuilt_loops import append_mechanism  # imports this module
 
-        return append_mechanism(self, other, frame, rotation, position, prefix, weld)
+        return append_mechanism(self, other, frame, rotation, position, prefix, weld, strict)
 
     def to(self, target: torch.device | torch.dtype | str) -> Mechanism:
         """The mechanism on another device, or in another floating-point type.

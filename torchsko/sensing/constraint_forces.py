@@ -158,7 +158,7 @@ def _with_exact_forces(
         lacking = lacking - matvec(G.mT, f)
         ends = (*ends, exact_ends(rows, tree, found.pose, f))
         scalar |= exact_scalar_forces(rows, f)
-    names = dict(mech.file_metadata.coupling_names)
+    names = {x.joint: x.equality.name for x in mech.file_metadata.coupled}
     for k in mech.coupling.dependent if mech.coupling is not None else ():
         dof, joint = mech.layout.dofs.places[k][0], mech.tree_joint_names[k]
         scalar[names.get(joint, joint)] = lacking[..., dof : dof + 1]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from torchsko.io.common.losses import Losses
-from torchsko.mechanism.file_data.file_metadata import Closure, Keyframe
+from torchsko.mechanism.file_data.file_metadata import Closure, Coupled, Keyframe
 from torchsko.mechanism.geometry import HeightField, Mesh, Pair, Shape, Triangles
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -37,6 +37,7 @@ def note_unwritten(mech: Mechanism, file: Mechanism, losses: Losses) -> None:
         ("sensors", ours.sensors, theirs.sensors, _same),
         ("keyframes", ours.keyframes, theirs.keyframes, _keyframe),
         ("loops", ours.closures, theirs.closures, _closure),
+        ("couplings", ours.coupled, theirs.coupled, _coupled),
     ]
     changed = [
         what
@@ -80,6 +81,10 @@ def _tendon(tendon: Any) -> Any:
 def _keyframe(key: Keyframe) -> Any:
     """Numbers of a state; velocities of loops are those of their independent dofs."""
     return key.name, key.time, *(torch.round(x, decimals=9).tolist() for x in (key.q, key.ctrl))
+
+
+def _coupled(coupling: Coupled) -> Any:
+    return replace(coupling, equality=_closure(coupling.equality))
 
 
 def _closure(closure: Closure) -> Any:

@@ -22,6 +22,7 @@ from torch import Tensor
 from torchsko.errors import MechanismError
 from torchsko.io.common.link_inertias import link_inertias
 from torchsko.io.common.numbers import as_matrix, as_vector
+from torchsko.io.mjcf.frame_owners import owner
 from torchsko.io.mjcf.poses import HERE, Pose, compose, frame_pose, inverse, rotation_of
 from torchsko.io.mjcf.principal_inertia import is_physical
 from torchsko.mechanism.coordinates import tree_q
@@ -143,6 +144,7 @@ def file_bodies(mech: Mechanism) -> FileBodies:
             body = _moving_body(mech, chain, mains, start, links)
             bodies[body.name] = body
             homes[body.name] = body.name, HERE
+    left = []
     for i, (name, k) in enumerate(zip(mech.frame_names, mech.frame_body, strict=True)):
         if name in homes or k in absorbed:
             continue
@@ -152,7 +154,8 @@ def file_bodies(mech: Mechanism) -> FileBodies:
             bodies[name] = FileBody(name, main, pose, links[name])
             homes[name] = name, HERE
         else:
-            homes[name] = main, pose
+            left.append((i, (main, pose)))
+    homes |= {mech.frame_names[i]: owner(mech, i, place, bodies) for i, place in left}
     return FileBodies(mech, start, bodies, homes)
 
 
@@ -160,7 +163,10 @@ def _start(mech: Mechanism) -> np.ndarray:
     """Initial coordinates of all joints; zero, or the identity, if the robot has none."""
     initial = mech.file_metadata.initial
     if initial is not None:
-        return _array(tree_q(mech, initial))
+        found = _array(tree_q(mech, initial))
+        for x in mech.file_metadata.coupled:
+            found[mech.tree_q_slice(x.joint)] += x.violation
+        return found
     return np.array([x for kind in mech.joints.kinds for x in kind.neutral()], dtype=float)
 
 

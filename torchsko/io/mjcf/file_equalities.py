@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from torchsko.constraints.constraint_kinds import SYNONYMS
 from torchsko.io.common.losses import Losses
@@ -25,6 +26,9 @@ FRAME_KINDS = ("ball", "weld", "revolute")
 
 LENGTH_KINDS = ("gear", "joint", "tendon")
 """Kinds of equalities between joints or tendons."""
+
+ROUNDING = 100.0
+"""Largest residual of an equality that holds for couplings, in units of rounding of its terms."""
 
 HINGE_OFFSET = 0.1
 """Distance of the two points that a revolute loop connects in MJCF [m]."""
@@ -51,7 +55,7 @@ def equality_lines(bodies: FileBodies, sites: Sites, losses: Losses) -> Equality
         for tendon in mech.file_metadata.tendons
         if starts.keys() >= tendon.joints.keys()
     }
-    tendons, lines = _couplings(mech, starts, {*lengths})
+    tendons, lines = _couplings(mech, starts, lengths)
     taken = {c.name for c in mech.closures}
     lost = []
     for c in mech.closures:
@@ -70,21 +74,30 @@ def equality_lines(bodies: FileBodies, sites: Sites, losses: Losses) -> Equality
 
 
 def _couplings(
-    mech: Mechanism, starts: Mapping[str, float], taken: set[str]
+    mech: Mechanism, starts: Mapping[str, float], lengths: Mapping[str, float]
 ) -> tuple[list[str], list[str]]:
-    """Equalities of dependent joints; one that follows several is an equality of a tendon."""
+    """Equalities of dependent joints, as in the robot's own file while they hold for the couplings.
+
+    Another coupling that follows several joints becomes an equality of a tendon.
+    """
     tendons, lines, names, term = [], [], mech.tree_joint_names, 0
-    named = dict(mech.file_metadata.coupling_names)
+    coupled = {x.joint: x.equality for x in mech.file_metadata.coupled}
+    taken, rows = {*lengths}, coupling_rows(mech)
     ratios, offsets = mech.coupling_ratio.tolist(), mech.coupling_offset.tolist()
     for offset, (k, row) in zip(offsets, followed_by(mech).items(), strict=True):
         factors = ratios[term : term + len(row)]
         term += len(row)
+        equality = coupled.get(names[k])
+        common = {} if equality is None else _common(equality, equality.name)
+        if equality is not None and _holds(equality, mech, rows):
+            known = lengths if equality.kind == "tendon" else starts
+            lines.append(_of_lengths(equality, equality.kind, known))
+            continue
         if len(row) == 1:
             one, two = names[k], names[row[0]]
             start = offset + factors[0] * starts[two] - starts[one]
             ends = {"joint1": one, "joint2": two, "polycoef": words([start, *factors, 0, 0, 0])}
-            label = {"name": named[one]} if named.get(one) else {}
-            lines.append(element("joint", label | ends))
+            lines.append(element("joint", common | ends))
             continue
         name = unique_name(f"{names[k]}_coupling", taken)
         taken.add(name)
@@ -93,8 +106,34 @@ def _couplings(
         tendons.append(element("fixed", {"name": name}, joints))
         start = offset - sum(c * starts[j] for j, c in parts.items())
         polynomial = words([start, 0, 0, 0, 0])
-        lines.append(element("tendon", {"tendon1": name, "polycoef": polynomial}))
+        lines.append(element("tendon", common | {"tendon1": name, "polycoef": polynomial}))
     return tendons, lines
+
+
+def coupling_rows(mech: Mechanism) -> dict[str, dict[str, float]]:
+    """Coefficients of each dependent joint by independent joint; "" is the constant."""
+    names, rows, term = mech.tree_joint_names, {}, 0
+    ratios, offsets = mech.coupling_ratio.tolist(), mech.coupling_offset.tolist()
+    for offset, (k, row) in zip(offsets, followed_by(mech).items(), strict=True):
+        factors = ratios[term : term + len(row)]
+        rows[names[k]] = {"": offset} | dict(zip((names[j] for j in row), factors, strict=True))
+        term += len(row)
+    return rows
+
+
+def _holds(c: Closure, mech: Mechanism, rows: Mapping[str, Mapping[str, float]]) -> bool:
+    """True if an equality of two lengths is satisfied by the couplings at every configuration."""
+    tendons = {t.name: t.joints for t in mech.file_metadata.tendons}
+    c0, c1 = c.parameters[:2]
+    left: dict[str, float] = {"": -c0}
+    scale = abs(c0)
+    for name, factor in zip(c.joints, (1.0, -c1), strict=True):
+        for joint, x in (tendons[name] if c.kind == "tendon" else {name: 1.0}).items():
+            for independent, y in rows.get(joint, {joint: 1.0}).items():
+                left[independent] = left.get(independent, 0.0) + factor * x * y
+                scale = max(scale, abs(factor * x * y))
+    tolerance = ROUNDING * torch.finfo(mech.dtype).eps * scale
+    return all(abs(x) <= tolerance for x in left.values())
 
 
 def _of_lengths(c: Closure, kind: str, starts: Mapping[str, float]) -> str:

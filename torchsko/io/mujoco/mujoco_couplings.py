@@ -11,7 +11,6 @@ Reference: MuJoCo documentation, "XML reference" (equality/joint, equality/tendo
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from torchsko.io.mujoco.mujoco_fields import HINGE, SLIDE, all_joint_names, disabled_flags
@@ -36,11 +35,13 @@ class Couplings(NamedTuple):
 
     Attributes:
         found: couplings from linear equalities.
+        coupled: indices of the equalities that are couplings.
         closures: indices of the equalities that are closures.
         unsupported: the other equalities.
     """
 
     found: tuple[CouplingDescription, ...]
+    coupled: tuple[int, ...]
     closures: tuple[int, ...]
     unsupported: tuple[UnsupportedElement, ...]
 
@@ -55,7 +56,7 @@ def couplings_of(model: Any, alone: Collection[str], mimic: str) -> Couplings:
     """
     names = all_joint_names(model)
     found: dict[str, CouplingDescription] = {}
-    unsupported, closures = [], []
+    unsupported, closures, coupled = [], [], []
     for e in range(model.neq):
         what, sums = f"equality {equality_name(model, e)!r}", equality_sides(model, e)
         if is_closure(model, e, alone, mimic):
@@ -63,10 +64,11 @@ def couplings_of(model: Any, alone: Collection[str], mimic: str) -> Couplings:
         elif not sums or None in sums:
             unsupported.append(UnsupportedElement(what, UNKNOWN, affects_forces=_is_on(model, e)))
         elif coupling := _solve(*_equation(model, e, sums, names), found):
-            found[coupling.joint] = replace(coupling, name=equality_name(model, e))
+            found[coupling.joint] = coupling
+            coupled.append(e)
         else:
-            unsupported.append(UnsupportedElement(what, REDUNDANT))
-    return Couplings(tuple(found.values()), tuple(closures), tuple(unsupported))
+            unsupported.append(UnsupportedElement(what, REDUNDANT, absent=True))
+    return Couplings(tuple(found.values()), tuple(coupled), tuple(closures), tuple(unsupported))
 
 
 def equality_name(model: Any, e: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from torchsko.io.common.numbers import as_vector
 from torchsko.io.conventions.conversion import Conventions, conventions
@@ -27,8 +28,9 @@ from torchsko.io.mujoco.mujoco_fields import (
 from torchsko.io.mujoco.mujoco_model import ModelDescription, matrix_of
 from torchsko.io.mujoco.mujoco_tendons import read_tendons
 from torchsko.io.mujoco.mujoco_unused import finite_state
+from torchsko.mechanism.coordinates import tree_q
 from torchsko.mechanism.description import Vector
-from torchsko.mechanism.file_data.file_metadata import FileMetadata, Keyframe
+from torchsko.mechanism.file_data.file_metadata import Coupled, FileMetadata, Keyframe
 from torchsko.mechanism.file_data.sensor import Sensor
 from torchsko.mechanism.file_data.solver_options import SolverOptions
 from torchsko.mechanism.mechanism import Mechanism
@@ -55,12 +57,13 @@ def read_metadata(
     mujoco = conventions("mujoco", mech, all_joint_names(model))
     bodies = [body_name(model, b) for b in range(1, model.nbody)]
     tendons, unused_tendons = read_tendons(model)
+    initial = mujoco.q_from(torch.tensor(np.array(model.qpos0, dtype=np.float64)))
     mocap = [int(x) >= 0 for x in model.body_mocapid[1:]]
     return FileMetadata(
         keyframes=tuple(_keyframes(model, mujoco)),
         closures=tuple(read_equalities(model, read.site_frames, read.closures)),
-        coupling_names=tuple((c.joint, c.name) for c in read.robot.couplings),
-        initial=mujoco.q_from(torch.tensor(np.array(model.qpos0, dtype=np.float64))),
+        coupled=_coupled(model, read, mech, initial),
+        initial=initial,
         solver=read_solver_options(model),
         actuators=read_actuators(model),
         sensors=sensors,
@@ -70,6 +73,20 @@ def read_metadata(
         links=tuple(link for link in read.robot.links if link.name in set(bodies)),
         mocap_bodies=tuple(itertools.compress(bodies, mocap)),
     )
+
+
+def _coupled(
+    model: Any, read: ModelDescription, mech: Mechanism, initial: Tensor
+) -> tuple[Coupled, ...]:
+    """The equalities that are couplings, with the error of each in the initial configuration."""
+    found, closed = [], tree_q(mech, initial).tolist()
+    names = all_joint_names(model)
+    equalities = read_equalities(model, read.site_frames, read.coupled)
+    for coupling, equality in zip(read.robot.couplings, equalities, strict=True):
+        start = float(model.qpos0[model.jnt_qposadr[names.index(coupling.joint)]])
+        at = mech.tree_q_slice(coupling.joint).start
+        found.append(Coupled(coupling.joint, equality, start - closed[at]))
+    return tuple(found)
 
 
 def _link_centers(model: Any, site_frames: Mapping[int, str]) -> dict[str, Vector]:

@@ -66,6 +66,7 @@ class ModelDescription:
         q_numbers: for each coordinate: lower and upper limits, and spring references.
         site_frames: names of the frames of named sites, by site index.
         closures: indices of the equalities that are closures.
+        coupled: indices of the equalities that are couplings, in the order of those of the robot.
     """
 
     robot: RobotDescription
@@ -74,6 +75,7 @@ class ModelDescription:
     q_numbers: dict[str, list[float]]
     site_frames: dict[int, str]
     closures: tuple[int, ...]
+    coupled: tuple[int, ...]
 
 
 def describe(model: Any, mimic: str = "couple") -> ModelDescription:
@@ -113,7 +115,7 @@ def describe(model: Any, mimic: str = "couple") -> ModelDescription:
     gravity = (0.0, 0.0, 0.0) if weightless else as_vector(model.opt.gravity)
     frames = {i: link.name for (kind, i), (link, _) in sites.items() if kind == "site"}
     numbers = dof_numbers(model), q_numbers(model)
-    return ModelDescription(robot, gravity, *numbers, frames, couplings.closures)
+    return ModelDescription(robot, gravity, *numbers, frames, couplings.closures, couplings.coupled)
 
 
 def _model_name(model: Any) -> str:

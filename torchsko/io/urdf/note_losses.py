@@ -47,6 +47,9 @@ def note_losses(mech: Mechanism, losses: Losses) -> None:
         losses.add(f"gravity {mech.gravity.tolist()}, pass gravity= to torchsko.load")
     several = [mech.tree_joint_names[k] for k, row in followed_by(mech).items() if len(row) != 1]
     losses.add_if(several, "couplings of several joints, which become independent joints:")
+    losses.add_if(
+        [x.equality.name for x in mech.file_metadata.coupled], "solver parameters of couplings"
+    )
     note_shapes(mech, losses)
     note_loops(mech, losses)
     _note_metadata(mech, losses)

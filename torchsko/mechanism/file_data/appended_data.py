@@ -106,9 +106,12 @@ def merge_file_data(
         sensors=tuple(sensors),
         tendons=(*one.tendons, *tendons),
         unused_tendons=one.unused_tendons + two.unused_tendons,
-        coupling_names=(
-            *one.coupling_names,
-            *((at.prefix + joint, at.prefix + name) for joint, name in two.coupling_names),
+        coupled=(
+            *one.coupled,
+            *(
+                replace(x, joint=at.prefix + x.joint, equality=_closure(x.equality, at))
+                for x in two.coupled
+            ),
         ),
         links=(*one.links, *(replace(link, name=at.prefix + link.name) for link in two.links)),
         mocap_bodies=one.mocap_bodies,

@@ -123,6 +123,21 @@ class Closure:
 
 
 @dataclass(frozen=True)
+class Coupled:
+    """An equality of a file that is a coupling of the mechanism, which satisfies it exactly.
+
+    Attributes:
+        joint: the dependent joint.
+        equality: the equality, with its name and parameters of the soft constraint for new files.
+        violation: initial position of the joint in the file minus that of the coupling [rad or m].
+    """
+
+    joint: str
+    equality: Closure
+    violation: float = 0.0
+
+
+@dataclass(frozen=True)
 class FileMetadata:
     """Data of a robot file besides its dynamics.
 
@@ -139,7 +154,7 @@ class FileMetadata:
             that are welded to others. Inverse masses are those at this point.
         links: inertial parameters of the links as in the file; a new file divides a body into them.
         mocap_bodies: fixed bodies that MuJoCo's users place at run time.
-        coupling_names: dependent joints, each with the name of the equality in the file that couples it.
+        coupled: equalities that are couplings, by dependent joint.
     """
 
     keyframes: tuple[Keyframe, ...] = ()
@@ -153,7 +168,7 @@ class FileMetadata:
     centers: Mapping[str, Vector] = field(default_factory=dict)
     links: tuple[LinkDescription, ...] = ()
     mocap_bodies: tuple[str, ...] = ()
-    coupling_names: tuple[tuple[str, str], ...] = ()
+    coupled: tuple[Coupled, ...] = ()
 
     def __repr__(self) -> str:
         counts = f"{len(self.keyframes)} keyframes, {len(self.closures)} closures"
@@ -178,6 +193,9 @@ class FileMetadata:
         return replace(
             self,
             closures=tuple(replace(c, invweight=()) for c in self.closures),
+            coupled=tuple(
+                replace(x, equality=replace(x.equality, invweight=())) for x in self.coupled
+            ),
             solver=replace(self.solver, dof_invweight=()),
             tendons=tuple(replace(t, invweight=None) for t in self.tendons),
         )

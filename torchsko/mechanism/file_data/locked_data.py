@@ -15,7 +15,7 @@ joints are all locked are left out, and so are the controls and activations of t
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from torchsko.errors import MechanismError
 from torchsko.mechanism.description import UnsupportedElement, Vector
 from torchsko.mechanism.file_data import sensor as kinds
 from torchsko.mechanism.file_data.actuator import Actuator, FileActuators, Range
-from torchsko.mechanism.file_data.file_metadata import Closure, FileMetadata, Keyframe
+from torchsko.mechanism.file_data.file_metadata import Closure, Coupled, FileMetadata, Keyframe
 from torchsko.mechanism.file_data.sensor import Sensor
 from torchsko.mechanism.file_data.tendon import Tendon
 from torchsko.utils.concrete_values import concrete_values
@@ -87,6 +87,7 @@ class LockedData:
             data,
             keyframes=tuple(_without(key, dropped) for key in data.keyframes),
             closures=tuple(c for c in closures if c is not None),
+            coupled=tuple(self._coupled(lengths)),
             actuators=actuators,
             sensors=tuple(x for x in data.sensors if self._keeps(x, dropped, shifted)),
             tendons=tuple(t for *_, t in tendons if t is not None),
@@ -164,6 +165,13 @@ class LockedData:
             joints=(moving[0], moving[-1]),
             parameters=(p[0] - c1, *p[1:]),
         )
+
+    def _coupled(self, tendons: Mapping[str, tuple[Tendon, float, bool]]) -> Iterator[Coupled]:
+        """The equalities of the couplings of joints that are not locked."""
+        for x in self.mech.file_metadata.coupled:
+            left = None if self._is_held(x.joint) else self._closure(x.equality, tendons)
+            if left is not None:
+                yield replace(x, equality=left)
 
     def _end(
         self, name: str, element: str, tendons: Mapping[str, tuple[Tendon, float, bool]]

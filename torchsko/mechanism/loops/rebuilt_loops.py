@@ -22,11 +22,11 @@ from torchsko.mechanism.loops.open_chains import Dof, cut_loops, independent_dof
 from torchsko.mechanism.mechanism import Mechanism
 
 
-def lock_joints(mech: Mechanism, values: Mapping[str, Any]) -> Mechanism:
+def lock_joints(mech: Mechanism, values: Mapping[str, Any], strict: bool) -> Mechanism:
     """See `Mechanism.lock`."""
     if mech.closing is None:
-        return locked(mech, values)
-    return _embedded(locked(cut_loops(mech), values), independent_dofs(mech))
+        return locked(mech, values, strict)
+    return _embedded(locked(cut_loops(mech), values, strict), independent_dofs(mech))
 
 
 def append_mechanism(
@@ -37,9 +37,10 @@ def append_mechanism(
     position: Any,
     prefix: str,
     weld: bool,
+    strict: bool,
 ) -> Mechanism:
     """See `Mechanism.append`."""
-    place = (frame, rotation, position, prefix, weld)
+    place = (frame, rotation, position, prefix, weld, strict)
     closed = [x for x in (mech, other) if isinstance(x, Mechanism) and x.closing is not None]
     if not closed:
         return appended(mech, other, *place)
