@@ -16,6 +16,7 @@ from torchsko.identification.regression.normal_equations import RegressionProble
 from torchsko.identification.regression.physical_least_squares import EntropicPrior
 from torchsko.identification.regression.solution import ModelStructure, Solution
 from torchsko.identification.selection.cross_validation import (
+    MAX_EXCESS,
     Folds,
     fit_folds,
     mean_square_errors,
@@ -41,9 +42,6 @@ BASIC_FRICTION = (Viscous(), Coulomb(), Offset())
 
 NOMINAL_WEIGHT = 1e6
 """Weight of the prior with which a fit keeps the nominal inertias."""
-
-MAX_EXCESS = 0.05
-"""Excess of the prediction error by cross-validation up to which the selected model is preferred."""
 
 
 SelectionState = tuple[ModelStructure, Tensor, list[Solution] | None]
@@ -159,7 +157,6 @@ class ModelSelection:
             found.append((model, *fit_folds(self.folds, model, self.divergence, self.terms)))
         best = min(found, key=lambda x: mean_relative_error(x[1], self.spread))
         self.model, self.squares, self.fits = found[0] if self._as_good(found[0], best) else best
-        self._update_scale()
 
     def _as_good(self, state: SelectionState, other: SelectionState) -> bool:
         """True if a model predicts about as well as another."""
