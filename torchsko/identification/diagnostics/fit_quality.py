@@ -171,17 +171,11 @@ def joint_at_rest(context: FittedContext) -> Iterator[Finding]:
     names = mech.dof_names
     speed = torch.cat([x.qd for x in motions]).square().mean(0).sqrt()
     slow = f"{REST_SPEED * float(speed[dofs].min()):.1g}"
-    code = (
-        "dataclasses.replace(log, tau=numpy.where(abs(numpy.gradient(log.q, log.t, axis=0)) < "
-        f"{slow}, numpy.nan, log.tau))"
-        if mech.num_q == mech.num_dof
-        else f"tau is nan while a joint is slower than {slow}"
-    )
     shares = ", ".join(f"{names[j]} {share[j]:.0%}" for j in dofs)
     yield finding(
         "joint_at_rest",
         f"Joints with dry friction are at rest for part of the time: {shares}.",
-        f"Leave out forces of joints at rest: {code}",
+        f"Write nan in place of the force of a joint while it is slower than {slow}.",
         joints=[names[j] for j in dofs],
         reason="Dry friction at rest has any value up to its maximum, so errors may exceed the standard "
         "errors.",

@@ -77,7 +77,7 @@ def no_motion(context: FitContext) -> Iterator[Finding]:
         yield finding(
             "no_motion",
             "No joint moves more than the noise of its position sensor.",
-            "Log a motion, for example of ts.identification.optimal_trajectory.",
+            "Log a motion of each joint, for example a sum of sines with different frequencies.",
             reason="Inertia and friction cannot be identified from a robot at rest.",
         )
 
@@ -147,8 +147,8 @@ def unmodelled_force(context: FitContext) -> Iterator[Finding]:
         yield finding(
             "unmodelled_force",
             f"The robot's file has forces that the model does not have: {'; '.join(missing)}.",
-            "Subtract known forces from tau: for springs and dampers of tendons, "
-            "tau + ts.tendons_of(mech).force(mech, q, qd).",
+            "Subtract known forces from the logged forces. ts.tendons_of computes those of springs and "
+            "dampers of tendons.",
             reason="Other parameters compensate for them.",
         )
 

@@ -55,8 +55,8 @@ MAX_WARM_START_STEPS = 30
 MIN_TRACE_RATIO = 1e-6
 """Smallest weight of the trace, relative to the barrier's, which bounds the inertias."""
 
-MASS_WEIGHT = 10.0
-"""Weight kappa of the divergence of a mass: masses of a nominal robot are known about three times, the square
+MASS_WEIGHT = 5.0
+"""Weight kappa of the divergence of a mass: masses of a nominal robot are known about 2.4 times, the square
 root of 1 + kappa, as accurately as its other inertial parameters."""
 
 

@@ -24,6 +24,7 @@ from torchsko.io.mjcf.assets import copy_assets
 from torchsko.io.saving import UNSUPPORTED, save
 from torchsko.io.xml.reader import is_xml_text
 from torchsko.mechanism.coordinates import independent_rates
+from torchsko.mechanism.lock import followed_by
 from torchsko.mechanism.mechanism import Mechanism
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def save_robot(
     )
     mech, left = _representable(fit, name, model)
     try:
+        _check_couplings(mech, name)
         if model is not None and name == FORMATS["mjcf"] and not is_xml_text(model):
             copy_assets(Path(model), folder)
         with warnings.catch_warnings(record=True) as caught:
@@ -99,6 +101,21 @@ def save_robot(
     if lines:
         _warn(*lines)
     return name
+
+
+def _check_couplings(mech: Mechanism, file: str) -> None:
+    """Check that a file keeps all couplings: without one, a fit has other dofs than its robot file.
+
+    Raises:
+        MechanismError: names the joints.
+    """
+    several = [mech.tree_joint_names[k] for k, row in followed_by(mech).items() if len(row) != 1]
+    if file == FORMATS["urdf"] and several:
+        raise MechanismError(
+            f"joints of {mech.name!r} follow several joints: {', '.join(several)}.",
+            "URDF has joints that follow one joint.",
+            "Save it as MJCF.",
+        )
 
 
 def _loss_lines(fit: Fit, file: str, left: Sequence[str]) -> list[str]:
