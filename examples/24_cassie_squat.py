@@ -43,7 +43,7 @@ def law(t, q, qd, *, goal):
 
 warnings.simplefilter("ignore", ts.RobotFileWarning)
 cassie, pins = load("embed"), []
-motors = [name for name in cassie.dof_names if name.endswith(("-op", "-crank-rod-joint"))]
+motors = [name for name in cassie.dof_names if name.endswith(("-op", "-tarsus-crank-joint"))]
 dofs, places = ([f(name).start for name in motors] for f in (cassie.dof_slice, cassie.q_slice))
 unit, high, low = torch.eye(cassie.num_dof).double(), posture(cassie, 0.6), posture(cassie, 0.74)
 for foot, p in ((foot, p) for foot in FEET for p in SOLE):

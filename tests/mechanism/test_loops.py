@@ -276,7 +276,7 @@ def test_locked_and_appended_loops_stay_closed() -> None:
         assert made.num_dof == count and made.initial() is not None
         check_against_dense_kkt(made, change(tree), 1e-12, size=0.1)
     both = mech.append(four_bar(), "hand", prefix="b_")
-    assert both.dof_names[-1] == "b_crank_j" and set(mech.dof_names) <= set(both.dof_names)
+    assert both.dof_names[-1] == "b_coupler_j" and set(mech.dof_names) <= set(both.dof_names)
 
 
 def test_refusals_name_the_loop_and_the_remedy() -> None:

@@ -81,7 +81,7 @@ def load(
             independent dofs. "cut" leaves them open; `torchsko.constrain` with ``mech.closures`` enforces
             them. A sequence of `torchsko.Closure` adds loops, with their methods, to those of the file.
         independent: joints of embedded loops that are independent, such as ("crank",). The remaining
-            independent dofs are those of actuated joints where the loops allow it, then of earlier ones.
+            independent dofs are those of actuated joints where the loops allow it.
         dtype: torch.float32 or torch.float64.
         device: of all tensors.
 

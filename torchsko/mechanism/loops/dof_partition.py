@@ -35,7 +35,7 @@ ACTUATED_WEIGHT = 1e-2
 BALL_WEIGHT = 10.0
 """Weight of the columns of spherical and free joints, so that independent dofs are whole joints."""
 
-PIVOT_RATIO = 0.5
+PIVOT_RATIO = 0.8
 """Ratio to the longest column above which a deeper joint, or a later one, is dependent instead."""
 
 
