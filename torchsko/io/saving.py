@@ -165,12 +165,12 @@ def _with_boxes(file: Mechanism, mech: Mechanism) -> Mechanism:
     if file.fluid_models != mech.fluid_models:
         return file
     computed = [model != "ellipsoid" for model in mech.fluid_models]
-    is_box = torch.tensor(computed, dtype=torch.bool, device=mech.device)
+    is_box = torch.tensor(computed, dtype=torch.bool, device=file.device)
     changes = {}
     for name in FLUID_BOXES:
         ours, theirs = getattr(mech, name), getattr(file, name)
         chosen = is_box.reshape(-1, *(1,) * (len(FIELDS[name].shape) - 1))
-        changes[name] = torch.where(chosen, ours, theirs.to(ours))
+        changes[name] = torch.where(chosen, ours.to(theirs), theirs)
     return file.replace(**changes, replaced=file.replaced)
 
 
