@@ -38,8 +38,8 @@ def panda(share=0.0, seed=5):
 
 def simulate(
     robot, seed, *, noise, rotors: float | tuple[float, ...] = 0.0, viscous=0.5, dry=0.5, load=0.0,
-    dahl=0.0, asymmetric=0.0, cogging=0.0, gain=1.0, drives=None, seconds=12.0, rate=100.0, period=None,
-    reach=0.5,
+    dahl=0.0, asymmetric=0.0, cogging=0.0, gain=1.0, drives=None, couple=False, seconds=12.0, rate=100.0,
+    period=None, reach=0.5,
 ):  # fmt: skip
     """A log of an exciting motion with rotors, and friction of the joints or of coupled drives."""
     g = torch.Generator().manual_seed(seed)
@@ -55,7 +55,9 @@ def simulate(
     drive = viscous * v + dry * sign + asymmetric * sign.square() + bristle + rotor
     tau = rigid + drive @ D + load * rigid.abs() * sign + cogging * (20 * q).cos()
     noise = noise * torch.randn(tau.shape, generator=g, dtype=t.dtype)
-    return Log(t.numpy(), q.numpy(), (gain * tau + noise).numpy(), qd.numpy(), robot.joint_names)
+    to_joints = torch.linalg.inv(D).numpy() if couple else None
+    columns = t, q, gain * tau + noise, qd
+    return Log(*(x.numpy() for x in columns), robot.joint_names, drives=to_joints)
 
 
 def pendulum(effort):
@@ -81,6 +83,17 @@ SITUATIONS = {
         panda, {"rotors": ROTORS, "load": 0.3, "asymmetric": 0.5, "dry": 2}, 0.15,
     ),
     "coupled wrist": (panda, {"rotors": ROTORS, "drives": WRIST, "dry": 2, "viscous": 2}, 0.15),
+    "coupled wrist with its coupling": (
+        panda, {"rotors": ROTORS, "drives": WRIST, "couple": True, "dry": 2, "viscous": 2}, 0.15,
+    ),
+    "slow arm with small motions": (
+        panda, {"rotors": ROTORS, "seconds": 40.0, "rate": 10.0, "reach": 0.05}, 0.15,
+    ),
+    "servo whose force is in percent of another limit": (
+        lambda: pendulum(5),
+        {"rotors": 0.03, "viscous": 1.7, "gain": 0.4, "seconds": 10.0, "rate": 50.0},
+        0.0,
+    ),
     "servo above its effort limit": (
         lambda: pendulum(5), {"rotors": 0.03, "viscous": 1.7, "seconds": 10.0, "rate": 50.0}, 0.0,
     ),
