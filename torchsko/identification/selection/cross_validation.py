@@ -21,10 +21,6 @@ from torchsko.identification.regression.solution import (
 PRIOR_WEIGHTS = tuple(10.0**k for k in range(-4, 4))
 """Candidate weights of the prior."""
 
-MAX_EXCESS = 0.05
-"""Excess of the prediction error by cross-validation up to which a stronger prior or a simpler selection is
-preferred, relative to the best error."""
-
 
 @dataclass(frozen=True, eq=False)
 class Folds:
@@ -107,8 +103,7 @@ def select_prior_weight(
 def one_standard_error_rule(squares: Sequence[Tensor], scale: Tensor) -> int:
     """Index of the strongest prior whose score is within one standard error of the best score.
 
-    The standard error is that of the difference of scores over folds, and counts up to `MAX_EXCESS` of the
-    best score. Folds of short logs differ so much that one standard error alone may double the error.
+    The standard error is that of the difference of scores over folds.
 
     Args:
         squares: mean square test errors for each prior, strongest first, each `[folds, num_dof]`.
@@ -117,8 +112,6 @@ def one_standard_error_rule(squares: Sequence[Tensor], scale: Tensor) -> int:
     Reference: L. Breiman et al., *Classification and regression trees*, 1984.
     """
     scores = torch.stack([(scale * x).mean(1) for x in squares])
-    best = scores[int(scores.mean(1).argmin())]
-    excess = scores - best
-    margin = (excess.std(1) / scores.shape[1] ** 0.5).clamp_max(MAX_EXCESS * float(best.mean()))
-    within = excess.mean(1) <= margin
+    excess = scores - scores[int(scores.mean(1).argmin())]
+    within = excess.mean(1) <= excess.std(1) / scores.shape[1] ** 0.5
     return int(within.nonzero()[0])

@@ -16,7 +16,6 @@ from torchsko.identification.regression.normal_equations import RegressionProble
 from torchsko.identification.regression.physical_least_squares import EntropicPrior
 from torchsko.identification.regression.solution import ModelStructure, Solution
 from torchsko.identification.selection.cross_validation import (
-    MAX_EXCESS,
     Folds,
     fit_folds,
     mean_square_errors,
@@ -42,6 +41,10 @@ BASIC_FRICTION = (Viscous(), Coulomb(), Offset())
 
 NOMINAL_WEIGHT = 1e6
 """Weight of the prior with which a fit keeps the nominal inertias."""
+
+
+MAX_EXCESS = 0.05
+"""Excess of the prediction error by cross-validation up to which the selected model is preferred."""
 
 
 SelectionState = tuple[ModelStructure, Tensor, list[Solution] | None]
