@@ -8,6 +8,7 @@ import torchsko as ts
 from tests.fused.evaluate import evaluate
 from tests.oracles.test_mjcf import WITHOUT, against_mujoco, error, names_of_joints
 from tests.states import normal_state
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
 from torchsko.rollout.step import implicit_losses
@@ -233,6 +234,6 @@ def test_steps_equal_euler_steps_of_mujoco():
         mujoco.mj_step(model, data)
     assert error(qs[-1], torch.tensor(data.qpos)) < 1e-12
     assert error(qds[-1], torch.tensor(data.qvel)) < 1e-12
-    opposed = implicit_losses(mech, q, qd, 0.01, 1e-4)
+    opposed = implicit_losses(Kinematics.of(mech, q, qd), 0.01, 1e-4)
     pushed = ts.passive_force(mech.replace(gravcomp=torch.zeros_like(mech.gravcomp)), q, qd)
     torch.testing.assert_close(opposed.damping * qd, pushed)

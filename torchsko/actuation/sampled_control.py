@@ -19,7 +19,7 @@ class SampledControl:
         ctrl: controls, `[*batch, n]`; joint forces `[*batch, num_dof]` without actuators [N m or N].
         actuators: None if controls are joint forces.
         activation: at the start of the step, `[*batch, m]`.
-        rest: what a controller remembers after the step besides activations, `[*batch, ...]`.
+        rest: state of a controller after the step besides activations, `[*batch, ...]`.
         tendons: tendons that act in place of those of the robot file; None for these.
     """
 

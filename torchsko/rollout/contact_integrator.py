@@ -123,7 +123,7 @@ class ResolvedContactStep:
         f_ext: Tensor | None,
         parameters: Mapping[str, Tensor],
     ) -> tuple[Drive, StepResult]:
-        """What acts during a step, and its result.
+        """The forces of a step and its result.
 
         Args:
             mech: the mechanism.

@@ -13,7 +13,7 @@ from torchsko.verbs.passive.term import PassiveTerm
 
 
 class Damping(PassiveTerm):
-    """damping * qd + (a |qd| + b qd^2) qd, with the columns a, b of `Mechanism.higher_damping`."""
+    """Force damping * qd + (a |qd| + b qd^2) qd, with the columns a, b of `Mechanism.higher_damping`."""
 
     name: ClassVar[str] = "damping"
 

@@ -13,7 +13,7 @@ from torchsko.verbs.passive.term import PassiveTerm
 
 
 class Friction(PassiveTerm):
-    """friction * sign(qd), or friction * tanh(qd / friction_speed), and `Mechanism.force_offset`."""
+    """Force friction * sign(qd), or friction * tanh(qd / friction_speed), and `Mechanism.force_offset`."""
 
     name: ClassVar[str] = "friction"
 

@@ -24,7 +24,7 @@ class PassiveTerm(ABC):
     name: ClassVar[str]
 
     def acts(self, mech: Mechanism) -> bool:
-        """Whether the mechanism can have this force; determined by flags, no value is read."""
+        """True if the mechanism can have this force; determined by flags, no value is read."""
         return True
 
     @abstractmethod
