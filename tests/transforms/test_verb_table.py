@@ -151,6 +151,7 @@ def test_every_row_is_traced_or_refused_or_runs_as_it_is():
         "sensors",
         "step",
         "subtree_masses",
+        "tendons_of",
     }
 
 

@@ -130,6 +130,7 @@ class ActuatorState:
         """Evaluate actuators; arguments and errors are those of `actuate`."""
         _check_actuators(state.mech, actuators)
         activation = ctrl[..., :0] if activation is None else activation
+        activation = actuators.spread_activation(activation)
         check_width("ctrl", ctrl, len(actuators.names))
         check_width("activation", activation, len(actuators.activation_names))
         control = saturate(ctrl, actuators.control_range)

@@ -195,6 +195,13 @@ class Actuators:
             found.append(values.index_select(-1, indices.to(values.device)))
         return found[0], found[1]
 
+    def spread_activation(self, activation: Tensor) -> Tensor:
+        """Activations `[*batch, m]` from those of a new `torchsko.State`: one number stands for all."""
+        count = len(self.activation_names)
+        if activation.shape[-1:] != (1,) or count == 1:
+            return activation
+        return activation.expand(*activation.shape[:-1], count) if count else activation[..., :0]
+
     def next_activation(
         self, activation: Tensor, activation_rate: Tensor, dt: float | Tensor
     ) -> Tensor:

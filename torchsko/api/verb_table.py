@@ -20,7 +20,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from torch import Tensor
 
 from torchsko.actuation import actuator_forces as acting
-from torchsko.actuation import file_actuators
+from torchsko.actuation import file_actuators, file_tendons
 from torchsko.algorithms.operational_space import rounding_of_rank
 from torchsko.bridge.assemble import assemble
 from torchsko.bridge.singular_hinges import checked
@@ -355,6 +355,7 @@ class Verbs(MechanismSource):
     step = contact_step.step
     initial_state = simulation_state.initial_state
     actuators_of = file_actuators.actuators_of
+    tendons_of = file_tendons.tendons_of
     sensors = sensing.sensors
     contact_wrenches = contact_wrenches.contact_wrenches
     equality_forces = equality_forces.equality_forces

@@ -199,8 +199,10 @@ def _meaning(mech: Mechanism, actuators: Actuators | FileActuators | None) -> st
 def _activations(mech: Mechanism, act: Tensor, actuators: Actuators | None) -> Tensor:
     """Activations of all actuators; one number stands for all."""
     count = 0 if actuators is None else len(actuators.activation_names)
-    if act.shape[-1:] == (1,) and count != 1:
-        act = act.expand(*act.shape[:-1], count) if count else act[..., :0]
+    if actuators is not None:
+        act = actuators.spread_activation(act)
+    elif act.shape[-1:] == (1,):
+        act = act[..., :0]
     names = name_list(actuators.activation_names) if actuators and count else "no actuator has one"
     if (why := misfit(mech, "act", act, (count,), f"Activations: {names}.")) is not None:
         raise ShapeError(*why)
