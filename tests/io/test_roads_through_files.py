@@ -197,7 +197,7 @@ def note_values(x, values):
 NOT_IN_MJCF = {
     "Closure.independent", "Closure.method",  # how the mechanism is evaluated
     "Actuator.efficiency", "Actuator.no_load_speed", "Actuator.stall",  # of the builder; named in MJCF
-    "FileActuators.unused",  # notes
+    "FileActuators.unused", "FileMetadata.unused_tendons",  # notes
     "SolverOptions.end_of_step",  # named in MJCF
 }  # fmt: skip
 """Fields that a robot of an MJCF file does not have."""
