@@ -104,6 +104,7 @@ SITUATIONS = {
 """The nominal robot, the simulation, and the share by which masses are wrong."""
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_the_default_predicts_as_well_as_its_references_and_keeps_masses(name):
     robot, options, share = SITUATIONS[name]
@@ -186,6 +187,7 @@ def test_masses_are_saved(tmp_path):
     assert masses[0] == masses[1] != ""
 
 
+@pytest.mark.nightly
 def test_folds_of_a_repeated_motion_divide_its_period():
     """Each fold was predicted from other periods, so that any error of the model seemed to be known."""
     nominal = panda()

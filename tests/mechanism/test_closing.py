@@ -29,7 +29,7 @@ def open_state(mech: ts.Mechanism, *batch: int, size: float = 0.1) -> Tensor:
     return ts.integrate(replace(tree, closing=None), q, size * step)
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", CLOSED)
 def test_no_closed_configuration_nearby_is_nearer_than_that_of_close(name: str) -> None:
     mech = CLOSED[name]()
@@ -46,7 +46,7 @@ def test_no_closed_configuration_nearby_is_nearer_than_that_of_close(name: str) 
         assert (length(beside) > length(found)).all()
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", CLOSED)
 def test_derivatives_of_close_are_those_of_its_result(name: str) -> None:
     """To q and to the geometry, in both modes, twice, and under vmap."""
@@ -130,7 +130,7 @@ def test_rollouts_of_loops_that_are_not_finite_are_reported(rate: float) -> None
         ts.rollout(bar, bar.initial(), qd, steps=3, dt=1e-3, fused=False)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("method", ["semi_implicit_euler", "implicit", "rk4", "newmark"])
 def test_linear_models_of_steps_are_their_derivatives_along_the_manifold(method: str) -> None:
     mech = four_bar(base=True)

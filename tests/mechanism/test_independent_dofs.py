@@ -74,6 +74,7 @@ def test_mirrored_legs_have_mirrored_independent_dofs() -> None:
     assert left == right != []
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", ["spatial four-bar", "six-bar", "Stewart platform, leg lengths"])
 def test_random_states_of_loops_are_away_from_singular_ones(name: str) -> None:
     mech = LINKAGES[name]()

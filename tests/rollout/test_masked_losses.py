@@ -52,6 +52,7 @@ def ball_gradient(kind, fused_ball, state):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.some(8)
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, 1e200])
 @pytest.mark.parametrize("kind", ["step", "fused", "warn", "ignore", "zero"])
 def test_a_masked_sample_leaves_the_gradients_of_the_others(fused_ball, kind, value):
