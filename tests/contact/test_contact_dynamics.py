@@ -178,7 +178,7 @@ def test_line_searches_do_not_alternate_between_the_ends_of_their_bracket():
     """The slope is -1 at 0 and 0.75 at 1 and jumps at the minimum; Newton steps lead from end to end."""
     kink, right, left = 0.6178, 0.7475, 0.2535
     weight, loss = torch.tensor([1e8, left]).double(), torch.tensor([0.42145]).double()
-    rows = SimpleNamespace(weight=weight, loss=loss, cones=())
+    rows = SimpleNamespace(weight=weight, loss=loss, cones=(), has_small_friction=False)
     x, along = torch.full((2,), -kink).double(), torch.ones(2).double()
     slope, curvature = torch.tensor(-0.42195).double(), torch.tensor(right).double()
     start, is_last = torch.tensor(-1.0).double(), torch.tensor(False)

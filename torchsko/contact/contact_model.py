@@ -16,7 +16,14 @@ from torchsko.contact.pair_groups import PairGroup, group_pairs, max_contacts_of
 from torchsko.contact.shape_fields import height_fields, mesh_hulls, shape_fields
 from torchsko.contact.shape_pairs import shape_pairs
 from torchsko.contact.soft_constraints import safe_solref
-from torchsko.contact.value_checks import SOLREFS, check_mechanism, check_values
+from torchsko.contact.value_checks import (
+    NUM_COEFFICIENTS,
+    SMALL_FRICTION,
+    SOLREFS,
+    check_mechanism,
+    check_values,
+    has_small_friction,
+)
 from torchsko.errors import MechanismError, ShapeError, unknown_name
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.file_data.solver_options import SolverOptions
@@ -130,6 +137,8 @@ class ContactModel:
         joint_names: of all joints of the mechanism.
         options: parameters of the whole model.
         unsupported: pairs of shapes without a collision function, and closures of kinds without rows.
+        has_small_friction: whether a coefficient of friction may be so small that the solver searches along
+            its steps for longer; True where values cannot be read.
     """
 
     shape_names: tuple[str, ...]
@@ -184,6 +193,7 @@ class ContactModel:
     joint_names: tuple[str, ...]
     options: SolverOptions
     unsupported: tuple[str, ...] = ()
+    has_small_friction: bool = True
 
     @staticmethod
     def of(
@@ -252,7 +262,7 @@ class ContactModel:
                 )
         changed = replace(self, **changes)
         check_values(changed, changes)
-        return changed
+        return replace(changed, has_small_friction=has_small_friction(changed))
 
     def with_weights_of(self, mech: MechanismLike) -> ContactModel:
         """A copy whose inverse weights, which scale the softness, are those of a mechanism's masses.
@@ -344,6 +354,10 @@ def _contact_model(
         joint_names=mech.tree_joint_names,
         options=options,
         unsupported=(*unsupported, *unknown),
+        has_small_friction=any(
+            min(pair.friction[: NUM_COEFFICIENTS[pair.condim]], default=1.0) < SMALL_FRICTION
+            for pair in pairs
+        ),
     )
     weights = file_weights if has_file_weights(mech) else computed_weights
     model = replace(model, **weights(mech, model))

@@ -247,6 +247,7 @@ class Rows:
         grounded: placements of the last cones.
         bodies: motion of the bodies of grounded cones.
         moving: whether each dof can have an entry in each row of J, `[r, num_dof]`, bool.
+        has_small_friction: see `ContactModel`.
     """
 
     jacobian: Tensor
@@ -257,6 +258,7 @@ class Rows:
     grounded: tuple[Grounded, ...]
     bodies: BodyMotions
     moving: Tensor
+    has_small_friction: bool
 
     def motion(self, rates: Tensor) -> Tensor:
         """J x of `[*batch, num_dof]`, `[*batch, r]`."""

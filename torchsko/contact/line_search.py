@@ -109,9 +109,10 @@ def step_length(
     for k in range(SEARCH_ROUNDS):
         slope, curvature = derivatives(bracket.length)
         bracket = bracket.narrowed(slope, curvature, first=k == 0, secant=k > 0)
-    start = torch.where(
-        is_last, torch.inf, start.abs()
-    )  # Rounding changes slopes of the last step.
+    if not rows.has_small_friction:
+        return bracket.length
+    # Rounding changes slopes of the last step.
+    start = torch.where(is_last, torch.inf, start.abs())
 
     def bisect(*tensors: Tensor) -> tuple[Tensor, ...]:
         bracket = _Bracket(*tensors[:5])

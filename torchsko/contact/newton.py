@@ -36,6 +36,9 @@ from torchsko.utils.traced_tensor import mark_regular
 MAX_ROUNDS = 40
 """Largest number of Newton rounds."""
 
+MAX_START = 1e3
+"""Largest inertial force at the start over the smooth forces; otherwise the iteration starts at rest."""
+
 MAX_SCALAR_ROWS = 40
 """Rows up to which a kernel eliminates by scalar operations, which use the zeros of the tree."""
 
@@ -51,7 +54,7 @@ def minimise(
         M: mass matrix, `[*batch, n, n]`.
         h: smooth generalised forces, `[*batch, n]`.
         rows: constraints.
-        start: acceleration to start from, `[*batch, n]`; rest where its cost is certainly smaller.
+        start: acceleration to start from, `[*batch, n]`; rest where that is huge.
         coupled: whether two dofs can have an entry in M, `[n, n]`, bool.
         scalar: see `torchsko.linalg.symmetric`.
     """
@@ -91,7 +94,7 @@ def minimise(
         goes_on = (moved > eps) | (error > eps**0.5)
         return ~((error > eps**1.9) & goes_on & (moved > least))
 
-    x, M_x = _usable(start.expand(*batch, h.shape[-1]), matvec(M, start), h, rows)
+    x, M_x = _usable(start.expand(*batch, h.shape[-1]), matvec(M, start), h)
     jar, inertial = rows.motion(x) - rows.reference, M_x - h
     gradient, error = evaluate(rows, h_square, jar, inertial)
     jar = jar.expand(*batch, jar.shape[-1])
@@ -100,15 +103,12 @@ def minimise(
     return x, gradient
 
 
-def _usable(x: Tensor, M_x: Tensor, h: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-    """The acceleration to start from and M times it; zeros where the cost of rest is certainly smaller.
+def _usable(x: Tensor, M_x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """The acceleration to start from and M times it; zeros where it is huge or not finite.
 
-    No Newton step leads back from a start that is huge, as after an impact, or not finite. The cost s of the
-    constraints is convex, not negative, and zero at zero, so that at rest it is at most its slope there.
+    No Newton step leads back from a start that is huge, as after an impact, or not finite.
     """
-    at_rest = -rows.reference
-    most_at_rest = (rows.derivatives(at_rest)[0] * at_rest).sum(-1)
-    is_usable = ((x * (M_x / 2 - h)).sum(-1) <= most_at_rest)[..., None]
+    is_usable = (_square(M_x) <= MAX_START**2 * _square(h))[..., None]
     return torch.where(is_usable, x, 0.0), torch.where(is_usable, M_x, 0.0)
 
 

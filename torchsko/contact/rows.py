@@ -135,6 +135,7 @@ def tree_constraint_rows(
         tuple(grounded),
         bodies,
         (torch.cat(moving).to(mech.dtype) @ _rate_structure(mech)) > 0,
+        contact.has_small_friction,
     )
     # MuJoCo's linear accelerations of free joints are rates of velocities in the inertial axes.
     if turning is None:

@@ -22,6 +22,12 @@ NUM_SIZES = {"sphere": 1, "capsule": 2, "cylinder": 2, "heightfield": 2, "ellips
 SOLREFS = ("solref", "limit_solref", "loss_solref", "equality_solref")
 """Tensors of reference parameters."""
 
+SMALL_FRICTION = 1e-3
+"""Coefficient of friction below which forces of a cone change by orders of magnitude within a step."""
+
+NUM_COEFFICIENTS = {1: 0, 3: 2, 4: 3, 6: 5}
+"""Coefficients of friction that a pair uses, by its number of dimensions."""
+
 MAX_VALUES = 10_000
 """Largest number of values of a tensor that are read for a check."""
 
@@ -83,6 +89,15 @@ def check_values(contact: ContactModel, names: Iterable[str]) -> None:
                     RobotFileWarning,
                     stacklevel=caller_stack_level(),
                 )
+
+
+def has_small_friction(contact: ContactModel) -> bool:
+    """True if a coefficient that a pair uses is below `SMALL_FRICTION`, or if values cannot be read."""
+    values = concrete_values(contact.friction)
+    if values is None:
+        return True
+    used = (values[..., k, : NUM_COEFFICIENTS[dim]] for k, dim in enumerate(contact.condim))
+    return any(bool((x < SMALL_FRICTION).any()) for x in used)
 
 
 def check_mechanism(contact: ContactModel, mech: Mechanism) -> None:
