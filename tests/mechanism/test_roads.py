@@ -97,7 +97,7 @@ def through_file(mech: ts.Mechanism) -> ts.Mechanism:
         return loaded(path.read_text())
 
 
-@pytest.mark.some(36)
+@pytest.mark.some(18)
 @pytest.mark.parametrize("then", [kept, pickled, through_file])
 @pytest.mark.parametrize("edit", EDITS)
 @pytest.mark.parametrize("name", FEATURES)

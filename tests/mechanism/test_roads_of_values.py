@@ -94,7 +94,7 @@ def test_a_road_keeps_every_value(road):
         assert {p for p in changed if not p.startswith(HOW)} == set(), name
 
 
-@pytest.mark.some(16)
+@pytest.mark.some(8)
 @pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize("name", FEATURES)
 def test_the_motion_after_a_road_is_that_before(name, road):
@@ -132,7 +132,7 @@ def test_a_kernel_of_a_step_of_an_edited_robot_equals_the_eager_step():
 
 
 @pytest.mark.parametrize("name", [name for name, feature in FEATURES.items() if feature.moves])
-@pytest.mark.some(12)
+@pytest.mark.some(6)
 def test_a_feature_changes_the_motion(name):
     feature, ends = FEATURES[name], []
     for text in (texts(feature).robot, texts(test_roads.PLAIN).robot):

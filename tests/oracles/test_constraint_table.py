@@ -97,7 +97,7 @@ def motion(
     return ts.forward_dynamics(mech, *state), torch.zeros_like(state[1])
 
 
-@pytest.mark.some(24)
+@pytest.mark.some(12)
 @pytest.mark.parametrize("row", TABLE, ids=NAMES)
 def test_accelerations_and_forces_solve_the_dense_system(row: Row) -> None:
     mech, model = mechanism(row), MODELS[row.name]
@@ -131,7 +131,7 @@ def difference(fn: Callable[[float], tuple[Tensor, ...]], h: float = 2e-4) -> li
 PARAMETERS = ("mass", "com", "armature", "joint_position", "frame_position")
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("row", MOVING, ids=MOVING_NAMES)
 def test_derivatives_to_states_masses_and_geometry_are_those_of_differences(row: Row) -> None:
     """Along the closed manifold, which moves with the geometry."""
