@@ -12,7 +12,6 @@ from torchsko.errors import MechanismError
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.fields import PARAMETERS
 from torchsko.mechanism.file_data.file_metadata import NO_FILE_METADATA
-from torchsko.mechanism.loops.closing import coupled_columns
 from torchsko.mechanism.loops.retraction import close_dependent
 from torchsko.mechanism.state import check_coordinates
 from torchsko.utils.shapes import gather_entries, matvec
@@ -175,20 +174,6 @@ def independent_forces(mech: Mechanism, q: Tensor | None, tau: Tensor) -> Tensor
     return mech.coupling.independent_forces(tau, mech.coupling_ratio)
 
 
-def tree_columns(mech: Mechanism, q: Tensor, columns: Tensor) -> Tensor:
-    """X times columns `[*batch, num_dof, r]`, at a configuration of the tree."""
-    if mech.closing is not None:
-        return closed_matrix(mech, q) @ columns
-    return coupled_columns(mech, columns)
-
-
-def tree_column_rates(mech: Mechanism, q: Tensor, qd: Tensor, columns: Tensor) -> Tensor | None:
-    """The rate of X along qd times columns, at a state of the tree; None where X is constant."""
-    if mech.closing is None:
-        return None
-    return mech.closing.tree_matrix_rate(mech, uncoupled(mech), q, qd) @ columns
-
-
 def independent_rows(mech: Mechanism, q: Tensor | None, rows: Tensor) -> Tensor:
     """Rows `[*batch, r, num_tree_dof]` times X, at a configuration of the tree: `[*batch, r, num_dof]`."""
     if mech.closing is not None:
@@ -196,15 +181,6 @@ def independent_rows(mech: Mechanism, q: Tensor | None, rows: Tensor) -> Tensor:
     if mech.coupling is None:
         return rows
     return mech.coupling.independent_forces(rows, mech.coupling_ratio[..., None, :])
-
-
-def independent_matrix(mech: Mechanism, q: Tensor, matrix: Tensor) -> Tensor:
-    """X* A X of a matrix A `[*batch, num_tree_dof, num_tree_dof]`, at a configuration of the tree.
-
-    Returns:
-        `[*batch, num_dof, num_dof]`.
-    """
-    return independent_rows(mech, q, independent_rows(mech, q, matrix).mT).mT
 
 
 def independent_q(mech: Mechanism, q: Tensor) -> Tensor:
