@@ -176,7 +176,10 @@ FEATURES = {
     ),
     **{
         f"integrator {name}": Feature(
-            "SolverOptions.integrator", {"option": f'timestep="0.004" integrator="{name}"'}
+            "SolverOptions.integrator",
+            {"option": f'timestep="0.004" integrator="{name}"'},
+            actuator("damper", 'kv="2" ctrlrange="0 1"'),  # which Euler takes explicitly
+            (1.0,),
         )
         for name in ("Euler", "RK4", "discrete")
     },
