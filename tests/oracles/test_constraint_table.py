@@ -122,7 +122,7 @@ def test_accelerations_and_forces_solve_the_dense_system(row: Row) -> None:
             assert (forces - expected).abs().max() < 1e-9 * expected.abs().max()
 
 
-def difference(fn: Callable[[float], tuple[Tensor, ...]], h: float = 2e-4) -> list[Tensor]:
+def difference(fn: Callable[[float], tuple[Tensor, ...]], h: float = 2e-5) -> list[Tensor]:
     """Central differences of the fourth order of functions of one number, at zero."""
     near = (fn(k * h) for k in (1, -1, 2, -2))
     return [(8 * (a - b) - (c - d)) / (12 * h) for a, b, c, d in zip(*near, strict=True)]
