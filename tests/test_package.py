@@ -87,11 +87,17 @@ def test_an_import_loads_no_package_of_files_or_kernels(first_imports):
 
 
 def public_names():
-    """Module and name of each import in the stub torchsko/__init__.pyi."""
-    tree = ast.parse((ROOT / "torchsko" / "__init__.pyi").read_text("utf-8"))
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom):
-            yield from ((node.module, alias.name) for alias in node.names)
+    """Module and name of each import in the stub, and in the table of verbs that it imports."""
+    paths, names = ["__init__.pyi"], {}
+    for path in paths:
+        for node in ast.parse((ROOT / "torchsko" / path).read_text("utf-8")).body:
+            for alias in getattr(node, "names", ()):
+                if alias.name == "*":
+                    paths.append(node.module.partition(".")[2].replace(".", "/") + ".py")
+                elif not (alias.asname or "_").startswith("_"):
+                    names[alias.name] = node.module
+    assert len(paths) == 2 and len(names) > 100
+    return [(module, name) for name, module in names.items()]
 
 
 def test_public_names_are_available_on_first_use_and_in_help_and_completion():

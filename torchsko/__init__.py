@@ -16,12 +16,14 @@ def _read_stub() -> tuple[list[str], dict[str, str]]:
     import re
     from pkgutil import get_data
 
-    stub = (get_data("torchsko", "__init__.pyi") or b"").decode()
-    imported_now = stub.partition("__version__")[0]
-    pattern = re.compile(r"^from (\S+) import \(?\s*(\w+) as", re.MULTILINE)
-    return [m[2] for m in pattern.finditer(imported_now)], {
-        m[2]: m[1] for m in pattern.finditer(stub)
-    }
+    def read(path: str) -> str:
+        return (get_data("torchsko", path) or b"").decode()
+
+    imported_now, _, later = read("__init__.pyi").partition("__version__")
+    later += read("api/verb_table.py")  # the stub has a star import of it
+    pattern = re.compile(r"^from (\S+) import \(?\s*(\w+) as \2\b", re.MULTILINE)
+    now = {m[2]: m[1] for m in pattern.finditer(imported_now)}
+    return list(now), now | {m[2]: m[1] for m in pattern.finditer(later)}
 
 
 _NOW, _MODULES = _read_stub()

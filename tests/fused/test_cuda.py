@@ -24,7 +24,7 @@ from tests.fused.programs import (
 )
 from tests.strategies import random_mechanism
 from tests.transforms.verbs import OF_ROWS, mixed_tree, sample
-from torchsko.api.verb_table import FUSIBLE
+from torchsko.api.rows import FUSIBLE
 from torchsko.errors import CompilerError, ShapeError
 from torchsko.fused.build import nvrtc
 from torchsko.fused.calls.cuda_kernel import (

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import torchsko as ts
-from torchsko.api.verb_table import ROWS
+from torchsko.api.rows import ROWS
 
 
 def good(*batch: int) -> dict:

@@ -10,8 +10,9 @@ from torch import Tensor
 
 import torchsko as ts
 from tests.strategies import random_mechanism
-from torchsko.api.verb_table import ROWS
+from torchsko.api.rows import ROWS
 from torchsko.mechanism.dispatch import as_mechanism
+from torchsko.mechanism.state import sizes
 
 KINEMATIC = ("joint_rotation", "joint_position", "axis", "joint_parameters")
 FRAMES = ("frame_rotation", "frame_position")
@@ -21,6 +22,10 @@ SYSTEM = (*KINEMATIC, *INERTIAL, "armature")
 DYNAMIC = (*SYSTEM, *PASSIVE, "gravity")
 
 CONFIGURATIONS = ("q", "start", "end")
+SHAPES = {name: shape for row in ROWS.values() for name, shape in row.shapes.items()} | {
+    "x": ("num_dof",)
+}
+"""Shape of every tensor that a verb takes, for one sample, by name."""
 
 
 @dataclass(frozen=True)
@@ -235,12 +240,8 @@ def sample(mech: ts.Mechanism, name: str, batch: tuple[int, ...], g: torch.Gener
 
     if name in CONFIGURATIONS or name == "spring_reference":
         return mech.random_state(*batch, generator=g)[0]
-    if name in ("qd", "qdd", "tau", "x"):
-        return randn(mech.num_dof)
-    if name == "step":
-        return 0.5 * randn(mech.num_dof)
-    if name == "f_ext":
-        return randn(mech.num_bodies, 6)
+    if name in SHAPES:
+        return (0.5 if name == "step" else 1.0) * randn(*sizes(mech, SHAPES[name]))
     value = getattr(mech, name)
     if name in ("joint_rotation", "frame_rotation"):
         return value @ torch.linalg.matrix_exp(0.3 * (w := randn(*value.shape)) - 0.3 * w.mT)

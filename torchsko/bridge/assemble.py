@@ -40,18 +40,11 @@ def assemble(
     """The SKO model of a mechanism at a state.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
         qd: velocity, `[*batch, num_dof]`; at rest when left out.
-        f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body's frame at its origin,
-            [moment; force] [N m, N].
 
     Returns:
         The model (tree, H, A, M, a, b), with the armature; passive joint forces (damping, friction,
         springs) are no part of it: see `torchsko.passive_force`.
-
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: Jain 2011, Part II, section 2 (SKO models).
     """

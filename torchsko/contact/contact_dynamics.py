@@ -36,7 +36,6 @@ from torchsko.contact.value_checks import check_batch, check_mechanism
 from torchsko.implicit.equation import implicit
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
 from torchsko.utils.traced_tensor import can_be_nonzero
 from torchsko.verbs.dynamics import refuse_singular
 from torchsko.verbs.mechanism_inputs import fixed_fields, parameters_of, split_mechanism
@@ -75,10 +74,6 @@ def constrained_dynamics(
     force of `passive_force`. The mass matrix includes the armature of tendons.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        tau: joint forces, `[*batch, num_dof]` [N m or N].
         f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin.
         contact: shapes and parameters; by default `ContactModel.of` of the mechanism.
         warmstart: acceleration from which the solver starts, `[*batch, num_dof]`; it has no gradient. By
@@ -87,9 +82,6 @@ def constrained_dynamics(
     Returns:
         Accelerations, constraint forces and the residual, with gradients to all inputs, to the parameters of
         the mechanism and to those of ``contact``.
-
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: E. Todorov, *Convex and analytically-invertible dynamics with contacts and constraints*, ICRA
     2014.
@@ -103,7 +95,6 @@ def constrained_dynamics(
         >>> bool(ts.constrained_dynamics(ball, q, zero, zero).qdd[5] > -9.81)
         True
     """
-    check_state(mech, q=q, qd=qd, tau=tau, f_ext=f_ext)
     contact = ContactModel.of(mech) if contact is None else contact
     check_fits(mech, contact, q, qd)
     state = ConstrainedState(Kinematics.of(mech, q, qd), contact, f_ext)
@@ -118,18 +109,12 @@ def contact_forces(
     """Force and moment of each candidate contact on the second shape of its pair, in contact axes.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
         qdd: acceleration, as `constrained_dynamics` returns it, `[*batch, num_dof]` [rad/s^2 or m/s^2].
         contact: shapes and parameters; by default `ContactModel.of` of the mechanism.
 
     Returns:
         Forces along and moments about the normal and both tangents, `[*batch, C, 6]` [N, N m], in the order
         of `contacts`; zero for contacts that are not active.
-
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: MuJoCo documentation, "Computation", Constraint model (contact forces).
 
@@ -144,7 +129,6 @@ def contact_forces(
         >>> torch.allclose(normal_force, ball.mass[0] * (qdd[5] + 9.81))
         True
     """
-    check_state(mech, q=q, qd=qd, qdd=qdd)
     contact = ContactModel.of(mech) if contact is None else contact
     check_fits(mech, contact, q, qd)
     rows = constraint_rows(Kinematics.of(mech, q, qd), contact)

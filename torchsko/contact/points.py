@@ -16,7 +16,6 @@ from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.pair_groups import NO_DATA, PairGroup
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
 from torchsko.utils.shapes import matvec
 
 
@@ -47,15 +46,10 @@ def contacts(mech: Mechanism, q: Tensor, contact: ContactModel | None = None) ->
     """Distances, positions and axes of all candidate contact points.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
         contact: shapes and parameters; by default those of the robot file.
 
     Returns:
         The points, with gradients to q and to sizes and placements of shapes.
-
-    Raises:
-        ShapeError: when q does not fit the mechanism.
 
     Reference: MuJoCo documentation, "Computation", Collision detection.
 
@@ -67,7 +61,6 @@ def contacts(mech: Mechanism, q: Tensor, contact: ContactModel | None = None) ->
         >>> ts.contacts(ball, ball.neutral()).distance
         tensor([-0.1000], dtype=torch.float64)
     """
-    check_state(mech, q=q)
     contact = ContactModel.of(mech) if contact is None else contact
     return contact_points(contact, all_poses(Kinematics.of(mech, q)))
 

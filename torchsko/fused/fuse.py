@@ -107,9 +107,9 @@ def fuse(
         inputs: parameters of the mechanism (names of its tensors, such as "mass" or "damping") that
             stay inputs: `replace` changes them without a new build, and gradients reach them. All
             others are constants of the kernels. Parameters with batch dimensions are always inputs.
-        shapes: with a function: shapes, for one sample, of its arguments. Known by their names are those of
-            q, q0, qs, start, end, q_target (`[num_q]`), of qd, qdd, tau, step, x (`[num_dof]`), of f_ext
-            (`[num_bodies, 6]`), of dt, and of the mechanism's parameters; others have to be given.
+        shapes: with a function: shapes, for one sample, of its arguments. Those of the mechanism's parameters
+            and of arguments that verbs share (q, qd, qdd, tau, f_ext, ...) are known by their names
+            (`torchsko.mechanism.state.SHAPES`); others have to be given.
         order: derivatives up to this order are kernels too, each built when first needed, within
             seconds; those of higher order run eagerly.
         verify: compare kernels of functions, and of controls in rollouts, with the eager function on one

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.api.verb_table import Row
+from torchsko.api.row import Row
 from torchsko.errors import FusedError
 from torchsko.fused.calls.memory_snapshot import MemorySnapshot
 from torchsko.fused.capture.arguments import Eager

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from torchsko.algorithms import innovations
-from torchsko.api.verb_table import FUSIBLE, ROWS, Options, Row, make_row
+from torchsko.api.row import Options, Row, make_row
+from torchsko.api.rows import FUSIBLE, ROWS
 from torchsko.bridge.assemble import model_at
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import FusedError, unknown_name
@@ -26,6 +27,7 @@ from torchsko.fused.fused_rollouts import FusedRollouts
 from torchsko.fused.workshop import Workshop, check_dtype, refuse_constants
 from torchsko.mechanism.dispatch import MechanismAttribute
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import sizes
 from torchsko.mechanism.time_step import check_dt
 from torchsko.rollout.integrators import INTEGRATORS, step_of
 from torchsko.verbs.constrained.held_mechanism import HeldMechanism
@@ -277,7 +279,7 @@ class FusedMechanism(FusedRollouts):
         found = self._workshop.find(key)
         if found is not None:
             return found
-        shapes = {name: cast(tuple, self._workshop.shape(name)) for name in names}
+        shapes = {name: sizes(self._mech, row.shapes[name]) for name in names}
         fn = row.bound(names, options, self._mech)
         pullback = (
             implicit_pullback(partial(self._workshop.split, scalar=True))
@@ -305,17 +307,18 @@ def _logdet(mech: Mechanism, q: Tensor) -> Tensor:
 
 _FORWARD = ROWS["forward_dynamics"]
 _OWN = {
-    "solve": make_row(_solve, "q x", name="solve"),
-    "logdet": make_row(_logdet, "q", name="logdet"),
+    "solve": make_row(_solve, tensors="q x", name="solve"),
+    "logdet": make_row(_logdet, tensors="q", name="logdet"),
 } | {
-    name: make_row(step_of(name), "q qd tau dt f_ext damping", 2, name=name) for name in INTEGRATORS
+    name: make_row(step_of(name), 2, tensors="q qd tau dt f_ext damping", name=name)
+    for name in INTEGRATORS
 }
 """Rows without a public function: products with the factors at a configuration, and steps."""
 
 
 def _choices(row: Row) -> list[tuple[str, ...]]:
     """Choices of tensors in usual calls: the required ones, without and with one more."""
-    required = tuple(name for name in row.tensors if name in row.required)
+    required = tuple(name for name in row.shapes if name in row.required)
     if len(required) < len(row.required):
         return []
     both = [required, row.tensors[: len(required) + 1]]

@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 
 from torch import Tensor
 
-from torchsko.api.verb_table import Verbs
+from torchsko.api.rows import Verbs
 from torchsko.errors import FusedError, ShapeError, unknown_name
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.scan import Scan

@@ -25,7 +25,7 @@ from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.clean import concrete, in_clean_thread, is_differentiated
 from torchsko.implicit.jacobian_products import Pullback, Tensors
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
-from torchsko.mechanism.state import CONFIGURATIONS, dtype_advice, no_tensor
+from torchsko.mechanism.state import SHAPES, dtype_advice, no_tensor, sizes
 from torchsko.utils.dtype import is_traced_as
 
 T = TypeVar("T")
@@ -89,15 +89,9 @@ class Workshop:
         return {n: torch.zeros(cast(tuple, self.shape(n)), **kind) for n in self.parameters}
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """Shape of an argument for one sample, None for an unknown name."""
-        mech = self.mechanism
-        if name in PARAMETERS:
-            sizes = (getattr(mech, s) if isinstance(s, str) else s for s in PARAMETERS[name])
-            return tuple(sizes)
-        states = {"f_ext": (mech.num_bodies, 6), "dt": ()}
-        states |= dict.fromkeys(CONFIGURATIONS, (mech.num_q,))
-        states |= dict.fromkeys(("qd", "qdd", "tau", "step", "x"), (mech.num_dof,))
-        return states.get(name)
+        """Shape of a parameter or a common argument for one sample, None for an unknown name."""
+        shape = PARAMETERS.get(name, SHAPES.get(name))
+        return None if shape is None else sizes(self.mechanism, shape)
 
     @property
     def constants(self) -> list[Tensor]:
@@ -257,7 +251,7 @@ def check_dtype(mech: Mechanism, x: Tensor) -> None:
     """Refuse another dtype than the mechanism's, as eager functions do; kernels check the rest."""
     if getattr(x, "dtype", None) is not mech.mass.dtype:
         if not isinstance(x, Tensor):
-            raise ShapeError(*no_tensor("q", x, mech))
+            raise ShapeError(*no_tensor("q", x, mech, (mech.num_q,)))
         if is_traced_as(x, mech.dtype):
             return
         raise ShapeError(

@@ -19,7 +19,6 @@ def inertia_divergence(mech: Mechanism, reference: MechanismLike) -> Tensor:
     unidentifiable parameters near the reference.
 
     Args:
-        mech: the mechanism.
         reference: a mechanism with as many bodies, each with a positive definite pseudo-inertia.
 
     Returns:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
-from torchsko.api.verb_table import FUSIBLE, Row, Verbs
+from torchsko.api.row import Row
+from torchsko.api.rows import FUSIBLE, Verbs
 from torchsko.bridge.singular_hinges import checked
 from torchsko.errors import FusedError, MechanismError, TorchskoError
 from torchsko.fused.automatic import PAYS, cost, kernels_for, rollout

@@ -13,7 +13,7 @@ from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.fields import PARAMETERS
 from torchsko.mechanism.file_data.file_metadata import NO_FILE_METADATA
 from torchsko.mechanism.loops.retraction import close_dependent
-from torchsko.mechanism.state import check_coordinates
+from torchsko.mechanism.state import check_shapes
 from torchsko.utils.shapes import gather_entries, matvec
 
 if TYPE_CHECKING:
@@ -26,20 +26,13 @@ def free_joints(mech: Mechanism) -> tuple[str, ...]:
     return tuple(name for name, kind in joints if kind.is_free)
 
 
-@verb
+@verb(check=check_shapes)
 def expand(mech: Mechanism, q: Tensor) -> Tensor:
     """The configuration of all joints, dependent ones included: q_tree = X q + c.
-
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
 
     Returns:
         `[*batch, num_tree_q]`, in the order of ``mech.tree_joint_names``; q itself without couplings. See
         `torchsko.expand_velocity` for velocities and accelerations.
-
-    Raises:
-        ShapeError: when q does not fit the mechanism.
 
     Reference: Featherstone 2008, Rigid Body Dynamics Algorithms (explicit motion constraints).
 
@@ -55,50 +48,30 @@ def expand(mech: Mechanism, q: Tensor) -> Tensor:
         >>> ts.expand(gripper, torch.tensor([0.02]).double())
         tensor([0.0200, 0.0300], dtype=torch.float64)
     """
-    check_coordinates(mech, q=q)
     return tree_q(mech, q)
 
 
-@verb
+@verb(check=check_shapes)
 def expand_velocity(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """Velocities of all joints of the tree, dependent ones included: X qd.
-
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]`.
 
     Returns:
         `[*batch, num_tree_dof]`; qd itself without couplings and loops.
 
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
-
     Reference: Featherstone 2008, Rigid Body Dynamics Algorithms (explicit motion constraints).
     """
-    check_coordinates(mech, q=q, qd=qd)
     return tree_rates(mech, tree_q(mech, q), qd)
 
 
-@verb
+@verb(check=check_shapes)
 def expand_acceleration(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
     """Accelerations of all joints of the tree, dependent ones included: X qdd + xi.
-
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]`.
-        qdd: acceleration, `[*batch, num_dof]`.
 
     Returns:
         `[*batch, num_tree_dof]`; qdd itself without couplings and loops.
 
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
-
     Reference: Jain 2012, Transformations Part II (X and xi of constraint embedding).
     """
-    check_coordinates(mech, q=q, qd=qd, qdd=qdd)
     return tree_state(mech, q, qd, qdd)[2]
 
 

@@ -9,13 +9,16 @@ of one time step.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Mapping
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from torch import Tensor
 
 from torchsko.errors import MechanismError, TorchskoError
+from torchsko.mechanism.fields import Shape
+from torchsko.mechanism.state import SHAPES, check_tensors
+from torchsko.mechanism.verb_docs import full_docstring
 from torchsko.utils.dtype import is_traced_as, without_autocast
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Check = Callable[["Mechanism", Mapping[str, Any], Mapping[str, Shape]], Any]
 
 
 class MechanismLike(Protocol):
@@ -116,29 +120,105 @@ def fused_methods_of(source: object) -> frozenset[str]:
     return source.fused_methods if isinstance(source, MechanismSource) else frozenset()
 
 
-def verb(fn: Callable[Concatenate[Mechanism, P], R]) -> Callable[Concatenate[MechanismLike, P], R]:
-    """Let a function of a mechanism accept any object that provides one.
+@overload
+def verb(
+    fn: Callable[Concatenate[Mechanism, P], R], /
+) -> Callable[Concatenate[MechanismLike, P], R]: ...
+@overload
+def verb(
+    *,
+    shapes: Mapping[str, Shape] | None = None,
+    eager_options: Collection[str] = (),
+    check: Check | None = check_tensors,
+) -> Callable[
+    [Callable[Concatenate[Mechanism, P], R]], Callable[Concatenate[MechanismLike, P], R]
+]: ...
+def verb(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    shapes: Mapping[str, Shape] | None = None,
+    eager_options: Collection[str] = (),
+    check: Check | None = check_tensors,
+) -> Callable[..., Any]:
+    """Make a function of a mechanism a verb.
 
-    An object with a kernel for the function runs the kernel, unless the call passes a keyword-only argument:
-    these choose an algorithm. Autocast is disabled inside.
+    A verb accepts any object that provides a mechanism; one with a kernel for the verb runs the kernel.
+    Arguments annotated as tensors are checked: shape, dtype, device and batch. The
+    docstring is completed by `torchsko.mechanism.verb_docs`. Autocast is disabled inside.
+
+    Args:
+        fn: the function, if the decorator has no arguments.
+        shapes: shapes, for one sample, of tensor arguments that are not in `torchsko.mechanism.state.SHAPES`:
+            numbers and names of attributes of the mechanism.
+        eager_options: arguments that choose an algorithm. A call that passes one runs eagerly. The verb
+            checks those that are tensors.
+        check: checks the tensors; `check_shapes` for a verb that reads no parameter of the mechanism, whose
+            batch dimensions do not matter then; None if the function checks them.
     """
+    if fn is None:
+        return partial(
+            _verb,
+            shapes=shapes or {},
+            eager_options=frozenset(eager_options),
+            check=check,
+        )
+    return _verb(fn, {}, frozenset(), check)
+
+
+def _verb(
+    fn: Callable[..., Any],
+    shapes: Mapping[str, Shape],
+    eager_options: frozenset[str],
+    check: Check | None,
+) -> Callable[..., Any]:
     name = fn.__name__
-    parameters = inspect.signature(fn).parameters.values()
-    options = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+    _, *arguments = parameters = inspect.signature(fn).parameters.values()
+    positional = [p.name for p in arguments if p.kind is not p.KEYWORD_ONLY]
+    tensors = _tensor_shapes([p for p in arguments if p.name not in eager_options], shapes)
+    optional = {p.name for p in arguments if p.default is None}
     compute = without_autocast(fn)
 
     @wraps(fn)
-    def call(mech: MechanismLike, *args: P.args, **kwargs: P.kwargs) -> R:
-        if name in fused_methods_of(mech) and not options & kwargs.keys():
+    def call(mech: MechanismLike, *args: Any, **kwargs: Any) -> Any:
+        if name in fused_methods_of(mech) and not eager_options & kwargs.keys():
             return getattr(mech, name)(*args, **kwargs)
         robot = as_mechanism(mech)
-        for x in (*args, *kwargs.values()):
+        given = {**dict(zip(positional, args, strict=False)), **kwargs}
+        states = {
+            n: given[n] for n in tensors if n in given and not (given[n] is None and n in optional)
+        }
+        for x in states.values():
             if isinstance(x, Tensor):
                 robot = in_traced_dtype(robot, x)
                 break
+        if check is not None:
+            check(robot, states, tensors)
         return compute(robot, *args, **kwargs)
 
+    call.__doc__ = full_docstring(fn.__doc__ or "", [p.name for p in parameters], tensors)
+    call.shapes = tensors  # type: ignore[attr-defined]
     return call
+
+
+def _tensor_shapes(
+    arguments: Iterable[inspect.Parameter], declared: Mapping[str, Shape]
+) -> dict[str, Shape]:
+    """Shapes of tensor arguments by name."""
+    names = [p.name for p in arguments if _is_tensor(p.annotation)]
+    known = {**SHAPES, **declared}
+    if missing := [name for name in names if name not in known]:
+        raise TypeError(
+            f"the shape of {', '.join(missing)} is not known: declare it, for example "
+            f"@verb(shapes={{{missing[0]!r}: (3,)}})"
+        )
+    return {name: known[name] for name in names}
+
+
+def _is_tensor(annotation: Any) -> bool:
+    """True for the annotations ``Tensor`` and ``Tensor | ...``, as types or as texts."""
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return text.removeprefix("torch.").startswith("Tensor")
 
 
 def in_traced_dtype(mech: Mechanism, x: Tensor) -> Mechanism:

@@ -10,14 +10,27 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import Fields, ShapeError
+from torchsko.mechanism.fields import Shape
 from torchsko.utils.dtype import is_traced_as
 from torchsko.utils.shapes import are_broadcastable, broadcast_shapes
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
 
-CONFIGURATIONS = ("q", "qs", "start", "end", "q0", "q_target")
-"""Names of arguments that are configurations."""
+SHAPES: dict[str, Shape] = {
+    **dict.fromkeys(("q", "qs", "start", "end", "q0", "q_target"), ("num_q",)),
+    **dict.fromkeys(("qd", "qds", "qdd", "tau", "step", "x", "warmstart"), ("num_dof",)),
+    "f_ext": ("num_bodies", 6),
+    "dt": (),
+}
+"""Shape of each common argument for one sample, by name. A verb declares the shapes of its other tensors."""
+
+_DOFS: Shape = ("num_dof",)
+
+
+def sizes(mech: Mechanism, shape: Shape) -> tuple[int, ...]:
+    """A shape as numbers, for a mechanism."""
+    return tuple(getattr(mech, s) if isinstance(s, str) else s for s in shape)
 
 
 def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
@@ -26,9 +39,7 @@ def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
     Raises:
         ShapeError: names the tensors that do not fit, or the mechanism.
     """
-    batches = check_coordinates(mech, **tensors)
-    if mech.batch_shape:
-        shared_batch({"the mechanism": mech.batch_shape, **batches})
+    check_tensors(mech, tensors, SHAPES)
 
 
 def check_coordinates(mech: Mechanism, **tensors: Tensor | None) -> dict[str, tuple[int, ...]]:
@@ -36,8 +47,7 @@ def check_coordinates(mech: Mechanism, **tensors: Tensor | None) -> dict[str, tu
 
     Args:
         mech: the mechanism.
-        **tensors: "q", "start" and "end" have num_q components, "f_ext" is `[*batch, num_bodies, 6]`
-            or None, all others (qd, qdd, tau, step, ...) have num_dof.
+        **tensors: by name, with shapes as in `SHAPES`; others have num_dof components. "f_ext" may be None.
 
     Returns:
         Batch dimensions of each tensor.
@@ -46,22 +56,39 @@ def check_coordinates(mech: Mechanism, **tensors: Tensor | None) -> dict[str, tu
         ShapeError: names the tensor, its shape and the expected one, or two tensors whose batch dimensions
             do not broadcast.
     """
+    return check_shapes(mech, tensors, SHAPES)
+
+
+def check_tensors(
+    mech: Mechanism, tensors: Mapping[str, Tensor | None], shapes: Mapping[str, Shape]
+) -> None:
+    """Check tensors of given shapes as `check_coordinates`, and that they broadcast with the mechanism.
+
+    Raises:
+        ShapeError: names the tensors that do not fit, or the mechanism.
+    """
+    batches = check_shapes(mech, tensors, shapes)
+    if mech.batch_shape:
+        shared_batch({"the mechanism": mech.batch_shape, **batches}, shapes)
+
+
+def check_shapes(
+    mech: Mechanism, tensors: Mapping[str, Tensor | None], shapes: Mapping[str, Shape]
+) -> dict[str, tuple[int, ...]]:
+    """Check tensors of given shapes as `check_coordinates`; returns the batch dimensions of each."""
     batches: dict[str, tuple[int, ...]] = {}
     for name, x in tensors.items():
         if x is None and name == "f_ext":
             continue
+        shape = sizes(mech, shapes.get(name, _DOFS))
         if not isinstance(x, Tensor):
-            raise ShapeError(*no_tensor(name, x, mech))
-        if name == "f_ext":
-            shape: tuple[int, ...] = (mech.num_bodies, 6)
-        else:
-            shape = (mech.num_q if name in CONFIGURATIONS else mech.num_dof,)
+            raise ShapeError(*no_tensor(name, x, mech, shape))
         if (why := misfit(mech, name, x, shape)) is not None:
             raise ShapeError(*why)
         batches[name] = tuple(x.shape[: x.ndim - len(shape)])
-    shapes = list(batches.values())
-    if any(shape != shapes[0] for shape in shapes):
-        shared_batch(batches)
+    first = next(iter(batches.values()), ())
+    if any(batch != first for batch in batches.values()):
+        shared_batch(batches, shapes)
     return batches
 
 
@@ -107,13 +134,14 @@ def dtype_advice(name: str, dtype: torch.dtype, wanted: torch.dtype) -> str:
     return f"Pass {real}.to({wanted}){other}."
 
 
-def no_tensor(name: str, x: Any, mech: Mechanism) -> Fields:
+def no_tensor(name: str, x: Any, mech: Mechanism, shape: tuple[int, ...]) -> Fields:
     """Fields of the error for an argument that is not a tensor."""
     place = "" if mech.device.type == "cpu" else f", device={str(mech.device)!r}"
     advice = f"torch.as_tensor({name}, dtype={mech.dtype}{place})"
     if x is None:
-        count = mech.num_q if name in CONFIGURATIONS else mech.num_dof
-        advice = f"torch.zeros({count}, dtype={mech.dtype}{place}), for example"
+        advice = (
+            f"torch.zeros({', '.join(map(str, shape))}, dtype={mech.dtype}{place}), for example"
+        )
     return (
         f"{name} was given as {type(x).__name__}.",
         "States are tensors, which have a device and gradients.",
@@ -121,11 +149,14 @@ def no_tensor(name: str, x: Any, mech: Mechanism) -> Fields:
     )
 
 
-def shared_batch(batches: Mapping[str, Sequence[int]]) -> torch.Size:
+def shared_batch(
+    batches: Mapping[str, Sequence[int]], shapes: Mapping[str, Shape] = SHAPES
+) -> torch.Size:
     """Broadcast batch dimensions.
 
     Args:
         batches: batch dimensions of tensors, and of the mechanism, by name.
+        shapes: shapes for one sample, by name.
 
     Raises:
         ShapeError: names two that do not broadcast.
@@ -137,7 +168,7 @@ def shared_batch(batches: Mapping[str, Sequence[int]]) -> torch.Size:
         (one, first), (other, second) = next(
             x for x in pairs if not are_broadcastable(x[0][1], x[1][1])
         )
-    raise ShapeError(*batch_mismatch(one, first, other, second, 2 if other == "f_ext" else 1))
+    raise ShapeError(*batch_mismatch(one, first, other, second, len(shapes.get(other, _DOFS))))
 
 
 def batch_mismatch(

@@ -52,7 +52,7 @@ def check_wrenches(
         )
         return law_of("f_ext", f_ext, names, "forces on all bodies", example), batch
     if not isinstance(f_ext, Tensor):
-        raise ShapeError(*no_tensor("f_ext", f_ext, mech))
+        raise ShapeError(*no_tensor("f_ext", f_ext, mech, (mech.num_bodies, 6)))
     event = (mech.num_bodies, 6)
     if tuple(f_ext.shape[-2:]) != event:
         raise ShapeError(

@@ -46,7 +46,7 @@ Nearby = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Maps a tangent step, a velocity and joint forces to a deviation of the next state."""
 
 
-@verb
+@verb(check=None)
 def linearize(
     mech: Mechanism,
     q: Tensor | SimulationState,

@@ -52,9 +52,6 @@ def frame_coordinates(
     """Poses of frames as coordinates: those of the rotation, then the position.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
         rotation: "quaternion", w x y z of length 1 with w not negative; "rotvec", axis times angle, at most
             half a turn [rad]; or "rpy", roll, pitch and yaw about fixed axes [rad].
 
@@ -64,7 +61,6 @@ def frame_coordinates(
 
     Raises:
         MechanismError: on an unknown frame, or none, or an unknown name of coordinates.
-        ShapeError: when q does not fit the mechanism.
 
     Reference: Siciliano et al. 2009, Robotics (roll, pitch and yaw; angle and axis; unit quaternion).
     """
@@ -83,9 +79,6 @@ def analytic_jacobian(
     vectors have no gimbal lock.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
         rotation: as in `frame_coordinates`.
 
     Returns:
@@ -93,7 +86,6 @@ def analytic_jacobian(
 
     Raises:
         MechanismError: on an unknown frame, or none, or an unknown name of coordinates.
-        ShapeError: when q does not fit the mechanism.
 
     Reference: Siciliano et al. 2009, Robotics (analytical Jacobian).
     """

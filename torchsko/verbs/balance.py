@@ -27,7 +27,6 @@ from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import ShapeError
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
 from torchsko.spatial.motion import cross_force, motion_matrix
 from torchsko.spatial.rigid_transform import rotate_vector, translate_force
 from torchsko.spatial.rotation import cross, skew
@@ -37,9 +36,6 @@ from torchsko.verbs.momenta import about_centre, body_centres, center_of_mass, c
 @verb
 def subtree_masses(mech: Mechanism) -> Tensor:
     """Mass of every body with all outboard of it.
-
-    Args:
-        mech: the mechanism.
 
     Returns:
         `[*batch, num_bodies]` [kg], in the order of ``mech.body_names``.
@@ -53,15 +49,10 @@ def subtree_centers(mech: Mechanism, q: Tensor) -> Tensor:
 
     Args:
         mech: the mechanism. A massless subtree has no centre: the result is nan, without gradient.
-        q: configuration, `[*batch, num_q]`.
 
     Returns:
         In the inertial frame, `[*batch, num_bodies, 3]` [m].
-
-    Raises:
-        ShapeError: when q does not fit the mechanism.
     """
-    check_state(mech, q=q)
     moments = mech.mass[..., None] * body_centres(Kinematics.of(mech, q))
     mass = subtree_masses(mech)[..., None]
     none = mass == 0
@@ -93,22 +84,12 @@ def subtree_momenta(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 def centroidal_momentum_rate(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
     """Rate of `centroidal_momentum`, O(N); with qdd = 0 its bias, dA_G/dt qd.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
-
     Returns:
         [angular; linear] in inertial axes at the centre of mass, `[*batch, 6]` [N m, N]: the sum of all
         external forces, weight included.
 
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
-
     Reference: Orin, Goswami, Lee 2013.
     """
-    check_state(mech, q=q, qd=qd, qdd=qdd)
     state = Kinematics.of(mech, q, qd)
     V, alpha = body_accels(state, qdd, gravity=False)
     M = state.inertia
@@ -122,20 +103,11 @@ def centroidal_momentum_matrix_rate(mech: Mechanism, q: Tensor, qd: Tensor) -> T
 
     Its product with qd alone is cheaper by `centroidal_momentum_rate` at qdd = 0.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-
     Returns:
         `[*batch, 6, num_dof]`, rows [angular; linear] in inertial axes at the centre of mass.
 
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
-
     Reference: Orin, Goswami, Lee 2013 (the rate of A_G).
     """
-    check_state(mech, q=q, qd=qd)
     state = Kinematics.of(mech, q, qd)
     J, rate = body_jacobian_rates(state, state.identity())
     M, V = state.inertia, body_rates(state)
@@ -158,9 +130,6 @@ def zero_moment_point(
 
     Args:
         mech: the mechanism, under gravity.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
         height: of the ground above the inertial frame's origin, against gravity [m].
 
     Returns:

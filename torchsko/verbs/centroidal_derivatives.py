@@ -21,7 +21,6 @@ from torchsko.bridge.kinematics import Kinematics
 from torchsko.bridge.tangents import momentum_tangents
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
 from torchsko.spatial.rotation import skew
 from torchsko.verbs.balance import centroidal_momentum_rate
 from torchsko.verbs.joint_tangents import joint_bends
@@ -51,18 +50,9 @@ def centroidal_derivatives(
 ) -> CentroidalDerivatives:
     """Derivatives of `centroidal_momentum` and of `centroidal_momentum_rate`, O(N).
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
-
     Returns:
         `CentroidalDerivatives`, four matrices `[*batch, 6, num_dof]`, rows [angular; linear] in inertial axes
         at the centre of mass; those to q are to steps d of ``integrate(mech, q, d)`` at d = 0.
-
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: Carpentier, Mansard 2018; Orin, Goswami, Lee 2013.
 
@@ -73,7 +63,6 @@ def centroidal_derivatives(
         >>> ts.centroidal_derivatives(arm, q, qd, torch.zeros_like(qd)).rate_q.shape
         torch.Size([5, 6, 7])
     """
-    check_state(mech, q=q, qd=qd, qdd=qdd)
     if mech.closing is not None:
         return _closed(mech, q, qd, qdd)
     state = Kinematics.of(mech, q, qd)

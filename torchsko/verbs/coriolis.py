@@ -17,7 +17,6 @@ from torchsko.bridge.joint_motion import joint_map_rates
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
 from torchsko.spatial.inertia import coriolis_inertia
 from torchsko.spatial.motion import motion_matrix
 from torchsko.utils.shapes import broadcast_shapes
@@ -31,16 +30,8 @@ def coriolis_matrix(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     matrix along the motion is C + C*, so dM/dt - 2 C is skew-symmetric. Several matrices have both
     properties; where qd is the rate of q, this one consists of Christoffel symbols.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-
     Returns:
         `[*batch, num_dof, num_dof]` [N m s/rad, N s or N s/m].
-
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: Echeandia and Wensing 2021, Algorithm 1.
 
@@ -51,7 +42,6 @@ def coriolis_matrix(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
         >>> ts.coriolis_matrix(arm, q, qd).shape
         torch.Size([5, 7, 7])
     """
-    check_state(mech, q=q, qd=qd)
     return mass_and_coriolis_matrix(Kinematics.of(mech, q, qd))[1]
 
 
@@ -65,19 +55,11 @@ def christoffel_symbols(mech: Mechanism, q: Tensor) -> Tensor:
     \partial_i M_{jk}) / 2`, symmetric in j and k; at spherical and free joints generalised ones, whose
     forces :math:`\sum_{jk} \Gamma_{ijk} \dot q_j \dot q_k` are the same.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-
     Returns:
         `[*batch, num_dof, num_dof, num_dof]`: i, j, k; times two velocities a joint force [N m or N].
 
-    Raises:
-        ShapeError: when q does not fit the mechanism.
-
     Reference: Echeandia and Wensing 2021, section 4.
     """
-    check_state(mech, q=q)
     unit = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
     # Batched parameters of the mechanism need the new dimension as well, so it comes first.
     unit = unit.reshape(mech.num_dof, *[1] * max(q.ndim - 1, len(mech.batch_shape)), mech.num_dof)

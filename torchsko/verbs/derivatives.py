@@ -27,7 +27,6 @@ from torchsko.bridge.kinematics import Kinematics
 from torchsko.bridge.tangents import tangents
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
 from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.dynamics import inverse_dynamics, mass_matrix, refuse_singular
 from torchsko.verbs.joint_tangents import joint_bends
@@ -42,19 +41,12 @@ def inverse_dynamics_derivatives(
     """Derivatives of `inverse_dynamics` to tangent steps of q, to qd and to qdd, in one sweep.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
         f_ext: as in `inverse_dynamics`; held in the bodies' frames.
 
     Returns:
         Three matrices `[*batch, num_dof, num_dof]`, a row for each joint force: to steps d of
         ``integrate(mech, q, d)`` at d = 0, to qd, and to qdd, which is the mass matrix. Dry friction has
         the derivative zero.
-
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: Singh, Russell, Wensing 2022; Carpentier, Mansard 2018.
 
@@ -66,7 +58,6 @@ def inverse_dynamics_derivatives(
         >>> torch.allclose(M, ts.mass_matrix(arm, q))
         True
     """
-    check_state(mech, q=q, qd=qd, qdd=qdd, f_ext=f_ext)
     if mech.closing is not None:
         return _closed_inverse(mech, q, qd, qdd, f_ext)
     to_q, to_qd, M, _ = inverse_derivatives(Kinematics.of(mech, q, qd), qdd, f_ext)
@@ -81,10 +72,6 @@ def forward_dynamics_derivatives(
     """Derivatives of `forward_dynamics` to tangent steps of q, to qd and to tau.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        tau: joint forces, `[*batch, num_dof]` [N m or N].
         f_ext: as in `inverse_dynamics`; held in the bodies' frames.
 
     Returns:
@@ -93,12 +80,10 @@ def forward_dynamics_derivatives(
         friction has the derivative zero.
 
     Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
         MechanismError: when a joint's hinge inertia vanishes; names the joints.
 
     Reference: Carpentier, Mansard 2018, section IV; Jain 2011, Part II, Lemma 11.
     """
-    check_state(mech, q=q, qd=qd, tau=tau, f_ext=f_ext)
     refuse_singular(mech)
     return forward_dynamics_expanded(mech, q, qd, tau, f_ext)[1:]
 

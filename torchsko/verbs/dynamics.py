@@ -20,7 +20,6 @@ from torchsko.bridge.singular_hinges import undefined
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
 from torchsko.mechanism.validation import check_names
 from torchsko.verbs.dynamics_equation import accelerations
 from torchsko.verbs.parallel import Connectivity, parallel_inverse_dynamics
@@ -33,7 +32,7 @@ INVERSE = {
 """Methods of inverse dynamics, each a function of a model and accelerations."""
 
 
-@verb
+@verb(eager_options=("method", "parents"))
 def inverse_dynamics(
     mech: Mechanism,
     q: Tensor,
@@ -47,12 +46,6 @@ def inverse_dynamics(
     """Joint forces that produce given accelerations.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
-        f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin,
-            [moment; force] [N m, N].
         method: "newton_euler" (two sweeps), "composite" (composite-body inertias) or "parallel"
             (one frame, in which every sweep is one product with the ancestor mask); equal to rounding.
         parents: for "parallel" only: parent of each body in place of that of the mechanism, -1 for
@@ -77,7 +70,6 @@ def inverse_dynamics(
         >>> ts.inverse_dynamics(arm, q, qd, torch.zeros_like(qd)).shape
         torch.Size([5, 7])
     """
-    check_state(mech, q=q, qd=qd, qdd=qdd, f_ext=f_ext)
     state = Kinematics.of(mech, q, qd)
     passive = passive_forces(state)
     if method == "parallel":
@@ -107,7 +99,7 @@ def _connectivity(mech: Mechanism, parents: Tensor | None) -> Connectivity:
     return Connectivity.from_parents(mech, parents)
 
 
-@verb
+@verb(eager_options=("method",))
 def forward_dynamics(
     mech: Mechanism,
     q: Tensor,
@@ -127,11 +119,6 @@ def forward_dynamics(
     (``benchmarks/log_depth.py``).
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        tau: joint forces, `[*batch, num_dof]` [N m or N].
-        f_ext: as in `inverse_dynamics`.
         method: "articulated", the articulated-body sweeps, O(N), or "composite", the mass matrix and
             its Cholesky factor, or "scan", the articulated-body recursion in O(log depth) operations,
             for long chains, its inertias composed in float64 whatever the mechanism's type; equal.
@@ -146,7 +133,6 @@ def forward_dynamics(
 
     Reference: Jain 2011, Part II, Algorithm 6.1.
     """
-    check_state(mech, q=q, qd=qd, tau=tau, f_ext=f_ext)
     refuse_singular(mech)
     methods = {"articulated": accelerations, "composite": _composite, "scan": _scan}
     accelerate = _method(methods, method)
@@ -186,27 +172,21 @@ def hybrid_dynamics(
     """Hybrid dynamics: the missing accelerations and forces where some joints have prescribed motion, O(N).
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
         tau: joint forces, `[*batch, num_dof]` [N m or N]; read at force-driven joints only.
         qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2]; read at prescribed joints only.
         prescribed: names of the joints with prescribed acceleration; any subset, which may change between
             calls.
-        f_ext: as in `inverse_dynamics`.
 
     Returns:
         qdd and tau of all dofs, `[*batch, num_dof]` each. Given values are returned unchanged (tau to
         rounding, where a joint has passive forces).
 
     Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
         MechanismError: on an unknown joint, or when a force-driven joint's hinge inertia vanishes and
             no prescribed joint is outboard of it; names the joints.
 
     Reference: Jain 2024, SOA slides 9, O(N) hybrid dynamics.
     """
-    check_state(mech, q=q, qd=qd, tau=tau, qdd=qdd, f_ext=f_ext)
     names = check_names("prescribed", prescribed, mech.joint_names[0])
     nodes = tuple(mech.joint_index(name) for name in names)
     refuse_singular(mech, nodes)
@@ -228,19 +208,11 @@ def _marked(mech: Mechanism, joints: Iterable[str]) -> Tensor:
 def mass_matrix(mech: Mechanism, q: Tensor) -> Tensor:
     """The joint-space mass matrix, armature included.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-
     Returns:
         `[*batch, num_dof, num_dof]`, symmetric [kg m^2, kg m or kg].
 
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
-
     Reference: Jain 2011, Part II, Algorithm 4.2.
     """
-    check_state(mech, q=q)
     return algorithms.mass_matrix(model_at(Kinematics.of(mech, q)))
 
 
@@ -248,21 +220,11 @@ def mass_matrix(mech: Mechanism, q: Tensor) -> Tensor:
 def bias_force(mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = None) -> Tensor:
     """Joint forces at zero acceleration: Coriolis, centrifugal, gravity and passive forces.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]`.
-        f_ext: as in `inverse_dynamics`.
-
     Returns:
         `[*batch, num_dof]` [N m or N].
 
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
-
     Reference: Jain 2011, Part II, Algorithm 3.1 (at zero acceleration).
     """
-    check_state(mech, q=q, qd=qd, f_ext=f_ext)
     state = Kinematics.of(mech, q, qd)
     return algorithms.bias_force(model_at(state, f_ext)) + passive_forces(state)
 

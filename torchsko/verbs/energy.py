@@ -19,7 +19,6 @@ from torchsko.bridge.body_motion import body_accels
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
 from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.dynamics import forward_dynamics
 from torchsko.verbs.momenta import about_centre, gravity_force, kinetic_energy, potential_energy
@@ -48,16 +47,8 @@ class PowerBalance(NamedTuple):
 def total_energy(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """`kinetic_energy` and `potential_energy` together.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-
     Returns:
         `[*batch]` [J].
-
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
     """
     return kinetic_energy(mech, q, qd) + potential_energy(mech, q)
 
@@ -68,18 +59,10 @@ def power_balance(
 ) -> PowerBalance:
     """Balance of power under given joint and external forces.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        tau: joint forces, `[*batch, num_dof]` [N m or N].
-        f_ext: as in `inverse_dynamics`.
-
     Returns:
         `PowerBalance`, each `[*batch]` [W].
 
     Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
         MechanismError: when a joint's hinge inertia vanishes; names the joints.
 
     Reference: Siciliano et al. 2009, Robotics (conservation of energy).
@@ -93,7 +76,6 @@ def power_balance(
         >>> torch.allclose(stored, power.drives + power.external - power.losses)
         True
     """
-    check_state(mech, q=q, qd=qd, tau=tau, f_ext=f_ext)
     qdd = forward_dynamics(mech, q, qd, tau, f_ext)
     state = Kinematics.of(mech, q, qd)
     V, alpha = body_accels(state, qdd, gravity=False)
@@ -116,20 +98,12 @@ def power_balance(
 def composite_inertias(mech: Mechanism, q: Tensor) -> Tensor:
     """Spatial inertia of every body with all outboard of it frozen, O(N).
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-
     Returns:
         `[*batch, num_bodies, 6, 6]` in each body's frame about its origin, [angular; linear], in the order
         of ``mech.body_names``: moments of inertia [kg m^2], first moments [kg m], masses [kg].
 
-    Raises:
-        ShapeError: when q does not fit the mechanism.
-
     Reference: Jain 2011, Part II, Algorithm 4.1.
     """
-    check_state(mech, q=q)
     found = mech.layout.tree_order(composite_inertias_of(Kinematics.of(mech, q)), -3)
     # The inertias of single bodies do not depend on q and lack its batch dimensions.
     batch = broadcast_shapes(q.shape[:-1], found.shape[:-3])
@@ -140,20 +114,12 @@ def composite_inertias(mech: Mechanism, q: Tensor) -> Tensor:
 def centroidal_inertia(mech: Mechanism, q: Tensor) -> Tensor:
     """Spatial inertia of the robot with all joints locked, about its centre of mass.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-
     Returns:
         `[*batch, 6, 6]` in inertial axes at the centre of mass, [angular; linear]; block diagonal: the
         locked rotational inertia, and the mass.
 
-    Raises:
-        ShapeError: when q does not fit the mechanism.
-
     Reference: Orin, Goswami, Lee 2013.
     """
-    check_state(mech, q=q)
     state = Kinematics.of(mech, q)
     M = mech.layout.tree_order(state.inertia, -3)
     rows = about_centre(state, M)  # rows, then columns, about the centre of mass

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchsko.errors import MechanismError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_position, check_rotation
-from torchsko.mechanism.state import check_state, shared_batch
+from torchsko.mechanism.state import shared_batch
 from torchsko.mechanism.validation import check_placement
 from torchsko.utils.concrete_values import concrete_values
 from torchsko.utils.shapes import concatenate, matvec
@@ -66,14 +66,12 @@ def with_frames(
     Args:
         mech: the mechanism.
         frames: names from ``mech.frame_names``, `Frame` of your own, or one of these; one at least.
-        **states: by name, as in `torchsko.mechanism.state.check_state`, which checks them.
+        **states: by name; placements have to broadcast with them.
 
     Raises:
         MechanismError: on an unknown frame, or none.
-        ShapeError: when a state or a placement does not fit, or the batch dimensions of the two.
+        ShapeError: when a placement does not fit, or its batch dimensions.
     """
-    if states:
-        check_state(mech, **states)
     several = listed(frames)
     for frame in several:
         if not isinstance(frame, str | Frame):

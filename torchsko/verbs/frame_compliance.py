@@ -38,11 +38,6 @@ from torchsko.verbs.frames import frame_jacobian
 def operational_space_compliance(mech: Mechanism, q: Tensor, frames: Frames) -> Tensor:
     """Accelerations of frames per unit forces on them, J M^-1 J*.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
-
     Returns:
         `[*batch, 6 F, 6 F]`, frame by frame, [angular; linear]: accelerations [rad/s^2; m/s^2] per moment
         [N m] and force [N]; positive semi-definite, of full rank only where the frames can accelerate in
@@ -50,7 +45,6 @@ def operational_space_compliance(mech: Mechanism, q: Tensor, frames: Frames) -> 
 
     Raises:
         MechanismError: on an unknown frame, or none, or when a joint's hinge inertia vanishes.
-        ShapeError: when q does not fit the mechanism.
 
     Reference: Jain 2011, Part II, Eq. 59.
     """
@@ -69,9 +63,6 @@ def operational_space_inertia(
     """Operational space inertia Lambda = (J M^-1 J*)^-1 of frames: forces per unit accelerations.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
         singular: rule for configurations in which the rows of J are linearly dependent: "nan" (the
             default), "raise", "pinv" or ("damped", d). Other samples of the batch are unaffected. See
             `torchsko.algorithms.invert_compliance`.
@@ -116,9 +107,6 @@ def consistent_jacobian_inverse(
     Among the right inverses of J it is the one for which joint forces (I - J* Jbar*) tau accelerate no frame.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
         singular: as in `operational_space_inertia`.
         rank_tolerance: as in `operational_space_inertia`.
 
@@ -152,9 +140,6 @@ def manipulability(
     second derivative. The whole measure mixes metres and radians; a part does not.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
         reference: as in `torchsko.frame_velocity`; the measure is the same in "body" and "mixed".
         part: "whole", "rotation" or "position".
 
@@ -163,7 +148,6 @@ def manipulability(
 
     Raises:
         MechanismError: on an unknown frame, or none, an unknown reference or part.
-        ShapeError: when q does not fit the mechanism.
 
     Reference: T. Yoshikawa, *Manipulability of robotic mechanisms*, International Journal of Robotics
     Research 4(2), 1985.

@@ -42,21 +42,10 @@ def frame_velocity_derivatives(
 ) -> tuple[Tensor, Tensor]:
     """Derivatives of `frame_velocity` to tangent steps of q, and to qd.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
-        reference: as in `frame_velocity`.
-
     Returns:
         Two matrices `[*batch, len(frames), 6, num_dof]`, rows [omega; v], of one name without the
         dimension of frames: to steps d of ``integrate(mech, q, d)`` at d = 0, and to qd, which is the
         `frame_jacobian`.
-
-    Raises:
-        MechanismError: on an unknown frame, or none, or an unknown reference.
-        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: Carpentier, Mansard 2018.
     """
@@ -83,22 +72,9 @@ def frame_acceleration_derivatives(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Derivatives of `frame_acceleration` to tangent steps of q, to qd and to qdd.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
-        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
-        reference: as in `frame_acceleration`.
-        classical: as in `frame_acceleration`.
-
     Returns:
         Three matrices `[*batch, len(frames), 6, num_dof]`, of one name without the dimension of frames:
         to steps d of ``integrate(mech, q, d)`` at d = 0, to qd, and to qdd, the `frame_jacobian`.
-
-    Raises:
-        MechanismError: on an unknown frame, or none, or an unknown reference.
-        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: Carpentier, Mansard 2018.
     """

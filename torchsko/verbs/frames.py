@@ -56,18 +56,9 @@ REFERENCES = ("body", "world", "mixed")
 def frame_pose(mech: Mechanism, q: Tensor, frames: Frames) -> Pose:
     """Pose of named frames (any link of the robot file, merged ones included) in the inertial frame.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
-
     Returns:
         Rotations `[*batch, len(frames), 3, 3]` and positions `[*batch, len(frames), 3]` [m]; of one
         name without the dimension of frames, `[*batch, 3, 3]` and `[*batch, 3]`.
-
-    Raises:
-        MechanismError: on an unknown frame, or none.
-        ShapeError: when q does not fit the mechanism.
 
     Reference: Siciliano et al. 2009, Robotics (direct kinematics).
     """
@@ -105,21 +96,9 @@ def frame_velocity(
 ) -> Tensor:
     """Spatial velocity of named frames, O(N): no Jacobian is formed.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
-        reference: "body", the frame's own axes at its origin; "world", the inertial frame's axes at the
-            inertial origin; or "mixed", the inertial frame's axes at the frame's origin.
-
     Returns:
         [omega; v], `[*batch, len(frames), 6]` [rad/s, m/s]; of one name without the dimension of frames,
         `[*batch, 6]`.
-
-    Raises:
-        MechanismError: on an unknown frame, or none, or an unknown reference.
-        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: Featherstone 2008, section 2.8.
 
@@ -156,22 +135,12 @@ def frame_acceleration(
     spatial, "mixed": classical), without forming a matrix.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
-        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
         reference: as in `frame_velocity`. In "world" the point is that of the frame's body which passes
             the inertial origin.
-        classical: add omega x v to the linear part.
 
     Returns:
         `[*batch, len(frames), 6]` [rad/s^2, m/s^2]; of one name without the dimension of frames,
         `[*batch, 6]`.
-
-    Raises:
-        MechanismError: on an unknown frame, or none, or an unknown reference.
-        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: Featherstone 2008, section 2.11.
     """
@@ -190,19 +159,9 @@ def frame_acceleration(
 def frame_jacobian(mech: Mechanism, q: Tensor, frames: Frames, reference: str = "body") -> Tensor:
     """Jacobian of named frames: the matrix that takes qd to `frame_velocity`.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
-        reference: as in `frame_velocity`.
-
     Returns:
         `[*batch, len(frames), 6, num_dof]`, rows [omega; v], times qd [rad/s; m/s]. Of one
         name without the dimension of frames, `[*batch, 6, num_dof]`.
-
-    Raises:
-        MechanismError: on an unknown frame, or none, or an unknown reference.
-        ShapeError: when q does not fit the mechanism.
 
     Reference: Concurrent Dynamics 2018, Generalized Mass Matrix, Eq. 7 (at centres of mass); Lynch, Park
     2017, Modern Robotics (body and space Jacobian).
@@ -226,20 +185,9 @@ def frame_jacobian_rate(
 
     Its product with qd alone is cheaper by `frame_acceleration` at qdd = 0.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
-        reference: as in `frame_velocity`.
-
     Returns:
         `[*batch, len(frames), 6, num_dof]`; of one name without the dimension of frames,
         `[*batch, 6, num_dof]`.
-
-    Raises:
-        MechanismError: on an unknown frame, or none, or an unknown reference.
-        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: Featherstone 2008, Rigid Body Dynamics Algorithms (moving coordinates).
     """

@@ -8,24 +8,15 @@ from torchsko.bridge.body_poses import Pose
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
 
 
 @verb
 def forward_kinematics(mech: Mechanism, q: Tensor) -> Pose:
     """Pose of every body in the inertial frame, in the order of ``mech.body_names``.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-
     Returns:
         Rotations `[*batch, num_bodies, 3, 3]` and positions `[*batch, num_bodies, 3]` [m].
 
-    Raises:
-        ShapeError: when q does not fit the mechanism.
-
     Reference: Siciliano et al. 2009, Robotics (direct kinematics).
     """
-    check_state(mech, q=q)
     return Kinematics.of(mech, q).poses

@@ -7,7 +7,6 @@ from torch import Tensor
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.loops.closed_states import Closed, closed_configuration
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
 
 
 @verb
@@ -24,18 +23,10 @@ def close(mech: Mechanism, q: Tensor) -> Closed:
     closed configurations the result is a local minimum of the distance. Where no closed configuration is
     found, the result is open, as a second call shows.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-
     Returns:
         The closed configuration `[*batch, num_q]`, and the largest residual of a loop at q, `[*batch]`
         [m, or 1 for directions]; q and zero without loops.
 
-    Raises:
-        ShapeError: when q does not fit the mechanism.
-
     Reference: Nocedal, Wright 2006, Numerical Optimization, sections 10.3 (Levenberg-Marquardt) and 12.3.
     """
-    check_state(mech, q=q)
     return closed_configuration(mech, q)

@@ -26,7 +26,6 @@ from torchsko.bridge.body_motion import body_accels, body_rates
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
 from torchsko.spatial.rigid_transform import rotate_vector, translate_force
 from torchsko.spatial.rotation import cross
 from torchsko.utils.shapes import matvec
@@ -39,15 +38,10 @@ def center_of_mass(mech: Mechanism, q: Tensor) -> Tensor:
 
     Args:
         mech: the mechanism; a robot without any mass has none (nan).
-        q: configuration, `[*batch, num_q]`.
 
     Returns:
         In the inertial frame, `[*batch, 3]` [m].
-
-    Raises:
-        ShapeError: when q does not fit the mechanism.
     """
-    check_state(mech, q=q)
     return _mean(mech, body_centres(Kinematics.of(mech, q)))
 
 
@@ -55,20 +49,11 @@ def center_of_mass(mech: Mechanism, q: Tensor) -> Tensor:
 def com_velocity(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """Velocity of the centre of mass, O(N).
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-
     Returns:
         In inertial axes, `[*batch, 3]` [m/s].
 
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
-
     Reference: Orin, Goswami, Lee 2013 (linear momentum per unit mass).
     """
-    check_state(mech, q=q, qd=qd)
     state = Kinematics.of(mech, q, qd)
     V = mech.layout.tree_order(body_rates(state), -3)[..., 0]
     v = V[..., 3:] + cross(V[..., :3], mech.com)
@@ -79,22 +64,12 @@ def com_velocity(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 def com_acceleration(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
     """Acceleration of the centre of mass, O(N); without gravity's -g.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
-
     Returns:
         In inertial axes, `[*batch, 3]` [m/s^2]; times the mass it is the sum of all external forces,
         weight included.
 
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
-
     Reference: Orin, Goswami, Lee 2013 (the rate of linear momentum, per unit mass).
     """
-    check_state(mech, q=q, qd=qd, qdd=qdd)
     state = Kinematics.of(mech, q, qd)
     both = body_accels(state, qdd, gravity=False)
     V, alpha = (mech.layout.tree_order(x, -3)[..., 0] for x in both)
@@ -107,20 +82,12 @@ def com_acceleration(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Ten
 def com_jacobian(mech: Mechanism, q: Tensor) -> Tensor:
     """Jacobian of the centre of mass, O(N), from composite inertias.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-
     Returns:
         `[*batch, 3, num_dof]` [m/rad, or 1 at joints that slide], in inertial axes; times qd it is
         `com_velocity`.
 
-    Raises:
-        ShapeError: when q does not fit the mechanism.
-
     Reference: Orin, Goswami, Lee 2013 (the linear rows of A_G, per unit mass).
     """
-    check_state(mech, q=q)
     state = Kinematics.of(mech, q)
     columns = mech.layout.tree_order(composite_momenta(state), -3)[..., 3:, :]
     forces = state.poses.rotation @ columns
@@ -131,20 +98,11 @@ def com_jacobian(mech: Mechanism, q: Tensor) -> Tensor:
 def kinetic_energy(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """Kinetic energy, 1/2 qd* M qd with the mass matrix M, armature included; O(N).
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-
     Returns:
         `[*batch]` [J].
 
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
-
     Reference: Concurrent Dynamics 2018, Generalized Mass Matrix, Eqs. 10 and 13.
     """
-    check_state(mech, q=q, qd=qd)
     state = Kinematics.of(mech, q, qd)
     V, momentum = body_momenta(state)
     twice = (V * momentum).sum((-3, -2, -1))
@@ -163,20 +121,12 @@ def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
     with springs are a vector, and of spherical and free joints where they are equally stiff about every axis
     and along every axis. Otherwise they have none: along a closed path they add or remove energy.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-
     Returns:
         `[*batch]` [J]; its gradient is `gravity_force` and the part of springs that have a potential, and of
         compensated weights, in `passive_force`.
 
-    Raises:
-        ShapeError: when q does not fit the mechanism.
-
     Reference: Siciliano et al. 2009, Robotics (potential energy of links).
     """
-    check_state(mech, q=q)
     state = Kinematics.of(mech, q)
     moment = (mech.mass[..., None] * body_centres(state)).sum(-2)
     energies = [term.energy(state) for term in acting_terms(mech)]
@@ -188,20 +138,11 @@ def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
 def centroidal_momentum(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """Momentum of the robot about its centre of mass, O(N).
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-
     Returns:
         [angular; linear] in inertial axes at the centre of mass, `[*batch, 6]` [kg m^2/s, kg m/s].
 
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
-
     Reference: Orin, Goswami, Lee 2013.
     """
-    check_state(mech, q=q, qd=qd)
     state = Kinematics.of(mech, q, qd)
     momenta = mech.layout.tree_order(body_momenta(state)[1], -3)
     return about_centre(state, momenta).sum(-3)[..., 0]
@@ -211,20 +152,12 @@ def centroidal_momentum(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 def centroidal_momentum_matrix(mech: Mechanism, q: Tensor) -> Tensor:
     """The matrix A_G that takes qd to `centroidal_momentum`, O(N), from composite inertias.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-
     Returns:
         `[*batch, 6, num_dof]`, rows [angular; linear] in inertial axes at the centre of mass; times
         qd [kg m^2/s; kg m/s].
 
-    Raises:
-        ShapeError: when q does not fit the mechanism.
-
     Reference: Orin, Goswami, Lee 2013.
     """
-    check_state(mech, q=q)
     state = Kinematics.of(mech, q)
     columns = mech.layout.tree_order(composite_momenta(state), -3)
     return of_dofs(state, about_centre(state, columns))
@@ -234,20 +167,12 @@ def centroidal_momentum_matrix(mech: Mechanism, q: Tensor) -> Tensor:
 def gravity_force(mech: Mechanism, q: Tensor) -> Tensor:
     """Joint forces that hold the robot still against gravity alone: no springs.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-
     Returns:
         `[*batch, num_dof]` [N m or N], the gradient of gravity's potential energy; part of
         `bias_force`.
 
-    Raises:
-        ShapeError: when q does not fit the mechanism.
-
     Reference: Siciliano et al. 2009, Robotics (gravity from the potential energy).
     """
-    check_state(mech, q=q)
     return algorithms.bias_force(model_at(Kinematics.of(mech, q)))
 
 
@@ -261,24 +186,12 @@ def joint_wrenches(
     joint's dofs is `inverse_dynamics` less passive forces and armature. For a base body it is the force of
     the ground.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
-        f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin,
-            [moment; force] [N m, N].
-
     Returns:
         [moment; force] in each body's frame at its origin, `[*batch, num_bodies, 6]` [N m, N], in the
         order of ``mech.body_names``; dependent joints included.
 
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
-
     Reference: Jain 2011, Part II, Algorithm 3.1.
     """
-    check_state(mech, q=q, qd=qd, qdd=qdd, f_ext=f_ext)
     forces = joint_forces(Kinematics.of(mech, q, qd), qdd, f_ext)
     return mech.layout.tree_order(forces, -3)[..., 0]
 

@@ -12,7 +12,6 @@ from torch import Tensor
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
 from torchsko.verbs.passive.armature import Armature
 from torchsko.verbs.passive.compensation import Compensation
 from torchsko.verbs.passive.damping import Damping
@@ -66,21 +65,12 @@ def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     The armature of a free joint is a mass at its origin, whose velocity has axes that turn. Its inertial
     force apart from armature * qdd is included as well.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]`.
-
     Returns:
         `[*batch, num_dof]` [N m or N]; part of `bias_force`.
-
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: Siciliano et al. 2009, Robotics (viscous and Coulomb friction); MuJoCo documentation,
     "Computation", Passive forces (springs, compensation of weights).
     """
-    check_state(mech, q=q, qd=qd)
     return passive_forces(Kinematics.of(mech, q, qd))
 
 
@@ -88,21 +78,12 @@ def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 def passive_force_parts(mech: Mechanism, q: Tensor, qd: Tensor) -> PassiveForces:
     """The parts of `passive_force`, which is their sum.
 
-    Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-
     Returns:
         `PassiveForces`, each `[*batch, num_dof]` [N m or N].
-
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: Siciliano et al. 2009, Robotics (viscous and Coulomb friction); MuJoCo documentation,
     "Computation", Passive forces (springs, compensation of weights).
     """
-    check_state(mech, q=q, qd=qd)
     state = Kinematics.of(mech, q, qd)
     found = _tree_forces(state)
     zero = torch.zeros_like(found["springs"])

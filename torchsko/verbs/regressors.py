@@ -24,7 +24,6 @@ from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import stretch, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
 from torchsko.spatial.inertia import force_regressor, inertia_of_vector, inertial_vector
 from torchsko.spatial.rigid_transform import rotate_vector, translate_force
 from torchsko.utils.shapes import broadcast_shapes
@@ -37,9 +36,6 @@ from torchsko.verbs.passive.friction import friction_direction
 @verb
 def inertial_parameters(mech: Mechanism) -> Tensor:
     """The inertial parameters in which joint forces are linear, in Pinocchio's order.
-
-    Args:
-        mech: the mechanism.
 
     Returns:
         `[*batch, num_bodies, 10]`, bodies in the order of ``mech.body_names``: mass [kg], first
@@ -60,16 +56,10 @@ def torque_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Ten
 
     Args:
         mech: the mechanism; its inertial parameters do not matter.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
 
     Returns:
         `[*batch, num_dof, num_bodies, 10]`; zero where a joint does not carry a body. One matrix a
         sample is `.flatten(-2)`.
-
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: Atkeson, An, Hollerbach 1986 (there the columns go from tip to base).
 
@@ -82,7 +72,6 @@ def torque_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Ten
         >>> torch.allclose(tau, ts.inverse_dynamics(arm, q, qd, torch.ones_like(qd)))
         True
     """
-    check_state(mech, q=q, qd=qd, qdd=qdd)
     layout, state = mech.layout, Kinematics.of(mech, q, qd)
     Y = layout.tree_order(force_regressor(*body_accels(state, qdd)), -3)
     # Two spare columns: torch calls BLAS for 6 x 6 times 6 x 12, and is slower with fewer columns.
@@ -103,19 +92,11 @@ def wrench_regressor(
 
     Args:
         mech: the mechanism; its inertial parameters do not matter.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
-        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
         reference: axes and point of the wrench, as in `torchsko.frame_velocity`.
 
     Returns:
         `[*batch, len(frames), 6, num_bodies, 10]`, rows [moment; force]; zero at bodies that are not
         outboard; of one frame without its dimension.
-
-    Raises:
-        MechanismError: on an unknown frame, or none, or an unknown reference.
-        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: Atkeson, An, Hollerbach 1986 (a wrist sensor).
     """
@@ -143,9 +124,6 @@ def wrench_regressor(
 def drive_parameters(mech: Mechanism) -> Tensor:
     """The joint parameters in which joint forces are linear, one row per dof of the tree.
 
-    Args:
-        mech: the mechanism.
-
     Returns:
         `[*batch, num_tree_dof, 4]`: armature [kg m^2 or kg], damping [N m s/rad or N s/m], dry friction
         [N m or N], stiffness [N m/rad or N/m].
@@ -166,19 +144,12 @@ def drive_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tens
 
     Args:
         mech: the mechanism; of its joints' numbers only `spring_reference` and `friction_speed` matter.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
 
     Returns:
         `[*batch, num_dof, num_tree_dof, 4]`.
 
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
-
     Reference: Khalil, Dombre 2002, Modeling, Identification and Control of Robots (rotors, friction).
     """
-    check_state(mech, q=q, qd=qd, qdd=qdd)
     state = Kinematics.of(mech, q, qd)
     tree, rates, accels = state.tree, state.tree_qd, state.tree_accels(qdd)
     deflection, turning = stretch(tree, state.tree_q)[0], transport_rate(tree, rates, rates)
@@ -195,16 +166,10 @@ def momentum_regressor(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
     Args:
         mech: the mechanism; its inertial parameters do not matter.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
 
     Returns:
         `[*batch, num_dof, num_bodies, 10]`; zero where a joint does not carry a body.
-
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
     """
-    check_state(mech, q=q, qd=qd)
     layout, state = mech.layout, Kinematics.of(mech, q, qd)
     V = layout.tree_order(body_rates(state), -3)
     each = (_units(mech) @ V[..., None, :, :])[..., 0].mT
@@ -218,18 +183,12 @@ def kinetic_energy_regressor(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
     Args:
         mech: the mechanism; its inertial parameters do not matter.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
 
     Returns:
         `[*batch, num_bodies, 10]`; times the parameters, summed, it is the energy [J].
 
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
-
     Reference: Gautier 1997, Dynamic identification of robots with power model (the energy model).
     """
-    check_state(mech, q=q, qd=qd)
     V = mech.layout.tree_order(body_rates(Kinematics.of(mech, q, qd)), -3)[..., None, :, :]
     return (V.mT @ _units(mech) @ V)[..., 0, 0] / 2
 
@@ -240,13 +199,9 @@ def potential_energy_regressor(mech: Mechanism, q: Tensor) -> Tensor:
 
     Args:
         mech: the mechanism; its inertial parameters do not matter.
-        q: configuration, `[*batch, num_q]`.
 
     Returns:
         `[*batch, num_bodies, 10]`; times the parameters, summed, it is the energy [J].
-
-    Raises:
-        ShapeError: when q does not fit the mechanism.
 
     Reference: Gautier 1997, Dynamic identification of robots with power model (the energy model).
     """

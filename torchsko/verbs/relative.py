@@ -41,18 +41,11 @@ def relative_pose(mech: Mechanism, q: Tensor, frames: Frames, relative_to: str |
     """Pose of frames in another frame.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
         relative_to: name of the other frame, or a `Frame`.
 
     Returns:
         Rotations `[*batch, len(frames), 3, 3]`, to the other frame's coordinates, and positions
         `[*batch, len(frames), 3]` [m]; of one frame without the dimension of frames.
-
-    Raises:
-        MechanismError: on an unknown frame, or none.
-        ShapeError: when q does not fit the mechanism.
     """
     mech, names, base = _named(mech, frames, relative_to, q=q)
     R, r = _pose(mech, q, names, base)
@@ -71,20 +64,12 @@ def relative_velocity(
     """Spatial velocity of frames relative to another frame.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
         relative_to: name of the other frame, or a `Frame`.
         reference: "body", the frame's own axes at its origin; "world", the other frame's axes at its origin;
             or "mixed", the other frame's axes at the frame's origin.
 
     Returns:
         [omega; v], `[*batch, len(frames), 6]` [rad/s, m/s]; of one frame `[*batch, 6]`.
-
-    Raises:
-        MechanismError: on an unknown frame, or none, or an unknown reference.
-        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: Featherstone 2008, Rigid Body Dynamics Algorithms (coordinate transforms).
     """
@@ -107,18 +92,11 @@ def relative_jacobian(
     Columns of joints that carry both frames are zero.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
         relative_to: name of the other frame, or a `Frame`.
         reference: as in `relative_velocity`.
 
     Returns:
         `[*batch, len(frames), 6, num_dof]`, rows [omega; v]; of one frame `[*batch, 6, num_dof]`.
-
-    Raises:
-        MechanismError: on an unknown frame, or none, or an unknown reference.
-        ShapeError: when q does not fit the mechanism.
 
     Reference: Featherstone 2008, Rigid Body Dynamics Algorithms (coordinate transforms).
 
@@ -149,11 +127,6 @@ def relative_acceleration(
     """Acceleration of frames relative to another frame.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
-        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
         relative_to: name of the other frame, or a `Frame`.
         reference: as in `relative_velocity`.
         classical: the acceleration of the reference point as the linear part, as in `frame_acceleration`; in
@@ -161,10 +134,6 @@ def relative_acceleration(
 
     Returns:
         `[*batch, len(frames), 6]` [rad/s^2, m/s^2]; of one frame `[*batch, 6]`.
-
-    Raises:
-        MechanismError: on an unknown frame, or none, or an unknown reference.
-        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: Featherstone 2008, section 2.11.
     """
@@ -194,19 +163,11 @@ def relative_jacobian_rate(
     """Time derivative of `relative_jacobian`, of every entry, along qd.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
         relative_to: name of the other frame, or a `Frame`.
         reference: as in `relative_velocity`.
 
     Returns:
         `[*batch, len(frames), 6, num_dof]`; of one frame `[*batch, 6, num_dof]`.
-
-    Raises:
-        MechanismError: on an unknown frame, or none, or an unknown reference.
-        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: Featherstone 2008, Rigid Body Dynamics Algorithms (moving coordinates).
     """

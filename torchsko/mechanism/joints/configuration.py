@@ -22,13 +22,13 @@ from torchsko.mechanism.joints.kind import Sampler
 from torchsko.mechanism.loops.closed_states import regular_samples
 from torchsko.mechanism.loops.closing import add_tree_step
 from torchsko.mechanism.loops.retraction import close_dependent
-from torchsko.mechanism.state import check_coordinates
+from torchsko.mechanism.state import check_shapes
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
 
 
-@verb
+@verb(check=check_shapes)
 def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
     """Move a configuration along a tangent step: q + step for joints whose q is a vector.
 
@@ -36,15 +36,10 @@ def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
     Returned quaternions are normalised.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
         step: displacement, for example qd * dt, `[*batch, num_dof]` [rad or m], in the child frame.
 
     Returns:
         `[*batch, num_q]`.
-
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
 
     Reference: Sola, Deray, Atchuthan 2018, A micro Lie theory (right plus).
 
@@ -55,7 +50,6 @@ def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
         >>> torch.equal(ts.integrate(arm, q, torch.zeros(7, dtype=q.dtype)), q)
         True
     """
-    check_coordinates(mech, q=q, step=step)
     return add_step(mech, q, step)
 
 
@@ -71,7 +65,7 @@ def add_step(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
     return add_tree_step(mech.joints, q, step)
 
 
-@verb
+@verb(check=check_shapes)
 def difference(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
     """The tangent step from one configuration to another, inverse of `integrate`.
 
@@ -80,7 +74,6 @@ def difference(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
     continuous joints of Pinocchio do.
 
     Args:
-        mech: the mechanism.
         start: first configuration, `[*batch, num_q]`.
         end: second configuration, `[*batch, num_q]`.
 
@@ -88,12 +81,8 @@ def difference(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
         Step `[*batch, num_dof]` [rad or m]: ``integrate(mech, start, difference(mech, start, end))`` is
         `end`, quaternions up to their sign. It is smooth except at half turns.
 
-    Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
-
     Reference: Sola, Deray, Atchuthan 2018, A micro Lie theory (right minus).
     """
-    check_coordinates(mech, start=start, end=end)
     return subtract(mech, start, end)
 
 
