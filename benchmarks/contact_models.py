@@ -115,7 +115,7 @@ def compare(
             mujoco.mj_step(model, data)
         found = [np.array(x) for x in (data.qpos, data.qvel, data.act, data.ctrl)]
         mujoco.mj_step(model, data)
-        points = ts.contacts(mech, convert.q_from(torch.tensor(found[0])), contact)
+        points = ts.contacts(mech, convert.q_from(torch.tensor(found[0])), contact=contact)
         margin = contact.margin[list(points.pair)]
         if bool(((points.distance - margin).abs() < BORDER).any()):
             continue

@@ -139,7 +139,7 @@ def main() -> None:
     def ours(mech: ts.Mechanism | ts.FusedMechanism, **options: object) -> Call:
         def run() -> tuple[Tensor, Tensor]:
             found = ts.inverse_kinematics(
-                mech, {frame: goal}, start, max_iterations=STEPS, tolerance=TOLERANCE, **options
+                mech, start, {frame: goal}, max_iterations=STEPS, tolerance=TOLERANCE, **options
             )
             return found.q, found.converged
 

@@ -50,7 +50,7 @@ def main():
     arm = ts.load(ts.robots.panda)
     arm = arm.replace(damping=0 * arm.damping, friction=0 * arm.friction)
     goal, again = {HAND: (DOWN, PLACE)}, {"restarts": 8, "generator": torch.Generator()}
-    result = ts.inverse_kinematics(arm, goal, arm.middle(), limits=True, **again)
+    result = ts.inverse_kinematics(arm, arm.middle(), goal, limits=True, **again)
     print(f"start: converged {bool(result.converged)}, residual {result.residual.norm():.1e}")
     way = pushed(arm, mujoco_model(ts.robots.panda, arm), result.q)
     asked = torch.from_numpy(PUSH) / STIFFNESS[1]

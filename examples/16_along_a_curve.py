@@ -32,11 +32,11 @@ def eight(t):
 def joint_path(arm, fast, seconds):
     """Joint angles at every pose of the path; each solution starts from the one before."""
     goal, g = {HAND: (DOWN, eight(0.0)[0])}, torch.Generator().manual_seed(0)
-    found = ts.inverse_kinematics(fast, goal, arm.middle(), limits=True, restarts=16, generator=g)
+    found = ts.inverse_kinematics(fast, arm.middle(), goal, limits=True, restarts=16, generator=g)
     path = [found.q]
     for k in range(1, round(seconds * PATH) + 1):
         goal = {HAND: (DOWN, eight(k / PATH)[0])}
-        path.append(ts.inverse_kinematics(fast, goal, path[-1], limits=True).q)
+        path.append(ts.inverse_kinematics(fast, path[-1], goal, limits=True).q)
     return torch.stack(path), bool(found.converged)
 
 

@@ -125,8 +125,8 @@ def test_bodies_held_together_by_constraints_accelerate_as_the_tree(kinds, seed,
             bias = ts.frame_jacobian_rate(apart, x, v, name) @ v
         else:
             base = names[mech.parents[k]]
-            J = ts.relative_jacobian(apart, x, name, base)
-            bias = ts.relative_jacobian_rate(apart, x, v, name, base) @ v
+            J = ts.frame_jacobian(apart, x, name, relative_to=base)
+            bias = ts.frame_jacobian_rate(apart, x, v, name, relative_to=base) @ v
         S = freedom(mech, k)
         held = torch.linalg.svd(S).Vh[len(S) :]
         agree((held @ J @ v)[None], torch.zeros(1, len(held)).double(), 1e-10)
@@ -248,9 +248,9 @@ QUANTITIES = {
     "inverse dynamics": ts.inverse_dynamics,
     "forward dynamics": ts.forward_dynamics,
     "pose": lambda m, q, qd, qdd: ts.frame_pose(m, q, "bar2").position,
-    "Jacobian": lambda m, q, qd, qdd: ts.frame_jacobian(m, q, "bar2", "mixed"),
-    "its rate": lambda m, q, qd, qdd: ts.frame_jacobian_rate(m, q, qd, "bar2", "mixed"),
-    "relative Jacobian": lambda m, q, qd, qdd: ts.relative_jacobian(m, q, "bar2", "bar1"),
+    "Jacobian": lambda m, q, qd, qdd: ts.frame_jacobian(m, q, "bar2", reference="mixed"),
+    "its rate": lambda m, q, qd, qdd: ts.frame_jacobian_rate(m, q, qd, "bar2", reference="mixed"),
+    "relative Jacobian": lambda m, q, qd, qdd: ts.frame_jacobian(m, q, "bar2", relative_to="bar1"),
     "centre of mass": lambda m, q, qd, qdd: ts.center_of_mass(m, q),
     "its Jacobian": lambda m, q, qd, qdd: ts.com_jacobian(m, q),
     "centroidal map": lambda m, q, qd, qdd: ts.centroidal_momentum_matrix(m, q),

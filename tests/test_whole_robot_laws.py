@@ -99,7 +99,7 @@ def test_composite_and_centroidal_inertias_are_those_of_the_locked_robot(mech, b
 @given(mechanisms(kinds=("free",), max_bodies=1), seeds)
 def test_of_a_free_body_the_centroidal_inertia_takes_its_twist_to_its_momentum(mech, seed):
     q, qd, *_ = normal_state(mech, seed=seed)
-    spin = ts.frame_velocity(mech, q, qd, mech.body_names[0], "mixed")[:3]
+    spin = ts.frame_velocity(mech, q, qd, mech.body_names[0], reference="mixed")[:3]
     twist = torch.cat([spin, ts.com_velocity(mech, q, qd)])
     agree(ts.centroidal_inertia(mech, q) @ twist, ts.centroidal_momentum(mech, q, qd), 1e-10)
 
@@ -142,9 +142,9 @@ def test_wrenches_have_equal_power_in_every_reference(mech, seed, reference):
     """Its power on the frame's velocity is the same in every reference."""
     q, qd, qdd = normal_state(mech, 2, seed=seed)
     frame, phi = mech.frame_names[-1], ts.inertial_parameters(mech)
-    wrench = summed(ts.wrench_regressor(mech, q, qd, qdd, frame, reference), phi)
+    wrench = summed(ts.wrench_regressor(mech, q, qd, qdd, frame, reference=reference), phi)
     own = summed(ts.wrench_regressor(mech, q, qd, qdd, frame), phi)
-    power = (wrench * ts.frame_velocity(mech, q, qd, frame, reference)).sum(-1)
+    power = (wrench * ts.frame_velocity(mech, q, qd, frame, reference=reference)).sum(-1)
     agree(power, (own * ts.frame_velocity(mech, q, qd, frame)).sum(-1), 1e-9)
 
 
@@ -152,7 +152,7 @@ def test_the_ground_exerts_the_rate_of_momentum_less_the_weight():
     mech = ts.load(ts.robots.panda)
     ground = next(f for f, k in zip(mech.frame_names, mech.frame_body, strict=True) if k < 0)
     q, qd, qdd = normal_state(mech, 4)
-    Y = ts.wrench_regressor(mech, q, qd, qdd, ground, "world")
+    Y = ts.wrench_regressor(mech, q, qd, qdd, ground, reference="world")
     force = summed(Y, ts.inertial_parameters(mech))[..., 3:]
     rate = mech.mass.sum() * ts.com_acceleration(mech, q, qd, qdd)
     # The base link is welded to the ground: its weight rests on it, and is none of the bodies'.
@@ -172,18 +172,24 @@ def test_frames_derivatives_are_those_of_their_motion(mech, seed, reference, cla
     q, qd, qdd = normal_state(mech, seed=seed)
     zero, frames = torch.zeros_like(qd), mech.frame_names[-2:]
     moved = lambda step: ts.integrate(mech, q, step)  # noqa: E731
-    expected = jacrev(lambda s, u: ts.frame_velocity(mech, moved(s), u, frames, reference), (0, 1))(
-        zero, qd
-    )
+    expected = jacrev(
+        lambda s, u: ts.frame_velocity(mech, moved(s), u, frames, reference=reference), (0, 1)
+    )(zero, qd)
     for mine, theirs in zip(
-        ts.frame_velocity_derivatives(mech, q, qd, frames, reference), expected, strict=True
+        ts.frame_velocity_derivatives(mech, q, qd, frames, reference=reference),
+        expected,
+        strict=True,
     ):
         agree(mine, theirs, 1e-9)
     expected = jacrev(
-        lambda s, u, a: ts.frame_acceleration(mech, moved(s), u, a, frames, reference, classical),
+        lambda s, u, a: ts.frame_acceleration(
+            mech, moved(s), u, a, frames, reference=reference, classical=classical
+        ),
         (0, 1, 2),
     )(zero, qd, qdd)
-    found = ts.frame_acceleration_derivatives(mech, q, qd, qdd, frames, reference, classical)
+    found = ts.frame_acceleration_derivatives(
+        mech, q, qd, qdd, frames, reference=reference, classical=classical
+    )
     for mine, theirs in zip(found, expected, strict=True):
         agree(mine, theirs, 1e-9)
 
@@ -213,14 +219,26 @@ def test_centroidal_derivatives_are_those_of_momentum_and_its_rate(mech, batch, 
 def test_rates_relative_to_a_moving_frame_are_those_of_what_it_sees(reference, mech, seed):
     q, qd, qdd = normal_state(mech, seed=seed)
     frame, base = mech.body_names[-1], mech.body_names[0]
-    J = along(lambda q, _: ts.relative_jacobian(mech, q, frame, base, reference), mech, q, qd, qdd)
-    found = ts.relative_jacobian_rate(mech, q, qd, frame, base, reference)
+    J = along(
+        lambda q, _: ts.frame_jacobian(mech, q, frame, relative_to=base, reference=reference),
+        mech,
+        q,
+        qd,
+        qdd,
+    )
+    found = ts.frame_jacobian_rate(mech, q, qd, frame, relative_to=base, reference=reference)
     assert (found - J).abs().max() < 1e-9 * (1 + J.abs().max())
     V = along(
-        lambda q, qd: ts.relative_velocity(mech, q, qd, frame, base, reference), mech, q, qd, qdd
+        lambda q, qd: ts.frame_velocity(mech, q, qd, frame, relative_to=base, reference=reference),
+        mech,
+        q,
+        qd,
+        qdd,
     )
     classical = reference == "mixed"
-    found = ts.relative_acceleration(mech, q, qd, qdd, frame, base, reference, classical)
+    found = ts.frame_acceleration(
+        mech, q, qd, qdd, frame, relative_to=base, reference=reference, classical=classical
+    )
     assert (found - V).abs().max() < 1e-9 * (1 + V.abs().max())
 
 

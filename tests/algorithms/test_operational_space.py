@@ -145,7 +145,7 @@ def test_with_pinv_the_consistent_inverse_is_a_generalized_inverse():
     arm, q = panda()
     q = torch.cat([q[:2], outstretched(q[2:])])
     J = ts.frame_jacobian(arm, q, frames_of(arm)).flatten(-3, -2)
-    J_bar = ts.consistent_jacobian_inverse(arm, q, frames_of(arm), "pinv")
+    J_bar = ts.consistent_jacobian_inverse(arm, q, frames_of(arm), singular="pinv")
     agree(J @ J_bar @ J, J, 1e-8)
     agree(J_bar @ J @ J_bar, J_bar, 1e-6)
 
@@ -156,8 +156,8 @@ def test_a_singular_sample_never_spoils_the_others(singular, dtype):
     arm, q = panda()
     arm, q = arm.to(dtype), q.to(dtype)
     mixed = torch.cat([q[:2], outstretched(q[2:])])
-    together = ts.operational_space_inertia(arm, mixed, frames_of(arm), singular)
-    alone = ts.operational_space_inertia(arm, mixed[:2], frames_of(arm), singular)
+    together = ts.operational_space_inertia(arm, mixed, frames_of(arm), singular=singular)
+    alone = ts.operational_space_inertia(arm, mixed[:2], frames_of(arm), singular=singular)
     torch.testing.assert_close(together[:2], alone)
     assert together[2:].isnan().all() if singular == "nan" else together.isfinite().all()
 
@@ -166,7 +166,7 @@ def test_pinv_gives_no_inertia_where_no_motion_is_possible():
     arm, q = panda()
     q = outstretched(q)
     compliance = ts.operational_space_compliance(arm, q, frames_of(arm))
-    inertia = ts.operational_space_inertia(arm, q, frames_of(arm), "pinv")
+    inertia = ts.operational_space_inertia(arm, q, frames_of(arm), singular="pinv")
     assert (torch.linalg.matrix_rank(inertia, rtol=1e-10) == 5).all()
     agree(compliance @ inertia @ compliance, compliance, 1e-8)
 
@@ -174,7 +174,7 @@ def test_pinv_gives_no_inertia_where_no_motion_is_possible():
 def test_damping_adds_to_the_compliance():
     arm, q = panda()
     compliance = ts.operational_space_compliance(arm, q, frames_of(arm))
-    damped = ts.operational_space_inertia(arm, q, frames_of(arm), ("damped", 0.01))
+    damped = ts.operational_space_inertia(arm, q, frames_of(arm), singular=("damped", 0.01))
     agree(damped, torch.linalg.inv(compliance + 0.01 * torch.eye(6, dtype=q.dtype)), 1e-8)
 
 
@@ -189,7 +189,7 @@ def test_every_sample_may_have_a_damping_of_its_own():
     def laws(q, qd, d):
         rule = ("damped", d)
         return (
-            ts.operational_space_inertia(arm, q, frames, rule),
+            ts.operational_space_inertia(arm, q, frames, singular=rule),
             ts.control.impedance(arm, q, qd, [task], singular=rule),
         )
 
@@ -214,9 +214,9 @@ def test_raise_names_the_singular_samples():
     arm, q = panda()
     mixed = torch.cat([q[:2], outstretched(q[2:])])
     with pytest.raises(ts.SingularError, match=r"\[\[2\], \[3\]\]"):
-        ts.operational_space_inertia(arm, mixed, frames_of(arm), "raise")
+        ts.operational_space_inertia(arm, mixed, frames_of(arm), singular="raise")
     agree(
-        ts.operational_space_inertia(arm, q, frames_of(arm), "raise"),
+        ts.operational_space_inertia(arm, q, frames_of(arm), singular="raise"),
         ts.operational_space_inertia(arm, q, frames_of(arm)),
     )
 
@@ -279,7 +279,7 @@ def test_a_pseudo_inverse_is_the_same_in_millimetres(dtype, joints):
         q = torch.stack([q[0], q[1], 0 * q[2]])
         position = arm.joint_position.clone().requires_grad_()
         there = arm.replace(joint_position=position)
-        inertia = ts.operational_space_inertia(there, q, frames_of(arm), "pinv")
+        inertia = ts.operational_space_inertia(there, q, frames_of(arm), singular="pinv")
         units = torch.tensor([1 / length] * 3 + [1.0] * 3, dtype=dtype)
         found.append(units[:, None] * inertia * units)
         slopes.append(length * torch.autograd.grad(found[-1][:2].sum(), position)[0])
@@ -299,7 +299,7 @@ def test_a_pseudo_inverse_of_fewer_dofs_than_rows_has_all_its_derivatives():
 
     def inertia(place, q):
         return ts.operational_space_inertia(
-            arm.replace(joint_position=place), q, frames_of(arm), "pinv"
+            arm.replace(joint_position=place), q, frames_of(arm), singular="pinv"
         )
 
     assert torch.autograd.gradcheck(
@@ -372,9 +372,13 @@ def test_more_rows_than_dofs_and_unknown_rules_are_refused():
     arm, q = panda()
     with pytest.raises(ts.ShapeError, match="12 rows, 'panda' has 7 dofs"):
         ts.operational_space_inertia(arm, q, frames_of(arm, 2))
-    assert ts.operational_space_inertia(arm, q, frames_of(arm, 2), "pinv").shape == (4, 12, 12)
+    assert ts.operational_space_inertia(arm, q, frames_of(arm, 2), singular="pinv").shape == (
+        4,
+        12,
+        12,
+    )
     with pytest.raises(ts.ShapeError, match="no rule for singular samples"):
-        ts.operational_space_inertia(arm, q, frames_of(arm), "clamp")
+        ts.operational_space_inertia(arm, q, frames_of(arm), singular="clamp")
 
 
 def test_two_feet_of_a_humanoid_agree_with_pinocchio():

@@ -152,7 +152,7 @@ def test_points_and_axes_have_exact_derivatives_and_samples(kinds):
 
     def points(q, step, *changes):
         changed = contact.replace(**dict(zip(names, changes, strict=True)))
-        found = ts.contacts(mech, ts.integrate(mech, q, step), changed)
+        found = ts.contacts(mech, ts.integrate(mech, q, step), contact=changed)
         exists = found.distance < 1e9
         return (
             torch.where(exists, found.distance, 0.0),
@@ -247,7 +247,7 @@ def test_kernels_have_the_points_and_gradients_of_eager_mode(kinds):
     q = torch.tensor(random_positions(model, np.random.default_rng(1), 8))
 
     def points(mech, q, size, heights):
-        found = ts.contacts(mech, q, contact.replace(shape_size=size, heights=heights))
+        found = ts.contacts(mech, q, contact=contact.replace(shape_size=size, heights=heights))
         exists = found.distance < 1e9
         return (
             torch.where(exists, found.distance, 0.0),

@@ -78,7 +78,7 @@ def test_contact_forces_equal_those_of_mujoco(compiled, name, options):
         q = to_mujoco.q_from(torch.tensor(qpos))
         qd = to_mujoco.qd_from(q, torch.tensor(qvel))
         qdd = to_mujoco.qdd_from(q, qd, torch.tensor(data.qacc))
-        points = ts.contacts(mech, q, contact)
+        points = ts.contacts(mech, q, contact=contact)
         found = ts.contact_forces(mech, q, qd, qdd, contact=contact)
         assert (found[~points.active] == 0).all()
         for k in range(data.ncon):
@@ -128,7 +128,7 @@ def test_derivatives_of_all_inputs_are_exact(compiled, cone, condim):
     start = mech.file_metadata.initial + torch.tensor([0, -0.03, 0.1, -0.05], dtype=torch.float64)
     q = start + 0.01 * torch.randn(2, 4, dtype=torch.float64)
     qd, tau = 0.3 * torch.randn(2, 4, dtype=torch.float64), torch.randn(2, 4, dtype=torch.float64)
-    assert ts.contacts(mech, q, contact).active.any(-1).all()
+    assert ts.contacts(mech, q, contact=contact).active.any(-1).all()
 
     def dynamics(q, qd, tau, mass, *parameters):
         changed = contact.replace(**dict(zip(NAMES, parameters, strict=True)))

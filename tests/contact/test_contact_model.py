@@ -56,14 +56,16 @@ def test_points_beyond_the_largest_number_of_contacts_are_counted():
     every = ts.contacts(mech, q)
     assert int(every.active.sum()) == 8 and not every.dropped.any()
     contact = ts.ContactModel.of(mech, max_contacts={("low", "high"): 3, ("floor", "low"): 1})
-    few = ts.contacts(mech, q, contact)
+    few = ts.contacts(mech, q, contact=contact)
     names = [contact.pair_names[k] for k in few.pair]
     assert names.count(("low", "high")) == 3 and names.count(("floor", "low")) == 1
     dropped = dict(zip(contact.pair_names, few.dropped.tolist(), strict=True))
     assert dropped == {("floor", "low"): 3, ("floor", "high"): 0, ("low", "high"): 1}
     tilted = torch.cat([q[:3], torch.tensor([1, 0.01, 0, 0], dtype=q.dtype), q[7:]])
     least = ts.contacts(mech, tilted).distance[:4].min()
-    assert ts.contacts(mech, tilted, contact).distance[names.index(("floor", "low"))] == least
+    assert (
+        ts.contacts(mech, tilted, contact=contact).distance[names.index(("floor", "low"))] == least
+    )
 
 
 def test_contacts_of_a_body_and_its_parent_follow_the_flag():

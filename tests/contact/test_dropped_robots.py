@@ -48,7 +48,7 @@ def on_a_plane(mech):
         robot = with_plane(0.0, shapes)
     contact = ts.ContactModel.of(robot)
     planar = ["plane" in (contact.shape_kinds[k] for k in pair) for pair in contact.pair_shapes]
-    points = ts.contacts(robot, robot.initial(), contact)
+    points = ts.contacts(robot, robot.initial(), contact=contact)
     heights = points.distance[torch.tensor([planar[k] for k in points.pair])]
     return with_plane(float(heights.min()) - 0.01, shapes)
 
@@ -75,6 +75,6 @@ def test_robots_dropped_on_a_plane_for_a_second_have_finite_states_and_gradients
     gradients = torch.autograd.grad(found[0][:, -1].sum() + found[1][:, -1].sum(), (q, qd))
     for x in (*found, *gradients):
         assert torch.isfinite(x).all()
-    points = ts.contacts(mech, found[0].detach(), contact)
+    points = ts.contacts(mech, found[0].detach(), contact=contact)
     pushed = (points.active & (points.distance < 0)).any()
     assert name in CANNOT_FALL or pushed

@@ -134,8 +134,10 @@ def test_reference_accelerations_include_the_turning_of_the_rows(text):
         qd = torch.cat([0 * spin, arm])
         qdd = accelerations_of(text, mech.initial(), qd)[1]
         point = ts.Frame("a")
-    accel = ts.frame_acceleration(mech, mech.initial(), qd, qdd, point, "mixed", classical=True)[3:]
-    speed = ts.frame_velocity(mech, mech.initial(), qd, point, "mixed")[3:]
+    accel = ts.frame_acceleration(
+        mech, mech.initial(), qd, qdd, point, reference="mixed", classical=True
+    )[3:]
+    speed = ts.frame_velocity(mech, mech.initial(), qd, point, reference="mixed")[3:]
     rate = 2 / (0.9999 * 0.02)
     torch.testing.assert_close(accel, -rate * speed, rtol=1e-3, atol=5e-3)
 

@@ -52,7 +52,7 @@ def test_an_inclined_height_field_acts_as_an_inclined_plane(body):
     q = torch.cat([0.2 * q[:, :3], torch.nn.functional.normalize(q[:, 3:], dim=-1)], -1)
     one = ts.constrained_dynamics(field, q, v, 0 * v, contact=contact).qdd
     two = ts.constrained_dynamics(flat, q, v, 0 * v, contact=plane).qdd
-    assert (ts.contacts(field, q, contact).active.sum(-1) > 0).sum() > 5
+    assert (ts.contacts(field, q, contact=contact).active.sum(-1) > 0).sum() > 5
     torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-9)
 
 
@@ -73,7 +73,7 @@ def test_the_surface_passes_through_the_heights_with_a_continuous_slope():
             node = node + heights[0, row, column] * torch.eye(3, dtype=node.dtype)[2]
             shift = 1e-9 * torch.tensor([[0, 0, 0], [1, 1, 0], [-1, -1, 0]])
             q = torch.cat([node + shift, mech.neutral()[3:].expand(3, 4)], -1)
-            found = ts.contacts(mech, q, contact)
+            found = ts.contacts(mech, q, contact=contact)
             assert abs(float(found.distance[0, 0])) < 1e-12
             normals = found.axes[:, 0, 0]
             torch.testing.assert_close(normals[1], normals[2], rtol=0, atol=1e-7)
@@ -96,7 +96,7 @@ def test_accelerations_have_exact_derivatives_with_respect_to_heights():
         changed = contact.replace(heights=heights)
         return ts.constrained_dynamics(mech, q, v, 0 * v, contact=changed).qdd
 
-    assert ts.contacts(mech, q, contact).active.any()
+    assert ts.contacts(mech, q, contact=contact).active.any()
     heights = contact.heights.clone().requires_grad_()
     assert torch.autograd.gradcheck(
         accelerate, heights, eps=1e-7, rtol=1e-6, atol=1e-6, fast_mode=True, check_forward_ad=True

@@ -106,12 +106,12 @@ def test_the_first_task_is_a_spring_and_a_damper_on_the_inertia_felt_there():
     first = control.Task(HAND, (R, r), (90.0, 800.0), (15.0, 50.0), velocity, acceleration)
     second = control.Task("link4", ts.frame_pose(ARM, q, "link3").position)
     tau = control.impedance(ARM, q, qd, [first, second], posture=-5 * qd)
-    J = ts.frame_jacobian(ARM, q, HAND, "mixed")
+    J = ts.frame_jacobian(ARM, q, HAND, reference="mixed")
     pushed = tau + (J.mT @ push[:, None])[..., 0]
     qdd = ts.forward_dynamics(ARM, q, qd, pushed)
-    a = ts.frame_acceleration(ARM, q, qd, qdd, HAND, "mixed", classical=True)
+    a = ts.frame_acceleration(ARM, q, qd, qdd, HAND, reference="mixed", classical=True)
     pose = ts.frame_pose(ARM, q, HAND)
-    off = velocity - ts.frame_velocity(ARM, q, qd, HAND, "mixed")
+    off = velocity - ts.frame_velocity(ARM, q, qd, HAND, reference="mixed")
     e = torch.cat([rotation_vector(R @ pose.rotation.mT), r - pose.position], -1)
     stiff = torch.tensor([90.0] * 3 + [800.0] * 3, dtype=q.dtype)
     damp = torch.tensor([15.0] * 3 + [50.0] * 3, dtype=q.dtype)
@@ -200,7 +200,7 @@ def test_the_damping_of_a_lower_task_is_critical_in_the_remaining_freedom():
     pose = ts.frame_pose(arm, q, HAND)
     tasks = [control.Task(HAND, (None, pose.position)), control.Task(HAND, (pose.rotation, None))]
     A, B = falling(arm, q, lambda q, qd: control.impedance(arm, q, qd, tasks))
-    J, M = ts.frame_jacobian(arm, q, HAND, "mixed"), ts.mass_matrix(arm, q)
+    J, M = ts.frame_jacobian(arm, q, HAND, reference="mixed"), ts.mass_matrix(arm, q)
     free = torch.stack([consistent(*x) for x in zip(M, J[:, 3:], strict=True)])
     agree(B @ B @ free, 4 * A @ free, 1e-8)
 
@@ -279,7 +279,7 @@ def test_a_lower_task_and_the_posture_move_no_higher_one():
     first = control.Task(HAND, (None, ts.frame_pose(ARM, q, "link6").position))
     second = control.Task("link4", (None, ts.frame_pose(ARM, q, "link2").position))
     alone = control.impedance(ARM, q, qd, [first])
-    J = ts.frame_jacobian(ARM, q, HAND, "mixed")[..., 3:, :]
+    J = ts.frame_jacobian(ARM, q, HAND, reference="mixed")[..., 3:, :]
     for tau in (
         control.impedance(ARM, q, qd, [first, second]),
         control.impedance(ARM, q, qd, [first], posture=posture),
@@ -296,7 +296,7 @@ def test_damping_lets_a_lower_task_move_a_higher_one_by_its_own_share_alone(damp
     q, qd, *_, posture = normal_state(ARM, seed=5, vectors=4)
     r, along = ts.frame_pose(ARM, q, HAND).position, torch.tensor([0.1, 0.0, 0.0]).to(q)
     there, back = (control.Task(HAND, (None, r + way)) for way in (along, -along))
-    J = ts.frame_jacobian(ARM, q, HAND, "mixed")[3:]
+    J = ts.frame_jacobian(ARM, q, HAND, reference="mixed")[3:]
 
     def moves(tasks, **posture):
         tau = control.impedance(ARM, q, qd, tasks, singular=("damped", damping), **posture)
@@ -320,8 +320,8 @@ def test_two_tasks_that_fit_are_both_done():
         control.Task(HAND, (R, None), (0.0, 0.0), (4.0, 0.0)),
     ]
     qdd = ts.forward_dynamics(ARM, q, qd, control.impedance(ARM, q, qd, tasks))
-    M, J = ts.mass_matrix(ARM, q), ts.frame_jacobian(ARM, q, HAND, "mixed")
-    a = ts.frame_acceleration(ARM, q, qd, qdd, HAND, "mixed", classical=True)
+    M, J = ts.mass_matrix(ARM, q), ts.frame_jacobian(ARM, q, HAND, reference="mixed")
+    a = ts.frame_acceleration(ARM, q, qd, qdd, HAND, reference="mixed", classical=True)
     linear, turning = J[3:], J[:3] @ consistent(M, J[3:])
     springs = torch.full((3,), 50.0, dtype=q.dtype)
     felt = linear @ torch.linalg.solve(M, linear.mT)

@@ -22,7 +22,7 @@ def track(**changes):
 
 
 def solve_ik(targets=None, q0=Q, **options):
-    return ts.inverse_kinematics(ARM, {HAND: POSE} if targets is None else targets, q0, **options)
+    return ts.inverse_kinematics(ARM, q0, {HAND: POSE} if targets is None else targets, **options)
 
 
 def adapt(**changes):
@@ -329,11 +329,13 @@ CALLS = {
         "damping is positive",
     ),
     "damping of nobody": (
-        lambda: ts.operational_space_inertia(ARM, Q4, HAND, ("damped", torch.ones(6).double())),
+        lambda: ts.operational_space_inertia(
+            ARM, Q4, HAND, singular=("damped", torch.ones(6).double())
+        ),
         r"damping of singular samples has shape \[6\], the samples \[4\]",
     ),
     "damping of another type": (
-        lambda: ts.operational_space_inertia(ARM, Q4, HAND, ("damped", torch.ones(4))),
+        lambda: ts.operational_space_inertia(ARM, Q4, HAND, singular=("damped", torch.ones(4))),
         r"damping of singular samples is torch.float32 on cpu",
     ),
     "no rule": (lambda: inertia(singular=()), r"singular=\(\) is no rule"),

@@ -216,8 +216,10 @@ def test_commanded_accelerations_are_reached_and_the_feet_stay(dog, ahead):
     f_ext = as_wrenches(dog, q, FEET, out.forces)
     agree(ts.forward_dynamics(dog, q, qd, out.tau, f_ext), out.qdd, 1e-6)
     assert out.tau[..., :6].abs().max() < 1e-6  # the free joint is unactuated
-    foot = ts.frame_acceleration(dog, q, qd, out.qdd, FEET, "mixed", classical=True)[..., 3:]
-    sliding = ts.frame_velocity(dog, q, qd, FEET, "mixed")[..., 3:]
+    foot = ts.frame_acceleration(dog, q, qd, out.qdd, FEET, reference="mixed", classical=True)[
+        ..., 3:
+    ]
+    sliding = ts.frame_velocity(dog, q, qd, FEET, reference="mixed")[..., 3:]
     assert (foot + 20 * sliding).abs().max() < 1e-6
 
 
@@ -332,8 +334,8 @@ def test_a_flat_foot_that_turns_comes_to_rest_as_one_body():
 
     out = found(*given)
     assert (out.residual < 1e-9).all()
-    feet = ts.frame_acceleration(mech, *given, out.qdd, soles, "mixed", classical=True)
-    agree(feet, -20.0 * ts.frame_velocity(mech, *given, soles, "mixed"), 1e-8)
+    feet = ts.frame_acceleration(mech, *given, out.qdd, soles, reference="mixed", classical=True)
+    agree(feet, -20.0 * ts.frame_velocity(mech, *given, soles, reference="mixed"), 1e-8)
     slope = [x[0].clone().requires_grad_() for x in given]
     assert gradcheck(lambda *x: found(*x).tau, slope, fast_mode=True, rtol=1e-4, atol=1e-4)
 
@@ -402,8 +404,8 @@ def test_a_hand_has_the_acceleration_of_its_objective():
     objective = frame_objective(arm, q, qd, Task(hand, place, (0.0, 20.0), (0.0, 5.0)))
     out = whole_body_control(arm, q, qd, [objective, posture_objective(arm, q, qd, q, weight=1e-7)])
     at = ts.frame_pose(arm, q, hand).position
-    v = ts.frame_velocity(arm, q, qd, hand, "mixed")[3:]
-    a = ts.frame_acceleration(arm, q, qd, out.qdd, hand, "mixed", classical=True)[3:]
+    v = ts.frame_velocity(arm, q, qd, hand, reference="mixed")[3:]
+    a = ts.frame_acceleration(arm, q, qd, out.qdd, hand, reference="mixed", classical=True)[3:]
     agree(a, 20.0 * (place - at) - 5.0 * v, 1e-3)
 
 

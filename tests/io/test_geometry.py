@@ -54,7 +54,7 @@ def mesh(path, scale=""):
 def in_base(mech, shape, q):
     """A point of a shape, as the robot's base sees it."""
     base = shape.frame.replace("hand", "base")
-    pose = ts.relative_pose(mech, q.to(mech.dtype), base, shape.frame)
+    pose = ts.frame_pose(mech, q.to(mech.dtype), base, relative_to=shape.frame)
     point = torch.tensor([0.3, -0.2, 0.7], dtype=torch.float64)
     local = torch.tensor(shape.rotation, dtype=torch.float64) @ point
     local = local + torch.tensor(shape.position, dtype=torch.float64)

@@ -37,7 +37,7 @@ PLACED = [name for name, row in ROWS.items() if "q" in row.required and name not
 
 def what_it_takes(verb, state):
     """Arguments that a verb requires."""
-    others = {"qdd": state["qdd"], "tau": state["qdd"], "frames": "link5", "relative_to": "link2"}
+    others = {"qdd": state["qdd"], "tau": state["qdd"], "frames": "link5"}
     others |= {"q": state["q"], "accel": state["qdd"], "prescribed": ("joint1",), "frame": "link5"}
     others |= {"step": state["qdd"], "rhs": state["qdd"]}
     # A ts.State may replace the state and the forces of linearize.

@@ -102,9 +102,9 @@ def kinematics(both: Robot, names: list[str], frames: list[int]) -> Iterator[Com
 
         def moves(q, qd, qdd, reference=reference):
             return (
-                ts.frame_velocity(m, q, qd, names, reference),
-                ts.frame_acceleration(m, q, qd, qdd, names, reference),
-                ts.frame_acceleration(m, q, qd, qdd, names, reference, classical=True),
+                ts.frame_velocity(m, q, qd, names, reference=reference),
+                ts.frame_acceleration(m, q, qd, qdd, names, reference=reference),
+                ts.frame_acceleration(m, q, qd, qdd, names, reference=reference, classical=True),
             )
 
         def their_moves(model, data, q, v, a, there=there):
@@ -120,8 +120,8 @@ def kinematics(both: Robot, names: list[str], frames: list[int]) -> Iterator[Com
             )
 
         def columns(q, qd, qdd, reference=reference):
-            J = ts.frame_jacobian(m, q, names, reference)
-            return J, ts.frame_jacobian_rate(m, q, qd, names, reference)
+            J = ts.frame_jacobian(m, q, names, reference=reference)
+            return J, ts.frame_jacobian_rate(m, q, qd, names, reference=reference)
 
         def their_columns(model, data, q, v, a, there=there):
             pin.computeJointJacobiansTimeVariation(model, data, q, v)
@@ -148,8 +148,8 @@ def frame_derivatives(both: Robot, names: list[str], frames: list[int]) -> Itera
         own = "world" if reference == "mixed" else reference
 
         def ours(q, qd, qdd, reference=reference, own=own):
-            to_q, _ = ts.frame_velocity_derivatives(m, q, qd, names, own)
-            found = (to_q, *ts.frame_acceleration_derivatives(m, q, qd, qdd, names, own))
+            to_q, _ = ts.frame_velocity_derivatives(m, q, qd, names, reference=own)
+            found = (to_q, *ts.frame_acceleration_derivatives(m, q, qd, qdd, names, reference=own))
             return tuple(moved(m, q, x, names) for x in found) if reference == "mixed" else found
 
         def theirs(model, data, q, v, a, there=there):

@@ -37,8 +37,10 @@ def test_steps_solve_the_kkt_system_with_implicit_damping_and_external_forces() 
     f_ext = torch.randn(4, 6, generator=torch.Generator().manual_seed(2), dtype=q.dtype)
     qs, qds = ts.rollout(held(place), q, qd, None, 4, DT, f_ext=f_ext)
     for _ in range(4):
-        G = ts.frame_jacobian(ARM, q, TIP, "mixed")[..., 3:, :]
-        drift = ts.frame_acceleration(ARM, q, qd, 0 * qd, TIP, "mixed", classical=True)[..., 3:]
+        G = ts.frame_jacobian(ARM, q, TIP, reference="mixed")[..., 3:, :]
+        drift = ts.frame_acceleration(ARM, q, qd, 0 * qd, TIP, reference="mixed", classical=True)[
+            ..., 3:
+        ]
         off = ts.frame_pose(ARM, q, TIP).position - place
         gamma = drift + 2 * RATE * (G @ qd[..., None])[..., 0] + RATE**2 * off
         M = ts.mass_matrix(ARM, q) + DT * torch.diag_embed(ARM.damping)
@@ -54,8 +56,10 @@ def test_steps_solve_the_kkt_system_with_implicit_damping_and_external_forces() 
 
 def kkt(damping: Tensor, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor) -> Tensor:
     """Accelerations and forces of the held tip, with a matrix added to the mass matrix; stacked."""
-    G = ts.frame_jacobian(ARM, q, TIP, "mixed")[..., 3:, :]
-    drift = ts.frame_acceleration(ARM, q, qd, 0 * qd, TIP, "mixed", classical=True)[..., 3:]
+    G = ts.frame_jacobian(ARM, q, TIP, reference="mixed")[..., 3:, :]
+    drift = ts.frame_acceleration(ARM, q, qd, 0 * qd, TIP, reference="mixed", classical=True)[
+        ..., 3:
+    ]
     M, bias = ts.mass_matrix(ARM, q) + damping, ts.inverse_dynamics(ARM, q, qd, 0 * qd, f_ext)
     system = torch.zeros(2, 9, 9, dtype=q.dtype)
     system[:, :6, :6], system[:, :6, 6:], system[:, 6:, :6] = M, -G.mT, G

@@ -271,7 +271,9 @@ def test_a_held_foot_carries_the_robot():
         i = dog.body_names.index(body)
         R = ts.forward_kinematics(dog, q).rotation[:, i]
         com = ts.Frame(body, position=dog.com[i])
-        accel = ts.frame_acceleration(dog, q, qd, qdd, com, "mixed", classical=True)[..., 3:]
+        accel = ts.frame_acceleration(dog, q, qd, qdd, com, reference="mixed", classical=True)[
+            ..., 3:
+        ]
         at_foot = forces[:, 3 * k : 3 * k + 3]
         expected = dog.mass[i] * (accel - dog.gravity) - at_foot
         torch.testing.assert_close((R @ readings[body][..., None])[..., 0], expected)

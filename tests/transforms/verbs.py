@@ -84,6 +84,10 @@ def _frames(mech: ts.Mechanism) -> tuple[str, ...]:
     return as_mechanism(mech).frame_names
 
 
+def _first_frame(mech: ts.Mechanism) -> str:
+    return _frames(mech)[0]
+
+
 def _reachable(mech: ts.Mechanism) -> list[str]:
     """The frame of a body that a free joint carries: it can accelerate in every direction."""
     mech = as_mechanism(mech)
@@ -92,7 +96,6 @@ def _reachable(mech: ts.Mechanism) -> list[str]:
 
 OPTIONS: dict[str, Callable[[ts.Mechanism], object]] = {
     "frames": _frames,
-    "relative_to": lambda mech: _frames(mech)[0],
     "prescribed": lambda mech: as_mechanism(mech).joint_names[::2],
 }
 """What the tests give for arguments that are no tensors and have to be given."""
@@ -108,6 +111,7 @@ def of_row(name: str, parameters: tuple[str, ...], **options: object) -> Verb:
         return row.function(mech, **states, **chosen)
 
     label = f"{name}.{options['method']}" if "method" in options else name
+    label += ".relative" if "relative_to" in options else ""
     return Verb(label, row.tensors, parameters, call)
 
 
@@ -152,11 +156,6 @@ _OF_ROWS = (
     of_row("frame_coordinates", (*KINEMATIC, *FRAMES)),
     of_row("analytic_jacobian", (*KINEMATIC, *FRAMES), rotation="rpy"),
     of_row("manipulability", (*KINEMATIC, *FRAMES)),
-    of_row("relative_pose", (*KINEMATIC, *FRAMES)),
-    of_row("relative_velocity", (*KINEMATIC, *FRAMES), reference="world"),
-    of_row("relative_acceleration", (*KINEMATIC, *FRAMES), reference="mixed", classical=True),
-    of_row("relative_jacobian", (*KINEMATIC, *FRAMES), reference="mixed"),
-    of_row("relative_jacobian_rate", (*KINEMATIC, *FRAMES), reference="world"),
     of_row("center_of_mass", (*KINEMATIC, "mass", "com")),
     of_row("com_velocity", (*KINEMATIC, "mass", "com")),
     of_row("com_acceleration", (*KINEMATIC, "mass", "com")),
@@ -180,11 +179,23 @@ _OF_ROWS = (
     of_row("joint_wrenches", (*KINEMATIC, *INERTIAL, "gravity")),
 )
 """One case for every verb with a kernel: the parameters that its result depends on, and options to test."""
+RELATIVE: dict[str, dict[str, object]] = {
+    "frame_pose": {},
+    "frame_velocity": {"reference": "world"},
+    "frame_acceleration": {"reference": "mixed", "classical": True},
+    "frame_jacobian": {"reference": "mixed"},
+    "frame_jacobian_rate": {"reference": "world"},
+}
+"""Options to test motion relative to another frame with."""
 OF_ROWS = {verb.name: verb for verb in _OF_ROWS}
 PARAMETERS = {name: verb.parameters for name, verb in OF_ROWS.items()}
 
 VERBS = (
     *_OF_ROWS,
+    *(
+        of_row(name, (*KINEMATIC, *FRAMES), relative_to=_first_frame, **options)
+        for name, options in RELATIVE.items()
+    ),
     of_row("inverse_dynamics", DYNAMIC, method="composite"),
     of_row("forward_dynamics", DYNAMIC, method="composite"),
     Verb("assemble", ("q", "qd", "f_ext"), (*KINEMATIC, *INERTIAL, "gravity"), _model),

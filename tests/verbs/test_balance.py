@@ -76,7 +76,7 @@ def test_about_the_zero_moment_point_the_ground_has_no_tipping_moment(mech, seed
     """The ground's forces are what the joints of base bodies transmit, at the inertial origin."""
     q, qd, qdd = normal_state(mech, seed=seed)
     height = 0.3
-    point = ts.zero_moment_point(mech, q, qd, qdd, height)
+    point = ts.zero_moment_point(mech, q, qd, qdd, height=height)
     wrenches = ts.joint_wrenches(mech, q, qd, qdd)
     pose = ts.forward_kinematics(mech, q)
     moment = force = torch.zeros(3, dtype=q.dtype)
@@ -93,8 +93,10 @@ def test_at_rest_the_zero_moment_point_is_below_the_centre_of_mass():
     mech = random_mechanism(["free", "revolute"], [-1, 0], seed=1)
     q, *_ = normal_state(mech, 3, seed=2)
     zero = torch.zeros(3, mech.num_dof, dtype=q.dtype)
-    raised = ts.zero_moment_point(mech, q, zero, zero, np.float32(0.25))  # a number of numpy is one
-    assert torch.equal(raised, ts.zero_moment_point(mech, q, zero, zero, 0.25))
+    raised = ts.zero_moment_point(
+        mech, q, zero, zero, height=np.float32(0.25)
+    )  # a number of numpy is one
+    assert torch.equal(raised, ts.zero_moment_point(mech, q, zero, zero, height=0.25))
     agree(
         ts.zero_moment_point(mech, q, zero, zero)[:, :2], ts.center_of_mass(mech, q)[:, :2], 1e-13
     )
@@ -141,9 +143,9 @@ def test_the_manipulability_of_two_links_is_the_area_that_they_span():
 def test_manipulability_is_the_root_of_the_determinant(reference):
     arm = ts.load(ts.robots.panda)
     q, *_ = normal_state(arm, 5, seed=3)
-    J = ts.frame_jacobian(arm, q, "flange", reference)
+    J = ts.frame_jacobian(arm, q, "flange", reference=reference)
     agree(
-        ts.manipulability(arm, q, "flange", reference)[None],
+        ts.manipulability(arm, q, "flange", reference=reference)[None],
         torch.linalg.det(J @ J.mT).sqrt()[None],
         1e-11,
     )

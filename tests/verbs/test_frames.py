@@ -48,11 +48,11 @@ def velocity_of_pose(mech: ts.Mechanism, q: Tensor, qd: Tensor, pose, reference:
 @given(drawn_motions())
 def test_velocity_is_the_derivative_of_the_pose_and_the_jacobian_times_qd(reference, motion):
     mech, q, qd, _, frames = motion
-    V = ts.frame_velocity(mech, q, qd, frames, reference)
+    V = ts.frame_velocity(mech, q, qd, frames, reference=reference)
     agree(
         V, velocity_of_pose(mech, q, qd, lambda q: ts.frame_pose(mech, q, frames), reference), 1e-11
     )
-    J = ts.frame_jacobian(mech, q, frames, reference)
+    J = ts.frame_jacobian(mech, q, frames, reference=reference)
     agree(V, (J @ qd[:, None])[..., 0], 1e-12)
 
 
@@ -61,8 +61,8 @@ def test_velocity_is_the_derivative_of_the_pose_and_the_jacobian_times_qd(refere
 @given(drawn_motions())
 def test_the_rate_of_the_jacobian_is_its_derivative(reference, motion):
     mech, q, qd, _, frames = motion
-    expected = along(mech, q, qd, lambda q: ts.frame_jacobian(mech, q, frames, reference))
-    agree(ts.frame_jacobian_rate(mech, q, qd, frames, reference), expected, 1e-11)
+    expected = along(mech, q, qd, lambda q: ts.frame_jacobian(mech, q, frames, reference=reference))
+    agree(ts.frame_jacobian_rate(mech, q, qd, frames, reference=reference), expected, 1e-11)
 
 
 @pytest.mark.some(2)
@@ -72,14 +72,14 @@ def test_acceleration_is_the_derivative_of_velocity(reference, motion):
     mech, q, qd, qdd, frames = motion
     # In inertial axes at a point that moves along, the rate of the components is the classical one.
     classical = reference == "mixed"
-    a = ts.frame_acceleration(mech, q, qd, qdd, frames, reference, classical)
+    a = ts.frame_acceleration(mech, q, qd, qdd, frames, reference=reference, classical=classical)
 
     def velocity(q: Tensor, qd: Tensor) -> Tensor:
-        return ts.frame_velocity(mech, q, qd, frames, reference)
+        return ts.frame_velocity(mech, q, qd, frames, reference=reference)
 
     agree(a, moving(mech, q, qd, qdd, velocity), 1e-11)
-    J = ts.frame_jacobian(mech, q, frames, reference)
-    rate = ts.frame_jacobian_rate(mech, q, qd, frames, reference)
+    J = ts.frame_jacobian(mech, q, frames, reference=reference)
+    rate = ts.frame_jacobian_rate(mech, q, qd, frames, reference=reference)
     agree(a, (J @ qdd[:, None] + rate @ qd[:, None])[..., 0], 1e-11)
 
 
@@ -91,7 +91,7 @@ def test_the_classical_acceleration_is_that_of_the_point(motion):
         return along(mech, q, qd, lambda q: ts.frame_pose(mech, q, frames).position)
 
     point = moving(mech, q, qd, qdd, speed)
-    mixed = ts.frame_acceleration(mech, q, qd, qdd, frames, "mixed", classical=True)
+    mixed = ts.frame_acceleration(mech, q, qd, qdd, frames, reference="mixed", classical=True)
     agree(mixed[..., 3:], point, 1e-11)
     R = ts.frame_pose(mech, q, frames).rotation
     body = ts.frame_acceleration(mech, q, qd, qdd, frames, classical=True)
@@ -102,9 +102,9 @@ def test_the_classical_acceleration_is_that_of_the_point(motion):
 @given(drawn_motions())
 def test_classical_is_spatial_and_omega_cross_v(reference, motion):
     mech, q, qd, qdd, frames = motion
-    V = ts.frame_velocity(mech, q, qd, frames, reference)
-    spatial = ts.frame_acceleration(mech, q, qd, qdd, frames, reference)
-    classical = ts.frame_acceleration(mech, q, qd, qdd, frames, reference, classical=True)
+    V = ts.frame_velocity(mech, q, qd, frames, reference=reference)
+    spatial = ts.frame_acceleration(mech, q, qd, qdd, frames, reference=reference)
+    classical = ts.frame_acceleration(mech, q, qd, qdd, frames, reference=reference, classical=True)
     swing = torch.linalg.cross(V[..., :3], V[..., 3:])
     agree(classical - spatial, torch.cat([torch.zeros_like(swing), swing], -1), 1e-12)
 
@@ -114,17 +114,19 @@ def test_a_robot_in_free_fall_accelerates_with_gravity():
     q, *_ = normal_state(mech)
     still = torch.zeros(mech.num_dof, dtype=q.dtype)
     qdd = ts.forward_dynamics(mech, q, still, still)
-    a = ts.frame_acceleration(mech, q, still, qdd, "body1", "mixed")
+    a = ts.frame_acceleration(mech, q, still, qdd, "body1", reference="mixed")
     agree(a, torch.cat([torch.zeros(3, dtype=q.dtype), mech.gravity]), 1e-12)
 
 
 # Batches, names, errors.
 
 CALLS = {
-    "velocity": lambda m, q, qd, qdd, f, at: ts.frame_velocity(m, q, qd, f, at),
-    "acceleration": lambda m, q, qd, qdd, f, at: ts.frame_acceleration(m, q, qd, qdd, f, at),
-    "jacobian": lambda m, q, qd, qdd, f, at: ts.frame_jacobian(m, q, f, at),
-    "jacobian rate": lambda m, q, qd, qdd, f, at: ts.frame_jacobian_rate(m, q, qd, f, at),
+    "velocity": lambda m, q, qd, qdd, f, at: ts.frame_velocity(m, q, qd, f, reference=at),
+    "acceleration": lambda m, q, qd, qdd, f, at: ts.frame_acceleration(
+        m, q, qd, qdd, f, reference=at
+    ),
+    "jacobian": lambda m, q, qd, qdd, f, at: ts.frame_jacobian(m, q, f, reference=at),
+    "jacobian rate": lambda m, q, qd, qdd, f, at: ts.frame_jacobian_rate(m, q, qd, f, reference=at),
 }
 each_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 COUPLED = random_mechanism(

@@ -26,10 +26,12 @@ def placement(seed: int, *batch: int) -> tuple[Tensor, Tensor]:
 
 CALLS = {
     "pose": lambda m, q, qd, qdd, f, at: ts.frame_pose(m, q, f),
-    "velocity": lambda m, q, qd, qdd, f, at: ts.frame_velocity(m, q, qd, f, at),
-    "acceleration": lambda m, q, qd, qdd, f, at: ts.frame_acceleration(m, q, qd, qdd, f, at),
-    "jacobian": lambda m, q, qd, qdd, f, at: ts.frame_jacobian(m, q, f, at),
-    "jacobian rate": lambda m, q, qd, qdd, f, at: ts.frame_jacobian_rate(m, q, qd, f, at),
+    "velocity": lambda m, q, qd, qdd, f, at: ts.frame_velocity(m, q, qd, f, reference=at),
+    "acceleration": lambda m, q, qd, qdd, f, at: ts.frame_acceleration(
+        m, q, qd, qdd, f, reference=at
+    ),
+    "jacobian": lambda m, q, qd, qdd, f, at: ts.frame_jacobian(m, q, f, reference=at),
+    "jacobian rate": lambda m, q, qd, qdd, f, at: ts.frame_jacobian_rate(m, q, qd, f, reference=at),
     "compliance": lambda m, q, qd, qdd, f, at: ts.operational_space_compliance(m, q, f),
 }
 each_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
@@ -77,10 +79,12 @@ def test_a_batch_of_placements_is_a_batch_of_frames():
     R, r = placement(2, 3, 1)
     for reference in REFERENCES:
         both = ["body2", ts.Frame("body1", R, r)]
-        together = ts.frame_velocity(MECH, q, qd, both, reference)
+        together = ts.frame_velocity(MECH, q, qd, both, reference=reference)
         assert together.shape == (3, 4, 2, 6)
         for i in range(3):
-            one = ts.frame_velocity(MECH, q, qd, ts.Frame("body1", R[i, 0], r[i, 0]), reference)
+            one = ts.frame_velocity(
+                MECH, q, qd, ts.Frame("body1", R[i, 0], r[i, 0]), reference=reference
+            )
             agree(together[i, :, 1], one, 1e-13)
 
 
@@ -93,7 +97,7 @@ def test_a_tool_is_calibrated_from_poses_that_touch_one_point():
 
     def touched(r: Tensor) -> Tensor:
         tool = ts.Frame("body2", position=r)
-        found = ts.inverse_kinematics(MECH, {tool: goal}, start)
+        found = ts.inverse_kinematics(MECH, start, {tool: goal})
         assert found.converged
         return ts.frame_pose(MECH, found.q, tool).position
 
@@ -113,10 +117,10 @@ def test_relative_velocity_is_the_derivative_of_the_relative_pose(reference, mec
     q, qd, _ = normal_state(mech, seed=seed)
     frames = drawn_frames(mech, seed)
     base = ts.Frame(mech.frame_names[seed % mech.num_frames], *placement(seed))
-    V = ts.relative_velocity(mech, q, qd, frames, base, reference)
-    pose = lambda q: ts.relative_pose(mech, q, frames, base)  # noqa: E731
+    V = ts.frame_velocity(mech, q, qd, frames, relative_to=base, reference=reference)
+    pose = lambda q: ts.frame_pose(mech, q, frames, relative_to=base)  # noqa: E731
     agree(V, velocity_of_pose(mech, q, qd, pose, reference), 1e-10)
-    J = ts.relative_jacobian(mech, q, frames, base, reference)
+    J = ts.frame_jacobian(mech, q, frames, relative_to=base, reference=reference)
     agree(V, (J @ qd[:, None])[..., 0], 1e-11)
 
 
@@ -131,12 +135,12 @@ def test_velocities_relative_to_the_inertial_frame_are_absolute_ones(reference):
     )
     for actual, expected in (
         (
-            ts.relative_jacobian(mech, q, "body0", post, reference),
-            ts.frame_jacobian(mech, q, "body0", reference),
+            ts.frame_jacobian(mech, q, "body0", relative_to=post, reference=reference),
+            ts.frame_jacobian(mech, q, "body0", reference=reference),
         ),
         (
-            ts.relative_velocity(mech, q, qd, "body0", post, reference),
-            ts.frame_velocity(mech, q, qd, "body0", reference),
+            ts.frame_velocity(mech, q, qd, "body0", relative_to=post, reference=reference),
+            ts.frame_velocity(mech, q, qd, "body0", reference=reference),
         ),
     ):
         agree(actual, expected, 1e-13)
@@ -151,8 +155,10 @@ def test_velocities_relative_to_the_inertial_frame_are_absolute_ones(reference):
 def test_the_analytic_jacobian_is_the_derivative_of_the_coordinates(rotation, mech, seed):
     q, qd, _ = normal_state(mech, seed=seed)
     frames = drawn_frames(mech, seed)
-    expected = along(mech, q, qd, lambda q: ts.frame_coordinates(mech, q, frames, rotation))
-    J = ts.analytic_jacobian(mech, q, frames, rotation)
+    expected = along(
+        mech, q, qd, lambda q: ts.frame_coordinates(mech, q, frames, rotation=rotation)
+    )
+    J = ts.analytic_jacobian(mech, q, frames, rotation=rotation)
     agree((J @ qd[:, None])[..., 0], expected, 1e-9)
 
 
@@ -166,7 +172,7 @@ def test_coordinates_are_those_of_the_rotation(mech, seed):
     q, *_ = normal_state(mech, seed=seed)
     R, r = ts.frame_pose(mech, q, mech.frame_names)
     found = {
-        name: ts.frame_coordinates(mech, q, mech.frame_names, name)
+        name: ts.frame_coordinates(mech, q, mech.frame_names, rotation=name)
         for name in ("quaternion", "rotvec", "rpy")
     }
     agree(quaternion_to_matrix(found["quaternion"][..., :4]), R, 1e-13)
@@ -183,8 +189,8 @@ def test_roll_and_yaw_have_no_rates_where_pitch_is_a_quarter_turn():
     mech = builder.joint("ball", "spherical", child="hand").build()
     half = torch.tensor(0.5, dtype=mech.dtype).sqrt()
     up = torch.stack([half, half * 0, half, half * 0])
-    assert not ts.analytic_jacobian(mech, up, "hand", "rpy")[:3].abs().max() < 1e6
-    assert ts.analytic_jacobian(mech, up, "hand", "quaternion").isfinite().all()
+    assert not ts.analytic_jacobian(mech, up, "hand", rotation="rpy")[:3].abs().max() < 1e6
+    assert ts.analytic_jacobian(mech, up, "hand", rotation="quaternion").isfinite().all()
 
 
 # Errors.
@@ -229,13 +235,13 @@ Q4, QD4, _ = OF_FOUR
         lambda frame: ts.frame_pose(MECH, Q4, frame),
         lambda frame: ts.frame_jacobian(MECH, Q4, [frame, "body0"]),
         lambda frame: ts.frame_jacobian_rate(MECH, Q4, QD4, frame),
-        lambda frame: ts.frame_velocity(MECH, Q4, QD4, frame, "mixed"),
+        lambda frame: ts.frame_velocity(MECH, Q4, QD4, frame, reference="mixed"),
         lambda frame: ts.frame_acceleration(MECH, *OF_FOUR, frame),
         lambda frame: ts.frame_velocity_derivatives(MECH, Q4, QD4, frame),
         lambda frame: ts.frame_acceleration_derivatives(MECH, *OF_FOUR, frame),
         lambda frame: ts.wrench_regressor(MECH, *OF_FOUR, frame),
-        lambda frame: ts.relative_jacobian(MECH, Q4, "body0", frame),
-        lambda frame: ts.relative_acceleration(MECH, *OF_FOUR, frame, "body0"),
+        lambda frame: ts.frame_jacobian(MECH, Q4, "body0", relative_to=frame),
+        lambda frame: ts.frame_acceleration(MECH, *OF_FOUR, frame, relative_to="body0"),
         lambda frame: ts.analytic_jacobian(MECH, Q4, frame),
         lambda frame: ts.operational_space_compliance(MECH, Q4, frame),
     ],
@@ -256,18 +262,18 @@ def test_placements_that_do_not_fit_one_another_are_refused_by_name():
 def test_other_names_are_refused():
     q, qd, _ = normal_state(MECH)
     with pytest.raises(ts.MechanismError, match="no reference is named 'local'"):
-        ts.relative_velocity(MECH, q, qd, "body1", "body0", "local")
+        ts.frame_velocity(MECH, q, qd, "body1", relative_to="body0", reference="local")
     with pytest.raises(ts.MechanismError, match="no kind of coordinates is named 'euler'"):
-        ts.analytic_jacobian(MECH, q, "body1", "euler")
+        ts.analytic_jacobian(MECH, q, "body1", rotation="euler")
     with pytest.raises(ts.MechanismError, match="names no frames"):
-        ts.relative_pose(MECH, q, [], "body0")
+        ts.frame_pose(MECH, q, [], relative_to="body0")
 
 
 @pytest.mark.parametrize("frames", [5, None, ["body1", 5]])
 def test_what_is_no_frame_is_refused_by_every_function_of_frames(frames):
     q = normal_state(MECH)[0]
     for call in (
-        lambda: ts.relative_pose(MECH, q, frames, "body0"),
+        lambda: ts.frame_pose(MECH, q, frames, relative_to="body0"),
         lambda: ts.operational_space_inertia(MECH, q, frames),
         lambda: ts.consistent_jacobian_inverse(MECH, q, frames, singular="pinv"),
         lambda: ts.manipulability(MECH, q, frames),

@@ -37,8 +37,10 @@ def dense(
     at_rest = torch.zeros_like(qd)
     for hold in holds:
         chosen = {"point": slice(3, 6), "weld": slice(0, 6), "planar": slice(3, 5)}[hold.rows]
-        rows.append(ts.frame_jacobian(mech, q, hold.frame, "mixed")[..., chosen, :])
-        drift = ts.frame_acceleration(mech, q, qd, at_rest, hold.frame, "mixed", classical=True)
+        rows.append(ts.frame_jacobian(mech, q, hold.frame, reference="mixed")[..., chosen, :])
+        drift = ts.frame_acceleration(
+            mech, q, qd, at_rest, hold.frame, reference="mixed", classical=True
+        )
         bias.append(drift[..., chosen])
     G, gamma = torch.cat(rows, -2), torch.cat(bias, -1)
     M, C = ts.mass_matrix(mech, q), ts.bias_force(mech, q, qd)
@@ -179,7 +181,7 @@ def test_second_derivatives_of_redundant_rows() -> None:
 def test_an_impact_keeps_momentum_along_the_free_directions() -> None:
     held = ts.constrain(DOG, [ts.Hold(foot) for foot in FEET])
     q, qd, _ = state(DOG, 2)
-    J = ts.frame_jacobian(DOG, q, FEET, "mixed")[..., 3:, :].flatten(-3, -2)
+    J = ts.frame_jacobian(DOG, q, FEET, reference="mixed")[..., 3:, :].flatten(-3, -2)
     for e in (0.0, 0.5):
         after, impulses = held.impulse(q, qd, restitution=e)
         torch.testing.assert_close(J @ after[..., None], -e * (J @ qd[..., None]))
@@ -201,7 +203,7 @@ def test_projection_reaches_the_placements_and_the_nullspace_keeps_them() -> Non
         ts.frame_pose(DOG, moved, FEET).position, poses.position, rtol=0, atol=1e-12
     )
     N = held.nullspace(q)
-    J = ts.frame_jacobian(DOG, q, FEET, "mixed")[..., 3:, :].flatten(-3, -2)
+    J = ts.frame_jacobian(DOG, q, FEET, reference="mixed")[..., 3:, :].flatten(-3, -2)
     assert (J @ N).abs().amax() < 1e-11
     torch.testing.assert_close(N @ N, N)
     M = ts.mass_matrix(DOG, q)

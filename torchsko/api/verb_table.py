@@ -111,11 +111,6 @@ from torchsko.verbs.regressors import momentum_regressor as momentum_regressor
 from torchsko.verbs.regressors import potential_energy_regressor as potential_energy_regressor
 from torchsko.verbs.regressors import torque_regressor as torque_regressor
 from torchsko.verbs.regressors import wrench_regressor as wrench_regressor
-from torchsko.verbs.relative import relative_acceleration as relative_acceleration
-from torchsko.verbs.relative import relative_jacobian as relative_jacobian
-from torchsko.verbs.relative import relative_jacobian_rate as relative_jacobian_rate
-from torchsko.verbs.relative import relative_pose as relative_pose
-from torchsko.verbs.relative import relative_velocity as relative_velocity
 
 _SCAN = "The scan trades more operations for parallel ones; a kernel runs them one after another."
 _PARENTS = (
@@ -167,11 +162,6 @@ class _Verbs(_MechanismSource):
     frame_acceleration_derivatives = _method(frame_acceleration_derivatives, 3)
     frame_coordinates = _method(frame_coordinates)
     analytic_jacobian = _method(analytic_jacobian)
-    relative_pose = _method(relative_pose, Pose)
-    relative_velocity = _method(relative_velocity)
-    relative_acceleration = _method(relative_acceleration)
-    relative_jacobian = _method(relative_jacobian)
-    relative_jacobian_rate = _method(relative_jacobian_rate)
     center_of_mass = _method(center_of_mass)
     com_velocity = _method(com_velocity)
     com_acceleration = _method(com_acceleration)

@@ -42,7 +42,7 @@ class Contacts(NamedTuple):
 
 
 @verb
-def contacts(mech: Mechanism, q: Tensor, contact: ContactModel | None = None) -> Contacts:
+def contacts(mech: Mechanism, q: Tensor, *, contact: ContactModel | None = None) -> Contacts:
     """Distances, positions and axes of all candidate contact points.
 
     Args:

@@ -7,7 +7,12 @@ errors below in the order of the signature, so that `help` shows all of them.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
+
+from torchsko.mechanism.state import SHAPES
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 ARGUMENTS: dict[str, str] = {
     "mech": "the mechanism.",
@@ -20,9 +25,20 @@ ARGUMENTS: dict[str, str] = {
     "frames": "names from ``mech.frame_names``, `Frame` of your own, or one of these.",
     "reference": '"body", the frame\'s own axes at its origin; "world", the inertial frame\'s axes at the\n'
     "        inertial origin; or \"mixed\", the inertial frame's axes at the frame's origin.",
+    "relative_to": "a frame that moves, in the role of the inertial frame; None for the inertial frame.",
+    "active": "mask of the constraints, `[*batch, constraints]`, 1 or True where they are active; all are\n"
+    "        without it.",
     "classical": "add omega x v to the linear part.",
 }
 """Documentation of common arguments by name."""
+
+
+def documented(function: F) -> F:
+    """Complete the docstring of a function that checks its tensors itself; `verb` does it for verbs."""
+    arguments = inspect.signature(function).parameters
+    tensors = [name for name in arguments if name in SHAPES]
+    function.__doc__ = full_docstring(function.__doc__ or "", [*arguments], tensors)
+    return function
 
 
 def full_docstring(text: str, arguments: Collection[str], tensors: Collection[str]) -> str:
@@ -39,7 +55,8 @@ def full_docstring(text: str, arguments: Collection[str], tensors: Collection[st
         unknown = ", or an unknown reference" if "reference" in arguments else ""
         errors["MechanismError"] = f"on an unknown frame, or none{unknown}."
     if tensors:
-        errors["ShapeError"] = "when a shape or dtype does not fit the mechanism."
+        mask = ", or the mask the constraints" if "active" in arguments else ""
+        errors["ShapeError"] = f"when a shape or dtype does not fit the mechanism{mask}."
     common = {name: ARGUMENTS[name] for name in arguments if name in ARGUMENTS}
     _add_entries(paragraphs, "Args:", common, arguments)
     _add_entries(paragraphs, "Raises:", errors, errors)

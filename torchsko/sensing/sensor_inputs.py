@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -117,20 +118,17 @@ class SensorInputs(NamedTuple):
 
     def velocities(self, frames: Sequence[SensorFrame]) -> list[Tensor]:
         """Velocities [omega; v] of frames in inertial axes, `[*batch, 6]` each."""
-        return self._motions(frames, frame_velocity, (self.state.qd,))
+        return self._motions(frames, partial(frame_velocity, reference="mixed"), self.state.qd)
 
     def accelerations(self, frames: Sequence[SensorFrame]) -> list[Tensor]:
         """Classical accelerations of frames in inertial axes, without gravity, `[*batch, 6]` each."""
+        classical = partial(frame_acceleration, reference="mixed", classical=True)
+        return self._motions(frames, classical, self.state.qd, self.qdd)
 
-        def classical(*args: object) -> Tensor:
-            return frame_acceleration(*args, classical=True)  # type: ignore[arg-type]
-
-        return self._motions(frames, classical, (self.state.qd, self.qdd))
-
-    def _motions(self, frames, of, rates: tuple[Tensor, ...]) -> list[Tensor]:
+    def _motions(self, frames, of, *rates: Tensor) -> list[Tensor]:
         mech, q = self.mech, self.state.q
         on_bodies = [_placed(mech, frame) for frame in frames if frame.frame is not None]
-        found = iter(of(mech, q, *rates, on_bodies, "mixed").unbind(-2) if on_bodies else ())
+        found = iter(of(mech, q, *rates, on_bodies).unbind(-2) if on_bodies else ())
         still = q.new_zeros(*q.shape[:-1], 6)
         return [still if frame.frame is None else next(found) for frame in frames]
 

@@ -47,7 +47,7 @@ ROTATIONS = {"quaternion": _upright, "rotvec": matrix_log, "rpy": matrix_to_rpy}
 
 @verb
 def frame_coordinates(
-    mech: Mechanism, q: Tensor, frames: Frames, rotation: str = "quaternion"
+    mech: Mechanism, q: Tensor, frames: Frames, *, rotation: str = "quaternion"
 ) -> Tensor:
     """Poses of frames as coordinates: those of the rotation, then the position.
 
@@ -70,7 +70,7 @@ def frame_coordinates(
 
 @verb
 def analytic_jacobian(
-    mech: Mechanism, q: Tensor, frames: Frames, rotation: str = "quaternion"
+    mech: Mechanism, q: Tensor, frames: Frames, *, rotation: str = "quaternion"
 ) -> Tensor:
     """Jacobian of frames in coordinates: the matrix that takes qd to the rate of `frame_coordinates`.
 
@@ -92,7 +92,7 @@ def analytic_jacobian(
     if not isinstance(frames, str | Frame):
         frames = listed(frames)  # an iterator gives its frames once
     x = _of(rotation)(frame_pose(mech, q, frames).rotation)
-    J = frame_jacobian(mech, q, frames, "mixed")
+    J = frame_jacobian(mech, q, frames, reference="mixed")
     return torch.cat([RATES[rotation](x) @ J[..., :3, :], J[..., 3:, :]], -2)
 
 

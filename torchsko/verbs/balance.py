@@ -121,7 +121,7 @@ def centroidal_momentum_matrix_rate(mech: Mechanism, q: Tensor, qd: Tensor) -> T
 
 @verb
 def zero_moment_point(
-    mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, height: float = 0.0
+    mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, *, height: float = 0.0
 ) -> Tensor:
     """The point of the ground about which the forces of the ground have no tipping moment.
 

@@ -57,6 +57,7 @@ def operational_space_inertia(
     mech: Mechanism,
     q: Tensor,
     frames: Frames,
+    *,
     singular: Singular = "nan",
     rank_tolerance: float | None = None,
 ) -> Tensor:
@@ -99,6 +100,7 @@ def consistent_jacobian_inverse(
     mech: Mechanism,
     q: Tensor,
     frames: Frames,
+    *,
     singular: Singular = "nan",
     rank_tolerance: float | None = None,
 ) -> Tensor:
@@ -131,7 +133,7 @@ def consistent_jacobian_inverse(
 
 @verb
 def manipulability(
-    mech: Mechanism, q: Tensor, frames: Frames, reference: str = "mixed", part: str = "whole"
+    mech: Mechanism, q: Tensor, frames: Frames, *, reference: str = "mixed", part: str = "whole"
 ) -> Tensor:
     """Yoshikawa's manipulability of frames: the product of the singular values of J.
 
@@ -155,7 +157,9 @@ def manipulability(
     rows = {"whole": slice(0, 6), "rotation": slice(0, 3), "position": slice(3, 6)}
     if part not in tuple(rows):  # a list has no place in a dict
         raise MechanismError(*unknown_name("part of a Jacobian", part, tuple(rows)))
-    J = frame_jacobian(mech, q, listed(frames), reference)[..., rows[part], :].flatten(-3, -2)
+    J = frame_jacobian(mech, q, listed(frames), reference=reference)[..., rows[part], :].flatten(
+        -3, -2
+    )
     return _volume(J)
 
 

@@ -38,7 +38,7 @@ from torchsko.verbs.manifold_derivatives import state_jacobians
 
 @verb
 def frame_velocity_derivatives(
-    mech: Mechanism, q: Tensor, qd: Tensor, frames: Frames, reference: str = "body"
+    mech: Mechanism, q: Tensor, qd: Tensor, frames: Frames, *, reference: str = "body"
 ) -> tuple[Tensor, Tensor]:
     """Derivatives of `frame_velocity` to tangent steps of q, and to qd.
 
@@ -51,7 +51,7 @@ def frame_velocity_derivatives(
     """
     given, numbers = with_frames(mech, frames, q=q, qd=qd)
     if mech.closing is not None:
-        velocity = lambda q, qd: frame_velocity(mech, q, qd, frames, reference)  # noqa: E731
+        velocity = lambda q, qd: frame_velocity(mech, q, qd, frames, reference=reference)  # noqa: E731
         return state_jacobians(mech, velocity, q, qd)
     state = Kinematics.of(given, q, qd)
     at = _of_frames(state, numbers, torch.zeros_like(qd))
@@ -67,6 +67,7 @@ def frame_acceleration_derivatives(
     qd: Tensor,
     qdd: Tensor,
     frames: Frames,
+    *,
     reference: str = "body",
     classical: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -82,10 +83,11 @@ def frame_acceleration_derivatives(
     if mech.closing is not None:
 
         def accel(q: Tensor, qd: Tensor) -> Tensor:
-            return frame_acceleration(mech, q, qd, qdd, frames, reference, classical)
+            options = {"reference": reference, "classical": classical}
+            return frame_acceleration(mech, q, qd, qdd, frames, **options)
 
         to_q, to_qd = state_jacobians(mech, accel, q, qd, qdd.shape[:-1])
-        return to_q, to_qd, frame_jacobian(mech, q, frames, reference).expand_as(to_q)
+        return to_q, to_qd, frame_jacobian(mech, q, frames, reference=reference).expand_as(to_q)
     found = frame_tangents(Kinematics.of(given, q, qd), numbers, qdd, reference, classical)
     tangents = (found.A_q, found.A_qd, found.J)
     a_q, a_qd, J = (x[..., 0, :, :] if isinstance(frames, str | Frame) else x for x in tangents)

@@ -1,4 +1,4 @@
-r"""Named frames: poses, velocities, accelerations and Jacobians.
+r"""Named frames: poses, velocities, accelerations and Jacobians, in the inertial or in a moving frame.
 
 Spatial vectors are angular first, [omega; v] or rates of it. A motion is expressed in one of three
 references:
@@ -20,6 +20,14 @@ related by constant matrices at one configuration,
 
 which move at the rates X U x_m, with U = 0, [omega; 0] and [omega; v] of the frame in its own axes.
 
+A frame b that moves, `relative_to`, may have the role of the inertial frame. With the pose of a in b,
+
+.. math::
+    R = R_b^* R_a, \quad r = R_b^* (r_a - r_b), \qquad
+    J_{ab} = J_a - X^*(R, r) J_b
+
+in the axes of a; X maps forces from a to b. If a moves in b with V, the rate of X* is - V x_m X*.
+
 Reference: R. Featherstone, *Rigid Body Dynamics Algorithms*, Springer 2008, sections 2.8 to 2.11 (spatial
 and classical acceleration).
 """
@@ -27,6 +35,7 @@ and classical acceleration).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -42,31 +51,235 @@ from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.spatial.motion import motion_matrix
+from torchsko.spatial.motion import cross_motion, motion_matrix
 from torchsko.spatial.rigid_transform import force_matrix, rotate_vector, translate_motion
 from torchsko.spatial.rotation import cross
+from torchsko.utils.computed import computed
 from torchsko.utils.shapes import matvec
-from torchsko.verbs.frame import Frame, Frames, with_frames
+from torchsko.verbs.frame import Frame, Frames, listed, with_frames
 
 REFERENCES = ("body", "world", "mixed")
 """Axes and point in which the motion of a frame is expressed."""
 
 
 @verb
-def frame_pose(mech: Mechanism, q: Tensor, frames: Frames) -> Pose:
-    """Pose of named frames (any link of the robot file, merged ones included) in the inertial frame.
+def frame_pose(
+    mech: Mechanism, q: Tensor, frames: Frames, *, relative_to: str | Frame | None = None
+) -> Pose:
+    """Pose of named frames: any link of the robot file, merged ones included.
 
     Returns:
-        Rotations `[*batch, len(frames), 3, 3]` and positions `[*batch, len(frames), 3]` [m]; of one
-        name without the dimension of frames, `[*batch, 3, 3]` and `[*batch, 3]`.
+        Rotations `[*batch, len(frames), 3, 3]`, to the coordinates of the inertial frame or of
+        `relative_to`, and positions `[*batch, len(frames), 3]` [m]; of one frame without the dimension of
+        frames, `[*batch, 3, 3]` and `[*batch, 3]`.
 
     Reference: Siciliano et al. 2009, Robotics (direct kinematics).
     """
-    mech, numbers = with_frames(mech, frames, q=q)
-    poses = frame_poses(Kinematics.of(mech, q), numbers)
-    if isinstance(frames, str | Frame):
-        return Pose(poses.rotation[..., 0, :, :], poses.position[..., 0, :])
-    return poses
+    at = _frames_at(mech, frames, relative_to, q=q)
+    return Pose(at.result(at.poses.rotation, 2), at.result(at.poses.position, 1))
+
+
+@verb
+def frame_velocity(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    frames: Frames,
+    *,
+    reference: str = "body",
+    relative_to: str | Frame | None = None,
+) -> Tensor:
+    """Spatial velocity of named frames, O(N): no Jacobian is formed.
+
+    Returns:
+        [omega; v], `[*batch, len(frames), 6]` [rad/s, m/s]; of one frame without the dimension of frames,
+        `[*batch, 6]`.
+
+    Reference: Featherstone 2008, section 2.8.
+
+    Example:
+        >>> import torchsko as ts
+        >>> arm = ts.load(ts.robots.panda)
+        >>> q, qd = arm.random_state(5)
+        >>> ts.frame_velocity(arm, q, qd, arm.frame_names[-1], reference="mixed").shape
+        torch.Size([5, 6])
+    """
+    at = _frames_at(mech, frames, relative_to, reference, q=q, qd=qd)
+    V, _ = at.columns(body_rates(at.state))
+    return at.result(at.express(V)[..., 0], 1)
+
+
+@verb
+def frame_acceleration(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    qdd: Tensor,
+    frames: Frames,
+    *,
+    reference: str = "body",
+    classical: bool = False,
+    relative_to: str | Frame | None = None,
+) -> Tensor:
+    """Acceleration of named frames, spatial or classical, without gravity's -g.
+
+    The spatial acceleration is the rate of the spatial velocity's components, in "body" and in "world";
+    in "mixed" it is the same vector in other axes. The classical one has the acceleration of the
+    reference point as its linear part, spatial + omega x v; in "mixed" it is the rate of the velocity's
+    components. In "world" the point is that of the frame's body which passes the inertial origin. With
+    qdd = 0 it is what `frame_jacobian_rate` times qd gives ("body" and "world": spatial, "mixed": classical),
+    without forming a matrix.
+
+    Returns:
+        `[*batch, len(frames), 6]` [rad/s^2, m/s^2]; of one frame without the dimension of frames,
+        `[*batch, 6]`.
+
+    Reference: Featherstone 2008, section 2.11.
+    """
+    at = _frames_at(mech, frames, relative_to, reference, q=q, qd=qd, qdd=qdd)
+    motion = torch.cat(torch.broadcast_tensors(*body_accels(at.state, qdd, gravity=False)), -1)
+    motion, carried = at.columns(motion)
+    if carried is not None:
+        V, alpha = motion.split(1, -1)
+        alpha = alpha + cross_motion(*torch.broadcast_tensors(V, carried[..., :1]))
+        motion = torch.cat(torch.broadcast_tensors(V, alpha), -1)
+    V, a = at.express(motion).unbind(-1)
+    if classical:
+        swing = cross(V[..., :3], V[..., 3:])
+        a = torch.cat([a[..., :3], a[..., 3:] + swing], -1)
+    return at.result(a, 1)
+
+
+@verb
+def frame_jacobian(
+    mech: Mechanism,
+    q: Tensor,
+    frames: Frames,
+    *,
+    reference: str = "body",
+    relative_to: str | Frame | None = None,
+) -> Tensor:
+    """Jacobian of named frames: the matrix that takes qd to `frame_velocity`.
+
+    Relative to another frame, columns of joints that carry both are zero.
+
+    Returns:
+        `[*batch, len(frames), 6, num_dof]`, rows [omega; v], times qd [rad/s; m/s]. Of one
+        frame without the dimension of frames, `[*batch, 6, num_dof]`.
+
+    Reference: Concurrent Dynamics 2018, Generalized Mass Matrix, Eq. 7 (at centres of mass); Lynch, Park
+    2017, Modern Robotics (body and space Jacobian).
+
+    Example:
+        >>> import torchsko as ts
+        >>> arm = ts.load(ts.robots.panda)
+        >>> q, _ = arm.random_state()
+        >>> ts.frame_jacobian(arm, q, "link6", relative_to="link2")[:, :2].abs().max() < 1e-12
+        tensor(True)
+    """
+    at = _frames_at(mech, frames, relative_to, reference, q=q)
+    J, _ = at.columns(body_jacobians(at.state, at.state.identity()))
+    return at.result(at.express(J), 2)
+
+
+@verb
+def frame_jacobian_rate(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    frames: Frames,
+    *,
+    reference: str = "body",
+    relative_to: str | Frame | None = None,
+) -> Tensor:
+    """Time derivative of `frame_jacobian`, of every entry, along qd.
+
+    Its product with qd alone is cheaper by `frame_acceleration` at qdd = 0.
+
+    Returns:
+        `[*batch, len(frames), 6, num_dof]`; of one frame without the dimension of frames,
+        `[*batch, 6, num_dof]`.
+
+    Reference: Featherstone 2008, Rigid Body Dynamics Algorithms (moving coordinates).
+    """
+    at = _frames_at(mech, frames, relative_to, reference, q=q, qd=qd)
+    J, rate = body_jacobian_rates(at.state, at.state.identity())
+    (J, carried), (rate, _) = at.columns(J), at.columns(rate)
+    if carried is not None:
+        rate = rate + motion_matrix(J @ qd[..., None, :, None]) @ carried
+    if reference != "body":
+        V = J @ qd[..., None, :, None]
+        if reference == "mixed":
+            V = torch.cat([V[..., :3, :], torch.zeros_like(V[..., 3:, :])], -2)
+        rate = rate + motion_matrix(V) @ J
+    return at.result(at.express(rate), 2)
+
+
+@dataclass(frozen=True, eq=False)
+class _FramesAt:
+    """The frames of one call.
+
+    Attributes:
+        state: the mechanism, with placed frames added, at the state of the call.
+        numbers: indices of the frames.
+        base: index of the frame relative to which they move; None for the inertial frame.
+        reference: one of `REFERENCES`.
+        is_one: whether one frame was given alone, so that results have no dimension of frames.
+    """
+
+    state: Kinematics
+    numbers: tuple[int, ...]
+    base: int | None
+    reference: str
+    is_one: bool
+
+    @computed
+    def poses(self) -> Pose:
+        """Poses in the inertial frame, or in the base."""
+        if self.base is None:
+            return frame_poses(self.state, self.numbers)
+        R, r = frame_poses(self.state, (*self.numbers, self.base))
+        turn, shift = R[..., -1:, :, :].mT, r[..., :-1, :] - r[..., -1:, :]
+        return Pose(turn @ R[..., :-1, :, :], matvec(turn, shift))
+
+    def columns(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Motion columns of bodies as those of frames, relative to the base, and those of the base.
+
+        Both are in the axes of each frame, `[*batch, F, 6, r]`.
+        """
+        if self.base is None:
+            return at_frames(self.state.mech, x, self.numbers), None
+        x = at_frames(self.state.mech, x, (*self.numbers, self.base))
+        carried = force_matrix(*self.poses).mT @ x[..., -1:, :, :]
+        return x[..., :-1, :, :] - carried, carried
+
+    def express(self, x: Tensor) -> Tensor:
+        """Motion columns in the axes of each frame, expressed in the reference."""
+        return x if self.reference == "body" else express_at(self.poses, x, self.reference)
+
+    def result(self, x: Tensor, rank: int) -> Tensor:
+        """A result of all frames, whose last dimensions, this many, are those of one frame."""
+        return x.select(-1 - rank, 0) if self.is_one else x
+
+
+def _frames_at(
+    mech: Mechanism,
+    frames: Frames,
+    relative_to: str | Frame | None,
+    reference: str = "body",
+    **states: Tensor,
+) -> _FramesAt:
+    check_reference(reference)
+    is_one = isinstance(frames, str | Frame)
+    frames = listed(frames)
+    if relative_to is None:
+        mech, numbers = with_frames(mech, frames, **states)
+        base = None
+    else:
+        with_frames(mech, frames)  # refuses an empty list
+        mech, (*numbers, base) = with_frames(mech, (*frames, relative_to), **states)
+    state = Kinematics.of(mech, states["q"], states.get("qd"))
+    return _FramesAt(state, tuple(numbers), base, reference, is_one)
 
 
 def frame_poses(state: Kinematics, numbers: Sequence[int]) -> Pose:
@@ -84,124 +297,6 @@ def frame_poses(state: Kinematics, numbers: Sequence[int]) -> Pose:
         rotations.append(R.expand(*batch, 3, 3))
         positions.append(r.expand(*batch, 3))
     return Pose(torch.stack(rotations, -3), torch.stack(positions, -2))
-
-
-@verb
-def frame_velocity(
-    mech: Mechanism,
-    q: Tensor,
-    qd: Tensor,
-    frames: Frames,
-    reference: str = "body",
-) -> Tensor:
-    """Spatial velocity of named frames, O(N): no Jacobian is formed.
-
-    Returns:
-        [omega; v], `[*batch, len(frames), 6]` [rad/s, m/s]; of one name without the dimension of frames,
-        `[*batch, 6]`.
-
-    Reference: Featherstone 2008, section 2.8.
-
-    Example:
-        >>> import torchsko as ts
-        >>> arm = ts.load(ts.robots.panda)
-        >>> q, qd = arm.random_state(5)
-        >>> ts.frame_velocity(arm, q, qd, arm.frame_names[-1], reference="mixed").shape
-        torch.Size([5, 6])
-    """
-    mech, numbers = with_frames(mech, frames, q=q, qd=qd)
-    state = Kinematics.of(mech, q, qd)
-    V = at_frames(mech, body_rates(state), numbers)
-    found = express(state, numbers, V, reference)[..., 0]
-    return found[..., 0, :] if isinstance(frames, str | Frame) else found
-
-
-@verb
-def frame_acceleration(
-    mech: Mechanism,
-    q: Tensor,
-    qd: Tensor,
-    qdd: Tensor,
-    frames: Frames,
-    reference: str = "body",
-    classical: bool = False,
-) -> Tensor:
-    """Acceleration of named frames, spatial or classical, without gravity's -g.
-
-    The spatial acceleration is the rate of the spatial velocity's components, in "body" and in "world";
-    in "mixed" it is the same vector in other axes. The classical one has the acceleration of the
-    reference point as its linear part, spatial + omega x v; in "mixed" it is the rate of the velocity's
-    components. With qdd = 0 it is what `frame_jacobian_rate` times qd gives ("body" and "world":
-    spatial, "mixed": classical), without forming a matrix.
-
-    Args:
-        reference: as in `frame_velocity`. In "world" the point is that of the frame's body which passes
-            the inertial origin.
-
-    Returns:
-        `[*batch, len(frames), 6]` [rad/s^2, m/s^2]; of one name without the dimension of frames,
-        `[*batch, 6]`.
-
-    Reference: Featherstone 2008, section 2.11.
-    """
-    mech, numbers = with_frames(mech, frames, q=q, qd=qd, qdd=qdd)
-    state = Kinematics.of(mech, q, qd)
-    motion = torch.cat(torch.broadcast_tensors(*body_accels(state, qdd, gravity=False)), -1)
-    found = express(state, numbers, at_frames(mech, motion, numbers), reference)
-    V, a = found.unbind(-1)
-    if classical:
-        swing = cross(V[..., :3], V[..., 3:])
-        a = torch.cat([a[..., :3], a[..., 3:] + swing], -1)
-    return a[..., 0, :] if isinstance(frames, str | Frame) else a
-
-
-@verb
-def frame_jacobian(mech: Mechanism, q: Tensor, frames: Frames, reference: str = "body") -> Tensor:
-    """Jacobian of named frames: the matrix that takes qd to `frame_velocity`.
-
-    Returns:
-        `[*batch, len(frames), 6, num_dof]`, rows [omega; v], times qd [rad/s; m/s]. Of one
-        name without the dimension of frames, `[*batch, 6, num_dof]`.
-
-    Reference: Concurrent Dynamics 2018, Generalized Mass Matrix, Eq. 7 (at centres of mass); Lynch, Park
-    2017, Modern Robotics (body and space Jacobian).
-    """
-    mech, numbers = with_frames(mech, frames, q=q)
-    state = Kinematics.of(mech, q)
-    J = at_frames(mech, body_jacobians(state, state.identity()), numbers)
-    found = express(state, numbers, J, reference)
-    return found[..., 0, :, :] if isinstance(frames, str | Frame) else found
-
-
-@verb
-def frame_jacobian_rate(
-    mech: Mechanism,
-    q: Tensor,
-    qd: Tensor,
-    frames: Frames,
-    reference: str = "body",
-) -> Tensor:
-    """Time derivative of `frame_jacobian`, of every entry, along qd.
-
-    Its product with qd alone is cheaper by `frame_acceleration` at qdd = 0.
-
-    Returns:
-        `[*batch, len(frames), 6, num_dof]`; of one name without the dimension of frames,
-        `[*batch, 6, num_dof]`.
-
-    Reference: Featherstone 2008, Rigid Body Dynamics Algorithms (moving coordinates).
-    """
-    mech, numbers = with_frames(mech, frames, q=q, qd=qd)
-    state = Kinematics.of(mech, q, qd)
-    both = body_jacobian_rates(state, state.identity())
-    J, rate = (at_frames(mech, x, numbers) for x in both)
-    if reference != "body":
-        V = J @ qd[..., None, :, None]
-        if reference == "mixed":
-            V = torch.cat([V[..., :3, :], torch.zeros_like(V[..., 3:, :])], -2)
-        rate = rate + motion_matrix(V) @ J
-    found = express(state, numbers, rate, reference)
-    return found[..., 0, :, :] if isinstance(frames, str | Frame) else found
 
 
 def at_frames(mech: Mechanism, x: Tensor, numbers: Sequence[int]) -> Tensor:

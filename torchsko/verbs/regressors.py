@@ -54,9 +54,6 @@ def torque_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Ten
     Inverse dynamics is Y phi, plus `passive_force` and ``mech.armature * qdd``: damping, friction, springs
     and armature of joints are in neither Y nor phi. Gravity is in Y.
 
-    Args:
-        mech: the mechanism; its inertial parameters do not matter.
-
     Returns:
         `[*batch, num_dof, num_bodies, 10]`; zero where a joint does not carry a body. One matrix a
         sample is `.flatten(-2)`.
@@ -82,7 +79,7 @@ def torque_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Ten
 
 @verb
 def wrench_regressor(
-    mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, frames: Frames, reference: str = "body"
+    mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, frames: Frames, *, reference: str = "body"
 ) -> Tensor:
     """Regressor of the wrench that moves a frame's body and all bodies outboard of it.
 
@@ -91,7 +88,6 @@ def wrench_regressor(
     Gravity is included.
 
     Args:
-        mech: the mechanism; its inertial parameters do not matter.
         reference: axes and point of the wrench, as in `torchsko.frame_velocity`.
 
     Returns:
@@ -164,9 +160,6 @@ def momentum_regressor(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
     The rate of the momentum equals torques without measured accelerations: for identification and observers.
 
-    Args:
-        mech: the mechanism; its inertial parameters do not matter.
-
     Returns:
         `[*batch, num_dof, num_bodies, 10]`; zero where a joint does not carry a body.
     """
@@ -181,9 +174,6 @@ def momentum_regressor(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 def kinetic_energy_regressor(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """The coefficients that map `inertial_parameters` to the kinetic energy, without armature.
 
-    Args:
-        mech: the mechanism; its inertial parameters do not matter.
-
     Returns:
         `[*batch, num_bodies, 10]`; times the parameters, summed, it is the energy [J].
 
@@ -196,9 +186,6 @@ def kinetic_energy_regressor(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 @verb
 def potential_energy_regressor(mech: Mechanism, q: Tensor) -> Tensor:
     """The coefficients that map `inertial_parameters` to the potential energy of gravity, without springs.
-
-    Args:
-        mech: the mechanism; its inertial parameters do not matter.
 
     Returns:
         `[*batch, num_bodies, 10]`; times the parameters, summed, it is the energy [J].

@@ -41,8 +41,8 @@ from torchsko.utils.numbers import as_integer, as_number
 @without_autocast
 def inverse_kinematics(
     mech: MechanismLike,
-    targets: Mapping[Any, Any],
     q0: Tensor,
+    targets: Mapping[Any, Any],
     *,
     weights: Mapping[Any, tuple[float, float]] | None = None,
     limits: bool = False,
@@ -68,10 +68,10 @@ def inverse_kinematics(
 
     Args:
         mech: the mechanism. A fused mechanism runs its kernels.
+        q0: initial guess, `[*batch, num_q]`; quaternions are normalised.
         targets: by frame (a name of ``mech.frame_names``, or a `Frame`) a `Pose`, a pair of rotation
             `[*batch, 3, 3]` and position `[*batch, 3]` [m] in the inertial frame, either of which may be
             None, or a position alone.
-        q0: initial guess, `[*batch, num_q]`; quaternions are normalised.
         weights: by frame, the factors of its errors in rotation [1/rad] and position [1/m]. Frames without an
             entry have 1 and 1.
         limits: keep joints between ``mech.lower`` and ``mech.upper``. Spherical and free joints are not
@@ -105,7 +105,7 @@ def inverse_kinematics(
         >>> q, _ = arm.random_state(generator=g)
         >>> hand = arm.frame_names[-1]
         >>> goal = ts.frame_pose(arm, q, hand)
-        >>> found = ts.inverse_kinematics(arm, {hand: goal}, arm.middle(), restarts=8, generator=g)
+        >>> found = ts.inverse_kinematics(arm, arm.middle(), {hand: goal}, restarts=8, generator=g)
         >>> found.converged
         tensor(True)
     """

@@ -95,8 +95,8 @@ def contact_rows(
         empty = q.new_zeros(*torch.broadcast_shapes(q.shape[:-1], mech.batch_shape), 0)
         return empty[..., None].expand(*empty.shape, mech.num_dof), empty
     frames, zero = [contact.frame for contact in contacts], torch.zeros_like(qd)
-    jacobians = frame_jacobian(mech, q, frames, "mixed")
-    bias = frame_acceleration(mech, q, qd, zero, frames, "mixed", classical=True)[..., 3:]
+    jacobians = frame_jacobian(mech, q, frames, reference="mixed")
+    bias = frame_acceleration(mech, q, qd, zero, frames, reference="mixed", classical=True)[..., 3:]
     omega, velocity = (jacobians @ qd[..., None, :, None])[..., 0].split(3, -1)
     bias = bias - cross(omega, cross(omega, _arms(mech, q, frames)))
     rows, targets = [], []

@@ -235,12 +235,12 @@ def task_rows(mech: Mechanism, task: Task, q: Tensor, qd: Tensor) -> TaskRows:
     """Jacobian, forces and errors of a task at a state."""
     R_target, r_target = target_pair(task.frame, task.target)
     pose = frame_pose(mech, q, task.frame)
-    V = frame_velocity(mech, q, qd, task.frame, "mixed")
+    V = frame_velocity(mech, q, qd, task.frame, reference="mixed")
     velocity_error = -V if task.velocity is None else task.velocity - V
     zero = torch.zeros_like(qd)
-    bias = frame_acceleration(mech, q, qd, zero, task.frame, "mixed", classical=True)
+    bias = frame_acceleration(mech, q, qd, zero, task.frame, reference="mixed", classical=True)
     acceleration = torch.zeros_like(V) if task.acceleration is None else task.acceleration
-    J = frame_jacobian(mech, q, task.frame, "mixed")
+    J = frame_jacobian(mech, q, task.frame, reference="mixed")
     errors: list[tuple[int, Tensor]] = []
     if R_target is not None:
         rotation_error = matvec(pose.rotation, matrix_log(pose.rotation.mT @ R_target))

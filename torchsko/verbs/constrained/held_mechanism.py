@@ -14,6 +14,7 @@ from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb_docs import documented
 from torchsko.verbs.constrained import constrained_derivatives, constrained_dynamics
 from torchsko.verbs.constrained.constrained_dynamics import Constraints
 from torchsko.verbs.constrained.hold import ConstraintRows, Hold
@@ -80,6 +81,7 @@ class HeldMechanism:
         check_state(mech, **{k: x for k, x in tensors.items() if k != "active"})
         return FUNCTIONS[name](self.constraints, mech, **tensors, **options)
 
+    @documented
     def forward_dynamics(
         self,
         q: Tensor,
@@ -90,18 +92,8 @@ class HeldMechanism:
     ) -> tuple[Tensor, Tensor]:
         """Accelerations under the constraints, and the forces of the constraints.
 
-        Args:
-            q: configuration, `[*batch, num_q]`.
-            qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-            tau: joint forces, `[*batch, num_dof]` [N m or N].
-            active: see the class.
-            f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin.
-
         Returns:
             qdd `[*batch, num_dof]` [rad/s^2 or m/s^2] and forces `[*batch, rows]` [N m, N].
-
-        Raises:
-            ShapeError: when a shape or dtype does not fit the mechanism, or the mask the constraints.
 
         Reference: Carpentier, Budhiraja, Mansard 2021.
         """
@@ -109,6 +101,7 @@ class HeldMechanism:
             "forward_dynamics", {"q": q, "qd": qd, "tau": tau, "active": active, "f_ext": f_ext}
         )
 
+    @documented
     def forward_dynamics_derivatives(
         self,
         q: Tensor,
@@ -119,20 +112,10 @@ class HeldMechanism:
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Derivatives of `forward_dynamics` to tangent steps of q, to qd and to tau, in closed form.
 
-        Args:
-            q: configuration, `[*batch, num_q]`.
-            qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-            tau: joint forces, `[*batch, num_dof]` [N m or N].
-            active: see the class.
-            f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin.
-
         Returns:
             ``(qdd_q, qdd_qd, qdd_tau, f_q, f_qd, f_tau)``: derivatives of qdd,
             `[*batch, num_dof, num_dof]`, then of the forces, `[*batch, rows, num_dof]`. Dry friction has
             the derivative zero.
-
-        Raises:
-            ShapeError: when a shape or dtype does not fit the mechanism, or the mask the constraints.
 
         Reference: R. Budhiraja, J. Carpentier, C. Mastalli, N. Mansard, *Differential dynamic programming
         for multi-phase rigid contact dynamics*, Humanoids 2018 (the KKT identity).
@@ -140,65 +123,50 @@ class HeldMechanism:
         states = {"q": q, "qd": qd, "tau": tau, "active": active, "f_ext": f_ext}
         return self._call("forward_dynamics_derivatives", states)
 
+    @documented
     def impulse(
         self, q: Tensor, qd: Tensor, restitution: float = 0.0, active: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Velocity after an impact with the constraints, such as the touchdown of a foot.
 
         Args:
-            q: configuration, `[*batch, num_q]`.
             qd: velocity before the impact, `[*batch, num_dof]` [rad/s or m/s].
             restitution: G qd after the impact is minus this number times G qd before.
-            active: see the class.
 
         Returns:
             The velocity after the impact `[*batch, num_dof]`, and impulses `[*batch, rows]` [N m s, N s].
-
-        Raises:
-            ShapeError: when a shape or dtype does not fit the mechanism, or the mask the constraints.
 
         Reference: Featherstone 2008, Rigid Body Dynamics Algorithms, section 11.7.
         """
         states = {"q": q, "qd": qd, "active": active}
         return self._call("impulse", states, restitution=float(restitution))
 
+    @documented
     def project(self, q: Tensor, active: Tensor | None = None) -> Tensor:
         """The configuration moved onto the constraints, by Newton steps that the mass matrix weighs.
 
         Constraints without a placement have no residual and move nothing.
 
-        Args:
-            q: configuration, `[*batch, num_q]`.
-            active: see the class.
-
         Returns:
             `[*batch, num_q]`.
-
-        Raises:
-            ShapeError: when q does not fit the mechanism, or the mask the constraints.
         """
         return self._call("project", {"q": q, "active": active})
 
+    @documented
     def nullspace(self, q: Tensor, active: Tensor | None = None) -> Tensor:
         """The projector N of velocities onto those that the constraints allow: G N = 0 and N N = N.
 
         It is orthogonal in the metric of the mass matrix, so that N* tau are the joint forces that produce no
         constraint forces at rest.
 
-        Args:
-            q: configuration, `[*batch, num_q]`.
-            active: see the class.
-
         Returns:
             `[*batch, num_dof, num_dof]`.
-
-        Raises:
-            ShapeError: when q does not fit the mechanism, or the mask the constraints.
 
         Reference: Khatib 1987, A unified approach for motion and force control (dynamic consistency).
         """
         return self._call("nullspace", {"q": q, "active": active})
 
+    @documented
     def constraint_forces(
         self,
         q: Tensor,
@@ -210,19 +178,8 @@ class HeldMechanism:
     ) -> Tensor:
         """Forces of the constraints in a given motion, from tau + J* f_ext + G* f = inverse dynamics.
 
-        Args:
-            q: configuration, `[*batch, num_q]`.
-            qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-            qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
-            tau: joint forces, `[*batch, num_dof]` [N m or N].
-            active: see the class.
-            f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin.
-
         Returns:
             `[*batch, rows]`. If no forces of the constraints cause the motion, those that come nearest to it.
-
-        Raises:
-            ShapeError: when a shape or dtype does not fit the mechanism, or the mask the constraints.
         """
         states = {"q": q, "qd": qd, "qdd": qdd, "tau": tau, "active": active, "f_ext": f_ext}
         return self._call("constraint_forces", states)
