@@ -5,7 +5,8 @@ entries of the joints, dofs and coordinates that remain, and combines those of b
 or refuses a change by `Field.files`, and `torchsko.Dynamics` learns fields with a `Field.target`.
 
 To add a tensor: add a row here and an attribute to `Mechanism`, and a rule to `lock.combine_bodies` if bodies
-own it. ``tests/mechanism/test_fields.py`` sends every row through these functions and through the dynamics.
+own it. Robots from files have zeros in fields of dofs that `JointDescription` lacks.
+``tests/mechanism/test_fields.py`` sends every row through these functions and through the dynamics.
 """
 
 from __future__ import annotations
@@ -100,15 +101,6 @@ PARAMETERS: dict[str, Shape] = {name: field.shape for name, field in FIELDS.item
 
 FLAGS: dict[str, tuple[str, ...]] = {
     flag: tuple(name for name, field in FIELDS.items() if flag in field.flags)
-    for flag in (
-        "has_armature",
-        "has_losses",
-        "has_higher_damping",
-        "has_higher_stiffness",
-        "has_smooth_friction",
-        "has_force_offset",
-        "has_gravcomp",
-        "has_fluid",
-    )
+    for flag in dict.fromkeys(flag for field in FIELDS.values() for flag in field.flags)
 }
 """Flags of a mechanism, each with the tensors of which one is not zero if the flag is true."""

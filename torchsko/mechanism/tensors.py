@@ -17,6 +17,7 @@ from torchsko.mechanism.description import (
     RobotDescription,
     UnsupportedElement,
 )
+from torchsko.mechanism.fields import FIELDS
 from torchsko.mechanism.file_data.file_metadata import FileMetadata
 from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.joints.free import Free
@@ -133,14 +134,13 @@ def _of_joints(
 def _of_losses_and_springs(
     hinges: Sequence[JointDescription], kinds: Sequence[JointType]
 ) -> dict[str, Any]:
-    """Damping, friction, armature and springs."""
+    """Damping, friction, armature and springs; zero in fields of dofs that a description lacks."""
     each = [joint for joint, kind in zip(hinges, kinds, strict=True) for _ in range(kind.num_dof)]
     fields = ("damping", "friction", "armature", "stiffness")
+    of_dofs = {name: field.shape[1:] for name, field in FIELDS.items() if field.owner == "dof"}
     return {
+        **{name: _zeros(len(each), *shape) for name, shape in of_dofs.items()},
         **{field: _tensor([getattr(joint, field) for joint in each]) for field in fields},
-        **{f"higher_{x}": _zeros(len(each), 2) for x in ("damping", "stiffness")},
-        "friction_speed": _zeros(len(each)),
-        "force_offset": _zeros(len(each)),
         "spring_reference": _spring_reference(hinges, kinds),
         "has_armature": any(joint.armature != 0.0 for joint in hinges),
         "has_losses": any(joint.damping != 0.0 or joint.friction != 0.0 for joint in hinges),
@@ -193,7 +193,7 @@ def _carriers(frames: Iterable[Frame], number: Mapping[str, int]) -> list[int]:
     return [-1 if frame.carrier is None else number[frame.carrier] for frame in frames]
 
 
-def _zeros(*shape: int) -> torch.Tensor:
+def _zeros(*shape: Any) -> torch.Tensor:
     return torch.zeros(shape, dtype=torch.float64)
 
 
