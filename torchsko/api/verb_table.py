@@ -1,7 +1,7 @@
 """Table of verbs: the public functions of a mechanism, one import and one row each.
 
 A verb is a function whose first argument is a mechanism, decorated with `torchsko.mechanism.dispatch.verb`.
-Its import here makes it public, ``ts.name``. Its row makes it a method of `torchsko.Dynamics` and a kernel of
+Its import here makes it public. Its row makes it a method of `torchsko.Dynamics` and a kernel of
 `torchsko.FusedMechanism`. Tensors are inputs of a kernel; every other argument (frame names, a reference
 frame, a method) is a constant, with one kernel for each value.
 
@@ -83,12 +83,12 @@ from torchsko.verbs.frame_derivatives import (
 from torchsko.verbs.frame_derivatives import (
     frame_velocity_derivatives as frame_velocity_derivatives,
 )
+from torchsko.verbs.frames import forward_kinematics as forward_kinematics
 from torchsko.verbs.frames import frame_acceleration as frame_acceleration
 from torchsko.verbs.frames import frame_jacobian as frame_jacobian
 from torchsko.verbs.frames import frame_jacobian_rate as frame_jacobian_rate
 from torchsko.verbs.frames import frame_pose as frame_pose
 from torchsko.verbs.frames import frame_velocity as frame_velocity
-from torchsko.verbs.kinematics import forward_kinematics as forward_kinematics
 from torchsko.verbs.loop_closing import close as close
 from torchsko.verbs.momenta import center_of_mass as center_of_mass
 from torchsko.verbs.momenta import centroidal_momentum as centroidal_momentum

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.bridge.body_poses import Pose
 from torchsko.constraints.constraint_kinds import KINDS
 from torchsko.constraints.row_kinds import FrameRows, JointRows, Marker
 from torchsko.contact.contact_model import ContactModel
@@ -23,7 +24,6 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import cross
 from torchsko.utils.shapes import concatenate, matvec
 from torchsko.verbs.constrained.hold import ConstraintRows
-from torchsko.verbs.kinematics import Pose
 
 
 class EndWrenches(NamedTuple):

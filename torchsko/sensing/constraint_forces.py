@@ -20,6 +20,7 @@ from torch import Tensor
 from torchsko import algorithms
 from torchsko.actuation.actuator_forces import ActuatorState
 from torchsko.bridge.assemble import model_at
+from torchsko.bridge.body_poses import Pose
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.constrained_state import ConstrainedState
 from torchsko.contact.contact_dynamics import cone_forces
@@ -45,7 +46,6 @@ from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import concatenate, matvec
 from torchsko.verbs.constrained.held_mechanism import HeldMechanism
 from torchsko.verbs.constrained.hold import ConstraintRows
-from torchsko.verbs.kinematics import Pose
 from torchsko.verbs.passive_forces import passive_forces
 
 RANK_EXPONENT = 0.75

@@ -28,7 +28,6 @@ from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import MechanismError, ShapeError, unknown_name
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
 from torchsko.verbs.dynamics import refuse_singular
 from torchsko.verbs.frame import Frames, listed, with_frames
 from torchsko.verbs.frames import frame_jacobian
@@ -157,10 +156,8 @@ def manipulability(
     rows = {"whole": slice(0, 6), "rotation": slice(0, 3), "position": slice(3, 6)}
     if part not in tuple(rows):  # a list has no place in a dict
         raise MechanismError(*unknown_name("part of a Jacobian", part, tuple(rows)))
-    J = frame_jacobian(mech, q, listed(frames), reference=reference)[..., rows[part], :].flatten(
-        -3, -2
-    )
-    return _volume(J)
+    J = frame_jacobian(mech, q, listed(frames), reference=reference)
+    return _volume(J[..., rows[part], :].flatten(-3, -2))
 
 
 def _volume(J: Tensor) -> Tensor:
@@ -185,7 +182,6 @@ def _volume(J: Tensor) -> Tensor:
 
 def _jacobian(mech: Mechanism, q: Tensor, frames: Frames) -> Tensor:
     """Rows of all frames, `[*batch, 6 F, num_dof]`."""
-    check_state(mech, q=q)
     refuse_singular(mech)
     return frame_jacobian(mech, q, listed(frames)).flatten(-3, -2)
 

@@ -1,4 +1,4 @@
-r"""Named frames: poses, velocities, accelerations and Jacobians, in the inertial or in a moving frame.
+r"""Bodies and named frames: poses, velocities, accelerations and Jacobians, also in a moving frame.
 
 Spatial vectors are angular first, [omega; v] or rates of it. A motion is expressed in one of three
 references:
@@ -60,6 +60,18 @@ from torchsko.verbs.frame import Frame, Frames, listed, with_frames
 
 REFERENCES = ("body", "world", "mixed")
 """Axes and point in which the motion of a frame is expressed."""
+
+
+@verb
+def forward_kinematics(mech: Mechanism, q: Tensor) -> Pose:
+    """Pose of every body in the inertial frame, in the order of ``mech.body_names``.
+
+    Returns:
+        Rotations `[*batch, num_bodies, 3, 3]` and positions `[*batch, num_bodies, 3]` [m].
+
+    Reference: Siciliano et al. 2009, Robotics (direct kinematics).
+    """
+    return Kinematics.of(mech, q).poses
 
 
 @verb

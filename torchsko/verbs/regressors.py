@@ -28,8 +28,7 @@ from torchsko.spatial.inertia import force_regressor, inertia_of_vector, inertia
 from torchsko.spatial.rigid_transform import rotate_vector, translate_force
 from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.frame import Frame, Frames, with_frames
-from torchsko.verbs.frames import check_reference, frame_poses
-from torchsko.verbs.kinematics import forward_kinematics
+from torchsko.verbs.frames import check_reference, forward_kinematics, frame_poses
 from torchsko.verbs.passive.friction import friction_direction
 
 

@@ -14,7 +14,7 @@ from torchsko.control.ilqr.problem import OptimalControl
 from torchsko.control.ilqr.problem_checks import Shapes
 from torchsko.errors import NonFiniteError, ShapeError, TorchskoError, caller_stack_level
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import misfit, shared_batch
+from torchsko.mechanism.state import misfit, no_tensor, shared_batch
 from torchsko.rollout.finite_checks import first_nonfinite
 from torchsko.utils.concrete_values import concrete_values
 from torchsko.utils.numbers import as_integer, as_number
@@ -111,21 +111,9 @@ def _check(
     Values are read on a CPU only.
     """
     if not isinstance(x, Tensor):
-        example = f"torch.as_tensor({name}, dtype={mech.dtype})"
-        if x is None:
-            example = f"torch.zeros({', '.join(map(str, shape))}, dtype={mech.dtype}), say"
-        raise ShapeError(
-            f"{name} was given as {type(x).__name__}.",
-            f"It is a tensor, of shape {list(shape)} for one sample.",
-            f"Pass {example}.",
-        )
-    if x.ndim < len(shape) or tuple(x.shape[x.ndim - len(shape) :]) != tuple(shape):
-        raise ShapeError(
-            f"{name} has shape {list(x.shape)}.",
-            f"Its last dimensions are those of one sample, {list(shape)}.",
-            f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}].",
-        )
-    if (why := misfit(mech, name, x, shape)) is not None:
+        raise ShapeError(*no_tensor(name, x, mech, shape))
+    meaning = f"Its last dimensions are those of one sample, {list(shape)}."
+    if (why := misfit(mech, name, x, shape, meaning)) is not None:
         raise ShapeError(*why)
     read = concrete_values(x) if finite else None
     if read is not None and not np.isfinite(read).all():
