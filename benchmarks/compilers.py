@@ -47,9 +47,8 @@ def least(kernels: dict[str, Kernel], inputs: list[torch.Tensor]) -> dict[str, f
 def measure(robot: str, toolchains: dict[str, Toolchain]) -> None:
     """Print the lines of a robot."""
     mech = ROBOTS[robot]()
-    own = mech.replace(scalar=True)
     ports = [Port("q", (mech.num_q,)), *(Port(name, (mech.num_dof,)) for name in ("qd", "tau"))]
-    program = trace(lambda *x: (ts.forward_dynamics(own, *x),), ports)
+    program = trace(lambda *x: (ts.forward_dynamics(mech, *x),), ports)
     q, qd = mech.random_state(BATCH)
     for dtype in (torch.float64, torch.float32):
         inputs = [x.to(dtype) for x in (q, qd, torch.sin(qd))]

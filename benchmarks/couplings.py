@@ -40,9 +40,8 @@ def talos() -> ts.Mechanism:
 
 def operations(mech: ts.Mechanism) -> int:
     """Of forward dynamics, one sample."""
-    scalar = mech.replace(scalar=True)
     ports = [Port("q", (mech.num_q,)), Port("qd", (mech.num_dof,)), Port("tau", (mech.num_dof,))]
-    return trace(lambda *x: ts.forward_dynamics(scalar, *x), ports).num_flops
+    return trace(lambda *x: ts.forward_dynamics(mech, *x), ports).num_flops
 
 
 def main() -> None:

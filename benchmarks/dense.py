@@ -24,7 +24,7 @@ ROUNDS = 15
 
 def definite(A: Tensor, b: Tensor) -> Tensor:
     """The solution of a positive definite system."""
-    return spd_solve(A, b[..., None], scalar=True)[..., 0]
+    return spd_solve(A, b[..., None])[..., 0]
 
 
 def by_cholesky(A: Tensor, b: Tensor) -> Tensor:

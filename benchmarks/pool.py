@@ -76,9 +76,9 @@ def main() -> None:
     parser.add_argument("--busy", type=int, default=0)
     asked = parser.parse_args()
     mech = ts.load(ts.robots.panda)
-    own, n = mech.replace(scalar=True), mech.num_dof
+    n = mech.num_dof
     program = trace(
-        lambda *x: (ts.forward_dynamics(own, *x),),
+        lambda *x: (ts.forward_dynamics(mech, *x),),
         [Port(name, (n,)) for name in ("q", "qd", "tau")],
     )
     compiled = build_library(program, torch.float64, find_toolchain())

@@ -12,7 +12,6 @@ from hypothesis import settings
 from torch import Tensor
 
 import torchsko as ts
-from torchsko.algebra.operators.edges import DenseEdges
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.tree import Tree
@@ -47,7 +46,6 @@ def random_model(
     armature: bool = False,
     mixed: bool = False,
     orthonormal: bool = False,
-    scalar: bool = False,
 ) -> SKOModel:
     """A model of these block sizes with well-conditioned random blocks, some weights singular.
 
@@ -81,8 +79,7 @@ def random_model(
         b,
         [x.square() for x in S] if armature else None,
     )
-    edges = DenseEdges(model.edge_weight.dense(), scalar)
-    return replace(model, edge_weight=edges, straight=model.joint_map if orthonormal else None)
+    return replace(model, straight=model.joint_map if orthonormal else None)
 
 
 @st.composite
@@ -115,7 +112,6 @@ def sko_models(
     mixed: bool = False,
     min_dofs: int = 1,
     orthonormal: bool = False,
-    scalar: bool = False,
 ) -> SKOModel:
     """Random tree, ragged block sizes (m 2..6, d min_dofs..3), batch shapes (), (1,), (2, 3)."""
     tree = draw(trees(max_nodes, forests))
@@ -124,7 +120,7 @@ def sko_models(
     batch = draw(st.sampled_from(BATCHES))
     with_armature = draw(st.booleans()) if armature is None else armature
     seed = draw(seeds)
-    return random_model(tree, m, d, batch, seed, with_armature, mixed, orthonormal, scalar)
+    return random_model(tree, m, d, batch, seed, with_armature, mixed, orthonormal)
 
 
 @st.composite
@@ -133,7 +129,6 @@ def shared_models(
     max_nodes: int = 8,
     min_dofs: int = 0,
     mixed: bool = False,
-    scalar: bool = False,
 ) -> SKOModel:
     """As `sko_models`, but siblings (bases among them) may share a hinge, and its armature is a matrix."""
     tree = draw(trees(max_nodes))
@@ -145,7 +140,7 @@ def shared_models(
     most = {h: min(3, *(m[k] for k in range(n) if hinge[k] == h)) for h in hinge}
     size = {h: draw(st.integers(min_dofs, top)) for h, top in most.items()}
     batch, seed = draw(st.sampled_from(BATCHES)), draw(seeds)
-    model = random_model(tree, m, [size[h] for h in hinge], batch, seed, mixed=mixed, scalar=scalar)
+    model = random_model(tree, m, [size[h] for h in hinge], batch, seed, mixed=mixed)
     flat = draw(st.permutations(range(sum(size.values()))))
     start = {h: sum(list(size.values())[:i]) for i, h in enumerate(size)}
     places = [[flat[start[h] + i] for i in range(size[h])] for h in hinge]

@@ -48,7 +48,7 @@ def run(options: Options) -> Section:
 
 def count(robot: Robot, verb: str) -> int:
     """Operations of one program."""
-    mech = robot.mech.replace(scalar=True)
+    mech = robot.mech
     sizes = {"q": mech.num_q, "qd": mech.num_dof, "x": mech.num_dof, "cotangent": mech.num_dof}
     ports = [Port(name, (size,)) for name, size in sizes.items()]
     verbs: dict[str, tuple[Callable[..., object], int]] = {

@@ -12,6 +12,8 @@ from torchsko.algebra.operators.edges import DenseEdges, LevelEdges, ProductEdge
 from torchsko.algebra.recursions.innovations import swept_innovations
 from torchsko.algorithms import inverse_dynamics, mass_matrix
 from torchsko.bridge.joint_motion import edge_weights
+from torchsko.bridge.rigid_edges import RigidEdges
+from torchsko.linalg.scalar_form import scalar_form
 
 KINDS = {
     "dense": lambda edges, sizes: edges,
@@ -75,8 +77,8 @@ def test_rigid_edges_kept_as_transforms_do_what_dense_ones_do(kinds):
     mech = random_mechanism(kinds, [-1, 0, 0, 2], seed=3)
     q, _ = mech.random_state(2, generator=torch.Generator().manual_seed(0))
     dense = edge_weights(mech, q)
-    rigid = edge_weights(mech.replace(scalar=True), q)
-    assert rigid.scalar and not dense.scalar
+    rigid = scalar_form()(edge_weights)(mech, q)
+    assert isinstance(rigid, RigidEdges) and not isinstance(dense, RigidEdges)
     g = torch.Generator().manual_seed(1)
     x = torch.randn(2, 4, 6, 1, generator=g, dtype=torch.float64)
     root = torch.randn(2, 4, 6, 6, generator=g, dtype=torch.float64)

@@ -29,6 +29,7 @@ from torchsko.algebra.recursions.riccati import solve_riccati
 from torchsko.algebra.topology.embedding_plan import EmbeddingPlan, embedding_plan
 from torchsko.algebra.topology.subgraph import aggregation_subgraph
 from torchsko.algebra.transforms.embedding import embedded
+from torchsko.linalg.scalar_form import scalar_form
 
 FIELDS = ("maps", "inertia", "coriolis_accel", "gyro_force", "armature")
 
@@ -81,8 +82,8 @@ class Case:
 
 
 @st.composite
-def cases(draw: st.DrawFn, max_nodes: int = 9, scalar: bool = False, mixed: bool = True) -> Case:
-    model = draw(straightened(sko_models(max_nodes, mixed=mixed, scalar=scalar)))
+def cases(draw: st.DrawFn, max_nodes: int = 9, mixed: bool = True) -> Case:
+    model = draw(straightened(sko_models(max_nodes, mixed=mixed)))
     n, tree = model.tree.num_nodes, model.tree
     groups: list[tuple[int, ...]] = []
     for _ in range(draw(st.integers(1, 2))):
@@ -126,10 +127,10 @@ def test_the_members_accelerate_as_the_dense_constrained_system_does(case, metho
     agree(found, expected, 1e-9)
 
 
-def fixed_case(batch: tuple[int, ...] = (), scalar: bool = False) -> Case:
+def fixed_case(batch: tuple[int, ...] = ()) -> Case:
     """A chain of four nodes as one with two dofs, and under its second member two siblings as one."""
     tree = ts.Tree.from_parents([-1, 0, 1, 2, 3, 2, 2, 5, 6])
-    model = random_model(tree, [6] * 9, [1] * 9, batch, 5, True, scalar=scalar)
+    model = random_model(tree, [6] * 9, [1] * 9, batch, 5, True)
     return Case(model, [(1, 2, 3, 4), (5, 6)], [2, 1], True, 0)
 
 
@@ -184,14 +185,14 @@ def test_operational_space_compliance_of_members_and_others(case, data):
     assert_compliance(algorithms.extended_compliance(made), whole, model, data)
 
 
-@given(cases(scalar=True, mixed=False))
+@given(cases(mixed=False))
 def test_scalar_operations_on_an_embedded_model_have_equal_results(case):
-    T, dense = noise(2, case.plan.layout.dofs.total), case.model
-    dense = replace(dense, edge_weight=replace(dense.edge_weight, scalar=False))
-    one = algorithms.forward_dynamics(case.made, T)
-    other = algorithms.forward_dynamics(embedded(dense, case.plan, case.X, case.xi), T)
+    T = noise(2, case.plan.layout.dofs.total)
+    with scalar_form():
+        one, MM = algorithms.forward_dynamics(case.made, T), algorithms.mass_matrix(case.made)
+    other = algorithms.forward_dynamics(case.made, T)
     agree(column(one), column(other), 1e-8)
-    agree(algorithms.mass_matrix(case.made), case.mass_matrix, 1e-11)
+    agree(MM, case.mass_matrix, 1e-11)
 
 
 def test_no_node_is_as_wide_as_its_members_together():

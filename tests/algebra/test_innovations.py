@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.forms import in_form
 from tests.strategies import (
     BATCHES,
     agree,
@@ -20,6 +21,7 @@ from torchsko.algebra.recursions.articulated import articulated_operators, opera
 from torchsko.algebra.recursions.innovations import Innovations, swept_innovations
 from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import ShapeError
+from torchsko.linalg.scalar_form import scalar_form
 
 ANY = sko_models(mixed=True, min_dofs=0)
 
@@ -149,26 +151,24 @@ def test_a_vector_is_one_column(action, model):
     agree(each, act(x, columns=True))
 
 
+def products(model):
+    """Products of the factors with columns, accelerations, and the logarithm of the determinant."""
+    factors, x = swept_innovations(model), columns(model)
+    acted = [getattr(factors, action)(x, columns=True) for action in ACTIONS]
+    return [*acted, factors.forward_dynamics(x[:, 0])[..., None], factors.logdet().reshape(-1, 1)]
+
+
 @given(straightened(sko_models(mixed=True, min_dofs=0)), st.booleans())
 def test_models_with_straight_hinges_have_equal_results(model, scalar):
-    model = replace(model, edge_weight=replace(model.edge_weight, scalar=scalar))
-    exact, plain = swept_innovations(model), swept_innovations(replace(model, straight=None))
-    x = columns(model)
-    for action in ACTIONS:
-        agree(
-            getattr(exact, action)(x, columns=True), getattr(plain, action)(x, columns=True), 1e-9
-        )
-    qdd = exact.forward_dynamics(x[:, 0])
-    agree(qdd[..., None], plain.forward_dynamics(x[:, 0])[..., None], 1e-9)
+    of = in_form(scalar, products)
+    for mine, plain in zip(of(model), of(replace(model, straight=None)), strict=True):
+        agree(mine, plain, 1e-9)
 
 
-@given(sko_models(mixed=True, min_dofs=0, scalar=True))
+@given(sko_models(mixed=True, min_dofs=0))
 def test_scalar_and_dense_operations_agree(model):
-    dense = replace(model, edge_weight=replace(model.edge_weight, scalar=False))
-    one, other, x = swept_innovations(model), swept_innovations(dense), columns(model)
-    for action in ACTIONS:
-        agree(getattr(one, action)(x, columns=True), getattr(other, action)(x, columns=True), 1e-9)
-    agree(one.logdet().reshape(-1, 1), other.logdet().reshape(-1, 1))
+    for one, other in zip(scalar_form()(products)(model), products(model), strict=True):
+        agree(one, other, 1e-9)
 
 
 def test_a_vector_of_another_length_is_refused():

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import torchsko as ts
+from tests.forms import in_form
 from tests.strategies import (
     BATCHES,
     agree,
@@ -246,8 +247,9 @@ def test_to_dense_has_the_operator_s_batch_even_where_no_weight_is_met():
 @given(mech=mechanisms())
 def test_the_operators_of_a_mechanism_give_its_mass_matrix_and_inverse(scalar, mech):
     q, _ = mech.random_state(2, generator=torch.Generator().manual_seed(0))
-    model = ts.assemble(mech.replace(scalar=scalar), q)
-    ops, art, one = operators(model), articulated_operators(model), operators(model).dof_identity
+    model = in_form(scalar, ts.assemble)(mech, q)
+    art = in_form(scalar, articulated_operators)(model)
+    ops, one = operators(model), operators(model).dof_identity
     MM = ts.mass_matrix(mech, q)
     agree(ops.mass_matrix.to_dense(), MM)
     L_inv = one - ops.joint_map @ art.art_spo @ art.shifted_gain

@@ -13,12 +13,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.forms import in_form
 from tests.strategies import agree, dense_riccati, random_model, sko_models, straightened
 from torchsko.algebra.operators.edges import DenseEdges
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.recursions.articulated import articulated_operators, operators
 from torchsko.algebra.recursions.riccati import solve_riccati
 from torchsko.algebra.topology.tree import Tree
+from torchsko.linalg.scalar_form import scalar_form
 
 ANY = sko_models(mixed=True, min_dofs=0)
 
@@ -144,9 +146,9 @@ def test_operators_of_a_model_obey_the_lemmas_of_jain(model):
 
 @given(straightened(sko_models(mixed=True, min_dofs=0)), st.booleans())
 def test_models_with_straight_hinges_have_the_same_solution(model, scalar):
-    model = replace(model, edge_weight=replace(model.edge_weight, scalar=scalar))
-    plain = solve_riccati(replace(model, straight=None))
-    for mine, its in zip(vars(plain).values(), vars(solve_riccati(model)).values(), strict=True):
+    solve = in_form(scalar, solve_riccati)
+    plain = solve(replace(model, straight=None))
+    for mine, its in zip(vars(plain).values(), vars(solve(model)).values(), strict=True):
         for x, y in zip(mine, its, strict=True):
             agree(x, y, 1e-9)
 
@@ -174,10 +176,9 @@ def test_articulated_inertia_times_joint_map_is_gain_times_armature_in_float32(a
         assert torch.equal(P_plus, P_plus.mT)
 
 
-@given(sko_models(mixed=True, scalar=True))
-def test_scalar_edges_have_the_solution_of_dense_ones(model):
-    dense = replace(model, edge_weight=replace(model.edge_weight, scalar=False))
-    one, other = solve_riccati(model), solve_riccati(dense)
+@given(sko_models(mixed=True))
+def test_scalar_and_dense_operations_agree(model):
+    one, other = scalar_form()(solve_riccati)(model), solve_riccati(model)
     for mine, its in zip(vars(one).values(), vars(other).values(), strict=True):
         for x, y in zip(mine, its, strict=True):
             agree(x, y)

@@ -1,6 +1,5 @@
 """Nodes that share a hinge: every recursion against dense matrices, in which H has one row for all."""
 
-from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import torchsko as ts
+from tests.forms import in_form
 from tests.strategies import (
     agree,
     dense_bias,
@@ -21,6 +21,7 @@ from torchsko import algorithms
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.recursions.articulated import articulated_operators, operators
 from torchsko.algebra.recursions.riccati_scan import solve_riccati_scan
+from torchsko.linalg.scalar_form import scalar_form
 
 ANY = shared_models(mixed=True)
 DRIVEN = shared_models(mixed=True, min_dofs=1)
@@ -59,7 +60,10 @@ def test_the_riccati_equation_is_solved(model, method):
 
 @given(DRIVEN, st.sampled_from(["sweep", "scan"]), st.booleans())
 def test_innovations_factor_the_mass_matrix(model, method, scalar):
-    model = replace(model, edge_weight=replace(model.edge_weight, scalar=scalar))
+    in_form(scalar, check_factors)(model, method)
+
+
+def check_factors(model, method):
     MM, x = dense_mass_matrix(model), vector(model)
     fac, one = ts.innovations(model, method=method), torch.eye(model.num_dof, dtype=x.dtype)
     agree(fac.solve(x, columns=True), torch.linalg.solve(MM, x), 1e-8)
@@ -123,13 +127,11 @@ def test_operational_space_compliance_is_that_of_the_jacobian(model, data):
     assert_compliance(algorithms.extended_compliance(model), whole, model, data)
 
 
-@given(shared_models(mixed=True, min_dofs=1, scalar=True))
+@given(shared_models(mixed=True, min_dofs=1))
 def test_scalar_and_dense_operations_agree(model):
-    dense, T = (
-        replace(model, edge_weight=replace(model.edge_weight, scalar=False)),
-        vector(model)[:, 0],
-    )
-    one, other = (algorithms.forward_dynamics(x, T) for x in (model, dense))
+    T = vector(model)[:, 0]
+    one = scalar_form()(algorithms.forward_dynamics)(model, T)
+    other = algorithms.forward_dynamics(model, T)
     agree(column(one), column(other), 1e-8)
 
 

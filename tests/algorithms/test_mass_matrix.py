@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 
+from tests.forms import in_form
 from tests.strategies import agree, dense_mass_matrix, dense_operators, random_model, sko_models
 from torchsko.algebra.operators.operators import BlockDiagonal
 from torchsko.algebra.topology.gathering import join
@@ -77,7 +78,5 @@ def test_unrelated_hinges_are_not_coupled(model):
 
 @pytest.mark.parametrize("scalar", [False, True])
 def test_scalar_and_dense_operations_on_symmetric_blocks_agree(scalar):
-    model = random_model(
-        Tree.from_parents([2, 2, -1, 0]), [4, 3, 6, 5], [2, 3, 3, 1], (2, 3), scalar=scalar
-    )
-    agree(mass_matrix(model), dense_mass_matrix(model))
+    model = random_model(Tree.from_parents([2, 2, -1, 0]), [4, 3, 6, 5], [2, 3, 3, 1], (2, 3))
+    agree(in_form(scalar, mass_matrix)(model), dense_mass_matrix(model))

@@ -1,7 +1,6 @@
 """Every algorithm on an SKO model under every transformation: derivatives, vmap, functorch, compile."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from tests.batteries import check_transforms, ramp
+from tests.forms import in_form
 from tests.strategies import random_model
 from torchsko import algorithms
 from torchsko.algebra.operators import logdepth
@@ -105,7 +105,7 @@ TREE = Tree.from_parents([1, -1, 1])
 SIZES, DOFS = [3, 2, 2], [2, 1, 0]
 
 
-def blocks_and_function(name, scalar=False, armature=True):
+def blocks_and_function(name, armature=True):
     """The tensors of a ragged model, one per block, and a function of them through `from_blocks`."""
     model = random_model(TREE, SIZES, DOFS, (), 5, armature)
     layout, nodes = model.layout, range(3)
@@ -138,7 +138,6 @@ def blocks_and_function(name, scalar=False, armature=True):
             [v[:, 0] for v in b],
             [s[:, 0] for s in S] or None,
         )
-        made = replace(made, edge_weight=replace(made.edge_weight, scalar=scalar))
         return FUNCTIONS[name](made, vector)
 
     return [x for field in fields for x in field] + [x.requires_grad_()], call
@@ -148,10 +147,10 @@ def blocks_and_function(name, scalar=False, armature=True):
 @pytest.mark.parametrize("scalar", [False, True])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_derivatives_to_every_block_are_right(name, scalar):
-    tensors, call = blocks_and_function(name, scalar)
+    tensors, call = blocks_and_function(name)
     # Entry by entry in the dense reading; the scalar one along random directions.
     checks = {"check_forward_ad": True, "check_batched_grad": True}
-    assert gradcheck(call, tensors, fast_mode=scalar, **checks)
+    assert in_form(scalar, gradcheck)(call, tensors, fast_mode=scalar, **checks)
 
 
 @pytest.mark.some(4)

@@ -10,6 +10,7 @@ from torch.testing import assert_close
 import torchsko as ts
 from tests.strategies import random_mechanism
 from torchsko.control.ilqr.riccati_step import bounded_step, riccati_step
+from torchsko.linalg.scalar_form import scalar_form
 from torchsko.rollout.integrators import SemiImplicitEuler
 
 STEPS, DT = 6, 0.04
@@ -236,7 +237,7 @@ def test_the_riccati_step_is_that_of_scalar_programs():
     mu = torch.full((5,), 0.3, dtype=torch.float64)
     found = bounded_step(mech, V, v, A, B, gradient, hessian, -none, none, mu)
     both = [V, v, A, B, gradient, hessian, -none, none, mu]
-    scalar = [bounded_step(mech.replace(scalar=True), *(x[k] for x in both)) for k in range(5)]
+    scalar = [scalar_form()(bounded_step)(mech, *(x[k] for x in both)) for k in range(5)]
     for one, others in zip(found, zip(*scalar, strict=True), strict=True):
         assert_close(one, torch.stack(others))
     V_new, _, k, K, slope, curvature, _, good = found

@@ -10,6 +10,7 @@ from torch.autograd import gradcheck
 from torch.func import jacfwd, jacrev, jvp, vmap
 
 import torchsko as ts
+from tests.forms import in_form
 from tests.strategies import agree, coupled_mechanisms, random_mechanism, seeds
 from torchsko.control import (
     Contact,
@@ -61,7 +62,7 @@ def meets_the_conditions(given, found, tolerance=1e-7):
 @given(sizes=sizes, batch=st.sampled_from([(), (3,), (2, 2)]), seed=seeds)
 def test_a_solution_is_feasible_stationary_and_complementary(scalar, sizes, batch, seed):
     given = program(*sizes, batch, seed)
-    meets_the_conditions(given, solve_qp(given, scalar=scalar))
+    meets_the_conditions(given, in_form(scalar, solve_qp)(given))
 
 
 @BOTH
@@ -69,8 +70,8 @@ def test_a_solution_is_feasible_stationary_and_complementary(scalar, sizes, batc
 def test_an_objective_a_million_times_as_heavy_has_the_same_solution(heavy, scalar):
     """Multipliers scale with the objective."""
     given = program(6, 2, 8, (2, 3))
-    found = solve_qp(given, scalar=scalar)
-    other = solve_qp(given._replace(P=heavy * given.P, p=heavy * given.p), scalar=scalar)
+    found = in_form(scalar, solve_qp)(given)
+    other = in_form(scalar, solve_qp)(given._replace(P=heavy * given.P, p=heavy * given.p))
     assert (other.residual < 1e-8).all()
     agree(other.x, found.x, 1e-7)
     agree(other.inequality_multipliers / heavy, found.inequality_multipliers, 1e-7)
@@ -82,9 +83,9 @@ def test_equalities_may_repeat_and_bounds_may_be_none(scalar):
     given = program(5, 2, 4)
     A, b = torch.cat([given.A, given.A], -2), torch.cat([given.b, given.b], -1)
     h = torch.where(torch.arange(4) == 1, torch.inf, given.h)
-    found = solve_qp(given._replace(A=A, b=b, h=h), scalar=scalar)
+    found = in_form(scalar, solve_qp)(given._replace(A=A, b=b, h=h))
     without = [0, 2, 3]
-    alone = solve_qp(given._replace(G=given.G[:, without], h=given.h[:, without]), scalar=scalar)
+    alone = in_form(scalar, solve_qp)(given._replace(G=given.G[:, without], h=given.h[:, without]))
     agree(found.x, alone.x, 1e-7)
     assert not found.inequality_multipliers[:, 1].abs().gt(1e-7).any()
 
@@ -97,7 +98,7 @@ def test_a_point_is_projected_onto_a_pyramid_its_apex_and_the_face_where_it_lies
     nearest = [points[0], points[1], [0.0, 0.0, 0.0], [0.2, 0.0, 0.4]]
     eye, none = torch.eye(3).double(), torch.zeros(0, 3).double()
     p, G = -torch.tensor(points).double(), torch.tensor(rows).double()
-    found = solve_qp(QuadraticProgram(eye, p, none, none[:, 0], G, 0 * G[:, 0]), scalar=scalar)
+    found = in_form(scalar, solve_qp)(QuadraticProgram(eye, p, none, none[:, 0], G, 0 * G[:, 0]))
     agree(found.x, torch.tensor(nearest).double(), 1e-8)
     off = torch.minimum(found.inequality_multipliers, -(found.x @ G.mT))
     assert off.abs().max() < 1e-8 and (found.residual < 1e-8).all()
@@ -108,7 +109,7 @@ def test_an_infeasible_program_is_flagged_and_changes_no_other_sample(scalar):
     given = program(3, 0, 2)
     G = torch.tensor([[1.0, 0, 0], [-1.0, 0, 0]]).double().expand(3, 2, 3)
     h = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [1.0, 1.0]]).double()
-    found = solve_qp(given._replace(G=G, h=h), scalar=scalar)
+    found = in_form(scalar, solve_qp)(given._replace(G=G, h=h))
     assert found.residual[1] > 1e-2 and (found.residual[[0, 2]] < 1e-8).all()
     alone = solve_qp(QuadraticProgram(*(x[2] for x in given._replace(G=G, h=h))))
     agree(found.x[2], alone.x, 1e-10)
@@ -119,7 +120,7 @@ def test_a_bound_that_is_nan_is_flagged_and_changes_no_other_sample(scalar):
     given = program(3, 0, 2)
     h = given.h.clone()
     h[0, 0], h[1, 0] = torch.nan, torch.inf
-    found = solve_qp(given._replace(h=h), scalar=scalar)
+    found = in_form(scalar, solve_qp)(given._replace(h=h))
     assert not found.residual[0] < 1e-2 and (found.residual[1:] < 1e-8).all()
     agree(found.x[2], solve_qp(QuadraticProgram(*(x[2] for x in given))).x, 1e-10)
 
@@ -129,7 +130,7 @@ def test_a_program_whose_conditions_lose_their_rank_ends_no_other(scalar):
     given = program(3, 2, 2, (2,))
     repeated = given.A.clone()
     repeated[0, 1] = repeated[0, 0]  # with inconsistent right-hand sides
-    found = solve_qp(given._replace(A=repeated), slack=0.0, scalar=scalar)
+    found = in_form(scalar, solve_qp)(given._replace(A=repeated), slack=0.0)
     alone = solve_qp(QuadraticProgram(*(x[1] for x in given)), slack=0.0)
     assert not found.residual[0] < 1e-2
     agree(found.x[1], alone.x, 1e-10)

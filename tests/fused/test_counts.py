@@ -82,10 +82,9 @@ ROBOTS = {"panda": lambda: ts.load(ts.robots.panda), "humanoid": humanoid}
 def test_program_is_small_and_agrees_with_eager(robot, verb, ceiling):
     mech = ROBOTS[robot]()
     fn, num_inputs = VERBS[verb]
-    scalar = mech.replace(scalar=True)
     sizes = [mech.num_q] + 3 * [mech.num_dof]
     ports = [Port(f"x{k}", (size,)) for k, size in enumerate(sizes[:num_inputs])]
-    program = trace(lambda *inputs: fn(scalar, *inputs), ports)
+    program = trace(lambda *inputs: fn(mech, *inputs), ports)
     assert program.num_flops <= ceiling
     g = torch.Generator().manual_seed(3)
     inputs = [torch.randn(p.size, generator=g, dtype=torch.float64) for p in ports]
@@ -97,7 +96,7 @@ def test_program_is_small_and_agrees_with_eager(robot, verb, ceiling):
 
 
 def test_inertial_parameters_as_inputs_cost_little():
-    mech = ts.load(ts.robots.panda).replace(scalar=True)
+    mech = ts.load(ts.robots.panda)
     state = [Port(name, (7,)) for name in ("q", "qd", "tau")]
     constant = trace(lambda *x: ts.forward_dynamics(mech, *x), state)
 

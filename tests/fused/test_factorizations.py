@@ -195,8 +195,8 @@ FACTORIZED = {
     "solve from the right": lambda A, b: linalg.solve(A, b.mT, left=False),
     "inverse": lambda A, b: linalg.inv(A),
     "Cholesky": lambda A, b: torch.cholesky_solve(b, linalg.cholesky(A @ A.mT)),
-    "definite": lambda A, b: spd_solve(A @ A.mT, b, scalar=True),
-    "logarithm": lambda A, b: spd_logdet(A @ A.mT, scalar=True),
+    "definite": lambda A, b: spd_solve(A @ A.mT, b),
+    "logarithm": lambda A, b: spd_logdet(A @ A.mT),
     "LDL": lambda A, b: torch.stack(ldl(A @ A.mT).pivots),
     "LDL solve": lambda A, b: (lambda f: f.backward(f.scaled(f.forward(b))))(ldl(A @ A.mT)),
 }
@@ -226,12 +226,7 @@ def test_large_factorizations_are_instructions_with_derivatives(fn):
 
 def test_a_newton_round_of_36_rows_is_a_short_program():
     def newton(G, weights, x):
-        return (
-            x
-            - spd_solve(torch.eye(36) + G.mT @ (weights[:, None] * G), x[:, None], scalar=True)[
-                :, 0
-            ]
-        )
+        return x - spd_solve(torch.eye(36) + G.mT @ (weights[:, None] * G), x[:, None])[:, 0]
 
     ports = [Port("G", (36, 36)), Port("weights", (36,)), Port("x", (36,))]
     assert trace(newton, ports).num_flops < 3000

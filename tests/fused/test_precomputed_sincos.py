@@ -34,7 +34,7 @@ def test_a_program_that_is_given_sines_and_cosines_computes_the_same(seed, num_o
 
 
 def test_no_chunk_of_a_robot_calls_a_sine():
-    arm = ts.load(ts.robots.panda).replace(scalar=True)
+    arm = ts.load(ts.robots.panda)
     program = trace(
         lambda q, qd: ts.inverse_dynamics(arm, q, qd, qd), [Port("q", (7,)), Port("qd", (7,))]
     )

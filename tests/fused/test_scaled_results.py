@@ -64,7 +64,7 @@ def test_kernels_give_such_multiples(dtype, vector_bytes, size):
 
 def test_the_matrices_of_a_step_are_such_and_those_of_a_state_are_not():
     """The other entries are derivatives plus one, and those of a rotating base."""
-    arm = ts.load(ts.robots.panda).replace(scalar=True)
+    arm = ts.load(ts.robots.panda)
     ports = [Port(name, (7,)) for name in ("q", "qd", "tau")]
     step = trace(lambda q, qd, tau: ts.linearize(arm, q, qd, tau, 1e-3), ports)
     split, factors = defer_scaling(step)

@@ -110,7 +110,7 @@ def test_program_without_arithmetic_is_scheduled():
 
 def test_matrices_of_pairs_are_computed_from_the_tips_inward():
     """Each order computes all values once; outermost first, fewer values wait in scratch."""
-    arm = ts.load(ts.robots.panda).replace(scalar=True)
+    arm = ts.load(ts.robots.panda)
     ports = [Port(name, (7,)) for name in ("q", "qd", "qdd")]
     program = trace(lambda *x: ts.inverse_dynamics_derivatives(arm, *x), ports)
     as_given, outermost = (depth_first(program, outermost_first=way) for way in (False, True))

@@ -67,7 +67,7 @@ class PressedLeg:
         mech, J, a = self.terms(x, *inputs)
         stiffness = torch.sigmoid(a) * torch.sigmoid(-a)
         H = ts.mass_matrix(mech, inputs[1]) + J.mT @ (stiffness[..., None] * J)
-        return spd_solve(H, rhs[..., None], scalar=mech.scalar)[..., 0]
+        return spd_solve(H, rhs[..., None])[..., 0]
 
 
 def pressed(mech: Any, q: Tensor, qd: Tensor, tau: Tensor) -> Tensor:
@@ -175,10 +175,9 @@ def solver_loops(program: Program) -> list[Loop]:
 
 def vjp_of_substeps(order: int = 1) -> tuple[FusedFunction, list[Tensor], list[Tensor]]:
     """The substeps as kernels, their inputs, and the gradients of a function of their results."""
-    scalar = LEG.replace(scalar=True)
     ports = [Port(name, (2,)) for name in ("mass", "q", "qd", "tau")]
     traits = Traits(num_outputs=2, order=order, batched=partial(substeps, LEG))
-    fused = FusedFunction(partial(substeps, scalar), ports, traits)
+    fused = FusedFunction(partial(substeps, LEG), ports, traits)
     given = [x.expand(2, 2).clone().requires_grad_() for x in (LEG.mass, *states(2))]
     energy = sum(x.square().sum() for x in fused(*given))
     return fused, given, [*torch.autograd.grad(energy, given, create_graph=order > 1)]
@@ -204,14 +203,14 @@ def test_second_derivatives_pass_through_stored_solutions():
 
 @pytest.mark.parametrize("every", [1, pytest.param(3, marks=pytest.mark.nightly)])
 def test_the_backward_pass_of_a_rollout_reads_the_solutions_of_its_steps(every):
-    scalar, ports = LEG.replace(scalar=True), [Port(x, (2,)) for x in ("q", "qd", "mass")]
+    ports = [Port(x, (2,)) for x in ("q", "qd", "mass")]
 
     def step(mech: Any, q: Tensor, qd: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
         qd = qd + 0.01 * implicit(PressedLeg(mech), mass, q, qd, -q)
         return q + 0.01 * qd, qd
 
     traits = Traits(num_outputs=2, batched=partial(step, LEG))
-    scan = Scan(FusedFunction(partial(step, scalar), ports, traits), LoopRoles(2, 0, 0, 0))
+    scan = Scan(FusedFunction(partial(step, LEG), ports, traits), LoopRoles(2, 0, 0, 0))
     q, qd, _ = states(3)
     mass = LEG.mass.clone().requires_grad_()
     qs, _ = scan.of_length(7, every)(q, qd, mass)

@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from torchsko.implicit.pseudo_inverse import symmetric_pinv
+from torchsko.linalg.scalar_form import scalar_form
 
 
 def matrices(n: int, rank: int, *batch: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -21,7 +22,7 @@ def matrices(n: int, rank: int, *batch: int, dtype: torch.dtype = torch.float64)
 def test_the_conditions_of_moore_and_penrose_hold(n, rank, dtype):
     eps = torch.finfo(dtype).eps
     H = matrices(n, rank, 2, 3, dtype=dtype)
-    P = symmetric_pinv(H, rank_tolerance=eps**0.6, scalar=True)
+    P = scalar_form()(symmetric_pinv)(H, rank_tolerance=eps**0.6)
     bound = 2000 * eps * float((P.abs().max() * H.abs().max()) ** 2 + 1)
     for found, wanted in ((H @ P @ H, H), (P @ H @ P, P), ((H @ P).mT, H @ P)):
         assert float((found - wanted).abs().max()) <= bound * float(wanted.abs().max() + 1)
@@ -32,8 +33,9 @@ def test_derivatives_are_those_of_changes_that_keep_the_rank():
     g = torch.Generator().manual_seed(0)
     J = torch.randn(2, 2, 3, generator=g, dtype=torch.float64, requires_grad=True)
 
+    @scalar_form()
     def fn(J: Tensor) -> Tensor:
-        return symmetric_pinv(J.mT @ J, rank_tolerance=1e-9, scalar=True)
+        return symmetric_pinv(J.mT @ J, rank_tolerance=1e-9)
 
     assert gradcheck(fn, (J,), check_forward_ad=True)
     assert gradgradcheck(fn, (J,))

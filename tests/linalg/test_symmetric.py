@@ -5,8 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.forms import in_form
 from tests.strategies import BATCHES, agree, seeds
 from torchsko.linalg.dense import ldl_matrix
+from torchsko.linalg.scalar_form import scalar_form
 from torchsko.linalg.symmetric import (
     factor_solve,
     ldl,
@@ -35,7 +37,7 @@ def matrices(draw):
 @given(matrices())
 def test_spd_solve_solves(scalar, system):
     D, B = system
-    X = spd_solve(D, B, scalar=scalar)
+    X = in_form(scalar, spd_solve)(D, B)
     assert X.shape == B.shape
     agree(D @ X, B, 1e-9)
 
@@ -44,7 +46,7 @@ def test_spd_solve_solves(scalar, system):
 @given(matrices())
 def test_spd_logdet_is_the_log_determinant(scalar, system):
     D, _ = system
-    logdet = spd_logdet(D, scalar=scalar)
+    logdet = in_form(scalar, spd_logdet)(D)
     torch.testing.assert_close(logdet, torch.logdet(D))
 
 
@@ -52,7 +54,7 @@ def test_spd_logdet_is_the_log_determinant(scalar, system):
 @given(matrices())
 def test_spd_factor_is_lower_triangular_and_squares_to_the_matrix(scalar, system):
     D, _ = system
-    L = spd_factor(D, scalar=scalar)
+    L = in_form(scalar, spd_factor)(D)
     assert torch.equal(L, L.tril())
     agree(L @ L.mT, D)
 
@@ -63,18 +65,18 @@ def test_spd_factor_is_lower_triangular_and_squares_to_the_matrix(scalar, system
 def test_factor_solve_inverts_the_factor_or_its_transpose(scalar, adjoint, system):
     D, B = system
     L = torch.linalg.cholesky(D)
-    X = factor_solve(D, B, adjoint=adjoint, scalar=scalar)
+    X = in_form(scalar, factor_solve)(D, B, adjoint=adjoint)
     agree((L.mT if adjoint else L) @ X, B, 1e-9)
 
 
 @given(matrices())
 def test_scalar_and_dense_operations_agree(system):
     D, B = system
-    agree(spd_factor(D, scalar=True), spd_factor(D, scalar=False), 1e-9)
-    agree(spd_solve(D, B, scalar=True), spd_solve(D, B, scalar=False), 1e-8)
+    agree(scalar_form()(spd_factor)(D), spd_factor(D), 1e-9)
+    agree(scalar_form()(spd_solve)(D, B), spd_solve(D, B), 1e-8)
     for adjoint in (False, True):
-        one = factor_solve(D, B, adjoint=adjoint, scalar=True)
-        agree(one, factor_solve(D, B, adjoint=adjoint, scalar=False), 1e-8)
+        one = scalar_form()(factor_solve)(D, B, adjoint=adjoint)
+        agree(one, factor_solve(D, B, adjoint=adjoint), 1e-8)
 
 
 @given(matrices())
@@ -94,15 +96,15 @@ def test_columns_broadcast_over_the_batch_of_the_matrix(system):
     D, B = system
     shared = B.reshape(-1, *B.shape[-2:])[0]
     for scalar in (False, True):
-        X = spd_solve(D, shared.expand_as(B) if not scalar else shared, scalar=scalar)
+        X = in_form(scalar, spd_solve)(D, shared.expand_as(B) if not scalar else shared)
         agree(D @ X, shared.expand_as(B), 1e-9)
 
 
 @pytest.mark.parametrize("d", SIZES)
 def test_scalar_operations_read_the_upper_half_only(d):
     D = torch.randn(d, d, dtype=torch.float64)
-    assert torch.equal(mirror(D, scalar=True), D.triu() + D.triu(1).mT)
-    assert mirror(D, scalar=False) is D
+    assert torch.equal(scalar_form()(mirror)(D), D.triu() + D.triu(1).mT)
+    assert mirror(D) is D
 
 
 @pytest.mark.some(4)
@@ -114,10 +116,10 @@ def test_all_operations_are_differentiable(d, scalar):
 
     def run(root, B):
         D = root @ root.mT + torch.eye(d, dtype=torch.float64)
-        solved = factor_solve(D, B, adjoint=True, scalar=scalar)
-        return spd_solve(D, B, scalar=scalar), spd_logdet(D, scalar=scalar), solved
+        solved = factor_solve(D, B, adjoint=True)
+        return spd_solve(D, B), spd_logdet(D), solved
 
-    assert torch.autograd.gradcheck(run, (root, B), check_forward_ad=True)
+    assert in_form(scalar, torch.autograd.gradcheck)(run, (root, B), check_forward_ad=True)
 
 
 @pytest.mark.parametrize("batch", [(), (2,), (3,), (3, 2)], ids=str)
@@ -127,7 +129,7 @@ def test_derivatives_of_spd_solve_are_right_for_columns_shared_by_a_batch(batch)
     B = torch.randn(2, 2, generator=g, dtype=torch.float64)
 
     def solve(x, B):
-        return spd_solve(x @ x.mT + torch.eye(2, dtype=x.dtype), B, scalar=False)
+        return spd_solve(x @ x.mT + torch.eye(2, dtype=x.dtype), B)
 
     inputs = (x.requires_grad_(), B.requires_grad_())
     assert torch.autograd.gradcheck(solve, inputs, check_forward_ad=True)
@@ -136,7 +138,7 @@ def test_derivatives_of_spd_solve_are_right_for_columns_shared_by_a_batch(batch)
 @pytest.mark.parametrize("scalar", [False, True])
 def test_the_condition_of_a_matrix_that_is_not_positive_is_infinite(scalar):
     D = torch.tensor([[1.0, 0.0, 0.2], [0.0, -2.0, 0.0], [0.2, 0.0, 3.0]]).double()
-    bad, good = spd_condition(torch.stack([D, D.abs()]), scalar=scalar)
+    bad, good = in_form(scalar, spd_condition)(torch.stack([D, D.abs()]))
     values = torch.linalg.eigvalsh(D.abs())
     torch.testing.assert_close(
         good, (values.square().sum() * values.pow(-2).sum()).sqrt(), rtol=1e-12, atol=0

@@ -117,10 +117,9 @@ def test_what_is_traced_to_scalars_is_what_is_computed(mech, seed):
     g = torch.Generator().manual_seed(seed)
     q, _ = mech.random_state(generator=g)
     vectors = torch.randn(2, mech.num_dof, generator=g, dtype=q.dtype)
-    scalar = mech.replace(scalar=True)
     ports = [Port("q", (mech.num_q,)), Port("qd", (mech.num_dof,)), Port("x", (mech.num_dof,))]
     for verb in (ts.inverse_dynamics, ts.forward_dynamics):
-        program = trace(lambda *x, verb=verb: verb(scalar, *x), ports)
+        program = trace(lambda *x, verb=verb: verb(mech, *x), ports)
         expected = verb(mech, q, *vectors)
         (found,) = evaluate(program, [q, *vectors])
         scale = max(1.0, float(expected.abs().max()))

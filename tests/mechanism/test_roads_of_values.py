@@ -52,7 +52,7 @@ ROADS: dict[str, Callable[[ts.Mechanism], ts.Mechanism]] = {
 EXACT = tuple(name for name in ROADS if "save" not in name)
 """Roads that keep every value; roads through files keep the motion."""
 
-HOW = (".replaced", ".scalar", ".aligned")
+HOW = (".replaced", ".aligned")
 """How a mechanism is evaluated, which is no part of the robot."""
 
 

@@ -163,14 +163,13 @@ def test_traced_programs_agree_and_other_robots_have_none_of_it():
     ports = [Port(f"x{k}", (len(part),)) for k, part in enumerate(x)]
     counts = {}
     for label, robot in (("with", mech), ("without", bare(mech))):
-        scalar = robot.replace(scalar=True)
         for name, fn in fns.items():
-            program = trace(lambda *args, fn=fn, scalar=scalar: fn(scalar, *args), ports)
+            program = trace(lambda *args, fn=fn, robot=robot: fn(robot, *args), ports)
             (mine,) = evaluate(program, x)
             torch.testing.assert_close(mine, fn(robot, *x), rtol=1e-12, atol=1e-11)
             counts[label, name] = program.num_flops
     never = {"has_gravcomp": False, "has_higher_damping": False}
-    plain = mech.replace(scalar=True, **never)
+    plain = mech.replace(**never)
     for name, fn in fns.items():
         program = trace(lambda *args, fn=fn: fn(plain, *args), ports)
         assert program.num_flops == counts["without", name] < counts["with", name]

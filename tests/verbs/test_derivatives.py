@@ -12,6 +12,7 @@ import torchsko as ts
 from tests.states import normal_state
 from tests.strategies import BATCHES, agree, any_mechanisms, mechanisms, random_mechanism, seeds
 from torchsko.algorithms.motion_products import mass_and_motion_matrices
+from torchsko.linalg.scalar_form import scalar_form
 
 robots = any_mechanisms(4, 4)
 PAIRS = [
@@ -69,7 +70,7 @@ def test_scalar_programs_separate_the_accelerations_of_free_bases_exactly(kinds)
     mech = mech.replace(armature=armature, gravcomp=gravcomp, stiffness=2 * armature)
     at = normal_state(mech, 2, seed=1, wrench=True)
     expected = ts.forward_dynamics_derivatives(mech, *at)
-    spelt_out = ts.forward_dynamics_derivatives(mech.replace(scalar=True), *at)
+    spelt_out = scalar_form()(ts.forward_dynamics_derivatives)(mech, *at)
     for mine, theirs in zip(spelt_out, expected, strict=True):
         agree(mine.expand_as(theirs), theirs, 1e-9)
 

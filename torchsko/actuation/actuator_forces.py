@@ -24,6 +24,7 @@ from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.bridge.body_momenta import compensating_forces
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import MechanismError, ShapeError
+from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -83,7 +84,7 @@ def _check_actuators(mech: Mechanism, actuators: Actuators) -> None:
             "Make new ones for this mechanism: ts.Actuators.of(mech, [...]).",
         )
     dtype = actuators.transmission.dtype
-    if dtype != mech.dtype and not mech.scalar:
+    if dtype != mech.dtype and not is_scalar_form():
         raise MechanismError(
             f"the actuators are {dtype}, the mechanism {mech.dtype}.",
             "Dtypes are not converted implicitly.",

@@ -31,10 +31,10 @@ from torchsko.linalg.symmetric import spd_solve
 from torchsko.utils.shapes import broadcast_shapes, matvec
 
 
-def psd_solve(W: Tensor, B: Tensor, *, redundant: bool, scalar: bool) -> Tensor:
+def psd_solve(W: Tensor, B: Tensor, *, redundant: bool) -> Tensor:
     """W^-1 B, or the solution of least norm if rows are redundant, `[*, r, m]`."""
     solve = proximal_solve if redundant else spd_solve
-    return solve(W, B, scalar=scalar)
+    return solve(W, B)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,19 +60,14 @@ class Multipliers:
         G = mask[..., None] * jacobian
         return Multipliers(factors, G, mask, redundant, factors.whiten(G.mT, columns=True))
 
-    @property
-    def scalar(self) -> bool:
-        """See `torchsko.linalg.symmetric`."""
-        return self.factors.model.scalar
-
     def compliance_solve(self, B: Tensor) -> Tensor:
         """W^+ B, with W = D G M^-1 G* D + 1 - D, `[*batch, r, m]`."""
         W = self.V.mT @ self.V + torch.diag_embed(1 - self.mask)
-        return psd_solve(W, B, redundant=self.redundant, scalar=self.scalar)
+        return psd_solve(W, B, redundant=self.redundant)
 
     def norm_solve(self, B: Tensor) -> Tensor:
         """S^+ B, with S = D G G* D + 1 - D, `[*batch, r, m]`."""
-        return psd_solve(self.norms(), B, redundant=True, scalar=self.scalar)
+        return psd_solve(self.norms(), B, redundant=True)
 
     def norms(self) -> Tensor:
         """S, `[*batch, r, r]`."""

@@ -56,4 +56,4 @@ def composite_forward_dynamics(model: SKOModel, gen_force: Tensor) -> Tensor:
     """
     model.layout.dofs.refuse(gen_force.shape[-1])
     rhs = (gen_force - bias_force(model))[..., None]
-    return spd_solve(mass_matrix(model), rhs, scalar=model.scalar)[..., 0]
+    return spd_solve(mass_matrix(model), rhs)[..., 0]

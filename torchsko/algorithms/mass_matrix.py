@@ -50,7 +50,7 @@ def mass_matrix(model: SKOModel) -> Tensor:
     X: Tensor | None = None
     for depth in reversed(range(len(R))):
         here = R[depth] @ H[depth].mT
-        diagonal = mirror(H[depth] @ here, scalar=model.scalar)
+        diagonal = mirror(H[depth] @ here)
         met = [diagonal]
         if X is not None:
             X = ancestors(layout, pairs, depth + 1, edges[depth + 1]).up(X)

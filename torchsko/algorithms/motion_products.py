@@ -84,7 +84,7 @@ def mass_and_motion_matrices(
     for depth in reversed(range(len(R))):
         here = [motion[depth] for motion in levels]
         columns = _columns(H[depth], R[depth], Y[depth], here)
-        level_blocks = _diagonal_blocks(H[depth], columns, here, scalar=model.scalar)
+        level_blocks = _diagonal_blocks(H[depth], columns, here)
         if carried is not None:
             carried = ancestors(layout, pairs, depth + 1, edges[depth + 1]).up(carried.flatten(-2))
             carried = carried.unflatten(-1, (2 + len(motions), -1))
@@ -131,10 +131,10 @@ def _columns(H: Tensor, R: Tensor, Y: Tensor, motions: Sequence[Motion]) -> list
 
 
 def _diagonal_blocks(
-    H: Tensor, columns: Sequence[Tensor], motions: Sequence[Motion], *, scalar: bool
+    H: Tensor, columns: Sequence[Tensor], motions: Sequence[Motion]
 ) -> list[Tensor]:
     """Diagonal blocks of every node: that of MM, then both halves of each matrix."""
-    blocks = [mirror(H @ columns[0], scalar=scalar)]
+    blocks = [mirror(H @ columns[0])]
     for column, motion in zip(columns[2:], motions, strict=True):
         block = H @ column if motion.own is None else H @ column + motion.own
         blocks += [block, block.mT]

@@ -171,7 +171,6 @@ def invert_compliance(
     rank_tolerance: float | Tensor | None = None,
     *,
     sizes: Tensor | None = None,
-    scalar: bool = False,
 ) -> Tensor:
     """Operational space inertia Lambda = (J M^-1 J*)^-1, with a rule for singular samples.
 
@@ -195,7 +194,6 @@ def invert_compliance(
             verdicts "nan" and "raise" they may be `sizes_of_kinds`. The inverse of "pinv" depends on them
             where the rank is less than r: have them constant, or with their derivatives. Damping is added
             whatever they are.
-        scalar: see `torchsko.linalg.symmetric`; "pinv" and "raise" have no such form.
 
     Returns:
         `[*batch, r, r]`; nan for samples that are not finite, too.
@@ -222,7 +220,7 @@ def invert_compliance(
     elif singular != "pinv":
         # The test has no derivative. A condition number of nan counts as singular.
         scaled = compliance if unit is None else compliance / unit
-        condition = spd_condition(scaled.detach(), scalar=scalar)
+        condition = spd_condition(scaled.detach())
         usable = usable & (condition * tolerance < 1)
     if singular == "raise" and not bool(usable.all()):
         raise SingularError(
@@ -239,7 +237,7 @@ def invert_compliance(
         inverse = inverse if unit is None else inverse / unit
     else:
         # Not cholesky_inverse: its forward derivative is wrong (torch 2.13).
-        inverse = spd_solve(safe, identity, scalar=scalar)
+        inverse = spd_solve(safe, identity)
     return torch.where(usable[..., None, None], inverse, torch.nan)
 
 

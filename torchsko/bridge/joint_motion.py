@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchsko.algebra.operators.edges import DenseEdges, EdgeWeight, LevelEdges
 from torchsko.bridge.rigid_edges import RigidEdges
+from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.motion import cross_motion
 from torchsko.spatial.rigid_transform import force_matrix
@@ -18,9 +19,9 @@ from torchsko.spatial.rigid_transform import force_matrix
 def edge_weights(mech: Mechanism, q: Tensor) -> EdgeWeight:
     """The edge weights A(p(k), k) at a configuration `[*batch, num_q]`, breadth first.
 
-    Dense 6 x 6 matrices, or factored transforms for a mechanism that is to be traced to scalars.
+    Dense 6 x 6 matrices, or factored transforms in scalar form.
     """
-    if mech.scalar:
+    if is_scalar_form():
         turn, shift = joint_poses(mech, q)
         placed = mech.layout.breadth_first(mech.joint_rotation, -3)
         position = mech.layout.breadth_first(mech.joint_position, -2)

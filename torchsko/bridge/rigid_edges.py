@@ -34,13 +34,11 @@ class RigidEdges(EdgeWeight):
             `[*batch, n, 3, 3]` or `[*batch, n, 3]`, None for the identity or zero.
         axis: joint axes, `[*batch, n, 3]`.
         aligned: for each node, whether its joint moves about or along one coordinate axis.
-        scalar: always True.
     """
 
     pose: tuple[Tensor | None, Tensor | None, Tensor, Tensor]
     axis: Tensor
     aligned: tuple[bool, ...]
-    scalar: bool = True  # pyright: ignore[reportIncompatibleMethodOverride]
 
     @property
     def batch_shape(self) -> torch.Size:

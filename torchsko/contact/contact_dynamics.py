@@ -229,14 +229,14 @@ class _ConstrainedEquation:
         """The accelerations, by Newton's method, and the largest error of the equations of motion."""
         state, _, values = self.split(inputs)
         state = state.with_inertia(next(values))
-        M, h, scalar = state.step_inertia, next(values), state.mech.scalar
+        M, h = state.step_inertia, next(values)
         start = next(values, None)
-        start = solve_from_leaves(M, h, scalar=scalar) if start is None else start
+        start = solve_from_leaves(M, h) if start is None else start
         moves = moving_dofs(state.mech)
         # Dofs on one path to the root have an entry in M: one of them moves all bodies of the other.
         coupled = (moves.T.to(M.dtype) @ moves.to(M.dtype)) > 0
         coupled = coupled if state.added is None else coupled | can_be_nonzero(state.added)
-        qdd, error = minimise(M, h, state.rows, start, coupled, scalar=scalar)
+        qdd, error = minimise(M, h, state.rows, start, coupled)
         return torch.cat([qdd, error.abs().amax(-1, keepdim=True)], -1)
 
     def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
@@ -249,9 +249,9 @@ class _ConstrainedEquation:
     def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
         """(M + J* H J)^-1 rhs, and the last entry of rhs."""
         state = self.split(inputs).state
-        rows, scalar = state.rows, state.mech.scalar
+        rows = state.rows
         jar = rows.motion(x[..., :-1]) - rows.reference
         _, diagonal, hessians = rows.derivatives(jar)
-        H = state.step_inertia + rows.curvature(diagonal, hessians, scalar=scalar)
-        found = solve_from_leaves(H, rhs[..., :-1], scalar=scalar)
+        H = state.step_inertia + rows.curvature(diagonal, hessians)
+        found = solve_from_leaves(H, rhs[..., :-1])
         return torch.cat([found, rhs[..., -1:].expand(*found.shape[:-1], 1)], -1)

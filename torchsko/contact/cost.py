@@ -313,21 +313,21 @@ class Rows:
             hessians.append(H)
         return torch.cat(gradient, -1), diagonal, tuple(hessians)
 
-    def curvature(self, diagonal: Tensor, hessians: tuple[Tensor, ...], *, scalar: bool) -> Tensor:
-        """J* H J, `[*batch, num_dof, num_dof]`; see `torchsko.linalg.symmetric` for ``scalar``."""
+    def curvature(self, diagonal: Tensor, hessians: tuple[Tensor, ...]) -> Tensor:
+        """J* H J, `[*batch, num_dof, num_dof]`."""
         J = self.jacobian
         first = J[..., : diagonal.shape[-1], :]
         total = first.mT @ (diagonal[..., None] * first)
         num_explicit = len(self.cones) - len(self.grounded)
         for (cone, rows), H in zip(self._explicit_cones(), hessians, strict=False):
             total = total + cone.of_touching(rows.mT @ (H @ rows), 2).sum(-3)
-        total = mirror(total, scalar=scalar)
+        total = mirror(total)
         if not self.grounded:
             return total
         of_bodies = []
         for (cone, x), H in zip(self._placed_cones(), hessians[num_explicit:], strict=True):
             # The half that is read has no product of linear rows, which are constant on a level plane.
-            stiffness = mirror((x.placement.mT @ (H @ x.placement)).mT, scalar=scalar)
+            stiffness = mirror((x.placement.mT @ (H @ x.placement)).mT)
             stiffness = cone.of_touching(stiffness, 2).flatten(-2)
             of_bodies.append(x.total(stiffness, self.bodies.moves.shape[0] - 1))
         return total + self.bodies.stiffness(reduce(add, of_bodies).unflatten(-1, (6, 6)))

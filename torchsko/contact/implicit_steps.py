@@ -93,7 +93,7 @@ def implicit_acceleration(
 
     if damping is not None:
         A, force = equation((D + D.mT) / 2 if mech.has_fluid else D)
-        found = solve_from_leaves(A, force, scalar=mech.scalar)
+        found = solve_from_leaves(A, force)
     for body in bodies:
         found = _with_gyroscopic_forces(mech, body, *equation(D), found, qd, dt)
     return found
@@ -130,7 +130,7 @@ def _with_gyroscopic_forces(
     linear = skew(matvec(C, w)) - W @ C  # of m w x (w x c)
     slope = torch.cat(torch.broadcast_tensors(angular, linear), -2)
     block = A[..., dofs, dofs] + dt * torch.nn.functional.pad(slope, (0, 3))
-    found = solve_without_pivots(block, force[..., dofs], scalar=mech.scalar)
+    found = solve_without_pivots(block, force[..., dofs])
     return concatenate((qdd[..., : dofs.start], found, qdd[..., dofs.stop :]))
 
 

@@ -61,7 +61,7 @@ class InverseWeights:
             added = transmission_matrix(mech, Tendons.of(mech, tendons).transmission, armature)
             M = M + state.independent_matrix(added)
         identity = torch.eye(mech.num_dof, dtype=M.dtype, device=M.device).expand_as(M)
-        self.inverse = spd_solve(M, identity, scalar=mech.scalar)
+        self.inverse = spd_solve(M, identity)
         self.tree_inverse = state.tree_columns(state.tree_columns(self.inverse).mT)
 
     def of_lengths(self, transmission: Tensor) -> Tensor:

@@ -28,7 +28,8 @@ from torch import Tensor
 from torchsko.contact.cost import Rows
 from torchsko.contact.line_search import step_length
 from torchsko.implicit.loop import loop
-from torchsko.linalg.symmetric import mirror, spd_solve
+from torchsko.linalg.scalar_form import is_scalar_form
+from torchsko.linalg.symmetric import mirror_upper, spd_solve
 from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import matvec
 from torchsko.utils.traced_tensor import mark_regular
@@ -44,7 +45,7 @@ MAX_SCALAR_ROWS = 40
 
 
 def minimise(
-    M: Tensor, h: Tensor, rows: Rows, start: Tensor, coupled: Tensor, *, scalar: bool
+    M: Tensor, h: Tensor, rows: Rows, start: Tensor, coupled: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The minimising acceleration and the gradient there, without derivatives.
 
@@ -56,7 +57,6 @@ def minimise(
         rows: constraints.
         start: acceleration to start from, `[*batch, n]`; rest where that is huge.
         coupled: whether two dofs can have an entry in M, `[n, n]`, bool.
-        scalar: see `torchsko.linalg.symmetric`.
     """
     eps = float(torch.finfo(compute_dtype(h)).eps)
     least = eps**1.75
@@ -75,8 +75,8 @@ def minimise(
         x, jar, inertial, gradient, _, _, M, h_square, *fields = state
         M, rows = torch.where(coupled, M, 0.0), rebuild(fields)
         _, diagonal, hessians = rows.derivatives(jar)
-        H = M + rows.curvature(diagonal, hessians, scalar=scalar)
-        step = -solve_from_leaves(H, gradient, scalar=scalar)
+        H = M + rows.curvature(diagonal, hessians)
+        step = -solve_from_leaves(H, gradient)
         along, M_step = rows.motion(step), matvec(M, step)
         linear, quadratic = (step * inertial).sum(-1), (step * M_step).sum(-1)
         start, is_last = (step * gradient).sum(-1), ~(_square(step) > least * _square(x))
@@ -117,7 +117,7 @@ def _square(x: Tensor) -> Tensor:
     return (x * x).sum(-1)
 
 
-def solve_from_leaves(H: Tensor, rhs: Tensor, *, scalar: bool) -> Tensor:
+def solve_from_leaves(H: Tensor, rhs: Tensor) -> Tensor:
     """H^-1 rhs, eliminated from the leaves of the tree to its root.
 
     If every contact has one moving body, H has the zeros of the mass matrix, and the elimination in this
@@ -126,14 +126,13 @@ def solve_from_leaves(H: Tensor, rhs: Tensor, *, scalar: bool) -> Tensor:
     Args:
         H: symmetric positive definite, `[*batch, n, n]`.
         rhs: `[*batch, n]`.
-        scalar: see `torchsko.linalg.symmetric`.
 
     Reference: R. Featherstone, *Rigid Body Dynamics Algorithms*, Springer 2008, section 6.5.
     """
     n = rhs.shape[-1]
-    if not scalar or n > MAX_SCALAR_ROWS:
+    if not is_scalar_form() or n > MAX_SCALAR_ROWS:
         reversed_rhs = rhs.flip(-1)[..., None]
-        return spd_solve(H.flip(-1, -2), reversed_rhs, scalar=scalar)[..., 0].flip(-1)
+        return spd_solve(H.flip(-1, -2), reversed_rhs)[..., 0].flip(-1)
     shares, columns = [], []
     for i in reversed(range(n)):
         pivot, row = H[..., i, i], H[..., i, :i]
@@ -141,7 +140,7 @@ def solve_from_leaves(H: Tensor, rhs: Tensor, *, scalar: bool) -> Tensor:
         column, last = row / pivot[..., None], rhs[..., i]
         columns.append(column)
         shares.append(last / pivot)
-        H = mirror(H[..., :i, :i] - row[..., :, None] * column[..., None, :], scalar=True)
+        H = mirror_upper(H[..., :i, :i] - row[..., :, None] * column[..., None, :])
         rhs = rhs[..., :i] - column * last[..., None]
     x = rhs
     for share, column in zip(reversed(shares), reversed(columns), strict=True):

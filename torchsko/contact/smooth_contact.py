@@ -169,7 +169,7 @@ def smooth_acceleration(
             pushed = pushed - matvec(W, matvec(J, turning[..., None, :]))
         A = A + (J.mT @ W @ J).sum(-3)
         force = force + matvec(J.mT, pushed).sum(-2)
-    return solve_without_pivots(A, force, scalar=mech.scalar)
+    return solve_without_pivots(A, force)
 
 
 def _normal(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torchsko.errors import MechanismError, RobotFileWarning, ShapeError, caller_stack_level
+from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.mechanism.file_data.solver_options import SOLREF
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.concrete_values import concrete_values
@@ -125,7 +126,7 @@ def check_mechanism(contact: ContactModel, mech: Mechanism) -> None:
             "Pass contact=ts.ContactModel.of(mech).",
         )
     dtype = contact.tendon_transmission.dtype
-    if dtype != mech.dtype and not mech.scalar:
+    if dtype != mech.dtype and not is_scalar_form():
         raise MechanismError(
             f"the contact model is {dtype}, the mechanism {mech.dtype}.",
             "Dtypes are not converted implicitly.",

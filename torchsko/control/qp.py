@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from torchsko.implicit.loop import loop, subprogram
+from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.linalg.symmetric import Eliminated, ldl
 from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import concatenate, matvec
@@ -82,7 +83,6 @@ def solve_qp(
     iterations: int = 30,
     tolerance: float = 1e-9,
     slack: float | None = None,
-    scalar: bool = False,
 ) -> QPSolution:
     """Solve quadratic programs.
 
@@ -93,8 +93,6 @@ def solve_qp(
         slack: relaxation of equalities and bounds per unit of a step's multipliers. It makes linearly
             dependent rows solvable, as of equalities, or of several bounds at a contact point without force.
             It vanishes at convergence. Default, near rounding: 2e-10 in float64, 5e-5 in float32.
-        scalar: whether factorisations do without row exchanges, for code that is traced to scalars; see
-            `torchsko.linalg.symmetric`.
 
     Returns:
         The solution, differentiable once in every tensor of the program, in both modes.
@@ -104,7 +102,7 @@ def solve_qp(
     relaxation = (
         float(torch.finfo(compute_dtype(program.p)).eps ** 0.625) if slack is None else slack
     )
-    solver = ldl_solver if scalar else lu_solver
+    solver = ldl_solver if is_scalar_form() else lu_solver
     scale = program.p.detach().abs().amax(-1, keepdim=True) / MAX_GRADIENT_ENTRY
     scale = torch.where(scale > 1, scale, 1.0)
     program = _without_infinite_bounds(program)

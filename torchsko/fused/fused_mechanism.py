@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from copy import deepcopy
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -269,7 +268,7 @@ class FusedMechanism(FusedRollouts):
         ):
             # No kernel can be made now.
             fn = row.bound(names, options, self._mech)
-            return fn(*self._workshop.split(tensors, scalar=False))
+            return fn(*self._workshop.split(tensors))
         outputs = self._function(row, names, options)(*tensors)
         return outputs[0] if row.num_outputs == 1 else row.pack(outputs)
 
@@ -281,11 +280,7 @@ class FusedMechanism(FusedRollouts):
             return found
         shapes = {name: sizes(self._mech, row.shapes[name]) for name in names}
         fn = row.bound(names, options, self._mech)
-        pullback = (
-            implicit_pullback(partial(self._workshop.split, scalar=True))
-            if row is _FORWARD
-            else None
-        )
+        pullback = implicit_pullback(self._workshop.split) if row is _FORWARD else None
         name = repr((row.name, names, options))
         return self._workshop.make(key, fn, shapes, row.num_outputs, pullback, name=name)
 

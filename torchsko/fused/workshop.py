@@ -126,24 +126,19 @@ class Workshop:
                 ports = [Port(name, shape) for name, shape in arguments.items()]
                 ports += [Port(name, cast(tuple, self.shape(name))) for name in self.parameters]
 
-                def batched(*tensors: Tensor) -> Any:
-                    return fn(*self.split(tensors, scalar=False))
+                def source(*tensors: Tensor) -> Any:
+                    return fn(*self.split(tensors))
 
                 traits = Traits(
                     num_outputs,
                     self._order,
-                    batched=batched if broadcasts else None,
+                    batched=source if broadcasts else None,
                     identity=name and self._identity and digest(self._identity, name, ports),
                     trace_context=around or self._around,
                     dtype=self.mechanism.dtype,
                     is_unchanged=self.is_unchanged,
                 )
-                self._made[key] = FusedFunction(
-                    lambda *tensors: fn(*self.split(tensors, scalar=True)),
-                    ports,
-                    traits,
-                    pullback=pullback,
-                )
+                self._made[key] = FusedFunction(source, ports, traits, pullback=pullback)
             return self._made[key]
 
     def renewed(self, mech: Mechanism) -> Workshop:
@@ -200,7 +195,7 @@ class Workshop:
                     _log.warning(_AGAIN, x.__qualname__)
                 self._told = True
 
-    def split(self, tensors: Tensors, *, scalar: bool) -> tuple[Any, ...]:
+    def split(self, tensors: Tensors) -> tuple[Any, ...]:
         """The mechanism with its parameters taken from the last tensors, then the other tensors."""
         num_states = len(tensors) - len(self.parameters)
         mech = self.mechanism
@@ -213,7 +208,7 @@ class Workshop:
         if device != like.device:
             mech = mech.to(like.device)
         values = dict(zip(self.parameters, tensors[num_states:], strict=True))
-        return mech.replace(scalar=scalar, **values), *tensors[:num_states]
+        return mech.replace(**values), *tensors[:num_states]
 
 
 def unwrapped(mech: Mechanism) -> Mechanism:

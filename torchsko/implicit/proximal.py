@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from torchsko.implicit.loop import loop
+from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.linalg.symmetric import Eliminated, ldl
 from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import broadcast_shapes
@@ -29,13 +30,12 @@ FILTERS = 3
 """Power of N: components with eigenvalues above 1e-3 of the mean are kept to rounding in float64."""
 
 
-def proximal_solve(W: Tensor, B: Tensor, *, scalar: bool) -> Tensor:
+def proximal_solve(W: Tensor, B: Tensor) -> Tensor:
     """The least-squares solution W^+ B of least norm.
 
     Args:
         W: symmetric and positive semidefinite, `[*, r, r]`.
         B: `[*, r, m]`.
-        scalar: see `torchsko.linalg.symmetric`.
 
     Returns:
         `[*, r, m]`.
@@ -44,14 +44,14 @@ def proximal_solve(W: Tensor, B: Tensor, *, scalar: bool) -> Tensor:
     mu = torch.finfo(compute_dtype(W)).eps ** 0.5 * torch.where(size > 0, size, 1.0)
     mu = mu[..., None, None]
     shifted = W + mu * torch.eye(W.shape[-1], dtype=W.dtype, device=W.device)
-    if scalar:
+    if is_scalar_form():
         tensors = ldl(shifted).packed(W)
     else:
         tensors = (torch.linalg.cholesky_ex(shifted).L,)
     B = B.expand(*broadcast_shapes(B.shape[:-2], W.shape[:-2]), *B.shape[-2:])
 
     def solve(B: Tensor, factors: tuple[Tensor, ...]) -> Tensor:
-        if not scalar:
+        if not is_scalar_form():
             return torch.cholesky_solve(B, factors[0])
         chosen = Eliminated.of(*factors)
         return chosen.backward(chosen.scaled(chosen.forward(B)))

@@ -23,22 +23,22 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from torchsko.implicit.loop import loop
-from torchsko.linalg.symmetric import mirror
+from torchsko.linalg.scalar_form import is_scalar_form
+from torchsko.linalg.symmetric import mirror_upper
 from torchsko.utils.dtype import compute_dtype
 
 MAX_SWEEPS = 12
 """Largest number of times that each pair of rows is rotated; convergence is quadratic after about four."""
 
 
-def symmetric_pinv(H: Tensor, *, rank_tolerance: float, scalar: bool) -> Tensor:
+def symmetric_pinv(H: Tensor, *, rank_tolerance: float) -> Tensor:
     """The pseudo-inverse of symmetric matrices.
 
     Args:
         H: `[*batch, n, n]`.
         rank_tolerance: eigenvalues below this fraction of the largest absolute one count as zero.
-        scalar: whether the code is traced to scalars; see `torchsko.linalg.symmetric`.
     """
-    if not scalar:
+    if not is_scalar_form():
         return torch.linalg.pinv(H, rtol=rank_tolerance, hermitian=True)
     return _PseudoInverse.apply(H, rank_tolerance)
 
@@ -66,7 +66,7 @@ def jacobi_eigenvectors(H: Tensor) -> tuple[Tensor, Tensor]:
         sine = tangent * cosine
         half = _rotate_rows(A, cosine, sine)[..., order, :]
         turned = _rotate_rows(half.mT, cosine, sine)[..., order, :]
-        return mirror(turned, scalar=True), _rotate_rows(V, cosine, sine)[..., order, :]
+        return mirror_upper(turned), _rotate_rows(V, cosine, sine)[..., order, :]
 
     def is_diagonal(A: Tensor, V: Tensor) -> Tensor:
         squares = A * A
@@ -116,7 +116,7 @@ class _PseudoInverse(torch.autograd.Function):
         sizes = values.abs()
         is_nonzero = sizes > rank_tolerance * sizes.amax(-1, keepdim=True)
         inverses = torch.where(is_nonzero, 1 / torch.where(is_nonzero, values, 1.0), 0.0)
-        return mirror(V.mT @ (inverses[..., None] * V), scalar=True)
+        return mirror_upper(V.mT @ (inverses[..., None] * V))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

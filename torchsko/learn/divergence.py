@@ -30,8 +30,7 @@ def inertia_divergence(mech: Mechanism, reference: MechanismLike) -> Tensor:
     reference = as_mechanism(reference)
     J = pseudo_inertia(mech.mass, mech.com, mech.inertia)
     J_ref = pseudo_inertia(reference.mass, reference.com, reference.inertia)
-    scalar = mech.scalar
-    L = spd_factor(J_ref, scalar=scalar)
-    half = triangular_solve(L, J, adjoint=False, scalar=scalar)
-    X = triangular_solve(L, half.mT, adjoint=False, scalar=scalar)
-    return X.diagonal(dim1=-2, dim2=-1).sum(-1) - spd_logdet(X, scalar=scalar) - 4
+    L = spd_factor(J_ref)
+    half = triangular_solve(L, J, adjoint=False)
+    X = triangular_solve(L, half.mT, adjoint=False)
+    return X.diagonal(dim1=-2, dim2=-1).sum(-1) - spd_logdet(X) - 4

@@ -141,11 +141,11 @@ def _objective(
     def misfit(
         mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, tau: Tensor, weight: Tensor
     ) -> Tensor:
-        robot = layer.mechanism().replace(scalar=mech.scalar)
+        robot = layer.mechanism()
         return (weight * (inverse_dynamics(robot, q, qd, qdd) - tau).square()).sum(-1)
 
     def divergence(mech: Mechanism) -> Tensor:
-        robot = layer.mechanism().replace(scalar=mech.scalar)
+        robot = layer.mechanism()
         return inertia_divergence(robot, reference).mean()
 
     allowed = fused is None and layer.fused is not False and reference.device.type == "cpu"

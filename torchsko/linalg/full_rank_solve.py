@@ -1,7 +1,7 @@
 """Least squares with full column rank, without pivots.
 
-The scalar form is the modified Gram-Schmidt process applied to the matrix and the right-hand sides together,
-which is backward stable.
+The scalar form (`torchsko.linalg.scalar_form`) is the modified Gram-Schmidt process applied to the matrix and
+the right-hand sides together, which is backward stable.
 
 Reference: A. Bjorck, *Numerical methods for least squares problems*, SIAM 1996, section 2.4.
 """
@@ -11,23 +11,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.utils.shapes import broadcast_shapes
 
 
-def least_squares(G: Tensor, B: Tensor, *, scalar: bool) -> Tensor:
+def least_squares(G: Tensor, B: Tensor) -> Tensor:
     """The X that minimises |G X - B|.
 
     Args:
         G: `[*, r, d]`, r >= d, of rank d; its rank is not checked.
         B: `[*, r, m]`.
-        scalar: see `torchsko.linalg.symmetric`.
 
     Returns:
         `[*, d, m]`.
     """
     if G.shape[-1] == 0:
         return B[..., :0, :]
-    if not scalar:
+    if not is_scalar_form():
         Q, R = torch.linalg.qr(G)
         return torch.linalg.solve_triangular(R, Q.mT @ B, upper=True)
     d = G.shape[-1]

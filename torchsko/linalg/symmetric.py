@@ -1,10 +1,6 @@
 """Small symmetric blocks: mirroring, and solving with a symmetric positive definite matrix.
 
-Two readings of the same mathematics. *Dense* (``scalar=False``) is for eager tensors: few, large
-tensor operations. *Scalar* (``scalar=True``) is for code that is traced to scalars: every symmetric
-matrix is computed once, and a solve is an elimination without pivoting or square roots whose entries
-all become plain scalar expressions. The choice is an argument, fixed per model; values agree to
-rounding.
+Each function has a dense and a scalar form; see `torchsko.linalg.scalar_form`.
 """
 
 from __future__ import annotations
@@ -15,18 +11,24 @@ import torch
 from torch import Tensor
 
 from torchsko.linalg.dense import MIN_ROWS, ldl_matrix, uses_blocks
+from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.traced_tensor import mark_regular
 
 
-def mirror(x: Tensor, *, scalar: bool) -> Tensor:
+def mirror(x: Tensor) -> Tensor:
     """A matrix that is symmetric by construction, `[*, k, k]`; scalar form reads its upper half."""
-    return x.triu() + x.triu(1).mT if scalar else x
+    return mirror_upper(x) if is_scalar_form() else x
 
 
-def symmetric_part(x: Tensor, *, scalar: bool) -> Tensor:
+def mirror_upper(x: Tensor) -> Tensor:
+    """The symmetric matrix with the upper half of a matrix, `[*, k, k]`."""
+    return x.triu() + x.triu(1).mT
+
+
+def symmetric_part(x: Tensor) -> Tensor:
     """(x + x*) / 2 of a matrix that is symmetric but for rounding; scalar form as in `mirror`."""
-    return mirror(x, scalar=True) if scalar else (x + x.mT) / 2
+    return mirror_upper(x) if is_scalar_form() else (x + x.mT) / 2
 
 
 class Eliminated(NamedTuple):
@@ -133,12 +135,12 @@ def _eliminate(D: Tensor, lost: float | None) -> Eliminated:
         if i < D.shape[-1] - 1:
             column = row / pivot[..., None]
             # Each outer product is symmetric: its lower half is read off the upper one.
-            rest = mirror(rest[..., 1:, 1:] - row[..., :, None] * column[..., None, :], scalar=True)
+            rest = mirror_upper(rest[..., 1:, 1:] - row[..., :, None] * column[..., None, :])
             columns.append(column)
     return Eliminated(pivots, columns)
 
 
-def spd_solve(D: Tensor, B: Tensor, *, scalar: bool) -> Tensor:
+def spd_solve(D: Tensor, B: Tensor) -> Tensor:
     """Solve D X = B for symmetric positive definite D.
 
     Neither form synchronises with the device or checks D: singular hinges are refused at load.
@@ -146,16 +148,15 @@ def spd_solve(D: Tensor, B: Tensor, *, scalar: bool) -> Tensor:
     Args:
         D: `[*, d, d]`.
         B: `[*, d, r]`.
-        scalar: see the module.
 
     Returns:
         X, `[*, d, r]`.
     """
     if D.shape[-1] == 1:
-        if scalar:
+        if is_scalar_form():
             mark_regular(D)
         return B / D
-    if not scalar or uses_blocks(D):
+    if not is_scalar_form() or uses_blocks(D):
         # Where B.shape is D.shape[:-1], torch 2.13 takes B for vectors in the forward derivative.
         B = B.expand(*torch.broadcast_shapes(D.shape[:-2], B.shape[:-2]), *B.shape[-2:])
         return torch.cholesky_solve(B, torch.linalg.cholesky_ex(D).L)
@@ -163,25 +164,25 @@ def spd_solve(D: Tensor, B: Tensor, *, scalar: bool) -> Tensor:
     return factors.backward(factors.scaled(factors.forward(B)))
 
 
-def spd_logdet(D: Tensor, *, scalar: bool) -> Tensor:
+def spd_logdet(D: Tensor) -> Tensor:
     """Logarithm of the determinant of a symmetric positive definite matrix, `[*, d, d]` to `[*]`."""
     if D.shape[-1] == 1:
         return D[..., 0, 0].log()
-    if scalar and not uses_blocks(D):
+    if is_scalar_form() and not uses_blocks(D):
         return torch.stack([pivot.log() for pivot in ldl(D)[0]]).sum(0)
     return 2 * torch.linalg.cholesky_ex(D).L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
-def spd_condition(D: Tensor, *, scalar: bool) -> Tensor:
+def spd_condition(D: Tensor) -> Tensor:
     """Condition number of a symmetric matrix `[*, d, d]`, |D| |D^-1| in the Frobenius norm, `[*]`.
 
     Infinite or nan where the elimination meets a pivot that is not positive: D is not positive definite
     to rounding.
     """
     identity = torch.eye(D.shape[-1], dtype=D.dtype, device=D.device).expand_as(D)
-    if scalar and not uses_blocks(D):
+    if is_scalar_form() and not uses_blocks(D):
         positive = torch.stack([pivot > 0 for pivot in ldl(D)[0]], -1).all(-1)
-        inverse = spd_solve(D, identity, scalar=True)
+        inverse = spd_solve(D, identity)
     else:
         L, info = torch.linalg.cholesky_ex(D)
         positive, inverse = info == 0, torch.cholesky_solve(identity, L)
@@ -189,11 +190,11 @@ def spd_condition(D: Tensor, *, scalar: bool) -> Tensor:
     return torch.where(positive, squares.sqrt(), torch.inf)
 
 
-def spd_factor(D: Tensor, *, scalar: bool) -> Tensor:
+def spd_factor(D: Tensor) -> Tensor:
     """Lower triangular L with L L* = D, `[*, d, d]`."""
     if D.shape[-1] == 1:
         return D.sqrt()
-    if not scalar or uses_blocks(D):
+    if not is_scalar_form() or uses_blocks(D):
         return torch.linalg.cholesky_ex(D).L
     pivots, columns = ldl(D)
     full = []
@@ -204,30 +205,28 @@ def spd_factor(D: Tensor, *, scalar: bool) -> Tensor:
     return torch.stack(full, dim=-1)
 
 
-def factor_solve(D: Tensor, B: Tensor, *, adjoint: bool, scalar: bool) -> Tensor:
+def factor_solve(D: Tensor, B: Tensor, *, adjoint: bool) -> Tensor:
     """Solve L X = B, or L* X = B, where L L* = D is the factor of `spd_factor`.
 
     Args:
         D: `[*, d, d]`.
         B: `[*, d, r]`.
         adjoint: solve with L*.
-        scalar: see the module.
     """
-    return triangular_solve(spd_factor(D, scalar=scalar), B, adjoint=adjoint, scalar=scalar)
+    return triangular_solve(spd_factor(D), B, adjoint=adjoint)
 
 
-def triangular_solve(L: Tensor, B: Tensor, *, adjoint: bool, scalar: bool) -> Tensor:
+def triangular_solve(L: Tensor, B: Tensor, *, adjoint: bool) -> Tensor:
     """Solve L X = B, or L* X = B, for a lower triangular L.
 
     Args:
         L: `[*, d, d]`.
         B: `[*, d, r]`.
         adjoint: solve with L*.
-        scalar: see the module.
     """
     if L.shape[-1] == 1:
         return B / L
-    if not scalar or uses_blocks(L):
+    if not is_scalar_form() or uses_blocks(L):
         return torch.linalg.solve_triangular(L.mT if adjoint else L, B, upper=adjoint)
     d = L.shape[-1]
     rows: dict[int, Tensor] = {}

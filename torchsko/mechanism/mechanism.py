@@ -114,8 +114,6 @@ class Mechanism(ReferenceStates, MechanismSource):
         fluid_models: its model, "box" or "ellipsoid".
         aligned: whether every axis is a coordinate axis of its joint frame, so that motion along it
             has one component; False after `replace(axis=...)`.
-        scalar: whether matrix algebra is written for tracing to scalars (see `torchsko.linalg.symmetric`);
-            `torchsko.fuse` sets it.
         replaced: names of tensors set by `replace`. Automatic kernels take them as inputs, so that a loop
             over robots builds once (see `torchsko.fused.automatic`).
         unused: elements of the robot file that the dynamics does not use, each with the reason.
@@ -181,7 +179,6 @@ class Mechanism(ReferenceStates, MechanismSource):
     fluid_bodies: tuple[int, ...] = ()
     fluid_models: tuple[str, ...] = ()
     aligned: bool = False
-    scalar: bool = False
     replaced: tuple[str, ...] = ()
     unused: tuple[UnsupportedElement, ...] = ()
     report: tuple[Fault, ...] = ()

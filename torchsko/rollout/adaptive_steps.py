@@ -35,6 +35,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import TorchskoError
+from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.mechanism.joints.configuration import bracket, integrate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import Dynamics, Integrator, State
@@ -135,7 +136,7 @@ class AdaptiveRungeKutta(Integrator):
         if not torch.is_grad_enabled():
             return True
         readable = self.stop_early or accepted.device.type == "cpu"
-        if mech.scalar or torch.compiler.is_compiling() or not readable:
+        if is_scalar_form() or torch.compiler.is_compiling() or not readable:
             return None
         try:
             return True if bool(accepted.all()) else None if bool(accepted.any()) else False

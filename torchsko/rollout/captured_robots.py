@@ -15,6 +15,7 @@ import torch
 
 from torchsko.actuation.controller import Controller
 from torchsko.errors import MechanismError
+from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.mechanism.dispatch import MechanismLayer, MechanismSource
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -32,7 +33,7 @@ def refuse_batched_captures(mech: Mechanism, **functions: Any) -> None:
     Raises:
         MechanismError: names the argument, the mechanism and the variable.
     """
-    if mech.scalar or torch.compiler.is_compiling():  # the trace of a caller
+    if is_scalar_form() or torch.compiler.is_compiling():  # the trace of a caller
         return
     for argument, fn in functions.items():
         if not callable(fn) and not isinstance(fn, Controller):

@@ -126,7 +126,7 @@ def _coriolis_change(
     """Change of u by the second equation; exactly zero where M is constant and S = 0."""
     h = dt[..., None] if isinstance(dt, Tensor) else dt
     change = (M_end - M + h * (C - C.mT)) / 2
-    return solve_without_pivots(M + change, matvec(change, u), scalar=mech.scalar)
+    return solve_without_pivots(M + change, matvec(change, u))
 
 
 def _units(qd: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ class ImplicitMidpoint(Integrator):
             qdd = accelerate(mech, t + dt / 2, add_step(mech, q, dt / 2 * rate), rate)
             return w - qd - dt * qdd
 
-        w = newton(residual, qd, self.iterations, scalar=mech.scalar)
+        w = newton(residual, qd, self.iterations)
         return add_step(mech, q, dt * (qd + w) / 2), w
 
 
@@ -118,11 +118,11 @@ class Variational(Integrator):
             slope = _slope(lambda a: action(add_step(mech, q, a), end), u)
             return -slope - impulse(u) - p
 
-        u = newton(residual, dt * qd, self.iterations, scalar=mech.scalar)
+        u = newton(residual, dt * qd, self.iterations)
         end = add_step(mech, q, u)
         after = _slope(lambda b: action(q, add_step(mech, end, b)), u) + impulse(u)
         M = mass_matrix(mech, end)
-        return end, spd_solve(M, after[..., None], scalar=mech.scalar)[..., 0]
+        return end, spd_solve(M, after[..., None])[..., 0]
 
 
 def _nonconservative_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ def _slope(fn: Residual, like: Tensor) -> Tensor:
     return pull(torch.ones_like(value))[0]
 
 
-def newton(residual: Residual, x: Tensor, iterations: int, *, scalar: bool) -> Tensor:
+def newton(residual: Residual, x: Tensor, iterations: int) -> Tensor:
     """Newton's method with a fixed number of iterations."""
     n = x.shape[-1]
     rows = torch.eye(n, dtype=x.dtype, device=x.device)
@@ -150,5 +150,5 @@ def newton(residual: Residual, x: Tensor, iterations: int, *, scalar: bool) -> T
     for _ in range(iterations):
         value, pull = torch.func.vjp(residual, x)[:2]
         J = torch.func.vmap(lambda row, pull=pull: pull(row)[0])(rows).movedim(0, -2)
-        x = x - solve_without_pivots(J, value, scalar=scalar)
+        x = x - solve_without_pivots(J, value)
     return x

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from torchsko.errors import TorchskoError
+from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.mechanism.mechanism import PARAMETERS
 from torchsko.rollout.series import Series
 from torchsko.utils.concrete_values import concrete_values, is_vmapped
@@ -58,7 +59,7 @@ def recompute_in_backward(
     span = (first, last, q, qd, memory)
     if not torch.is_grad_enabled():  # there is no backward pass
         return run(simulation, *span)
-    if torch.compiler.is_compiling() or simulation.robot.scalar:  # a trace has no graph
+    if torch.compiler.is_compiling() or is_scalar_form():  # a trace has no graph
         return checkpoint(run, simulation, *span, use_reentrant=False)
     try:
         if not simulation.is_closed:

@@ -61,7 +61,7 @@ class RowDamping:
         loss = matvec(D, qd + self.dt * qdd)
         if nullspace is not None:
             D, loss = nullspace.mT @ D @ nullspace, matvec(nullspace.mT, loss)
-        return qdd - solve_without_pivots(mass_matrix(mech, q) + h * D, loss, scalar=mech.scalar)
+        return qdd - solve_without_pivots(mass_matrix(mech, q) + h * D, loss)
 
 
 @dataclass(frozen=True, eq=False)

@@ -162,7 +162,7 @@ def _with_exact_forces(
     for k in mech.coupling.dependent if mech.coupling is not None else ():
         dof, joint = mech.layout.dofs.places[k][0], mech.tree_joint_names[k]
         scalar[names.get(joint, joint)] = lacking[..., dof : dof + 1]
-    return found._replace(ends=ends, scalar=scalar)
+    return found._replace(ends=ends)
 
 
 def _multipliers(mech: Mechanism, G: Tensor, lacking: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ def _multipliers(mech: Mechanism, G: Tensor, lacking: Tensor) -> Tensor:
         both = mech.coupling.independent_forces(both, mech.coupling_ratio[..., None, :])
     lacking, G = both[..., 0, :], both[..., 1:, :]
     least = torch.finfo(compute_dtype(G)).eps ** RANK_EXPONENT
-    inverse = symmetric_pinv(G @ G.mT, rank_tolerance=least, scalar=mech.scalar)
+    inverse = symmetric_pinv(G @ G.mT, rank_tolerance=least)
     return matvec(inverse, matvec(G, lacking))
 
 

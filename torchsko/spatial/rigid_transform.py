@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchsko.linalg.symmetric import mirror
+from torchsko.linalg.symmetric import mirror_upper
 from torchsko.spatial.rotation import skew
 
 
@@ -35,7 +35,7 @@ def rotate_inertia(rotation: Tensor, P: Tensor) -> Tensor:
     """The product diag(R, R) P diag(R, R)* of a symmetric `[*, 6, 6]`; scalar form, each entry once."""
     I, C, M = (P[..., :3, :3], P[..., :3, 3:], P[..., 3:, 3:])
     I, C, M = (rotation @ block @ rotation.mT for block in (I, C, M))
-    return _symmetric_blocks(mirror(I, scalar=True), C, mirror(M, scalar=True))
+    return _symmetric_blocks(mirror_upper(I), C, mirror_upper(M))
 
 
 def turn_inertia(axis: Tensor, rotation: Tensor, P: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ def turn_inertia(axis: Tensor, rotation: Tensor, P: Tensor) -> Tensor:
     turned = EX @ E + NXN + c * (EX @ N + NX @ E) + s * (KX @ E - EX @ K)
     turned = turned + (c * s * (KX @ N - NX @ K) - s * s * (NXN + KX @ K))
     I, C, M = turned.unbind(-3)
-    return _symmetric_blocks(mirror(I, scalar=True), C, mirror(M, scalar=True))
+    return _symmetric_blocks(mirror_upper(I), C, mirror_upper(M))
 
 
 def translate_force(position: Tensor, y: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ def translate_inertia(position: Tensor, P: Tensor) -> Tensor:
     moved = C + S @ M
     half = S @ C.mT
     I = I + half - moved @ S
-    return _symmetric_blocks(mirror(I, scalar=True), moved, M)
+    return _symmetric_blocks(mirror_upper(I), moved, M)
 
 
 def _symmetric_blocks(I: Tensor, C: Tensor, M: Tensor) -> Tensor:

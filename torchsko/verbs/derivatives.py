@@ -25,6 +25,7 @@ from torchsko import algorithms
 from torchsko.bridge.assemble import model_at, tree_model
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.bridge.tangents import tangents
+from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import broadcast_shapes
@@ -100,7 +101,7 @@ def forward_dynamics_expanded(
         inverse = factors.inverse()
         return qdd, -inverse @ to_q, -inverse @ to_qd, inverse
     # In a traced program constant columns cost nothing; in eager mode they would cost operations.
-    base_accels_apart = mech.scalar and mech.coupling is None
+    base_accels_apart = is_scalar_form() and mech.coupling is None
     to_q, to_qd, _, base_accels = inverse_derivatives(
         state, qdd, f_ext, base_accels_apart=base_accels_apart
     )

@@ -199,7 +199,7 @@ def _inverted(
         sizes = sizes_by(length, len(listed(frames)))
     else:
         sizes = sizes_of_kinds(compliance.detach(), length.detach())
-    return invert_compliance(compliance, singular, rank_tolerance, sizes=sizes, scalar=mech.scalar)
+    return invert_compliance(compliance, singular, rank_tolerance, sizes=sizes)
 
 
 def lever_length(mech: Mechanism, frames: Frames) -> Tensor:

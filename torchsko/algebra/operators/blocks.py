@@ -37,7 +37,6 @@ class Blocks:
         straight: E(k), `[*batch, d_k, m_k]`, or None (see `SKOModel`).
         aligned: whether rows of E(k) are unit vectors, or zero.
         dof_places: where the dofs of node k stand in dof vectors.
-        scalar: whether the model is written to be traced (see `torchsko.linalg.symmetric`).
     """
 
     edge_weight: list[Tensor]
@@ -50,7 +49,6 @@ class Blocks:
     straight: list[Tensor] | None
     aligned: list[bool]
     dof_places: list[tuple[int, ...]]
-    scalar: bool
 
     def model(self, tree: Tree) -> SKOModel:
         """The model of these blocks on a tree."""
@@ -66,7 +64,7 @@ class Blocks:
             self.dof_places,
             self.straight,
         )
-        weight, layout = DenseEdges(made.edge_weight.dense(), self.scalar), made.layout
+        weight, layout = DenseEdges(made.edge_weight.dense()), made.layout
         s = self.hinge_bias
         made = replace(
             made, hinge_bias=None if s is None else stack_blocks(layout, s, layout.dofs.width, 1)
@@ -102,7 +100,6 @@ def blocks_of(model: SKOModel) -> Blocks:
         straight=None if model.straight is None else cut(model.straight, d, m),
         aligned=list(model.aligned),
         dof_places=list(layout.dofs.places),
-        scalar=model.scalar,
     )
 
 

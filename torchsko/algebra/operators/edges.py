@@ -28,11 +28,6 @@ class EdgeWeight(ABC):
 
     @property
     @abstractmethod
-    def scalar(self) -> bool:
-        """True if symmetric results are mirrored and solves unrolled (see `torchsko.linalg.symmetric`)."""
-
-    @property
-    @abstractmethod
     def batch_shape(self) -> torch.Size:
         """Leading batch dimensions."""
 
@@ -68,11 +63,9 @@ class DenseEdges(EdgeWeight):
 
     Attributes:
         weight: `[*batch, n, m_p, m_k]`, padded to one size.
-        scalar: see `EdgeWeight`.
     """
 
     weight: Tensor
-    scalar: bool = False  # pyright: ignore[reportIncompatibleMethodOverride]
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -94,11 +87,11 @@ class DenseEdges(EdgeWeight):
 
     def split(self, sizes: Sequence[int]) -> Sequence[DenseEdges]:
         """One object per run of nodes."""
-        return [DenseEdges(w, self.scalar) for w in self.weight.split(tuple(sizes), dim=-3)]
+        return [DenseEdges(w) for w in self.weight.split(tuple(sizes), dim=-3)]
 
     def select(self, nodes: Tensor) -> DenseEdges:
         """The weights at these positions."""
-        return DenseEdges(self.weight.index_select(-3, nodes), self.scalar)
+        return DenseEdges(self.weight.index_select(-3, nodes))
 
     def dense(self) -> Tensor:
         """The matrices themselves."""
@@ -117,11 +110,6 @@ class LevelEdges(EdgeWeight):
 
     runs: tuple[EdgeWeight, ...]
     sizes: tuple[int, ...]
-
-    @property
-    def scalar(self) -> bool:
-        """True if symmetric results are mirrored and solves unrolled."""
-        return self.runs[0].scalar
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -144,11 +132,11 @@ class LevelEdges(EdgeWeight):
         """The runs themselves, or other ones cut from the joined matrices."""
         if tuple(sizes) == self.sizes:
             return self.runs
-        return DenseEdges(self.dense(), self.scalar).split(sizes)
+        return DenseEdges(self.dense()).split(sizes)
 
     def select(self, nodes: Tensor) -> DenseEdges:
         """The weights at these positions."""
-        return DenseEdges(self.dense().index_select(-3, nodes), self.scalar)
+        return DenseEdges(self.dense().index_select(-3, nodes))
 
     def dense(self) -> Tensor:
         """The matrices, `[*, n, m_p, m_k]`."""
@@ -171,11 +159,6 @@ class ProductEdges(EdgeWeight):
     """
 
     factors: tuple[EdgeWeight, ...]
-
-    @property
-    def scalar(self) -> bool:
-        """True if symmetric results are mirrored and solves unrolled."""
-        return self.factors[0].scalar
 
     @property
     def batch_shape(self) -> torch.Size:

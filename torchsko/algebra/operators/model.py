@@ -99,11 +99,6 @@ class SKOModel:
         return join([self.layout.widen_dofs(H) for H in self.maps.levels])
 
     @property
-    def scalar(self) -> bool:
-        """True if the model is in the form that is traced to scalars (see `torchsko.linalg.symmetric`)."""
-        return self.edge_weight.scalar
-
-    @property
     def batch_shape(self) -> torch.Size:
         """Batch dimensions of all fields, broadcast together."""
         fields = [self.inertia, self.coriolis_accel, self.gyro_force]

@@ -151,7 +151,7 @@ def articulated_operators(
     layout, H = model.layout, model.joint_map
     solution = solve_riccati(model) if riccati is None else riccati
     hinges = solution.hinge_inertia
-    D_inv = [spd_solve(D, _eye(D), scalar=model.scalar) for D in hinges]
+    D_inv = [spd_solve(D, _eye(D)) for D in hinges]
     G = _packed(layout, solution.gain, "nodes", "dofs")
     D = _packed(layout, hinges, "dofs", "dofs")
     gain = BlockDiagonal(layout, G, "nodes", "dofs")
@@ -165,7 +165,7 @@ def articulated_operators(
         GH = compose(gain, BlockDiagonal(layout, H, "dofs", "nodes"))
         coprojection = Identity(layout, "nodes", H.dtype) - GH
         P_plus = P - compose(gain, hinge_inertia, gain.T)
-    art_weight = DenseEdges(art_weights(model, G), model.scalar)
+    art_weight = DenseEdges(art_weights(model, G))
     return ArticulatedOperators(
         art_inertia=P,
         hinge_inertia=hinge_inertia,

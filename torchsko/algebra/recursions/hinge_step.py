@@ -43,7 +43,8 @@ from torchsko.algebra.operators.hinge import (
 )
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.topology.sharing import Share, total
-from torchsko.linalg.symmetric import mirror, spd_solve, symmetric_part
+from torchsko.linalg.scalar_form import is_scalar_form
+from torchsko.linalg.symmetric import mirror, mirror_upper, spd_solve, symmetric_part
 
 
 class Mask(NamedTuple):
@@ -51,7 +52,7 @@ class Mask(NamedTuple):
 
     Attributes:
         vector: 0 where a component is one of the rows, else 1, `[*, n, m, 1]`.
-        matrix: 0 where either component is, else 1, or 1/2 unless `scalar`, `[*, n, m, m]`.
+        matrix: 0 where either component is, else 1, or 1/2 in dense form, `[*, n, m, m]`.
         slip: `[*, n, m, d]`, None without armature.
     """
 
@@ -72,7 +73,6 @@ class HingeStep:
         mask: for a simple E, else None.
         share: which nodes share a hinge; None where each has its own.
         padding: where some do, the 1 for padded dofs, `[n, d, d]`; else it is in `offset`.
-        scalar: see `torchsko.linalg.symmetric`.
     """
 
     joint_map: Tensor
@@ -82,12 +82,11 @@ class HingeStep:
     mask: Mask | None
     share: Share | None
     padding: Tensor | None
-    scalar: bool
 
     def cross(self, P: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """D, G and the diagonal blocks of P+ from P, `[*, n, m, m]`."""
         U, D = self.inertia(P)
-        G = spd_solve(D, U.mT, scalar=self.scalar).mT
+        G = spd_solve(D, U.mT).mT
         # The gain is U / D, so that in a traced program the entries of P+ along the hinge cancel.
         drop = G * U.mT if D.shape[-1] == 1 else G @ U.mT
         return D, G, self._written(P - drop, G)
@@ -95,7 +94,7 @@ class HingeStep:
     def inertia(self, P: Tensor) -> tuple[Tensor, Tensor]:
         """P H* of every node, and D of its hinge, `[*, n, d, d]`."""
         U = P @ self.joint_map.mT
-        D = mirror(project(self.joint_map, U), scalar=self.scalar)
+        D = mirror(project(self.joint_map, U))
         D = total(self.share, D if self.offset is None else D + self.offset)
         return U, D if self.padding is None else D + self.padding
 
@@ -126,10 +125,10 @@ class HingeStep:
         E = self.straight
         # In a traced program this makes the force along the hinge a plain input; in eager it is two more
         # passes, and no float32 error that was measured changed by it.
-        if E is None or not self.scalar:
+        if E is None or not is_scalar_form():
             return z_plus
         if self.armature is not None:
-            T = T - self.armature * spd_solve(D, eps, scalar=self.scalar)
+            T = T - self.armature * spd_solve(D, eps)
         if self.mask is None:
             return z_plus + spread(E, T - project(self.joint_map, z_plus))
         return self.mask.vector * z_plus + spread(E, T)
@@ -146,7 +145,7 @@ class HingeStep:
             through = through - E.mT @ (H @ through)
         if self.armature is None:
             return through
-        return through + E.mT @ (self.armature * spd_solve(D, H, scalar=self.scalar))
+        return through + E.mT @ (self.armature * spd_solve(D, H))
 
     def passing_weight(self, A: Tensor, D: Tensor, G: Tensor) -> Tensor:
         """The weights of E_psi = E_A (I - G H), `[*, n, m, m]`, for dense weights A."""
@@ -170,29 +169,29 @@ class HingeStep:
             vector, matrix, slip = map(chosen, self.mask)
             assert vector is not None and matrix is not None
             mask = Mask(vector, matrix, slip)
-        return HingeStep(H, S, offset, E, mask, share, padding, self.scalar)
+        return HingeStep(H, S, offset, E, mask, share, padding)
 
     def _written(self, X: Tensor, G: Tensor) -> Tensor:
         """P+ from P - G H P, what is known of it written in."""
         H, E, S = self.joint_map, self.straight, self.armature
         if E is None:
-            return symmetric_part(X, scalar=self.scalar)
+            return symmetric_part(X)
         if self.mask is not None:
             return self._masked(
                 X, None if self.mask.slip is None else times_rows(G * self.mask.slip, E)
             )
-        Y = symmetric_part(X, scalar=self.scalar)
+        Y = symmetric_part(X)
         lost = Y @ H.mT
         C = -lost if S is None else G * S.mT - lost
         CE = times_rows(C - spread(E, project(H, C)) / 2, E)
-        return mirror(Y + (CE + CE.mT), scalar=self.scalar)
+        return mirror(Y + (CE + CE.mT))
 
     def _masked(self, X: Tensor, CE: Tensor | None) -> Tensor:
         """N Y N + C E + (C E)* where N is a mask."""
         assert self.mask is not None
-        if self.scalar:
+        if is_scalar_form():
             Y = X * self.mask.matrix
-            return mirror(Y if CE is None else Y + (CE + CE.mT), scalar=True)
+            return mirror_upper(Y if CE is None else Y + (CE + CE.mT))
         if CE is None:
             return (X + X.mT) * self.mask.matrix
         Z = torch.addcmul(CE, X, self.mask.matrix)
@@ -222,7 +221,7 @@ def hinge_steps(model: SKOModel) -> tuple[HingeStep, ...]:
     S = model.armature
     S_levels = split(None if S is None else armature_diagonal(S), -2)
     return tuple(
-        HingeStep(H[i], S_levels[i], before, E[i], masks[i], layout.shares[i], after, model.scalar)
+        HingeStep(H[i], S_levels[i], before, E[i], masks[i], layout.shares[i], after)
         for i, (before, after) in enumerate(_offsets(model))
     )
 
@@ -238,7 +237,7 @@ def packed_hinges(model: SKOModel) -> HingeStep:
         offset, padding = padding if offset is None else offset + padding, None
     S = None if S is None else armature_diagonal(S)
     mask = _mask(model) if E is not None and all(model.aligned) else None
-    return HingeStep(H, S, offset, E, mask, layout.share, padding, model.scalar)
+    return HingeStep(H, S, offset, E, mask, layout.share, padding)
 
 
 def _mask(model: SKOModel) -> Mask:
@@ -248,7 +247,7 @@ def _mask(model: SKOModel) -> Mask:
     vector = (1 - E.square().sum(-2))[..., None]
     matrix = vector * vector.mT
     slip = None if S is None else (1 + vector) * (armature_diagonal(S).mT / 2)
-    return Mask(vector, matrix if model.scalar else matrix / 2, slip)
+    return Mask(vector, matrix if is_scalar_form() else matrix / 2, slip)
 
 
 def _offsets(model: SKOModel) -> list[tuple[Tensor | None, Tensor | None]]:

@@ -107,7 +107,7 @@ class Innovations:
         Reference: Jain 2011, Part II, Corollary 6.1.
         """
         parts = [
-            spd_logdet(D if hinge.share is None else hinge.share.once(D), scalar=self.model.scalar)
+            spd_logdet(D if hinge.share is None else hinge.share.once(D))
             for D, hinge in zip(self.riccati.hinge_inertia, self.hinges, strict=True)
         ]
         return concatenate(parts, batch=self.model.batch_shape).sum(-1)
@@ -244,35 +244,29 @@ class Innovations:
 
     def _divide(self, eps: Sequence[Tensor]) -> list[Tensor]:
         """D^-1 eps."""
-        D, scalar = self.riccati.hinge_inertia, self.model.scalar
-        return [spd_solve(D_l, e, scalar=scalar) for D_l, e in zip(D, eps, strict=True)]
+        D = self.riccati.hinge_inertia
+        return [spd_solve(D_l, e) for D_l, e in zip(D, eps, strict=True)]
 
     def _whiten(self, x: Tensor) -> list[Tensor]:
-        D, scalar = self.riccati.hinge_inertia, self.model.scalar
+        D = self.riccati.hinge_inertia
         eps = self._gather_innovations(x, None)
-        return [
-            factor_solve(D_l, e, adjoint=False, scalar=scalar)
-            for D_l, e in zip(D, eps, strict=True)
-        ]
+        return [factor_solve(D_l, e, adjoint=False) for D_l, e in zip(D, eps, strict=True)]
 
     def _whiten_transpose(self, x: Tensor) -> list[Tensor]:
-        D, scalar = self.riccati.hinge_inertia, self.model.scalar
+        D = self.riccati.hinge_inertia
         x_levels = self.model.layout.split_dofs(x, -2)
-        nu = [
-            factor_solve(D_l, x_l, adjoint=True, scalar=scalar)
-            for D_l, x_l in zip(D, x_levels, strict=True)
-        ]
+        nu = [factor_solve(D_l, x_l, adjoint=True) for D_l, x_l in zip(D, x_levels, strict=True)]
         return self._scatter_accelerations(nu, None)
 
     def _sqrt(self, x: Tensor) -> list[Tensor]:
         """A gather of A G L x, read through H one edge up, plus L x; L L* = D."""
-        layout, scalar = self.model.layout, self.model.scalar
+        layout = self.model.layout
         x_levels = layout.split_dofs(x, -2)
         edges = self.model.edge_weight.split(layout.level_sizes)
         y: list[Tensor] = []
         z: Tensor | None = None
         for depth, hinge in reversed(list(enumerate(self.hinges))):
-            eps = spd_factor(self.riccati.hinge_inertia[depth], scalar=scalar) @ x_levels[depth]
+            eps = spd_factor(self.riccati.hinge_inertia[depth]) @ x_levels[depth]
             felt = None if z is None else total(hinge.share, project(hinge.joint_map, z))
             y.append(_add(felt, eps))
             if depth:
@@ -282,7 +276,7 @@ class Innovations:
 
     def _sqrt_transpose(self, x: Tensor) -> list[Tensor]:
         """A scatter of H* x, then L* (x + G* alpha+) at each hinge; L L* = D."""
-        layout, scalar = self.model.layout, self.model.scalar
+        layout = self.model.layout
         x_levels = layout.split_dofs(x, -2)
         edges = self.model.edge_weight.split(layout.level_sizes)
         y: list[Tensor] = []
@@ -293,7 +287,7 @@ class Innovations:
                 alpha_plus = edges[depth].down(layout.links[depth].to_children(alpha))
                 rate = rate + hinge.slip(self.riccati.gain[depth], alpha_plus)
             alpha = _add(alpha_plus, spread(hinge.joint_map, x_levels[depth]))
-            y.append(spd_factor(self.riccati.hinge_inertia[depth], scalar=scalar).mT @ rate)
+            y.append(spd_factor(self.riccati.hinge_inertia[depth]).mT @ rate)
         return y
 
 

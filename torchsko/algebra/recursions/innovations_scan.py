@@ -70,20 +70,20 @@ class ScannedInnovations(Innovations):
         return nu - self.hinges[0].slip(self.riccati.gain[0], alpha_plus)
 
     def _factor(self) -> Tensor:
-        return spd_factor(self.riccati.hinge_inertia[0], scalar=False)
+        return spd_factor(self.riccati.hinge_inertia[0])
 
     def _divide_by_root(self, x: Tensor, *, adjoint: bool) -> Tensor:
         D = self.riccati.hinge_inertia[0]
-        return factor_solve(D, x, adjoint=adjoint, scalar=False)
+        return factor_solve(D, x, adjoint=adjoint)
 
     def _solve(self, T: Tensor) -> list[Tensor]:
-        nu = spd_solve(self.riccati.hinge_inertia[0], self._innovations(T, None), scalar=False)
+        nu = spd_solve(self.riccati.hinge_inertia[0], self._innovations(T, None))
         return [self._accelerations(nu, None)]
 
     def _accelerate(self, T: Tensor) -> list[Tensor]:
         a = self.model.coriolis_accel
         bias = apply_blocks(self.riccati.art_inertia[0], a) + self.model.gyro_force
-        nu = spd_solve(self.riccati.hinge_inertia[0], self._innovations(T, bias), scalar=False)
+        nu = spd_solve(self.riccati.hinge_inertia[0], self._innovations(T, bias))
         return [self._accelerations(nu, a)]
 
     def _whiten(self, x: Tensor) -> list[Tensor]:

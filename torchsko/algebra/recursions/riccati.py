@@ -80,7 +80,7 @@ def solve_riccati(
             if layout.shares[depth + 1] is not None:
                 K = edges[depth + 1].up(G_all[-1])
                 handed = handed - hinges[depth + 1].coupling(K, D_all[-1])
-            P = mirror(P + layout.links[depth + 1].sum_to_parents(handed), scalar=model.scalar)
+            P = mirror(P + layout.links[depth + 1].sum_to_parents(handed))
         D, G, P_plus = hinges[depth].cross(P)
         P_all.append(P)
         D_all.append(D)

@@ -163,7 +163,7 @@ def _single(one: Round, A: Tensor, hinges: HingeStep, D: Tensor, G: Tensor, C: T
     weight = jump.targets(A)
     HA = jump.jumping(hinges.joint_map) @ weight
     E = jump.jumping(hinges.passing(D, G)) @ weight
-    J = HA.mT @ spd_solve(jump.jumping(D), HA, scalar=False)
+    J = HA.mT @ spd_solve(jump.jumping(D), HA)
     return Crossing(*torch.broadcast_tensors(jump.at_jumping(E), C, jump.at_jumping(J)))
 
 

@@ -54,6 +54,7 @@ from torchsko.algebra.topology.embedding_plan import EmbeddingPlan
 from torchsko.algebra.topology.gathering import join, with_rows
 from torchsko.algebra.topology.layout import Layout
 from torchsko.errors import ShapeError
+from torchsko.linalg.scalar_form import is_scalar_form
 
 
 def embedded(
@@ -122,11 +123,11 @@ def _scattered(
         return Y, own, []
     a, deep = list(own.split(sizes, -3)), []
     edges = model.edge_weight.split(model.layout.level_sizes)
-    A = [] if model.scalar else [edge.dense() for edge in edges]
-    W = None if model.scalar else plan.stages[0].weights.take(A)
+    A = [] if is_scalar_form() else [edge.dense() for edge in edges]
+    W = None if is_scalar_form() else plan.stages[0].weights.take(A)
     for depth in range(1, len(sizes)):
         stage = plan.stages[depth]
-        if model.scalar:
+        if is_scalar_form():
             edge: EdgeWeight = model.edge_weight.select(stage.members)
         else:
             edge = DenseEdges(stage.weights.take(A))
@@ -153,7 +154,7 @@ def _weights(model: SKOModel, plan: EmbeddingPlan, deep: list[Tensor]) -> EdgeWe
     if plan.same_tree:
         return model.edge_weight
     sizes = plan.layout.level_sizes
-    if model.scalar:  # products stay products, and what is known of a single weight stays known
+    if is_scalar_form():  # products stay products, and what is known of a single weight stays known
         single = model.edge_weight.split((1,) * model.tree.num_nodes)
         runs = [
             single[path[0]]

@@ -231,6 +231,5 @@ def _component(model: SKOModel, blocks: Blocks, nodes: Sequence[int]) -> SKOMode
         straight=None if blocks.straight is None else chosen(blocks.straight),
         aligned=[blocks.aligned[k] for k in nodes],
         dof_places=[tuple(rank[i] for i in blocks.dof_places[k]) for k in nodes],
-        scalar=blocks.scalar,
     )
     return part.model(induced_subgraph(model.tree, nodes))

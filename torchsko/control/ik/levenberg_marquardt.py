@@ -21,6 +21,7 @@ from torch import Tensor
 from torchsko.control.ik.pose_targets import TargetSpec, error_at, jacobian_at
 from torchsko.control.ik.residual_equation import blocked_dofs
 from torchsko.implicit.loop import loop
+from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.linalg.symmetric import spd_solve
 from torchsko.mechanism.dispatch import MechanismLike, MechanismSource
 from torchsko.mechanism.joints.configuration import integrate, within_limits
@@ -79,7 +80,7 @@ class LevenbergMarquardt:
 
     def solve(self, mech: Mechanism, fast: Any, q: Tensor, *targets: Tensor) -> IKResult:
         """Minimise the errors from initial guesses `[*batch, num_q]`."""
-        if mech.scalar:  # in a traced function, which computes real numbers only
+        if is_scalar_form():  # in a traced function, which computes real numbers only
             q, e, iterations, converged = self.iterate(mech, q, *targets)
             return IKResult(q, e, converged != 0, iterations)
         run = self._kernel(fast, mech) or self._eager(mech, mech if fast is None else fast)
@@ -167,8 +168,8 @@ class LevenbergMarquardt:
         damping = damping + 8 * rounding.eps * trace + rounding.tiny
         A = A + torch.diag_embed(damping[..., None].expand(A.shape[:-1]))
         if wide:
-            return (J.mT @ spd_solve(A, e[..., None], scalar=mech.scalar))[..., 0]
-        return spd_solve(A, J.mT @ e[..., None], scalar=mech.scalar)[..., 0]
+            return (J.mT @ spd_solve(A, e[..., None]))[..., 0]
+        return spd_solve(A, J.mT @ e[..., None])[..., 0]
 
     def _clamp(self, mech: Mechanism, q: Tensor) -> Tensor:
         return within_limits(mech, q) if self.limits else q

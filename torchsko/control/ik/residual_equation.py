@@ -152,5 +152,5 @@ def _pseudo_inverse(mech: Mechanism, H: Tensor) -> Tensor:
     identity = torch.eye(H.shape[-1], dtype=H.dtype, device=H.device)
     rank = torch.finfo(compute_dtype(H)).eps ** 0.6
     safe = torch.where(finite, H, identity)
-    inverse = symmetric_pinv(safe, rank_tolerance=rank, scalar=mech.scalar)
+    inverse = symmetric_pinv(safe, rank_tolerance=rank)
     return torch.where(finite, inverse, torch.nan)

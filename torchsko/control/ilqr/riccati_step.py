@@ -24,6 +24,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.linalg.symmetric import ldl, spd_solve, symmetric_part
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import matvec
@@ -53,7 +54,7 @@ def riccati_step(
     """One step backwards, without bounds.
 
     Args:
-        mech: determines whether the code is traced to scalars, and nothing else.
+        mech: not used; functions of a kernel take a mechanism first.
         V: `[*batch, x, x]`, symmetric.
         v: `[*batch, x]`.
         A: `[*batch, x, x]`.
@@ -67,12 +68,12 @@ def riccati_step(
         the curvature of the value along k, the mean diagonal of Q_uu + mu, and 1 where that is positive
         definite, else 0.
     """
-    Q = _quadratic(mech, V, v, A, B, gradient, hessian, mu)
-    gains = -spd_solve(Q.D, torch.cat([Q.q_u[..., None], Q.Q_ux], -1), scalar=mech.scalar)
+    Q = _quadratic(V, v, A, B, gradient, hessian, mu)
+    gains = -spd_solve(Q.D, torch.cat([Q.q_u[..., None], Q.Q_ux], -1))
     k, K = gains[..., 0], gains[..., 1:]
     slope = (Q.q_u * k).sum(-1)
     curvature = -slope - mu * k.square().sum(-1)
-    return *_value(mech, Q, k, K), k, K, slope, curvature, _size(Q), _positive(Q.D, mech.scalar)
+    return *_value(Q, k, K), k, K, slope, curvature, _size(Q), _positive(Q.D)
 
 
 def bounded_step(
@@ -92,25 +93,24 @@ def bounded_step(
     Arguments and results are those of `riccati_step`. The last result is 1 where Q_uu + mu of the inputs that
     are not at an active bound is positive definite.
     """
-    Q = _quadratic(mech, V, v, A, B, gradient, hessian, mu)
+    Q = _quadratic(V, v, A, B, gradient, hessian, mu)
     one = torch.ones_like(low)
     active = ((low >= 0) & (Q.q_u > 0)) | ((high <= 0) & (Q.q_u < 0))
     free, k = torch.where(active, torch.zeros_like(one), one), torch.zeros_like(one)
-    positive_definite = _positive(_free_block(mech, Q.D, free), mech.scalar)
+    positive_definite = _positive(_free_block(Q.D, free))
     for _ in range(k.shape[-1]):  # each pass fixes at least one more input, or is the last
         rest = free * (Q.q_u + matvec(Q.D, (1 - free) * k))
-        step = -spd_solve(_free_block(mech, Q.D, free), rest[..., None], scalar=mech.scalar)[..., 0]
+        step = -spd_solve(_free_block(Q.D, free), rest[..., None])[..., 0]
         unclamped = torch.where(free > 0, step, k)
         k = torch.minimum(torch.maximum(unclamped, low), high)
         free = torch.where((unclamped < low) | (unclamped > high), torch.zeros_like(one), free)
-    K = -spd_solve(_free_block(mech, Q.D, free), free[..., None] * Q.Q_ux, scalar=mech.scalar)
+    K = -spd_solve(_free_block(Q.D, free), free[..., None] * Q.Q_ux)
     slope = (Q.q_u * k).sum(-1)
     curvature = (k * matvec(Q.D, k)).sum(-1) - mu * k.square().sum(-1)
-    return *_value(mech, Q, k, K), k, K, slope, curvature, _size(Q), positive_definite
+    return *_value(Q, k, K), k, K, slope, curvature, _size(Q), positive_definite
 
 
 def _quadratic(
-    mech: Mechanism,
     V: Tensor,
     v: Tensor,
     A: Tensor,
@@ -119,38 +119,38 @@ def _quadratic(
     hessian: Tensor,
     mu: Tensor,
 ) -> _Quadratic:
-    scalar, x = mech.scalar, A.shape[-1]
-    V, hessian = (symmetric_part(M, scalar=scalar) for M in (V, hessian))
+    x = A.shape[-1]
+    V, hessian = (symmetric_part(M) for M in (V, hessian))
     VA, VB = V @ A, V @ B
     q_x = gradient[..., :x] + matvec(A.mT, v)
     q_u = gradient[..., x:] + matvec(B.mT, v)
     Q_xx = hessian[..., :x, :x] + A.mT @ VA
     Q_ux = hessian[..., x:, :x] + B.mT @ VA
     regularization = torch.diag_embed(mu[..., None].expand_as(q_u))
-    D = symmetric_part(hessian[..., x:, x:] + B.mT @ VB + regularization, scalar=scalar)
+    D = symmetric_part(hessian[..., x:, x:] + B.mT @ VB + regularization)
     return _Quadratic(q_x, q_u, Q_xx, Q_ux, D, mu)
 
 
-def _value(mech: Mechanism, Q: _Quadratic, k: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
+def _value(Q: _Quadratic, k: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
     """V and v before the step under the policy k, K."""
     mu = Q.mu[..., None, None]
-    V = symmetric_part(Q.Q_xx + Q.Q_ux.mT @ K - mu * (K.mT @ K), scalar=mech.scalar)
+    V = symmetric_part(Q.Q_xx + Q.Q_ux.mT @ K - mu * (K.mT @ K))
     return V, Q.q_x + matvec((Q.Q_ux - mu * K).mT, k)
 
 
-def _free_block(mech: Mechanism, D: Tensor, free: Tensor) -> Tensor:
+def _free_block(D: Tensor, free: Tensor) -> Tensor:
     """D of the free inputs, and the identity for fixed ones."""
     mask = free[..., None] * free[..., None, :]
-    return symmetric_part(mask * D + torch.diag_embed(1 - free), scalar=mech.scalar)
+    return symmetric_part(mask * D + torch.diag_embed(1 - free))
 
 
 def _size(Q: _Quadratic) -> Tensor:
     return Q.D.diagonal(dim1=-2, dim2=-1).sum(-1) / Q.D.shape[-1]
 
 
-def _positive(D: Tensor, scalar: bool) -> Tensor:
+def _positive(D: Tensor) -> Tensor:
     """1 where a symmetric matrix is positive definite, else 0, `[*batch]`."""
-    if scalar:
+    if is_scalar_form():
         positive_definite = torch.stack([pivot > 0 for pivot in ldl(D)[0]], -1).all(-1)
     else:
         positive_definite = torch.linalg.cholesky_ex(D).info == 0

@@ -34,7 +34,7 @@ def stiffness_roots(stiffness: Tensor) -> Tensor:
 
 
 def critical_damping_acceleration(
-    stiffness: Tensor, Y: Tensor, X: Tensor, velocity_error: Tensor, *, scalar: bool
+    stiffness: Tensor, Y: Tensor, X: Tensor, velocity_error: Tensor
 ) -> Tensor:
     """Acceleration by critical damping, 2 Y P* S velocity, `[*batch, r, 1]`.
 
@@ -46,13 +46,12 @@ def critical_damping_acceleration(
         X: a factor of the compliance of the springs, C = X X* `[*batch, r, m]`. It differs from Y where
             damped inverses change the accelerations.
         velocity_error: velocity of the target less that of the frame, `[*batch, r, 1]`.
-        scalar: see `torchsko.linalg.symmetric`.
     """
     S = stiffness_roots(stiffness)
-    return 2 * Y @ (polar_factor(S * X, scalar=scalar).mT @ (S * velocity_error))
+    return 2 * Y @ (polar_factor(S * X).mT @ (S * velocity_error))
 
 
-def polar_factor(X: Tensor, *, scalar: bool) -> Tensor:
+def polar_factor(X: Tensor) -> Tensor:
     """U V* of X = U s V*, `[*batch, r, m]`: its singular vectors with singular values of 1.
 
     Singular values whose squares are zero to rounding, relative to the sum of squares, become less than 1.
@@ -60,7 +59,6 @@ def polar_factor(X: Tensor, *, scalar: bool) -> Tensor:
 
     Args:
         X: `[*batch, r, m]`.
-        scalar: see `torchsko.linalg.symmetric`.
 
     Reference: Nakatsukasa, Bai, Gygi 2010, section 3.
     """
@@ -70,7 +68,7 @@ def polar_factor(X: Tensor, *, scalar: bool) -> Tensor:
     one = torch.eye(X.shape[-2], dtype=X.dtype, device=X.device)
     weights = _halley_weights(rounding_of_rank(X.shape[-2], compute_dtype(X)) ** 0.5)
     for a, b, c in weights:
-        P = b / c * P + (a - b / c) * spd_solve(one + c * P @ P.mT, P, scalar=scalar)
+        P = b / c * P + (a - b / c) * spd_solve(one + c * P @ P.mT, P)
     return P
 
 

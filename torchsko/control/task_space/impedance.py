@@ -147,24 +147,22 @@ def impedance(
     check_state(robot, **states)
     check_tasks(robot, tasks, **states)
     M = mass_matrix(mech, q)
-    L = spd_factor(M, scalar=robot.scalar)  # M = L L*
+    L = spd_factor(M)  # M = L L*
     nullspace = torch.eye(robot.num_dof, dtype=q.dtype, device=q.device)
     qdd = torch.zeros_like(qd)
     for task in tasks:
         rows = task_rows(robot, task, q, qd)
         J_free = rows.J @ nullspace
-        factor = triangular_solve(L, J_free.mT, adjoint=False, scalar=robot.scalar)
+        factor = triangular_solve(L, J_free.mT, adjoint=False)
         compliance = factor.mT @ factor
         sizes = _row_units(robot, task)
         rank = _rank_tolerance(M, sizes, rows.J, J_free)
-        inertia = invert_compliance(compliance, singular, rank, sizes=sizes, scalar=robot.scalar)
-        inverse = (
-            nullspace @ triangular_solve(L, factor, adjoint=True, scalar=robot.scalar) @ inertia
-        )
+        inertia = invert_compliance(compliance, singular, rank, sizes=sizes)
+        inverse = nullspace @ triangular_solve(L, factor, adjoint=True) @ inertia
         # At a singularity the compliance vanishes, and with it the effect of the force.
         a = rows.acceleration + compliance @ rows.force - rows.bias - rows.J @ qdd[..., None]
         if task.damping is None:
-            a = a + _damping_acceleration(rows, factor, compliance, singular, scalar=robot.scalar)
+            a = a + _damping_acceleration(rows, factor, compliance, singular)
         qdd = qdd + (inverse @ a)[..., 0]
         nullspace = nullspace - inverse @ J_free
     if posture is not None:
@@ -198,7 +196,7 @@ def _rank_tolerance(M: Tensor, sizes: Tensor, J: Tensor, J_free: Tensor) -> Tens
 
 
 def _damping_acceleration(
-    rows: TaskRows, factor: Tensor, compliance: Tensor, singular: Singular, *, scalar: bool
+    rows: TaskRows, factor: Tensor, compliance: Tensor, singular: Singular
 ) -> Tensor:
     """Acceleration by critical damping.
 
@@ -206,9 +204,9 @@ def _damping_acceleration(
     """
     Y = X = factor.mT
     if isinstance(singular, tuple):
-        Y = spd_factor(damped(compliance, singular[1]), scalar=scalar)
-        X = triangular_solve(Y, compliance, adjoint=False, scalar=scalar).mT
-    return critical_damping_acceleration(rows.stiffness, Y, X, rows.velocity_error, scalar=scalar)
+        Y = spd_factor(damped(compliance, singular[1]))
+        X = triangular_solve(Y, compliance, adjoint=False).mT
+    return critical_damping_acceleration(rows.stiffness, Y, X, rows.velocity_error)
 
 
 class TaskRows(NamedTuple):

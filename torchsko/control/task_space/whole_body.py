@@ -128,7 +128,7 @@ def whole_body_control(
     dynamics = torch.cat([M.expand(*batch, n, n), -scaled.expand(*batch, *scaled.shape[-2:])], -1)
     equations = dynamics, bias, J, contact_acceleration
     program = _quadratic_program(robot, objectives, contacts, equations, undriven)
-    solution: QPSolution = solve_qp(program, iterations=iterations, scalar=robot.scalar)
+    solution: QPSolution = solve_qp(program, iterations=iterations)
     tau = matvec(dynamics, solution.x) + bias
     qdd, forces = solution.x[..., :n], scale * solution.x[..., n:]
     return WholeBodyResult(tau, qdd, in_inertial_axes(contacts, forces), solution.residual)

@@ -32,7 +32,7 @@ class KernelInputs(Protocol):
     mechanism: Mechanism
     parameters: tuple[str, ...]
 
-    def split(self, tensors: tuple[Tensor, ...], *, scalar: bool) -> Sequence[Any]:
+    def split(self, tensors: tuple[Tensor, ...]) -> Sequence[Any]:
         """The mechanism with its parameters, followed by the other inputs."""
         ...
 
@@ -92,7 +92,7 @@ def _evaluate(
 ) -> Recipe:  # fmt: skip
     """One evaluation for a single sample; see `discover` for ``wrapped``."""
     dtype = workshop.mechanism.dtype
-    own, *tensors = workshop.split(_one_sample(workshop, shapes), scalar=False)
+    own, *tensors = workshop.split(_one_sample(workshop, shapes))
     known = [*constants_of(own), *tensors]
 
     def once() -> tuple[tuple[list[Any], Any], tuple[Capture, ...]]:

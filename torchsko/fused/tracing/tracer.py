@@ -27,6 +27,7 @@ from torchsko.fused.tracing.closures import convert_captures, unwrapped_constant
 from torchsko.fused.tracing.symbolic import Symbolic, lift
 from torchsko.fused.tracing.traced_loops import TracedGraph, traced_loop
 from torchsko.implicit.tensor_loop import TensorLoop
+from torchsko.linalg.scalar_form import scalar_form
 
 Arguments = Callable[[Graph], Sequence[Tensor]]
 """Makes the expressions of a function's arguments in the graph of its program."""
@@ -72,7 +73,9 @@ def trace(
     args = arguments(graph) if is_body else input_ids(graph, inputs)
     outputs: list[int] = []
     ports: list[Port] = []
-    for name, result in _named_tensors("out", fn(*(Symbolic(graph, ids) for ids in args))):
+    with scalar_form():
+        results = fn(*(Symbolic(graph, ids) for ids in args))
+    for name, result in _named_tensors("out", results):
         ports.append(Port(name, tuple(result.shape)))
         outputs.extend(flat_list(lift(graph, result)))
     found = graph.solutions.found if stores else {}

@@ -173,7 +173,7 @@ class Closing:
             G = node.rows(mech, tree, q, None).jacobian
             G_d = G.index_select(-1, node.dependent)
             G_i = G.index_select(-1, node.independent)
-            block = -least_squares(G_d, G_i, scalar=mech.scalar)
+            block = -least_squares(G_d, G_i)
             parts.append(pad(block, (0, 1)).index_select(-1, node.columns))
         return concatenate(parts, -2).index_select(-2, self.row_place)
 
@@ -198,7 +198,7 @@ class Closing:
             rows = node.rows(mech, tree, q, qd)
             assert rows.bias is not None
             G_d = rows.jacobian.index_select(-1, node.dependent)
-            parts.append(-least_squares(G_d, rows.bias[..., None], scalar=mech.scalar)[..., 0])
+            parts.append(-least_squares(G_d, rows.bias[..., None])[..., 0])
         return coupled_step(mech, concatenate(parts, -1).index_select(-1, self.row_place))
 
     def residual(self, mech: Mechanism, tree: Mechanism, q: Tensor) -> Tensor:
@@ -212,7 +212,7 @@ class Closing:
         for node in self.nodes:
             rows = node.rows(mech, tree, q, None)
             G_d = rows.jacobian.index_select(-1, node.dependent)
-            parts.append(-least_squares(G_d, rows.residual[..., None], scalar=mech.scalar)[..., 0])
+            parts.append(-least_squares(G_d, rows.residual[..., None])[..., 0])
         return concatenate(parts, -1, q.shape[:-1])
 
     def open_step(self, step: Tensor) -> Tensor:

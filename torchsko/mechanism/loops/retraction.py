@@ -124,7 +124,7 @@ class LoopEquation:
         parts = []
         for node, part in zip(closing.nodes, rhs.split(sizes, -1), strict=True):
             G_d = node.rows(mech, tree, moved, None).jacobian.index_select(-1, node.dependent)
-            parts.append(spd_solve(G_d.mT @ G_d, part[..., None], scalar=mech.scalar)[..., 0])
+            parts.append(spd_solve(G_d.mT @ G_d, part[..., None])[..., 0])
         return concatenate(parts, -1)
 
 
