@@ -63,7 +63,7 @@ SHUT = (
         "torchsko.version",
     ),
     *("torchsko.io", "torchsko.io.builder", "torchsko.io.loading", "torchsko.mechanism.construct"),
-    *("torchsko.mechanism.lock", "torchsko.mechanism.append"),
+    *("torchsko.mechanism.edits.lock", "torchsko.mechanism.edits.append"),
     *("torchsko.mechanism.joints.registry", "torchsko.algebra.transforms.partition"),
 )
 """Rooms that `import torchsko` leaves shut: each costs milliseconds, and many programs need none."""

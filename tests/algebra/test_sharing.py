@@ -1,6 +1,5 @@
 """Nodes that share a hinge: every recursion against dense matrices, in which H has one row for all."""
 
-
 import pytest
 import torch
 from hypothesis import given

@@ -13,7 +13,8 @@ import torchsko as ts
 from tests.strategies import ALL_KINDS, mechanisms, random_mechanism, with_fluid
 from torchsko import algorithms
 from torchsko.implicit.equation import implicit
-from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.fields import PARAMETERS
+from torchsko.mechanism.mechanism import Mechanism
 
 
 def by_tape(mech: ts.Mechanism, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
-from torchsko.mechanism.mechanism import PARAMETERS
+from torchsko.mechanism.fields import PARAMETERS
 
 MJCF = """<mujoco><worldbody><body name="rod"><joint name="hinge" armature="0.1" range="-1 1"/>
 <geom type="capsule" size="0.05" fromto="0 0 0 0 0 1"/></body></worldbody></mujoco>"""

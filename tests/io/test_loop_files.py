@@ -12,7 +12,7 @@ import torch
 
 import torchsko as ts
 from tests.linkages import state
-from torchsko.mechanism.coordinates import uncoupled
+from torchsko.mechanism.data import uncoupled
 
 pytestmark = pytest.mark.filterwarnings("ignore::torchsko.RobotFileWarning")
 

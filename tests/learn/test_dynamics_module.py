@@ -15,7 +15,7 @@ import torchsko as ts
 from tests.states import usual_state
 from tests.strategies import KINDS, mechanisms, random_mechanism
 from torchsko.learn import Bounded, Free, InertiaLogCholesky, Positive, Rotation
-from torchsko.mechanism.mechanism import PARAMETERS
+from torchsko.mechanism.fields import PARAMETERS
 
 
 def everything(mech):

@@ -8,7 +8,7 @@ import torch
 import torchsko as ts
 from tests.linkages import LINKAGES, biped
 from torchsko.errors import MechanismError
-from torchsko.mechanism.loops.closed_states import MAX_RATE_RATIO
+from torchsko.mechanism.closed_chains.closed_states import MAX_RATE_RATIO
 
 INERTIA = '<inertia ixx=".1" iyy=".1" izz=".1" ixy="0" ixz="0" iyz="0"/>'
 LINKS = "".join(

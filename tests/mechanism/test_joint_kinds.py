@@ -23,7 +23,7 @@ from tests.strategies import (
 )
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
-from torchsko.mechanism.joints.configuration import bracket
+from torchsko.mechanism.configuration import bracket
 from torchsko.spatial.rigid_transform import force_matrix
 
 VECTOR_KINDS = [kind for kind in ALL_KINDS if kind not in ("spherical", "free")]

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.strategies import mechanisms, random_mechanism
-from torchsko.mechanism.mechanism import PARAMETERS
+from torchsko.mechanism.fields import PARAMETERS
 
 KINDS = ["free", "revolute", "prismatic", "spherical"]
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import torchsko as ts
-from torchsko.mechanism.description import JointDescription, LinkDescription, RobotDescription
+from torchsko.mechanism.description import JointDescription, LinkDescription
 from torchsko.mechanism.inertia_checks import unphysical_links
+from torchsko.mechanism.robot_description import RobotDescription
 
 EVERY_ENTRY_ALIKE = ((1e-3, 1e-3, 1e-3),) * 3
 HEAVY = LinkDescription("arm", 2.0, inertia=((1.0, 0, 0), (0, 1.0, 0), (0, 0, 1.0)))

@@ -16,9 +16,9 @@ from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.constrained_state import ConstrainedState
 from torchsko.contact.contact_model import ContactModel
 from torchsko.errors import Fields, MechanismError, ShapeError, name_list
+from torchsko.mechanism.configuration import advance
 from torchsko.mechanism.dispatch import in_traced_dtype
 from torchsko.mechanism.file_data.actuator import FileActuators
-from torchsko.mechanism.joints.configuration import advance
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
 from torchsko.mechanism.state import misfit, shared_batch

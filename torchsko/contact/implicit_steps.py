@@ -28,7 +28,7 @@ from torchsko.contact.cost import Rows
 from torchsko.contact.inverse_weights import transmission_matrix
 from torchsko.contact.newton import solve_from_leaves
 from torchsko.linalg.unpivoted import solve_without_pivots
-from torchsko.mechanism.joints.configuration import transport_rate
+from torchsko.mechanism.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import spatial_inertia
 from torchsko.spatial.rotation import skew

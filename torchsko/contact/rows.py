@@ -34,7 +34,7 @@ from torchsko.contact.soft_constraints import (
     scaled_weight,
     softness,
 )
-from torchsko.mechanism.joints.configuration import transport_rate
+from torchsko.mechanism.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rigid_transform import rotate_vector
 from torchsko.spatial.rotation import cross

@@ -35,8 +35,8 @@ from torchsko.contact.points import all_poses, contact_points, select
 from torchsko.contact.rows import point_jacobians
 from torchsko.contact.scalar_rows import all_lengths, largest_forces, limit_distances
 from torchsko.linalg.unpivoted import solve_without_pivots
+from torchsko.mechanism.configuration import transport_rate
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
-from torchsko.mechanism.joints.configuration import transport_rate
 from torchsko.utils.shapes import matvec
 
 

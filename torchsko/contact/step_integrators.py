@@ -24,8 +24,8 @@ from torchsko.contact.implicit_steps import (
 )
 from torchsko.contact.smooth_contact import SmoothContact, smooth_acceleration
 from torchsko.implicit.loop import subprogram
+from torchsko.mechanism.configuration import advance, transport_rate
 from torchsko.mechanism.dispatch import in_traced_dtype
-from torchsko.mechanism.joints.configuration import advance, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
 from torchsko.spatial.rotation import translation_jacobian_inverse

@@ -30,7 +30,8 @@ from torchsko.mechanism.dispatch import (
     as_mechanism,
     fused_methods_of,
 )
-from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.fields import PARAMETERS
+from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout import rollout as rollouts
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.utils.concrete_values import is_vmapped

@@ -28,7 +28,8 @@ from torchsko.fused.tracing.clean import (
 )
 from torchsko.fused.workshop import Workshop, unwrapped
 from torchsko.mechanism.dispatch import MechanismLayer
-from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.fields import PARAMETERS
+from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.finite_checks import NonFiniteChoice
 
 

@@ -24,7 +24,8 @@ from torchsko.fused.functions.traits import TraceContext, Traits
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.clean import concrete, in_clean_thread, is_differentiated
 from torchsko.implicit.jacobian_products import Pullback, Tensors
-from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.fields import PARAMETERS
+from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import SHAPES, dtype_advice, no_tensor, sizes
 from torchsko.utils.dtype import is_traced_as
 

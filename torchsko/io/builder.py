@@ -27,12 +27,12 @@ from torchsko.mechanism.description import (
     CouplingDescription,
     JointDescription,
     LinkDescription,
-    RobotDescription,
     RotorDescription,
 )
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.joints.registry import JOINT_TYPES
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.robot_description import RobotDescription
 from torchsko.mechanism.welded import WORLD
 
 FramePlacement = Sequence[Any] | None

@@ -33,9 +33,9 @@ from torchsko.io.urdf.edit_urdf import edit_urdf
 from torchsko.io.urdf.new_urdf import new_urdf
 from torchsko.io.urdf.read_urdf import read_urdf
 from torchsko.io.xml.reader import Document, is_xml_text, read_document
+from torchsko.mechanism.closed_chains.open_chains import cut_loops
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.fields import FIELDS, PARAMETERS
-from torchsko.mechanism.loops.open_chains import cut_loops
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.atomic_write import temporary_path
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from torchsko.errors import MechanismError
 from torchsko.learn.targets import Target
-from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.fields import PARAMETERS
+from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import concatenate
 
 

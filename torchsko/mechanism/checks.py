@@ -15,12 +15,12 @@ from torchsko.mechanism.description import (
     JointDescription,
     LinkDescription,
     Matrix,
-    RobotDescription,
 )
 from torchsko.mechanism.inertia_checks import unphysical_links
 from torchsko.mechanism.joints.registry import joint_type
 from torchsko.mechanism.name_resolution import refuse_duplicates, refuse_unknown_links
 from torchsko.mechanism.placement import are_rotations
+from torchsko.mechanism.robot_description import RobotDescription
 
 SYMMETRY_SLACK = 1e-6
 """Relative asymmetry of an inertia that is accepted: files print about six digits."""

@@ -11,14 +11,10 @@ from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import MechanismError
 from torchsko.mechanism.checks import check_description
 from torchsko.mechanism.couplings import with_rotors
-from torchsko.mechanism.description import (
-    FIXED,
-    JointDescription,
-    RobotDescription,
-    UnsupportedElement,
-)
+from torchsko.mechanism.description import FIXED, JointDescription, UnsupportedElement
 from torchsko.mechanism.joints.free import Free
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.robot_description import RobotDescription
 from torchsko.mechanism.tensors import mechanism_of
 from torchsko.mechanism.welded import WORLD, frames_of
 

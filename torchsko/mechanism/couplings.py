@@ -16,12 +16,12 @@ from torchsko.mechanism.description import (
     Fault,
     JointDescription,
     LinkDescription,
-    RobotDescription,
     RotorDescription,
     UnsupportedElement,
 )
 from torchsko.mechanism.joints.kind import JointType
 from torchsko.mechanism.limit_notes import FOLLOWER_LIMITS
+from torchsko.mechanism.robot_description import RobotDescription
 
 IGNORED = "; they are ignored"
 """Report on limits of a dependent joint that leave the joint it follows no position."""

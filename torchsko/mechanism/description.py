@@ -1,7 +1,6 @@
-"""Description of a robot as plain data: links, joints, couplings, and elements without effect.
+"""Parts of a robot description as plain data: links, joints, couplings, and elements without effect.
 
-File readers (`torchsko.io`) and `MechanismBuilder` create descriptions; `torchsko.build_mechanism` turns one
-into a `Mechanism`. Numbers are Python floats in SI units; matrices are nested tuples, row by row.
+Numbers are Python floats in SI units; matrices are nested tuples, row by row.
 """
 
 from __future__ import annotations
@@ -9,11 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from torchsko.mechanism.file_data.file_metadata import Closure
-    from torchsko.mechanism.geometry import Geometry
+from typing import Any
 
 Vector = tuple[float, float, float]
 Matrix = tuple[Vector, Vector, Vector]
@@ -189,36 +184,3 @@ class Fault:
 
     def __str__(self) -> str:
         return f"{self.element}: {self.reason}"
-
-
-@dataclass(frozen=True)
-class RobotDescription:
-    """Description of a robot; all parts are in file order.
-
-    Attributes:
-        name: name of the robot.
-        links: links of the robot.
-        joints: joints of the robot.
-        unused: elements of the file without effect on the dynamics.
-        couplings: dependent joints.
-        rotors: rotors of motors.
-        report: errors of the file that leave the dynamics defined.
-        geometry: visual and collision shapes.
-        closures: kinematic loops.
-        gravity: gravity of the file [m/s^2]; None if it has none.
-        starts: initial position [m] and quaternion w x y z of links without a parent joint, by name.
-        actuated_joints: joints of transmissions, whose dofs are preferably independent in loops.
-    """
-
-    name: str
-    links: tuple[LinkDescription, ...]
-    joints: tuple[JointDescription, ...] = ()
-    unused: tuple[UnsupportedElement, ...] = field(default=())
-    couplings: tuple[CouplingDescription, ...] = ()
-    rotors: tuple[RotorDescription, ...] = ()
-    report: tuple[Fault, ...] = ()
-    geometry: Geometry | None = None
-    closures: tuple[Closure, ...] = ()
-    gravity: Vector | None = None
-    starts: tuple[tuple[str, tuple[float, ...]], ...] = ()
-    actuated_joints: tuple[str, ...] = ()

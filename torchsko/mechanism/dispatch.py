@@ -11,18 +11,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from torch import Tensor
 
 from torchsko.errors import MechanismError, TorchskoError
 from torchsko.mechanism.fields import Shape
+from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import SHAPES, check_tensors
 from torchsko.mechanism.verb_docs import full_docstring
 from torchsko.utils.dtype import is_traced_as, without_autocast
-
-if TYPE_CHECKING:
-    from torchsko.mechanism.mechanism import Mechanism
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -98,7 +96,7 @@ class MechanismLayer(MechanismSource):
 
 def provides_mechanism(x: object) -> bool:
     """True if an object has a ``mechanism()`` method."""
-    return isinstance(x, MechanismSource) or callable(getattr(x, "mechanism", None))
+    return isinstance(x, Mechanism | MechanismSource) or callable(getattr(x, "mechanism", None))
 
 
 def as_mechanism(source: MechanismLike) -> Mechanism:
@@ -229,8 +227,6 @@ def in_traced_dtype(mech: Mechanism, x: Tensor) -> Mechanism:
 
 def missing_attribute(source: Any, name: str) -> str:
     """Message for a missing attribute, with the expression that reads an attribute of Mechanism."""
-    from torchsko.mechanism.mechanism import Mechanism  # imports this module
-
     kind = type(source).__name__
     known = hasattr(Mechanism, name) or name in Mechanism.__dataclass_fields__
     if name.startswith("_") or not known:
@@ -259,8 +255,6 @@ class MechanismAttribute:
     @staticmethod
     def add_to(owner: type) -> None:
         """Add a descriptor to a class for each public attribute of Mechanism that the class lacks."""
-        from torchsko.mechanism.mechanism import Mechanism  # imports this module
-
         for name in {*dir(Mechanism), *Mechanism.__dataclass_fields__}:
             if name[0] != "_" and not hasattr(owner, name):
                 setattr(owner, name, MechanismAttribute(name))

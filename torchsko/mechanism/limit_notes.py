@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from torchsko.mechanism.description import UnsupportedElement
+from torchsko.mechanism.dof_numbering import Numbering
 from torchsko.mechanism.numbering import motions
 from torchsko.utils.concrete_values import concrete_values
-
-if TYPE_CHECKING:
-    from torchsko.mechanism.mechanism import Mechanism
 
 LIMITS = ("lower", "upper", "velocity_limit", "effort_limit")
 """Fields of a mechanism with limits."""
@@ -48,7 +46,7 @@ def limit_notes(hinges: Sequence[Limits]) -> tuple[UnsupportedElement, ...]:
 
 
 def update_limit_notes(
-    mech: Mechanism, notes: Sequence[UnsupportedElement]
+    mech: Numbering, notes: Sequence[UnsupportedElement]
 ) -> tuple[UnsupportedElement, ...]:
     """Update the notes on limits after joints were locked or limits replaced.
 

@@ -14,12 +14,8 @@ from dataclasses import replace
 import torch
 
 from torchsko.errors import MechanismError
-from torchsko.mechanism.description import (
-    CouplingDescription,
-    JointDescription,
-    RobotDescription,
-    UnsupportedElement,
-)
+from torchsko.mechanism.description import CouplingDescription, JointDescription, UnsupportedElement
+from torchsko.mechanism.robot_description import RobotDescription
 
 LARGEST = {torch.float64: 1e100, torch.float32: 1e11}
 """Largest mass [kg], length [m] and joint coefficient by dtype; inertias are bounded by the third power."""

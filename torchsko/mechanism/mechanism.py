@@ -8,34 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from torchsko.algebra.topology.layout import Layout
-from torchsko.algebra.topology.packing import Packing
-from torchsko.errors import MechanismError, unknown_name
+from torchsko.mechanism.closed_chains.open_chains import cut_loops, independent_joints
 from torchsko.mechanism.coordinates import open_tree
-from torchsko.mechanism.coupling import Coupling
-from torchsko.mechanism.description import Fault, UnsupportedElement
-from torchsko.mechanism.dispatch import MechanismSource
-from torchsko.mechanism.fields import FIELDS, PARAMETERS
-from torchsko.mechanism.file_data.file_metadata import Closure, FileMetadata
-from torchsko.mechanism.geometry import Geometry
-from torchsko.mechanism.joints.groups import JointSet
-from torchsko.mechanism.limit_notes import LIMITS, update_limit_notes
-from torchsko.mechanism.loops.closing import Closing
-from torchsko.mechanism.loops.open_chains import cut_loops, independent_joints
 from torchsko.mechanism.reference_states import ReferenceStates
-from torchsko.mechanism.validation import check_device, check_dtype, check_parameter
-from torchsko.utils.devices import on_device
-from torchsko.utils.shapes import broadcast_shapes
 
 
 @dataclass(frozen=True, eq=False)
-class Mechanism(ReferenceStates, MechanismSource):
+class Mechanism(ReferenceStates):
     """A robot as frozen tensors and names; see `torchsko.load` and `MechanismBuilder`.
 
     Every parameter may carry leading batch dimensions, which broadcast with those of the state: a
@@ -122,87 +106,6 @@ class Mechanism(ReferenceStates, MechanismSource):
         geometry: visual and collision shapes, each on a frame; dynamics ignores them.
     """
 
-    name: str
-    body_names: tuple[str, ...]
-    tree_joint_names: tuple[str, ...]
-    frame_names: tuple[str, ...]
-    frame_body: tuple[int, ...]
-    mass: Tensor
-    com: Tensor
-    inertia: Tensor
-    gravcomp: Tensor
-    joint_rotation: Tensor
-    joint_position: Tensor
-    axis: Tensor
-    joint_parameters: Tensor
-    coupling_ratio: Tensor
-    coupling_offset: Tensor
-    damping: Tensor
-    higher_damping: Tensor
-    friction: Tensor
-    friction_speed: Tensor
-    force_offset: Tensor
-    armature: Tensor
-    stiffness: Tensor
-    higher_stiffness: Tensor
-    spring_reference: Tensor
-    gravity: Tensor
-    medium: Tensor
-    wind: Tensor
-    fluid_rotation: Tensor
-    fluid_position: Tensor
-    fluid_size: Tensor
-    fluid_coefficients: Tensor
-    lower: Tensor
-    upper: Tensor
-    velocity_limit: Tensor
-    effort_limit: Tensor
-    frame_rotation: Tensor
-    frame_position: Tensor
-    layout: Layout
-    coordinates: Packing
-    joints: JointSet
-    file_metadata: FileMetadata  # torch 2.11 cannot trace calls with objects as defaults
-    geometry: Geometry
-    coupling: Coupling | None = None
-    closing: Closing | None = None
-    singular_joints: tuple[str, ...] = ()
-    bare_joints: tuple[str, ...] = ()
-    has_armature: bool = False
-    has_losses: bool = False
-    has_higher_damping: bool = False
-    has_higher_stiffness: bool = False
-    has_smooth_friction: bool = False
-    has_force_offset: bool = False
-    has_gravcomp: bool = False
-    has_fluid: bool = False
-    fluid_bodies: tuple[int, ...] = ()
-    fluid_models: tuple[str, ...] = ()
-    aligned: bool = False
-    replaced: tuple[str, ...] = ()
-    unused: tuple[UnsupportedElement, ...] = ()
-    report: tuple[Fault, ...] = ()
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Floating-point type of the parameters."""
-        return self.mass.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the parameters."""
-        return self.mass.device
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """Batch dimensions of the dynamic parameters, broadcast together."""
-        shapes = [
-            x.shape[: x.ndim - len(shape)]
-            for name, shape in PARAMETERS.items()
-            if (x := getattr(self, name)).ndim > len(shape)
-        ]
-        return broadcast_shapes(*shapes) if shapes else torch.Size()
-
     @property
     def tree(self) -> Mechanism:
         """The mechanism without couplings, whose coordinates are those of `torchsko.expand`.
@@ -211,52 +114,9 @@ class Mechanism(ReferenceStates, MechanismSource):
         """
         return open_tree(cut_loops(self))
 
-    @property
-    def closures(self) -> tuple[Closure, ...]:
-        """Kinematic loops of the robot, in file order; see `torchsko.constrain`."""
-        return self.file_metadata.closures
-
     def mechanism(self) -> Mechanism:
         """This mechanism itself; layers and fused mechanisms provide theirs by the same method."""
         return self
-
-    def replace(self, **changes: Any) -> Mechanism:
-        """A new mechanism with some fields changed.
-
-        `singular_joints` and `bare_joints` are not updated; call `torchsko.checked` for that. Notes on limits
-        in `unused` are updated.
-
-        Args:
-            **changes: new values by field name; tensors have the shapes listed in the class, with any
-                leading batch dimensions.
-
-        Raises:
-            MechanismError: on an unknown field, or a tensor whose shape, dtype or device does not fit. Values
-                are not checked, since layers replace all of them in every call.
-        """
-        names = tuple(field.name for field in fields(self))
-        for name, value in changes.items():
-            if name not in names:
-                raise MechanismError(*unknown_name("field of Mechanism", name, names))
-            if name in PARAMETERS:
-                check_parameter(self, name, value, PARAMETERS[name])
-        for name in changes.keys() & PARAMETERS.keys():
-            if (
-                dtype := changes[name].dtype
-            ) != self.dtype:  # traced expressions, which are float64
-                cast = {n: x.to(dtype) if n in PARAMETERS else x for n, x in changes.items()}
-                return self.to(dtype).replace(**cast)
-        for name in changes.keys() & FIELDS.keys():
-            for flag in FIELDS[name].flags:
-                changes.setdefault(flag, True)
-        if "axis" in changes:
-            changes.setdefault("aligned", False)
-        replaced = tuple(n for n in PARAMETERS if n in changes or n in self.replaced)
-        changes.setdefault("replaced", replaced)
-        made = Mechanism(**{name: changes.get(name, getattr(self, name)) for name in names})
-        new_limits = "unused" not in changes and any(changes.get(x) is not None for x in LIMITS)
-        notes = update_limit_notes(made, self.unused) if new_limits else made.unused
-        return made if notes == made.unused else made.replace(unused=notes)
 
     def lock(self, values: Mapping[str, Any], *, strict: bool = False) -> Mechanism:
         """The mechanism with some joints fixed at given positions; differentiable in the values.
@@ -295,7 +155,7 @@ class Mechanism(ReferenceStates, MechanismSource):
             >>> ts.load(ts.robots.panda).lock({"joint7": 0.5})
             Mechanism('panda': 6 bodies, 6 dofs, 6 revolute; torch.float64, cpu)
         """
-        from torchsko.mechanism.loops.rebuilt_loops import lock_joints  # imports this module
+        from torchsko.mechanism.edits.rebuilt_loops import lock_joints  # at first use
 
         return lock_joints(self, values, strict)
 
@@ -347,35 +207,9 @@ class Mechanism(ReferenceStates, MechanismSource):
             >>> arm.append(tool, arm.frame_names[-1], position=(0.0, 0.0, 0.1), prefix="upper_")
             Mechanism('panda': 14 bodies, 14 dofs, 14 revolute; torch.float64, cpu)
         """
-        from torchsko.mechanism.loops.rebuilt_loops import append_mechanism  # imports this module
+        from torchsko.mechanism.edits.rebuilt_loops import append_mechanism  # at first use
 
         return append_mechanism(self, other, frame, rotation, position, prefix, weld, strict)
-
-    def to(self, target: torch.device | torch.dtype | str) -> Mechanism:
-        """The mechanism on another device, or in another floating-point type.
-
-        Raises:
-            MechanismError: on a dtype other than float32 and float64, or an unknown device.
-        """
-        if isinstance(target, torch.dtype):
-            check_dtype(self.name, target)
-        else:
-            target = check_device(self.name, target)
-        changes: dict[str, Any] = {name: getattr(self, name).to(target) for name in PARAMETERS}
-        if not isinstance(target, torch.dtype):
-            for name in ("layout", "coordinates", "joints", "coupling", "closing"):
-                changes[name] = on_device(getattr(self, name), target)
-        changes["file_metadata"] = self.file_metadata.to(target)
-        names = (field.name for field in fields(self))
-        return Mechanism(**{name: changes.get(name, getattr(self, name)) for name in names})
-
-    def float(self) -> Mechanism:
-        """The mechanism in float32."""
-        return self.to(torch.float32)
-
-    def double(self) -> Mechanism:
-        """The mechanism in float64."""
-        return self.to(torch.float64)
 
     def __repr__(self) -> str:
         coupled = f", {self.num_dependent} dependent" if self.num_dependent else ""

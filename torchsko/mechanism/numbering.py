@@ -1,30 +1,42 @@
-"""Sizes of a mechanism, and indices and slices of its named parts."""
+"""Sizes of the tree of a mechanism, and indices and slices of its named parts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.packing import Packing
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.coupling import Coupling
+from torchsko.mechanism.fields import PARAMETERS
 from torchsko.mechanism.joints.groups import JointSet
 from torchsko.mechanism.joints.kind import JointType
-from torchsko.mechanism.loops.closing import Closing
+from torchsko.utils.shapes import broadcast_shapes
 
 Place = tuple[int, int | None]
 """Index of a joint of the tree, and index of one of its coordinates; None for all."""
 
 
-class Numbering:
-    """Base class of `Mechanism` with sizes, indices and slices; `Mechanism` documents the attributes."""
+class TreeNumbering:
+    """The tree and the couplings of a mechanism, with sizes, indices and slices.
+
+    Loops are no part of it, so that their structure can refer to it. `Mechanism` documents the attributes.
+    """
 
     name: str
     body_names: tuple[str, ...]
     tree_joint_names: tuple[str, ...]
     frame_names: tuple[str, ...]
+    mass: Tensor
+    joint_rotation: Tensor
+    joint_position: Tensor
+    axis: Tensor
+    joint_parameters: Tensor
+    frame_rotation: Tensor
+    frame_position: Tensor
     coupling_ratio: Tensor
     coupling_offset: Tensor
     fluid_bodies: tuple[int, ...]
@@ -32,7 +44,26 @@ class Numbering:
     coordinates: Packing
     joints: JointSet
     coupling: Coupling | None
-    closing: Closing | None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Floating-point type of the parameters."""
+        return self.mass.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the parameters."""
+        return self.mass.device
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Batch dimensions of the dynamic parameters, broadcast together."""
+        shapes = [
+            x.shape[: x.ndim - len(shape)]
+            for name, shape in PARAMETERS.items()
+            if (x := getattr(self, name)).ndim > len(shape)
+        ]
+        return broadcast_shapes(*shapes) if shapes else torch.Size()
 
     @property
     def num_bodies(self) -> int:
@@ -43,17 +74,6 @@ class Numbering:
     def joint_names(self) -> tuple[str, ...]:
         """Names of the independent joints, whose coordinates make up q, in file order."""
         return tuple(self.tree_joint_names[k] for k in self.independent_joints)
-
-    @property
-    def dof_names(self) -> tuple[str, ...]:
-        """A name for each dof: the name of its joint, with an index if the joint has several dofs."""
-        names: list[str] = []
-        for name, k in zip(self.joint_names, self.independent_joints, strict=True):
-            size = self.joints.kinds[k].num_dof
-            names += [name] if size == 1 else [f"{name}[{i}]" for i in range(size)]
-        if self.closing is not None:
-            names = [names[i] for i in self.closing.own.tolist()]
-        return tuple(names)
 
     @property
     def coordinate_names(self) -> tuple[str, ...]:
@@ -89,13 +109,6 @@ class Numbering:
     def num_q(self) -> int:
         """Length of a configuration q."""
         return self.coordinates.total if self.coupling is None else self.coupling.num_q
-
-    @property
-    def num_dof(self) -> int:
-        """Length of a velocity qd."""
-        if self.closing is not None:
-            return self.closing.num_dof
-        return self.layout.dofs.total if self.coupling is None else self.coupling.num_dof
 
     @property
     def num_tree_q(self) -> int:
@@ -193,26 +206,6 @@ class Numbering:
             if name in (parts := motions(joint, self.joints.kinds[k])):
                 return k, parts.index(name)
         return None
-
-    def dof_slice(self, joint: str) -> slice:
-        """Slice of qd and tau with the dofs of an independent joint, or of one of its motions.
-
-        Raises:
-            MechanismError: when no independent joint has this name.
-        """
-        place = self._independent_slice(self.layout.dofs, joint)
-        if self.closing is None:
-            return place
-        own = self.closing.own.tolist()
-        found = [own.index(i) for i in range(place.start, place.stop) if i in own]
-        if len(found) < place.stop - place.start:
-            names = ", ".join(self.dof_names)
-            raise MechanismError(
-                f"joint {joint!r} of {self.name!r} is dependent: loops determine its rate.",
-                f"The independent dofs are {names}.",
-                f"Type mech.tree_dof_slice({joint!r}) for ts.expand_velocity(mech, q, qd).",
-            )
-        return slice(found[0], found[-1] + 1)
 
     def q_slice(self, joint: str) -> slice:
         """Slice of q with the coordinates of an independent joint, or of one of its motions.

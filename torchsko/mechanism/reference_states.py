@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError, unknown_name
-from torchsko.mechanism.file_data.file_metadata import FileMetadata, Keyframe
-from torchsko.mechanism.joints.configuration import neutral_configuration, random_configuration
-from torchsko.mechanism.numbering import Numbering
+from torchsko.mechanism.closed_chains.closed_states import regular_samples
+from torchsko.mechanism.configuration import initial_configuration, neutral_configuration
+from torchsko.mechanism.coordinates import independent_q, scatter_q
+from torchsko.mechanism.data import MechanismData
+from torchsko.mechanism.file_data.file_metadata import Keyframe
+from torchsko.mechanism.joints.kind import Sampler
 from torchsko.mechanism.simulation_state import State
 from torchsko.mechanism.validation import check_batch
 
 
-class ReferenceStates(Numbering):
-    """Base class of `Mechanism` with the methods that return states.
-
-    Attributes:
-        lower: lower position limits, `[num_q]`.
-        upper: upper position limits, `[num_q]`.
-        velocity_limit: largest speeds, `[num_dof]`.
-        file_metadata: named states of the robot file.
-    """
-
-    lower: Tensor
-    upper: Tensor
-    velocity_limit: Tensor
-    file_metadata: FileMetadata
+@dataclass(frozen=True, eq=False)
+class ReferenceStates(MechanismData):
+    """Base class of `Mechanism` with the methods that return states."""
 
     @property
     def keyframes(self) -> dict[str, Keyframe]:
@@ -76,11 +69,11 @@ class ReferenceStates(Numbering):
             ShapeError: on a batch dimension that is not a nonnegative integer.
         """
         check_batch(batch)
-        q = random_configuration(cast(Any, self), batch, generator)
+        q = random_configuration(self, batch, generator)
         like: dict[str, Any] = {"dtype": q.dtype, "device": q.device}
         uniform = torch.rand(*batch, self.num_dof, generator=generator, **like)
         fallback = torch.tensor([x for kind in self.joint_types for x in kind.usual_speed], **like)
-        if (closing := cast(Any, self).closing) is not None:
+        if (closing := self.closing) is not None:
             fallback = fallback.index_select(0, closing.own)
         bound = torch.where(self.velocity_limit.isfinite(), self.velocity_limit, fallback)
         return q, (2 * uniform - 1) * bound
@@ -90,7 +83,7 @@ class ReferenceStates(Numbering):
 
         It may violate limits, such as those of a knee; `middle` does not.
         """
-        return neutral_configuration(cast(Any, self))
+        return neutral_configuration(self)
 
     def initial(self) -> Tensor:
         """Initial configuration of the robot file, `[num_q]`; the neutral one if the file has none.
@@ -99,10 +92,7 @@ class ReferenceStates(Numbering):
         with ``floating_base=True``, floating links are at their ``pose``. Named states of a file are in
         ``keyframes``.
         """
-        initial = self.file_metadata.initial
-        return (
-            self.neutral() if initial is None else initial.clone()
-        )  # users may change it in place
+        return initial_configuration(self)
 
     def middle(self) -> Tensor:
         """The configuration in the middle of the limits, `[*batch, num_q]`, with the batch of the limits.
@@ -112,8 +102,25 @@ class ReferenceStates(Numbering):
         """
         flat = [kind.vector for kind in self.joint_types for _ in range(kind.num_q)]
         bounded = self.lower.isfinite() & self.upper.isfinite()
-        if cast(Any, self).closing is not None:
+        if self.closing is not None:
             flat = [False for _ in flat]  # the middle of all joints closes no loop
         nearest = torch.minimum(torch.maximum(self.neutral(), self.lower), self.upper)
         inside = torch.where(bounded, (self.lower + self.upper) / 2, nearest)
         return torch.where(torch.tensor(flat, device=self.lower.device), inside, self.neutral())
+
+
+def random_configuration(
+    mech: MechanismData, batch: tuple[int, ...], generator: torch.Generator | None
+) -> Tensor:
+    """Random configurations within limits, `[*batch, num_q]`."""
+    low, high = (scatter_q(mech, x) for x in (mech.lower, mech.upper))
+
+    def draw() -> Tensor:
+        parts = []
+        for group in mech.joints.groups:
+            lower, upper = group.coordinates(low), group.coordinates(high)
+            sampler = Sampler((*batch, group.bodies.shape[0]), lower, generator)
+            parts.append(group.kind.random(lower, upper, sampler))
+        return independent_q(mech, mech.joints.vector(parts, mech.joints.q_place))
+
+    return draw() if mech.closing is None else regular_samples(mech, draw)

@@ -1,4 +1,4 @@
-"""State of a simulation: `State`, its start, and the reset of samples of a batch."""
+"""State of a simulation, and the reset of samples of a batch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError
-from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
-from torchsko.mechanism.validation import check_batch
 from torchsko.utils.shapes import are_broadcastable, broadcast_shapes, is_expandable
 
 
@@ -70,33 +68,6 @@ def _new_state(
 # The body of a NamedTuple cannot define __new__, and torch.compile returns empty tuples of its subclasses.
 State.__new__ = _new_state
 torch.serialization.add_safe_globals([State])
-
-
-def initial_state(mech: MechanismLike, *batch: int) -> State:
-    """The state of a robot at the start of a simulation, at rest.
-
-    Args:
-        mech: the mechanism.
-        *batch: batch dimensions.
-
-    Returns:
-        The initial configuration of the robot file (`Mechanism.initial`), at rest, with zero activations of
-        the file's actuators. `Mechanism.keyframe` returns other states of a file.
-
-    Raises:
-        ShapeError: on a batch dimension that is not a nonnegative integer.
-
-    Example:
-        >>> import torchsko as ts
-        >>> dog = ts.load(ts.robots.quadruped, floating_base=True)
-        >>> ts.initial_state(dog, 16).q.shape
-        torch.Size([16, 19])
-    """
-    check_batch(batch, "ts.initial_state(mech, {})")
-    robot = as_mechanism(mech)
-    q, qd = robot.initial(), robot.damping.new_zeros(robot.num_dof)
-    act = q.new_zeros(len(robot.file_metadata.actuators.activation_names))
-    return State(*(x.expand(*batch, len(x)).clone() for x in (q, qd, act)))
 
 
 def reset(state: State, mask: Tensor, start: State) -> State:

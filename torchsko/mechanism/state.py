@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchsko.errors import Fields, ShapeError
+from torchsko.mechanism.dof_numbering import Numbering
 from torchsko.mechanism.fields import Shape
 from torchsko.utils.dtype import is_traced_as
 from torchsko.utils.shapes import are_broadcastable, broadcast_shapes
-
-if TYPE_CHECKING:
-    from torchsko.mechanism.mechanism import Mechanism
 
 SHAPES: dict[str, Shape] = {
     **dict.fromkeys(("q", "qs", "start", "end", "q0", "q_target"), ("num_q",)),
@@ -28,12 +26,12 @@ SHAPES: dict[str, Shape] = {
 _DOFS: Shape = ("num_dof",)
 
 
-def sizes(mech: Mechanism, shape: Shape) -> tuple[int, ...]:
+def sizes(mech: Numbering, shape: Shape) -> tuple[int, ...]:
     """A shape as numbers, for a mechanism."""
     return tuple(getattr(mech, s) if isinstance(s, str) else s for s in shape)
 
 
-def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
+def check_state(mech: Numbering, **tensors: Tensor | None) -> None:
     """Check states as `check_coordinates`, and that they broadcast with the batch of the mechanism.
 
     Raises:
@@ -42,7 +40,7 @@ def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
     check_tensors(mech, tensors, SHAPES)
 
 
-def check_coordinates(mech: Mechanism, **tensors: Tensor | None) -> dict[str, tuple[int, ...]]:
+def check_coordinates(mech: Numbering, **tensors: Tensor | None) -> dict[str, tuple[int, ...]]:
     """Check shapes, dtypes and devices of states by name, without reading values.
 
     Args:
@@ -60,7 +58,7 @@ def check_coordinates(mech: Mechanism, **tensors: Tensor | None) -> dict[str, tu
 
 
 def check_tensors(
-    mech: Mechanism, tensors: Mapping[str, Tensor | None], shapes: Mapping[str, Shape]
+    mech: Numbering, tensors: Mapping[str, Tensor | None], shapes: Mapping[str, Shape]
 ) -> None:
     """Check tensors of given shapes as `check_coordinates`, and that they broadcast with the mechanism.
 
@@ -73,7 +71,7 @@ def check_tensors(
 
 
 def check_shapes(
-    mech: Mechanism, tensors: Mapping[str, Tensor | None], shapes: Mapping[str, Shape]
+    mech: Numbering, tensors: Mapping[str, Tensor | None], shapes: Mapping[str, Shape]
 ) -> dict[str, tuple[int, ...]]:
     """Check tensors of given shapes as `check_coordinates`; returns the batch dimensions of each."""
     batches: dict[str, tuple[int, ...]] = {}
@@ -93,7 +91,7 @@ def check_shapes(
 
 
 def misfit(
-    mech: Mechanism, name: str, x: Tensor, shape: tuple[int, ...], meaning: str = ""
+    mech: Numbering, name: str, x: Tensor, shape: tuple[int, ...], meaning: str = ""
 ) -> Fields | None:
     """Fields of the error for a tensor that is not `[*batch, *shape]` of the mechanism's dtype and device.
 
@@ -134,7 +132,7 @@ def dtype_advice(name: str, dtype: torch.dtype, wanted: torch.dtype) -> str:
     return f"Pass {real}.to({wanted}){other}."
 
 
-def no_tensor(name: str, x: Any, mech: Mechanism, shape: tuple[int, ...]) -> Fields:
+def no_tensor(name: str, x: Any, mech: Numbering, shape: tuple[int, ...]) -> Fields:
     """Fields of the error for an argument that is not a tensor."""
     place = "" if mech.device.type == "cpu" else f", device={str(mech.device)!r}"
     advice = f"torch.as_tensor({name}, dtype={mech.dtype}{place})"

@@ -10,13 +10,9 @@ import torch
 
 from torchsko.errors import MechanismError
 from torchsko.mechanism import couplings
+from torchsko.mechanism.closed_chains.loop_nodes import with_loops
 from torchsko.mechanism.couplings import IGNORED, Follower, followers
-from torchsko.mechanism.description import (
-    STILL,
-    JointDescription,
-    RobotDescription,
-    UnsupportedElement,
-)
+from torchsko.mechanism.description import STILL, JointDescription, UnsupportedElement
 from torchsko.mechanism.fields import FIELDS
 from torchsko.mechanism.file_data.file_metadata import FileMetadata
 from torchsko.mechanism.geometry import Geometry
@@ -24,8 +20,8 @@ from torchsko.mechanism.joints.free import Free
 from torchsko.mechanism.joints.kind import JointType
 from torchsko.mechanism.joints.registry import joint_type
 from torchsko.mechanism.limit_notes import Limits, limit_notes
-from torchsko.mechanism.loops.loop_nodes import with_loops
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.robot_description import RobotDescription
 from torchsko.mechanism.skeleton import skeleton
 from torchsko.mechanism.welded import (
     WORLD,

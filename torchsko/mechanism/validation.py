@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError, ShapeError
+from torchsko.mechanism.dof_numbering import Numbering
 from torchsko.mechanism.placement import MAX_CHECKED_ENTRIES
 from torchsko.mechanism.state import dtype_advice, misfit
 from torchsko.utils.concrete_values import concrete_values
 from torchsko.utils.dtype import is_traced_as
 from torchsko.utils.shapes import is_expandable
 
-if TYPE_CHECKING:
-    from torchsko.mechanism.mechanism import Mechanism
 
-
-def check_parameter(mech: Mechanism, name: str, value: Any, sizes: tuple[str | int, ...]) -> None:
+def check_parameter(mech: Numbering, name: str, value: Any, sizes: tuple[str | int, ...]) -> None:
     """Refuse a parameter whose shape, dtype or device does not fit a mechanism.
 
     Raises:
@@ -47,7 +45,7 @@ def check_parameter(mech: Mechanism, name: str, value: Any, sizes: tuple[str | i
 
 
 def check_placement(
-    mech: Mechanism,
+    mech: Numbering,
     what: str,
     x: Any,
     shape: tuple[int, ...],
@@ -126,7 +124,7 @@ def check_finite(what: str, x: Any) -> None:
     )
 
 
-def check_gains(mech: Mechanism, batch: tuple[int, ...], **gains: Any) -> None:
+def check_gains(mech: Numbering, batch: tuple[int, ...], **gains: Any) -> None:
     """Refuse gains that are neither numbers nor tensors `[*batch, num_dof]`.
 
     Args:

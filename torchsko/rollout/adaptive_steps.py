@@ -36,7 +36,8 @@ from torch import Tensor
 
 from torchsko.errors import TorchskoError
 from torchsko.linalg.scalar_form import is_scalar_form
-from torchsko.mechanism.joints.configuration import bracket, integrate
+from torchsko.mechanism.configuration import bracket
+from torchsko.mechanism.manifold import integrate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import Dynamics, Integrator, State
 from torchsko.utils.numbers import as_integer, as_number

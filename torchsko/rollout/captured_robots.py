@@ -59,7 +59,7 @@ def _find_batched(fn: Any) -> tuple[str, Mechanism] | None:
             if id(x) in seen:
                 continue
             seen.add(id(x))
-            if isinstance(x, MechanismSource) and not isinstance(x, MechanismLayer):
+            if isinstance(x, Mechanism | MechanismSource) and not isinstance(x, MechanismLayer):
                 robot = x.mechanism()
                 if robot.batch_shape:
                     return name, robot
@@ -83,7 +83,7 @@ def _references(name: str, x: Any) -> Iterator[tuple[str, Any]]:
         yield from (x.__kwdefaults__ or {}).items()
         for variable in code.co_names:
             value = x.__globals__.get(variable)
-            if isinstance(value, MechanismSource | FunctionType | partial):
+            if isinstance(value, Mechanism | MechanismSource | FunctionType | partial):
                 yield variable, value
     elif isinstance(x, MethodType):
         yield from ((name, x.__self__), (name, x.__func__))

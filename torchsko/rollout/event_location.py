@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError, TorchskoError
+from torchsko.mechanism.configuration import add_step, subtract
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
-from torchsko.mechanism.joints.configuration import add_step, subtract
 from torchsko.mechanism.state import check_coordinates
 from torchsko.rollout.argument_checks import accepts_arguments
 from torchsko.utils.shapes import broadcast_shapes

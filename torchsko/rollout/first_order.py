@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from torchsko.bridge.kinematics import Kinematics
-from torchsko.mechanism.joints.configuration import subtract, transport_rate
+from torchsko.mechanism.configuration import subtract, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import Dynamics, State
 from torchsko.utils.shapes import matvec

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.linalg.unpivoted import solve_without_pivots
-from torchsko.mechanism.joints.configuration import advance, transport, transport_rate
+from torchsko.mechanism.configuration import advance, transport, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import Dynamics, Integrator, State, implicit_losses
 from torchsko.utils.shapes import matvec

@@ -34,8 +34,9 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import TorchskoError
+from torchsko.mechanism.configuration import bracket
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
-from torchsko.mechanism.joints.configuration import bracket, integrate
+from torchsko.mechanism.manifold import integrate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.rollout.implicit import ImplicitEuler, SemiImplicitEuler

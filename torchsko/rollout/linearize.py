@@ -27,8 +27,8 @@ from torch import Tensor
 from torchsko.actuation.sampled_control import SampledControl
 from torchsko.contact.drive import Drive
 from torchsko.errors import ShapeError
+from torchsko.mechanism.configuration import add_step, bracket, subtract
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.joints.configuration import add_step, bracket, subtract
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State as SimulationState
 from torchsko.mechanism.state import check_state

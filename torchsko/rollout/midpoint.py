@@ -36,7 +36,7 @@ from torch import Tensor
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.linalg.symmetric import spd_solve
 from torchsko.linalg.unpivoted import solve_without_pivots
-from torchsko.mechanism.joints.configuration import add_step, subtract
+from torchsko.mechanism.configuration import add_step, subtract
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import Dynamics, Integrator, State
 from torchsko.utils.shapes import matvec

@@ -23,7 +23,7 @@ from torch import Tensor
 from torchsko.actuation.controller import Controller
 from torchsko.mechanism.coordinates import scatter_dofs
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
-from torchsko.mechanism.joints.configuration import difference
+from torchsko.mechanism.manifold import difference
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import inverse_dynamics
 

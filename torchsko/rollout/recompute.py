@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from torchsko.errors import TorchskoError
 from torchsko.linalg.scalar_form import is_scalar_form
-from torchsko.mechanism.mechanism import PARAMETERS
+from torchsko.mechanism.fields import PARAMETERS
 from torchsko.rollout.series import Series
 from torchsko.utils.concrete_values import concrete_values, is_vmapped
 

@@ -29,8 +29,9 @@ from torchsko.contact.implicit_steps import end_of_step_inertia
 from torchsko.contact.points import Contacts, all_poses, contact_points
 from torchsko.contact.rows import tree_constraint_rows
 from torchsko.implicit.pseudo_inverse import symmetric_pinv
-from torchsko.mechanism.coordinates import scatter_dofs, uncoupled
-from torchsko.mechanism.joints.configuration import transport_rate
+from torchsko.mechanism.configuration import transport_rate
+from torchsko.mechanism.coordinates import scatter_dofs
+from torchsko.mechanism.data import uncoupled
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
 from torchsko.sensing.body_wrenches import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from torchsko.mechanism.closed_chains.nearest import Closed, closed_configuration
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.loops.closed_states import Closed, closed_configuration
 from torchsko.mechanism.mechanism import Mechanism
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchsko.implicit.jacobian_products import jvp_by_double_vjp
-from torchsko.mechanism.joints.configuration import add_step
+from torchsko.mechanism.configuration import add_step
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import broadcast_shapes
 

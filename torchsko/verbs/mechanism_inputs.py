@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.fields import PARAMETERS
+from torchsko.mechanism.mechanism import Mechanism
 
 _FIXED = tuple(field.name for field in fields(Mechanism) if field.name not in PARAMETERS)
 

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from torchsko.bridge.body_motion import body_accels, body_jacobians, body_rates
 from torchsko.bridge.kinematics import Kinematics
+from torchsko.mechanism.configuration import stretch, transport_rate
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.joints.configuration import stretch, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import force_regressor, inertia_of_vector, inertial_vector
 from torchsko.spatial.rigid_transform import rotate_vector, translate_force

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from torchsko.errors import MechanismError, MissingExtraError, RobotFileError
 from torchsko.io.common.meshes import Part, read_mesh
+from torchsko.mechanism.configuration import within_limits
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.geometry import Capsule, Colour, Ellipsoid, Mesh, Plane, Shape, Triangles
-from torchsko.mechanism.joints.configuration import within_limits
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.frames import frame_pose
 from torchsko.view.tessellate import triangles_of

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from torchsko.errors import MechanismError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
-from torchsko.mechanism.joints.configuration import difference, integrate
+from torchsko.mechanism.manifold import difference, integrate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.optional_dependencies import require
 from torchsko.view.playback import Motion

@@ -32,7 +32,7 @@ from torchsko.control.ik.residual_equation import StationaryEquation
 from torchsko.errors import MechanismError
 from torchsko.implicit.equation import implicit
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
-from torchsko.mechanism.mechanism import PARAMETERS
+from torchsko.mechanism.fields import PARAMETERS
 from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.utils.dtype import without_autocast
 from torchsko.utils.numbers import as_integer, as_number

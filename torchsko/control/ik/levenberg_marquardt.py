@@ -23,8 +23,9 @@ from torchsko.control.ik.residual_equation import blocked_dofs
 from torchsko.implicit.loop import loop
 from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.linalg.symmetric import spd_solve
+from torchsko.mechanism.configuration import within_limits
 from torchsko.mechanism.dispatch import MechanismLike, MechanismSource
-from torchsko.mechanism.joints.configuration import integrate, within_limits
+from torchsko.mechanism.manifold import integrate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import matvec

@@ -15,7 +15,7 @@ from torch import Tensor
 from torchsko.control.ik.pose_targets import TargetSpec, error_at, jacobian_at
 from torchsko.implicit.jacobian_products import jvp_by_double_vjp
 from torchsko.implicit.pseudo_inverse import symmetric_pinv
-from torchsko.mechanism.joints.configuration import integrate
+from torchsko.mechanism.manifold import integrate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import matvec

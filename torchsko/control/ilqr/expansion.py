@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError
-from torchsko.mechanism.joints.configuration import add_step, subtract
+from torchsko.mechanism.configuration import add_step, subtract
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.linearize import evaluate_step, jacobians, linearize_step, perturbed_step
 from torchsko.rollout.step import Step

@@ -24,7 +24,7 @@ from torchsko.control.ilqr.backward_pass import (
 )
 from torchsko.control.ilqr.problem import OptimalControl
 from torchsko.control.ilqr.trajectory import SolverState, rollout_policy
-from torchsko.mechanism.joints.configuration import subtract
+from torchsko.mechanism.configuration import subtract
 from torchsko.utils.shapes import matvec
 
 ARMIJO = 1e-4

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchsko.control.ilqr.problem import OptimalControl
-from torchsko.mechanism.joints.configuration import add_step
+from torchsko.mechanism.configuration import add_step
 
 
 class SolverState(NamedTuple):

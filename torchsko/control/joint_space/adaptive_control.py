@@ -46,8 +46,8 @@ from torchsko.bridge.kinematics import Kinematics
 from torchsko.control.joint_space.gains import is_nonnegative
 from torchsko.control.joint_space.tracking import check_tracking_state
 from torchsko.errors import MechanismError
+from torchsko.mechanism.configuration import subtract
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
-from torchsko.mechanism.joints.configuration import subtract
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import shared_batch
 from torchsko.mechanism.time_step import check_dt

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
-from torchsko.mechanism.joints.configuration import difference
+from torchsko.mechanism.manifold import difference
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.validation import check_gains

@@ -13,7 +13,7 @@ from torchsko.control.task_space.critical_damping import stiffness_roots
 from torchsko.control.task_space.impedance import Task, check_tasks, task_rows
 from torchsko.errors import MechanismError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
-from torchsko.mechanism.joints.configuration import difference
+from torchsko.mechanism.manifold import difference
 from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.mechanism.validation import check_gains, check_placement
 from torchsko.verbs.momenta import center_of_mass, com_acceleration, com_jacobian, com_velocity

@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.fields import PARAMETERS
+from torchsko.mechanism.mechanism import Mechanism
 
 Step = tuple[str, Any]
 """Kind ("attr", "cell", "global", "vars", "value" or "item") and key of a step from an object to an entry."""

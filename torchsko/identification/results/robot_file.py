@@ -24,7 +24,7 @@ from torchsko.io.mjcf.assets import copy_assets
 from torchsko.io.saving import UNSUPPORTED, save
 from torchsko.io.xml.reader import is_xml_text
 from torchsko.mechanism.coordinates import independent_rates
-from torchsko.mechanism.lock import followed_by
+from torchsko.mechanism.edits.lock import followed_by
 from torchsko.mechanism.mechanism import Mechanism
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from torchsko.identification.uncertainty.prior_covariance import MassUncertainty
 from torchsko.identification.uncertainty.residuals import Residuals
 from torchsko.io.loading.files import load
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
-from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.fields import PARAMETERS
+from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.atomic_write import temporary_path
 from torchsko.verbs.base_parameters import BaseParameters
 

@@ -16,13 +16,10 @@ from torch import Tensor
 from torchsko.errors import MechanismError
 from torchsko.io.common.numbers import as_matrix, as_vector
 from torchsko.io.common.welded_inertia import INERTIAL, distribute_body
-from torchsko.mechanism.description import (
-    FIXED,
-    JointDescription,
-    LinkDescription,
-    RobotDescription,
-)
-from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.description import FIXED, JointDescription, LinkDescription
+from torchsko.mechanism.fields import PARAMETERS
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.robot_description import RobotDescription
 from torchsko.mechanism.welded import WORLD, Frame
 
 PLACEMENT = ("joint_rotation", "joint_position")

@@ -9,9 +9,10 @@ import torch
 from torchsko.bridge.singular_hinges import checked
 from torchsko.mechanism.checks import check_gravity
 from torchsko.mechanism.construct import lower
-from torchsko.mechanism.description import GRAVITY, RobotDescription
+from torchsko.mechanism.description import GRAVITY
 from torchsko.mechanism.magnitudes import within_range
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.robot_description import RobotDescription
 from torchsko.mechanism.validation import check_device, check_dtype
 
 

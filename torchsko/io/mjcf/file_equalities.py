@@ -17,8 +17,8 @@ from torchsko.io.mjcf.file_bodies import FileBodies
 from torchsko.io.mjcf.file_sensors import Sites
 from torchsko.io.xml.edits import unique_name, words
 from torchsko.mechanism.description import IDENTITY
+from torchsko.mechanism.edits.lock import followed_by
 from torchsko.mechanism.file_data.file_metadata import Closure
-from torchsko.mechanism.lock import followed_by
 from torchsko.mechanism.mechanism import Mechanism
 
 FRAME_KINDS = ("ball", "weld", "revolute")

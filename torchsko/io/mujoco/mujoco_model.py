@@ -47,11 +47,11 @@ from torchsko.mechanism.description import (
     JointDescription,
     LinkDescription,
     Matrix,
-    RobotDescription,
     Vector,
 )
 from torchsko.mechanism.joints.compound import Slide, Turn
 from torchsko.mechanism.limit_notes import limit_notes
+from torchsko.mechanism.robot_description import RobotDescription
 
 
 @dataclass(frozen=True)

@@ -52,11 +52,11 @@ from torchsko.mechanism.description import (
     CouplingDescription,
     JointDescription,
     LinkDescription,
-    RobotDescription,
     UnsupportedElement,
     Vector,
 )
 from torchsko.mechanism.file_data.file_metadata import Closure
+from torchsko.mechanism.robot_description import RobotDescription
 from torchsko.mechanism.welded import WORLD
 
 PARTS = ("link", "joint", "frame", "pose")

@@ -9,13 +9,8 @@ from torchsko.errors import RobotFileError
 from torchsko.io.urdf.urdf_link import ENTRIES
 from torchsko.io.xml.edits import Edits, words
 from torchsko.io.xml.reader import Document, Element
-from torchsko.mechanism.description import (
-    JointDescription,
-    LinkDescription,
-    Matrix,
-    RobotDescription,
-    Vector,
-)
+from torchsko.mechanism.description import JointDescription, LinkDescription, Matrix, Vector
+from torchsko.mechanism.robot_description import RobotDescription
 
 
 def edit_urdf(document: Document, old: RobotDescription, new: RobotDescription) -> bytes:

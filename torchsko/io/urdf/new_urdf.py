@@ -18,8 +18,8 @@ from torchsko.io.urdf.note_losses import note_losses
 from torchsko.io.urdf.urdf_link import ENTRIES
 from torchsko.io.xml.edits import unique_name, words
 from torchsko.mechanism.description import LinkDescription
+from torchsko.mechanism.edits.lock import followed_by
 from torchsko.mechanism.joints.planar import Planar
-from torchsko.mechanism.lock import followed_by
 from torchsko.mechanism.mechanism import Mechanism
 
 UNLIMITED = 1e308

@@ -10,8 +10,8 @@ from torchsko.io.common.losses import Losses
 from torchsko.io.urdf.new_loops import note_loops
 from torchsko.io.urdf.new_shapes import note_shapes
 from torchsko.mechanism.description import GRAVITY
+from torchsko.mechanism.edits.lock import followed_by
 from torchsko.mechanism.file_data.solver_options import SOLIMP, SOLREF, SolverOptions
-from torchsko.mechanism.lock import followed_by
 from torchsko.mechanism.mechanism import Mechanism
 
 DOF_PARTS = {

@@ -25,8 +25,9 @@ from torchsko.io.urdf.urdf_loops import read_loops
 from torchsko.io.urdf.urdf_transmissions import transmission_joints, with_rotors
 from torchsko.io.xml.reader import Element, is_xml_text, read_document
 from torchsko.io.xml.xacro import check_macros
-from torchsko.mechanism.description import JointDescription, LinkDescription, RobotDescription
+from torchsko.mechanism.description import JointDescription, LinkDescription
 from torchsko.mechanism.name_resolution import refuse_duplicates, refuse_unknown_links, unknown_link
+from torchsko.mechanism.robot_description import RobotDescription
 
 DEFAULT_NAME = "robot"
 """Name of a robot without a name in its file."""

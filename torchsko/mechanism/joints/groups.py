@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,8 +13,19 @@ from torch import Tensor
 from torchsko.mechanism.joints.kind import Constants, JointType
 from torchsko.utils.shapes import concatenate, gather_entries
 
-if TYPE_CHECKING:
-    from torchsko.mechanism.mechanism import Mechanism
+
+class JointData(Protocol):
+    """The tensors of a mechanism that joint types read."""
+
+    @property
+    def axis(self) -> Tensor:
+        """Joint axes, `[*batch, num_bodies, 3]`."""
+        ...
+
+    @property
+    def joint_parameters(self) -> Tensor:
+        """Further parameters of all joints, `[*batch, num_joint_parameters]`."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +46,7 @@ class JointGroup:
     dof_index: Tensor
     parameter_index: Tensor
 
-    def constants(self, mech: Mechanism) -> Constants:
+    def constants(self, mech: JointData) -> Constants:
         """Constants of these joints by name, as methods of `JointType` take them."""
         constants = {"axis": mech.axis.index_select(-2, self.bodies)}
         if self.kind.parameters:

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -46,10 +45,8 @@ from torchsko.implicit.jacobian_products import jvp_by_double_vjp
 from torchsko.linalg.full_rank_solve import least_squares
 from torchsko.mechanism.joints.groups import JointSet
 from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Placements, Rows
+from torchsko.mechanism.numbering import TreeNumbering
 from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
-
-if TYPE_CHECKING:
-    from torchsko.mechanism.mechanism import Mechanism
 
 Vector = tuple[float, ...]
 
@@ -70,7 +67,7 @@ class ClosureEnd:
 
 
 def placements(
-    mech: Mechanism, ends: Sequence[ClosureEnd], parameters: Sequence[float]
+    mech: TreeNumbering, ends: Sequence[ClosureEnd], parameters: Sequence[float]
 ) -> Placements:
     """Placements of these ends in their bodies, differentiable in the frames of the mechanism."""
     like = {"dtype": mech.dtype, "device": mech.device}
@@ -120,7 +117,7 @@ class LoopNode:
     independent: Tensor
     columns: Tensor
 
-    def rows(self, mech: Mechanism, tree: Mechanism, q: Tensor, qd: Tensor | None) -> Rows:
+    def rows(self, mech: TreeNumbering, tree: TreeNumbering, q: Tensor, qd: Tensor | None) -> Rows:
         """Rows at a state of the tree, with a column for each open dof of the node."""
         rows = self.constraints.rows(tree, q, qd, placements(mech, self.ends, self.parameters))
         G = pad(rows.jacobian, (0, 1)).index_select(-1, self.place)
@@ -131,7 +128,7 @@ class LoopNode:
 
 @dataclass(frozen=True, eq=False)
 class Closing:
-    """Structure of the loops of a mechanism; made by `torchsko.mechanism.loops.loop_nodes`.
+    """Structure of the loops of a mechanism; made by `torchsko.mechanism.closed_chains.loop_nodes`.
 
     Attributes:
         nodes: nodes with loops.
@@ -165,7 +162,7 @@ class Closing:
         """Number of independent dofs."""
         return self.own.shape[0]
 
-    def open_matrix(self, mech: Mechanism, tree: Mechanism, q: Tensor) -> Tensor:
+    def open_matrix(self, mech: TreeNumbering, tree: TreeNumbering, q: Tensor) -> Tensor:
         """Rates of open dofs per independent rate, `[*batch, open, n]`."""
         n = self.num_dof
         parts = [torch.eye(n, dtype=q.dtype, device=q.device)]
@@ -177,11 +174,13 @@ class Closing:
             parts.append(pad(block, (0, 1)).index_select(-1, node.columns))
         return concatenate(parts, -2).index_select(-2, self.row_place)
 
-    def tree_matrix(self, mech: Mechanism, tree: Mechanism, q: Tensor) -> Tensor:
+    def tree_matrix(self, mech: TreeNumbering, tree: TreeNumbering, q: Tensor) -> Tensor:
         """X, `[*batch, num_tree_dof, n]`, at a configuration of the tree."""
         return coupled_columns(mech, self.open_matrix(mech, tree, q))
 
-    def tree_matrix_rate(self, mech: Mechanism, tree: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    def tree_matrix_rate(
+        self, mech: TreeNumbering, tree: TreeNumbering, q: Tensor, qd: Tensor
+    ) -> Tensor:
         """Rate of X along the velocity qd of the tree, `[*batch, num_tree_dof, n]`."""
         qd = qd.expand(*broadcast_shapes(q.shape[:-1], qd.shape[:-1]), -1)
 
@@ -191,7 +190,7 @@ class Closing:
 
         return jvp_by_double_vjp(matrix, (torch.zeros_like(qd),), (qd,))[0]
 
-    def tree_bias(self, mech: Mechanism, tree: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    def tree_bias(self, mech: TreeNumbering, tree: TreeNumbering, q: Tensor, qd: Tensor) -> Tensor:
         """The bias xi, `[*batch, num_tree_dof]`, at a state of the tree."""
         parts = [torch.zeros(self.num_dof, dtype=q.dtype, device=q.device)]
         for node in self.nodes:
@@ -201,12 +200,12 @@ class Closing:
             parts.append(-least_squares(G_d, rows.bias[..., None])[..., 0])
         return coupled_step(mech, concatenate(parts, -1).index_select(-1, self.row_place))
 
-    def residual(self, mech: Mechanism, tree: Mechanism, q: Tensor) -> Tensor:
+    def residual(self, mech: TreeNumbering, tree: TreeNumbering, q: Tensor) -> Tensor:
         """Residuals of all loops, `[*batch, rows]`."""
         parts = [node.rows(mech, tree, q, None).residual for node in self.nodes]
         return concatenate(parts, -1, q.shape[:-1])
 
-    def dependent_step(self, mech: Mechanism, tree: Mechanism, q: Tensor) -> Tensor:
+    def dependent_step(self, mech: TreeNumbering, tree: TreeNumbering, q: Tensor) -> Tensor:
         """Newton step of the dependent open dofs, -G_d^+ phi, `[*batch, d]`."""
         parts = []
         for node in self.nodes:
@@ -219,7 +218,7 @@ class Closing:
         """A step of all open dofs from one of the dependent ones, `[*batch, open]`."""
         return pad(step, (self.num_dof, 0)).index_select(-1, self.row_place)
 
-    def spread_dependent(self, mech: Mechanism, step: Tensor) -> Tensor:
+    def spread_dependent(self, mech: TreeNumbering, step: Tensor) -> Tensor:
         """A step of the tree from one of the dependent open dofs, `[*batch, num_tree_dof]`."""
         return coupled_step(mech, self.open_step(step))
 
@@ -232,14 +231,14 @@ def add_tree_step(joints: JointSet, q: Tensor, step: Tensor) -> Tensor:
     return joints.vector(parts, joints.q_place)
 
 
-def coupled_step(mech: Mechanism, step: Tensor) -> Tensor:
+def coupled_step(mech: TreeNumbering, step: Tensor) -> Tensor:
     """A step of open dofs as one of all dofs of the tree, `[*batch, num_tree_dof]`."""
     if mech.coupling is None:
         return step
     return mech.coupling.tree_rates(step, mech.coupling_ratio)
 
 
-def coupled_columns(mech: Mechanism, columns: Tensor) -> Tensor:
+def coupled_columns(mech: TreeNumbering, columns: Tensor) -> Tensor:
     """Columns `[*batch, open, r]` as those of all joints of the tree."""
     if mech.coupling is None:
         return columns

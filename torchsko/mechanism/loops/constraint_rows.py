@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchsko.constraints.row_kinds import FrameRows, JointRows, Marker
 from torchsko.mechanism.loops.subtree_motion import MarkerMotion, Subtree, marker_motion
+from torchsko.mechanism.numbering import TreeNumbering
 from torchsko.utils.shapes import broadcast_shapes, concatenate, gather_entries
-
-if TYPE_CHECKING:
-    from torchsko.mechanism.mechanism import Mechanism
 
 
 class Link(NamedTuple):
@@ -101,7 +99,7 @@ class ConstraintSet:
     owners: Tensor
 
     @staticmethod
-    def of(mech: Mechanism, links: Sequence[Link], members: Sequence[int]) -> ConstraintSet:
+    def of(mech: TreeNumbering, links: Sequence[Link], members: Sequence[int]) -> ConstraintSet:
         """Index tensors of these constraints.
 
         Args:
@@ -148,7 +146,7 @@ class ConstraintSet:
         """Number of rows of all constraints."""
         return self.owners.shape[0]
 
-    def rows(self, mech: Mechanism, q: Tensor, qd: Tensor | None, numbers: Placements) -> Rows:
+    def rows(self, mech: TreeNumbering, q: Tensor, qd: Tensor | None, numbers: Placements) -> Rows:
         """The rows at a state of the tree.
 
         Args:

@@ -25,18 +25,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchsko.mechanism.joints.groups import JointGroup
+from torchsko.mechanism.numbering import TreeNumbering
 from torchsko.spatial.motion import cross_motion
 from torchsko.spatial.rotation import cross
 from torchsko.utils.shapes import concatenate, gather_entries, matvec
-
-if TYPE_CHECKING:
-    from torchsko.mechanism.mechanism import Mechanism
 
 
 class MarkerMotion(NamedTuple):
@@ -89,7 +87,7 @@ class Subtree:
     dofs_above: Tensor
 
     @staticmethod
-    def of(mech: Mechanism, bodies: Collection[int]) -> Subtree:
+    def of(mech: TreeNumbering, bodies: Collection[int]) -> Subtree:
         """The subtree of these bodies; parents that are missing are the ground.
 
         Args:
@@ -141,7 +139,7 @@ class Subtree:
         return self.dofs.shape[0]
 
 
-def _groups(mech: Mechanism, order: Sequence[int]) -> tuple[tuple[JointGroup, ...], list[int]]:
+def _groups(mech: TreeNumbering, order: Sequence[int]) -> tuple[tuple[JointGroup, ...], list[int]]:
     """Joints of these bodies by type, and the position of each grouped joint in the order."""
     kinds, members = mech.joints.kinds, {}
     for k in order:
@@ -167,7 +165,7 @@ def _index(x: Sequence[int]) -> Tensor:
     return torch.tensor(x, dtype=torch.int64)
 
 
-def body_poses(subtree: Subtree, mech: Mechanism, q: Tensor) -> tuple[Tensor, Tensor]:
+def body_poses(subtree: Subtree, mech: TreeNumbering, q: Tensor) -> tuple[Tensor, Tensor]:
     """Rotations `[*batch, n, 3, 3]` and positions `[*batch, n, 3]` of the bodies in the ground's axes."""
     placed = mech.joint_rotation.index_select(-3, subtree.order)
     origin = mech.joint_position.index_select(-2, subtree.order)
@@ -189,7 +187,7 @@ def body_poses(subtree: Subtree, mech: Mechanism, q: Tensor) -> tuple[Tensor, Te
 
 
 def _joint_poses(
-    subtree: Subtree, mech: Mechanism, q: Tensor
+    subtree: Subtree, mech: TreeNumbering, q: Tensor
 ) -> tuple[Tensor | None, Tensor | None]:
     turns, shifts = [], []
     for group in subtree.groups:
@@ -223,7 +221,7 @@ def _nodes(subtree: Subtree, parts: Sequence[Tensor], dim: int) -> Tensor:
     return concatenate(parts, dim).index_select(dim, subtree.node_place)
 
 
-def _columns(subtree: Subtree, mech: Mechanism, q: Tensor, R: Tensor, r: Tensor) -> Tensor:
+def _columns(subtree: Subtree, mech: TreeNumbering, q: Tensor, R: Tensor, r: Tensor) -> Tensor:
     """S of each body, padded with zeros, `[*batch, n, width, 6]`."""
     parts = []
     for group in subtree.groups:
@@ -246,7 +244,7 @@ def _accumulated(subtree: Subtree, x: Tensor) -> Tensor:
 
 def _local_accels(
     subtree: Subtree,
-    mech: Mechanism,
+    mech: TreeNumbering,
     q: Tensor,
     qd: Tensor,
     frame: tuple[Tensor, Tensor],
@@ -270,7 +268,7 @@ def _local_accels(
 
 def marker_motion(
     subtree: Subtree,
-    mech: Mechanism,
+    mech: TreeNumbering,
     q: Tensor,
     qd: Tensor | None,
     bodies: Tensor,

@@ -13,7 +13,7 @@ from torchsko.bridge.assemble import model_at
 from torchsko.bridge.body_momenta import tree_forces_of
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.implicit.loop import loop
-from torchsko.mechanism.joints.configuration import add_step
+from torchsko.mechanism.configuration import add_step
 from torchsko.mechanism.loops.constraint_rows import Rows
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.dtype import compute_dtype

@@ -13,7 +13,7 @@ from torchsko.constraints.constraint_kinds import constraint_kind
 from torchsko.constraints.row_kinds import FrameRows, JointRows
 from torchsko.constraints.still import COMPONENTS, Still
 from torchsko.errors import MechanismError, ShapeError, unknown_name
-from torchsko.mechanism.coordinates import uncoupled
+from torchsko.mechanism.data import uncoupled
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link, Placements, Rows
 from torchsko.mechanism.mechanism import Mechanism

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchsko.bridge.kinematics import Kinematics
-from torchsko.mechanism.joints.configuration import transport_rate
+from torchsko.mechanism.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.passive.term import PassiveTerm
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from torchsko.bridge.kinematics import Kinematics
-from torchsko.mechanism.joints.configuration import stretch
+from torchsko.mechanism.configuration import stretch
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.joint_tangents import spring_tangent
 from torchsko.verbs.passive.term import PassiveTerm

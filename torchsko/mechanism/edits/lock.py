@@ -14,17 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError, ShapeError
+from torchsko.mechanism.data import M, MechanismData
 from torchsko.mechanism.description import UnsupportedElement
+from torchsko.mechanism.edits.locked_data import LockedData, link_centers
 from torchsko.mechanism.fields import FIELDS
 from torchsko.mechanism.file_data.edit_notes import note_losses_of_edit
 from torchsko.mechanism.file_data.file_metadata import FileMetadata
-from torchsko.mechanism.file_data.locked_data import LockedData, link_centers
 from torchsko.mechanism.limit_notes import update_limit_notes
 from torchsko.mechanism.numbering import motions
 from torchsko.mechanism.skeleton import skeleton
@@ -33,9 +34,6 @@ from torchsko.spatial.inertia import compensated_mass
 from torchsko.spatial.rotation import skew
 from torchsko.utils.concrete_values import concrete_values
 from torchsko.utils.shapes import concatenate, matvec
-
-if TYPE_CHECKING:
-    from torchsko.mechanism.mechanism import Mechanism
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Placed:
     position: Tensor
 
 
-def locked(mech: Mechanism, values: Mapping[str, Any], strict: bool = False) -> Mechanism:
+def locked(mech: M, values: Mapping[str, Any], strict: bool = False) -> M:
     """See `Mechanism.lock`."""
     if not isinstance(values, Mapping):
         raise MechanismError(
@@ -102,7 +100,7 @@ def locked(mech: Mechanism, values: Mapping[str, Any], strict: bool = False) -> 
     return left.replace(unused=update_limit_notes(left, left.unused))
 
 
-def _joint(mech: Mechanism, name: str) -> int:
+def _joint(mech: MechanismData, name: str) -> int:
     """Index of a joint to lock; a single motion of a joint with several is refused."""
     k, motion = mech.joint_place(name)
     if motion is None:
@@ -116,7 +114,7 @@ def _joint(mech: Mechanism, name: str) -> int:
     )
 
 
-def _value(mech: Mechanism, name: str, value: Any) -> Tensor:
+def _value(mech: MechanismData, name: str, value: Any) -> Tensor:
     """Coordinates of a locked joint, `[*batch, num_q]`."""
     k = mech.joint_index(name)
     if k not in mech.independent_joints:
@@ -156,7 +154,7 @@ def _value(mech: Mechanism, name: str, value: Any) -> Tensor:
     return x
 
 
-def followed_by(mech: Mechanism) -> dict[int, tuple[int, ...]]:
+def followed_by(mech: MechanismData) -> dict[int, tuple[int, ...]]:
     """Joints that each dependent joint follows, in the order of its coefficients."""
     coupling = mech.coupling
     if coupling is None:
@@ -164,7 +162,9 @@ def followed_by(mech: Mechanism) -> dict[int, tuple[int, ...]]:
     return dict(zip(coupling.dependent, coupling.followed, strict=True))
 
 
-def _with_dependent(mech: Mechanism, held: dict[int, Tensor]) -> tuple[dict[int, Tensor], Tensor]:
+def _with_dependent(
+    mech: MechanismData, held: dict[int, Tensor]
+) -> tuple[dict[int, Tensor], Tensor]:
     """Locked joints with the dependent ones that they determine, and offsets of other dependent joints."""
     offsets, all_held, term = [], dict(held), 0
     for i, (k, row) in enumerate(followed_by(mech).items()):
@@ -182,7 +182,7 @@ def _with_dependent(mech: Mechanism, held: dict[int, Tensor]) -> tuple[dict[int,
     return all_held, torch.stack(torch.broadcast_tensors(*offsets), -1)
 
 
-def _poses(mech: Mechanism, held: Mapping[int, Tensor]) -> dict[int, tuple[Tensor, Tensor]]:
+def _poses(mech: MechanismData, held: Mapping[int, Tensor]) -> dict[int, tuple[Tensor, Tensor]]:
     """Pose of the child frame in the parent body for every locked joint."""
     like = {"dtype": mech.dtype, "device": mech.device}
     parts = [
@@ -200,7 +200,7 @@ def _poses(mech: Mechanism, held: Mapping[int, Tensor]) -> dict[int, tuple[Tenso
     return {k: found[k] for k in held}
 
 
-def _placed(mech: Mechanism, held: Mapping[int, Tensor]) -> dict[int, Placed]:
+def _placed(mech: MechanismData, held: Mapping[int, Tensor]) -> dict[int, Placed]:
     """Placement of each body with a locked joint."""
     placed, poses = {}, _poses(mech, held)
     for k in mech.layout.tree.order:
@@ -219,7 +219,7 @@ def _carrier(placed: Mapping[int, Placed], body: int) -> int:
 
 
 def combine_bodies(
-    mech: Mechanism, placed: Mapping[int, Placed], kept: list[int]
+    mech: MechanismData, placed: Mapping[int, Placed], kept: list[int]
 ) -> dict[str, Tensor]:
     """Inertial parameters of the remaining bodies, combined with the bodies welded to them."""
     welded: dict[int, list[int]] = {}
@@ -240,7 +240,7 @@ def combine_bodies(
 
 
 def _compensated(
-    mech: Mechanism,
+    mech: MechanismData,
     placed: Mapping[int, Placed],
     body: int,
     others: list[int],
@@ -262,7 +262,7 @@ def _compensated(
 
 
 def _lump(
-    mech: Mechanism, placed: Mapping[int, Placed], body: int, others: list[int]
+    mech: MechanismData, placed: Mapping[int, Placed], body: int, others: list[int]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Mass, centre of mass and inertia of one combined body."""
     m, c, I = mech.mass[..., body], mech.com[..., body, :], mech.inertia[..., body, :, :]
@@ -289,7 +289,7 @@ def _lump(
 
 
 def _placements(
-    mech: Mechanism, placed: Mapping[int, Placed], kept: list[int]
+    mech: MechanismData, placed: Mapping[int, Placed], kept: list[int]
 ) -> dict[str, Tensor]:
     """Placements of joints and frames relative to their carriers."""
 
@@ -323,7 +323,10 @@ def _placements(
 
 
 def _selected(
-    mech: Mechanism, metadata: FileMetadata, held: Mapping[int, Tensor], changed: Mapping[str, Any]
+    mech: MechanismData,
+    metadata: FileMetadata,
+    held: Mapping[int, Tensor],
+    changed: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Entries of the remaining bodies, joints, dofs and coordinates, except of fields already changed.
 
@@ -364,7 +367,9 @@ def _selected(
     return found
 
 
-def _fixed_bodies(mech: Mechanism, placed: Mapping[int, Placed]) -> tuple[UnsupportedElement, ...]:
+def _fixed_bodies(
+    mech: MechanismData, placed: Mapping[int, Placed]
+) -> tuple[UnsupportedElement, ...]:
     """Notes on bodies that are now fixed to the inertial frame."""
     return tuple(
         UnsupportedElement(
@@ -377,7 +382,7 @@ def _fixed_bodies(mech: Mechanism, placed: Mapping[int, Placed]) -> tuple[Unsupp
     )
 
 
-def _has_inertia(mech: Mechanism, body: int) -> bool:
+def _has_inertia(mech: MechanismData, body: int) -> bool:
     """True if a body may have inertia; True if its values cannot be read, as under vmap."""
     found = [concrete_values(x) for x in (mech.mass[..., body], mech.inertia[..., body, :, :])]
     return any(x is None or bool(x.any()) for x in found)

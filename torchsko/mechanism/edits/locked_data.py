@@ -17,11 +17,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from torchsko.errors import MechanismError
+from torchsko.mechanism.data import MechanismData
 from torchsko.mechanism.description import UnsupportedElement, Vector
 from torchsko.mechanism.file_data import sensor as kinds
 from torchsko.mechanism.file_data.actuator import Actuator, FileActuators, Range
@@ -30,9 +30,6 @@ from torchsko.mechanism.file_data.sensor import Sensor
 from torchsko.mechanism.file_data.tendon import Tendon
 from torchsko.utils.concrete_values import concrete_values
 from torchsko.utils.shapes import matvec
-
-if TYPE_CHECKING:
-    from torchsko.mechanism.mechanism import Mechanism
 
 LOCKED = "its joints are locked"
 """Reason for elements that act on locked joints only."""
@@ -63,7 +60,7 @@ class LockedData:
         lost: sensors that are not modelled on bodies without joints.
     """
 
-    mech: Mechanism
+    mech: MechanismData
     held: Mapping[int, Tensor]
     fixes_inertia: bool
     notes: list[UnsupportedElement] = field(default_factory=list)
@@ -278,7 +275,7 @@ def _shifted_polynomial(p: Numbers, c: float) -> Numbers:
 
 
 def link_centers(
-    mech: Mechanism, welded: Mapping[int, int], known: Mapping[str, Vector]
+    mech: MechanismData, welded: Mapping[int, int], known: Mapping[str, Vector]
 ) -> dict[str, Vector]:
     """Centres of mass of the links of bodies that become one, by frame, in the frame [m].
 

@@ -14,23 +14,28 @@ from torchsko.algebra.topology.subgraph import aggregation_subgraph
 from torchsko.algebra.topology.tree import Tree
 from torchsko.constraints.constraint_kinds import constraint_kind
 from torchsko.errors import MechanismError, unknown_name
-from torchsko.mechanism.coordinates import first_sample, independent_q, tree_q, uncoupled
+from torchsko.mechanism.closed_chains.closed_states import (
+    CLOSED_RESIDUAL,
+    closed_samples,
+    nearest_closed,
+)
+from torchsko.mechanism.closed_chains.dof_partition import beside, partition
+from torchsko.mechanism.closed_chains.open_chains import Dof, joints_of
+from torchsko.mechanism.configuration import initial_configuration
+from torchsko.mechanism.coordinates import independent_q, tree_q
+from torchsko.mechanism.data import M, MechanismData, first_sample, uncoupled
 from torchsko.mechanism.file_data.file_metadata import Closure
-from torchsko.mechanism.loops.closed_states import CLOSED_RESIDUAL, closed_samples, nearest_closed
 from torchsko.mechanism.loops.closing import Closing, ClosureEnd, LoopNode
 from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link
-from torchsko.mechanism.loops.dof_partition import beside, partition
-from torchsko.mechanism.loops.open_chains import Dof, joints_of
-from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.devices import on_device
 
 
 def with_loops(
-    mech: Mechanism,
+    mech: M,
     preferred: Collection[Dof] = (),
     independent: Sequence[str] = (),
     actuated: Collection[str] = (),
-) -> Mechanism:
+) -> M:
     """The mechanism whose embedded closures determine the rates of dependent dofs.
 
     The structure is determined by the values of the first sample, near the initial configuration. Named
@@ -53,7 +58,7 @@ def with_loops(
         one = first_sample(mech).to("cpu").double()
         tree = uncoupled(one)
         nodes = [_node(one, tree, chosen) for chosen in _grouped(one, tree, closures)]
-        q = _reference(one, tree, nodes, one.initial())
+        q = _reference(one, tree, nodes, initial_configuration(one))
         names = {c.name: c for c in closures}
         driven = {j for a in one.file_metadata.actuators.actuators for j in a.transmission}
         dependent, driven = [], driven | {*actuated}
@@ -81,11 +86,11 @@ def with_loops(
 
 
 def close_loops(
-    mech: Mechanism,
+    mech: M,
     closures: str | Sequence[Closure],
     independent: Sequence[str] = (),
     actuated: Collection[str] = (),
-) -> Mechanism:
+) -> M:
     """The mechanism with embedded loops, as `torchsko.load` takes them.
 
     Args:
@@ -120,7 +125,7 @@ def close_loops(
     return with_loops(mech, (), independent, actuated)
 
 
-def _check_names(mech: Mechanism, names: Sequence[str], inside: Sequence[str]) -> None:
+def _check_names(mech: MechanismData, names: Sequence[str], inside: Sequence[str]) -> None:
     """Refuse a string, unknown joints, and joints outside the embedded loops.
 
     Raises:
@@ -151,7 +156,7 @@ class _Group:
     members: tuple[int, ...]
 
 
-def _grouped(mech: Mechanism, tree: Mechanism, closures: Sequence[Closure]) -> list[_Group]:
+def _grouped(mech: MechanismData, tree: MechanismData, closures: Sequence[Closure]) -> list[_Group]:
     topology = tree.layout.tree
     groups = [_Group((c,), _members(topology, mech, c)) for c in closures]
     merged = True
@@ -170,7 +175,7 @@ def _grouped(mech: Mechanism, tree: Mechanism, closures: Sequence[Closure]) -> l
     return sorted(groups, key=lambda g: g.members)
 
 
-def _ends(mech: Mechanism, closure: Closure) -> tuple[int, int]:
+def _ends(mech: MechanismData, closure: Closure) -> tuple[int, int]:
     """Both bodies of a closure, -1 for the inertial frame."""
     if closure.joints:
         one, two = (mech.joint_index(name) for name in closure.joints)
@@ -186,7 +191,7 @@ def _ends(mech: Mechanism, closure: Closure) -> tuple[int, int]:
     return one, two
 
 
-def _members(tree: Tree, mech: Mechanism, closure: Closure) -> tuple[int, ...]:
+def _members(tree: Tree, mech: MechanismData, closure: Closure) -> tuple[int, ...]:
     """Bodies on the paths between both ends, up to their closest common ancestor, which is excluded.
 
     Between joints they include the bodies of both joints.
@@ -199,7 +204,7 @@ def _members(tree: Tree, mech: Mechanism, closure: Closure) -> tuple[int, ...]:
     return tuple(sorted(members))
 
 
-def _node(mech: Mechanism, tree: Mechanism, group: _Group) -> LoopNode:
+def _node(mech: MechanismData, tree: MechanismData, group: _Group) -> LoopNode:
     """A node without a partition."""
     members = group.members
     links, ends, parameters = [], [], []
@@ -232,7 +237,7 @@ def _node(mech: Mechanism, tree: Mechanism, group: _Group) -> LoopNode:
     )
 
 
-def closure_ends(mech: Mechanism, closure: Closure) -> list[ClosureEnd]:
+def closure_ends(mech: MechanismData, closure: Closure) -> list[ClosureEnd]:
     """Both ends of a closure between frames."""
     turned = np.array(closure.rotation).T
     return [
@@ -242,7 +247,7 @@ def closure_ends(mech: Mechanism, closure: Closure) -> list[ClosureEnd]:
 
 
 def _end(
-    mech: Mechanism, frame: str | None, rotation: np.ndarray | None, position: Sequence[float]
+    mech: MechanismData, frame: str | None, rotation: np.ndarray | None, position: Sequence[float]
 ) -> ClosureEnd:
     turned = rotation is not None and not np.array_equal(rotation, np.eye(3))
     return ClosureEnd(
@@ -252,7 +257,7 @@ def _end(
     )
 
 
-def _open_dofs(mech: Mechanism, members: Sequence[int]) -> list[int]:
+def _open_dofs(mech: MechanismData, members: Sequence[int]) -> list[int]:
     """Open dofs that move the joints of these bodies."""
     places, coupling = mech.layout.dofs.places, mech.coupling
     if coupling is None:
@@ -264,7 +269,7 @@ def _open_dofs(mech: Mechanism, members: Sequence[int]) -> list[int]:
 
 
 def _reference(
-    mech: Mechanism, tree: Mechanism, nodes: Sequence[LoopNode], start: Tensor
+    mech: MechanismData, tree: MechanismData, nodes: Sequence[LoopNode], start: Tensor
 ) -> Tensor:
     """A closed configuration of the tree near the start."""
     q, left = nearest_closed(mech, tree, nodes, tree_q(mech, start))
@@ -286,8 +291,8 @@ def _reference(
 
 
 def _closing(
-    mech: Mechanism,
-    tree: Mechanism,
+    mech: MechanismData,
+    tree: MechanismData,
     nodes: Sequence[LoopNode],
     dependent: Sequence[list[int]],
     reference: Sequence[float],

@@ -11,18 +11,17 @@ import torch
 from torchsko.constraints.constraint_kinds import constraint_kind
 from torchsko.constraints.row_kinds import FrameRows, Marker
 from torchsko.errors import MechanismError
-from torchsko.mechanism.append import appended
-from torchsko.mechanism.coordinates import first_sample
+from torchsko.mechanism.closed_chains.closed_states import CLOSED_RESIDUAL
+from torchsko.mechanism.closed_chains.loop_nodes import closure_ends, with_loops
+from torchsko.mechanism.closed_chains.open_chains import Dof, cut_loops, independent_dofs
+from torchsko.mechanism.data import M, MechanismData, first_sample
+from torchsko.mechanism.edits.append import appended
+from torchsko.mechanism.edits.lock import locked
 from torchsko.mechanism.file_data.file_metadata import Closure
-from torchsko.mechanism.lock import locked
-from torchsko.mechanism.loops.closed_states import CLOSED_RESIDUAL
 from torchsko.mechanism.loops.closing import placements
-from torchsko.mechanism.loops.loop_nodes import closure_ends, with_loops
-from torchsko.mechanism.loops.open_chains import Dof, cut_loops, independent_dofs
-from torchsko.mechanism.mechanism import Mechanism
 
 
-def lock_joints(mech: Mechanism, values: Mapping[str, Any], strict: bool) -> Mechanism:
+def lock_joints(mech: M, values: Mapping[str, Any], strict: bool) -> M:
     """See `Mechanism.lock`."""
     if mech.closing is None:
         return locked(mech, values, strict)
@@ -30,18 +29,18 @@ def lock_joints(mech: Mechanism, values: Mapping[str, Any], strict: bool) -> Mec
 
 
 def append_mechanism(
-    mech: Mechanism,
-    other: Mechanism,
+    mech: M,
+    other: MechanismData,
     frame: str,
     rotation: Any,
     position: Any,
     prefix: str,
     weld: bool,
     strict: bool,
-) -> Mechanism:
+) -> M:
     """See `Mechanism.append`."""
     place = (frame, rotation, position, prefix, weld, strict)
-    closed = [x for x in (mech, other) if isinstance(x, Mechanism) and x.closing is not None]
+    closed = [x for x in (mech, other) if isinstance(x, MechanismData) and x.closing is not None]
     if not closed:
         return appended(mech, other, *place)
     preferred = independent_dofs(mech) if mech.closing is not None else set()
@@ -51,14 +50,14 @@ def append_mechanism(
     return _embedded(appended(cut_loops(mech), other, *place), preferred)
 
 
-def _embedded(mech: Mechanism, preferred: set[Dof]) -> Mechanism:
+def _embedded(mech: M, preferred: set[Dof]) -> M:
     """The mechanism with its loops embedded; those within one body are dropped."""
     closures = tuple(c for c in mech.closures if not (c.method == "embed" and _is_rigid(mech, c)))
     metadata = replace(mech.file_metadata, closures=closures)
     return with_loops(replace(mech, file_metadata=metadata), preferred)
 
 
-def _is_rigid(mech: Mechanism, closure: Closure) -> bool:
+def _is_rigid(mech: MechanismData, closure: Closure) -> bool:
     """True if both ends of a closure are on one body.
 
     Raises:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 
+from torchsko.mechanism.configuration import subtract
+from torchsko.mechanism.coordinates import independent_q
+from torchsko.mechanism.data import MechanismData, uncoupled
 from torchsko.mechanism.loops.closing import LoopNode, add_tree_step
 from torchsko.utils.concrete_values import concrete_values
 from torchsko.utils.shapes import matvec
-
-if TYPE_CHECKING:
-    from torchsko.mechanism.mechanism import Mechanism
 
 CLOSING_STEPS = 40
 """Gauss-Newton steps to the nearest closed configuration."""
@@ -40,20 +40,8 @@ REDRAWS = 16
 """How often random configurations near singular ones are drawn again."""
 
 
-class Closed(NamedTuple):
-    """A configuration that closes all loops.
-
-    Attributes:
-        q: configuration, `[*batch, num_q]`.
-        distance: largest residual of a loop before, `[*batch]` [m, or 1 for directions].
-    """
-
-    q: Tensor
-    distance: Tensor
-
-
 def all_rows(
-    mech: Mechanism, tree: Mechanism, nodes: Sequence[LoopNode], q: Tensor
+    mech: MechanismData, tree: MechanismData, nodes: Sequence[LoopNode], q: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Residuals `[*batch, rows]` of all loops, and their Jacobian for all open dofs."""
     residuals, jacobians = [], []
@@ -68,7 +56,7 @@ def all_rows(
 
 
 def nearest_closed(
-    mech: Mechanism, tree: Mechanism, nodes: Sequence[LoopNode], q: Tensor
+    mech: MechanismData, tree: MechanismData, nodes: Sequence[LoopNode], q: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Configurations of the tree after Gauss-Newton steps of least norm, and their largest residuals."""
     with torch.no_grad():
@@ -92,17 +80,14 @@ def nearest_closed(
         return q, all_rows(mech, tree, nodes, q)[0].abs().amax(-1)
 
 
-def closed_samples(mech: Mechanism, q: Tensor) -> Tensor:
+def closed_samples(mech: MechanismData, q: Tensor) -> Tensor:
     """Closed configurations near these, `[*batch, num_q]`; the reference where there is none."""
-    from torchsko.mechanism.coordinates import independent_q, uncoupled  # imports this package
-    from torchsko.mechanism.joints.configuration import subtract
-
     closing, tree = mech.closing, uncoupled(mech)
     assert closing is not None
-    open_mech = _without_loops(mech)
+    open_mech = replace(mech, closing=None)
     reference = q.new_tensor(closing.reference)
-    start = _expanded(mech, reference.expand(q.shape))
-    toward = subtract(tree, start, _expanded(mech, q))
+    start = coupled_configuration(mech, reference.expand(q.shape))
+    toward = subtract(tree, start, coupled_configuration(mech, q))
     found, is_open = start, torch.ones(q.shape[:-1], dtype=torch.bool, device=q.device)
     for _ in range(SHRINKAGE):
         tried, residual = nearest_closed(
@@ -117,7 +102,7 @@ def closed_samples(mech: Mechanism, q: Tensor) -> Tensor:
     return independent_q(mech, found)
 
 
-def regular_samples(mech: Mechanism, draw: Callable[[], Tensor]) -> Tensor:
+def regular_samples(mech: MechanismData, draw: Callable[[], Tensor]) -> Tensor:
     """Random closed configurations away from singular ones, `[*batch, num_q]`.
 
     Samples in which a joint moves more than `MAX_RATE_RATIO` times as fast as an independent one are drawn
@@ -143,26 +128,11 @@ def _has_values(x: Tensor) -> bool:
     return not compiled and type(x) is Tensor and not is_functorch_wrapped_tensor(x)
 
 
-def _rate_ratio(mech: Mechanism, q: Tensor) -> Tensor:
+def _rate_ratio(mech: MechanismData, q: Tensor) -> Tensor:
     """Largest entry of X, `[*batch]`; infinite where it is not defined."""
-    from torchsko.mechanism.coordinates import uncoupled  # imports this package
-
     assert mech.closing is not None
-    X = mech.closing.tree_matrix(mech, uncoupled(mech), _expanded(mech, q))
+    X = mech.closing.tree_matrix(mech, uncoupled(mech), coupled_configuration(mech, q))
     return X.abs().amax((-1, -2)).nan_to_num(nan=torch.inf)
-
-
-def closed_configuration(mech: Mechanism, q: Tensor) -> Closed:
-    """The nearest closed configuration, and the distance of q from closed loops."""
-    from torchsko.mechanism.coordinates import independent_q, uncoupled  # imports this package
-    from torchsko.mechanism.loops.nearest import nearest_configuration  # imports this module
-
-    closing = mech.closing
-    if closing is None:
-        return Closed(q, q.new_zeros(q.shape[:-1]))
-    start = _expanded(mech, q)
-    distance = closing.residual(mech, uncoupled(mech), start).abs().amax(-1)
-    return Closed(independent_q(mech, nearest_configuration(mech, start)), distance)
 
 
 def closed_residual(q: Tensor) -> float:
@@ -170,13 +140,7 @@ def closed_residual(q: Tensor) -> float:
     return CLOSED_RESIDUAL * (1.0 if q.dtype == torch.float64 else 1e4)
 
 
-def _without_loops(mech: Mechanism) -> Mechanism:
-    from dataclasses import replace
-
-    return replace(mech, closing=None)
-
-
-def _expanded(mech: Mechanism, q: Tensor) -> Tensor:
+def coupled_configuration(mech: MechanismData, q: Tensor) -> Tensor:
     """Configuration of the tree, without the derivatives along the manifold."""
     if mech.coupling is None:
         return q

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError
-from torchsko.mechanism.loops.closed_states import CLOSED_RESIDUAL, nearest_closed
+from torchsko.mechanism.closed_chains.closed_states import CLOSED_RESIDUAL, nearest_closed
+from torchsko.mechanism.closed_chains.open_chains import Dof, dof_name, independent_dof_numbers
+from torchsko.mechanism.data import MechanismData
 from torchsko.mechanism.loops.closing import LoopNode, add_tree_step
-from torchsko.mechanism.loops.open_chains import Dof, dof_name, independent_dof_numbers
-from torchsko.mechanism.mechanism import Mechanism
 
 SAMPLES = 8
 """Random configurations from which closed ones are found."""
@@ -40,8 +40,8 @@ PIVOT_RATIO = 0.8
 
 
 def partition(
-    mech: Mechanism,
-    tree: Mechanism,
+    mech: MechanismData,
+    tree: MechanismData,
     node: LoopNode,
     q: Tensor,
     wanted: Sequence[str],
@@ -88,7 +88,7 @@ def partition(
 
 
 def _columns_and_rank(
-    mech: Mechanism, tree: Mechanism, node: LoopNode, q: Tensor
+    mech: MechanismData, tree: MechanismData, node: LoopNode, q: Tensor
 ) -> tuple[np.ndarray, int]:
     """Jacobians at q and in closed configurations beside, and their rank, which is that at q.
 
@@ -134,12 +134,12 @@ def _pivots(columns: np.ndarray, depths: np.ndarray, rank: int) -> list[int]:
     return sorted(chosen)
 
 
-def _depth(mech: Mechanism, joint: str) -> int:
+def _depth(mech: MechanismData, joint: str) -> int:
     """Number of ancestors of a joint."""
     return len(mech.layout.tree.ancestors(mech.joint_index(joint)))
 
 
-def _leading_joints(mech: Mechanism, names: Collection[str]) -> set[str]:
+def _leading_joints(mech: MechanismData, names: Collection[str]) -> set[str]:
     """These joints, and those that coupled ones among them follow."""
     joints = {k for k, name in enumerate(mech.tree_joint_names) if name in names}
     if mech.coupling is not None:
@@ -148,7 +148,7 @@ def _leading_joints(mech: Mechanism, names: Collection[str]) -> set[str]:
     return {mech.tree_joint_names[k] for k in joints}
 
 
-def _named_dofs(mech: Mechanism, node: LoopNode, names: Sequence[str]) -> set[int]:
+def _named_dofs(mech: MechanismData, node: LoopNode, names: Sequence[str]) -> set[int]:
     """Open dofs of joints that are given by name; -1 for a dof outside the node."""
     own, opened = independent_dof_numbers(mech), set(node.open_dofs.tolist())
     rows = [mech.layout.dofs.places[mech.joint_index(name)] for name in names]
@@ -157,8 +157,8 @@ def _named_dofs(mech: Mechanism, node: LoopNode, names: Sequence[str]) -> set[in
 
 
 def beside(
-    mech: Mechanism,
-    tree: Mechanism,
+    mech: MechanismData,
+    tree: MechanismData,
     nodes: Sequence[LoopNode],
     q: Tensor,
     generator: torch.Generator,
@@ -179,7 +179,7 @@ def _rank(G: np.ndarray) -> int:
     return int((sizes > RANK_TOLERANCE * max(float(sizes.max(initial=0.0)), 1e-12)).sum())
 
 
-def _ball_dofs(mech: Mechanism) -> set[int]:
+def _ball_dofs(mech: MechanismData) -> set[int]:
     """Open dofs of joints whose coordinates are no vector."""
     places, kinds = mech.layout.dofs.places, mech.joints.kinds
     own = independent_dof_numbers(mech)

@@ -14,7 +14,7 @@ vanish, those to independent ones are total.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,13 +23,11 @@ from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 from torchsko.implicit.equation import implicit
 from torchsko.implicit.loop import loop
 from torchsko.linalg.symmetric import spd_solve
+from torchsko.mechanism.data import MechanismData, uncoupled
 from torchsko.mechanism.fields import PARAMETERS
 from torchsko.mechanism.loops.closing import Closing, add_tree_step
 from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
-
-if TYPE_CHECKING:
-    from torchsko.mechanism.mechanism import Mechanism
 
 NEWTON_STEPS = 40
 """Largest number of Newton steps of a retraction; each squares the error near the manifold."""
@@ -50,7 +48,7 @@ ATTACHED_STEPS = 2
 """Newton steps that torch.compile differentiates: derivatives are exact up to the third order."""
 
 
-def split_parameters(mech: Mechanism) -> tuple[dict[str, Any], list[Tensor]]:
+def split_parameters(mech: MechanismData) -> tuple[dict[str, Any], list[Tensor]]:
     """Fields of a mechanism that are not parameters, and the parameters."""
     fixed = {f.name: getattr(mech, f.name) for f in fields(mech) if f.name not in PARAMETERS}
     return fixed, [getattr(mech, name) for name in PARAMETERS]
@@ -58,13 +56,10 @@ def split_parameters(mech: Mechanism) -> tuple[dict[str, Any], list[Tensor]]:
 
 def mechanism_of(
     fixed: dict[str, Any], inputs: tuple[Tensor, ...]
-) -> tuple[Mechanism, Mechanism, Closing, Tensor]:
+) -> tuple[MechanismData, MechanismData, Closing, Tensor]:
     """A mechanism, its tree, its loops and a configuration of the tree from the inputs (*parameters, q)."""
-    from torchsko.mechanism.coordinates import uncoupled
-    from torchsko.mechanism.mechanism import Mechanism  # imports this module
-
     named: dict[str, Any] = dict(zip(PARAMETERS, inputs, strict=False))
-    mech = Mechanism(**fixed, **named)
+    mech = MechanismData(**fixed, **named)
     assert mech.closing is not None
     return mech, uncoupled(mech), mech.closing, inputs[-1]
 
@@ -128,7 +123,7 @@ class LoopEquation:
         return concatenate(parts, -1)
 
 
-def close_dependent(mech: Mechanism, q: Tensor, *, moves: bool) -> Tensor:
+def close_dependent(mech: MechanismData, q: Tensor, *, moves: bool) -> Tensor:
     """A configuration of the tree whose dependent dofs close the loops.
 
     Args:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError
+from torchsko.mechanism.data import M, MechanismData
 from torchsko.mechanism.description import STILL, UnsupportedElement
+from torchsko.mechanism.edits.appended_data import BATCHED, Attachment, merge_file_data
+from torchsko.mechanism.edits.lock import followed_by, locked
 from torchsko.mechanism.fields import FIELDS, FLAGS
-from torchsko.mechanism.file_data.appended_data import BATCHED, Attachment, merge_file_data
 from torchsko.mechanism.file_data.edit_notes import note_losses_of_edit
 from torchsko.mechanism.geometry import joined as joined_shapes
-from torchsko.mechanism.lock import followed_by, locked
 from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.mechanism.skeleton import skeleton
 from torchsko.mechanism.validation import check_placement
 from torchsko.utils.shapes import concatenate, matvec
-
-if TYPE_CHECKING:
-    from torchsko.mechanism.mechanism import Mechanism
 
 Placement = tuple[Tensor, Tensor]
 """Rotation `[*, 3, 3]` and position `[*, 3]` [m]."""
@@ -33,15 +31,15 @@ WELDED = "<welded>"
 
 
 def appended(
-    mech: Mechanism,
-    other: Mechanism,
+    mech: M,
+    other: MechanismData,
     frame: str,
     rotation: Any,
     position: Any,
     prefix: str,
     weld: bool,
     strict: bool = False,
-) -> Mechanism:
+) -> M:
     """See `Mechanism.append`."""
     _check_types(mech, other)
     roots = [k for k, p in enumerate(other.parents) if p < 0]
@@ -63,7 +61,7 @@ def appended(
     return locked(whole, {prefix + WELDED: neutral}, strict)
 
 
-def _renamed(mech: Mechanism, joint: str) -> Mechanism:
+def _renamed(mech: M, joint: str) -> M:
     """The mechanism with a joint renamed to `WELDED`, which `appended` locks."""
     names: dict[str, Any] = {
         field: tuple(WELDED if name == joint else name for name in getattr(mech, field))
@@ -73,12 +71,12 @@ def _renamed(mech: Mechanism, joint: str) -> Mechanism:
 
 
 def _both_trees(
-    mech: Mechanism,
-    other: Mechanism,
+    mech: M,
+    other: MechanismData,
     carrier: int,
     place: Placement,
     prefix: str,
-) -> Mechanism:
+) -> M:
     """Both trees as one; the carrier body with a placement replaces the other's inertial frame."""
     count = mech.num_bodies
     placed = {
@@ -124,8 +122,8 @@ def _both_trees(
 
 
 def _file_data(
-    mech: Mechanism,
-    other: Mechanism,
+    mech: MechanismData,
+    other: MechanismData,
     prefix: str,
     frame: str,
     place: Placement,
@@ -168,7 +166,7 @@ def _on(place: Placement, parents: Sequence[int], R: Tensor, r: Tensor) -> Place
     )
 
 
-def _placement(mech: Mechanism, rotation: Any, position: Any) -> Placement:
+def _placement(mech: MechanismData, rotation: Any, position: Any) -> Placement:
     """Rotation and position as tensors of the mechanism's dtype; identity and zero by default."""
     like = {"dtype": mech.dtype, "device": mech.device}
     arguments = {
@@ -189,7 +187,7 @@ def _placement(mech: Mechanism, rotation: Any, position: Any) -> Placement:
     return found[0], found[1]
 
 
-def _check_types(mech: Mechanism, other: Any) -> None:
+def _check_types(mech: MechanismData, other: Any) -> None:
     if not isinstance(other, type(mech)):
         raise MechanismError(
             f"append got {other!r}, a {type(other).__name__}.",
@@ -205,7 +203,7 @@ def _check_types(mech: Mechanism, other: Any) -> None:
         )
 
 
-def _check_names(mech: Mechanism, other: Mechanism, prefix: str) -> None:
+def _check_names(mech: MechanismData, other: MechanismData, prefix: str) -> None:
     for what in ("body_names", "tree_joint_names", "frame_names"):
         names = set(getattr(mech, what))
         shared = [name for name in getattr(other, what) if prefix + name in names]
@@ -219,7 +217,7 @@ def _check_names(mech: Mechanism, other: Mechanism, prefix: str) -> None:
             )
 
 
-def _check_base(other: Mechanism) -> None:
+def _check_base(other: MechanismData) -> None:
     """Refuse a mechanism without the inertia of links that were fixed to its inertial frame."""
     lost = [x for x in other.unused if x.fixed_inertia]
     if lost:

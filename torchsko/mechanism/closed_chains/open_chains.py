@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 
-from torchsko.mechanism.coordinates import first_sample, tree_q, uncoupled
+from torchsko.mechanism.configuration import initial_configuration
+from torchsko.mechanism.coordinates import tree_q
+from torchsko.mechanism.data import M, MechanismData, first_sample, uncoupled
+from torchsko.mechanism.loops.closing import LoopNode
 from torchsko.utils.shapes import matvec
-
-if TYPE_CHECKING:
-    from torchsko.mechanism.loops.closing import LoopNode
-    from torchsko.mechanism.mechanism import Mechanism
 
 Dof = tuple[str, int]
 """Name of a joint, and the index of one of its dofs."""
 
 
-def cut_loops(mech: Mechanism) -> Mechanism:
+def cut_loops(mech: M) -> M:
     """The mechanism whose loops are cut; dependent dofs have no limits of speed and force."""
     closing = mech.closing
     if closing is None:
@@ -34,23 +32,23 @@ def cut_loops(mech: Mechanism) -> Mechanism:
         replace(key, qd=matvec(closing.open_matrix(one, tree, tree_q(one, key.q)), key.qd))
         for key in mech.file_metadata.keyframes
     )
-    start = mech.initial()
+    start = initial_configuration(mech)
     metadata = replace(mech.file_metadata, initial=start, keyframes=keys)
     return replace(mech, closing=None, file_metadata=metadata, **rates)
 
 
-def independent_dofs(mech: Mechanism) -> set[Dof]:
+def independent_dofs(mech: MechanismData) -> set[Dof]:
     """Independent dofs of a mechanism with loops."""
     assert mech.closing is not None
     return {dof_name(mech, i) for i in mech.closing.own.tolist()}
 
 
-def joints_of(mech: Mechanism, node: LoopNode) -> list[str]:
+def joints_of(mech: MechanismData, node: LoopNode) -> list[str]:
     """Joints with open dofs in a node."""
     return [*dict.fromkeys(dof_name(mech, i)[0] for i in node.open_dofs.tolist())]
 
 
-def independent_joints(mech: Mechanism) -> list[str]:
+def independent_joints(mech: MechanismData) -> list[str]:
     """Joints with independent dofs in the loops of a mechanism, loop by loop."""
     assert mech.closing is not None
     free = {
@@ -61,7 +59,7 @@ def independent_joints(mech: Mechanism) -> list[str]:
     return [*free]
 
 
-def independent_dof_numbers(mech: Mechanism) -> list[int]:
+def independent_dof_numbers(mech: MechanismData) -> list[int]:
     """For each open dof its dof of the tree."""
     coupling = mech.coupling
     return (
@@ -71,7 +69,7 @@ def independent_dof_numbers(mech: Mechanism) -> list[int]:
     )
 
 
-def dof_name(mech: Mechanism, i: int) -> Dof:
+def dof_name(mech: MechanismData, i: int) -> Dof:
     """Joint of an open dof, and the dof's index in it."""
     dof = independent_dof_numbers(mech)[i]
     return next(

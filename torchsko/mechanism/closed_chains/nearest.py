@@ -24,21 +24,25 @@ Reference: Nocedal, Wright 2006, Numerical Optimization, sections 12.3 and 18.1.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchsko.implicit.equation import implicit
 from torchsko.implicit.jacobian_products import jvp_by_double_vjp
-from torchsko.mechanism.loops.closed_states import closed_residual, nearest_closed
+from torchsko.mechanism.closed_chains.closed_states import (
+    closed_residual,
+    coupled_configuration,
+    nearest_closed,
+)
+from torchsko.mechanism.configuration import subtract
+from torchsko.mechanism.coordinates import independent_q
+from torchsko.mechanism.data import MechanismData, uncoupled
 from torchsko.mechanism.loops.closing import Closing, add_tree_step, coupled_step
-from torchsko.mechanism.loops.retraction import mechanism_of, split_parameters
+from torchsko.mechanism.retraction import mechanism_of, split_parameters
 from torchsko.utils.concrete_values import concrete_values
 from torchsko.utils.shapes import broadcast_shapes, concatenate, gather_entries, matvec
-
-if TYPE_CHECKING:
-    from torchsko.mechanism.mechanism import Mechanism
 
 DESCENT_STEPS = 20
 """Steps along the tangential part of the gradient."""
@@ -62,11 +66,23 @@ CONVERGED = 64.0
 """Error of the step in units of rounding at which Newton's method ends [rad or m]."""
 
 
+class Closed(NamedTuple):
+    """A configuration that closes all loops.
+
+    Attributes:
+        q: configuration, `[*batch, num_q]`.
+        distance: largest residual of a loop before, `[*batch]` [m, or 1 for directions].
+    """
+
+    q: Tensor
+    distance: Tensor
+
+
 class _Point(NamedTuple):
     """One mechanism and its structure, the configuration q and the one moved by a step."""
 
-    mech: Mechanism
-    tree: Mechanism
+    mech: MechanismData
+    tree: MechanismData
     closing: Closing
     q: Tensor
     moved: Tensor
@@ -182,16 +198,24 @@ def _gradient(at: _Point, step: Tensor) -> Tensor:
 
 def _open_difference(at: _Point, end: Tensor) -> Tensor:
     """Step of open dofs from q to another configuration of the tree."""
-    from torchsko.mechanism.joints.configuration import subtract  # imports this package
-
     step = subtract(at.tree, at.q, end)
     if at.mech.coupling is None:
         return step
     return gather_entries(step, at.mech.coupling.independent_dof_index)
 
 
-def nearest_configuration(mech: Mechanism, q: Tensor) -> Tensor:
+def nearest_configuration(mech: MechanismData, q: Tensor) -> Tensor:
     """The closed configuration nearest to q, both configurations of the tree, `[*batch, num_tree_q]`."""
     fixed, parameters = split_parameters(mech)
     step = implicit(NearestEquation(fixed), *parameters, q)
     return add_tree_step(mech.joints, q, coupled_step(mech, step))
+
+
+def closed_configuration(mech: MechanismData, q: Tensor) -> Closed:
+    """The nearest closed configuration, and the distance of q from closed loops."""
+    closing = mech.closing
+    if closing is None:
+        return Closed(q, q.new_zeros(q.shape[:-1]))
+    start = coupled_configuration(mech, q)
+    distance = closing.residual(mech, uncoupled(mech), start).abs().amax(-1)
+    return Closed(independent_q(mech, nearest_configuration(mech, start)), distance)

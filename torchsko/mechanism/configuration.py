@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
@@ -11,49 +9,16 @@ from torchsko.mechanism.coordinates import (
     independent_q,
     independent_rates,
     scatter_dofs,
-    scatter_q,
     tree_q,
     tree_rates,
     tree_state,
-    uncoupled,
 )
-from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.joints.kind import Sampler
-from torchsko.mechanism.loops.closed_states import regular_samples
+from torchsko.mechanism.data import MechanismData, uncoupled
 from torchsko.mechanism.loops.closing import add_tree_step
-from torchsko.mechanism.loops.retraction import close_dependent
-from torchsko.mechanism.state import check_shapes
-
-if TYPE_CHECKING:
-    from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.retraction import close_dependent
 
 
-@verb(check=check_shapes)
-def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
-    """Move a configuration along a tangent step: q + step for joints whose q is a vector.
-
-    Spherical joints rotate by the exponential of the step, free joints move by the exponential of SE(3).
-    Returned quaternions are normalised.
-
-    Args:
-        step: displacement, for example qd * dt, `[*batch, num_dof]` [rad or m], in the child frame.
-
-    Returns:
-        `[*batch, num_q]`.
-
-    Reference: Sola, Deray, Atchuthan 2018, A micro Lie theory (right plus).
-
-    Example:
-        >>> import torchsko as ts, torch
-        >>> arm = ts.load(ts.robots.panda)
-        >>> q = arm.neutral()
-        >>> torch.equal(ts.integrate(arm, q, torch.zeros(7, dtype=q.dtype)), q)
-        True
-    """
-    return add_step(mech, q, step)
-
-
-def add_step(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
+def add_step(mech: MechanismData, q: Tensor, step: Tensor) -> Tensor:
     """`integrate` without checks of shapes."""
     if mech.closing is not None:
         q = tree_q(mech, q)
@@ -65,28 +30,7 @@ def add_step(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
     return add_tree_step(mech.joints, q, step)
 
 
-@verb(check=check_shapes)
-def difference(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
-    """The tangent step from one configuration to another, inverse of `integrate`.
-
-    Angles are not wrapped, as in MuJoCo and Drake: 2 pi and 0 are one full turn apart, also for joints
-    without limits. ``torch.remainder(x + pi, 2 * pi) - pi`` wraps a difference x to the shorter way, as the
-    continuous joints of Pinocchio do.
-
-    Args:
-        start: first configuration, `[*batch, num_q]`.
-        end: second configuration, `[*batch, num_q]`.
-
-    Returns:
-        Step `[*batch, num_dof]` [rad or m]: ``integrate(mech, start, difference(mech, start, end))`` is
-        `end`, quaternions up to their sign. It is smooth except at half turns.
-
-    Reference: Sola, Deray, Atchuthan 2018, A micro Lie theory (right minus).
-    """
-    return subtract(mech, start, end)
-
-
-def subtract(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
+def subtract(mech: MechanismData, start: Tensor, end: Tensor) -> Tensor:
     """`difference` without checks of shapes."""
     if mech.coupling is not None or mech.closing is not None:
         return independent_rates(
@@ -99,7 +43,7 @@ def subtract(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
     return mech.joints.vector(parts, mech.joints.dof_place)
 
 
-def stretch(mech: Mechanism, q: Tensor) -> tuple[Tensor, Tensor]:
+def stretch(mech: MechanismData, q: Tensor) -> tuple[Tensor, Tensor]:
     """Deflections of springs in the rates of all joints and the numbers in which they are polynomials.
 
     Args:
@@ -121,7 +65,7 @@ def stretch(mech: Mechanism, q: Tensor) -> tuple[Tensor, Tensor]:
     return found, joints.vector(numbers, joints.dof_place)
 
 
-def bracket(mech: Mechanism, u: Tensor, v: Tensor) -> Tensor:
+def bracket(mech: MechanismData, u: Tensor, v: Tensor) -> Tensor:
     """Lie bracket of two tangent vectors `[*batch, num_dof]` for each joint; zero on vector spaces."""
     if mech.coupling is not None or mech.closing is not None:
         u, v = (scatter_dofs(mech, x) for x in (u, v))
@@ -131,7 +75,7 @@ def bracket(mech: Mechanism, u: Tensor, v: Tensor) -> Tensor:
 
 
 def advance(
-    mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, dt: float | Tensor
+    mech: MechanismData, q: Tensor, qd: Tensor, qdd: Tensor, dt: float | Tensor
 ) -> tuple[Tensor, Tensor]:
     """Semi-implicit Euler step: the next q and qd.
 
@@ -160,7 +104,7 @@ def advance(
     return joints.vector(list(after), joints.q_place), joints.vector(list(rates), joints.dof_place)
 
 
-def transport_rate(mech: Mechanism, qd: Tensor, x: Tensor) -> Tensor | None:
+def transport_rate(mech: MechanismData, qd: Tensor, x: Tensor) -> Tensor | None:
     """Transport term of rates x `[*batch, num_dof]`, see `JointType.transport_rate`; None if zero."""
     if not any(group.kind.has_moving_axes for group in mech.joints.groups):
         return None
@@ -171,7 +115,7 @@ def transport_rate(mech: Mechanism, qd: Tensor, x: Tensor) -> Tensor | None:
     return independent_rates(mech, mech.joints.vector(parts, mech.joints.dof_place))
 
 
-def transport(mech: Mechanism, step: Tensor, x: Tensor) -> Tensor:
+def transport(mech: MechanismData, step: Tensor, x: Tensor) -> Tensor:
     """Rates x `[*batch, num_dof]`, constant in the joint frames' axes, re-expressed after a tangent step."""
     step, x = scatter_dofs(mech, step), scatter_dofs(mech, x)
     parts = [
@@ -180,7 +124,7 @@ def transport(mech: Mechanism, step: Tensor, x: Tensor) -> Tensor:
     return independent_rates(mech, mech.joints.vector(parts, mech.joints.dof_place))
 
 
-def within_limits(mech: Mechanism, q: Tensor) -> Tensor:
+def within_limits(mech: MechanismData, q: Tensor) -> Tensor:
     """The nearest configuration between `lower` and `upper`, which bound joints with vector coordinates."""
     kinds = [mech.joints.kinds[k] for k in mech.independent_joints]
     flat = [kind.vector for kind in kinds for _ in range(kind.num_q)]
@@ -188,7 +132,7 @@ def within_limits(mech: Mechanism, q: Tensor) -> Tensor:
     return inside if all(flat) else torch.where(torch.tensor(flat, device=q.device), inside, q)
 
 
-def neutral_configuration(mech: Mechanism) -> Tensor:
+def neutral_configuration(mech: MechanismData) -> Tensor:
     """Neutral coordinates of all independent joints, `[num_q]`."""
     kinds = mech.joints.kinds
     values = [x for k in mech.independent_joints for x in kinds[k].neutral()]
@@ -196,18 +140,8 @@ def neutral_configuration(mech: Mechanism) -> Tensor:
     return torch.tensor(values, dtype=mech.dtype, device=mech.device)
 
 
-def random_configuration(
-    mech: Mechanism, batch: tuple[int, ...], generator: torch.Generator | None
-) -> Tensor:
-    """Random configurations within limits, `[*batch, num_q]`."""
-    low, high = (scatter_q(mech, x) for x in (mech.lower, mech.upper))
-
-    def draw() -> Tensor:
-        parts = []
-        for group in mech.joints.groups:
-            lower, upper = group.coordinates(low), group.coordinates(high)
-            sampler = Sampler((*batch, group.bodies.shape[0]), lower, generator)
-            parts.append(group.kind.random(lower, upper, sampler))
-        return independent_q(mech, mech.joints.vector(parts, mech.joints.q_place))
-
-    return draw() if mech.closing is None else regular_samples(mech, draw)
+def initial_configuration(mech: MechanismData) -> Tensor:
+    """See `Mechanism.initial`."""
+    initial = mech.file_metadata.initial
+    # A copy: users may change it in place.
+    return neutral_configuration(mech) if initial is None else initial.clone()

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from torchsko.errors import MechanismError
+from torchsko.mechanism.closed_chains.open_chains import cut_loops
+from torchsko.mechanism.configuration import initial_configuration
+from torchsko.mechanism.coordinates import open_tree
+from torchsko.mechanism.data import MechanismData
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.fields import FIELDS
 from torchsko.mechanism.file_data.actuator import FileActuators
@@ -21,9 +25,6 @@ from torchsko.mechanism.file_data.file_metadata import Closure, FileMetadata, Ke
 from torchsko.mechanism.file_data.sensor import SUBTREE_KINDS, Sensor, SensorFrame
 from torchsko.mechanism.file_data.solver_options import SolverOptions
 from torchsko.utils.concrete_values import concrete_values
-
-if TYPE_CHECKING:
-    from torchsko.mechanism.mechanism import Mechanism
 
 Place = Sequence[Sequence[Any]]
 """Rotation and position [m], as nested sequences."""
@@ -62,7 +63,7 @@ class Attachment:
 
 
 def merge_file_data(
-    mech: Mechanism, other: Mechanism, at: Attachment
+    mech: MechanismData, other: MechanismData, at: Attachment
 ) -> tuple[FileMetadata, tuple[UnsupportedElement, ...]]:
     """The file data of both mechanisms, and notes on what differs or is left out.
 
@@ -100,7 +101,7 @@ def merge_file_data(
     merged = FileMetadata(
         keyframes=_keyframes(mech, other, at.prefix),
         closures=tuple(closures),
-        initial=torch.cat([mech.initial(), other.initial()]) if known else None,
+        initial=torch.cat([initial_configuration(x) for x in (mech, other)]) if known else None,
         solver=_solver(mech, other),
         actuators=_actuators(one.actuators, two.actuators, at.prefix),
         sensors=tuple(sensors),
@@ -120,7 +121,7 @@ def merge_file_data(
     return merged.without_weights(), tuple(notes)
 
 
-def _check_names(mech: Mechanism, other: Mechanism, prefix: str) -> None:
+def _check_names(mech: MechanismData, other: MechanismData, prefix: str) -> None:
     names, theirs = _names(mech), _names(other)
     for what, known in names.items():
         if shared := sorted(known & {prefix + name for name in theirs[what]}):
@@ -131,7 +132,7 @@ def _check_names(mech: Mechanism, other: Mechanism, prefix: str) -> None:
             )
 
 
-def _names(mech: Mechanism) -> dict[str, set[str]]:
+def _names(mech: MechanismData) -> dict[str, set[str]]:
     data = mech.file_metadata
     parts: dict[str, Sequence[Any]] = {
         "actuators": data.actuators.actuators,
@@ -144,7 +145,7 @@ def _names(mech: Mechanism) -> dict[str, set[str]]:
     return {what: {x.name for x in found} for what, found in parts.items()}
 
 
-def _different_options(mech: Mechanism, other: Mechanism) -> Iterator[UnsupportedElement]:
+def _different_options(mech: MechanismData, other: MechanismData) -> Iterator[UnsupportedElement]:
     """Notes on options, gravity and medium of the second mechanism that differ from those of the first."""
     reason = f"those of {mech.name!r} apply to the whole"
     one, two = mech.file_metadata.solver, other.file_metadata.solver
@@ -246,7 +247,7 @@ def _actuators(one: FileActuators, two: FileActuators, prefix: str) -> FileActua
     )
 
 
-def _solver(mech: Mechanism, other: Mechanism) -> SolverOptions:
+def _solver(mech: MechanismData, other: MechanismData) -> SolverOptions:
     """Options of the first mechanism, with the parameters of the joints of both."""
     if not (mech.file_metadata.solver.of_file or other.file_metadata.solver.of_file):
         return mech.file_metadata.solver
@@ -262,15 +263,14 @@ def _solver(mech: Mechanism, other: Mechanism) -> SolverOptions:
     return replace(one, **{name: getattr(one, name) + getattr(two, name) for name in names})
 
 
-def _ranges(mech: Mechanism) -> tuple[tuple[float, float], ...]:
+def _ranges(mech: MechanismData) -> tuple[tuple[float, float], ...]:
     """Limits of all joints of the tree of a mechanism in its first sample, by coordinate."""
-    lower, upper = (
-        x.reshape(-1, x.shape[-1])[0].tolist() for x in (mech.tree.lower, mech.tree.upper)
-    )
+    tree = open_tree(cut_loops(mech))
+    lower, upper = (x.reshape(-1, x.shape[-1])[0].tolist() for x in (tree.lower, tree.upper))
     return tuple(zip(lower, upper, strict=True))
 
 
-def _keyframes(mech: Mechanism, other: Mechanism, prefix: str) -> tuple[Keyframe, ...]:
+def _keyframes(mech: MechanismData, other: MechanismData, prefix: str) -> tuple[Keyframe, ...]:
     """Keyframes of both mechanisms, with the other one in its initial configuration."""
     one, two = _at_rest(mech), _at_rest(other)
     return (
@@ -282,14 +282,14 @@ def _keyframes(mech: Mechanism, other: Mechanism, prefix: str) -> tuple[Keyframe
     )
 
 
-def _at_rest(mech: Mechanism) -> Keyframe:
+def _at_rest(mech: MechanismData) -> Keyframe:
     """The initial configuration as a keyframe, with zero activations and controls."""
     actuators, zeros = mech.file_metadata.actuators.actuators, mech.mass.new_zeros
     stateful = tuple(x.name for x in actuators if x.activation != "none")
     return Keyframe(
         name="",
         time=0.0,
-        q=mech.initial(),
+        q=initial_configuration(mech),
         qd=zeros(mech.num_dof),
         activation=zeros(len(stateful)),
         ctrl=zeros(len(actuators)),

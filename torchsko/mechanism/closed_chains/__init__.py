@@ -1,0 +1,1 @@
+"""Mechanisms with embedded loops: closed configurations, independent dofs, and their construction."""

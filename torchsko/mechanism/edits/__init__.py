@@ -1,0 +1,1 @@
+"""Copies of a mechanism with joints locked or a second mechanism attached."""
