@@ -27,7 +27,8 @@ from torch import Tensor
 
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.constrained_state import ConstrainedState
-from torchsko.contact.contact_model import PARAMETER_DIMS, ContactModel
+from torchsko.contact.contact_fields import PARAMETER_DIMS
+from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.cost import Rows
 from torchsko.contact.newton import minimise, solve_from_leaves
 from torchsko.contact.points import select

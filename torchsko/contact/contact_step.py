@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from torchsko.actuation.actuators import Actuators
-from torchsko.contact.contact_model import PARAMETER_DIMS, ContactModel
+from torchsko.contact.contact_fields import PARAMETER_DIMS
+from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.drive import Drive
 from torchsko.contact.smooth_contact import SmoothContact
 from torchsko.contact.step_integrators import INTEGRATORS, StepResult, smooth_step

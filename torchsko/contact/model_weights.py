@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from torchsko.constraints.constraint_kinds import KINDS
 from torchsko.constraints.row_kinds import FrameRows
+from torchsko.contact.contact_fields import ContactFields
 from torchsko.contact.inverse_weights import InverseWeights
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.geometry import Shape, Surface
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import matvec
-
-if TYPE_CHECKING:
-    from torchsko.contact.contact_model import ContactModel
 
 
 def shapes_by_name(mech: Mechanism) -> dict[str, Shape]:
@@ -25,7 +22,7 @@ def shapes_by_name(mech: Mechanism) -> dict[str, Shape]:
     return {shape.name or f"shape{k}": shape for k, shape in enumerate(mech.geometry.shapes)}
 
 
-def file_weights(mech: Mechanism, contact: ContactModel) -> dict[str, Tensor]:
+def file_weights(mech: Mechanism, contact: ContactFields) -> dict[str, Tensor]:
     """Inverse weights of the robot file, computed ones where it has none."""
     found, metadata = computed_weights(mech, contact), mech.file_metadata
     shapes, closures = shapes_by_name(mech), {c.name: c for c in mech.closures}
@@ -58,7 +55,7 @@ def _of_file(
     return (sum(known), 0.0) if len(known) == len({*ends}) else ()
 
 
-def computed_weights(mech: Mechanism, contact: ContactModel) -> dict[str, Tensor]:
+def computed_weights(mech: Mechanism, contact: ContactFields) -> dict[str, Tensor]:
     """Inverse weights in the initial configuration of a mechanism, with its batch dimensions."""
     inverse = InverseWeights(mech)
     of_lengths = inverse.of_lengths(contact.tendon_transmission)
@@ -95,7 +92,7 @@ def _centers(mech: Mechanism, bodies: Sequence[int], frames: Sequence[str | None
 
 
 def _of_equalities(
-    mech: Mechanism, contact: ContactModel, inverse: InverseWeights, of_lengths: Tensor
+    mech: Mechanism, contact: ContactFields, inverse: InverseWeights, of_lengths: Tensor
 ) -> Tensor:
     """Inverse weights of both ends together; that of one end where both are the same length."""
     ends = contact.equality_ends

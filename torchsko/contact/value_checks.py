@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from torchsko.contact.contact_fields import ContactFields
 from torchsko.errors import MechanismError, RobotFileWarning, ShapeError, caller_stack_level
 from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.mechanism.file_data.solver_options import SOLREF
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.concrete_values import concrete_values
-
-if TYPE_CHECKING:
-    from torchsko.contact.contact_model import ContactModel
 
 NUM_SIZES = {"sphere": 1, "capsule": 2, "cylinder": 2, "heightfield": 2, "ellipsoid": 3, "box": 3}
 """Number of half sizes of each kind of shape."""
@@ -33,7 +30,7 @@ MAX_VALUES = 10_000
 """Largest number of values of a tensor that are read for a check."""
 
 
-def check_values(contact: ContactModel, names: Iterable[str]) -> None:
+def check_values(contact: ContactFields, names: Iterable[str]) -> None:
     """Check tensors of a contact model whose values are available.
 
     Args:
@@ -92,7 +89,7 @@ def check_values(contact: ContactModel, names: Iterable[str]) -> None:
                 )
 
 
-def has_small_friction(contact: ContactModel) -> bool:
+def has_small_friction(contact: ContactFields) -> bool:
     """True if a coefficient that a pair uses is below `SMALL_FRICTION`, or if values cannot be read."""
     values = concrete_values(contact.friction)
     if values is None:
@@ -101,7 +98,7 @@ def has_small_friction(contact: ContactModel) -> bool:
     return any(bool((x < SMALL_FRICTION).any()) for x in used)
 
 
-def check_mechanism(contact: ContactModel, mech: Mechanism) -> None:
+def check_mechanism(contact: ContactFields, mech: Mechanism) -> None:
     """Check that a contact model has the rows of a mechanism.
 
     Limits and dry friction of joints without rows are found where they were replaced, and have values.
@@ -172,7 +169,7 @@ def _entries(mech: Mechanism, field: str) -> list[tuple[str, slice]]:
     return [(name, mech.q_slice(name)) for k, name in names if mech.joints.kinds[k].vector]
 
 
-def check_batch(contact: ContactModel, dims: Mapping[str, int], batch: Sequence[int]) -> None:
+def check_batch(contact: ContactFields, dims: Mapping[str, int], batch: Sequence[int]) -> None:
     """Check that the batch dimensions of a contact model broadcast with those of a state.
 
     Raises:

@@ -69,19 +69,6 @@ def check_memory_steps(steps: int, every: int) -> None:
         )
 
 
-def check_method_name(method: Any, function: str) -> None:
-    """Check that a method is the name of an integrator."""
-    if not isinstance(method, str):
-        name = getattr(method, "__name__", type(method).__name__)
-        raise TorchskoError(
-            f"method is {name}, which is not the name of an integrator.",
-            f"{function} accepts names only; rollout also accepts functions.",
-            f"Pass one of {', '.join(map(repr, INTEGRATORS))}.",
-        )
-    if method not in INTEGRATORS:
-        raise TorchskoError(*unknown_name("method", method, tuple(INTEGRATORS)))
-
-
 def step_names(step: Callable[..., Any], names: Sequence[str]) -> tuple[str, ...]:
     """Names of the tensors that a step takes by name."""
     if isinstance(step, Integrator):

@@ -11,7 +11,8 @@ from torch import Tensor
 from torchsko.actuation.actuators import Actuators
 from torchsko.actuation.sampled_control import SampledControl
 from torchsko.actuation.tendons import Tendons
-from torchsko.contact.contact_model import PARAMETER_DIMS, ContactModel
+from torchsko.contact.contact_fields import PARAMETER_DIMS
+from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.contact_step import check_contact, integrator_of
 from torchsko.contact.drive import Drive, default_actuators, file_actuators, file_tendons
 from torchsko.contact.step_integrators import StepResult

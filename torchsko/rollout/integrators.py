@@ -33,12 +33,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from torchsko.errors import TorchskoError
+from torchsko.errors import TorchskoError, unknown_name
 from torchsko.mechanism.configuration import bracket
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
 from torchsko.mechanism.manifold import integrate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
+from torchsko.mechanism.time_step import check_dt
 from torchsko.rollout.implicit import ImplicitEuler, SemiImplicitEuler
 from torchsko.rollout.step import Dynamics, Integrator, State
 from torchsko.verbs.constrained.constrained_dynamics import Constraints
@@ -239,6 +240,19 @@ def step_of(method: str) -> Callable[..., State]:
     return step
 
 
+def check_method_name(method: Any, function: str) -> None:
+    """Check that a method is the name of an integrator."""
+    if not isinstance(method, str):
+        name = getattr(method, "__name__", type(method).__name__)
+        raise TorchskoError(
+            f"method is {name}, which is not the name of an integrator.",
+            f"{function} accepts names only; rollout also accepts functions.",
+            f"Pass one of {', '.join(map(repr, INTEGRATORS))}.",
+        )
+    if method not in INTEGRATORS:
+        raise TorchskoError(*unknown_name("method", method, tuple(INTEGRATORS)))
+
+
 def advance(
     mech: MechanismLike,
     q: Tensor,
@@ -281,9 +295,6 @@ def advance(
     """
     if "advance" in fused_methods_of(mech):
         return cast(Any, mech).advance(q, qd, tau, dt, f_ext, method=method)
-    from torchsko.mechanism.time_step import check_dt
-    from torchsko.rollout.argument_checks import check_method_name  # imports this module
-
     robot = as_mechanism(mech)
     check_state(robot, q=q, qd=qd, tau=tau, f_ext=f_ext)
     check_method_name(method, "advance")

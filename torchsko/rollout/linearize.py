@@ -33,10 +33,9 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State as SimulationState
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.time_step import check_dt
-from torchsko.rollout.argument_checks import check_method_name
 from torchsko.rollout.contact_integrator import ContactStep
 from torchsko.rollout.first_order import expand_step, first_order_dynamics
-from torchsko.rollout.integrators import INTEGRATORS
+from torchsko.rollout.integrators import INTEGRATORS, check_method_name
 from torchsko.rollout.step import Dynamics, State, Step
 from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.derivatives import forward_dynamics_derivatives

@@ -9,8 +9,7 @@ state than before are refused, since their gradients would belong to another tra
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,14 +18,27 @@ from torch.utils.checkpoint import checkpoint
 
 from torchsko.errors import TorchskoError
 from torchsko.linalg.scalar_form import is_scalar_form
-from torchsko.mechanism.fields import PARAMETERS
-from torchsko.rollout.series import Series
 from torchsko.utils.concrete_values import concrete_values, is_vmapped
 
-if TYPE_CHECKING:
-    from torchsko.rollout.simulation import Simulation
-
 Tensors = tuple[Tensor, ...]
+
+
+class Segments(Protocol):
+    """Steps of a rollout; a `torchsko.rollout.simulation.Simulation` implements it."""
+
+    @property
+    def is_closed(self) -> bool:
+        """True if steps depend on tensors only, not on functions."""
+        ...
+
+    def inputs_of(self, first: int, last: int) -> list[Tensor]:
+        """Tensors on which a range of steps depends besides the state."""
+        ...
+
+    def with_inputs(self, first: int, last: int, inputs: Sequence[Tensor]) -> Segments:
+        """The steps of a range with other tensors in place of `inputs_of`."""
+        ...
+
 
 Run = Callable[..., Tensors]
 """Maps (simulation, first step, last step, q, qd, memory) to the values at the end, and the states in
@@ -53,7 +65,7 @@ _TRANSFORM_MESSAGES = ("saved tensor hooks", "vmap support", "setup_context", "f
 
 
 def recompute_in_backward(
-    run: Run, simulation: Simulation, first: int, last: int, q: Tensor, qd: Tensor, memory: Tensor
+    run: Run, simulation: Segments, first: int, last: int, q: Tensor, qd: Tensor, memory: Tensor
 ) -> Tensors:
     """Run steps such that the backward pass stores their initial state only."""
     span = (first, last, q, qd, memory)
@@ -70,7 +82,7 @@ def recompute_in_backward(
                 _CheckedRun(run), simulation, *span, use_reentrant=False, early_stop=False
             )
         else:
-            tensors = _inputs(simulation, first, last)
+            tensors = simulation.inputs_of(first, last)
             after = _Recompute.apply(run, simulation, first, last, q, qd, *tensors)
             after = (*after[:2], memory, *after[2:])
     except RuntimeError as error:
@@ -120,7 +132,7 @@ class _Recompute(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, run: Run, simulation: Simulation, first: int, last: int, *tensors: Tensor
+        ctx: Any, run: Run, simulation: Segments, first: int, last: int, *tensors: Tensor
     ) -> Tensors:
         ctx.steps = run, simulation, first, last
         ctx.save_for_backward(*tensors)
@@ -148,46 +160,10 @@ class _Recompute(torch.autograd.Function):
 
 
 def _run(
-    run: Run, simulation: Simulation, first: int, last: int, tensors: Sequence[Tensor]
+    run: Run, simulation: Segments, first: int, last: int, tensors: Sequence[Tensor]
 ) -> Tensors:
     """The state at the end and those in between; tensor controls have no memory."""
     q, qd, *inputs = tensors
-    simulation = _with_inputs(simulation, first, last, inputs)
+    simulation = simulation.with_inputs(first, last, inputs)
     q, qd, _, *states = run(simulation, first, last, q, qd, q[..., :0])
     return q, qd, *states
-
-
-def _series(simulation: Simulation) -> list[Tensor | Series]:
-    """Tensors and series on which steps depend besides the state and the mechanism."""
-    of_step = [simulation.rows[name] for name in simulation.step_names]
-    found = (simulation.forces.rows, simulation.f_ext, *of_step)
-    return [x for x in found if isinstance(x, Tensor | Series)]
-
-
-def _inputs(simulation: Simulation, first: int, last: int) -> list[Tensor]:
-    """Tensors on which a range of steps depends besides the state."""
-    rows = [
-        row
-        for x in _series(simulation)
-        for row in (x.part(first, last) if isinstance(x, Series) else (x,))
-    ]
-    return [*(getattr(simulation.robot, name) for name in PARAMETERS), *rows]
-
-
-def _with_inputs(
-    simulation: Simulation, first: int, last: int, inputs: Sequence[Tensor]
-) -> Simulation:
-    """The simulation for a range of steps with other tensors in place of `_inputs`."""
-    rest = iter(inputs)
-    robot = replace(simulation.robot, **{name: next(rest) for name in PARAMETERS})
-
-    def part(x: Any) -> Any:
-        if isinstance(x, Series):
-            return Series(tuple(next(rest) for _ in x.part(first, last)), first)
-        return next(rest) if isinstance(x, Tensor) else x
-
-    forces = replace(simulation.forces, mech=robot, rows=part(simulation.forces.rows))
-    f_ext = part(simulation.f_ext)
-    of_step = {name: part(simulation.rows[name]) for name in simulation.step_names}
-    rows = {**simulation.rows, **of_step}
-    return replace(simulation, fast=robot, robot=robot, forces=forces, f_ext=f_ext, rows=rows)

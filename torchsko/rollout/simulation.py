@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -17,6 +17,7 @@ from torchsko.actuation.sampled_control import SampledControl
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.coordinates import scatter_dofs
 from torchsko.mechanism.dispatch import MechanismLike, fused_methods_of
+from torchsko.mechanism.fields import PARAMETERS
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.binomial import Binomial, next_checkpoint
 from torchsko.rollout.contact_integrator import ResolvedContactStep
@@ -122,6 +123,37 @@ class Simulation:
             and isinstance(self.forces.source, Tensor)
             and self.forces.contact_step is None
         )
+
+    def _series(self) -> list[Tensor | Series]:
+        """Tensors and series on which steps depend besides the state and the mechanism."""
+        of_step = [self.rows[name] for name in self.step_names]
+        found = (self.forces.rows, self.f_ext, *of_step)
+        return [x for x in found if isinstance(x, Tensor | Series)]
+
+    def inputs_of(self, first: int, last: int) -> list[Tensor]:
+        """Tensors on which a range of steps depends besides the state."""
+        rows = [
+            row
+            for x in self._series()
+            for row in (x.part(first, last) if isinstance(x, Series) else (x,))
+        ]
+        return [*(getattr(self.robot, name) for name in PARAMETERS), *rows]
+
+    def with_inputs(self, first: int, last: int, inputs: Sequence[Tensor]) -> Simulation:
+        """The simulation for a range of steps with other tensors in place of `inputs_of`."""
+        rest = iter(inputs)
+        robot = replace(self.robot, **{name: next(rest) for name in PARAMETERS})
+
+        def part(x: Any) -> Any:
+            if isinstance(x, Series):
+                return Series(tuple(next(rest) for _ in x.part(first, last)), first)
+            return next(rest) if isinstance(x, Tensor) else x
+
+        forces = replace(self.forces, mech=robot, rows=part(self.forces.rows))
+        f_ext = part(self.f_ext)
+        of_step = {name: part(self.rows[name]) for name in self.step_names}
+        rows = {**self.rows, **of_step}
+        return replace(self, fast=robot, robot=robot, forces=forces, f_ext=f_ext, rows=rows)
 
     def segment(
         self, first: int, last: int, q: Tensor, qd: Tensor, memory: Tensor

@@ -32,9 +32,8 @@ from torchsko.errors import TorchskoError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.time_step import check_dt
-from torchsko.rollout.argument_checks import check_method_name
 from torchsko.rollout.implicit import SemiImplicitEuler
-from torchsko.rollout.integrators import INTEGRATORS
+from torchsko.rollout.integrators import INTEGRATORS, check_method_name
 from torchsko.rollout.step import Step
 from torchsko.utils.numbers import as_number
 
