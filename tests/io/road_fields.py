@@ -23,7 +23,14 @@ def robot(mass: float = 1.0, **parts: str) -> str:
 
 
 MESH = '<mesh name="gem" vertex="-.1 -.1 0  .1 -.1 0  .1 .1 0  -.1 .1 0  0 .05 .2" scale="0.5 0.5 0.5"/>'
-HILLS = '<hfield name="hills" nrow="3" ncol="4" size="1 1.5 0.2 0.1" elevation="0 1 2 1 2 0 1 3 1 2 0 1"/>'
+STONE = """-.09 .05 .12  .16 -.02 -.1  .01 .12 -.03  -.14 -.04 .05  .07 .03 -.18  .11 .07 .04  -.02 -.15 -.06
+.05 -.08 .13  -.06 .09 -.11  -.1 -.09 -.08  .13 -.1 .06  -.03 .14 .07"""
+ROCK = f'<mesh name="rock" vertex="{STONE}" maxhullvert="8"/>'
+MARBLE = """<texture name="check" type="2d" builtin="checker" width="10" height="10"/>
+<material name="red" rgba="1 0 0 1"/><material name="marble" texture="check"/>
+<material name="mirror" reflectance=".4"/>"""
+HILLS = '<hfield name="hills" nrow="3" ncol="4" size="1 1.5 0.2 0.3" elevation="0 1 2 1 2 0 1 3 1 2 0 1"/>'
+HILLS += '<hfield name="slope" nrow="2" ncol="2" size="2 1 0.1 0.2" elevation="0 1 0 1"/>'
 SERVO = '<position name="p" joint="h" kp="3" kv="0.1" {}/>'
 TENDON = '<fixed name="both" {}><joint joint="h" coef="0.5"/><joint joint="w" coef="-1.2"/></fixed>'
 
@@ -123,7 +130,10 @@ FIELDS: dict[str, dict[str, str]] = {
     "filters": {"trunk": '<geom size="0.2" mass="0.1" contype="2" conaffinity="4"/>',
                 "world": '<geom type="box" size="3 3 0.1" pos="0 0 -0.02" contype="4" conaffinity="8"/>'},
     "mesh": {"asset": MESH, "trunk": '<geom type="mesh" mesh="gem" mass="0.2" pos="0 0 -0.1"/>'},
-    "height field": {"asset": HILLS, "world": '<geom type="hfield" hfield="hills" pos="0 0 0.01"/>'},
+    "mesh with a simplified hull": {
+        "asset": ROCK, "trunk": '<geom type="mesh" mesh="rock" mass="0.2" pos="0 0 -0.1" group="3"/>'},
+    "height field": {"asset": HILLS, "world": '<geom type="hfield" hfield="hills" pos="0 0 0.01"/>'
+                     '<geom type="hfield" hfield="slope" pos="2.5 0 0.05"/>'},
     "pairs": {"extra": '<contact><pair geom1="floor" geom2="b" condim="4" friction="0.5 0.6 0.007 0.01 0.02" '
                        'margin="0.1" gap="0.05" solref="0.05 1" solimp="0.7 0.8 0.01 0.3 3"/></contact>',
               "option": '<option cone="elliptic"/>'},
@@ -162,6 +172,14 @@ FIELDS["keyframes"]["extra"] += (
     '<keyframe><key name="up" time="2" qpos="0 0 1 1 0 0 0 0.1 0.2" qvel="1 2 3 4 5 6 7 8" act="0.5" '
     'ctrl="0.1 0.2"/><key qpos="0 0 2 1 0 0 0 0.1 0.2"/></keyframe>'
 )
+
+NAMED_IN_MJCF: dict[str, tuple[dict[str, str], str]] = {
+    "materials": ({"asset": MARBLE, "trunk": '<geom size=".1" material="marble"/><geom size=".1" '
+                   'material="red"/><geom size=".1" material="mirror"/>'}, r"2 materials \(marble, mirror\)"),
+    "surface of a mesh": ({"asset": ROCK, "trunk": '<geom name="stone" type="mesh" mesh="rock"/>'},
+                          "surfaces of meshes with a simplified convex hull.*: stone"),
+}  # fmt: skip
+"""Parts of a robot, and the message about a new MJCF file, which lacks something of them."""
 
 NAMED_IN_URDF = {
     "nothing": "contact parameters of shapes",
@@ -205,7 +223,8 @@ NAMED_IN_URDF = {
     "shapes": "1 of kind ellipsoid",
     "filters": "contact parameters of shapes",
     "mesh": "1 of kind triangles",
-    "height field": "1 of kind heightfield",
+    "mesh with a simplified hull": "1 of kind triangles",
+    "height field": "2 of kind heightfield",
     "pairs": "1 contact pairs",
     "excludes": "1 excluded pairs",
     "mocap": "mocap bodies, which stay at their pose: target",

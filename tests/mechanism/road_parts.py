@@ -5,10 +5,18 @@ from torchsko.mechanism.file_data.file_metadata import Closure, Coupled, FileMet
 from torchsko.mechanism.file_data.sensor import Sensor, SensorFrame
 from torchsko.mechanism.file_data.solver_options import SolverOptions
 from torchsko.mechanism.file_data.tendon import Tendon
-from torchsko.mechanism.geometry import Geometry, Pair, Shape, Surface
+from torchsko.mechanism.geometry import (
+    ConvexHull,
+    Geometry,
+    HeightField,
+    Pair,
+    Shape,
+    Surface,
+    Triangles,
+)
 
 PARTS = (
     FileMetadata, SolverOptions, Keyframe, Closure, Coupled, FileActuators, Actuator, Sensor, SensorFrame,
-    Tendon, Geometry, Pair, Shape, Surface,
+    Tendon, Geometry, Pair, Shape, Surface, HeightField, Triangles, ConvexHull,
 )  # fmt: skip
 """Classes whose attributes are the fields of a robot besides its tensors."""

@@ -18,7 +18,7 @@ from tests.mechanism.road_parts import PARTS
 from tests.mechanism.test_roads import loaded, pickled, through_file
 from torchsko.mechanism.fields import FIELDS
 from torchsko.mechanism.file_data.file_metadata import Coupled, Keyframe
-from torchsko.mechanism.geometry import Shape
+from torchsko.mechanism.geometry import ConvexHull, HeightField, Shape, Triangles
 
 pytest.importorskip("mujoco")
 
@@ -184,7 +184,8 @@ RULES: dict[str, str] = {
     **dict.fromkeys(
         ("Closure.name", "Closure.method", "Closure.independent", "Actuator.name", "Tendon.name",
          "Actuator.stall", "Actuator.no_load_speed", "Actuator.efficiency", "Geometry.shapes",
-         *(f"Shape.{x.name}" for x in fields(Shape))),
+         *(f"{form.__name__}.{x.name}" for form in (Shape, HeightField, Triangles, ConvexHull)
+           for x in fields(form))),
         "test_names_and_notes_are_kept",
     ),
     **dict.fromkeys(

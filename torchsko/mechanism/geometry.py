@@ -71,10 +71,12 @@ class HeightField:
     Attributes:
         size: edge lengths along x and y [m].
         heights: heights, `[rows along y, columns along x]` [m].
+        base: thickness of the ground below the lowest height [m].
     """
 
     size: tuple[float, float]
     heights: np.ndarray
+    base: float = 0.1
 
 
 @dataclass(frozen=True, eq=False)

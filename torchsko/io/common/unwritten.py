@@ -66,7 +66,7 @@ def _shape(shape: Shape) -> Any:
     elif isinstance(form, Triangles):
         form = form.vertices.tobytes(), form.faces.tobytes()
     elif isinstance(form, HeightField):
-        form = form.size, np.asarray(form.heights).tobytes()
+        form = form.size, form.base, np.asarray(form.heights).tobytes()
     return replace(shape, form=form, surface=surface)
 
 

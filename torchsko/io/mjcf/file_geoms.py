@@ -11,9 +11,9 @@ import numpy as np
 
 from torchsko.io.common.losses import Losses
 from torchsko.io.common.numbers import quaternion_from_matrix
-from torchsko.io.mjcf.elements import element
+from torchsko.io.mjcf.elements import element, section
 from torchsko.io.mjcf.file_bodies import WORLD, FileBodies
-from torchsko.io.mjcf.poses import Pose, compose, frame_pose
+from torchsko.io.mjcf.poses import Pose, compose, frame_pose, rotation_of
 from torchsko.io.xml.edits import unique_name, words
 from torchsko.io.xml.reader import MAX_BYTES
 from torchsko.mechanism.geometry import (
@@ -30,12 +30,13 @@ from torchsko.mechanism.geometry import (
     Surface,
     Triangles,
 )
+from torchsko.utils.optional_dependencies import require
 
 VISUAL_GROUP, COLLISION_GROUP = 2, 3
 """MuJoCo's groups of visual geoms, and of collision geoms, which its viewer hides."""
 
-FIELD_BASE = 0.1
-"""Thickness of the ground under a height field [m]; shapes do not have it."""
+HULL_TOLERANCE = 1e-5
+"""Distance of a hull from vertices of its mesh, relative to the mesh, that rounding to float32 explains."""
 
 BYTES_PER_NUMBER = 16
 """Mean length of a coordinate of a vertex as text."""
@@ -71,7 +72,15 @@ def write_geoms(bodies: FileBodies, losses: Losses) -> ShapeLines:
     mech = bodies.mech
     shapes, names = mech.geometry.shapes, _names(mech.geometry.shapes, mech.geometry.pairs)
     large = _large_meshes(shapes)
-    assets: dict[Form, tuple[str, str]] = {}
+    assets: dict[Form, tuple[str, str]] = {
+        form: (f"hull{k}", _hull(form, f"hull{k}")) for k, form in enumerate(_cut_hulls(shapes))
+    }
+    drawn = [
+        names.get(i, f"geom{i}") for i, x in enumerate(shapes) if x.visual and x.form in assets
+    ]
+    losses.add_if(
+        drawn, "surfaces of meshes with a simplified convex hull, which is written instead:"
+    )
     fluids, lost, written = _ellipsoids(bodies), Counter[str](), set[int]()
     for i, shape in enumerate(shapes):
         body, (R, p) = bodies.place(shape.frame, shape.rotation, shape.position)
@@ -136,17 +145,59 @@ def _form(form: Form, fixed: bool, assets: dict[Form, tuple[str, str]]) -> dict[
     return {"type": kind, "size": words(numbers)} if min(numbers) > 0 else None
 
 
+def _cut_hulls(shapes: Sequence[Shape]) -> list[Triangles]:
+    """Meshes in contact whose hull is smaller than that of their vertices (MuJoCo's maxhullvert).
+
+    MuJoCo selects the vertices of such a hull one by one in the axes of the file's mesh, which a compiled
+    model does not have. A file with all vertices, or with maxhullvert, would have another hull.
+    """
+    forms = dict.fromkeys(x.form for x in shapes if x.collision and isinstance(x.form, Triangles))
+    meshes = [x for x in forms if isinstance(x, Triangles) and x.hull is not None]
+    if not meshes:
+        return []
+    assets = [_asset(form, f"mesh{k}") for k, form in enumerate(meshes)]
+    geoms = [element("geom", {"type": "mesh", "mesh": f"mesh{k}"}) for k in range(len(meshes))]
+    lines = ["<mujoco>", *section("asset", assets), *section("worldbody", geoms), "</mujoco>"]
+    model = require("mujoco", "mjcf").MjModel.from_xml_string("\n".join(lines))
+    return [form for k, form in enumerate(meshes) if _is_cut(form, model, k)]
+
+
+def _is_cut(mesh: Triangles, model: Any, k: int) -> bool:
+    """True if the hull of all vertices, mesh k of a model, extends beyond the hull of a mesh."""
+    first, count = int(model.mesh_polyadr[k]), int(model.mesh_polynum[k])
+    sizes = model.mesh_polyvertnum[first : first + count]
+    start = int(model.mesh_polyvertadr[first])
+    corners = model.mesh_polyvert[start : start + int(sizes.sum())]
+    normals = np.zeros_like(mesh.vertices)  # outward at each vertex of the whole hull
+    np.add.at(normals, corners, np.repeat(model.mesh_polynormal[first : first + count], sizes, 0))
+    normals = normals @ rotation_of(model.mesh_quat[k]).T
+    assert mesh.hull is not None
+    missing = sorted({*corners.tolist()} - {*mesh.hull.vertices})
+    of_hull = (mesh.vertices[list(mesh.hull.vertices)] @ normals[missing].T).max(0)
+    beyond = (mesh.vertices[missing] * normals[missing]).sum(-1) - of_hull
+    return bool((beyond > HULL_TOLERANCE * np.ptp(mesh.vertices, axis=0).max()).any())
+
+
+def _hull(mesh: Triangles, name: str) -> str:
+    """The convex hull of a mesh as an asset."""
+    assert mesh.hull is not None
+    return _mesh(name, {"vertex": mesh.vertices[list(mesh.hull.vertices)]})
+
+
 def _asset(form: HeightField | Triangles, name: str) -> str:
     if isinstance(form, Triangles):
-        numbers = {"vertex": form.vertices, "face": form.faces}
-        text = {key: " ".join(map(repr, np.ravel(x).tolist())) for key, x in numbers.items()}
-        return element("mesh", {"name": name} | text)
+        return _mesh(name, {"vertex": form.vertices, "face": form.faces})
     low, high = float(form.heights.min()), float(form.heights.max())
     rows, columns = form.heights.shape
-    size = words([form.size[0] / 2, form.size[1] / 2, (high - low) or 1.0, FIELD_BASE])
+    size = words([form.size[0] / 2, form.size[1] / 2, (high - low) or 1.0, form.base])
     heights = words(np.ravel(form.heights[::-1] - low))  # MuJoCo's first row is the last one
     values = {"name": name, "nrow": str(rows), "ncol": str(columns), "size": size}
     return element("hfield", values | {"elevation": heights})
+
+
+def _mesh(name: str, numbers: Mapping[str, np.ndarray]) -> str:
+    text = {key: " ".join(map(repr, np.ravel(x).tolist())) for key, x in numbers.items()}
+    return element("mesh", {"name": name} | text)
 
 
 def _surface(shape: Shape) -> dict[str, str]:

@@ -37,6 +37,12 @@ WITHOUT_COLLISION = "these kinds of shapes do not collide, in ts.step neither"
 WITHOUT_OPTION = "not modelled; ts.step solves the constraints without it"
 """Reason for options and flags that change the forces of constraints."""
 
+ONLY_COLOURS = "shapes have their colours, without textures, reflection and emission"
+"""Reason for materials that are more than a colour."""
+
+PLAIN_MATERIAL = {"emission": 0.0, "specular": 0.5, "shininess": 0.5, "reflectance": 0.0}
+"""How MuJoCo draws a geom without material."""
+
 FLAGS_OF_CONTACT = ("override", "sleep", "diagexact", "ipc", "speculative")
 """Flags that change the forces of constraints, or the motion with them, when they are enabled."""
 
@@ -63,6 +69,7 @@ def unused(model: Any, geometry: Geometry) -> list[UnsupportedElement]:
         *((row, False) for row in _limits_and_flags(model, disabled)),
         *((row, True) for row in forces),
         *((row, False) for row in _options_of_contact(model)),
+        ((_drawn_materials(model), "materials", ONLY_COLOURS), False),
     )
     pairs = _touching_pairs(model, geometry, disabled)
     geoms = [model.geom(g).name or f"geom{g}" for g in pairs.shapes()]
@@ -77,6 +84,7 @@ def unused(model: Any, geometry: Geometry) -> list[UnsupportedElement]:
             affects_forces=affects_forces,
             in_contact=row[2] in (IN_CONTACT, WITHOUT_COLLISION, WITHOUT_OPTION),
             in_step=row[2].endswith((IN_STEP, "in ts.step only")),
+            absent=row[2] == ONLY_COLOURS,
         )
         for row, affects_forces in (*rows, *((row, False) for row in touching))
         if row[0]
@@ -265,6 +273,17 @@ def _of_free_joints(model: Any, disabled: set[str]) -> tuple[Row, ...]:
             "only the linear part is modelled",
         ),
     )
+
+
+def _drawn_materials(model: Any) -> list[str]:
+    """Names of the materials of geoms that are more than a colour."""
+    used = sorted(set(model.geom_matid.tolist()) - {-1})
+    return [
+        model.mat(m).name or f"material{m}"
+        for m in used
+        if (model.mat_texid[m] >= 0).any()
+        or any(getattr(model, f"mat_{x}")[m] != usual for x, usual in PLAIN_MATERIAL.items())
+    ]
 
 
 def finite_state(model: Any, k: int) -> bool:
