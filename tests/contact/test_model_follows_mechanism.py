@@ -67,6 +67,56 @@ def test_locked_and_appended_robots_have_the_weights_of_their_masses():
     torch.testing.assert_close(locked.shape_invweight[place], expected.shape_invweight)
 
 
+LUG = """<mujoco><compiler angle="radian"/><worldbody><geom type="plane" size="1 1 1"/><site name="w"/>
+<body name="a" pos="0 0 1"><joint name="h" axis="0 1 0" range="-.1 .1" limited="true" ref=".2"/>
+<geom type="capsule" fromto="0 0 0 .3 0 0" size=".03" mass="{}"/>
+<body name="lug" pos="0 .1 .1" euler=".2 0 0"><geom size=".02" mass=".3" pos=".1 0 0"/><site name="k"/></body>
+<body name="b" pos=".3 0 0"><joint name="j" axis="0 1 .2" frictionloss="1"/><geom size=".04" mass=".2"
+pos=".1 0 .1"/><site name="s"/></body></body></worldbody><equality>{}</equality></mujoco>"""
+
+EQUALITIES = {
+    "weld of a welded body": '<weld body1="lug" body2="b"/>',
+    "connect of a welded body": '<connect body1="lug" anchor="0 0 0"/>',
+    "connect of a welded body's site": '<connect site1="k" site2="s"/>',
+    "weld of a welded body's site": '<weld site1="k" site2="w"/>',
+    "joints with an offset": '<joint joint1="j" joint2="h" polycoef=".3 .5 0 0 0"/><connect body1="b" '
+    'anchor="0 0 0"/>',
+}
+
+
+@pytest.mark.parametrize("mimic", ["couple", "independent"])
+@pytest.mark.parametrize("name", EQUALITIES)
+def test_computed_weights_are_those_of_the_compiler(name, mimic):
+    """Weights of welded bodies are those of their own centres of mass, also when another body changed."""
+    light, heavy = (ts.load(LUG.format(m, EQUALITIES[name]), mimic=mimic) for m in (1.0, 1.7))
+    only_heavy_link = LUG.format(1.0, EQUALITIES[name]).replace('mass=".2"', 'mass=".9"')
+    other = ts.load(only_heavy_link, mimic=mimic)
+    for mech in (light, heavy, other):
+        of_file = ts.ContactModel.of(mech)
+        assert not any(x.isnan().any() for x in weights(of_file).values())
+        found = [of_file.with_weights_of(mech)]
+        if mech is other:
+            changes = {field: getattr(other, field) for field in ("mass", "com", "inertia")}
+            found.append(ts.ContactModel.of(light.replace(**changes)))
+        for contact in found:
+            torch.testing.assert_close(weights(contact), weights(of_file), rtol=1e-10, atol=1e-12)
+
+
+def test_a_shifted_centre_of_mass_moves_those_of_welded_bodies():
+    """Both geoms of a body and those of the body welded to it, each shifted by the same displacement."""
+    text = LUG.format(1.0, EQUALITIES["weld of a welded body"]).replace(' euler=".2 0 0"', "")
+    model, mech = mujoco.MjModel.from_xml_string(text), ts.load(text)
+    shift = torch.tensor([0.03, -0.02, 0.05], dtype=torch.float64, requires_grad=True)
+    moves = torch.tensor([[1.0], [0.0]], dtype=torch.float64) * shift
+    found = ts.ContactModel.of(mech).with_weights_of(mech.replace(com=mech.com + moves))
+    model.body_ipos[1:3] += shift.detach().numpy()
+    mujoco.mj_setConst(model, mujoco.MjData(model))
+    (lug, b), weight = (model.body(name).id for name in ("lug", "b")), found.equality_invweight[0]
+    expected = torch.tensor(model.body_invweight0[lug] + model.body_invweight0[b])
+    torch.testing.assert_close(weight, expected, rtol=1e-10, atol=1e-12)
+    assert torch.autograd.grad(weight.sum(), shift)[0].norm() > 0
+
+
 def test_a_ball_of_ten_times_the_mass_rests_as_deep_as_one_that_is_compiled():
     text = """<mujoco><worldbody><geom type="plane" size="5 5 1"/><body pos="0 0 .1"><freejoint/>
       <geom size=".1" mass="{}"/></body></worldbody></mujoco>"""

@@ -30,7 +30,7 @@ MARBLE = """<texture name="check" type="2d" builtin="checker" width="10" height=
 <material name="red" rgba="1 0 0 1"/><material name="marble" texture="check"/>
 <material name="mirror" reflectance=".4"/>"""
 HILLS = '<hfield name="hills" nrow="3" ncol="4" size="1 1.5 0.2 0.3" elevation="0 1 2 1 2 0 1 3 1 2 0 1"/>'
-HILLS += '<hfield name="slope" nrow="2" ncol="2" size="2 1 0.1 0.2" elevation="0 1 0 1"/>'
+HILLS += '<hfield name="slope" nrow="3" ncol="4" size="2 1 0.1 0.2" elevation="0 1 2 3 0 1 2 3 0 1 2 3"/>'
 SERVO = '<position name="p" joint="h" kp="3" kv="0.1" {}/>'
 TENDON = '<fixed name="both" {}><joint joint="h" coef="0.5"/><joint joint="w" coef="-1.2"/></fixed>'
 

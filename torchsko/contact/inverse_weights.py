@@ -51,9 +51,7 @@ class InverseWeights:
 
     def __init__(self, mech: Mechanism) -> None:
         refuse_singular(mech)
-        self.mech = mech = _uncoupled(mech)
-        initial = mech.file_metadata.initial
-        self.q = mech.neutral() if initial is None else initial
+        self.mech, self.q = mech, _ = _uncoupled(mech)
         state, tendons = Kinematics.of(mech, self.q), mech.file_metadata.tendons
         M = algorithms.mass_matrix(model_at(state))
         if any(tendon.armature for tendon in tendons):
@@ -103,16 +101,22 @@ class InverseWeights:
         return torch.where(moves[:, None], found, 0.0)
 
 
-def _uncoupled(mech: Mechanism) -> Mechanism:
-    """The tree of a mechanism, or the mechanism if a dependent joint of its tree has no inertia."""
+def _uncoupled(mech: Mechanism) -> tuple[Mechanism, Tensor]:
+    """The tree of a mechanism, or the mechanism if a dependent joint of its tree has no inertia; where it starts.
+
+    The file may start a tree where the equality of a coupling is not satisfied.
+    """
     if mech.coupling is None and mech.closing is None:
-        return mech
-    tree = mech.tree
-    M = concrete_values(mass_matrix(tree, tree.initial()))
+        return mech, mech.initial()
+    tree, start = mech.tree, mech.tree.initial()
+    rows = torch.eye(mech.num_tree_q, dtype=start.dtype, device=start.device)
+    for x in mech.file_metadata.coupled:
+        start = start + x.violation * rows[mech.tree_q_slice(x.joint).start]
+    M = concrete_values(mass_matrix(tree, start))
     if M is None:  # traced, or under vmap
-        return tree
+        return tree, start
     least = np.linalg.eigvalsh(M)[..., 0]
-    return mech if bool((least <= 0).any()) else tree
+    return (mech, mech.initial()) if bool((least <= 0).any()) else (tree, start)
 
 
 def transmission_matrix(mech: Mechanism, transmission: Tensor, weights: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torchsko.constraints.constraint_kinds import KINDS
 from torchsko.constraints.row_kinds import FrameRows
 from torchsko.contact.contact_fields import ContactFields
 from torchsko.contact.inverse_weights import InverseWeights
+from torchsko.mechanism.description import Vector
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.geometry import Shape, Surface
 from torchsko.mechanism.mechanism import Mechanism
@@ -75,20 +76,40 @@ def computed_weights(mech: Mechanism, contact: ContactFields) -> dict[str, Tenso
 def _centers(mech: Mechanism, bodies: Sequence[int], frames: Sequence[str | None]) -> Tensor | None:
     """Centres of mass of the links of frames (`FileMetadata.centers`) in their bodies, `[*batch, n, 3]` [m].
 
-    None for those of the bodies of the mechanism.
+    A changed centre of mass of a body moves those of all its links. None for those of the bodies themselves.
     """
     known = mech.file_metadata.centers
-    if "com" in mech.replaced or not {*known} & {*frames}:
+    if not {*known} & {*frames}:
         return None
     points = []
     for body, frame in zip(bodies, frames, strict=True):
         if frame is None or frame not in known:
             points.append(mech.com[..., min(body, mech.num_bodies - 1), :])
             continue
-        f = mech.frame_index(frame)
-        R, r = mech.frame_rotation[..., f, :, :], mech.frame_position[..., f, :]
-        points.append(r + matvec(R, R.new_tensor(known[frame])))
+        center = _in_body(mech, frame, known[frame])
+        if "com" in mech.replaced:
+            center = center + mech.com[..., body, :] - _file_center(mech, body)
+        points.append(center)
     return torch.stack(torch.broadcast_tensors(*points), -2)
+
+
+def _in_body(mech: Mechanism, frame: str, point: Vector) -> Tensor:
+    """A point of a frame in its body, `[*batch, 3]` [m]."""
+    f = mech.frame_index(frame)
+    R, r = mech.frame_rotation[..., f, :, :], mech.frame_position[..., f, :]
+    return r + matvec(R, R.new_tensor(point))
+
+
+def _file_center(mech: Mechanism, body: int) -> Tensor:
+    """Centre of mass of the links of a body in its file, `[*batch, 3]` [m]; of the body if they have no mass."""
+    carried = {n for n, k in zip(mech.frame_names, mech.frame_body, strict=True) if k == body}
+    links = [x for x in mech.file_metadata.links if x.name in carried and x.mass]
+    if not links:
+        return mech.com[..., body, :]
+    total = sum(x.mass for x in links)
+    return sum(
+        (x.mass / total * _in_body(mech, x.name, x.com) for x in links), start=mech.com.new_zeros(3)
+    )
 
 
 def _of_equalities(
