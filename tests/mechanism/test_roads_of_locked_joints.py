@@ -137,6 +137,38 @@ def test_sensors_that_a_locked_joint_ends_are_named_in_a_warning():
     assert {"sensor 'push'", "sensor 'center'"} <= {x.element for x in left.unused}
 
 
+LENGTHS = """<tendon><fixed name="belt"><joint joint="elbow" coef=".7"/><joint joint="wrist" coef="-.5"/>
+</fixed></tendon><actuator><position name="pull" tendon="belt" kp="30" gear="2"/></actuator><sensor>
+<actuatorpos name="at" actuator="pull"/><actuatorvel name="rate" actuator="pull"/>
+<actuatorfrc name="force" actuator="pull"/><jointactuatorfrc name="torque" joint="elbow"/></sensor>"""
+
+
+def test_the_length_of_a_partly_locked_transmission_is_named():
+    """Its rate and force are kept, and its length as well where the locked joint adds none."""
+    mech = loaded(texts(section(LENGTHS)).robot)
+    with pytest.warns(ts.RobotFileWarning, match=r"keep 1 part:\n  sensor 'at': .*'pull'") as found:
+        left = mech.lock({"wrist": ANGLE})
+    assert len(found) == 1
+    kept = [x.name for x in left.file_metadata.sensors]
+    assert kept == ["rate", "force", "torque"]
+    with pytest.raises(ts.MechanismError, match=r"sensor 'at': .*'pull'"):
+        mech.lock({"wrist": ANGLE}, strict=True)
+    at_zero = mech.lock({"wrist": 0.0}, strict=True)
+    assert [x.name for x in at_zero.file_metadata.sensors] == ["at", *kept]
+    g = torch.Generator().manual_seed(0)
+    for robot, angle, names in ((left, ANGLE, kept), (at_zero, 0.0, ["at", *kept])):
+        q, qd = robot.random_state(generator=g)
+        wrist = mech.joint_names.index("wrist")
+        whole_q, whole_qd = (
+            torch.cat([x[:wrist], x.new_tensor([y]), x[wrist:]]) for x, y in ((q, angle), (qd, 0.0))
+        )
+        ctrl = q.new_tensor([0.3])
+        one = ts.sensors(robot, ts.State(q, qd), ctrl)
+        two = ts.sensors(mech, ts.State(whole_q, whole_qd), ctrl)
+        for name in names:
+            assert torch.allclose(one[name], two[name], rtol=0, atol=1e-13)
+
+
 def test_file_data_of_a_joint_locked_at_several_values_is_refused():
     mech = loaded(texts(section(BELT.format(""))).robot)
     values = torch.zeros(3, 1, dtype=mech.dtype)
@@ -327,6 +359,18 @@ def test_an_appended_mocap_body_is_fixed_and_named():
     assert robot.lock({"wrist": 0.1}).file_metadata.mocap_bodies == ("target",)
     with pytest.raises(ts.MechanismError, match="mocap body 'r_target'"):
         cart.append(robot, "mount", prefix="r_", strict=True)
+
+
+def test_the_mass_of_an_appended_mocap_body_is_refused_with_advice_that_works():
+    bodies = '<body name="target" mocap="true"><geom name="mark" size=".1" mass="{}"/></body>'
+    text = texts(PLAIN).bare.replace("<worldbody>", f"<worldbody>{bodies}")
+    heavy, light = (loaded(text.format(mass)) for mass in (2, 0))
+    cart = loaded(texts(PLAIN).cart)
+    with pytest.raises(ts.MechanismError, match=r'target.*mocap.*geoms mass="0".*fixed') as error:
+        cart.append(heavy, "mount", prefix="r_")
+    assert "freejoint" not in str(error.value)
+    with pytest.warns(ts.RobotFileWarning, match="mocap body 'r_target'"):
+        cart.append(light, "mount", prefix="r_")
 
 
 def test_strict_edits_refuse_what_they_do_not_keep():

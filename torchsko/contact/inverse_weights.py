@@ -102,9 +102,9 @@ class InverseWeights:
 
 
 def _uncoupled(mech: Mechanism) -> tuple[Mechanism, Tensor]:
-    """The tree of a mechanism, or the mechanism if a dependent joint of its tree has no inertia; where it starts.
+    """The tree of a mechanism, and its initial coordinates, which may violate the couplings of its file.
 
-    The file may start a tree where the equality of a coupling is not satisfied.
+    If a dependent joint of the tree has no inertia, the mechanism itself.
     """
     if mech.coupling is None and mech.closing is None:
         return mech, mech.initial()

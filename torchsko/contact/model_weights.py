@@ -101,7 +101,7 @@ def _in_body(mech: Mechanism, frame: str, point: Vector) -> Tensor:
 
 
 def _file_center(mech: Mechanism, body: int) -> Tensor:
-    """Centre of mass of the links of a body in its file, `[*batch, 3]` [m]; of the body if they have no mass."""
+    """Centre of mass of the links of a body in the file, `[*batch, 3]` [m]; of the body without links."""
     carried = {n for n, k in zip(mech.frame_names, mech.frame_body, strict=True) if k == body}
     links = [x for x in mech.file_metadata.links if x.name in carried and x.mass]
     if not links:

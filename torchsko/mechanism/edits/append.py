@@ -222,12 +222,21 @@ def _check_base(other: MechanismData) -> None:
     lost = [x for x in other.unused if x.fixed_inertia]
     if lost:
         at_load = lost[0].reason == STILL
+        advice = (
+            "Load the appended robot with floating_base=True (MJCF: with a <freejoint/> in its root body); "
+            "its base is then welded to the frame."
+            if at_load
+            else "Append it first, and lock its joints afterwards: mech.append(other, frame).lock({...})."
+        )
+        for name in other.file_metadata.mocap_bodies:
+            if f"link {name!r} " in lost[0].element:
+                advice = (
+                    f"{name!r} is a mocap body, whose mass has no effect in its own file: give its geoms "
+                    'mass="0", or append to a frame that is fixed.'
+                )
         raise MechanismError(
             f"{lost[0].element} of {other.name!r} was left out when it was "
             f"{'loaded' if at_load else 'locked'}.",
             "It was fixed to the inertial frame; on a moving frame its mass would be missing.",
-            "Load the appended robot with floating_base=True (MJCF: with a <freejoint/> in its root body); "
-            "its base is then welded to the frame."
-            if at_load
-            else "Append it first, and lock its joints afterwards: mech.append(other, frame).lock({...}).",
+            advice,
         )

@@ -77,7 +77,7 @@ class LockedData:
         shifted = {
             a.name
             for a in data.actuators.actuators
-            if a.name in left and any(self._is_held(j) for j in a.transmission)
+            if a.name in left and self._split(a.transmission, f"actuator {a.name!r}")[0]
         }
         closures = [self._closure(c, lengths) for c in data.closures]
         return replace(
@@ -215,7 +215,7 @@ class LockedData:
         """Reason why the reading of a sensor cannot be computed with the joints locked."""
         mech, target = self.mech, sensor.target
         if sensor.kind == "actuatorpos" and target in shifted:
-            return f"the length of actuator {target!r} is counted without its locked joints"
+            return f"it measures the length of actuator {target!r} with its locked joints: not modelled"
         if sensor.kind in ("force", "torque"):
             if mech.frame_body[mech.frame_index(target or "")] in self.held:
                 return f"it measures the force on {target!r}, whose joint is locked: not modelled"
