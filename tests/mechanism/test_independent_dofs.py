@@ -8,6 +8,7 @@ import torch
 import torchsko as ts
 from tests.linkages import LINKAGES, biped
 from torchsko.errors import MechanismError
+from torchsko.mechanism.closed_chains import closed_states
 from torchsko.mechanism.closed_chains.closed_states import MAX_RATE_RATIO
 
 INERTIA = '<inertia ixx=".1" iyy=".1" izz=".1" ixy="0" ixz="0" iyz="0"/>'
@@ -84,3 +85,24 @@ def test_random_states_of_loops_are_away_from_singular_ones(name: str) -> None:
     unit = torch.eye(mech.num_dof, dtype=q.dtype)[:, None]
     assert ts.expand_velocity(mech, q, unit).abs().max() <= MAX_RATE_RATIO
     assert ts.close(mech, q).distance.max() < 1e-12
+    with torch.device("cpu"):  # a default device
+        assert torch.equal(q, draw())
+
+
+def test_steps_to_a_closed_configuration_end_for_each_sample(monkeypatch) -> None:
+    """The number of rows that are evaluated is that of each sample alone, and so is the result."""
+    mech, evaluated = LINKAGES["six-bar"](), []
+    rows = closed_states.all_rows
+
+    def counted(mech, tree, nodes, q):
+        evaluated.append(q.shape[:-1].numel())
+        return rows(mech, tree, nodes, q)
+
+    monkeypatch.setattr(closed_states, "all_rows", counted)
+    q = torch.rand(12, mech.num_q, generator=torch.Generator().manual_seed(0), dtype=mech.dtype)
+    together = closed_states.closed_samples(mech, q)
+    total = sum(evaluated)
+    evaluated.clear()
+    alone = torch.stack([closed_states.closed_samples(mech, x) for x in q])
+    assert torch.allclose(together, alone, rtol=0, atol=1e-12)
+    assert sum(evaluated) <= total <= 2 * sum(evaluated)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
+from torch.overrides import TorchFunctionMode
 
 import torchsko as ts
 from torchsko.errors import TorchskoError
@@ -34,6 +35,20 @@ def test_numbers_are_seen_through_derivatives_and_not_of_mapped_samples():
     rows = x.expand(3, 4)
     assert seen_by(rows, vmap) == [None]
     assert seen_by(rows, lambda f: vmap(grad(f))) == [None]
+
+
+def test_numbers_are_read_under_a_default_device_and_not_under_other_modes():
+    class Recorder(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    x = torch.arange(3.0)
+    with torch.device("meta"):
+        np.testing.assert_array_equal(concrete_values(x), x.numpy())
+        with Recorder():
+            assert concrete_values(x) is None
+    with Recorder(), torch.device("cpu"):
+        assert concrete_values(x) is None
 
 
 def test_numbers_of_every_type_and_of_what_learns():

@@ -57,6 +57,7 @@ class ReferenceStates(MechanismData):
         Orientations are uniform over all rotations. Velocities are uniform within their limits, or within
         pi rad/s and 1 m/s without limits. With embedded loops, configurations are closed, and drawn again
         where a joint moves more than 50 times as fast as an independent one [rad or m], near singular ones.
+        Closing moves the joints of loops, which may then exceed their limits.
 
         Args:
             *batch: batch dimensions.

@@ -9,20 +9,22 @@ import torch
 from torch import Tensor
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor, maybe_get_bdim
 from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
-from torch.overrides import has_torch_function_unary
+from torch.overrides import _get_current_function_mode_stack, has_torch_function_unary
+from torch.utils._device import DeviceContext
 
 
 def concrete_values(x: Any, most: int | None = None) -> np.ndarray | None:
     """Values of a tensor, for checks that only decide whether to raise an error.
 
     Returns None if the values are not available: under a compiler, a trace or a vmap, on a device other than
-    the CPU (a read would wait for it), and under a torch function mode (which would record the read).
+    the CPU (a read would wait for it), and under a torch function mode that would record the read, which a
+    default device does not.
 
     Args:
         x: a tensor; any other object has no values.
         most: largest number of entries that is read; None: no limit.
     """
-    if torch.compiler.is_compiling() or is_tracing() or has_torch_function_unary(None):
+    if torch.compiler.is_compiling() or is_tracing() or _is_recorded():
         return None
     if (
         not isinstance(x, Tensor)
@@ -43,6 +45,13 @@ def concrete_values(x: Any, most: int | None = None) -> np.ndarray | None:
         return x.detach().numpy() if known else np.array(x.tolist())
     except (RuntimeError, TypeError):
         return None
+
+
+def _is_recorded() -> bool:
+    """True under a torch function mode that may record operations."""
+    return has_torch_function_unary(None) and not all(
+        isinstance(mode, DeviceContext) for mode in _get_current_function_mode_stack()
+    )
 
 
 def is_vmapped(x: Tensor) -> bool:

@@ -58,26 +58,39 @@ def all_rows(
 def nearest_closed(
     mech: MechanismData, tree: MechanismData, nodes: Sequence[LoopNode], q: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Configurations of the tree after Gauss-Newton steps of least norm, and their largest residuals."""
+    """Configurations of the tree after Gauss-Newton steps of least norm, and their largest residuals.
+
+    Each sample ends where its loops are closed, since few samples take most of the steps. Samples of a batch
+    of mechanisms end together. Where values cannot be read, all steps are made.
+    """
+    tolerance = CONVERGED * torch.finfo(q.dtype).eps
     with torch.no_grad():
+        found = q if tree.batch_shape else q.reshape(-1, q.shape[-1])
+        at, q_left = torch.arange(len(found), device=q.device), found
         for _ in range(CLOSING_STEPS):
-            phi, G = all_rows(mech, tree, nodes, q)
-            largest = concrete_values(phi.abs().amax()) if phi.numel() else 0.0
-            if largest is not None and largest < CONVERGED * torch.finfo(q.dtype).eps:
+            phi, G = all_rows(mech, tree, nodes, q_left)
+            is_open = concrete_values(phi.abs().amax(-1) >= tolerance)
+            if is_open is not None and not is_open.any():
                 break
-            # The damping vanishes with the residual, so that convergence is quadratic where rows are
-            # independent and steps stay small near singular configurations.
-            size = phi.square().sum(-1)[..., None, None] + torch.finfo(q.dtype).eps * 100
-            W = G @ G.mT + size.clamp_max(1e-2) * torch.eye(
-                G.shape[-2], dtype=q.dtype, device=q.device
-            )
-            step = -matvec(G.mT, torch.linalg.solve(W, phi))
-            size = step.abs().amax(-1, keepdim=True)
-            step = step * (MAX_STEP / size.clamp_min(MAX_STEP))
-            if mech.coupling is not None:
-                step = mech.coupling.tree_rates(step, mech.coupling_ratio)
-            q = add_tree_step(tree.joints, q, step)
-        return q, all_rows(mech, tree, nodes, q)[0].abs().amax(-1)
+            if is_open is not None and not tree.batch_shape:
+                left = torch.from_numpy(is_open)
+                at, q_left, phi, G = at[left], q_left[left], phi[left], G[left]
+            q_left = add_tree_step(tree.joints, q_left, _closing_step(mech, phi, G))
+            found = q_left if tree.batch_shape else found.index_copy(0, at, q_left)
+        found = found.reshape(q.shape)
+        return found, all_rows(mech, tree, nodes, found)[0].abs().amax(-1)
+
+
+def _closing_step(mech: Mechanism, phi: Tensor, G: Tensor) -> Tensor:
+    """A damped Gauss-Newton step of the tree, `[*batch, num_tree_dof]`."""
+    eps = torch.finfo(phi.dtype).eps
+    # The damping vanishes with the residual, so that convergence is quadratic where rows are
+    # independent and steps stay small near singular configurations.
+    damping = (phi.square().sum(-1)[..., None, None] + eps * 100).clamp_max(1e-2)
+    W = G @ G.mT + damping * torch.eye(G.shape[-2], dtype=G.dtype, device=G.device)
+    step = -matvec(G.mT, torch.linalg.solve(W, phi))
+    step = step * (MAX_STEP / step.abs().amax(-1, keepdim=True).clamp_min(MAX_STEP))
+    return step if mech.coupling is None else mech.coupling.tree_rates(step, mech.coupling_ratio)
 
 
 def closed_samples(mech: MechanismData, q: Tensor) -> Tensor:
@@ -98,7 +111,7 @@ def closed_samples(mech: MechanismData, q: Tensor) -> Tensor:
         is_open = is_open & ~is_new
         if concrete_values(is_open.any()) is not None and not is_open.any():
             break
-        toward = toward / 2
+        toward = torch.where(is_open[..., None], toward / 2, 0.0)  # the reference is closed
     return independent_q(mech, found)
 
 
@@ -114,7 +127,7 @@ def regular_samples(mech: MechanismData, draw: Callable[[], Tensor]) -> Tensor:
         is_singular = ratio > MAX_RATE_RATIO
         if not _has_values(ratio) or not is_singular.any():
             break
-        other = closed_samples(mech, draw())
+        other = closed_samples(mech, torch.where(is_singular[..., None], draw(), q))
         other_ratio = _rate_ratio(mech, other)
         is_better = is_singular & (other_ratio < ratio)
         q = torch.where(is_better[..., None], other, q)
