@@ -154,7 +154,7 @@ def test_a_report_lists_elements_of_the_file_that_the_model_lacks():
     # Its spring made a first moment of -0.21 kg m, where there is none, +- 0.0005, without a word above it.
     (note,) = texts(fit, "unmodelled_force")
     assert "1 tendons" in note
-    assert note in head and "ts.tendons_of computes" in note
+    assert note in head and "ts.tendons_of(mech).force(mech, q, qd) computes" in note
     still = TENDON.replace(' stiffness="2"', "")
     assert not left_out(ts.load(still)) and "tendons" in str(ts.load(still).unused)
     rubbing = TENDON.replace('stiffness="2"', 'frictionloss="1" armature="1"')

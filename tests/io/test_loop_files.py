@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from pathlib import Path
+from typing import Any
 
 import mujoco
 import pytest
@@ -288,6 +289,39 @@ def digit_leg() -> str:
       <loop name='toe_rod' type='spherical'>
         <predecessor link='toe_a_rod'><origin xyz='.1 0 -.26'/></predecessor>
         <successor link='foot'><origin xyz='-.06 .05 0'/></successor></loop></robot>"""
+
+
+MJCF_BAR = """<mujoco model="bar"><worldbody><body name="crank"><joint name="crank" axis="0 1 0"/>
+<geom type="capsule" size=".01" fromto="0 0 0 .2 0 0"/><body name="coupler" pos=".2 0 0">
+<joint name="coupler" axis="0 1 0"/><geom type="capsule" size=".01" fromto="0 0 0 .5 0 0"/>
+<site name="one" pos=".5 0 0"/></body></body><body name="rocker" pos=".5 0 0">
+<joint name="rocker" axis="0 1 0"/><geom type="capsule" size=".01" fromto="0 0 0 .4 0 0"/>
+<site name="two" pos=".4 0 0"/></body></worldbody>{}<equality>{}</equality></mujoco>"""
+
+PIN = '<connect site1="one" site2="two"/>'
+
+ROPE = '<tendon><spatial name="rope" stiffness="3"><site site="one"/><site site="two"/></spatial></tendon>'
+
+
+def test_a_compiled_model_takes_the_loops_of_its_file() -> None:
+    """As the file: embedded, with named independent joints, or as loops to add, and strict."""
+    pin = ts.Closure("pin", "ball", "one", "two", method="embed")
+    cases: tuple[tuple[str, dict[str, Any]], ...] = (
+        (PIN, {"closures": "embed"}),
+        (PIN, {"closures": "embed", "independent": ("rocker",)}),
+        ("", {"closures": [pin], "independent": ("coupler",)}),
+    )
+    for loop, options in cases:
+        text = MJCF_BAR.format("", loop)
+        found = ts.from_mujoco(mujoco.MjModel.from_xml_string(text), **options)
+        expected = ts.load(text, **options)
+        assert found.dof_names == options.get("independent", found.dof_names)
+        assert found.dof_names == expected.dof_names and found.closures == expected.closures
+        q, qd, tau = state(expected, size=0.3)
+        accelerations = [ts.forward_dynamics(mech, q, qd, tau) for mech in (found, expected)]
+        assert torch.equal(*accelerations)
+    with pytest.raises(ts.RobotFileError, match="rope"):
+        ts.from_mujoco(mujoco.MjModel.from_xml_string(MJCF_BAR.format(ROPE, PIN)), strict=True)
 
 
 @pytest.mark.some(1)

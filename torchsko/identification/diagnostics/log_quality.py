@@ -147,8 +147,8 @@ def unmodelled_force(context: FitContext) -> Iterator[Finding]:
         yield finding(
             "unmodelled_force",
             f"The robot's file has forces that the model does not have: {'; '.join(missing)}.",
-            "Subtract known forces from the logged forces. ts.tendons_of computes those of springs and "
-            "dampers of tendons.",
+            "Subtract known forces from the logged forces: ts.tendons_of(mech).force(mech, q, qd) computes "
+            "those of springs and dampers of tendons.",
             reason="Other parameters compensate for them.",
         )
 

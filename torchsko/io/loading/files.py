@@ -15,7 +15,7 @@ from torchsko.io.common.meshes import own_folders
 from torchsko.io.common.source import check_folders, check_source, format_of, naming
 from torchsko.io.loading.build import build_mechanism
 from torchsko.io.loading.file_check import check_file
-from torchsko.io.loading.mujoco_models import convert
+from torchsko.io.loading.mujoco_models import from_mujoco
 from torchsko.io.mjcf.read_mjcf import read_mjcf
 from torchsko.io.sdf.read_sdf import read_sdf
 from torchsko.io.urdf.read_urdf import read_urdf
@@ -118,10 +118,16 @@ def load(
         robot = _read(source, floating_base, mimic, strict, mesh_path or ())
     with naming(name):
         if not isinstance(robot, RobotDescription):
-            mech = convert(robot, gravity=gravity, mimic=mimic, dtype=dtype, device=device)
-            mech = close_loops(mech, closures, independent)
-            check_file(mech, strict=strict)
-            return mech
+            return from_mujoco(
+                robot,
+                gravity=gravity,
+                mimic=mimic,
+                strict=strict,
+                closures=closures,
+                independent=independent,
+                dtype=dtype,
+                device=device,
+            )
         if gravity is None:
             gravity = robot.gravity or GRAVITY
         mech = build_mechanism(

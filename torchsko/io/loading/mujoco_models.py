@@ -21,6 +21,8 @@ from torchsko.io.mujoco.mujoco_model import ModelDescription, describe
 from torchsko.io.mujoco.mujoco_sensors import read_sensors
 from torchsko.mechanism.couplings import followers, limits
 from torchsko.mechanism.description import UnsupportedElement
+from torchsko.mechanism.file_data.file_metadata import Closure
+from torchsko.mechanism.loops.loop_nodes import close_loops
 from torchsko.mechanism.magnitudes import LARGEST, refuse_too_large
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -33,6 +35,9 @@ def from_mujoco(
     *,
     gravity: Sequence[float] | None = None,
     mimic: Literal["couple", "independent"] = "couple",
+    strict: bool = False,
+    closures: Literal["cut", "embed"] | Sequence[Closure] = "cut",
+    independent: Sequence[str] = (),
     dtype: torch.dtype = torch.float64,
     device: torch.device | str = "cpu",
 ) -> Mechanism:
@@ -50,6 +55,11 @@ def from_mujoco(
         gravity: in the inertial frame [m/s^2]; that of the model when left out.
         mimic: "couple" makes linear equalities of joints exact couplings. With "independent" they are soft
             constraints of `torchsko.step`, as in MuJoCo.
+        strict: raise an error for the first element that changes the dynamics and does not act in
+            `torchsko.step`.
+        closures: "embed" makes the loops of the model part of the dynamics, "cut" leaves them open; or loops
+            to add, as in `torchsko.load`.
+        independent: joints of embedded loops that are independent, such as ("crank",).
         dtype: torch.float32 or torch.float64.
         device: of all tensors.
 
@@ -57,11 +67,21 @@ def from_mujoco(
         The mechanism, without batch dimensions.
 
     Raises:
-        MechanismError: if the model has no moving joint, or a parameter is unphysical.
-        RobotFileError: if the object is not a compiled model.
+        MechanismError: if the model has no moving joint, a parameter is unphysical, or embedded loops do not
+            close.
+        RobotFileError: if the object is not a compiled model, or of an element if `strict`.
+
+    Example:
+        >>> import torchsko as ts, mujoco
+        >>> text = '''<mujoco><worldbody><body name="rod"><joint name="a" axis="0 1 0"/><geom size=".1"/>
+        ...   <body><joint name="b" axis="0 1 0"/><geom size=".1" pos=".3 0 0"/></body></body></worldbody>
+        ...   <equality><joint joint1="b" joint2="a" polycoef="0 -1 0 0 0"/></equality></mujoco>'''
+        >>> ts.from_mujoco(mujoco.MjModel.from_xml_string(text)).dof_names
+        ('a',)
     """
     mech = convert(model, gravity=gravity, mimic=mimic, dtype=dtype, device=device)
-    check_file(mech)
+    mech = close_loops(mech, closures, independent)
+    check_file(mech, strict=strict)
     return mech
 
 
