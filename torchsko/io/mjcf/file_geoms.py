@@ -269,12 +269,25 @@ def _fluid_of(
         frame_pose(mech, i),
         (np.array(shape.rotation), np.array(shape.position)),
     )
+    moves, axes = mech.frame_body[i] >= 0, _semi_axes(shape.form)
     for n, (name, place) in fluids.items():
-        same = all(
-            np.allclose(a, b, rtol=0, atol=1e-9) for a, b in zip(place, on_body, strict=True)
-        )
-        if same and mech.body_names[mech.frame_body[i]] == name:
+        size = mech.fluid_size[n].double().numpy()
+        pairs = zip((*place, size), (*on_body, size if axes is None else axes), strict=True)
+        same = all(np.allclose(a, b, rtol=1e-9, atol=1e-9) for a, b in pairs)
+        if same and moves and mech.body_names[mech.frame_body[i]] == name:
             del fluids[n]
             coefficients = mech.fluid_coefficients[n, 1:6].tolist()
             return {"fluidshape": "ellipsoid", "fluidcoef": words(coefficients)}
     return {}
+
+
+def _semi_axes(form: Form) -> list[float] | None:
+    """Semi-axes of the ellipsoid of a primitive in a fluid [m]; None for other forms."""
+    if type(form) not in SIZES:
+        return None
+    _, size = SIZES[type(form)]
+    first, *rest = size(form)
+    if isinstance(form, Sphere | Cylinder | Capsule):
+        half = rest[0] if rest else first
+        return [first, first, half + first if isinstance(form, Capsule) else half]
+    return [first, *rest]

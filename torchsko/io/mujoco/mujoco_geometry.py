@@ -174,8 +174,9 @@ def _quadrilateral(points: np.ndarray, face: Sequence[int], start: int) -> list[
 def _heights(model: Any, k: int) -> HeightField:
     rows, columns = int(model.hfield_nrow[k]), int(model.hfield_ncol[k])
     start, (x, y, top, base) = int(model.hfield_adr[k]), model.hfield_size[k].tolist()
-    heights = np.array(model.hfield_data[start : start + rows * columns]).reshape(rows, columns)
-    return HeightField((2 * x, 2 * y), top * heights, base + top * float(heights.min()))
+    data = np.array(model.hfield_data[start : start + rows * columns], dtype=np.float64)
+    heights = top * data.reshape(rows, columns)
+    return HeightField((2 * x, 2 * y), heights, base + float(heights.min()))
 
 
 def _colours(model: Any) -> list[tuple[float, float, float, float]]:
