@@ -61,6 +61,8 @@ from torchsko.algebra.transforms.transform import embed as embed
 from torchsko.algorithms.member_length import member_length_matrix as member_length_matrix
 from torchsko.algorithms.member_length import member_length_operator as member_length_operator
 from torchsko.api.verb_table import *  # noqa: F403 - the verbs
+from torchsko.bridge.conventions.conversion import Conventions as Conventions
+from torchsko.bridge.conventions.conversion import conventions as conventions
 from torchsko.contact.contact_dynamics import ConstrainedDynamics as ConstrainedDynamics
 from torchsko.contact.contact_model import ContactModel as ContactModel
 from torchsko.contact.points import Contacts as Contacts
@@ -72,8 +74,6 @@ from torchsko.fused.fused_call import FusedCall as FusedCall
 from torchsko.fused.fused_mechanism import FusedMechanism as FusedMechanism
 from torchsko.implicit.loop import loop as loop
 from torchsko.io.builder import MechanismBuilder as MechanismBuilder
-from torchsko.io.conventions.conversion import Conventions as Conventions
-from torchsko.io.conventions.conversion import conventions as conventions
 from torchsko.io.loading.build import build_mechanism as build_mechanism
 from torchsko.io.loading.files import load as load
 from torchsko.io.loading.mujoco_models import from_mujoco as from_mujoco

@@ -12,7 +12,7 @@ import torchsko as ts
 from tests.io.urdf_texts import joint, robot
 from tests.states import normal_state
 from tests.strategies import agree, random_mechanism
-from torchsko.io.conventions.libraries import LIBRARIES
+from torchsko.bridge.conventions.libraries import LIBRARIES
 from torchsko.spatial.rotation import quaternion_to_matrix, skew
 
 each = pytest.mark.parametrize("library", LIBRARIES)

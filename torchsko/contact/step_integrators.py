@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.bridge.conventions.conversion import conventions
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.constrained_state import ConstrainedState
 from torchsko.contact.contact_dynamics import solve_dynamics
@@ -136,9 +137,6 @@ def _runge_kutta(fixed: Drive, state: State) -> StepResult:
 
     Rotation vectors of ball and free joints follow the method of Munthe-Kaas (1999).
     """
-    # An import of torchsko loads rollouts, and no readers of files.
-    from torchsko.io.conventions.conversion import conventions
-
     mech, dt = fixed.mech, fixed.dt
     mujoco = conventions("mujoco", mech)
     q0, act0 = state.q, state.act

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from torchsko.errors import RobotFileError
-from torchsko.io.common.report import Report
 from torchsko.io.xml.reader import Element
+from torchsko.io.xml.report import Report
 from torchsko.mechanism.description import Matrix, Vector
 from torchsko.mechanism.geometry import Colour, Form, Geometry, Shape
 

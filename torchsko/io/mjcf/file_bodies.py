@@ -14,7 +14,7 @@ MuJoCo calls ``ref``.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
@@ -22,7 +22,7 @@ from torch import Tensor
 from torchsko.errors import MechanismError
 from torchsko.io.common.link_inertias import link_inertias
 from torchsko.io.common.numbers import as_matrix, as_vector
-from torchsko.io.mjcf.frame_owners import owner
+from torchsko.io.mjcf.file_body import FileBody, FileJoint, owner
 from torchsko.io.mjcf.poses import HERE, Pose, compose, frame_pose, inverse, rotation_of
 from torchsko.io.mjcf.principal_inertia import is_physical
 from torchsko.mechanism.coordinates import tree_q
@@ -35,52 +35,6 @@ WORLD = "world"
 
 MAX_TILT = 1e-9
 """Largest entry of a rotation minus the identity that is rounding."""
-
-
-@dataclass(frozen=True)
-class FileJoint:
-    """A joint of a new file.
-
-    Attributes:
-        name: its name.
-        body: index of the mechanism's joint of which it is a motion.
-        motion: index of the motion; 0 for ball and free joints.
-        type: "hinge", "slide", "ball" or "free".
-        axis: in the MJCF body.
-        anchor: in the MJCF body [m].
-        start: initial coordinate of a hinge or slide [rad or m].
-    """
-
-    name: str
-    body: int
-    motion: int
-    type: str
-    axis: np.ndarray
-    anchor: np.ndarray
-    start: float
-
-
-@dataclass
-class FileBody:
-    """A body of a new file.
-
-    Attributes:
-        name: its name.
-        parent: name of the parent; "world" is the inertial frame.
-        pose: initial pose in the parent.
-        link: inertial parameters; None for a body that does not need them.
-        joints: its joints.
-        lines: lines of its sites and geoms.
-        quaternion: initial orientation of a floating body, as in q; None for others.
-    """
-
-    name: str
-    parent: str
-    pose: Pose
-    link: LinkDescription | None
-    joints: tuple[FileJoint, ...] = ()
-    lines: list[str] = field(default_factory=list)
-    quaternion: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ import torch
 
 from torchsko.io.common.losses import Losses
 from torchsko.io.mjcf.elements import element
-from torchsko.io.mjcf.file_bodies import FileBodies, FileJoint
+from torchsko.io.mjcf.file_bodies import FileBodies
+from torchsko.io.mjcf.file_body import FileJoint
 from torchsko.io.mujoco.mujoco_fields import MAX_POSITION
 from torchsko.io.xml.edits import words
 from torchsko.mechanism.file_data.actuator import Range

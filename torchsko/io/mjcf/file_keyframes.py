@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchsko.io.conventions.conversion import conventions
+from torchsko.bridge.conventions.conversion import conventions
 from torchsko.io.mjcf.elements import element
 from torchsko.io.mjcf.file_bodies import FileBodies
 from torchsko.io.xml.edits import words

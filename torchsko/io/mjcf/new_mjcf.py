@@ -10,7 +10,8 @@ from torchsko.io.common.numbers import quaternion_from_matrix
 from torchsko.io.common.write_back import check_unbatched
 from torchsko.io.mjcf.elements import element, section
 from torchsko.io.mjcf.file_actuators import drive_lines
-from torchsko.io.mjcf.file_bodies import WORLD, FileBodies, FileBody, file_bodies
+from torchsko.io.mjcf.file_bodies import WORLD, FileBodies, file_bodies
+from torchsko.io.mjcf.file_body import FileBody
 from torchsko.io.mjcf.file_equalities import equality_lines
 from torchsko.io.mjcf.file_geoms import write_geoms
 from torchsko.io.mjcf.file_joints import write_joints

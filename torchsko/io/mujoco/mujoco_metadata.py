@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchsko.bridge.conventions.conversion import Conventions, conventions
 from torchsko.io.common.numbers import as_vector
-from torchsko.io.conventions.conversion import Conventions, conventions
 from torchsko.io.mujoco.mujoco_actuators import read_actuators
 from torchsko.io.mujoco.mujoco_equalities import read_equalities
 from torchsko.io.mujoco.mujoco_fields import (

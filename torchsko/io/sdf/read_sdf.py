@@ -20,7 +20,6 @@ import numpy as np
 
 from torchsko.errors import RobotFileError
 from torchsko.io.common.numbers import as_matrix, as_vector, number, quaternion_from_matrix, vector
-from torchsko.io.common.report import Report
 from torchsko.io.common.source import naming
 from torchsko.io.sdf.sdf_fields import ENTRIES, leftovers
 from torchsko.io.sdf.sdf_geometry import read_shapes
@@ -47,6 +46,7 @@ from torchsko.io.sdf.sdf_versions import SEPARATE_NAMES, convert, version_of
 from torchsko.io.urdf.urdf_fields import only_child
 from torchsko.io.urdf.urdf_joint import couplings_to
 from torchsko.io.xml.reader import Element, is_xml_text, read_document
+from torchsko.io.xml.report import Report
 from torchsko.mechanism.description import (
     FIXED,
     CouplingDescription,

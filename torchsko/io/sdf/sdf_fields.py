@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from torchsko.errors import RobotFileError
-from torchsko.io.common.report import Report
 from torchsko.io.sdf.sdf_joint import NUM_AXES
 from torchsko.io.urdf.urdf_fields import only_child, report_misplaced
 from torchsko.io.xml.reader import Element
+from torchsko.io.xml.report import Report
 from torchsko.mechanism.description import UnsupportedElement
 
 ENTRIES = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")

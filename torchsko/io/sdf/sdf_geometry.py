@@ -13,9 +13,9 @@ import numpy as np
 from torchsko.errors import RobotFileError
 from torchsko.io.common.file_shapes import ONES, PlacedForm, read_link_shapes
 from torchsko.io.common.numbers import as_matrix, as_vector, extent, number, vector
-from torchsko.io.common.report import Report
 from torchsko.io.sdf.sdf_poses import Frames, Pose, read_pose
 from torchsko.io.xml.reader import Element
+from torchsko.io.xml.report import Report
 from torchsko.mechanism.description import Vector
 from torchsko.mechanism.geometry import (
     Box,

@@ -12,10 +12,10 @@ import numpy as np
 from torchsko.errors import RobotFileError
 from torchsko.io.common.loop_ends import WITH_AXIS, FrameParts, axes_about, loop_closure
 from torchsko.io.common.numbers import as_matrix, as_vector, number, unit, vector
-from torchsko.io.common.report import Report
 from torchsko.io.sdf.sdf_poses import WORLD_FRAME, Frames, Pose, text_of
 from torchsko.io.urdf.urdf_fields import attribute
 from torchsko.io.xml.reader import Element
+from torchsko.io.xml.report import Report
 from torchsko.mechanism.description import (
     FIXED,
     IDENTITY,

@@ -19,9 +19,9 @@ import re
 from dataclasses import replace
 
 from torchsko.errors import RobotFileError
-from torchsko.io.common.report import Report
 from torchsko.io.sdf.sdf_poses import MODEL
 from torchsko.io.xml.reader import Element
+from torchsko.io.xml.report import Report
 
 Version = tuple[int, int]
 

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 from torchsko.errors import RobotFileError
-from torchsko.io.common.report import Report
 from torchsko.io.common.source import naming
 from torchsko.io.urdf.urdf_fields import missing, report_leftovers
 from torchsko.io.urdf.urdf_geometry import read_geometry
@@ -24,6 +23,7 @@ from torchsko.io.urdf.urdf_link import check_inertias, read_link
 from torchsko.io.urdf.urdf_loops import read_loops
 from torchsko.io.urdf.urdf_transmissions import transmission_joints, with_rotors
 from torchsko.io.xml.reader import Element, is_xml_text, read_document
+from torchsko.io.xml.report import Report
 from torchsko.io.xml.xacro import check_macros
 from torchsko.mechanism.description import JointDescription, LinkDescription
 from torchsko.mechanism.name_resolution import refuse_duplicates, refuse_unknown_links, unknown_link

@@ -8,8 +8,8 @@ from collections.abc import Collection
 
 from torchsko.errors import RobotFileError
 from torchsko.io.common.numbers import is_decimal, not_a_number, number, rotation_from_rpy, vector
-from torchsko.io.common.report import Report
 from torchsko.io.xml.reader import Element
+from torchsko.io.xml.report import Report
 from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, UnsupportedElement, Vector
 
 REASONS = {

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from torchsko.errors import RobotFileError
 from torchsko.io.common.file_shapes import ONES, PlacedForm, read_link_shapes
 from torchsko.io.common.numbers import extent, number, rotation_from_rpy, vector
-from torchsko.io.common.report import Report
 from torchsko.io.urdf.urdf_fields import attribute, missing_child, place
 from torchsko.io.xml.reader import Element
+from torchsko.io.xml.report import Report
 from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, Vector
 from torchsko.mechanism.geometry import (
     Box,

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from torchsko.errors import RobotFileError, unknown_name
 from torchsko.io.common.numbers import unit, vector
-from torchsko.io.common.report import Report
 from torchsko.io.urdf.urdf_fields import (
     attribute,
     missing,
@@ -21,6 +20,7 @@ from torchsko.io.urdf.urdf_fields import (
     required_child,
 )
 from torchsko.io.xml.reader import Element
+from torchsko.io.xml.report import Report
 from torchsko.mechanism.description import (
     FIXED,
     CouplingDescription,

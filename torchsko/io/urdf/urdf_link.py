@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchsko.errors import RobotFileError
-from torchsko.io.common.report import Report
 from torchsko.io.urdf.urdf_fields import (
     attribute,
     missing_child,
@@ -16,6 +15,7 @@ from torchsko.io.urdf.urdf_fields import (
     report_leftovers,
 )
 from torchsko.io.xml.reader import Element
+from torchsko.io.xml.report import Report
 from torchsko.mechanism.description import (
     JointDescription,
     LinkDescription,

@@ -18,7 +18,6 @@ import numpy as np
 from torchsko.errors import RobotFileError, unknown_name
 from torchsko.io.common.loop_ends import WITH_AXIS, FrameParts, Place, axes_about, loop_closure
 from torchsko.io.common.numbers import unit, vector
-from torchsko.io.common.report import Report
 from torchsko.io.urdf.urdf_fields import (
     attribute,
     numeric,
@@ -29,6 +28,7 @@ from torchsko.io.urdf.urdf_fields import (
     required_child,
 )
 from torchsko.io.xml.reader import Element
+from torchsko.io.xml.report import Report
 from torchsko.mechanism.description import (
     FIXED,
     CouplingDescription,

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from torchsko.errors import RobotFileError, RobotFileWarning, caller_stack_level
 from torchsko.io.common.numbers import number
-from torchsko.io.common.report import Report
 from torchsko.io.urdf.urdf_fields import attribute
 from torchsko.io.xml.reader import Element, read_document
+from torchsko.io.xml.report import Report
 from torchsko.io.xml.xacro import check_macros
 from torchsko.mechanism.description import JointDescription, UnsupportedElement
 from torchsko.mechanism.file_data.actuator import Actuator

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchsko.errors import RobotFileError
-from torchsko.io.common.report import Report
+from torchsko.io.xml.report import Report
 
 MAX_BYTES = 8 * 2**20
 """Largest size of a file, which bounds memory."""

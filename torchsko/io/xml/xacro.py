@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from torchsko.errors import RobotFileError
-from torchsko.io.common.report import Report
 from torchsko.io.xml.reader import Element, is_xml_text
+from torchsko.io.xml.report import Report
 from torchsko.utils.optional_dependencies import require
 
 READ_ATTRIBUTES = {

@@ -18,9 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from torchsko.bridge.kinematics import Kinematics
-from torchsko.errors import MechanismError, ShapeError, name_list, unknown_name
-from torchsko.io.conventions.coordinate_order import (
+from torchsko.bridge.conventions.coordinate_order import (
     DofOrder,
     QOrder,
     check_complete,
@@ -30,7 +28,9 @@ from torchsko.io.conventions.coordinate_order import (
     is_special,
     q_order,
 )
-from torchsko.io.conventions.libraries import LIBRARIES, FreeRates, Library, PlanarRates, Rates
+from torchsko.bridge.conventions.libraries import LIBRARIES, FreeRates, Library, PlanarRates, Rates
+from torchsko.bridge.kinematics import Kinematics
+from torchsko.errors import MechanismError, ShapeError, name_list, unknown_name
 from torchsko.mechanism.coordinates import independent_q, independent_rates, scatter_dofs
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism

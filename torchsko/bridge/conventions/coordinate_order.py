@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchsko.bridge.conventions.libraries import Library, Rates
 from torchsko.errors import MechanismError
-from torchsko.io.conventions.libraries import Library, Rates
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.numbering import Place
 

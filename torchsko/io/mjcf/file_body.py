@@ -1,17 +1,61 @@
-"""The link of a welded body on which a frame lies, from the link's centre of mass."""
+"""Bodies and joints of a new MJCF file, and the body on which a frame lies."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from torchsko.io.mjcf.poses import HERE, Pose, compose, inverse
+from torchsko.mechanism.description import LinkDescription
 from torchsko.mechanism.mechanism import Mechanism
 
-if TYPE_CHECKING:
-    from torchsko.io.mjcf.file_bodies import FileBody
+
+@dataclass(frozen=True)
+class FileJoint:
+    """A joint of a new file.
+
+    Attributes:
+        name: its name.
+        body: index of the mechanism's joint of which it is a motion.
+        motion: index of the motion; 0 for ball and free joints.
+        type: "hinge", "slide", "ball" or "free".
+        axis: in the MJCF body.
+        anchor: in the MJCF body [m].
+        start: initial coordinate of a hinge or slide [rad or m].
+    """
+
+    name: str
+    body: int
+    motion: int
+    type: str
+    axis: np.ndarray
+    anchor: np.ndarray
+    start: float
+
+
+@dataclass
+class FileBody:
+    """A body of a new file.
+
+    Attributes:
+        name: its name.
+        parent: name of the parent; "world" is the inertial frame.
+        pose: initial pose in the parent.
+        link: inertial parameters; None for a body that does not need them.
+        joints: its joints.
+        lines: lines of its sites and geoms.
+        quaternion: initial orientation of a floating body, as in q; None for others.
+    """
+
+    name: str
+    parent: str
+    pose: Pose
+    link: LinkDescription | None
+    joints: tuple[FileJoint, ...] = ()
+    lines: list[str] = field(default_factory=list)
+    quaternion: np.ndarray | None = None
 
 
 def owner(
