@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -11,7 +13,8 @@ from tests.strategies import random_mechanism
 from torchsko.constraints.constraint_kinds import KINDS, constraint_kind
 from torchsko.constraints.row_kinds import FrameRows, JointRows, Marker
 from torchsko.errors import MechanismError
-from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link, Placements, Rows
+from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link, Rows
+from torchsko.mechanism.loops.placements import Placements
 from torchsko.spatial.rotation import quaternion_exp, unit_quaternion_to_matrix
 
 ROBOT = random_mechanism(
@@ -100,7 +103,7 @@ def test_angular_rows_are_those_that_no_translation_changes(name: str) -> None:
     rotations = unit_quaternion_to_matrix(quaternions / quaternions.norm(dim=-1, keepdim=True))
     positions = torch.randn(2, 3, generator=g, dtype=torch.float64)
     one, two = (Marker(R, r) for R, r in zip(rotations, positions, strict=True))
-    linear = kind.maps(one, two)[1][..., 3:]
+    linear = kind.maps(one, two, torch.ones(len(kind.parameters), dtype=torch.float64))[1][..., 3:]
     still = (linear.abs().amax(-1) == 0).nonzero()[:, 0].tolist()
     assert still == list(kind.angular_rows)
 
@@ -121,3 +124,11 @@ def test_rows_of_coinciding_axes_have_the_length_of_twice_the_sine_of_half_the_a
         phi = kind.residual(one, two, angles[:, None, None][..., :0, 0])
         found = phi[..., list(kind.angular_rows)].norm(dim=-1)
         torch.testing.assert_close(found, 2 * (angles / 2).sin(), atol=1e-7, rtol=0)
+
+
+def test_the_table_of_the_documentation_has_every_kind() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "closed_chains.md").read_text()
+    for kind in KINDS.values():
+        assert f"| `{kind.name}` | {kind.num_rows} | {kind.summary} |" in page.replace('"', ""), (
+            kind
+        )

@@ -16,15 +16,22 @@ class Ball(FrameRows):
 
     name: str = "ball"
     num_rows: int = 3
+    summary: str = "the origins coincide"
+    synonyms: tuple[str, ...] = ("connect", "spherical")
+    mjcf: str = "connect"
+    urdf: str = "spherical"
 
     def residual(self, one: Marker, two: Marker, parameters: Tensor) -> Tensor:
         """The vector x2 - x1 [m]."""
         return two.position - one.position
 
-    def maps(self, one: Marker, two: Marker) -> tuple[Tensor, Tensor]:
+    def maps(self, one: Marker, two: Marker, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Plus and minus the linear velocity."""
         return point_maps(one.position)
 
-    def bias(self, one: Marker, two: Marker, V1: Tensor, V2: Tensor) -> Tensor:
+    def bias(self, one: Marker, two: Marker, V1: Tensor, V2: Tensor, parameters: Tensor) -> Tensor:
         """Zero, since the maps are constant."""
         return torch.zeros_like(V2[..., 3:])
+
+
+KIND = Ball()

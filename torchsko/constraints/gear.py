@@ -15,6 +15,8 @@ class Gear(JointRows):
     """One row, q1 - ratio q2 - offset."""
 
     name: str = "gear"
+    summary: str = "a joint is a linear function of another: `ratio`, `offset`"
+    mjcf: str = "joint"
     parameters: tuple[str, ...] = ("ratio", "offset")
 
     def residual(self, q1: Tensor, q2: Tensor, parameters: Tensor) -> Tensor:
@@ -29,3 +31,6 @@ class Gear(JointRows):
     def bias(self, q1: Tensor, q2: Tensor, qd1: Tensor, qd2: Tensor, parameters: Tensor) -> Tensor:
         """Zero."""
         return torch.zeros_like(qd1 + qd2)
+
+
+KIND = Gear()

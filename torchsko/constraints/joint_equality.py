@@ -15,6 +15,9 @@ class JointEquality(JointRows):
     """One row, q1 - (c0 + c1 q2 + c2 q2^2 + c3 q2^3 + c4 q2^4)."""
 
     name: str = "joint"
+    summary: str = "a joint is a polynomial of another: `c0` to `c4`"
+    mjcf: str = "joint"
+    soft_synonyms: tuple[str, ...] = ("tendon",)
     parameters: tuple[str, ...] = ("c0", "c1", "c2", "c3", "c4")
 
     def residual(self, q1: Tensor, q2: Tensor, parameters: Tensor) -> Tensor:
@@ -41,3 +44,6 @@ def _polynomial(coefficients: Tensor, x: Tensor) -> Tensor:
 def _derivative(coefficients: Tensor) -> Tensor:
     powers = range(1, coefficients.shape[-1])
     return torch.stack([k * coefficients[..., k] for k in powers], -1)
+
+
+KIND = JointEquality()

@@ -29,46 +29,58 @@ class Marker(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FrameRows(ABC):
-    """A kind of rows between two markers.
+class ConstraintKind:
+    """A kind of constraint between two ends.
 
     Attributes:
         name: name of the kind.
         num_rows: number of rows.
-        parameters: names of its numbers besides the placements of both markers.
+        summary: what holds, in one line of the documentation.
+        parameters: names of its numbers besides the placements of both markers; those that are attributes
+            of a `Closure` are read there, others from its ``parameters``.
         angular_rows: rows without unit of length, whose softness is scaled by inverse inertias.
+        synonyms: further names of the kind.
+        soft_synonyms: further names of the kind as a soft constraint.
+        mjcf: element of a new MJCF file; empty if it has none.
+        urdf: type of a loop in a new URDF file; empty if it has none.
     """
 
     name: str
-    num_rows: int
+    num_rows: int = 1
+    summary: str = ""
     parameters: tuple[str, ...] = ()
     angular_rows: tuple[int, ...] = ()
+    synonyms: tuple[str, ...] = ()
+    soft_synonyms: tuple[str, ...] = ()
+    mjcf: str = ""
+    urdf: str = ""
+
+    @property
+    def soft(self) -> ConstraintKind:
+        """The kind of its rows as a soft constraint."""
+        return self
+
+
+@dataclass(frozen=True)
+class FrameRows(ConstraintKind, ABC):
+    """A kind of rows between two markers."""
 
     @abstractmethod
     def residual(self, one: Marker, two: Marker, parameters: Tensor) -> Tensor:
         """The residual phi, `[*, num_rows]`; parameters are `[*, len(parameters)]`."""
 
     @abstractmethod
-    def maps(self, one: Marker, two: Marker) -> tuple[Tensor, Tensor]:
+    def maps(self, one: Marker, two: Marker, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """L1 and L2, `[*, num_rows, 6]`: rate of the residual per velocity [w; v] of each marker."""
 
     @abstractmethod
-    def bias(self, one: Marker, two: Marker, V1: Tensor, V2: Tensor) -> Tensor:
+    def bias(self, one: Marker, two: Marker, V1: Tensor, V2: Tensor, parameters: Tensor) -> Tensor:
         """The bias beta, `[*, num_rows]`, at the velocities `[*, 6]` of both markers."""
 
 
 @dataclass(frozen=True)
-class JointRows(ABC):
-    """A kind of one row between the coordinates of two joints with one dof each.
-
-    Attributes:
-        name: name of the kind.
-        parameters: names of its numbers.
-    """
-
-    name: str
-    parameters: tuple[str, ...] = ()
-    num_rows: int = 1
+class JointRows(ConstraintKind, ABC):
+    """A kind of one row between the coordinates of two joints with one dof each."""
 
     @abstractmethod
     def residual(self, q1: Tensor, q2: Tensor, parameters: Tensor) -> Tensor:

@@ -24,19 +24,19 @@ class Still(FrameRows):
         """The kind for "point", "weld" or "planar" rows."""
         chosen = COMPONENTS[rows]
         angular = tuple(k for k, component in enumerate(chosen) if component < 3)
-        return Still(f"still {rows}", len(chosen), (), angular, chosen)
+        return Still(f"still {rows}", len(chosen), angular_rows=angular, components=chosen)
 
     def residual(self, one: Marker, two: Marker, parameters: Tensor) -> Tensor:
         """Zero."""
         position = two.position
         return position.new_zeros(*position.shape[:-1], self.num_rows)
 
-    def maps(self, one: Marker, two: Marker) -> tuple[Tensor, Tensor]:
+    def maps(self, one: Marker, two: Marker, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Unit rows."""
         like = two.position
         unit = torch.eye(6, dtype=like.dtype, device=like.device)[list(self.components)]
         return torch.zeros_like(unit), unit
 
-    def bias(self, one: Marker, two: Marker, V1: Tensor, V2: Tensor) -> Tensor:
+    def bias(self, one: Marker, two: Marker, V1: Tensor, V2: Tensor, parameters: Tensor) -> Tensor:
         """Zero, since the maps are constant."""
         return torch.zeros_like(V2[..., : self.num_rows])

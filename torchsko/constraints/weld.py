@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from torchsko.constraints.row_kinds import FrameRows, Marker, point_maps
+from torchsko.constraints.soft_weld import SoftWeld
 from torchsko.spatial.rotation import cross, matrix_to_quaternion, skew
 
 
@@ -29,14 +30,23 @@ class Weld(FrameRows):
 
     name: str = "weld"
     num_rows: int = 6
+    summary: str = "the frames coincide"
     angular_rows: tuple[int, ...] = (0, 1, 2)
+    synonyms: tuple[str, ...] = ("fixed",)
+    mjcf: str = "weld"
+    urdf: str = "fixed"
+
+    @property
+    def soft(self) -> SoftWeld:
+        """MuJoCo's weld."""
+        return SoftWeld()
 
     def residual(self, one: Marker, two: Marker, parameters: Tensor) -> Tensor:
         """2 sin(angle / 2) times the axis of the relative rotation, then the distance [m]."""
         angular = 2 * _relative_rotation(one, two)[1]
         return torch.cat(torch.broadcast_tensors(angular, two.position - one.position), -1)
 
-    def maps(self, one: Marker, two: Marker) -> tuple[Tensor, Tensor]:
+    def maps(self, one: Marker, two: Marker, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Angular rows, then point rows."""
         w, v = _relative_rotation(one, two)
         scaled, turned = w[..., None] * torch.eye(3, dtype=v.dtype, device=v.device), skew(v)
@@ -46,7 +56,7 @@ class Weld(FrameRows):
         P1, P2 = (x.expand(*v.shape[:-1], 3, 6) for x in point_maps(one.position))
         return torch.cat([first, P1], -2), torch.cat([second, P2], -2)
 
-    def bias(self, one: Marker, two: Marker, V1: Tensor, V2: Tensor) -> Tensor:
+    def bias(self, one: Marker, two: Marker, V1: Tensor, V2: Tensor, parameters: Tensor) -> Tensor:
         """The maps' rates times the velocities."""
         w, v = _relative_rotation(one, two)
         w1, w2 = V1[..., :3], V2[..., :3]
@@ -63,3 +73,6 @@ def _relative_rotation(one: Marker, two: Marker) -> tuple[Tensor, Tensor]:
     w, v = q.split([1, 3], -1)
     is_negative = w < 0
     return torch.where(is_negative, -w, w), torch.where(is_negative, -v, v)
+
+
+KIND = Weld()

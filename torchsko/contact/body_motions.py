@@ -14,6 +14,7 @@ at the cost of composite inertias (R. Featherstone, *Rigid Body Dynamics Algorit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -40,9 +41,9 @@ class BodyMotions:
     moves: Tensor
 
     @staticmethod
-    def of(state: Kinematics, pose: Pose, moves: Tensor) -> BodyMotions:
+    def of(state: Kinematics, pose: Pose) -> BodyMotions:
         """From the poses of all bodies, then of the inertial frame."""
-        tree = state.tree
+        tree, moves = state.tree, tree_moves(state.mech)
         roots = list(range(tree.num_bodies + 1))
         for k, parent in enumerate(tree.parents):
             roots[k] = k if parent < 0 else roots[parent]
@@ -80,12 +81,21 @@ class BodyMotions:
         columns = torch.where(moves[..., None], self.columns[..., None, :, :], 0.0)
         return placement @ columns.mT
 
-    def at_bodies(self, pose: Pose) -> Tensor:
-        """Jacobians of [omega; v] at the bodies, `[*batch, num_bodies + 1, 6, num_tree_dof]`."""
+    def at_points(self, bodies: Sequence[int], positions: Tensor, arm: Tensor) -> Tensor:
+        """Jacobians of [omega; v] of points on bodies, `[*batch, C, 6, num_tree_dof]`.
+
+        Args:
+            bodies: body of each point, num_bodies for the inertial frame.
+            positions: origins of all bodies, `[*batch, num_bodies + 1, 3]` [m].
+            arm: points relative to the origins of their bodies, `[*batch, C, 3]` [m].
+        """
+        at = torch.tensor(bodies, dtype=torch.int64, device=arm.device)
         turn, shift = self.columns[..., None, :, :].split(3, -1)
-        shift = shift + cross(turn, (pose.position - self.origin)[..., None, :])
+        # In a kernel two shifts take fewer operations than one: points of a body share the first.
+        for x in ((positions - self.origin).index_select(-2, at), arm):
+            shift = shift + cross(turn, x[..., None, :])
         J = torch.cat([turn.expand_as(shift), shift], -1)
-        return torch.where(self.moves[..., None], J, 0.0).mT
+        return torch.where(self.moves.index_select(0, at)[..., None], J, 0.0).mT
 
 
 def tree_moves(mech: Mechanism) -> Tensor:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchsko.constraints.constraint_kinds import soft_kind
+from torchsko.constraints.row_kinds import FrameRows, JointRows
 from torchsko.contact.contact_fields import PARAMETER_DIMS, WEIGHTS, ContactFields
 from torchsko.contact.inverse_weights import has_file_weights
 from torchsko.contact.lengths import Lengths, equality_fields, limit_fields, loss_fields
@@ -66,8 +68,8 @@ class ContactModel(ContactFields):
         equality_ends: both bodies of each equality, num_bodies for the inertial frame; or both lengths.
         equality_rotation: axes of both frames in their bodies, `[E, 2, 3, 3]`.
         equality_position: origins of both frames in their bodies, `[E, 2, 3]` [m].
-        equality_numbers: parameters of the kind, padded by zeros, `[E, 5]`: coefficients of the polynomial of
-            a length, or the torque scale of a weld [m/rad].
+        equality_numbers: parameters of the kinds, padded by zeros, `[E, p]`: coefficients of a polynomial, or
+            the torque scale of a weld [m/rad].
         equality_solref: `[E, 2]`.
         equality_solimp: `[E, 5]`.
         equality_invweight: inverse mass and inverse inertia of both bodies, `[E, 2]` [1/kg, 1/(kg m^2)]; of
@@ -136,6 +138,15 @@ class ContactModel(ContactFields):
     def num_limits(self) -> int:
         """Number of rows of limits."""
         return len(self.limit_dof) + len(self.ball_dof)
+
+    def equalities_by_kind(self) -> dict[FrameRows | JointRows, list[int]]:
+        """Indices of equalities by the kind of their rows, in the order of the rows."""
+        found: dict[FrameRows | JointRows, list[int]] = {}
+        for k, name in enumerate(self.equality_kinds):
+            kind = soft_kind(name)
+            assert kind is not None
+            found.setdefault(kind, []).append(k)
+        return found
 
     def points_by_condim(self, pair: Sequence[int]) -> dict[int, list[int]]:
         """Indices of contact points by the dimension of their force, for the pair of each point."""

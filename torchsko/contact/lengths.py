@@ -12,22 +12,15 @@ from torch import Tensor
 
 from torchsko.actuation.actuators import scalar_dof
 from torchsko.actuation.tendons import Tendons
-from torchsko.constraints.constraint_kinds import KINDS, SYNONYMS
-from torchsko.mechanism.description import IDENTITY, ZERO
+from torchsko.constraints.constraint_kinds import soft_kind
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.file_data.solver_options import SOLIMP, SOLREF
 from torchsko.mechanism.file_data.tendon import Tendon
+from torchsko.mechanism.loops.placements import INERTIAL, Placements, closure_places
 from torchsko.mechanism.mechanism import Mechanism
 
 Number = Callable[..., Tensor]
 """Makes a tensor of the mechanism's dtype from rows and the size of a row."""
-
-
-MAX_NUMBERS = 5
-"""Largest number of parameters of a kind of constraint."""
-
-SYNONYM_OF_TENDON = "joint"
-"""Kind of rows of equalities between tendons."""
 
 
 @dataclass(frozen=True)
@@ -227,16 +220,19 @@ def equality_fields(
     closures = [c for c in mech.closures if c.method != "embed" or mech.closing is None]
     if "equality" in mech.file_metadata.solver.disabled:
         closures = []
-    known = [c for c in closures if _kind(c) in KINDS]
-    placements = [_placements(mech, c) for c in known]
-    ends = [_ends(mech, lengths, c) for c in known]
+    kinds = [(c, kind) for c in closures if (kind := soft_kind(c.kind)) is not None]
+    known, rows = [c for c, _ in kinds], [kind for _, kind in kinds]
+    size = max((len(kind.parameters) for kind in rows), default=0)
+    # Equalities between lengths have placements too, which their rows do not read.
+    places = [place for c in known for place in closure_places(mech, c)]
+    placed = Placements.of(mech, places)
     values: dict[str, Any] = {
         "equality_names": tuple(c.name for c in known),
-        "equality_kinds": tuple(map(_kind, known)),
-        "equality_ends": tuple(ends),
-        "equality_rotation": number([R for R, _ in placements], 2, 3, 3),
-        "equality_position": number([r for _, r in placements], 2, 3),
-        "equality_numbers": number([_numbers(c) for c in known], MAX_NUMBERS),
+        "equality_kinds": tuple(kind.name for kind in rows),
+        "equality_ends": tuple(_ends(mech, lengths, c) for c in known),
+        "equality_rotation": placed.rotation.unflatten(-3, (-1, 2)),
+        "equality_position": placed.position.unflatten(-2, (-1, 2)),
+        "equality_numbers": number([_padded(c.numbers(kind), size) for c, kind in kinds], size),
         "equality_solref": number([c.solref or SOLREF for c in known], 2),
         "equality_solimp": number([c.solimp or SOLIMP for c in known], 5),
         "equality_active": number([float(c.active) for c in known]),
@@ -245,13 +241,8 @@ def equality_fields(
     return values, unknown
 
 
-def _kind(closure: Closure) -> str:
-    return {"tendon": SYNONYM_OF_TENDON, **SYNONYMS}.get(closure.kind, closure.kind)
-
-
-def _numbers(closure: Closure) -> tuple[float, ...]:
-    numbers = (closure.torque_scale,) if _kind(closure) == "weld" else closure.parameters
-    return (*numbers, *(0.0,) * (MAX_NUMBERS - len(numbers)))
+def _padded(numbers: tuple[float, ...], size: int) -> tuple[float, ...]:
+    return (*numbers, *(0.0,) * (size - len(numbers)))
 
 
 def _ends(mech: Mechanism, lengths: Lengths, closure: Closure) -> tuple[int, int]:
@@ -259,25 +250,6 @@ def _ends(mech: Mechanism, lengths: Lengths, closure: Closure) -> tuple[int, int
     if closure.joints:
         one, two = (lengths.index(mech, closure.kind, name) for name in closure.joints)
         return one, two
-    frames = (closure.frame1, closure.frame2)
-    bodies = [-1 if f is None else mech.frame_body[mech.frame_index(f)] for f in frames]
-    one, two = (mech.num_bodies if b < 0 else b for b in bodies)
+    bodies = [place.body(mech) for place in closure_places(mech, closure)]
+    one, two = (mech.num_bodies if b == INERTIAL else b for b in bodies)
     return one, two
-
-
-def _placements(mech: Mechanism, closure: Closure) -> tuple[list[Any], list[Any]]:
-    """Rotations and positions of both markers in their bodies, as nested lists."""
-    turned = torch.tensor(closure.rotation, dtype=torch.float64).mT.tolist()
-    rotations, positions = [], []
-    for frame, rotation, position in (
-        (closure.frame1, IDENTITY, closure.position1),
-        (closure.frame2, turned, closure.position2),
-    ):
-        R, r = (torch.tensor(x, dtype=mech.dtype) for x in (rotation, position or ZERO))
-        if frame is not None:
-            k = mech.frame_index(frame)
-            R_frame, r_frame = mech.frame_rotation[k].cpu(), mech.frame_position[k].cpu()
-            R, r = R_frame @ R, r_frame + R_frame @ r
-        rotations.append(R.tolist())
-        positions.append(r.tolist())
-    return rotations, positions

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchsko.constraints.constraint_kinds import KINDS
 from torchsko.constraints.row_kinds import FrameRows
 from torchsko.contact.contact_fields import ContactFields
 from torchsko.contact.inverse_weights import InverseWeights
@@ -117,7 +116,13 @@ def _of_equalities(
 ) -> Tensor:
     """Inverse weights of both ends together; that of one end where both are the same length."""
     ends = contact.equality_ends
-    is_frame = [isinstance(KINDS[kind], FrameRows) for kind in contact.equality_kinds]
+    framed = {
+        e
+        for kind, at in contact.equalities_by_kind().items()
+        if isinstance(kind, FrameRows)
+        for e in at
+    }
+    is_frame = [e in framed for e in range(len(ends))]
     bodies = [
         k for pair, flag in zip(ends, is_frame, strict=True) for k in (pair if flag else (0, 0))
     ]

@@ -9,14 +9,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.bridge.body_motion import tree_body_accels
-from torchsko.bridge.body_poses import Pose
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.body_motions import BodyMotions, tree_moves
 from torchsko.contact.candidate_points import FAR
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.cost import Cones, EllipticCones, Grounded, Pyramids, Rows, of_touching
-from torchsko.contact.equality_rows import BodyMotion, equality_rows
+from torchsko.contact.equality_rows import equality_rows
 from torchsko.contact.points import Contacts, all_poses, contact_points, select
 from torchsko.contact.scalar_rows import (
     all_lengths,
@@ -36,7 +34,6 @@ from torchsko.contact.soft_constraints import (
 )
 from torchsko.mechanism.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.spatial.rigid_transform import rotate_vector
 from torchsko.spatial.rotation import cross
 from torchsko.utils.shapes import concatenate, matvec
 
@@ -78,14 +75,13 @@ def tree_constraint_rows(
     def scaled(invweight: Tensor, jacobian: Tensor) -> Tensor:
         return scaled_weight(invweight, state.independent_rows(jacobian), metric)
 
-    pose, moves = all_poses(state), tree_moves(mech)
+    pose = all_poses(state)
     points = contact_points(contact, pose)
     turning = transport_rate(state.tree, qd_tree, qd_tree)
-    bodies = BodyMotions.of(state, pose, moves)
+    bodies = BodyMotions.of(state, pose)
     lengths, equalities = all_lengths(state, contact), []
     if contact.equality_kinds:
-        motion = _body_motion(state, pose, bodies, turning)
-        found = equality_rows(contact, motion, moves, lengths)
+        found = equality_rows(state, contact, pose, bodies, lengths)
         equalities = equality_blocks(contact, found, qd_tree, scaled)
     blocks = [
         *equalities,
@@ -99,7 +95,7 @@ def tree_constraint_rows(
     first = sum(x.shape[-1] for x in references)
     for condim, at, is_grounded in _groups(mech, contact, points):
         parameters, J = _ContactParameters.of(contact, points, at), None
-        first_moves, second_moves = (select(moves, x, 0) for x in _ends(contact, points, at))
+        first_moves, second_moves = (select(bodies.moves, x, 0) for x in _ends(contact, points, at))
         moved = first_moves ^ second_moves
         if is_grounded:
             placed = _grounded(contact, points, bodies, at, condim)
@@ -177,21 +173,6 @@ def _grounded(
     axes = torch.where(torch.tensor(is_first, device=axes.device)[:, None, None], -axes, axes)
     arm = select(points.position, at, -2) - select(bodies.origin, moved, -2)
     return Grounded(tuple(moved), _placement(axes, arm)[..., :condim, :])
-
-
-def _body_motion(
-    state: Kinematics, pose: Pose, bodies: BodyMotions, turning: Tensor | None
-) -> BodyMotion:
-    """Motion of all bodies."""
-    J = bodies.at_bodies(pose)
-    accels = [] if turning is None else [-turning]
-    both = torch.cat(torch.broadcast_tensors(*tree_body_accels(state, *accels)), -1)
-    motion = state.tree.layout.tree_order(both, -3)
-    V, a = rotate_vector(state.poses.rotation, motion).unbind(-1)
-    turn, shift = a.split(3, -1)
-    accel = torch.cat([turn, shift + cross(V[..., :3], V[..., 3:])], -1)
-    accel = torch.nn.functional.pad(accel, (0, 0, 0, 1))
-    return BodyMotion(pose, J, matvec(J, state.tree_qd[..., None, :]), accel)
 
 
 def moving_dofs(mech: Mechanism) -> Tensor:

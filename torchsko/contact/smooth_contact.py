@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from torchsko.bridge.kinematics import Kinematics
-from torchsko.contact.body_motions import BodyMotions, tree_moves
+from torchsko.contact.body_motions import BodyMotions
 from torchsko.contact.constrained_state import ConstrainedState
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.points import all_poses, contact_points, select
@@ -191,7 +191,7 @@ def _contact_forces(state: Kinematics, contact: SmoothContact) -> list[_Forces]:
     if not points.pair:
         return []
     q = state.tree_q
-    bodies = BodyMotions.of(state, pose, tree_moves(state.mech))
+    bodies = BodyMotions.of(state, pose)
     J = point_jacobians(contact.shapes, points, range(len(points.pair)), bodies, 3)
     u = matvec(J, state.tree_qd[..., None, :])
     J = state.independent_rows(J.flatten(-3, -2)).unflatten(-2, (-1, 3))

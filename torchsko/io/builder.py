@@ -284,10 +284,8 @@ class MechanismBuilder:
         Args:
             name: of the closure. Placements become frames ``NAME_1`` and ``NAME_2`` of the mechanism, whose
                 positions and rotations have gradients.
-            kind: "ball" (or "connect"), "weld" or "distance". "revolute" turns about z of both frames,
-                "prismatic" slides along it. "universal": x of the first frame is orthogonal to y of the
-                second. "planar": the second origin is on the z axis of the first frame. "gear" or "joint":
-                between two joints.
+            kind: "ball", "revolute" or another kind of constraint
+                (`torchsko.constraints.constraint_kinds.KINDS`), which states what holds.
             body1: link of the first frame, "world" for the inertial frame; or the joint q1.
             frame1: placement in the link: a position [m], a pair of a rotation matrix and a position, or None
                 for the link's frame; None for joints.

@@ -7,17 +7,15 @@ joints and no wrench.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchsko.bridge.body_poses import Pose
-from torchsko.constraints.constraint_kinds import KINDS
 from torchsko.constraints.row_kinds import FrameRows, JointRows, Marker
 from torchsko.contact.contact_model import ContactModel
-from torchsko.contact.equality_rows import BodyMotion, equality_rows
+from torchsko.contact.equality_rows import markers_of
 from torchsko.contact.points import Contacts, select
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.mechanism import Mechanism
@@ -83,27 +81,24 @@ def soft_ends(contact: ContactModel, pose: Pose, forces: Tensor) -> EndWrenches:
         pose: poses of all bodies, then of the inertial frame.
         forces: of all rows, those of equalities first, `[*batch, r]`.
     """
-    framed = [k for k, kind in enumerate(contact.equality_kinds) if is_framed(kind)]
-    bodies = [body for k in framed for body in contact.equality_ends[k]]
-    count, places = len(bodies), {k: (2 * n, 2 * n + 1) for n, k in enumerate(framed)}
-    # With a separate body at each end, the rows per velocity of these bodies are L_1 and L_2.
-    at = Pose(select(pose.rotation, bodies, -3), select(pose.position, bodies, -2))
-    still = torch.zeros_like(torch.cat([at.position, at.position], -1))
-    unit = torch.eye(6 * count, dtype=still.dtype, device=still.device).unflatten(0, (count, 6))
-    ends = tuple(places.get(k, (0, 0)) for k in range(len(contact.equality_ends)))
-    rows = equality_rows(
-        replace(contact, equality_ends=ends),
-        BodyMotion(at, unit, still, still),
-        torch.ones(count, 1, dtype=torch.bool, device=still.device),
-        (still.new_zeros(1), still.new_zeros(1, 6 * count)),
+    names, bodies, positions, wrenches, first = [], [], [], [], 0
+    for kind, at in contact.equalities_by_kind().items():
+        f = forces[..., first : first + kind.num_rows * len(at)].unflatten(-1, (len(at), -1))
+        first += kind.num_rows * len(at)
+        if isinstance(kind, FrameRows):
+            one, two = markers_of(contact, at, pose)
+            numbers = select(contact.equality_numbers, at, -2)[..., : len(kind.parameters)]
+            maps = kind.maps(one.marker, two.marker, numbers)
+            names += [contact.equality_names[k] for k in at]
+            bodies += [body for k in at for body in contact.equality_ends[k]]
+            positions.append(
+                torch.stack([x.marker.position for x in (one, two)], -2).flatten(-3, -2)
+            )
+            of_ends = torch.stack([matvec(L.mT, f) for L in maps], -2)
+            wrenches.append(of_ends.flatten(-3, -2))
+    return EndWrenches(
+        tuple(names), tuple(bodies), concatenate(positions, -2), concatenate(wrenches, -2)
     )
-    L = concatenate([x.jacobian for x in rows], -2)
-    wrench = matvec(L.mT, forces[..., : L.shape[-2]]).unflatten(-1, (count, 6))
-    arm = matvec(at.rotation, select(contact.equality_position, framed, -3).flatten(-3, -2))
-    moment, force = wrench.split(3, -1)
-    names = tuple(contact.equality_names[k] for k in framed)
-    wrench = concatenate([moment - cross(arm, force), force])
-    return EndWrenches(names, tuple(bodies), at.position + arm, wrench)
 
 
 def scalar_forces(contact: ContactModel, forces: Tensor) -> dict[str, Tensor]:
@@ -114,18 +109,12 @@ def scalar_forces(contact: ContactModel, forces: Tensor) -> dict[str, Tensor]:
         forces: of all rows, those of equalities first, `[*batch, r]`.
     """
     found, first = {}, 0
-    for kind in dict.fromkeys(contact.equality_kinds):
-        for k, of in enumerate(contact.equality_kinds):
-            if of == kind:
-                if not is_framed(kind):
-                    found[contact.equality_names[k]] = forces[..., first : first + 1]
-                first += KINDS[kind].num_rows
+    for kind, at in contact.equalities_by_kind().items():
+        if isinstance(kind, JointRows):
+            for k, place in enumerate(at):
+                found[contact.equality_names[place]] = forces[..., first + k : first + k + 1]
+        first += kind.num_rows * len(at)
     return found
-
-
-def is_framed(kind: str) -> bool:
-    """True if a kind of constraint is one between frames."""
-    return isinstance(KINDS[kind], FrameRows)
 
 
 def exact_ends(rows: ConstraintRows, tree: Mechanism, pose: Pose, forces: Tensor) -> EndWrenches:
@@ -137,11 +126,13 @@ def exact_ends(rows: ConstraintRows, tree: Mechanism, pose: Pose, forces: Tensor
         pose: poses of all bodies, then of the inertial frame.
         forces: of all rows, `[*batch, r]`.
     """
-    numbers = rows.numbers(tree)
-    names, bodies, positions, wrenches, first = [], [], [], [], 0
-    for link, constraint in zip(rows.structure.links, rows.constraints, strict=True):
-        f = forces[..., first : first + link.kind.num_rows]
-        first += link.kind.num_rows
+    numbers, kinds = rows.numbers(tree), [link.kind for link in rows.structure.links]
+    parameters = numbers.parameters.split([len(kind.parameters) for kind in kinds], -1)
+    parts = forces.split([kind.num_rows for kind in kinds], -1)
+    names, bodies, positions, wrenches = [], [], [], []
+    for link, constraint, f, x in zip(
+        rows.structure.links, rows.constraints, parts, parameters, strict=True
+    ):
         if not isinstance(link.kind, FrameRows):
             continue
         markers = []
@@ -154,7 +145,9 @@ def exact_ends(rows: ConstraintRows, tree: Mechanism, pose: Pose, forces: Tensor
             bodies.append(tree.num_bodies if body < 0 else body)
         names.append(constraint.name if isinstance(constraint, Closure) else "")
         positions += [marker.position[..., None, :] for marker in markers]
-        wrenches += [matvec(L.mT, f)[..., None, :] for L in link.kind.maps(*markers)]
+        wrenches += [
+            matvec(L.mT, f)[..., None, :] for L in link.kind.maps(markers[0], markers[1], x)
+        ]
     if not bodies:
         none = forces.new_zeros(0, 6)
         return EndWrenches((), (), none[:, :3], none)

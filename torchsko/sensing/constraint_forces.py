@@ -22,6 +22,7 @@ from torchsko.actuation.actuator_forces import ActuatorState
 from torchsko.bridge.assemble import model_at
 from torchsko.bridge.body_poses import Pose
 from torchsko.bridge.kinematics import Kinematics
+from torchsko.constraints.row_kinds import FrameRows
 from torchsko.contact.constrained_state import ConstrainedState
 from torchsko.contact.contact_dynamics import cone_forces
 from torchsko.contact.drive import Drive
@@ -39,7 +40,6 @@ from torchsko.sensing.body_wrenches import (
     contact_ends,
     exact_ends,
     exact_scalar_forces,
-    is_framed,
     scalar_forces,
     soft_ends,
 )
@@ -116,7 +116,8 @@ def constraint_forces(
         f = -rows.derivatives(rows.motion(accel) - rows.reference)[0]
         points, forces = contact_points(contact, pose), cone_forces(rows, f)
         ends = [contact_ends(contact, points, forces)] if points.pair else []
-        ends += [soft_ends(contact, pose, f)] if any(map(is_framed, contact.equality_kinds)) else []
+        framed = any(isinstance(kind, FrameRows) for kind in contact.equalities_by_kind())
+        ends += [soft_ends(contact, pose, f)] if framed else []
         found = ConstraintForces(pose, points, forces, tuple(ends), scalar_forces(contact, f))
         on_joints = rows.generalised_forces(f)
     else:

@@ -9,12 +9,13 @@ from typing import Any
 from torch import Tensor
 
 from torchsko.errors import MechanismError
+from torchsko.mechanism.loops.placements import MarkerPlace, Placements
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.mechanism.state import shared_batch
 from torchsko.mechanism.validation import check_placement
 from torchsko.utils.concrete_values import concrete_values
-from torchsko.utils.shapes import concatenate, matvec
+from torchsko.utils.shapes import concatenate
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,24 +111,48 @@ def _joined(mech: Mechanism, own: Sequence[Frame], states: Mapping[str, Tensor])
     batches = {"the mechanism": mech.batch_shape} | batches
     for i, frame in enumerate(own):
         one = "a frame" if len(own) == 1 else f"Frame {i}"
-        for name, shape in (("rotation", (3, 3)), ("position", (3,))):
-            x, what = getattr(frame, name), f"{name} of {one} on {frame.body!r}"
-            batches[f"the {what}"] = check_placement(mech, what, x, shape)
+        batches |= check_frame(mech, frame, one)
     shared_batch(batches)
-    turns, shifts, bodies = [], [], []
-    for frame in own:
-        k = mech.frame_index(frame.body)
-        R, r = mech.frame_rotation[..., k, :, :], mech.frame_position[..., k, :]
-        if frame.position is not None:
-            r = r + matvec(R, frame.position)
-        R = R if frame.rotation is None else R @ frame.rotation
-        turns.append(R[..., None, :, :])
-        shifts.append(r[..., None, :])
-        bodies.append(mech.frame_body[k])
+    placed = Placements.of(mech, [place_of(mech, frame) for frame in own])
+    bodies = [mech.frame_body[mech.frame_index(frame.body)] for frame in own]
+    return add_frames(mech, bodies, placed.rotation, placed.position)
+
+
+def check_frame(mech: Mechanism, frame: Frame, one: str = "a frame") -> dict[str, Sequence[int]]:
+    """Batch dimensions of the rotation and the position of a frame, by name.
+
+    Raises:
+        ShapeError: when their shape, dtype or device does not fit the mechanism.
+    """
+    batches: dict[str, Sequence[int]] = {}
+    for name, shape in (("rotation", (3, 3)), ("position", (3,))):
+        what = f"{name} of {one} on {frame.body!r}"
+        batches[f"the {what}"] = check_placement(mech, what, getattr(frame, name), shape)
+    return batches
+
+
+def place_of(mech: Mechanism, frame: str | Frame) -> MarkerPlace:
+    """A frame as a marker."""
+    if isinstance(frame, Frame):
+        return MarkerPlace(mech.frame_index(frame.body), frame.rotation, frame.position)
+    return MarkerPlace(mech.frame_index(frame), None, None)
+
+
+def add_frames(
+    mech: Mechanism, bodies: Sequence[int], rotation: Tensor, position: Tensor
+) -> Mechanism:
+    """The mechanism with further frames, at the end.
+
+    Args:
+        mech: the mechanism.
+        bodies: that carry the frames.
+        rotation: frame to body coordinates, `[*batch, n, 3, 3]`.
+        position: origins in the bodies, `[*batch, n, 3]` [m].
+    """
     changes: dict[str, Any] = {
-        "frame_rotation": concatenate([mech.frame_rotation, *turns], -3),
-        "frame_position": concatenate([mech.frame_position, *shifts], -2),
-        "frame_names": mech.frame_names + tuple(f"<frame {i}>" for i in range(len(own))),
+        "frame_rotation": concatenate([mech.frame_rotation, rotation], -3),
+        "frame_position": concatenate([mech.frame_position, position], -2),
+        "frame_names": mech.frame_names + tuple(f"<frame {i}>" for i in range(len(bodies))),
         "frame_body": mech.frame_body + tuple(bodies),
     }
     names = (field.name for field in fields(mech))

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from torchsko.constraints.constraint_kinds import SYNONYMS
+from torchsko.constraints.constraint_kinds import soft_kind
+from torchsko.constraints.row_kinds import FrameRows, JointRows
 from torchsko.io.common.losses import Losses
 from torchsko.io.common.numbers import as_vector
 from torchsko.io.mjcf.elements import element
@@ -20,12 +21,6 @@ from torchsko.mechanism.description import IDENTITY
 from torchsko.mechanism.edits.lock import followed_by
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.mechanism import Mechanism
-
-FRAME_KINDS = ("ball", "weld", "revolute")
-"""Kinds of loops between frames."""
-
-LENGTH_KINDS = ("gear", "joint", "tendon")
-"""Kinds of equalities between joints or tendons."""
 
 ROUNDING = 100.0
 """Largest residual of an equality that holds for couplings, in units of rounding of its terms."""
@@ -59,13 +54,12 @@ def equality_lines(bodies: FileBodies, sites: Sites, losses: Losses) -> Equality
     taken = {c.name for c in mech.closures}
     lost = []
     for c in mech.closures:
-        kind = SYNONYMS.get(c.kind, c.kind)
-        if kind in LENGTH_KINDS:
-            known = lengths if kind == "tendon" else starts
-            if known.keys() >= set(c.joints):
-                lines.append(_of_lengths(c, kind, known))
-                continue
-        elif kind in FRAME_KINDS:
+        kind = soft_kind(c.kind)
+        known = lengths if c.kind == "tendon" else starts
+        if isinstance(kind, JointRows) and kind.mjcf and known.keys() >= set(c.joints):
+            lines.append(_of_lengths(c, c.kind, known))
+            continue
+        if isinstance(kind, FrameRows) and kind.mjcf:
             lines += _of_frames(c, kind, sites, taken)
             continue
         lost.append(f"{c.name} ({c.kind})")
@@ -155,11 +149,11 @@ def shifted(coefficients: Sequence[float], start: float) -> list[float]:
     ]
 
 
-def _of_frames(c: Closure, kind: str, sites: Sites, taken: set[str]) -> list[str]:
+def _of_frames(c: Closure, kind: FrameRows, sites: Sites, taken: set[str]) -> list[str]:
     """An equality between two sites, or two of them for a revolute loop."""
-    tag, lines = "weld" if kind == "weld" else "connect", []
+    tag, lines = kind.mjcf, []
     axis2 = np.array(c.rotation)[2]  # the z axis of the first frame in the second
-    for k in range(2 if kind == "revolute" else 1):
+    for k in range(2 if kind.name == "revolute" else 1):
         name = unique_name(f"{c.name}_axis", taken) if k else c.name
         taken.add(name)
         first = np.array(c.position1) + k * HINGE_OFFSET * np.array((0.0, 0.0, 1.0))

@@ -6,7 +6,7 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from torchsko.constraints.constraint_kinds import SYNONYMS
+from torchsko.constraints.constraint_kinds import KINDS, SYNONYMS
 from torchsko.io.common.loop_ends import WITH_AXIS
 from torchsko.io.common.losses import Losses
 from torchsko.io.common.numbers import as_matrix
@@ -16,16 +16,12 @@ from torchsko.mechanism.description import IDENTITY
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.mechanism import Mechanism
 
-KINDS = ("ball", "weld", "revolute", "prismatic")
-"""Kinds of loops in new URDF files."""
-
 
 def urdf_loops(mech: Mechanism, root: str) -> list[str]:
     """Loops as <loop> of URDF+; `root` is the link that coincides with the inertial frame."""
     lines = []
-    types = {"ball": "spherical", "weld": "fixed"}
-    for c in (c for c in mech.closures if _kind(c) in KINDS and c.active):
-        lines.append(f'  <loop name={quoteattr(c.name)} type="{types.get(_kind(c), _kind(c))}">')
+    for c in (c for c in mech.closures if _type(c) and c.active):
+        lines.append(f'  <loop name={quoteattr(c.name)} type="{_type(c)}">')
         turned = as_matrix(np.array(c.rotation).T)
         for tag, frame, R, p in (
             ("predecessor", c.frame1, IDENTITY, c.position1),
@@ -35,18 +31,20 @@ def urdf_loops(mech: Mechanism, root: str) -> list[str]:
             rpy = words(rpy_from_rotation(R))
             place = f'<origin xyz="{words(p)}" rpy="{rpy}"/>'
             lines.append(f"    <{tag} link={link}>{place}</{tag}>")
-        lines += ['    <axis xyz="0 0 1"/>'] if _kind(c) in WITH_AXIS else []
+        lines += ['    <axis xyz="0 0 1"/>'] if _type(c) in WITH_AXIS else []
         lines.append("  </loop>")
     return lines
 
 
 def note_loops(mech: Mechanism, losses: Losses) -> None:
     """Note loops that URDF+ does not have, and parameters of their soft constraints."""
-    lost = [c.name for c in mech.closures if _kind(c) not in KINDS or not c.active]
+    lost = [c.name for c in mech.closures if not _type(c) or not c.active]
     losses.add_if(lost, "loops")
     soft = [c.name for c in mech.closures if c.name not in lost and (c.solref or c.solimp)]
     losses.add_if(soft, "solver parameters of loops")
 
 
-def _kind(closure: Closure) -> str:
-    return SYNONYMS.get(closure.kind, closure.kind)
+def _type(closure: Closure) -> str:
+    """Type of the loop in a file; empty if it has none."""
+    kind = KINDS.get(SYNONYMS.get(closure.kind, closure.kind))
+    return "" if kind is None else kind.urdf

@@ -81,7 +81,7 @@ def nearest_closed(
         return found, all_rows(mech, tree, nodes, found)[0].abs().amax(-1)
 
 
-def _closing_step(mech: Mechanism, phi: Tensor, G: Tensor) -> Tensor:
+def _closing_step(mech: MechanismData, phi: Tensor, G: Tensor) -> Tensor:
     """A damped Gauss-Newton step of the tree, `[*batch, num_tree_dof]`."""
     eps = torch.finfo(phi.dtype).eps
     # The damping vanishes with the residual, so that convergence is quadratic where rows are

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,8 +24,9 @@ from torchsko.mechanism.configuration import initial_configuration
 from torchsko.mechanism.coordinates import independent_q, tree_q
 from torchsko.mechanism.data import M, MechanismData, first_sample, uncoupled
 from torchsko.mechanism.file_data.file_metadata import Closure
-from torchsko.mechanism.loops.closing import Closing, ClosureEnd, LoopNode
+from torchsko.mechanism.loops.closing import Closing, LoopNode
 from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link
+from torchsko.mechanism.loops.placements import closure_places
 from torchsko.utils.devices import on_device
 
 
@@ -180,8 +180,7 @@ def _ends(mech: MechanismData, closure: Closure) -> tuple[int, int]:
     if closure.joints:
         one, two = (mech.joint_index(name) for name in closure.joints)
         return one, two
-    frames = (closure.frame1, closure.frame2)
-    one, two = (-1 if f is None else mech.frame_body[mech.frame_index(f)] for f in frames)
+    one, two = (place.body(mech) for place in closure_places(mech, closure))
     if one == two:
         raise MechanismError(
             f"closure {closure.name!r} joins two frames of one body.",
@@ -207,19 +206,13 @@ def _members(tree: Tree, mech: MechanismData, closure: Closure) -> tuple[int, ..
 def _node(mech: MechanismData, tree: MechanismData, group: _Group) -> LoopNode:
     """A node without a partition."""
     members = group.members
-    links, ends, parameters = [], [], []
+    links, places, parameters = [], [], []
     for closure in group.closures:
         kind = constraint_kind(closure.kind)
         links.append(Link(kind, _ends(mech, closure)))
-        if len(closure.parameters) != len(kind.parameters):
-            raise MechanismError(
-                f"closure {closure.name!r} has the numbers {list(closure.parameters)}.",
-                f"A {kind.name} constraint has {len(kind.parameters)}: {', '.join(kind.parameters)}.",
-                "Pass parameters=(...).",
-            )
-        parameters += closure.parameters
+        parameters += closure.numbers(kind)
         if not closure.joints:
-            ends += closure_ends(mech, closure)
+            places += closure_places(mech, closure)
     constraints = ConstraintSet.of(tree, links, members)
     columns = {k: i for i, k in enumerate(constraints.subtree.dofs.tolist())}
     place = [columns.get(i, len(columns)) for i in range(mech.num_tree_dof)]
@@ -227,33 +220,13 @@ def _node(mech: MechanismData, tree: MechanismData, group: _Group) -> LoopNode:
     return LoopNode(
         tuple(c.name for c in group.closures),
         constraints,
-        tuple(ends),
+        tuple(places),
         tuple(parameters),
         torch.tensor(place),
         torch.tensor(_open_dofs(mech, members)),
         empty,
         empty,
         empty,
-    )
-
-
-def closure_ends(mech: MechanismData, closure: Closure) -> list[ClosureEnd]:
-    """Both ends of a closure between frames."""
-    turned = np.array(closure.rotation).T
-    return [
-        _end(mech, closure.frame1, None, closure.position1),
-        _end(mech, closure.frame2, turned, closure.position2),
-    ]
-
-
-def _end(
-    mech: MechanismData, frame: str | None, rotation: np.ndarray | None, position: Sequence[float]
-) -> ClosureEnd:
-    turned = rotation is not None and not np.array_equal(rotation, np.eye(3))
-    return ClosureEnd(
-        -1 if frame is None else mech.frame_index(frame),
-        tuple(map(tuple, rotation.tolist())) if rotation is not None and turned else None,
-        tuple(position) if any(position) else None,
     )
 
 

@@ -12,13 +12,13 @@ from torchsko.constraints.constraint_kinds import constraint_kind
 from torchsko.constraints.row_kinds import FrameRows, Marker
 from torchsko.errors import MechanismError
 from torchsko.mechanism.closed_chains.closed_states import CLOSED_RESIDUAL
-from torchsko.mechanism.closed_chains.loop_nodes import closure_ends, with_loops
+from torchsko.mechanism.closed_chains.loop_nodes import with_loops
 from torchsko.mechanism.closed_chains.open_chains import Dof, cut_loops, independent_dofs
 from torchsko.mechanism.data import M, MechanismData, first_sample
 from torchsko.mechanism.edits.append import appended
 from torchsko.mechanism.edits.lock import locked
 from torchsko.mechanism.file_data.file_metadata import Closure
-from torchsko.mechanism.loops.closing import placements
+from torchsko.mechanism.loops.placements import Placements, closure_places
 
 
 def lock_joints(mech: M, values: Mapping[str, Any], strict: bool) -> M:
@@ -71,13 +71,12 @@ def _is_rigid(mech: MechanismData, closure: Closure) -> bool:
             "Load the robot with that joint fixed, or without the loop.",
         )
     kind = constraint_kind(closure.kind)
-    frames = (closure.frame1, closure.frame2)
-    one, two = (-1 if f is None else mech.frame_body[mech.frame_index(f)] for f in frames)
-    if one != two or not isinstance(kind, FrameRows):
+    places = closure_places(mech, closure)
+    if places[0].body(mech) != places[1].body(mech) or not isinstance(kind, FrameRows):
         return False
     with torch.no_grad():
         sample = first_sample(mech).double()
-        R, x, numbers = placements(sample, closure_ends(sample, closure), closure.parameters)
+        R, x, numbers = Placements.of(sample, places, closure.numbers(kind))
         first, second = (Marker(R[k], x[k]) for k in range(2))
         residual = float(kind.residual(first, second, numbers).abs().max())
     if residual > CLOSED_RESIDUAL * (1.0 if mech.dtype == torch.float64 else 1e4):

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from torchsko.constraints.constraint_kinds import KINDS, SYNONYMS
+from torchsko.constraints.constraint_kinds import soft_kind
+from torchsko.constraints.row_kinds import ConstraintKind
+from torchsko.errors import MechanismError
 from torchsko.mechanism.description import (
     IDENTITY,
     ZERO,
@@ -67,9 +69,8 @@ class Closure:
 
     Attributes:
         name: name of the constraint; generated if the file has none.
-        kind: kind of constraint (`torchsko.constraints`): "connect" or "ball", "weld", "revolute",
-            "universal", "prismatic", "planar", "distance", or "gear" and "joint" between joints; "tendon"
-            between tendons; or the type of another joint.
+        kind: name of a kind of constraint (`torchsko.constraints.constraint_kinds.KINDS`), "tendon" for one
+            between tendons, or the type of another joint.
         frame1: frame of the first point.
         frame2: frame of the second point.
         position1: first point in its frame [m].
@@ -119,7 +120,22 @@ class Closure:
     @property
     def is_known(self) -> bool:
         """True if a constraint has rows of this kind."""
-        return self.kind == "tendon" or self.kind in (*KINDS, *SYNONYMS)
+        return soft_kind(self.kind) is not None
+
+    def numbers(self, kind: ConstraintKind) -> tuple[float, ...]:
+        """Values of the parameters of a kind: attributes of these names, then entries of ``parameters``.
+
+        Raises:
+            MechanismError: when ``parameters`` has another number of entries.
+        """
+        own = [name for name in kind.parameters if hasattr(self, name)]
+        if len(self.parameters) != len(kind.parameters) - len(own):
+            raise MechanismError(
+                f"closure {self.name!r} has the numbers {list(self.parameters)}.",
+                f"A {kind.name} constraint has {len(kind.parameters)}: {', '.join(kind.parameters)}.",
+                "Pass parameters=(...).",
+            )
+        return (*(getattr(self, name) for name in own), *self.parameters)
 
 
 @dataclass(frozen=True)

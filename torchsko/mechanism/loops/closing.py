@@ -33,7 +33,6 @@ embedding*, Nonlinear Dynamics 67(3), 2012, sections 3 and 4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -44,50 +43,12 @@ from torchsko.algebra.topology.embedding_plan import EmbeddingPlan
 from torchsko.implicit.jacobian_products import jvp_by_double_vjp
 from torchsko.linalg.full_rank_solve import least_squares
 from torchsko.mechanism.joints.groups import JointSet
-from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Placements, Rows
+from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Rows
+from torchsko.mechanism.loops.placements import MarkerPlace, Placements
 from torchsko.mechanism.numbering import TreeNumbering
-from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
+from torchsko.utils.shapes import broadcast_shapes, concatenate
 
 Vector = tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class ClosureEnd:
-    """One end of a closure: a frame, and a placement in it that is constant.
-
-    Attributes:
-        frame: index of the frame; -1 for the inertial frame.
-        rotation: marker to frame coordinates, row by row; None for the identity.
-        position: origin in the frame [m]; None for zero.
-    """
-
-    frame: int
-    rotation: tuple[Vector, ...] | None
-    position: Vector | None
-
-
-def placements(
-    mech: TreeNumbering, ends: Sequence[ClosureEnd], parameters: Sequence[float]
-) -> Placements:
-    """Placements of these ends in their bodies, differentiable in the frames of the mechanism."""
-    like = {"dtype": mech.dtype, "device": mech.device}
-    identity = torch.eye(3, **like)
-    rotations, positions = [], []
-    for end in ends:
-        R, r = identity, torch.zeros(3, **like)
-        if end.frame >= 0:
-            R = mech.frame_rotation[..., end.frame, :, :]
-            r = mech.frame_position[..., end.frame, :]
-        if end.position is not None:
-            r = r + matvec(R, torch.tensor(end.position, **like))
-        if end.rotation is not None:
-            R = R @ torch.tensor(end.rotation, **like)
-        rotations.append(R[..., None, :, :])
-        positions.append(r[..., None, :])
-    numbers = torch.tensor(list(parameters), **like)
-    if not ends:
-        return Placements(identity[None][:0], identity[:0], numbers)
-    return Placements(concatenate(rotations, -3), concatenate(positions, -2), numbers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +58,7 @@ class LoopNode:
     Attributes:
         names: names of the closures.
         constraints: their rows.
-        ends: both ends of each closure between frames.
+        places: both markers of each closure between frames.
         parameters: numbers of all closures.
         place: for each dof of the tree its column of the rows, one past the end for others, int64.
         open_dofs: open dofs of the node, int64.
@@ -109,7 +70,7 @@ class LoopNode:
 
     names: tuple[str, ...]
     constraints: ConstraintSet
-    ends: tuple[ClosureEnd, ...]
+    places: tuple[MarkerPlace, ...]
     parameters: tuple[float, ...]
     place: Tensor
     open_dofs: Tensor
@@ -119,7 +80,8 @@ class LoopNode:
 
     def rows(self, mech: TreeNumbering, tree: TreeNumbering, q: Tensor, qd: Tensor | None) -> Rows:
         """Rows at a state of the tree, with a column for each open dof of the node."""
-        rows = self.constraints.rows(tree, q, qd, placements(mech, self.ends, self.parameters))
+        numbers = Placements.of(mech, self.places, self.parameters)
+        rows = self.constraints.rows(tree, q, qd, numbers)
         G = pad(rows.jacobian, (0, 1)).index_select(-1, self.place)
         if mech.coupling is not None:
             G = mech.coupling.independent_forces(G, mech.coupling_ratio[..., None, :])

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from torchsko.constraints.row_kinds import FrameRows, JointRows, Marker
+from torchsko.mechanism.loops.placements import Placements
 from torchsko.mechanism.loops.subtree_motion import MarkerMotion, Subtree, marker_motion
 from torchsko.mechanism.numbering import TreeNumbering
-from torchsko.utils.shapes import broadcast_shapes, concatenate, gather_entries
+from torchsko.utils.shapes import broadcast_shapes, concatenate, gather_entries, matvec
 
 
 class Link(NamedTuple):
@@ -26,21 +27,6 @@ class Link(NamedTuple):
 
     kind: FrameRows | JointRows
     ends: tuple[int, int]
-
-
-class Placements(NamedTuple):
-    """Numbers of several constraints.
-
-    Attributes:
-        rotation: marker to body coordinates, `[*batch, 2 c, 3, 3]` for c constraints between frames; those of
-            a constraint follow one another.
-        position: origins of the markers in their bodies, `[*batch, 2 c, 3]` [m].
-        parameters: numbers of all constraints, one constraint after the other, `[*batch, p]`.
-    """
-
-    rotation: Tensor
-    position: Tensor
-    parameters: Tensor
 
 
 class Rows(NamedTuple):
@@ -160,12 +146,8 @@ class ConstraintSet:
             motion = marker_motion(
                 self.subtree, mech, q, qd, self.marker_bodies, numbers.rotation, numbers.position
             )
-        found = [
-            _frame_rows(group, group.kind, motion, numbers)
-            if isinstance(group.kind, FrameRows)
-            else _joint_rows(group, group.kind, q, qd, numbers, self.subtree.num_dof)
-            for group in self.groups
-        ]
+        unit = torch.eye(self.subtree.num_dof, dtype=q.dtype, device=q.device)
+        found = [self._of_group(group, motion, unit, q, qd, numbers) for group in self.groups]
         batch = broadcast_shapes(q.shape[:-1], *(x.residual.shape[:-1] for x in found))
         residual = concatenate([x.residual for x in found], -1, batch)
         jacobian = concatenate([x.jacobian for x in found], -2, batch)
@@ -176,53 +158,80 @@ class ConstraintSet:
             gather_entries(concatenate(biases, -1, batch), self.row_place) if biases else None,
         )
 
+    def _of_group(
+        self,
+        group: KindGroup,
+        motion: MarkerMotion | None,
+        unit: Tensor,
+        q: Tensor,
+        qd: Tensor | None,
+        numbers: Placements,
+    ) -> Rows:
+        """Rows of the constraints of one kind, one constraint after the other."""
+        kind = group.kind
+        parameters = gather_entries(numbers.parameters, group.parameters)
+        parameters = parameters.unflatten(-1, (group.one.shape[0], -1))
+        if isinstance(kind, FrameRows):
+            assert motion is not None
+            one, two = (motion.select(k) for k in (group.one, group.two))
+            residual, G, bias = frame_rows(kind, one, two, parameters)
+            flat = None if bias is None else bias.flatten(-2)
+            return Rows(residual.flatten(-2), G.flatten(-3, -2), flat)
+        ends = zip((group.one, group.two), group.dofs, group.rates, strict=True)
+        one, two = (
+            LengthMotion(
+                gather_entries(q, place),
+                unit.index_select(0, dofs),
+                None if qd is None else gather_entries(qd, rates),
+            )
+            for place, dofs, rates in ends
+        )
+        return joint_rows(kind, one, two, parameters)
 
-def _frame_rows(
-    group: KindGroup, kind: FrameRows, motion: MarkerMotion | None, numbers: Placements
-) -> Rows:
-    assert motion is not None
-    one, two = (
-        Marker(motion.rotation.index_select(-3, k), motion.position.index_select(-2, k))
-        for k in (group.one, group.two)
-    )
-    J1, J2 = (motion.jacobian.index_select(-3, k) for k in (group.one, group.two))
-    numbers_of = gather_entries(numbers.parameters, group.parameters)
-    numbers_of = numbers_of.unflatten(-1, (group.one.shape[0], -1))
-    L1, L2 = kind.maps(one, two)
-    G = (L1 @ J1 + L2 @ J2).flatten(-3, -2)
-    residual = kind.residual(one, two, numbers_of)
-    residual = residual.expand(*residual.shape[:-1], kind.num_rows).flatten(-2)
-    if motion.velocity is None or motion.accel is None:
+
+def frame_rows(kind: FrameRows, one: MarkerMotion, two: MarkerMotion, numbers: Tensor) -> Rows:
+    """Rows of g constraints between markers, with dimensions `[*batch, g, rows]`.
+
+    Args:
+        kind: rows of all constraints.
+        one: motion of the g first markers.
+        two: motion of the g second markers.
+        numbers: parameters of the kind, `[*batch, g, p]`.
+    """
+    poses = Marker(one.rotation, one.position), Marker(two.rotation, two.position)
+    L1, L2 = kind.maps(*poses, numbers)
+    residual = kind.residual(*poses, numbers)
+    residual = residual.expand(*residual.shape[:-1], kind.num_rows)
+    G = L1 @ one.jacobian + L2 @ two.jacobian
+    if one.velocity is None or two.velocity is None:
         return Rows(residual, G, None)
-    V1, V2 = (motion.velocity.index_select(-2, k) for k in (group.one, group.two))
-    a1, a2 = (motion.accel.index_select(-2, k)[..., None] for k in (group.one, group.two))
-    bias = (L1 @ a1 + L2 @ a2)[..., 0] + kind.bias(one, two, V1, V2)
-    return Rows(residual, G, bias.flatten(-2))
+    assert one.accel is not None and two.accel is not None
+    bias = kind.bias(*poses, one.velocity, two.velocity, numbers)
+    return Rows(residual, G, matvec(L1, one.accel) + matvec(L2, two.accel) + bias)
 
 
-def _joint_rows(
-    group: KindGroup,
-    kind: JointRows,
-    q: Tensor,
-    qd: Tensor | None,
-    numbers: Placements,
-    num_dof: int,
-) -> Rows:
-    numbers_of = gather_entries(numbers.parameters, group.parameters)
-    numbers_of = numbers_of.unflatten(-1, (group.one.shape[0], -1))
-    q1, q2 = (gather_entries(q, k) for k in (group.one, group.two))
-    unit = torch.eye(num_dof, dtype=q.dtype, device=q.device)
-    slopes = kind.slopes(q1, q2, numbers_of)
-    G = sum(
-        slope[..., None] * unit.index_select(0, dofs)
-        for slope, dofs in zip(slopes, group.dofs, strict=True)
-    )
-    assert isinstance(G, Tensor)
-    residual = kind.residual(q1, q2, numbers_of)
-    if qd is None:
+class LengthMotion(NamedTuple):
+    """Motion of g coordinates of joints, or lengths of tendons.
+
+    Attributes:
+        value: `[*batch, g]` [rad or m].
+        jacobian: rates per rate of all dofs, `[*, g, dofs]`.
+        rate: `[*batch, g]`; None without rates.
+    """
+
+    value: Tensor
+    jacobian: Tensor
+    rate: Tensor | None
+
+
+def joint_rows(kind: JointRows, one: LengthMotion, two: LengthMotion, numbers: Tensor) -> Rows:
+    """Rows of g constraints between lengths, `[*batch, g]`; arguments as those of `frame_rows`."""
+    slope1, slope2 = kind.slopes(one.value, two.value, numbers)
+    G = slope1[..., None] * one.jacobian + slope2[..., None] * two.jacobian
+    residual = kind.residual(one.value, two.value, numbers)
+    if one.rate is None or two.rate is None:
         return Rows(residual, G, None)
-    rates = [gather_entries(qd, dofs) for dofs in group.rates]
-    return Rows(residual, G, kind.bias(q1, q2, rates[0], rates[1], numbers_of))
+    return Rows(residual, G, kind.bias(one.value, two.value, one.rate, two.rate, numbers))
 
 
 def _index(x: Sequence[int]) -> Tensor:

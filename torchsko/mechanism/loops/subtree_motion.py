@@ -54,6 +54,16 @@ class MarkerMotion(NamedTuple):
     velocity: Tensor | None
     accel: Tensor | None
 
+    def select(self, index: Tensor) -> MarkerMotion:
+        """The motion of some of the markers, int64."""
+        vectors = (self.velocity, self.accel)
+        return MarkerMotion(
+            self.rotation.index_select(-3, index),
+            self.position.index_select(-2, index),
+            self.jacobian.index_select(-3, index),
+            *(None if x is None else x.index_select(-2, index) for x in vectors),
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Subtree:

@@ -36,7 +36,7 @@ from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
 from torchsko.verbs.constrained.constrained_dynamics import Constraints, forward_dynamics
 from torchsko.verbs.constrained.motion_equation import stabilised_bias
 from torchsko.verbs.derivatives import inverse_derivatives
-from torchsko.verbs.frame import with_frames
+from torchsko.verbs.frame import add_frames
 from torchsko.verbs.frame_derivatives import frame_tangents
 from torchsko.verbs.frames import frame_poses
 from torchsko.verbs.manifold_derivatives import state_jacobians
@@ -63,6 +63,22 @@ class MarkerTangents(NamedTuple):
     V_q: Tensor
     A_q: Tensor
     A_qd: Tensor
+
+
+class _Pair(NamedTuple):
+    """Rows of one constraint between two markers.
+
+    Attributes:
+        kind: the rows.
+        one: motion of the first marker.
+        two: motion of the second marker.
+        numbers: parameters of the kind, `[*batch, p]`.
+    """
+
+    kind: FrameRows
+    one: MarkerTangents
+    two: MarkerTangents
+    numbers: Tensor
 
 
 def forward_dynamics_derivatives(
@@ -138,15 +154,11 @@ def _of_markers(
     f_ext: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Derivatives of R1 and R2 to q and qd from those of the motion of the markers."""
-    markers = _markers(held, state, qdd)
-    starts, pieces = 0, []
-    for kind, pair in zip(_kinds(held), zip(markers[::2], markers[1::2], strict=True), strict=True):
-        assert isinstance(kind, FrameRows)
-        size = kind.num_rows
-        pieces.append(_piece(kind, pair, f[..., starts : starts + size], held.stabilise))
-        starts += size
+    pairs = _pairs(held, state, qdd)
+    forces = f.split([pair.kind.num_rows for pair in pairs], -1)
+    pieces = [_piece(x, of, held.stabilise) for x, of in zip(pairs, forces, strict=True)]
     R2_q, R2_qd = (concatenate([getattr(p, x) for p in pieces], -2) for x in ("rows_q", "rows_qd"))
-    held_by, turned = _body_wrenches(held, state, markers, [p.wrenches for p in pieces])
+    held_by, turned = _body_wrenches(held, state, pairs, [p.wrenches for p in pieces])
     total = held_by if f_ext is None else held_by + f_ext
     R1_q, R1_qd, *_ = inverse_derivatives(state, qdd, total)
     return R1_q - turned - sum(p.forces_q for p in pieces), R1_qd, R2_q, R2_qd
@@ -185,18 +197,16 @@ def _range_change(
 def _row_rates(held: Constraints, state: Kinematics) -> Tensor:
     """Derivative to q of the velocities of rows between markers."""
     assert state.qd is not None
-    markers = _markers(held, state, torch.zeros_like(state.qd))
     parts = []
-    for kind, one, two in zip(_kinds(held), markers[::2], markers[1::2], strict=True):
-        assert isinstance(kind, FrameRows)
+    for pair in _pairs(held, state, torch.zeros_like(state.qd)):
 
-        def velocity(one_pose: Marker, two_pose: Marker, pair=(one, two), kind=kind) -> Tensor:
-            L1, L2 = kind.maps(one_pose, two_pose)
-            return matvec(L1, pair[0].V) + matvec(L2, pair[1].V)
+        def velocity(one: Marker, two: Marker, pair: _Pair = pair) -> Tensor:
+            L1, L2 = pair.kind.maps(one, two, pair.numbers)
+            return matvec(L1, pair.one.V) + matvec(L2, pair.two.V)
 
-        L1, L2 = kind.maps(one.pose, two.pose)
-        moved = L1 @ one.V_q + L2 @ two.V_q
-        parts.append(moved + _along_poses(velocity, (one, two)))
+        L1, L2 = pair.kind.maps(pair.one.pose, pair.two.pose, pair.numbers)
+        moved = L1 @ pair.one.V_q + L2 @ pair.two.V_q
+        parts.append(moved + _along_poses(velocity, pair))
     return concatenate(parts, -2)
 
 
@@ -209,40 +219,35 @@ class _Piece(NamedTuple):
     wrenches: tuple[Tensor, Tensor]
 
 
-def _piece(
-    kind: FrameRows, pair: tuple[MarkerTangents, MarkerTangents], f: Tensor, rate: float
-) -> _Piece:
+def _piece(pair: _Pair, f: Tensor, rate: float) -> _Piece:
     """Derivatives of the rows of one constraint, and of the joint forces of its wrenches' changes."""
-    one, two = pair
-    L1, L2 = kind.maps(one.pose, two.pose)
+    kind, one, two, numbers = pair
+    L1, L2 = kind.maps(one.pose, two.pose, numbers)
 
     def rows(a: Marker, b: Marker, V1: Tensor, V2: Tensor) -> Tensor:
-        M1, M2 = kind.maps(a, b)
+        M1, M2 = kind.maps(a, b, numbers)
         found = matvec(M1, one.A + 2 * rate * V1) + matvec(M2, two.A + 2 * rate * V2)
-        found = found + kind.bias(a, b, V1, V2)
-        none = f.new_zeros(*f.shape[:-1], len(kind.parameters))
-        return found + rate * rate * kind.residual(a, b, none) if rate else found
+        found = found + kind.bias(a, b, V1, V2, numbers)
+        return found + rate * rate * kind.residual(a, b, numbers) if rate else found
 
     rows_q = L1 @ one.A_q + L2 @ two.A_q
     rows_qd = L1 @ one.A_qd + L2 @ two.A_qd
     rows_q = rows_q + _along_poses(lambda a, b: rows(a, b, one.V, two.V), pair)
     of_V = _velocity_jacobians(lambda V1, V2: rows(one.pose, two.pose, V1, V2), pair)
-    for by, marker in zip(of_V, pair, strict=True):
+    for by, marker in zip(of_V, (one, two), strict=True):
         rows_q, rows_qd = rows_q + by @ marker.V_q, rows_qd + by @ marker.J
 
     def wrenches(a: Marker, b: Marker) -> Tensor:
-        return torch.cat([matvec(M.mT, f) for M in kind.maps(a, b)], -1)
+        return torch.cat([matvec(M.mT, f) for M in kind.maps(a, b, numbers)], -1)
 
     turned = _along_poses(wrenches, pair)
     forces_q = one.J.mT @ turned[..., :6, :] + two.J.mT @ turned[..., 6:, :]
     return _Piece(rows_q, rows_qd, forces_q, (matvec(L1.mT, f), matvec(L2.mT, f)))
 
 
-def _along_poses(
-    fn: Callable[[Marker, Marker], Tensor], pair: tuple[MarkerTangents, MarkerTangents]
-) -> Tensor:
+def _along_poses(fn: Callable[[Marker, Marker], Tensor], pair: _Pair) -> Tensor:
     """Derivative to q of a function of both poses, `[*batch, k, n]`."""
-    one, two = pair
+    one, two = pair.one, pair.two
 
     def at_step(steps: Tensor) -> Tensor:
         ends = []
@@ -256,11 +261,11 @@ def _along_poses(
 
 
 def _velocity_jacobians(
-    fn: Callable[[Tensor, Tensor], Tensor], pair: tuple[MarkerTangents, MarkerTangents]
+    fn: Callable[[Tensor, Tensor], Tensor], pair: _Pair
 ) -> tuple[Tensor, Tensor]:
     """Derivatives of a function to both velocities, `[*batch, k, 6]` each."""
-    V = torch.cat([pair[0].V, pair[1].V], -1)
-    by_V = _jacobian(lambda change: fn(*(V + change).split(6, -1)), pair[0].V)
+    V = torch.cat([pair.one.V, pair.two.V], -1)
+    by_V = _jacobian(lambda change: fn(*(V + change).split(6, -1)), pair.one.V)
     return by_V[..., :6], by_V[..., 6:]
 
 
@@ -277,39 +282,51 @@ def _jacobian(fn: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
     return columns.movedim(0, -1)
 
 
-def _markers(held: Constraints, state: Kinematics, qdd: Tensor) -> list[MarkerTangents]:
+def _pairs(held: Constraints, state: Kinematics, qdd: Tensor) -> list[_Pair]:
     """Motion of both markers of each constraint."""
-    mech = state.mech
-    frames, numbers = held.rows.frames(mech), held.rows.numbers(mech)
-    placed, indices = with_frames(mech, [frame for frame in frames if frame is not None])
-    at = Kinematics(placed, state.tree_q, state.qd)
-    pose, tangents = frame_poses(at, indices), frame_tangents(at, indices, qdd, "mixed", True)
+    mech, numbers = state.mech, held.rows.numbers(state.mech)
+    bodies = [k for link in held.rows.structure.links for k in link.ends]
+    moving = [i for i, body in enumerate(bodies) if body >= 0]
+    at = torch.tensor(moving, device=mech.device)
+    placed = add_frames(
+        mech,
+        [bodies[i] for i in moving],
+        numbers.rotation.index_select(-3, at),
+        numbers.position.index_select(-2, at),
+    )
+    indices = range(mech.num_frames, placed.num_frames)
+    moved = Kinematics(placed, state.tree_q, state.qd)
+    pose, tangents = frame_poses(moved, indices), frame_tangents(moved, indices, qdd, "mixed", True)
     V, A = tangents.V[..., 0], tangents.A[..., 0]
-    none, found, k = V.new_zeros(*V.shape[:-2], 6), [], 0
+    none, found = V.new_zeros(*V.shape[:-2], 6), []
     columns = none[..., None].expand(*none.shape, mech.num_dof)
-    for i, frame in enumerate(frames):
-        if frame is None:
+    for i, body in enumerate(bodies):
+        if body < 0:
             R, r = numbers.rotation[..., i, :, :], numbers.position[..., i, :]
             still = (none, none, columns, columns, columns, columns)
             found.append(MarkerTangents(Marker(R, r), *still))
             continue
+        k = moving.index(i)
         R, r = pose.rotation[..., k, :, :], pose.position[..., k, :]
         vectors = (x[..., k, :] for x in (V, A))
         matrices = (x[..., k, :, :] for x in tangents[2:])
         found.append(MarkerTangents(Marker(R, r), *vectors, *matrices))
-        k += 1
-    return found
+    kinds = [kind for kind in _kinds(held) if isinstance(kind, FrameRows)]
+    parameters = numbers.parameters.split([len(kind.parameters) for kind in kinds], -1)
+    ends = zip(found[::2], found[1::2], strict=True)
+    return [_Pair(k, *two, x) for k, two, x in zip(kinds, ends, parameters, strict=True)]
 
 
 def _body_wrenches(
     held: Constraints,
     state: Kinematics,
-    markers: list[MarkerTangents],
+    pairs: list[_Pair],
     wrenches: list[tuple[Tensor, Tensor]],
 ) -> tuple[Tensor, Tensor]:
     """External forces of the constraints on bodies, and J* times the turning of their wrenches."""
     poses = state.poses
     bodies = [k for link in held.rows.structure.links for k in link.ends]
+    markers = [marker for pair in pairs for marker in (pair.one, pair.two)]
     flat = [w for pair in wrenches for w in pair]
     turned = torch.zeros_like(markers[0].J.mT @ markers[0].J)
     total: dict[int, Tensor] = {}

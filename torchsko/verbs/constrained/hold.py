@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,12 +16,18 @@ from torchsko.constraints.still import COMPONENTS, Still
 from torchsko.errors import MechanismError, ShapeError, unknown_name
 from torchsko.mechanism.data import uncoupled
 from torchsko.mechanism.file_data.file_metadata import Closure
-from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link, Placements, Rows
+from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link, Rows
+from torchsko.mechanism.loops.placements import (
+    INERTIAL,
+    MarkerPlace,
+    Placements,
+    closure_places,
+)
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.utils.devices import on_device
-from torchsko.utils.shapes import broadcast_shapes, concatenate, gather_entries, matvec
-from torchsko.verbs.frame import Frame, with_frames
+from torchsko.utils.shapes import broadcast_shapes, gather_entries, matvec
+from torchsko.verbs.frame import Frame, check_frame, place_of
 
 Placement = Tensor | tuple[Tensor, Tensor]
 """A position `[*batch, 3]` [m], or a rotation `[*batch, 3, 3]` and a position, in the inertial frame."""
@@ -70,52 +77,50 @@ def _parts(placement: Placement | None) -> tuple[Tensor | None, Tensor | None]:
     return rotation, position
 
 
-class _End:
-    """One end of a constraint: a frame and a placement in it; the inertial frame without a name."""
+class _Member(NamedTuple):
+    """A constraint by indices.
 
-    def __init__(
-        self,
-        frame: str | Frame | None,
-        rotation: Tensor | None = None,
-        position: Tensor | None = None,
-    ) -> None:
-        self.frame, self.rotation, self.position = frame, rotation, position
+    Attributes:
+        kind: its rows.
+        ends: bodies of both markers, -1 for the inertial frame; or both joints.
+        places: both markers; none of a constraint between joints.
+        numbers: values of the parameters of its kind.
+    """
 
-    def body(self, mech: Mechanism) -> int:
-        """Body that carries the end; -1 for the inertial frame."""
-        return -1 if self.frame is None else _body(mech, self.frame)
+    kind: FrameRows | JointRows
+    ends: tuple[int, int]
+    places: tuple[MarkerPlace, ...] = ()
+    numbers: tuple[float, ...] = ()
+
+    @staticmethod
+    def of(mech: Mechanism, constraint: Hold | Closure) -> _Member:
+        """The indices of a constraint of a mechanism."""
+        if isinstance(constraint, Hold):
+            ground = MarkerPlace(INERTIAL, *_parts(constraint.placement))
+            places = ground, place_of(mech, constraint.frame)
+            kind, numbers = _hold_kind(constraint), ()
+        elif isinstance(constraint, Closure):
+            kind = constraint_kind(constraint.kind)
+            numbers = constraint.numbers(kind)
+            if constraint.joints:
+                one, two = (mech.joint_index(name) for name in constraint.joints)
+                return _Member(kind, (one, two), (), numbers)
+            places = closure_places(mech, constraint)
+        else:
+            raise MechanismError(
+                f"{constraint!r} is no constraint.",
+                "Constraints are ts.Hold objects and entries of mech.closures.",
+                f"Pass ts.Hold({mech.frame_names[-1]!r}), say.",
+            )
+        one, two = (place.body(mech) for place in places)
+        return _Member(kind, (one, two), places, numbers)
 
 
-class _JointEnd(_End):
-    """A joint, which is one end of a constraint between joints."""
-
-    def body(self, mech: Mechanism) -> int:
-        """Index of the joint and of its body."""
-        assert isinstance(self.frame, str)
-        return mech.joint_index(self.frame)
-
-
-def _ends(mech: Mechanism, constraint: Hold | Closure) -> tuple[FrameRows | JointRows, _End, _End]:
-    """The kind of a constraint and its ends."""
-    if isinstance(constraint, Hold):
-        two = _End(constraint.frame)
-        if constraint.placement is None:
-            return Still.of(constraint.rows), _End(None), two
-        name = {"point": "ball"}.get(constraint.rows, constraint.rows)
-        return constraint_kind(name), _End(None, *_parts(constraint.placement)), two
-    if not isinstance(constraint, Closure):
-        raise MechanismError(
-            f"{constraint!r} is no constraint.",
-            "Constraints are ts.Hold objects and entries of mech.closures.",
-            f"Pass ts.Hold({mech.frame_names[-1]!r}), say.",
-        )
-    if constraint.joints:
-        one, two = (_JointEnd(name) for name in constraint.joints)
-        return constraint_kind(constraint.kind), one, two
-    make = lambda x: torch.tensor(x, dtype=mech.dtype, device=mech.device)  # noqa: E731
-    one = _End(constraint.frame1, None, make(constraint.position1))
-    two = _End(constraint.frame2, make(constraint.rotation).mT, make(constraint.position2))
-    return constraint_kind(constraint.kind), one, two
+def _hold_kind(hold: Hold) -> FrameRows | JointRows:
+    """The kind of rows of a frame that is held; without a placement only its velocity vanishes."""
+    if hold.placement is None:
+        return Still.of(hold.rows)
+    return constraint_kind({"point": "ball"}.get(hold.rows, hold.rows))
 
 
 class ConstraintRows:
@@ -133,13 +138,10 @@ class ConstraintRows:
             ]
         self.constraints = tuple(constraints)
         tree = uncoupled(mech)
-        placed = [_ends(mech, c) for c in constraints]
-        links, members = [], set[int]()
-        for kind, *ends in placed:
-            bodies = [end.body(mech) for end in ends]
-            links.append(Link(kind, (bodies[0], bodies[1])))
-            for k in bodies:
-                members |= {k, *tree.layout.tree.ancestors(k)} if k >= 0 else set()
+        self._members = [_Member.of(mech, c) for c in constraints]
+        links, members = [Link(x.kind, x.ends) for x in self._members], set[int]()
+        for k in (k for link in links for k in link.ends if k >= 0):
+            members |= {k, *tree.layout.tree.ancestors(k)}
         if not members:
             raise MechanismError(
                 "the constraints hold no moving frame.",
@@ -156,38 +158,13 @@ class ConstraintRows:
         """Number of rows of all constraints."""
         return self.structure.num_rows
 
-    def frames(self, mech: Mechanism) -> list[Frame | None]:
-        """Both markers of each constraint as frames; None for the inertial frame."""
-        return [None if end.frame is None else _frame(end) for end in self._markers(mech)]
-
-    def _markers(self, mech: Mechanism) -> list[_End]:
-        """Both ends of each constraint between frames."""
-        found = []
-        for constraint in self.constraints:
-            kind, *ends = _ends(mech, constraint)
-            found += ends if isinstance(kind, FrameRows) else []
-        return found
-
     def numbers(self, mech: Mechanism) -> Placements:
         """Placements and parameters of the constraints."""
-        rotations, positions = [], []
-        identity = torch.eye(3, dtype=mech.dtype, device=mech.device)
-        zero = torch.zeros(3, dtype=mech.dtype, device=mech.device)
-        for end in self._markers(mech):
-            R, r = identity, zero
-            if end.frame is None:
-                R = R if end.rotation is None else end.rotation
-                r = r if end.position is None else end.position
-            else:
-                given, (k,) = with_frames(mech, [_frame(end)])
-                R, r = given.frame_rotation[..., k, :, :], given.frame_position[..., k, :]
-            rotations.append(R[..., None, :, :])
-            positions.append(r[..., None, :])
-        numbers = [x for c in self.constraints if isinstance(c, Closure) for x in c.parameters]
-        parameters = torch.tensor(numbers, dtype=mech.dtype, device=mech.device)
-        if not rotations:
-            return Placements(identity[None][:0], zero[None][:0], parameters)
-        return Placements(concatenate(rotations, -3), concatenate(positions, -2), parameters)
+        for constraint in self.constraints:
+            if isinstance(constraint, Hold) and isinstance(constraint.frame, Frame):
+                check_frame(mech, constraint.frame)
+        places = [place for x in self._members for place in x.places]
+        return Placements.of(mech, places, [number for x in self._members for number in x.numbers])
 
     def at(self, state: Kinematics, numbers: Placements, *, at_rest: bool = False) -> Rows:
         """The rows at a state, with a column of G for each dof of the mechanism; at rest without a bias.
@@ -234,15 +211,3 @@ class ConstraintRows:
                 "Batch dimensions broadcast if they are equal or one of them is 1.",
                 "Pass one mask for each sample, or one for all.",
             ) from None
-
-
-def _frame(end: _End) -> Frame:
-    assert end.frame is not None
-    if isinstance(end.frame, Frame):
-        return end.frame
-    return Frame(end.frame, end.rotation, end.position)
-
-
-def _body(mech: Mechanism, frame: str | Frame) -> int:
-    name = frame.body if isinstance(frame, Frame) else frame
-    return mech.frame_body[mech.frame_index(name)]

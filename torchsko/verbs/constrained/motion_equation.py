@@ -21,7 +21,8 @@ from torchsko.algorithms.constrained_motion import Multipliers, forces_of, stack
 from torchsko.bridge.assemble import model_at
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.implicit.equation import implicit
-from torchsko.mechanism.loops.constraint_rows import Placements, Rows
+from torchsko.mechanism.loops.constraint_rows import Rows
+from torchsko.mechanism.loops.placements import Placements
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.constrained.hold import ConstraintRows
 from torchsko.verbs.mechanism_inputs import parameters_of, split_mechanism

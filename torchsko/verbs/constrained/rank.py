@@ -8,7 +8,7 @@ from torch import Tensor
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.configuration import add_step
 from torchsko.mechanism.data import first_sample
-from torchsko.mechanism.loops.constraint_rows import Placements
+from torchsko.mechanism.loops.placements import Placements
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.concrete_values import concrete_values
 from torchsko.utils.shapes import matvec

@@ -17,13 +17,14 @@ class Planar(FrameRows):
 
     name: str = "planar"
     num_rows: int = 2
+    summary: str = "the second origin is on the z axis of the first frame"
 
     def residual(self, one: Marker, two: Marker, parameters: Tensor) -> Tensor:
         """Coordinates x and y of the second origin in the first marker [m]."""
         d = two.position - one.position
         return torch.stack([(one.axis(i) * d).sum(-1) for i in range(2)], -1)
 
-    def maps(self, one: Marker, two: Marker) -> tuple[Tensor, Tensor]:
+    def maps(self, one: Marker, two: Marker, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """The rate of e.d is e.(v2 - v1) + w1.(e x d)."""
         d = two.position - one.position
         first, second = [], []
@@ -33,7 +34,7 @@ class Planar(FrameRows):
             second.append(torch.cat([torch.zeros_like(e), e], -1))
         return torch.stack(first, -2), torch.stack(second, -2)
 
-    def bias(self, one: Marker, two: Marker, V1: Tensor, V2: Tensor) -> Tensor:
+    def bias(self, one: Marker, two: Marker, V1: Tensor, V2: Tensor, parameters: Tensor) -> Tensor:
         """(w1 x e).dv + w1.[(w1 x e) x d + e x dv]."""
         d, w = two.position - one.position, V1[..., :3]
         dv = V2[..., 3:] - V1[..., 3:]
@@ -42,3 +43,6 @@ class Planar(FrameRows):
             turned = cross(w, e)
             rows.append((turned * dv + w * (cross(turned, d) + cross(e, dv))).sum(-1))
         return torch.stack(rows, -1)
+
+
+KIND = Planar()

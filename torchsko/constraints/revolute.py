@@ -1,6 +1,6 @@
-r"""Joints of one point: the origins coincide, and axes of both markers are orthogonal or coincide.
+r"""Revolute joint: the origins and the z axes of both markers coincide.
 
-For z axes that coincide, with c_k = z1.e_k for e_k = x2, y2 and s = 1 + z1.z2, the rows are
+With c_k = z1.e_k for e_k = x2, y2 and s = 1 + z1.z2, the rows are
 
 .. math:: \phi_k = \sqrt{2 / s}\; c_k, \qquad |\phi| = 2 \sin(\mathrm{angle} / 2).
 
@@ -25,41 +25,6 @@ from torchsko.constraints.row_kinds import (
 from torchsko.spatial.rotation import cross
 from torchsko.utils.dtype import compute_dtype
 
-
-@dataclass(frozen=True)
-class Pivot(FrameRows):
-    """Three rows x2 - x1 in the shared axes, then one for each pair of orthogonal axes.
-
-    Attributes:
-        axes: pairs of axes of the first and the second marker (0, 1, 2 for x, y, z).
-    """
-
-    axes: tuple[tuple[int, int], ...] = ()
-
-    def residual(self, one: Marker, two: Marker, parameters: Tensor) -> Tensor:
-        """The distance [m], then the cosines of the angles between the axes."""
-        axes = [axis_residual(one.axis(i), two.axis(k)) for i, k in self.axes]
-        return torch.cat([two.position - one.position, torch.stack(axes, -1)], -1)
-
-    def maps(self, one: Marker, two: Marker) -> tuple[Tensor, Tensor]:
-        """Point rows, then axis rows."""
-        rows = [axis_maps(one.axis(i), two.axis(k)) for i, k in self.axes]
-        first, second = (torch.stack(x, -2) for x in zip(*rows, strict=True))
-        batch = first.shape[:-2]
-        P1, P2 = (x.expand(*batch, 3, 6) for x in point_maps(one.position))
-        return torch.cat([P1, first], -2), torch.cat([P2, second], -2)
-
-    def bias(self, one: Marker, two: Marker, V1: Tensor, V2: Tensor) -> Tensor:
-        """Zero for point rows, then the bias of axis rows."""
-        w1, w2 = V1[..., :3], V2[..., :3]
-        rows = [axis_bias(one.axis(i), two.axis(k), w1, w2) for i, k in self.axes]
-        axes = torch.stack(rows, -1)
-        return torch.cat([axes.new_zeros(*axes.shape[:-1], 3), axes], -1)
-
-
-UNIVERSAL = Pivot("universal", 4, angular_rows=(3,), axes=((0, 1),))
-"""The x axis of the first marker and the y axis of the second are orthogonal (Cardan joint)."""
-
 MIN_ALIGNMENT = 16.0
 """Smallest 1 + z1.z2 that is resolved, in units of rounding; the axes are antiparallel below it."""
 
@@ -70,7 +35,10 @@ class Revolute(FrameRows):
 
     name: str = "revolute"
     num_rows: int = 5
+    summary: str = "origins and z axes coincide, not antiparallel"
     angular_rows: tuple[int, ...] = (3, 4)
+    mjcf: str = "connect"
+    urdf: str = "revolute"
 
     def residual(self, one: Marker, two: Marker, parameters: Tensor) -> Tensor:
         """The distance [m], then 2 sin(angle / 2) times the direction of z1 across z2."""
@@ -80,7 +48,7 @@ class Revolute(FrameRows):
         axes = torch.where(s < _least(s), turned, axes)
         return torch.cat([two.position - one.position, axes], -1)
 
-    def maps(self, one: Marker, two: Marker) -> tuple[Tensor, Tensor]:
+    def maps(self, one: Marker, two: Marker, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Point rows, then axis rows."""
         s, scale = _alignment(one, two)
         z = one.axis(2)
@@ -92,7 +60,7 @@ class Revolute(FrameRows):
         P1, P2 = (x.expand(*second.shape[:-2], 3, 6) for x in point_maps(one.position))
         return torch.cat([P1, -second], -2), torch.cat([P2, second], -2)
 
-    def bias(self, one: Marker, two: Marker, V1: Tensor, V2: Tensor) -> Tensor:
+    def bias(self, one: Marker, two: Marker, V1: Tensor, V2: Tensor, parameters: Tensor) -> Tensor:
         """Zero for point rows, then the bias of axis rows."""
         w1, w2 = V1[..., :3], V2[..., :3]
         s, scale = (x[..., 0] for x in _alignment(one, two))
@@ -121,3 +89,6 @@ def _least(s: Tensor) -> float:
 def _axis_rate(e1: Tensor, e2: Tensor, w1: Tensor, w2: Tensor) -> Tensor:
     """Rate of e1.e2, `[*]`."""
     return (cross(e2, e1) * (w2 - w1)).sum(-1)
+
+
+KIND = Revolute()
