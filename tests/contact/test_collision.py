@@ -1,10 +1,13 @@
 """Contact points of pairs of shapes equal those of MuJoCo, and have gradients."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 import torchsko as ts
+from torchsko.shapes.registry import COLLISIONS, KINDS
 from torchsko.spatial.rotation import quaternion_to_matrix
 
 mujoco = pytest.importorskip("mujoco")
@@ -19,22 +22,8 @@ SHAPES = {
     "box": 'type="box" size="0.1 0.2 0.3"',
     "mesh": 'type="mesh" mesh="stone"',
 }
-PAIRS = [
-    ("plane", "sphere"),
-    ("plane", "capsule"),
-    ("plane", "ellipsoid"),
-    ("plane", "cylinder"),
-    ("plane", "box"),
-    ("plane", "mesh"),
-    ("sphere", "sphere"),
-    ("sphere", "capsule"),
-    ("sphere", "cylinder"),
-    ("sphere", "box"),
-    ("capsule", "capsule"),
-    ("capsule", "box"),
-    ("box", "box"),
-]
-TERRAIN_PAIRS = [("heightfield", kind) for kind in ("sphere", "capsule", "box", "mesh")]
+PAIRS = [pair for pair in COLLISIONS if pair[0] != "heightfield"]
+TERRAIN_PAIRS = [pair for pair in COLLISIONS if pair[0] == "heightfield"]
 SIMPLE_PAIRS = [
     ("plane", "capsule"), ("sphere", "sphere"), ("sphere", "capsule"), *TERRAIN_PAIRS[:2],
 ]  # fmt: skip
@@ -267,3 +256,14 @@ def test_kernels_have_the_points_and_gradients_of_eager_mode(kinds):
         results.append((*found, *gradients))
     for fused, eager in zip(*results, strict=True):
         torch.testing.assert_close(fused, eager, rtol=1e-11, atol=1e-11)
+
+
+def test_the_first_shape_of_a_pair_is_the_earlier_kind_and_the_documentation_has_the_pair():
+    page = (Path(__file__).parents[2] / "docs" / "contact.md").read_text()
+    rows = {
+        row.split("|")[1].strip().replace(" ", ""): row for row in page.splitlines() if "| " in row
+    }
+    assert {*SHAPES} == {*KINDS}
+    for first, second in COLLISIONS:
+        assert KINDS.index(first) <= KINDS.index(second)
+        assert second in rows[first].split("|")[2]

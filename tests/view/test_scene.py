@@ -11,9 +11,9 @@ import torch
 import torchsko as ts
 from torchsko.mechanism import geometry as forms
 from torchsko.mechanism.geometry import Geometry, Shape
+from torchsko.shapes.mesh import triangles_of
 from torchsko.view.playback import motion_of, read_log
 from torchsko.view.scene import scene_of, start_of
-from torchsko.view.tessellate import triangles_of
 from torchsko.view.viser_scene import ground_contacts
 
 

@@ -29,7 +29,6 @@ from torchsko.contact.value_checks import (
 )
 from torchsko.errors import MechanismError, ShapeError, unknown_name
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
-from torchsko.mechanism.file_data.touching_pairs import kind_of
 from torchsko.mechanism.mechanism import Mechanism
 
 
@@ -47,7 +46,7 @@ class ContactModel(ContactFields):
         shape_names: of the shapes in any pair.
         shape_kinds: kind of each shape.
         shape_bodies: body of each shape; num_bodies stands for the inertial frame.
-        shape_size: half sizes, `[S, 3]` [m]; see `torchsko.contact.collision`.
+        shape_size: half sizes, `[S, 3]` [m]; see `torchsko.shapes`.
         shape_rotation: axes of the shapes in their bodies, `[S, 3, 3]`.
         shape_position: centres in their bodies, `[S, 3]` [m].
         shape_invweight: inverse mass and inverse inertia of the bodies in the initial configuration,
@@ -237,7 +236,7 @@ def _contact_model(
     lengths = Lengths.of(mech)
     equalities, unknown = equality_fields(mech, lengths, number)
     names = tuple(mech.geometry.shapes[k].name or f"shape{k}" for k in used)
-    kinds = tuple(kind_of(mech.geometry.shapes[k].form) for k in used)
+    kinds = tuple(mech.geometry.shapes[k].form.kind for k in used)
     most = max_contacts_of(
         [(place[pair.first], place[pair.second]) for pair in pairs], names, kinds, max_contacts
     )

@@ -7,16 +7,10 @@ from dataclasses import dataclass
 
 from torchsko.contact.shape_pairs import ShapePair
 from torchsko.errors import MechanismError, unknown_name
-from torchsko.mechanism.file_data.touching_pairs import KINDS
+from torchsko.shapes.registry import COLLISIONS, KINDS
 
 NO_DATA = -1
 """Number of the mesh or height field of a pair without one."""
-
-MAX_CONTACTS = {("box", "box"): 8}
-"""Largest number of contacts of a pair of kinds."""
-
-MAX_CONTACTS_OF_OTHERS = 4
-"""Largest number of contacts of all other pairs of kinds."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +41,7 @@ def max_contacts_of(
     asked: int | Mapping[tuple[str, str], int] | None,
 ) -> list[int]:  # fmt: skip
     """Largest number of contacts of each pair."""
-    found = [MAX_CONTACTS.get((kinds[i], kinds[j]), MAX_CONTACTS_OF_OTHERS) for i, j in pairs]
+    found = [COLLISIONS[kinds[i], kinds[j]].max_contacts for i, j in pairs]
     if asked is None:
         return found
     by_names = {frozenset((names[i], names[j])): k for k, (i, j) in enumerate(pairs)}

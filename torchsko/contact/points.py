@@ -10,12 +10,12 @@ from torch import Tensor
 
 from torchsko.bridge.body_poses import Pose
 from torchsko.bridge.kinematics import Kinematics
-from torchsko.contact.candidate_points import Hull, Placed, Points, contact_axes
-from torchsko.contact.collision import COLLISIONS
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.pair_groups import NO_DATA, PairGroup
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.shapes.candidate_points import Hull, Placed, Points, contact_axes
+from torchsko.shapes.registry import COLLISIONS
 from torchsko.utils.shapes import matvec
 
 
@@ -82,7 +82,7 @@ def contact_points(contact: ContactModel, pose: Pose) -> Contacts:
     for group in contact.groups:
         margin = select(contact.margin, group.pairs, -1)
         first, second = _placed_pairs(contact, shapes, group)
-        candidates = COLLISIONS[group.kinds](first, second)
+        candidates = COLLISIONS[group.kinds].points(first, second)
         points = candidates.deepest(group.max_contacts)
         size = points.distance.shape[-1]
         num = [(x.distance < margin[..., None]).sum(-1) for x in (candidates, points)]

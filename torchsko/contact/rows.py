@@ -11,7 +11,6 @@ from torch import Tensor
 
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.body_motions import BodyMotions, tree_moves
-from torchsko.contact.candidate_points import FAR
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.cost import Cones, EllipticCones, Grounded, Pyramids, Rows, of_touching
 from torchsko.contact.equality_rows import equality_rows
@@ -34,6 +33,7 @@ from torchsko.contact.soft_constraints import (
 )
 from torchsko.mechanism.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.shapes.candidate_points import FAR
 from torchsko.spatial.rotation import cross
 from torchsko.utils.shapes import concatenate, matvec
 

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from torchsko.actuation.actuators import q_of_dof
 from torchsko.bridge.kinematics import Kinematics
-from torchsko.contact.candidate_points import unit
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.equality_rows import EqualityRows
 from torchsko.contact.lengths import length_rows, moving_rows
 from torchsko.contact.points import select
 from torchsko.contact.soft_constraints import Timing, WeightScale, softness
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.shapes.candidate_points import unit
 from torchsko.spatial.rotation import quaternion_log, unit_quaternion
 from torchsko.utils.shapes import concatenate, matvec, norm
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from torchsko.contact.shape_pairs import body_of, size_of
+from torchsko.contact.shape_pairs import body_of
 from torchsko.errors import MechanismError
 from torchsko.mechanism.geometry import ConvexHull, HeightField, Triangles
 from torchsko.mechanism.mechanism import Mechanism
@@ -70,7 +70,7 @@ def shape_fields(
             rotation[k] = R @ rotation[k]
     return {
         "shape_bodies": tuple(mech.num_bodies if b < 0 else b for b in bodies),
-        "shape_size": number([size_of(shape.form) for shape in shapes], 3),
+        "shape_size": number([shape.form.half_sizes for shape in shapes], 3),
         "shape_rotation": rotation,
         "shape_position": position,
     }

@@ -9,17 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchsko.mechanism.file_data.touching_pairs import INERTIAL, TouchingPairs
-from torchsko.mechanism.geometry import (
-    Box,
-    Capsule,
-    Cylinder,
-    Ellipsoid,
-    Form,
-    Geometry,
-    HeightField,
-    Sphere,
-    Surface,
-)
+from torchsko.mechanism.geometry import Geometry, Surface
 from torchsko.mechanism.mechanism import Mechanism
 
 MIN_FRICTION = 1e-5
@@ -52,20 +42,6 @@ class ShapePair:
     solref_friction: tuple[float, ...]
     solimp: tuple[float, ...]
     margin: float
-
-
-def size_of(form: Form) -> tuple[float, float, float]:
-    """Half sizes of a shape [m]."""
-    if isinstance(form, Sphere):
-        return form.radius, 0.0, 0.0
-    if isinstance(form, Capsule | Cylinder):
-        return form.radius, form.length / 2, 0.0
-    if isinstance(form, Ellipsoid):
-        return form.radii
-    if isinstance(form, Box | HeightField):
-        x, y, z = (*form.size, 0.0)[:3]
-        return x / 2, y / 2, z / 2
-    return 0.0, 0.0, 0.0
 
 
 def body_of(mech: Mechanism, frame: str | None) -> int:

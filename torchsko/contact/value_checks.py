@@ -12,10 +12,8 @@ from torchsko.errors import MechanismError, RobotFileWarning, ShapeError, caller
 from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.mechanism.file_data.solver_options import SOLREF
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.shapes.registry import SHAPES
 from torchsko.utils.concrete_values import concrete_values
-
-NUM_SIZES = {"sphere": 1, "capsule": 2, "cylinder": 2, "heightfield": 2, "ellipsoid": 3, "box": 3}
-"""Number of half sizes of each kind of shape."""
 
 SOLREFS = ("solref", "limit_solref", "loss_solref", "equality_solref")
 """Tensors of reference parameters."""
@@ -48,8 +46,9 @@ def check_values(contact: ContactFields, names: Iterable[str]) -> None:
         if values is None:
             continue
         if name == "shape_size":
+            counts = {shape.kind: shape.num_sizes for shape in SHAPES}
             for k, kind in enumerate(contact.shape_kinds):
-                size = values[..., k, : NUM_SIZES.get(kind, 0)].reshape(-1)
+                size = values[..., k, : counts[kind]].reshape(-1)
                 if not (size > 0).all():
                     raise MechanismError(
                         f"the half sizes of the {kind} {contact.shape_names[k]!r} are {size.tolist()} m.",

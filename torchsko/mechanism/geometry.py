@@ -9,128 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, Vector
-
-if TYPE_CHECKING:
-    import numpy as np
+from torchsko.shapes.box import Box as Box
+from torchsko.shapes.candidate_points import ConvexHull as ConvexHull
+from torchsko.shapes.capsule import Capsule as Capsule
+from torchsko.shapes.cylinder import Cylinder as Cylinder
+from torchsko.shapes.ellipsoid import Ellipsoid as Ellipsoid
+from torchsko.shapes.form import Form as Form
+from torchsko.shapes.height_field import HeightField as HeightField
+from torchsko.shapes.mesh import Mesh as Mesh
+from torchsko.shapes.mesh import Triangles as Triangles
+from torchsko.shapes.plane import Plane as Plane
+from torchsko.shapes.sphere import Sphere as Sphere
 
 Colour = tuple[float, float, float, float]
 """Red, green, blue and opacity, 0 to 1."""
-
-
-@dataclass(frozen=True)
-class Box:
-    """A box centred at the origin; `size`: edge lengths [m]."""
-
-    size: Vector
-
-
-@dataclass(frozen=True)
-class Sphere:
-    """A sphere; `radius` [m]."""
-
-    radius: float
-
-
-@dataclass(frozen=True)
-class Cylinder:
-    """A cylinder along z; `radius` and `length` [m]."""
-
-    radius: float
-    length: float
-
-
-@dataclass(frozen=True)
-class Capsule:
-    """A cylinder along z with two hemispherical caps; `length` [m] excludes them."""
-
-    radius: float
-    length: float
-
-
-@dataclass(frozen=True)
-class Ellipsoid:
-    """An ellipsoid; `radii` along x, y and z [m]."""
-
-    radii: Vector
-
-
-@dataclass(frozen=True)
-class Plane:
-    """A plane through the origin with normal z; `size`: edge lengths as drawn [m], 0 for infinite."""
-
-    size: tuple[float, float] = (0.0, 0.0)
-
-
-@dataclass(frozen=True, eq=False)
-class HeightField:
-    """Heights over a rectangle centred at the origin.
-
-    Attributes:
-        size: edge lengths along x and y [m].
-        heights: heights, `[rows along y, columns along x]` [m].
-        base: thickness of the ground below the lowest height [m].
-    """
-
-    size: tuple[float, float]
-    heights: np.ndarray
-    base: float = 0.1
-
-
-@dataclass(frozen=True, eq=False)
-class ConvexHull:
-    """Convex hull of a mesh, as faces with at most four corners that touch a plane.
-
-    A face with more corners has an entry for each of them.
-
-    Attributes:
-        vertices: indices of its vertices among those of the mesh.
-        lowest: for each face, indices among ``vertices`` of the corners of which one is lowest.
-        corners: for each face, indices among ``vertices`` of the corners in contact.
-        normals: outward unit normal of each face.
-    """
-
-    vertices: tuple[int, ...]
-    lowest: tuple[tuple[int, ...], ...]
-    corners: tuple[tuple[int, ...], ...]
-    normals: tuple[Vector, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Triangles:
-    """A surface of triangles.
-
-    Attributes:
-        vertices: vertices, `[n, 3]` [m].
-        faces: vertex indices of each triangle, `[m, 3]`.
-        hull: convex hull; None if it is not known.
-    """
-
-    vertices: np.ndarray
-    faces: np.ndarray
-    hull: ConvexHull | None = None
-
-
-@dataclass(frozen=True)
-class Mesh:
-    """A mesh file, which is read when it is drawn.
-
-    Attributes:
-        path: path as written in the robot file.
-        scale: scale factors along x, y and z.
-        home: folder of the robot file; None if the robot was loaded from text.
-        search: further folders given by the user; files outside of these and of `home` are not read.
-    """
-
-    path: str
-    scale: Vector = (1.0, 1.0, 1.0)
-    home: str | None = None
-    search: tuple[str, ...] = ()
-
-
-Form = Box | Sphere | Cylinder | Capsule | Ellipsoid | Plane | HeightField | Triangles | Mesh
 
 
 @dataclass(frozen=True)

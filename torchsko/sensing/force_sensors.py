@@ -12,7 +12,6 @@ from torch import Tensor
 
 from torchsko.errors import MechanismError
 from torchsko.mechanism.file_data.sensor import Sensor
-from torchsko.sensing.ray import ray_hits
 from torchsko.sensing.sensor_inputs import SensorInputs
 from torchsko.spatial.rotation import cross
 from torchsko.utils.shapes import matvec
@@ -46,7 +45,7 @@ def touch_readings(inputs: SensorInputs, sensors: Sequence[Sensor]) -> list[Tens
         ray = sign[:, None] * points.axes[..., 0, :]
         start = matvec(R.mT[..., None, :, :], points.position - p[..., None, :])
         assert sensor.region is not None
-        hit = ray_hits(sensor.region, start, matvec(R.mT[..., None, :, :], ray)) & (sign != 0)
+        hit = sensor.region.ray_hits(start, matvec(R.mT[..., None, :, :], ray)) & (sign != 0)
         of_contacts = torch.where(hit, forces.contact[..., 0], 0.0)
         readings.append(of_contacts.sum(-1, keepdim=True))
     return readings

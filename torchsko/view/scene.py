@@ -22,8 +22,8 @@ from torchsko.mechanism.configuration import within_limits
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.geometry import Capsule, Colour, Ellipsoid, Mesh, Plane, Shape, Triangles
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.shapes.mesh import triangles_of
 from torchsko.verbs.frames import frame_pose
-from torchsko.view.tessellate import triangles_of
 
 Kind = Literal["visual", "collision", "inertia"]
 """Kind of shapes to draw."""

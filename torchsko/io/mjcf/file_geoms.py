@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,15 +43,6 @@ BYTES_PER_NUMBER = 16
 
 GRID_SPACING = 1.0
 """Distance of the lines that MuJoCo draws on a plane [m]."""
-
-SIZES: dict[type, tuple[str, Callable[[Any], list[float]]]] = {
-    Box: ("box", lambda f: [x / 2 for x in f.size]),
-    Sphere: ("sphere", lambda f: [f.radius]),
-    Cylinder: ("cylinder", lambda f: [f.radius, f.length / 2]),
-    Capsule: ("capsule", lambda f: [f.radius, f.length / 2]),
-    Ellipsoid: ("ellipsoid", lambda f: list(f.radii)),
-}
-"""Type of geom and half sizes, by form."""
 
 
 @dataclass(frozen=True)
@@ -140,9 +131,8 @@ def _form(form: Form, fixed: bool, assets: dict[Form, tuple[str, str]]) -> dict[
         return {"type": tag, tag: assets[form][0]}
     if isinstance(form, Mesh):
         return None
-    kind, size = SIZES[type(form)]
-    numbers = size(form)
-    return {"type": kind, "size": words(numbers)} if min(numbers) > 0 else None
+    numbers = form.half_sizes[: form.num_sizes]
+    return {"type": form.kind, "size": words(numbers)} if min(numbers) > 0 else None
 
 
 def _cut_hulls(shapes: Sequence[Shape]) -> list[Triangles]:
@@ -283,10 +273,9 @@ def _fluid_of(
 
 def _semi_axes(form: Form) -> list[float] | None:
     """Semi-axes of the ellipsoid of a primitive in a fluid [m]; None for other forms."""
-    if type(form) not in SIZES:
+    if not isinstance(form, Box | Sphere | Cylinder | Capsule | Ellipsoid):
         return None
-    _, size = SIZES[type(form)]
-    first, *rest = size(form)
+    first, *rest = form.half_sizes[: form.num_sizes]
     if isinstance(form, Sphere | Cylinder | Capsule):
         half = rest[0] if rest else first
         return [first, first, half + first if isinstance(form, Capsule) else half]

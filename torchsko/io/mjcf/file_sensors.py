@@ -11,7 +11,6 @@ from torchsko.io.common.losses import Losses
 from torchsko.io.common.numbers import quaternion_from_matrix
 from torchsko.io.mjcf.elements import element
 from torchsko.io.mjcf.file_bodies import WORLD, FileBodies
-from torchsko.io.mjcf.file_geoms import SIZES
 from torchsko.io.mjcf.poses import Pose, compose, inverse
 from torchsko.io.xml.edits import unique_name, words
 from torchsko.mechanism.file_data.sensor import (
@@ -67,8 +66,8 @@ class Sites:
         R, p = pose
         values = {"name": name, "pos": words(p), "quat": words(quaternion_from_matrix(R))}
         if form is not None:
-            kind, size = SIZES[type(form)]
-            values |= {"type": kind, "size": words(size(form))}
+            size = form.half_sizes[: form.num_sizes]
+            values |= {"type": form.kind, "size": words(size)}
         self.bodies.bodies[body].lines.append(element("site", values))
 
 

@@ -13,25 +13,11 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import NamedTuple
 
-from torchsko.mechanism.geometry import Form, Geometry, Mesh, Surface, Triangles
+from torchsko.mechanism.geometry import Geometry, Surface
+from torchsko.shapes.registry import FIXED_KINDS, KINDS, collides
 
 INERTIAL = -1
 """Index of the inertial frame among bodies."""
-
-KINDS = ("plane", "heightfield", "sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh")
-"""Kinds of shapes in the order in which MuJoCo sorts the two shapes of a pair."""
-
-COLLIDING_KINDS = {
-    "plane": ("sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh"),
-    "heightfield": ("sphere", "capsule", "box", "mesh"),
-    "sphere": ("sphere", "capsule", "cylinder", "box"),
-    "capsule": ("capsule", "box"),
-    "box": ("box",),
-}
-"""Kinds of second shapes with a collision function, by the kind of the first."""
-
-FIXED_KINDS = ("plane", "heightfield")
-"""Kinds that do not collide with one another, in MuJoCo also."""
 
 
 class TouchingPair(NamedTuple):
@@ -60,20 +46,6 @@ class _ShapeClass:
     members: list[int] = field(default_factory=list, compare=False)
 
 
-def kind_of(form: Form) -> str:
-    """Kind of a shape; other names than those in `KINDS` for meshes without a convex hull."""
-    if isinstance(form, Mesh):
-        return "mesh file"
-    if isinstance(form, Triangles):
-        return "mesh" if form.hull is not None else "mesh without hull"
-    return type(form).__name__.lower()
-
-
-def collides(first: str, second: str) -> bool:
-    """True if two kinds have a collision function."""
-    return any(b in COLLIDING_KINDS.get(a, ()) for a, b in ((first, second), (second, first)))
-
-
 class TouchingPairs:
     """The pairs of shapes of a mechanism that may touch."""
 
@@ -96,7 +68,7 @@ class TouchingPairs:
             surface = shape.surface or Surface()
             if shape.collision and (surface.contype or surface.conaffinity):
                 key = _ShapeClass(
-                    body, shape.frame, surface.contype, surface.conaffinity, kind_of(shape.form)
+                    body, shape.frame, surface.contype, surface.conaffinity, shape.form.contact_kind
                 )
                 classes.setdefault(key, key).members.append(k)
 
@@ -140,7 +112,7 @@ class TouchingPairs:
 
     def kind(self, k: int) -> str:
         """Kind of a shape."""
-        return kind_of(self.geometry.shapes[k].form)
+        return self.geometry.shapes[k].form.contact_kind
 
     def unsupported(self) -> tuple[str, ...]:
         """Descriptions of the pairs whose kinds have no collision function."""

@@ -1,4 +1,4 @@
-"""Intersection of rays with convex primitives.
+"""Intersection of rays with balls, boxes and tubes centred at the origin.
 
 A ray from a point p along d meets a convex solid if the interval of the line's parameter within the solid
 ends at a parameter that is not negative.
@@ -11,39 +11,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.geometry import Box, Capsule, Cylinder, Ellipsoid, Form, Sphere
-
 PARALLEL = 1e-15
 """Square of the length of a direction below which a line is parallel to an axis (mjMINVAL)."""
 
 
-def ray_hits(form: Form, p: Tensor, d: Tensor) -> Tensor:
-    """True for rays that meet a primitive centred at the origin.
-
-    Args:
-        form: a sphere, ellipsoid, capsule, cylinder or box.
-        p: start points, `[*, 3]` [m].
-        d: directions, `[*, 3]`.
-
-    Returns:
-        `[*]`, bool.
-    """
-    if isinstance(form, Box):
-        return _slabs(p, d, p.new_tensor(form.size) / 2)
-    if isinstance(form, Ellipsoid):
-        radii = p.new_tensor(form.radii)
-        return _ball(p / radii, d / radii, 1.0)
-    if isinstance(form, Sphere):
-        return _ball(p, d, form.radius)
-    assert isinstance(form, Capsule | Cylinder)
-    hit = _tube(p, d, form.radius, form.length / 2)
-    if isinstance(form, Capsule):
-        for end in (form.length / 2, -form.length / 2):
-            hit = hit | _ball(p - p.new_tensor([0.0, 0.0, end]), d, form.radius)
-    return hit
-
-
-def _ball(p: Tensor, d: Tensor, radius: float) -> Tensor:
+def ray_hits_ball(p: Tensor, d: Tensor, radius: float) -> Tensor:
     """Rays that meet a sphere, or a circle in two dimensions."""
     low, high = _roots(p, d, radius)
     return (low <= high) & (high >= 0)
@@ -75,12 +47,14 @@ def _interval(p: Tensor, d: Tensor, half: Tensor | float) -> tuple[Tensor, Tenso
     return low, high
 
 
-def _slabs(p: Tensor, d: Tensor, half: Tensor) -> Tensor:
+def ray_hits_box(p: Tensor, d: Tensor, half: Tensor) -> Tensor:
+    """Rays that meet a box with half edges `[3]`."""
     low, high = _interval(p, d, half)
     return (low.amax(-1) <= high.amin(-1)) & (high.amin(-1) >= 0)
 
 
-def _tube(p: Tensor, d: Tensor, radius: float, half: float) -> Tensor:
+def ray_hits_tube(p: Tensor, d: Tensor, radius: float, half: float) -> Tensor:
+    """Rays that meet a cylinder along z."""
     low, high = _roots(p[..., :2], d[..., :2], radius)
     bottom, top = _interval(p[..., 2], d[..., 2], half)
     last = torch.minimum(high, top)

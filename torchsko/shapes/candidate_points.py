@@ -6,17 +6,36 @@ negative distance is a penetration. The point lies in the middle between the two
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.geometry import ConvexHull
 from torchsko.spatial.rotation import cross
 from torchsko.utils.shapes import norm
 
 FAR = 1e10
 """Distance of a candidate point that does not exist [m]."""
+
+
+@dataclass(frozen=True, eq=False)
+class ConvexHull:
+    """Convex hull of a mesh, as faces with at most four corners that touch a plane.
+
+    A face with more corners has an entry for each of them.
+
+    Attributes:
+        vertices: indices of its vertices among those of the mesh.
+        lowest: for each face, indices among ``vertices`` of the corners of which one is lowest.
+        corners: for each face, indices among ``vertices`` of the corners in contact.
+        normals: outward unit normal of each face.
+    """
+
+    vertices: tuple[int, ...]
+    lowest: tuple[tuple[int, ...], ...]
+    corners: tuple[tuple[int, ...], ...]
+    normals: tuple[tuple[float, ...], ...]
 
 
 class Hull(NamedTuple):

@@ -1,4 +1,4 @@
-r"""Contact points of a smooth height field with spheres, capsules, boxes and meshes.
+r"""Height field, smooth in contact with spheres, capsules, boxes and meshes.
 
 The height over the rectangle is the cubic convolution of the given heights, whose slope is continuous:
 
@@ -19,48 +19,55 @@ Acoustics, Speech, and Signal Processing 29 (1981), equations 15 and 25.
 
 from __future__ import annotations
 
-from itertools import product
+from dataclasses import dataclass
+from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from torchsko.contact.candidate_points import FAR, Placed, Points
+from torchsko.shapes.candidate_points import FAR, Placed, Points
+from torchsko.shapes.form import Form
+from torchsko.shapes.tessellation import grid
 from torchsko.utils.shapes import matvec
 
-CORNERS = tuple(product((1.0, -1.0), repeat=3))
-"""Signs of the corners of a box."""
+
+@dataclass(frozen=True, eq=False)
+class HeightField(Form):
+    """Heights over a rectangle centred at the origin.
+
+    Attributes:
+        size: edge lengths along x and y [m].
+        heights: heights, `[rows along y, columns along x]` [m].
+        base: thickness of the ground below the lowest height [m].
+    """
+
+    size: tuple[float, float]
+    heights: np.ndarray
+    base: float = 0.1
+
+    kind: ClassVar[str] = "heightfield"
+    num_sizes: ClassVar[int] = 2
+    is_fixed: ClassVar[bool] = True
+
+    @property
+    def half_sizes(self) -> tuple[float, float, float]:
+        """Half edges along x and y."""
+        x, y = self.size
+        return x / 2, y / 2, 0.0
+
+    def mesh(self) -> tuple[np.ndarray, np.ndarray]:
+        """Two triangles for each cell."""
+        return grid(self.heights, self.size)
 
 
-def terrain_sphere(terrain: Placed, sphere: Placed) -> Points:
-    """The point of a sphere over the surface below its centre."""
-    return _points(terrain, sphere.position[..., None, :], sphere.size[..., :1])
-
-
-def terrain_capsule(terrain: Placed, capsule: Placed) -> Points:
-    """The points of both caps."""
-    half = capsule.size[..., 1, None] * capsule.axis
-    centres = torch.stack([capsule.position + half, capsule.position - half], -2)
-    return _points(terrain, centres, capsule.size[..., :1])
-
-
-def terrain_box(terrain: Placed, box: Placed) -> Points:
-    """The eight corners of a box."""
-    return _corners(terrain, box, box.size.new_tensor(CORNERS) * box.size[..., None, :])
-
-
-def terrain_mesh(terrain: Placed, mesh: Placed) -> Points:
-    """The vertices of the hull of a mesh."""
-    assert mesh.hull is not None
-    return _corners(terrain, mesh, mesh.hull.vertices[..., None, :, :])
-
-
-def _corners(terrain: Placed, shape: Placed, local: Tensor) -> Points:
+def terrain_corners(terrain: Placed, shape: Placed, local: Tensor) -> Points:
     """The contacts of points, `[*batch, p, k, 3]`, in the frame of a shape."""
     points = shape.position[..., None, :] + matvec(shape.rotation[..., None, :, :], local)
-    return _points(terrain, points, torch.zeros_like(shape.size[..., :1]))
+    return terrain_balls(terrain, points, torch.zeros_like(shape.size[..., :1]))
 
 
-def _points(terrain: Placed, centres: Tensor, radius: Tensor) -> Points:
+def terrain_balls(terrain: Placed, centres: Tensor, radius: Tensor) -> Points:
     """Contacts of spheres, centres `[*batch, p, k, 3]` and radii `[*batch, p, 1]`."""
     rotation = terrain.rotation[..., None, :, :]
     local = matvec(rotation.mT, centres - terrain.position[..., None, :])

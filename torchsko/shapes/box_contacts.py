@@ -19,10 +19,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.contact.candidate_points import FAR, Placed, Points, dot, ratio, take
-from torchsko.contact.round_pairs import ball_in_box, nearest_points
+from torchsko.shapes.candidate_points import FAR, Placed, Points, dot, ratio, take
+from torchsko.shapes.capsule import nearest_points
 from torchsko.spatial.rotation import cross
-from torchsko.utils.shapes import matvec
+from torchsko.utils.shapes import MIN_LENGTH, matvec, norm
 
 MIN_SQUARED_SINE = {torch.float32: 1e-7, torch.float64: 1e-16}
 """Squared sine of the angle of two edges below which they are parallel to rounding."""
@@ -87,6 +87,24 @@ class _Nearest(NamedTuple):
     edge: Tensor
     corner: Tensor
     face: Tensor
+
+
+def ball_in_box(centre: Tensor, radius: Tensor, box: Placed) -> Points:
+    """The point between a ball, whose centre is in the frame of a box, and the box."""
+    nearest = torch.maximum(torch.minimum(centre, box.size), -box.size)
+    outward = nearest - centre
+    length = norm(outward)
+    inside = length <= MIN_LENGTH
+    depth = box.size - centre.abs()
+    smallest = depth == depth.amin(-1, keepdim=True)
+    first = smallest & (torch.cumsum(smallest.to(torch.int64), -1) == 1)
+    face = torch.where(first, -torch.sign(torch.where(centre == 0, 1.0, centre)), 0.0)
+    n = torch.where(inside[..., None], face, outward / torch.where(inside, 1.0, length)[..., None])
+    surface = torch.where(inside, -(depth.amin(-1)), length)
+    distance = surface - radius
+    position = centre + n * (radius + distance / 2)[..., None]
+    world = box.position + matvec(box.rotation, position)
+    return Points.of(distance, world, matvec(box.rotation, n))
 
 
 def capsule_box(capsule: Placed, box: Placed) -> Points:
