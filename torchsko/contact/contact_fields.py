@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 
 from torch import Tensor
 
@@ -10,104 +10,143 @@ from torchsko.contact.pair_groups import PairGroup
 from torchsko.mechanism.file_data.solver_options import SolverOptions
 from torchsko.mechanism.geometry import ConvexHull
 
-PARAMETER_DIMS: dict[str, int] = {
-    "shape_size": 2,
-    "shape_rotation": 3,
-    "shape_position": 2,
-    "shape_invweight": 2,
-    "mesh_vertices": 2,
-    "heights": 3,
-    "friction": 2,
-    "solref": 2,
-    "solref_friction": 2,
-    "solimp": 2,
-    "margin": 1,
-    "equality_rotation": 4,
-    "equality_position": 3,
-    "equality_numbers": 2,
-    "equality_solref": 2,
-    "equality_solimp": 2,
-    "equality_invweight": 2,
-    "equality_active": 1,
-    "tendon_transmission": 2,
-    "tendon_range": 2,
-    "tendon_friction": 1,
-    "tendon_armature": 1,
-    "coupled_range": 2,
-    "ball_angle": 1,
-    "limit_solref": 2,
-    "limit_solimp": 2,
-    "limit_margin": 1,
-    "limit_invweight": 1,
-    "loss_solref": 2,
-    "loss_solimp": 2,
-    "loss_invweight": 1,
-}
-"""Numbers of dimensions of the tensors of `ContactModel` without a batch."""
-
 WEIGHTS = ("shape_invweight", "equality_invweight", "limit_invweight", "loss_invweight")
 """Inverse weights, which scale the softness."""
 
 
+def dims(number: int) -> dict[str, int]:
+    """Metadata of a field that is a tensor of parameters: its number of dimensions without a batch."""
+    return {"dims": number}
+
+
 @dataclass(frozen=True, eq=False)
 class ContactFields:
-    """Base class of `ContactModel`, which documents the attributes; checks of values take it."""
+    """Base class of `ContactModel`, for checks of values."""
 
     shape_names: tuple[str, ...]
+    """Of the shapes in any pair."""
     shape_kinds: tuple[str, ...]
+    """Kind of each shape."""
     shape_bodies: tuple[int, ...]
-    shape_size: Tensor
-    shape_rotation: Tensor
-    shape_position: Tensor
-    shape_invweight: Tensor
-    mesh_vertices: Tensor
+    """Body of each shape; num_bodies stands for the inertial frame."""
+    shape_size: Tensor = field(metadata=dims(2))
+    """Half sizes, `[S, 3]` [m]; see `torchsko.shapes`."""
+    shape_rotation: Tensor = field(metadata=dims(3))
+    """Axes of the shapes in their bodies, `[S, 3, 3]`."""
+    shape_position: Tensor = field(metadata=dims(2))
+    """Centres in their bodies, `[S, 3]` [m]."""
+    shape_invweight: Tensor = field(metadata=dims(2))
+    """Inverse mass and inverse inertia of the bodies in the initial configuration, `[S, 2]` [1/kg, 1/(kg
+    m^2)]. They scale the softness; see `with_weights_of`.
+    """
+    mesh_vertices: Tensor = field(metadata=dims(2))
+    """Vertices of the convex hulls of all meshes, in the frames of the shapes, `[V, 3]` [m]."""
     hulls: tuple[ConvexHull, ...]
-    heights: Tensor
+    """Convex hull of each mesh; its vertices are indices of ``mesh_vertices``."""
+    heights: Tensor = field(metadata=dims(3))
+    """Of each height field, `[fields, rows, columns]` [m]."""
     groups: tuple[PairGroup, ...]
+    """Pairs by kinds of shapes."""
     pair_shapes: tuple[tuple[int, int], ...]
+    """First and second shape of each pair."""
     condim: tuple[int, ...]
-    friction: Tensor
-    solref: Tensor
-    solref_friction: Tensor
-    solimp: Tensor
-    margin: Tensor
+    """Dimension of the contact force of each pair."""
+    friction: Tensor = field(metadata=dims(2))
+    """Two sliding, one torsional and two rolling coefficients, `[P, 5]` [1, 1, m, m, m]."""
+    solref: Tensor = field(metadata=dims(2))
+    """Reference parameters, `[P, 2]`."""
+    solref_friction: Tensor = field(metadata=dims(2))
+    """Of the friction of elliptic cones, `[P, 2]`; zeros for ``solref``."""
+    solimp: Tensor = field(metadata=dims(2))
+    """Impedance parameters, `[P, 5]`."""
+    margin: Tensor = field(metadata=dims(1))
+    """Distance below which a contact exerts force, `[P]` [m]."""
     equality_names: tuple[str, ...]
+    """Of the equalities."""
     equality_kinds: tuple[str, ...]
+    """Kinds of constraints, see `torchsko.constraints`."""
     equality_ends: tuple[tuple[int, int], ...]
-    equality_rotation: Tensor
-    equality_position: Tensor
-    equality_numbers: Tensor
-    equality_solref: Tensor
-    equality_solimp: Tensor
-    equality_invweight: Tensor
-    equality_active: Tensor
+    """Both bodies of each equality, num_bodies for the inertial frame; or both lengths."""
+    equality_rotation: Tensor = field(metadata=dims(4))
+    """Axes of both frames in their bodies, `[E, 2, 3, 3]`."""
+    equality_position: Tensor = field(metadata=dims(3))
+    """Origins of both frames in their bodies, `[E, 2, 3]` [m]."""
+    equality_numbers: Tensor = field(metadata=dims(2))
+    """Parameters of the kinds, padded by zeros, `[E, p]`: coefficients of a polynomial, or the torque
+    scale of a weld [m/rad].
+    """
+    equality_solref: Tensor = field(metadata=dims(2))
+    """`[E, 2]`."""
+    equality_solimp: Tensor = field(metadata=dims(2))
+    """`[E, 5]`."""
+    equality_invweight: Tensor = field(metadata=dims(2))
+    """Inverse mass and inverse inertia of both bodies, `[E, 2]` [1/kg, 1/(kg m^2)]; of lengths the first
+    is that of both lengths.
+    """
+    equality_active: Tensor = field(metadata=dims(1))
+    """1 for equalities that act, 0 for others, `[E]`."""
     tendon_names: tuple[str, ...]
-    tendon_transmission: Tensor
-    tendon_range: Tensor
-    tendon_friction: Tensor
-    tendon_armature: Tensor
+    """Of the tendons."""
+    tendon_transmission: Tensor = field(metadata=dims(2))
+    """Rates of lengths over rates of all joints, `[T, num_tree_dof]`."""
+    tendon_range: Tensor = field(metadata=dims(2))
+    """Limits of lengths, `[T, 2]` [m or rad]."""
+    tendon_friction: Tensor = field(metadata=dims(1))
+    """Dry friction, `[T]` [N or N m]."""
+    tendon_armature: Tensor = field(metadata=dims(1))
+    """Inertia of lengths, `[T]` [kg or kg m^2]."""
     armature_tendons: tuple[int, ...]
-    coupled_range: Tensor
+    """Indices of the tendons with armature."""
+    coupled_range: Tensor = field(metadata=dims(2))
+    """Limits of joints that follow others, and of their leaders, `[K, 2]` [rad or m]."""
     ball_q: tuple[int, ...]
+    """First coordinate of each ball joint with a limit."""
     ball_dof: tuple[int, ...]
-    ball_angle: Tensor
+    """First dof of each of them."""
+    ball_angle: Tensor = field(metadata=dims(1))
+    """Largest rotations, `[B]` [rad]."""
     limit_q: tuple[int, ...]
+    """Indices of the limited coordinates; num_q + t for tendon t, num_q + T + k for row k of
+    ``coupled_range``.
+    """
     limit_dof: tuple[int, ...]
+    """Their lengths."""
     limit_side: tuple[int, ...]
-    limit_solref: Tensor
-    limit_solimp: Tensor
-    limit_margin: Tensor
-    limit_invweight: Tensor
+    """-1 for the lower limit, 1 for the upper, 0 for the nearer of both."""
+    limit_solref: Tensor = field(metadata=dims(2))
+    """`[L + B, 2]`, those of ball joints last."""
+    limit_solimp: Tensor = field(metadata=dims(2))
+    """`[L + B, 5]`."""
+    limit_margin: Tensor = field(metadata=dims(1))
+    """`[L + B]` [rad or m]."""
+    limit_invweight: Tensor = field(metadata=dims(1))
+    """`[L + B]` [1/kg or 1/(kg m^2)]."""
     loss_dof: tuple[int, ...]
-    loss_solref: Tensor
-    loss_solimp: Tensor
-    loss_invweight: Tensor
+    """Lengths with dry friction."""
+    loss_solref: Tensor = field(metadata=dims(2))
+    """`[F, 2]`."""
+    loss_solimp: Tensor = field(metadata=dims(2))
+    """`[F, 5]`."""
+    loss_invweight: Tensor = field(metadata=dims(1))
+    """`[F]` [1/kg or 1/(kg m^2)]."""
     joint_names: tuple[str, ...]
+    """Of all joints of the mechanism."""
     options: SolverOptions
+    """Parameters of the whole model."""
     unsupported: tuple[str, ...] = ()
+    """Pairs of shapes without a collision function, and closures of kinds without rows."""
     has_small_friction: bool = True
+    """Whether a coefficient of friction may be so small that the solver searches along its steps for
+    longer; True where values cannot be read.
+    """
 
     @property
     def pair_names(self) -> tuple[tuple[str, str], ...]:
         """Names of the two shapes of each pair."""
         return tuple((self.shape_names[i], self.shape_names[j]) for i, j in self.pair_shapes)
+
+
+PARAMETER_DIMS: dict[str, int] = {
+    f.name: f.metadata["dims"] for f in fields(ContactFields) if f.metadata
+}
+"""Numbers of dimensions of the tensors of `ContactModel` without a batch."""

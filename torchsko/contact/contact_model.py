@@ -42,65 +42,7 @@ class ContactModel(ContactFields):
     friction. Lengths are the coordinates of joints, by the dof of the tree, then those of tendons, from
     num_tree_dof on.
 
-    Attributes:
-        shape_names: of the shapes in any pair.
-        shape_kinds: kind of each shape.
-        shape_bodies: body of each shape; num_bodies stands for the inertial frame.
-        shape_size: half sizes, `[S, 3]` [m]; see `torchsko.shapes`.
-        shape_rotation: axes of the shapes in their bodies, `[S, 3, 3]`.
-        shape_position: centres in their bodies, `[S, 3]` [m].
-        shape_invweight: inverse mass and inverse inertia of the bodies in the initial configuration,
-            `[S, 2]` [1/kg, 1/(kg m^2)]. They scale the softness; see `with_weights_of`.
-        mesh_vertices: vertices of the convex hulls of all meshes, in the frames of the shapes, `[V, 3]` [m].
-        hulls: convex hull of each mesh; its vertices are indices of ``mesh_vertices``.
-        heights: of each height field, `[fields, rows, columns]` [m].
-        groups: pairs by kinds of shapes.
-        pair_shapes: first and second shape of each pair.
-        condim: dimension of the contact force of each pair.
-        friction: two sliding, one torsional and two rolling coefficients, `[P, 5]` [1, 1, m, m, m].
-        solref: reference parameters, `[P, 2]`.
-        solref_friction: of the friction of elliptic cones, `[P, 2]`; zeros for ``solref``.
-        solimp: impedance parameters, `[P, 5]`.
-        margin: distance below which a contact exerts force, `[P]` [m].
-        equality_names: of the equalities.
-        equality_kinds: kinds of constraints, see `torchsko.constraints`.
-        equality_ends: both bodies of each equality, num_bodies for the inertial frame; or both lengths.
-        equality_rotation: axes of both frames in their bodies, `[E, 2, 3, 3]`.
-        equality_position: origins of both frames in their bodies, `[E, 2, 3]` [m].
-        equality_numbers: parameters of the kinds, padded by zeros, `[E, p]`: coefficients of a polynomial, or
-            the torque scale of a weld [m/rad].
-        equality_solref: `[E, 2]`.
-        equality_solimp: `[E, 5]`.
-        equality_invweight: inverse mass and inverse inertia of both bodies, `[E, 2]` [1/kg, 1/(kg m^2)]; of
-            lengths the first is that of both lengths.
-        equality_active: 1 for equalities that act, 0 for others, `[E]`.
-        tendon_names: of the tendons.
-        tendon_transmission: rates of lengths over rates of all joints, `[T, num_tree_dof]`.
-        tendon_range: limits of lengths, `[T, 2]` [m or rad].
-        tendon_friction: dry friction, `[T]` [N or N m].
-        tendon_armature: inertia of lengths, `[T]` [kg or kg m^2].
-        armature_tendons: indices of the tendons with armature.
-        coupled_range: limits of joints that follow others, and of their leaders, `[K, 2]` [rad or m].
-        ball_q: first coordinate of each ball joint with a limit.
-        ball_dof: first dof of each of them.
-        ball_angle: largest rotations, `[B]` [rad].
-        limit_q: indices of the limited coordinates; num_q + t for tendon t, num_q + T + k for row k of
-            ``coupled_range``.
-        limit_dof: their lengths.
-        limit_side: -1 for the lower limit, 1 for the upper, 0 for the nearer of both.
-        limit_solref: `[L + B, 2]`, those of ball joints last.
-        limit_solimp: `[L + B, 5]`.
-        limit_margin: `[L + B]` [rad or m].
-        limit_invweight: `[L + B]` [1/kg or 1/(kg m^2)].
-        loss_dof: lengths with dry friction.
-        loss_solref: `[F, 2]`.
-        loss_solimp: `[F, 5]`.
-        loss_invweight: `[F]` [1/kg or 1/(kg m^2)].
-        joint_names: of all joints of the mechanism.
-        options: parameters of the whole model.
-        unsupported: pairs of shapes without a collision function, and closures of kinds without rows.
-        has_small_friction: whether a coefficient of friction may be so small that the solver searches along
-            its steps for longer; True where values cannot be read.
+    Its attributes are the table of fields in `torchsko.contact.contact_fields`.
     """
 
     @staticmethod
