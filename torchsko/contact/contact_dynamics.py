@@ -18,7 +18,6 @@ Derivatives*, 2nd edition, SIAM, 2008, section 15.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -158,22 +157,30 @@ def solve_dynamics(
         warmstart: acceleration from which the solver starts, `[*batch, num_dof]`.
     """
     mech, contact, kinematics = state.mech, state.contact, state.kinematics
-    optional = (state.f_ext, state.added)
     if warmstart is None:
         refuse_singular(mech)
+    assert kinematics.qd is not None
+    X, xi = kinematics.loop_motion or (None, None)
+    # The solver reads values; derivatives are those of the equation at its solution.
+    inputs = _Inputs(
+        kinematics.tree_q,
+        kinematics.qd,
+        tau,
+        X,
+        xi,
+        state.f_ext,
+        state.added,
+        state.inertia.detach(),
+        state.smooth_force(tau).detach(),
+        None if warmstart is None else warmstart.detach(),
+    )
     equation = _ConstrainedEquation(
         fixed_fields(mech),
         {name: getattr(contact, name) for name in _CONTACT_FIXED},
-        (optional[0] is not None, optional[1] is not None),
+        tuple(x is not None for x in inputs),
     )
-    inputs = (*parameters_of(mech), *(getattr(contact, name) for name in PARAMETER_DIMS))
-    assert kinematics.qd is not None
-    inputs = (*inputs, kinematics.tree_q, kinematics.qd, tau, *kinematics.loop_motion)
-    inputs = (*inputs, *(x for x in optional if x is not None))
-    # The solver reads values; derivatives are those of the equation at its solution.
-    values = [state.inertia, state.smooth_force(tau)]
-    values += [] if warmstart is None else [warmstart]
-    found = implicit(equation, *inputs, *(x.detach() for x in values))
+    parameters = (*parameters_of(mech), *(getattr(contact, name) for name in PARAMETER_DIMS))
+    found = implicit(equation, *parameters, *(x for x in inputs if x is not None))
     return found[..., :-1], found[..., -1].detach()
 
 
@@ -185,54 +192,67 @@ def check_fits(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor) ->
 
 
 class _Inputs(NamedTuple):
-    """Inputs of the equation.
+    """Inputs of the equation besides parameters; the last three have no derivatives.
 
     Attributes:
-        state: the mechanism at a state with soft constraints.
+        tree_q: configuration of the tree.
+        qd: velocity of the independent dofs.
         tau: joint forces.
-        values: mass matrix and smooth forces, and the warm start, if any; without derivatives.
+        independent_to_tree: X of embedded loops, if there are any.
+        tree_accel_bias: xi of embedded loops, if there are any.
+        f_ext: external forces, if there are any.
+        added: matrix that a step adds to the mass matrix, if it does.
+        inertia: mass matrix.
+        smooth_force: joint forces less bias forces.
+        start: acceleration from which the solver starts, if it is known.
     """
 
-    state: ConstrainedState
+    tree_q: Tensor
+    qd: Tensor
     tau: Tensor
-    values: Iterator[Tensor]
+    independent_to_tree: Tensor | None
+    tree_accel_bias: Tensor | None
+    f_ext: Tensor | None
+    added: Tensor | None
+    inertia: Tensor
+    smooth_force: Tensor
+    start: Tensor | None
 
 
 @dataclass(frozen=True, eq=False)
 class _ConstrainedEquation:
-    """The equation with inputs (*mechanism, *contact, tree_q, qd, tau, [X, xi], [f_ext], [added], *values).
+    """The equation with the parameters of the mechanism, those of the contact model and `_Inputs` as inputs.
 
     The unknowns are the accelerations and the residual of the solver, which has no derivatives.
 
     Attributes:
         fixed: fields of the mechanism that are not parameters.
         contact_fixed: fields of the contact model that are not parameters.
-        present: whether there are external forces, and a matrix added to the mass matrix.
+        present: whether each of `_Inputs` is among the inputs.
     """
 
     fixed: dict[str, Any]
     contact_fixed: dict[str, Any]
-    present: tuple[bool, bool]
+    present: tuple[bool, ...]
 
-    def split(self, inputs: tuple[Tensor, ...]) -> _Inputs:
-        """The mechanism and the contact model with the given parameters, and the other inputs."""
+    def split(self, inputs: tuple[Tensor, ...]) -> tuple[ConstrainedState, _Inputs]:
+        """The mechanism at a state with the given parameters, and the other inputs."""
         mech, rest = split_mechanism(self.fixed, inputs)
         surfaces: dict[str, Any] = dict(zip(PARAMETER_DIMS, rest, strict=False))
         contact = ContactModel(**self.contact_fixed, **surfaces)
         remaining = iter(rest[len(surfaces) :])
-        tree_q, qd, tau = next(remaining), next(remaining), next(remaining)
-        loop_motion = [next(remaining) for _ in range(0 if mech.closing is None else 2)]
-        f_ext, added = (next(remaining) if flag else None for flag in self.present)
-        kinematics = Kinematics(mech, tree_q, qd).with_loop_motion(*loop_motion)
-        return _Inputs(ConstrainedState(kinematics, contact, f_ext, added), tau, remaining)
+        named: list[Any] = [next(remaining) if flag else None for flag in self.present]
+        found = _Inputs(*named)
+        loops = [x for x in (found.independent_to_tree, found.tree_accel_bias) if x is not None]
+        kinematics = Kinematics(mech, found.tree_q, found.qd).with_loop_motion(*loops)
+        return ConstrainedState(kinematics, contact, found.f_ext, found.added), found
 
     def solution(self, *inputs: Tensor) -> Tensor:
         """The accelerations, by Newton's method, and the largest error of the equations of motion."""
-        state, _, values = self.split(inputs)
-        state = state.with_inertia(next(values))
-        M, h = state.step_inertia, next(values)
-        start = next(values, None)
-        start = solve_from_leaves(M, h) if start is None else start
+        state, given = self.split(inputs)
+        state = state.with_inertia(given.inertia)
+        M, h = state.step_inertia, given.smooth_force
+        start = solve_from_leaves(M, h) if given.start is None else given.start
         moves = moving_dofs(state.mech)
         # Dofs on one path to the root have an entry in M: one of them moves all bodies of the other.
         coupled = (moves.T.to(M.dtype) @ moves.to(M.dtype)) > 0
@@ -242,14 +262,14 @@ class _ConstrainedEquation:
 
     def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
         """Error of the equations of motion, then zero."""
-        state, tau, _ = self.split(inputs)
+        state, given = self.split(inputs)
         qdd = x[..., :-1]
-        error = state.balance_error(qdd, tau) - state.constraint_force(qdd)
+        error = state.balance_error(qdd, given.tau) - state.constraint_force(qdd)
         return torch.nn.functional.pad(error, (0, 1))
 
     def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
         """(M + J* H J)^-1 rhs, and the last entry of rhs."""
-        state = self.split(inputs).state
+        state, _ = self.split(inputs)
         rows = state.rows
         jar = rows.motion(x[..., :-1]) - rows.reference
         _, diagonal, hessians = rows.derivatives(jar)

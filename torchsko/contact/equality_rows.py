@@ -20,7 +20,6 @@ from torchsko.bridge.kinematics import Kinematics
 from torchsko.constraints.row_kinds import FrameRows, JointRows, Marker
 from torchsko.contact.body_motions import BodyMotions
 from torchsko.contact.contact_model import ContactModel
-from torchsko.contact.lengths import moving_rows
 from torchsko.contact.points import select
 from torchsko.mechanism.configuration import transport_rate
 from torchsko.mechanism.loops.constraint_rows import LengthMotion, Rows, frame_rows, joint_rows
@@ -188,3 +187,9 @@ def _body_motion(state: Kinematics) -> tuple[Tensor, Tensor]:
     V, a = torch.nn.functional.pad(motion, (0, 0, 0, 0, 0, 1)).unbind(-1)
     turn, shift = a.split(3, -1)
     return V, torch.cat([turn, shift + cross(V[..., :3], V[..., 3:])], -1)
+
+
+def moving_rows(J: Tensor) -> Tensor:
+    """True where an entry of a row is not zero in any sample, `[*batch, r, n]` to `[r, n]`, bool."""
+    moving = J != 0
+    return moving.flatten(0, -3).any(0) if moving.ndim > 2 else moving

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from torchsko.actuation.actuators import scalar_dof
@@ -199,18 +198,6 @@ def _all_samples(x: Tensor) -> Tensor:
 
 def _entry(values: Sequence[Any], k: int, default: Any) -> Any:
     return values[k] if values else default
-
-
-def length_rows(mech: Mechanism, transmission: Tensor) -> Tensor:
-    """Rates of all lengths over rates of all joints, `[*batch, num_tree_dof + T, num_tree_dof]`."""
-    unit = torch.eye(mech.num_tree_dof, dtype=transmission.dtype, device=transmission.device)
-    return torch.cat([unit.expand(*transmission.shape[:-2], *unit.shape), transmission], -2)
-
-
-def moving_rows(J: Tensor) -> Tensor:
-    """True where an entry of a row is not zero in any sample, `[*batch, r, n]` to `[r, n]`, bool."""
-    moving = J != 0
-    return moving.flatten(0, -3).any(0) if moving.ndim > 2 else moving
 
 
 def equality_fields(

@@ -14,9 +14,9 @@ from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.pair_groups import NO_DATA, PairGroup
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.shapes.candidate_points import Hull, Placed, Points, contact_axes
+from torchsko.shapes.candidate_points import Hull, Placed, contact_axes
 from torchsko.shapes.registry import COLLISIONS
-from torchsko.utils.shapes import matvec
+from torchsko.utils.shapes import concatenate, matvec
 
 
 class Contacts(NamedTuple):
@@ -78,36 +78,47 @@ def contact_points(contact: ContactModel, pose: Pose) -> Contacts:
     shapes = Placed(
         R @ contact.shape_rotation, r + matvec(R, contact.shape_position), contact.shape_size
     )
-    found, axes, pair, dropped, count = [], [], [], [], shapes.position.shape[:-2]
-    for group in contact.groups:
-        margin = select(contact.margin, group.pairs, -1)
-        first, second = _placed_pairs(contact, shapes, group)
-        candidates = COLLISIONS[group.kinds].points(first, second)
-        points = candidates.deepest(group.max_contacts)
-        size = points.distance.shape[-1]
-        num = [(x.distance < margin[..., None]).sum(-1) for x in (candidates, points)]
-        dropped.append(num[0] - num[1])
-        pair += [k for k in group.pairs for _ in range(size)]
-        found.append(
-            Points(*(x.flatten(-2 - n, -1 - n) for x, n in zip(points, (0, 1, 1, 1), strict=True)))
-        )
-        axes.append(contact_axes(points).flatten(-4, -3))
-    if not found:
-        empty = r.new_zeros(*count, 0)
-        return Contacts(empty, empty[..., None].expand(*count, 0, 3),
-                        empty[..., None, None].expand(*count, 0, 3, 3), (), empty != 0, empty)  # fmt: skip
+    if not contact.groups:
+        empty = r.new_zeros(*shapes.position.shape[:-2], 0)
+        return Contacts(empty, empty[..., None].expand(*empty.shape, 3),
+                        empty[..., None, None].expand(*empty.shape, 3, 3), (), empty != 0, empty)  # fmt: skip
+    found = [_group_points(contact, shapes, group) for group in contact.groups]
+    pair = tuple(k for group in found for k in group.pair)
+    distance = concatenate([x.distance for x in found])
     order = [k for group in contact.groups for k in group.pairs]
-    by_pair = [order.index(k) for k in range(len(order))]
-    distance, position, frame, lost = (
-        torch.cat([y.expand(*batch, *y.shape[y.ndim - n :]) for y in x], -n)
-        for x, n in (
-            ([x.distance for x in found], 1), ([x.position for x in found], 2), (axes, 3), (dropped, 1),
-        )
-        for batch in (torch.broadcast_shapes(*(y.shape[: y.ndim - n] for y in x)),)
-    )  # fmt: skip
-    margin = select(contact.margin, pair, -1)
+    dropped = concatenate([x.dropped for x in found])
     return Contacts(
-        distance, position, frame, tuple(pair), distance < margin, select(lost, by_pair, -1)
+        distance,
+        concatenate([x.position for x in found], -2),
+        concatenate([x.axes for x in found], -3),
+        pair,
+        distance < select(contact.margin, pair, -1),
+        select(dropped, [order.index(k) for k in range(len(order))], -1),
+    )
+
+
+class _GroupPoints(NamedTuple):
+    """Contact points of a group of pairs, with the fields of `Contacts`; dropped is `[*batch, p]`."""
+
+    distance: Tensor
+    position: Tensor
+    axes: Tensor
+    pair: list[int]
+    dropped: Tensor
+
+
+def _group_points(contact: ContactModel, shapes: Placed, group: PairGroup) -> _GroupPoints:
+    """The deepest points of each pair of a group, pair by pair."""
+    candidates = COLLISIONS[group.kinds].points(*_placed_pairs(contact, shapes, group))
+    points = candidates.deepest(group.max_contacts)
+    margin = select(contact.margin, group.pairs, -1)[..., None]
+    near, kept = ((x.distance < margin).sum(-1) for x in (candidates, points))
+    return _GroupPoints(
+        points.distance.flatten(-2),
+        points.position.flatten(-3, -2),
+        contact_axes(points).flatten(-4, -3),
+        [k for k in group.pairs for _ in range(points.distance.shape[-1])],
+        near - kept,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ from torchsko.contact.soft_constraints import (
     MIN_VALUE,
     Metric,
     Timing,
+    WeightScale,
     scaled_weight,
     softness,
 )
@@ -70,109 +71,181 @@ def tree_constraint_rows(
         contact: its constraints.
         metric: of a step that adds to the mass matrix, over the independent dofs.
     """
-    mech, qd_tree = state.mech, state.tree_qd
+    mech, qd = state.mech, state.tree_qd
 
     def scaled(invweight: Tensor, jacobian: Tensor) -> Tensor:
         return scaled_weight(invweight, state.independent_rows(jacobian), metric)
 
     pose = all_poses(state)
-    points = contact_points(contact, pose)
-    turning = transport_rate(state.tree, qd_tree, qd_tree)
-    bodies = BodyMotions.of(state, pose)
+    points, bodies = contact_points(contact, pose), BodyMotions.of(state, pose)
     lengths, equalities = all_lengths(state, contact), []
     if contact.equality_kinds:
         found = equality_rows(state, contact, pose, bodies, lengths)
-        equalities = equality_blocks(contact, found, qd_tree, scaled)
+        equalities = equality_blocks(contact, found, qd, scaled)
     blocks = [
         *equalities,
-        loss_block(contact, lengths, qd_tree, scaled),
+        loss_block(contact, lengths, qd, scaled),
         limit_block(state, contact, lengths, scaled),
     ]
-    jacobians, references = [x.jacobian for x in blocks], [x.reference for x in blocks]
-    moving = [x.moving for x in blocks]
-    cones: list[Cones] = []
-    grounded: list[Grounded] = []
-    first = sum(x.shape[-1] for x in references)
-    for condim, at, is_grounded in _groups(mech, contact, points):
-        parameters, J = _ContactParameters.of(contact, points, at), None
-        first_moves, second_moves = (select(bodies.moves, x, 0) for x in _ends(contact, points, at))
-        moved = first_moves ^ second_moves
-        if is_grounded:
-            placed = _grounded(contact, points, bodies, at, condim)
-            grounded.append(placed)
-            v = placed.motion(bodies.velocities(qd_tree))
-        else:
-            J = point_jacobians(contact, points, at, bodies, condim)
-            J = parameters.of_touching(J, 2)
-            jacobians.append(J.flatten(-3, -2))
-            v = matvec(J, qd_tree[..., None, :])
-        is_elliptic = condim > 1 and contact.options.cone == "elliptic"
-        if metric is not None:
-            J = bodies.rows(grounded[-1].placement, moved) if J is None else J
-            edge = (
-                0.0 if is_elliptic or condim == 1 else parameters.friction[..., :1] * J[..., 1, :]
-            )
-            translation = scaled(parameters.translation, J[..., 0, :] + edge)
-            parameters = parameters._replace(translation=translation)
-        make = parameters.elliptic if is_elliptic else parameters.pyramidal
-        cone, reference = make(first, tuple(at), v)
-        cones.append(cone)
-        reference = parameters.of_touching(reference, 1)
-        references.append(reference.flatten(-2))
-        moving.append(moved.repeat_interleave(condim, 0))
-        first += condim * len(at)
-    batch = torch.broadcast_shapes(*(x.shape[:-1] for x in references), qd_tree.shape[:-1])
+    first, contacts = sum(x.reference.shape[-1] for x in blocks), []
+    for group in _groups(mech, contact, points):
+        weigh = None if metric is None else scaled
+        contacts.append(_contact_rows(contact, points, group, bodies, qd, first, weigh))
+        first += group.num_rows
+    jacobians = [x.jacobian for x in (*blocks, *contacts) if x.jacobian is not None]
+    references = [x.reference for x in (*blocks, *contacts)]
+    moving = torch.cat([x.moving for x in (*blocks, *contacts)]).to(mech.dtype)
+    batch = torch.broadcast_shapes(*(x.shape[:-1] for x in references), qd.shape[:-1])
     rows = Rows(
         concatenate(jacobians, -2, batch),
         concatenate(references, -1, batch),
         concatenate([x.weight for x in blocks], -1, batch),
         largest_forces(mech, contact, sum(x.weight.shape[-1] for x in equalities)),
-        tuple(cones),
-        tuple(grounded),
+        tuple(x.cone for x in contacts),
+        tuple(x.grounded for x in contacts if x.grounded is not None),
         bodies,
-        (torch.cat(moving).to(mech.dtype) @ _rate_structure(mech)) > 0,
+        (moving @ _rate_structure(mech)) > 0,
         contact.has_small_friction,
     )
     # MuJoCo's linear accelerations of free joints are rates of velocities in the inertial axes.
+    turning = transport_rate(state.tree, qd, qd)
     if turning is None:
         return rows
     return replace(rows, reference=rows.reference - rows.motion(turning))
 
 
-def _groups(
-    mech: Mechanism, contact: ContactModel, points: Contacts
-) -> list[tuple[int, list[int], bool]]:
-    """Dimension of the force, contact points, and whether they are grounded, the grounded groups last."""
-    ground, touched = [], set()
+class ContactGroup(NamedTuple):
+    """Contacts with forces of one dimension, one row of a table for each.
+
+    Attributes:
+        at: indices of the contact points.
+        pairs: number of the pair of bodies of each contact.
+        first: first body of each contact.
+        second: second body of each contact.
+        condim: dimension of the force, and number of rows of a contact.
+        is_grounded: whether the rows are kept as placements of bodies on the inertial frame.
+    """
+
+    at: list[int]
+    pairs: tuple[int, ...]
+    first: list[int]
+    second: list[int]
+    condim: int
+    is_grounded: bool
+
+    @staticmethod
+    def of(
+        contact: ContactModel, points: Contacts, at: Sequence[int], condim: int, is_grounded: bool
+    ) -> ContactGroup:
+        """The bodies of contacts."""
+        shapes = [contact.pair_shapes[points.pair[c]] for c in at]
+        first, second = ([contact.shape_bodies[pair[k]] for pair in shapes] for k in (0, 1))
+        count = max(contact.shape_bodies) + 1
+        ends = zip(first, second, strict=True)
+        pairs = tuple(min(pair) * count + max(pair) for pair in ends)
+        return ContactGroup(list(at), pairs, first, second, condim, is_grounded)
+
+    def sorted(self) -> ContactGroup:
+        """The group with contacts of the same bodies after each other."""
+        order = sorted(range(len(self.at)), key=self.pairs.__getitem__)
+        at, pairs, first, second = ([x[k] for k in order] for x in self[:4])
+        return self._replace(at=at, pairs=tuple(pairs), first=first, second=second)
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of all contacts."""
+        return self.condim * len(self.at)
+
+
+def _groups(mech: Mechanism, contact: ContactModel, points: Contacts) -> Iterator[ContactGroup]:
+    """Groups of all contacts, the grounded ones last."""
+    ground, touched = set(), set()
     for c, k in enumerate(points.pair):
         ends = {contact.shape_bodies[x] for x in contact.pair_shapes[k]}
         if mech.num_bodies in ends:
-            ground.append(c)
+            ground.add(c)
             touched |= ends - {mech.num_bodies}
     if mech.coupling or mech.closing or len(ground) < MIN_GROUNDED * len(touched):
-        ground = []
-    groups = []
+        ground = set()
     for is_grounded in (False, True):
         for condim, at in contact.points_by_condim(points.pair).items():
             selected = [c for c in at if (c in ground) == is_grounded]
-            # Contacts of the same bodies follow each other.
-            selected.sort(key=lambda c: _body_pairs(contact, points, [c]))
             if selected:
-                groups.append((condim, selected, is_grounded))
-    return groups
+                group = ContactGroup.of(contact, points, selected, condim, is_grounded)
+                yield group.sorted()
 
 
-def _grounded(
-    contact: ContactModel, points: Contacts, bodies: BodyMotions, at: list[int], condim: int
-) -> Grounded:
+class _ContactRows(NamedTuple):
+    """Rows of a group of contacts.
+
+    Attributes:
+        cone: their friction cones.
+        reference: reference accelerations, `[*batch, rows]`.
+        moving: dofs that move each row, `[rows, num_tree_dof]`, bool.
+        jacobian: explicit rows, `[*batch, rows, num_tree_dof]`; None of grounded contacts.
+        grounded: placement of grounded contacts; None of others.
+    """
+
+    cone: Cones
+    reference: Tensor
+    moving: Tensor
+    jacobian: Tensor | None
+    grounded: Grounded | None
+
+
+def _contact_rows(
+    contact: ContactModel, points: Contacts, group: ContactGroup, bodies: BodyMotions, qd: Tensor,
+    first: int, scaled: WeightScale | None,
+) -> _ContactRows:  # fmt: skip
+    """Rows of a group of contacts.
+
+    Args:
+        contact: parameters.
+        points: all contacts.
+        group: the contacts.
+        bodies: motion of the bodies.
+        qd: velocity of the tree.
+        first: index of the first row among those of all constraints.
+        scaled: see `WeightScale`; None without the metric of a step.
+    """
+    parameters = _ContactParameters.of(contact, points, group)
+    moved = select(bodies.moves, group.first, 0) ^ select(bodies.moves, group.second, 0)
+    grounded = _grounded(points, bodies, group) if group.is_grounded else None
+    if grounded is not None:
+        J = None
+        v = grounded.motion(bodies.velocities(qd))
+    else:
+        J = parameters.of_touching(point_jacobians(points, group, bodies, group.condim), 2)
+        v = matvec(J, qd[..., None, :])
+    is_elliptic = group.condim > 1 and contact.options.cone == "elliptic"
+    if scaled is not None:
+        every = J if grounded is None else bodies.rows(grounded.placement, moved)
+        assert every is not None
+        edge = every[..., 0, :]
+        if not is_elliptic and group.condim > 1:
+            edge = edge + parameters.friction[..., :1] * every[..., 1, :]
+        translation = scaled(parameters.translation, edge)
+        parameters = parameters._replace(translation=translation)
+    make = parameters.elliptic if is_elliptic else parameters.pyramidal
+    cone, reference = make(first, tuple(group.at), v)
+    return _ContactRows(
+        cone,
+        parameters.of_touching(reference, 1).flatten(-2),
+        moved.repeat_interleave(group.condim, 0),
+        None if J is None else J.flatten(-3, -2),
+        grounded,
+    )
+
+
+def _grounded(points: Contacts, bodies: BodyMotions, group: ContactGroup) -> Grounded:
     """Placement of contacts with the inertial frame."""
-    ground, ends = bodies.moves.shape[0] - 1, _ends(contact, points, at)
-    is_first = [second == ground for second in ends[1]]
-    moved = [min(pair) for pair in zip(*ends, strict=True)]
-    axes = select(points.axes, at, -3)
-    axes = torch.where(torch.tensor(is_first, device=axes.device)[:, None, None], -axes, axes)
-    arm = select(points.position, at, -2) - select(bodies.origin, moved, -2)
-    return Grounded(tuple(moved), _placement(axes, arm)[..., :condim, :])
+    ground = bodies.moves.shape[0] - 1
+    moved = [min(pair) for pair in zip(group.first, group.second, strict=True)]
+    axes = select(points.axes, group.at, -3)
+    is_first = torch.tensor([second == ground for second in group.second], device=axes.device)
+    axes = torch.where(is_first[:, None, None], -axes, axes)
+    arm = select(points.position, group.at, -2) - select(bodies.origin, moved, -2)
+    return Grounded(tuple(moved), _placement(axes, arm)[..., : group.condim, :])
 
 
 def moving_dofs(mech: Mechanism) -> Tensor:
@@ -196,39 +269,20 @@ def _rate_structure(mech: Mechanism) -> Tensor:
 
 
 def point_jacobians(
-    contact: ContactModel, points: Contacts, at: Sequence[int], bodies: BodyMotions, size: int
+    points: Contacts, group: ContactGroup, bodies: BodyMotions, size: int
 ) -> Tensor:
     """Relative motion of the two bodies at contact points in contact axes, `[*batch, C, size, num_tree_dof]`.
 
     Rows are the linear motion along the normal and both tangents, and then the angular motion about them.
     Dofs that move both bodies have zeros.
     """
-    axes = select(points.axes, at, -3)
-    first, second = _ends(contact, points, at)
-    moved = [select(bodies.moves, end, 0) for end in (first, second)]
+    axes, position = select(points.axes, group.at, -3), select(points.position, group.at, -2)
+    by_first, by_second = (select(bodies.moves, x, 0) for x in (group.first, group.second))
     signed = []
-    for end, own, other in zip((second, first), moved[::-1], moved, strict=True):
-        placement = _placement(
-            axes, select(points.position, at, -2) - select(bodies.origin, end, -2)
-        )
-        signed.append(bodies.rows(placement[..., :size, :], own & ~other))
+    for on, moved in ((group.second, by_second & ~by_first), (group.first, by_first & ~by_second)):
+        placement = _placement(axes, position - select(bodies.origin, on, -2))
+        signed.append(bodies.rows(placement[..., :size, :], moved))
     return signed[0] - signed[1]
-
-
-def _ends(
-    contact: ContactModel, points: Contacts, at: Sequence[int]
-) -> tuple[list[int], list[int]]:
-    """First and second bodies of contacts."""
-    pairs = [contact.pair_shapes[points.pair[c]] for c in at]
-    first, second = ([contact.shape_bodies[pair[k]] for pair in pairs] for k in (0, 1))
-    return first, second
-
-
-def _body_pairs(contact: ContactModel, points: Contacts, at: Sequence[int]) -> tuple[int, ...]:
-    """Numbers of the pairs of bodies of contacts."""
-    num = max(contact.shape_bodies) + 1
-    ends = zip(*_ends(contact, points, at), strict=True)
-    return tuple(min(pair) * num + max(pair) for pair in ends)
 
 
 def _placement(axes: Tensor, arm: Tensor) -> Tensor:
@@ -265,15 +319,15 @@ class _ContactParameters(NamedTuple):
     timing: Timing
 
     @staticmethod
-    def of(contact: ContactModel, points: Contacts, at: list[int]) -> _ContactParameters:
-        pair = [points.pair[c] for c in at]
+    def of(contact: ContactModel, points: Contacts, group: ContactGroup) -> _ContactParameters:
+        pair = [points.pair[c] for c in group.at]
         first, second = ([contact.pair_shapes[k][end] for k in pair] for end in (0, 1))
         margin = select(contact.margin, pair, -1)
-        distance = select(points.distance, at, -1)
+        distance = select(points.distance, group.at, -1)
         active = (distance < margin) & (distance < FAR)
         inverse_mass = contact.shape_invweight[..., 0]
         return _ContactParameters(
-            _body_pairs(contact, points, at),
+            group.pairs,
             active,
             torch.where(active, distance - margin, 0.0),
             select(inverse_mass, first, -1) + select(inverse_mass, second, -1),

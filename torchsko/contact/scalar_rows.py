@@ -11,8 +11,7 @@ from torch import Tensor
 from torchsko.actuation.actuators import q_of_dof
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.contact_model import ContactModel
-from torchsko.contact.equality_rows import EqualityRows
-from torchsko.contact.lengths import length_rows, moving_rows
+from torchsko.contact.equality_rows import EqualityRows, moving_rows
 from torchsko.contact.points import select
 from torchsko.contact.soft_constraints import Timing, WeightScale, softness
 from torchsko.mechanism.mechanism import Mechanism
@@ -43,7 +42,13 @@ def all_lengths(state: Kinematics, contact: ContactModel) -> tuple[Tensor, Tenso
     transmission = contact.tendon_transmission
     tendons = matvec(transmission, x)
     x = torch.cat([x.expand(*tendons.shape[:-1], -1), tendons], -1)
-    return x, length_rows(mech, transmission)
+    return x, _length_rows(mech, transmission)
+
+
+def _length_rows(mech: Mechanism, transmission: Tensor) -> Tensor:
+    """Rates of all lengths over rates of all joints, `[*batch, num_tree_dof + T, num_tree_dof]`."""
+    unit = torch.eye(mech.num_tree_dof, dtype=transmission.dtype, device=transmission.device)
+    return torch.cat([unit.expand(*transmission.shape[:-2], *unit.shape), transmission], -2)
 
 
 def largest_forces(mech: Mechanism, contact: ContactModel, num_equal: int) -> Tensor:

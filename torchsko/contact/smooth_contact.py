@@ -32,7 +32,7 @@ from torchsko.contact.body_motions import BodyMotions
 from torchsko.contact.constrained_state import ConstrainedState
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.points import all_poses, contact_points, select
-from torchsko.contact.rows import point_jacobians
+from torchsko.contact.rows import ContactGroup, point_jacobians
 from torchsko.contact.scalar_rows import all_lengths, largest_forces, limit_distances
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.configuration import transport_rate
@@ -192,7 +192,8 @@ def _contact_forces(state: Kinematics, contact: SmoothContact) -> list[_Forces]:
         return []
     q = state.tree_q
     bodies = BodyMotions.of(state, pose)
-    J = point_jacobians(contact.shapes, points, range(len(points.pair)), bodies, 3)
+    group = ContactGroup.of(contact.shapes, points, range(len(points.pair)), 3, False)
+    J = point_jacobians(points, group, bodies, 3)
     u = matvec(J, state.tree_qd[..., None, :])
     J = state.independent_rows(J.flatten(-3, -2)).unflatten(-2, (-1, 3))
     un, ut = u[..., 0], u[..., 1:]
