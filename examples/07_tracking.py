@@ -33,7 +33,7 @@ def computed_torque(mech, phi, q, qd, x, v, a):
 
 def adaptive_control(mech, phi, q, qd, x, v, a):
     gains = {"slope": 10.0, "gain": 0.02 * STIFFNESS, "adaptation": 1.0}
-    return ts.control.adaptive_control(mech, phi, q, qd, x, v, a, **gains)
+    return ts.control.adaptive_control(mech, q, qd, phi, x, v, a, **gains)
 
 
 def reference(middle, t):

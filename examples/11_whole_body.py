@@ -48,8 +48,8 @@ def sway(dog, model, rate, seconds):
         q, qd = there.q_from(at), there.qd_from(at, torch.from_numpy(data.qvel.copy()))
         rates = (1 - np.cos(w * k / rate), w * np.sin(w * k / rate), w * w * np.cos(w * k / rate))
         way, v, a = torch.tensor([[0.0, WIDTH / 2 * x, 0.0] for x in rates], dtype=q.dtype)
-        asked = [com_objective(dog, q, qd, center + way, GAINS, velocity=v, acceleration=a)]
-        asked.append(posture_objective(dog, q, qd, start, GAINS, weight=1e-4))
+        asked = [com_objective(dog, q, qd, center + way, gains=GAINS, velocity=v, acceleration=a)]
+        asked.append(posture_objective(dog, q, qd, start, gains=GAINS, weight=1e-4))
         out = whole_body_control(dog, q, qd, asked, contacts, iterations=12)
         data.qfrc_applied[:] = there.tau_to(q, out.tau).numpy()
         mujoco.mj_step(model, data, round(1 / rate / model.opt.timestep))

@@ -364,7 +364,9 @@ def adaptive(mech: ts.Mechanism, parameters: Tensor, seed: int):
     q, qd, q_target, qd_target, qdd_target = normal_state(mech, seed=seed, vectors=4)
     q_target = q + 0.3 * q_target if q.shape == qd.shape else q
     given = (q, qd, q_target, qd_target, qdd_target)
-    done = control.adaptive_control(mech, parameters, *given, slope=2.0, gain=5.0, adaptation=0.7)
+    done = control.adaptive_control(
+        mech, q, qd, parameters, *given[2:], slope=2.0, gain=5.0, adaptation=0.7
+    )
     return given, done
 
 
@@ -372,7 +374,7 @@ def test_on_its_target_the_adaptive_law_is_inverse_dynamics_of_closed_chains() -
     """With the armature of a dependent joint, which moves at qdd = 0 as well."""
     mech = four_bar(independent=["crank_j"])
     q, qd, qdd = linkage_state(mech, 2)
-    given = (mech, ts.inertial_parameters(mech), q, qd, q, qd, qdd)
+    given = (mech, q, qd, ts.inertial_parameters(mech), q, qd, qdd)
     found = control.adaptive_control(*given, slope=2.0, gain=5.0, adaptation=0.7).tau
     torch.testing.assert_close(found, ts.inverse_dynamics(mech, q, qd, qdd))
 
@@ -400,7 +402,7 @@ def test_the_energy_of_the_adaptive_loop_falls_whatever_the_parameters(mech, see
     fell = slope(energy, mech, q, qd, qdd, *rates)
     agree(fell[None, None], -5.0 * (s * s).sum()[None, None], 1e-8)
     after = control.adaptive_control(
-        mech, thought, q, qd, q_target, qd_target, qdd_target,
+        mech, q, qd, thought, q_target, qd_target, qdd_target,
         slope=2.0, gain=5.0, adaptation=0.7, dt=0.01,
     )  # fmt: skip
     assert torch.equal(after.rate, done.rate)
@@ -425,7 +427,7 @@ def test_the_sampled_adaptive_loop_is_stable_up_to_the_bound_that_its_help_state
         qd, off = x.split(1)
         thought = true + torch.nn.functional.pad(off, (0, 9))
         done = control.adaptive_control(
-            lift, thought, zero, qd, zero, zero, zero,
+            lift, zero, qd, thought, zero, zero, zero,
             slope=0.0, gain=gain, adaptation=adaptation, dt=dt,
         )  # fmt: skip
         after = qd + every * ts.forward_dynamics(lift, zero, qd, done.tau)
@@ -444,7 +446,7 @@ def test_the_adaptation_is_the_transposed_regressor_times_the_error(mech, seed):
     Y = ts.torque_regressor(mech, q, qd, a)
     eps = 1e-6
     done = control.adaptive_control(
-        mech, thought, q, qd, q, qd - eps * s, a, slope=0.0, gain=0.0, adaptation=1.0
+        mech, q, qd, thought, q, qd - eps * s, a, slope=0.0, gain=0.0, adaptation=1.0
     )
     expected = -(Y * s[:, None, None]).sum(0)
     agree(done.rate / eps, expected, 1e-4)
@@ -454,7 +456,7 @@ def test_the_adaptation_is_the_transposed_regressor_times_the_error(mech, seed):
 def test_with_the_right_parameters_it_is_computed_torque_where_s_vanishes(mech, seed):
     q, qd, qdd, *_ = normal_state(mech, seed=seed, vectors=4)
     done = control.adaptive_control(
-        mech, ts.inertial_parameters(mech), q, qd, q, qd, qdd, slope=1.0, gain=1.0, adaptation=1.0
+        mech, q, qd, ts.inertial_parameters(mech), q, qd, qdd, slope=1.0, gain=1.0, adaptation=1.0
     )
     agree(done.tau[None], ts.inverse_dynamics(mech, q, qd, qdd)[None], 1e-11)
     assert done.rate.abs().max() == 0
@@ -469,7 +471,7 @@ def test_batches_are_their_samples(batch):
 
     def laws(q, qd, a, step):
         adapted = control.adaptive_control(
-            mech, start, q, qd, q + step, qd, a, slope=1.0, gain=2.0, adaptation=0.5,
+            mech, q, qd, start, q + step, qd, a, slope=1.0, gain=2.0, adaptation=0.5,
             dt=0.1 * step[..., 0].square() + 1e-3,
         )  # fmt: skip
         return (
@@ -494,7 +496,7 @@ def test_samples_of_the_parameters_alone_may_have_gains_of_their_own():
 
     def adapted(parameters, gain):
         return control.adaptive_control(
-            ARM, parameters, q, qd, q + step, qd, a, slope=1.0, gain=gain, adaptation=0.5
+            ARM, q, qd, parameters, q + step, qd, a, slope=1.0, gain=gain, adaptation=0.5
         ).tau
 
     each = torch.stack([adapted(*x) for x in zip(thought, gains, strict=True)])
@@ -535,7 +537,7 @@ def test_parameters_that_do_not_fit_are_refused():
     q, qd, *_ = normal_state(ARM, vectors=4)
     with pytest.raises(ts.ShapeError, match="ten parameters each"):
         control.adaptive_control(
-            ARM, torch.zeros(7, 9, dtype=q.dtype), q, qd, q, qd, qd, slope=1, gain=1, adaptation=1
+            ARM, q, qd, torch.zeros(7, 9, dtype=q.dtype), q, qd, qd, slope=1, gain=1, adaptation=1
         )
 
 

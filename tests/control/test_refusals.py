@@ -42,7 +42,9 @@ def hold(**changes):
 
 
 def move_frame(*args, weight=1.0, **task):
-    return command([control.frame_objective(ARM, Q, QD, control.Task(HAND, *args, **task), weight)])
+    return command(
+        [control.frame_objective(ARM, Q, QD, control.Task(HAND, *args, **task), weight=weight)]
+    )
 
 
 def move_com(target=None, **options):
@@ -418,7 +420,7 @@ def test_weights_of_objectives_may_differ_from_sample_to_sample_and_have_gradien
     weights = torch.tensor([0.0, 0.5, 2.0, 20.0]).double()
 
     def law(weight, k=slice(None)):
-        task = control.frame_objective(ARM, Q4[k], QD4[k], control.Task(HAND, POSE), weight)
+        task = control.frame_objective(ARM, Q4[k], QD4[k], control.Task(HAND, POSE), weight=weight)
         posture = control.posture_objective(ARM, Q4[k], QD4[k], Q, weight=1.0)
         return control.whole_body_control(ARM, Q4[k], QD4[k], [task, posture]).qdd
 

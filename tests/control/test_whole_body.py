@@ -375,7 +375,7 @@ def test_an_arm_without_contacts_does_what_computed_torque_does():
     arm = arm.replace(effort_limit=torch.full_like(arm.effort_limit, torch.inf))
     q, qd = arm.random_state(3, generator=torch.Generator().manual_seed(0))
     there = arm.middle().expand_as(q)
-    objective = posture_objective(arm, q, qd, there, (50.0, 10.0), weight=1.0)
+    objective = posture_objective(arm, q, qd, there, gains=(50.0, 10.0), weight=1.0)
     out = whole_body_control(arm, q, qd, [objective])
     qdd = 50.0 * (there - q) - 10.0 * qd
     agree(out.qdd, qdd, 1e-5)
@@ -388,7 +388,7 @@ def test_robots_with_coupled_joints_obey_their_equations(mech, seed):
     """Unactuated joints are named among the independent joints."""
     mech = mech.replace(effort_limit=torch.full_like(mech.effort_limit, torch.inf))
     q, qd = mech.random_state(2, generator=torch.Generator().manual_seed(seed))
-    objective = posture_objective(mech, q, qd, q, (50.0, 10.0), weight=1.0)
+    objective = posture_objective(mech, q, qd, q, gains=(50.0, 10.0), weight=1.0)
     out = whole_body_control(mech, q, qd, [objective])
     free = [k for n, k in zip(mech.joint_names, mech.joint_kinds, strict=True) if k == "free"]
     assert (out.residual < 1e-5).all()

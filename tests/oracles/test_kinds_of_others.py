@@ -165,7 +165,7 @@ def test_a_continuous_joint_is_driven_all_of_its_turns_and_the_short_way_of_the_
         return [
             ts.control.pd_with_gravity(mech, *state, **gains),
             ts.mass_matrix(mech, q).inverse() @ ts.control.computed_torque(mech, *state, **gains),
-            ts.control.posture_objective(mech, *state, (3.0, 1.0)).desired,
+            ts.control.posture_objective(mech, *state, gains=(3.0, 1.0)).desired,
         ]
 
     for far, near in zip(asked(end), asked(q), strict=True):

@@ -18,13 +18,13 @@ from torch import Tensor
 from torchsko.errors import MechanismError, TorchskoError
 from torchsko.mechanism.fields import Shape
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import SHAPES, check_tensors
+from torchsko.mechanism.state import SHAPES, check_state
 from torchsko.mechanism.verb_docs import full_docstring
 from torchsko.utils.dtype import is_traced_as, without_autocast
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Check = Callable[["Mechanism", Mapping[str, Any], Mapping[str, Shape]], Any]
+Check = Callable[..., Any]
 
 
 class MechanismLike(Protocol):
@@ -127,7 +127,7 @@ def verb(
     *,
     shapes: Mapping[str, Shape] | None = None,
     eager_options: Collection[str] = (),
-    check: Check | None = check_tensors,
+    check: Check | None = check_state,
 ) -> Callable[
     [Callable[Concatenate[Mechanism, P], R]], Callable[Concatenate[MechanismLike, P], R]
 ]: ...
@@ -137,13 +137,13 @@ def verb(
     *,
     shapes: Mapping[str, Shape] | None = None,
     eager_options: Collection[str] = (),
-    check: Check | None = check_tensors,
+    check: Check | None = check_state,
 ) -> Callable[..., Any]:
     """Make a function of a mechanism a verb.
 
     A verb accepts any object that provides a mechanism; one with a kernel for the verb runs the kernel.
-    Arguments annotated as tensors are checked: shape, dtype, device and batch. The
-    docstring is completed by `torchsko.mechanism.verb_docs`. Autocast is disabled inside.
+    Arguments annotated as tensors are checked: shape, dtype, device and batch. The docstring is completed by
+    `torchsko.mechanism.verb_docs`. Autocast is disabled inside.
 
     Args:
         fn: the function, if the decorator has no arguments.
@@ -151,21 +151,16 @@ def verb(
             numbers and names of attributes of the mechanism.
         eager_options: arguments that choose an algorithm. A call that passes one runs eagerly. The verb
             checks those that are tensors.
-        check: checks the tensors; `check_shapes` for a verb that reads no parameter of the mechanism, whose
-            batch dimensions do not matter then; None if the function checks them.
+        check: checks the tensors; `check_coordinates` for a verb that reads no parameter of the mechanism,
+            whose batch dimensions do not matter then; None if the function checks them.
     """
-    if fn is None:
-        return partial(
-            _verb,
-            shapes=shapes or {},
-            eager_options=frozenset(eager_options),
-            check=check,
-        )
-    return _verb(fn, {}, frozenset(), check)
+    options = {"shapes": shapes or {}, "eager_options": frozenset(eager_options), "check": check}
+    return partial(_verb, **options) if fn is None else _verb(fn, **options)
 
 
 def _verb(
     fn: Callable[..., Any],
+    *,
     shapes: Mapping[str, Shape],
     eager_options: frozenset[str],
     check: Check | None,
@@ -182,6 +177,7 @@ def _verb(
         if name in fused_methods_of(mech) and not eager_options & kwargs.keys():
             return getattr(mech, name)(*args, **kwargs)
         robot = as_mechanism(mech)
+        # Not Signature.bind, which takes longer than the kernel of a sample.
         given = {**dict(zip(positional, args, strict=False)), **kwargs}
         states = {
             n: given[n] for n in tensors if n in given and not (given[n] is None and n in optional)
@@ -191,7 +187,7 @@ def _verb(
                 robot = in_traced_dtype(robot, x)
                 break
         if check is not None:
-            check(robot, states, tensors)
+            check(robot, tensors, **states)
         return compute(robot, *args, **kwargs)
 
     call.__doc__ = full_docstring(fn.__doc__ or "", [p.name for p in parameters], tensors)

@@ -9,11 +9,11 @@ from torchsko.mechanism.coordinates import tree_q, tree_rates, tree_state
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
-from torchsko.mechanism.state import check_shapes
+from torchsko.mechanism.state import check_coordinates
 from torchsko.mechanism.validation import check_batch
 
 
-@verb(check=check_shapes)
+@verb(check=check_coordinates)
 def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
     """Move a configuration along a tangent step: q + step for joints whose q is a vector.
 
@@ -38,7 +38,7 @@ def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
     return add_step(mech, q, step)
 
 
-@verb(check=check_shapes)
+@verb(check=check_coordinates)
 def difference(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
     """The tangent step from one configuration to another, inverse of `integrate`.
 
@@ -59,7 +59,7 @@ def difference(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
     return subtract(mech, start, end)
 
 
-@verb(check=check_shapes)
+@verb(check=check_coordinates)
 def expand(mech: Mechanism, q: Tensor) -> Tensor:
     """The configuration of all joints, dependent ones included: q_tree = X q + c.
 
@@ -84,7 +84,7 @@ def expand(mech: Mechanism, q: Tensor) -> Tensor:
     return tree_q(mech, q)
 
 
-@verb(check=check_shapes)
+@verb(check=check_coordinates)
 def expand_velocity(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """Velocities of all joints of the tree, dependent ones included: X qd.
 
@@ -96,7 +96,7 @@ def expand_velocity(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     return tree_rates(mech, tree_q(mech, q), qd)
 
 
-@verb(check=check_shapes)
+@verb(check=check_coordinates)
 def expand_acceleration(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
     """Accelerations of all joints of the tree, dependent ones included: X qdd + xi.
 

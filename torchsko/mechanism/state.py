@@ -31,21 +31,28 @@ def sizes(mech: Numbering, shape: Shape) -> tuple[int, ...]:
     return tuple(getattr(mech, s) if isinstance(s, str) else s for s in shape)
 
 
-def check_state(mech: Numbering, **tensors: Tensor | None) -> None:
+def check_state(
+    mech: Numbering, shapes: Mapping[str, Shape] = SHAPES, /, **tensors: Tensor | None
+) -> None:
     """Check states as `check_coordinates`, and that they broadcast with the batch of the mechanism.
 
     Raises:
         ShapeError: names the tensors that do not fit, or the mechanism.
     """
-    check_tensors(mech, tensors, SHAPES)
+    batches = check_coordinates(mech, shapes, **tensors)
+    if mech.batch_shape:
+        shared_batch({"the mechanism": mech.batch_shape, **batches}, shapes)
 
 
-def check_coordinates(mech: Numbering, **tensors: Tensor | None) -> dict[str, tuple[int, ...]]:
+def check_coordinates(
+    mech: Numbering, shapes: Mapping[str, Shape] = SHAPES, /, **tensors: Tensor | None
+) -> dict[str, tuple[int, ...]]:
     """Check shapes, dtypes and devices of states by name, without reading values.
 
     Args:
         mech: the mechanism.
-        **tensors: by name, with shapes as in `SHAPES`; others have num_dof components. "f_ext" may be None.
+        shapes: shapes for one sample, by name; tensors of other names have num_dof components.
+        **tensors: by name. "f_ext" may be None.
 
     Returns:
         Batch dimensions of each tensor.
@@ -54,26 +61,6 @@ def check_coordinates(mech: Numbering, **tensors: Tensor | None) -> dict[str, tu
         ShapeError: names the tensor, its shape and the expected one, or two tensors whose batch dimensions
             do not broadcast.
     """
-    return check_shapes(mech, tensors, SHAPES)
-
-
-def check_tensors(
-    mech: Numbering, tensors: Mapping[str, Tensor | None], shapes: Mapping[str, Shape]
-) -> None:
-    """Check tensors of given shapes as `check_coordinates`, and that they broadcast with the mechanism.
-
-    Raises:
-        ShapeError: names the tensors that do not fit, or the mechanism.
-    """
-    batches = check_shapes(mech, tensors, shapes)
-    if mech.batch_shape:
-        shared_batch({"the mechanism": mech.batch_shape, **batches}, shapes)
-
-
-def check_shapes(
-    mech: Numbering, tensors: Mapping[str, Tensor | None], shapes: Mapping[str, Shape]
-) -> dict[str, tuple[int, ...]]:
-    """Check tensors of given shapes as `check_coordinates`; returns the batch dimensions of each."""
     batches: dict[str, tuple[int, ...]] = {}
     for name, x in tensors.items():
         if x is None and name == "f_ext":

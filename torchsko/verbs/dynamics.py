@@ -8,6 +8,8 @@ centrifugal, gravity and passive joint forces (damping, friction, springs), and 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,10 +20,11 @@ from torchsko.bridge.kinematics import Kinematics
 from torchsko.bridge.level_free import assemble_level_free
 from torchsko.bridge.singular_hinges import undefined
 from torchsko.errors import MechanismError, ShapeError
+from torchsko.implicit.equation import implicit, is_compiled_or_traced
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.validation import check_names
-from torchsko.verbs.dynamics_equation import accelerations
+from torchsko.verbs.mechanism_inputs import fixed_fields, parameters_of, split_mechanism
 from torchsko.verbs.parallel import Connectivity, parallel_inverse_dynamics
 from torchsko.verbs.passive_forces import passive_forces
 
@@ -134,10 +137,63 @@ def forward_dynamics(
     Reference: Jain 2011, Part II, Algorithm 6.1.
     """
     refuse_singular(mech)
-    methods = {"articulated": accelerations, "composite": _composite, "scan": _scan}
+    methods = {"articulated": _articulated, "composite": _composite, "scan": _scan}
     accelerate = _method(methods, method)
     state = Kinematics.of(mech, q, qd)
     return accelerate(state, tau - passive_forces(state), f_ext)
+
+
+def _articulated(state: Kinematics, gen_force: Tensor, f_ext: Tensor | None) -> Tensor:
+    """Accelerations by the articulated-body sweeps, with implicit derivatives."""
+    assert state.qd is not None
+    equation = _DynamicsEquation(fixed_fields(state.mech))
+    forces = () if f_ext is None else (f_ext,)
+    inputs = (
+        *parameters_of(state.mech),
+        state.tree_q,
+        state.qd,
+        gen_force,
+        *state.loop_motion,
+        *forces,
+    )
+    # The tape of the recursion is shorter than that of Newton steps.
+    return equation.solution(*inputs) if is_compiled_or_traced() else implicit(equation, *inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class _DynamicsEquation:
+    """The equation ID(q, qd, qdd, f_ext) - T = 0 in qdd, whose derivative to qdd is the mass matrix.
+
+    Its inputs are (*parameters, tree_q, qd, gen_force, [X, xi], [f_ext]): all parameters, also those that the
+    residual does not depend on.
+
+    Attributes:
+        fixed: the fields of the mechanism that are not parameters.
+    """
+
+    fixed: dict[str, Any]
+
+    def split(self, inputs: tuple[Tensor, ...]) -> tuple[Kinematics, Tensor, tuple[Tensor, ...]]:
+        """The mechanism with the given parameters at the state, gen_force and external forces."""
+        mech, (tree_q, qd, gen_force, *rest) = split_mechanism(self.fixed, inputs)
+        num_loop_inputs = 0 if mech.closing is None else 2
+        state = Kinematics(mech, tree_q, qd).with_loop_motion(*rest[:num_loop_inputs])
+        return state, gen_force, tuple(rest[num_loop_inputs:])
+
+    def solution(self, *inputs: Tensor) -> Tensor:
+        """The accelerations qdd, by the articulated-body sweeps."""
+        state, gen_force, forces = self.split(inputs)
+        return algorithms.forward_dynamics(model_at(state, *forces), gen_force)
+
+    def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
+        """Inverse dynamics minus the joint forces."""
+        state, gen_force, forces = self.split(inputs)
+        return algorithms.inverse_dynamics(model_at(state, *forces), x) - gen_force
+
+    def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
+        """MM^-1 rhs."""
+        state, _, _ = self.split(inputs)
+        return algorithms.innovations(model_at(state, at_rest=True)).solve(rhs)
 
 
 def _composite(state: Kinematics, gen_force: Tensor, f_ext: Tensor | None) -> Tensor:

@@ -71,9 +71,9 @@ class AdaptiveResult(NamedTuple):
 
 def adaptive_control(
     mech: MechanismLike,
-    parameters: Tensor,
     q: Tensor,
     qd: Tensor,
+    parameters: Tensor,
     q_target: Tensor,
     qd_target: Tensor,
     qdd_target: Tensor,
@@ -101,9 +101,9 @@ def adaptive_control(
 
     Args:
         mech: the mechanism; all coordinates are vectors.
-        parameters: estimate of `torchsko.inertial_parameters`, `[*batch, num_bodies, 10]`.
         q: configuration, `[*batch, num_q]`.
         qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        parameters: estimate of `torchsko.inertial_parameters`, `[*batch, num_bodies, 10]`.
         q_target: target configuration, `[*batch, num_q]`.
         qd_target: target velocity, `[*batch, num_dof]`.
         qdd_target: target acceleration, `[*batch, num_dof]`.

@@ -39,7 +39,7 @@ class Objective(NamedTuple):
 
 
 def frame_objective(
-    mech: MechanismLike, q: Tensor, qd: Tensor, task: Task, weight: float | Tensor = 1.0
+    mech: MechanismLike, q: Tensor, qd: Tensor, task: Task, *, weight: float | Tensor = 1.0
 ) -> Objective:
     """Objective that moves a frame to a target; the task's gains are per unit inertia [1/s^2, 1/s].
 
@@ -70,9 +70,9 @@ def com_objective(
     q: Tensor,
     qd: Tensor,
     target: Tensor,
+    *,
     gains: tuple[float | Tensor, float | Tensor] = (100.0, 20.0),
     weight: float | Tensor = 1.0,
-    *,
     velocity: Tensor | None = None,
     acceleration: Tensor | None = None,
 ) -> Objective:
@@ -109,6 +109,7 @@ def posture_objective(
     q: Tensor,
     qd: Tensor,
     target: Tensor,
+    *,
     gains: tuple[float | Tensor, float | Tensor] = (100.0, 20.0),
     weight: float | Tensor = 1e-2,
 ) -> Objective:
