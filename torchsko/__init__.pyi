@@ -89,8 +89,8 @@ from torchsko.mechanism.joints.compound import Turn as Turn
 from torchsko.mechanism.joints.registry import register_joint as register_joint
 from torchsko.rollout.contact_integrator import ContactStep as ContactStep
 from torchsko.verbs.base_parameters import BaseParameters as BaseParameters
-from torchsko.verbs.constrained.held_mechanism import HeldMechanism as HeldMechanism
-from torchsko.verbs.constrained.hold import Hold as Hold
 from torchsko.verbs.frame import Frame as Frame
+from torchsko.verbs.held.held_mechanism import HeldMechanism as HeldMechanism
+from torchsko.verbs.held.held_rows import Hold as Hold
 from torchsko.view import plot as plot
 from torchsko.view.notebook import show as show

@@ -13,8 +13,8 @@ from tests.strategies import random_mechanism
 from torchsko.constraints.constraint_kinds import KINDS, constraint_kind
 from torchsko.constraints.row_kinds import FrameRows, JointRows, Marker
 from torchsko.errors import MechanismError
-from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link, Rows
 from torchsko.mechanism.loops.placements import Placements
+from torchsko.mechanism.loops.row_set import IndexedConstraint, Rows, RowSet
 from torchsko.spatial.rotation import quaternion_exp, unit_quaternion_to_matrix
 
 ROBOT = random_mechanism(
@@ -31,10 +31,10 @@ def numbers(count: int, parameters: int) -> Placements:
 
 
 def rows_of(kind: FrameRows | JointRows, ends: tuple[int, int], members: list[int]):
-    links = [Link(kind, ends), Link(kind, ends[::-1])]
+    links = [IndexedConstraint(kind, ends), IndexedConstraint(kind, ends[::-1])]
     count = 2 if isinstance(kind, FrameRows) else 0
     placed = numbers(count, 2 * len(kind.parameters))
-    held = ConstraintSet.of(ROBOT, links, members)
+    held = RowSet.of(ROBOT, links, members)
 
     def at(q: Tensor, qd: Tensor | None = None) -> Rows:
         return held.rows(ROBOT, q, qd, placed)

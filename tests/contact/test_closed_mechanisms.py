@@ -9,9 +9,9 @@ import torch
 
 import torchsko as ts
 from tests.contact.models import CLOSED
-from tests.oracles.gauss import soft_rows
+from tests.oracles import gauss
 from torchsko.bridge.kinematics import Kinematics
-from torchsko.contact.rows import constraint_rows
+from torchsko.contact.soft_rows import soft_rows
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_forces_do_virtual_work_on_motions_that_the_loops_allow(closed):
     contact = contact.replace(equality_active=torch.zeros_like(contact.equality_active))
     state = ts.expand(mech, q), ts.expand_velocity(mech, q, qd)
     accel = ts.expand_acceleration(mech, q, qd, found.qdd)
-    rows = constraint_rows(Kinematics.of(tree, *state), contact)
+    rows = soft_rows(Kinematics.of(tree, *state), contact)
     gradient, _, _ = rows.derivatives(rows.motion(accel) - rows.reference)
     assert ((gradient != 0).sum(-1) >= 3).all()
     force = -rows.generalised_forces(gradient)
@@ -63,7 +63,7 @@ def test_rows_of_dependent_joints_are_those_of_mujoco(independent):
         found = ts.constrained_dynamics(mech, q, qd, tau)
         data.qpos[:], data.qvel[:] = there.q_to(q), there.qd_to(q, qd)
         mujoco.mj_forward(model, data)
-        J, M = soft_rows(model, data), np.zeros((model.nv, model.nv))
+        J, M = gauss.soft_rows(model, data), np.zeros((model.nv, model.nv))
         accel = there.qdd_to(q, qd, found.qdd).numpy()
         mujoco.mj_constraintUpdate(model, data, J @ accel - data.efc_aref[: data.nefc], None, 0)
         mujoco.mj_fullM(model, data, M)

@@ -7,7 +7,7 @@ import torch
 
 import torchsko as ts
 from tests.contact.models import MODELS, quadruped
-from torchsko.contact.soft_constraints import Timing, softness
+from torchsko.contact.softness import Timing, softness
 
 mujoco = pytest.importorskip("mujoco")
 

@@ -11,7 +11,7 @@ from torch import Tensor
 import torchsko as ts
 from tests.linkages import LINKAGES, four_bar, state, welded_arm
 from tests.mechanism.test_loops import residual
-from torchsko.mechanism.closed_chains.loop_nodes import close_loops
+from torchsko.mechanism.closed_chains.embedded_nodes import close_loops
 
 CLOSED = {
     "four-bar": four_bar,

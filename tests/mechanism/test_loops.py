@@ -13,7 +13,7 @@ from tests.linkages import LINKAGES, Linkage, dense_motion, four_bar, state
 from tests.transforms.verbs import VERBS, sample
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import MechanismError
-from torchsko.mechanism.closed_chains.loop_nodes import close_loops
+from torchsko.mechanism.closed_chains.embedded_nodes import close_loops
 from torchsko.mechanism.data import uncoupled
 
 

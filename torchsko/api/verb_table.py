@@ -54,7 +54,6 @@ from torchsko.verbs.balance import zero_moment_point as zero_moment_point
 from torchsko.verbs.base_parameters import base_parameters as base_parameters
 from torchsko.verbs.centroidal_derivatives import CentroidalDerivatives as CentroidalDerivatives
 from torchsko.verbs.centroidal_derivatives import centroidal_derivatives as centroidal_derivatives
-from torchsko.verbs.constrained.held_mechanism import constrain as constrain
 from torchsko.verbs.coriolis import christoffel_symbols as christoffel_symbols
 from torchsko.verbs.coriolis import coriolis_matrix as coriolis_matrix
 from torchsko.verbs.derivatives import forward_dynamics_derivatives as forward_dynamics_derivatives
@@ -89,6 +88,7 @@ from torchsko.verbs.frames import frame_jacobian as frame_jacobian
 from torchsko.verbs.frames import frame_jacobian_rate as frame_jacobian_rate
 from torchsko.verbs.frames import frame_pose as frame_pose
 from torchsko.verbs.frames import frame_velocity as frame_velocity
+from torchsko.verbs.held.held_mechanism import constrain as constrain
 from torchsko.verbs.loop_closing import close as close
 from torchsko.verbs.momenta import center_of_mass as center_of_mass
 from torchsko.verbs.momenta import centroidal_momentum as centroidal_momentum

@@ -38,7 +38,7 @@ from torchsko.bridge.body_poses import Pose, body_poses
 from torchsko.bridge.joint_motion import edge_weights, joint_bias_accels, joint_maps
 from torchsko.mechanism.coordinates import tree_q
 from torchsko.mechanism.data import uncoupled
-from torchsko.mechanism.loops.closing import coupled_columns
+from torchsko.mechanism.loops.embedded_loops import coupled_columns
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.motion import cross_motion
 from torchsko.utils.computed import computed

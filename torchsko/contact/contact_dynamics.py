@@ -25,13 +25,13 @@ import torch
 from torch import Tensor
 
 from torchsko.bridge.kinematics import Kinematics
-from torchsko.contact.constrained_state import ConstrainedState
 from torchsko.contact.contact_fields import PARAMETER_DIMS
 from torchsko.contact.contact_model import ContactModel
-from torchsko.contact.cost import Rows
+from torchsko.contact.cost import SoftRows
 from torchsko.contact.newton import minimise, solve_from_leaves
 from torchsko.contact.points import select
-from torchsko.contact.rows import constraint_rows, moving_dofs
+from torchsko.contact.soft_rows import moving_dofs, soft_rows
+from torchsko.contact.soft_state import SoftState
 from torchsko.contact.value_checks import check_batch, check_mechanism
 from torchsko.implicit.equation import implicit
 from torchsko.mechanism.dispatch import verb
@@ -97,7 +97,7 @@ def constrained_dynamics(
     """
     contact = ContactModel.of(mech) if contact is None else contact
     check_fits(mech, contact, q, qd)
-    state = ConstrainedState(Kinematics.of(mech, q, qd), contact, f_ext)
+    state = SoftState(Kinematics.of(mech, q, qd), contact, f_ext)
     qdd, residual = solve_dynamics(state, tau, warmstart)
     return ConstrainedDynamics(qdd, state.balance_error(qdd, tau), residual)
 
@@ -131,11 +131,11 @@ def contact_forces(
     """
     contact = ContactModel.of(mech) if contact is None else contact
     check_fits(mech, contact, q, qd)
-    rows = constraint_rows(Kinematics.of(mech, q, qd), contact)
+    rows = soft_rows(Kinematics.of(mech, q, qd), contact)
     return cone_forces(rows, -rows.derivatives(rows.motion(qdd) - rows.reference)[0])
 
 
-def cone_forces(rows: Rows, forces: Tensor) -> Tensor:
+def cone_forces(rows: SoftRows, forces: Tensor) -> Tensor:
     """Forces of contacts in the order of their points, `[*batch, C, 6]`, of those of all rows."""
     places = [c for cone in rows.cones for c in cone.points]
     if not places:
@@ -147,7 +147,7 @@ def cone_forces(rows: Rows, forces: Tensor) -> Tensor:
 
 
 def solve_dynamics(
-    state: ConstrainedState, tau: Tensor, warmstart: Tensor | None
+    state: SoftState, tau: Tensor, warmstart: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Accelerations and the residual of `constrained_dynamics`, without checks of the contact model.
 
@@ -174,7 +174,7 @@ def solve_dynamics(
         state.smooth_force(tau).detach(),
         None if warmstart is None else warmstart.detach(),
     )
-    equation = _ConstrainedEquation(
+    equation = _SoftEquation(
         fixed_fields(mech),
         {name: getattr(contact, name) for name in _CONTACT_FIXED},
         tuple(x is not None for x in inputs),
@@ -220,7 +220,7 @@ class _Inputs(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _ConstrainedEquation:
+class _SoftEquation:
     """The equation with the parameters of the mechanism, those of the contact model and `_Inputs` as inputs.
 
     The unknowns are the accelerations and the residual of the solver, which has no derivatives.
@@ -235,7 +235,7 @@ class _ConstrainedEquation:
     contact_fixed: dict[str, Any]
     present: tuple[bool, ...]
 
-    def split(self, inputs: tuple[Tensor, ...]) -> tuple[ConstrainedState, _Inputs]:
+    def split(self, inputs: tuple[Tensor, ...]) -> tuple[SoftState, _Inputs]:
         """The mechanism at a state with the given parameters, and the other inputs."""
         mech, rest = split_mechanism(self.fixed, inputs)
         surfaces: dict[str, Any] = dict(zip(PARAMETER_DIMS, rest, strict=False))
@@ -245,7 +245,7 @@ class _ConstrainedEquation:
         found = _Inputs(*named)
         loops = [x for x in (found.independent_to_tree, found.tree_accel_bias) if x is not None]
         kinematics = Kinematics(mech, found.tree_q, found.qd).with_loop_motion(*loops)
-        return ConstrainedState(kinematics, contact, found.f_ext, found.added), found
+        return SoftState(kinematics, contact, found.f_ext, found.added), found
 
     def solution(self, *inputs: Tensor) -> Tensor:
         """The accelerations, by Newton's method, and the largest error of the equations of motion."""

@@ -18,7 +18,7 @@ from torchsko.contact.model_weights import computed_weights, file_weights
 from torchsko.contact.pair_groups import group_pairs, max_contacts_of
 from torchsko.contact.shape_fields import height_fields, mesh_hulls, shape_fields
 from torchsko.contact.shape_pairs import shape_pairs
-from torchsko.contact.soft_constraints import safe_solref
+from torchsko.contact.softness import safe_solref
 from torchsko.contact.value_checks import (
     NUM_COEFFICIENTS,
     SMALL_FRICTION,

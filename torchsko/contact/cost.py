@@ -232,7 +232,7 @@ class Grounded:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class SoftRows:
     """Linear constraints J qdd - aref of a mechanism at a state.
 
     The first rows are those of dry friction, then unilateral ones, then those of cones. J is explicit but for

@@ -13,8 +13,8 @@ from torchsko.actuation.file_actuators import actuators_of
 from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.actuation.tendons import Tendons
 from torchsko.bridge.kinematics import Kinematics
-from torchsko.contact.constrained_state import ConstrainedState
 from torchsko.contact.contact_model import ContactModel
+from torchsko.contact.soft_state import SoftState
 from torchsko.errors import Fields, MechanismError, ShapeError, name_list
 from torchsko.mechanism.configuration import advance
 from torchsko.mechanism.dispatch import in_traced_dtype
@@ -74,9 +74,9 @@ class Drive(NamedTuple):
         """The mechanism at a configuration and velocity."""
         return Kinematics.of(in_traced_dtype(self.mech, q), q, qd)
 
-    def constrained(self, state: Kinematics) -> ConstrainedState:
+    def constrained(self, state: Kinematics) -> SoftState:
         """The mechanism at a state, with contact and external forces."""
-        return ConstrainedState(state, self.contact, self.f_ext)
+        return SoftState(state, self.contact, self.f_ext)
 
     def forces(
         self, state: Kinematics, act: Tensor

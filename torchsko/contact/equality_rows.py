@@ -22,7 +22,7 @@ from torchsko.contact.body_motions import BodyMotions
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.points import select
 from torchsko.mechanism.configuration import transport_rate
-from torchsko.mechanism.loops.constraint_rows import LengthMotion, Rows, frame_rows, joint_rows
+from torchsko.mechanism.loops.row_set import LengthMotion, Rows, frame_rows, joint_rows
 from torchsko.mechanism.loops.subtree_motion import MarkerMotion
 from torchsko.spatial.rigid_transform import rotate_vector
 from torchsko.spatial.rotation import cross

@@ -23,10 +23,10 @@ from torch import Tensor
 from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.bridge.fluid_forces import fluid_damping
 from torchsko.bridge.kinematics import Kinematics
-from torchsko.contact.constrained_state import ConstrainedState
-from torchsko.contact.cost import Rows
+from torchsko.contact.cost import SoftRows
 from torchsko.contact.inverse_weights import transmission_matrix
 from torchsko.contact.newton import solve_from_leaves
+from torchsko.contact.soft_state import SoftState
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
@@ -38,7 +38,7 @@ from torchsko.verbs.passive.springs import spring_slope
 
 
 def euler_acceleration(
-    state: ConstrainedState,
+    state: SoftState,
     qdd: Tensor,
     dt: float,
     slopes: ForceSlopes | None = None,
@@ -61,7 +61,7 @@ def euler_acceleration(
 
 
 def implicit_acceleration(
-    state: ConstrainedState,
+    state: SoftState,
     qdd: Tensor,
     damping: Tensor | None,
     dt: float,
@@ -110,7 +110,7 @@ def standalone_bodies(mech: Mechanism) -> list[int]:
     ]
 
 
-def constrained_dofs(rows: Rows) -> Tensor:
+def constrained_dofs(rows: SoftRows) -> Tensor:
     """Mask of the dofs on which constraints act, `[*batch, num_dof]`, bool."""
     cones = [cone.active.repeat_interleave(cone.size, -1) for cone in rows.cones]
     active = torch.cat([rows.weight > 0, *cones], -1)

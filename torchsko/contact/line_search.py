@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.contact.cost import Cones, EllipticCones, Pyramids, Rows
+from torchsko.contact.cost import Cones, EllipticCones, Pyramids, SoftRows
 from torchsko.implicit.loop import loop
 from torchsko.utils.shapes import MIN_LENGTH
 
@@ -74,7 +74,7 @@ class _Bracket(NamedTuple):
 
 
 def step_length(
-    rows: Rows,
+    rows: SoftRows,
     x: Tensor,
     along: Tensor,
     linear: Tensor,
@@ -126,7 +126,7 @@ def step_length(
     return loop(bisect, (*bracket, slope), MAX_BISECTIONS, until=is_done)[0]
 
 
-def _scalar_line(rows: Rows, x: Tensor, along: Tensor) -> Derivatives:
+def _scalar_line(rows: SoftRows, x: Tensor, along: Tensor) -> Derivatives:
     """Derivatives of the costs of dry friction and unilateral rows."""
     num_loss, num_scalar = rows.loss.shape[-1], rows.weight.shape[-1]
     x, along = x[..., :num_scalar], along[..., :num_scalar]

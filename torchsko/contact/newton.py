@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.contact.cost import Rows
+from torchsko.contact.cost import SoftRows
 from torchsko.contact.line_search import step_length
 from torchsko.implicit.loop import loop
 from torchsko.linalg.scalar_form import is_scalar_form
@@ -45,7 +45,7 @@ MAX_SCALAR_ROWS = 40
 
 
 def minimise(
-    M: Tensor, h: Tensor, rows: Rows, start: Tensor, coupled: Tensor
+    M: Tensor, h: Tensor, rows: SoftRows, start: Tensor, coupled: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The minimising acceleration and the gradient there, without derivatives.
 
@@ -64,7 +64,9 @@ def minimise(
     batch = torch.broadcast_shapes(M.shape[:-2], h.shape[:-1], rows.reference.shape[:-1])
     h_square = _square(h)
 
-    def evaluate(rows: Rows, h_square: Tensor, jar: Tensor, inertial: Tensor) -> tuple[Tensor, ...]:
+    def evaluate(
+        rows: SoftRows, h_square: Tensor, jar: Tensor, inertial: Tensor
+    ) -> tuple[Tensor, ...]:
         """The gradient, and its square relative to that of the forces."""
         push = rows.generalised_forces(rows.derivatives(jar)[0])
         gradient = inertial + push
@@ -148,7 +150,7 @@ def solve_from_leaves(H: Tensor, rhs: Tensor) -> Tensor:
     return x
 
 
-def _flatten(rows: Rows) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Rows]]:
+def _flatten(rows: SoftRows) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], SoftRows]]:
     """Tensors of the rows that the rounds read, and a function that rebuilds the rows from them."""
     parts = (rows.bodies, *rows.cones, *rows.grounded)
     names = [[f.name for f in fields(x) if isinstance(getattr(x, f.name), Tensor)] for x in parts]
@@ -157,7 +159,7 @@ def _flatten(rows: Rows) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Row
         getattr(x, name) for x, of_part in zip(parts, names, strict=True) for name in of_part
     ]
 
-    def rebuild(found: Sequence[Tensor]) -> Rows:
+    def rebuild(found: Sequence[Tensor]) -> SoftRows:
         jacobian, weight, loss, *rest = found
         # A loop in a kernel does not know which of its inputs are zero.
         jacobian = torch.where(rows.moving[: jacobian.shape[-2]], jacobian, 0.0)

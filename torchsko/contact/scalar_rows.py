@@ -13,7 +13,7 @@ from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.equality_rows import EqualityRows, moving_rows
 from torchsko.contact.points import select
-from torchsko.contact.soft_constraints import Timing, WeightScale, softness
+from torchsko.contact.softness import Timing, WeightScale, softness
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.shapes.candidate_points import unit
 from torchsko.spatial.rotation import quaternion_log, unit_quaternion

@@ -29,11 +29,11 @@ from torch import Tensor
 
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.body_motions import BodyMotions
-from torchsko.contact.constrained_state import ConstrainedState
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.points import all_poses, contact_points, select
-from torchsko.contact.rows import ContactGroup, point_jacobians
 from torchsko.contact.scalar_rows import all_lengths, largest_forces, limit_distances
+from torchsko.contact.soft_rows import ContactGroup, point_jacobians
+from torchsko.contact.soft_state import SoftState
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.configuration import transport_rate
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
@@ -137,7 +137,7 @@ class _Forces(NamedTuple):
 
 
 def smooth_acceleration(
-    state: ConstrainedState,
+    state: SoftState,
     contact: SmoothContact,
     tau: Tensor,
     damping: Tensor | None,

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from torchsko.bridge.conventions.conversion import conventions
 from torchsko.bridge.kinematics import Kinematics
-from torchsko.contact.constrained_state import ConstrainedState
 from torchsko.contact.contact_dynamics import solve_dynamics
 from torchsko.contact.drive import Drive
 from torchsko.contact.implicit_steps import (
@@ -24,6 +23,7 @@ from torchsko.contact.implicit_steps import (
     standalone_bodies,
 )
 from torchsko.contact.smooth_contact import SmoothContact, smooth_acceleration
+from torchsko.contact.soft_state import SoftState
 from torchsko.implicit.loop import subprogram
 from torchsko.mechanism.configuration import advance, transport_rate
 from torchsko.mechanism.dispatch import in_traced_dtype
@@ -49,7 +49,7 @@ class StepResult(NamedTuple):
     """
 
     state: State
-    start: ConstrainedState | None
+    start: SoftState | None
     qdd: Tensor
     tau: Tensor
 
@@ -80,7 +80,7 @@ def _euler(fixed: Drive, state: State, all_forces: bool) -> StepResult:
 @without_autocast
 def smooth_step(fixed: Drive, state: State, contact: SmoothContact) -> StepResult:
     """Linearly implicit step with smooth contact."""
-    start = ConstrainedState(fixed.at(state.q, state.qd), contact.shapes, fixed.f_ext)
+    start = SoftState(fixed.at(state.q, state.qd), contact.shapes, fixed.f_ext)
     tau, rate, slopes = fixed.forces(start.kinematics, state.act)
     damping = damping_of_forces(start.kinematics, slopes, joints=True, fluid=False)
     qdd = smooth_acceleration(start, contact, tau, damping, fixed.dt)
@@ -99,7 +99,7 @@ class EndOfStep(NamedTuple):
         rate: rates of activations.
     """
 
-    start: ConstrainedState
+    start: SoftState
     tau: Tensor
     qdd: Tensor
     residual: Tensor
@@ -116,7 +116,7 @@ def end_of_step_dynamics(fixed: Drive, state: State) -> EndOfStep:
     force = tau + push if turning is None else tau + push - matvec(added, turning)
     options = replace(fixed.contact.options, end_of_step=True)
     contact = replace(fixed.contact, options=options)
-    start = ConstrainedState(kinematics, contact, fixed.f_ext, added)
+    start = SoftState(kinematics, contact, fixed.f_ext, added)
     return EndOfStep(start, force, *solve_dynamics(start, force, _warmstart(state)), rate)
 
 

@@ -35,7 +35,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout import rollout as rollouts
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.utils.concrete_values import is_vmapped
-from torchsko.verbs.constrained.held_mechanism import HeldMechanism
+from torchsko.verbs.held.held_mechanism import HeldMechanism
 
 if TYPE_CHECKING:
     from torchsko.fused.fused_mechanism import FusedMechanism

@@ -25,7 +25,7 @@ from torchsko.mechanism.dispatch import (
     provides_mechanism,
 )
 from torchsko.rollout.finite_checks import NonFiniteChoice, check_nonfinite
-from torchsko.verbs.constrained.held_mechanism import HeldMechanism
+from torchsko.verbs.held.held_mechanism import HeldMechanism
 
 T = TypeVar("T")
 

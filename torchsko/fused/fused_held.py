@@ -13,7 +13,7 @@ from torch import Tensor
 from torchsko.fused.capture.arguments import Eager
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.fused_call import FusedCall
-from torchsko.verbs.constrained.held_mechanism import FUNCTIONS, HeldMechanism
+from torchsko.verbs.held.held_mechanism import FUNCTIONS, HeldMechanism
 
 MakeCall = Callable[[Eager, Mapping[str, tuple[int, ...]]], FusedCall]
 """Makes kernels of a function of the mechanism, with shapes of its further arguments."""

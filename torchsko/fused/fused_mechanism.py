@@ -29,7 +29,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import sizes
 from torchsko.mechanism.time_step import check_dt
 from torchsko.rollout.integrators import INTEGRATORS, step_of
-from torchsko.verbs.constrained.held_mechanism import HeldMechanism
+from torchsko.verbs.held.held_mechanism import HeldMechanism
 
 
 class FusedMechanism(FusedRollouts):

@@ -14,7 +14,7 @@ from torchsko.mechanism.coordinates import (
     tree_state,
 )
 from torchsko.mechanism.data import MechanismData, uncoupled
-from torchsko.mechanism.loops.closing import add_tree_step
+from torchsko.mechanism.loops.embedded_loops import add_tree_step
 from torchsko.mechanism.retraction import close_dependent
 
 

@@ -22,7 +22,7 @@ from torchsko.mechanism.file_data.file_metadata import NO_FILE_METADATA, Closure
 from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.joints.groups import JointSet
 from torchsko.mechanism.limit_notes import LIMITS, update_limit_notes
-from torchsko.mechanism.loops.closing import Closing
+from torchsko.mechanism.loops.embedded_loops import EmbeddedLoops
 from torchsko.mechanism.validation import check_device, check_dtype, check_parameter
 from torchsko.utils.devices import on_device
 
@@ -74,7 +74,7 @@ class MechanismData(Numbering):
     file_metadata: FileMetadata  # torch 2.11 cannot trace calls with objects as defaults
     geometry: Geometry
     coupling: Coupling | None = None
-    closing: Closing | None = None
+    closing: EmbeddedLoops | None = None
     singular_joints: tuple[str, ...] = ()
     bare_joints: tuple[str, ...] = ()
     has_armature: bool = False

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from torchsko.errors import MechanismError
-from torchsko.mechanism.loops.closing import Closing
+from torchsko.mechanism.loops.embedded_loops import EmbeddedLoops
 from torchsko.mechanism.numbering import TreeNumbering
 
 
 class Numbering(TreeNumbering):
     """Base class of `Mechanism` with its loops, and with sizes, indices and slices."""
 
-    closing: Closing | None
+    closing: EmbeddedLoops | None
 
     @property
     def num_dof(self) -> int:

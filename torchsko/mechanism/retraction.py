@@ -25,7 +25,7 @@ from torchsko.implicit.loop import loop
 from torchsko.linalg.symmetric import spd_solve
 from torchsko.mechanism.data import MechanismData, uncoupled
 from torchsko.mechanism.fields import PARAMETERS
-from torchsko.mechanism.loops.closing import Closing, add_tree_step
+from torchsko.mechanism.loops.embedded_loops import EmbeddedLoops, add_tree_step
 from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
 
@@ -56,7 +56,7 @@ def split_parameters(mech: MechanismData) -> tuple[dict[str, Any], list[Tensor]]
 
 def mechanism_of(
     fixed: dict[str, Any], inputs: tuple[Tensor, ...]
-) -> tuple[MechanismData, MechanismData, Closing, Tensor]:
+) -> tuple[MechanismData, MechanismData, EmbeddedLoops, Tensor]:
     """A mechanism, its tree, its loops and a configuration of the tree from the inputs (*parameters, q)."""
     named: dict[str, Any] = dict(zip(PARAMETERS, inputs, strict=False))
     mech = MechanismData(**fixed, **named)

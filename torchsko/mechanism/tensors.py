@@ -10,7 +10,7 @@ import torch
 
 from torchsko.errors import MechanismError
 from torchsko.mechanism import couplings
-from torchsko.mechanism.closed_chains.loop_nodes import with_loops
+from torchsko.mechanism.closed_chains.embedded_nodes import with_loops
 from torchsko.mechanism.couplings import IGNORED, Follower, followers
 from torchsko.mechanism.description import STILL, JointDescription, UnsupportedElement
 from torchsko.mechanism.fields import FIELDS

@@ -42,8 +42,8 @@ from torchsko.mechanism.state import check_state
 from torchsko.mechanism.time_step import check_dt
 from torchsko.rollout.implicit import ImplicitEuler, SemiImplicitEuler
 from torchsko.rollout.step import Dynamics, Integrator, State
-from torchsko.verbs.constrained.constrained_dynamics import Constraints
 from torchsko.verbs.dynamics import refuse_singular
+from torchsko.verbs.held.held_dynamics import HeldConstraints
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class HeldStep(Integrator):
     Reference: Carpentier, Budhiraja, Mansard 2021.
     """
 
-    constraints: Constraints
+    constraints: HeldConstraints
     step: Integrator
 
     def __post_init__(self) -> None:
@@ -203,7 +203,7 @@ INTEGRATORS: dict[str, Integrator] = {
 """The integrators of `torchsko.rollout` by name."""
 
 
-def held_step(constraints: Constraints, method: Any) -> HeldStep:
+def held_step(constraints: HeldConstraints, method: Any) -> HeldStep:
     """The step of a method of `torchsko.rollout` for a constrained mechanism.
 
     Raises:

@@ -41,8 +41,8 @@ from torchsko.rollout.limit_springs import LimitSprings, check_limits, require_i
 from torchsko.rollout.simulation import Simulation
 from torchsko.rollout.step import Step, StepWithResults
 from torchsko.utils.shapes import broadcast_shapes
-from torchsko.verbs.constrained.held_mechanism import HeldMechanism
 from torchsko.verbs.dynamics import refuse_singular
+from torchsko.verbs.held.held_mechanism import HeldMechanism
 
 
 class RolloutOptions(TypedDict, total=False):

@@ -14,9 +14,9 @@ from torchsko.bridge.kinematics import Kinematics
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import matvec
-from torchsko.verbs.constrained import constrained_dynamics
-from torchsko.verbs.constrained.constrained_dynamics import Constraints
 from torchsko.verbs.dynamics import forward_dynamics, mass_matrix
+from torchsko.verbs.held import held_dynamics
+from torchsko.verbs.held.held_dynamics import HeldConstraints
 from torchsko.verbs.passive.damping import damping_slope
 from torchsko.verbs.passive.friction import smooth_speeds
 
@@ -79,7 +79,7 @@ class Dynamics:
     force: ForceLaw
     wrenches: WrenchLaw
     acceleration: Acceleration = forward_dynamics
-    constraints: Constraints | None = None
+    constraints: HeldConstraints | None = None
     row_damping: RowDamping | None = None
 
     @staticmethod
@@ -99,11 +99,11 @@ class Dynamics:
         if held is None:
             qdd = self.acceleration(mech, q, qd, tau, f_ext)
         else:
-            qdd, _ = constrained_dynamics.forward_dynamics(held, mech, q, qd, tau, f_ext=f_ext)
+            qdd, _ = held_dynamics.forward_dynamics(held, mech, q, qd, tau, f_ext=f_ext)
         if self.row_damping is None:
             return qdd
         if held is not None:
-            nullspace = constrained_dynamics.nullspace(held, mech, q)
+            nullspace = held_dynamics.nullspace(held, mech, q)
         return self.row_damping.damped(mech, q, qd, qdd, nullspace)
 
 

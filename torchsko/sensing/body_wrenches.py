@@ -21,7 +21,7 @@ from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import cross
 from torchsko.utils.shapes import concatenate, matvec
-from torchsko.verbs.constrained.hold import ConstraintRows
+from torchsko.verbs.held.held_rows import HeldRows
 
 
 class EndWrenches(NamedTuple):
@@ -117,7 +117,7 @@ def scalar_forces(contact: ContactModel, forces: Tensor) -> dict[str, Tensor]:
     return found
 
 
-def exact_ends(rows: ConstraintRows, tree: Mechanism, pose: Pose, forces: Tensor) -> EndWrenches:
+def exact_ends(rows: HeldRows, tree: Mechanism, pose: Pose, forces: Tensor) -> EndWrenches:
     """Wrenches of held frames and of loops.
 
     Args:
@@ -156,7 +156,7 @@ def exact_ends(rows: ConstraintRows, tree: Mechanism, pose: Pose, forces: Tensor
     )
 
 
-def exact_scalar_forces(rows: ConstraintRows, forces: Tensor) -> dict[str, Tensor]:
+def exact_scalar_forces(rows: HeldRows, forces: Tensor) -> dict[str, Tensor]:
     """Forces of closures between joints by name, `[*batch, 1]` each.
 
     Args:

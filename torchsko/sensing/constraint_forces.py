@@ -23,12 +23,12 @@ from torchsko.bridge.assemble import model_at
 from torchsko.bridge.body_poses import Pose
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.constraints.row_kinds import FrameRows
-from torchsko.contact.constrained_state import ConstrainedState
 from torchsko.contact.contact_dynamics import cone_forces
 from torchsko.contact.drive import Drive
 from torchsko.contact.implicit_steps import end_of_step_inertia
 from torchsko.contact.points import Contacts, all_poses, contact_points
-from torchsko.contact.rows import tree_constraint_rows
+from torchsko.contact.soft_rows import tree_soft_rows
+from torchsko.contact.soft_state import SoftState
 from torchsko.implicit.pseudo_inverse import symmetric_pinv
 from torchsko.mechanism.configuration import transport_rate
 from torchsko.mechanism.coordinates import scatter_dofs
@@ -45,8 +45,8 @@ from torchsko.sensing.body_wrenches import (
 )
 from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import concatenate, matvec
-from torchsko.verbs.constrained.held_mechanism import HeldMechanism
-from torchsko.verbs.constrained.hold import ConstraintRows
+from torchsko.verbs.held.held_mechanism import HeldMechanism
+from torchsko.verbs.held.held_rows import HeldRows
 from torchsko.verbs.passive_forces import passive_forces
 
 RANK_EXPONENT = 0.75
@@ -111,8 +111,8 @@ def constraint_forces(
     mech, contact, at = drive.mech, drive.contact, drive.at(state.q, state.qd)
     tree, accel, pose = at.tree, at.tree_accels(qdd), all_poses(at)
     if held is None:
-        metric = ConstrainedState(at, contact, None, _added_inertia(drive, at, state.act)).metric
-        rows = tree_constraint_rows(at, contact, metric)
+        metric = SoftState(at, contact, None, _added_inertia(drive, at, state.act)).metric
+        rows = tree_soft_rows(at, contact, metric)
         f = -rows.derivatives(rows.motion(accel) - rows.reference)[0]
         points, forces = contact_points(contact, pose), cone_forces(rows, f)
         ends = [contact_ends(contact, points, forces)] if points.pair else []
@@ -133,7 +133,7 @@ def constraint_forces(
     if held is None:
         if contact.options.end_of_step:
             tau = tau + _end_of_step_force(drive, at, state.act, qdd)
-        lacking = ConstrainedState(on_tree, contact, drive.f_ext).balance_error(accel, tau)
+        lacking = SoftState(on_tree, contact, drive.f_ext).balance_error(accel, tau)
     else:
         model = model_at(on_tree, drive.f_ext)
         lacking = algorithms.inverse_dynamics(model, accel) + passive_forces(on_tree) - tau
@@ -154,7 +154,7 @@ def _with_exact_forces(
     tree, ends, scalar = uncoupled(mech), found.ends, dict(found.scalar)
     loops = [c for c in mech.closures if c.method == "embed"] if mech.closing is not None else []
     if loops:
-        rows = ConstraintRows(tree, loops)
+        rows = HeldRows(tree, loops)
         G = rows.at(Kinematics(tree, q), rows.numbers(tree)).jacobian
         f = _multipliers(mech, G, lacking)
         lacking = lacking - matvec(G.mT, f)

@@ -11,7 +11,7 @@ from torchsko.mechanism.simulation_state import State
 from torchsko.mechanism.state import check_state
 from torchsko.sensing.constraint_forces import constraint_forces
 from torchsko.sensing.sensor_inputs import accelerations, inputs_at
-from torchsko.verbs.constrained.held_mechanism import HeldMechanism
+from torchsko.verbs.held.held_mechanism import HeldMechanism
 
 
 def equality_forces(

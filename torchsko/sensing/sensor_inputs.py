@@ -23,9 +23,9 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
 from torchsko.mechanism.state import check_state
 from torchsko.sensing.constraint_forces import ConstraintForces, Held
-from torchsko.verbs.constrained.held_mechanism import HeldMechanism
 from torchsko.verbs.frame import Frame
 from torchsko.verbs.frames import frame_acceleration, frame_pose, frame_velocity
+from torchsko.verbs.held.held_mechanism import HeldMechanism
 
 
 def inputs_at(

@@ -27,7 +27,7 @@ from torchsko.sensing.frame_sensors import (
 from torchsko.sensing.joint_sensors import actuator_sensor_readings, joint_readings
 from torchsko.sensing.sensor_inputs import SensorInputs, accelerations, inputs_at
 from torchsko.sensing.subtree_sensors import subtree_readings
-from torchsko.verbs.constrained.held_mechanism import HeldMechanism
+from torchsko.verbs.held.held_mechanism import HeldMechanism
 
 Reader = Callable[[SensorInputs, Sequence[Sensor]], list[Tensor]]
 

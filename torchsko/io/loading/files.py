@@ -20,7 +20,7 @@ from torchsko.io.mjcf.read_mjcf import read_mjcf
 from torchsko.io.sdf.read_sdf import read_sdf
 from torchsko.io.urdf.read_urdf import read_urdf
 from torchsko.io.xml.xacro import expand_macros
-from torchsko.mechanism.closed_chains.loop_nodes import close_loops
+from torchsko.mechanism.closed_chains.embedded_nodes import close_loops
 from torchsko.mechanism.description import GRAVITY, UNRESISTED, Fault
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.mechanism import Mechanism

@@ -19,7 +19,7 @@ from torchsko.io.mujoco.mujoco_fluid import fluid_fields
 from torchsko.io.mujoco.mujoco_metadata import read_metadata
 from torchsko.io.mujoco.mujoco_model import ModelDescription, describe
 from torchsko.io.mujoco.mujoco_sensors import read_sensors
-from torchsko.mechanism.closed_chains.loop_nodes import close_loops
+from torchsko.mechanism.closed_chains.embedded_nodes import close_loops
 from torchsko.mechanism.couplings import followers, limits
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.file_data.file_metadata import Closure

@@ -13,7 +13,7 @@ from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 from torchsko.mechanism.configuration import subtract
 from torchsko.mechanism.coordinates import independent_q
 from torchsko.mechanism.data import MechanismData, uncoupled
-from torchsko.mechanism.loops.closing import LoopNode, add_tree_step
+from torchsko.mechanism.loops.embedded_loops import EmbeddedNode, add_tree_step
 from torchsko.utils.concrete_values import concrete_values
 from torchsko.utils.shapes import matvec
 
@@ -41,7 +41,7 @@ REDRAWS = 16
 
 
 def all_rows(
-    mech: MechanismData, tree: MechanismData, nodes: Sequence[LoopNode], q: Tensor
+    mech: MechanismData, tree: MechanismData, nodes: Sequence[EmbeddedNode], q: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Residuals `[*batch, rows]` of all loops, and their Jacobian for all open dofs."""
     residuals, jacobians = [], []
@@ -56,7 +56,7 @@ def all_rows(
 
 
 def nearest_closed(
-    mech: MechanismData, tree: MechanismData, nodes: Sequence[LoopNode], q: Tensor
+    mech: MechanismData, tree: MechanismData, nodes: Sequence[EmbeddedNode], q: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Configurations of the tree after Gauss-Newton steps of least norm, and their largest residuals.
 

@@ -12,7 +12,7 @@ from torchsko.errors import MechanismError
 from torchsko.mechanism.closed_chains.closed_states import CLOSED_RESIDUAL, nearest_closed
 from torchsko.mechanism.closed_chains.open_chains import Dof, dof_name, independent_dof_numbers
 from torchsko.mechanism.data import MechanismData
-from torchsko.mechanism.loops.closing import LoopNode, add_tree_step
+from torchsko.mechanism.loops.embedded_loops import EmbeddedNode, add_tree_step
 
 SAMPLES = 8
 """Random configurations from which closed ones are found."""
@@ -42,7 +42,7 @@ PIVOT_RATIO = 0.8
 def partition(
     mech: MechanismData,
     tree: MechanismData,
-    node: LoopNode,
+    node: EmbeddedNode,
     q: Tensor,
     wanted: Sequence[str],
     preferred: Collection[Dof],
@@ -88,7 +88,7 @@ def partition(
 
 
 def _columns_and_rank(
-    mech: MechanismData, tree: MechanismData, node: LoopNode, q: Tensor
+    mech: MechanismData, tree: MechanismData, node: EmbeddedNode, q: Tensor
 ) -> tuple[np.ndarray, int]:
     """Jacobians at q and in closed configurations beside, and their rank, which is that at q.
 
@@ -148,7 +148,7 @@ def _leading_joints(mech: MechanismData, names: Collection[str]) -> set[str]:
     return {mech.tree_joint_names[k] for k in joints}
 
 
-def _named_dofs(mech: MechanismData, node: LoopNode, names: Sequence[str]) -> set[int]:
+def _named_dofs(mech: MechanismData, node: EmbeddedNode, names: Sequence[str]) -> set[int]:
     """Open dofs of joints that are given by name; -1 for a dof outside the node."""
     own, opened = independent_dof_numbers(mech), set(node.open_dofs.tolist())
     rows = [mech.layout.dofs.places[mech.joint_index(name)] for name in names]
@@ -159,7 +159,7 @@ def _named_dofs(mech: MechanismData, node: LoopNode, names: Sequence[str]) -> se
 def beside(
     mech: MechanismData,
     tree: MechanismData,
-    nodes: Sequence[LoopNode],
+    nodes: Sequence[EmbeddedNode],
     q: Tensor,
     generator: torch.Generator,
 ) -> Tensor:

@@ -15,7 +15,7 @@ symbol   meaning                                            code
 ======== ================================================== ======================
 s        step of all open dofs                              ``step``
 g        gradient of |s|^2 / 2 to rates at q + s            ``gradient``
-X        rates of open dofs per independent rate            ``Closing.open_matrix``
+X        rates of open dofs per independent rate            ``EmbeddedLoops.open_matrix``
 ======== ================================================== ======================
 
 Reference: Nocedal, Wright 2006, Numerical Optimization, sections 12.3 and 18.1.
@@ -39,7 +39,7 @@ from torchsko.mechanism.closed_chains.closed_states import (
 from torchsko.mechanism.configuration import subtract
 from torchsko.mechanism.coordinates import independent_q
 from torchsko.mechanism.data import MechanismData, uncoupled
-from torchsko.mechanism.loops.closing import Closing, add_tree_step, coupled_step
+from torchsko.mechanism.loops.embedded_loops import EmbeddedLoops, add_tree_step, coupled_step
 from torchsko.mechanism.retraction import mechanism_of, split_parameters
 from torchsko.utils.concrete_values import concrete_values
 from torchsko.utils.shapes import broadcast_shapes, concatenate, gather_entries, matvec
@@ -83,7 +83,7 @@ class _Point(NamedTuple):
 
     mech: MechanismData
     tree: MechanismData
-    closing: Closing
+    closing: EmbeddedLoops
     q: Tensor
     moved: Tensor
 

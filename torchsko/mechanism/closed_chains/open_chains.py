@@ -9,7 +9,7 @@ import torch
 from torchsko.mechanism.configuration import initial_configuration
 from torchsko.mechanism.coordinates import tree_q
 from torchsko.mechanism.data import M, MechanismData, first_sample, uncoupled
-from torchsko.mechanism.loops.closing import LoopNode
+from torchsko.mechanism.loops.embedded_loops import EmbeddedNode
 from torchsko.utils.shapes import matvec
 
 Dof = tuple[str, int]
@@ -43,7 +43,7 @@ def independent_dofs(mech: MechanismData) -> set[Dof]:
     return {dof_name(mech, i) for i in mech.closing.own.tolist()}
 
 
-def joints_of(mech: MechanismData, node: LoopNode) -> list[str]:
+def joints_of(mech: MechanismData, node: EmbeddedNode) -> list[str]:
     """Joints with open dofs in a node."""
     return [*dict.fromkeys(dof_name(mech, i)[0] for i in node.open_dofs.tolist())]
 

@@ -12,7 +12,7 @@ from torchsko.constraints.constraint_kinds import constraint_kind
 from torchsko.constraints.row_kinds import FrameRows, Marker
 from torchsko.errors import MechanismError
 from torchsko.mechanism.closed_chains.closed_states import CLOSED_RESIDUAL
-from torchsko.mechanism.closed_chains.loop_nodes import with_loops
+from torchsko.mechanism.closed_chains.embedded_nodes import with_loops
 from torchsko.mechanism.closed_chains.open_chains import Dof, cut_loops, independent_dofs
 from torchsko.mechanism.data import M, MechanismData, first_sample
 from torchsko.mechanism.edits.append import appended

@@ -33,12 +33,12 @@ from torchsko.implicit.jacobian_products import jvp_by_double_vjp
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import cross, skew
 from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
-from torchsko.verbs.constrained.constrained_dynamics import Constraints, forward_dynamics
-from torchsko.verbs.constrained.motion_equation import stabilised_bias
 from torchsko.verbs.derivatives import inverse_derivatives
 from torchsko.verbs.frame import add_frames
 from torchsko.verbs.frame_derivatives import frame_tangents
 from torchsko.verbs.frames import frame_poses
+from torchsko.verbs.held.held_dynamics import HeldConstraints, forward_dynamics
+from torchsko.verbs.held.held_motion import stabilised_bias
 from torchsko.verbs.manifold_derivatives import state_jacobians
 from torchsko.verbs.passive_forces import passive_forces
 
@@ -82,7 +82,7 @@ class _Pair(NamedTuple):
 
 
 def forward_dynamics_derivatives(
-    held: Constraints,
+    held: HeldConstraints,
     mech: Mechanism,
     q: Tensor,
     qd: Tensor,
@@ -111,17 +111,17 @@ def forward_dynamics_derivatives(
     return a_q, a_qd, a_tau, f_q, f_qd, f_tau
 
 
-def _kinds(held: Constraints) -> list[FrameRows | JointRows]:
+def _kinds(held: HeldConstraints) -> list[FrameRows | JointRows]:
     return [link.kind for link in held.rows.structure.links]
 
 
-def _have_markers(held: Constraints, mech: Mechanism) -> bool:
+def _have_markers(held: HeldConstraints, mech: Mechanism) -> bool:
     """True if rows depend on the motion of markers of a tree, whose derivatives have a closed form."""
     return mech.closing is None and all(isinstance(kind, FrameRows) for kind in _kinds(held))
 
 
 def _along_the_manifold(
-    held: Constraints,
+    held: HeldConstraints,
     state: Kinematics,
     q: Tensor,
     qdd: Tensor,
@@ -146,7 +146,7 @@ def _along_the_manifold(
 
 
 def _of_markers(
-    held: Constraints,
+    held: HeldConstraints,
     state: Kinematics,
     q: Tensor,
     qdd: Tensor,
@@ -174,7 +174,7 @@ def _solved(found: Multipliers, first: Tensor, second: Tensor) -> tuple[Tensor, 
 
 
 def _range_change(
-    held: Constraints, state: Kinematics, q: Tensor, found: Multipliers, forces: Tensor
+    held: HeldConstraints, state: Kinematics, q: Tensor, found: Multipliers, forces: Tensor
 ) -> Tensor:
     """Change of the multipliers outside the range of the rows, as this range turns with q.
 
@@ -194,7 +194,7 @@ def _range_change(
     return torch.nn.functional.pad(outside, (0, 2 * mech.num_dof))
 
 
-def _row_rates(held: Constraints, state: Kinematics) -> Tensor:
+def _row_rates(held: HeldConstraints, state: Kinematics) -> Tensor:
     """Derivative to q of the velocities of rows between markers."""
     assert state.qd is not None
     parts = []
@@ -282,7 +282,7 @@ def _jacobian(fn: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
     return columns.movedim(0, -1)
 
 
-def _pairs(held: Constraints, state: Kinematics, qdd: Tensor) -> list[_Pair]:
+def _pairs(held: HeldConstraints, state: Kinematics, qdd: Tensor) -> list[_Pair]:
     """Motion of both markers of each constraint."""
     mech, numbers = state.mech, held.rows.numbers(state.mech)
     bodies = [k for link in held.rows.structure.links for k in link.ends]
@@ -318,7 +318,7 @@ def _pairs(held: Constraints, state: Kinematics, qdd: Tensor) -> list[_Pair]:
 
 
 def _body_wrenches(
-    held: Constraints,
+    held: HeldConstraints,
     state: Kinematics,
     pairs: list[_Pair],
     wrenches: list[tuple[Tensor, Tensor]],

@@ -43,8 +43,8 @@ from torchsko.algebra.topology.embedding_plan import EmbeddingPlan
 from torchsko.implicit.jacobian_products import jvp_by_double_vjp
 from torchsko.linalg.full_rank_solve import least_squares
 from torchsko.mechanism.joints.groups import JointSet
-from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Rows
 from torchsko.mechanism.loops.placements import MarkerPlace, Placements
+from torchsko.mechanism.loops.row_set import Rows, RowSet
 from torchsko.mechanism.numbering import TreeNumbering
 from torchsko.utils.shapes import broadcast_shapes, concatenate
 
@@ -52,7 +52,7 @@ Vector = tuple[float, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class LoopNode:
+class EmbeddedNode:
     """Bodies that the loops between them join to one node.
 
     Attributes:
@@ -69,7 +69,7 @@ class LoopNode:
     """
 
     names: tuple[str, ...]
-    constraints: ConstraintSet
+    constraints: RowSet
     places: tuple[MarkerPlace, ...]
     parameters: tuple[float, ...]
     place: Tensor
@@ -89,8 +89,8 @@ class LoopNode:
 
 
 @dataclass(frozen=True, eq=False)
-class Closing:
-    """Structure of the loops of a mechanism; made by `torchsko.mechanism.closed_chains.loop_nodes`.
+class EmbeddedLoops:
+    """Structure of the loops of a mechanism; made by `torchsko.mechanism.closed_chains.embedded_nodes`.
 
     Attributes:
         nodes: nodes with loops.
@@ -103,7 +103,7 @@ class Closing:
         reference: a closed configuration.
     """
 
-    nodes: tuple[LoopNode, ...]
+    nodes: tuple[EmbeddedNode, ...]
     own: Tensor
     row_place: Tensor
     dependent: Tensor
@@ -112,7 +112,7 @@ class Closing:
     reference: Vector
 
     def __repr__(self) -> str:
-        return f"Closing({', '.join(self.names)}: {self.own.shape[0]} dofs)"
+        return f"EmbeddedLoops({', '.join(self.names)}: {self.own.shape[0]} dofs)"
 
     @property
     def names(self) -> tuple[str, ...]:

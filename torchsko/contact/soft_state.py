@@ -15,11 +15,11 @@ from torchsko import algorithms
 from torchsko.bridge.assemble import SKOModel, model_at
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.contact_model import ContactModel
-from torchsko.contact.cost import Rows
+from torchsko.contact.cost import SoftRows
 from torchsko.contact.inverse_weights import transmission_matrix
 from torchsko.contact.points import select
-from torchsko.contact.rows import constraint_rows
-from torchsko.contact.soft_constraints import Metric
+from torchsko.contact.soft_rows import soft_rows
+from torchsko.contact.softness import Metric
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.computed import computed
 from torchsko.utils.shapes import matvec
@@ -27,7 +27,7 @@ from torchsko.verbs.passive_forces import passive_forces
 
 
 @dataclass(frozen=True, eq=False)
-class ConstrainedState:
+class SoftState:
     """A mechanism at a state with soft constraints; its attributes are computed when they are first read.
 
     Attributes:
@@ -47,7 +47,7 @@ class ConstrainedState:
         """The mechanism."""
         return self.kinematics.mech
 
-    def with_inertia(self, inertia: Tensor) -> ConstrainedState:
+    def with_inertia(self, inertia: Tensor) -> SoftState:
         """The same state with an `inertia` that is known, as it is in the solution of an equation."""
         known = replace(self)
         object.__setattr__(known, "inertia", inertia)
@@ -91,9 +91,9 @@ class ConstrainedState:
         return Metric(*(x.diagonal(dim1=-2, dim2=-1) for x in (self.inertia, self.added)))
 
     @computed
-    def rows(self) -> Rows:
+    def rows(self) -> SoftRows:
         """Rows of the constraints."""
-        return constraint_rows(self.kinematics, self.contact, self.metric)
+        return soft_rows(self.kinematics, self.contact, self.metric)
 
     def smooth_force(self, tau: Tensor) -> Tensor:
         """Joint forces less bias forces, without constraints, `[*batch, num_dof]`."""

@@ -12,7 +12,7 @@ from torchsko.mechanism.loops.placements import Placements
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.concrete_values import concrete_values
 from torchsko.utils.shapes import matvec
-from torchsko.verbs.constrained.hold import ConstraintRows
+from torchsko.verbs.held.held_rows import HeldRows
 
 SAMPLES = 4
 """Random configurations at which the rank is computed."""
@@ -31,7 +31,7 @@ CLOSED_RESIDUAL_FLOAT32 = 1e-4
 """Residual below which the constraints hold [m or 1], in float32."""
 
 
-def are_redundant(mech: Mechanism, rows: ConstraintRows) -> bool:
+def are_redundant(mech: Mechanism, rows: HeldRows) -> bool:
     """True if the rows are dependent wherever the constraints hold, or if their values cannot be read."""
     if any(concrete_values(x) is None for x in (mech.mass, mech.joint_position)):
         return True
@@ -55,7 +55,7 @@ def are_redundant(mech: Mechanism, rows: ConstraintRows) -> bool:
     return bool((ranks[holds] if holds.any() else ranks).max() < rows.num_rows)
 
 
-def _ranks(mech: Mechanism, rows: ConstraintRows, q: Tensor, numbers: Placements) -> Tensor:
+def _ranks(mech: Mechanism, rows: HeldRows, q: Tensor, numbers: Placements) -> Tensor:
     G = rows.at(Kinematics.of(mech, q), numbers).jacobian.double()
     return torch.linalg.matrix_rank(G.nan_to_num(), rtol=RANK_TOLERANCE)
 

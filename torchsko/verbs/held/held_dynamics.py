@@ -14,12 +14,12 @@ from torchsko.bridge.body_momenta import tree_forces_of
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.implicit.loop import loop
 from torchsko.mechanism.configuration import add_step
-from torchsko.mechanism.loops.constraint_rows import Rows
+from torchsko.mechanism.loops.row_set import Rows
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import broadcast_shapes, matvec
-from torchsko.verbs.constrained.hold import ConstraintRows
-from torchsko.verbs.constrained.motion_equation import ConstrainedMotion, solve_motion
+from torchsko.verbs.held.held_motion import HeldMotion, solve_motion
+from torchsko.verbs.held.held_rows import HeldRows
 from torchsko.verbs.mechanism_inputs import fixed_fields
 from torchsko.verbs.passive_forces import passive_forces
 
@@ -31,7 +31,7 @@ PROJECTION_TOLERANCE = 64.0
 
 
 @dataclass(frozen=True, eq=False)
-class Constraints:
+class HeldConstraints:
     """Constraints and the way in which they are solved.
 
     Attributes:
@@ -40,7 +40,7 @@ class Constraints:
         redundant: whether rows are linearly dependent.
     """
 
-    rows: ConstraintRows
+    rows: HeldRows
     stabilise: float
     redundant: bool
 
@@ -53,7 +53,7 @@ class Constraints:
 
 
 def forward_dynamics(
-    held: Constraints,
+    held: HeldConstraints,
     mech: Mechanism,
     q: Tensor,
     qd: Tensor,
@@ -63,7 +63,7 @@ def forward_dynamics(
 ) -> tuple[Tensor, Tensor]:
     """Accelerations and constraint forces."""
     state = Kinematics.of(mech, q, qd)
-    equation = ConstrainedMotion(fixed_fields(mech), held.rows, held.redundant, held.stabilise)
+    equation = HeldMotion(fixed_fields(mech), held.rows, held.redundant, held.stabilise)
     drive = tau - passive_forces(state)
     if f_ext is not None:
         f = state.tree.layout.breadth_first(f_ext, -2)[..., None]
@@ -72,7 +72,7 @@ def forward_dynamics(
 
 
 def impulse(
-    held: Constraints,
+    held: HeldConstraints,
     mech: Mechanism,
     q: Tensor,
     qd: Tensor,
@@ -81,12 +81,14 @@ def impulse(
 ) -> tuple[Tensor, Tensor]:
     """Velocity after an impact, and impulses."""
     fixed = fixed_fields(mech)
-    equation = ConstrainedMotion(fixed, held.rows, held.redundant, 0.0, restitution, True)
+    equation = HeldMotion(fixed, held.rows, held.redundant, 0.0, restitution, True)
     state = Kinematics.of(mech, q, qd)
     return solve_motion(equation, state, qd, held.rows.mask(q, active))
 
 
-def project(held: Constraints, mech: Mechanism, q: Tensor, active: Tensor | None = None) -> Tensor:
+def project(
+    held: HeldConstraints, mech: Mechanism, q: Tensor, active: Tensor | None = None
+) -> Tensor:
     """The configuration after Newton steps to the constraints, in the metric of the mass matrix."""
     numbers, mask = held.rows.numbers(mech), held.rows.mask(q, active)
     least = PROJECTION_TOLERANCE * torch.finfo(compute_dtype(q)).eps
@@ -105,7 +107,7 @@ def project(held: Constraints, mech: Mechanism, q: Tensor, active: Tensor | None
 
 
 def nullspace(
-    held: Constraints, mech: Mechanism, q: Tensor, active: Tensor | None = None
+    held: HeldConstraints, mech: Mechanism, q: Tensor, active: Tensor | None = None
 ) -> Tensor:
     """The projector 1 - M^-1 G* W^+ G, `[*batch, n, n]`."""
     found, _ = held.multipliers(Kinematics.of(mech, q), active)
@@ -115,7 +117,7 @@ def nullspace(
 
 
 def constraint_forces(
-    held: Constraints,
+    held: HeldConstraints,
     mech: Mechanism,
     q: Tensor,
     qd: Tensor,

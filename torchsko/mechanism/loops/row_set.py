@@ -17,7 +17,7 @@ from torchsko.mechanism.numbering import TreeNumbering
 from torchsko.utils.shapes import broadcast_shapes, concatenate, gather_entries, matvec
 
 
-class Link(NamedTuple):
+class IndexedConstraint(NamedTuple):
     """One constraint, by indices.
 
     Attributes:
@@ -65,8 +65,8 @@ class KindGroup:
 
 
 @dataclass(frozen=True, eq=False)
-class ConstraintSet:
-    """Structure of several constraints; made by `ConstraintSet.of`.
+class RowSet:
+    """Structure of several constraints; made by `RowSet.of`.
 
     Attributes:
         links: the constraints.
@@ -77,7 +77,7 @@ class ConstraintSet:
         owners: for each row the index of its constraint, int64.
     """
 
-    links: tuple[Link, ...]
+    links: tuple[IndexedConstraint, ...]
     subtree: Subtree
     marker_bodies: Tensor
     groups: tuple[KindGroup, ...]
@@ -85,7 +85,9 @@ class ConstraintSet:
     owners: Tensor
 
     @staticmethod
-    def of(mech: TreeNumbering, links: Sequence[Link], members: Sequence[int]) -> ConstraintSet:
+    def of(
+        mech: TreeNumbering, links: Sequence[IndexedConstraint], members: Sequence[int]
+    ) -> RowSet:
         """Index tensors of these constraints.
 
         Args:
@@ -118,7 +120,7 @@ class ConstraintSet:
             groups.append(KindGroup(kind, _index(one), _index(two), _index(numbers), dofs, rates))
         place_of = {row: i for i, row in enumerate(order)}
         rows = [(i, row) for i, link in enumerate(links) for row in range(link.kind.num_rows)]
-        return ConstraintSet(
+        return RowSet(
             tuple(links),
             subtree,
             _index(ends),

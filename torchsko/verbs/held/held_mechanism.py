@@ -15,10 +15,10 @@ from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb_docs import documented
-from torchsko.verbs.constrained import constrained_derivatives, constrained_dynamics
-from torchsko.verbs.constrained.constrained_dynamics import Constraints
-from torchsko.verbs.constrained.hold import ConstraintRows, Hold
-from torchsko.verbs.constrained.rank import are_redundant
+from torchsko.verbs.held import held_derivatives, held_dynamics
+from torchsko.verbs.held.held_dynamics import HeldConstraints
+from torchsko.verbs.held.held_rows import HeldRows, Hold
+from torchsko.verbs.held.rank import are_redundant
 
 
 @runtime_checkable
@@ -31,12 +31,12 @@ class FusesHeld(Protocol):
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "forward_dynamics": constrained_dynamics.forward_dynamics,
-    "forward_dynamics_derivatives": constrained_derivatives.forward_dynamics_derivatives,
-    "impulse": constrained_dynamics.impulse,
-    "project": constrained_dynamics.project,
-    "nullspace": constrained_dynamics.nullspace,
-    "constraint_forces": constrained_dynamics.constraint_forces,
+    "forward_dynamics": held_dynamics.forward_dynamics,
+    "forward_dynamics_derivatives": held_derivatives.forward_dynamics_derivatives,
+    "impulse": held_dynamics.impulse,
+    "project": held_dynamics.project,
+    "nullspace": held_dynamics.nullspace,
+    "constraint_forces": held_dynamics.constraint_forces,
 }
 """Function of each method of `HeldMechanism`."""
 
@@ -61,7 +61,7 @@ class HeldMechanism:
     """
 
     source: MechanismLike
-    constraints: Constraints
+    constraints: HeldConstraints
 
     def mech(self) -> Mechanism:
         """The mechanism without the constraints."""
@@ -222,6 +222,6 @@ def constrain(
             "Errors of the constraints decay at this rate [1/s]; 0 leaves them.",
             "Pass 20.0, say.",
         )
-    rows = ConstraintRows(robot, chosen)
-    held = HeldMechanism(mech, Constraints(rows, float(stabilise), are_redundant(robot, rows)))
+    rows = HeldRows(robot, chosen)
+    held = HeldMechanism(mech, HeldConstraints(rows, float(stabilise), are_redundant(robot, rows)))
     return mech.fuse_held(held) if isinstance(mech, FusesHeld) else held

@@ -24,9 +24,9 @@ from torchsko.mechanism.configuration import initial_configuration
 from torchsko.mechanism.coordinates import independent_q, tree_q
 from torchsko.mechanism.data import M, MechanismData, first_sample, uncoupled
 from torchsko.mechanism.file_data.file_metadata import Closure
-from torchsko.mechanism.loops.closing import Closing, LoopNode
-from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link
+from torchsko.mechanism.loops.embedded_loops import EmbeddedLoops, EmbeddedNode
 from torchsko.mechanism.loops.placements import closure_places
+from torchsko.mechanism.loops.row_set import IndexedConstraint, RowSet
 from torchsko.utils.devices import on_device
 
 
@@ -203,21 +203,21 @@ def _members(tree: Tree, mech: MechanismData, closure: Closure) -> tuple[int, ..
     return tuple(sorted(members))
 
 
-def _node(mech: MechanismData, tree: MechanismData, group: _Group) -> LoopNode:
+def _node(mech: MechanismData, tree: MechanismData, group: _Group) -> EmbeddedNode:
     """A node without a partition."""
     members = group.members
     links, places, parameters = [], [], []
     for closure in group.closures:
         kind = constraint_kind(closure.kind)
-        links.append(Link(kind, _ends(mech, closure)))
+        links.append(IndexedConstraint(kind, _ends(mech, closure)))
         parameters += closure.numbers(kind)
         if not closure.joints:
             places += closure_places(mech, closure)
-    constraints = ConstraintSet.of(tree, links, members)
+    constraints = RowSet.of(tree, links, members)
     columns = {k: i for i, k in enumerate(constraints.subtree.dofs.tolist())}
     place = [columns.get(i, len(columns)) for i in range(mech.num_tree_dof)]
     empty = torch.zeros(0, dtype=torch.int64)
-    return LoopNode(
+    return EmbeddedNode(
         tuple(c.name for c in group.closures),
         constraints,
         tuple(places),
@@ -242,7 +242,7 @@ def _open_dofs(mech: MechanismData, members: Sequence[int]) -> list[int]:
 
 
 def _reference(
-    mech: MechanismData, tree: MechanismData, nodes: Sequence[LoopNode], start: Tensor
+    mech: MechanismData, tree: MechanismData, nodes: Sequence[EmbeddedNode], start: Tensor
 ) -> Tensor:
     """A closed configuration of the tree near the start."""
     q, left = nearest_closed(mech, tree, nodes, tree_q(mech, start))
@@ -266,10 +266,10 @@ def _reference(
 def _closing(
     mech: MechanismData,
     tree: MechanismData,
-    nodes: Sequence[LoopNode],
+    nodes: Sequence[EmbeddedNode],
     dependent: Sequence[list[int]],
     reference: Sequence[float],
-) -> Closing:
+) -> EmbeddedLoops:
     coupling, layout = mech.coupling, mech.layout
     count = mech.num_tree_dof if coupling is None else coupling.num_dof
     solved = [
@@ -308,7 +308,7 @@ def _closing(
         chosen = [k for k, i in enumerate(tree_own) if i in set(rows)]
         blocks.append((torch.tensor(rows), torch.tensor(chosen, dtype=torch.int64)))
         columns.append([tree_own[k] for k in chosen])
-    return Closing(
+    return EmbeddedLoops(
         tuple(made),
         torch.tensor(own, dtype=torch.int64),
         torch.tensor([position[i] for i in range(count)]),

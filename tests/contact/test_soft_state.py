@@ -9,8 +9,8 @@ import torchsko as ts
 from tests.contact.models import MODELS
 from torchsko.bridge import kinematics
 from torchsko.bridge.kinematics import Kinematics
-from torchsko.contact import constrained_state, rows
-from torchsko.contact.constrained_state import ConstrainedState
+from torchsko.contact import soft_rows, soft_state
+from torchsko.contact.soft_state import SoftState
 
 BALL = """<mujoco><worldbody><geom type="plane" size="1 1 1"/><body pos="0 0 .0999"><freejoint/>
   <geom size=".1" mass="1"/><body pos=".1 0 0"><joint name="hinge" axis="0 1 0" damping=".01"/>
@@ -22,9 +22,9 @@ EVALUATED = {
     "tree_q": kinematics,
     "body_poses": kinematics,
     "edge_weights": kinematics,
-    "model_at": constrained_state,
-    "constraint_rows": constrained_state,
-    "contact_points": rows,
+    "model_at": soft_state,
+    "soft_rows": soft_state,
+    "contact_points": soft_rows,
 }
 
 
@@ -54,7 +54,7 @@ def test_forces_of_the_balance_are_those_of_the_rows(name):
     d, qd, tau = torch.randn(3, 5, mech.num_dof, dtype=mech.dtype, generator=generator)
     q = ts.integrate(mech, mech.initial().expand(5, -1), 0.01 * d)
     found = ts.constrained_dynamics(mech, q, qd, tau)
-    state = ConstrainedState(Kinematics.of(mech, q, qd), ts.ContactModel.of(mech))
+    state = SoftState(Kinematics.of(mech, q, qd), ts.ContactModel.of(mech))
     of_rows = state.constraint_force(found.qdd)
     assert (of_rows != 0).any(-1).all()
     scale = float(of_rows.abs().max())

@@ -16,13 +16,13 @@ from torchsko.constraints.still import COMPONENTS, Still
 from torchsko.errors import MechanismError, ShapeError, unknown_name
 from torchsko.mechanism.data import uncoupled
 from torchsko.mechanism.file_data.file_metadata import Closure
-from torchsko.mechanism.loops.constraint_rows import ConstraintSet, Link, Rows
 from torchsko.mechanism.loops.placements import (
     INERTIAL,
     MarkerPlace,
     Placements,
     closure_places,
 )
+from torchsko.mechanism.loops.row_set import IndexedConstraint, Rows, RowSet
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.utils.devices import on_device
@@ -109,7 +109,7 @@ class _Member(NamedTuple):
         else:
             raise MechanismError(
                 f"{constraint!r} is no constraint.",
-                "Constraints are ts.Hold objects and entries of mech.closures.",
+                "HeldConstraints are ts.Hold objects and entries of mech.closures.",
                 f"Pass ts.Hold({mech.frame_names[-1]!r}), say.",
             )
         one, two = (place.body(mech) for place in places)
@@ -123,7 +123,7 @@ def _hold_kind(hold: Hold) -> FrameRows | JointRows:
     return constraint_kind({"point": "ball"}.get(hold.rows, hold.rows))
 
 
-class ConstraintRows:
+class HeldRows:
     """Rows of several constraints on one mechanism.
 
     Attributes:
@@ -139,7 +139,7 @@ class ConstraintRows:
         self.constraints = tuple(constraints)
         tree = uncoupled(mech)
         self._members = [_Member.of(mech, c) for c in constraints]
-        links, members = [Link(x.kind, x.ends) for x in self._members], set[int]()
+        links, members = [IndexedConstraint(x.kind, x.ends) for x in self._members], set[int]()
         for k in (k for link in links for k in link.ends if k >= 0):
             members |= {k, *tree.layout.tree.ancestors(k)}
         if not members:
@@ -148,7 +148,7 @@ class ConstraintRows:
                 "Their rows would not depend on the configuration.",
                 f"Pass ts.Hold({mech.frame_names[-1]!r}), say.",
             )
-        self.structure = on_device(ConstraintSet.of(tree, links, sorted(members)), mech.device)
+        self.structure = on_device(RowSet.of(tree, links, sorted(members)), mech.device)
         local = {k: i for i, k in enumerate(self.structure.subtree.dofs.tolist())}
         places = [local.get(k, len(local)) for k in range(mech.num_tree_dof)]
         self.place = torch.tensor(places, device=mech.device)

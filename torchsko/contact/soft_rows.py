@@ -12,7 +12,7 @@ from torch import Tensor
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.body_motions import BodyMotions, tree_moves
 from torchsko.contact.contact_model import ContactModel
-from torchsko.contact.cost import Cones, EllipticCones, Grounded, Pyramids, Rows, of_touching
+from torchsko.contact.cost import Cones, EllipticCones, Grounded, Pyramids, SoftRows, of_touching
 from torchsko.contact.equality_rows import equality_rows
 from torchsko.contact.points import Contacts, all_poses, contact_points, select
 from torchsko.contact.scalar_rows import (
@@ -24,7 +24,7 @@ from torchsko.contact.scalar_rows import (
     timing_of,
 )
 from torchsko.contact.shape_pairs import MIN_FRICTION
-from torchsko.contact.soft_constraints import (
+from torchsko.contact.softness import (
     MIN_VALUE,
     Metric,
     Timing,
@@ -43,7 +43,7 @@ MIN_GROUNDED = 2
 are cheaper than rows."""
 
 
-def constraint_rows(state: Kinematics, contact: ContactModel, metric: Metric | None = None) -> Rows:
+def soft_rows(state: Kinematics, contact: ContactModel, metric: Metric | None = None) -> SoftRows:
     """All constraints of a mechanism, as rows of the accelerations of the independent dofs.
 
     Args:
@@ -51,7 +51,7 @@ def constraint_rows(state: Kinematics, contact: ContactModel, metric: Metric | N
         contact: its constraints.
         metric: of a step that adds to the mass matrix.
     """
-    rows, reference = tree_constraint_rows(state, contact, metric), None
+    rows, reference = tree_soft_rows(state, contact, metric), None
     if state.mech.closing is not None:
         reference = rows.reference - rows.motion(state.tree_accel_bias)
     return replace(
@@ -61,9 +61,9 @@ def constraint_rows(state: Kinematics, contact: ContactModel, metric: Metric | N
     )
 
 
-def tree_constraint_rows(
+def tree_soft_rows(
     state: Kinematics, contact: ContactModel, metric: Metric | None = None
-) -> Rows:
+) -> SoftRows:
     """All constraints of a mechanism, as rows of the accelerations of all joints of the tree.
 
     Args:
@@ -96,7 +96,7 @@ def tree_constraint_rows(
     references = [x.reference for x in (*blocks, *contacts)]
     moving = torch.cat([x.moving for x in (*blocks, *contacts)]).to(mech.dtype)
     batch = torch.broadcast_shapes(*(x.shape[:-1] for x in references), qd.shape[:-1])
-    rows = Rows(
+    rows = SoftRows(
         concatenate(jacobians, -2, batch),
         concatenate(references, -1, batch),
         concatenate([x.weight for x in blocks], -1, batch),

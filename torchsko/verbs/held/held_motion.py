@@ -21,15 +21,15 @@ from torchsko.algorithms.constrained_motion import Multipliers, forces_of, stack
 from torchsko.bridge.assemble import model_at
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.implicit.equation import implicit
-from torchsko.mechanism.loops.constraint_rows import Rows
 from torchsko.mechanism.loops.placements import Placements
+from torchsko.mechanism.loops.row_set import Rows
 from torchsko.utils.shapes import matvec
-from torchsko.verbs.constrained.hold import ConstraintRows
+from torchsko.verbs.held.held_rows import HeldRows
 from torchsko.verbs.mechanism_inputs import parameters_of, split_mechanism
 
 
 @dataclass(frozen=True, eq=False)
-class ConstrainedMotion:
+class HeldMotion:
     """Constrained dynamics; inputs are (*parameters, tree_q, qd, drive, mask, [X, xi], *placements).
 
     `drive` is the joint force less the passive one, with external forces; with `is_impact` it is the velocity
@@ -45,7 +45,7 @@ class ConstrainedMotion:
     """
 
     fixed: dict[str, Any]
-    rows: ConstraintRows
+    rows: HeldRows
     redundant: bool
     stabilise: float = 0.0
     restitution: float = 0.0
@@ -105,7 +105,7 @@ def stabilised_bias(rows: Rows, qd: Tensor, rate: float) -> Tensor:
 
 
 def solve_motion(
-    equation: ConstrainedMotion, state: Kinematics, drive: Tensor, mask: Tensor
+    equation: HeldMotion, state: Kinematics, drive: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The motion `[*batch, n]` and the multipliers `[*batch, r]`, with implicit derivatives."""
     mech, numbers = state.mech, equation.rows.numbers(state.mech)
