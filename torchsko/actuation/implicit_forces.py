@@ -18,7 +18,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.coordinates import independent_forces, independent_rows, tree_rates
+from torchsko.mechanism.coordinates import (
+    closed_matrix,
+    independent_forces,
+    independent_rows,
+    tree_rates,
+)
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import concatenate, matvec
 
@@ -90,12 +95,13 @@ def implicit_force(
         positions: whether lengths are taken at the end of the step as well.
     """
     B = slopes.transmission
-    explicit = slopes.damping * matvec(B, tree_rates(mech, None, qd))
-    push = tau + independent_forces(mech, None, matvec(B.mT, explicit))
+    X = closed_matrix(mech, None)  # refuses loops
+    explicit = slopes.damping * matvec(B, tree_rates(mech, X, qd))
+    push = tau + independent_forces(mech, X, matvec(B.mT, explicit))
     d = slopes.damping + dt * slopes.stiffness if positions else slopes.damping
     single = B.index_select(-2, slopes.single_joint)
     damping = matvec((single * single).mT, d.index_select(-1, slopes.single_joint))
     if not len(slopes.multi_joint):
         return ImplicitForce(push, damping)
-    rows = independent_rows(mech, None, B.index_select(-2, slopes.multi_joint))
+    rows = independent_rows(mech, X, B.index_select(-2, slopes.multi_joint))
     return ImplicitForce(push, damping, rows, d.index_select(-1, slopes.multi_joint))

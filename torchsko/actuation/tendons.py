@@ -22,7 +22,7 @@ from torchsko.actuation.actuators import as_tensor, check_changes, q_of_dof, sat
 from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import name_list
-from torchsko.mechanism.coordinates import tree_q, tree_rates
+from torchsko.mechanism.coordinates import closed_matrix, tree_rates
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.file_data.tendon import Tendon
@@ -141,9 +141,9 @@ class Tendons:
         """
         mech = as_mechanism(mech)
         check_state(mech, qd=qd)
-        return matvec(
-            self.transmission, tree_rates(mech, None if q is None else tree_q(mech, q), qd)
-        )
+        if q is not None:
+            return matvec(self.transmission, Kinematics.of(mech, q, qd).tree_qd)
+        return matvec(self.transmission, tree_rates(mech, closed_matrix(mech, None), qd))
 
     def force(self, mech: MechanismLike, q: Tensor, qd: Tensor) -> Tensor:
         """Joint forces of springs and dampers at q and qd, `[*batch, num_dof]` [N m or N].

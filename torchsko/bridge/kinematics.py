@@ -36,13 +36,12 @@ from torchsko.algebra.operators.sweeps import scatter
 from torchsko.bridge.body_inertia import body_inertias
 from torchsko.bridge.body_poses import Pose, body_poses
 from torchsko.bridge.joint_motion import edge_weights, joint_bias_accels, joint_maps
-from torchsko.mechanism.coordinates import tree_q
+from torchsko.mechanism import coordinates
 from torchsko.mechanism.data import uncoupled
 from torchsko.mechanism.loops.embedded_loops import coupled_columns
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.motion import cross_motion
 from torchsko.utils.computed import computed
-from torchsko.utils.shapes import matvec
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +64,7 @@ class Kinematics:
     @staticmethod
     def of(mech: Mechanism, q: Tensor, qd: Tensor | None = None) -> Kinematics:
         """A mechanism at the state q `[*batch, num_q]` and qd `[*batch, num_dof]`; closes its loops."""
-        return Kinematics(mech, tree_q(mech, q), qd)
+        return Kinematics(mech, coordinates.tree_q(mech, q), qd)
 
     @property
     def loop_motion(self) -> tuple[Tensor, ...]:
@@ -101,6 +100,11 @@ class Kinematics:
         """X of a mechanism with loops, `[*batch, num_tree_dof, num_dof]`."""
         assert self.mech.closing is not None
         return self.mech.closing.tree_matrix(self.mech, self.tree, self.tree_q)
+
+    @property
+    def _loop_matrix(self) -> Tensor | None:
+        """X of a mechanism with loops; None without."""
+        return None if self.mech.closing is None else self.independent_to_tree
 
     @computed
     def tree_accel_bias(self) -> Tensor:
@@ -152,10 +156,7 @@ class Kinematics:
 
     def tree_rates(self, rates: Tensor) -> Tensor:
         """X times rates `[*batch, num_dof]`, `[*batch, num_tree_dof]`."""
-        if self.mech.closing is not None:
-            return matvec(self.independent_to_tree, rates)
-        coupling = self.mech.coupling
-        return rates if coupling is None else coupling.tree_rates(rates, self.mech.coupling_ratio)
+        return coordinates.tree_rates(self.mech, self._loop_matrix, rates)
 
     def tree_accels(self, qdd: Tensor) -> Tensor:
         """X qdd + xi, `[*batch, num_tree_dof]`."""
@@ -178,21 +179,11 @@ class Kinematics:
 
     def independent_forces(self, tau: Tensor) -> Tensor:
         """X* times forces on all joints of the tree `[*batch, num_tree_dof]`, `[*batch, num_dof]`."""
-        if self.mech.closing is not None:
-            return matvec(self.independent_to_tree.mT, tau)
-        coupling = self.mech.coupling
-        return (
-            tau if coupling is None else coupling.independent_forces(tau, self.mech.coupling_ratio)
-        )
+        return coordinates.independent_forces(self.mech, self._loop_matrix, tau)
 
     def independent_rows(self, rows: Tensor) -> Tensor:
         """Rows `[*batch, r, num_tree_dof]` times X, `[*batch, r, num_dof]`."""
-        if self.mech.closing is not None:
-            return rows @ self.independent_to_tree
-        coupling = self.mech.coupling
-        if coupling is None:
-            return rows
-        return coupling.independent_forces(rows, self.mech.coupling_ratio[..., None, :])
+        return coordinates.independent_rows(self.mech, self._loop_matrix, rows)
 
     def independent_matrix(self, matrix: Tensor) -> Tensor:
         """X* A X of a matrix A `[*batch, num_tree_dof, num_tree_dof]`, `[*batch, num_dof, num_dof]`."""

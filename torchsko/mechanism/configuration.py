@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.coordinates import (
+    closed_matrix,
     independent_q,
     independent_rates,
     scatter_dofs,
@@ -22,11 +23,11 @@ def add_step(mech: MechanismData, q: Tensor, step: Tensor) -> Tensor:
     """`integrate` without checks of shapes."""
     if mech.closing is not None:
         q = tree_q(mech, q)
-        moved = add_tree_step(mech.joints, q, tree_rates(mech, q, step))
+        moved = add_tree_step(mech.joints, q, tree_rates(mech, closed_matrix(mech, q), step))
         return independent_q(mech, close_dependent(mech, moved, moves=True))
     if mech.coupling is not None:
         q = tree_q(mech, q)
-        return independent_q(mech, add_step(uncoupled(mech), q, tree_rates(mech, q, step)))
+        return independent_q(mech, add_step(uncoupled(mech), q, tree_rates(mech, None, step)))
     return add_tree_step(mech.joints, q, step)
 
 

@@ -29,23 +29,27 @@ def tree_state(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Configuration, velocity and acceleration of all joints of the tree."""
     q = tree_q(mech, q)
-    if mech.closing is None:
-        return q, tree_rates(mech, q, qd), tree_rates(mech, q, qdd)
-    tree = uncoupled(mech)
-    X = mech.closing.tree_matrix(mech, tree, q)
-    rates = matvec(X, qd)
-    return q, rates, matvec(X, qdd) + mech.closing.tree_bias(mech, tree, q, rates)
+    X = closed_matrix(mech, q)
+    rates, accels = tree_rates(mech, X, qd), tree_rates(mech, X, qdd)
+    if mech.closing is not None:
+        accels = accels + mech.closing.tree_bias(mech, uncoupled(mech), q, rates)
+    return q, rates, accels
 
 
-def closed_matrix(mech: MechanismData, q: Tensor | None) -> Tensor:
+def closed_matrix(mech: MechanismData, q: Tensor | None) -> Tensor | None:
     """X of a mechanism with loops, `[*batch, num_tree_dof, num_dof]`, at a configuration of the tree.
 
+    Returns:
+        None without loops, whose rates are those of the coupled joints.
+
     Raises:
-        MechanismError: without a configuration; names the loops.
+        MechanismError: with loops and without a configuration; names the loops.
     """
+    if mech.closing is None:
+        return None
     if q is None:
         refuse_loops(mech)
-    assert mech.closing is not None and q is not None
+    assert q is not None
     return mech.closing.tree_matrix(mech, uncoupled(mech), q)
 
 
@@ -64,35 +68,26 @@ def refuse_loops(mech: MechanismData) -> None:
     )
 
 
-def tree_rates(mech: MechanismData, q: Tensor | None, qd: Tensor) -> Tensor:
-    """X qd at a configuration of the tree, `[*batch, num_tree_dof]`; without one loops are refused."""
-    if mech.closing is not None:
-        return matvec(closed_matrix(mech, q), qd)
+def tree_rates(mech: MechanismData, X: Tensor | None, qd: Tensor) -> Tensor:
+    """X qd, `[*batch, num_tree_dof]`; X is that of the loops (`closed_matrix`), None without loops."""
+    if X is not None:
+        return matvec(X, qd)
     return qd if mech.coupling is None else mech.coupling.tree_rates(qd, mech.coupling_ratio)
 
 
-def independent_forces(mech: MechanismData, q: Tensor | None, tau: Tensor) -> Tensor:
-    """Generalised forces on the independent dofs, X* tau, of forces on all joints of the tree.
-
-    Args:
-        mech: the mechanism.
-        q: configuration of the tree, `[*batch, num_tree_q]`; None refuses loops.
-        tau: forces on all joints, `[*batch, num_tree_dof]` [N m or N].
-
-    Returns:
-        `[*batch, num_dof]`.
-    """
-    if mech.closing is not None:
-        return matvec(closed_matrix(mech, q).mT, tau)
-    if mech.coupling is None:
-        return tau
-    return mech.coupling.independent_forces(tau, mech.coupling_ratio)
+def independent_forces(mech: MechanismData, X: Tensor | None, tau: Tensor) -> Tensor:
+    """X* tau of forces on all joints of the tree, `[*batch, num_dof]`; X as in `tree_rates`."""
+    if X is not None:
+        return matvec(X.mT, tau)
+    return (
+        tau if mech.coupling is None else mech.coupling.independent_forces(tau, mech.coupling_ratio)
+    )
 
 
-def independent_rows(mech: MechanismData, q: Tensor | None, rows: Tensor) -> Tensor:
-    """Rows `[*batch, r, num_tree_dof]` times X, at a configuration of the tree: `[*batch, r, num_dof]`."""
-    if mech.closing is not None:
-        return rows @ closed_matrix(mech, q)
+def independent_rows(mech: MechanismData, X: Tensor | None, rows: Tensor) -> Tensor:
+    """Rows `[*batch, r, num_tree_dof]` times X, `[*batch, r, num_dof]`; X as in `tree_rates`."""
+    if X is not None:
+        return rows @ X
     if mech.coupling is None:
         return rows
     return mech.coupling.independent_forces(rows, mech.coupling_ratio[..., None, :])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from torchsko.mechanism.configuration import add_step, subtract
-from torchsko.mechanism.coordinates import tree_q, tree_rates, tree_state
+from torchsko.mechanism.coordinates import closed_matrix, tree_q, tree_rates, tree_state
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
@@ -93,7 +93,7 @@ def expand_velocity(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
     Reference: Featherstone 2008, Rigid Body Dynamics Algorithms (explicit motion constraints).
     """
-    return tree_rates(mech, tree_q(mech, q), qd)
+    return tree_rates(mech, closed_matrix(mech, tree_q(mech, q)), qd)
 
 
 @verb(check=check_coordinates)

@@ -32,7 +32,6 @@ from torchsko.contact.soft_state import SoftState
 from torchsko.implicit.pseudo_inverse import symmetric_pinv
 from torchsko.mechanism.configuration import transport_rate
 from torchsko.mechanism.coordinates import scatter_dofs
-from torchsko.mechanism.data import uncoupled
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
 from torchsko.sensing.body_wrenches import (
@@ -137,25 +136,24 @@ def constraint_forces(
     else:
         model = model_at(on_tree, drive.f_ext)
         lacking = algorithms.inverse_dynamics(model, accel) + passive_forces(on_tree) - tau
-    return _with_exact_forces(found, mech, at.tree_q, lacking - on_joints)
+    return _with_exact_forces(found, at, lacking - on_joints)
 
 
 def _with_exact_forces(
-    found: ConstraintForces, mech: Mechanism, q: Tensor, lacking: Tensor
+    found: ConstraintForces, at: Kinematics, lacking: Tensor
 ) -> ConstraintForces:
     """Add the forces of loops and couplings.
 
     Args:
         found: all other forces.
-        mech: the mechanism.
-        q: configuration of the tree.
+        at: the mechanism at the state.
         lacking: forces on all joints that loops and couplings exert, `[*batch, num_tree_dof]`.
     """
-    tree, ends, scalar = uncoupled(mech), found.ends, dict(found.scalar)
+    mech, tree, ends, scalar = at.mech, at.tree, found.ends, dict(found.scalar)
     loops = [c for c in mech.closures if c.method == "embed"] if mech.closing is not None else []
     if loops:
         rows = HeldRows(tree, loops)
-        G = rows.at(Kinematics(tree, q), rows.numbers(tree)).jacobian
+        G = rows.at(Kinematics(tree, at.tree_q), rows.numbers(tree)).jacobian
         f = _multipliers(mech, G, lacking)
         lacking = lacking - matvec(G.mT, f)
         ends = (*ends, exact_ends(rows, tree, found.pose, f))

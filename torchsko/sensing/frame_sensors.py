@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from torchsko.mechanism.coordinates import tree_q
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.file_data.sensor import Sensor, SensorFrame
 from torchsko.sensing.sensor_inputs import SensorInputs
 from torchsko.spatial.rotation import (
@@ -114,7 +114,7 @@ def _quaternion(inputs: SensorInputs, frame: SensorFrame, R: Tensor) -> Tensor:
     if kind not in FIRST_QUATERNION:
         return ROTATIONS["quaternion"](R)
     first = mech.tree_q_slice(mech.tree_joint_names[body]).start + FIRST_QUATERNION[kind]
-    turned = unit_quaternion(tree_q(mech, inputs.state.q)[..., first : first + 4])
+    turned = unit_quaternion(Kinematics.of(mech, inputs.state.q).tree_q[..., first : first + 4])
     placed = ROTATIONS["quaternion"](mech.joint_rotation[..., body, :, :])
     base = quaternion_multiply(placed, turned)
     (root,) = inputs.poses([SensorFrame(mech.body_names[body])])

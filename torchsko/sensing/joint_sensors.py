@@ -8,8 +8,8 @@ from torch import Tensor
 
 from torchsko.actuation.actuator_forces import ActuatorState
 from torchsko.actuation.actuators import scalar_dof
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import MechanismError, unknown_name
-from torchsko.mechanism.coordinates import tree_q, tree_rates
 from torchsko.mechanism.file_data.sensor import Sensor
 from torchsko.sensing.sensor_inputs import SensorInputs
 from torchsko.spatial.rotation import unit_quaternion
@@ -18,7 +18,8 @@ from torchsko.spatial.rotation import unit_quaternion
 def joint_readings(inputs: SensorInputs, sensors: Sequence[Sensor]) -> list[Tensor]:
     """Positions and velocities of joints, `[*batch, 1]`, of ball joints `[*batch, 4]` and `[*batch, 3]`."""
     mech, (q, qd, *_) = inputs.mech, inputs.state
-    q, qd = tree_q(mech, q), tree_rates(mech, q, qd)
+    at = Kinematics.of(mech, q, qd)
+    q, qd = at.tree_q, at.tree_qd
     readings = []
     for sensor in sensors:
         joint = sensor.target or ""

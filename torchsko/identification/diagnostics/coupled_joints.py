@@ -16,7 +16,7 @@ from torchsko.identification.logs.log import Array
 from torchsko.identification.logs.units import currents_of
 from torchsko.identification.regression.accumulate import reread_sample
 from torchsko.identification.signals.unwrap import TURN
-from torchsko.mechanism.coordinates import independent_forces, tree_q
+from torchsko.mechanism.coordinates import closed_matrix, independent_forces, tree_q
 from torchsko.mechanism.mechanism import Mechanism
 
 MIN_IMPROVEMENT = 4.0
@@ -38,7 +38,11 @@ def coupling_ratios(mech: Mechanism, name: str) -> dict[int, float]:
     """Dofs that a coupled joint follows, and the ratios."""
     unit = torch.zeros(len(mech.damping), dtype=mech.dtype, device=mech.device)
     unit[mech.tree_dof_slice(name)] = 1.0
-    return {k: x for k, x in enumerate(independent_forces(mech, None, unit).tolist()) if x}
+    return {
+        k: x
+        for k, x in enumerate(independent_forces(mech, closed_matrix(mech, None), unit).tolist())
+        if x
+    }
 
 
 def coupled_position(context: FitContext) -> Iterator[Finding]:
