@@ -6,6 +6,8 @@ import torch
 
 import torchsko as ts
 from tests.contact.models import quadruped
+from torchsko.mechanism.file_data.sensor import TARGETS
+from torchsko.sensing.sensors import KINDS
 
 mujoco = pytest.importorskip("mujoco")
 pytestmark = pytest.mark.filterwarnings("ignore::torchsko.RobotFileWarning")
@@ -269,3 +271,8 @@ def test_unknown_targets_are_refused_by_name(sensor, named):
 def test_unknown_kinds_are_refused_by_name():
     with pytest.raises(ts.MechanismError, match="sonar"):
         ts.Sensor("x", "sonar", None)
+
+
+def test_every_kind_has_one_place_and_is_read_once():
+    read = [name for kind in KINDS for name in kind.names]
+    assert sorted(read) == sorted(TARGETS)

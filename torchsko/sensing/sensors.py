@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -12,36 +12,30 @@ from torchsko.actuation.actuators import Actuators
 from torchsko.contact.contact_model import ContactModel
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.dispatch import MechanismLike
-from torchsko.mechanism.file_data import sensor as kinds
 from torchsko.mechanism.file_data.sensor import Sensor
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
 from torchsko.mechanism.state import check_state
 from torchsko.sensing.constraint_forces import constraint_forces
-from torchsko.sensing.force_sensors import touch_readings, wrench_readings
-from torchsko.sensing.frame_sensors import (
-    acceleration_readings,
-    position_readings,
-    velocity_readings,
-)
-from torchsko.sensing.joint_sensors import actuator_sensor_readings, joint_readings
+from torchsko.sensing.force_sensors import TouchSensors, WrenchSensors
+from torchsko.sensing.frame_sensors import AccelerationSensors, PoseSensors, VelocitySensors
+from torchsko.sensing.joint_sensors import ActuatorSensors, JointSensors
 from torchsko.sensing.sensor_inputs import SensorInputs, accelerations, inputs_at
-from torchsko.sensing.subtree_sensors import subtree_readings
+from torchsko.sensing.sensor_kind import SensorKind
+from torchsko.sensing.subtree_sensors import SubtreeSensors
 from torchsko.verbs.held.held_mechanism import HeldMechanism
 
-Reader = Callable[[SensorInputs, Sequence[Sensor]], list[Tensor]]
-
-READERS: dict[tuple[str, ...], Reader] = {
-    ("jointpos", "jointvel", "ballquat", "ballangvel"): joint_readings,
-    (*kinds.ACTUATOR_KINDS, "jointactuatorfrc"): actuator_sensor_readings,
-    kinds.POSITION_KINDS: position_readings,
-    kinds.VELOCITY_KINDS: velocity_readings,
-    kinds.ACCELERATION_KINDS: acceleration_readings,
-    ("touch",): touch_readings,
-    ("force", "torque"): wrench_readings,
-    kinds.SUBTREE_KINDS: subtree_readings,
-}
-"""Functions that read all sensors of some kinds at once."""
+KINDS: tuple[SensorKind, ...] = (
+    JointSensors(),
+    ActuatorSensors(),
+    PoseSensors(),
+    VelocitySensors(),
+    AccelerationSensors(),
+    TouchSensors(),
+    WrenchSensors(),
+    SubtreeSensors(),
+)
+"""All kinds of sensors; those of one entry are read at once."""
 
 
 def sensors(
@@ -101,22 +95,21 @@ def sensors(
     """
     drive, state, held = inputs_at(mech, state, ctrl, actuators, contact, f_ext, active)
     chosen = _chosen(drive.mech, sensors)
-    measured = {sensor.kind for sensor in chosen}
+    of_kinds = [(kind, [x for x in chosen if x.kind in kind.names]) for kind in KINDS]
+    measured = [(kind, found) for kind, found in of_kinds if found]
     if qdd is not None:
         check_state(drive.mech, qdd=qdd)
-    elif measured & {*kinds.ACCELERATION_KINDS, *kinds.FORCE_KINDS}:
+    elif any(kind.needs_acceleration for kind, _ in measured):
         qdd = accelerations(drive, state, held)
     else:
         qdd = torch.zeros_like(state.qd)
-    has_forces = measured & {*kinds.FORCE_KINDS}
-    constraints = constraint_forces(drive, state, qdd, held) if has_forces else None
+    needs_forces = any(kind.needs_forces for kind, _ in measured)
+    constraints = constraint_forces(drive, state, qdd, held) if needs_forces else None
     inputs = SensorInputs(drive, state, qdd, constraints)
     readings: dict[str, Tensor] = {}
-    for group, read in READERS.items():
-        of_group = [sensor for sensor in chosen if sensor.kind in group]
-        if of_group:
-            values = read(inputs, of_group)
-            readings |= {x.name: _bounded(x, y) for x, y in zip(of_group, values, strict=True)}
+    for kind, found in measured:
+        values = kind.read(inputs, found)
+        readings |= {x.name: _bounded(x, y) for x, y in zip(found, values, strict=True)}
     return {sensor.name: readings[sensor.name] for sensor in chosen}
 
 

@@ -14,9 +14,7 @@ from torchsko.io.mjcf.file_bodies import WORLD, FileBodies
 from torchsko.io.mjcf.poses import Pose, compose, inverse
 from torchsko.io.xml.edits import unique_name, words
 from torchsko.mechanism.file_data.sensor import (
-    ACTUATOR_KINDS,
-    JOINT_KINDS,
-    SUBTREE_KINDS,
+    TARGETS,
     Sensor,
     SensorFrame,
 )
@@ -85,8 +83,8 @@ def sensor_lines(
     lines, lost = [], []
     joints = {joint.name for joint in bodies.joints()}
     for sensor in bodies.mech.file_metadata.sensors:
-        known = {JOINT_KINDS: joints, ACTUATOR_KINDS: set(actuators)}
-        if any(sensor.kind in kinds and sensor.target not in x for kinds, x in known.items()):
+        known = {"joint": joints, "actuator": {*actuators}}.get(TARGETS[sensor.kind])
+        if known is not None and sensor.target not in known:
             lost.append(sensor.name)
             continue
         target = _target(bodies, sites, sensor)
@@ -98,11 +96,10 @@ def sensor_lines(
 
 def _target(bodies: FileBodies, sites: Sites, sensor: Sensor) -> dict[str, str]:
     """Attributes of the object that a sensor measures."""
-    if sensor.kind in JOINT_KINDS:
-        return {"joint": str(sensor.target)}
-    if sensor.kind in ACTUATOR_KINDS:
-        return {"actuator": str(sensor.target)}
-    if sensor.kind in SUBTREE_KINDS:
+    kind = TARGETS[sensor.kind]
+    if kind in ("joint", "actuator"):
+        return {kind: str(sensor.target)}
+    if kind == "subtree":
         return {"body": bodies.home(sensor.target)[0]}
     if sensor.kind in AT_SITES:
         return {"site": _site(bodies, sites, sensor)}

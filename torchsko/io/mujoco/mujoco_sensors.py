@@ -16,10 +16,7 @@ from torchsko.io.mujoco.mujoco_geometry import primitive
 from torchsko.io.mujoco.mujoco_model import matrix_of
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.file_data.sensor import (
-    ACTUATOR_KINDS,
-    JOINT_KINDS,
-    SENSOR_KINDS,
-    SUBTREE_KINDS,
+    TARGETS,
     Sensor,
     SensorFrame,
 )
@@ -52,7 +49,11 @@ def read_sensors(
         short = names[int(model.sensor_type[i])].removeprefix("mjSENS_").lower()
         kind = ABBREVIATIONS[short] if short in ABBREVIATIONS else short
         made = _sensor(model, i, name, kind, frames)
-        if isinstance(made, Sensor) and kind in ACTUATOR_KINDS and made.target not in actuators:
+        if (
+            isinstance(made, Sensor)
+            and TARGETS[kind] == "actuator"
+            and made.target not in actuators
+        ):
             made = "their actuators are not modelled"
         if isinstance(made, Sensor):
             is_bounded = model.sensor_cutoff[i] > 0 and model.sensor_datatype[i] in BOUNDED
@@ -93,15 +94,16 @@ def sensor_name(model: Any, i: int) -> str:
 def _sensor(model: Any, i: int, name: str, kind: str, frames: Mapping[int, str]) -> Sensor | str:
     """A sensor, or the reason why it is not modelled."""
     target = int(model.sensor_objid[i])
-    if kind not in SENSOR_KINDS:
+    if kind not in TARGETS:
         return f"sensors of kind {kind!r} are not modelled"
-    if kind in JOINT_KINDS:
+    place = TARGETS[kind]
+    if place == "joint":
         if int(model.jnt_type[target]) not in (BALL, HINGE, SLIDE):
             return "they measure a free joint: not modelled"
         return Sensor(name, kind, all_joint_names(model)[target])
-    if kind in ACTUATOR_KINDS:
+    if place == "actuator":
         return Sensor(name, kind, model.actuator(target).name or f"actuator{target}")
-    if kind in SUBTREE_KINDS:
+    if place == "subtree":
         if target and not model.body_jntnum[target]:
             return "they measure the subtree of a body without joints: not modelled"
         if not target and np.any(model.body_mass[np.asarray(model.body_weldid) == 0]):

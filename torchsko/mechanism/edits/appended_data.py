@@ -22,7 +22,7 @@ from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.fields import FIELDS
 from torchsko.mechanism.file_data.actuator import FileActuators
 from torchsko.mechanism.file_data.file_metadata import Closure, FileMetadata, Keyframe
-from torchsko.mechanism.file_data.sensor import SUBTREE_KINDS, Sensor, SensorFrame
+from torchsko.mechanism.file_data.sensor import TARGETS, Sensor, SensorFrame
 from torchsko.mechanism.file_data.solver_options import SolverOptions
 from torchsko.utils.concrete_values import concrete_values
 
@@ -212,7 +212,7 @@ def _sensor(sensor: Sensor, at: Attachment) -> Sensor | str:
         changes["reference"] = reference
     if sensor.target is not None:
         return replace(sensor, **changes, target=at.prefix + sensor.target)
-    if sensor.kind in SUBTREE_KINDS:
+    if TARGETS[sensor.kind] == "subtree":
         return "it measures a whole mechanism, which is now a part"
     frame = _frame(sensor.frame, at)
     if frame is None:

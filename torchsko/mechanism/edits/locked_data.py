@@ -23,10 +23,9 @@ from torch import Tensor
 from torchsko.errors import MechanismError
 from torchsko.mechanism.data import MechanismData
 from torchsko.mechanism.description import UnsupportedElement, Vector
-from torchsko.mechanism.file_data import sensor as kinds
 from torchsko.mechanism.file_data.actuator import Actuator, FileActuators, Range
 from torchsko.mechanism.file_data.file_metadata import Closure, Coupled, FileMetadata, Keyframe
-from torchsko.mechanism.file_data.sensor import Sensor
+from torchsko.mechanism.file_data.sensor import TARGETS, Sensor
 from torchsko.mechanism.file_data.tendon import Tendon
 from torchsko.utils.concrete_values import concrete_values
 from torchsko.utils.shapes import matvec
@@ -201,9 +200,9 @@ class LockedData:
     def _keeps(self, sensor: Sensor, dropped: Collection[str], shifted: Collection[str]) -> bool:
         """False for a sensor of locked joints, which is noted."""
         element, target = f"sensor {sensor.name!r}", sensor.target
-        if sensor.kind in kinds.JOINT_KINDS and self._is_held(target or ""):
+        if TARGETS[sensor.kind] == "joint" and self._is_held(target or ""):
             self._leave_out(element, f"joint {target!r} is locked")
-        elif sensor.kind in kinds.ACTUATOR_KINDS and target in dropped:
+        elif TARGETS[sensor.kind] == "actuator" and target in dropped:
             self._leave_out(element, f"the joints of actuator {target!r} are locked")
         elif (reason := self._not_modelled(sensor, shifted)) is not None:
             self.lost.append(UnsupportedElement(element, reason))
@@ -219,7 +218,7 @@ class LockedData:
         if sensor.kind in ("force", "torque"):
             if mech.frame_body[mech.frame_index(target or "")] in self.held:
                 return f"it measures the force on {target!r}, whose joint is locked: not modelled"
-        if sensor.kind in kinds.SUBTREE_KINDS:
+        if TARGETS[sensor.kind] == "subtree":
             if target is None:
                 return WITH_FIXED if self.fixes_inertia else None
             if mech.body_index(target) in self.held:

@@ -9,19 +9,21 @@ from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, Vector
 from torchsko.mechanism.geometry import Form
 
-JOINT_KINDS = ("jointpos", "jointvel", "jointactuatorfrc", "ballquat", "ballangvel")
-ACTUATOR_KINDS = ("actuatorpos", "actuatorvel", "actuatorfrc")
-POSITION_KINDS = ("framepos", "framequat", "framexaxis", "frameyaxis", "framezaxis")
-VELOCITY_KINDS = ("framelinvel", "frameangvel", "velocimeter", "gyro")
-ACCELERATION_KINDS = ("framelinacc", "frameangacc", "accelerometer")
-FORCE_KINDS = ("touch", "force", "torque")
-SUBTREE_KINDS = ("subtreecom", "subtreelinvel", "subtreeangmom")
+TARGETS: dict[str, str] = {
+    **dict.fromkeys(
+        ("jointpos", "jointvel", "jointactuatorfrc", "ballquat", "ballangvel"), "joint"
+    ),
+    **dict.fromkeys(("actuatorpos", "actuatorvel", "actuatorfrc"), "actuator"),
+    **dict.fromkeys(("framepos", "framequat", "framexaxis", "frameyaxis", "framezaxis"), "frame"),
+    **dict.fromkeys(("framelinvel", "frameangvel", "velocimeter", "gyro"), "frame"),
+    **dict.fromkeys(("framelinacc", "frameangacc", "accelerometer"), "frame"),
+    **dict.fromkeys(("touch", "force", "torque"), "frame"),
+    **dict.fromkeys(("subtreecom", "subtreelinvel", "subtreeangmom"), "subtree"),
+}
+"""Where each kind of sensor is: at a joint, an actuator, a frame, or the root body of a subtree.
 
-SENSOR_KINDS = (
-    *JOINT_KINDS, *ACTUATOR_KINDS, *POSITION_KINDS, *VELOCITY_KINDS, *ACCELERATION_KINDS, *FORCE_KINDS,
-    *SUBTREE_KINDS,
-)  # fmt: skip
-"""Kinds of sensors, by the names of MuJoCo's elements."""
+Kinds have the names of MuJoCo's elements. `torchsko.sensing` reads them.
+"""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Sensor:
 
     Attributes:
         name: of the sensor.
-        kind: of `SENSOR_KINDS`, such as "gyro" or "jointpos".
+        kind: of `TARGETS`, such as "gyro" or "jointpos".
         target: name of the joint, actuator or body, or of the frame; None for the inertial frame.
         rotation: of a sensor at a frame, from its coordinates to those of the target.
         position: of a sensor at a frame, its origin in the target [m].
@@ -71,8 +73,8 @@ class Sensor:
     cutoff: float = math.inf
 
     def __post_init__(self) -> None:
-        if self.kind not in SENSOR_KINDS:
-            raise MechanismError(*unknown_name("kind of sensor", self.kind, SENSOR_KINDS))
+        if self.kind not in TARGETS:
+            raise MechanismError(*unknown_name("kind of sensor", self.kind, tuple(TARGETS)))
 
     @property
     def frame(self) -> SensorFrame:
