@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, fields
 
 from torch import Tensor
 
+from torchsko.constraints.constraint_kinds import soft_kind
+from torchsko.constraints.row_kinds import FrameRows, JointRows
 from torchsko.contact.pair_groups import PairGroup
 from torchsko.mechanism.file_data.solver_options import SolverOptions
 from torchsko.mechanism.geometry import ConvexHull
@@ -144,6 +146,15 @@ class ContactFields:
     def pair_names(self) -> tuple[tuple[str, str], ...]:
         """Names of the two shapes of each pair."""
         return tuple((self.shape_names[i], self.shape_names[j]) for i, j in self.pair_shapes)
+
+    def equalities_by_kind(self) -> dict[FrameRows | JointRows, list[int]]:
+        """Indices of equalities by the kind of their rows, in the order of the rows."""
+        found: dict[FrameRows | JointRows, list[int]] = {}
+        for k, name in enumerate(self.equality_kinds):
+            kind = soft_kind(name)
+            assert kind is not None
+            found.setdefault(kind, []).append(k)
+        return found
 
 
 PARAMETER_DIMS: dict[str, int] = {

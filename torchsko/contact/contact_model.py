@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.constraints.constraint_kinds import soft_kind
-from torchsko.constraints.row_kinds import FrameRows, JointRows
 from torchsko.contact.contact_fields import PARAMETER_DIMS, WEIGHTS, ContactFields
 from torchsko.contact.inverse_weights import has_file_weights
 from torchsko.contact.lengths import Lengths, equality_fields, limit_fields, loss_fields
@@ -79,15 +77,6 @@ class ContactModel(ContactFields):
     def num_limits(self) -> int:
         """Number of rows of limits."""
         return len(self.limit_dof) + len(self.ball_dof)
-
-    def equalities_by_kind(self) -> dict[FrameRows | JointRows, list[int]]:
-        """Indices of equalities by the kind of their rows, in the order of the rows."""
-        found: dict[FrameRows | JointRows, list[int]] = {}
-        for k, name in enumerate(self.equality_kinds):
-            kind = soft_kind(name)
-            assert kind is not None
-            found.setdefault(kind, []).append(k)
-        return found
 
     def points_by_condim(self, pair: Sequence[int]) -> dict[int, list[int]]:
         """Indices of contact points by the dimension of their force, for the pair of each point."""

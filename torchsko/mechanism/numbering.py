@@ -28,6 +28,7 @@ class TreeNumbering:
 
     name: str
     body_names: tuple[str, ...]
+    frame_body: tuple[int, ...]
     tree_joint_names: tuple[str, ...]
     frame_names: tuple[str, ...]
     mass: Tensor
