@@ -15,7 +15,7 @@ from torchsko.mechanism.state import SHAPES
 F = TypeVar("F", bound=Callable[..., Any])
 
 ARGUMENTS: dict[str, str] = {
-    "mech": "the mechanism.",
+    "mech": "the mechanism, or a layer or fused mechanism, which provides one.",
     "q": "configuration, `[*batch, num_q]`.",
     "qd": "velocity, `[*batch, num_dof]` [rad/s or m/s].",
     "qdd": "acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].",
