@@ -13,9 +13,9 @@ from torch.utils._pytree import tree_leaves
 
 import torchsko as ts
 from tests.strategies import random_model
+from torchsko.algebra.theory.path_induced import is_path_induced
 from torchsko.algebra.topology.embedding_plan import embedding_plan
 from torchsko.algebra.topology.layout import Layout
-from torchsko.algebra.topology.subgraph import is_path_induced
 
 N = 1100
 

@@ -64,7 +64,7 @@ SHUT = (
     ),
     *("torchsko.io", "torchsko.io.builder", "torchsko.io.loading", "torchsko.mechanism.construct"),
     *("torchsko.mechanism.edits.lock", "torchsko.mechanism.edits.append"),
-    *("torchsko.mechanism.joints.registry", "torchsko.algebra.transforms.partition"),
+    *("torchsko.mechanism.joints.registry", "torchsko.algebra.theory.partition"),
 )
 """Rooms that `import torchsko` leaves shut: each costs milliseconds, and many programs need none."""
 

@@ -7,8 +7,8 @@ from torchsko import robots as robots
 from torchsko.algebra.operators.model import SKOModel as SKOModel
 from torchsko.algebra.recursions.factorisation import innovations as innovations
 from torchsko.algebra.recursions.innovations import Innovations as Innovations
+from torchsko.algebra.theory.path_induced import path_induced_nodes as path_induced_nodes
 from torchsko.algebra.topology.subgraph import aggregation_subgraph as aggregation_subgraph
-from torchsko.algebra.topology.subgraph import path_induced_nodes as path_induced_nodes
 from torchsko.algebra.topology.tree import Tree as Tree
 from torchsko.bridge.assemble import assemble as assemble
 from torchsko.bridge.body_poses import Pose as Pose
@@ -54,12 +54,12 @@ from torchsko.actuation.actuated_control import ActuatedControl as ActuatedContr
 from torchsko.actuation.actuators import Actuators as Actuators
 from torchsko.actuation.delay import Delay as Delay
 from torchsko.actuation.tendons import Tendons as Tendons
-from torchsko.algebra.transforms.partition import partition as partition
-from torchsko.algebra.transforms.transform import aggregate as aggregate
-from torchsko.algebra.transforms.transform import aggregate_segments as aggregate_segments
-from torchsko.algebra.transforms.transform import embed as embed
-from torchsko.algorithms.member_length import member_length_matrix as member_length_matrix
-from torchsko.algorithms.member_length import member_length_operator as member_length_operator
+from torchsko.algebra.theory.member_length import member_length_matrix as member_length_matrix
+from torchsko.algebra.theory.member_length import member_length_operator as member_length_operator
+from torchsko.algebra.theory.partition import partition as partition
+from torchsko.algebra.theory.transform import aggregate as aggregate
+from torchsko.algebra.theory.transform import aggregate_segments as aggregate_segments
+from torchsko.algebra.theory.transform import embed as embed
 from torchsko.api.verb_table import *  # noqa: F403 - the verbs
 from torchsko.bridge.conventions.conversion import Conventions as Conventions
 from torchsko.bridge.conventions.conversion import conventions as conventions

@@ -8,8 +8,8 @@ from hypothesis import given
 
 import torchsko as ts
 from tests.strategies import many, trees
-from torchsko.algebra.topology.digraph import path_induced_subgraph
-from torchsko.algebra.topology.subgraph import path_induced_nodes
+from torchsko.algebra.theory.digraph import path_induced_subgraph
+from torchsko.algebra.theory.path_induced import path_induced_nodes
 
 PART_I = "Jain 2011, Transformations Part I"
 

@@ -10,16 +10,18 @@ from hypothesis import given
 
 import torchsko as ts
 from tests.strategies import many, trees
+from torchsko.algebra.theory.path_induced import (
+    induced_subgraph,
+    is_path_induced,
+    path_induced_nodes,
+    split_nodes,
+)
 from torchsko.algebra.topology.subgraph import (
     aggregation_obstacle,
     aggregation_subgraph,
     coarse_tree,
     contract,
-    induced_subgraph,
-    is_path_induced,
-    path_induced_nodes,
     segment_groups,
-    split_nodes,
 )
 
 FRAME = "inertial frame"

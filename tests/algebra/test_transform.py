@@ -25,17 +25,17 @@ from tests.strategies import (
 )
 from torchsko.algebra.operators.edges import DenseEdges
 from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.theory.partition import Partition
+from torchsko.algebra.theory.path_induced import path_induced_nodes
+from torchsko.algebra.theory.transform import resolvent
 from torchsko.algebra.topology.embedding_plan import embedding_plan
 from torchsko.algebra.topology.subgraph import (
     coarse_tree,
     contract,
     contracted_groups,
-    path_induced_nodes,
     segment_groups,
 )
 from torchsko.algebra.transforms.embedding import embedded
-from torchsko.algebra.transforms.partition import Partition
-from torchsko.algebra.transforms.transform import resolvent
 
 exactly_shaped = torch.testing.assert_close
 

@@ -1,15 +1,9 @@
-r"""Subgraphs of a tree: which node sets cut it cleanly, and which contract into one node.
-
-S_I, S_P and S_A each contain the one before:
+r"""Subgraphs of a tree that contract into one node; see also `torchsko.algebra.theory.path_induced`.
 
 ===================== ===================================================== =====================
 paper                 meaning                                               function
 ===================== ===================================================== =====================
-S_I, induced          the nodes of S and every edge between two of them     `induced_subgraph`
-S_P, path-induced     with every path between two of them                   `path_induced_nodes`
 S_A, aggregation      with what it takes to hang on one parent              `aggregation_subgraph`
-C, child subgraph     outside S, below some node of S                       `split_nodes`
-P, parent subgraph    the rest                                              `split_nodes`
 ===================== ===================================================== =====================
 
 A set is contracted into one node without losing the tree just when it meets the *aggregation
@@ -64,101 +58,6 @@ def node_number(tree: Tree, node: int | str) -> int:
     return node_numbers(tree, (node,))[0]
 
 
-def induced_subgraph(tree: Tree, nodes: Iterable[int | str]) -> Tree:
-    """The forest on a set of nodes with all edges of the tree between them.
-
-    Args:
-        tree: the tree.
-        nodes: numbers or names.
-
-    Returns:
-        A tree or forest numbered as the nodes were, in order; names are kept. Nodes whose parent is
-        outside the set become bases.
-
-    Raises:
-        TreeError: when the set is empty or has an unknown node.
-
-    Reference: Jain 2011, Transformations Part I, section 3 (induced subgraph).
-    """
-    kept = node_numbers(tree, nodes)
-    number = {k: i for i, k in enumerate(kept)}
-    parents = [number.get(tree.parent[k], -1) for k in kept]
-    return Tree.from_parents(parents, [tree.names[k] for k in kept])
-
-
-def path_induced_nodes(tree: Tree, nodes: Iterable[int | str]) -> tuple[int, ...]:
-    """The smallest path-induced set that contains these nodes: it has every path between them.
-
-    Args:
-        tree: the tree.
-        nodes: numbers or names.
-
-    Returns:
-        Sorted node numbers.
-
-    Raises:
-        TreeError: when the set is empty or has an unknown node.
-
-    Example:
-        >>> chain = Tree.from_parents([-1, 0, 1, 2])
-        >>> path_induced_nodes(chain, [1, 3])
-        (1, 2, 3)
-
-    Reference: Jain 2011, Transformations Part I, section 3 (path-induced subgraph).
-    """
-    given = set(node_numbers(tree, nodes))
-    below, hung = _given_below(tree, given), set(given)
-    for k in tree.order:
-        if tree.parent[k] in hung:
-            hung.add(k)
-    return tuple(k for k in range(tree.num_nodes) if k in hung and below[k])
-
-
-def is_path_induced(tree: Tree, nodes: Iterable[int | str]) -> bool:
-    """True if the set contains every path between its nodes.
-
-    Raises:
-        TreeError: when the set is empty or has an unknown node.
-
-    Reference: Jain 2011, Transformations Part I, section 3 (path-induced subgraph).
-    """
-    given = node_numbers(tree, nodes)
-    return path_induced_nodes(tree, given) == given
-
-
-def split_nodes(
-    tree: Tree, nodes: Iterable[int | str]
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """The partition (C, S, P) of a tree by a path-induced set S.
-
-    Args:
-        tree: the tree.
-        nodes: S, numbers or names.
-
-    Returns:
-        C, the nodes outside S below some node of S; S; and P, all the others. C and P may be empty;
-        both are path-induced.
-
-    Raises:
-        TreeError: when S is empty, has an unknown node, or is not path-induced: the message names
-            the path that leaves it.
-
-    Reference: Jain 2011, Transformations Part I, Lemma 1.
-    """
-    S = node_numbers(tree, nodes)
-    if obstacle := _leaving_path(tree, S):
-        raise TreeError(
-            f"the nodes {_names(tree, S)} are not path-induced: {obstacle}.",
-            "Cut there, the nodes between would lie both below and above the set, and the parts "
-            "would have no order.",
-            f"Partition by torchsko.path_induced_nodes(tree, {list(S)}) = "
-            f"{list(path_induced_nodes(tree, S))} instead.",
-        )
-    C = sorted({j for k in S for j in tree.descendants(k)}.difference(S))
-    P = sorted(set(range(tree.num_nodes)).difference(S, C))
-    return tuple(C), S, tuple(P)
-
-
 def aggregation_obstacle(tree: Tree, nodes: Iterable[int | str]) -> str | None:
     """The reason why a set violates the aggregation condition; None if it satisfies it.
 
@@ -172,7 +71,7 @@ def aggregation_obstacle(tree: Tree, nodes: Iterable[int | str]) -> str | None:
     Reference: Jain 2011, Transformations Part I, Assumption 1 and Lemma 4.
     """
     S = node_numbers(tree, nodes)
-    if obstacle := _leaving_path(tree, S):
+    if obstacle := leaving_path(tree, S):
         return obstacle
     members = set(S)
     tops = [k for k in S if tree.parent[k] not in members]
@@ -180,7 +79,7 @@ def aggregation_obstacle(tree: Tree, nodes: Iterable[int | str]) -> str | None:
     if len(parents) == 1:
         return None
     hangs = [
-        f"{_names(tree, [k for k in tops if tree.parent[k] == p])} on {_parent_name(tree, p)}"
+        f"{quoted_names(tree, [k for k in tops if tree.parent[k] == p])} on {_parent_name(tree, p)}"
         for p in parents
     ]
     return f"they hang on {len(parents)} different parents: {', '.join(hangs)}"
@@ -212,7 +111,7 @@ def aggregation_subgraph(tree: Tree, nodes: Iterable[int | str]) -> tuple[int, .
     proper ancestor of all of S: a single node is its own smallest subtree, and would leave nothing.
     """
     given = set(node_numbers(tree, nodes))
-    below = _given_below(tree, given)
+    below = given_below(tree, given)
     # A proper ancestor of all has all of them below it.
     return tuple(
         k for k in range(tree.num_nodes) if below[k] and below[k] - (k in given) < len(given)
@@ -244,7 +143,7 @@ def contract(tree: Tree, nodes: Iterable[int | str], name: str | None = None) ->
     S = node_numbers(tree, nodes)
     if obstacle := aggregation_obstacle(tree, S):
         raise TreeError(
-            f"the nodes {_names(tree, S)} do not contract into one node: {obstacle}.",
+            f"the nodes {quoted_names(tree, S)} do not contract into one node: {obstacle}.",
             "The contracted graph would have a cycle or a node with two parents, and only trees "
             "have SKO models.",
             f"Aggregate torchsko.aggregation_subgraph(tree, {list(S)}) = "
@@ -290,7 +189,7 @@ def coarse_tree(
     return Tree.from_parents(parents, joined if names is None else names)
 
 
-def _given_below(tree: Tree, given: Collection[int]) -> list[int]:
+def given_below(tree: Tree, given: Collection[int]) -> list[int]:
     """For each node the number of the given nodes at or below it."""
     count = [int(k in given) for k in range(tree.num_nodes)]
     for k in reversed(tree.order):
@@ -299,7 +198,7 @@ def _given_below(tree: Tree, given: Collection[int]) -> list[int]:
     return count
 
 
-def _leaving_path(tree: Tree, S: Sequence[int]) -> str | None:
+def leaving_path(tree: Tree, S: Sequence[int]) -> str | None:
     """A path that leaves the set and comes back to it, in words; None for a path-induced set."""
     members = set(S)
     for k in S:
@@ -309,11 +208,12 @@ def _leaving_path(tree: Tree, S: Sequence[int]) -> str | None:
         returns = next((n for n, i in enumerate(above) if i in members), 0)
         if returns > 0:
             ends = f"{tree.names[k]!r} up to {tree.names[above[returns]]!r}"
-            return f"the path from {ends} leaves the set at {_names(tree, above[:returns])}"
+            return f"the path from {ends} leaves the set at {quoted_names(tree, above[:returns])}"
     return None
 
 
-def _names(tree: Tree, nodes: Iterable[int]) -> str:
+def quoted_names(tree: Tree, nodes: Iterable[int]) -> str:
+    """Names of nodes for messages."""
     return ", ".join(repr(tree.names[k]) for k in nodes)
 
 

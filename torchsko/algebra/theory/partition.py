@@ -38,7 +38,7 @@ from torchsko.algebra.operators.blocks import (
 )
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.operators.operators import SPO, BlockDiagonal
-from torchsko.algebra.topology.subgraph import induced_subgraph, split_nodes
+from torchsko.algebra.theory.path_induced import induced_subgraph, split_nodes
 from torchsko.errors import TreeError
 
 
