@@ -72,8 +72,10 @@ def save(
     - MJCF has everything that `torchsko.step` uses: joints with limits, losses and parameters of soft
       constraints, actuators, tendons, sensors, equalities, shapes with contact parameters and pairs,
       keyframes, options and flags. It has no velocity limits, limits without range, torque-speed curves of
-      motors and mesh files; nor parts of the robot's own file that torchsko does not model. Cameras become
-      sites, a revolute loop becomes two points on its axis, and moving bodies without inertia get 2e-15 kg.
+      motors, mesh files and materials beyond a colour; nor parts of the robot's own file that torchsko does
+      not model. Cameras become sites, lights are left out. A revolute loop becomes two points on its axis.
+      Moving bodies without inertia get 2e-15 kg. A mesh with a simplified hull (``maxhullvert``) becomes that
+      hull.
     - URDF has links, joints with limits, damping and friction, joints that follow one other, boxes, spheres,
       cylinders, capsules and meshes, the latter with the path in the robot's own file, and ball, weld,
       revolute and prismatic loops (URDF+).

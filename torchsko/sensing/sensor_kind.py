@@ -1,4 +1,4 @@
-"""What a kind of sensor is: names, what its readings depend on, and the readings."""
+"""Base class of kinds of sensors."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from torch.utils._device import DeviceContext
 def concrete_values(x: Any, most: int | None = None) -> np.ndarray | None:
     """Values of a tensor, for checks that only decide whether to raise an error.
 
-    Returns None if the values are not available: under a compiler, a trace or a vmap, on a device other than
-    the CPU (a read would wait for it), and under a torch function mode that would record the read, which a
-    default device does not.
+    Returns None if the values are not available: under a compiler, a trace or a vmap, and on a device other
+    than the CPU, whose read would wait for it. It is None under torch function modes as well, which would
+    record the read; a default device does not.
 
     Args:
         x: a tensor; any other object has no values.
