@@ -49,14 +49,16 @@ def calls(robot: str, batch: int, dtype_name: str) -> dict[str, Callable[[], obj
         "eager forward": lambda: ts.forward_dynamics(mech, q, qd, tau),
         "eager mass matrix": lambda: ts.mass_matrix(mech, q),
         "eager forward and VJP": lambda: gradient(lambda *x: ts.forward_dynamics(mech, *x)),
-        "eager step": lambda: ts.rollout(mech, q, qd, tau, steps=1),
+        "eager step": lambda: ts.rollout(mech, ts.State(q, qd), tau, steps=1),
         "fused inverse": lambda: fast.inverse_dynamics(q, qd, qdd),
         "fused forward": lambda: fast.forward_dynamics(q, qd, tau),
         "fused mass matrix": lambda: fast.mass_matrix(q),
         "fused forward and VJP": lambda: fast.forward_dynamics_vjp(q, qd, tau, case.cotangent),
         "fused forward, VJP by autograd": lambda: gradient(fast.forward_dynamics),
-        "fused step": lambda: ts.advance(fast, q, qd, tau, 2e-3),
-        "fused step, VJP by autograd": lambda: gradient(lambda *x: ts.advance(fast, *x, 2e-3)[1]),
+        "fused step": lambda: ts.advance(fast, ts.State(q, qd), tau, dt=2e-3),
+        "fused step, VJP by autograd": lambda: gradient(
+            lambda q, qd, tau: ts.advance(fast, ts.State(q, qd), tau, dt=2e-3).qd
+        ),
     }
 
 

@@ -46,7 +46,7 @@ def measure(name: str, mech: ts.Mechanism) -> None:
 
     def steps(n: int, fused: bool | None) -> None:
         given = mech if fused is False else ts.fuse(mech)
-        ts.rollout(given, *mech.random_state(n), None, steps=20, fused=fused)
+        ts.rollout(given, ts.State(*mech.random_state(n)), None, steps=20, fused=fused)
 
     empty, each = line(lambda n: gradient(learning, n))
     made = build_time(lambda: gradient(ts.fuse(learning, inputs=["mass"]), 3))

@@ -37,7 +37,9 @@ def cases() -> dict[str, Callable[[], Any]]:
     fast, (q, qd) = ts.fuse(robot), arm.random_state(1024)
     zero, tau = torch.zeros(2).double(), torch.zeros(128, 200, 2).double()
     return {
-        "fused rollout": lambda: ts.rollout(fast, zero, zero, tau, 200, 0.02, "rk4"),
+        "fused rollout": lambda: ts.rollout(
+            fast, ts.State(zero, zero), tau, steps=200, dt=0.02, method="rk4"
+        ),
         "eager dynamics": lambda: ts.forward_dynamics(arm, q, qd, qd),
         "one operator": lambda: torch.cos(tau),
     }

@@ -64,7 +64,7 @@ def motion(
     states, tau = [(q, qd)], torch.zeros_like(qd)
     every = round(1e-2 / dt)
     for k in range(1, round(seconds / dt) + 1):
-        q, qd = fast.advance(q, qd, tau, dt, method=method)
+        q, qd = fast.advance_tensors(q, qd, tau, dt, method=method)
         if k % every == 0:
             states.append((q, qd))
             if not (q.isfinite().all() and qd.isfinite().all()):

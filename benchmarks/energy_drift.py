@@ -24,7 +24,6 @@ from robots import chain
 from torch import Tensor
 
 import torchsko as ts
-from torchsko.rollout.midpoint import ImplicitMidpoint, Variational
 
 LINKS, SPEED, STATES = 10, 0.5, 200
 THEIRS = {"Euler": "EULER", "RK4": "RK4"}
@@ -32,8 +31,8 @@ OURS = {"semi_implicit_euler": "Euler", "implicit": "Euler", "rk4": "RK4", "newm
 """Our methods, and the one of MuJoCo whose cost each is given."""
 
 IMPLICIT: dict[str, tuple[Any, str]] = {
-    "midpoint": (ImplicitMidpoint(2), "RK4"),
-    "variational": (Variational(2), "RK4"),
+    "midpoint": (ts.ImplicitMidpoint(2), "RK4"),
+    "variational": (ts.Variational(2), "RK4"),
 }
 
 Found = list[tuple[Tensor, float]]
@@ -64,7 +63,9 @@ def moved(
     if method in IMPLICIT:
         given = {"method": IMPLICIT[method][0], "control": still, "fused": True}
     states = start(fast.mechanism(), seed)
-    return ts.rollout(fast, *states, steps=steps, dt=dt, every=every, nonfinite="ignore", **given)  # type: ignore
+    return ts.rollout(
+        fast, ts.State(*states), steps=steps, dt=dt, every=every, nonfinite="ignore", **given
+    )[:2]  # type: ignore
 
 
 def ours(fast: ts.FusedMechanism, method: str, starts: int, steps: int, dt: float) -> Found:

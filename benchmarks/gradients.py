@@ -27,14 +27,13 @@ from report import origin
 from torch import Tensor
 
 import torchsko as ts
-from torchsko.rollout.binomial import Binomial
 
 ROBOTS = {"panda": panda, "humanoid": floating_humanoid}
 DT = 1e-3
 WAYS = {
     "full tape": {"fused": False},
     "checkpoint, root": {"checkpoint": "root", "fused": False},
-    "binomial, 43 states": {"checkpoint": Binomial(43), "fused": False},
+    "binomial, 43 states": {"checkpoint": ts.Binomial(43), "fused": False},
     "kernel": {},
     "kernel, root": {"checkpoint": "root"},
 }
@@ -51,7 +50,9 @@ def start(mech: ts.Mechanism, batch: int, steps: int) -> list[Tensor]:
 
 def end(mech: object, states: list[Tensor], steps: int, **options: object) -> Tensor:
     """A number for the last state."""
-    qs, qds = ts.rollout(mech, *states, steps, DT, nonfinite="ignore", **options)  # type: ignore
+    q, qd, tau = states
+    start = ts.State(q, qd)
+    qs, qds, *_ = ts.rollout(mech, start, tau, steps=steps, dt=DT, nonfinite="ignore", **options)  # type: ignore
     return qs[:, -1].square().sum() + qds[:, -1].square().sum()
 
 

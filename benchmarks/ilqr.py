@@ -84,7 +84,7 @@ def gradient(
 ) -> tuple[Tensor, Tensor]:
     """The cost of torques `[*batch, steps, 7]`, and the norm of its gradient, by the rollout's kernel."""
     u = u.detach().requires_grad_()
-    q, qd = ts.rollout(fast, start, torch.zeros_like(start), u, STEPS, DT)
+    q, qd, *_ = ts.rollout(fast, ts.State(start, torch.zeros_like(start)), u, steps=STEPS, dt=DT)
     steps = running(arm, q[..., :-1, :], qd[..., :-1, :], u, hold[..., None, :], target)
     end = final(arm, q[..., -1, :], qd[..., -1, :], hold, target)
     cost = steps.square().sum((-1, -2)) / 2 + end.square().sum(-1) / 2

@@ -39,7 +39,7 @@ def kernels(case: Case, frames: list[str]) -> dict[str, Callable[[], Tensor | tu
         "jacobians": lambda: fast.frame_jacobian(q, frames),
         "centroidal": lambda: fast.centroidal_momentum_matrix(q),
         "regressor": lambda: fast.torque_regressor(q, qd, qdd),
-        "step": lambda: fast.linearize(q, qd, tau, 1e-3),
+        "step": lambda: fast.linearize(ts.State(q, qd), tau, dt=1e-3),
     }
 
 

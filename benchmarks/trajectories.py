@@ -75,7 +75,7 @@ def assert_alike(robot: Robot, peer: Peer, fast: ts.FusedMechanism) -> float:
     """The largest difference of 100 steps, of speeds over the largest of them."""
     q, qd = states(robot, 4)
     tau = torch.zeros(4, 100, robot.mech.num_dof, dtype=q.dtype)
-    qs, qds = ts.rollout(fast, q, qd, tau, 100, DT)
+    qs, qds, *_ = ts.rollout(fast, ts.State(q, qd), tau, steps=100, dt=DT)
     theirs = peer.run(peer.start(q, qd), tau)[:, -1, 1 + peer.model.nq :]
     ours = peer.convention.qd_to(qs[:, -1], qds[:, -1])
     error = ((ours - theirs).abs().max() / theirs.abs().max()).item()
@@ -100,7 +100,9 @@ def beside_at(
     tau = torch.zeros(batch, steps, robot.mech.num_dof, dtype=q.dtype)
     start = peer.start(q, qd)
     calls: dict[str, Callable[[], object]] = {
-        "torchsko": lambda: ts.rollout(fast, q, qd, tau, steps, DT, nonfinite="ignore"),
+        "torchsko": lambda: ts.rollout(
+            fast, ts.State(q, qd), tau, steps=steps, dt=DT, nonfinite="ignore"
+        ),
         "mujoco.rollout": lambda: peer.run(start, tau),
     }
     seconds = interleaved(calls, passes, 0.05)
@@ -120,7 +122,8 @@ def pulled(mech, batch, steps):
     q, qd = states(robot, batch)
     tau = torch.zeros(batch, steps, robot.mech.num_dof, dtype=q.dtype)
     leaves = [x.requires_grad_() for x in (q, qd, tau)]
-    qs, qds = ts.rollout(mech, *leaves, steps, DT, nonfinite="ignore")
+    start, tau = ts.State(*leaves[:2]), leaves[2]
+    qs, qds, *_ = ts.rollout(mech, start, tau, steps=steps, dt=DT, nonfinite="ignore")
     end = qs[:, -1].square().sum() + qds[:, -1].square().sum()
     return torch.autograd.grad(end, leaves)
 
@@ -130,7 +133,7 @@ def memory(what):
 
 start = time.perf_counter()
 with torch.no_grad():
-    ts.rollout(fast, *states(robot, 2), None, 10, DT)
+    ts.rollout(fast, ts.State(*states(robot, 2)), steps=10, dt=DT)
 forward = time.perf_counter() - start
 start = time.perf_counter()
 mine = pulled(fast, 2, 50)

@@ -45,7 +45,7 @@ def main():
         return hold - log_gains[0].exp() * (q - goal) - log_gains[1].exp() * qd
 
     def joint_errors():
-        qs, _ = ts.rollout(arms, q, 0 * q, control, args.steps, DT, fused=True)
+        qs = ts.rollout(arms, ts.State(q, 0 * q), control, steps=args.steps, dt=DT, fused=True).q
         return (qs - goal).square().mean(-1).sqrt()  # [arms, steps + 1] rad
 
     print("Building the kernels of the rollout and of its gradient ...", flush=True)

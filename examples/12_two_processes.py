@@ -29,14 +29,18 @@ def measured(arm):
     q, _ = arm.random_state(MOTIONS, generator=g)
     tau = torch.randn(MOTIONS, STEPS, arm.num_dof, generator=g, dtype=q.dtype)
     tau = tau + ts.gravity_force(arm, q)[:, None]
-    qs, qds = ts.rollout(real, q, torch.zeros(arm.num_dof).double(), tau, STEPS, DT)
+    qs, qds, *_ = ts.rollout(
+        real, ts.State(q, torch.zeros(arm.num_dof).double()), tau, steps=STEPS, dt=DT
+    )
     return q, tau, qs, qds
 
 
 def share(layer, data):
     """Share of this process in the mean squared error of the simulated motions."""
     q, tau, qs, qds = (x[RANK::WORLD] for x in data)
-    mine = ts.rollout(layer, q, torch.zeros(q.shape[-1]).double(), tau, STEPS, DT)
+    mine = ts.rollout(
+        layer, ts.State(q, torch.zeros(q.shape[-1]).double()), tau, steps=STEPS, dt=DT
+    )[:2]
     return ((mine[0] - qs).square().sum() + 0.01 * (mine[1] - qds).square().sum()) / MOTIONS
 
 

@@ -12,7 +12,6 @@ import torch
 from command_line import parse_options, save_figure
 
 import torchsko as ts
-from torchsko.rollout.controls import Controller
 
 DT = 0.02  # s
 FORCE = {"balance": torch.tensor([20.0, 0.0]).double(), "reaching": 8.0}  # N, N m
@@ -29,7 +28,7 @@ def two_links(first):
     return builder.joint("second", "revolute", damping=0.1, **joint).build()
 
 
-class Policy(torch.nn.Module, Controller):
+class Policy(torch.nn.Module, ts.Controller):
     """A network from the error and the state to joint forces; its memory is the target of its sample."""
 
     def __init__(self, force):
@@ -51,7 +50,9 @@ def target_error(name, mech, policy, batch, steps, fused):
     """Distance of the joints from their target, `[batch, steps + 1]`."""
     some, none = 2 * torch.rand(batch, 2).double() - 1, torch.zeros(batch, 2).double()
     policy.target, start = (none, 0.5 * some) if name == "balance" else (some, none)
-    qs, _ = ts.rollout(mech, start, none, policy, steps, DT, "implicit", fused=fused)
+    qs = ts.rollout(
+        mech, ts.State(start, none), policy, steps=steps, dt=DT, method="implicit", fused=fused
+    ).q
     return (qs - policy.target[:, None]).norm(dim=-1)
 
 

@@ -44,7 +44,9 @@ def main():
 
     def simulate():
         tau = LIMIT * torch.tanh(u)
-        return tau, *ts.rollout(plant, zero, zero, tau, args.steps, DT, "rk4")
+        return tau, *ts.rollout(
+            plant, ts.State(zero, zero), tau, steps=args.steps, dt=DT, method="rk4"
+        )[:2]
 
     start, losses = time.perf_counter(), []
     for iteration in range(args.iterations):

@@ -61,7 +61,9 @@ def main():
         plan = ts.control.ilqr(problem, q, qd, u, aim, states=states, max_iterations=1)
         solves.append(1e3 * (time.perf_counter() - began))
         push = 30.0 * (torch.arange(7) == 3) * (0.6 < k / count < 0.63)  # N m
-        qs, qds = ts.rollout(real, q, qd, plan.u[0] + push, steps=4, dt=DT / 4, fused=False)
+        qs, qds, *_ = ts.rollout(
+            real, ts.State(q, qd), plan.u[0] + push, steps=4, dt=DT / 4, fused=False
+        )
         q, qd = qs[-1], qds[-1]
         u, states = shifted(plan.u), (shifted(plan.q), shifted(plan.qd))
         way.append(ts.frame_pose(real, q, HAND).position)

@@ -54,7 +54,9 @@ phase = 0.5 - 0.5 * torch.cos(2 * torch.pi * (time - 0.5).clamp(min=0))
 goals = torch.lerp(high[places], low[places], phase[:, None])
 print("Building the kernel of a step ...", flush=True)
 held = ts.fuse(ts.constrain(cassie, pins, stabilise=20.0))
-qs, _ = ts.rollout(held, high, 0 * unit[0], law, len(time), DT, series={"goal": goals})
+qs = ts.rollout(
+    held, ts.State(high, 0 * unit[0]), law, steps=len(time), dt=DT, series={"goal": goals}
+).q
 tree, theirs = load(pins), []
 with TemporaryDirectory() as folder:
     ts.save(tree, f"{folder}/cassie.xml")

@@ -40,7 +40,7 @@ def simulate(mech: ts.Mechanism, q: torch.Tensor, qd: torch.Tensor) -> None:
         return hold - 4.0 * (ts.mass_matrix(mech, q) @ qd[..., None])[..., 0]
 
     with torch.no_grad():
-        qs, qds = ts.rollout(mech, q, qd, control, steps=100, dt=5e-3)
+        qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), control, steps=100, dt=5e-3)
     assert qs.shape == (8, 101, mech.num_q) and bool(qs.isfinite().all())
 
     def kinetic(q, qd):
@@ -55,7 +55,7 @@ def differentiate(mech: ts.Mechanism, q: torch.Tensor, qd: torch.Tensor) -> None
     last = [mech.body_names[-1]]
 
     def reached(tau, mass):
-        qs, _ = ts.rollout(mech.replace(mass=mass), q, qd, tau, steps=20, dt=5e-3)
+        qs = ts.rollout(mech.replace(mass=mass), ts.State(q, qd), tau, steps=20, dt=5e-3).q
         return ts.frame_pose(mech, qs[:, -1], last).position.square().sum()
 
     point = torch.zeros_like(qd), mech.mass

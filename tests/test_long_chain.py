@@ -64,7 +64,7 @@ CALLS = {
     "operational space": lambda: ts.operational_space_compliance(MECH, Q, TIP),
     "logdet": lambda: ts.innovations(MODEL).logdet(),
     "gradient": gradient,
-    "rollout": lambda: ts.rollout(MECH, Q, ZERO, steps=2, dt=1e-4)[0],
+    "rollout": lambda: ts.rollout(MECH, ts.State(Q, ZERO), steps=2, dt=1e-4).q,
     "layer": lambda: ts.Dynamics(MECH, {"l5.mass": ts.learn.Positive()})(Q, ZERO, ZERO),
     "pickle": lambda: pickle.loads(pickle.dumps(MECH)).mass,
     "deep copy": lambda: copy.deepcopy(MECH).mass,

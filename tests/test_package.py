@@ -42,7 +42,7 @@ import torchsko as ts
 mech = ts.load(ts.robots.panda)
 q, qd = mech.random_state()
 ts.torque_regressor(mech, q, qd, qd)
-ts.rollout(mech, q, qd, qd, 3, f_ext=q.new_zeros(3, mech.num_bodies, 6))
+ts.rollout(mech, ts.State(q, qd), qd, steps=3, f_ext=q.new_zeros(3, mech.num_bodies, 6))
 q.requires_grad_()
 ts.fuse(mech).forward_dynamics(q, qd, qd).sum().backward()
 """

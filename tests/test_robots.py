@@ -95,7 +95,7 @@ def test_servo_gains_of_the_documentation_are_stable(kv, implicit):
         control = ts.ActuatedControl(ts.Actuators.of(mech, drives), stand, implicit=implicit)
         options = {"steps": 200, "dt": dt, "nonfinite": "ignore", "fused": False}
         with torch.no_grad():
-            qs, _ = ts.rollout(mech, q, qd, control, **options)
+            qs = ts.rollout(mech, ts.State(q, qd), control, **options).q
         moved[gain] = float((qs[-1] - stand).abs().max())
     assert moved[kv] < 0.11
     assert implicit or not moved[20.0] < 1.0

@@ -196,7 +196,9 @@ def test_feedback_brings_a_free_body_to_any_pose():
     def control(t, q, qd):
         return ts.control.pd_with_gravity(mech, q, qd, target, stiffness=40.0, damping=20.0)
 
-    qs, qds = ts.rollout(mech, start, torch.zeros(4, 6).double(), control, 300, 0.03)
+    qs, qds, *_ = ts.rollout(
+        mech, ts.State(start, torch.zeros(4, 6).double()), control, steps=300, dt=0.03
+    )
     off = ts.difference(mech, qs[:, -1], target).abs().amax(-1)
     assert (ts.difference(mech, start, target).abs().amax(-1) > 1e4 * off).all()
     assert (off < 1e-4).all() and (qds[:, -1].abs() < 1e-3).all()

@@ -52,6 +52,7 @@ from torchsko import learn as learn
 from torchsko import view as view
 from torchsko.actuation.actuated_control import ActuatedControl as ActuatedControl
 from torchsko.actuation.actuators import Actuators as Actuators
+from torchsko.actuation.controller import Controller as Controller
 from torchsko.actuation.delay import Delay as Delay
 from torchsko.actuation.tendons import Tendons as Tendons
 from torchsko.algebra.theory.member_length import member_length_matrix as member_length_matrix
@@ -87,7 +88,17 @@ from torchsko.mechanism.file_data.tendon import Tendon as Tendon
 from torchsko.mechanism.joints.compound import Slide as Slide
 from torchsko.mechanism.joints.compound import Turn as Turn
 from torchsko.mechanism.joints.registry import register_joint as register_joint
+from torchsko.rollout.adaptive_steps import dormand_prince as dormand_prince
+from torchsko.rollout.binomial import Binomial as Binomial
 from torchsko.rollout.contact_integrator import ContactStep as ContactStep
+from torchsko.rollout.implicit import SemiImplicitEuler as SemiImplicitEuler
+from torchsko.rollout.limit_springs import LimitSprings as LimitSprings
+from torchsko.rollout.midpoint import ImplicitMidpoint as ImplicitMidpoint
+from torchsko.rollout.midpoint import Variational as Variational
+from torchsko.rollout.motor import PID as PID
+from torchsko.rollout.motor import Motor as Motor
+from torchsko.rollout.motor import MotorControl as MotorControl
+from torchsko.rollout.trajectory import Trajectory as Trajectory
 from torchsko.verbs.base_parameters import BaseParameters as BaseParameters
 from torchsko.verbs.frame import Frame as Frame
 from torchsko.verbs.held.held_mechanism import HeldMechanism as HeldMechanism

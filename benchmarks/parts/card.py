@@ -173,7 +173,9 @@ def calls(fast: FusedMechanism, case: Case, device: Device) -> dict[str, Callabl
         "forward": lambda: (fast.forward_dynamics(q, qd, tau),),
         "mass_matrix": lambda: (fast.mass_matrix(q),),
         "forward_vjp": with_vjp,
-        "rollout": lambda: ts.rollout(fast, q, qd, tau, STEPS, DT, every=STEPS, nonfinite="ignore"),
+        "rollout": lambda: ts.rollout(
+            fast, ts.State(q, qd), tau, steps=STEPS, dt=DT, every=STEPS, nonfinite="ignore"
+        ),
     }
 
 
@@ -192,7 +194,9 @@ def time_robots(device: Device, names: list[str]) -> None:
 def time_verbs(robot: Robot, fast: FusedMechanism, case: Case, device: Device) -> None:
     """Print times and errors at a batch in one dtype."""
     q, qd, tau = (x[case.checked].double() for x in (case.q, case.qd, case.tau))
-    ends = ts.rollout(robot.mech, q, qd, tau, STEPS, dt=DT, every=STEPS, fused=False)
+    ends = ts.rollout(
+        robot.mech, ts.State(q, qd), tau, steps=STEPS, dt=DT, every=STEPS, fused=False
+    )[:2]
     right = {**case.answers, "rollout": ends}
     for verb, call in calls(fast, case, device).items():
         start = time.perf_counter()
@@ -274,14 +278,16 @@ def time_contact_rollout(mech: ts.Mechanism, robot: ts.Mechanism, batch: int) ->
     states, checked = touching_states(mech, batch), checked_samples(batch)
     method, options = ts.ContactStep(), {"every": STEPS, "nonfinite": "ignore"}
     first = [x[checked] for x in states]
-    right = ts.rollout(mech, *first, STEPS, DT, method, fused=False, **options)[:2]
+    options |= {"steps": STEPS, "dt": DT, "method": method}
+    right = ts.rollout(mech, ts.State(*first[:2]), first[2], fused=False, **options)[:2]
     inputs = [x.to(robot.mass) for x in states]
-    call = lambda: ts.rollout(fast, *inputs, STEPS, DT, method, fused=True, **options)  # noqa: E731
-    start = time.perf_counter()
+    start, ctrl = ts.State(*inputs[:2]), inputs[2]
+    call = lambda: ts.rollout(fast, start, ctrl, fused=True, **options)[:2]  # noqa: E731
+    began = time.perf_counter()
     found = [x[checked.to(x.device)] for x in call()[:2]]
     error = error_text(found, right, robot.dtype)
     print(f"{robot.dtype}, batch {batch}, rollout of {STEPS} steps: first call "
-          f"{time.perf_counter() - start:.1f} s, error {error}", flush=True)  # fmt: skip
+          f"{time.perf_counter() - began:.1f} s, error {error}", flush=True)  # fmt: skip
     took = statistics.median(device.interleaved({"rollout": call}, 5, repeats=3)["rollout"])
     print(f"  {1e9 * took / batch / STEPS:.4g} ns a step", flush=True)
 

@@ -185,7 +185,7 @@ def test_a_rollout_through_actuators_equals_that_of_mujoco():
         mujoco.mj_step(model, data)
         theirs.append(torch.tensor(data.qpos))
     control = ts.ActuatedControl(drive, ctrl, act)
-    ours, _ = ts.rollout(mech, q, qd, steps=100, dt=model.opt.timestep, control=control)
+    ours = ts.rollout(mech, ts.State(q, qd), steps=100, dt=model.opt.timestep, control=control).q
     agree(there.q_to(ours[1:]), torch.stack(theirs), 1e-9)
 
 
@@ -301,11 +301,11 @@ def test_the_linear_model_through_actuators_is_the_difference_of_steps_through_t
     def after(x):
         at = ts.integrate(mech, q, x[..., :n]), qd + x[..., n:]
         control = ts.ActuatedControl(drive, ctrl, act)
-        qs, qds = ts.rollout(mech, *at, steps=1, dt=dt, control=control)
+        qs, qds, *_ = ts.rollout(mech, ts.State(*at), steps=1, dt=dt, control=control)
         return qs[..., 1, :], qds[..., 1, :]
 
     x = torch.zeros(*batch, 2 * n, dtype=q.dtype)
-    A, B = ts.linearize(mech, q, qd, force(x), dt=dt)
+    A, B = ts.linearize(mech, ts.State(q, qd), force(x), dt=dt)
     for e in torch.eye(2 * n, dtype=q.dtype):
         (q_up, qd_up), (q_down, qd_down) = after(x + 1e-6 * e), after(x - 1e-6 * e)
         slope = torch.cat([ts.difference(mech, q_down, q_up), qd_up - qd_down], -1) / 2e-6
@@ -324,7 +324,7 @@ def test_servos_hold_an_arm_at_their_targets():
     target = mech.middle()
     ctrl = target + ts.gravity_force(mech, target) / 200
     control = ts.ActuatedControl(ts.Actuators.of(mech, servos), ctrl)
-    q, _ = ts.rollout(mech, target + 0.1, 0 * target, steps=1500, dt=2e-3, control=control)
+    q = ts.rollout(mech, ts.State(target + 0.1, 0 * target), steps=1500, dt=2e-3, control=control).q
     agree(q[-1][None], target[None], 1e-4)
 
 
@@ -365,8 +365,10 @@ def double_pendulum() -> ts.Mechanism:
 
 def assert_one_kernel_is_eager(mech, control):
     q, qd = mech.random_state(3, generator=torch.Generator().manual_seed(0))
-    eager = ts.rollout(mech, q, qd, steps=20, dt=1e-2, control=control)
-    fused = ts.rollout(ts.fuse(mech), q, qd, steps=20, dt=1e-2, control=control, fused=True)
+    eager = ts.rollout(mech, ts.State(q, qd), steps=20, dt=1e-2, control=control)[:2]
+    fused = ts.rollout(
+        ts.fuse(mech), ts.State(q, qd), steps=20, dt=1e-2, control=control, fused=True
+    )[:2]
     for a, b in zip(eager, fused, strict=True):
         agree(b, a, 1e-13)
 

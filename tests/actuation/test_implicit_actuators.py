@@ -32,7 +32,9 @@ def apart(model, steps: int, seed: int = 0, **choices) -> tuple[torch.Tensor, to
         theirs.append(torch.tensor(data.qpos))
     control = ts.ActuatedControl(drive, ctrl, act, tendons=tendons, **choices)
     dt = model.opt.timestep
-    ours, _ = ts.rollout(mech, q, qd, steps=steps, dt=dt, control=control, nonfinite="ignore")
+    ours = ts.rollout(
+        mech, ts.State(q, qd), steps=steps, dt=dt, control=control, nonfinite="ignore"
+    ).q
     return there.q_to(ours[1:]), torch.stack(theirs)
 
 
@@ -69,7 +71,7 @@ def test_a_servo_steps_by_the_backward_euler_method_however_stiff(kp, method):
     drive = ts.Actuators.of(mech, [ts.Actuator.position("s", "j", kp=kp, kv=kv)])
     q, qd = (torch.tensor([x], dtype=torch.float64) for x in (0.7, -0.4))
     control = ts.ActuatedControl(drive, torch.tensor([0.2]).double(), implicit="position")
-    qs, qds = ts.rollout(mech, q, qd, control, 30, h, method)
+    qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), control, steps=30, dt=h, method=method)
     x, v = 0.7, -0.4
     for k in range(30):
         v = (I * v - h * kp * (x - 0.2)) / (I + h * kv + h * h * kp)
@@ -86,7 +88,7 @@ def test_the_spring_of_a_taut_tendon_steps_by_the_backward_euler_method():
     control = ts.ActuatedControl(drive, ctrl, implicit="position", tendons=tendons)
     for x in (0.7, 0.1):  # taut, and slack
         q, qd = (torch.tensor([y], dtype=torch.float64) for y in (x, -0.4))
-        _, qds = ts.rollout(mech, q, qd, control, 1, h)
+        qds = ts.rollout(mech, ts.State(q, qd), control, steps=1, dt=h).qd
         spring = k if x > 0.2 else 0.0
         expected = (I * -0.4 - h * spring * (x - 0.2)) / (I + h * d + h * h * spring)
         assert float(qds[1]) == pytest.approx(expected, abs=1e-9)
@@ -100,7 +102,7 @@ def test_gradients_pass_through_implicit_actuators_and_gains_differ_by_sample():
     def end(kv: torch.Tensor, ctrl: torch.Tensor) -> torch.Tensor:
         bias = torch.stack([0 * kv, 0 * kv - 50.0, -kv], -1)
         control = ts.ActuatedControl(drive.replace(bias=bias), ctrl, implicit="position")
-        return ts.rollout(mech, q, qd, control, 5, 0.05)[0][:, -1]
+        return ts.rollout(mech, ts.State(q, qd), control, steps=5, dt=0.05).q[:, -1]
 
     kv = torch.tensor([[3.0], [9.0]], dtype=torch.float64, requires_grad=True)
     ctrl = torch.tensor([[0.1], [0.3]], dtype=torch.float64, requires_grad=True)
@@ -109,7 +111,11 @@ def test_gradients_pass_through_implicit_actuators_and_gains_differ_by_sample():
         drive.replace(bias=torch.tensor([[0.0, -50.0, -9.0]]).double()), ctrl[1].detach(),
         implicit="position",
     )  # fmt: skip
-    agree(end(kv, ctrl)[1:].detach(), ts.rollout(mech, q[1], qd[1], one, 5, 0.05)[0][-1:], 1e-14)
+    agree(
+        end(kv, ctrl)[1:].detach(),
+        ts.rollout(mech, ts.State(q[1], qd[1]), one, steps=5, dt=0.05).q[-1:],
+        1e-14,
+    )
 
 
 def test_a_saturated_actuator_has_no_damping():
@@ -118,7 +124,7 @@ def test_a_saturated_actuator_has_no_damping():
     drive = ts.Actuators.of(mech, [servo])
     q, qd = torch.zeros(1).double(), torch.zeros(1).double()
     control = ts.ActuatedControl(drive, torch.ones(1).double(), implicit="position")
-    _, qds = ts.rollout(mech, q, qd, control, 1, 0.01)
+    qds = ts.rollout(mech, ts.State(q, qd), control, steps=1, dt=0.01).qd
     assert float(qds[-1]) == pytest.approx(0.01 * 2.0 / 2.0, rel=1e-14)
 
 
@@ -135,7 +141,7 @@ def test_the_loss_of_a_gear_holds_a_balanced_wheel_at_rest(implicit):
     final = {}
     for choice in (None, implicit):
         control = ts.ActuatedControl(drive, ctrl, implicit=choice)
-        _, qds = ts.rollout(mech, zero, zero + 0.1, control, 100, 0.01)
+        qds = ts.rollout(mech, ts.State(zero, zero + 0.1), control, steps=100, dt=0.01).qd
         final[choice] = float(qds[-3:].abs().max())
     assert final[implicit] < 1e-12 and final[None] > 1e-2
 
@@ -146,9 +152,9 @@ def test_explicit_methods_and_clamped_efforts_refuse_implicit_actuators():
     q = torch.zeros(1).double()
     control = ts.ActuatedControl(drive, q, implicit="velocity")
     with pytest.raises(ts.TorchskoError, match="takes damping explicitly"):
-        ts.rollout(mech, q, q, control, 1, method="rk4")
+        ts.rollout(mech, ts.State(q, q), control, steps=1, method="rk4")
     with pytest.raises(ts.TorchskoError, match="force_range"):
-        ts.rollout(mech, q, q, control, 1, effort="clamp")
+        ts.rollout(mech, ts.State(q, q), control, steps=1, effort="clamp")
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["joints", "a tendon"])

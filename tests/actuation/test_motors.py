@@ -34,7 +34,7 @@ def test_the_speed_of_a_dc_motor_rises_with_its_time_constant():
     control = ts.ActuatedControl(drive, number(100.0))  # more than the supply voltage
     T = FLYWHEEL * R / (k * g) ** 2
     steps, dt = 60, T / 20
-    _, qds = ts.rollout(mech, number(0.0), number(0.0), control, steps, dt)
+    qds = ts.rollout(mech, ts.State(number(0.0), number(0.0)), control, steps=steps, dt=dt).qd
     missing = (1 - dt / T) ** torch.arange(steps + 1, dtype=torch.float64)
     agree(qds, U / (k * g) * (1 - missing[:, None]), 1e-12)
     at_rest, _ = ts.actuate(mech, drive, number(0.0), number(0.0), ctrl=number(U))
@@ -63,7 +63,7 @@ def test_the_torque_of_a_motor_at_its_top_speed_is_zero():
     tau, _ = ts.actuate(mech, drive, number(0.0), number(40.0), ctrl=number(9.0))
     assert abs(float(tau)) < 1e-14
     control = ts.ActuatedControl(drive, number(9.0), implicit="velocity")
-    _, qds = ts.rollout(mech, number(0.0), number(0.0), control, 60, 0.3)
+    qds = ts.rollout(mech, ts.State(number(0.0), number(0.0)), control, steps=60, dt=0.3).qd
     assert float(qds[-1]) == pytest.approx(40.0, rel=1e-6) and float(qds.max()) <= 40.0 + 1e-9
 
 
@@ -109,8 +109,10 @@ def test_a_delay_shifts_controls_by_its_steps(late):
     arriving = lambda t, q, qd: sent(t - late * dt, q, qd) * float(t > (late - 0.5) * dt)  # noqa: E731
     q = number(0.0)
     delayed = ts.ActuatedControl(drive, sent, delay=ts.Delay(late * dt, dt))
-    ours, _ = ts.rollout(mech, q, q, delayed, 20, dt)
-    theirs, _ = ts.rollout(mech, q, q, ts.ActuatedControl(drive, arriving), 20, dt)
+    ours = ts.rollout(mech, ts.State(q, q), delayed, steps=20, dt=dt).q
+    theirs = ts.rollout(
+        mech, ts.State(q, q), ts.ActuatedControl(drive, arriving), steps=20, dt=dt
+    ).q
     agree(ours, theirs, 1e-13)
 
 
@@ -141,14 +143,14 @@ def test_a_delay_that_outgrows_its_samples_is_refused():
     time = torch.nn.Parameter(number(0.019))
     late = ts.ActuatedControl(drive, number(1.0), delay=ts.Delay(time, dt=0.01, samples=2))
     q = number(0.0)
-    ts.rollout(mech, q, q, late, 3, 0.01)[0].sum().backward()
+    ts.rollout(mech, ts.State(q, q), late, steps=3, dt=0.01).q.sum().backward()
     for learned, said in (
         (0.021, "3 time steps of 0.01 s, with samples=2"),
         (-0.001, "delay is -0.001"),
     ):
         time.data.fill_(learned)
         with pytest.raises(ts.TorchskoError, match=said):
-            ts.rollout(mech, q, q, late, 3, 0.01)
+            ts.rollout(mech, ts.State(q, q), late, steps=3, dt=0.01)
     for long in (0.03, number(0.03)):
         with pytest.raises(ts.TorchskoError, match="Pass samples=3 or more"):
             ts.Delay(long, dt=0.01, samples=2)

@@ -95,7 +95,9 @@ def test_a_rollout_of_contact_steps_takes_the_steps_of_a_closed_mechanism(closed
     contact = replace(contact, options=replace(contact.options, eulerdamp=eulerdamp))
     after = ts.step(mech, ts.State(q, qd), tau, contact=contact, dt=0.002, integrator="Euler")
     method = ts.ContactStep(contact)
-    qs, qds, *_ = ts.rollout(mech, q, qd, tau, 1, 0.002, method, fused=False)
+    qs, qds, *_ = ts.rollout(
+        mech, ts.State(q, qd), tau, steps=1, dt=0.002, method=method, fused=False
+    )
     torch.testing.assert_close(qs[:, -1], after.q, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(qds[:, -1], after.qd, rtol=1e-9, atol=1e-9)
 

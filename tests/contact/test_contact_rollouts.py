@@ -42,7 +42,10 @@ def fast():
 
 
 def simulate(mech, q, qd, dt=DT, **options):
-    return ts.rollout(mech, q, qd, law, STEPS, dt, ts.ContactStep(), **options)
+    found = ts.rollout(
+        mech, ts.State(q, qd), law, steps=STEPS, dt=dt, method=ts.ContactStep(), **options
+    )
+    return found.q, found.qd, found.constraint_forces, found.residual
 
 
 def test_rollouts_are_steps_with_gradients(fast):
@@ -80,7 +83,7 @@ def test_rollouts_are_steps_of_a_robot_whose_tendon_has_armature_springs_and_dam
     ctrl, state = torch.ones(1, dtype=q.dtype), ts.State(q, qd)
     for _ in range(STEPS):
         state = ts.step(mech, state, ctrl.expand(1, 1))
-    qs, qds, *_ = ts.rollout(mech, q, qd, ctrl, STEPS, method=ts.ContactStep())
+    qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), ctrl, steps=STEPS, method=ts.ContactStep())
     assert_close((qs[:, -1], qds[:, -1]), state[:2], rtol=1e-12, atol=1e-12)
 
 
@@ -118,8 +121,8 @@ text = HOPPER.format(cone="elliptic", condim=3)
 mech = ts.fuse(ts.load(text.partition("<actuator>")[0] + "</mujoco>"))
 def peak(steps):
     q = mech.mechanism().file_metadata.initial.repeat(256, 1).requires_grad_()
-    found = ts.rollout(mech, q, 0 * q, lambda t, q, qd: -qd, steps, 2e-3, ts.ContactStep(),
-                       every=steps // 2, checkpoint=25, fused=True)
+    found = ts.rollout(mech, ts.State(q, 0 * q), lambda t, q, qd: -qd, steps=steps, dt=2e-3,
+                       method=ts.ContactStep(), every=steps // 2, checkpoint=25, fused=True)
     found[0][:, -1].sum().backward()
     (most,) = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
     return int(most) * 1024

@@ -71,7 +71,15 @@ def test_robots_dropped_on_a_plane_for_a_second_have_finite_states_and_gradients
     q = ts.integrate(mech, rest, 0.1 * turn).requires_grad_()
     qd = (0.5 * speed).requires_grad_()
     contact = ts.ContactModel.of(mech).at_timestep(DT)
-    found = ts.rollout(ts.fuse(mech), q, qd, None, STEPS, DT, ts.ContactStep(contact), fused=True)
+    found = ts.rollout(
+        ts.fuse(mech),
+        ts.State(q, qd),
+        None,
+        steps=STEPS,
+        dt=DT,
+        method=ts.ContactStep(contact),
+        fused=True,
+    )[:2]
     gradients = torch.autograd.grad(found[0][:, -1].sum() + found[1][:, -1].sum(), (q, qd))
     for x in (*found, *gradients):
         assert torch.isfinite(x).all()

@@ -155,7 +155,7 @@ WRONG = {
     ),
     "contact model is a str": lambda s: ts.step(MECH, s, contact="soft"),
     "contact model is a SmoothContact": lambda s: ts.rollout(
-        MECH, *s[:2], None, 2, method=ts.ContactStep(ts.SmoothContact.of(MECH))
+        MECH, s, None, steps=2, method=ts.ContactStep(ts.SmoothContact.of(MECH))
     ),
     "actuators are torch.float32": lambda s: ts.step(
         MECH, s, CTRL, actuators=ts.actuators_of(MECH.to(torch.float32))

@@ -56,9 +56,11 @@ def test_steps_and_rollouts_with_the_controls_of_a_file_equal_those_of_mujoco(in
     drive = ts.ActuatedControl(ts.actuators_of(mech), ctrl_of(STEPS))
     series = ctrl_of(STEPS)
     for control in (ctrl_of(), series, lambda t, q, qd: ctrl_of(), drive):
-        found = ts.rollout(mech, *start[:2], control, STEPS, method=ts.ContactStep())
-        assert_close((found[0][-1], found[1][-1]), (q, qd), rtol=1e-11, atol=1e-11)
-    assert found[2].abs().max() > 1  # forces of constraints
+        found = ts.rollout(mech, start, control, steps=STEPS, method=ts.ContactStep())
+        after = found.last_state
+        assert_close((after.q, after.qd, after.act), (q, qd, act), rtol=1e-11, atol=1e-11)
+        assert_close(after.t, state.t, rtol=1e-12, atol=0)
+    assert found.constraint_forces.abs().max() > 1
 
 
 def test_a_rollout_in_one_kernel_takes_the_steps_of_the_file():
@@ -66,11 +68,13 @@ def test_a_rollout_in_one_kernel_takes_the_steps_of_the_file():
     fast = ts.fuse(mech)
     q0, qd0 = start.q.repeat(2, 1), start.qd.repeat(2, 1)
     for control in (ctrl_of(), ctrl_of(2, STEPS), lambda t, q, qd: ctrl_of()):
-        options = {"method": ts.ContactStep(), "fused": True, "return_forces": True}
-        qs, qds, taus, *_ = ts.rollout(fast, q0, qd0, control, STEPS, **options)
+        options = {"method": ts.ContactStep(), "fused": True}
+        qs, qds, _, taus, *_ = ts.rollout(fast, ts.State(q0, qd0), control, steps=STEPS, **options)
         assert_close((qs[1, -1], qds[1, -1]), (q, qd), rtol=1e-9, atol=1e-9)
-        eager = ts.rollout(mech, q0, qd0, control, STEPS, **options | {"fused": False})
-        assert_close(taus, eager[2], rtol=1e-9, atol=1e-9)
+        eager = ts.rollout(
+            mech, ts.State(q0, qd0), control, steps=STEPS, **options | {"fused": False}
+        )
+        assert_close(taus, eager.forces, rtol=1e-9, atol=1e-9)
     assert taus[0, 0, 1] == pytest.approx(30 * 0.4 - 2 * -0.2, abs=1e-9) or taus[0, 0, 1] == 9
 
 
@@ -79,11 +83,17 @@ def test_activations_of_a_rollout_start_where_a_controller_has_them():
     act = torch.tensor([0.7], dtype=torch.float64)
     drive = ts.ActuatedControl(ts.actuators_of(mech), ctrl_of(), activation=act)
     options = {"method": ts.ContactStep(), "memory": drive.initial_memory(*start[:2])}
-    *_, memory = ts.rollout(mech, *start[:2], drive, 3, **options)
+    found = ts.rollout(mech, start, drive, steps=3, **options)
     state = start._replace(act=act)
     for _ in range(3):
         state = ts.step(mech, state, ctrl_of())
-    assert_close(memory, state.act, rtol=1e-12, atol=1e-12)
+    assert_close(found.memory, state.act, rtol=1e-12, atol=1e-12)
+    assert_close(found.act[-1], state.act, rtol=1e-12, atol=1e-12)
+    assert_close(found.act[0], act)
+    # Without a controller they are those of the state, also where a second rollout goes on.
+    step = {"method": ts.ContactStep()}
+    first = ts.rollout(mech, start._replace(act=act), ctrl_of(), steps=1, **step)
+    assert_close(ts.rollout(mech, first.last_state, ctrl_of(), steps=2, **step).act, found.act[1:])
 
 
 def test_actuators_of_the_user_replace_those_of_the_file():
@@ -91,7 +101,7 @@ def test_actuators_of_the_user_replace_those_of_the_file():
     servo = ts.Actuators.of(mech, [ts.Actuator.position("own", "h", kp=5.0, kv=0.5)])
     ctrl = torch.tensor([0.3], dtype=torch.float64)
     state = ts.step(mech, start, ctrl, actuators=servo)
-    qs, *_ = ts.rollout(mech, *start[:2], ctrl, 1, method=ts.ContactStep(actuators=servo))
+    qs = ts.rollout(mech, start, ctrl, steps=1, method=ts.ContactStep(actuators=servo)).q
     assert_close(qs[-1], state.q, rtol=1e-12, atol=1e-12)
     with pytest.raises(ts.ShapeError, match=r"(?s)ctrl has shape \[3\].*actuators are own"):
         ts.step(mech, start, ctrl_of(), actuators=servo)
@@ -110,7 +120,7 @@ def test_joint_forces_of_a_controller_act_beside_the_tendons_of_the_file():
     for k in range(3):
         tau, memory = Push().act(0.004 * k, 0.004, state.q, state.qd, memory)
         state = ts.step(free, state, tau)
-    found = ts.rollout(mech, *start[:2], Push(), 3, method=ts.ContactStep())
+    found = ts.rollout(mech, start, Push(), steps=3, method=ts.ContactStep())[:2]
     assert_close(found[0][-1], state.q, rtol=1e-12, atol=1e-12)
 
 
@@ -132,14 +142,16 @@ def test_controls_of_actuators_that_are_not_modelled_are_refused_by_name():
     calls = {
         "step": lambda: ts.step(mech, state, u),
         "sensors": lambda: ts.sensors(mech, state, u),
-        "rollout": lambda: ts.rollout(mech, *state[:2], u, 2, method=ts.ContactStep()),
-        "law": lambda: ts.rollout(mech, *state[:2], lambda t, q, qd: u, 2, method=ts.ContactStep()),
+        "rollout": lambda: ts.rollout(mech, state, u, steps=2, method=ts.ContactStep()),
+        "law": lambda: ts.rollout(
+            mech, state, lambda t, q, qd: u, steps=2, method=ts.ContactStep()
+        ),
     }
     for call in calls.values():
         with pytest.raises(ts.MechanismError, match=r"(?s)actuator 'biceps'.*Pass actuators="):
             call()
     ts.step(mech, state)
-    ts.rollout(mech, *state[:2], None, 2, method=ts.ContactStep())
+    ts.rollout(mech, state, None, steps=2, method=ts.ContactStep())
     motor = ts.Actuators.of(mech, [ts.Actuator.motor("m", "a")])
     assert ts.step(mech, state, u, actuators=motor).qd > ts.step(mech, state).qd
 
@@ -156,9 +168,9 @@ def test_options_of_joint_forces_are_refused_with_controls_of_actuators():
     mech, start, *_ = leg("Euler")
     drive = ts.ActuatedControl(ts.actuators_of(mech), ctrl_of(), implicit="velocity")
     with pytest.raises(ts.TorchskoError, match=r"(?s)effort='clamp'.*controls of the actuators"):
-        ts.rollout(mech, *start[:2], ctrl_of(), 2, method=ts.ContactStep(), effort="clamp")
+        ts.rollout(mech, start, ctrl_of(), steps=2, method=ts.ContactStep(), effort="clamp")
     with pytest.raises(ts.TorchskoError, match=r'(?s)acts implicitly.*integrator="implicitfast"'):
-        ts.rollout(mech, *start[:2], drive, 2, method=ts.ContactStep())
+        ts.rollout(mech, start, drive, steps=2, method=ts.ContactStep())
 
 
 def test_a_function_that_calls_a_contact_step_passes_joint_forces():
@@ -171,9 +183,10 @@ def test_a_function_that_calls_a_contact_step_passes_joint_forces():
         return q, qd, q.sum(-1)
 
     tau = torch.tensor([0.3, -0.2], dtype=torch.float64)
-    qs, _, rewards = ts.rollout(mech, *start[:2], tau, 4, method=rewarded)
-    assert_close(qs, ts.rollout(mech, *start[:2], tau, 4, method=contact)[0], rtol=0, atol=1e-14)
-    assert_close(rewards, qs[1:].sum(-1))
+    found = ts.rollout(mech, start, tau, steps=4, method=rewarded)
+    expected = ts.rollout(mech, start, tau, steps=4, method=contact)
+    assert_close(found.q, expected.q, rtol=0, atol=1e-14)
+    assert_close(found.results, (found.q[1:].sum(-1),))
 
 
 @pytest.mark.parametrize(
@@ -189,9 +202,32 @@ def test_options_of_rollouts_keep_activations_and_gradients(options):
 
     def gradients(**options):
         params = {"friction": friction}
-        found = ts.rollout(mech, q, qd, ctrl, 6, method=ts.ContactStep(), params=params, **options)
+        found = ts.rollout(
+            mech, ts.State(q, qd), ctrl, steps=6, method=ts.ContactStep(), params=params, **options
+        )[:2]
         return found[0][:, -1], *torch.autograd.grad(found[1][:, -1].sum(), (ctrl, friction))
 
     found, expected = gradients(**options), gradients()
     assert_close(found, expected, rtol=1e-12, atol=1e-13)
     assert all(x.abs().max() > 1e-4 for x in expected)
+
+
+@pytest.mark.parametrize("control", ["controls", "law"])
+def test_the_data_of_a_file_are_read_once_for_a_rollout_and_for_substeps(monkeypatch, control):
+    """Contact model, actuators and tendons."""
+    mech, start, *_ = leg("implicitfast")
+    u, read = ctrl_of(), []
+    for kind in (ts.ContactModel, ts.Actuators, ts.Tendons):
+        build, name = kind.of, kind.__name__
+        monkeypatch.setattr(
+            kind,
+            "of",
+            lambda *x, build=build, name=name, **k: (read.append(name), build(*x, **k))[1],
+        )
+    once = ["Actuators", "ContactModel", "Tendons", "Tendons"]  # constraints and forces of tendons
+    control = {"controls": u, "law": lambda t, q, qd: u}[control]
+    ts.rollout(mech, start, control, steps=4, method=ts.ContactStep())
+    assert sorted(read) == once
+    read.clear()
+    ts.step(mech, start, u, substeps=4)
+    assert sorted(read) == once

@@ -67,7 +67,7 @@ def total(mech, costs, q, qd, u, target, dofs=None):
     if dofs is not None:
         tau = torch.zeros(*u.shape[:-1], mech.num_dof, dtype=u.dtype)
         tau = tau.index_copy(-1, torch.tensor(dofs), u)
-    qs, qds = ts.rollout(mech, q, qd, tau, steps=u.shape[-2], dt=DT)
+    qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), tau, steps=u.shape[-2], dt=DT)
     along = costs[0](mech, qs[..., :-1, :], qds[..., :-1, :], u, target[..., None, :])
     at_end = costs[1](mech, qs[..., -1, :], qds[..., -1, :], target)
     if along.ndim == qs.ndim:
@@ -97,7 +97,7 @@ def test_what_is_found_is_a_stationary_point_of_the_rollouts_cost(costs, exact):
     assert_close(norm, found.gradient, rtol=1e-3, atol=1e-12)
     assert_close(cost.detach(), found.cost)
     assert (found.cost < total(mech, costs, q, qd, u, target)).all()
-    qs, qds = ts.rollout(mech, q, qd, found.u.detach(), steps=STEPS, dt=DT)
+    qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), found.u.detach(), steps=STEPS, dt=DT)
     assert_close(ts.difference(mech, qs, found.q), torch.zeros_like(qds), rtol=0, atol=1e-9)
 
 
@@ -213,7 +213,7 @@ def test_feedback_brings_a_disturbed_motion_back():
     for t in range(STEPS):
         x = torch.cat([ts.difference(mech, found.q[t], state[0]), state[1] - found.qd[t]])
         used.append(found.u[t] + found.gains[t] @ x)
-        qs, qds = ts.rollout(mech, *state, used[-1], steps=1, dt=DT)
+        qs, qds, *_ = ts.rollout(mech, ts.State(*state), used[-1], steps=1, dt=DT)
         state = qs[-1], qds[-1]
     least = solve(mech, costs, disturbed, qd, found.u, target).cost
     fed_back = total(mech, costs, disturbed, qd, torch.stack(used), target)
@@ -347,7 +347,7 @@ def test_dry_friction_that_creeps_faster_is_planned_with_as_without_it():
     found = ts.control.ilqr(rubbed, *given, max_iterations=2 * int(freely.iterations))
     assert freely.converged and found.converged
     step = SemiImplicitEuler(creep=0.1)
-    qs, qds = ts.rollout(rough, q, q, found.u, steps=12, dt=0.02, method=step)
+    qs, qds, *_ = ts.rollout(rough, ts.State(q, q), found.u, steps=12, dt=0.02, method=step)
     assert_close(found.q, qs, rtol=0, atol=1e-12)
     assert_close(found.qd, qds, rtol=0, atol=1e-12)
 

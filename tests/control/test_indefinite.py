@@ -127,7 +127,7 @@ def test_a_motion_that_is_optimal_already_has_the_gains_of_riccatis_equation():
     first = ts.control.ilqr(problem, q, qd, torch.zeros(STEPS, 1).double())
     again = ts.control.ilqr(problem, q, qd, first.u, max_iterations=1)
     assert again.converged and again.iterations == 0
-    A, B = ts.linearize(mech, q, qd, first.u[0], dt=DT)
+    A, B = ts.linearize(mech, ts.State(q, qd), first.u[0], dt=DT)
     Q, R = torch.diag(torch.tensor([1.0, 0.25]).double()), 0.01
     V, gains = torch.diag(torch.tensor([9.0, 1.0]).double()), []
     for _ in range(STEPS):

@@ -131,7 +131,7 @@ def test_a_task_without_a_damping_holds_a_light_wrist_at_the_usual_rates(dt):
     def law(t, q, qd):
         return control.impedance(arm, q, qd, [task], posture=-5 * qd)
 
-    qs, qds = ts.rollout(arm, start, 0 * start, law, steps=30, dt=dt)
+    qs, qds, *_ = ts.rollout(arm, ts.State(start, 0 * start), law, steps=30, dt=dt)
     off = [(ts.frame_pose(arm, q, HAND).position - goal.position).norm() for q in (qs[0], qs[-1])]
     assert off[1] < off[0] and qds.abs().max() < 20.0
 

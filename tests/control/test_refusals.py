@@ -364,10 +364,10 @@ CALLS = {
     ),
     "frame by number": (lambda: ts.frame_jacobian(ARM, Q, 3), "frames holds 3"),
     "no frame": (lambda: ts.frame_jacobian(ARM, Q, None), "frames holds None"),
-    "step in words": (lambda: ts.linearize(ARM, Q, QD, QD, dt="0.1"), "dt is '0.1'"),
-    "no step": (lambda: ts.linearize(ARM, Q, QD, QD, dt=0.0), "dt is 0.0"),
+    "step in words": (lambda: ts.linearize(ARM, ts.State(Q, QD), QD, dt="0.1"), "dt is '0.1'"),
+    "no step": (lambda: ts.linearize(ARM, ts.State(Q, QD), QD, dt=0.0), "dt is 0.0"),
     "steps of nobody": (
-        lambda: ts.linearize(ARM, Q, QD, QD, dt=torch.ones(3).double()),
+        lambda: ts.linearize(ARM, ts.State(Q, QD), QD, dt=torch.ones(3).double()),
         r"dt has shape \[3\]",
     ),
     "heights": (

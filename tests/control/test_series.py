@@ -39,7 +39,7 @@ def task(mech, *batch):
 
 def total(mech, q, qd, u, target, reference, weight):
     """The cost by `torchsko.rollout`, step by step."""
-    qs, qds = ts.rollout(mech, q, qd, u, steps=STEPS, dt=DT)
+    qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), u, steps=STEPS, dt=DT)
     cost = 0
     for t in range(STEPS + 1):
         here = target, reference[..., t, :], weight[..., t].expand(q.shape[:-1])
@@ -102,7 +102,7 @@ def test_tracking_with_a_linear_model_is_the_solution_of_riccatis_equation():
     )
     q, qd = torch.tensor([0.7]).double(), torch.tensor([-0.2]).double()
     found = ts.control.ilqr(problem, q, qd, torch.zeros(STEPS, 1).double(), wave, max_iterations=1)
-    A, B = ts.linearize(mech, q, qd, torch.zeros(1).double(), dt=DT)
+    A, B = ts.linearize(mech, ts.State(q, qd), torch.zeros(1).double(), dt=DT)
     C = torch.tensor([[1.0, 0.0]]).double()
     V, v, laws = 25 * C.mT @ C, -25 * C.mT @ wave[-1], []
     for t in reversed(range(STEPS)):

@@ -27,7 +27,7 @@ def test_gaps_close_and_what_is_found_is_stationary(exact):
     cost = total(mech, costs, q, qd, leaf, target)
     (gradient,) = torch.autograd.grad(cost.sum(), leaf)
     assert (gradient.square().sum((-1, -2)).sqrt() < 2e-6).all()
-    qs, qds = ts.rollout(mech, q, qd, found.u.detach(), steps=STEPS, dt=DT)
+    qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), found.u.detach(), steps=STEPS, dt=DT)
     assert_close(ts.difference(mech, qs, found.q), torch.zeros_like(qds), rtol=0, atol=1e-6)
 
 
@@ -39,7 +39,7 @@ def test_gaps_are_those_of_the_steps_from_the_states_given():
     starts = q, qd
     worst = torch.zeros_like(found.gap)
     for t in range(STEPS):
-        qs, qds = ts.rollout(mech, *starts, u[:, t], steps=1, dt=DT)
+        qs, qds, *_ = ts.rollout(mech, ts.State(*starts), u[:, t], steps=1, dt=DT)
         starts = states[0][:, t + 1], states[1][:, t + 1]
         miss = torch.cat([ts.difference(mech, qs[:, -1], starts[0]), starts[1] - qds[:, -1]], -1)
         worst = torch.maximum(worst, miss.abs().amax(-1))
@@ -50,7 +50,7 @@ def test_gaps_are_those_of_the_steps_from_the_states_given():
 def test_states_that_follow_from_the_inputs_change_nothing():
     mech, costs = robot(), COSTS["residuals"]
     q, qd, u, target = task(mech, 2)
-    states = ts.rollout(mech, q, qd, u, steps=STEPS, dt=DT)
+    states = ts.rollout(mech, ts.State(q, qd), u, steps=STEPS, dt=DT)[:2]
     for k in (1, 3):
         once, many = (
             solve(mech, costs, q, qd, u, target, states=x, max_iterations=k) for x in (None, states)
@@ -78,7 +78,7 @@ def test_inputs_beyond_their_bounds_begin_at_them():
     problem = ts.control.optimal_control(
         mech, lambda mech, q, qd, u: 0.01 * u, lambda mech, q, qd: q - 100, DT, bounds=(-most, most)
     )
-    states = ts.rollout(mech, still, still, most, STEPS, DT)
+    states = ts.rollout(mech, ts.State(still, still), most, steps=STEPS, dt=DT)[:2]
     for count in (0, 5):
         found = ts.control.ilqr(
             problem, still, still, torch.full((STEPS, 1), 7.0).double(), states=states,

@@ -69,9 +69,12 @@ def test_a_step_is_a_rollout_of_one_step(arm, fast, method):
         arm = two_links()
         fast = ts.fuse(arm)
     q, qd, tau = usual_state(arm, 4)
-    qs, qds = ts.rollout(arm, q, qd, tau[:, None], steps=1, dt=0.01, method=method)
-    assert_same(fast.advance(q, qd, tau, 0.01, method=method), (qs[:, 1], qds[:, 1]))
-    each = fast.advance(q, qd, tau, torch.full((4,), 0.01, dtype=q.dtype), method=method)
+    qs, qds, *_ = ts.rollout(arm, ts.State(q, qd), tau[:, None], steps=1, dt=0.01, method=method)
+    assert_same(
+        fast.advance(ts.State(q, qd), tau, dt=0.01, method=method)[:2], (qs[:, 1], qds[:, 1])
+    )
+    dt = torch.full((4,), 0.01, dtype=q.dtype)
+    each = fast.advance(ts.State(q, qd), tau, dt=dt, method=method)[:2]
     assert_same(each, (qs[:, 1], qds[:, 1]))
 
 
@@ -79,13 +82,13 @@ def test_a_step_is_a_rollout_of_one_step(arm, fast, method):
 def test_a_time_step_that_is_none_is_refused(arm, fast, dt):
     q, qd = arm.random_state(2)
     with pytest.raises(ts.TorchskoError, match=r"^dt is .*\n.*\nPass dt="):
-        fast.advance(q, qd, qd, dt)
+        fast.advance_tensors(q, qd, qd, dt)
 
 
 def test_states_that_are_no_tensors_are_refused(arm, fast):
     q, qd = arm.random_state(2)
     with pytest.raises(ts.ShapeError, match=r"^q was given as ndarray"):
-        fast.advance(q.numpy(), qd, qd, 1)
+        fast.advance_tensors(q.numpy(), qd, qd, 1)
 
 
 def test_states_broadcast(arm, fast):
@@ -323,7 +326,7 @@ def test_steps_under_feedback_are_one_kernel(method):
         def pd(t, q, qd):
             return 40.0 * ts.difference(mech, q, target) - 3.0 * qd
 
-        qs, qds = ts.rollout(mech, q, qd, pd, steps=2, dt=0.01, method=method)
+        qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), pd, steps=2, dt=0.01, method=method)
         return qs[..., -1, :], qds[..., -1, :]
 
     q, qd, target, _ = (x.requires_grad_() for x in usual_state(mech, 5, wrench=True))

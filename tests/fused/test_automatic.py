@@ -71,7 +71,7 @@ def test_rollouts_of_a_fused_layer_have_its_gradients(arm):
     found = []
     for given in (ts.fuse(layer), layer):
         layer.zero_grad()
-        ts.rollout(given, q, qd, None, steps=15)[0].square().sum().backward()
+        ts.rollout(given, ts.State(q, qd), None, steps=15).q.square().sum().backward()
         found.append([p.grad.clone() for p in layer.parameters()])
     torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
 
@@ -127,13 +127,13 @@ def test_the_use_of_kernels_is_logged_once_for_all_copies(arm, told, monkeypatch
 def test_a_long_rollout_is_one_kernel(arm, told):
     q, qd = arm.random_state(2)
     steps = auto.PAYS // (auto.FIXED + 2)
-    declined = ts.rollout(arm, q, qd, None, steps=20, fused=False)
-    short = ts.rollout(arm, q, qd, None, steps=20)
+    declined = ts.rollout(arm, ts.State(q, qd), None, steps=20, fused=False)[:2]
+    short = ts.rollout(arm, ts.State(q, qd), None, steps=20)[:2]
     assert not told.records and torch.equal(short[0], declined[0])
-    qs, qds = ts.rollout(arm, q, qd, None, steps=steps + 1)
+    qs, qds, *_ = ts.rollout(arm, ts.State(q, qd), None, steps=steps + 1)
     assert len(told.records) == 1
     torch.testing.assert_close(qs[:, :21], declined[0], rtol=1e-10, atol=1e-10)
-    expected = ts.rollout(ts.fuse(arm), q, qd, None, steps=steps + 1)
+    expected = ts.rollout(ts.fuse(arm), ts.State(q, qd), None, steps=steps + 1)[:2]
     torch.testing.assert_close((qs, qds), expected, rtol=0, atol=0)
 
 
@@ -150,9 +150,9 @@ def test_robots_that_a_loop_locks_share_one_build_where_values_have_a_batch_dime
     arm, start = builder.build(), torch.ones(3, 1, dtype=torch.float64)
     for x in (0.2, 0.4, 0.6):
         one = arm.lock({"lower_hinge": torch.tensor([[x]], dtype=torch.float64)})
-        found = ts.rollout(one, start, 0 * start, None, steps=5)[0]
+        found = ts.rollout(one, ts.State(start, 0 * start), None, steps=5).q
         whole = arm.lock({"lower_hinge": x})
-        expected = ts.rollout(whole, start, 0 * start, None, steps=5, fused=False)[0]
+        expected = ts.rollout(whole, ts.State(start, 0 * start), None, steps=5, fused=False).q
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     assert len(told.records) == 1
 
@@ -166,7 +166,7 @@ def test_robots_that_a_loop_makes_share_one_build_and_one_line(told, monkeypatch
     robot, start = builder.build(), torch.ones(3, 1, dtype=torch.float64)
 
     def end(robot, **options):
-        return ts.rollout(robot, start, 0 * start, None, steps=5, **options)[0][:, -1]
+        return ts.rollout(robot, ts.State(start, 0 * start), None, steps=5, **options).q[:, -1]
 
     for _ in range(2):
         end(robot)
@@ -202,7 +202,7 @@ def test_a_policys_rollout_has_kernels_for_its_steps(arm, told, monkeypatch):
     for more in ({}, {"truncate": 3}):
         for fused in (None, False):
             times.clear()
-            qs, _ = ts.rollout(arm, q, qd, control, 8, fused=fused, **more)
+            qs = ts.rollout(arm, ts.State(q, qd), control, steps=8, fused=fused, **more).q
             assert len(told.records) == 1
             assert len(times) == 8
             found.append((qs.detach(), *torch.autograd.grad(qs.sum(), policy.parameters())))
@@ -216,9 +216,11 @@ def test_parameters_that_learn_stay_in_the_graph(arm):
     mass = arm.mass.clone().requires_grad_()
     q, qd = arm.random_state(400)
     steps = auto.PAYS // (auto.FIXED + 400) + 1
-    qs, _ = ts.rollout(arm.replace(mass=mass), q, qd, None, steps=steps, dt=1e-4)
+    qs = ts.rollout(arm.replace(mass=mass), ts.State(q, qd), None, steps=steps, dt=1e-4).q
     (mine,) = torch.autograd.grad(qs[:3, 40].sum(), mass)
-    few = ts.rollout(arm.replace(mass=mass), q[:3], qd[:3], None, steps=40, dt=1e-4, fused=False)
+    few = ts.rollout(
+        arm.replace(mass=mass), ts.State(q[:3], qd[:3]), None, steps=40, dt=1e-4, fused=False
+    )[:2]
     (expected,) = torch.autograd.grad(few[0][:, 40].sum(), mass)
     torch.testing.assert_close(mine, expected, rtol=1e-9, atol=1e-12)
 
@@ -227,9 +229,9 @@ def test_short_rollouts_of_a_layer_are_counted_and_logged_once(arm, told, monkey
     monkeypatch.setattr(module, "PAYS", 3 * auto.cost(4, 2))
     layer, slow = layer_of(arm), layer_of(arm, fused=False)
     q, qd = arm.random_state(2)
-    expected = ts.rollout(slow, q, qd, None, steps=4)
+    expected = ts.rollout(slow, ts.State(q, qd), None, steps=4)[:2]
     for call in range(1, 6):
-        found = ts.rollout(layer, q, qd, None, steps=4)
+        found = ts.rollout(layer, ts.State(q, qd), None, steps=4)[:2]
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
         assert isinstance(layer._fast, FusedLayer) == (call >= 3)
     assert len(told.records) == 1
@@ -238,7 +240,7 @@ def test_short_rollouts_of_a_layer_are_counted_and_logged_once(arm, told, monkey
 def test_rollouts_of_a_layer_asked_for_kernels_have_them_at_once(arm):
     layer = layer_of(arm, fused=True)
     q, qd = arm.random_state(2)
-    ts.rollout(layer, q, qd, None, steps=4)
+    ts.rollout(layer, ts.State(q, qd), None, steps=4)
     assert isinstance(layer._fast, FusedLayer)
 
 
@@ -255,15 +257,15 @@ def test_a_layers_rollout_asked_to_be_one_kernel_is(arm, fused):
         return -gain * qd
 
     for whole in (True, False):
-        qs, _ = ts.rollout(layer, q, qd, law, steps=4, fused=whole)
+        qs = ts.rollout(layer, ts.State(q, qd), law, steps=4, fused=whole).q
         found.append(torch.autograd.grad(qs.square().sum(), [gain, *layer.parameters()]))
     torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
     for _ in range(2):  # the second call is compared with the law
         calls.clear()
-        layer.rollout(q, qd, law, steps=4, fused=True)
+        layer.rollout(ts.State(q, qd), law, steps=4, fused=True)
     assert not calls  # the kernel is there
     with pytest.raises(ts.FusedError, match="has no kernels"):
-        ts.rollout(layer_of(arm, fused=False), q, qd, law, steps=4, fused=True)
+        ts.rollout(layer_of(arm, fused=False), ts.State(q, qd), law, steps=4, fused=True)
 
 
 @pytest.mark.parametrize("before", ["asked for", "forward pass", "made again", "between"])
@@ -290,7 +292,7 @@ def test_a_captured_law_is_traced_within_a_checkpoint(arm):
 
     def end(fused):
         law = lambda t, q, qd: -gain * qd  # noqa: E731
-        return ts.rollout(fast, q, qd, law, steps=4, fused=fused)[0][..., -1, :]
+        return ts.rollout(fast, ts.State(q, qd), law, steps=4, fused=fused).q[..., -1, :]
 
     found = [checkpoint(end, True, use_reentrant=False), end(False)]
     mine, expected = (torch.autograd.grad(x.square().sum(), gain) for x in found)
@@ -301,10 +303,16 @@ def test_transforms_and_compilers_are_left_alone(arm, caplog, monkeypatch):
     monkeypatch.setattr(auto, "PAYS", 1)
     q, qd = arm.random_state(3)
     with caplog.at_level(logging.WARNING, "torchsko"):
-        mapped = torch.func.vmap(lambda q, qd: ts.rollout(arm, q, qd, None, steps=3)[0])(q, qd)
-        pushed = torch.func.jvp(lambda q: ts.rollout(arm, q, qd, None, steps=3)[0], (q,), (qd,))[0]
+        mapped = torch.func.vmap(lambda q, qd: ts.rollout(arm, ts.State(q, qd), None, steps=3).q)(
+            q, qd
+        )
+        pushed = torch.func.jvp(
+            lambda q: ts.rollout(arm, ts.State(q, qd), None, steps=3).q, (q,), (qd,)
+        )[0]
     assert not caplog.records
-    torch.testing.assert_close(mapped, ts.rollout(arm, q, qd, None, 3, fused=False)[0])
+    torch.testing.assert_close(
+        mapped, ts.rollout(arm, ts.State(q, qd), None, steps=3, fused=False).q
+    )
     torch.testing.assert_close(pushed, mapped)
 
 
@@ -317,7 +325,7 @@ def test_without_a_compiler_all_is_eager(arm, caplog, monkeypatch):
         layer = layer_of(arm)
         qdd = layer(q, qd, qd)
         assert torch.equal(qdd, layer_of(arm, fused=False)(q, qd, qd))
-        ts.rollout(arm, q, qd, None, steps=3)
+        ts.rollout(arm, ts.State(q, qd), None, steps=3)
         with pytest.raises(ts.FusedError, match="CXX"):
             layer_of(arm, fused=True)(q, qd, qd)
     assert not caplog.records
@@ -328,7 +336,7 @@ def test_a_control_that_is_one_number_is_refused_by_name(arm, robot):
     q, qd = arm.random_state(2)
     mech = layer_of(arm) if robot == "a layer" else arm
     with pytest.raises(ts.ShapeError, match=r"control has shape \[\]"):
-        ts.rollout(mech, q, qd, torch.tensor(1.0, dtype=q.dtype), 5)
+        ts.rollout(mech, ts.State(q, qd), torch.tensor(1.0, dtype=q.dtype), steps=5)
 
 
 def test_a_layer_without_numbers_says_that_it_has_none(arm):
@@ -350,7 +358,7 @@ def test_a_compiled_layer_asked_for_kernels_runs_them_as_operators():
         return graph.forward
 
     def simulate(q, qd):
-        return ts.rollout(layer, q, qd, None, 2, 1e-2)[0]
+        return ts.rollout(layer, ts.State(q, qd), None, steps=2, dt=1e-2).q
 
     compiled = torch.compile(simulate, fullgraph=True, backend=backend)
     # Dynamo of PyTorch 2.11 gives the class of the error without its text.
@@ -371,9 +379,11 @@ def test_rollouts_of_one_mechanism_share_kernels_that_end_with_it(arm, monkeypat
     q, qd = robot.random_state(2)
     made = auto.kernels_for(robot)
     assert auto.kernels_for(robot) is made and auto.kernels_for(arm) is not made
-    before = ts.rollout(robot, q, qd, None, steps=3)
+    before = ts.rollout(robot, ts.State(q, qd), None, steps=3)[:2]
     robot.mass.mul_(2.0)
-    after, expected = (ts.rollout(robot, q, qd, None, steps=3, fused=f) for f in (None, False))
+    after, expected = (
+        ts.rollout(robot, ts.State(q, qd), None, steps=3, fused=f)[:2] for f in (None, False)
+    )
     robot.mass.mul_(0.5)
     torch.testing.assert_close(after, expected, rtol=1e-10, atol=1e-10)
     assert not torch.allclose(before[1], after[1])

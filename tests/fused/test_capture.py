@@ -618,7 +618,10 @@ def test_inputs_of_a_robot_in_single_precision_reach_functions_and_laws(slider, 
     fused, robot = ts.fuse(slider, inputs=("mass",)).replace(mass=mass), slider.replace(mass=mass)
     pairs = [
         (step.replace(mass=mass)(q, qd), ts.forward_dynamics(robot, q, qd, law(0, q, qd))),
-        [ts.rollout(x, q, qd, law, 4, 1e-2, fused=x is fused)[1] for x in (fused, robot)],
+        [
+            ts.rollout(x, ts.State(q, qd), law, steps=4, dt=1e-2, fused=x is fused).qd
+            for x in (fused, robot)
+        ],
     ]
     for found, expected in pairs:
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
@@ -631,9 +634,9 @@ def test_kernels_within_laws_outlive_other_laws(slider, states, monkeypatch):
     monkeypatch.setattr(workshop, "_RECENT", 2)
     fast, gain = ts.fuse(slider), torch.tensor(2.0, dtype=torch.float64)
     laws = [lambda t, q, qd, k=k: fast.gravity_force(q) - gain * qd - k for k in range(4)]
-    expected = ts.rollout(slider, *states, laws[1], 2)
+    expected = ts.rollout(slider, ts.State(*states), laws[1], steps=2)[:2]
     for k in (0, 1, 2, 1, 3, 1):
-        found = ts.rollout(fast, *states, laws[k], 2, fused=True)
+        found = ts.rollout(fast, ts.State(*states), laws[k], steps=2, fused=True)[:2]
         if k == 1:
             torch.testing.assert_close(found, expected)
 
@@ -646,12 +649,14 @@ def test_a_law_that_a_loop_makes_anew_is_told_once(slider, states, caplog):
 
     law = made(0.0)
     for steps, dt in ((2, 1e-2), (3, 1e-2), (2, 1e-3)):
-        ts.rollout(fast, *states, law, steps, dt, fused=True)
-    ts.rollout(fast, *states, lambda t, q, qd: -gain * qd, 2, 1e-2, fused=True)
+        ts.rollout(fast, ts.State(*states), law, steps=steps, dt=dt, fused=True)
+    ts.rollout(fast, ts.State(*states), lambda t, q, qd: -gain * qd, steps=2, dt=1e-2, fused=True)
     assert not caplog.messages
     for k in (1.0, 2.0):
-        found = ts.rollout(fast, *states, made(k), 2, 1e-2, fused=True)
-        torch.testing.assert_close(found, ts.rollout(slider, *states, made(k), 2, 1e-2))
+        found = ts.rollout(fast, ts.State(*states), made(k), steps=2, dt=1e-2, fused=True)[:2]
+        torch.testing.assert_close(
+            found, ts.rollout(slider, ts.State(*states), made(k), steps=2, dt=1e-2)[:2]
+        )
     (said,) = caplog.messages
     assert "made.<locals>.<lambda> are traced again" in said and "before the loop" in said
 
@@ -734,7 +739,7 @@ def test_a_policy_trains_through_a_rollout_of_an_arm():
         def control(t, q, qd):
             return policy(torch.cat([q, qd], -1))
 
-        return ts.rollout(mech, q, qd, control, steps=5, dt=0.002)[1][..., -1, :]
+        return ts.rollout(mech, ts.State(q, qd), control, steps=5, dt=0.002).qd[..., -1, :]
 
     states = arm.random_state(32, generator=torch.Generator().manual_seed(0))
     fast = ts.fuse(simulate, arm)
@@ -795,7 +800,7 @@ class Integral:
 @pytest.mark.parametrize("start", [0.0, torch.zeros(2, dtype=torch.float64)])
 def test_a_law_with_hidden_state_is_refused_with_the_form_of_a_memory(slider, states, start):
     with pytest.raises(FusedError, match="initial_memory and act"):
-        ts.rollout(ts.fuse(slider), *states, Integral(start), 3, fused=True)
+        ts.rollout(ts.fuse(slider), ts.State(*states), Integral(start), steps=3, fused=True)
 
 
 WITHIN = {

@@ -427,10 +427,10 @@ def test_a_changed_number_is_followed_or_refused(name, states):
 def test_rollouts_follow_a_changed_number_of_their_control(name, states):
     control, change = LAWS[name]()
     fast, policy = ts.fuse(ARM), lambda t, q, qd: control(q, qd)
-    ts.rollout(fast, *states, policy, steps=3, dt=1e-2, fused=True)
+    ts.rollout(fast, ts.State(*states), policy, steps=3, dt=1e-2, fused=True)
     change()
     found, wanted = (
-        ts.rollout(mech, *states, policy, steps=3, dt=1e-2, fused=mech is fast)[0]
+        ts.rollout(mech, ts.State(*states), policy, steps=3, dt=1e-2, fused=mech is fast).q
         for mech in (fast, ARM)
     )
     torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
@@ -545,13 +545,15 @@ def test_results_that_are_rounding_errors_are_not_compared():
 def test_rollouts_compare_their_control_with_the_source(states):
     numbers, change = hidden_gain()
     fast, control = ts.fuse(ARM), lambda t, q, qd: -next(numbers) * q
-    ts.rollout(fast, *states, control, steps=4, dt=1e-2, fused=True)
+    ts.rollout(fast, ts.State(*states), control, steps=4, dt=1e-2, fused=True)
     change(3.0)
     with pytest.raises(FusedError, match=r"retrace\(\)"):
-        ts.rollout(fast, *states, control, steps=4, dt=1e-2, every=2, fused=True)
+        ts.rollout(fast, ts.State(*states), control, steps=4, dt=1e-2, every=2, fused=True)
     fast.retrace()
-    found = ts.rollout(fast, *states, control, steps=4, dt=1e-2, fused=True)
-    torch.testing.assert_close(found, ts.rollout(ARM, *states, control, steps=4, dt=1e-2))
+    found = ts.rollout(fast, ts.State(*states), control, steps=4, dt=1e-2, fused=True)[:2]
+    torch.testing.assert_close(
+        found, ts.rollout(ARM, ts.State(*states), control, steps=4, dt=1e-2)[:2]
+    )
 
 
 def test_a_property_that_changes_at_each_read_is_refused(states):
@@ -612,9 +614,15 @@ def test_a_mechanism_that_is_changed_in_place_is_followed(states, name, caplog):
     torch.testing.assert_close(twin.forward_dynamics(*states, tau), kept, rtol=0, atol=0)
     getattr(mech, name).numpy()[:] *= 2  # which PyTorch does not count
     for options in ({}, {"method": "rk4"}):
-        found, wanted = (ts.rollout(x, *states, tau, 4, 1e-2, **options) for x in (fast, mech))
+        found, wanted = (
+            ts.rollout(x, ts.State(*states), tau, steps=4, dt=1e-2, **options)[:2]
+            for x in (fast, mech)
+        )
         torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
-    found, wanted = (ts.rollout(x, *states, lambda t, q, qd: -q, 3, 1e-2) for x in (fast, mech))
+    found, wanted = (
+        ts.rollout(x, ts.State(*states), lambda t, q, qd: -q, steps=3, dt=1e-2)[:2]
+        for x in (fast, mech)
+    )
     torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
 
 

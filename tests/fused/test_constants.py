@@ -197,10 +197,12 @@ def test_what_is_not_a_number_is_the_same_as_itself(slider, states, caplog):
 def test_rollouts_follow_the_values_of_their_laws(slider, states, caplog):
     fast, law = ts.fuse(slider), Law()
     control = lambda t, q, qd: -law.scaled(q)  # noqa: E731
-    before = ts.rollout(fast, *states, control, 3, 1e-2, fused=True)
+    before = ts.rollout(fast, ts.State(*states), control, steps=3, dt=1e-2, fused=True)[:2]
     law.own = 3.0
-    found = ts.rollout(fast, *states, control, 3, 1e-2, fused=True)
-    torch.testing.assert_close(found, ts.rollout(slider, *states, control, 3, 1e-2))
+    found = ts.rollout(fast, ts.State(*states), control, steps=3, dt=1e-2, fused=True)[:2]
+    torch.testing.assert_close(
+        found, ts.rollout(slider, ts.State(*states), control, steps=3, dt=1e-2)[:2]
+    )
     assert not torch.allclose(found[0], before[0])
     (said,) = caplog.messages
     assert "own has changed" in said and "in a tensor" in said

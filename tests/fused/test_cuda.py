@@ -103,14 +103,14 @@ def test_a_rollout_on_the_card_is_the_rollout(monkeypatch, mech, every):
     expected = {}
     for name, law in laws.items():
         a = [x.clone().requires_grad_() for x in (q, qd)]
-        rows = ts.rollout(mech, *a, law, steps=20, dt=1e-3, fused=False)
+        rows = ts.rollout(mech, ts.State(*a), law, steps=20, dt=1e-3, fused=False)[:2]
         rows = [x[..., ::every, :] for x in rows]
         expected[name] = (*rows, *torch.autograd.grad(rows[0].sin().sum(), a))
     put_kernels_on_it(monkeypatch)
     fast = ts.fuse(mech)
     for name, law in laws.items():
         a = [x.clone().requires_grad_() for x in (q, qd)]
-        rows = ts.rollout(fast, *a, law, steps=20, dt=1e-3, every=every, fused=True)
+        rows = ts.rollout(fast, ts.State(*a), law, steps=20, dt=1e-3, every=every, fused=True)[:2]
         found = (*rows, *torch.autograd.grad(rows[0].sin().sum(), a))
         for x, y in zip(found, expected[name], strict=True):
             torch.testing.assert_close(x, y, rtol=1e-9, atol=1e-9)
@@ -269,13 +269,13 @@ def test_a_rollout_on_a_gpu_is_one_launch_and_the_rollout(every):
     found = []
     for mech, fused in ((arm, False), (fast, None)):
         a = [x.clone().requires_grad_() for x in (q, qd)]
-        rows = ts.rollout(mech, *a, tau, steps=steps, dt=1e-3, fused=fused)
+        rows = ts.rollout(mech, ts.State(*a), tau, steps=steps, dt=1e-3, fused=fused)[:2]
         rows = [x[..., ::every, :] for x in rows]
         found.append((*rows, *torch.autograd.grad(rows[0].sin().sum(), a)))
     for x, y in zip(*found, strict=True):
         torch.testing.assert_close(x, y, rtol=1e-9, atol=1e-9)
     with torch.no_grad(), torch.profiler.profile() as seen:
-        ts.rollout(fast, q, qd, tau, steps=steps, dt=1e-3, nonfinite="ignore")
+        ts.rollout(fast, ts.State(q, qd), tau, steps=steps, dt=1e-3, nonfinite="ignore")
         torch.cuda.synchronize()
     assert sum(x.count for x in seen.key_averages() if x.key == ENTRY) == 1
 

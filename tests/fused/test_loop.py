@@ -348,7 +348,7 @@ def test_a_loop_in_a_control_of_a_rollout_in_one_kernel():
 
     found = []
     for fused_ in (True, False):
-        qs, qds = ts.rollout(fast, q, qd, control, steps=12, fused=fused_)
+        qs, qds, *_ = ts.rollout(fast, ts.State(q, qd), control, steps=12, fused=fused_)
         (gradient,) = torch.autograd.grad(qs.square().sum() + qds.sum(), gain)
         found.append((qs.detach(), qds.detach(), gradient))
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
@@ -507,7 +507,7 @@ def test_the_kernels_of_four_substeps_have_at_most_1_3_times_the_operations_of_o
 
         def step(mech, q, qd, target, n=n):
             def body(q, qd):
-                return ts.advance(mech, q, qd, 20 * (target - q) - qd, 1e-3)
+                return ts.advance(mech, ts.State(q, qd), 20 * (target - q) - qd, dt=1e-3)[:2]
 
             return ts.loop(body, (q, qd), n)
 

@@ -84,9 +84,11 @@ def test_a_step_is_a_rollout_of_one_step_with_its_gradients(pair, method):
     for fused in (True, False):
         q, qd, tau = (x.requires_grad_() for x in usual_state(mech, 3, seed=3, wrench=True)[:3])
         if fused:
-            after = fast.advance(q, qd, tau, 0.01, method=method)
+            after = fast.advance_tensors(q, qd, tau, 0.01, method=method)
         else:
-            qs, qds = ts.rollout(mech, q, qd, tau[:, None], steps=1, dt=0.01, method=method)
+            qs, qds, *_ = ts.rollout(
+                mech, ts.State(q, qd), tau[:, None], steps=1, dt=0.01, method=method
+            )
             after = qs[:, 1], qds[:, 1]
         loss = after[0].sin().sum() + after[1].cos().sum()
         found.append((*after, *torch.autograd.grad(loss, (q, qd, tau))))

@@ -152,7 +152,7 @@ def test_the_linear_model_of_a_humanoids_step_is_a_kernel():
     mech = ts.load(ts.robots.humanoid, floating_base=True)
     q, qd = mech.random_state(3)
     tau = torch.linspace(-3, 3, mech.num_dof, dtype=D).expand(3, -1)
-    fast = ts.fuse(mech).linearize(q, qd, tau, 2e-3)
-    for found, wanted in zip(fast, ts.linearize(mech, q, qd, tau, 2e-3), strict=True):
+    fast = ts.fuse(mech).linearize(ts.State(q, qd), tau, dt=2e-3)
+    for found, wanted in zip(fast, ts.linearize(mech, ts.State(q, qd), tau, dt=2e-3), strict=True):
         scale = float(wanted.abs().max())
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12 * scale)

@@ -149,9 +149,9 @@ def test_a_step_is_the_same_for_a_number_and_a_tensor():
     fast = ts.fuse(mech)
     q, qd = mech.random_state(3, generator=torch.Generator().manual_seed(0))
     tau = torch.ones_like(qd)
-    ours = fast.advance(q, qd, tau, 1e-3)
-    theirs = fast.advance(q, qd, tau, torch.tensor(1e-3, dtype=q.dtype))
-    third = fast.advance(q, qd, tau, 1e-3)
+    ours = fast.advance_tensors(q, qd, tau, 1e-3)
+    theirs = fast.advance_tensors(q, qd, tau, torch.tensor(1e-3, dtype=q.dtype))
+    third = fast.advance_tensors(q, qd, tau, 1e-3)
     assert all(
         torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(ours, theirs, third, strict=True)
     )

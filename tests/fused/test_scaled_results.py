@@ -66,7 +66,7 @@ def test_the_matrices_of_a_step_are_such_and_those_of_a_state_are_not():
     """The other entries are derivatives plus one, and those of a rotating base."""
     arm = ts.load(ts.robots.panda)
     ports = [Port(name, (7,)) for name in ("q", "qd", "tau")]
-    step = trace(lambda q, qd, tau: ts.linearize(arm, q, qd, tau, 1e-3), ports)
+    step = trace(lambda q, qd, tau: ts.linearize(arm, ts.State(q, qd), tau, dt=1e-3), ports)
     split, factors = defer_scaling(step)
     read = [split.constants[split.code[by].args[0]] for by in factors.values()]
     assert {1e-3, 1e-3 * 1e-3} <= {*read}

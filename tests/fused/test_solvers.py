@@ -151,7 +151,7 @@ def test_a_solver_in_a_law_is_part_of_a_whole_rollout():
     q, qd, _ = states(3)
     results = []
     for fused in (True, False):
-        qs, _ = ts.rollout(ts.fuse(LEG), q, qd, law, steps=10, dt=1e-2, fused=fused)
+        qs = ts.rollout(ts.fuse(LEG), ts.State(q, qd), law, steps=10, dt=1e-2, fused=fused).q
         results.append((qs.detach(), torch.autograd.grad(qs.square().sum(), gain)[0]))
     torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
 

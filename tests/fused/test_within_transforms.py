@@ -39,7 +39,9 @@ def test_a_law_that_reads_what_is_differentiated_is_one_kernel(fast, state, name
 
     def simulated(fused):
         def end(k):
-            return ts.rollout(fast, *state, lambda t, q, qd: -k * qd, 3, fused=fused)[0][:, -1]
+            return ts.rollout(
+                fast, ts.State(*state), lambda t, q, qd: -k * qd, steps=3, fused=fused
+            ).q[:, -1]
 
         return end
 
@@ -97,7 +99,7 @@ def test_a_policy_s_parameters_that_functional_call_puts_in_are_differentiated(f
 
         def forward(self, fused):
             law = lambda t, q, qd: self.policy(qd)  # noqa: E731
-            return ts.rollout(fast, *state, law, 3, fused=fused)[0].sum()
+            return ts.rollout(fast, ts.State(*state), law, steps=3, fused=fused).q.sum()
 
     torch.manual_seed(0)
     closed = Closed()

@@ -41,7 +41,9 @@ VERBS = {
     "root": lambda m, q, qd, x, f: ts.innovations(ts.assemble(m, q)).sqrt(x),
     "determinant": lambda m, q, qd, x, f: ts.innovations(ts.assemble(m, q)).logdet(),
     "scan": lambda m, q, qd, x, f: ts.innovations(ts.assemble(m, q), method="scan").whiten(x),
-    "rollout": lambda m, q, qd, x, f: ts.rollout(m, q, qd, x[..., None, :], steps=1, dt=0.01)[1],
+    "rollout": lambda m, q, qd, x, f: (
+        ts.rollout(m, ts.State(q, qd), x[..., None, :], steps=1, dt=0.01).qd
+    ),
 }
 
 

@@ -127,7 +127,7 @@ def test_rollouts_of_loops_that_are_not_finite_are_reported(rate: float) -> None
     bar = four_bar(independent=["rocker_j"])
     qd = torch.tensor([rate], dtype=torch.float64)
     with pytest.warns(RuntimeWarning, match="is not finite, at joint|is not finite at step 1"):
-        ts.rollout(bar, bar.initial(), qd, steps=3, dt=1e-3, fused=False)
+        ts.rollout(bar, ts.State(bar.initial(), qd), steps=3, dt=1e-3, fused=False)
 
 
 @pytest.mark.some(1)
@@ -136,17 +136,19 @@ def test_linear_models_of_steps_are_their_derivatives_along_the_manifold(method:
     mech = four_bar(base=True)
     q, qd, tau = state(mech)
     n, h = mech.num_dof, 1e-4
-    end = ts.rollout(mech, q, qd, tau, 1, 0.01, method, fused=False)[0][-1]
+    end = ts.rollout(mech, ts.State(q, qd), tau, steps=1, dt=0.01, method=method, fused=False).q[-1]
 
     def after(change: Tensor) -> Tensor:
         d, rate, force = change.split(n)
         moved = (ts.integrate(mech, q, d), qd + rate, tau + force)
-        qs, qds = ts.rollout(mech, *moved, 1, 0.01, method, fused=False)
+        qs, qds, *_ = ts.rollout(
+            mech, ts.State(*moved[:2]), moved[2], steps=1, dt=0.01, method=method, fused=False
+        )
         return torch.cat([ts.difference(mech, end, qs[-1]), qds[-1]])
 
     unit = h * torch.eye(3 * n, dtype=q.dtype)
     near = [(8 * (after(x) - after(-x)) - (after(2 * x) - after(-2 * x))) / (12 * h) for x in unit]
-    found = torch.cat(ts.linearize(mech, q, qd, tau, dt=0.01, method=method), -1)
+    found = torch.cat(ts.linearize(mech, ts.State(q, qd), tau, dt=0.01, method=method), -1)
     torch.testing.assert_close(found, torch.stack(near, -1), rtol=1e-7, atol=1e-7)
 
 

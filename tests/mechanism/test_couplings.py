@@ -196,7 +196,9 @@ def test_kernels_of_a_coupled_robot():
         assert_close(a, b)
     assert_close(ts.mass_matrix(fast, q), ts.mass_matrix(mech, q))
     for a, b in zip(
-        ts.rollout(fast, q, qd, tau, steps=3), ts.rollout(mech, q, qd, tau, steps=3), strict=True
+        ts.rollout(fast, ts.State(q, qd), tau, steps=3)[:2],
+        ts.rollout(mech, ts.State(q, qd), tau, steps=3)[:2],
+        strict=True,
     ):
         assert_close(a, b)
 
@@ -221,7 +223,7 @@ def test_rollouts_keep_energy_at_the_order_of_the_method(method, order):
     qd = 0.3 * qd
 
     def drift(dt: float) -> float:
-        qs, qds = ts.rollout(mech, q, qd, steps=round(0.1 / dt), dt=dt, method=method)
+        qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), steps=round(0.1 / dt), dt=dt, method=method)
         E = [
             kinetic_energy(
                 mech.tree, ts.expand(mech, qs[k]), ts.expand_velocity(mech, qs[k], qds[k])
@@ -275,9 +277,12 @@ def test_limits_of_followers_bound_what_they_follow():
     assert float(q.min()) > -0.3 and float(q.max()) < 0.6
     assert float(mech.middle()) == pytest.approx(0.15)
     assert mech.tree.lower.tolist() == pytest.approx([-0.3, -math.inf, -math.inf])
-    qs, _ = ts.rollout(
-        mech, q[:2], torch.full((2, 1), 2.0, dtype=torch.float64), steps=400, limits=LimitSprings()
-    )
+    qs = ts.rollout(
+        mech,
+        ts.State(q[:2], torch.full((2, 1), 2.0, dtype=torch.float64)),
+        steps=400,
+        limits=LimitSprings(),
+    ).q
     assert float(qs.max()) < 0.61
 
 

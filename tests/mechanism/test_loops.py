@@ -88,7 +88,7 @@ def test_integrate_inverts_difference_and_stays_closed() -> None:
 def test_rollouts_of_every_integrator_stay_closed(method: str) -> None:
     mech = four_bar(base=True)
     q, qd, _ = state(mech)
-    qs, _ = ts.rollout(mech, q, 0.3 * qd, steps=5, dt=0.01, method=method, fused=False)
+    qs = ts.rollout(mech, ts.State(q, 0.3 * qd), steps=5, dt=0.01, method=method, fused=False).q
     assert residual(mech, qs) < 1e-12
 
 
@@ -100,7 +100,9 @@ def test_the_energy_error_of_rk4_falls_with_the_fourth_power_of_the_step(name: s
     start = ts.total_energy(mech, q, qd)
     errors = []
     for steps in (20, 40):
-        qs, qds = ts.rollout(mech, q, qd, steps=steps, dt=0.2 / steps, method="rk4", fused=False)
+        qs, qds, *_ = ts.rollout(
+            mech, ts.State(q, qd), steps=steps, dt=0.2 / steps, method="rk4", fused=False
+        )
         errors.append(float((ts.total_energy(mech, qs[-1], qds[-1]) - start).abs()))
         assert residual(mech, qs) < 1e-13
     assert errors[0] > 12 * errors[1] > 0
@@ -246,7 +248,7 @@ def test_derivative_verbs_hold_the_change_of_x_and_xi() -> None:
     torch.testing.assert_close((C @ qd[..., None])[..., 0], centrifugal, rtol=1e-10, atol=1e-10)
     Gamma = ts.christoffel_symbols(mech, q)
     torch.testing.assert_close((Gamma * qd[..., None, None, :]).sum(-1), C, rtol=1e-9, atol=1e-9)
-    A, B = ts.linearize(mech, q, qd, tau)
+    A, B = ts.linearize(mech, ts.State(q, qd), tau)
     torch.testing.assert_close(A[..., 1:, :1], forward[0])
     assert B.shape == (2, 2, 1)
 

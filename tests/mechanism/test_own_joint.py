@@ -101,7 +101,7 @@ def test_verbs_include_a_registered_joint(mech, state):
 def test_a_registered_joint_has_rollouts(mech, state, method):
     q, qd = state[0][0], state[1][0]
     free = mech.replace(damping=torch.zeros_like(mech.damping))
-    qs, qds = ts.rollout(free, q, qd, steps=100, dt=1e-3, method=method)
+    qs, qds, *_ = ts.rollout(free, ts.State(q, qd), steps=100, dt=1e-3, method=method)
     before, after = (
         kinetic_energy(free, qs[k], qds[k]) + potential_energy(free, qs[k]) for k in (0, -1)
     )

@@ -228,7 +228,7 @@ def test_steps_equal_euler_steps_of_mujoco():
     data, q = mujoco.MjData(model), torch.tensor([0.3, -0.2]).double()
     qd = torch.tensor([2.0, -1.5]).double()
     data.qpos[:], data.qvel[:] = q.numpy(), qd.numpy()
-    qs, qds = ts.rollout(mech, q, qd, None, 40, 0.01, fused=False)
+    qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), None, steps=40, dt=0.01, fused=False)
     for _ in range(40):
         mujoco.mj_step(model, data)
     assert error(qs[-1], torch.tensor(data.qpos)) < 1e-12

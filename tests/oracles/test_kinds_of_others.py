@@ -99,7 +99,7 @@ def test_mujocos_euler_is_our_first_step_for_every_stack_of_joints():
     mech = prepared(kinds, [-1, 0, 1, 0, 3], seed=11)
     q, qd = mech.random_state(generator=torch.Generator().manual_seed(2))
     theirs, rates = Twin.of(mech, dt=1e-3).trajectory(q, qd, steps=100)
-    ours, speeds = ts.rollout(mech, q, qd, steps=100, dt=1e-3)
+    ours, speeds, *_ = ts.rollout(mech, ts.State(q, qd), steps=100, dt=1e-3)
     agree(ours, theirs, 1e-9)
     agree(speeds, rates, 1e-9)
 
@@ -138,7 +138,7 @@ def test_robots_on_a_free_base_move_as_mujocos_do():
     mech = prepared(["free", "compound", "planar"], [-1, 0, 1], seed=5)
     q, qd = mech.random_state(generator=torch.Generator().manual_seed(6))
     theirs, rates = Twin.of(mech, dt=1e-3).trajectory(q, qd, steps=50)
-    ours, speeds = ts.rollout(mech, q, qd, steps=50, dt=1e-3)
+    ours, speeds, *_ = ts.rollout(mech, ts.State(q, qd), steps=50, dt=1e-3)
     for mine, expected in zip(
         ts.forward_kinematics(mech, ours), ts.forward_kinematics(mech, theirs), strict=True
     ):

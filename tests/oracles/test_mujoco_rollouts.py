@@ -53,7 +53,9 @@ def largest_difference(name, integrator):
         control_spec=mujoco.mjtState.mjSTATE_QFRC_APPLIED.value,
     )  # fmt: skip
     theirs = torch.from_numpy(states)[..., 1:]
-    qs, qds = ts.rollout(ts.fuse(mech), q, qd, tau, STEPS, 2e-3, NAMES[integrator])
+    qs, qds, *_ = ts.rollout(
+        ts.fuse(mech), ts.State(q, qd), tau, steps=STEPS, dt=2e-3, method=NAMES[integrator]
+    )
     mine = torch.cat([there.q_to(qs), there.qd_to(qs, qds)], -1)[:, 1:]
     assert (mine[:, -1] - mine[:, 0]).abs().max() > 0.1
     return (mine - theirs).abs().max().item()

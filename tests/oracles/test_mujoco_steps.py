@@ -47,7 +47,7 @@ def apart(mech, steps, fused=False):
             states.append(step(*states[-1], tau, 2e-3))
         mine = [torch.stack(x) for x in zip(*states, strict=True)]
     else:
-        mine = ts.rollout(mech, q, qd, steps=steps)
+        mine = ts.rollout(mech, ts.State(q, qd), steps=steps)[:2]
     assert (theirs[0][-1] - q).abs().max() > 0.1
     return max((a - b).abs().max().item() for a, b in zip(mine, theirs, strict=True))
 

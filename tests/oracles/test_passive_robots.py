@@ -54,7 +54,7 @@ def energy(mech, q, qd):
 def fall(mech, q, qd, steps, method="semi_implicit_euler"):
     """States over time, nothing driving them."""
     with torch.no_grad():
-        return ts.rollout(mech, q, qd, steps=steps, method=method)
+        return ts.rollout(mech, ts.State(q, qd), steps=steps, method=method)[:2]
 
 
 def states(mech, robots):
@@ -143,6 +143,6 @@ def test_robots_move_as_in_mujoco(name):
     mech = lossy()[name]
     q, qd = mech.random_state(generator=torch.Generator().manual_seed(1))
     theirs = Twin.of(mech).trajectory(q, qd, 50)
-    mine = ts.rollout(mech, q, qd, steps=len(theirs[0]) - 1)
+    mine = ts.rollout(mech, ts.State(q, qd), steps=len(theirs[0]) - 1)[:2]
     speed = theirs[1].abs().amax()
     assert (mine[1] - theirs[1]).abs().max() <= 1e-8 * speed  # one robot's limit is 0 rad/s

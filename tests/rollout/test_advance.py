@@ -33,8 +33,10 @@ def test_advance_is_the_first_step_of_a_rollout(fast, method, mode):
     robot = {"eager": ARM, "layer": ts.Dynamics(ARM), "kernel": fast}[mode]
     for batch in ((), (3,)):
         q, qd, tau, f_ext = leaves = given(*batch)
-        found = ts.advance(robot, q, qd, tau, 0.01, f_ext, method=method)
-        rows = ts.rollout(ARM, q, qd, tau, 1, 0.01, method, f_ext=f_ext, fused=False)
+        found = ts.advance(robot, ts.State(q, qd), tau, dt=0.01, f_ext=f_ext, method=method)[:2]
+        rows = ts.rollout(
+            ARM, ts.State(q, qd), tau, steps=1, dt=0.01, method=method, f_ext=f_ext, fused=False
+        )[:2]
         expected = tuple(x[..., 1, :] for x in rows)
         assert_close(found, expected, rtol=1e-11, atol=1e-12)
         mine, theirs = (
@@ -43,7 +45,10 @@ def test_advance_is_the_first_step_of_a_rollout(fast, method, mode):
         )
         assert_close(mine, theirs, rtol=1e-9, atol=1e-10)
     with torch.no_grad():
-        assert_close(ts.advance(robot, q, qd, tau, 0.01, f_ext, method=method), expected)
+        assert_close(
+            ts.advance(robot, ts.State(q, qd), tau, dt=0.01, f_ext=f_ext, method=method)[:2],
+            expected,
+        )
 
 
 @pytest.mark.parametrize("mode", ["eager", "kernel"])
@@ -51,9 +56,9 @@ def test_each_sample_has_its_time_step(fast, mode):
     robot = ARM if mode == "eager" else fast
     q, qd, tau, _ = given(3)
     dt = torch.tensor([0.01, 0.02, -0.01]).double()
-    found = ts.advance(robot, q, qd, tau, dt)
+    found = ts.advance(robot, ts.State(q, qd), tau, dt=dt)[:2]
     for k in range(3):
-        one = ts.advance(robot, q[k], qd[k], tau[k], float(dt[k]))
+        one = ts.advance(robot, ts.State(q[k], qd[k]), tau[k], dt=float(dt[k]))[:2]
         assert_close([x[k] for x in found], [*one])
 
 
@@ -61,8 +66,8 @@ def test_arguments_that_do_not_fit_are_refused(fast):
     q, qd, tau, _ = given(3)
     for robot in (ARM, fast):
         with pytest.raises(ts.TorchskoError, match="method"):
-            ts.advance(robot, q, qd, tau, 0.01, method="euler")
+            ts.advance(robot, ts.State(q, qd), tau, dt=0.01, method="euler")
         with pytest.raises(ts.TorchskoError, match="dt is nan"):
-            ts.advance(robot, q, qd, tau, float("nan"))
+            ts.advance(robot, ts.State(q, qd), tau, dt=float("nan"))
         with pytest.raises(ts.ShapeError, match="tau"):
-            ts.advance(robot, q, qd, tau[:, :1], 0.01)
+            ts.advance(robot, ts.State(q, qd), tau[:, :1], dt=0.01)

@@ -25,7 +25,9 @@ GAINS = torch.linspace(0.5, 2.0, ARM.num_dof, dtype=ARM.dtype)
 def rolled(gains, checkpoint, mech=ARM, control=None):
     """Loss of all states, under a feedback that captures the gains."""
     steering = (lambda t, q, qd: (t - qd) * gains) if control is None else control
-    result = ts.rollout(mech, Q, QD, steering, steps=5, dt=1e-2, checkpoint=checkpoint)
+    result = ts.rollout(mech, ts.State(Q, QD), steering, steps=5, dt=1e-2, checkpoint=checkpoint)[
+        :2
+    ]
     return torch.cat(result, -1).square()
 
 
@@ -78,7 +80,7 @@ def by_series(checkpoint, tau, wrenches, mass, limit, q, **options):
     """Loss of all states under tensor controls."""
     mech = ARM.replace(mass=mass, effort_limit=limit)
     given = {"f_ext": wrenches, "effort": "clamp", "dt": 1e-2, "checkpoint": checkpoint} | options
-    return torch.cat(ts.rollout(mech, q, QD, tau, 5, **given), -1).square()
+    return torch.cat(ts.rollout(mech, ts.State(q, QD), tau, steps=5, **given)[:2], -1).square()
 
 
 def tensors(rows):
@@ -134,7 +136,9 @@ def test_steps_that_tensors_decide_on_are_one_node_whatever_their_number():
 
     def nodes(steps, checkpoint, method="semi_implicit_euler"):
         gains = GAINS.clone().requires_grad_()
-        states = ts.rollout(ARM, Q, QD, gains, steps, method=method, checkpoint=checkpoint)
+        states = ts.rollout(
+            ARM, ts.State(Q, QD), gains, steps=steps, method=method, checkpoint=checkpoint
+        )[:2]
         found, ahead = set(), [x.grad_fn for x in states]
         while ahead:
             node = ahead.pop()
@@ -294,10 +298,10 @@ def test_tensors_that_a_step_takes_have_their_gradients_with_a_checkpoint(contro
         brake, factor = (torch.tensor(x).to(Q).requires_grad_() for x in ([0.9, 0.7], 0.8))
         push = torch.linspace(0, 1, 10).to(Q).reshape(2, 5).requires_grad_()
         for factors in ((1.0,), (factor,)):
-            _, qds = ts.rollout(
-                ARM, Q, QD, control, 5, 1e-2, Braked(factors),
+            qds = ts.rollout(
+                ARM, ts.State(Q, QD), control, steps=5, dt=1e-2, method=Braked(factors),
                 params={"brake": brake}, series={"push": push}, checkpoint=checkpoint,
-            )  # fmt: skip
+            ).qd  # fmt: skip
             leaves = [x for x in (brake, push, *factors) if isinstance(x, torch.Tensor)]
             found.append(torch.autograd.grad(qds.square().sum(), leaves))
     assert all(x.abs().min() > 0 for x in found[1])

@@ -33,7 +33,7 @@ q, qd = mech.random_state({batch})
 
 def peak(steps):
     options = {{"steps": steps, "checkpoint": {checkpoint}, "fused": False}}
-    qs, qds = ts.rollout(mech, q, qd, tau, dt=1e-3, **options)
+    qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), tau, dt=1e-3, **options)
     qs[:, -1].sum().backward()
     # Not getrusage: a process begins there with the peak of the one that started it.
     (most,) = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
@@ -121,7 +121,7 @@ def test_the_backward_pass_holds_the_tape_of_one_segment():
 
     def most(steps: int, checkpoint: int | None) -> int:
         with LiveBytes() as live:
-            qs, qds = ts.rollout(mech, q, qd, tau, steps=steps, checkpoint=checkpoint)
+            qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), tau, steps=steps, checkpoint=checkpoint)
             qs[:, -1].sum().backward()
         return live.peak - qs.nbytes - qds.nbytes
 
@@ -136,7 +136,7 @@ def test_no_tape_is_left_behind_in_cycles_of_references():
     q, qd = mech.random_state(64)
     tau = torch.zeros(1, dtype=q.dtype, requires_grad=True)
     with LiveBytes() as live:
-        ts.rollout(mech, q, qd, tau, steps=6, checkpoint=3)[0].sum().backward()
+        ts.rollout(mech, ts.State(q, qd), tau, steps=6, checkpoint=3).q.sum().backward()
     assert live.now <= tau.nbytes
 
 
@@ -151,7 +151,7 @@ def test_no_more_stays_than_the_result_and_the_starts_of_the_segments():
         return sum(blocks.values())
 
     before = alive()
-    result = ts.rollout(mech, q, qd, tau, steps=30, checkpoint=5)
+    result = ts.rollout(mech, ts.State(q, qd), tau, steps=30, checkpoint=5)[:2]
     assert alive() - before < 1.5 * sum(x.nbytes for x in result)
 
 
@@ -162,7 +162,7 @@ def test_the_gradient_of_a_series_is_made_once_not_once_a_step(series):
     q, qd = mech.random_state(3)
     shape = {"control": (3, steps, 1), "f_ext": (3, steps, 1, 6)}[series]
     x = torch.zeros(shape, dtype=q.dtype, requires_grad=True)
-    qs, qds = ts.rollout(mech, q, qd, steps=steps, **{series: x})
+    qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), steps=steps, **{series: x})
     with Made(shape) as made:
         (qs.sum() + qds.sum()).backward()
     assert made.count <= 2

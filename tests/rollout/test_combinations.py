@@ -142,7 +142,9 @@ def one_by_one(case, mech, q, qd, control, f_ext):
                 elif control is not None:
                     now = lambda t, q, qd, k=k: control(t + k * DT, q, qd)  # noqa: E731
                 push = f_ext[sample, k : k + 1] if isinstance(f_ext, torch.Tensor) else f_ext
-                after = ts.rollout(mech, x, v, now, 1, DT, f_ext=push, fused=False, **chosen)
+                after = ts.rollout(
+                    mech, ts.State(x, v), now, steps=1, dt=DT, f_ext=push, fused=False, **chosen
+                )[:2]
                 x, v = (s[-1] for s in after)
             rows.append((x, v))
         for found, states in zip((qs, qds), zip(*rows, strict=True), strict=True):
@@ -153,7 +155,9 @@ def one_by_one(case, mech, q, qd, control, f_ext):
 def at_once(case, mech, q, qd, control, f_ext):
     options = {k: case[k] for k in CHOICES if k not in ("control", "run", "f_ext")}
     fused = {"eager": False, "kernels": None, "one kernel": True}[case["run"]]
-    return ts.rollout(mech, q, qd, control, STEPS, DT, f_ext=f_ext, fused=fused, **options)
+    return ts.rollout(
+        mech, ts.State(q, qd), control, steps=STEPS, dt=DT, f_ext=f_ext, fused=fused, **options
+    )[:2]
 
 
 def test_every_pair_of_options_is_combined():

@@ -49,8 +49,8 @@ def test_gradients_of_shared_numbers_are_those_of_finite_samples(fast, mode, cau
     def end(keep, nonfinite):
         many = robot.replace(mass=mass, joint_position=position[keep])
         scales = scale[keep].requires_grad_()
-        options = {"params": {"scale": scales}, "nonfinite": nonfinite, "return_forces": True}
-        qs, qds, taus = ts.rollout(many, q[keep], qd[keep], law, **rest, **options)
+        options = {"params": {"scale": scales}, "nonfinite": nonfinite}
+        qs, qds, _, taus, *_ = ts.rollout(many, ts.State(q[keep], qd[keep]), law, **rest, **options)
         loss = masked_loss(qs, qds) + torch.where(taus.isfinite(), taus, 0.0).square().sum()
         return (qs, *torch.autograd.grad(loss, (mass, scales)))
 
@@ -66,8 +66,14 @@ def test_values_captured_by_a_law_may_make_a_sample_diverge():
     gain = torch.where(GOOD, 1.0, 1e200 * GOOD.new_ones(4).double())[:, None].requires_grad_()
     with pytest.warns(RuntimeWarning, match=r"sample \[2\]"):
         found = ts.rollout(
-            ARM, *states(), lambda t, q, qd: -gain * q, STEPS, DT, nonfinite="zero", fused=False
-        )
+            ARM,
+            ts.State(*states()),
+            lambda t, q, qd: -gain * q,
+            steps=STEPS,
+            dt=DT,
+            nonfinite="zero",
+            fused=False,
+        )[:2]
     (slope,) = torch.autograd.grad(masked_loss(*found), gain)
     assert slope[GOOD].all() and slope[BAD] == 0
 
@@ -76,7 +82,9 @@ def test_states_whose_square_overflows_have_no_gradient():
     q, qd = states()
     qd = torch.where(GOOD[:, None], qd, 1e160).requires_grad_()
     with pytest.warns(RuntimeWarning, match=r"sample \[2\]"):
-        found = ts.rollout(ARM, q, qd, None, 2, 1e-3, nonfinite="zero", fused=False)
+        found = ts.rollout(
+            ARM, ts.State(q, qd), None, steps=2, dt=1e-3, nonfinite="zero", fused=False
+        )[:2]
     (slope,) = torch.autograd.grad(masked_loss(*found), qd)
     assert slope.isfinite().all() and (slope[BAD] == 0).all()
 
@@ -88,9 +96,9 @@ def test_gradients_are_zero_if_all_samples_diverge(fast, mode):
     robot = ARM if mode == "eager" else fast
     with pytest.warns(RuntimeWarning, match="4 such in the batch"):
         found = ts.rollout(
-            robot, q + 1e4, qd, law, STEPS, DT,
+            robot, ts.State(q + 1e4, qd), law, steps=STEPS, dt=DT,
             params={"scale": scale}, nonfinite="zero", fused=MODES[mode],
-        )  # fmt: skip
+        )[:2]  # fmt: skip
     (slope,) = torch.autograd.grad(masked_loss(*found), scale)
     assert (slope == 0).all()
 
@@ -103,12 +111,14 @@ def test_finite_rollouts_are_not_repeated_and_have_no_warning(recwarn):
         evaluations.append(t)
         return -qd
 
-    ts.rollout(ARM, q, qd, counted, STEPS, DT, nonfinite="zero", fused=False)
+    ts.rollout(ARM, ts.State(q, qd), counted, steps=STEPS, dt=DT, nonfinite="zero", fused=False)
     assert len(evaluations) == STEPS and not recwarn
 
 
 def test_unknown_choices_and_traced_values_are_refused():
     with pytest.raises(ts.TorchskoError, match="nonfinite"):
-        ts.rollout(ARM, *states(), nonfinite="none")
+        ts.rollout(ARM, ts.State(*states()), nonfinite="none")
     with pytest.raises(ts.TorchskoError, match=r"(?s)under vmap.*ignore"):
-        torch.vmap(lambda q, qd: ts.rollout(ARM, q, qd, steps=1, nonfinite="zero"))(*states())
+        torch.vmap(lambda q, qd: ts.rollout(ARM, ts.State(q, qd), steps=1, nonfinite="zero")[:2])(
+            *states()
+        )

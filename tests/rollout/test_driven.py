@@ -26,8 +26,8 @@ def start(arm):
 
 def both(arm, fast, start, control, **options):
     return [
-        ts.rollout(fast, *start, control, STEPS, DT, fused=True, **options),
-        ts.rollout(arm, *start, control, STEPS, DT, **options),
+        ts.rollout(fast, ts.State(*start), control, steps=STEPS, dt=DT, fused=True, **options)[:2],
+        ts.rollout(arm, ts.State(*start), control, steps=STEPS, dt=DT, **options)[:2],
     ]
 
 
@@ -149,17 +149,33 @@ def test_forces_saturate_and_limits_hold(arm, fast):
 def test_what_sees_a_batch_is_refused(arm, fast, start):
     gains = torch.ones(3, 7, dtype=torch.float64)
     with pytest.raises(FusedError, match="one sample"):
-        ts.rollout(fast, *start, lambda t, q, qd: -gains * qd, STEPS, DT, fused=True)
+        ts.rollout(
+            fast, ts.State(*start), lambda t, q, qd: -gains * qd, steps=STEPS, dt=DT, fused=True
+        )
     with pytest.raises(FusedError, match="random"):
-        ts.rollout(fast, *start, lambda t, q, qd: torch.randn(7).double(), STEPS, DT, fused=True)
+        ts.rollout(
+            fast,
+            ts.State(*start),
+            lambda t, q, qd: torch.randn(7).double(),
+            steps=STEPS,
+            dt=DT,
+            fused=True,
+        )
     with pytest.raises(IndexError) as caught:  # torch's message, which gives no reason
-        ts.rollout(fast, *start, lambda t, q, qd: torch.cat([q, qd], 1), STEPS, DT, fused=True)
+        ts.rollout(
+            fast,
+            ts.State(*start),
+            lambda t, q, qd: torch.cat([q, qd], 1),
+            steps=STEPS,
+            dt=DT,
+            fused=True,
+        )
     assert "with one sample, without batch dimensions: q [7], qd [7]" in caught.value.__notes__[0]
 
 
 def test_a_mechanism_without_kernels_is_refused_with_advice(arm, start):
     with pytest.raises(FusedError, match=r"Pass ts\.fuse\(mech\)"):
-        ts.rollout(arm, *start, None, STEPS, DT, fused=True)
+        ts.rollout(arm, ts.State(*start), None, steps=STEPS, dt=DT, fused=True)
 
 
 @pytest.mark.filterwarnings("ignore:no C.. compiler")
@@ -174,8 +190,8 @@ def test_without_a_compiler_a_law_that_remembers_nothing_runs_by_steps(arm, star
 
 
 def test_declined_kernels_run_eagerly(arm, fast, start):
-    mine = ts.rollout(fast, *start, None, STEPS, DT, fused=False)
-    theirs = ts.rollout(arm, *start, None, STEPS, DT)
+    mine = ts.rollout(fast, ts.State(*start), None, steps=STEPS, dt=DT, fused=False)[:2]
+    theirs = ts.rollout(arm, ts.State(*start), None, steps=STEPS, dt=DT)[:2]
     assert all(torch.equal(x, y) for x, y in zip(mine, theirs, strict=True))
 
 
@@ -187,7 +203,7 @@ def test_kernels_of_the_last_eight_controls_are_kept():
     fast = ts.fuse(rod)
     laws = [lambda t, q, qd, k=k: -k * qd for k in range(9)]
     for law in laws:
-        ts.rollout(fast, rod.neutral(), rod.neutral(), law, 2, DT, fused=True)
+        ts.rollout(fast, ts.State(rod.neutral(), rod.neutral()), law, steps=2, dt=DT, fused=True)
     first, last = weakref.ref(laws[0]), weakref.ref(laws[-1])
     del laws, law
     gc.collect()
@@ -201,7 +217,7 @@ def test_a_law_moves_a_fleet_of_no_robots(inputs):
     mass = none.mass.clone().requires_grad_()
     q, qd = mech.random_state()
     fast = ts.fuse(none, inputs=inputs).replace(mass=mass)
-    qs, _ = ts.rollout(fast, q, qd, lambda t, q, qd: -qd, steps=2, fused=True)
+    qs = ts.rollout(fast, ts.State(q, qd), lambda t, q, qd: -qd, steps=2, fused=True).q
     assert qs.shape == (0, 3, 2)
     assert torch.autograd.grad(qs.sum(), mass)[0].shape == (0, 2)
 
@@ -225,7 +241,7 @@ def test_a_compiled_caller_leaves_its_graph_for_a_kernel_of_all_steps(kind):
     law = Law() if kind == "module" else lambda t, q, qd: -qd @ gain.mT
 
     def end(mech, fused):
-        return ts.rollout(mech, q, qd, law, STEPS, DT, fused=fused)[1].sin()
+        return ts.rollout(mech, ts.State(q, qd), law, steps=STEPS, dt=DT, fused=fused).qd.sin()
 
     mine = torch.compile(lambda: end(fast, True), backend="eager")()
     theirs = end(mech, None)
@@ -247,7 +263,9 @@ def test_wide_networks_run_outside_of_the_kernel(caplog, arm, fast, start, width
         batches.append(q.shape[:-1])
         return net(torch.cat([q, qd], -1))
 
-    found = [ts.rollout(fast, *start, policy, 3, DT, fused=True) for _ in range(2)][1]
+    found = [
+        ts.rollout(fast, ts.State(*start), policy, steps=3, dt=DT, fused=True)[:2] for _ in range(2)
+    ][1]
     assert (batches[-1] == (3,)) is is_outside
     assert sum("outside of the kernel" in x.message for x in caplog.records) == is_outside
-    assert_same(found, ts.rollout(arm, *start, policy, 3, DT))
+    assert_same(found, ts.rollout(arm, ts.State(*start), policy, steps=3, dt=DT)[:2])

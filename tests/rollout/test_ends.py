@@ -39,32 +39,40 @@ def test_external_forces_act_as_the_joint_forces_that_balance_them(mech, method)
             ts.inverse_dynamics(mech, q, qd, 0 * qd)
         )
 
-    series = ts.rollout(mech, q, qd, steps=3, dt=0.01, f_ext=f, method="semi_implicit_euler")
-    as_joints = ts.rollout(mech, q, qd, balanced, steps=3, dt=0.01, method="semi_implicit_euler")
+    series = ts.rollout(
+        mech, ts.State(q, qd), steps=3, dt=0.01, f_ext=f, method="semi_implicit_euler"
+    )[:2]
+    as_joints = ts.rollout(
+        mech, ts.State(q, qd), balanced, steps=3, dt=0.01, method="semi_implicit_euler"
+    )[:2]
     assert_close(series, as_joints)
-    constant = ts.rollout(mech, q, qd, steps=2, f_ext=f[:, :1], method=method)
-    function = ts.rollout(mech, q, qd, steps=2, f_ext=lambda t, q, qd: f[:, 0], method=method)
+    constant = ts.rollout(mech, ts.State(q, qd), steps=2, f_ext=f[:, :1], method=method)[:2]
+    function = ts.rollout(
+        mech, ts.State(q, qd), steps=2, f_ext=lambda t, q, qd: f[:, 0], method=method
+    )[:2]
     assert_close(constant, function)
-    plain = ts.rollout(mech, q, qd, steps=2, method=method)
+    plain = ts.rollout(mech, ts.State(q, qd), steps=2, method=method)[:2]
     assert (constant[1] - plain[1]).abs().max() > 1e-4
 
 
 def test_external_forces_that_do_not_fit_are_named(mech):
     q, qd, _ = starts(mech)
     with pytest.raises(ts.ShapeError, match="f_ext has shape"):
-        ts.rollout(mech, q, qd, steps=3, f_ext=torch.zeros(2, mech.num_bodies, 6).double())
+        ts.rollout(
+            mech, ts.State(q, qd), steps=3, f_ext=torch.zeros(2, mech.num_bodies, 6).double()
+        )
 
 
 def test_samples_stop_after_their_own_number_of_steps(mech):
     q, qd, _ = starts(mech, 3)
     lengths = torch.tensor([0, 2, 4])
-    qs, qds = ts.rollout(mech, q, qd, steps=4, lengths=lengths)
+    qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), steps=4, lengths=lengths)
     for k, n in enumerate(lengths.tolist()):
-        alone = ts.rollout(mech, q[k], qd[k], steps=n)
+        alone = ts.rollout(mech, ts.State(q[k], qd[k]), steps=n)[:2]
         assert_close((qs[k, : n + 1], qds[k, : n + 1]), alone)
         assert (qs[k, n:] == qs[k, n]).all() and (qds[k, n:] == qds[k, n]).all()
     with pytest.raises(ts.ShapeError, match="lengths"):
-        ts.rollout(mech, q, qd, steps=4, lengths=lengths.double())
+        ts.rollout(mech, ts.State(q, qd), steps=4, lengths=lengths.double())
 
 
 def thrown():
@@ -79,7 +87,7 @@ def test_a_ball_lands_at_the_time_and_speed_of_free_fall():
     ball = thrown()
     height = torch.tensor([[1.0], [2.0], [50.0]]).double().requires_grad_()
     still, dt = torch.zeros(3, 1).double(), 0.02
-    qs, qds = ts.rollout(ball, height, still, steps=40, dt=dt, method="rk4")
+    qs, qds, *_ = ts.rollout(ball, ts.State(height, still), steps=40, dt=dt, method="rk4")
     found = stop_at(ball, qs, qds, lambda q, qd: q[..., 0])
     assert found.happened.tolist() == [True, True, False]
     seconds, speed = (2 * height / 10).sqrt()[:2, 0], (20 * height).sqrt()[:2, 0]
@@ -101,10 +109,14 @@ def test_what_follows_an_event_spoils_no_gradient_of_a_rollout_that_ends_there()
         height = torch.tensor([[1.0], [9.0]]).double().requires_grad_()
         law = lambda t, q, qd, k=k: 1 - (-k * (q + 0.1).clamp(max=0)).exp()  # noqa: E731
         event = lambda q, qd: torch.where(q < -0.2, torch.nan, q)[..., 0]  # noqa: E731
-        first = ts.rollout(ball, height, still, law, 40, dt, "rk4", nonfinite="ignore")
+        first = ts.rollout(
+            ball, ts.State(height, still), law, steps=40, dt=dt, method="rk4", nonfinite="ignore"
+        )[:2]
         assert first[0].isfinite().all() == (k == 0)
         found = stop_at(ball, *first, event)
-        again = ts.rollout(ball, height, still, law, 40, dt, "rk4", lengths=found.lengths)
+        again = ts.rollout(
+            ball, ts.State(height, still), law, steps=40, dt=dt, method="rk4", lengths=found.lengths
+        )[:2]
         found = stop_at(ball, *again, event)
         assert found.happened.tolist() == [True, False]
         states = found.q.sum() + found.qd.sum() + found.time.sum()
@@ -127,7 +139,7 @@ def test_an_event_is_looked_for_without_its_gradient():
     [lambda q, qd: q, lambda q, qd: None, lambda q, qd: q.sum(), lambda q, qd: q[..., 0] > 0],
 )
 def test_an_event_that_gives_no_number_for_each_state_is_named(mech, value):
-    qs, qds = ts.rollout(mech, *mech.random_state(), steps=2)
+    qs, qds, *_ = ts.rollout(mech, ts.State(*mech.random_state()), steps=2)
     with pytest.raises(ts.ShapeError, match=r"(?s)the event returned.*Return q\[\.\.\., 0\]"):
         stop_at(mech, qs, qds, value)
     with pytest.raises(ts.ShapeError, match=r"(?s)1 states.*steps=100"):
@@ -140,7 +152,7 @@ def test_an_event_that_gives_no_number_for_each_state_is_named(mech, value):
     "event", [lambda q: q[..., 0], lambda t, q, qd: q[..., 0], torch.nn.Linear, 0.5]
 )
 def test_an_event_of_other_arguments_than_a_state_is_named(mech, event):
-    qs, qds = ts.rollout(mech, *mech.random_state(), steps=2)
+    qs, qds, *_ = ts.rollout(mech, ts.State(*mech.random_state()), steps=2)
     with pytest.raises(
         ts.TorchskoError, match=r"event is .*, which cannot be called with q and qd"
     ):
@@ -148,7 +160,7 @@ def test_an_event_of_other_arguments_than_a_state_is_named(mech, event):
 
 
 def test_states_of_an_event_that_do_not_fit_are_named(mech):
-    qs, qds = ts.rollout(mech, *mech.random_state(3), steps=4)
+    qs, qds, *_ = ts.rollout(mech, ts.State(*mech.random_state(3)), steps=4)
     event = lambda q, qd: q[..., 0]  # noqa: E731
     for states, words in [
         ((qs[..., 1:], qds), "qs has shape"),
@@ -165,11 +177,13 @@ def test_states_of_an_event_that_do_not_fit_are_named(mech):
 def test_truncated_gradients_are_those_of_the_last_windows(mech):
     q, qd, g = starts(mech)
     tau = torch.randn(6, mech.num_dof, generator=g, dtype=q.dtype, requires_grad=True)
-    whole = ts.rollout(mech, q, qd, tau, steps=6)
-    parts = ts.rollout(mech, q, qd, tau, steps=6, truncate=4, checkpoint=3)
+    whole = ts.rollout(mech, ts.State(q, qd), tau, steps=6)[:2]
+    parts = ts.rollout(mech, ts.State(q, qd), tau, steps=6, truncate=4, checkpoint=3)[:2]
     assert_close(parts, whole)
     (g_parts,) = torch.autograd.grad(parts[1][-1].sum(), tau)
-    tail = ts.rollout(mech, whole[0][4].detach(), whole[1][4].detach(), tau[4:], steps=2)
+    tail = ts.rollout(mech, ts.State(whole[0][4].detach(), whole[1][4].detach()), tau[4:], steps=2)[
+        :2
+    ]
     (g_tail,) = torch.autograd.grad(tail[1][-1].sum(), tau)
     assert_close(g_parts, g_tail)
     assert (g_parts[:4] == 0).all() and (g_parts[4:] != 0).any()
@@ -205,7 +219,9 @@ def test_binomial_checkpoints_give_the_same_gradients_in_as_many_steps_as_planne
     found = []
     for checkpoint in (None, Binomial(states)):
         count[0] = 0
-        qs, qds = ts.rollout(mech, q, qd, control, steps=6, every=3, checkpoint=checkpoint)
+        qs, qds, *_ = ts.rollout(
+            mech, ts.State(q, qd), control, steps=6, every=3, checkpoint=checkpoint
+        )
         found.append((qs, qds, torch.autograd.grad(qds.sum() + qs.sum(), tau)[0]))
     assert_close(found[0], found[1], rtol=0, atol=0)
     assert count[0] == evaluations(6, states)
@@ -215,7 +231,7 @@ def test_forward_sensitivities_are_the_reverse_ones(mech):
     """One tangent through the rollout by forward mode."""
     q, qd, g = starts(mech)
     tau, step = torch.randn(2, 5, mech.num_dof, generator=g, dtype=q.dtype)
-    run = lambda tau: ts.rollout(mech, q, qd, tau, steps=5)[1][-1]  # noqa: E731
+    run = lambda tau: ts.rollout(mech, ts.State(q, qd), tau, steps=5).qd[-1]  # noqa: E731
     _, tangent = torch.func.jvp(run, (tau,), (step,))
     leaf = tau.clone().requires_grad_()
     for k in range(2):
@@ -230,10 +246,10 @@ def test_external_forces_are_in_the_one_kernel_of_all_steps():
     f = torch.ones(1, mech.num_bodies, 6, dtype=q.dtype)
     fast = ts.fuse(mech)
     with patch.object(type(fast), "advance", side_effect=AssertionError):
-        found = ts.rollout(fast, q, qd, steps=3, f_ext=f)
-    assert_close(found, ts.rollout(mech, q, qd, steps=3, f_ext=f))
-    found = ts.rollout(fast, q, qd, steps=3, f_ext=lambda t, q, qd: f[0], fused=True)
-    assert_close(found, ts.rollout(mech, q, qd, steps=3, f_ext=f))
+        found = ts.rollout(fast, ts.State(q, qd), steps=3, f_ext=f)[:2]
+    assert_close(found, ts.rollout(mech, ts.State(q, qd), steps=3, f_ext=f)[:2])
+    found = ts.rollout(fast, ts.State(q, qd), steps=3, f_ext=lambda t, q, qd: f[0], fused=True)[:2]
+    assert_close(found, ts.rollout(mech, ts.State(q, qd), steps=3, f_ext=f)[:2])
 
 
 @pytest.mark.some(1)
@@ -255,8 +271,16 @@ def test_the_one_kernel_has_the_gradient_of_external_forces(control, rows):
     for given, fused in ((fast, True), (mech, False)):
         lengths = torch.tensor([4, 0, 3])
         both = ts.rollout(
-            given, *leaves, tau[control], 4, 0.01, f_ext=f, lengths=lengths, every=2, fused=fused
-        )
+            given,
+            ts.State(*leaves),
+            tau[control],
+            steps=4,
+            dt=0.01,
+            f_ext=f,
+            lengths=lengths,
+            every=2,
+            fused=fused,
+        )[:2]
         found.append(
             (*both, *torch.autograd.grad(both[0].square().sum() + both[1].sum(), [*leaves, f]))
         )
@@ -287,9 +311,16 @@ def test_constant_external_forces_have_no_gradient_of_a_series(control, lengths)
     tau = {"series": torch.ones(1, 9, mech.num_dof).double(), "law": lambda t, q, qd: -0.3 * qd}
     row = (2, 9, mech.num_bodies, 6)
     for f_ext, made in ((f, False), (f.expand(row), True)):
-        qs, _ = ts.rollout(
-            ts.fuse(mech), q, qd, tau[control], 9, 0.01, f_ext=f_ext, lengths=lengths, fused=True
-        )
+        qs = ts.rollout(
+            ts.fuse(mech),
+            ts.State(q, qd),
+            tau[control],
+            steps=9,
+            dt=0.01,
+            f_ext=f_ext,
+            lengths=lengths,
+            fused=True,
+        ).q
         with Shapes() as shapes:
             torch.autograd.grad(qs.square().sum(), f)
         assert (row in shapes.found) == made
@@ -309,7 +340,9 @@ def test_windows_of_truncated_gradients_are_kernels(options, control):
     fast.step = fast.forward_dynamics = None
     for robots in (fast, mech):
         fused = None if control == "series" else robots is fast
-        states = ts.rollout(robots, q, qd, given, 7, 0.1, lengths=lengths, fused=fused, **options)
+        states = ts.rollout(
+            robots, ts.State(q, qd), given, steps=7, dt=0.1, lengths=lengths, fused=fused, **options
+        )[:2]
         total = sum((x.cumsum(-2) * x).sum() for x in states)
         found.append((*states, *torch.autograd.grad(total, gain)))
     assert_close(*found)
@@ -333,9 +366,9 @@ class Winding(Controller):
 def test_lengths_that_no_rollout_has_are_refused(mech, lengths):
     q, qd = mech.random_state(3)
     with pytest.raises(ts.ShapeError, match="the rollout has 4 steps"):
-        ts.rollout(mech, q, qd, steps=4, lengths=torch.tensor(lengths))
+        ts.rollout(mech, ts.State(q, qd), steps=4, lengths=torch.tensor(lengths))
 
 
 def test_steps_are_a_whole_number(mech):
     with pytest.raises(ts.TorchskoError, match=r"steps is 10\.0"):
-        ts.rollout(mech, *mech.random_state(), steps=10.0)
+        ts.rollout(mech, ts.State(*mech.random_state()), steps=10.0)

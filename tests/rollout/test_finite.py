@@ -38,7 +38,7 @@ def explosive(at):
 def test_an_error_names_step_time_sample_and_joint():
     q, qd = state(4)
     with pytest.raises(ts.NonFiniteError) as caught:
-        ts.rollout(arm(), q, qd, explosive(0.0049), steps=9, dt=1e-3, nonfinite="raise")
+        ts.rollout(arm(), ts.State(q, qd), explosive(0.0049), steps=9, dt=1e-3, nonfinite="raise")
     # Forces from 5 ms on act on the state of step 6.
     for words in (
         "step 6 (t = 0.006 s)",
@@ -51,21 +51,21 @@ def test_an_error_names_step_time_sample_and_joint():
 
 
 def test_the_first_joint_that_is_not_finite_is_named():
-    qs, qds = ts.rollout(arm(), *state(), steps=5)
+    qs, qds, *_ = ts.rollout(arm(), ts.State(*state()), steps=5)
     qds[3, 1] = torch.inf
     found = ts.first_nonfinite(arm(), qs, qds)
     assert (found.step, found.sample, found.joint) == (3, (), "slide")
 
 
 def test_several_batch_dimensions_are_told():
-    qs, qds = ts.rollout(arm(), *state(2, 3), steps=5)
+    qs, qds, *_ = ts.rollout(arm(), ts.State(*state(2, 3)), steps=5)
     qs[1, 2, 4:], qs[0, 1, 5:] = NAN, NAN
     found = ts.first_nonfinite(arm(), qs, qds)
     assert (found.step, found.sample, found.samples) == (4, (1, 2), 2)
 
 
 def test_one_motion_of_positions_serves_several_of_velocities():
-    qs, qds = ts.rollout(arm(), *state(), steps=5)
+    qs, qds, *_ = ts.rollout(arm(), ts.State(*state()), steps=5)
     several = qds.repeat(3, 1, 1)
     several[2, 4, 0] = NAN
     found = ts.first_nonfinite(arm(), qs, several)
@@ -85,28 +85,28 @@ def test_one_motion_of_positions_serves_several_of_velocities():
 )
 def test_what_is_no_trajectory_of_the_robot_is_refused_by_name(change, said):
     with pytest.raises(ts.ShapeError, match=said) as error:
-        ts.first_nonfinite(arm(), *change(*ts.rollout(arm(), *state(), steps=5)))
+        ts.first_nonfinite(arm(), *change(*ts.rollout(arm(), ts.State(*state()), steps=5)[:2]))
     assert len(str(error.value).splitlines()) == 3
 
 
 def test_a_warning_is_the_default_and_points_at_the_caller():
     q, qd = state(4)
     with pytest.warns(RuntimeWarning, match="is not finite at step") as caught:
-        ts.rollout(arm(), q, qd, explosive(0.0), steps=5)
+        ts.rollout(arm(), ts.State(q, qd), explosive(0.0), steps=5)
     assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ts.rollout(arm(), q, qd, explosive(0.0), steps=5, nonfinite="ignore")
-        ts.rollout(arm(), q, qd, steps=5)
+        ts.rollout(arm(), ts.State(q, qd), explosive(0.0), steps=5, nonfinite="ignore")
+        ts.rollout(arm(), ts.State(q, qd), steps=5)
 
 
 def test_a_start_that_is_not_finite_is_told_as_such():
     q, qd = state(4)
     q = torch.where(torch.arange(4)[:, None] == 1, NAN, q)
     with pytest.raises(ts.NonFiniteError, match=r"the start of sample \[1\].*'shoulder'"):
-        ts.rollout(arm(), q, qd, steps=3, nonfinite="raise")
+        ts.rollout(arm(), ts.State(q, qd), steps=3, nonfinite="raise")
     with pytest.warns(RuntimeWarning, match="the start"):
-        ts.rollout(arm(), q, qd, steps=0)
+        ts.rollout(arm(), ts.State(q, qd), steps=0)
 
 
 @pytest.mark.nightly
@@ -115,10 +115,12 @@ def test_traced_and_mapped_rollouts_look_at_no_value():
     mech = arm()
 
     def end(q, qd):
-        return ts.rollout(mech, q, qd, torch.tensor([NAN, 0.0]).double(), steps=2)[0][..., -1, :]
+        return ts.rollout(mech, ts.State(q, qd), torch.tensor([NAN, 0.0]).double(), steps=2).q[
+            ..., -1, :
+        ]
 
     def fused_end(mech, q, qd):
-        return ts.rollout(mech, q, qd, qd / (q - q), steps=1)[1]
+        return ts.rollout(mech, ts.State(q, qd), qd / (q - q), steps=1).qd
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
@@ -136,18 +138,22 @@ def test_forces_act_beyond_their_limit_unless_they_are_clamped():
     tau = torch.tensor([[5.0, 1.0], [-5.0, 1.0], [1.5, 1.0]], dtype=q.dtype)
     held = torch.tensor([[2.0, 1.0], [-2.0, 1.0], [1.5, 1.0]], dtype=q.dtype)
     mech = arm(effort=2.0)
-    free = ts.rollout(arm(), q, qd, tau, steps=4)
-    torch.testing.assert_close(ts.rollout(mech, q, qd, tau, steps=4), free, rtol=0, atol=0)
-    clamped = ts.rollout(arm(), q, qd, held, steps=4)
+    free = ts.rollout(arm(), ts.State(q, qd), tau, steps=4)[:2]
+    torch.testing.assert_close(
+        ts.rollout(mech, ts.State(q, qd), tau, steps=4)[:2], free, rtol=0, atol=0
+    )
+    clamped = ts.rollout(arm(), ts.State(q, qd), held, steps=4)[:2]
     fast = ts.fuse(mech)
     for control in (tau, tau[:, None], lambda t, q, qd: tau):
         for robot in (mech, ts.Dynamics(mech), fast):
-            there = ts.rollout(robot, q, qd, control, steps=4, effort="clamp")
+            there = ts.rollout(robot, ts.State(q, qd), control, steps=4, effort="clamp")[:2]
             torch.testing.assert_close(there, clamped)
     for method in ("rk4", "newmark"):
         torch.testing.assert_close(
-            ts.rollout(mech, q, qd, lambda t, q, qd: tau, steps=2, method=method, effort="clamp"),
-            ts.rollout(arm(), q, qd, held, steps=2, method=method),
+            ts.rollout(
+                mech, ts.State(q, qd), lambda t, q, qd: tau, steps=2, method=method, effort="clamp"
+            )[:2],
+            ts.rollout(arm(), ts.State(q, qd), held, steps=2, method=method)[:2],
         )
 
 
@@ -159,7 +165,7 @@ def test_a_series_saturates_at_the_limits_of_each_robot():
     )  # as many steps as robots and dofs
     fleet = arm(effort=2.0).replace(effort_limit=limits)
     series = tau.expand(2, 2, 2)
-    *_, applied = ts.rollout(fleet, q, qd, series, steps=2, effort="clamp", return_forces=True)
+    applied = ts.rollout(fleet, ts.State(q, qd), series, steps=2, effort="clamp").forces
     bounds = limits[:, None].expand_as(series)
     torch.testing.assert_close(applied, series.clamp(-bounds, bounds))
 
@@ -170,15 +176,15 @@ def test_saturated_forces_have_no_gradient_others_the_full_one():
     gradients = []
     for first in (5.0, 1.5):
         tau = torch.tensor([first, 1.0], dtype=q.dtype, requires_grad=True)
-        end = ts.rollout(mech, q, qd, tau, steps=3, effort="clamp")[1][:, -1].sum()
+        end = ts.rollout(mech, ts.State(q, qd), tau, steps=3, effort="clamp").qd[:, -1].sum()
         (gradient,) = torch.autograd.grad(end, tau)
         gradients.append(gradient)
     assert gradients[0][0] == 0 and gradients[0][1] != 0
     unlimited = torch.tensor([1.5, 1.0], dtype=q.dtype, requires_grad=True)
-    end = ts.rollout(arm(), q, qd, unlimited, steps=3)[1][:, -1].sum()
+    end = ts.rollout(arm(), ts.State(q, qd), unlimited, steps=3).qd[:, -1].sum()
     torch.testing.assert_close(gradients[1], torch.autograd.grad(end, unlimited)[0])
     push = torch.func.jvp(
-        lambda x: ts.rollout(mech, q, qd, x, steps=3, effort="clamp")[1][:, -1].sum(),
+        lambda x: ts.rollout(mech, ts.State(q, qd), x, steps=3, effort="clamp").qd[:, -1].sum(),
         (torch.tensor([5.0, 1.0], dtype=q.dtype),), (torch.ones(2, dtype=q.dtype),),
     )[1]  # fmt: skip
     torch.testing.assert_close(push, gradients[0].sum())
@@ -189,11 +195,13 @@ def test_a_policy_with_saturation_is_one_kernel():
     mech = arm(effort=2.0)
 
     def end(mech, q, qd):
-        return ts.rollout(mech, q, qd, lambda t, q, qd: -9 * qd, steps=2, effort="clamp")[1]
+        return ts.rollout(
+            mech, ts.State(q, qd), lambda t, q, qd: -9 * qd, steps=2, effort="clamp"
+        ).qd
 
     torch.testing.assert_close(ts.fuse(end, mech)(q, qd), end(mech, q, qd))
 
 
 def test_other_choices_of_effort_are_refused():
     with pytest.raises(ts.TorchskoError, match="effort='limit' is not a choice"):
-        ts.rollout(arm(), *state(), effort="limit")
+        ts.rollout(arm(), ts.State(*state()), effort="limit")

@@ -25,7 +25,7 @@ def thrown():
 
 def test_a_spinning_body_keeps_its_speed_and_energy_for_ten_seconds():
     mech, qd = ball(), thrown()
-    step = ts.fuse(mech).advance
+    step = ts.fuse(mech).advance_tensors
     q, tau = mech.neutral().expand(3, -1), torch.zeros_like(qd)
     speeds, spins = [], []
     for _ in range(5000):
@@ -44,10 +44,10 @@ def test_a_spinning_body_keeps_its_speed_and_energy_for_ten_seconds():
 def test_the_eager_step_flies_like_the_fused_one():
     mech, qd = ball(), thrown()
     q = mech.neutral().expand(3, -1)
-    qs, qds = ts.rollout(mech, q, qd, steps=50, dt=0.1)  # a radian a step
+    qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), steps=50, dt=0.1)  # a radian a step
     assert (qds[..., 3:].norm(dim=-1) - 3).abs().max() < 1e-13
     assert (qs[:, -1, 0] - 15).abs().max() < 1e-12
-    step = ts.fuse(mech).advance
+    step = ts.fuse(mech).advance_tensors
     for _ in range(50):
         q, qd = step(q, qd, torch.zeros_like(qd), 0.1)
     assert_close((q, qd), (qs[:, -1], qds[:, -1]))
@@ -69,6 +69,6 @@ def test_a_floating_robot_keeps_its_linear_momentum_to_first_order():
     qd = 3 * torch.randn(mech.num_dof, generator=g, dtype=q.dtype)
     lost = []
     for steps in (100, 200):
-        qs, qds = ts.rollout(mech, q, qd, steps=steps, dt=0.2 / steps)
+        qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), steps=steps, dt=0.2 / steps)
         lost.append(lost_momentum(mech, qs, qds))
     assert lost[1] < 0.6 * lost[0] < 0.05

@@ -35,7 +35,7 @@ def held(place: Tensor) -> ts.HeldMechanism:
 def test_steps_solve_the_kkt_system_with_implicit_damping_and_external_forces() -> None:
     q, qd, place = state()
     f_ext = torch.randn(4, 6, generator=torch.Generator().manual_seed(2), dtype=q.dtype)
-    qs, qds = ts.rollout(held(place), q, qd, None, 4, DT, f_ext=f_ext)
+    qs, qds, *_ = ts.rollout(held(place), ts.State(q, qd), None, steps=4, dt=DT, f_ext=f_ext)
     for _ in range(4):
         G = ts.frame_jacobian(ARM, q, TIP, reference="mixed")[..., 3:, :]
         drift = ts.frame_acceleration(ARM, q, qd, 0 * qd, TIP, reference="mixed", classical=True)[
@@ -106,7 +106,9 @@ def test_the_tip_leaves_its_place_with_the_fourth_power_of_the_step() -> None:
     q, qd, place = state()
     errors = []
     for steps in (10, 20):
-        qs, _ = ts.rollout(FREE, q, qd, lambda t, q, qd: -qd, steps, 0.2 / steps, "rk4")
+        qs = ts.rollout(
+            FREE, ts.State(q, qd), lambda t, q, qd: -qd, steps=steps, dt=0.2 / steps, method="rk4"
+        ).q
         errors.append(float((ts.frame_pose(ARM, qs[:, -1], TIP).position - place).norm()))
     assert errors[0] > 12 * errors[1] > 0
 
@@ -122,7 +124,9 @@ def test_a_kernel_of_all_steps_has_the_values_and_gradients_of_the_eager_rollout
         return push - 2.0 * qd
 
     for mech in (robot, ts.fuse(robot)):
-        qs, qds = ts.rollout(mech, q[:1].expand(2, -1), 0 * qd, law, 3, DT, series=series)
+        qs, qds, *_ = ts.rollout(
+            mech, ts.State(q[:1].expand(2, -1), 0 * qd), law, steps=3, dt=DT, series=series
+        )
         (slope,) = torch.autograd.grad(qs.square().sum() + qds.sum(), place)
         found.append((qs, qds, slope))
     for eager, kernel in zip(*found, strict=True):
@@ -133,4 +137,4 @@ def test_steps_that_change_velocities_after_their_acceleration_are_refused() -> 
     q, qd, _ = state()
     for method in ("implicit", ts.ContactStep()):
         with pytest.raises(TorchskoError, match="constrained mechanism"):
-            ts.rollout(FREE, q, qd, None, 2, DT, method)  # type: ignore[call-overload]
+            ts.rollout(FREE, ts.State(q, qd), None, steps=2, dt=DT, method=method)  # type: ignore[call-overload]

@@ -26,7 +26,7 @@ def fall(seed, robots, steps, method="semi_implicit_euler"):
     mech = ill_scaled_mechanism(seed, robots)
     q, qd = mech.random_state(robots, generator=torch.Generator().manual_seed(seed))
     with torch.no_grad():
-        qs, qds = ts.rollout(mech, q, qd, steps=steps, method=method)
+        qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), steps=steps, method=method)
         found = [energies(mech, qs[:, k], qds[:, k]) for k in range(0, steps + 1, 4)]
     kinetic, total = (torch.stack(x) for x in zip(*found, strict=True))
     assert qs.isfinite().all() and qds.isfinite().all()

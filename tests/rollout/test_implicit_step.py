@@ -35,7 +35,7 @@ def state(mech, *batch, speed=1.0, seed=0):
 
 
 def rollout(mech, q, qd, *control, **options):
-    return ts.rollout(mech, q, qd, *control, method="implicit", **options)
+    return ts.rollout(mech, ts.State(q, qd), *control, method="implicit", **options)[:2]
 
 
 robots = any_mechanisms()
@@ -57,7 +57,7 @@ def test_kinetic_energy_never_grows_with_links_of_ratio_a_million():
     q, qd = state(mech, 16, speed=5.0)
     gained = []
     for method in ("semi_implicit_euler", "implicit"):
-        qs, qds = ts.rollout(mech, q, qd, steps=50, method=method, nonfinite="ignore")
+        qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), steps=50, method=method, nonfinite="ignore")
         T = kinetic(mech, qs[:, -1], qds[:, -1])
         gained.append(~(T <= kinetic(mech, q, qd)))
     assert gained[0].any() and not gained[1].any()
@@ -84,7 +84,8 @@ def test_without_coriolis_forces_the_step_is_the_default_one():
         q, qd = state(mech, 4)
         given = (mech, q, qd, lambda t, q, qd: torch.cos(q))
         assert_close(
-            rollout(*given, steps=50, dt=0.02), ts.rollout(*given, steps=50, dt=0.02),
+            rollout(*given, steps=50, dt=0.02),
+            ts.rollout(mech, ts.State(q, qd), given[-1], steps=50, dt=0.02)[:2],
             rtol=1e-12, atol=1e-12,
         )  # fmt: skip
 
@@ -144,5 +145,5 @@ def test_a_fused_step_of_joints_of_several_kinds_is_the_eager_one():
     q, qd = state(mech, 3)
     tau = torch.ones_like(qd)
     qs, qds = rollout(mech, q, qd, tau[:, None], steps=1, dt=0.02)
-    fused = ts.fuse(mech).advance(q, qd, tau, 0.02, method="implicit")
+    fused = ts.fuse(mech).advance_tensors(q, qd, tau, 0.02, method="implicit")
     assert_close(fused, (qs[:, 1], qds[:, 1]), rtol=1e-12, atol=1e-12)

@@ -31,7 +31,7 @@ def end(mech, method, steps):
     """The state after 0.1 s."""
     with torch.no_grad():
         start, dt = normal_state(mech, vectors=1), 0.1 / steps
-        qs, qds = ts.rollout(mech, *start, spring, steps=steps, dt=dt, method=method)
+        qs, qds, *_ = ts.rollout(mech, ts.State(*start), spring, steps=steps, dt=dt, method=method)
     return qs[-1], qds[-1]
 
 
@@ -89,7 +89,7 @@ def test_semi_implicit_euler_keeps_the_energy_of_a_pendulum_bounded():
     builder = ts.MechanismBuilder().link("rod", mass=1.0, com=(0, 0, -1))
     mech = builder.joint("hinge", "revolute", child="rod", axis=(0, 1, 0)).build()
     q, qd = torch.tensor([1.0], dtype=mech.dtype), torch.zeros(1, dtype=mech.dtype)
-    qs, qds = ts.rollout(mech, q, qd, steps=800, dt=4e-2)
+    qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), steps=800, dt=4e-2)
     drift = (energies(mech, qs[::7], qds[::7]) - energies(mech, qs[:1], qds[:1])).abs()
     early, late = drift[:57].max(), drift[-57:].max()  # ten periods apart
     assert 0 < late < 1.05 * early
@@ -101,7 +101,7 @@ def test_rk4_conserves_energy_to_its_order(kinds):
     q, qd = normal_state(mech, vectors=1)
     errors = []
     for steps in (6, 12):
-        qs, qds = ts.rollout(mech, q, qd, steps=steps, dt=0.2 / steps, method="rk4")
+        qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), steps=steps, dt=0.2 / steps, method="rk4")
         ends = energies(mech, qs[[0, -1]], qds[[0, -1]])
         errors.append((ends[1] - ends[0]).abs().item())
     assert errors[1] < errors[0] / 10
@@ -114,7 +114,7 @@ def test_a_free_floating_robot_keeps_its_momentum_without_gravity():
     internal = torch.cat(
         [torch.zeros(6, dtype=q.dtype), torch.ones(mech.num_dof - 6, dtype=q.dtype)]
     )
-    qs, qds = ts.rollout(mech, q, qd, internal, steps=16, dt=1e-2, method="rk4")
+    qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), internal, steps=16, dt=1e-2, method="rk4")
     moving = torch.stack([momentum(mech, qs[k], qds[k]) for k in (0, 8, 16)])
     assert_close(moving, moving[:1].expand_as(moving), rtol=1e-7, atol=1e-7)
     assert (qs[-1] - qs[0]).abs().max() > 0.1
@@ -124,7 +124,7 @@ def test_a_free_floating_robot_keeps_its_momentum_without_gravity():
 def test_quaternions_stay_of_unit_length(method):
     mech = robot(("spherical", "free"))
     q, qd = normal_state(mech, vectors=1)
-    qs, _ = ts.rollout(mech, q, 5 * qd, steps=10, dt=4e-2, method=method)
+    qs = ts.rollout(mech, ts.State(q, 5 * qd), steps=10, dt=4e-2, method=method).q
     for joint, offset in (("joint0", 0), ("joint1", 3)):
         quat = qs[:, mech.q_slice(joint)][:, offset:]
         assert_close(quat.norm(dim=-1), torch.ones(11, dtype=q.dtype))
@@ -135,7 +135,7 @@ def test_a_body_in_free_fall_falls_freely(method):
     mech = ts.MechanismBuilder().link("stone", mass=2.0, inertia=torch.eye(3).tolist())
     mech = mech.joint("root", "free", child="stone").build()
     q, qd = mech.neutral(), torch.zeros(6, dtype=mech.dtype)
-    qs, _ = ts.rollout(mech, q, qd, steps=10, dt=0.1, method=method)
+    qs = ts.rollout(mech, ts.State(q, qd), steps=10, dt=0.1, method=method).q
     # Methods of order 1 are half a step ahead of the parabola.
     ahead = 0.5 * 9.81 * 0.1 if INTEGRATORS[method].order == 1 else 0.0
     assert qs[-1, 2].item() == pytest.approx(-0.5 * 9.81 - ahead, rel=1e-9)

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.rollout.test_integrators import robot
-from torchsko.rollout.adaptive_steps import bogacki_shampine
+from torchsko.rollout.adaptive_steps import dormand_prince
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.controls import Controller
 from torchsko.rollout.limit_springs import LimitSprings
@@ -49,7 +49,9 @@ def alone(mech, q, qd, tau, method="semi_implicit_euler", **options):
     """Each sample by itself, its last state repeated."""
     ends = []
     for k, n in enumerate(LENGTHS.tolist()):
-        one = ts.rollout(mech, q[k], qd[k], tau[k, :n], n, DT, method, **options)
+        one = ts.rollout(
+            mech, ts.State(q[k], qd[k]), tau[k, :n], steps=n, dt=DT, method=method, **options
+        )[:2]
         ends.append([torch.cat([x, x[-1:].expand(STEPS - n, -1)]) for x in one])
     return [torch.stack(x) for x in zip(*ends, strict=True)]
 
@@ -64,7 +66,7 @@ OPTIONS = {
     "rk4": {"method": "rk4"},
     "implicit": {"method": "implicit"},
     "midpoint": {"method": ImplicitMidpoint(2)},
-    "adaptive": {"method": bogacki_shampine(1e9, 1)},
+    "adaptive": {"method": dormand_prince(1e9, 1)},
     "limits": {"limits": LimitSprings()},
     "checkpoint": {"checkpoint": 2},
     "binomial": {"checkpoint": Binomial(1)},
@@ -76,7 +78,9 @@ OPTIONS = {
 def test_gradients_are_those_of_each_sample_alone(mech, options):
     q, qd, tau = states(mech)
     q, qd, tau = q.requires_grad_(), qd.requires_grad_(), padded(tau)
-    both = ts.rollout(mech, q, qd, tau, STEPS, DT, lengths=LENGTHS, **options)
+    both = ts.rollout(mech, ts.State(q, qd), tau, steps=STEPS, dt=DT, lengths=LENGTHS, **options)[
+        :2
+    ]
     apart = alone(mech, q, qd, tau, **{k: x for k, x in options.items() if k != "checkpoint"})
     assert_close(list(both), apart)
     mine, theirs = (torch.autograd.grad(weighed(x), [q, qd, tau]) for x in (both, apart))
@@ -90,7 +94,8 @@ def test_kernels_of_all_steps_hold_too(hinge):
     q, tau = q.requires_grad_(), padded(tau)
     for control in (tau, tau[:1, :1], None):
         ours, theirs = (
-            ts.rollout(m, q, qd, control, STEPS, DT, lengths=LENGTHS) for m in (fast, mech)
+            ts.rollout(m, ts.State(q, qd), control, steps=STEPS, dt=DT, lengths=LENGTHS)[:2]
+            for m in (fast, mech)
         )
         assert_close(ours, theirs)
         leaves = [q] if control is None else [q, tau]
@@ -109,12 +114,14 @@ def test_a_law_that_blows_up_after_the_end_spoils_no_parameter(hinge, fused):
         gain = torch.tensor(1e-5).double().requires_grad_()
         law = lambda t, q, qd, gain=gain: gain * torch.exp(100 * q)  # noqa: E731
         ends = torch.tensor(lengths)
-        both = ts.rollout(fast, q[rows], still, law, 5, 0.1, lengths=ends, fused=fused)
+        both = ts.rollout(
+            fast, ts.State(q[rows], still), law, steps=5, dt=0.1, lengths=ends, fused=fused
+        )[:2]
         slopes.append(torch.autograd.grad(both[0].sum(), gain)[0])
     assert slopes[0].isfinite() and slopes[1] > 0
     assert_close(slopes[0], slopes[1] + slopes[2])
     with pytest.warns(RuntimeWarning, match="is not finite at"):
-        ts.rollout(mech, q, still, law, 5, 0.1)
+        ts.rollout(mech, ts.State(q, still), law, steps=5, dt=0.1)
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -134,10 +141,10 @@ def test_a_law_may_have_no_value_after_the_end_of_its_sample(hinge, fused):
         gain = torch.ones(1, 1).double().requires_grad_()
         params = {"gain": gain.expand(len(q[rows]), 1), "end": end[rows]}
         steps = 8 if lengths is not None else int(counts[rows][0])
-        qs, _ = ts.rollout(
-            fast, q[rows], still, push, steps, 0.1, f_ext=wrench, params=params, lengths=lengths,
-            fused=fused,
-        )  # fmt: skip
+        qs = ts.rollout(
+            fast, ts.State(q[rows], still), push, steps=steps, dt=0.1, f_ext=wrench, params=params,
+            lengths=lengths, fused=fused,
+        ).q  # fmt: skip
         return torch.autograd.grad(qs[:, -1].sum(), gain)[0]
 
     alone = [slope(slice(k, k + 1)) for k in range(3)]
@@ -162,7 +169,7 @@ def test_a_memory_stays_finite_too(mech):
     q, qd, _ = states(mech)
     gain = torch.tensor(0.1).double().requires_grad_()
     lengths = torch.tensor([1, 0, 2])
-    both = ts.rollout(mech, q, qd, Growing(gain), 9, DT, lengths=lengths)
+    both = ts.rollout(mech, ts.State(q, qd), Growing(gain), steps=9, dt=DT, lengths=lengths)[:2]
     (slope,) = torch.autograd.grad(both[1].sum(), gain)
     assert slope.isfinite() and slope != 0
 
@@ -176,8 +183,12 @@ def test_external_forces_past_the_end_are_not_read(mech):
         f.masked_fill(over, torch.nan),
         lambda t, q, qd: f.masked_fill(over, torch.nan)[:, round(t / DT)],
     ):
-        both = ts.rollout(mech, q, qd, None, STEPS, DT, f_ext=given, lengths=LENGTHS)
-        plain = ts.rollout(mech, q, qd, None, STEPS, DT, f_ext=f, lengths=LENGTHS)
+        both = ts.rollout(
+            mech, ts.State(q, qd), None, steps=STEPS, dt=DT, f_ext=given, lengths=LENGTHS
+        )[:2]
+        plain = ts.rollout(
+            mech, ts.State(q, qd), None, steps=STEPS, dt=DT, f_ext=f, lengths=LENGTHS
+        )[:2]
         assert_close(both, plain)
         (slope,) = torch.autograd.grad(weighed(both), q)
         assert slope.isfinite().all()
@@ -186,7 +197,9 @@ def test_external_forces_past_the_end_are_not_read(mech):
 def test_truncation_and_thinning_keep_to_them(mech):
     q, qd, tau = states(mech)
     tau = padded(tau)
-    thin = ts.rollout(mech, q, qd, tau, STEPS, DT, lengths=LENGTHS, every=2, truncate=3)
+    thin = ts.rollout(
+        mech, ts.State(q, qd), tau, steps=STEPS, dt=DT, lengths=LENGTHS, every=2, truncate=3
+    )[:2]
     whole = alone(mech, q, qd, tau)
     assert_close(thin[0][0], whole[0][0, [0, 2, 2]])
     assert_close(thin[0][2], whole[0][2, [0, 2, 4]])
@@ -200,7 +213,7 @@ def test_forward_mode_and_vmap_keep_to_them(hinge):
     tau, along = padded(tau).detach(), torch.ones_like(tau)
 
     def end(mech, q, qd, tau, n):
-        return ts.rollout(mech, q, qd, tau, STEPS, DT, lengths=n)[1]
+        return ts.rollout(mech, ts.State(q, qd), tau, steps=STEPS, dt=DT, lengths=n).qd
 
     mapped = vmap(lambda *x: end(mech, *x))(q, qd, tau, LENGTHS)
     assert_close(mapped, end(mech, q, qd, tau, LENGTHS))
@@ -218,4 +231,4 @@ def test_lengths_that_are_no_tensor_are_named(mech, lengths):
     if lengths is None:
         lengths = torch.tensor([1.5, 1.0, 2.0])
     with pytest.raises(ts.ShapeError, match=r"(?s)lengths.*Pass (torch.as_tensor|integers)"):
-        ts.rollout(mech, *states(mech)[:2], steps=4, lengths=lengths)
+        ts.rollout(mech, ts.State(*states(mech)[:2]), steps=4, lengths=lengths)

@@ -63,8 +63,8 @@ def test_joints_stay_within_their_limits(method):
     mech = pendulum()
     q, qd = state(mech, 8, speed=2.0)
     with torch.no_grad():
-        free, _ = ts.rollout(mech, q, qd, steps=120, method=method)
-        held, qds = ts.rollout(mech, q, qd, steps=120, method=method, limits=SPRINGS)
+        free = ts.rollout(mech, ts.State(q, qd), steps=120, method=method).q
+        held, qds, *_ = ts.rollout(mech, ts.State(q, qd), steps=120, method=method, limits=SPRINGS)
     assert beyond(mech, free) > 0.3
     assert beyond(mech, held) < 2e-3 * qds.abs().amax() + 1e-4
     assert beyond(mech, held) < 0.1 * beyond(mech, free)
@@ -74,8 +74,8 @@ def test_joints_stay_within_their_limits(method):
 def test_a_joint_rests_where_spring_and_load_balance(method):
     mech, springs = rod(), LimitSprings(1e4, 200.0)
     with torch.no_grad():
-        qs, qds = ts.rollout(
-            mech, mech.neutral(), mech.neutral(), steps=300, method=method, limits=springs
+        qs, qds, *_ = ts.rollout(
+            mech, ts.State(mech.neutral(), mech.neutral()), steps=300, method=method, limits=springs
         )
     load = ts.inverse_dynamics(mech, qs[-1], 0 * qds[-1], 0 * qds[-1])
     assert load > 1
@@ -87,7 +87,7 @@ def test_a_limit_spring_steps_by_the_backward_euler_method():
     q, qd = (torch.tensor([x], dtype=torch.float64) for x in (0.45, -0.2))
     bias, inertia = ts.bias_force(mech, q, 0 * qd), ts.mass_matrix(mech, q)[0]
     limits = LimitSprings(k, d)
-    _, qds = ts.rollout(mech, q, qd, steps=1, dt=h, limits=limits)
+    qds = ts.rollout(mech, ts.State(q, qd), steps=1, dt=h, limits=limits).qd
     # The spring acts at the end of the step, beyond the limit of 0.4 rad.
     expected = (inertia * qd - h * (bias + k * 0.05)) / (inertia + h * d + h * h * k)
     torch.testing.assert_close(qds[1], expected, rtol=1e-9, atol=1e-9)
@@ -100,8 +100,8 @@ def test_limit_springs_do_not_pull():
     qd = torch.zeros(6, dtype=q.dtype)
     qd[mech.dof_slice("shoulder")] = -2.0
     with torch.no_grad():
-        free = ts.rollout(mech, q, qd, steps=20)
-        held = ts.rollout(mech, q, qd, steps=20, limits=SPRINGS)
+        free = ts.rollout(mech, ts.State(q, qd), steps=20)[:2]
+        held = ts.rollout(mech, ts.State(q, qd), steps=20, limits=SPRINGS)[:2]
     torch.testing.assert_close(held, free, rtol=0, atol=0)
 
 
@@ -112,7 +112,7 @@ def test_springs_only_take_energy_at_any_step(dt):
     mech = mech.replace(armature=torch.full((6,), 1.0, dtype=torch.float64))
     q, qd = state(mech, 8)
     with torch.no_grad():
-        qs, qds = ts.rollout(mech, q, 5 * qd, steps=100, dt=dt, limits=SPRINGS)
+        qs, qds, *_ = ts.rollout(mech, ts.State(q, 5 * qd), steps=100, dt=dt, limits=SPRINGS)
     energy = (qds * (ts.mass_matrix(mech, qs) @ qds[..., None])[..., 0]).sum(-1)
     assert (energy.amax(-1) < 1.05 * energy[:, 0]).all()
 
@@ -121,10 +121,10 @@ def test_batches_are_their_samples_and_vmap_agrees():
     mech = pendulum()
     q, qd = state(mech, 2, 3, speed=2.0)
     each = LimitSprings(torch.full((6,), 1e5, dtype=q.dtype), torch.full((6,), 1e3, dtype=q.dtype))
-    qs, _ = ts.rollout(mech, q, qd, steps=40, limits=each)
-    alone, _ = ts.rollout(mech, q[1, 2], qd[1, 2], steps=40, limits=each)
+    qs = ts.rollout(mech, ts.State(q, qd), steps=40, limits=each).q
+    alone = ts.rollout(mech, ts.State(q[1, 2], qd[1, 2]), steps=40, limits=each).q
     torch.testing.assert_close(qs[1, 2], alone)
-    mapped = torch.vmap(lambda q, qd: ts.rollout(mech, q, qd, steps=40, limits=each)[0])(
+    mapped = torch.vmap(lambda q, qd: ts.rollout(mech, ts.State(q, qd), steps=40, limits=each).q)(
         q[0], qd[0]
     )
     torch.testing.assert_close(mapped, qs[0])
@@ -144,7 +144,7 @@ def test_gradients_pass_gradcheck_in_both_modes():
 
     def end(q, qd, stiffness, damping, upper):
         springs = LimitSprings(stiffness, damping)
-        return ts.rollout(mech.replace(upper=upper), q, qd, steps=3, limits=springs)
+        return ts.rollout(mech.replace(upper=upper), ts.State(q, qd), steps=3, limits=springs)[:2]
 
     # At rest beyond the limit, moving into it, and free.
     q, qd = [[0.45], [0.399], [0.0]], [[0.0], [2.0], [2.0]]
@@ -158,7 +158,7 @@ def test_limits_are_traced_to_kernels():
     q, qd = pressed(mech, 2)
 
     def end(mech, q, qd):
-        qs, qds = ts.rollout(mech, q, qd, steps=2, limits=SPRINGS)
+        qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), steps=2, limits=SPRINGS)
         return qs[..., -1, :], qds[..., -1, :]
 
     expected = end(mech, q, qd)
@@ -171,7 +171,7 @@ def test_limits_are_traced_to_kernels():
 def test_methods_that_would_blow_up_are_refused(method):
     mech = pendulum()
     with pytest.raises(ts.TorchskoError, match="semi_implicit_euler"):
-        ts.rollout(mech, *state(mech), steps=1, method=method, limits=SPRINGS)
+        ts.rollout(mech, ts.State(*state(mech)), steps=1, method=method, limits=SPRINGS)
 
 
 def falls(mech, steps):
@@ -179,7 +179,7 @@ def falls(mech, steps):
     q, _ = mech.random_state(4, generator=torch.Generator().manual_seed(0))
     start = torch.zeros(4, mech.num_dof, dtype=q.dtype)
     with torch.no_grad():
-        qs, _ = ts.rollout(mech, q, start, steps=steps, limits=SPRINGS, nonfinite="raise")
+        qs = ts.rollout(mech, ts.State(q, start), steps=steps, limits=SPRINGS, nonfinite="raise").q
     assert beyond(mech, qs) < 5e-3
     assert beyond(mech, qs[:, -1]) < 1e-3
 
@@ -201,9 +201,15 @@ def test_a_humanoid_that_falls_for_five_seconds_is_brought_back_within_its_limit
     mech = ts.load(robots / "talos_data" / "robots" / "talos_full_v2.urdf", mimic="independent")
     q, _ = mech.random_state(4, generator=torch.Generator().manual_seed(0))
     start, fast = torch.zeros(4, mech.num_dof, dtype=q.dtype), ts.fuse(mech)
-    qs, _ = ts.rollout(
-        fast, q, start, lambda t, q, qd: 0 * qd, 2500, limits=SPRINGS, nonfinite="raise", fused=True
-    )
+    qs = ts.rollout(
+        fast,
+        ts.State(q, start),
+        lambda t, q, qd: 0 * qd,
+        steps=2500,
+        limits=SPRINGS,
+        nonfinite="raise",
+        fused=True,
+    ).q
     outside = torch.maximum(qs - mech.upper, mech.lower - qs) > 5e-3
     assert outside.double().mean() < 1e-3
     assert not (outside[:, :-50] & outside[:, 50:]).any()  # a tenth of a second later
@@ -213,7 +219,7 @@ def test_a_humanoid_that_falls_for_five_seconds_is_brought_back_within_its_limit
 def test_what_a_refusal_of_limits_says_to_type_can_be_typed():
     mech = pendulum()
     with pytest.raises(ts.TorchskoError) as refused:
-        ts.rollout(mech, mech.neutral(), torch.zeros(mech.num_dof).double(), limits=1e6)
+        ts.rollout(mech, ts.State(mech.neutral(), torch.zeros(mech.num_dof).double()), limits=1e6)
     line = str(refused.value).splitlines()[-1]
     value, _, before = line.removeprefix("Pass limits=").removesuffix(".").partition(", with ")
     names = {}

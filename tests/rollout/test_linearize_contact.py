@@ -52,17 +52,16 @@ def test_linear_models_of_steps_with_contact_equal_differences(integrator):
         columns.append((sides[0] - sides[1]) / (2 * EPS))
     expected = torch.stack(columns, -1)
     assert_close(torch.cat([A, B], -1), expected, rtol=1e-5, atol=1e-6)
-    free = ts.linearize(mech, *state[:2], torch.zeros_like(state.qd), dt=0.002)[0]
+    free = ts.linearize(mech, state, torch.zeros_like(state.qd), dt=0.002)[0]
     assert (A[:, :14, :14] - free).abs().max() > 0.1  # contact and servos act
 
 
-def test_a_velocity_may_be_given_without_a_state():
+def test_the_linear_model_of_a_fused_mechanism_includes_contact():
     mech, state, ctrl = sliding_crate("Euler")
     options = {"dt": 0.001, "method": ts.ContactStep(integrator="implicitfast")}
-    A, B = ts.linearize(mech, state.q, state.qd, ctrl, **options)
-    start = ts.State(state.q, state.qd)
-    assert_close((A, B), ts.linearize(mech, start, ctrl, **options), rtol=0, atol=0)
-    with pytest.raises(ts.ShapeError, match="a velocity was given after a state"):
-        ts.linearize(mech, state, state.qd, ctrl, **options)
+    found = ts.linearize(ts.fuse(mech), state, ctrl, **options)
+    assert_close(found, ts.linearize(mech, state, ctrl, **options), rtol=1e-12, atol=1e-12)
+    with pytest.raises(ts.ShapeError, match="state was given as Tensor"):
+        ts.linearize(mech, state.q, ctrl, **options)
     with pytest.raises(ts.ShapeError, match=r"ctrl has shape \[2, 7\]"):
         ts.linearize(mech, state, state.qd, **options)

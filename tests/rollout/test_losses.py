@@ -26,7 +26,7 @@ def one_joint(kind, mass=1.0, inertia=0.0, com=0.0, **data):
 
 
 def one_step(mech, q, qd, tau, dt):
-    qs, qds = ts.rollout(mech, q, qd, tau[..., None, :], steps=1, dt=dt)
+    qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), tau[..., None, :], steps=1, dt=dt)
     return qs[..., 1, :], qds[..., 1, :]
 
 
@@ -81,7 +81,7 @@ def test_losses_never_push_whatever_the_step(dt):
     block = block.replace(
         mass=mass, damping=damping, friction=friction, gravity=torch.zeros_like(block.gravity)
     )
-    _, qds = ts.rollout(block, torch.zeros_like(v), v, steps=5, dt=dt)
+    qds = ts.rollout(block, ts.State(torch.zeros_like(v), v), steps=5, dt=dt).qd
     before, after = qds[:, :-1].abs(), qds[:, 1:]
     rounding = 4 * torch.finfo(v.dtype).eps * before
     assert (after.abs() <= before + rounding).all()
@@ -93,7 +93,7 @@ def test_dry_friction_holds_what_it_can_hold():
     arm = one_joint("revolute", mass=2.4 / 9.81, com=1.0, friction=20.0)
     q = torch.zeros(1, dtype=arm.dtype)
     assert ts.bias_force(arm, q, q).abs().item() == pytest.approx(2.4)
-    qs, qds = ts.rollout(arm, q, q, steps=1000)
+    qs, qds, *_ = ts.rollout(arm, ts.State(q, q), steps=1000)
     assert 0 < (qs[-1] - q).abs().item() < 1e-4
     creep = SEMI_IMPLICIT_EULER.creep * 2.4 / math.sqrt(20.0**2 - 2.4**2)
     assert qds[-1].abs().item() == pytest.approx(creep, rel=1e-3)
@@ -105,7 +105,7 @@ def test_a_sliding_block_stops_after_v_squared_over_two_a_and_stays():
     q, qd = torch.zeros(1, dtype=block.dtype), torch.full((1,), 3.0, dtype=block.dtype)
     missed = []
     for dt in (2e-2, 1e-2):
-        qs, qds = ts.rollout(block, q, qd, steps=round(2.5 / dt), dt=dt)
+        qs, qds, *_ = ts.rollout(block, ts.State(q, qd), steps=round(2.5 / dt), dt=dt)
         missed.append(abs(qs[-1].item() - 2.25))
         assert qds[-1].abs().item() < 1e-12
     assert 1.7 < missed[0] / missed[1] < 2.3
@@ -114,7 +114,7 @@ def test_a_sliding_block_stops_after_v_squared_over_two_a_and_stays():
 def test_a_push_above_dry_friction_breaks_loose():
     block = one_joint("prismatic", mass=2.0, friction=4.0)
     q = torch.zeros(1, dtype=block.dtype)
-    _, qds = ts.rollout(block, q, q, torch.full_like(q, 8.0), steps=500)
+    qds = ts.rollout(block, ts.State(q, q), torch.full_like(q, 8.0), steps=500).qd
     assert qds[-1].item() == pytest.approx((8.0 - 4.0) / 2.0, rel=0.05)
 
 
@@ -138,7 +138,7 @@ def test_learned_damping_counts_as_damping():
 def end_of(mech, q, steps=2):
     def final(qd, tau, damping, friction, mass):
         moved = mech.replace(damping=damping, friction=friction, mass=mass)
-        qs, qds = ts.rollout(moved, q, qd, tau[..., None, :], steps=steps, dt=0.05)
+        qs, qds, *_ = ts.rollout(moved, ts.State(q, qd), tau[..., None, :], steps=steps, dt=0.05)
         return torch.cat([qs[..., -1, :], qds[..., -1, :]], -1)
 
     return final
@@ -179,6 +179,6 @@ def test_the_fused_step_is_the_same_with_steps_that_differ():
     mech = lossy(["free", "revolute"], [-1, 0])
     q, qd, tau = normal_state(mech, 3)
     dt = torch.tensor([1e-3, 0.02, 1.0], dtype=q.dtype)
-    mine = ts.fuse(mech, inputs=("damping",)).advance(q, qd, tau, dt)
+    mine = ts.fuse(mech, inputs=("damping",)).advance_tensors(q, qd, tau, dt)
     theirs = [one_step(mech, q[k], qd[k], tau[k], dt[k].item()) for k in range(3)]
     assert_close(mine, tuple(map(torch.stack, zip(*theirs, strict=True))))

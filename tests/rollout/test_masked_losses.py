@@ -46,7 +46,7 @@ def ball_gradient(kind, fused_ball, state):
     elif kind == "step":
         q, qd = one_step(robot, *state[:2], tau)
     else:
-        q, qd, *_ = ts.rollout(robot, *state[:2], tau, 2, method=ts.ContactStep(), nonfinite=kind)
+        q, qd, *_ = ts.rollout(robot, state, tau, steps=2, method=ts.ContactStep(), nonfinite=kind)
         q, qd = q[:, -1], qd[:, -1]
     return torch.autograd.grad(masked(q) + masked(qd), (w, mass))
 
@@ -88,9 +88,9 @@ def test_the_finite_part_of_a_sample_that_diverges_has_its_gradient(fused):
         params = {"gain": gain, "end": end[rows]}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            qs, qds, taus = ts.rollout(
-                robot, q[rows], 0 * qd[rows], failing, steps, 0.005, fused=fused,
-                params=params, return_forces=True,
+            qs, qds, _, taus, *_ = ts.rollout(
+                robot, ts.State(q[rows], 0 * qd[rows]), failing, steps=steps, dt=0.005, fused=fused,
+                params=params,
             )  # fmt: skip
         return qs, torch.autograd.grad(masked(qs) + masked(qds) + masked(taus), (mass, gain))
 

@@ -46,12 +46,12 @@ def in_parts(robot, q, qd, policy, memory, parts, detach=False, **options):
     """States of all parts, and the last memory."""
     t, qs, qds = 0.0, [q[:, None]], [qd[:, None]]
     for n in parts:
-        more, rates, memory = ts.rollout(
-            robot, q, qd, policy, n, DT, memory=memory, t0=t, **options
+        part = ts.rollout(
+            robot, ts.State(q, qd), policy, steps=n, dt=DT, memory=memory, t0=t, **options
         )
-        q, qd, t = more[:, -1], rates[:, -1], t + n * DT
-        qs.append(more[:, 1:])
-        qds.append(rates[:, 1:])
+        q, qd, memory, t = part.q[:, -1], part.qd[:, -1], part.memory, t + n * DT
+        qs.append(part.q[:, 1:])
+        qds.append(part.qd[:, 1:])
         if detach:
             q, qd, memory = q.detach(), qd.detach(), memory.detach()
     return torch.cat(qs, 1), torch.cat(qds, 1), memory
@@ -69,7 +69,8 @@ def test_consecutive_rollouts_with_memory_equal_one_rollout(robot, pendulum, sta
     leaves = [*start, memory, *policy.parameters()]
     for x in start:
         x.requires_grad_()
-    whole = ts.rollout(pendulum, *start, policy, STEPS, DT, memory=memory)
+    found = ts.rollout(pendulum, ts.State(*start), policy, steps=STEPS, dt=DT, memory=memory)
+    whole = found.q, found.qd, found.memory
     joined = in_parts(robot, *start, policy, memory, (5, 4, 3), **options)
     torch.testing.assert_close(joined, whole, rtol=1e-11, atol=1e-12)
     # Gradients of the last memory as well, for later parts.
@@ -85,7 +86,7 @@ def test_parts_that_are_cut_from_each_other_have_the_gradients_of_a_truncated_ro
 ):
     robot, options = robot
     policy = Recurrent()
-    whole = ts.rollout(pendulum, *start, policy, STEPS, DT, truncate=4)
+    whole = ts.rollout(pendulum, ts.State(*start), policy, steps=STEPS, dt=DT, truncate=4)[:2]
     joined = in_parts(
         robot, *start, policy, policy.initial_memory(*start), (4, 4, 4), True, **options
     )
@@ -103,28 +104,46 @@ def test_the_memory_that_is_given_back_is_that_of_the_last_state(robot, pendulum
     policy = Recurrent()
     lengths = choice.get("lengths", torch.tensor([4, 4, 4]))
     found = ts.rollout(
-        robot, *start, policy, 4, DT, memory=policy.initial_memory(*start), **choice, **options
+        robot,
+        ts.State(*start),
+        policy,
+        steps=4,
+        dt=DT,
+        memory=policy.initial_memory(*start),
+        **choice,
+        **options,
     )
     for k, n in enumerate(lengths.tolist()):
         x, v = (s[k : k + 1] for s in start)
         memory = policy.initial_memory(x, v)
         if n:
-            qs, _, memory = ts.rollout(pendulum, x, v, policy, n, DT, memory=memory)
-            torch.testing.assert_close(found[0][k, -1], qs[0, -1])
-        torch.testing.assert_close(found[2][k : k + 1], memory)
+            alone = ts.rollout(pendulum, ts.State(x, v), policy, steps=n, dt=DT, memory=memory)
+            memory = alone.memory
+            torch.testing.assert_close(found.q[k, -1], alone.q[0, -1])
+        torch.testing.assert_close(found.memory[k : k + 1], memory)
 
 
 def test_time_goes_on_for_functions(robot, start):
     robot, options = robot
     law = lambda t, q, qd: -qd + torch.cos(20 * torch.as_tensor(t, dtype=q.dtype))  # noqa: E731
-    whole = ts.rollout(robot, *start, law, STEPS, DT, **options)
-    qs, qds = ts.rollout(robot, *start, law, 5, DT, **options)
-    later = ts.rollout(robot, qs[:, -1], qds[:, -1], law, 7, DT, t0=5 * DT, **options)
+    whole = ts.rollout(robot, ts.State(*start), law, steps=STEPS, dt=DT, **options)[:2]
+    qs, qds, *_ = ts.rollout(robot, ts.State(*start), law, steps=5, dt=DT, **options)
+    later = ts.rollout(
+        robot, ts.State(qs[:, -1], qds[:, -1]), law, steps=7, dt=DT, t0=5 * DT, **options
+    )[:2]
     torch.testing.assert_close([x[:, 5:] for x in whole], list(later), rtol=1e-11, atol=1e-12)
 
 
-def test_without_a_memory_given_there_are_two_results(pendulum, start):
-    assert len(ts.rollout(pendulum, *start, Recurrent(), 2, DT)) == 2
+def test_the_memory_is_that_of_the_last_state_if_there_is_one(robot, start):
+    robot, options = robot
+    policy, state = Recurrent(), ts.State(*start)
+    given = ts.rollout(
+        robot, state, policy, steps=2, dt=DT, memory=policy.initial_memory(*start), **options
+    )
+    found = ts.rollout(robot, state, policy, steps=2, dt=DT, **options)
+    torch.testing.assert_close(found.memory, given.memory)
+    assert ts.rollout(robot, state, policy, steps=3, every=2, dt=DT, **options).memory is None
+    assert ts.rollout(robot, state, lambda t, q, qd: -qd, steps=2, dt=DT).memory is None
 
 
 @pytest.mark.parametrize(
@@ -141,4 +160,4 @@ def test_what_is_no_memory_or_no_time_is_refused(pendulum, start, options, error
     policy = Recurrent()
     given = {"control": policy, "steps": 4, "dt": DT, "memory": policy.initial_memory(*start)}
     with pytest.raises(error, match=message):
-        ts.rollout(pendulum, *start, **(given | options))
+        ts.rollout(pendulum, ts.State(*start), **(given | options))

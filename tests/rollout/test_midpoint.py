@@ -70,7 +70,9 @@ def test_the_variational_step_keeps_the_momentum_of_a_free_robot():
     mech = conservative(("free", "revolute"), gravity=False)
     mech = mech.replace(stiffness=torch.zeros_like(mech.stiffness))
     q, qd = normal_state(mech, vectors=1)
-    qs, qds = ts.rollout(mech, q, qd, steps=3, dt=0.05, method=Variational(iterations=5))
+    qs, qds, *_ = ts.rollout(
+        mech, ts.State(q, qd), steps=3, dt=0.05, method=Variational(iterations=5)
+    )
     before, after = (about_the_origin(mech, qs[k], qds[k]) for k in (0, -1))
     assert (ts.difference(mech, qs[0], qs[-1]).abs() > 0.01).any()
     assert_close(before, after, rtol=0, atol=1e-12)
@@ -85,8 +87,8 @@ def test_the_energy_of_a_double_pendulum_stays_for_a_million_steps():
     """The energy error in the last tenth of the motion is as large as in the first."""
     mech = conservative(("revolute", "revolute"))
     q, qd = normal_state(mech, vectors=1)
-    qs, qds = ts.rollout(
-        ts.fuse(mech), q, 0 * qd, lambda t, q, qd: 0 * qd, steps=10**6, dt=5e-3,
+    qs, qds, *_ = ts.rollout(
+        ts.fuse(mech), ts.State(q, 0 * qd), lambda t, q, qd: 0 * qd, steps=10**6, dt=5e-3,
         method=Variational(iterations=4), every=100, fused=True,
     )  # fmt: skip
     E = energy(mech, qs, qds)
@@ -105,7 +107,7 @@ def test_a_stiff_spring_at_a_long_step_stays():
     mech = builder.build(gravity=(0, 0, 0))
     q, qd = torch.tensor([1.0]).double(), torch.tensor([0.0]).double()
     for method in METHODS.values():
-        qs, qds = ts.rollout(mech, q, qd, steps=5, dt=1.0, method=method)
+        qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), steps=5, dt=1.0, method=method)
         E = energy(mech, qs, qds)
         assert_close(E, E[:1].expand_as(E), rtol=1e-9, atol=0)
 

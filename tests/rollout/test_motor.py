@@ -38,7 +38,7 @@ def tracking_error(mech, steering, steps=200, duration=1.0, batch=()):
     plant, dt = MOTOR.on(mech), duration / steps
     start = [x.expand(*batch, -1) for x in sway(0.0)[:2]]
     with torch.no_grad():
-        qs, _ = ts.rollout(plant, *start, steering, steps, dt, "rk4")
+        qs = ts.rollout(plant, ts.State(*start), steering, steps=steps, dt=dt, method="rk4").q
     target = torch.stack([sway(k * dt)[0] for k in range(steps + 1)])
     return (qs - target).abs().amax((-2, -1))
 
@@ -98,7 +98,9 @@ def test_a_constant_disturbance_is_integrated_away():
     for ki in (0.0, 30.0):
         steering = control(mech, target=lambda t: still, pid=PID(15.0, ki, 6.0))
         with torch.no_grad():
-            qs, _ = ts.rollout(MOTOR.on(pushed), still[0], still[0], steering, 600, 1e-2)
+            qs = ts.rollout(
+                MOTOR.on(pushed), ts.State(still[0], still[0]), steering, steps=600, dt=1e-2
+            ).q
         ends.append(qs[-1].abs().max())
     assert ends[0] > 0.01
     assert ends[1] < 0.05 * ends[0]
@@ -124,7 +126,9 @@ def test_memory_passes_through_checkpoints_gradients_and_vmap():
 
     def end(kp, q, checkpoint=None):
         steering = control(mech, pid=PID(kp, 5.0, 0.1))
-        qs, _ = ts.rollout(MOTOR.on(mech), q, qd, steering, 4, 1e-2, checkpoint=checkpoint)
+        qs = ts.rollout(
+            MOTOR.on(mech), ts.State(q, qd), steering, steps=4, dt=1e-2, checkpoint=checkpoint
+        ).q
         return qs[..., -1, :]
 
     kp = torch.tensor([15.0, 10.0, 5.0], dtype=torch.float64, requires_grad=True)

@@ -27,8 +27,8 @@ def oscillator(stiffness=4.0):
 
 def end(mech, steps, method, duration=0.2):
     with torch.no_grad():
-        qs, qds = ts.rollout(
-            mech, *normal_state(mech, seed=2, vectors=1),
+        qs, qds, *_ = ts.rollout(
+            mech, ts.State(*normal_state(mech, seed=2, vectors=1)),
             lambda t, q, qd: math.sin(9 * t) - 0.3 * qd, steps=steps, dt=duration / steps, method=method,
         )  # fmt: skip
     return qs[-1], qds[-1]
@@ -64,7 +64,9 @@ def test_a_linear_oscillator_keeps_its_energy():
     mech, start = oscillator(), torch.ones(1, dtype=torch.float64)
     method = NewmarkBeta(corrections=8)
     with torch.no_grad():
-        qs, qds = ts.rollout(mech, start, 0 * start, steps=120, dt=0.05, method=method)
+        qs, qds, *_ = ts.rollout(
+            mech, ts.State(start, 0 * start), steps=120, dt=0.05, method=method
+        )
     energy = (qds.square() + 4.0 * qs.square())[:, 0] / 2
     torch.testing.assert_close(energy, torch.full_like(energy, 2.0), rtol=1e-10, atol=0)
 
@@ -73,7 +75,7 @@ def test_the_energy_of_a_swinging_double_pendulum_does_not_drift():
     mech = random_mechanism(["revolute", "revolute"], [-1, 0], seed=1, passive=False)
     q, qd = normal_state(mech, seed=2, vectors=1)
     with torch.no_grad():
-        qs, qds = ts.rollout(mech, q, qd, steps=450, dt=5e-3, method="newmark")
+        qs, qds, *_ = ts.rollout(mech, ts.State(q, qd), steps=450, dt=5e-3, method="newmark")
         kinetic = (qds * (ts.mass_matrix(mech, qs) @ qds[..., None])[..., 0]).sum(-1) / 2
         pose = ts.forward_kinematics(mech, qs)
         com = pose.position + (pose.rotation @ mech.com[..., None])[..., 0]
@@ -141,9 +143,9 @@ def test_gradients_vmap_checkpoint_and_compile():
 
     def last(qd, mass, checkpoint=None):
         changed = mech.replace(mass=mass)
-        _, qds = ts.rollout(
-            changed, q[0], qd, steps=2, dt=1e-2, method=method, checkpoint=checkpoint
-        )
+        qds = ts.rollout(
+            changed, ts.State(q[0], qd), steps=2, dt=1e-2, method=method, checkpoint=checkpoint
+        ).qd
         return qds[..., -1, :]
 
     leaves = [qd[0].clone().requires_grad_(), mech.mass.clone().requires_grad_()]

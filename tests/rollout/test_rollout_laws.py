@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from torchsko.actuation.law import bind
-from torchsko.errors import MechanismError, ShapeError, TorchskoError
+from torchsko.errors import FusedError, ShapeError, TorchskoError
 from torchsko.rollout.controls import Controller
 from torchsko.rollout.limit_springs import LimitSprings
 
@@ -118,22 +118,27 @@ CASES = {
 }
 
 
+def _states_and_forces(robot, q, qd, **options):
+    found = ts.rollout(robot, ts.State(q, qd), **options)
+    return found.q, found.qd, found.forces
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", CASES)
 def test_a_fleet_moves_as_its_robots_alone(fast, case, mode):
     x = random(BATCH, STEPS, 2).requires_grad_()
     q, qd = (y.requires_grad_() for y in states())
     robot = MANY if mode == "eager" else fast.replace(joint_position=MANY.joint_position)
-    options = {"steps": STEPS, "dt": DT, "return_forces": True}
+    options = {"steps": STEPS, "dt": DT}
     given = CASES[case](x)
-    found = ts.rollout(robot, q, qd, **given, **options, fused=MODES[mode])
+    found = _states_and_forces(robot, q, qd, **given, **options, fused=MODES[mode])
     alone = []
     for k in range(BATCH):
         one = ARM.replace(joint_position=MANY.joint_position[k])
         own = CASES[case](x[k])
         if "lengths" in own:
             own["lengths"] = own["lengths"][k]
-        alone.append(ts.rollout(one, q[k], qd[k], **own, **options, fused=False))
+        alone.append(_states_and_forces(one, q[k], qd[k], **own, **options, fused=False))
     expected = [torch.stack(parts) for parts in zip(*alone, strict=True)]
     assert_close([*found], expected, rtol=1e-9, atol=1e-10)
     pulled = [
@@ -148,11 +153,11 @@ def test_a_fleet_moves_as_its_robots_alone(fast, case, mode):
 def test_applied_forces_are_those_of_the_law_at_each_start(fast, mode, options):
     q, qd = states()
     robot = ARM if mode == "eager" else fast
-    qs, qds, taus = ts.rollout(
-        robot, q, qd, push, STEPS, DT, return_forces=True, fused=MODES[mode], **options
+    qs, qds, _, taus, *_ = ts.rollout(
+        robot, ts.State(q, qd), push, steps=STEPS, dt=DT, fused=MODES[mode], **options
     )
     every = options.get("every", 1)
-    whole = ts.rollout(ARM, q, qd, push, STEPS, DT, fused=False)
+    whole = ts.rollout(ARM, ts.State(q, qd), push, steps=STEPS, dt=DT, fused=False)[:2]
     assert_close((qs, qds), tuple(x[:, ::every] for x in whole))
     assert_close(taus, push(0, *whole)[:, every - 1 : -1 : every])
 
@@ -161,16 +166,19 @@ def test_another_time_step_needs_no_new_kernel(fast):
     q, qd = states()
     made = []
     for dt in (1e-3, 2e-3, 4e-3):
-        found = ts.rollout(fast, q, qd, push, STEPS, dt, fused=True)
-        assert_close(found, ts.rollout(ARM, q, qd, push, STEPS, dt))
+        found = ts.rollout(fast, ts.State(q, qd), push, steps=STEPS, dt=dt, fused=True)[:2]
+        assert_close(found, ts.rollout(ARM, ts.State(q, qd), push, steps=STEPS, dt=dt)[:2])
         made.append([*fast._workshop._recent.values()])
     assert made[0][-1] is made[1][-1] is made[2][-1]
     assert len(made[0]) == len(made[2])
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_captured_fleet_is_refused(fast, mode):
+def test_a_captured_fleet_is_that_of_the_rollout_but_not_in_one_kernel(fast, mode):
     many = fast.replace(joint_position=MANY.joint_position)
+    robot = MANY if mode == "eager" else many
+    options = {"steps": STEPS, "dt": DT, "fused": MODES[mode]}
+    own = lambda mech, t, q, qd: ts.gravity_force(mech, q)  # noqa: E731
     for captured in (MANY, many):
 
         def law(t, q, qd, mech=captured):
@@ -179,12 +187,17 @@ def test_a_captured_fleet_is_refused(fast, mode):
         def law_in_closure(t, q, qd):
             return ts.gravity_force(captured, q)  # noqa: B023
 
-        robot = MANY if mode == "eager" else many
-        for fn in (law, law_in_closure, ts.ActuatedControl(SERVOS, law)):
-            with pytest.raises(
-                MechanismError, match=r"(?s)batch dimensions \[4\].*def control\(mech"
-            ):
-                ts.rollout(robot, *states(), fn, STEPS, DT, fused=MODES[mode])
+        pairs = ((law, own), (law_in_closure, own))
+        for fn, same in (
+            *pairs,
+            *((ts.ActuatedControl(SERVOS, x) for x in pair) for pair in pairs),
+        ):
+            if mode == "kernel":
+                with pytest.raises(FusedError, match="Leave fused=True out, or write the control"):
+                    ts.rollout(robot, ts.State(*states()), fn, **options)
+                continue
+            found = ts.rollout(robot, ts.State(*states()), fn, **options)
+            assert_close(found[:2], ts.rollout(robot, ts.State(*states()), same, **options)[:2])
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -195,10 +208,15 @@ def test_a_shared_robot_may_be_captured(fast, mode):
         return ts.gravity_force(ARM, q)
 
     q, qd = states()
-    found = ts.rollout(robot, q, qd, law, STEPS, DT, fused=MODES[mode])
+    found = ts.rollout(robot, ts.State(q, qd), law, steps=STEPS, dt=DT, fused=MODES[mode])[:2]
     theirs = ts.rollout(
-        ARM, q, qd, lambda mech, t, q, qd: ts.gravity_force(mech, q), STEPS, DT, fused=False
-    )
+        ARM,
+        ts.State(q, qd),
+        lambda mech, t, q, qd: ts.gravity_force(mech, q),
+        steps=STEPS,
+        dt=DT,
+        fused=False,
+    )[:2]
     assert_close(found, theirs)
 
 
@@ -220,9 +238,13 @@ def test_modules_and_compiled_callers_take_the_mechanism(run):
 
     def end(q, qd):
         params = {"target": qd}
-        return ts.rollout(ARM, q, qd, policy, 1, DT, params=params, fused=False)[0]
+        return ts.rollout(
+            ARM, ts.State(q, qd), policy, steps=1, dt=DT, params=params, fused=False
+        ).q
 
-    exact = ts.rollout(ARM, q, qd, lambda t, x, v: ts.gravity_force(ARM, x) + qd - x, 1, DT)[0]
+    exact = ts.rollout(
+        ARM, ts.State(q, qd), lambda t, x, v: ts.gravity_force(ARM, x) + qd - x, steps=1, dt=DT
+    ).q
     assert_close(run(end)(q, qd), exact)
 
 
@@ -244,7 +266,7 @@ def test_inputs_that_do_not_fit_are_refused(options, words):
     if "goal" in options.get("params", ()):
         law = push
     with pytest.raises(TorchskoError, match=f"(?s){words}"):
-        ts.rollout(ARM, *states(), law, STEPS, DT, **options)
+        ts.rollout(ARM, ts.State(*states()), law, steps=STEPS, dt=DT, **options)
 
 
 def test_controls_of_the_wrong_size_are_refused():
@@ -252,7 +274,7 @@ def test_controls_of_the_wrong_size_are_refused():
     with pytest.raises(
         ShapeError, match=r"ctrl has shape \[3, 2\] for 4 steps and the batch \[4\]"
     ):
-        ts.rollout(ARM, *states(), control, STEPS, DT)
+        ts.rollout(ARM, ts.State(*states()), control, steps=STEPS, dt=DT)
 
 
 def test_compiled_functions_bind_the_laws_that_they_create():

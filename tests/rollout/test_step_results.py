@@ -34,7 +34,10 @@ def law(t: Any, q: Tensor, qd: Tensor) -> Tensor:
 def results(batch: tuple[int, ...], every: int = 1, **options: Any) -> tuple[Tensor, ...]:
     q, qd = ARM.random_state(*batch, generator=torch.Generator().manual_seed(0))
     mech = ts.fuse(ARM) if options.get("fused") else ARM
-    return ts.rollout(mech, q, qd, law, STEPS, DT, rewarded, every=every, **options)
+    found = ts.rollout(
+        mech, ts.State(q, qd), law, steps=STEPS, dt=DT, method=rewarded, every=every, **options
+    )
+    return found.q, found.qd, *found.results
 
 
 @pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
@@ -70,9 +73,3 @@ def test_gradients_of_results_are_those_of_the_whole_graph(options):
     ]
     torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-12)
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
-
-
-def test_forces_come_before_results_and_the_memory_after_them():
-    found = [results((2,), return_forces=True, fused=fused) for fused in (False, True)]
-    torch.testing.assert_close(*found, rtol=1e-11, atol=1e-12)
-    assert [x.shape[1:] for x in found[0]] == [(7, 2), (7, 2), (6, 2), (6,), (6, 2)]

@@ -40,10 +40,19 @@ def assert_close(mine, theirs, tolerance=1e-10):
 @pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
 def test_states_are_those_of_the_eager_rollout(robot, fast, batch):
     q, qd, tau = states(robot, *batch)
-    assert_close(ts.rollout(fast, q, qd, tau, STEPS), ts.rollout(robot, q, qd, tau, STEPS))
+    assert_close(
+        ts.rollout(fast, ts.State(q, qd), tau, steps=STEPS)[:2],
+        ts.rollout(robot, ts.State(q, qd), tau, steps=STEPS)[:2],
+    )
     held = tau[..., :1, :]
-    assert_close(ts.rollout(fast, q, qd, held, STEPS), ts.rollout(robot, q, qd, held, STEPS))
-    assert_close(ts.rollout(fast, q, qd, None, STEPS), ts.rollout(robot, q, qd, None, STEPS))
+    assert_close(
+        ts.rollout(fast, ts.State(q, qd), held, steps=STEPS)[:2],
+        ts.rollout(robot, ts.State(q, qd), held, steps=STEPS)[:2],
+    )
+    assert_close(
+        ts.rollout(fast, ts.State(q, qd), None, steps=STEPS)[:2],
+        ts.rollout(robot, ts.State(q, qd), None, steps=STEPS)[:2],
+    )
 
 
 @pytest.mark.some(1)
@@ -51,8 +60,10 @@ def test_states_are_those_of_the_eager_rollout(robot, fast, batch):
 def test_every_method(method):
     arm = ts.load(ts.robots.panda)
     q, qd, tau = states(arm, 3)
-    mine = ts.rollout(ts.fuse(arm), q, qd, tau, STEPS, 1e-3, method)
-    assert_close(mine, ts.rollout(arm, q, qd, tau, STEPS, 1e-3, method))
+    mine = ts.rollout(ts.fuse(arm), ts.State(q, qd), tau, steps=STEPS, dt=1e-3, method=method)[:2]
+    assert_close(
+        mine, ts.rollout(arm, ts.State(q, qd), tau, steps=STEPS, dt=1e-3, method=method)[:2]
+    )
 
 
 def test_gradients_reach_states_forces_and_parameters(robot, fast):
@@ -61,7 +72,9 @@ def test_gradients_reach_states_forces_and_parameters(robot, fast):
     leaves = [q, qd, tau, mass, damping]
     found = []
     for given in (fast, robot):
-        qs, qds = ts.rollout(given.replace(mass=mass, damping=damping), q, qd, tau, STEPS)
+        qs, qds, *_ = ts.rollout(
+            given.replace(mass=mass, damping=damping), ts.State(q, qd), tau, steps=STEPS
+        )
         found.append(torch.autograd.grad((qs**2).sum() + qds.sin().sum(), leaves))
     for mine, theirs in zip(*found, strict=True):
         assert (mine - theirs).abs().max() <= 1e-9 * theirs.abs().max()
@@ -75,7 +88,7 @@ def test_the_gradient_by_constant_forces_is_the_sum_of_that_by_a_series(robot, f
     held = tau[:1, :, 0].clone().requires_grad_()  # one value for several samples
 
     def gradient(given, forces):
-        qs, qds = ts.rollout(given, q, qd, forces, STEPS, every=every)
+        qs, qds, *_ = ts.rollout(given, ts.State(q, qd), forces, steps=STEPS, every=every)
         return torch.autograd.grad((qs**2).sum() + qds.sin().sum(), held)[0]
 
     constant = gradient(fast, held[..., None, :])
@@ -92,7 +105,10 @@ def test_forward_mode_and_differences_agree(rows):
     q, qd, tau = states(arm, 1)
     leaves = [x.requires_grad_() for x in (q, qd, tau[..., :rows, :].clone())]
     assert gradcheck(
-        lambda *x: ts.rollout(fast, *x, STEPS), leaves, check_forward_ad=True, fast_mode=True
+        lambda q, qd, tau: ts.rollout(fast, ts.State(q, qd), tau, steps=STEPS)[:2],
+        leaves,
+        check_forward_ad=True,
+        fast_mode=True,
     )
 
 
@@ -100,8 +116,8 @@ def test_forces_saturate(robot, fast):
     q, qd, tau = states(robot, 2)
     tau = 1e3 * tau
     limited = robot.replace(effort_limit=torch.full_like(robot.effort_limit, 5.0))
-    mine = ts.rollout(ts.fuse(limited), q, qd, tau, STEPS, effort="clamp")
-    assert_close(mine, ts.rollout(robot, q, qd, tau.clamp(-5, 5), STEPS))
+    mine = ts.rollout(ts.fuse(limited), ts.State(q, qd), tau, steps=STEPS, effort="clamp")[:2]
+    assert_close(mine, ts.rollout(robot, ts.State(q, qd), tau.clamp(-5, 5), steps=STEPS)[:2])
 
 
 @pytest.mark.some(2)
@@ -110,7 +126,7 @@ def test_thinned_states_are_those_of_the_whole(robot, fast, every):
     leaves = [x.requires_grad_() for x in states(robot, 2)]
     found = []
     for given, kept in ((fast, every), (robot, every), (robot, 1)):
-        qs, qds = ts.rollout(given, *leaves, STEPS, every=kept)
+        qs, qds, *_ = ts.rollout(given, ts.State(*leaves[:2]), leaves[2], steps=STEPS, every=kept)
         qs, qds = (x[:, :: every // kept] for x in (qs, qds))
         loss = (qs**2).sum() + qds.sin().sum() + 0 * leaves[2].sum()
         found.append((qs, qds, *torch.autograd.grad(loss, leaves)))
@@ -120,8 +136,10 @@ def test_thinned_states_are_those_of_the_whole(robot, fast, every):
 
 def test_a_checkpoint_between_thinned_states(robot):
     q, qd, tau = states(robot)
-    mine = ts.rollout(robot, q, qd, tau.requires_grad_(), STEPS, every=4, checkpoint=2)
-    assert_close(mine, ts.rollout(robot, q, qd, tau, STEPS, every=4), 1e-14)
+    mine = ts.rollout(
+        robot, ts.State(q, qd), tau.requires_grad_(), steps=STEPS, every=4, checkpoint=2
+    )[:2]
+    assert_close(mine, ts.rollout(robot, ts.State(q, qd), tau, steps=STEPS, every=4)[:2], 1e-14)
 
 
 def test_a_kernel_keeps_what_a_checkpoint_says_between_thinned_states(robot, fast):
@@ -136,8 +154,8 @@ def test_a_kernel_keeps_what_a_checkpoint_says_between_thinned_states(robot, fas
         kept.append(0)
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
             tau = leaves[2][:, 0]  # not a series, which would be stored as well
-            qs, qds = ts.rollout(
-                fast, *leaves[:2], tau, 14, every=6, checkpoint=checkpoint, dt=1e-3
+            qs, qds, *_ = ts.rollout(
+                fast, ts.State(*leaves[:2]), tau, steps=14, every=6, checkpoint=checkpoint, dt=1e-3
             )
         assert qs.shape[-2] == qds.shape[-2] == 3
         loss = (qs**2).sum() + qds.sin().sum()
@@ -151,7 +169,7 @@ def test_what_is_kept_for_the_backward_pass_are_inputs_and_states(robot, fast):
     q, qd, tau = (x.requires_grad_() for x in states(robot, 4))
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
-        qs, qds = ts.rollout(fast, q, qd, tau, STEPS)
+        qs, qds, *_ = ts.rollout(fast, ts.State(q, qd), tau, steps=STEPS)
     own = {x.untyped_storage().data_ptr() for x in (q, qd, tau, qs, qds, robot.mass, robot.damping)}
     assert len(kept) >= 5
     assert all(x.untyped_storage().data_ptr() in own or x.numel() == 1 for x in kept)
@@ -172,7 +190,7 @@ def test_memory_does_not_grow_with_the_number_of_rollouts_of_different_lengths()
     resident = []
     for k in range(5000):
         steps = 1 + k
-        qs, _ = ts.rollout(fast, q, qd, law, steps, 1e-5, fused=True, every=steps)
+        qs = ts.rollout(fast, ts.State(q, qd), law, steps=steps, dt=1e-5, fused=True, every=steps).q
         qs.sum().backward()
         if k in (2499, 4999):
             gc.collect()

@@ -42,8 +42,8 @@ def test_functions_without_a_state_and_rollouts_take_layers_too():
     for other in (ts.Dynamics(mech), Handle(mech)):
         assert ts.checked(other).joint_names == mech.joint_names
         assert torch.equal(ts.inertial_parameters(other), ts.inertial_parameters(mech))
-        qs, qds = ts.rollout(other, q, qd, steps=2)
-        assert torch.equal(qs, ts.rollout(mech, q, qd, steps=2)[0])
+        qs, qds, *_ = ts.rollout(other, ts.State(q, qd), steps=2)
+        assert torch.equal(qs, ts.rollout(mech, ts.State(q, qd), steps=2).q)
         driven = Motor(0.1, 0.2, 0.3).on(other)
         assert torch.equal(driven.armature, torch.full((mech.num_dof,), 0.1, dtype=q.dtype))
         apart = ts.learn.inertia_divergence(other, Handle(mech))
@@ -127,8 +127,10 @@ def test_a_rollout_of_a_fused_mechanism_runs_kernels(method, kind, fast, runs):
     mech = pendulum()
     q, qd, tau = usual_state(mech, 3)
     control = {"none": None, "tensor": tau, "policy": lambda t, q, qd: tau - t - 0.3 * qd}[kind]
-    there = ts.rollout(fast, q, qd, control, steps=4, method=method)
-    torch.testing.assert_close(there, ts.rollout(mech, q, qd, control, steps=4, method=method))
+    there = ts.rollout(fast, ts.State(q, qd), control, steps=4, method=method)[:2]
+    torch.testing.assert_close(
+        there, ts.rollout(mech, ts.State(q, qd), control, steps=4, method=method)[:2]
+    )
     each_step = 1 if method in ("semi_implicit_euler", "implicit") else 4
     assert len(runs) == (4 * each_step if kind == "policy" else 1)
 
@@ -137,7 +139,7 @@ def test_gradients_pass_through_a_rollout_of_kernels(fast):
     mech, gradients = pendulum(), []
     for robot in (fast, mech):
         leaves = [x.requires_grad_() for x in usual_state(mech, 3)]
-        qs, qds = ts.rollout(robot, *leaves, steps=5)
+        qs, qds, *_ = ts.rollout(robot, ts.State(*leaves[:2]), leaves[2], steps=5)
         gradients.append(torch.autograd.grad(qs.square().sum() + qds.sum(), leaves))
     torch.testing.assert_close(*gradients)
 
@@ -177,7 +179,7 @@ def test_wrappers_of_a_layer_are_distinguished(wrap, advice):
     for call in (
         lambda m: ts.forward_dynamics(m, q, qd, tau),
         lambda m: ts.frame_jacobian(m, q, ["lower"]),
-        lambda m: ts.rollout(m, q, qd),
+        lambda m: ts.rollout(m, ts.State(q, qd))[:2],
     ):
         with pytest.raises(ts.MechanismError, match="Pass the layer") as caught:
             call(wrap(layer))

@@ -125,7 +125,7 @@ _OF_ROWS = (
     of_row("passive_force", PASSIVE),
     of_row("inverse_dynamics_derivatives", tuple({*DYNAMIC} - {"friction"})),
     of_row("forward_dynamics_derivatives", DYNAMIC),
-    of_row("linearize", DYNAMIC),
+    of_row("linear_model", DYNAMIC),
     of_row("coriolis_matrix", (*KINEMATIC, *INERTIAL)),
     of_row("christoffel_symbols", (*KINEMATIC, *INERTIAL)),
     of_row("passive_force_parts", PASSIVE),

@@ -69,7 +69,7 @@ def test_a_time_step_from_outside_is_an_input_of_a_kernel():
     dt = torch.tensor(0.1, dtype=torch.float64)
 
     def end(mech, q, qd):
-        return ts.rollout(mech, q, qd, torch.zeros_like(qd), steps=2, dt=dt)[0][..., -1, :]
+        return ts.rollout(mech, ts.State(q, qd), torch.zeros_like(qd), steps=2, dt=dt).q[..., -1, :]
 
     q, qd = torch.zeros(2, 3, 1, dtype=torch.float64), torch.ones(2, 3, 1, dtype=torch.float64)
     fast = ts.fuse(end, mech)

@@ -54,7 +54,7 @@ def test_integrators_agree_on_smooth_friction_for_small_steps(method):
     mech = with_friction(0.3, offset=0.1)
     q, qd = mech.random_state(4)
     few, fine = (
-        ts.rollout(mech, q, qd, steps=20, dt=1e-3, method=x, fused=False)[1][:, -1]
+        ts.rollout(mech, ts.State(q, qd), steps=20, dt=1e-3, method=x, fused=False).qd[:, -1]
         for x in (method, "rk4")
     )
     assert_close(few, fine, rtol=2e-2, atol=2e-2)

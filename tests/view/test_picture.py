@@ -306,13 +306,13 @@ def test_what_makes_no_gif_is_refused_by_name(asked, said, tmp_path):
 
 
 def test_trajectories_and_states_are_distinguished(tmp_path):
-    """Its pair of configurations and velocities came out of torch, as no scalar."""
+    """The message names the field, in place of an error of torch."""
     mech = arm()
     zero = torch.zeros(7, dtype=mech.dtype)
-    pair = ts.rollout(mech, mech.middle(), zero, steps=1, dt=0.01)
+    found = ts.rollout(mech, ts.State(mech.middle(), zero), steps=1, dt=0.01)
     for show in (ts.view.picture, lambda mech, q: ts.view.animate(mech, q, tmp_path / "a.gif")):
-        with pytest.raises(ts.ShapeError, match=r"(?s)given as tuple.*Pass the first alone"):
-            show(mech, pair)
+        with pytest.raises(ts.ShapeError, match=r"(?s)given as Trajectory.*Pass trajectory.q"):
+            show(mech, found)
 
 
 def test_configurations_may_be_arrays():

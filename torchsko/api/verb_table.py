@@ -35,8 +35,10 @@ from torchsko.mechanism.manifold import expand_velocity as expand_velocity
 from torchsko.mechanism.manifold import initial_state as initial_state
 from torchsko.mechanism.manifold import integrate as integrate
 from torchsko.mechanism.mechanism import Mechanism as _Mechanism
+from torchsko.rollout.event_location import stop_at as stop_at
 from torchsko.rollout.finite_checks import first_nonfinite as first_nonfinite
 from torchsko.rollout.integrators import advance as advance
+from torchsko.rollout.linearize import linear_model as _linear_model
 from torchsko.rollout.linearize import linearize as linearize
 from torchsko.rollout.rollout import rollout as _rollout
 from torchsko.sensing.contact_wrenches import contact_wrenches as contact_wrenches
@@ -142,7 +144,8 @@ class _Verbs(_MechanismSource):
     passive_force = _method(passive_force)
     inverse_dynamics_derivatives = _method(inverse_dynamics_derivatives, 3)
     forward_dynamics_derivatives = _method(forward_dynamics_derivatives, 3)
-    linearize = _method(linearize, 2)
+    # The kernel of linearize, whose state is a named tuple.
+    linear_model = _method(_linear_model, 2)
     coriolis_matrix = _method(coriolis_matrix)
     christoffel_symbols = _method(christoffel_symbols)
     passive_force_parts = _method(passive_force_parts, PassiveForces)
@@ -224,6 +227,8 @@ class _Verbs(_MechanismSource):
     contact_wrenches = contact_wrenches
     equality_forces = equality_forces
     advance = advance
+    stop_at = stop_at
+    linearize = linearize
     inertial_parameters = inertial_parameters
     drive_parameters = drive_parameters
     base_parameters = base_parameters

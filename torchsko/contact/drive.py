@@ -67,7 +67,7 @@ class Drive(NamedTuple):
             shared_batch({"q": state.q.shape[:-1], "ctrl": ctrl.shape[:-1]})
         elif actuators is not None:
             ctrl = state.qd.new_zeros(*state.qd.shape[:-1], len(actuators.names))
-        state = state._replace(act=_activations(mech, state.act, actuators))
+        state = state._replace(act=all_activations(mech, state.act, actuators))
         return Drive(mech, contact, actuators, file_tendons(mech), ctrl, f_ext, dt), state
 
     def at(self, q: Tensor, qd: Tensor) -> Kinematics:
@@ -80,18 +80,14 @@ class Drive(NamedTuple):
 
     def forces(
         self, state: Kinematics, act: Tensor
-    ) -> tuple[Tensor, Tensor | None, ForceSlopes | None]:
-        """Forces of actuators and tendons, rates of activations, and derivatives of the forces."""
-        tau, rate, slopes = self._actuate(state, act)
+    ) -> tuple[Tensor, Tensor | None, ForceSlopes | None, Tensor]:
+        """Forces of actuators and tendons, rates of activations, slopes, and forces of actuators alone."""
+        applied, rate, slopes = self._actuate(state, act)
         if self.tendons is None:
-            return tau, rate, slopes
+            return applied, rate, slopes, applied
         of_tendons = self.tendons.slopes(state)
         slopes = of_tendons if slopes is None else slopes.concatenate(of_tendons)
-        return tau + self.tendons.gen_force(state), rate, slopes
-
-    def joint_forces(self, q: Tensor, qd: Tensor, act: Tensor) -> Tensor:
-        """Joint forces of the controls, `[*batch, num_dof]` [N m or N]."""
-        return self._actuate(self.at(q, qd), act)[0]
+        return applied + self.tendons.gen_force(state), rate, slopes, applied
 
     def _actuate(
         self, state: Kinematics, act: Tensor
@@ -196,13 +192,13 @@ def _meaning(mech: Mechanism, actuators: Actuators | FileActuators | None) -> st
     return f"The actuators are {name_list(actuators.names)}; not modelled: {rest}."
 
 
-def _activations(mech: Mechanism, act: Tensor, actuators: Actuators | None) -> Tensor:
-    """Activations of all actuators; one number stands for all."""
+def all_activations(
+    mech: Mechanism, act: Tensor, actuators: Actuators | FileActuators | None
+) -> Tensor:
+    """Activations of all actuators, `[*batch, m]`; one number stands for all."""
     count = 0 if actuators is None else len(actuators.activation_names)
-    if actuators is not None:
-        act = actuators.spread_activation(act)
-    elif act.shape[-1:] == (1,):
-        act = act[..., :0]
+    if act.shape[-1:] == (1,) and count != 1:
+        act = act.expand(*act.shape[:-1], count) if count else act[..., :0]
     names = name_list(actuators.activation_names) if actuators and count else "no actuator has one"
     if (why := misfit(mech, "act", act, (count,), f"Activations: {names}.")) is not None:
         raise ShapeError(*why)

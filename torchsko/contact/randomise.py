@@ -139,7 +139,7 @@ def randomise(
         >>> many.mass.shape, many.inertia.shape
         (torch.Size([64, 7]), torch.Size([64, 7, 3, 3]))
         >>> q, qd = arm.random_state(64, generator=g)
-        >>> ts.rollout(many, q, 0 * qd, steps=5)[0].shape
+        >>> ts.rollout(many, ts.State(q, 0 * qd), steps=5).q.shape
         torch.Size([64, 6, 7])
         >>> servos = [ts.Actuator.position(j, j, kp=100.0, kv=10.0) for j in arm.joint_names]
         >>> drive = ts.Actuators.of(arm, servos)

@@ -31,11 +31,9 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
 from torchsko.spatial.rotation import translation_jacobian_inverse
 from torchsko.utils.dtype import without_autocast
+from torchsko.utils.runge_kutta import RK4_ROWS, RK4_WEIGHTS, Rates, combine, stage_rates
 from torchsko.utils.shapes import matvec
 from torchsko.utils.traced_tensor import can_be_nonzero, is_traced
-
-RK4_ROWS, RK4_WEIGHTS = (0.5, 0.5, 1.0), (1 / 6, 1 / 3, 1 / 3, 1 / 6)
-"""Coefficients of the classical Runge-Kutta method, each stage from the one before it."""
 
 
 class StepResult(NamedTuple):
@@ -46,12 +44,14 @@ class StepResult(NamedTuple):
         start: the mechanism at the start of the step; None without constraints that solve equations.
         qdd: acceleration at the start, `[*batch, num_dof]`.
         tau: joint forces at the start, `[*batch, num_dof]`.
+        applied: part of them that the controls exert, `[*batch, num_dof]`.
     """
 
     state: State
     start: SoftState | None
     qdd: Tensor
     tau: Tensor
+    applied: Tensor
 
     @without_autocast
     def forces(self) -> Tensor:
@@ -71,21 +71,22 @@ def _warmstart(state: State) -> Tensor | None:
 def _euler(fixed: Drive, state: State, all_forces: bool) -> StepResult:
     """Semi-implicit Euler step with implicit damping of joints, or of all forces."""
     start = fixed.constrained(fixed.at(state.q, state.qd))
-    tau, rate, slopes = fixed.forces(start.kinematics, state.act)
+    tau, rate, slopes, applied = fixed.forces(start.kinematics, state.act)
     qdd, residual = solve_dynamics(start, tau, _warmstart(state))
     damped = euler_acceleration(start, qdd, fixed.dt, slopes, all_forces=all_forces)
-    return StepResult(fixed.advance(state, damped, rate, qdd, residual), start, qdd, tau)
+    after = fixed.advance(state, damped, rate, qdd, residual)
+    return StepResult(after, start, qdd, tau, applied)
 
 
 @without_autocast
 def smooth_step(fixed: Drive, state: State, contact: SmoothContact) -> StepResult:
     """Linearly implicit step with smooth contact."""
     start = SoftState(fixed.at(state.q, state.qd), contact.shapes, fixed.f_ext)
-    tau, rate, slopes = fixed.forces(start.kinematics, state.act)
+    tau, rate, slopes, applied = fixed.forces(start.kinematics, state.act)
     damping = damping_of_forces(start.kinematics, slopes, joints=True, fluid=False)
     qdd = smooth_acceleration(start, contact, tau, damping, fixed.dt)
     after = fixed.advance(state, qdd, rate, qdd, torch.zeros_like(qdd[..., 0]).detach())
-    return StepResult(after, None, qdd, tau)
+    return StepResult(after, None, qdd, tau, applied)
 
 
 class EndOfStep(NamedTuple):
@@ -97,6 +98,7 @@ class EndOfStep(NamedTuple):
         qdd: acceleration, `[*batch, num_dof]`.
         residual: see `State`.
         rate: rates of activations.
+        applied: joint forces of the controls, `[*batch, num_dof]`.
     """
 
     start: SoftState
@@ -104,31 +106,33 @@ class EndOfStep(NamedTuple):
     qdd: Tensor
     residual: Tensor
     rate: Tensor | None
+    applied: Tensor
 
 
 @without_autocast
 def end_of_step_dynamics(fixed: Drive, state: State) -> EndOfStep:
     """Accelerations with constraints, springs and dampers at the end of a step."""
     kinematics, qd = fixed.at(state.q, state.qd), state.qd
-    tau, rate, slopes = fixed.forces(kinematics, state.act)
+    tau, rate, slopes, applied = fixed.forces(kinematics, state.act)
     added, push = end_of_step_inertia(kinematics, slopes, fixed.dt)
     turning = transport_rate(kinematics.mech, qd, qd)
     force = tau + push if turning is None else tau + push - matvec(added, turning)
     options = replace(fixed.contact.options, end_of_step=True)
     contact = replace(fixed.contact, options=options)
     start = SoftState(kinematics, contact, fixed.f_ext, added)
-    return EndOfStep(start, force, *solve_dynamics(start, force, _warmstart(state)), rate)
+    return EndOfStep(start, force, *solve_dynamics(start, force, _warmstart(state)), rate, applied)
 
 
 @without_autocast
 def _discrete(fixed: Drive, state: State) -> StepResult:
     """Step whose constraints, springs and dampers act at its end, in one equation."""
-    start, tau, qdd, residual, rate = end_of_step_dynamics(fixed, state)
+    start, tau, qdd, residual, rate, applied = end_of_step_dynamics(fixed, state)
     found = qdd
     if standalone_bodies(start.mech):
         free = implicit_acceleration(start, qdd, None, fixed.dt, gyroscopic=True)
         found = torch.where(constrained_dofs(start.rows), qdd, free)
-    return StepResult(fixed.advance(state, found, rate, qdd, residual), start, qdd, tau)
+    after = fixed.advance(state, found, rate, qdd, residual)
+    return StepResult(after, start, qdd, tau, applied)
 
 
 @without_autocast
@@ -141,40 +145,40 @@ def _runge_kutta(fixed: Drive, state: State) -> StepResult:
     mujoco = conventions("mujoco", mech)
     q0, act0 = state.q, state.act
     v0 = mujoco.qd_to(q0, state.qd)
-    changes: list[Tensor] = []
-    accelerations: list[Tensor] = []
-    rates: list[Tensor] = []
-    residuals: list[Tensor] = []
-    q, qd, act = q0, state.qd, act0
-    first: tuple[Kinematics, Tensor, Tensor] | None = None
-    warmstart, u = _warmstart(state), None
-    for stage in range(4):
-        if stage:
-            h = dt * RK4_ROWS[stage - 1]
-            u = h * changes[-1]
+    first: tuple[Kinematics, Tensor, Tensor, Tensor] | None = None
+    warmstart, residuals = _warmstart(state), []
+
+    def rate(span: object, changes: Rates | None) -> Rates:
+        """Rates of the displacement and of the velocity in MuJoCo's coordinates, and of activations."""
+        nonlocal first, warmstart
+        u, q, qd, act = None, q0, state.qd, act0
+        if changes is not None:
+            u, v, *rest = changes
             q = _displaced(mech, q0, u)
-            qd = mujoco.qd_from(q, v0 + h * accelerations[-1])
-            act = act0 + h * rates[-1] if rates else act0
+            qd = mujoco.qd_from(q, v0 + v)
+            act = act0 + rest[0] if rest else act0
         at = fixed.at(q, qd)
-        tau, rate, _ = fixed.forces(at, act)
+        tau, act_rate, _, applied = fixed.forces(at, act)
         inputs = (at.tree_q, qd, tau, *at.loop_motion)
         inputs = inputs if warmstart is None else (*inputs, warmstart)
         # In a kernel the stages share one function.
         qdd, residual = subprogram(partial(_accelerate, fixed), inputs, 2)
-        first, warmstart = (at, qdd, tau) if first is None else first, qdd.detach()
+        first, warmstart = first or (at, qdd, tau, applied), qdd.detach()
         residuals.append(residual)
-        changes.append(_rate_of_change(mech, u, mujoco.qd_from(q0, mujoco.qd_to(q, qd))))
-        accelerations.append(mujoco.qdd_to(q, qd, qdd))
-        if rate is not None:
-            rates.append(rate)
+        speed = _rate_of_change(mech, u, mujoco.qd_from(q0, mujoco.qd_to(q, qd)))
+        rates = speed, mujoco.qdd_to(q, qd, qdd)
+        return rates if act_rate is None else (*rates, act_rate)
+
+    rates = stage_rates(RK4_ROWS, rate, dt)
+    u, v, *_ = combine(RK4_WEIGHTS, rates, dt)
+    of_act = combine(RK4_WEIGHTS, [x[2:] for x in rates], 1.0)
+    q = _displaced(mech, q0, u)
+    act = fixed.after(act0, *of_act) if of_act else act0
     assert first is not None
-    q = _displaced(mech, q0, dt * _weighted(changes))
-    act = fixed.after(act0, _weighted(rates)) if rates else act0
-    qd = mujoco.qd_from(q, v0 + dt * _weighted(accelerations))
+    start, qdd, tau, applied = first
     residual = torch.stack(residuals).amax(0)
-    start, qdd, tau = first
-    after = State(q, qd, act, state.t + dt, qdd.detach(), residual)
-    return StepResult(after, fixed.constrained(start), qdd, tau)
+    after = State(q, mujoco.qd_from(q, v0 + v), act, state.t + dt, qdd.detach(), residual)
+    return StepResult(after, fixed.constrained(start), qdd, tau, applied)
 
 
 def _accelerate(
@@ -185,10 +189,6 @@ def _accelerate(
     num_loop_inputs = 0 if mech.closing is None else 2
     state = Kinematics(mech, tree_q, qd).with_loop_motion(*rest[:num_loop_inputs])
     return solve_dynamics(fixed.constrained(state), tau, *rest[num_loop_inputs:] or (None,))
-
-
-def _weighted(parts: list[Tensor]) -> Tensor:
-    return torch.stack([w * x for w, x in zip(RK4_WEIGHTS, parts, strict=True)]).sum(0)
 
 
 def _displaced(mech: Mechanism, q: Tensor, u: Tensor) -> Tensor:

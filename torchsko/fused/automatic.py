@@ -32,6 +32,7 @@ from torchsko.mechanism.dispatch import (
 )
 from torchsko.mechanism.fields import PARAMETERS
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.simulation_state import State
 from torchsko.rollout import rollout as rollouts
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.utils.concrete_values import is_vmapped
@@ -158,7 +159,7 @@ def _pays(mech: MechanismLike, given: Mapping[str, Any]) -> bool:
 
     Controls that are functions run as they are, with their side effects. A layer counts its eager work.
     """
-    q, control, steps, method = (given[name] for name in ("q", "control", "steps", "method"))
+    state, control, steps, method = (given[x] for x in ("state", "control", "steps", "method"))
     plain = given["limits"] is None and isinstance(method, str) and method in INTEGRATORS
     if (
         given["fused"] is not None
@@ -166,8 +167,9 @@ def _pays(mech: MechanismLike, given: Mapping[str, Any]) -> bool:
         or not plain
     ):
         return False
-    if not isinstance(q, Tensor) or type(steps) is not int:
+    if not isinstance(state, State) or not isinstance(state.q, Tensor) or type(steps) is not int:
         return False
+    q = state.q
     batch = q.numel() // max(1, q.shape[-1]) if q.ndim else 0
     if isinstance(control, Tensor) and control.ndim:  # the rollout refuses a number
         batch = max(batch, control.numel() // max(1, steps * control.shape[-1]))
@@ -175,7 +177,7 @@ def _pays(mech: MechanismLike, given: Mapping[str, Any]) -> bool:
     if batch == 0 or (samples < PAYS and layer is None):
         return False
     robot = as_mechanism(mech)
-    read = [q, given["qd"], control, *(getattr(robot, name) for name in PARAMETERS)]
+    read = [q, state.qd, control, *(getattr(robot, name) for name in PARAMETERS)]
     if any(is_vmapped(x) for x in read if isinstance(x, Tensor)):
         return False
     # The eager work of a layer adds up.

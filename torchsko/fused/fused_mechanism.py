@@ -123,7 +123,7 @@ class FusedMechanism(FusedRollouts):
         """Logarithm of the mass matrix's determinant, `[*batch]`; see `Innovations.logdet`."""
         return self._verb(_OWN["logdet"], (q,), {})
 
-    def advance(
+    def advance_tensors(
         self,
         q: Tensor,
         qd: Tensor,
@@ -174,7 +174,7 @@ class FusedMechanism(FusedRollouts):
         *,
         method: str,
     ) -> tuple[Tensor, Tensor]:
-        """`advance` with damping `[*batch, num_tree_dof]` in place of that of the mechanism, unless None."""
+        """`advance_tensors` with other damping `[*batch, num_tree_dof]`, unless None."""
         self._follow()
         if not isinstance(dt, Tensor):
             check_dt(self._mech, dt, None, backward=True)

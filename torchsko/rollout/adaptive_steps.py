@@ -19,9 +19,8 @@ have zero length. Rejected sub-steps may be non-finite and must not enter gradie
 a sub-step, or values cannot be read, it is repeated with zero length in the rejecting samples.
 
 Reference: J. R. Dormand, P. J. Prince, *A family of embedded Runge-Kutta formulae*, Journal of Computational
-and Applied Mathematics 6(1), 1980; P. Bogacki, L. F. Shampine, *A 3(2) pair of Runge-Kutta formulas*, Applied
-Mathematics Letters 2(4), 1989; E. Hairer, S. P. Norsett, G. Wanner, *Solving Ordinary Differential Equations
-I*, 2nd edition, Springer 1993, section II.4 (choice of steps).
+and Applied Mathematics 6(1), 1980; E. Hairer, S. P. Norsett, G. Wanner, *Solving Ordinary Differential
+Equations I*, 2nd edition, Springer 1993, section II.4 (choice of steps).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -39,10 +38,10 @@ from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.mechanism.configuration import bracket
 from torchsko.mechanism.manifold import integrate
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.step import Dynamics, Integrator, State
+from torchsko.rollout.integrators import tangent_rates
+from torchsko.rollout.step import Coordinates, Dynamics, Integrator
 from torchsko.utils.numbers import as_integer, as_number
-
-Row = tuple[float, ...]
+from torchsko.utils.runge_kutta import Row, combine, stage_rates
 
 SAFETY, MIN_FACTOR, MAX_FACTOR = 0.9, 0.2, 5.0
 """Safety factor of the next sub-step, and bounds of its ratio to the last one."""
@@ -76,6 +75,7 @@ class AdaptiveRungeKutta(Integrator):
     tolerance: float = 1e-8
     substeps: int = 32
     stop_early: bool = False
+    evaluates_start: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check tolerance and substeps."""
@@ -95,7 +95,7 @@ class AdaptiveRungeKutta(Integrator):
 
     def __call__(
         self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, dt: float
-    ) -> State:
+    ) -> Coordinates:
         """The next state."""
         done = torch.zeros_like(qd[..., :1])
         duration = done + dt
@@ -148,14 +148,10 @@ class AdaptiveRungeKutta(Integrator):
         self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, h: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The state after a sub-step, and its error `[*batch, 1]`."""
-        rates: list[State] = [(qd, accelerate(mech, t, q, qd))]
-        for row in self.rows:
-            u, change = _weighted_sum(row, rates, h)
-            v = qd + change
-            qdd = accelerate(mech, cast(Any, t + h * sum(row)), integrate(mech, q, u), v)
-            rates.append((tangent_rate(mech, u, v), qdd))
-        u, change = _weighted_sum(self.weights, rates, h)
-        position_error, velocity_error = _weighted_sum(self.error, rates, h)
+        rate = partial(tangent_rates, tangent_rate, mech, accelerate, t, q, qd)
+        rates = stage_rates(self.rows, rate, h)
+        u, change = combine(self.weights, rates, h)
+        position_error, velocity_error = combine(self.error, rates, h)
         after = qd + change
         scale = torch.maximum(torch.maximum(qd.abs(), after.abs()), torch.ones_like(qd))
         error = torch.maximum(position_error.abs(), velocity_error.abs() / scale)
@@ -170,12 +166,6 @@ def tangent_rate(mech: Mechanism, u: Tensor, v: Tensor) -> Tensor:
     once = bracket(mech, u, v)
     twice = bracket(mech, u, once)
     return v + once / 2 + twice / 12 - bracket(mech, u, bracket(mech, u, twice)) / 720
-
-
-def _weighted_sum(coefficients: Row, rates: list[State], h: Tensor) -> State:
-    terms = [(c, rate) for c, rate in zip(coefficients, rates, strict=False) if c]
-    u = torch.stack([c * rate[0] for c, rate in terms]).sum(0)
-    return h * u, h * torch.stack([c * rate[1] for c, rate in terms]).sum(0)
 
 
 def _nan_where(mask: Tensor, x: Tensor) -> Tensor:
@@ -197,14 +187,12 @@ def dormand_prince(
     default method of `torchsko.rollout` with dry friction.
 
     Example:
-        >>> import torch
-        >>> import torchsko as ts
-        >>> from torchsko.rollout.adaptive_steps import dormand_prince
+        >>> import torch, torchsko as ts
         >>> arm = ts.load(ts.robots.panda)
         >>> q, qd = arm.random_state(2)
         >>> arm = arm.replace(friction=torch.zeros_like(arm.friction))  # discontinuous
-        >>> qs, qds = ts.rollout(arm, q, 0.1 * qd, steps=2, method=dormand_prince(1e-6, 40))
-        >>> qs.isfinite().all()
+        >>> method, state = ts.dormand_prince(1e-6, 40), ts.State(q, 0.1 * qd)
+        >>> ts.rollout(arm, state, steps=2, method=method).q.isfinite().all()
         tensor(True)
     """
     rows = (
@@ -219,20 +207,3 @@ def dormand_prince(
     lower = (5179 / 57600, 0.0, 7571 / 16695, 393 / 640, -92097 / 339200, 187 / 2100, 1 / 40)
     error = tuple(a - b for a, b in zip(weights, lower, strict=True))
     return AdaptiveRungeKutta(rows, weights, error, 5, tolerance, substeps, stop_early)
-
-
-def bogacki_shampine(
-    tolerance: float = 1e-5, substeps: int = 32, stop_early: bool = False
-) -> AdaptiveRungeKutta:
-    """The pair of orders 3 and 2 of Bogacki and Shampine: four evaluations per sub-step.
-
-    Args:
-        tolerance: see `AdaptiveRungeKutta`.
-        substeps: see `AdaptiveRungeKutta`.
-        stop_early: see `AdaptiveRungeKutta`.
-    """
-    rows = ((1 / 2,), (0.0, 3 / 4), (2 / 9, 1 / 3, 4 / 9))
-    weights = (*rows[-1], 0.0)
-    lower = (7 / 24, 1 / 4, 1 / 3, 1 / 8)
-    error = tuple(a - b for a, b in zip(weights, lower, strict=True))
-    return AdaptiveRungeKutta(rows, weights, error, 3, tolerance, substeps, stop_early)

@@ -32,10 +32,9 @@ class ContactStep(Integrator):
     of any other controller act unchanged, besides tendons. Integrator and time step are by default those of
     the robot file.
 
-    After q and qd it returns the generalised forces of all constraints at the start of the step, `[*batch,
-    num_dof]` [N m or N], and the largest error of the equations of motion, `[*batch]` [N m or N]. The solver
-    has no warm start, so that a step depends on the state alone. Time constants of constraints below two time
-    steps count as two time steps.
+    A `torchsko.Trajectory` of it has ``constraint_forces``, ``residual`` and, for actuators that have them,
+    activations ``act``, which start from those of the state. The solver has no warm start, so that a step
+    depends on the state alone. Time constants of constraints below two time steps count as two time steps.
 
     Attributes:
         contact: shapes and parameters of contact; by default `torchsko.ContactModel.of` of the mechanism.
@@ -50,10 +49,9 @@ class ContactStep(Integrator):
         >>> text = '''<mujoco><worldbody><geom type="plane" size="1 1 1"/><body pos="0 0 0.1"><freejoint/>
         ...   <geom size="0.1"/></body></worldbody></mujoco>'''
         >>> ball = ts.load(text)
-        >>> q, qd = ts.initial_state(ball)[:2]
-        >>> qs, qds, forces, residuals = ts.rollout(ball, q, qd, None, 5, method=ts.ContactStep())
-        >>> round(float(qs[-1, 2]), 3), forces.shape, bool(residuals.max() < 1e-9)
-        (0.1, torch.Size([5, 6]), True)
+        >>> trajectory = ts.rollout(ball, ts.initial_state(ball), steps=5, method=ts.ContactStep())
+        >>> trajectory.constraint_forces.shape, bool(trajectory.residual.max() < 1e-9)
+        (torch.Size([5, 6]), True)
     """
 
     contact: ContactModel | None = None
@@ -61,6 +59,7 @@ class ContactStep(Integrator):
     actuators: Actuators | None = None
     order: int = field(default=1, init=False)
     single_evaluation: ClassVar[bool] = True
+    evaluates_start: ClassVar[bool] = True
     input_names: ClassVar[tuple[str, ...]] = tuple(PARAMETER_DIMS)
 
     def resolve(self, mech: Mechanism) -> ResolvedContactStep:
@@ -93,7 +92,7 @@ class ContactStep(Integrator):
         tau, f_ext = accelerate.force(t, q, qd), accelerate.wrenches(t, q, qd)
         control = SampledControl(tau.expand_as(qd), None, qd[..., :0], qd[..., :0])
         step = self.resolve(mech)
-        result = step.advance(mech, control, q, qd, dt, f_ext, parameters)[1]
+        result = step.advance(mech, control, q, qd, dt, f_ext, parameters)
         after = result.state
         return after.q, after.qd, result.forces(), after.residual
 
@@ -123,8 +122,8 @@ class ResolvedContactStep:
         dt: float,
         f_ext: Tensor | None,
         parameters: Mapping[str, Tensor],
-    ) -> tuple[Drive, StepResult]:
-        """The forces of a step and its result.
+    ) -> StepResult:
+        """The result of a step.
 
         Args:
             mech: the mechanism.
@@ -141,4 +140,4 @@ class ResolvedContactStep:
         contact = contact.at_timestep(dt)
         drive = Drive(mech, contact, control.actuators, tendons, control.ctrl, f_ext, dt)
         name = contact.options.integrator if self.integrator is None else self.integrator
-        return drive, integrator_of(name)(drive, State(q, qd, control.activation))
+        return integrator_of(name)(drive, State(q, qd, control.activation))

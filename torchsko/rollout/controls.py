@@ -15,7 +15,7 @@ from torchsko.actuation.controller import Controller
 from torchsko.actuation.implicit_forces import ImplicitForce
 from torchsko.actuation.law import Binding, Law, Named, as_step_series, bind, law_of
 from torchsko.actuation.sampled_control import SampledControl
-from torchsko.contact.drive import check_controls
+from torchsko.contact.drive import all_activations, check_controls
 from torchsko.errors import ShapeError, TorchskoError
 from torchsko.mechanism.file_data.actuator import FileActuators
 from torchsko.mechanism.mechanism import Mechanism
@@ -72,12 +72,12 @@ class Forces:
 
     Attributes:
         mech: the mechanism.
-        source: a series `[*batch, steps or 1, num_dof]`, a law, or a controller.
+        source: a series `[*batch, steps or 1, num_dof]` as applied, a law, or a controller.
         batch: batch dimensions of the rollout.
         dt: time step [s].
         effort: see `torchsko.rollout`.
         rows: a series split into steps, see `unbound`.
-        first: memory at the start in place of the controller's initial memory.
+        first: memory at the start in place of the controller's initial memory, or activations.
         contact_step: the method of the rollout if it is a `torchsko.ContactStep`, resolved before `evaluate`.
     """
 
@@ -121,18 +121,7 @@ class Forces:
         source = self.source
         if isinstance(source, BoundController):
             return source.controller.initial_memory(q, qd)
-        count = len(self._activation_names)
-        return qd.new_zeros(*qd.shape[:-1], count) if count else q[..., :0]
-
-    @property
-    def _activation_names(self) -> tuple[str, ...]:
-        """Names of the actuators with an activation that a contact step moves."""
-        step = self.contact_step
-        if isinstance(step, ContactStep):
-            found = step.actuators_for(self.mech)
-        else:
-            found = None if step is None else step.actuators
-        return () if found is None else found.activation_names
+        return q[..., :0]
 
     def at_step(
         self, step: int, t: float, q: Tensor, qd: Tensor, memory: Tensor, inputs: Named
@@ -183,13 +172,21 @@ class Forces:
         tau, rest = source(self.mech, (t, self.dt, q, qd, memory), inputs)
         return SampledControl(self._applied(tau), None, q[..., :0], rest)
 
+    def with_activations(self, act: Tensor) -> Forces:
+        """A copy whose contact step starts from activations of its actuators, `[*batch, m]`."""
+        if isinstance(self.source, BoundController):
+            return self
+        step = cast(ContactStep, self.contact_step)
+        act = all_activations(self.mech, act, step.actuators_for(self.mech))
+        return replace(self, first=act.expand(*self.batch, act.shape[-1]))
+
     def with_memory(self, memory: Any, q: Tensor, qd: Tensor) -> Forces:
         """A copy with another memory at the start."""
         if not isinstance(self.source, BoundController):
             raise TorchskoError(
                 "memory= was given with a control that has none.",
                 "Only controllers have a memory.",
-                "Leave memory out, or derive the control from torchsko.rollout.controls.Controller.",
+                "Leave memory out, or derive the control from ts.Controller.",
             )
         like = self.source.controller.initial_memory(q, qd)
         if not isinstance(memory, Tensor):
@@ -203,13 +200,6 @@ class Forces:
             "It is the controller's initial memory, or the last memory of another rollout.",
             "Start with memory=control.initial_memory(q, qd).",
         )
-
-    def series(self) -> Tensor | None:
-        """The forces or controls of a series as applied, `[*batch, steps or 1, num_dof]`; otherwise None."""
-        if self.effort is None or not isinstance(self.source, Tensor):
-            return self.source if isinstance(self.source, Tensor) else None
-        limit = self.mech.effort_limit[..., None, :]
-        return torch.clamp(self.source, -limit, limit)
 
     def _applied(self, tau: Tensor) -> Tensor:
         """Check the shape of joint forces, and saturate them if required."""
@@ -284,6 +274,10 @@ def check_control(
             "Its forces are known only after the step.",
             "Give the actuators a force_range, and leave effort out.",
         )
+    if effort is not None and isinstance(source, Tensor):
+        # All steps at once; a trajectory returns the series as applied.
+        limit = mech.effort_limit[..., None, :]
+        source, effort = torch.clamp(source, -limit, limit), None
     return Forces(mech, source, batch, dt, effort, contact_step=contact_step)
 
 
@@ -328,6 +322,6 @@ def bind_control(mech: Mechanism, control: Any, names: tuple[str, ...]) -> Law |
         check_coordinates(mech, control=control)  # raises an error that names the type
     example = (
         "a function such as lambda t, q, qd: net(torch.cat([q, qd], -1)), or an instance of a class "
-        "derived from torchsko.rollout.controls.Controller"
+        "derived from ts.Controller"
     )
     return law_of("control", control, names, "joint forces", example)

@@ -21,17 +21,16 @@ from torchsko.mechanism.fields import PARAMETERS
 from torchsko.rollout.early_termination import take_samples
 from torchsko.rollout.external import CheckedWrenches
 from torchsko.rollout.simulation import Simulation
+from torchsko.rollout.step import Coordinates
 from torchsko.utils.concrete_values import concrete_values
 from torchsko.utils.shapes import are_broadcastable
 
 Run = Callable[[Simulation, Tensor, Tensor], tuple[list[Tensor], Tensor]]
 """Maps (simulation, q, qd) to states and forces, and the last memory."""
 
-State = tuple[Tensor, Tensor]
-
 
 def drop_diverged(
-    run: Run, simulation: Simulation, start: State, found: list[Tensor], memory: Tensor
+    run: Run, simulation: Simulation, start: Coordinates, found: list[Tensor], memory: Tensor
 ) -> tuple[list[Tensor], Tensor, list[Tensor]]:
     """Remove the gradients of samples whose last state is not finite, or whose square overflows.
 
@@ -77,7 +76,7 @@ def drop_diverged(
 
 
 def mask_diverged(
-    run: Run, simulation: Simulation, start: State, found: list[Tensor], memory: Tensor
+    run: Run, simulation: Simulation, start: Coordinates, found: list[Tensor], memory: Tensor
 ) -> tuple[list[Tensor], Tensor]:
     """Make states that are not finite, and the results of the steps to them, constants.
 
@@ -128,7 +127,9 @@ def mask_diverged(
     return kept, _where(valid[..., -1], last, memory.detach())
 
 
-def _at_rest(simulation: Simulation, start: State, good: Tensor) -> tuple[list[Tensor], Tensor]:
+def _at_rest(
+    simulation: Simulation, start: Coordinates, good: Tensor
+) -> tuple[list[Tensor], Tensor]:
     """One state and result of samples at rest that end at once, with zero gradients."""
     robot = simulation.robot
     q = robot.neutral().expand_as(start[0])

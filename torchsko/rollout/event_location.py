@@ -70,14 +70,14 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Event
 
     Example:
         >>> import torchsko as ts, torch
-        >>> from torchsko.rollout.event_location import stop_at
         >>> builder = ts.MechanismBuilder("ball")
         >>> _ = builder.link("ball", mass=1.0, inertia=torch.eye(3).tolist())
         >>> _ = builder.joint("fall", "prismatic", child="ball", axis=(0, 0, 1))
         >>> ball = builder.build()
         >>> start = torch.tensor([1.0]).double()
-        >>> qs, qds = ts.rollout(ball, start, 0 * start, steps=100, dt=0.01, method="rk4")
-        >>> found = stop_at(ball, qs, qds, lambda q, qd: q[..., 0])
+        >>> state = ts.State(start, 0 * start)
+        >>> there = ts.rollout(ball, state, steps=100, dt=0.01, method="rk4")
+        >>> found = ts.stop_at(ball, there.q, there.qd, lambda q, qd: q[..., 0])
         >>> round(0.01 * found.time.item(), 4), found.happened.item()
         (0.4515, True)
     """

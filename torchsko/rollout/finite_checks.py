@@ -67,7 +67,8 @@ def first_nonfinite(mech: MechanismLike, qs: Tensor, qds: Tensor) -> NonFinite |
         >>> arm = ts.load(ts.robots.panda)
         >>> q, qd = arm.random_state(4)
         >>> qd[2, 5] = float("nan")
-        >>> ts.first_nonfinite(arm, *ts.rollout(arm, q, qd, steps=3, nonfinite="ignore"))
+        >>> there = ts.rollout(arm, ts.State(q, qd), steps=3, nonfinite="ignore")
+        >>> ts.first_nonfinite(arm, there.q, there.qd)
         NonFinite(step=0, sample=(2,), joint='joint6', samples=1)
     """
     robot = as_mechanism(mech)
@@ -158,7 +159,7 @@ def _fields(mech: Mechanism, first: NonFinite, dt: float, batch: torch.Size, ste
         why = "The time step is too long for the motion or the stiffness, or the control is not finite."
         if mech.closing is not None:
             why += " A loop that cannot be closed after a step gives nan as well: see ts.close."
-        limits = ", or limits=LimitSprings() of torchsko.rollout.limit_springs"
+        limits = ", or limits=ts.LimitSprings()"
         advice = (
             f"Try dt={dt / 4:.3g}, damping or armature at the joint, lower gains, "
             f'effort="clamp"{limits if takes_damping_implicitly(step) else ""}'

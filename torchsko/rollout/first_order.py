@@ -24,11 +24,11 @@ from torch import Tensor
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.mechanism.configuration import subtract, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.step import Dynamics, State
+from torchsko.rollout.step import Coordinates, Dynamics
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.derivatives import forward_dynamics_expanded
 
-Stepping = Callable[[Dynamics], State]
+Stepping = Callable[[Dynamics], Coordinates]
 """One step as a function of the dynamics."""
 
 

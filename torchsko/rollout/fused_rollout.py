@@ -128,7 +128,8 @@ def _window(
     tensors = {f"{INPUT}{name}": (x, lead) for name, x in simulation.inputs.series.items()}
     if isinstance(f_ext, Tensor):
         tensors["f_ext"] = f_ext, f_ext.dim() - 3
-    source, tau = forces.source, forces.series()
+    source = forces.source
+    tau = source if isinstance(source, Tensor) else None
     if tau is not None:
         tensors["tau"] = tau, tau.dim() - 2
     streamed, constant = {}, {f"{INPUT}{k}": x for k, x in simulation.inputs.params.items()}
@@ -146,12 +147,12 @@ def _window(
     function = source.controller if isinstance(source, BoundController) else None
     step = ControlledStep(
         function if function is not None else getattr(source, "function", None),
-        forces.effort if tau is None else None,
+        forces.effort,
         method,
         simulation.step,
         limits,
         f_ext.law.function if isinstance(f_ext, CheckedWrenches) else None,
-        simulation.returns_forces,
+        simulation.records_forces,
     )
     if termination is not None:
         constant["t_rest"] = torch.as_tensor(simulation.t0).to(constant["dt"])
@@ -198,7 +199,7 @@ class ControlledStep:
         step: integrator of the method.
         limits: see `rollout`.
         f_ext: see `rollout`, if it is a function.
-        returns_forces: whether the joint forces are a further result.
+        records_forces: whether the joint forces are a further result.
     """
 
     control: Policy | Controller | None
@@ -207,14 +208,14 @@ class ControlledStep:
     step: Step | StepWithResults
     limits: LimitSprings | None
     f_ext: Wrenches | None
-    returns_forces: bool
+    records_forces: bool
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Cache key: equal for steps with the same control and options."""
         fields = (
             *(self.control, self.effort, self.method, self.limits, self.f_ext),
-            self.returns_forces,
+            self.records_forces,
         )
         return tuple(x if is_hashable(x) else IdentityKey(x) for x in fields)
 
@@ -264,7 +265,7 @@ class ControlledStep:
         forces = Forces(mech, source, batch, dt, self.effort, contact_step=contact_step).resolved()
         simulation = Simulation(
             mech, mech, forces, dt, self.method, self.step, self.limits,
-            returns_forces=self.returns_forces, step_names=step_names(self.step, names),
+            records_forces=self.records_forces, step_names=step_names(self.step, names),
         )  # fmt: skip
         is_traced = isinstance(torch.func.debug_unwrap(q, recurse=True), TracedTensor)
         with nullcontext() if is_traced else ProductCount() as count:

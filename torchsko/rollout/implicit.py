@@ -37,7 +37,7 @@ from torchsko.bridge.kinematics import Kinematics
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.configuration import advance, transport, transport_rate
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.step import Dynamics, Integrator, State, implicit_losses
+from torchsko.rollout.step import Coordinates, Dynamics, Integrator, implicit_losses
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.coriolis import mass_and_coriolis_matrix
 from torchsko.verbs.dynamics import mass_matrix
@@ -75,10 +75,11 @@ class SemiImplicitEuler(Integrator):
     order: int = field(default=1, init=False)
     implicit_damping: ClassVar[bool] = True
     single_evaluation: ClassVar[bool] = True
+    evaluates_start: ClassVar[bool] = True
 
     def __call__(
         self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, dt: float
-    ) -> State:
+    ) -> Coordinates:
         """The next state."""
         if not mech.has_losses:
             return advance(mech, q, qd, accelerate(mech, t, q, qd), dt)
@@ -97,7 +98,7 @@ class ImplicitEuler(SemiImplicitEuler):
 
     def __call__(
         self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, dt: float
-    ) -> State:
+    ) -> Coordinates:
         """The next state."""
         state = Kinematics.of(mech, q, qd)
         lossy = implicit_losses(state, dt, self.creep) if mech.has_losses else mech

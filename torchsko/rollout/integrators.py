@@ -28,7 +28,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from functools import partial
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -38,10 +39,12 @@ from torchsko.mechanism.configuration import bracket
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
 from torchsko.mechanism.manifold import integrate
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.simulation_state import State, check_is_state
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.time_step import check_dt
 from torchsko.rollout.implicit import ImplicitEuler, SemiImplicitEuler
-from torchsko.rollout.step import Dynamics, Integrator, State
+from torchsko.rollout.step import Coordinates, Dynamics, Integrator
+from torchsko.utils.runge_kutta import RK4_ROWS, RK4_WEIGHTS, Rates, combine, stage_rates
 from torchsko.verbs.dynamics import refuse_singular
 from torchsko.verbs.held.held_dynamics import HeldConstraints
 
@@ -59,25 +62,43 @@ class RungeKutta(Integrator):
     rows: tuple[tuple[float, ...], ...]
     weights: tuple[float, ...]
     order: int
+    evaluates_start: ClassVar[bool] = True
 
     def __call__(
         self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, dt: float
-    ) -> State:
+    ) -> Coordinates:
         """The next state."""
-        rates: list[State] = [(qd, accelerate(mech, t, q, qd))]
-        for row in self.rows:
-            u, change = _combine(row, rates, dt)
-            v = qd + change
-            qdd = accelerate(mech, t + dt * sum(row), integrate(mech, q, u), v)
-            rates.append((_tangent_rate(mech, u, v), qdd))
-        u, change = _combine(self.weights, rates, dt)
+        rate = partial(tangent_rates, _tangent_rate, mech, accelerate, t, q, qd)
+        u, change = combine(self.weights, stage_rates(self.rows, rate, dt), dt)
         return integrate(mech, q, u), qd + change
 
 
-def _combine(coefficients: tuple[float, ...], rates: list[State], dt: float) -> State:
-    terms = [(dt * c, rate) for c, rate in zip(coefficients, rates, strict=True) if c]
-    u = torch.stack([c * rate[0] for c, rate in terms]).sum(0)
-    return u, torch.stack([c * rate[1] for c, rate in terms]).sum(0)
+def tangent_rates(
+    of_step: Callable[[Mechanism, Tensor, Tensor], Tensor],
+    mech: Mechanism,
+    accelerate: Dynamics,
+    t: float,
+    q: Tensor,
+    qd: Tensor,
+    span: Any,
+    changes: Rates | None,
+) -> Coordinates:
+    """Rates of a tangent step at q and of the velocity, after their changes over a time span.
+
+    Args:
+        of_step: rate of a tangent step u for the body-frame velocity v: a function of (mech, u, v).
+        mech: the mechanism.
+        accelerate: its dynamics.
+        t: time at the start [s].
+        q: configuration there, `[*batch, num_q]`.
+        qd: velocity there, `[*batch, num_dof]`.
+        span: time since then [s].
+        changes: of the tangent step and the velocity since then; None at the start.
+    """
+    if changes is None:
+        return qd, accelerate(mech, t, q, qd)
+    u, v = changes[0], qd + changes[1]
+    return of_step(mech, u, v), accelerate(mech, t + span, integrate(mech, q, u), v)
 
 
 def _tangent_rate(mech: Mechanism, u: Tensor, v: Tensor) -> Tensor:
@@ -110,13 +131,14 @@ class NewmarkBeta(Integrator):
     delta: float = 0.5
     corrections: int = 3
     order: int = field(init=False)
+    evaluates_start: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", 2 if self.delta == 0.5 else 1)
 
     def __call__(
         self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, dt: float
-    ) -> State:
+    ) -> Coordinates:
         """The next state."""
         before = after = accelerate(mech, t, q, qd)
         state = self._move(mech, q, qd, before, after, dt)
@@ -125,7 +147,7 @@ class NewmarkBeta(Integrator):
             state = self._move(mech, q, qd, before, after, dt)
         return state
 
-    def rates(self, u: Tensor, qd: Tensor, qdd: Tensor, dt: float) -> State:
+    def rates(self, u: Tensor, qd: Tensor, qdd: Tensor, dt: float) -> Coordinates:
         """Velocity and acceleration at the end of a step from its displacement.
 
         Args:
@@ -145,7 +167,7 @@ class NewmarkBeta(Integrator):
 
     def _move(
         self, mech: Mechanism, q: Tensor, qd: Tensor, before: Tensor, after: Tensor, dt: float
-    ) -> State:
+    ) -> Coordinates:
         u = dt * qd + dt**2 * ((0.5 - self.beta) * before + self.beta * after)
         v = qd + dt * ((1 - self.delta) * before + self.delta * after)
         return integrate(mech, q, u), v
@@ -169,12 +191,12 @@ class HeldStep(Integrator):
     step: Integrator
 
     def __post_init__(self) -> None:
-        for name in ("order", "implicit_damping", "single_evaluation"):
+        for name in ("order", "implicit_damping", "single_evaluation", "evaluates_start"):
             object.__setattr__(self, name, getattr(self.step, name))
 
     def __call__(
         self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, dt: float
-    ) -> State:
+    ) -> Coordinates:
         """The next state."""
         held = replace(accelerate, constraints=self.constraints)
         return self.step(mech, held, t, q, qd, dt)
@@ -186,9 +208,7 @@ SEMI_IMPLICIT_EULER = SemiImplicitEuler()
 IMPLICIT_EULER = ImplicitEuler()
 """With implicit Coriolis forces, for light links that spin."""
 
-RK4 = RungeKutta(
-    rows=((0.5,), (0.0, 0.5), (0.0, 0.0, 1.0)), weights=(1 / 6, 1 / 3, 1 / 3, 1 / 6), order=4
-)
+RK4 = RungeKutta(RK4_ROWS, RK4_WEIGHTS, order=4)
 """The classical method of order 4: four evaluations per step."""
 
 NEWMARK = NewmarkBeta()
@@ -219,7 +239,7 @@ def held_step(constraints: HeldConstraints, method: Any) -> HeldStep:
     return HeldStep(constraints, INTEGRATORS[method])
 
 
-def step_of(method: str) -> Callable[..., State]:
+def step_of(method: str) -> Callable[..., Coordinates]:
     """The step of an integrator by name, with constant joint forces."""
 
     def step(
@@ -230,7 +250,7 @@ def step_of(method: str) -> Callable[..., State]:
         dt: float | Tensor,
         f_ext: Tensor | None = None,
         damping: Tensor | None = None,
-    ) -> State:
+    ) -> Coordinates:
         if damping is not None:
             mech = mech.replace(damping=damping)
         # A trailing axis, so that time steps of samples broadcast with their vectors.
@@ -255,29 +275,28 @@ def check_method_name(method: Any, function: str) -> None:
 
 def advance(
     mech: MechanismLike,
-    q: Tensor,
-    qd: Tensor,
-    tau: Tensor,
-    dt: float | Tensor,
-    f_ext: Tensor | None = None,
+    state: State,
+    tau: Tensor | None = None,
     *,
+    dt: float | Tensor | None = None,
+    f_ext: Tensor | None = None,
     method: str = "semi_implicit_euler",
 ) -> State:
     """One step of an integrator under constant joint forces, without the checks and options of a rollout.
 
-    With a fused mechanism it is one kernel: 7 us for one Panda, 200 us in `torchsko.rollout`.
+    With a fused mechanism it is one kernel.
 
     Args:
         mech: the mechanism.
-        q: configuration, `[*batch, num_q]`.
-        qd: velocity, `[*batch, num_dof]`.
-        tau: joint forces, `[*batch, num_dof]` [N m or N].
-        dt: time step [s]; a tensor `[*batch]` may differ from sample to sample. Negative steps go back.
+        state: at the start of the step.
+        tau: joint forces, `[*batch, num_dof]` [N m or N]; zero by default.
+        dt: time step [s]; a tensor `[*batch]` may differ from sample to sample. Negative steps go back. By
+            default that of the robot file.
         f_ext: external forces, `[*batch, num_bodies, 6]`, constant in the body frames.
         method: a name in `INTEGRATORS`.
 
     Returns:
-        Configuration and velocity after the step, with gradients to all tensors.
+        The state after the step, with gradients to all tensors. Its activations are those before the step.
 
     Raises:
         ShapeError: a tensor that does not fit, by name.
@@ -287,17 +306,35 @@ def advance(
     Example:
         >>> import torch, torchsko as ts
         >>> arm = ts.load(ts.robots.panda)
-        >>> q, qd = arm.random_state(4)
-        >>> tau = ts.gravity_force(arm, q)
-        >>> mine, theirs = ts.advance(arm, q, qd, tau, 1e-3), ts.rollout(arm, q, qd, tau, 1, 1e-3)
-        >>> torch.equal(mine[0], theirs[0][:, 1])
+        >>> state = ts.State(*arm.random_state(4))
+        >>> tau = ts.gravity_force(arm, state.q)
+        >>> after = ts.advance(arm, state, tau, dt=1e-3)
+        >>> torch.equal(after.q, ts.rollout(arm, state, tau, steps=1, dt=1e-3).q[:, 1])
         True
     """
+    check_is_state("state", state, "ts.advance(mech, ts.State(q, qd), tau)")
+    q, qd = state.q, state.qd
+    dt = as_mechanism(mech).file_metadata.solver.timestep if dt is None else dt
+    tau = torch.zeros_like(qd) if tau is None else tau
     if "advance" in fused_methods_of(mech):
-        return cast(Any, mech).advance(q, qd, tau, dt, f_ext, method=method)
-    robot = as_mechanism(mech)
-    check_state(robot, q=q, qd=qd, tau=tau, f_ext=f_ext)
+        q, qd = cast(Any, mech).advance_tensors(q, qd, tau, dt, f_ext, method=method)
+    else:
+        q, qd = _advance_eagerly(as_mechanism(mech), q, qd, tau, dt, f_ext, method)
+    return state._replace(q=q, qd=qd, t=state.t + dt)
+
+
+def _advance_eagerly(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    tau: Tensor,
+    dt: float | Tensor,
+    f_ext: Tensor | None,
+    method: str,
+) -> Coordinates:
+    """Configuration and velocity after one step of `advance`."""
+    check_state(mech, q=q, qd=qd, tau=tau, f_ext=f_ext)
     check_method_name(method, "advance")
-    check_dt(robot, dt, torch.broadcast_shapes(q.shape[:-1], qd.shape[:-1]), backward=True)
-    refuse_singular(robot)
-    return step_of(method)(robot, q, qd, tau, dt, f_ext)
+    check_dt(mech, dt, torch.broadcast_shapes(q.shape[:-1], qd.shape[:-1]), backward=True)
+    refuse_singular(mech)
+    return step_of(method)(mech, q, qd, tau, dt, f_ext)

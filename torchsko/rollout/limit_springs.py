@@ -99,7 +99,7 @@ def check_limits(mech: Mechanism, limits: object) -> None:
         raise TorchskoError(
             f"limits is {limits!r}.",
             "Limits are springs at mech.lower and mech.upper.",
-            "Pass limits=LimitSprings(), with from torchsko.rollout.limit_springs import LimitSprings.",
+            "Pass limits=ts.LimitSprings().",
         )
     for name in ("stiffness", "damping"):
         value = getattr(limits, name)

@@ -26,17 +26,17 @@ from torch import Tensor
 
 from torchsko.actuation.sampled_control import SampledControl
 from torchsko.contact.drive import Drive
-from torchsko.errors import ShapeError
 from torchsko.mechanism.configuration import add_step, bracket, subtract
-from torchsko.mechanism.dispatch import verb
+from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.simulation_state import State as SimulationState
+from torchsko.mechanism.simulation_state import State, check_is_state
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.time_step import check_dt
+from torchsko.rollout.argument_checks import resolve_step
 from torchsko.rollout.contact_integrator import ContactStep
 from torchsko.rollout.first_order import expand_step, first_order_dynamics
 from torchsko.rollout.integrators import INTEGRATORS, check_method_name
-from torchsko.rollout.step import Dynamics, State, Step
+from torchsko.rollout.step import Coordinates, Dynamics, Step
 from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.derivatives import forward_dynamics_derivatives
 from torchsko.verbs.dynamics import refuse_singular
@@ -45,14 +45,13 @@ Nearby = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Maps a tangent step, a velocity and joint forces to a deviation of the next state."""
 
 
-@verb(check=None)
 def linearize(
-    mech: Mechanism,
-    q: Tensor | SimulationState,
-    qd: Tensor | None = None,
-    tau: Tensor | None = None,
+    mech: MechanismLike,
+    state: State,
+    inputs: Tensor | None = None,
+    *,
     dt: float | Tensor | None = None,
-    method: str | ContactStep = "semi_implicit_euler",
+    method: str | Step = "semi_implicit_euler",
 ) -> tuple[Tensor, Tensor]:
     """The linear model of a mechanism at a state, in tangent coordinates [q; qd].
 
@@ -64,15 +63,14 @@ def linearize(
     `torchsko.rollout` instead.
 
     Args:
-        mech: the mechanism.
-        q: configuration, `[*batch, num_q]`; or a `torchsko.State`, which is followed by the inputs:
-            ``ts.linearize(mech, state, ctrl, method=ts.ContactStep())``.
-        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        tau: joint forces, `[*batch, num_dof]` [N m or N], or controls `[*batch, n]`.
+        mech: the mechanism. Kernels of a fused mechanism compute the model of a method by name, for a dt that
+            is a number.
+        state: the state.
+        inputs: joint forces, `[*batch, num_dof]` [N m or N], or controls `[*batch, n]`; zero by default.
         dt: time step [s] of a discrete-time model, a number or `[*batch]`; None: continuous time, or the time
-            step of the robot file with a `torchsko.ContactStep`.
-        method: integrator of the discrete-time model, a name in `torchsko.rollout.integrators.INTEGRATORS`,
-            or a `torchsko.ContactStep`, whose contacts and limits are those of the state.
+            step of the robot file with a method that is not a name.
+        method: integrator of the discrete-time model, as in `torchsko.rollout`: a name, a function, or a
+            `torchsko.ContactStep`, whose contacts and limits are those of the state.
 
     Returns:
         A `[*batch, 2 num_dof, 2 num_dof]` and B `[*batch, 2 num_dof, num_dof]`. x is the deviation from the
@@ -80,7 +78,7 @@ def linearize(
         dx/dt = A x + B dtau. In discrete time A x + B dtau is the deviation at the end of the step, the
         derivative of one step of `torchsko.rollout`. In continuous time, and with "rk4" and "newmark", dry
         friction has zero derivative. The other methods treat it as damping below a speed of 1e-4 rad/s or m/s
-        (`torchsko.rollout.integrators.SemiImplicitEuler`): near rest their model holds for smaller velocity
+        (`torchsko.SemiImplicitEuler`): near rest their model holds for smaller velocity
         changes only, which also applies to finite differences.
 
     Raises:
@@ -92,33 +90,45 @@ def linearize(
     Mansard 2018.
 
     Example:
-        >>> import torchsko as ts, torch
+        >>> import torchsko as ts
         >>> arm = ts.load(ts.robots.panda)
-        >>> q, qd = arm.random_state(5)
-        >>> A, B = ts.linearize(arm, q, qd, torch.zeros_like(qd), dt=1e-3)
+        >>> A, B = ts.linearize(arm, ts.State(*arm.random_state(5)), dt=1e-3)
         >>> A.shape, B.shape
         (torch.Size([5, 14, 14]), torch.Size([5, 14, 7]))
     """
-    act = None
-    if isinstance(q, SimulationState):
-        if tau is not None:
-            raise ShapeError(
-                "a velocity was given after a state.",
-                "A ts.State includes the velocity.",
-                "Call ts.linearize(mech, state, ctrl, method=ts.ContactStep()).",
-            )
-        q, qd, tau, act = q.q, q.qd, qd, q.act
+    check_is_state("state", state, "ts.linearize(mech, ts.State(q, qd), tau)")
     if isinstance(method, ContactStep):
-        check_state(mech, q=q, qd=qd)
-        return _linearize_contact_step(mech, q, cast(Tensor, qd), act, tau, dt, method)
-    check_state(mech, q=q, qd=qd, tau=tau)
-    qd, tau = cast(Tensor, qd), cast(Tensor, tau)
-    refuse_singular(mech)
+        return _linearize_contact_step(as_mechanism(mech), state, inputs, dt, method)
+    q, qd = state.q, state.qd
+    tau = torch.zeros_like(qd) if inputs is None else inputs
+    if isinstance(method, str):
+        # A time step is a constant of a kernel.
+        mech = as_mechanism(mech) if isinstance(dt, Tensor) else mech
+        return linear_model(mech, q, qd, tau, dt, method)
+    robot, step = as_mechanism(mech), resolve_step(method)
+    q, qd, tau = _checked_state(robot, q, qd, tau)
+    dt = robot.file_metadata.solver.timestep if dt is None else dt
+    check_dt(robot, dt, q.shape[:-1], backward=True)
+    h = dt[..., None] if isinstance(dt, Tensor) else dt
+    nearby = perturbed_step(robot, q, qd, tau, h, step)
+    to_q, to_qd, to_tau = jacobians(nearby, torch.zeros_like(qd), qd, tau)
+    return torch.cat([to_q, to_qd], -1), to_tau
+
+
+@verb(check=None)
+def linear_model(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    tau: Tensor,
+    dt: float | Tensor | None = None,
+    method: str = "semi_implicit_euler",
+) -> tuple[Tensor, Tensor]:
+    """`linearize` for joint forces and an integrator by name, from closed-form derivatives."""
     check_method_name(method, "linearize")
-    batch = broadcast_shapes(q.shape[:-1], qd.shape[:-1], tau.shape[:-1], mech.batch_shape)
-    q, qd, tau = (x.expand(*batch, x.shape[-1]) for x in (q, qd, tau))
+    q, qd, tau = _checked_state(mech, q, qd, tau)
     if dt is not None:
-        check_dt(mech, dt, batch, backward=True)
+        check_dt(mech, dt, q.shape[:-1], backward=True)
         return linearize_step(mech, q, qd, tau, dt, INTEGRATORS[method])
 
     # Axes that rotate with the body rotate deviations backwards: the bracket with each unit vector.
@@ -128,6 +138,17 @@ def linearize(
     blocks = [[-turning, unit], [to_q, to_qd]]
     A = [torch.cat([x.expand_as(to_q) for x in row], -1) for row in blocks]
     return torch.cat(A, -2), torch.cat([torch.zeros_like(to_tau), to_tau], -2)
+
+
+def _checked_state(
+    mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A state and joint forces with all batch dimensions, after their checks."""
+    check_state(mech, q=q, qd=qd, tau=tau)
+    refuse_singular(mech)
+    batch = broadcast_shapes(q.shape[:-1], qd.shape[:-1], tau.shape[:-1], mech.batch_shape)
+    q, qd, tau = (x.expand(*batch, x.shape[-1]) for x in (q, qd, tau))
+    return q, qd, tau
 
 
 def linearize_step(
@@ -142,28 +163,26 @@ def linearize_step(
 
 def _linearize_contact_step(
     mech: Mechanism,
-    q: Tensor,
-    qd: Tensor,
-    act: Tensor | None,
+    state: State,
     ctrl: Tensor | None,
     dt: float | Tensor | None,
     method: ContactStep,
 ) -> tuple[Tensor, Tensor]:
     """`linearize` of a step with contact: A of [q; qd; act], and B of the controls."""
+    check_state(mech, q=state.q, qd=state.qd)
     step = method.resolve(mech)
     if dt is None:
         dt = step.contact.options.timestep
     check_dt(mech, dt, None, backward=False)
-    h = cast(float, dt)
-    state = SimulationState(q, qd) if act is None else SimulationState(q, qd, act)
+    q, qd, h = state.q, state.qd, cast(float, dt)
     drive, state = Drive.of(mech, state, ctrl, step.actuators, step.contact, None, h)
     ctrl = torch.zeros_like(qd) if drive.ctrl is None else drive.ctrl
     batch = broadcast_shapes(q.shape[:-1], qd.shape[:-1], ctrl.shape[:-1], mech.batch_shape)
     q, qd, act, ctrl = (x.expand(*batch, x.shape[-1]) for x in (q, qd, state.act, ctrl))
 
-    def after(q: Tensor, qd: Tensor, act: Tensor, ctrl: Tensor) -> SimulationState:
+    def after(q: Tensor, qd: Tensor, act: Tensor, ctrl: Tensor) -> State:
         control = SampledControl(ctrl, step.actuators, act, act[..., :0])
-        return step.advance(mech, control, q, qd, h, None, {})[1].state
+        return step.advance(mech, control, q, qd, h, None, {}).state
 
     end = after(q, qd, act, ctrl).q
 
@@ -179,7 +198,7 @@ def evaluate_step(
     mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, step: Step
 ) -> tuple[Tensor, Tensor]:
     """One integrator step under constant joint forces: the next q and qd."""
-    return step(mech, Dynamics.constant(tau), 0.0, q, qd, dt)  # type: ignore[arg-type]
+    return step(mech, Dynamics.constant(tau), 0.0, q, qd, dt)[:2]  # type: ignore[arg-type]
 
 
 def perturbed_step(
@@ -213,7 +232,7 @@ def _first_order_step(
 ) -> Nearby:
     """`perturbed_step` to first order, with the closed-form derivatives of forward dynamics."""
 
-    def after(q: Tensor, qd: Tensor, accelerate: Dynamics) -> State:
+    def after(q: Tensor, qd: Tensor, accelerate: Dynamics) -> Coordinates:
         return step(mech, accelerate, 0.0, q, qd, dt)  # type: ignore[arg-type]
 
     expansions = expand_step(partial(after, q, qd), tau)

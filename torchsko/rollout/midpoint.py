@@ -38,7 +38,7 @@ from torchsko.linalg.symmetric import spd_solve
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.configuration import add_step, subtract
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.step import Dynamics, Integrator, State
+from torchsko.rollout.step import Coordinates, Dynamics, Integrator
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.dynamics import inverse_dynamics, mass_matrix
 from torchsko.verbs.momenta import kinetic_energy, potential_energy
@@ -66,7 +66,7 @@ class ImplicitMidpoint(Integrator):
 
     def __call__(
         self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, dt: float
-    ) -> State:
+    ) -> Coordinates:
         """The next state."""
 
         def residual(w: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ class Variational(Integrator):
 
     def __call__(
         self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, dt: float
-    ) -> State:
+    ) -> Coordinates:
         """The next state."""
         p = matvec(mass_matrix(mech, q), qd)
 

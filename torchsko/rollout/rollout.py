@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypedDict, Unpack, cast, overload
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from torchsko.actuation.law import Binding, Law, check_law_inputs, refuse_unused_inputs
 from torchsko.errors import FusedError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
+from torchsko.mechanism.simulation_state import State, check_is_state
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.time_step import check_dt
 from torchsko.rollout.argument_checks import (
@@ -21,7 +22,6 @@ from torchsko.rollout.argument_checks import (
     step_names,
 )
 from torchsko.rollout.binomial import Binomial
-from torchsko.rollout.captured_robots import refuse_batched_captures
 from torchsko.rollout.contact_integrator import ContactStep
 from torchsko.rollout.controls import (
     BoundController,
@@ -39,80 +39,21 @@ from torchsko.rollout.fused_rollout import has_trajectory_kernel, run_fused
 from torchsko.rollout.integrators import held_step
 from torchsko.rollout.limit_springs import LimitSprings, check_limits, require_implicit_damping
 from torchsko.rollout.simulation import Simulation
-from torchsko.rollout.step import Step, StepWithResults
+from torchsko.rollout.step import Integrator, Step, StepWithResults
+from torchsko.rollout.trajectory import Trajectory
 from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.dynamics import refuse_singular
 from torchsko.verbs.held.held_mechanism import HeldMechanism
 
 
-class RolloutOptions(TypedDict, total=False):
-    """Options of `rollout` on which the number of its results does not depend."""
-
-    effort: Effort
-    limits: LimitSprings | None
-    f_ext: Tensor | Wrenches | None
-    params: Mapping[str, Tensor] | None
-    series: Mapping[str, Tensor] | None
-    lengths: Tensor | None
-    every: int
-    checkpoint: int | Binomial | None
-    truncate: int | None
-    t0: float
-    nonfinite: NonFiniteChoice
-    fused: bool | None
-
-
-@overload
-def rollout(
-    mech: MechanismLike | HeldMechanism, q: Tensor, qd: Tensor,
-    control: Tensor | Policy | Controller | None = None,
-    steps: int = 500, dt: float | Tensor | None = None, method: str | Step = "semi_implicit_euler", *,
-    memory: None = None, return_forces: Literal[False] = False, **options: Unpack[RolloutOptions],
-) -> tuple[Tensor, Tensor]: ...  # fmt: skip
-
-
-@overload
-def rollout(
-    mech: MechanismLike | HeldMechanism, q: Tensor, qd: Tensor,
-    control: Tensor | Policy | Controller | None = None,
-    steps: int = 500, dt: float | Tensor | None = None, method: str | Step = "semi_implicit_euler", *,
-    memory: None = None, return_forces: Literal[True], **options: Unpack[RolloutOptions],
-) -> tuple[Tensor, Tensor, Tensor]: ...  # fmt: skip
-
-
-@overload
-def rollout(
-    mech: MechanismLike | HeldMechanism, q: Tensor, qd: Tensor, control: Controller,
-    steps: int = 500, dt: float | Tensor | None = None, method: str | Step = "semi_implicit_euler", *,
-    memory: Tensor, return_forces: Literal[False] = False, **options: Unpack[RolloutOptions],
-) -> tuple[Tensor, Tensor, Tensor]: ...  # fmt: skip
-
-
-@overload
-def rollout(
-    mech: MechanismLike | HeldMechanism, q: Tensor, qd: Tensor, control: Controller,
-    steps: int = 500, dt: float | Tensor | None = None, method: str | Step = "semi_implicit_euler", *,
-    memory: Tensor, return_forces: Literal[True], **options: Unpack[RolloutOptions],
-) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...  # fmt: skip
-
-
-@overload
-def rollout(
-    mech: MechanismLike | HeldMechanism, q: Tensor, qd: Tensor, control: Tensor | Policy | Controller | None,
-    steps: int, dt: float | Tensor | None, method: StepWithResults, *,
-    memory: Tensor | None = None, return_forces: bool = False, **options: Unpack[RolloutOptions],
-) -> tuple[Tensor, ...]: ...  # fmt: skip
-
-
 def rollout(
     mech: MechanismLike | HeldMechanism,
-    q: Tensor,
-    qd: Tensor,
+    state: State,
     control: Tensor | Policy | Controller | None = None,
+    *,
     steps: int = 500,
     dt: float | Tensor | None = None,
     method: str | Step | StepWithResults = "semi_implicit_euler",
-    *,
     effort: Effort = None,
     limits: LimitSprings | None = None,
     f_ext: Tensor | Wrenches | None = None,
@@ -124,10 +65,9 @@ def rollout(
     truncate: int | None = None,
     memory: Tensor | None = None,
     t0: float = 0.0,
-    return_forces: bool = False,
     nonfinite: NonFiniteChoice = "warn",
     fused: bool | None = None,
-) -> tuple[Tensor, ...]:
+) -> Trajectory:
     """Simulate a mechanism under a control.
 
     Batch dimensions of the mechanism, the state and the control broadcast together. Gradients, in
@@ -137,8 +77,7 @@ def rollout(
         mech: a mechanism, a `Dynamics` layer, whose values are read once, or a fused mechanism, whose kernels
             run; see ``fused``. A `torchsko.HeldMechanism` moves under its constraints, by the methods
             "semi_implicit_euler", "rk4" and "newmark"; all its steps are one kernel if it is fused.
-        q: initial configuration, `[*batch, num_q]`.
-        qd: initial velocity, `[*batch, num_dof]` [rad/s or m/s].
+        state: at the start. Its activations are those of the actuators of a `torchsko.ContactStep`.
         control: joint forces [N m or N]; with the method `torchsko.ContactStep` the controls of the actuators
             of the robot file, n in place of num_dof, as in `torchsko.step`. A tensor `[*batch, num_dof]` with
             at most the batch dimensions of the state is constant in time; with one more, `[*batch, steps,
@@ -147,7 +86,7 @@ def rollout(
             `[*batch, num_dof]`. It is called as control(t, q, qd), t in seconds, at every evaluation of the
             dynamics (four times per step in "rk4"). If it takes four arguments, it is called as
             control(mech, t, q, qd) with the mechanism of the rollout. A
-            `torchsko.rollout.controls.Controller`, such as `torchsko.ActuatedControl`, is evaluated once per
+            `torchsko.Controller`, such as `torchsko.ActuatedControl`, is evaluated once per
             step and has a memory. None: no force.
         steps: number of time steps.
         dt: time step [s], common to all samples: a number, or a tensor `[]` of the mechanism's dtype. By
@@ -156,13 +95,13 @@ def rollout(
             stable at any step), "implicit" (with implicit Coriolis forces as well, for light links to which
             these add energy; one more dense solve), "rk4" (order 4, four evaluations), "newmark" (order 2,
             four evaluations), both with explicit damping. Or a function like those in
-            `torchsko.rollout.integrators`, `torchsko.rollout.adaptive_steps` and `torchsko.rollout.midpoint`.
+            `torchsko.rollout.integrators`, `torchsko.dormand_prince` or `torchsko.ImplicitMidpoint`.
             ``benchmarks/energy.py`` compares their energy errors. `torchsko.ContactStep` is the step of
             `torchsko.step`, with its integrators. A function may return results after q and qd, such
-            as forces, residuals or rewards, each `[*batch, *shape]`.
+            as forces, residuals or rewards, each `[*batch, *shape]`: ``results`` of the trajectory.
         effort: "clamp" saturates the control at ``mech.effort_limit``, with the gradient of `torch.clamp`:
             zero beyond the limit. None: forces are applied unchanged.
-        limits: `torchsko.rollout.limit_springs.LimitSprings` holds joints within ``mech.lower`` and
+        limits: `torchsko.LimitSprings` holds joints within ``mech.lower`` and
             ``mech.upper``, in "semi_implicit_euler" and "implicit". None: positions are not limited. Velocity
             limits are not enforced.
         f_ext: forces on all bodies in their frames, as in `torchsko.forward_dynamics`: a tensor
@@ -186,18 +125,16 @@ def rollout(
             pays in long rollouts of large batches. A control, f_ext or method that is a function, or limits,
             are evaluated again, with their autograd nodes; the backward pass raises an error if their results
             differ. It supports ``backward`` and `torch.autograd.grad`, also of gradients, but not torch.func.
-            `torchsko.rollout.binomial.Binomial` stores a given number of states by the schedule that
+            `torchsko.Binomial` stores a given number of states by the schedule that
             recomputes the fewest steps; use it with `every`, since the result stores states as well.
         truncate: truncate gradients at windows of so many steps from the start of the rollout. The first
             state of a window is a constant, and a kernel of all steps is called once per window. None: no
             truncation.
-        memory: memory of a `Controller` at the start, in place of its ``initial_memory``. The memory at the
-            last state is then the last result, which the next rollout takes: a long rollout can be split,
-            with an optimizer step in between. None: the controller's initial memory, which is not returned.
-        t0: start time [s] for functions and controllers. A rollout that continues after ``steps`` of ``dt``
-            starts at ``t0 + steps * dt``.
-        return_forces: also return the joint forces of the control as applied, after saturation: those at the
-            start of a step, and at its end for implicit actuators. Forces of limits are not included.
+        memory: memory of a `Controller` at the start, in place of its ``initial_memory``. The ``memory`` of
+            the trajectory is that at the last state, which the next rollout takes: a long rollout can be
+            split, with an optimizer step in between. None: the controller's initial memory.
+        t0: start time [s] for functions and controllers, a number that all samples share, unlike the time of
+            the state. A rollout that continues after ``steps`` of ``dt`` starts at ``t0 + steps * dt``.
         nonfinite: what happens if a sample leaves the finite numbers; the other samples go on. "warn": a
             warning with its step, sample and joint, where reading is free: on a CPU, neither traced nor under
             vmap. "raise": an error; this waits for the device. "zero": a warning, and the gradient of such a
@@ -223,17 +160,12 @@ def rollout(
             `torch.compile`.
 
     Returns:
-        Configurations `[*batch, steps // every + 1, num_q]` and velocities
-        `[*batch, steps // every + 1, num_dof]`, the start included; with ``return_forces`` the joint forces
-        over the steps that end in the states after the start, `[*batch, steps // every, num_dof]`; results of
-        a method for these steps, `[*batch, steps // every, *shape]`; with ``memory`` the memory at the last
-        state, `[*batch, ...]`.
+        The states, the start included, and the forces and results of the steps.
 
     Raises:
         ShapeError: when a state, the control, a parameter or dt does not fit the mechanism or its batch.
             When a memory differs from the controller's initial memory in shape or dtype.
-        MechanismError: when a joint's hinge inertia vanishes; names the joints. When a control or f_ext
-            captures a mechanism with batch dimensions.
+        MechanismError: when a joint's hinge inertia vanishes; names the joints.
         NonFiniteError: with ``nonfinite="raise"``, when a state is not finite.
         FusedError: with ``fused=True``, when there are no kernels, or the control cannot be traced.
         TorchskoError: on an unknown method or effort, or a control or f_ext with other arguments. On invalid
@@ -245,9 +177,9 @@ def rollout(
     Example:
         >>> import torchsko as ts
         >>> arm = ts.load(ts.robots.panda)
-        >>> q, qd = arm.random_state(16)
-        >>> qs, qds = ts.rollout(arm, q, qd, lambda t, q, qd: -5.0 * qd, steps=10)
-        >>> qs.shape
+        >>> start = ts.State(*arm.random_state(16))
+        >>> trajectory = ts.rollout(arm, start, lambda t, q, qd: -5.0 * qd, steps=10)
+        >>> trajectory.q.shape
         torch.Size([16, 11, 7])
     """
     if isinstance(mech, HeldMechanism):
@@ -255,6 +187,8 @@ def rollout(
         mech = mech.source
         fused = "trajectory" in fused_methods_of(mech) if fused is None else fused
     robot = as_mechanism(mech)
+    check_is_state("state", state, "ts.rollout(mech, ts.State(q, qd), control)")
+    q, qd = state.q, state.qd
     check_state(robot, q=q, qd=qd)
     refuse_singular(robot)
     steps, every, checkpoint, truncate = check_counts(steps, every, checkpoint, truncate)
@@ -262,7 +196,6 @@ def rollout(
     check_dt(robot, dt, None, backward=False)
     check_start(t0)
     check_nonfinite(nonfinite)
-    refuse_batched_captures(robot, control=control, f_ext=f_ext)
     h = cast(float, dt)  # a tensor [] computes like a float
     batch = broadcast_shapes(q.shape[:-1], qd.shape[:-1], robot.batch_shape)
     inputs = check_law_inputs(params, series, steps, batch, robot.dtype)
@@ -292,11 +225,13 @@ def rollout(
     if memory is not None:
         check_memory_steps(steps, every)
         forces = forces.with_memory(memory, q, qd)
+    elif contact_step is not None:
+        forces = forces.with_activations(state.act)
     counts = None if lengths is None else check_lengths(lengths, steps, every, batch)
     simulation = Simulation(
         fast, robot, forces, h, method, step, limits, every, truncate,
         with_checks(robot, wrenches, batch), counts, t0=t0, inputs=inputs,
-        returns_forces=return_forces and not forces.is_series,
+        records_forces=_records_forces(forces, step),
         step_names=taken.names,
     )  # fmt: skip
     use_kernel = fused or (fused is None and has_trajectory_kernel(simulation, steps))
@@ -318,15 +253,44 @@ def rollout(
             found, last_memory = mask_diverged(run, simulation, (q, qd), found, last_memory)
         seen = found
     report_nonfinite(robot, seen[0], seen[1], h, every, nonfinite, step)
-    if return_forces and forces.is_series:
-        found.insert(2, applied_series(forces, counts, steps, every))
-    return tuple(found) if memory is None else (*found, last_memory)  # type: ignore[return-value]
+    return _trajectory(simulation, state.t, found, last_memory, steps)
+
+
+def _trajectory(
+    simulation: Simulation, t: Tensor, found: list[Tensor], memory: Tensor, steps: int
+) -> Trajectory:
+    """The result of a rollout, from its start time, states, results of steps and last memory."""
+    forces, every, (q, qd, *results) = simulation.forces, simulation.every, found
+    states = q, qd, t + simulation.dt * (steps // every * every)
+    applied = None
+    if forces.is_series:
+        applied = applied_series(forces, simulation.lengths, steps, every)
+    elif simulation.records_forces:
+        applied, *results = results
+    has_memory = isinstance(forces.source, BoundController) and steps % every == 0
+    last = memory if has_memory else None
+    if forces.contact_step is None or not results:
+        return Trajectory(*states, applied, results=tuple(results), memory=last)
+    exerted, residual, *after = results
+    act = None
+    if after:
+        first = forces.memory(q[..., 0, :], qd[..., 0, :])[..., None, : after[0].shape[-1]]
+        act = torch.cat([first, after[0]], -2)
+    return Trajectory(*states, applied, act, exerted, residual, memory=last)
+
+
+def _records_forces(forces: Forces, step: Step | StepWithResults) -> bool:
+    """True if the joint forces of a rollout are known in its steps, without another evaluation."""
+    if forces.is_series:
+        return False
+    evaluates_start = isinstance(step, Integrator) and step.evaluates_start
+    return evaluates_start or not isinstance(forces.source, Law)
 
 
 def applied_series(forces: Forces, lengths: Tensor | None, steps: int, every: int) -> Tensor:
     """Joint forces that are a tensor, over the steps that end in returned states."""
-    tau = cast(Tensor, forces.series()).expand(*forces.batch, steps, forces.mech.num_dof)
+    tau = cast(Tensor, forces.source).expand(*forces.batch, steps, forces.mech.num_dof)
     if lengths is not None:
         runs = lengths[..., None] > torch.arange(steps, device=tau.device)
         tau = torch.where(runs[..., None], tau, torch.zeros_like(tau))
-    return tau[..., every - 1 : steps // every * every : every, :]
+    return tau if every == 1 else tau[..., every - 1 : steps // every * every : every, :]

@@ -43,7 +43,7 @@ class Simulation:
 
     `fast` is the fused mechanism, or `robot` without kernels. `lengths` are the numbers of steps of each
     sample if they differ, and `termination` adds the initial state to them; `t0` is the start time [s].
-    `returns_forces` adds the joint forces of laws and controllers to the results of steps, and `inputs` are
+    `records_forces` adds the joint forces of laws and controllers to the results of steps, and `inputs` are
     tensors that laws take by name; `rows` are those as of each step, and the step takes `step_names` of them.
     """
 
@@ -61,7 +61,7 @@ class Simulation:
     termination: EarlyTermination | None = None
     t0: float = 0.0
     inputs: LawInputs = field(default_factory=lambda: LawInputs({}, {}))
-    returns_forces: bool = False
+    records_forces: bool = False
     rows: Mapping[str, Tensor | Series] = field(default_factory=dict)
     step_names: tuple[str, ...] = ()
 
@@ -79,7 +79,7 @@ class Simulation:
     ) -> tuple[list[Tensor], Tensor]:
         """All states and results, and the last memory. They are joined once, since joining doubles memory."""
         memory = self.forces.memory(q, qd)
-        parts = [[q[..., None, :]], [qd[..., None, :]], *([[]] if self.returns_forces else [])]
+        parts = [[q[..., None, :]], [qd[..., None, :]], *([[]] if self.records_forces else [])]
         simulation = self.from_state(q, qd, memory)
         window = self.truncate or max(steps, 1)
         stride = window if isinstance(checkpoint, Binomial) else checkpoint or 1
@@ -225,11 +225,11 @@ class Simulation:
         f_ext: StepWrenches,
         rows: Named,
     ) -> tuple[Tensor, ...]:
-        """State and memory one step later, perhaps the joint forces, and further results of the step."""
+        """State and memory one step later, the joint forces if recorded, and further results of the step."""
         if isinstance(control, SampledControl):
             return self._advance_with_contact(t, q, qd, control, f_ext, rows)
-        q, qd, *applied = self._advance_and_force(t, q, qd, control, f_ext, rows)
-        return q, qd, memory, *applied
+        q, qd, *results = self._advance_and_force(t, q, qd, control, f_ext, rows)
+        return q, qd, memory, *results
 
     def _advance_with_contact(
         self,
@@ -244,27 +244,30 @@ class Simulation:
         parameters = {name: rows[name] for name in self.step_names}
         wrenches = wrenches_at(f_ext, t, q, qd)
         step = cast(ResolvedContactStep, self.forces.contact_step)
-        drive, result = step.advance(self.robot, control, q, qd, self.dt, wrenches, parameters)
-        after, forces = result.state, result.forces()
-        applied = ()
-        if self.returns_forces:
-            applied = (drive.joint_forces(q, qd, control.activation).expand_as(qd),)
-        return after.q, after.qd, control.memory(after.act), *applied, forces, after.residual
+        result = step.advance(self.robot, control, q, qd, self.dt, wrenches, parameters)
+        after = result.state
+        applied = (result.applied.expand_as(qd),) if self.records_forces else ()
+        activations = (after.act,) if control.activation.shape[-1] else ()
+        results = *applied, result.forces(), after.residual, *activations
+        return after.q, after.qd, control.memory(after.act), *results
 
     def _advance_and_force(
         self, t: float, q: Tensor, qd: Tensor, control: JointForce, f_ext: StepWrenches, rows: Named
     ) -> tuple[Tensor, ...]:
-        """The state one step later, perhaps the joint forces, and further results of the step."""
-        if not self.returns_forces:
+        """The state one step later, the joint forces if recorded, and further results of the step."""
+        if not self.records_forces:
             return self._advance(t, q, qd, control, f_ext, rows)
         if isinstance(control, ImplicitForce):
             q, qd, *results = self._advance(t, q, qd, control, f_ext, rows)
             return q, qd, _force_at_end(control, self.robot, q, qd).expand_as(qd), *results
-        start = control if isinstance(control, Tensor) else control(t, q, qd)
-        if isinstance(self.step, Integrator) and self.step.single_evaluation:
-            control = start
+        start = qd
+        if not isinstance(control, Tensor):
+            # An evaluation for the record alone would be one more than the integrator needs.
+            single = cast(Integrator, self.step).single_evaluation
+            control = control(t, q, qd) if single else FirstForce(control)
         q, qd, *results = self._advance(t, q, qd, control, f_ext, rows)
-        return q, qd, start.expand_as(qd), *results
+        applied = control.value if isinstance(control, FirstForce) else control
+        return q, qd, applied.expand_as(start), *results
 
     def _advance(
         self, t: float, q: Tensor, qd: Tensor, control: JointForce, f_ext: StepWrenches, rows: Named
@@ -287,7 +290,7 @@ class Simulation:
             kernels, arguments = cast(Any, fast), (q, qd, tau, self.dt)
             external = wrenches_at(f_ext, t, q, qd)
             if damping is None:
-                return kernels.advance(*arguments, external, method=self.method)
+                return kernels.advance_tensors(*arguments, external, method=self.method)
             return kernels.advance_damped(*arguments, external, damping, method=self.method)
 
         def acceleration(
@@ -318,6 +321,22 @@ class Simulation:
         if damping is self.robot.damping:
             return self.robot, None, None
         return self.robot.replace(damping=damping), damping, push
+
+
+class FirstForce:
+    """A law of joint forces over one step that records its first value."""
+
+    value: Tensor
+
+    def __init__(self, law: StateLaw) -> None:
+        self._law = law
+
+    def __call__(self, t: float, q: Tensor, qd: Tensor) -> Tensor:
+        """The value of the law."""
+        tau = self._law(t, q, qd)
+        if not hasattr(self, "value"):
+            self.value = tau
+        return tau
 
 
 def _has_constants_only(step: Step | StepWithResults) -> bool:

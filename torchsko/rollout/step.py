@@ -20,7 +20,7 @@ from torchsko.verbs.held.held_dynamics import HeldConstraints
 from torchsko.verbs.passive.damping import damping_slope
 from torchsko.verbs.passive.friction import smooth_speeds
 
-State = tuple[Tensor, Tensor]
+Coordinates = tuple[Tensor, Tensor]
 """Configuration and velocity."""
 
 
@@ -107,7 +107,7 @@ class Dynamics:
         return self.row_damping.damped(mech, q, qd, qdd, nullspace)
 
 
-Step = Callable[[Mechanism, Dynamics, float, Tensor, Tensor, float], State]
+Step = Callable[[Mechanism, Dynamics, float, Tensor, Tensor, float], Coordinates]
 """Maps (mech, accelerate, t, q, qd, dt) to the next q and qd."""
 
 StepWithResults = Callable[
@@ -125,17 +125,19 @@ class Integrator(ABC):
         input_names: names of the tensors of ``params`` and ``series`` of a rollout that it takes.
         implicit_damping: whether damping acts at the velocity after the step.
         single_evaluation: whether forces are evaluated once, at the start of the step.
+        evaluates_start: whether forces are evaluated at the start of the step first.
     """
 
     order: int
     input_names: ClassVar[tuple[str, ...]] = ()
     implicit_damping: ClassVar[bool] = False
     single_evaluation: ClassVar[bool] = False
+    evaluates_start: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(
         self, mech: Mechanism, accelerate: Dynamics, t: float, q: Tensor, qd: Tensor, dt: float
-    ) -> State:
+    ) -> Coordinates:
         """The next configuration and velocity."""
 
 

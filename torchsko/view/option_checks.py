@@ -94,15 +94,15 @@ def tensor_of(mech: Mechanism, q: Any) -> Tensor:
     """Configurations as a detached tensor with the mechanism's dtype and device.
 
     Raises:
-        ShapeError: if torch cannot convert them, such as the pair that a rollout returns.
+        ShapeError: if torch cannot convert them, such as the trajectory that a rollout returns.
     """
     try:
         return torch.as_tensor(q, dtype=mech.dtype, device=mech.device).detach()
     except (TypeError, ValueError, RuntimeError):
         raise ShapeError(
             f"q was given as {type(q).__name__}, which is not a tensor of configurations.",
-            "A rollout returns a pair of configurations and velocities.",
-            "Pass the first alone: qs, _ = torchsko.rollout(...).",
+            "A rollout returns a ts.Trajectory, whose q are configurations.",
+            "Pass trajectory.q.",
         ) from None
 
 
