@@ -19,6 +19,7 @@ from torchsko.spatial.rigid_transform import (
     translate_motion,
     turn_inertia,
 )
+from torchsko.utils.shapes import broadcast_shapes
 
 
 @final
@@ -47,7 +48,7 @@ class RigidEdges(EdgeWeight):
         shapes = [rotation.shape[:-3], position.shape[:-2]]
         shapes += [] if turn is None else [turn.shape[:-3]]
         shapes += [] if shift is None else [shift.shape[:-2]]
-        return torch.broadcast_shapes(*shapes)
+        return broadcast_shapes(*shapes)
 
     def up(self, y: Tensor) -> Tensor:
         """A y."""

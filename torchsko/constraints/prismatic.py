@@ -10,6 +10,7 @@ from torch import Tensor
 from torchsko.constraints.planar import Planar
 from torchsko.constraints.row_kinds import FrameRows, Marker
 from torchsko.constraints.weld import Weld
+from torchsko.utils.shapes import broadcast_shapes
 
 ORIENTATION, POSITION = Weld(), Planar()
 
@@ -28,7 +29,7 @@ class Prismatic(FrameRows):
         """2 sin(angle / 2) times the axis of the relative rotation, then the distance from z [m]."""
         angular = ORIENTATION.residual(one, two, parameters)[..., :3]
         planar = POSITION.residual(one, two, parameters)
-        batch = torch.broadcast_shapes(angular.shape[:-1], planar.shape[:-1])
+        batch = broadcast_shapes(angular.shape[:-1], planar.shape[:-1])
         return torch.cat([x.expand(*batch, -1) for x in (angular, planar)], -1)
 
     def maps(self, one: Marker, two: Marker, parameters: Tensor) -> tuple[Tensor, Tensor]:
@@ -38,7 +39,7 @@ class Prismatic(FrameRows):
             ORIENTATION.maps(one, two, parameters), POSITION.maps(one, two, parameters), strict=True
         )
         for angular, planar in pairs:
-            batch = torch.broadcast_shapes(angular.shape[:-2], planar.shape[:-2])
+            batch = broadcast_shapes(angular.shape[:-2], planar.shape[:-2])
             rows = (angular[..., :3, :], planar)
             found.append(torch.cat([x.expand(*batch, -1, -1) for x in rows], -2))
         return found[0], found[1]

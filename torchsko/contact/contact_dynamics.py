@@ -187,7 +187,7 @@ def solve_dynamics(
 def check_fits(mech: Mechanism, contact: ContactModel, q: Tensor, qd: Tensor) -> None:
     """Check that a contact model belongs to a mechanism, and its batch to a state."""
     check_mechanism(contact, mech)
-    batch = torch.broadcast_shapes(q.shape[:-1], qd.shape[:-1])
+    batch = broadcast_shapes(q.shape[:-1], qd.shape[:-1])
     check_batch(contact, PARAMETER_DIMS, batch)
 
 

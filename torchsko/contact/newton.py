@@ -31,7 +31,7 @@ from torchsko.implicit.loop import loop
 from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.linalg.symmetric import mirror_upper, spd_solve
 from torchsko.utils.dtype import compute_dtype
-from torchsko.utils.shapes import matvec
+from torchsko.utils.shapes import broadcast_shapes, matvec
 from torchsko.utils.traced_tensor import mark_regular
 
 MAX_ROUNDS = 40
@@ -61,7 +61,7 @@ def minimise(
     eps = float(torch.finfo(compute_dtype(h)).eps)
     least = eps**1.75
     tensors, rebuild = _flatten(rows)
-    batch = torch.broadcast_shapes(M.shape[:-2], h.shape[:-1], rows.reference.shape[:-1])
+    batch = broadcast_shapes(M.shape[:-2], h.shape[:-1], rows.reference.shape[:-1])
     h_square = _square(h)
 
     def evaluate(

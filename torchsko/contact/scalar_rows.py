@@ -17,7 +17,7 @@ from torchsko.contact.softness import Timing, WeightScale, softness
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.shapes.candidate_points import unit
 from torchsko.spatial.rotation import quaternion_log, unit_quaternion
-from torchsko.utils.shapes import concatenate, matvec, norm
+from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec, norm
 
 
 class Block(NamedTuple):
@@ -54,7 +54,7 @@ def _length_rows(mech: Mechanism, transmission: Tensor) -> Tensor:
 def largest_forces(mech: Mechanism, contact: ContactModel, num_equal: int) -> Tensor:
     """Largest forces of rows of equalities, which are infinite, and of dry friction, `[*, num_equal + F]`."""
     friction, tendons = mech.friction, contact.tendon_friction
-    batch = torch.broadcast_shapes(friction.shape[:-1], tendons.shape[:-1])
+    batch = broadcast_shapes(friction.shape[:-1], tendons.shape[:-1])
     every = torch.cat([x.expand(*batch, x.shape[-1]) for x in (friction, tendons)], -1)
     loss = select(every, contact.loss_dof, -1)
     return torch.nn.functional.pad(loss, (num_equal, 0), value=torch.inf)
@@ -138,7 +138,7 @@ def limit_distances(
     if not contact.ball_q:
         return distance, J, moving_rows(rows)
     of_balls, J_balls, moving = _ball_distances(contact, q, rows.shape[-1])
-    batch = torch.broadcast_shapes(distance.shape[:-1], of_balls.shape[:-1])
+    batch = broadcast_shapes(distance.shape[:-1], of_balls.shape[:-1])
     J, J_balls = (y.expand(*batch, *y.shape[-2:]) for y in (J, J_balls))
     distance, of_balls = (y.expand(*batch, y.shape[-1]) for y in (distance, of_balls))
     return (

@@ -36,7 +36,7 @@ from torchsko.mechanism.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.shapes.candidate_points import FAR
 from torchsko.spatial.rotation import cross
-from torchsko.utils.shapes import concatenate, matvec
+from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
 
 MIN_GROUNDED = 2
 """Smallest mean number of contacts with the inertial frame per touching body for which stiffnesses of bodies
@@ -95,7 +95,7 @@ def tree_soft_rows(
     jacobians = [x.jacobian for x in (*blocks, *contacts) if x.jacobian is not None]
     references = [x.reference for x in (*blocks, *contacts)]
     moving = torch.cat([x.moving for x in (*blocks, *contacts)]).to(mech.dtype)
-    batch = torch.broadcast_shapes(*(x.shape[:-1] for x in references), qd.shape[:-1])
+    batch = broadcast_shapes(*(x.shape[:-1] for x in references), qd.shape[:-1])
     rows = SoftRows(
         concatenate(jacobians, -2, batch),
         concatenate(references, -1, batch),

@@ -30,7 +30,7 @@ from torchsko.implicit.loop import loop, subprogram
 from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.linalg.symmetric import Eliminated, ldl
 from torchsko.utils.dtype import compute_dtype
-from torchsko.utils.shapes import concatenate, matvec
+from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
 
 STEP_FRACTION = 0.99
 """Fraction of the distance to the boundary that a step takes."""
@@ -174,7 +174,7 @@ Point = tuple[Tensor, ...]
 def _start(program: QuadraticProgram) -> Point:
     shapes = [x.shape[:-2] for x in (program.P, program.A, program.G)]
     shapes += [x.shape[:-1] for x in (program.p, program.b, program.h)]
-    batch = torch.broadcast_shapes(*shapes)
+    batch = broadcast_shapes(*shapes)
     x = program.p.new_zeros(*batch, program.p.shape[-1])
     s = program.h.expand(*batch, program.h.shape[-1]).clamp(min=1.0)
     return x, x.new_zeros(*batch, program.b.shape[-1]), torch.ones_like(s), s

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from torchsko.utils.shapes import broadcast_shapes
 from torchsko.utils.traced_tensor import TracedTensor
 
 MIN_ROWS = 16
@@ -98,7 +99,7 @@ def over_batch(fn: Callable[..., Tensor], *matrices: Tensor) -> Tensor:
         fn: maps matrices without batch dimensions to a matrix.
         *matrices: `[*, ...]`, with two dimensions behind the batch; batch dimensions broadcast.
     """
-    batch = torch.broadcast_shapes(*(x.shape[:-2] for x in matrices))
+    batch = broadcast_shapes(*(x.shape[:-2] for x in matrices))
     if not batch:
         return fn(*matrices)
     flat = [x.expand(*batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in matrices]

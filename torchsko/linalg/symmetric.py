@@ -13,6 +13,7 @@ from torch import Tensor
 from torchsko.linalg.dense import MIN_ROWS, ldl_matrix, uses_blocks
 from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.utils.dtype import compute_dtype
+from torchsko.utils.shapes import broadcast_shapes
 from torchsko.utils.traced_tensor import mark_regular
 
 
@@ -158,7 +159,7 @@ def spd_solve(D: Tensor, B: Tensor) -> Tensor:
         return B / D
     if not is_scalar_form() or uses_blocks(D):
         # Where B.shape is D.shape[:-1], torch 2.13 takes B for vectors in the forward derivative.
-        B = B.expand(*torch.broadcast_shapes(D.shape[:-2], B.shape[:-2]), *B.shape[-2:])
+        B = B.expand(*broadcast_shapes(D.shape[:-2], B.shape[:-2]), *B.shape[-2:])
         return torch.cholesky_solve(B, torch.linalg.cholesky_ex(D).L)
     factors = ldl(D)
     return factors.backward(factors.scaled(factors.forward(B)))

@@ -45,6 +45,7 @@ from torchsko.mechanism.time_step import check_dt
 from torchsko.rollout.implicit import ImplicitEuler, SemiImplicitEuler
 from torchsko.rollout.step import Coordinates, Dynamics, Integrator
 from torchsko.utils.runge_kutta import RK4_ROWS, RK4_WEIGHTS, Rates, combine, stage_rates
+from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.dynamics import refuse_singular
 from torchsko.verbs.held.held_dynamics import HeldConstraints
 
@@ -335,6 +336,6 @@ def _advance_eagerly(
     """Configuration and velocity after one step of `advance`."""
     check_state(mech, q=q, qd=qd, tau=tau, f_ext=f_ext)
     check_method_name(method, "advance")
-    check_dt(mech, dt, torch.broadcast_shapes(q.shape[:-1], qd.shape[:-1]), backward=True)
+    check_dt(mech, dt, broadcast_shapes(q.shape[:-1], qd.shape[:-1]), backward=True)
     refuse_singular(mech)
     return step_of(method)(mech, q, qd, tau, dt, f_ext)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torchsko.spatial.rotation import cross
-from torchsko.utils.shapes import norm
+from torchsko.utils.shapes import broadcast_shapes, norm
 
 FAR = 1e10
 """Distance of a candidate point that does not exist [m]."""
@@ -91,7 +91,7 @@ class Points(NamedTuple):
     @staticmethod
     def of(distance: Tensor, position: Tensor, normal: Tensor) -> Points:
         """Points without a direction of the first tangent, whose normals may be common to several points."""
-        normal = normal.expand(torch.broadcast_shapes(normal.shape, position.shape))
+        normal = normal.expand(broadcast_shapes(normal.shape, position.shape))
         return Points(distance, position, normal, torch.zeros_like(normal))
 
     @staticmethod

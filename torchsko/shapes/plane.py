@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from torchsko.shapes.candidate_points import Placed, Points, dot
 from torchsko.shapes.form import Form
 from torchsko.shapes.tessellation import grid
+from torchsko.utils.shapes import broadcast_shapes
 
 PLANE_SIZE = 20.0
 """Edge length at which an infinite plane is drawn [m]."""
@@ -34,7 +34,7 @@ class Plane(Form):
 
 def plane_ball(plane: Placed, centre: Tensor, radius: Tensor) -> Points:
     """The contact of a ball with a plane, without dimension k."""
-    n = plane.axis.expand(torch.broadcast_shapes(plane.axis.shape, centre.shape))
+    n = plane.axis.expand(broadcast_shapes(plane.axis.shape, centre.shape))
     distance = dot(n, centre - plane.position) - radius
     return Points.of(distance, centre - n * (radius + distance / 2)[..., None], n)
 

@@ -297,7 +297,7 @@ def _frames_at(
 def frame_poses(state: Kinematics, numbers: Sequence[int]) -> Pose:
     """Poses of frames, by index, in the inertial frame."""
     mech, bodies = state.mech, state.poses
-    batch = torch.broadcast_shapes(
+    batch = broadcast_shapes(
         bodies.rotation.shape[:-3], mech.frame_rotation.shape[:-3], mech.frame_position.shape[:-2]
     )
     rotations, positions = [], []

@@ -37,7 +37,7 @@ from torchsko.bridge.kinematics import Kinematics
 from torchsko.bridge.level_free import relative_poses
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import cross
-from torchsko.utils.shapes import matvec
+from torchsko.utils.shapes import broadcast_shapes, matvec
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,6 +195,6 @@ def _fetch(x: Tensor, table: Tensor, last: Tensor) -> Tensor:
     x = torch.cat([x, last.expand(*x.shape[:-2], 1, -1)], -2)
     if table.ndim == 1:
         return x.index_select(-2, table)
-    batch = torch.broadcast_shapes(x.shape[:-2], table.shape[:-1])
+    batch = broadcast_shapes(x.shape[:-2], table.shape[:-1])
     places = table[..., None].expand(*batch, -1, x.shape[-1])
     return x.expand(*batch, -1, -1).gather(-2, places)

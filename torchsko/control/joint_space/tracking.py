@@ -25,6 +25,7 @@ from torchsko.mechanism.manifold import difference
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.validation import check_gains
+from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.dynamics import bias_force, inverse_dynamics
 
 
@@ -126,4 +127,4 @@ def check_tracking_state(
     """Check a state and its targets; return their batch dimensions."""
     check_state(mech, q=q, qd=qd, **targets)
     shapes = (x.shape[:-1] for x in (q, qd, *targets.values()))
-    return tuple(torch.broadcast_shapes(*shapes, mech.batch_shape))
+    return tuple(broadcast_shapes(*shapes, mech.batch_shape))

@@ -30,7 +30,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_rotation
 from torchsko.mechanism.validation import check_placement
 from torchsko.spatial.rotation import cross
-from torchsko.utils.shapes import concatenate
+from torchsko.utils.shapes import broadcast_shapes, concatenate
 from torchsko.verbs.frame import Frame, with_frames
 from torchsko.verbs.frames import frame_acceleration, frame_jacobian, frame_pose
 
@@ -92,7 +92,7 @@ def contact_rows(
 ) -> tuple[Tensor, Tensor]:
     """J of all contacts in their axes, `[*batch, 3 c, num_dof]`, and the required acceleration J qdd."""
     if not contacts:
-        empty = q.new_zeros(*torch.broadcast_shapes(q.shape[:-1], mech.batch_shape), 0)
+        empty = q.new_zeros(*broadcast_shapes(q.shape[:-1], mech.batch_shape), 0)
         return empty[..., None].expand(*empty.shape, mech.num_dof), empty
     frames, zero = [contact.frame for contact in contacts], torch.zeros_like(qd)
     jacobians = frame_jacobian(mech, q, frames, reference="mixed")

@@ -43,7 +43,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.mechanism.validation import check_each, check_names, check_placement
 from torchsko.utils.numbers import as_integer
-from torchsko.utils.shapes import concatenate, matvec
+from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
 from torchsko.verbs.dynamics import bias_force, mass_matrix
 
 REGULARIZATION = (1e-6, 1e-3)
@@ -124,7 +124,7 @@ def whole_body_control(
     scale = torch.where(scale > 0, scale, 1.0)  # forces in units of the robot's weight
     J, contact_acceleration = contact_rows(robot, q, qd, contacts)
     scaled = scale[..., None] * J.mT
-    batch = torch.broadcast_shapes(M.shape[:-2], bias.shape[:-1], scaled.shape[:-2])
+    batch = broadcast_shapes(M.shape[:-2], bias.shape[:-1], scaled.shape[:-2])
     dynamics = torch.cat([M.expand(*batch, n, n), -scaled.expand(*batch, *scaled.shape[-2:])], -1)
     equations = dynamics, bias, J, contact_acceleration
     program = _quadratic_program(robot, objectives, contacts, equations, undriven)
@@ -187,7 +187,7 @@ def _quadratic_program(
     rows = dynamics.index_select(-2, actuated) / size[..., None]
     offset = bias.index_select(-1, actuated)
     cone = torch.nn.functional.pad(friction_cones(contacts, dynamics), (n, 0))
-    batch = torch.broadcast_shapes(batch, cone.shape[:-2], limit.shape[:-1])
+    batch = broadcast_shapes(batch, cone.shape[:-2], limit.shape[:-1])
     G = concatenate((rows, -rows, cone), -2, batch)
     h = [(limit - offset) / size, (limit + offset) / size, torch.zeros(cone.shape[-2], **like)]
     h = concatenate(h, batch=batch)
