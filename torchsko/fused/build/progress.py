@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
 from torchsko.errors import MissingExtraError
@@ -11,17 +10,21 @@ from torchsko.utils.optional_dependencies import require
 
 _log = logging.getLogger("torchsko")
 
-SECONDS_PER_OPERATION = 1e-3
-"""Time in which g++ compiles one operation, about 35 characters of source, on one core."""
+SECONDS_PER_UNIT, SECONDS_PER_OPERATION = 1.0, 1.6e-4
+"""Processor time in which g++ compiles a unit, and one operation, about 35 characters of source.
+
+Measured for steps with contact of 6,000 to 49,000 operations: within 1.2."""
+
+CHARACTERS_PER_OPERATION = 35
 
 MIN_REPORTED_SECONDS = 10.0
 """Estimate above which the stages of a build are warnings, which Python prints by default."""
 
 
 def report_stage(stage: str, operations: int) -> None:
-    """Log a stage of a build, with an estimate of the time of the whole."""
-    seconds = operations * SECONDS_PER_OPERATION / (os.cpu_count() or 1)
-    message = "kernel of %d operations: %s; the build takes about %d s"
+    """Log a stage of a build, with an estimate of the processor time of the whole."""
+    seconds = SECONDS_PER_UNIT + operations * SECONDS_PER_OPERATION
+    message = "kernel of %d operations: %s; the build takes about %d s of processor time"
     _log.log(_level(seconds), message, operations, stage, round(seconds))
 
 
@@ -34,17 +37,27 @@ class CompileProgress:
     """
 
     def __init__(self, jobs: int, characters: int) -> None:
-        seconds = characters / 35 * SECONDS_PER_OPERATION / min(jobs, os.cpu_count() or 1)
+        operations = characters / CHARACTERS_PER_OPERATION
+        seconds = jobs * SECONDS_PER_UNIT + operations * SECONDS_PER_OPERATION
         self._level, self._jobs, self._done = _level(seconds), jobs, 0
         self._bar: Any = None
         if self._level >= logging.WARNING:
             try:
                 tqdm = require("tqdm", "identify").tqdm
-                self._bar = tqdm(total=jobs, desc=f"compile, about {seconds:.0f} s", unit="unit")
+                self._bar = tqdm(
+                    total=jobs,
+                    desc=f"compile, about {seconds:.0f} s of processor time",
+                    unit="unit",
+                )
             except MissingExtraError:
                 pass
         if self._bar is None:
-            _log.log(self._level, "kernel: compile %d units, about %d s", jobs, round(seconds))
+            _log.log(
+                self._level,
+                "kernel: compile %d units, about %d s of processor time",
+                jobs,
+                round(seconds),
+            )
 
     def advance(self) -> None:
         """Count a job as done."""
