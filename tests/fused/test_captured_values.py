@@ -377,7 +377,6 @@ def a_number_of_c():
 
 @law
 def an_iterator():
-    """Nothing tells an iterator's state: the comparison with the source finds it."""
     numbers = itertools.count(3)
     return lambda q, qd: -next(numbers) * q, lambda: next(numbers)
 
@@ -399,6 +398,10 @@ def two_joints():
 ARM = two_joints()
 
 
+CHECKED = {"a_context_variable", "a_value_shared_by_processes", "a_number_of_c", "an_iterator"}
+"""Laws whose number no entry of an object holds: the comparison with the source finds the change."""
+
+
 @pytest.fixture(scope="module")
 def states():
     return ARM.random_state(3, generator=torch.Generator().manual_seed(0))
@@ -417,7 +420,7 @@ def test_a_changed_number_is_followed_or_refused(name, states):
         change()
         found = fast(*states)
     except FusedError:
-        assert name == "an_iterator"
+        assert name in CHECKED
         return
     torch.testing.assert_close(found, control(*states), rtol=1e-12, atol=1e-12)
     assert not torch.allclose(found, before)
@@ -571,7 +574,7 @@ def test_a_property_that_changes_at_each_read_is_refused(states):
         def __call__(self, mech, q):
             return self.number * q
 
-    with pytest.raises(FusedError, match="calls"):
+    with pytest.raises(FusedError, match="another result at each evaluation"):
         ts.fuse(Law(), ARM)(states[0])
 
 

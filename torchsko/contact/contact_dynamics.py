@@ -36,6 +36,7 @@ from torchsko.contact.value_checks import check_batch, check_mechanism
 from torchsko.implicit.equation import implicit
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.utils.shapes import broadcast_shapes
 from torchsko.utils.traced_tensor import can_be_nonzero
 from torchsko.verbs.dynamics import refuse_singular
 from torchsko.verbs.mechanism_inputs import fixed_fields, parameters_of, split_mechanism

@@ -64,7 +64,9 @@ class StepResult(NamedTuple):
 def _warmstart(state: State) -> Tensor | None:
     """The acceleration from which the solver starts; None where a trace knows that the field is zero."""
     start = state.warmstart
-    return start if not is_traced(start) or bool(can_be_nonzero(start).any()) else None
+    if start is None or (is_traced(start) and not bool(can_be_nonzero(start).any())):
+        return None
+    return start.detach()  # the solution does not depend on it
 
 
 @without_autocast

@@ -15,9 +15,9 @@ from torchsko.fused.capture.arguments import Eager
 from torchsko.fused.functions.traits import TraceContext
 from torchsko.fused.fused_call import FusedCall
 from torchsko.fused.fused_held import FusedHeldMechanism
-from torchsko.fused.fused_layer import FusedLayer, FusedLayerCall, workshop_of
+from torchsko.fused.fused_layer import FusedLayer, FusedLayerCall
 from torchsko.fused.fused_mechanism import FusedMechanism
-from torchsko.fused.workshop import Workshop
+from torchsko.fused.workshop import Workshop, workshop_of
 from torchsko.mechanism.dispatch import (
     MechanismLayer,
     MechanismLike,
@@ -89,9 +89,10 @@ def fuse(
 
     * **Tensors and modules** are inputs, read at each call, with gradients: a policy may train. Integer
       tensors are constants. A tensor to which no path leads is refused.
-    * **Python values** (numbers, texts, functions, arrays) are compared at each call, at most about 10,000.
-      After a change the function is traced again. If its program is the same, that value is ignored from
-      then on; else new kernels are built, which takes seconds, with a warning of the logger ``torchsko``.
+    * **Python values** (numbers, texts, functions, arrays) are constants of the trace. At most about 10,000
+      that attributes, closures and containers hold are compared at each call. After a change the function is
+      traced again. If its program is the same, that value is ignored from then on; else new kernels are
+      built, which takes seconds, with a warning of the logger ``torchsko``.
     * **Clocks, files, environment variables and random generators** are refused where the trace sees them.
     * For **all else**, such as the state of an iterator, ``verify`` compares the results with the function's.
       ``fast.retrace()`` of the returned object traces again at the next call.
@@ -113,7 +114,9 @@ def fuse(
         order: derivatives up to this order are kernels too, each built when first needed, within
             seconds; those of higher order run eagerly.
         verify: compare kernels of functions, and of controls in rollouts, with the eager function on one
-            sample, at calls 1, 2, 4, 8, ... Each comparison takes one eager evaluation of a single sample.
+            sample, at calls 1, 2, 4, 8, ... Each comparison takes one eager evaluation of a single sample,
+            on the CPU. Comparisons that would take more than 0.1 s of processor time and 2 % of the process's
+            time wait.
         nonfinite: with a function: what happens to samples whose results are not finite. "ignore": nothing.
             "zero": their results are constants, without gradients. "warn" and "raise": a warning or an error
             names the first one, where values can be read. In all cases a sample with zero cotangents has

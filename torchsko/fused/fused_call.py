@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from typing import Any
 
@@ -16,15 +16,14 @@ from torchsko.fused.calls.memory_snapshot import MemorySnapshot
 from torchsko.fused.capture.arguments import Arguments, Choice, Eager, no_constant
 from torchsko.fused.capture.captured import Captured, Changes, log_retrace
 from torchsko.fused.capture.recipe import Recipe, recipe_of
-from torchsko.fused.capture.verification import can_verify, first_sample, verify
+from torchsko.fused.capture.verification import Schedule, can_verify, first_sample
 from torchsko.fused.capture.watch import Watch
 from torchsko.fused.functions.diverged_samples import treat_nonfinite
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.scan import Scan
 from torchsko.fused.functions.traits import ChangedConstantsError
-from torchsko.fused.tracing.object_graph import ignorable
 from torchsko.fused.tracing.swap import Swap
-from torchsko.fused.workshop import Workshop, check_dtype, refuse_constants
+from torchsko.fused.workshop import Remade, Workshop, check_dtype, refuse_constants
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.finite_checks import NonFiniteChoice
 
@@ -39,7 +38,7 @@ class _Kernels:
         function: of the arguments, the captured tensors, and the mechanism's parameters.
         recipe: results and captures.
         captured: the captured tensors and values now.
-        is_verified: whether the source is evaluated for a comparison with the kernels.
+        schedule: the calls whose results are compared with the function's.
     """
 
     captured_attributes = ()
@@ -47,23 +46,9 @@ class _Kernels:
 
     def __init__(self, recipe: Recipe, captured: Captured) -> None:
         self.recipe, self.captured = recipe, captured
-        self._calls, self.is_verified = 0, False
+        self.schedule = Schedule(recipe.seconds)
         spec = pytree.tree_structure(recipe.form)
         self._spec = None if spec.is_leaf() else spec
-
-    def is_check_due(self) -> bool:
-        """Count a call; whether its number is a power of two."""
-        self._calls += 1
-        return self._calls & (self._calls - 1) == 0
-
-    @contextmanager
-    def verifying(self) -> Iterator[None]:
-        """Evaluate the source without a trace."""
-        self.is_verified = True
-        try:
-            yield
-        finally:
-            self.is_verified = False
 
     def results(self, outputs: Sequence[Tensor]) -> Any:
         """The kernels' results in the function's dtypes, nested as the function nests them."""
@@ -76,7 +61,7 @@ class _Kernels:
         return pytree.tree_unflatten(list(outputs), self._spec)
 
 
-class FusedCall:
+class FusedCall(Remade):
     """A function of a mechanism as kernels: `torchsko.fuse` makes it.
 
     Call it like the function, without the mechanism. Tensors are inputs; other arguments, such as names of
@@ -157,11 +142,10 @@ class FusedCall:
             self._renew()
             return self(*args, **kwargs)
         function = made.function
-        if self._verify and made.is_check_due() and can_verify(tensors, outputs):
+        if self._verify and made.schedule.is_due() and can_verify(tensors, outputs):
             inputs = first_sample(function.inputs, tensors)
-            with made.verifying():
-                rows = first_sample(function.outputs, outputs)
-                verify(self.name, lambda x: function.sample(*x), inputs, rows)
+            rows = first_sample(function.outputs, outputs)
+            made.schedule.verify(self.name, lambda x: function.sample(*x), inputs, rows)
         return made.results(treat_nonfinite(self.name, outputs, function.outputs, self._nonfinite))
 
     def verify_scan(
@@ -180,7 +164,7 @@ class FusedCall:
             results: of the scan for these inputs.
         """
         made, roles = self._made[names, ()], scan.roles
-        if not (self._verify and made.is_check_due() and can_verify(inputs, results)):
+        if not (self._verify and made.schedule.is_due() and can_verify(inputs, results)):
             return
         one, carry, stop = scan.of_length(1), roles.carry, roles.carry + roles.stream
         streamed = [
@@ -191,8 +175,7 @@ class FusedCall:
         rows = [x[-1] for x in first_sample(one.outputs, one(*given))]
         sample = first_sample(one.inputs, given)
         sample[carry:stop] = [x[0] for x in sample[carry:stop]]
-        with made.verifying():
-            verify(self.name, lambda x: made.function.sample(*x), sample, rows)
+        made.schedule.verify(self.name, lambda x: made.function.sample(*x), sample, rows)
 
     def _renew(self) -> None:
         """Make kernels for the present numbers of the mechanism, which was changed in place."""
@@ -254,21 +237,17 @@ class FusedCall:
         other._made = dict(self._made)
         return other
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        own = self._shapes, self._recipes, self._treatment
-        return self._fn, self._mech, self._workshop.choices, *own
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        fn, mech, choices, shapes, recipes, treatment = state
-        self.__init__(fn, Workshop(mech, *choices), mech, shapes, recipes, **treatment)
+    def _made_of(self) -> tuple[Any, ...]:
+        return (self._fn,), self._mech, (self._shapes, self._recipes), self._treatment
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FusedCall:
         other = memo[id(self)] = FusedCall.__new__(FusedCall)  # its function may hold it
-        fn, mech = deepcopy(self._fn, memo), deepcopy(self._mech, memo)
-        if fn is not self._fn:
-            other.__setstate__((fn, mech, *self.__getstate__()[2:]))
+        if deepcopy(self._fn, memo) is not self._fn:
+            other.__setstate__(deepcopy(self.__getstate__(), memo))
             return other
-        other.__init__(fn, self._workshop, mech, self._shapes, self._recipes, **self._treatment)
+        # A copy of the same function has the same kernels.
+        mech, options = deepcopy(self._mech, memo), self._treatment
+        other.__init__(self._fn, self._workshop, mech, self._shapes, self._recipes, **options)
         other._made = dict(self._made)
         return other
 
@@ -303,10 +282,9 @@ class FusedCall:
                 "Kernels hold it constant, and a compiled program makes no new kernels.",
                 "Call the function once outside of it, or pass what changes as an argument.",
             )
-        ignored = {**made.captured.ignored, **ignorable(changes.values)}
         if made.function.is_traced:
-            if changes.values and self._is_same_program(choice, made):
-                made.captured.ignore(ignored)
+            if changes.paths and self._is_same_program(choice, made):
+                made.captured.ignore(made.captured.ignored | changes.paths)
                 return made
             log_retrace(self.name, changes.name)
         self._recipes.pop(choice, None)
@@ -332,24 +310,16 @@ class FusedCall:
         names, options = choice
         self._arguments.refuse_unknown((*names, *dict(options)))
         shapes = self._shapes_of(names)
-        recipe, is_known = self._recipes.get(choice), choice in self._recipes
+        recipe = self._recipes.get(choice)
         if recipe is None:
             recipe = recipe_of(self._fn, self._arguments, choice, shapes, self._workshop)
         fixed = self._workshop.constants
         snapshot = lambda x: MemorySnapshot(x).is_unchanged  # noqa: E731
-        captured = Captured(self._fn, recipe.captures, recipe.ignored, fixed, snapshot)
+        captured = Captured(self._fn, recipe.captures, recipe.changing, fixed, snapshot)
         for k, capture in enumerate(captured.inputs):
             shapes[f"{capture.name} ({k})"] = capture.shape  # no name of an argument
         made = _Kernels(recipe, captured)
         made.function = self._traced(choice, shapes, made)
-        if recipe.changing and not is_known:
-            made.function.trace()
-            if not made.function.is_current():
-                raise FusedError(
-                    f"the function changes {recipe.changing} each time that it runs.",
-                    "A kernel returns results and changes nothing: it would hold the first value for ever.",
-                    "Pass it as an argument, or derive a control from `Controller`: initial_memory and act.",
-                )
         self._recipes[choice] = recipe
         self._made[choice] = made
         return made
@@ -360,16 +330,18 @@ class FusedCall:
         """The kernels' function, traced when it is first run."""
 
         def flat(mech: Mechanism, *tensors: Tensor) -> Any:
-            current = made.captured.read()
+            # Where results are compared, their difference shows a change.
+            is_traced = not made.schedule.is_verifying
+            current = made.captured.read() if is_traced else made.captured.tensors
             if isinstance(current, Changes):
                 raise FusedError(
                     f"{current.name} has changed between a call and the first kernel of its derivative.",
                     "That kernel is made by the backward pass, from the function as it is now.",
                     f"Change {current.name} after the backward pass, or keep it in a tensor of real numbers.",
                 )
-            if not made.is_verified and made.captured.ignored.keys() != made.recipe.ignored.keys():
+            if is_traced and made.captured.ignored != made.recipe.changing:
                 # A derivative may depend on a value that the function's own program does not.
-                made.captured.ignore(made.recipe.ignored)
+                made.captured.ignore(())
             states, captured = tensors[: len(choice[0])], tensors[len(choice[0]) :]
             with Swap(current, captured):
                 found, _ = self._arguments.call(self._fn, choice, mech, states)
@@ -382,7 +354,13 @@ class FusedCall:
             return Watch((*self._workshop.constants, *made.captured.constants), traces=True)
 
         return self._workshop.make(
-            choice, flat, shapes, made.recipe.num_outputs, broadcasts=False, around=watched
+            choice,
+            flat,
+            shapes,
+            made.recipe.num_outputs,
+            broadcasts=False,
+            around=watched,
+            num_joint=len(choice[0]),
         )
 
     def _shapes_of(self, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:

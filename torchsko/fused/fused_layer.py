@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from copy import deepcopy
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,18 +13,16 @@ from torchsko.errors import FusedError
 from torchsko.fused.calls.memory_snapshot import MemorySnapshot
 from torchsko.fused.capture.arguments import Eager
 from torchsko.fused.capture.watch import is_within
-from torchsko.fused.functions.traits import TraceContext
 from torchsko.fused.fused_call import FusedCall
 from torchsko.fused.fused_mechanism import FusedMechanism
 from torchsko.fused.tracing.clean import (
     assert_at_runtime,
     concrete,
-    hidden_from_saved_tensor_hooks,
     in_clean_thread,
     is_differentiated,
     is_wrapped,
 )
-from torchsko.fused.workshop import Workshop, unwrapped
+from torchsko.fused.workshop import Remade, Workshop, workshop_of
 from torchsko.mechanism.dispatch import MechanismLayer
 from torchsko.mechanism.fields import PARAMETERS
 from torchsko.mechanism.mechanism import Mechanism
@@ -155,15 +151,8 @@ class FusedLayer(FusedMechanism):
         workshop = workshop_of(self.layer, *self._workshop.choices)
         return FusedLayerCall(fn, workshop, self.layer, shapes, verify=self._verify)
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self.layer, self._workshop.choices, self._verify
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        layer, choices, verify = state
-        self.__init__(workshop_of(layer, *choices), layer, verify=verify)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FusedLayer:
-        return FusedLayer(self._workshop, deepcopy(self.layer, memo), verify=self._verify)
+    def _made_of(self) -> tuple[Any, ...]:
+        return (), self.layer, (), {"verify": self._verify}
 
 
 class FusedLayerCall(FusedCall):
@@ -217,41 +206,10 @@ class FusedLayerCall(FusedCall):
             mech, shapes = workshop.mechanism, self._shapes
             super().__init__(self._fn, workshop, mech, shapes, **self._treatment)
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self._fn, self._now.layer, self._workshop.choices, self._shapes, self._treatment
+    def _made_of(self) -> tuple[Any, ...]:
+        return (self._fn,), self._now.layer, (self._shapes,), self._treatment
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        fn, layer, choices, shapes, treatment = state
-        self.__init__(fn, workshop_of(layer, *choices), layer, shapes, **treatment)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FusedLayerCall:
-        other = memo[id(self)] = FusedLayerCall.__new__(
-            FusedLayerCall
-        )  # its function may refer to it
-        fn, layer = deepcopy(self._fn, memo), deepcopy(self._now.layer, memo)
-        other.__setstate__((fn, layer, *self.__getstate__()[2:]))
-        return other
-
-
-def workshop_of(
-    layer: MechanismLayer, inputs: Sequence[str], order: int, around: TraceContext = nullcontext
-) -> Workshop:
-    """The workshop of a layer, at copies of its values; learned parameters are inputs.
-
-    Args:
-        layer: the layer; its tensors may be wrapped by a transform of torch.func.
-        inputs: further parameters that are inputs.
-        order: order of derivatives; see `torchsko.fuse`.
-        around: makes a context to trace in.
-    """
-    with hidden_from_saved_tensor_hooks():
-        robot = layer.mechanism()
-    derived = [name for name in PARAMETERS if is_differentiated(getattr(robot, name))]
-    return in_clean_thread(
-        lambda: Workshop(
-            unwrapped(robot), (*layer.learned_fields, *inputs, *derived), order, around
-        )
-    )
+    __deepcopy__ = Remade.__deepcopy__
 
 
 def _differs(x: Tensor, constant: Tensor) -> bool:

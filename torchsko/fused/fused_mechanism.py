@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
-from copy import deepcopy
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -17,22 +17,24 @@ from torchsko.bridge.assemble import model_at
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import FusedError, unknown_name
 from torchsko.fused.capture.arguments import Eager, exact_key
-from torchsko.fused.functions.dynamics_adjoint import implicit_pullback
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.traits import ChangedConstantsError
 from torchsko.fused.fused_call import FusedCall
 from torchsko.fused.fused_held import FusedHeldMechanism
 from torchsko.fused.fused_rollouts import FusedRollouts
-from torchsko.fused.workshop import Workshop, check_dtype, refuse_constants
+from torchsko.fused.workshop import Remade, Workshop, check_dtype, refuse_constants
+from torchsko.implicit.equation import implicit_vjp
+from torchsko.implicit.jacobian_products import Flags, Pullback, Tensors
 from torchsko.mechanism.dispatch import MechanismAttribute
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import sizes
 from torchsko.mechanism.time_step import check_dt
 from torchsko.rollout.integrators import INTEGRATORS, step_of
+from torchsko.verbs.dynamics import forward_dynamics, inverse_dynamics
 from torchsko.verbs.held.held_mechanism import HeldMechanism
 
 
-class FusedMechanism(FusedRollouts):
+class FusedMechanism(Remade, FusedRollouts):
     """A mechanism whose verbs are kernels: `torchsko.fuse` makes it.
 
     Every method gives the result of the eager function of its name, with the same batch shapes and
@@ -233,18 +235,8 @@ class FusedMechanism(FusedRollouts):
         qdd, *gradients = both(*states, *self._parameters, cotangent)
         return qdd, tuple(gradients)
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self._mech, self._workshop.choices, self._verify
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        mech, choices, verify = state
-        self.__init__(Workshop(mech, *choices), mech, verify=verify)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FusedMechanism:
-        mech, shared = deepcopy(self._mech, memo), self._workshop
-        # The copy may be changed in place.
-        workshop = Workshop(mech, *shared.choices)
-        return FusedMechanism(workshop, mech, verify=self._verify)
+    def _made_of(self) -> tuple[Any, ...]:
+        return (), self._mech, (), {"verify": self._verify}
 
     def _verb(self, row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         function = None if kwargs else self._positional.get((row.name, len(args)))
@@ -280,7 +272,7 @@ class FusedMechanism(FusedRollouts):
             return found
         shapes = {name: sizes(self._mech, row.shapes[name]) for name in names}
         fn = row.bound(names, options, self._mech)
-        pullback = implicit_pullback(self._workshop.split) if row is _FORWARD else None
+        pullback = _implicit_pullback(self._workshop.split) if row is _FORWARD else None
         name = repr((row.name, names, options))
         return self._workshop.make(key, fn, shapes, row.num_outputs, pullback, name=name)
 
@@ -298,6 +290,45 @@ def _solve(mech: Mechanism, q: Tensor, x: Tensor) -> Tensor:
 
 def _logdet(mech: Mechanism, q: Tensor) -> Tensor:
     return innovations(model_at(Kinematics.of(mech, q))).logdet()
+
+
+SplitInputs = Callable[[Tensors], Sequence[Any]]
+"""Maps the inputs of a kernel to the mechanism with its parameters, followed by the arguments."""
+
+
+@dataclass(frozen=True, eq=False)
+class _DynamicsEquation:
+    """Inverse dynamics minus tau equals zero; the unknown is qdd.
+
+    Attributes:
+        split: maps the inputs (q, qd, tau, [f_ext], *parameters) to (mechanism, q, qd, tau, [f_ext]).
+    """
+
+    split: SplitInputs
+
+    def solution(self, *inputs: Tensor) -> Tensor:
+        """Forward dynamics, qdd."""
+        return forward_dynamics(*self.split(inputs))
+
+    def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
+        """Inverse dynamics minus the joint forces."""
+        mech, q, qd, tau, *f_ext = self.split(inputs)
+        return inverse_dynamics(mech, q, qd, x, *f_ext) - tau
+
+    def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
+        """M^-1 rhs by the innovations factorisation; M is symmetric."""
+        mech, q, *_ = self.split(inputs)
+        return innovations(model_at(Kinematics.of(mech, q))).solve(rhs)
+
+
+def _implicit_pullback(split: SplitInputs) -> Pullback:
+    """Gradients of forward dynamics at the saved acceleration; ``split`` as for `_DynamicsEquation`."""
+    equation = _DynamicsEquation(split)
+
+    def pullback(needed: Flags, inputs: Tensors, outputs: Tensors, by: Tensors) -> Tensors:
+        return implicit_vjp(equation, needed, inputs, outputs[0], by[0])
+
+    return pullback
 
 
 _FORWARD = ROWS["forward_dynamics"]

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from torch import Tensor
 
 from torchsko.api.rows import Verbs
 from torchsko.errors import FusedError, ShapeError, unknown_name
+from torchsko.fused.capture.arguments import Eager
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.scan import Scan
 from torchsko.fused.fused_call import FusedCall
-from torchsko.fused.integrator_steps import step_over
 from torchsko.fused.workshop import Workshop, check_dtype
 from torchsko.implicit.loop_roles import LoopRoles
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.early_termination import EarlyTermination
+from torchsko.rollout.early_termination import EarlyTermination, mask_forces, select_running
 from torchsko.rollout.fused_rollout import WideControlError
-from torchsko.rollout.integrators import INTEGRATORS
+from torchsko.rollout.integrators import INTEGRATORS, step_of
 
 _log = logging.getLogger("torchsko")
 
@@ -235,3 +235,26 @@ def _sample_shapes(
             rank = ranks.get(name, x.dim() - lead - timed)
             shapes[name] = tuple(x.shape[x.dim() - rank :])
     return shapes
+
+
+def step_over(method: str, names: Sequence[str]) -> Eager:
+    """The step of an integrator as a function of tensors in a given order.
+
+    Args:
+        method: name of the integrator.
+        names: arguments of the step; with early termination also "going" (1, or 0 after the end), "q_rest"
+            and "qd_rest".
+    """
+    move = step_of(method)
+
+    def step(mech: Mechanism, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        given = dict(zip(names, tensors, strict=True))
+        q, qd, f_ext = given["q"], given["qd"], given.get("f_ext")
+        if "going" not in given:
+            return move(mech, q, qd, given["tau"], given["dt"], f_ext)
+        goes, none = given["going"] > 0, qd[..., :0]
+        seen = select_running(goes, (q, qd, none), (given["q_rest"], given["qd_rest"], none))[:2]
+        forces = mask_forces(goes, given["tau"]), given["dt"], mask_forces(goes, f_ext, 2)
+        return select_running(goes, (*move(mech, *seen, *forces), none), (q, qd, none))[:2]
+
+    return step

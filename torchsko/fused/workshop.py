@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import replace
 from types import FunctionType
 from typing import Any, TypeVar, cast
@@ -22,8 +24,14 @@ from torchsko.fused.capture.watch import constants_of
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.traits import TraceContext, Traits
 from torchsko.fused.program.program import Port
-from torchsko.fused.tracing.clean import concrete, in_clean_thread, is_differentiated
+from torchsko.fused.tracing.clean import (
+    concrete,
+    hidden_from_saved_tensor_hooks,
+    in_clean_thread,
+    is_differentiated,
+)
 from torchsko.implicit.jacobian_products import Pullback, Tensors
+from torchsko.mechanism.dispatch import MechanismLayer, MechanismLike, as_mechanism
 from torchsko.mechanism.fields import PARAMETERS
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import SHAPES, dtype_advice, no_tensor, sizes
@@ -115,12 +123,13 @@ class Workshop:
         broadcasts: bool = True,
         name: str | None = None,
         around: TraceContext | None = None,
+        num_joint: int = 0,
     ) -> FusedFunction:
         """The fused form of ``fn(mech, *arguments)``, which returns a flat tuple or a tensor.
 
         ``broadcasts`` means that fn accepts batches; ``name`` identifies it within this
         package, so that its program can be stored on disk; ``around`` is the context of its trace,
-        if it differs from the default.
+        if it differs from the default; for ``num_joint`` see `Traits`.
         """
         with self._lock:
             if key not in self._made:
@@ -138,6 +147,7 @@ class Workshop:
                     trace_context=around or self._around,
                     dtype=self.mechanism.dtype,
                     is_unchanged=self.is_unchanged,
+                    num_joint=num_joint,
                 )
                 self._made[key] = FusedFunction(source, ports, traits, pullback=pullback)
             return self._made[key]
@@ -210,6 +220,56 @@ class Workshop:
             mech = mech.to(like.device)
         values = dict(zip(self.parameters, tensors[num_states:], strict=True))
         return mech.replace(**values), *tensors[:num_states]
+
+
+class Remade:
+    """Objects with a workshop whose copies, also unpickled ones, are made anew from their arguments."""
+
+    _workshop: Workshop
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        """Make the object of the arguments that `_made_of` returns, with a workshop."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def _made_of(self) -> tuple[Any, ...]:
+        """Arguments before the workshop, the mechanism or layer, further arguments, and options by name."""
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return *self._made_of(), self._workshop.choices
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        first, source, others, options, choices = state
+        workshop = workshop_of(source, *choices)
+        self.__init__(*first, workshop, source, *others, **options)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        other = memo[id(self)] = type(self).__new__(type(self))  # its function may hold it
+        other.__setstate__(deepcopy(self.__getstate__(), memo))
+        return other
+
+
+def workshop_of(
+    source: MechanismLike,
+    inputs: Sequence[str],
+    order: int,
+    around: TraceContext = nullcontext,
+) -> Workshop:
+    """The workshop of a mechanism, or of a layer at copies of its values; learned parameters are inputs.
+
+    Args:
+        source: the mechanism, or a layer, whose tensors may be wrapped by a transform of torch.func.
+        inputs: further parameters that are inputs.
+        order: order of derivatives; see `torchsko.fuse`.
+        around: makes a context to trace in.
+    """
+    if not isinstance(source, MechanismLayer):
+        return Workshop(as_mechanism(source), inputs, order, around)
+    with hidden_from_saved_tensor_hooks():
+        robot = source.mechanism()
+    derived = [name for name in PARAMETERS if is_differentiated(getattr(robot, name))]
+    names = (*source.learned_fields, *inputs, *derived)
+    return in_clean_thread(lambda: Workshop(unwrapped(robot), names, order, around))
 
 
 def unwrapped(mech: Mechanism) -> Mechanism:

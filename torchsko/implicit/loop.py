@@ -15,12 +15,13 @@ from torch import Tensor
 from torch._C import _get_dispatch_mode
 from torch._subclasses import FakeTensor
 from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
+from torch.overrides import _get_current_function_mode_stack
 
 from torchsko.errors import ShapeError
 from torchsko.implicit.jacobian_products import Tensors
 from torchsko.implicit.loop_roles import LoopRoles
 from torchsko.implicit.tensor_loop import TensorLoop, TensorLoopFunction
-from torchsko.utils.traced_tensor import TracedTensor
+from torchsko.utils.traced_tensor import RunsEqualCallsOnce, TracedTensor
 
 _RECORDER = torch._C._TorchDispatchModeKey.PROXY  # the mode of make_fx
 
@@ -140,6 +141,9 @@ def subprogram(fn: Callable[..., Tensors], args: Sequence[Tensor], num_outputs: 
         The results of the function. In eager mode it is simply called.
     """
     if not _is_traced(args):
+        for mode in _get_current_function_mode_stack():
+            if isinstance(mode, RunsEqualCallsOnce):
+                return mode.results_of(fn, args)
         return tuple(fn(*args))
     outputs = _traced_loop(fn, args, LoopRoles(0, 0, num_outputs, 0), 1, False)
     return tuple(x[0] for x in outputs)

@@ -7,6 +7,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+
+class RunsEqualCallsOnce(TorchFunctionMode):
+    """Base class of modes that look at the operations of a function, not at its values."""
+
+    def results_of(
+        self, fn: Callable[..., Sequence[Tensor]], args: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        """Results of a function, which may be those of an earlier call of the same operations."""
+        raise NotImplementedError
 
 
 class TracedTensor(Tensor):

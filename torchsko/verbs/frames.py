@@ -55,7 +55,7 @@ from torchsko.spatial.motion import cross_motion, motion_matrix
 from torchsko.spatial.rigid_transform import force_matrix, rotate_vector, translate_motion
 from torchsko.spatial.rotation import cross
 from torchsko.utils.computed import computed
-from torchsko.utils.shapes import matvec
+from torchsko.utils.shapes import broadcast_shapes, matvec
 from torchsko.verbs.frame import Frame, Frames, listed, with_frames
 
 REFERENCES = ("body", "world", "mixed")

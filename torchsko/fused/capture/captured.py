@@ -7,8 +7,8 @@ compares the Python values with those at the time of the trace.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -22,10 +22,12 @@ from torchsko.fused.tracing.clean import (
     is_wrapped,
     outside_transforms,
 )
+from torchsko.fused.tracing.content import Known, digest_of_content
 from torchsko.fused.tracing.object_graph import ObjectGraph, Path, follow
 from torchsko.fused.tracing.swap import Swap
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.dtype import is_traced_as
+from torchsko.utils.traced_tensor import RunsEqualCallsOnce
 
 _log = logging.getLogger("torchsko")
 
@@ -55,11 +57,33 @@ class Changes:
 
     Attributes:
         name: the first of them, in words.
-        values: the Python values at the trace, by path; empty where a tensor has changed.
+        paths: the paths of the Python values; none where a tensor has changed.
     """
 
     name: str
-    values: Mapping[Path, Any] = field(default_factory=dict)
+    paths: frozenset[Path] = frozenset()
+
+
+class _Evaluation(Swap, RunsEqualCallsOnce):
+    """Mode of an evaluation whose values do not matter."""
+
+    def __init__(self, old: Sequence[Tensor], new: Sequence[Tensor]) -> None:
+        super().__init__(old, new)
+        self._mechanisms: Known = {}
+        self._results: dict[Any, tuple[Any, tuple[Tensor, ...]]] = {}
+
+    def results_of(
+        self, fn: Callable[..., Sequence[Tensor]], args: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        """Results of a function, of an earlier one if its content is equal."""
+        shapes = [(str(x.dtype), tuple(x.shape)) for x in args]
+        key = digest_of_content(fn, shapes, known=self._mechanisms, is_captured=self.is_outside)
+        if key is None or key not in self._results:
+            found = tuple(fn(*args))
+            if key is None:
+                return found
+            self._results[key] = fn, found  # the function keeps ids of captured tensors valid
+        return tuple(x.clone() for x in self._results[key][1])
 
 
 def discover(
@@ -86,7 +110,7 @@ def discover(
     """
     values = [concrete(x).reshape(-1, *x.shape)[0] for x in wrapped]
     originals = {id(value): x for value, x in zip(values, wrapped, strict=True)}
-    swap = Swap(wrapped, values)
+    swap = _Evaluation(wrapped, values)
     watch = Watch(known, swap, dtype=dtype)
     with watch, swap:
         result = run()
@@ -139,14 +163,15 @@ class Captured:
     Args:
         fn: the function.
         captures: its captured tensors and mechanisms.
-        ignored: paths of Python values that do not matter; see `ObjectGraph`.
+        changing: paths of Python values that are not compared.
         constants: tensors of the kernels' mechanism, which are constants.
         snapshot: makes a function that compares the contents of tensors with the present ones.
 
     Attributes:
         inputs: the captures that are inputs of the kernels.
         constants: tensors of captured mechanisms.
-        ignored: see above.
+        ignored: paths of Python values that are not compared.
+        tensors: the inputs' tensors at the last call of `read`.
     """
 
     captured_attributes = ()
@@ -155,7 +180,7 @@ class Captured:
         self,
         fn: Callable[..., Any],
         captures: Sequence[Capture],
-        ignored: Mapping[Path, Any],
+        changing: frozenset[Path],
         constants: Sequence[Tensor],
         snapshot: Callable[[Sequence[Tensor]], Callable[[], bool]],
     ) -> None:
@@ -171,36 +196,36 @@ class Captured:
             if not (x.requires_grad or is_wrapped(x))
         ]
         self.constants = tuple(x for _, x in self._of_mechanisms)
-        self.ignore(ignored)
+        self._changing = changing
+        self.ignore(())
 
-    def ignore(self, ignored: Mapping[Path, Any]) -> None:
+    def ignore(self, paths: Iterable[Path]) -> None:
         """Compare with what there is now, without these paths."""
-        own = frozenset(map(id, self._mechanism))
-        self._take(ObjectGraph(self._fn, ignored, own))
-        self.ignored = self._graph.ignored
-        self._ties = self._paths_of(self._graph)
+        self.ignored = self._changing.union(paths)
+        self._take(self._new_graph())
+
+    def _new_graph(self) -> ObjectGraph:
+        return ObjectGraph(self._fn, frozenset(map(id, self._mechanism)))
 
     def _take(self, graph: ObjectGraph) -> None:
         """Compare with this graph from now on."""
-        self._graph = graph
+        self._graph, self._ties = graph, self._paths_of(graph)
         held = [(c, follow(self._fn, c.path)) for c in self._captures]
-        self._integers = [
-            (c.name, c.path, x.detach().clone())
-            for c, x in held
-            if isinstance(x, Tensor) and not c.is_input
-        ]
         fixed = [(c.name, x) for c, x in held if isinstance(x, Tensor) and not c.is_input]
-        fixed += self._of_mechanisms
-        fixed = [(name, x) for name, x in fixed if not is_wrapped(x)]
+        fixed = [(name, x) for name, x in [*fixed, *self._of_mechanisms] if not is_wrapped(x)]
         self._fixed, self._is_unchanged = outside_transforms(
             lambda: (
                 [(name, x, x.detach().clone()) for name, x in fixed],
                 self._snapshot([x for _, x in fixed]),
             )
         )
-        self._tensors = tuple(x for c, x in held if c.is_input)
-        self._places = [graph.places(x) for x in self._tensors]
-        self._guards = [(graph.name(path), path, x) for path, x in graph.guards()]
+        self._integers = [
+            (c.name, c.path, x.detach().clone())
+            for c, x in held
+            if isinstance(x, Tensor) and not c.is_input
+        ]
+        self.tensors = tuple(x for c, x in held if c.is_input)
+        self._guards = [(graph.name(path), path, x) for path, x in graph.guards(self.ignored)]
 
     def _paths_of(self, graph: ObjectGraph) -> list[frozenset[Path]]:
         """All paths to each captured object."""
@@ -217,48 +242,34 @@ class Captured:
             return self._read_in_compiler()
         if not self._graph.is_unchanged() and (changes := self._follow_objects()) is not None:
             return changes
-        if not self._is_unchanged() and (changes := self._changes_in_memory()) is not None:
-            return changes
+        if not self._is_unchanged():
+            for name, x, old in self._fixed:
+                if not torch.equal(x, old):
+                    return Changes(name)
+            self._take(self._graph)  # equal numbers elsewhere
         for name, x in self._of_mechanisms:
             if x.requires_grad:
                 return Changes(name)
-        return self._tensors
-
-    def _changes_in_memory(self) -> Changes | None:
-        for name, x, old in self._fixed:
-            if not torch.equal(x, old):
-                return Changes(name)
-        self._take(self._graph)  # equal numbers elsewhere
-        return None
+        return self.tensors
 
     def _follow_objects(self) -> Changes | None:
         """Take entries that are other objects now; the changes among them, if there are any."""
-        if self._graph.accepts():
-            tensors = tuple(map(self._graph.at, self._places))
-            if len(self._captures) == len(self.inputs):
-                return self._changes_of(tensors)
-        graph = ObjectGraph(self._fn, self.ignored, frozenset(map(id, self._mechanism)))
-        if values := self._graph.changes(graph):
-            return Changes(self._graph.name_of_change(graph), values)
-        for capture, ties, now in zip(
-            self._captures, self._ties, self._paths_of(graph), strict=True
-        ):
-            if now != ties:
+        graph = self._new_graph()
+        if changes := self._graph.changes(graph, self.ignored):
+            values = (p for p, x in changes.items() if x is not Tensor)
+            paths = frozenset(p for p in values if not isinstance(changes[p], (Tensor, Mechanism)))
+            return Changes(self._graph.name(next(iter(changes))), paths)
+        now = self._paths_of(graph)
+        for capture, path, old in zip(self._captures, now, self._ties, strict=True):
+            if path != old:
                 return Changes(capture.name)
         for name, path, old in self._integers:
             x = follow(self._fn, path)
             if x.shape != old.shape or not torch.equal(x, old):
                 return Changes(name)
+        for capture in self.inputs:
+            _check_fit(capture, follow(self._fn, capture.path))
         self._take(graph)
-        return self._changes_of(self._tensors)
-
-    def _changes_of(self, tensors: tuple[Any, ...]) -> Changes | None:
-        """Take these tensors as the inputs; None if each has one path that leads to another tensor."""
-        for capture, x in zip(self.inputs, tensors, strict=True):
-            if not isinstance(x, Tensor):
-                return Changes(capture.name)
-            _check_fit(capture, x)
-        self._tensors = tensors
         return None
 
     def _read_in_compiler(self) -> tuple[Tensor, ...] | Changes:

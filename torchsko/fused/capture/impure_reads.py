@@ -14,13 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from torchsko.fused.tracing.object_entries import PACKAGES, is_library
-from torchsko.fused.tracing.object_graph import ObjectGraph
+from torchsko.fused.tracing.object_graph import PACKAGES, ObjectGraph, is_library, names_in
 
 _CLOCKS = frozenset(
     "time time_ns monotonic monotonic_ns perf_counter perf_counter_ns process_time thread_time "
     "localtime gmtime now utcnow today".split()
 )
+_NAMES = _CLOCKS | set(
+    "open environ getenv urandom random randint randrange uniform gauss choice choices shuffle sample load "
+    "loadtxt fromfile genfromtxt read_text read_bytes strftime ctime uuid1 uuid4 token_bytes".split()
+)
+"""Names of functions that may lead to such a read."""
 _READERS_OF_FILES = ("serialization.py", "npyio.py", "_npyio_impl.py")
 """Ends of the names of library files that open a file of the user's."""
 _HARMLESS = ("logging/__init__.py", "warnings.py", "linecache.py", "traceback.py", "threading.py")
@@ -50,10 +54,13 @@ class ImpureReads:
         names = {id(x): graph.name(graph.path_to(x)) for x in objects if isinstance(x, kinds)}
         self._names = names
         self._held = [(names[id(x)], x) for x in objects if isinstance(x, _GENERATORS)]
-        # Another thread may draw from NumPy's global generator.
-        names_random = any(
-            "random" in x.__code__.co_names for x in objects if isinstance(x, FunctionType)
+        named = frozenset().union(
+            *(names_in(x.__code__) for x in objects if isinstance(x, FunctionType))
         )
+        # The hook doubles the time of an evaluation.
+        self._can_read = not named.isdisjoint(_NAMES)
+        # Another thread may draw from NumPy's global generator.
+        names_random = "random" in named
         if threading.active_count() == 1 or names_random:
             self._held.append(("numpy.random", np.random.mtrand._rand))  # pyright: ignore
         self.reads: list[str] = []
@@ -64,7 +71,7 @@ class ImpureReads:
         # Callbacks of the garbage collector may read clocks.
         self._had_gc = gc.isenabled()
         gc.disable()
-        self._is_profiling = sys.getprofile() is None
+        self._is_profiling = self._can_read and sys.getprofile() is None
         if self._is_profiling:
             sys.setprofile(self._profile)
         return self

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
 import torch
@@ -17,7 +18,7 @@ from torchsko.fused.capture.captured import Capture, discover
 from torchsko.fused.capture.impure_reads import ImpureReads
 from torchsko.fused.capture.watch import constants_of, random_draw
 from torchsko.fused.tracing.clean import hidden_from_saved_tensor_hooks, in_clean_thread
-from torchsko.fused.tracing.object_graph import KEYS, ObjectGraph, Path
+from torchsko.fused.tracing.object_graph import ObjectGraph, Path
 from torchsko.fused.tracing.unsupported import unsupported_by_functorch
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.dtype import without_autocast
@@ -50,16 +51,16 @@ class Recipe:
         num_outputs: number of tensors that it returns.
         captures: tensors and mechanisms that it captures.
         dtypes: position and dtype of results whose dtype is not the kernel's.
-        ignored: Python values that the function itself changes each time that it runs, by path.
-        changing: the name of the first of them.
+        changing: paths of Python values that the function itself changes each time that it runs.
+        seconds: processor time of an evaluation.
     """
 
     form: Any
     num_outputs: int
     captures: tuple[Capture, ...]
     dtypes: tuple[tuple[int, torch.dtype], ...] = ()
-    ignored: Mapping[Path, Any] = field(default_factory=dict)
-    changing: str = ""
+    changing: frozenset[Path] = frozenset()
+    seconds: float = 0.0
 
 
 def recipe_of(
@@ -98,8 +99,9 @@ def _evaluate(
     def once() -> tuple[tuple[list[Any], Any], tuple[Capture, ...]]:
         return discover(fn, lambda: arguments.call(fn, choice, own, tensors), known, dtype, wrapped)
 
+    start = time.thread_time()
     try:
-        ((found, spec), captures), ignored, changing = _run_until_stable(fn, once)
+        ((found, spec), captures), changing = _run_until_stable(fn, once)
     except (IndexError, RuntimeError, ValueError) as error:
         if isinstance(error, TorchskoError):
             raise
@@ -117,7 +119,8 @@ def _evaluate(
         )
     form = pytree.tree_unflatten(range(len(found)), spec)
     dtypes = tuple((k, x.dtype) for k, x in enumerate(found) if x.dtype != dtype)
-    return Recipe(form, len(found), captures, dtypes, ignored, changing)
+    seconds = time.thread_time() - start
+    return Recipe(form, len(found), captures, dtypes, changing, seconds)
 
 
 def _one_sample(workshop: KernelInputs, shapes: Shapes) -> tuple[Tensor, ...]:
@@ -138,26 +141,23 @@ def _first(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return rows[0] if len(rows) else rows.new_ones(shape)
 
 
-def _run_until_stable(fn: Eager, run: Callable[[], T]) -> tuple[T, dict[Path, Any], str]:
+def _run_until_stable(fn: Eager, run: Callable[[], T]) -> tuple[T, frozenset[Path]]:
     """Evaluate the function, a second time if the first changed Python values, as a set-up does.
 
     Returns:
-        The last result, the values that the second evaluation changed, by path, and the first one's name.
+        The last result, and paths of the values that the second evaluation changed.
 
     Raises:
         FusedError: it draws random numbers, or reads a clock, a file or the environment.
     """
-    is_second = False
-    while True:
-        before, impure = ObjectGraph(fn), ImpureReads(fn)
-        with impure:
-            found = run()
-        changes = before.changes(ObjectGraph(fn))
-        if not changes and not impure.reads and not impure.draws:
-            return found, {}, ""
-        if is_second:
-            break
-        is_second = True
+    before, impure = ObjectGraph(fn), ImpureReads(fn)
+    with impure:
+        found = run()
+    if not impure.reads and not impure.draws and before.is_unchanged():
+        return found, frozenset()
+    before, impure = ObjectGraph(fn), ImpureReads(fn)
+    with impure:
+        found = run()
     if impure.draws:
         raise random_draw(impure.draws[0])
     if impure.reads:
@@ -166,8 +166,7 @@ def _run_until_stable(fn: Eager, run: Callable[[], T]) -> tuple[T, dict[Path, An
             "A kernel would keep the value that was read when it was traced.",
             "Read it before the call, and pass it as an argument.",
         )
-    ignored = {path: x if path[-1] == KEYS else None for path, x in changes.items()}
-    return found, ignored, before.name(next(iter(changes)))
+    return found, frozenset(before.changes(ObjectGraph(fn), ()))
 
 
 _OF_ONE_SAMPLE = (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -28,8 +30,57 @@ PROBE_EPS = (16, -16, 7, -7, 29, -29, 53, -53)
 There are several because a result that consists of rounding errors, such as a residual, has few values,
 and may be equal at two inputs."""
 
+MAX_SECONDS, MAX_SHARE = 0.1, 0.02
+"""Processor time for comparisons: at once, and as a share of the process's since the kernels were made."""
+
 MAX_AMPLIFICATION = 100
 """Allowed error over the largest change of the results when the inputs change by `PROBE_EPS`."""
+
+
+@dataclass
+class Schedule:
+    """The calls whose results are compared: 1, 2, 4, 8, ..., or the first one later that time allows.
+
+    Attributes:
+        seconds: processor time of one evaluation of the function.
+        evaluations: number of evaluations so far.
+        is_verifying: whether the function is evaluated for a comparison.
+    """
+
+    seconds: float
+    evaluations: int = 0
+    is_verifying: bool = False
+    _calls: int = 0
+    _is_pending: bool = False
+    _start: float = field(default_factory=time.process_time)
+
+    def is_due(self) -> bool:
+        """Count a call; whether its results are compared."""
+        if torch.compiler.is_compiling():
+            return False
+        self._calls += 1
+        self._is_pending |= self._calls & (self._calls - 1) == 0
+        limit = MAX_SECONDS + MAX_SHARE * (time.process_time() - self._start)
+        return self._is_pending and (self.evaluations + 1) * self.seconds <= limit
+
+    def verify(
+        self, name: str, source: Source, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+    ) -> None:
+        """Check results as by `verify`, and count the evaluations of the source."""
+
+        def counted(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+            start = time.thread_time()
+            found = source(tensors)
+            seconds = time.thread_time() - start
+            self.seconds = min(self.seconds, seconds) if self.evaluations else seconds
+            self.evaluations += 1
+            return found
+
+        self._is_pending, self.is_verifying = False, True
+        try:
+            verify(name, counted, inputs, outputs)
+        finally:
+            self.is_verifying = False
 
 
 def can_verify(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
@@ -61,12 +112,23 @@ def verify(name: str, source: Source, inputs: Sequence[Tensor], outputs: Sequenc
     Raises:
         FusedError: results differ by more than rounding.
     """
+    device = inputs[0].device
 
     def evaluate(shift: float = 0.0) -> list[Tensor]:
         moved = [x * (1 + shift) + shift if x.is_floating_point() else x for x in inputs]
         return [y.detach().to(inputs[0].dtype) for y in source(moved)]
 
-    expected = in_clean_thread(evaluate)
+    if device.type != "cpu":
+        # Single operations on a card take longer than on the CPU.
+        inputs, outputs = ([x.cpu() for x in tensors] for tensors in (inputs, outputs))
+    try:
+        expected = in_clean_thread(evaluate)
+    except RuntimeError:
+        if device.type == "cpu":
+            raise
+        inputs = [x.to(device) for x in inputs]  # the function makes tensors on the card
+        outputs = [x.to(device) for x in outputs]
+        expected = in_clean_thread(evaluate)
     wrong = [
         k for k, pair in enumerate(zip(outputs, expected, strict=False)) if not _is_close(*pair)
     ]
@@ -76,24 +138,29 @@ def verify(name: str, source: Source, inputs: Sequence[Tensor], outputs: Sequenc
         raise FusedError(
             f"{name} gives another result at each evaluation.",
             "Kernels give the result of one evaluation.",
-            "Pass what changes as an argument; ts.fuse(..., verify=False) omits this check.",
+            "Pass what changes as an argument, or derive a control from `Controller`: initial_memory and "
+            "act; ts.fuse(..., verify=False) omits this check.",
         )
-    eps = torch.finfo(inputs[0].dtype).eps
-    probes = in_clean_thread(lambda: [evaluate(n * eps) for n in PROBE_EPS])
-    for k in wrong:
-        y, z = outputs[k].detach(), expected[k]
-        changes = torch.stack([(shifted[k] - z).abs().max().nan_to_num() for shifted in probes])
-        change = MAX_AMPLIFICATION * changes.max()
-        if not _is_close(y, z, change):
-            _, at = (y - z).abs().nan_to_num().flatten().max(0)
-            found, wanted = y.flatten()[at].item(), z.flatten()[at].item()
-            raise FusedError(
-                f"kernels of {name} give {found:.6g}, the function itself {wanted:.6g}.",
-                "It reads a value that has changed since the trace and is not compared at each call, such as "
-                "the state of an iterator.",
-                "Pass the value as an argument, or call retrace() of the fused object after a change; "
-                "ts.fuse(..., verify=False) omits this check.",
-            )
+    changes = [0.0] * len(expected)
+    for n in PROBE_EPS:
+        shift = n * torch.finfo(inputs[0].dtype).eps
+        shifted = in_clean_thread(lambda shift=shift: evaluate(shift))
+        for k in wrong:
+            moved = (shifted[k] - expected[k]).abs().max().nan_to_num().item()
+            changes[k] = max(changes[k], MAX_AMPLIFICATION * moved)
+        wrong = [k for k in wrong if not _is_close(outputs[k], expected[k], changes[k])]
+        if not wrong:
+            return
+    y, z = outputs[wrong[0]].detach(), expected[wrong[0]]
+    _, at = (y - z).abs().nan_to_num().flatten().max(0)
+    found, wanted = y.flatten()[at].item(), z.flatten()[at].item()
+    raise FusedError(
+        f"kernels of {name} give {found:.6g}, the function itself {wanted:.6g}.",
+        "It reads a value that has changed since the trace and is not compared at each call, such as "
+        "the state of an iterator.",
+        "Pass the value as an argument, or call retrace() of the fused object after a change; "
+        "ts.fuse(..., verify=False) omits this check.",
+    )
 
 
 def _is_close(y: Tensor, z: Tensor, change: Tensor | float = 0.0) -> bool:

@@ -83,13 +83,14 @@ class Watch(TorchDispatchMode):
         is_alias = (
             self._traces and (func.is_view or name == "_to_copy") and self._is_outside(args[0])
         )
+        tensors = _tensors((*args, *kwargs.values()) if kwargs else args)
         if name in _LIFTS:
             self._note_made(args)
         elif not is_alias:
-            for x in _tensors((*args, *kwargs.values())):
-                if self._is_outside(x):
+            for x in tensors:
+                if id(x) not in self._made and self._is_outside(x):
                     self._meet(x, name)
-        if func._schema.is_mutable:
+        if self._outside and func._schema.is_mutable:
             self._refuse_writes(func, args, kwargs)
         result = func(*args, **kwargs)
         if self._dtype != torch.float64:
@@ -113,13 +114,13 @@ class Watch(TorchDispatchMode):
             )
 
     def _is_outside(self, x: Any) -> bool:
-        if not isinstance(x, Tensor) or isinstance(x, Symbolic):
+        if type(x) is Symbolic or not isinstance(x, Tensor):
             return False
         return id(x) not in self._made and _memory(x) not in self._known
 
     def _note_made(self, results: Sequence[Any]) -> None:
         for x in _tensors(results):
-            if not isinstance(x, Symbolic):
+            if type(x) is not Symbolic:
                 self._made[id(x)] = x
                 key = _memory(x)
                 if key is not None and key not in self._outside:

@@ -42,6 +42,9 @@ from torchsko.implicit.jacobian_products import (
     vjp_of,
 )
 
+MIN_JOINT_OPERATIONS = 2000
+"""Length of a program whose second kernel would take seconds to build."""
+
 
 class FusedFunction(LazyKernel):
     """A function of one sample that a kernel applies to batches, differentiable to any order.
@@ -162,9 +165,17 @@ class FusedFunction(LazyKernel):
         if solutions and needs_dispatch((*inputs, *cotangents)):
             solutions = ()
         name = "vjp at solutions" if solutions else "vjp"
-        flags = covering_flags(needed, [x for kind, x in self._derivatives if kind == name])
+        wanted = self._jointly(needed)
+        flags = covering_flags(wanted, [x for kind, x in self._derivatives if kind == name])
         found = self._derivative(name, flags)(*inputs, *solutions, *outputs, *cotangents)
         return select_flagged(found, flags, needed)
+
+    def _jointly(self, needed: Flags) -> Flags:
+        """The needed inputs, with all first ones of a long program if one of them is needed."""
+        first, others = needed[: self.traits.num_joint], needed[self.traits.num_joint :]
+        if not any(first) or self.program.num_flops < MIN_JOINT_OPERATIONS:
+            return needed
+        return (*(True for _ in first), *others)
 
     def jvp(self, moving: Flags, inputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> Tensors:
         """Tangents of the outputs; ``moving`` flags the inputs that have a tangent in ``tangents``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from torchsko.fused.functions.operator import empty_outputs
 from torchsko.fused.functions.traits import ChangedConstantsError, Traits
 from torchsko.fused.program.program import Port, Program, refuse_size
 from torchsko.fused.tracing.clean import below_modes, in_clean_thread
+from torchsko.fused.tracing.symbolic import Recording
 from torchsko.fused.tracing.tracer import trace
 from torchsko.fused.tracing.unsupported import unsupported_by_functorch
 from torchsko.implicit.jacobian_products import Function, Tensors
@@ -92,16 +94,26 @@ class LazyKernel:
         )
 
     def _trace(self) -> Program:
+        # Collections of garbage would visit all expressions again and again.
+        had_gc = gc.isenabled()
+        gc.disable()
         try:
-            with self.traits.trace_context():
+            with Recording(), self.traits.trace_context():
                 program = trace(
-                    self.sample, self.inputs, self.traits.dtype, stores=self.traits.stores
+                    self.sample,
+                    self.inputs,
+                    self.traits.dtype,
+                    stores=self.traits.stores,
+                    bodies=self.traits.bodies,
                 )
         except RuntimeError as error:
             cause = unsupported_by_functorch(error)
             if cause is None:
                 raise
             raise cause from error
+        finally:
+            if had_gc:
+                gc.enable()
         refuse_size(program.num_flops)
         report_stage("traced", program.num_flops)
         return program

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torchsko.errors import FusedError
 from torchsko.fused.build.program_cache import digest
 from torchsko.fused.calls.kernel import broadcast_batch
 from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.traced_loops import Bodies
 from torchsko.implicit.jacobian_products import Function
 
 TraceContext = Callable[[], AbstractContextManager]
@@ -49,6 +50,9 @@ class Traits:
         dtype: dtype of the kernels, for functions whose tolerances depend on it.
         stores: whether the kernels also return the solutions of solvers, for the VJP.
         is_unchanged: returns whether the mechanism's constants are those of the trace; called at each run.
+        bodies: loop bodies that were traced, shared by derivatives.
+        num_joint: number of first inputs whose gradients are computed together if the program is long: one
+            kernel then serves calls that need different ones.
     """
 
     num_outputs: int = 1
@@ -61,6 +65,8 @@ class Traits:
     dtype: torch.dtype = torch.float64
     stores: bool = True
     is_unchanged: Callable[[], bool] = lambda: True
+    bodies: Bodies = field(default_factory=dict)
+    num_joint: int = 0
 
     def derived(
         self,
@@ -88,6 +94,7 @@ class Traits:
             outputs=tuple(outputs),
             identity=self.identity and digest(self.identity, *kind),
             stores=False,
+            num_joint=0,
         )
 
 

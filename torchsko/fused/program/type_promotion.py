@@ -6,7 +6,7 @@ truncate: a number written into a bool tensor becomes a truth value, and a count
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,15 +36,19 @@ WRITES_INTO_FIRST = frozenset(
 """Operations that write into their first operand, or into a tensor like it, and so have its dtype."""
 
 
-def leaves(x: Any) -> Iterator[Any]:
+def leaves(x: Any) -> list[Any]:
     """The leaves of nested lists, tuples and dicts."""
     if isinstance(x, dict):
-        x = tuple(x.values())
-    if not isinstance(x, (list, tuple)):
-        yield x
-        return
+        x = x.values()
+    elif not isinstance(x, (list, tuple)):
+        return [x]
+    found = []
     for y in x:
-        yield from leaves(y)
+        if isinstance(y, (list, tuple, dict)):
+            found += leaves(y)
+        else:
+            found.append(y)
+    return found
 
 
 def promoted_dtype(*operands: Any) -> torch.dtype:
@@ -55,6 +59,8 @@ def promoted_dtype(*operands: Any) -> torch.dtype:
 
 def _rank(x: Any) -> int:
     if isinstance(x, Tensor):
+        if x.dtype in _DTYPES:
+            return _DTYPES.index(x.dtype)
         is_float = x.is_floating_point() or x.is_complex()
         return 2 if is_float else int(x.dtype != torch.bool)
     return 2 if type(x) is float else int(type(x) is int)

@@ -8,6 +8,7 @@ inputs of the kernel, or are wrapped by a transform. All other captured tensors 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import Tensor
@@ -20,10 +21,10 @@ from torchsko.fused.tracing.swap import Swap, innermost
 from torchsko.fused.tracing.symbolic import Symbolic
 
 
-def unwrapped_constants(fn: Callable[..., Any]) -> Swap:
+def unwrapped_constants(fn: Callable[..., Any]) -> AbstractContextManager:
     """A mode that replaces wrapped tensors by their values, for a function outside of the transforms."""
     wrapped = ObjectGraph(fn).wrapped()
-    return Swap(wrapped, [_value(x) for x in wrapped])
+    return Swap(wrapped, [_value(x) for x in wrapped]) if wrapped else nullcontext()
 
 
 def convert_captures(

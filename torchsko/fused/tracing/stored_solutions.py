@@ -60,22 +60,25 @@ class StoredSolutions:
         return solution
 
     def record_loop(
-        self, loop: TensorLoop, trace: Callable[[Solutions], tuple[Solutions, StoredSolutions]]
+        self,
+        loop: TensorLoop,
+        trace: Callable[[Solutions], tuple[Solutions, frozenset[tuple[int, ...]]]],
     ) -> None:
         """Trace the next loop, with the stored solutions of its iterations.
 
         Args:
             loop: the loop.
-            trace: traces the loop with known solutions; returns those that it finds, and those of the body.
+            trace: traces the loop with known solutions; returns those that it finds, and the keys of
+                iterated solutions of the body.
         """
         known = self._of_loops.get(loop.differentiated, {})
         number = None if self._is_solving else self._next_number()
         known = known or {key[1:]: x for key, x in self._known.items() if key[0] == number}
-        found, body = trace(known)
+        found, iterated = trace(known)
         self._of_loops[loop.key] = {**known, **found}
         if number is not None:
             self.found |= {(number, *key): x for key, x in found.items()}
-            self.iterated |= {(number, *key) for key in body.iterated.intersection(found)}
+            self.iterated |= {(number, *key) for key in iterated.intersection(found)}
 
     def _next_number(self) -> int:
         self._count += 1

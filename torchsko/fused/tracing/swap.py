@@ -26,11 +26,14 @@ _READS = frozenset(
 """Tensor methods that read values."""
 
 
+_CHECKED = frozenset((*_READS, *DETERMINANTS, "__deepcopy__", "requires_grad_"))
+"""Functions that are not simply called."""
+
+
 class Swap(TorchFunctionMode):
     """Mode that replaces tensors in calls of PyTorch functions, and determinants of symbolic matrices.
 
     Attributes:
-        called: name of the PyTorch function that runs.
         is_outside: whether a tensor was made outside of the function; `Watch` sets it.
     """
 
@@ -38,13 +41,30 @@ class Swap(TorchFunctionMode):
         super().__init__()
         self._held = old  # keeps their ids valid
         self._new = {id(x): y for x, y in zip(old, new, strict=True)}
-        self.called = ""
+        self._function: Any = None
         self.is_outside: Callable[[Any], bool] = lambda x: False
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    @property
+    def called(self) -> str:
+        """Name of the PyTorch function that runs."""
+        func = self._function
+        if func is None:
+            return ""
         name = getattr(func, "__name__", str(func))
-        self.called = f"{getattr(func, '__module__', None) or 'torch'}.{name}"
-        args, kwargs = self._swapped(args), self._swapped(kwargs or {})
+        return f"{getattr(func, '__module__', None) or 'torch'}.{name}"
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self._function = func
+        kwargs = kwargs or {}
+        if self._new:
+            args, kwargs = self._swapped(args), self._swapped(kwargs)
+        name = getattr(func, "__name__", "")
+        return (
+            self._checked(name, func, args, kwargs) if name in _CHECKED else func(*args, **kwargs)
+        )
+
+    def _checked(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call a function of `_CHECKED`."""
         if name == "__deepcopy__":  # PyTorch's implementation copies the storage
             return torch.clone(args[0].detach())
         if name in _READS and self._is_unknown(args[0]):

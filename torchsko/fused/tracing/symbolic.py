@@ -15,14 +15,15 @@ Autograd accumulates gradients in place; without this, gradients would be zero.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
-from torch._prims_common import compute_elementwise_output_strides
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchsko.errors import FusedError
 from torchsko.fused.program.dense_block import DenseBlock
@@ -142,9 +143,30 @@ class Symbolic(TracedTensor):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        if torch._C._get_dispatch_mode(_RECORDER) is not None:
-            raise unsupported_operation(func, "recorded")
-        return _run(func, args, kwargs or {})
+        kwargs = kwargs or {}
+        result = _run_by_rule(func, args, kwargs)
+        return _run_otherwise(func, args, kwargs) if result is NotImplemented else result
+
+
+class Recording(TorchDispatchMode):
+    """Mode that runs operations of symbolic tensors without PyTorch's dispatch to their class.
+
+    That dispatch imports torch.distributed.tensor, which takes longer than the trace of an arm.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else the first operation imports torch._dynamo, which takes seconds
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if Symbolic not in types:
+            return func(*args, **kwargs)
+        result = _run_by_rule(func, args, kwargs)
+        if result is NotImplemented:
+            with self:
+                result = _run_otherwise(func, args, kwargs)
+        return result
 
 
 def lift(graph: Graph, x: Tensor) -> Tensor:
@@ -161,33 +183,77 @@ def lift(graph: Graph, x: Tensor) -> Tensor:
     return x.ids
 
 
-def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Run one ATen operation on symbolic tensors."""
+class _Operation(NamedTuple):
+    """Facts about an ATen operation that do not depend on its arguments.
+
+    Attributes:
+        name: without overload.
+        base: without trailing underscore, if the operation works in place.
+        is_in_place: whether it does.
+        arguments: names of its arguments.
+        moves: whether it only moves entries.
+        follows_rule: whether it has a rule or moves entries.
+    """
+
+    name: str
+    base: str
+    is_in_place: bool
+    arguments: tuple[str, ...]
+    moves: bool
+    follows_rule: bool
+
+
+@cache
+def _operation(func: Any) -> _Operation:
     name = func.overloadpacket.__name__
+    is_in_place = name.endswith("_") and func._schema.is_mutable
+    base = name.removesuffix("_") if is_in_place else name
+    if is_in_place and torch.Tag.inplace_view in func.tags:
+        follows_rule = False
+    else:
+        follows_rule = name not in _SPECIAL and (base in RULES or name in _MOVES)
+    arguments = tuple(a.name for a in func._schema.arguments)
+    return _Operation(name, base, is_in_place, arguments, name in _MOVES, follows_rule)
+
+
+def _run_by_rule(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Run one ATen operation that has a rule or moves entries; NotImplemented for another."""
+    if torch._C._get_dispatch_mode(_RECORDER) is not None:
+        raise unsupported_operation(func, "recorded")
+    found = _operation(func)
+    name, base = found.name, found.base
+    if not found.follows_rule or (name in VALUE_INDEXED and isinstance(args[2], Symbolic)):
+        return NotImplemented
+    if "out" in kwargs:
+        raise unsupported_operation(func, "out")
+    base = _rule_of(base, args)
+    first = next(x for x in leaves((args, kwargs)) if isinstance(x, Symbolic))
+    refuse_bitwise(base, args[:2])
+    result = _run_on_ids(first.graph, base, func, args, kwargs)
+    dtype = result_dtype(base, found.moves, args, kwargs)
+    if base in WRITES_INTO_FIRST:
+        source = promoted_dtype(args, [*kwargs.values()])
+        result = converted(first.graph, result, source, dtype)
+    if found.is_in_place:
+        return _write(name, args[0], result, dtype)
+    return _wrapped(first.graph, result, dtype)
+
+
+def _run_otherwise(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Run one ATen operation by other operations."""
+    found = _operation(func)
+    name, base = found.name, found.base
     if name in _SPECIAL:
         return _SPECIAL[name](*args, **kwargs)
     if name in VALUE_INDEXED and isinstance(args[2], Symbolic):
         return VALUE_INDEXED[name](*args, **kwargs)
-    is_in_place = name.endswith("_") and func._schema.is_mutable
     if "out" in kwargs:
         raise unsupported_operation(func, "out")
-    base = _rule_of(func, name.removesuffix("_") if is_in_place else name, args)
-    if is_in_place and torch.Tag.inplace_view in func.tags and base in _MOVES:
+    if found.is_in_place and torch.Tag.inplace_view in func.tags and base in _MOVES:
         return _reshape_in_place(func, getattr(aten, base), args, kwargs)
-    if base in RULES or name in _MOVES:
-        first = next(x for x in leaves((args, kwargs)) if isinstance(x, Symbolic))
-        refuse_bitwise(base, args[:2])
-        result = _run_on_ids(first.graph, base, func, args, kwargs)
-        dtype = result_dtype(base, name in _MOVES, args, kwargs)
-        if base in WRITES_INTO_FIRST:
-            source = promoted_dtype(args, [*kwargs.values()])
-            result = converted(first.graph, result, source, dtype)
-        if is_in_place:
-            return _write(name, args[0], result, dtype)
-        return _wrapped(first.graph, result, dtype)
-    if is_in_place and isinstance(args[0], Symbolic) and hasattr(aten, base):
-        found = getattr(aten, base)(*args, **kwargs)
-        return _write(name, args[0], lift(args[0].graph, found), found.dtype)
+    if found.is_in_place and isinstance(args[0], Symbolic) and hasattr(aten, base):
+        result = getattr(aten, base)(*args, **kwargs)
+        return _write(name, args[0], lift(args[0].graph, result), result.dtype)
     decomposition = decomposition_table.get(func, func.decompose)
     try:
         result = NotImplemented if func._schema.is_mutable else decomposition(*args, **kwargs)
@@ -204,8 +270,8 @@ def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 def _run_on_ids(
     graph: TracedGraph, base: str, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Any:
-    schema = [a.name for a in func._schema.arguments]
-    id_args = [_ids(graph, name, x) for name, x in zip(schema, args, strict=False)]
+    names = _operation(func).arguments
+    id_args = [_ids(graph, name, x) for name, x in zip(names, args, strict=False)]
     id_kwargs = {k: _ids(graph, k, x) for k, x in kwargs.items() if k not in _FACTORY_OPTIONS}
     if base in RULES:
         result = RULES[base](graph, *id_args, **id_kwargs)
@@ -225,12 +291,16 @@ def _with_pytorch_strides(ids: Tensor, operands: Sequence[Any]) -> Tensor:
     tensors = [x for x in operands if isinstance(x, Tensor)]
     if all(x.is_contiguous() for x in tensors):
         return ids
-    strides = compute_elementwise_output_strides(*torch.broadcast_tensors(*tensors))
+    # PyTorch's own function for strides imports sympy, which takes longer than a trace.
+    operation: Callable[..., Tensor] = (torch.neg, torch.add, torch.addcmul)[len(tensors) - 1]
+    strides = operation(*tensors).stride()
     return ids.new_empty_strided(ids.shape, strides).copy_(ids)
 
 
 def _ids(graph: Graph, name: str, x: Any) -> Any:
     """An argument with values replaced by expressions; indices and numbers are unchanged."""
+    if type(x) is Symbolic and x.graph is graph and name not in ("index", "indices"):
+        return x.ids
     if isinstance(x, (list, tuple)):
         return [_ids(graph, name, y) for y in x]
     if not isinstance(x, Tensor):
@@ -271,7 +341,7 @@ def _wrapped(graph: TracedGraph, result: Any, dtype: torch.dtype) -> Any:
     return Symbolic(graph, result, dtype)
 
 
-def _rule_of(func: Any, base: str, args: Sequence[Any]) -> str:
+def _rule_of(base: str, args: Sequence[Any]) -> str:
     """The name of the rule of an operation: the sum of bool tensors is a logical or."""
     return "logical_or" if base == "add" and are_all_bool(args[:2]) else base
 
@@ -306,6 +376,17 @@ def _new_strided(
     """Zeros with given strides; autograd needs them for the gradient of a partly overwritten tensor."""
     ids = torch.empty_strided(tuple(size), tuple(stride), dtype=torch.int64).zero_()
     return Symbolic(x.graph, ids, traced_dtype(dtype or x.dtype, x.dtype))
+
+
+def _any(x: Symbolic, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """Whether an entry is not 0. PyTorch's decompositions of any, all and isinf import torch._dynamo."""
+    truths = x if x.dtype == torch.bool else x != 0
+    return truths.sum(dim, keepdim=keepdim) != 0  # type: ignore[return-value]
+
+
+def _all(x: Symbolic, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """Whether no entry is 0."""
+    return torch.logical_not(torch.any(torch.logical_not(x), dim, keepdim=keepdim))
 
 
 def _is_any_true(x: Symbolic) -> Tensor:
@@ -356,6 +437,9 @@ def _lu_factor(A: Any, *, pivot: bool = True, check_errors: bool = False) -> Any
 _SPECIAL: dict[str, Callable[..., Any]] = {
     **FACTORIZATIONS,
     "linalg_lu_factor_ex": _lu_factor,
+    "any": _any,
+    "all": _all,
+    "isinf": lambda x: x.abs() == math.inf,
     "_is_any_true": _is_any_true,
     "max": partial(_extreme, "amax"),
     "min": partial(_extreme, "amin"),

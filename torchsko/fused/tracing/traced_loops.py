@@ -8,7 +8,7 @@ outputs. `torchsko.implicit.loop_roles` defines these terms.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -25,9 +25,13 @@ from torchsko.fused.program.elementwise import (
 )
 from torchsko.fused.program.graph import Graph
 from torchsko.fused.program.program import Loop, Port, Program
+from torchsko.fused.tracing.content import Known, digest_of_content
 from torchsko.fused.tracing.stored_solutions import Solutions, StoredSolutions
 from torchsko.implicit.loop_roles import split_by_sizes
 from torchsko.implicit.tensor_loop import TensorLoop
+
+Bodies = dict[object, tuple[Program, frozenset[tuple[int, ...]]]]
+"""Programs of loop bodies and keys of their iterated solutions, by everything that a trace depends on."""
 
 
 class TracedGraph(Graph, ABC):
@@ -35,11 +39,15 @@ class TracedGraph(Graph, ABC):
 
     Attributes:
         solutions: solutions of equations; see `torchsko.fused.tracing.stored_solutions`.
+        bodies: programs of loop bodies that were traced before.
+        mechanisms: mechanisms whose content was digested before.
     """
 
     def __init__(self, dtype: torch.dtype = torch.float64) -> None:
         super().__init__(dtype)
         self.solutions = StoredSolutions(self)
+        self.bodies: Bodies = {}
+        self.mechanisms: Known = {}
 
     @abstractmethod
     def convert_closure(self, body: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
@@ -68,10 +76,10 @@ def traced_loop(
     """
     outputs: list[Tensor] = []
 
-    def trace_with(known: Solutions) -> tuple[Solutions, StoredSolutions]:
-        found, stacked, of_body = _traced_loop(trace, graph, loop, tensors, known)
+    def trace_with(known: Solutions) -> tuple[Solutions, frozenset[tuple[int, ...]]]:
+        found, stacked, iterated = _traced_loop(trace, graph, loop, tensors, known)
         outputs.extend(found)
-        return stacked, of_body
+        return stacked, iterated
 
     graph.solutions.record_loop(loop, trace_with)
     return outputs
@@ -83,8 +91,8 @@ def _traced_loop(
     loop: TensorLoop,
     tensors: Sequence[Tensor],
     known: Solutions,
-) -> tuple[list[Tensor], Solutions, StoredSolutions]:
-    """Expressions of the outputs as by `traced_loop` and of stacked solutions, and the body's solutions.
+) -> tuple[list[Tensor], Solutions, frozenset[tuple[int, ...]]]:
+    """Expressions of outputs and of stacked solutions, and keys of the body's iterated solutions.
 
     Args:
         trace: see `traced_loop`.
@@ -107,6 +115,7 @@ def _traced_loop(
 
     def arguments(body: TracedGraph) -> list[Tensor]:
         bodies.append(body)
+        body.bodies, body.mechanisms = graph.bodies, graph.mechanisms
         *variable, inputs = input_ids(body, ports)
         input_of = dict(zip(entries, flat_list(inputs), strict=True))
         fixed = [ids_in_body(graph, body, input_of, x) for x in (*steady, *invariant)]
@@ -117,7 +126,18 @@ def _traced_loop(
 
     # Iterations that are left out store nothing, and summed outputs are the last ones.
     stores = not loop.stops_early and not roles.summed
-    program = trace(loop.body, ports, graph.dtype, arguments, stores=stores)
+    # The trace of a body depends on its content, on zeros, constants and equal entries of its inputs.
+    parts = loop.body, roles, n, loop.reverse, loop.stops_early
+    content = digest_of_content(*parts, known=graph.mechanisms)
+    pattern = _pattern(graph, entries, [*steady, *invariant])
+    key = content, graph.dtype, tuple(ports), *map(_mask, same), *known, *pattern, stores
+    found = None if content is None else graph.bodies.get(key)
+    if found is None:
+        program = trace(loop.body, ports, graph.dtype, arguments, stores=stores)
+        found = program, frozenset(bodies[0].solutions.iterated)
+        if content is not None:
+            graph.bodies[key] = found
+    program, iterated = found
     num_stacked = roles.stacked + len(program.stored)
     all_roles = replace(roles, stream=len(streamed), stacked=num_stacked)
     instruction = Loop.of(program, all_roles, n, reverse=loop.reverse, stops_early=loop.stops_early)
@@ -127,7 +147,22 @@ def _traced_loop(
     outputs = _outputs(graph, node, instruction, start, [port.shape for port in program.outputs])
     count = len(outputs) - len(program.stored)
     stacked = dict(zip(program.stored, outputs[count:], strict=True))
-    return outputs[:count], stacked, bodies[0].solutions
+    return outputs[:count], stacked, iterated
+
+
+def _mask(x: Tensor) -> tuple[bool, ...]:
+    return tuple(flat_list(x))
+
+
+def _pattern(graph: Graph, entries: list[int], tensors: Sequence[Tensor]) -> list[Any]:
+    """For each entry of the tensors its value, or the position among the entries with its sign."""
+    places = {x: k for k, x in enumerate(entries, 1)}
+
+    def found(x: int) -> Any:
+        value = graph.value(x)
+        return (places[x] if x > 0 else -places[-x]) if value is None else repr(value)
+
+    return [(tuple(x.shape), *map(found, flat_list(x))) for x in tensors]
 
 
 def _flat(tensors: Sequence[Tensor]) -> list[int]:
@@ -141,6 +176,11 @@ def _outputs(
     carries, stacked, summed = split_by_sizes(shapes, (loop.ports[0], loop.ports[2]))
     known = dict(enumerate(start, loop.count * loop.carry if loop.reverse else 0))
 
+    first_stacked = (loop.count + 1) * loop.carry
+    first_summed = first_stacked + loop.count * loop.stacked
+    for k, value in _constant_results(loop):
+        known[first_stacked + k] = graph.const(value)
+
     def part(j: int) -> int:
         return known[j] if j in known else graph.part(node, j)
 
@@ -152,11 +192,22 @@ def _outputs(
             tensors.append(ids_tensor(ids, (length, *shape)))
         return tensors
 
-    first_stacked = (loop.count + 1) * loop.carry
-    first_summed = first_stacked + loop.count * loop.stacked
     outputs = [
         *series(carries, 0, loop.count + 1),
         *series(stacked, first_stacked, loop.count),
         *(x[0] for x in series(summed, first_summed, 1)),
     ]
     return [torch.clone(x) for x in outputs]
+
+
+def _constant_results(loop: Loop) -> Iterator[tuple[int, float]]:
+    """Constant outputs after the carries, such as gradients that are zero: positions and values."""
+    body, count = loop.program, loop.count
+    for k, x in enumerate(body.results[loop.carry :]):
+        op, args = body.code[x]
+        if op == "const":
+            value = body.constants[args[0]]
+            if k < loop.stacked:
+                yield from ((j * loop.stacked + k, value) for j in range(count))
+            else:
+                yield (count - 1) * loop.stacked + k, count * value

@@ -25,7 +25,7 @@ from torchsko.fused.program.program import Port, Program
 from torchsko.fused.program.prune import prune
 from torchsko.fused.tracing.closures import convert_captures, unwrapped_constants
 from torchsko.fused.tracing.symbolic import Symbolic, lift
-from torchsko.fused.tracing.traced_loops import TracedGraph, traced_loop
+from torchsko.fused.tracing.traced_loops import Bodies, TracedGraph, traced_loop
 from torchsko.implicit.tensor_loop import TensorLoop
 from torchsko.linalg.scalar_form import scalar_form
 
@@ -40,6 +40,7 @@ def trace(
     arguments: Arguments | None = None,
     *,
     stores: bool = False,
+    bodies: Bodies | None = None,
 ) -> Program:
     """Trace a function of tensors for one sample; returns its simplified scalar program.
 
@@ -52,6 +53,7 @@ def trace(
         arguments: makes the arguments from inputs and constants of the graph; by default one for each port.
         stores: whether solutions are further outputs: those of solvers, of a loop body all of them; see
             `torchsko.fused.tracing.stored_solutions`.
+        bodies: loop bodies of earlier traces, to which those of this trace are added.
 
     Returns:
         A program with these inputs and one output port for each returned tensor and each stored solution.
@@ -69,6 +71,7 @@ def trace(
         ['const', 'input', 'mul', 'input', 'mul']
     """
     graph = _TracedGraph(dtype)
+    graph.bodies = {} if bodies is None else bodies
     is_body = arguments is not None
     args = arguments(graph) if is_body else input_ids(graph, inputs)
     outputs: list[int] = []
@@ -95,8 +98,13 @@ class _TracedGraph(TracedGraph):
         return convert_captures(body)
 
     def trace_loop(self, loop: TensorLoop, tensors: Sequence[Tensor]) -> list[Tensor]:
-        with unwrapped_constants(loop.body):
-            return traced_loop(trace, self, loop, tensors)
+        return traced_loop(_trace_body, self, loop, tensors)
+
+
+def _trace_body(body: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
+    """The program of a loop body, which is traced outside of the transforms that are active."""
+    with unwrapped_constants(body):
+        return trace(body, *args, **kwargs)
 
 
 def at_stored_solutions(
