@@ -8,6 +8,7 @@ import torch
 
 import torchsko as ts
 import torchsko.fused.tracing.tracer as tracer
+from torchsko.bridge.kinematics import Kinematics
 from torchsko.fused.capture.verification import Schedule
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.content import digest_of_content
@@ -42,6 +43,15 @@ def test_digests_tell_one_tensor_from_two_of_equal_values():
     assert digest(partial(subprogram, args=(x, x))) != digest(partial(subprogram, args=(x, y)))
     seen = [digest_of_content(z, known={}, is_captured=lambda _: True) for z in (x, y)]
     assert seen[0] != seen[1]
+
+
+def test_values_that_an_object_computed_before_are_content():
+    arm = ts.load(ts.robots.panda)
+    one, two = (Kinematics.of(arm, arm.neutral()) for _ in range(2))
+    digest = partial(digest_of_content, known={})
+    assert digest(one) is not None and digest(one) == digest(two)
+    two.edge_weight  # noqa: B018
+    assert digest(one) != digest(two)
 
 
 def test_the_stages_of_a_step_are_traced_once(monkeypatch):

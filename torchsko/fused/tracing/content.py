@@ -90,8 +90,9 @@ def _texts(x: object, walk: _Walk) -> Iterator[bytes]:
     elif is_dataclass(x) and not isinstance(x, type):
         if not type(x).__module__.startswith("torchsko."):
             raise TypeError  # a type of the user
-        for field in fields(x):
-            yield from _texts(getattr(x, field.name), walk)
+        # Values that were computed before, which the object stores, are read instead of its fields.
+        members = {f.name: getattr(x, f.name) for f in fields(x)} | getattr(x, "__dict__", {})
+        yield from _texts(members, walk)
     elif isinstance(x, (tuple, list)):
         yield str(len(x)).encode()
         for part in x:
