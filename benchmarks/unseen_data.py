@@ -1,7 +1,7 @@
 """Prediction errors of the default fit on the part of a log that it did not use, beside least squares.
 
 Usage: python benchmarks/unseen_data.py LOG [--robot robot.urdf] [--use 0.7] [--cutoff 10]
-LOG is an NPZ, CSV or Parquet file of a robot, by default a Panda. The first part of its duration is fitted.
+LOG is an NPZ or CSV file of a robot, by default a Panda. The first part of its duration is fitted.
 The rest is judged in two ways: forces predicted for filtered states against forces that passed the same
 filter once, and `Fit.test`, which filters predictions and forces alike. An error is the root mean square
 error of a joint divided by the standard deviation of its force, and ratios are those of means over joints.

@@ -18,7 +18,6 @@ from torchsko.cli.log_options import (
     parse_units,
 )
 from torchsko.cli.main import main
-from torchsko.identification.logs.calibration import calibrated_log
 from torchsko.identification.results.summary import report
 
 
@@ -146,7 +145,7 @@ def test_corrections_of_joints_act_after_couplings_of_drives(tmp_path):
              "--zero", f"{SECOND}=0.5", "--order", f"q={SECOND},{FIRST}"]  # fmt: skip
     whole = load_log(ARM, [path], parsed(*words, *COUPLED))
     (change,) = calibrations_of(ARM, parsed(*words))
-    expected = calibrated_log(load_log(ARM, [path], parsed(*COUPLED)), ARM, change)
+    expected = load_log(ARM, [path], parsed(*COUPLED)).calibrated(ARM, change)
     for name in ("q", "qd", "tau"):
         np.testing.assert_allclose(getattr(whole, name), getattr(expected, name), atol=1e-12)
     np.testing.assert_array_equal(whole.q[0], [-2, 1.5])
@@ -166,15 +165,14 @@ def test_errors_about_columns_give_options_that_load_the_log(tmp_path):
     """Drives that are no joints, a missing number, and a current with its unit in brackets."""
     first, second = ARM.joint_names
     path = drive_file(tmp_path / "a.csv", f"t,{first}_pos,m2_pos,a,b,{first}_torque,m2_torque")
-    with pytest.raises(ts.FitError, match="Columns of no joint are 'm2_pos'") as error:
+    with pytest.raises(ts.FitError, match=f"--couple {second}=DRIVE"):
         load_log(ARM, [path], parsed())
-    assert f"--couple {second}=m2," in str(error.value)
     np.testing.assert_array_equal(
         load_log(ARM, [path], parsed("--couple", f"{second}=m2")).q[0], [1, 2]
     )
 
     path = drive_file(tmp_path / "b.csv", "t,actual_q_1,actual_q_2,a,b,c,actual_torque_2")
-    with pytest.raises(ts.FitError, match="--column tau=-,actual_torque_2"):
+    with pytest.raises(ts.FitError, match="1 columns are tau, the robot has 2"):
         load_log(ARM, [path], parsed())
     log = load_log(ARM, [path], parsed("--column", "tau=-,actual_torque_2"))
     np.testing.assert_array_equal(log.tau[0], [np.nan, 6])
@@ -184,8 +182,7 @@ def test_errors_about_columns_give_options_that_load_the_log(tmp_path):
     np.testing.assert_array_equal(load_log(ARM, [path], parsed(*words)).tau[0], [10, 12])
 
 
-def test_the_command_joins_files_of_single_quantities(tmp_path, capsys):
-    """A pendulum whose positions and forces were logged apart."""
+def test_the_command_fits_a_file_without_a_header(tmp_path):
     robot = tmp_path / "robot.urdf"
     robot.write_text(
         '<robot name="one"><link name="base"/><link name="rod"><inertial><origin xyz="0 0 -0.4"/>'
@@ -196,8 +193,6 @@ def test_the_command_joins_files_of_single_quantities(tmp_path, capsys):
     t = np.arange(0, 10, 0.01)
     q, qdd = np.sin(3 * t) + 0.5 * np.cos(5 * t), -9 * np.sin(3 * t) - 12.5 * np.cos(5 * t)
     tau = (0.1 + 2 * 0.16) * qdd + 2 * 9.81 * 0.4 * np.sin(q) + 0.01 * np.cos(77 * t)
-    for name, x in (("q", q), ("tau", tau)):
-        np.savetxt(tmp_path / f"{name}.csv", np.column_stack([t, x]), delimiter=" ", fmt="%.17g")
     np.savetxt(tmp_path / "whole.csv", np.column_stack([t, q, tau]), delimiter=",")
     out = str(tmp_path / "out")
     words = ["identify", str(robot), "--out", out, "--method", "ols", "--gravity=0,0,-9.81"]
@@ -206,9 +201,3 @@ def test_the_command_joins_files_of_single_quantities(tmp_path, capsys):
     # A list without entries has no title.
     text = report(replace(whole, deviation=0 * whole.deviation))
     assert "Poorly identified" not in text and "No force depends on: m of rod" in text
-    for name in ("q", "tau"):
-        text = (tmp_path / f"{name}.csv").read_text()
-        (tmp_path / f"{name}.csv").write_text(f"t {name}_hinge\n{text}")
-    assert main([*words, str(tmp_path / "q.csv"), str(tmp_path / "tau.csv")]) == 0
-    capsys.readouterr()
-    np.testing.assert_allclose(ts.identification.Fit.load(out).value, whole.value, rtol=1e-6)

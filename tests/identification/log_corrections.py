@@ -11,7 +11,6 @@ from torchsko.cli.log_options import CORRECTIONS, add_log_options, calibrations_
 from torchsko.identification.diagnostics.check_lists import CHECKS_BEFORE_FIT
 from torchsko.identification.diagnostics.findings import CODES, collect
 from torchsko.identification.joint_terms import JointTerms
-from torchsko.identification.logs.calibration import calibrated_log
 from torchsko.identification.options import FitOptions
 from torchsko.identification.preparation import prepare
 
@@ -22,7 +21,7 @@ def options(*, joint_terms: JointTerms = None, cutoff=None):
     """Options of least squares."""
     chosen = {
         "joint_terms": joint_terms, "candidate_terms": (), "method": "ols", "cutoff": cutoff,
-        "folds": 5, "ripple": False, "on_findings": dict.fromkeys(CODES, "warn"),
+        "folds": 5, "on_findings": dict.fromkeys(CODES, "warn"),
     }  # fmt: skip
     return FitOptions(**dict.fromkeys(x.name for x in fields(FitOptions)) | chosen)
 
@@ -51,7 +50,7 @@ def corrected(mech, log, advice):
     log = log.with_even_times() if given.even_times else log
     log = log.calibrate(mech, units=parse_units(given.unit))
     for calibration in calibrations_of(mech, given):
-        log = calibrated_log(log, mech, calibration)
+        log = log.calibrated(mech, calibration)
     return log
 
 

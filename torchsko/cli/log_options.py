@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from torchsko.errors import FitError
 from torchsko.identification.logs.calibration import (
     Calibration,
-    calibrated_log,
     logged_names,
     parse_coupling,
 )
@@ -103,7 +102,7 @@ def load_log(mech: Mechanism, paths: Sequence[str], given: argparse.Namespace) -
     if given.even_times:
         log = log.with_even_times()
     for stage in stages:
-        log = calibrated_log(log, mech, stage)
+        log = log.calibrated(mech, stage)
     return log
 
 

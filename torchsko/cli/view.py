@@ -33,7 +33,7 @@ def add_view(commands: Any) -> None:
         "--log",
         action="append",
         default=[],
-        help="motion to play, with q and t, as .npz, .pt, .csv or .parquet; repeat it for further robots",
+        help="motion to play, with q and t, as .npz, .pt or .csv; repeat it for further robots",
     )
     view.add_argument(
         "--kind",

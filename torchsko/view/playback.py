@@ -18,7 +18,7 @@ from torchsko.errors import FitError, RobotFileError, ShapeError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.view.option_checks import check_finite, configurations
 
-TABLE_ENDINGS = (".csv", ".txt", ".parquet")
+TABLE_ENDINGS = (".csv", ".txt")
 """Endings of logs with named columns."""
 
 DEFAULT_DT = 0.02
@@ -91,7 +91,7 @@ def read_log(mech: Mechanism, path: str | os.PathLike[str]) -> Motion:
     Args:
         mech: the robot.
         path: ``.npz`` of `numpy.savez`, or ``.pt`` of `torch.save` with a dict or a tensor; code in these
-            files is not run. Or ``.csv``, ``.txt`` or ``.parquet`` with columns as in
+            files is not run. Or ``.csv`` or ``.txt`` with columns as in
             `torchsko.identification.Log.load`, in s, rad and m, of which t and q are read.
 
     Raises:
@@ -124,11 +124,10 @@ def read_log(mech: Mechanism, path: str | os.PathLike[str]) -> Motion:
 def _read_table(mech: Mechanism, file: Path) -> dict[str, Any]:
     """The columns of t and q."""
     # These modules are imported only if a table is read.
-    from torchsko.identification.logs.columns import match_columns
+    from torchsko.identification.logs.columns import apply_file_units, match_columns
     from torchsko.identification.logs.log_files import read_table
-    from torchsko.identification.logs.units import apply_file_units
 
-    columns = apply_file_units(file, read_table(file), mech.joint_names, {}, {})
+    columns = apply_file_units(file, read_table(file), mech.joint_names, {})
     try:
         return match_columns(file, columns, mech.joint_names, {}, {}, ("t", "q"))
     except FitError as error:

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from torchsko.errors import FitError, unknown_name
 
 if TYPE_CHECKING:
-    from torchsko.identification.logs.log import Log
     from torchsko.mechanism.mechanism import Mechanism
 
 Matrix = NDArray[np.float64]
@@ -176,18 +175,22 @@ class Calibration:
         return f"log.calibrate(mech, {', '.join(f'{name}={x!r}' for name, x in given.items())})"
 
 
-def check_column_counts(mech: Mechanism, log: Log) -> None:
+def check_column_counts(mech: Mechanism, log: str, columns: Mapping[str, int]) -> None:
     """Check that q, qd and tau of a log have a column for each coordinate or dof of the robot.
+
+    Args:
+        mech: the robot.
+        log: name of the log.
+        columns: number of columns by quantity.
 
     Raises:
         FitError: if the numbers differ.
     """
     sizes = {"q": mech.num_q, "qd": mech.num_dof, "tau": mech.num_dof}
-    for name, size in sizes.items():
-        x = getattr(log, name)
-        if x is not None and x.shape[1] != size:
+    for name, count in columns.items():
+        if count != sizes[name]:
             raise FitError(
-                f"{log.name}: {name} has {x.shape[1]} columns, {mech.name!r} has {size}.",
+                f"{log}: {name} has {count} columns, {mech.name!r} has {sizes[name]}.",
                 f"The columns are the joints {', '.join(_column_names(mech, name)[:8])}, in this order.",
                 "Remove additional columns, or lock joints that were not logged: mech.lock({...}).",
             )
@@ -203,44 +206,19 @@ def _column_names(mech: Mechanism, name: str) -> list[str]:
     return names
 
 
-def calibrated_log(log: Log, mech: Mechanism, calibration: Calibration) -> Log:
-    """Apply a calibration to a log; see `Log.calibrate`."""
-    affine = calibration.affine_map(mech)
-    check_column_counts(mech, log)
-    times = np.asarray(log.t, np.float64)
-    qd = None if log.qd is None else mapped(log.qd, affine.rate)
-    tau = mapped(log.tau, affine.force)
-    for key, delay in calibration.delay.items():
-        if key not in ("tau", "qd"):
-            raise FitError(
-                f"a delay is given for {key!r}.",
-                "Forces or velocities may be late relative to positions.",
-                "Pass delay={'tau': 0.01}, or type --delay tau=0.01.",
-            )
-        if key == "tau":
-            tau = _shifted(times, tau, delay)
-        elif qd is not None:
-            qd = _shifted(times, qd, delay)
-    known = {x for key in calibration.gain for x in joints_of(mech, key, ("tau",))["tau"]}
-    current = tuple(x for x in log.current_joints(mech.joint_names) if x not in known)
-    q = mapped(log.q, affine.position) - affine.zero
-    whole = set(current) == set(mech.joint_names)
-    drives = _drive_matrix(log, mech, calibration)
-    return replace(log, q=q, qd=qd, tau=tau, current=whole or current or False, drives=drives)
-
-
-def _drive_matrix(log: Log, mech: Mechanism, calibration: Calibration) -> Matrix | None:
+def drive_matrix(before: Matrix | None, mech: Mechanism, calibration: Calibration) -> Matrix | None:
     """Matrix from velocities of drives to those of joints after a calibration; None without coupled drives.
 
-    A coupling of positions and forces gives the joints of drives; one of positions alone does not.
+    `before` is that before it. A coupling of positions and forces gives the joints of drives; a coupling of
+    positions alone gives none.
     """
     couple = {key: x for key, x in calibration.couple.items() if key in single_joints(mech)}
-    if log.drives is None:
+    if before is None:
         if not couple:
             return None
         whole = Calibration(couple=couple, sign=calibration.sign).affine_map(mech).rate
     else:
-        whole = replace(calibration, couple=couple).affine_map(mech).rate @ log.drives
+        whole = replace(calibration, couple=couple).affine_map(mech).rate @ before
     acts = whole != 0
     alone = (acts.sum(1) == 1) & (acts[:, acts.sum(0) == 1].any(1))
     rows, columns = np.flatnonzero(~alone), np.flatnonzero(~acts[alone].any(0))
@@ -261,7 +239,7 @@ def mapped(x: NDArray[np.floating[Any]], matrix: Matrix) -> Matrix:
     return np.where(~valid @ (matrix != 0).T, np.nan, mapped)
 
 
-def _shifted(t: Matrix, x: Matrix, delay: float) -> Matrix:
+def shifted(t: Matrix, x: Matrix, delay: float) -> Matrix:
     """Columns at later times, linearly interpolated; nan after the end."""
     late = t + delay
     columns = [np.interp(late, t, column, np.nan, np.nan) for column in x.T]

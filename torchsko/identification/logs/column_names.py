@@ -18,25 +18,8 @@ QUANTITY_NAMES = {
 CURRENT_NAMES = ("current", "currents")
 """Names of motor currents, which count as forces only if their unit is declared."""
 
-ALL_NAMES = (*(name for names in QUANTITY_NAMES.values() for name in names), *CURRENT_NAMES)
-"""Names of all quantities."""
-
 JOINT_PREFIX = r"(?:(?:actual|measured)[\s_-]*)?(?:joints?[\s_-]*)?"
 """Optional prefix of these names: joint_positions, actual_q."""
-
-SECONDS_OR_NANOSECONDS = re.compile(
-    r"(|.*[^a-z])(?:(s|secs?|seconds)|(ns|nsecs?|nanosecs?|nanoseconds))", re.IGNORECASE
-)
-"""Names of the two columns of a time stamp in ROS messages."""
-
-TIME_WORDS = (
-    *QUANTITY_NAMES["t"],
-    *"times timestamps ts elapsed clock date datetime sec secs seconds index".split(),
-)
-"""Words in names of columns that may be times."""
-
-COMMAND_WORDS = tuple("target desired des d cmd command commanded goal ref reference".split())
-"""Words in names of columns of commands."""
 
 
 def quantity_names(tau_unit: str | Mapping[str, str] | None) -> dict[str, tuple[str, ...]]:

@@ -13,8 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsko.errors import FitError
-from torchsko.identification.logs.calibration import Calibration, calibrated_log, logged_names
-from torchsko.identification.logs.log_loading import load_fields
+from torchsko.identification.logs.calibration import (
+    Calibration,
+    check_column_counts,
+    drive_matrix,
+    joints_of,
+    logged_names,
+    mapped,
+    shifted,
+)
+from torchsko.identification.logs.log_files import load_fields
 from torchsko.identification.logs.timestamps import check_times
 from torchsko.identification.logs.units import (
     QUANTITY_UNITS,
@@ -181,7 +189,42 @@ class Log:
         calibration = Calibration(
             order or {}, ratio or {}, couple or {}, gain or {}, sign or {}, zero or {}, delay or {}
         )
-        return calibrated_log(log, mech, calibration)
+        return log.calibrated(mech, calibration)
+
+    def calibrated(self, mech: Mechanism, calibration: Calibration) -> Log:
+        """Correct the columns of a log; see `calibrate`."""
+        affine = calibration.affine_map(mech)
+        self.check_columns(mech)
+        times = np.asarray(self.t, np.float64)
+        qd = None if self.qd is None else mapped(self.qd, affine.rate)
+        tau = mapped(self.tau, affine.force)
+        for key, delay in calibration.delay.items():
+            if key not in ("tau", "qd"):
+                raise FitError(
+                    f"a delay is given for {key!r}.",
+                    "Forces or velocities may be late relative to positions.",
+                    "Pass delay={'tau': 0.01}, or type --delay tau=0.01.",
+                )
+            if key == "tau":
+                tau = shifted(times, tau, delay)
+            elif qd is not None:
+                qd = shifted(times, qd, delay)
+        known = {x for key in calibration.gain for x in joints_of(mech, key, ("tau",))["tau"]}
+        current = tuple(x for x in self.current_joints(mech.joint_names) if x not in known)
+        q = mapped(self.q, affine.position) - affine.zero
+        whole = set(current) == set(mech.joint_names)
+        drives = drive_matrix(self.drives, mech, calibration)
+        return replace(self, q=q, qd=qd, tau=tau, current=whole or current or False, drives=drives)
+
+    def check_columns(self, mech: Mechanism) -> None:
+        """Check that q, qd and tau have a column for each coordinate or dof of the robot.
+
+        Raises:
+            FitError: if the numbers differ.
+        """
+        arrays = {"q": self.q, "qd": self.qd, "tau": self.tau}
+        columns = {k: x.shape[1] for k, x in arrays.items() if x is not None}
+        check_column_counts(mech, self.name, columns)
 
     def with_even_times(self) -> Log:
         """The log with even times between the first and the last, for receive times that come in bursts."""
@@ -298,32 +341,24 @@ class Log:
         couple: Mapping[str, Mapping[str, float]] | None = None,
         rate: float | None = None,
     ) -> Log:
-        """Load a log from a CSV, NPZ or Parquet file, a ROS 2 bag, a LeRobot dataset, or several files.
+        """Load a log from a CSV or NPZ file, or a ROS 2 bag; several files are logs of one fit.
 
         Columns are named "t", and "q", "qd", "tau" with the name of a joint ("q_joint3", "joint3.q",
         "tau joint3", ...) or with a number, in the order of the numbers. Capitals and separators do not
         matter, nor does a common prefix of all joints, "fer_joint3". A single joint needs neither.
         Common other names are known: "time", "position", "velocity", "effort", "torque", and paths,
-        "/joint_states/joint3/position", "field.position3". NPZ files contain
-        arrays `[samples, joints]` of these names, or "joint_positions" and the like; Parquet files may
-        contain lists.
+        "/joint_states/joint3/position", "field.position3". NPZ files contain arrays `[samples, joints]` of
+        these names, or "joint_positions" and the like, with joints in the robot's order.
 
         A CSV file is UTF-8 text with a header line, decimal points, and commas, semicolons or tabs between
-        columns; convert other dialects with pandas. Lines that begin with # are comments. Of a ROS 2 bag the
-        messages sensor_msgs/msg/JointState are read.
+        columns. Lines that begin with # are comments, and empty cells are missing samples. Of a ROS 2 bag the
+        messages sensor_msgs/msg/JointState are read. Read other files with pandas, and pass arrays to `Log`.
 
-        Several files that each have some of the quantities are joined at the times of the positions. Several
-        complete files are logs of one fit, as the episodes of a LeRobot dataset; see `concatenate`.
-
-        Units in brackets, "q_joint3 [deg]", or in a line below the header are applied. Times may end in their
-        unit, "t_ms", "timestamp_ns", may be the two columns of a ROS time stamp, "header.stamp.sec" and
-        "header.stamp.nanosec", or dates, which count from the first. If the file names the joints of numbered
-        columns ("name_0", "field.name0", or an array "joint_names"), these names count. Velocities that are
-        empty in all samples count as not measured.
+        Units in brackets, "q_joint3 [deg]", are applied. Empty columns of velocities count as not measured.
+        Several logs are concatenated; see `concatenate`.
 
         Args:
-            path: of the file, or several; the extension gives the format. Parquet needs pyarrow, bags need
-                rosbags.
+            path: of the file, or several; the extension gives the format. Bags need rosbags.
             joints: names in the robot's order, ``mech.joint_names``; columns are matched to them.
             units: units other than SI: {"t": "ms", "q": "deg", "qd": "deg/s", "tau": "mNm"}. Known units are
                 s, ms, us, ns; rad, deg, m, mm; these per second, rpm; Nm, mNm, Nmm, Ncm, kNm, kgfcm, lbft, N,
@@ -339,7 +374,7 @@ class Log:
 
         Raises:
             FitError: if there is no such file, a format or unit is unknown, or a joint has no column.
-            MissingExtraError: for Parquet and bags, if their reader is not installed.
+            MissingExtraError: for bags, if their reader is not installed.
         """
         paths = [path] if isinstance(path, (str, os.PathLike)) else path
         names = logged_names(tuple(joints), couple or {})
@@ -367,7 +402,7 @@ class Log:
                 current=currents_of(units),
                 units=dict(units),
             )
-            for fields in load_fields([Path(x) for x in paths], names, units, chosen, rate)
+            for fields in (load_fields(Path(x), names, units, chosen, rate) for x in paths)
         ]
         return logs[0] if len(logs) == 1 else cls.concatenate(logs)
 

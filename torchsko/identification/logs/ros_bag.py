@@ -10,7 +10,6 @@ import numpy as np
 
 from torchsko.errors import FitError
 from torchsko.identification.logs.column_names import match_joint
-from torchsko.identification.logs.table import Table
 from torchsko.utils.optional_dependencies import require
 
 JOINT_STATE = "sensor_msgs/msg/JointState"
@@ -20,7 +19,7 @@ FIELDS = {"position": "q", "velocity": "qd", "effort": "tau"}
 """Fields of a message, and their quantities."""
 
 
-def read_bag(path: Path, joints: Sequence[str] = ()) -> Table:
+def read_bag(path: Path, joints: Sequence[str] = ()) -> dict[str, Any]:
     """Read the joint states of a ROS 2 bag; times are those of their headers.
 
     Several topics, or several lists of joints in one topic, are separate recordings. The one with most of
@@ -60,10 +59,7 @@ def read_bag(path: Path, joints: Sequence[str] = ()) -> Table:
         return len(found), bool(len(groups[key][0][1].effort)), len(groups[key])
 
     best = max(groups, key=rank)
-    others = [key for key in groups if key != best]
-    columns = _columns(best[1], groups[best])
-    other = {f"{topic}: {', '.join(names)}": "other joint states" for topic, names in others}
-    return Table(columns, {"t": "s"}, other)
+    return _columns(best[1], groups[best])
 
 
 def _columns(names: Sequence[str], messages: Sequence[tuple[int, Any]]) -> dict[str, Any]:

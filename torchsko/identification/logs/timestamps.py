@@ -1,9 +1,7 @@
-"""Time stamps: conversion of dates to seconds, and checks that times are finite and increase."""
+"""Checks that times are finite and increase."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -15,36 +13,6 @@ Array = NDArray[np.floating[Any]]
 
 SYSTEMATIC_SHARE = 0.01
 """Share of faulty time steps above which the clock or its resolution is at fault, not single samples."""
-
-
-def parse_datetime(text: str) -> datetime | None:
-    """Parse a date with a time, "2026-01-02T12:00:00.5"; None for other text."""
-    if "-" not in text or ":" not in text:
-        return None
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None
-
-
-def seconds_after(first: datetime, text: str) -> float:
-    """Seconds from a first date to the one in a text; nan if the text is no date or has no time zone too."""
-    date = parse_datetime(text)
-    if date is None or (date.tzinfo is None) != (first.tzinfo is None):
-        return float("nan")
-    return (date - first).total_seconds()
-
-
-def seconds_of_texts(texts: Sequence[str | None]) -> NDArray[np.float64] | None:
-    """Seconds from the first of several dates in text; None if the first text is no date."""
-    first = parse_datetime(texts[0] or "") if len(texts) else None
-    return None if first is None else np.array([seconds_after(first, x or "") for x in texts])
-
-
-def seconds_of_dates(x: NDArray[Any]) -> NDArray[np.float64]:
-    """Seconds of durations (timedelta64), or of dates (datetime64) from the first valid one; nan for NaT."""
-    first = x[~np.isnat(x)][:1] if x.dtype.kind == "M" else np.timedelta64(0, "s")
-    return (x - first) / np.timedelta64(1, "s") if np.size(first) else np.full(len(x), np.nan)
 
 
 def check_times(name: str, t: Array, start: int = 0, stop: int | None = None) -> Array:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torchsko.errors import FitError, unknown_name
-
-if TYPE_CHECKING:
-    from torchsko.identification.logs.table import Table
 
 Units = Mapping[str, str | Mapping[str, str]]
 """Units by quantity; of a quantity, one unit or units by joint."""
@@ -60,14 +55,6 @@ _UNIT_OF_SPELLING = {text: unit for unit, texts in SPELLINGS.items() for text in
 
 BRACKETED = re.compile(r"(.*?\S)[\s_]*[\[(]([^\[\]()]+)[\])]")
 """A name that ends in brackets, which may contain its unit."""
-
-_TIME = r"(?:t|time|stamp|timestamp)"
-
-TIME_WITH_UNIT = re.compile(rf"((?:.*[/.])?{_TIME})[\s_-]+([^\W\d_]+)", re.IGNORECASE)
-"""Name of a time that ends in its unit: t_ms."""
-
-LAST_WORDS = re.compile(r".*?[^\s_-][\s_-]+(?:([^\W\d_]+)[_/])?([^\W\d_]+)")
-"""The last words of a name, which may be a unit: angle_deg, speed_deg_s."""
 
 
 def normalize_unit(text: str) -> str:
@@ -133,161 +120,3 @@ def to_si(
     default = QUANTITY_UNITS[name][0]
     units = [by_joint[joint] if joint in by_joint else default for joint in joints]
     return x * np.array([SI_SCALE[unit] for unit in units])
-
-
-def apply_file_units(
-    path: Path,
-    table: Table,
-    joints: tuple[str, ...],
-    columns: Mapping[str, Sequence[str]],
-    units: Units,
-) -> Table:
-    """Convert the columns whose unit the file specifies to SI units, and remove units from their names.
-
-    Args:
-        path: of the file.
-        table: its contents.
-        joints: names in the robot's order; "q[m]" may be one.
-        columns: names that the user gave, by quantity; these are kept.
-        units: declared by the user; the file must not contradict them.
-
-    Raises:
-        FitError: if the file and the declaration differ, or the name of a column that the user gave ends in a
-            unit that is not declared.
-    """
-    _check_given_names(path, joints, columns, units)
-    given = {name for names in columns.values() for name in names}
-    times = _times_with_units(table, set(columns.get("t", ())))
-    converted: dict[str, Array] = {}
-    file_units: dict[str, str] = {}
-    for name, x in table.columns.items():
-        bare, unit = _split_unit(name, table.units.get(name), joints, given, times)
-        quantity = next((key for key, names in QUANTITY_UNITS.items() if unit in names), None)
-        declared = None if quantity is None else units.get(quantity)
-        if unit is None or quantity is None or (unit in CURRENT_UNITS and declared is None):
-            converted[name] = x
-            if unit is not None and unit in SI_SCALE:
-                file_units[name] = unit
-            continue
-        if declared not in (None, unit):
-            raise FitError(
-                f"{path}: column {name!r} is in {unit}, and {quantity} was declared in {declared}.",
-                "Units in the file are applied without a declaration.",
-                f"Leave the unit of {quantity} out.",
-            )
-        if bare in converted or (bare != name and bare in table.columns):
-            raise FitError(
-                f"{path}: there are two columns {bare!r}, one of them as {name!r}.",
-                "The names of columns, without units, must be unique.",
-                "Rename one of them, or remove it.",
-            )
-        scale = 1.0 if declared is not None else SI_SCALE[unit]
-        converted[bare] = x if scale == 1 else x * scale
-        file_units[bare] = unit
-    return replace(table, columns=converted, units=file_units)
-
-
-def _split_unit(
-    name: str,
-    unit: str | None,
-    joints: tuple[str, ...],
-    given: Collection[str],
-    times: Mapping[str, tuple[str, str]],
-) -> tuple[str, str | None]:
-    """Split the name of a column into the name without unit, and the unit.
-
-    Args:
-        name: of the column.
-        unit: that the file specifies elsewhere.
-        joints: names that may stand in brackets, too.
-        given: names that are kept.
-        times: result of `_times_with_units`.
-    """
-    match = BRACKETED.fullmatch(name)
-    bracketed = None if match is None or match[2] in joints else normalize_unit(match[2])
-    if name in times:
-        bare, suffix = times[name]
-        return bare, unit or bracketed or suffix
-    if match is not None and bracketed in SI_SCALE and name not in given:
-        return match[1], unit or bracketed
-    return name, unit or bracketed
-
-
-def unit_in_name(name: str) -> str | None:
-    """The unit at the end of a column's name: in brackets, or of a time; None if there is none."""
-    if match := BRACKETED.fullmatch(name):
-        unit, known = normalize_unit(match[2]), tuple(SI_SCALE)
-    elif match := TIME_WITH_UNIT.fullmatch(name):
-        unit, known = normalize_unit(match[2].lower()), QUANTITY_UNITS["t"]
-    else:
-        return None
-    return unit if unit in known else None
-
-
-def _times_with_units(table: Table, given: Collection[str]) -> dict[str, tuple[str, str]]:
-    """Find times whose names end in their unit: the name without unit, and the unit, by column.
-
-    A time that the user gave keeps its name, and is the only one. A time without a unit in its name has
-    priority. Of several with units the first one counts; the two columns of a ROS time stamp are kept.
-    """
-    if given:
-        match = LAST_WORDS.fullmatch(next(iter(given))) if len(given) == 1 else None
-        unit = normalize_unit(match[2].lower()) if match is not None else ""
-        return {name: (name, unit) for name in given} if unit in QUANTITY_UNITS["t"] else {}
-    if any(re.fullmatch(_TIME, name.strip("_%"), re.IGNORECASE) for name in table.columns):
-        return {}
-    found: dict[str, tuple[str, str]] = {}
-    for name in table.columns:
-        if match := TIME_WITH_UNIT.fullmatch(name):
-            bare, unit = match[1], normalize_unit(match[2].lower())
-            if unit in QUANTITY_UNITS["t"] and bare not in table.columns:
-                found[name] = bare, unit
-    first: dict[str, tuple[str, str]] = {}
-    for name, (bare, unit) in found.items():
-        units = {u for b, u in found.values() if b.lower() == bare.lower()}
-        if not units >= {"s", "ns"} and bare not in (b for b, _ in first.values()):
-            first[name] = bare, unit
-    return first
-
-
-def _check_given_names(
-    path: Path, joints: tuple[str, ...], columns: Mapping[str, Sequence[str]], units: Units
-) -> None:
-    """Check that names of columns that the user gave do not end in a unit that is not declared.
-
-    Such columns would be read as SI units: milliradians or degrees as radians. Known units in brackets and
-    units of times are applied.
-    """
-    for quantity, names in columns.items():
-        for name in names if quantity not in units else ():
-            match, last = BRACKETED.fullmatch(name), LAST_WORDS.fullmatch(name)
-            if match is not None:
-                unit = match[2]
-                if normalize_unit(unit) in SI_SCALE or unit in joints or unit.strip().isdigit():
-                    continue
-            elif last is not None and quantity != "t" and not name.endswith(joints):
-                candidates = [normalize_unit(f"{last[1]}/{last[2]}"), normalize_unit(last[2])]
-                known = QUANTITY_UNITS[quantity]
-                unit = next((u for u in candidates if u in known and SI_SCALE[u] != 1), "")
-                if not unit or unit in CURRENT_UNITS:
-                    continue
-            else:
-                continue
-            example = unit if unit in QUANTITY_UNITS[quantity] else QUANTITY_UNITS[quantity][0]
-            raise FitError(
-                f"{path}: the column {name!r} for {quantity} may be in {unit.strip()}.",
-                "The unit at the end of its name is ambiguous, and none is declared.",
-                f'Declare the unit, units={{"{quantity}": "{example}"}} or --unit {quantity}={example}: one '
-                f"of {', '.join(QUANTITY_UNITS[quantity])}.",
-            )
-
-
-def check_quantity_units(path: Path, quantity: str, units: Mapping[str, str]) -> None:
-    """Check that the units of columns are units of their quantity."""
-    for name, unit in units.items():
-        if unit not in QUANTITY_UNITS[quantity]:
-            raise FitError(
-                f"{path}: the name of {name!r} stands for {quantity}, but its unit is {unit}.",
-                f"Units of {quantity} are {', '.join(QUANTITY_UNITS[quantity])}.",
-                "Correct the name or the unit in the file.",
-            )

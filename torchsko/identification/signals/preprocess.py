@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchsko.errors import FitError
-from torchsko.identification.logs.calibration import check_column_counts
 from torchsko.identification.logs.log import Log
 from torchsko.identification.signals.cleaning import (
     MAX_BURST,
@@ -160,7 +159,7 @@ def check_columns(mech: Mechanism, log: Log) -> None:
     Raises:
         FitError: if they differ, or velocities are missing and some joint has a quaternion.
     """
-    check_column_counts(mech, log)
+    log.check_columns(mech)
     quaternions = quaternion_joints(mech)
     if quaternions and log.qd is None:
         raise FitError(
