@@ -1,7 +1,8 @@
 """Learn an unmodelled force: a rigid model plus a network, against a network alone.
 
-A cable pulls at three joints of a Panda, and the library has no term for it. A fit with a residual network
-and a network for the whole torque use the same log. Both are tested on motions like it and on faster ones.
+A cable pulls at three joints of a Panda, and the library has no term for it. A network of the torque that a
+fit leaves and a network for the whole torque use the same log. Both are tested on motions like it and on
+faster ones.
 Needs pip install ".[identify]".
 """
 
@@ -32,24 +33,24 @@ def measured(robot, seed, seconds, faster=1.0, noise=0.05):
     return t, (q, qd, qdd), tau + noise * torch.randn(tau.shape, generator=g, dtype=tau.dtype)
 
 
-def network_alone(states, tau, steps):
-    """A network of the same states without a robot model."""
-    x, size = torch.cat(states, -1), tau.std(0)
+def network(states, target, steps):
+    """A network of states that is trained on a target, `[samples, joints]`."""
+    x, size = torch.cat(states, -1), target.std(0)
     middle, spread = x.mean(0), x.std(0)
-    sizes = (x.shape[1], 64, 64, tau.shape[1])
+    sizes = (x.shape[1], 64, 64, target.shape[1])
     layers = [torch.nn.Linear(a, b, dtype=x.dtype) for a, b in pairwise(sizes)]
     net = torch.nn.Sequential(layers[0], torch.nn.Tanh(), layers[1], torch.nn.Tanh(), layers[2])
     optimizer = torch.optim.Adam(net.parameters(), lr=5e-3)
     for _ in range(steps):
         optimizer.zero_grad()
-        (net((x - middle) / spread) - tau / size).square().mean().backward()
+        (net((x - middle) / spread) - target / size).square().mean().backward()
         optimizer.step()
     return lambda *s: (size * net((torch.cat(s, -1) - middle) / spread)).detach()
 
 
 def main():
     args = parse_options(
-        __doc__, seconds=(60.0, "of the log"), steps=(800, "training steps of the network alone")
+        __doc__, seconds=(60.0, "of the log"), steps=(800, "training steps of each network")
     )
     torch.manual_seed(0)
     panda = ts.load(ts.robots.panda)
@@ -59,17 +60,11 @@ def main():
     t, states, tau = measured(robot, 0, args.seconds)
     log = ts.identification.Log(t.numpy(), *(x.numpy() for x in (states[0], tau, states[1])))
     rigid = ts.identification.identify(nominal, log, joint_terms=TERMS, cutoff=5.0)
-    both = ts.identification.identify(
-        nominal,
-        log,
-        joint_terms=TERMS,
-        cutoff=5.0,
-        residual=ts.identification.Network(robot.num_dof),
-    )
+    left = network(states, tau - rigid.inverse_dynamics(*states), args.steps)
     models = {
         "rigid": rigid.inverse_dynamics,
-        "rigid + network": both.inverse_dynamics,
-        "network alone": network_alone(states, tau, args.steps),
+        "rigid + network": lambda *s: rigid.inverse_dynamics(*s) + left(*s),
+        "network alone": network(states, tau, args.steps),
     }
     speeds, rows = (1.0, 1.5, 2.0), {}
     print("torque error over the standard deviation of the torque, on unseen motions\n")

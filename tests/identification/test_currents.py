@@ -8,8 +8,8 @@ from torch.testing import assert_close
 import torchsko as ts
 from tests.identification.finding_codes import texts
 from tests.identification.test_fit import arm, friction, log_of
-from torchsko.identification.estimators import drive_gains as currents
-from torchsko.identification.estimators.drive_gains import torque_constants
+from torchsko.identification import drive_gains as currents
+from torchsko.identification.drive_gains import torque_constants
 from torchsko.identification.signals.filter_settings import design_filters
 
 CONSTANTS = np.array([8.0, 0.5, -3.0])

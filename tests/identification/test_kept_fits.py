@@ -33,7 +33,7 @@ CHANGES = {
     "no mapping": (lambda d: [1, 2], "is not a fit"),
     "a version in words": (
         lambda d: other(d, "version", "3"),
-        "has the format version '3', this torchsko needs 6",
+        "has the format version '3', this torchsko needs 7",
     ),
     "few numbers": (lambda d: other(d, "phi", d["phi"][:10]), r"phi has shape \[10\], not \[30\]"),
     "no numbers": (lambda d: other(d, "phi", d["phi"] * float("nan")), "phi is not finite"),

@@ -193,14 +193,14 @@ def test_folds_of_a_repeated_motion_divide_its_period():
     nominal = panda()
     options = {"rotors": ROTORS, "load": 0.2, "dahl": 0.15, "cogging": 0.3, "noise": 0.2}
     log = simulate(panda(0.15), 0, seconds=20.0, period=5.0, **options)
-    folds = time_folds(log, 5)
+    folds = time_folds(log, 5, 0.0)
     assert folds.period == pytest.approx(5.0, abs=0.02)
     assert folds.of(torch.tensor([0.5, 5.5, 1.5, 16.5])).tolist() == [0, 0, 1, 1]
     once = simulate(panda(0.15), 0, seconds=20.0, **options)
-    assert time_folds(once, 5).period is None
+    assert time_folds(once, 5, 0.0).period is None
     # A longer pause between two recordings is no period.
     later = replace(once, t=np.where(once.t > 10, once.t + 7, once.t))
-    assert time_folds(later, 5).period is None
+    assert time_folds(later, 5, 0.0).period is None
     fit = identify(nominal, log)
     assert "repeats every 5 s" in texts(fit, "repeated_motion")[0]
     # With folds of time the smallest weight of the prior was selected, and masses changed fivefold.

@@ -153,9 +153,9 @@ def test_unmeasured_forces_of_a_base_are_left_out(method, carried):
 
 def test_joints_are_checked_for_errors_without_forces_of_the_base(carried):
     mech, log = carried
-    swapped = replace(log, tau=log.tau[:, [7, 6]])
-    (note,) = texts(ts.identification.identify(mech, swapped, method="ols"), "wrong_order")
-    assert "are exchanged" in note
+    turned = replace(log, tau=log.tau[:, 6:] * [-1, 1])
+    (note,) = texts(ts.identification.identify(mech, turned, method="ols"), "wrong_sign")
+    assert "tau of joint 'j_upper'" in note
     half = ts.identification.identify(
         mech, replace(log, tau=log.tau[:, 6:] * [np.nan, 1]), method="ols"
     )

@@ -80,7 +80,7 @@ def test_errors_that_repeat_with_the_motion_count_once():
     assert 0.6 < sizes(lambda q, noise: 0.2 * noise[:2000].repeat(4, 1), 6) < 1.5
 
 
-@pytest.mark.nightly  # test_torque_ripple has one such fit by day
+@pytest.mark.nightly
 def test_cogging_torque_enlarges_standard_errors_of_least_squares():
     assert 0.6 < sizes(lambda q, noise: 0.1 * torch.sin(24 * q) + 0.1 * noise, 12) < 1.7
 

@@ -7,7 +7,7 @@ import torch
 import torchsko as ts
 from tests.identification.finding_codes import texts
 from torchsko.identification import Log
-from torchsko.identification.estimators.drive_gains import torque_constants
+from torchsko.identification.drive_gains import torque_constants
 from torchsko.identification.friction import Offset, RotorInertia
 from torchsko.identification.signals.filter_settings import design_filters
 

@@ -41,8 +41,7 @@ def add_identify(commands: Any) -> None:
     add(
         "log",
         nargs="+",
-        help="CSV, NPZ, Parquet or ROS 2 bag with t, q, tau, and qd if it was measured; files that have only "
-        "some of these are joined by time, complete ones are several logs of one fit",
+        help="CSV, NPZ or ROS 2 bag with t, q, tau, and qd if it was measured; several are logs of one fit",
     )
     add("--out", required=True, type=Path, help="output folder")
     add(
@@ -51,6 +50,24 @@ def add_identify(commands: Any) -> None:
         help="format of the robot's file (default: that of the input, and URDF for SDF); MJCF has rotor "
         "inertias",
     )
+    _add_method_options(parser)
+    _add_term_options(parser)
+    _add_test_options(parser)
+    add_log_options(parser)
+    add_robot_options(parser)
+    add(
+        "--lock",
+        action="append",
+        default=[],
+        metavar="wheel=0",
+        help="joints that did not move, a,b=0, and their position; may be repeated",
+    )
+    add("--gravity", metavar="0,0,-9.81", help="gravity in the frame of the robot's base [m/s^2]")
+
+
+def _add_method_options(parser: argparse.ArgumentParser) -> None:
+    """Options of the estimator."""
+    add = parser.add_argument
     add("--method", default="physical", help="estimator, see below (default: physical)")
     add(
         "--select",
@@ -61,6 +78,23 @@ def add_identify(commands: Any) -> None:
     add("--window", type=float, help="length of the windows of shooting [s]")
     add("--time-limit", type=float, help="time for the iterations of shooting [s] (default: 45)")
     add("--prior", type=float, help="weight of the nominal robot")
+    add(
+        "--measurement-bias",
+        action="store_true",
+        help="simulate the bias of the estimates by noise of positions",
+    )
+    add(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="CODE",
+        help="ignore findings with this code, also those that stop the fit; may be repeated",
+    )
+
+
+def _add_term_options(parser: argparse.ArgumentParser) -> None:
+    """Options of joint terms."""
+    add = parser.add_argument
     add(
         "--terms",
         action="append",
@@ -77,6 +111,11 @@ def add_identify(commands: Any) -> None:
         help="terms that selection chooses from: +TERM adds to the default ones, TERM replaces them; may be "
         "repeated",
     )
+
+
+def _add_test_options(parser: argparse.ArgumentParser) -> None:
+    """Options of the data that are fitted, and of those that test the fit."""
+    add = parser.add_argument
     add(
         "--use",
         default="0:1",
@@ -91,29 +130,6 @@ def add_identify(commands: Any) -> None:
         help="log that the fit does not use, or several, and optionally a part of their duration, such as "
         "0.6:1; the report has the prediction errors on it. Of the fitted log it is the rest by default",
     )
-    add("--ripple", action="store_true", help="look for torque ripple of gears and motors")
-    add(
-        "--measurement-bias",
-        action="store_true",
-        help="simulate the bias of the estimates by noise of positions",
-    )
-    add(
-        "--ignore",
-        action="append",
-        default=[],
-        metavar="CODE",
-        help="ignore findings with this code, also those that stop the fit; may be repeated",
-    )
-    add_log_options(parser)
-    add_robot_options(parser)
-    add(
-        "--lock",
-        action="append",
-        default=[],
-        metavar="wheel=0",
-        help="joints that did not move, a,b=0, and their position; may be repeated",
-    )
-    add("--gravity", metavar="0,0,-9.81", help="gravity in the frame of the robot's base [m/s^2]")
 
 
 class _Help(argparse.Action):
@@ -166,7 +182,7 @@ def run_identify(given: argparse.Namespace) -> None:
         fit = identify(
             mech, log, joint_terms=joint_terms, candidate_terms=candidates, method=given.method,
             select=given.select, cutoff=given.cutoff, prior=given.prior, window=given.window,
-            time_limit=given.time_limit, ripple=given.ripple, measurement_bias=given.measurement_bias,
+            time_limit=given.time_limit, measurement_bias=given.measurement_bias,
             on_findings=dict.fromkeys(given.ignore, "ignore"), progress=bar,
         )  # fmt: skip
     finally:

@@ -1,6 +1,5 @@
 """System identification: from logs of robots to robots, with error bars."""
 
-from torchsko.identification.estimators.residual_network import Network as Network
 from torchsko.identification.excitation.fourier import Trajectory as Trajectory
 from torchsko.identification.excitation.fourier import exciting_trajectory as exciting_trajectory
 from torchsko.identification.excitation.optimal_trajectory import (

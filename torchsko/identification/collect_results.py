@@ -10,14 +10,14 @@ from torch import Tensor
 
 from torchsko.identification.diagnostics.context import FitContext, FittedContext
 from torchsko.identification.diagnostics.findings import Finding, by_importance
-from torchsko.identification.estimators.estimate import Estimate
-from torchsko.identification.estimators.reference_estimates import reference_models
-from torchsko.identification.estimators.residual_model import Shrunk
-from torchsko.identification.estimators.select_model import Selection
+from torchsko.identification.estimate import Estimate
 from torchsko.identification.options import FitOptions
+from torchsko.identification.reference_estimates import reference_models
 from torchsko.identification.regression.solution import TermChoice
+from torchsko.identification.results.fit_result import FitInfo
 from torchsko.identification.results.reference_models import MemoryModel
-from torchsko.identification.results.result import Fit, FitInfo
+from torchsko.identification.results.result import Fit
+from torchsko.identification.select_model import Selection
 from torchsko.identification.uncertainty.identifiability import parameter_names
 from torchsko.identification.uncertainty.measurement_bias import PositionNoise
 
@@ -44,7 +44,7 @@ def fitted_context(
         squared_errors=found.squared_errors, least_squares_errors=least_squares_errors,
         information=found.information, combinations=found.combinations,
         labels=labels(found.solution.choice), combination_labels=labels(found.choice),
-        ripple=options.ripple, selects=options.selects, position_bias=bias,
+        selects=options.selects, position_bias=bias,
         bias_advice=found.estimator.bias_advice, physical=found.estimator.physical, masses=found.masses,
     )  # fmt: skip
 
@@ -55,7 +55,6 @@ def collect_results(
     selection: Selection,
     found: Estimate,
     with_memory: Estimate | None,
-    learned: Shrunk | None,
     errors: Mapping[str, Tensor],
     findings: Sequence[Finding],
 ) -> Fit:
@@ -67,7 +66,6 @@ def collect_results(
         selection: the selected models.
         found: estimates of the memoryless model.
         with_memory: estimates of the model with memory; None if there is none.
-        learned: the learned residual; None if there is none.
         errors: mean square prediction errors by name, each `[folds, num_dof]`.
         findings: of all stages.
     """
@@ -88,5 +86,5 @@ def collect_results(
     return Fit.of(
         context.problem, found.solution, info, reference_models(context, selection.prior),
         found.uncertainty, found.residuals, {k: x.mean(0).sqrt() for k, x in errors.items()},
-        tuple(by_importance(findings)), learned, memory, found.masses,
+        tuple(by_importance(findings)), memory, found.masses,
     )  # fmt: skip

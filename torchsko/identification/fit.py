@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from torch import nn
-
 from torchsko.identification.collect_results import collect_results, fitted_context
 from torchsko.identification.diagnostics.check_lists import CHECKS_AFTER_FIT, CHECKS_BEFORE_FIT
 from torchsko.identification.diagnostics.findings import Action, apply_actions, collect
-from torchsko.identification.estimators.estimate import estimate, learn_residual
-from torchsko.identification.estimators.reference_estimates import reference_errors
-from torchsko.identification.estimators.select_model import select_model
+from torchsko.identification.estimate import estimate
 from torchsko.identification.friction import Term
 from torchsko.identification.friction.candidates import CANDIDATE_TERMS
 from torchsko.identification.joint_terms import JointTerms
 from torchsko.identification.logs.log import Log
 from torchsko.identification.options import FitOptions, check_log, check_robot
 from torchsko.identification.preparation import Progress, prepare, progress_of_stages
+from torchsko.identification.reference_estimates import reference_errors
 from torchsko.identification.regression.normal_equations import Regressor
 from torchsko.identification.results.result import Fit
+from torchsko.identification.select_model import select_model
 from torchsko.identification.workers import for_unknowns, threads
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
@@ -38,9 +36,7 @@ def identify(
     folds: int = 5,
     window: float | None = None,
     time_limit: float | None = None,
-    residual: nn.Module | None = None,
     regressor: Regressor | None = None,
-    ripple: bool = False,
     measurement_bias: bool = False,
     on_findings: Mapping[str, Action] | None = None,
     progress: Callable[[str, float], None] | None = None,
@@ -74,12 +70,7 @@ def identify(
         window: length of the windows of "shooting" [s]; by default 0.1 s, and at least five samples.
         time_limit: time after which the iterations of "shooting" stop with the best parameters so far, and a
             finding [s]; by default 45 s. The log is read and terms are selected before.
-        residual: a module that learns the remaining force from the state, such as
-            `torchsko.identification.Network`; see
-            `torchsko.identification.estimators.residual_model.ResidualTraining`. The fit trains a copy.
         regressor: replaces `torque_regressor`. By default a kernel is compiled for long logs.
-        ripple: whether to look for torque ripple, which is periodic in the position of a joint, and to offer
-            it to selection.
         measurement_bias: whether to simulate the bias of the estimates by noise of positions.
         on_findings: "ignore", "warn" or "raise" by code of finding; see
             `torchsko.identification.diagnostics.findings.CODES`. By default findings of severity "error"
@@ -98,8 +89,8 @@ def identify(
     """
     mech = as_mechanism(mech)
     options = FitOptions(
-        joint_terms, candidate_terms, method, select, cutoff, prior, folds, window, time_limit, residual,
-        regressor, ripple, measurement_bias, on_findings or {},
+        joint_terms, candidate_terms, method, select, cutoff, prior, folds, window, time_limit, regressor,
+        measurement_bias, on_findings or {},
     )  # fmt: skip
     options.check()
     check_robot(mech)
@@ -122,17 +113,12 @@ def _fit(mech: Mechanism, log: Log, options: FitOptions, progress: Progress) -> 
     errors = reference_errors(context, selection.folds, selection.prior)
     errors[options.method] = found.squared_errors
 
-    with_memory, learned = None, None
+    with_memory = None
     if selection.memory is not None:
         with_memory = estimate(context, options, selection, selection.memory, progress)
         errors["with memory"] = with_memory.squared_errors
-    if options.residual is not None:
-        learned, found = learn_residual(context, options.residual, found, progress)
-        errors["with residual"] = found.squared_errors
 
     fitted = fitted_context(context, options, selection, found, errors["least squares"])
     findings += collect(CHECKS_AFTER_FIT, fitted, actions, name)
     progress("done", 1.0)
-    return collect_results(
-        context, options, selection, found, with_memory, learned, errors, findings
-    )
+    return collect_results(context, options, selection, found, with_memory, errors, findings)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 
 import torch
-from torch import nn
 
 from torchsko.errors import FitError, unknown_name
 from torchsko.identification.diagnostics.findings import Action, check_actions
@@ -42,9 +41,7 @@ class FitOptions:
         folds: of cross-validation.
         window: length of shooting's windows [s].
         time_limit: time for the iterations of shooting [s].
-        residual: a module that learns what is left.
         regressor: replaces `torque_regressor`.
-        ripple: whether to look for torque ripple.
         measurement_bias: whether to simulate the bias by noise of positions.
         on_findings: action by code of finding.
     """
@@ -58,9 +55,7 @@ class FitOptions:
     folds: int
     window: float | None
     time_limit: float | None
-    residual: nn.Module | None
     regressor: Regressor | None
-    ripple: bool
     measurement_bias: bool
     on_findings: Mapping[str, Action]
 
@@ -124,12 +119,6 @@ class FitOptions:
                     "This method does not use it.",
                     f"Leave it out, or pass method={' or '.join(methods)}.",
                 )
-        if self.residual is not None and not isinstance(self.residual, nn.Module):
-            raise FitError(
-                f"residual is a {type(self.residual).__name__}.",
-                "It must be a torch module with parameters.",
-                "Pass torchsko.identification.Network(...), or your own nn.Module.",
-            )
         check_actions(self.on_findings)
 
 

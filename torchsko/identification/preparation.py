@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 
 from torchsko.errors import FitError
 from torchsko.identification.diagnostics.check_lists import RAW_LOG_CHECKS
 from torchsko.identification.diagnostics.context import FitContext, RawLog
-from torchsko.identification.diagnostics.data_checks import (
-    add_base_forces,
-    check_sufficient_data,
-    unmeasured_dofs,
-    without_unmeasured,
-)
 from torchsko.identification.diagnostics.findings import Finding, collect
 from torchsko.identification.diagnostics.unit_checks import (
     check_declared_units,
     check_finite_columns,
 )
-from torchsko.identification.estimators.drive_gains import (
+from torchsko.identification.drive_gains import (
     Constants,
     torque_constants,
     with_forces,
 )
-from torchsko.identification.friction import Delay, Term
+from torchsko.identification.friction import Delay
 from torchsko.identification.joint_terms import terms_of
 from torchsko.identification.logs.log import Log
 from torchsko.identification.options import FitOptions
 from torchsko.identification.regression.accumulate import compile_regressor, read_log, time_folds
+from torchsko.identification.regression.data_checks import (
+    add_base_forces,
+    check_sufficient_data,
+    unmeasured_dofs,
+    without_unmeasured,
+)
 from torchsko.identification.regression.drives import Drives
 from torchsko.identification.regression.nearest_physical import nearest_physical
 from torchsko.identification.regression.normal_equations import RegressionProblem
-from torchsko.identification.selection.torque_ripple import find_ripple
 from torchsko.identification.signals.filter_settings import (
     FilterSettings,
     design_filters,
@@ -83,12 +81,9 @@ def prepare(
     drives = Drives.of_log(log, nominal.mass)
     check_method(options, drives)
     problem = RegressionProblem.of(nominal, terms, options.regressor, given, drives)
-    candidates = dict.fromkeys(range(nominal.num_dof), tuple(options.candidate_terms))
-    if options.ripple and options.selects:
-        problem, candidates = add_ripple_terms(problem, log, settings, given, candidates)
     if options.regressor is None:
         problem = compile_regressor(problem, log, settings)
-    folds = time_folds(log, options.folds)
+    folds = time_folds(log, options.folds, settings.half_width)
     equations, faults, sample = read_log(
         problem, log, settings, folds, lambda part: progress("reading the log", 0.2 * part)
     )
@@ -96,7 +91,7 @@ def prepare(
     context = FitContext(
         original=mech, nominal=nominal, replaced_bodies=replaced, log=log, unwrapped=unwrapped,
         settings=settings, constants=constants, problem=problem, given_terms=given,
-        candidates=candidates, unmeasured=unmeasured, folds=folds, equations=equations,
+        unmeasured=unmeasured, folds=folds, equations=equations,
         faults=without_unmeasured(nominal, faults, unmeasured), sample=sample,
     )  # fmt: skip
     return context, findings
@@ -134,21 +129,3 @@ def check_method(options: FitOptions, drives: Drives | None) -> None:
             "Its forward dynamics has friction at joints, and that of drives acts on several joints.",
             'Pass method="physical" (--method physical), which supports it.',
         )
-
-
-def add_ripple_terms(
-    problem: RegressionProblem,
-    log: Log,
-    settings: FilterSettings,
-    given: Mapping[int, Sequence[int]],
-    candidates: Mapping[int, tuple[Term, ...]],
-) -> tuple[RegressionProblem, dict[int, tuple[Term, ...]]]:
-    """Find torque ripple, and add its terms to the problem and to the candidates of its dofs."""
-    dofs = [j for j in range(problem.mech.num_dof) if j not in given]
-    found = {
-        j: tuple(term for wave in waves for term in wave.terms)
-        for j, waves in find_ripple(problem, log, settings, dofs).items()
-    }
-    terms = dict.fromkeys([*problem.terms, *(x for terms in found.values() for x in terms)])
-    extended = {j: (*terms, *found.get(j, ())) for j, terms in candidates.items()}
-    return replace(problem, terms=tuple(terms)), extended

@@ -62,7 +62,7 @@ def for_unknowns(count: int) -> int:
 
 
 def solve_each(A: Tensor, b: Tensor) -> Tensor:
-    """Solve several systems of equations one after another.
+    """Solve several systems of equations, large ones one after another.
 
     For a batch, torch distributes the systems over threads, and MKL's LU then fails for matrices of about 150
     rows or more (torch 2.13): `torch.linalg.solve` raises.
@@ -71,9 +71,15 @@ def solve_each(A: Tensor, b: Tensor) -> Tensor:
         A: `[*batch, n, n]`.
         b: `[*batch, n]` or `[*batch, n, columns]`.
     """
+    if A.shape[-1] <= MAX_BATCHED_ROWS:
+        return torch.linalg.solve(A, b)
     apart = A.ndim - 2
     systems = zip(A.reshape(-1, *A.shape[apart:]), b.reshape(-1, *b.shape[apart:]), strict=True)
     return torch.stack([torch.linalg.solve(*one) for one in systems]).reshape(b.shape)
+
+
+MAX_BATCHED_ROWS = 100
+"""Largest size of systems that are solved as a batch."""
 
 
 @contextmanager

@@ -51,7 +51,6 @@ CHECKS_BEFORE_FIT = (
 
 CHECKS_AFTER_FIT = (
     fit_quality.zero_coefficient,
-    fit_quality.torque_ripple,
     fit_quality.unpredicted_force,
     fit_quality.physical_gap,
     changed_masses.changed_mass,

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchsko.identification.estimators.drive_gains import Constants
-from torchsko.identification.friction import Term
+from torchsko.identification.drive_gains import Constants
 from torchsko.identification.logs.log import Array, Log
 from torchsko.identification.regression.accumulate import ResidualSample
 from torchsko.identification.regression.least_squares import ParameterUncertainty
@@ -93,7 +92,6 @@ class FitContext:
         constants: torque constants that were estimated, for a log of currents.
         problem: the regression problem.
         given_terms: indices of the terms that the caller chose, by dof.
-        candidates: terms that selection chooses from, by dof.
         unmeasured: dofs of the floating base whose force was not measured.
         folds: cross-validation folds.
         equations: the normal equations, by fold.
@@ -110,7 +108,6 @@ class FitContext:
     constants: Constants | None
     problem: RegressionProblem
     given_terms: Mapping[int, tuple[int, ...]]
-    candidates: Mapping[int, tuple[Term, ...]]
     unmeasured: tuple[int, ...]
     folds: TimeFolds
     equations: NormalEquations
@@ -142,7 +139,6 @@ class FittedContext(FitContext):
         combinations: shares of parameters in unidentifiable combinations, `[combinations, parameters]`.
         labels: names of the parameters: base parameters, then terms.
         combination_labels: names of the parameters of `combinations`.
-        ripple: whether periodic residuals are to be looked for.
         selects: whether terms were selected.
         position_bias: bias of the parameters by noise of positions, `[parameters]`; None if not computed.
         bias_advice: a method without that bias.
@@ -159,7 +155,6 @@ class FittedContext(FitContext):
     combinations: Tensor | None
     labels: Sequence[str]
     combination_labels: Sequence[str]
-    ripple: bool
     selects: bool
     position_bias: Tensor | None
     bias_advice: str

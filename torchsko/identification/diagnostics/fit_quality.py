@@ -10,7 +10,6 @@ import torch
 from torchsko.identification.diagnostics.context import FittedContext
 from torchsko.identification.diagnostics.findings import Finding, finding
 from torchsko.identification.regression.rigid_model import dof_positions
-from torchsko.identification.selection.torque_ripple import find_unmodelled_ripple
 from torchsko.identification.uncertainty.measurement_bias import PositionNoise
 from torchsko.identification.uncertainty.residuals import CONSTANT_TOLERANCE
 
@@ -63,27 +62,6 @@ def zero_coefficient(context: FittedContext) -> Iterator[Finding]:
             "zero_coefficient",
             f"The coefficient is 0, because {reason}: {terms}.",
             joints=[name for name, _ in rows],
-        )
-
-
-def torque_ripple(context: FittedContext) -> Iterator[Finding]:
-    """Residuals are not periodic in the position; checked only on request."""
-    if not context.ripple:
-        return
-    names = context.nominal.dof_names
-    missed = find_unmodelled_ripple(
-        context.problem, context.motions, context.solution.choice, sorted(context.given_terms)
-    )
-    for j, waves in missed.items():
-        each = " and ".join(
-            f"{x.periods_per_turn:.4g} times a turn, by {x.amplitude:.2g}" for x in waves
-        )
-        terms = ",".join(f"{term!r}" for x in waves for term in x.terms)
-        yield finding(
-            "torque_ripple",
-            f"The residual of {names[j]} is periodic in its position: {each}.",
-            f'Add the terms {terms}: candidate_terms=[*CANDIDATE_TERMS, ...] or --candidates "+{terms}".',
-            joints=[names[j]],
         )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchsko.identification.logs.calibration import AffineMap
 from torchsko.identification.signals.preprocess import FilteredMotion
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import inverse_dynamics
@@ -21,6 +21,33 @@ MAX_BATCH = 20_000
 
 SLOW = 0.05
 """Speed over the root mean square speed below which dry friction may have either sign."""
+
+
+class MappedColumns(NamedTuple):
+    """Factors of the columns of several corrected logs, and zeros that are subtracted from positions.
+
+    Attributes:
+        position: `[maps, num_q]`.
+        zero: `[maps, num_q]` [rad or m].
+        rate: `[maps, num_dof]`.
+        force: `[maps, num_dof]`.
+    """
+
+    position: Tensor
+    zero: Tensor
+    rate: Tensor
+    force: Tensor
+
+    @classmethod
+    def of(cls, mech: Mechanism, count: int) -> MappedColumns:
+        """`count` logs without corrections."""
+        q, qd = (mech.gravity.new_ones(count, n) for n in (mech.num_q, mech.num_dof))
+        return cls(q, torch.zeros_like(q), qd, qd.clone())
+
+    def parts(self, size: int) -> Iterator[MappedColumns]:
+        """At most `size` logs at a time."""
+        for parts in zip(*(x.split(size) for x in self), strict=True):
+            yield MappedColumns(*parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,25 +87,14 @@ class States:
         q, qd, qdd, tau = (x[..., thin, :] for x in (self.q, self.qd, self.qdd, self.tau))
         return replace(self, q=q, qd=qd, qdd=qdd, tau=tau)
 
-    def mapped(self, maps: Sequence[AffineMap], mech: Mechanism | None = None) -> States:
-        """The states of several calibrations of the log, with a batch dimension `[maps]`.
-
-        Args:
-            maps: calibrations.
-            mech: replaces the nominal robot.
-        """
-
-        def stacked(name: str) -> Tensor:
-            return torch.stack([torch.as_tensor(getattr(x, name)) for x in maps]).to(self.q)
-
-        rate = stacked("rate").mT
-        return States(
-            self.mech if mech is None else mech,
-            self.q @ stacked("position").mT - stacked("zero")[:, None],
-            self.qd @ rate,
-            self.qdd @ rate,
-            self.tau @ stacked("force").mT,
-            self.measured,
+    def mapped(self, columns: MappedColumns) -> States:
+        """The states of several corrections of the log, with a batch dimension `[maps]`."""
+        return replace(
+            self,
+            q=self.q * columns.position[:, None] - columns.zero[:, None],
+            qd=self.qd * columns.rate[:, None],
+            qdd=self.qdd * columns.rate[:, None],
+            tau=self.tau * columns.force[:, None],
         )
 
     def forces(self) -> tuple[Tensor, Tensor]:
@@ -122,10 +138,7 @@ class States:
         return ratio, torch.where(used, product * (square * size).clamp_min(1e-300).rsqrt(), nan)
 
 
-def unexplained_shares(
-    states: States, maps: Sequence[AffineMap], scale: float, mech: Mechanism | None = None
-) -> Tensor:
-    """Unexplained shares of several calibrations of a log, `[maps, num_dof]`."""
+def unexplained_shares(states: States, columns: MappedColumns, scale: float) -> Tensor:
+    """Unexplained shares after several corrections of a log, `[maps, num_dof]`."""
     size = max(1, MAX_BATCH // max(1, states.q.shape[-2]))
-    parts = (maps[k : k + size] for k in range(0, len(maps), size))
-    return torch.cat([states.mapped(x, mech).unexplained(scale) for x in parts])
+    return torch.cat([states.mapped(x).unexplained(scale) for x in columns.parts(size)])

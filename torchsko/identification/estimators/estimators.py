@@ -33,16 +33,16 @@ from torch import Tensor
 from torchsko.errors import FitError
 from torchsko.identification.diagnostics.findings import Finding
 from torchsko.identification.estimators.estimator import Estimator
-from torchsko.identification.estimators.instrumental import (
+from torchsko.identification.estimators.shooting import ForwardModel, ShootingEstimator, Windows
+from torchsko.identification.estimators.shooting.shooting_estimator import TIME_LIMIT
+from torchsko.identification.friction import Term
+from torchsko.identification.friction.candidates import DEFAULT_TERMS
+from torchsko.identification.regression.instrumental import (
     Instrumental,
     instrumental_fit,
     instrumental_information,
     paired,
 )
-from torchsko.identification.estimators.shooting import ForwardModel, ShootingEstimator, Windows
-from torchsko.identification.estimators.shooting.shooting_estimator import TIME_LIMIT
-from torchsko.identification.friction import Term
-from torchsko.identification.friction.candidates import DEFAULT_TERMS
 from torchsko.identification.regression.least_squares import (
     ParameterUncertainty,
     fit_base_parameters,

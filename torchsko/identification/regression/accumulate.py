@@ -79,19 +79,30 @@ class ResidualSample:
     num_pieces: int
 
 
-def time_folds(log: Log, count: int) -> TimeFolds:
-    """Cross-validation folds of a log, with the period of its motion if there is one."""
+def time_folds(log: Log, count: int, margin: float) -> TimeFolds:
+    """Cross-validation folds of a log, with the period of its motion if there is one.
+
+    Args:
+        log: the log.
+        count: number of folds.
+        margin: time at both ends at which a filter leaves no samples [s]. If the first and the last fold of a
+            short log were empty, few would be left to compare models, so folds divide the rest.
+    """
     first, last, n = float(log.t[0]), float(log.t[-1]), min(len(log), MAX_PERIOD_SAMPLES)
     rows = np.linspace(0, len(log) - 1, n).astype(int)
     t, q = (np.asarray(x[rows], np.float64) for x in (log.t, log.q))
     log.release_pages()
     even = np.linspace(first, last, n)
     good = np.isfinite(q).all(1)
+    is_short = 2 * margin < last - first <= count * margin
+    plain = TimeFolds(first + margin * is_short, last - margin * is_short, count)
     if good.sum() < 2:
-        return TimeFolds(first, last, count)
+        return plain
     motion = np.stack([np.interp(even, t[good], x[good]) for x in q.T], -1)
     period = find_period(torch.from_numpy(motion))
-    return TimeFolds(first, last, count, period * (last - first) / (n - 1) if period < n else None)
+    if period < n:
+        return TimeFolds(first, last, count, period * (last - first) / (n - 1))
+    return plain
 
 
 def read_log(

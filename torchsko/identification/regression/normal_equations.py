@@ -224,6 +224,12 @@ class NormalEquations:
         return self.of_folds(range(len(self.sums)))
 
 
+def complete_folds(count: Tensor) -> list[int]:
+    """Folds in which every dof has samples, from counts `[folds, num_dof]`; empty dofs are ignored."""
+    measured = count.sum(0) > 0
+    return [k for k in range(len(count)) if bool((count[k] > 0)[measured].all())]
+
+
 @dataclass(frozen=True)
 class TimeFolds:
     """Cross-validation folds: contiguous intervals of equal length.

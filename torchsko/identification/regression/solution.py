@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -55,6 +55,18 @@ class Solution:
     beta: Tensor
     coefficients: tuple[Tensor, ...]
     choice: TermChoice
+
+    def with_term(self, term: int, given: Collection[int]) -> Solution:
+        """Add a term with coefficient 0 to the dofs that are not given and do not have it.
+
+        Standard errors of masses and terms then include the uncertainty of offsets that selection removed.
+        """
+        choice, coefficients = list(self.choice), list(self.coefficients)
+        for j, chosen in enumerate(self.choice):
+            if j not in given and term not in chosen:
+                choice[j] = (*chosen, term)
+                coefficients[j] = torch.cat([coefficients[j], coefficients[j].new_zeros(1)])
+        return replace(self, choice=tuple(choice), coefficients=tuple(coefficients))
 
     def prediction_error(self, X: Tensor) -> Tensor:
         """Predicted minus measured force `[samples, num_dof]` of columns `[samples, num_dof, columns]`."""

@@ -5,13 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchsko.errors import RobotFileWarning, caller_stack_level
+from torchsko.identification.results.fit_result import FitResult
 from torchsko.mechanism.mechanism import Mechanism
-
-if TYPE_CHECKING:
-    from torchsko.identification.results.result import Fit
 
 TOLERANCE = 1e-6
 """Relative rounding error of numbers in a robot file."""
@@ -24,7 +21,7 @@ def other_joints(mech: Mechanism, joints: Sequence[str]) -> str:
     return f"its joints are {', '.join(map(str, joints[:8]))}"
 
 
-def inconsistency(fit: Fit) -> str:
+def inconsistency(fit: FitResult) -> str:
     """Describe the first inconsistency of a loaded fit; empty if there is none."""
     mech, base = fit.mechanism, len(fit.base)
     inertial = 10 * mech.num_bodies

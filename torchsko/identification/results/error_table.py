@@ -18,7 +18,6 @@ COLUMN_TITLES: Mapping[str, str] = {
     "nominal": "nominal + friction",
     "least squares": "unweighted LS",
     "with memory": "fit with memory",
-    "with residual": "fit with residual",
 }
 """Titles of the columns of models; others are methods, "fit (physical)"."""
 

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from torchsko.errors import (
     caller_stack_level,
 )
 from torchsko.identification.friction import Term, TermInput
+from torchsko.identification.results.fit_result import FitResult
 from torchsko.io.common.source import format_of
 from torchsko.io.loading.files import load
 from torchsko.io.mjcf.assets import copy_assets
@@ -26,9 +27,6 @@ from torchsko.io.xml.reader import is_xml_text
 from torchsko.mechanism.coordinates import independent_rates
 from torchsko.mechanism.edits.lock import followed_by
 from torchsko.mechanism.mechanism import Mechanism
-
-if TYPE_CHECKING:
-    from torchsko.identification.results.result import Fit
 
 Folders = Sequence[str | os.PathLike[str]]
 """Further trusted folders of a robot file."""
@@ -62,7 +60,7 @@ def robot_file(like: Any, file_format: str | None = None) -> str:
 
 
 def save_robot(
-    fit: Fit, folder: Path, like: Any, file_format: str | None, mesh_path: Folders | None
+    fit: FitResult, folder: Path, like: Any, file_format: str | None, mesh_path: Folders | None
 ) -> str | None:
     """Write the robot of a fit and the files that it refers to, with one warning about all that it lacks.
 
@@ -118,9 +116,9 @@ def _check_couplings(mech: Mechanism, file: str) -> None:
         )
 
 
-def _loss_lines(fit: Fit, file: str, left: Sequence[str]) -> list[str]:
+def _loss_lines(fit: FitResult, file: str, left: Sequence[str]) -> list[str]:
     """Lines of a warning about parts of a fit that its robot file lacks; empty if it has all."""
-    lacks = fit.missing_from_mechanism
+    lacks = missing_from_mechanism(fit)
     if not (left or lacks):
         return []
     advice = (
@@ -144,7 +142,7 @@ ROTORS = "rotor inertia"
 """Name of the armature of joints in messages."""
 
 
-def _representable(fit: Fit, file: str, like: Any) -> tuple[Mechanism, list[str]]:
+def _representable(fit: FitResult, file: str, like: Any) -> tuple[Mechanism, list[str]]:
     """The robot of a fit without parameters that its file format cannot represent, and texts that name these.
 
     URDF has no rotor inertia, and one friction coefficient for all dofs of a joint. No format has constant
@@ -194,7 +192,7 @@ def _nonzero_dofs(mech: Mechanism, what: str, values: Tensor, unit: str) -> list
     return [f"{what} of {', '.join(found)} {unit}"] if found else []
 
 
-def missing_from_mechanism(fit: Fit) -> tuple[str, ...]:
+def missing_from_mechanism(fit: FitResult) -> tuple[str, ...]:
     """Parts of the memoryless model that the identified mechanism does not have; see `Fit`."""
     found: dict[str, list[str]] = {}
     robot = fit.mechanism
@@ -208,8 +206,6 @@ def missing_from_mechanism(fit: Fit) -> tuple[str, ...]:
             found.setdefault(f"{term.label} term", []).append(joint)
     if not fit.info.physical:
         found["identified inertias (not physical)"] = ["all bodies"]
-    if fit.residual is not None:
-        found["learned residual"] = ["all joints"]
     return tuple(f"{what} of {', '.join(names)}" for what, names in found.items())
 
 

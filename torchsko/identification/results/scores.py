@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from torchsko.errors import FitError
-from torchsko.identification.diagnostics.data_checks import add_base_forces
-from torchsko.identification.estimators.drive_gains import with_forces
+from torchsko.identification.drive_gains import with_forces
 from torchsko.identification.logs.log import Log
 from torchsko.identification.regression.accumulate import reread_sample
+from torchsko.identification.regression.data_checks import add_base_forces
 from torchsko.identification.regression.drives import Drives
 from torchsko.identification.regression.normal_equations import RegressionProblem
 from torchsko.identification.results.error_table import error_table
+from torchsko.identification.results.fit_result import FitResult
 from torchsko.identification.results.reference_models import ReferenceModel
 from torchsko.identification.signals.filter_settings import design_filters
 from torchsko.identification.signals.preprocess import check_columns
 from torchsko.identification.signals.unwrap import unwrap_angles
 from torchsko.identification.uncertainty.residuals import compute_residuals, relative_error
-
-if TYPE_CHECKING:
-    from torchsko.identification.results.result import Fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +31,7 @@ class Scores:
         dofs: names of the dofs.
         errors: root mean square errors of filtered forces by model, `[num_dof]` [N m or N]: the nominal robot
             and least squares, both with the basic friction of the fitted log, and the method of the fit. Fits
-            with memory or a learned residual have "with memory" or "with residual" as well.
+            with memory have "with memory" as well.
         spread: standard deviations of the filtered forces, `[num_dof]` [N m or N].
     """
 
@@ -54,7 +51,7 @@ class Scores:
         return "\n".join([title, "", *error_table(self.dofs, self.errors, self.nrmse)])
 
 
-def score(fit: Fit, log: Log) -> Scores:
+def score(fit: FitResult, log: Log) -> Scores:
     """Predict the forces of a log by the models of a fit; see `Fit.test`."""
     nominal = fit.nominal
     log = add_base_forces(nominal, log)
@@ -88,9 +85,5 @@ def score(fit: Fit, log: Log) -> Scores:
         name: compute_residuals(problem, motions, model.solution(problem))
         for name, model in models.items()
     }
-    if fit.residual is not None:
-        residuals["with residual"] = compute_residuals(
-            problem, motions, models[method].solution(problem), fit.residual
-        )
     errors = {name: x.variance.sqrt() for name, x in residuals.items()}
     return Scores(log.name, fit.row_names, errors, residuals[method].spread)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import torch
-from torch import nn
 
 from torchsko.errors import FitError, RobotFileError
 from torchsko.identification.diagnostics.findings import Finding
-from torchsko.identification.estimators.residual_network import Network, Shrunk
 from torchsko.identification.friction import Term, term_classes
 from torchsko.identification.results.consistency import inconsistency, other_joints, warn_of_edits
+from torchsko.identification.results.fit_result import FitInfo, FitResult
 from torchsko.identification.results.reference_models import MemoryModel, ReferenceModel
 from torchsko.identification.results.robot_file import ROBOTS, Folders
 from torchsko.identification.uncertainty.prior_covariance import MassUncertainty
@@ -28,10 +26,9 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.atomic_write import temporary_path
 from torchsko.verbs.base_parameters import BaseParameters
 
-if TYPE_CHECKING:
-    from torchsko.identification.results.result import Fit
+AnyFit = TypeVar("AnyFit", bound=FitResult)
 
-VERSION = 6
+VERSION = 7
 """Version of the format of fit.pt."""
 
 PLAIN = (
@@ -47,7 +44,7 @@ PLAIN = (
 """Fields of a fit that are tensors and numbers."""
 
 
-def write_fit(fit: Fit, path: Path) -> None:
+def write_fit(fit: FitResult, path: Path) -> None:
     """Write the numbers of a fit; an old file stays until the new one is complete."""
     part = temporary_path(path)
     try:
@@ -59,7 +56,7 @@ def write_fit(fit: Fit, path: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-def pack(fit: Fit) -> dict[str, Any]:
+def pack(fit: FitResult) -> dict[str, Any]:
     """A fit as tensors, numbers, strings and containers of them, which `torch.load` reads without code."""
     return {
         "version": VERSION,
@@ -74,7 +71,7 @@ def pack(fit: Fit) -> dict[str, Any]:
         "findings": [dataclasses.asdict(x) for x in fit.findings],
         "nominal": _numbers(fit.nominal),
         "mechanism": _numbers(fit.mechanism),
-        "joints": list(fit.mechanism.tree_joint_names), "residual": _of_residual(fit.residual),
+        "joints": list(fit.mechanism.tree_joint_names),
     }  # fmt: skip
 
 
@@ -82,31 +79,6 @@ def _numbers(mech: Mechanism) -> dict[str, torch.Tensor]:
     # A new file has a frame for the inertial frame; frames change no force.
     names = (name for name in PARAMETERS if not name.startswith("frame_"))
     return {name: getattr(mech, name).detach().clone() for name in names}
-
-
-def _of_residual(residual: Shrunk | None) -> dict[str, Any] | None:
-    """State of a residual module, and the arguments of a `Network`."""
-    if residual is None:
-        return None
-    shape = residual.module.shape if isinstance(residual.module, Network) else None
-    return {"state": residual.state_dict(), "shape": shape}
-
-
-def _residual(kept: dict[str, Any] | None, given: nn.Module | None) -> Shrunk | None:
-    """The residual of a fit; the caller passes a module if it is not a `Network`."""
-    if kept is None:
-        return None
-    shape: Any = kept["shape"]
-    if given is None and shape is None:
-        raise FitError(
-            "the residual of the fit is a module of an unknown class.",
-            "The file has its numbers only.",
-            "Pass a module of that class: Fit.load(folder, residual=MyModule()).",
-        )
-    module = Network(**shape) if given is None else copy.deepcopy(given)
-    whole = Shrunk(module, kept["state"]["part"])
-    whole.load_state_dict(kept["state"])
-    return whole.requires_grad_(False).eval()
 
 
 def _of_terms(terms: Sequence[Sequence[Term]]) -> list[list[tuple[str, dict[str, float]]]]:
@@ -155,11 +127,11 @@ def _term(name: str, shape: dict[str, float]) -> Term:
 
 
 def load_fit(
+    kind: type[AnyFit],
     folder: Path,
-    residual: nn.Module | None = None,
     robot: MechanismLike | None = None,
     mesh_path: Folders | None = None,
-) -> Fit:
+) -> AnyFit:
     """Load a fit from a folder.
 
     The tree, names and frames are those of the robot file, or of `robot`, all numbers those of fit.pt. If
@@ -196,7 +168,7 @@ def load_fit(
     try:
         mech = _robot_of(data, file, mesh_path) if robot is None else as_mechanism(robot)
         wrong = other_joints(mech, data["joints"])
-        fit = None if wrong else _fit(mech, data, residual)
+        fit = None if wrong else _fit(kind, mech, data)
         wrong = wrong if fit is None else inconsistency(fit)
     except (FitError, RobotFileError):
         raise
@@ -231,9 +203,7 @@ def _invalid_fit(path: Path, error: Exception) -> FitError:
     )
 
 
-def _fit(mech: Mechanism, data: dict[str, Any], residual: nn.Module | None) -> Fit:
-    from torchsko.identification.results.result import Fit, FitInfo
-
+def _fit(kind: type[AnyFit], mech: Mechanism, data: dict[str, Any]) -> AnyFit:
     references = {
         name: ReferenceModel(phi, _terms(terms), numbers)
         for name, (phi, terms, numbers) in data["references"].items()
@@ -251,12 +221,12 @@ def _fit(mech: Mechanism, data: dict[str, Any], residual: nn.Module | None) -> F
         )
         for name in ("nominal", "mechanism")
     }
-    return Fit(
+    return kind(
         **robots, terms=_terms(data["terms"]), **plain, references=references,
         base=BaseParameters(**data["base"]),
         residuals=Residuals(**data["residuals"]), info=FitInfo(**data["info"]),
         findings=tuple(Finding(**x | {"joints": tuple(x["joints"])}) for x in data["findings"]),
-        residual=_residual(data["residual"], residual), memory=_memory(data["memory"]),
+        memory=_memory(data["memory"]),
         masses=None if data["masses"] is None else MassUncertainty(**data["masses"]),
     )  # fmt: skip
 

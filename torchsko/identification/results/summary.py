@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from torchsko.identification.diagnostics.findings import Finding, Severity
 from torchsko.identification.results.error_table import error_table
-
-if TYPE_CHECKING:
-    from torchsko.identification.results.result import Fit
-    from torchsko.identification.results.scores import Scores
+from torchsko.identification.results.fit_result import FitResult
+from torchsko.identification.results.robot_file import missing_from_mechanism
+from torchsko.identification.results.scores import Scores
 
 MAX_RELATIVE_ERROR = 0.5
 """Standard error over the estimate above which a base parameter counts as poorly identified."""
@@ -19,7 +17,7 @@ MAX_CONDITION = 1e7
 """Condition number above which rounding errors determine it."""
 
 
-def report(fit: Fit, scores: Scores | None = None) -> str:
+def report(fit: FitResult, scores: Scores | None = None) -> str:
     """Report of a fit: prediction errors, findings, numbers, and elements of the file without effect.
 
     Args:
@@ -36,13 +34,13 @@ FINDINGS: tuple[tuple[str, Severity], ...] = (("Warnings", "warning"), ("Notes",
 """Titles and severities of the lists of findings."""
 
 
-def results(fit: Fit, scores: Scores | None) -> list[list[str]]:
+def results(fit: FitResult, scores: Scores | None) -> list[list[str]]:
     """Prediction errors by cross-validation, and on a log that the fit did not use."""
     unseen = [] if scores is None else str(scores).splitlines()
     return [prediction_section(fit), unseen]
 
 
-def numbers(fit: Fit) -> list[list[str]]:
+def numbers(fit: FitResult) -> list[list[str]]:
     """Estimates with their standard errors, and the condition of the regression."""
     return [
         masses_section(fit),
@@ -54,7 +52,7 @@ def numbers(fit: Fit) -> list[list[str]]:
     ]
 
 
-def header(fit: Fit) -> list[str]:
+def header(fit: FitResult) -> list[str]:
     """Robot, method, and the number of identified base parameters."""
     info, count = fit.info, len(fit.base)
     origin = "chosen from the motion" if info.automatic_cutoff else "as given"
@@ -68,7 +66,7 @@ def header(fit: Fit) -> list[str]:
     ]
 
 
-def well_identified(fit: Fit) -> list[bool]:
+def well_identified(fit: FitResult) -> list[bool]:
     """Flags of the base parameters that have a standard error below half of the estimate."""
     return (fit.deviation <= MAX_RELATIVE_ERROR * fit.value.abs()).tolist()
 
@@ -79,7 +77,7 @@ def findings_section(title: str, findings: Sequence[Finding], severity: Severity
     return [f"{title}:", "", *lines] if lines else []
 
 
-def prediction_section(fit: Fit) -> list[str]:
+def prediction_section(fit: FitResult) -> list[str]:
     """Prediction errors of each dof by cross-validation."""
     relative = {name: fit.residuals.relative(x) for name, x in fit.errors.items()}
     title = (
@@ -89,7 +87,7 @@ def prediction_section(fit: Fit) -> list[str]:
     return [title, "", *error_table(fit.row_names, fit.errors, relative)]
 
 
-def masses_section(fit: Fit) -> list[str]:
+def masses_section(fit: FitResult) -> list[str]:
     """Nominal and fitted masses of all bodies, and how far the log determines them."""
     if not fit.info.physical:
         return []
@@ -110,7 +108,7 @@ def masses_section(fit: Fit) -> list[str]:
     return [f"{title}:", "", *lines, total]
 
 
-def base_section(fit: Fit, *, well_identified: bool) -> list[str]:
+def base_section(fit: FitResult, *, well_identified: bool) -> list[str]:
     """Base parameters that are well or poorly identified, with the estimates of least squares."""
     rows = zip(
         fit.base.names, fit.value.tolist(), fit.deviation.tolist(), fit.least_squares.tolist(),
@@ -131,12 +129,12 @@ def base_section(fit: Fit, *, well_identified: bool) -> list[str]:
     return [title, "", *lines] if lines else []
 
 
-def unobserved_section(fit: Fit) -> list[str]:
+def unobserved_section(fit: FitResult) -> list[str]:
     """Inertial parameters on which no joint force of the robot depends."""
     return [f"No force depends on: {', '.join(fit.base.unseen)}"] if fit.base.unseen else []
 
 
-def terms_section(fit: Fit) -> list[str]:
+def terms_section(fit: FitResult) -> list[str]:
     """Friction and other terms of each dof, without and with memory."""
     names = fit.row_names
     width = max(map(len, names))
@@ -153,8 +151,8 @@ def terms_section(fit: Fit) -> list[str]:
                 for term, x, error in zip(terms, numbers.tolist(), errors.tolist(), strict=True)
             )
             lines.append(f"{name.ljust(width)}  {cells or 'none'}")
-    if fit.missing_from_mechanism:
-        lines += ["", f"fit.mechanism does not have the {'; '.join(fit.missing_from_mechanism)}."]
+    if missing := missing_from_mechanism(fit):
+        lines += ["", f"fit.mechanism does not have the {'; '.join(missing)}."]
     if fit.info.selects_terms:
         lines += [
             "",
@@ -163,7 +161,7 @@ def terms_section(fit: Fit) -> list[str]:
     return lines
 
 
-def details_section(fit: Fit) -> list[str]:
+def details_section(fit: FitResult) -> list[str]:
     """Condition number and autocorrelation of residuals."""
     condition = (
         f"{fit.condition:.3g}"
@@ -178,7 +176,7 @@ def details_section(fit: Fit) -> list[str]:
     ]
 
 
-def unused_section(fit: Fit) -> list[str]:
+def unused_section(fit: FitResult) -> list[str]:
     """Elements of the robot's file that the model does not have; those of one kind share a line."""
     groups: dict[tuple[str, str], list[str]] = {}
     for x in fit.nominal.unused:

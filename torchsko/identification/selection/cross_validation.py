@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchsko.identification.friction import Term
 from torchsko.identification.regression.elimination import mean_equations
-from torchsko.identification.regression.normal_equations import NormalEquations
+from torchsko.identification.regression.normal_equations import NormalEquations, complete_folds
 from torchsko.identification.regression.physical_least_squares import EntropicPrior
 from torchsko.identification.regression.solution import (
     ModelStructure,
@@ -53,12 +53,6 @@ class Folds:
         return cls(train_equations, train, test, normal.count[folds].sum(0))
 
 
-def complete_folds(count: Tensor) -> list[int]:
-    """Folds in which every dof has samples, from counts `[folds, num_dof]`; empty dofs are ignored."""
-    measured = count.sum(0) > 0
-    return [k for k in range(len(count)) if bool((count[k] > 0)[measured].all())]
-
-
 def fit_folds(
     folds: Folds,
     model: ModelStructure,
@@ -79,39 +73,55 @@ def mean_square_errors(fit: Solution, G: Tensor) -> Tensor:
 
 
 def select_prior_weight(
-    folds: Folds, model: ModelStructure, prior: EntropicPrior, terms: Sequence[Term]
-) -> tuple[ModelStructure, Tensor, list[Solution]]:
+    folds: Folds,
+    model: ModelStructure,
+    prior: EntropicPrior,
+    terms: Sequence[Term],
+    known: dict[float, list[Solution]],
+) -> tuple[ModelStructure, Tensor, list[Solution], dict[float, list[Solution]]]:
     """Choose the weight of the prior by the one-standard-error rule, from strong to weak.
 
+    Args:
+        folds: cross-validation folds.
+        model: terms and weights of the dofs.
+        prior: divergence from the nominal robot.
+        terms: terms of the problem.
+        known: fits of a similar model by weight, at which Newton's method starts.
+
     Returns:
-        The model with this weight, its mean square test errors `[folds, num_dof]`, and the fits.
+        The model with this weight, its mean square test errors `[folds, num_dof]`, its fits, and the fits by
+        weight.
     """
-    starts, tried, scores, best = None, [], torch.empty(0), 0
+    starts, errors, fits, scores = None, [], {}, torch.empty(0)
     for weight in reversed(PRIOR_WEIGHTS):
-        squares, starts = fit_folds(
-            folds, replace(model, prior_weight=weight), prior, terms, starts
-        )
-        tried.append((weight, squares, starts))
-        scores = torch.stack([(model.scale * x).mean(1) for _, x, _ in tried])  # [tried, folds]
-        best = int(scores.mean(1).argmin())
-        if best < len(tried) - 2:
+        if weight in known:
+            choices = (
+                [model.choice] * len(folds.train) if starts is None else [x.choice for x in starts]
+            )
+            pairs = zip(known[weight], choices, strict=True)
+            starts = [replace(x, choice=choice) for x, choice in pairs]
+        each = replace(model, prior_weight=weight)
+        squares, starts = fit_folds(folds, each, prior, terms, starts)
+        errors.append(squares)
+        fits[weight] = starts
+        scores = torch.stack([(model.scale * x).mean(1) for x in errors])  # [tried, folds]
+        if int(scores.mean(1).argmin()) < len(errors) - 2:
             break
-    weight, squares, fits = tried[one_standard_error_rule([x for _, x, _ in tried], model.scale)]
-    return replace(model, prior_weight=weight), squares, fits
+    best = one_standard_error_rule(scores)
+    weight = list(fits)[best]
+    return replace(model, prior_weight=weight), errors[best], fits[weight], fits
 
 
-def one_standard_error_rule(squares: Sequence[Tensor], scale: Tensor) -> int:
-    """Index of the strongest prior whose score is within one standard error of the best score.
+def one_standard_error_rule(scores: Tensor) -> int:
+    """Index of the first model whose score is within one standard error of the best score.
 
     The standard error is that of the difference of scores over folds.
 
     Args:
-        squares: mean square test errors for each prior, strongest first, each `[folds, num_dof]`.
-        scale: weights of the dofs, `[num_dof]`.
+        scores: test errors by model, the simplest or most strongly regularised first, `[models, folds]`.
 
     Reference: L. Breiman et al., *Classification and regression trees*, 1984.
     """
-    scores = torch.stack([(scale * x).mean(1) for x in squares])
     excess = scores - scores[int(scores.mean(1).argmin())]
     within = excess.mean(1) <= excess.std(1) / scores.shape[1] ** 0.5
     return int(within.nonzero()[0])

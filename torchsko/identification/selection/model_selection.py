@@ -19,6 +19,7 @@ from torchsko.identification.selection.cross_validation import (
     Folds,
     fit_folds,
     mean_square_errors,
+    one_standard_error_rule,
     select_prior_weight,
 )
 from torchsko.identification.selection.forward_selection import (
@@ -59,6 +60,7 @@ class ModelSelection:
         memory: best model with memory; None if no friction with memory predicts better.
         squares: mean square test errors of the last model, `[folds, num_dof]`.
         fits: its fits of the folds, which start the next fits.
+        known: fits of the folds by weight of the prior, which start the next ones.
         sizes: mean squares that bound the error variances, from `mean_square_scale`, `[num_dof]`.
         spread: standard deviations of the forces, `[num_dof]`.
         variances: variances of the coefficients by the selection of `model`, `[num_dof, terms]`.
@@ -70,7 +72,7 @@ class ModelSelection:
         folds: Folds,
         divergence: EntropicPrior,
         named: Mapping[int, tuple[int, ...]],
-        library: Mapping[int, Sequence[Term]],
+        library: Sequence[Term],
         prior: float | None,
         progress: Callable[[str, float], None],
         supports: Callable[[Term], bool],
@@ -83,7 +85,7 @@ class ModelSelection:
             folds: cross-validation folds.
             divergence: divergence from the nominal robot.
             named: indices of the terms that are given, by dof.
-            library: candidate terms of each dof.
+            library: candidate terms.
             prior: weight of the prior; None to select it.
             progress: called with the current task and the share that is done.
             supports: filter of the candidates.
@@ -94,9 +96,10 @@ class ModelSelection:
         self.prior, self.progress, self.terms = prior, progress, problem.terms
         self.names = problem.mech.dof_names
         self.fits: list[Solution] | None = None
+        self.known: dict[float, list[Solution]] = {}
         dofs = range(problem.mech.num_dof)
         self.allowed = [
-            [k for k, x in enumerate(self.terms) if x in library[j] and supports(x)] for j in dofs
+            [k for k, x in enumerate(self.terms) if x in library and supports(x)] for _ in dofs
         ]
         initial = [tuple(k for k in x if self.terms[k] in DEFAULT_TERMS) for x in self.allowed]
         choice = tuple(memoryless(self.terms, named.get(j, initial[j])) for j in dofs)
@@ -128,6 +131,7 @@ class ModelSelection:
         self._check()
         self._prefer_simple(default)
         self.variances = self._selection_variances()
+        self._drop_unstable()
         self._add_memory()
 
     def _selection_variances(self) -> Tensor:
@@ -143,28 +147,60 @@ class ModelSelection:
             rows.append(selection_variance(scores, chosen, plain, self.terms))
         return torch.stack(rows)
 
+    def _drop_unstable(self) -> None:
+        """Remove selected terms whose coefficient is within its deviation over similar models."""
+        choice, fits = list(self.model.choice), self.fits or []
+        for dof, chosen in enumerate(choice):
+            if dof not in self.named:
+                size = torch.zeros(len(self.terms), dtype=torch.float64)
+                for fit in fits:
+                    size[list(fit.choice[dof])] += fit.coefficients[dof] / len(fits)
+                unstable = size.square() <= self.variances[dof]
+                choice[dof] = tuple(
+                    k for k in chosen if self.terms[k] in DEFAULT_TERMS or not unstable[k]
+                )
+        if tuple(choice) != self.model.choice:
+            self.model = replace(self.model, choice=tuple(choice))
+            self._fit()
+
     def _prefer_simple(self, default: SelectionState) -> None:
-        """Use friction and rotors of all joints, or the nominal robot with friction, if that predicts better.
+        """Choose the simplest model within one standard error of the best one.
+
+        The models are the nominal robot with friction, default terms and the selected model. Intervals of a
+        short log are alike, and the best of many models may be worse than the nominal robot at other motions.
 
         The checks of `_check` may remove terms of short logs until the rest predicts nothing. Default offsets
         are left out, because they cancel dry friction where a joint moves in one direction.
         """
         found = [self._state()]
-        if not self._as_good(found[0], default):
+        if self._error(found[0]) > (1 + MAX_EXCESS) * self._error(default):
             terms = [x for x in DEFAULT_TERMS if not isinstance(x, Offset)]
             self.model, self.fits = self._with_terms(terms), None
             self._fit()
-            found.append(self._state())
+            found.insert(0, self._state())
         if self.prior is None:
-            model = replace(self._with_terms(BASIC_FRICTION), prior_weight=NOMINAL_WEIGHT)
-            found.append((model, *fit_folds(self.folds, model, self.divergence, self.terms)))
-        best = min(found, key=lambda x: mean_relative_error(x[1], self.spread))
-        self.model, self.squares, self.fits = found[0] if self._as_good(found[0], best) else best
+            found.insert(0, self._nominal_robot())
+        best = self._simplest([squares for _, squares, _ in found])
+        self.model, self.squares, self.fits = found[best]
 
-    def _as_good(self, state: SelectionState, other: SelectionState) -> bool:
-        """True if a model predicts about as well as another."""
-        own, limit = (mean_relative_error(x[1], self.spread) for x in (state, other))
-        return own <= (1 + MAX_EXCESS) * limit
+    def _simplest(self, squares: Sequence[Tensor]) -> int:
+        """Index of the first of several models whose error is within one standard error of the best."""
+        scores = [relative_error(x.sqrt(), self.spread).nanmean(1) for x in squares]
+        return one_standard_error_rule(torch.stack(scores))
+
+    def _nominal_robot(self) -> SelectionState:
+        """The nominal robot, with basic friction or with the default terms."""
+        found = []
+        for terms in (BASIC_FRICTION, DEFAULT_TERMS):
+            model = replace(self._with_terms(terms), prior_weight=NOMINAL_WEIGHT)
+            starts = [fit_nominal_terms(x, model, self.divergence) for x in self.folds.train]
+            fits = fit_folds(self.folds, model, self.divergence, self.terms, starts)
+            found.append((model, *fits))
+        return min(found, key=self._error)
+
+    def _error(self, state: SelectionState) -> float:
+        """Mean relative error of a model by cross-validation."""
+        return mean_relative_error(state[1], self.spread)
 
     def _with_terms(self, terms: Sequence[Term]) -> ModelStructure:
         """The model with these terms at all dofs without given terms, as far as they are candidates."""
@@ -187,7 +223,7 @@ class ModelSelection:
     def _add_memory(self) -> None:
         """Exchange friction for friction with memory where that predicts better."""
         plain, self.model = self.model, with_named(self.model, self.named)
-        before = mean_relative_error(self.squares, self.spread)
+        before = self.squares
         try:
             self._select(
                 [[k for k in x if self.terms[k].memory] for x in self.allowed], MAX_ROUNDS - 1
@@ -196,8 +232,7 @@ class ModelSelection:
                 self._fit()
                 self._update_scale()
                 self._check()
-                after = mean_relative_error(self.squares, self.spread)
-                if self._has_named_memory() or after <= (1 - MAX_EXCESS) * before:
+                if self._has_named_memory() or self._simplest([before, self.squares]):
                     self.memory = self.model
         finally:
             self.model = plain  # also after an interrupt
@@ -225,7 +260,9 @@ class ModelSelection:
         """Fit the folds, and select the weight of the prior unless it is given."""
         problem = self.folds, self.model, self.divergence, self.terms
         if self.prior is None:
-            self.model, self.squares, self.fits = select_prior_weight(*problem)
+            self.model, self.squares, self.fits, self.known = select_prior_weight(
+                *problem, self.known
+            )
         else:
             self.squares, self.fits = fit_folds(*problem)
 

@@ -114,8 +114,14 @@ class TermChecks:
         pairs = enumerate(zip(model.choice, solution.choice, strict=True))
         choice = tuple(a if j in self.named else b for j, (a, b) in pairs)
         residuals = compute_residuals(problem, self.motions, solution)
-        std = robust_uncertainty(problem, equations, self.motions, model, solution, residuals)
+        # Standard errors of the fit include offsets that selection removed.
+        wide = solution.with_term(problem.terms.index(Offset()), self.named)
+        std = robust_uncertainty(problem, equations, self.motions, model, wide, residuals)
         shares = unidentifiable_combinations(equations, model, solution.choice)
+        std = replace(
+            std,
+            term_std=tuple(x[: len(y)] for x, y in zip(std.term_std, solution.choice, strict=True)),
+        )
         std, drop = with_infinite_std(std, shares), []
         for j, stays in enumerate(self._stays(model, solution.choice)):
             unknown = torch.tensor(stays, dtype=torch.bool) & std.term_std[j].isinf()

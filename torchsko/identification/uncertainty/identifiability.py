@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from torchsko.identification.estimators.instrumental import assembled
 from torchsko.identification.friction import Term
 from torchsko.identification.regression.elimination import mean_equations
+from torchsko.identification.regression.instrumental import assembled
 from torchsko.identification.regression.least_squares import (
     ParameterUncertainty,
     collinear_combinations,

@@ -20,14 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchsko.identification.estimators.instrumental import (
+from torchsko.identification.logs.log import Array, Log
+from torchsko.identification.regression.instrumental import (
     MIN_STRENGTH,
     instrumental_fit,
     paired,
     paired_systems,
     strengths,
 )
-from torchsko.identification.logs.log import Array, Log
 from torchsko.identification.regression.least_squares import scaled_pseudo_inverse
 from torchsko.identification.regression.normal_equations import (
     NormalEquations,

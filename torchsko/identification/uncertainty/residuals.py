@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchsko.identification.regression.normal_equations import RegressionProblem
-from torchsko.identification.regression.rigid_model import dof_positions
 from torchsko.identification.regression.solution import Solution
 from torchsko.identification.signals.autocorrelation import autocorrelation_time, lagged_products
 from torchsko.identification.signals.preprocess import FilteredMotion
@@ -73,7 +72,6 @@ def compute_residuals(
     problem: RegressionProblem,
     motions: Sequence[FilteredMotion],
     solution: Solution,
-    more: nn.Module | None = None,
 ) -> Residuals:
     """Compute the residuals of a solution.
 
@@ -81,9 +79,8 @@ def compute_residuals(
         problem: regression problem.
         motions: motions in order of time.
         solution: fitted parameters.
-        more: module for an additional force of positions, velocities and accelerations.
     """
-    parts = list(side_by_side(lambda x: motion_residuals(problem, x, solution, more), motions))
+    parts = list(side_by_side(lambda x: motion_residuals(problem, x, solution), motions))
     t, tau, e, good, rates = (torch.cat(x) for x in zip(*parts, strict=True))
     count = good.sum(0).clamp_min(1)
     variance = e.square().sum(0) / count
@@ -102,7 +99,6 @@ def motion_residuals(
     problem: RegressionProblem,
     motion: FilteredMotion,
     solution: Solution,
-    more: nn.Module | None = None,
 ) -> tuple[Tensor, ...]:
     """Times, forces, residuals (0 for invalid forces), a mask of valid forces, and velocities."""
     parts = [
@@ -110,9 +106,6 @@ def motion_residuals(
         for t, X, good in problem.filtered_rows([motion])
     ]
     t, tau, e, good = (torch.cat(x) for x in zip(*parts, strict=True))
-    if more is not None:
-        force = more(dof_positions(problem.mech, motion.q), motion.qd, motion.qdd)
-        e = e + torch.where(good, motion.settings.double_filter(force), 0.0)
     near = torch.searchsorted(motion.t.contiguous(), t.contiguous()).clamp_max(len(motion) - 1)
     qd = motion.qd if problem.drives is None else problem.drives.states(motion.qd)
     return t, tau, e, good, qd[near]

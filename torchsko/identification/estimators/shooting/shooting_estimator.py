@@ -320,9 +320,8 @@ class ShootingEstimator:
             weight: present weight.
         """
         folds = Folds.of(self.normal)
-        return select_prior_weight(folds, self._model(weight), self.prior, self._terms)[
-            0
-        ].prior_weight
+        model, *_ = select_prior_weight(folds, self._model(weight), self.prior, self._terms, {})
+        return model.prior_weight
 
     def _model(self, weight: float) -> ModelStructure:
         slots = tuple(range(len(self.forward.slots)))

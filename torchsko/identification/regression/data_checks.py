@@ -8,8 +8,7 @@ import numpy as np
 
 from torchsko.errors import FitError
 from torchsko.identification.logs.log import Log
-from torchsko.identification.regression.normal_equations import NormalEquations
-from torchsko.identification.selection.cross_validation import complete_folds
+from torchsko.identification.regression.normal_equations import NormalEquations, complete_folds
 from torchsko.identification.signals.cleaning import LogDefects
 from torchsko.identification.signals.filter_settings import (
     MAX_SPECTRUM_SAMPLES,

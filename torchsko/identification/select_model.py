@@ -54,10 +54,7 @@ class Selection:
 def select_model(
     context: FitContext, options: FitOptions, progress: Callable[[str, float], None]
 ) -> Selection:
-    """Choose the terms and weights of each dof, and the weight of the prior, unless they are given.
-
-    With a residual module, which learns what the memoryless model leaves, there is no model with memory.
-    """
+    """Choose the terms and weights of each dof, and the weight of the prior, unless they are given."""
     problem, estimator = context.problem, options.estimator
     folds = Folds.of(context.equations)
     prior = EntropicPrior.at(inertial_parameters(context.nominal), problem.base.matrix)
@@ -73,7 +70,7 @@ def select_model(
     else:
         checks = TermChecks.of(problem, context.equations.pooled, context.motions, prior, given)
         search = ModelSelection(
-            problem, folds, prior, given, context.candidates, options.prior, progress,
+            problem, folds, prior, given, options.candidate_terms, options.prior, progress,
             estimator.supports, checks,
         )  # fmt: skip
         try:
@@ -82,7 +79,7 @@ def select_model(
             message = "The selection of terms was interrupted. The fit uses the best terms so far."
             findings = (finding("interrupted", message),)
         model, memory, variances = search.model, search.memory, search.variances
-    if options.residual is not None or (memory is not None and not has_memory(context, memory)):
+    if memory is not None and not has_memory(context, memory):
         memory = None
     return Selection(model, memory, folds, prior, variances, findings)
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchsko.identification.diagnostics.context import FitContext
 from torchsko.identification.estimators.estimator import EstimationData, Estimator
-from torchsko.identification.estimators.residual_model import ResidualTraining, Shrunk
-from torchsko.identification.estimators.select_model import Selection
 from torchsko.identification.friction import Offset
 from torchsko.identification.options import FitOptions
 from torchsko.identification.regression.least_squares import ParameterUncertainty
@@ -21,7 +17,7 @@ from torchsko.identification.regression.solution import (
     Solution,
     TermChoice,
 )
-from torchsko.identification.selection.cross_validation import complete_folds
+from torchsko.identification.select_model import Selection
 from torchsko.identification.selection.model_selection import cross_validated_errors
 from torchsko.identification.uncertainty.identifiability import (
     unidentifiable_combinations,
@@ -29,7 +25,6 @@ from torchsko.identification.uncertainty.identifiability import (
 )
 from torchsko.identification.uncertainty.prior_covariance import MassUncertainty
 from torchsko.identification.uncertainty.residuals import Residuals, compute_residuals
-from torchsko.identification.workers import cores, threads
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +76,8 @@ def estimate(
     residuals = compute_residuals(context.problem, context.motions, solution)
     wide = solution
     if estimator.linear and estimator.has_prior and options.selects:
-        wide = with_offsets(solution, context)
+        offset = context.problem.terms.index(Offset())
+        wide = solution.with_term(offset, context.given_terms)
     information, shares = estimator.covariance(wide, residuals), None
     found = [information, estimator.with_prior(information, wide, residuals)]
     if estimator.linear:
@@ -97,20 +93,6 @@ def estimate(
     )
 
 
-def with_offsets(solution: Solution, context: FitContext) -> Solution:
-    """Add offsets of 0 to the dofs without given terms.
-
-    Standard errors of masses then include the uncertainty of offsets that selection removed.
-    """
-    offset = context.problem.terms.index(Offset())
-    choice, coefficients = list(solution.choice), list(solution.coefficients)
-    for j, chosen in enumerate(solution.choice):
-        if j not in context.given_terms and offset not in chosen:
-            choice[j] = (*chosen, offset)
-            coefficients[j] = torch.cat([coefficients[j], coefficients[j].new_zeros(1)])
-    return replace(solution, choice=tuple(choice), coefficients=tuple(coefficients))
-
-
 def with_selection_variance(
     uncertainty: ParameterUncertainty, solution: Solution, variances: Tensor
 ) -> ParameterUncertainty:
@@ -121,33 +103,5 @@ def with_selection_variance(
 
 
 def _select_std(stds: tuple[Tensor, ...], solution: Solution) -> tuple[Tensor, ...]:
-    """Standard errors of the terms of a solution, which come first in those of `with_offsets`."""
+    """Standard errors of the terms of a solution, which come before added offsets."""
     return tuple(x[: len(chosen)] for x, chosen in zip(stds, solution.choice, strict=True))
-
-
-def learn_residual(
-    context: FitContext, module: nn.Module, found: Estimate, progress: Callable[[str, float], None]
-) -> tuple[Shrunk, Estimate]:
-    """Train a module on the residuals of an estimate.
-
-    Returns:
-        The module, and the estimate with the residuals and prediction errors that it leaves.
-    """
-    equations, rounds = context.equations, len(found.fold_solutions) + 1
-    training = ResidualTraining(
-        module, context.problem, context.motions, context.folds, found.estimator.model.scale
-    )
-
-    def show(part: int, share: float) -> None:
-        progress("training the residual", 0.85 + 0.05 * (part + share) / rounds)
-
-    tested = zip(complete_folds(equations.count), found.fold_solutions, strict=True)
-    with threads(cores()):
-        learned = training.fit(found.solution, partial(show, 0))
-        factors = [
-            training.error_factor(fit, fold, partial(show, k))
-            for k, (fold, fit) in enumerate(tested, 1)
-        ]
-    residuals = compute_residuals(context.problem, context.motions, found.solution, learned)
-    squares = found.squared_errors * torch.stack(factors)
-    return learned, replace(found, residuals=residuals, squared_errors=squares)

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FitError
-from torchsko.identification.diagnostics.data_checks import check_sufficient_data
 from torchsko.identification.friction import Gain, Offset, RotorInertia, SmoothCoulomb, Viscous
 from torchsko.identification.logs.calibration import mapped
 from torchsko.identification.logs.log import Log
 from torchsko.identification.regression.accumulate import ResidualSample, read_log, time_folds
+from torchsko.identification.regression.data_checks import check_sufficient_data
 from torchsko.identification.regression.drives import Drives
 from torchsko.identification.regression.elimination import (
     SchurComplement,
@@ -88,7 +88,9 @@ def torque_constants(mech: Mechanism, log: Log, settings: FilterSettings) -> Con
     free = mech.replace(effort_limit=torch.full_like(mech.effort_limit, torch.inf))
     drives = Drives.of_log(log, mech.mass)
     problem = RegressionProblem.of(free, (*FRICTION, Gain()), drives=drives)
-    normal, _, seen = read_log(problem, log, settings, time_folds(log, 2), lambda part: None)
+    normal, _, seen = read_log(
+        problem, log, settings, time_folds(log, 2, settings.half_width), lambda part: None
+    )
     check_sufficient_data(log, mech, normal, settings)
     columns = _columns(problem)
     parts, size, free_of_friction = _current_equations(normal.pooled, columns, len(problem.base))
