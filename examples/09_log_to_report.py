@@ -34,9 +34,7 @@ def write_log(path, nominal, period):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--robot", default=ts.robots.panda, help="URDF or MJCF")
-    parser.add_argument(
-        "--log", type=Path, help="CSV or NPZ; simulated by MuJoCo by default"
-    )
+    parser.add_argument("--log", type=Path, help="CSV or NPZ; simulated by MuJoCo by default")
     parser.add_argument("--period", type=float, default=20.0, help="of the motion by MuJoCo [s]")
     parser.add_argument("--out", type=Path, default=Path("identified"), help="folder")
     args = parser.parse_args()
