@@ -188,7 +188,9 @@ def test_a_fused_mechanism_linearizes_steps_that_kernels_lack():
             agree(mine, wanted, 1e-12)
 
 
-@pytest.mark.parametrize("method", [ImplicitMidpoint(), dormand_prince(), pushed], ids=str)
+@pytest.mark.parametrize(
+    "method", [ImplicitMidpoint(), dormand_prince(), pushed], ids=["midpoint", "adaptive", "pushed"]
+)
 def test_linear_models_of_steps_that_are_objects_equal_differences(method):
     mech = random_mechanism(["spherical", "revolute"], [-1, 0], seed=4)
     mech = mech.replace(friction=torch.zeros_like(mech.friction))
