@@ -124,6 +124,8 @@ def select_terms(
     allowed: Sequence[int],
     starts: Sequence[Solution] | None,
     dof: int,
+    *,
+    solved: bool,
 ) -> tuple[ModelStructure, list[Solution]]:
     """Select the terms of one dof by forward search, with those of other dofs fixed.
 
@@ -138,13 +140,16 @@ def select_terms(
         allowed: indices of the candidate terms.
         starts: initial solutions of the folds. Default: the nominal robot.
         dof: dof whose terms are selected.
+        solved: whether the initial solutions are the fits of the model.
 
     Returns:
         The model with the selected terms, and the fits of the folds before the selection.
     """
-    if starts is not None:
+    if starts is not None and not solved:
         starts = [replace(fit, choice=model.choice) for fit in starts]
-    fits = solve_physical_batch(folds.train, model, prior, terms, starts)
+    fits = [*starts] if solved and starts is not None else None
+    if fits is None:
+        fits = solve_physical_batch(folds.train, model, prior, terms, starts)
     scores, choice = subset_scores(folds, model, prior, fits, dof), list(model.choice)
     choice[dof] = forward_search(
         scores, lambda x: scores.coefficients([x])[0].mean(0), choice[dof], allowed, terms

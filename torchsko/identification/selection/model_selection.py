@@ -243,13 +243,17 @@ class ModelSelection:
 
     def _select(self, candidates: Sequence[Sequence[int]], turn: int) -> None:
         """Select the terms of each dof without given terms."""
+        solved = False
         for dof, allowed in enumerate(candidates):
             if dof not in self.named and allowed:
                 share = (turn + dof / len(candidates)) / MAX_ROUNDS
                 self.progress(f"selecting friction of {self.names[dof]}", 0.2 + 0.6 * share)
+                before = self.model.choice
                 self.model, self.fits = select_terms(
-                    self.folds, self.model, self.divergence, self.terms, allowed, self.fits, dof
-                )
+                    self.folds, self.model, self.divergence, self.terms, allowed, self.fits, dof,
+                    solved=solved,
+                )  # fmt: skip
+                solved = self.model.choice == before
 
     def _update_scale(self) -> None:
         """Weight each dof by the inverse variance of its test error."""
