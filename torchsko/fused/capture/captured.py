@@ -258,7 +258,7 @@ class Captured:
         if changes := self._graph.changes(graph, self.ignored):
             values = (p for p, x in changes.items() if x is not Tensor)
             paths = frozenset(p for p in values if not isinstance(changes[p], (Tensor, Mechanism)))
-            return Changes(self._graph.name(next(iter(changes))), paths)
+            return Changes(self._graph.name_of_change(next(iter(changes)), graph), paths)
         now = self._paths_of(graph)
         for capture, path, old in zip(self._captures, now, self._ties, strict=True):
             if path != old:

@@ -28,7 +28,9 @@ def constants(graph: Graph, values: Tensor) -> Tensor:
     if values._is_zerotensor():  # tangents of PyTorch without memory
         return torch.zeros(values.shape, dtype=torch.int64)
     flat = flat_list(values.detach().to(torch.float64))
-    return ids_tensor([graph.const(v) for v in flat], values.shape)
+    numbers = {v: graph.const(v) for v in dict.fromkeys(flat)}
+    # Another nan object is another key.
+    return ids_tensor([numbers[v] if v == v else graph.const(v) for v in flat], values.shape)
 
 
 def ids_tensor(flat: list[int], shape: Sequence[int]) -> Tensor:

@@ -142,7 +142,9 @@ class Program:
 
     def distinct_programs(self) -> tuple[Program, ...]:
         """This program and the bodies of its loops, each once."""
-        inner = (body for loop in self.loops for body in loop.program.distinct_programs())
+        # Hashes of long programs take time, and most loops share the object.
+        bodies = {id(loop.program): loop.program for loop in self.loops}.values()
+        inner = (body for program in bodies for body in program.distinct_programs())
         return tuple(dict.fromkeys((self, *inner)))
 
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from torchsko.contact.contact_model import ContactModel
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.traced_tensor import TracedTensor
 
@@ -26,7 +27,7 @@ _SOURCES = tuple(str(Path(x).parent) for x in (torch.__file__, Path(__file__).pa
 
 
 Known = dict[int, tuple[object, bytes, list[int]]]
-"""Mechanisms with the digests of their content and the ids of their tensors, by id."""
+"""Mechanisms and contact models with the digests of their content and the ids of their tensors, by id."""
 
 
 def digest_of_content(
@@ -38,7 +39,8 @@ def digest_of_content(
 
     Args:
         *parts: the objects.
-        known: mechanisms that were digested before, to which those among the parts are added.
+        known: mechanisms and contact models that were digested before, to which those among the parts are
+            added.
         is_captured: whether another object of equal content does not equal a tensor.
     """
     total = hashlib.sha256()
@@ -83,8 +85,8 @@ def _texts(x: object, walk: _Walk) -> Iterator[bytes]:
             return
     if isinstance(x, Tensor):
         yield from _texts_of_tensor(x, walk)
-    elif isinstance(x, Mechanism):
-        digest, tensors = _digest_of_mechanism(x, walk)
+    elif isinstance(x, (Mechanism, ContactModel)):
+        digest, tensors = _stored_digest(x, walk)
         yield digest
         yield from map(walk.number, tensors)
     elif is_dataclass(x) and not isinstance(x, type):
@@ -117,15 +119,15 @@ def _texts(x: object, walk: _Walk) -> Iterator[bytes]:
         raise TypeError
 
 
-def _digest_of_mechanism(mech: Mechanism, walk: _Walk) -> tuple[bytes, list[int]]:
-    """The digest of a mechanism, which is computed once, and the ids of its tensors."""
-    if id(mech) not in walk.known:
+def _stored_digest(x: Mechanism | ContactModel, walk: _Walk) -> tuple[bytes, list[int]]:
+    """The digest of a large object, which is computed once, and the ids of its tensors."""
+    if id(x) not in walk.known:
         inner, total = walk._replace(numbers={}), hashlib.sha256()
-        for field in fields(mech):
-            for text in _texts(getattr(mech, field.name), inner):
+        for field in fields(x):
+            for text in _texts(getattr(x, field.name), inner):
                 total.update(text)
-        walk.known[id(mech)] = mech, total.digest(), [*inner.numbers]
-    return walk.known[id(mech)][1:]
+        walk.known[id(x)] = x, total.digest(), [*inner.numbers]
+    return walk.known[id(x)][1:]
 
 
 def _texts_of_tensor(x: Tensor, walk: _Walk) -> Iterator[bytes]:

@@ -92,7 +92,7 @@ class ObjectGraph:
         self._names_read: dict[int, frozenset[str]] = {}  # of modules
         self._reads: list[Callable[[], Iterable[Any]]] = []
         self._stored: list[Any] = []
-        self._arrays: list[tuple[np.ndarray, np.ndarray]] = []
+        self._arrays: list[tuple[Any, Any]] = []  # and sets
         self._pending: deque[tuple[Any, frozenset[str]]] = deque()
         self._visit((), root, frozenset())
         while self._pending:
@@ -100,7 +100,7 @@ class ObjectGraph:
 
     def _visit(self, path: Path, x: Any, names: frozenset[str]) -> None:
         """Note an object at a path; queue it if it has entries that are not read yet."""
-        if isinstance(x, np.ndarray):
+        if isinstance(x, (np.ndarray, set)):
             self.values[path] = x.copy()
             self._arrays.append((x, self.values[path]))
             return
@@ -158,6 +158,16 @@ class ObjectGraph:
             for path, x in self.values.items()
             if path not in ignored and not _is_same(now.values.get(path, MISSING), x)
         }
+
+    def name_of_change(self, path: Path, now: ObjectGraph) -> str:
+        """A changed value in words; of changed keys the first that is new or gone."""
+        old, new = self.values[path], now.values.get(path)
+        if path[-1] == KEYS and isinstance(old, tuple) and isinstance(new, tuple):
+            key = next((k for k in (*new, *old) if (k in new) != (k in old)), None)
+            holder = follow(self.root, path[:-1])
+            kind = "item" if isinstance(holder, (dict, MappingProxyType)) else "attr"
+            path = path if key is None else (*path[:-1], (kind, key))
+        return self.name(path)
 
     def guards(self, ignored: Collection[Path]) -> list[tuple[Path, Any]]:
         """Numbers and texts that attributes, closures, globals and containers hold, by path."""
@@ -233,7 +243,7 @@ def _is_same(now: Any, old: Any) -> bool:
     if now is old:
         return True
     if type(now) is not type(old) or not isinstance(
-        now, (*VALUES, np.ndarray, MethodType, FunctionType, tuple)
+        now, (*VALUES, np.ndarray, set, MethodType, FunctionType, tuple)
     ):
         return False
     if isinstance(now, np.ndarray):
