@@ -59,6 +59,8 @@ def _repeated(loop: Loop, args: list[Tensor], like: Tensor) -> list[Tensor]:
     """The outputs of a loop, in the order of its parts."""
     if loop.program.block is not None:
         return _of_block(loop.program.block, args, like)
+    if loop.writes:
+        return _over_rows(loop, args, like)
     state, invariant = args[: loop.carry], args[loop.num_variable :]
     states, stacked = [state], []
     summed = [like.new_zeros(())] * loop.summed
@@ -72,6 +74,26 @@ def _repeated(loop: Loop, args: list[Tensor], like: Tensor) -> list[Tensor]:
         stacked.append(entries)
     direction = slice(None, None, -1 if loop.reverse else 1)
     return [x for row in (*states[direction], *stacked[direction], summed) for x in row]
+
+
+def _over_rows(loop: Loop, args: list[Tensor], like: Tensor) -> list[Tensor]:
+    """The outputs of a loop over rows."""
+    arrays, first = [], 0
+    for access in loop.reads:
+        arrays.append(args[first : first + access.size])
+        first += access.size
+    totals = [[like.new_zeros(())] * access.size for access in loop.writes]
+    for k in range(loop.count):
+        inputs = []
+        for access, array in zip(loop.reads, arrays, strict=True):
+            for row in access.table[k * access.slots : (k + 1) * access.slots]:
+                inputs += array[row * access.width : (row + 1) * access.width]
+        found = iter(_results(loop.program, [*inputs, *args[first:]], like))
+        for access, total in zip(loop.writes, totals, strict=True):
+            for row in access.table[k * access.slots : (k + 1) * access.slots]:
+                for j in range(row * access.width, (row + 1) * access.width):
+                    total[j] = total[j] + next(found)
+    return [x for total in totals for x in total]
 
 
 def _scalars(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:

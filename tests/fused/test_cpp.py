@@ -17,7 +17,7 @@ from torchsko.fused.build.toolchain import find_toolchain
 from torchsko.fused.calls.kernel import build_kernel
 from torchsko.fused.emit import cpp
 from torchsko.fused.emit.cpp import emit_cpp, plan
-from torchsko.fused.emit.statements import literal
+from torchsko.fused.emit.literals import literal
 from torchsko.fused.layout.schedule import schedule
 from torchsko.fused.program.program import Instr, Port, Program
 from torchsko.fused.tracing.tracer import trace

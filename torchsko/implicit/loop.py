@@ -151,7 +151,15 @@ def subprogram(fn: Callable[..., Tensors], args: Sequence[Tensor], num_outputs: 
 
 def _is_traced(tensors: Sequence[Tensor]) -> bool:
     """True if a tensor belongs to a program that is being traced."""
-    return not torch.compiler.is_compiling() and any(map(_is_symbolic, tensors))
+    return first_traced(tensors) is not None
+
+
+def first_traced(tensors: Sequence[Tensor]) -> Any:
+    """The first tensor of a program that is being traced, without wrappers of torch.func, or None."""
+    if torch.compiler.is_compiling():
+        return None
+    found = next(filter(_is_symbolic, tensors), None)
+    return None if found is None else torch.func.debug_unwrap(found, recurse=True)
 
 
 def _is_symbolic(x: Tensor) -> bool:
@@ -166,11 +174,10 @@ def _traced_loop(
     stops_early: bool,
 ) -> list[Tensor]:
     """The outputs of `TensorLoop.run`, as one instruction of the traced program."""
-    symbolic: Any = torch.func.debug_unwrap(next(filter(_is_symbolic, inputs)), recurse=True)
-    body, captured = symbolic.convert_closure(body)
+    body, captured = first_traced(inputs).convert_closure(body)
     inputs = (*inputs, *captured)
     are_bool = [x.dtype == torch.bool for x in inputs]
-    body = _with_float_inputs(body, are_bool) if any(are_bool) else body
+    body = with_float_inputs(body, are_bool) if any(are_bool) else body
     # Torch functions here let a captured tensor take part as the input that replaces it.
     floats = [
         torch.where(x, 1.0, 0.0) if flag else x.clone()
@@ -228,7 +235,7 @@ def _checked(result: Any, state: Tensors) -> Tensors:
     return tuple(result)
 
 
-def _with_float_inputs(
+def with_float_inputs(
     body: Callable[..., Tensors], are_bool: Sequence[bool]
 ) -> Callable[..., Tensors]:
     """The body with 1.0 and 0.0 in place of bool tensors, which have no derivatives."""

@@ -36,6 +36,10 @@ class TracedTensor(Tensor):
         """Record a loop (`torchsko.implicit.tensor_loop.TensorLoop`) over tensors as one instruction."""
         raise NotImplementedError
 
+    def record_table_loop(self, loop: Any, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Record a loop over rows (`torchsko.implicit.table_loop.TableLoop`) as one instruction."""
+        raise NotImplementedError
+
     def record_solution(self, solve: Callable[[], Tensor]) -> Tensor:
         """The solution of an equation, which a program may store for its backward pass.
 

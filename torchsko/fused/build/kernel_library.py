@@ -37,7 +37,7 @@ BITS = {torch.float32: 32, torch.float64: 64}
 _RUNTIME = ("runtime.cpp", "memory.cpp")
 _NATIVE = tuple(
     f"emit/native/{name}"
-    for name in ("vector.hpp", "dense.hpp", "rows.hpp", "driver.hpp", *_RUNTIME)
+    for name in ("vector.hpp", "dense.hpp", "active_rows.hpp", "rows.hpp", "driver.hpp", *_RUNTIME)
 )
 WRITERS = (
     *(f"{room}/{file.name}" for room in ("emit", "layout") for file in _python_files(room)),

@@ -10,7 +10,7 @@ import hashlib
 import marshal
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, fields, is_dataclass
+from dataclasses import astuple, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from torchsko.fused.build.library_cache import read_cached, write_cached
 from torchsko.fused.program.dense_block import DenseBlock
-from torchsko.fused.program.program import Instr, Loop, Port, Program
+from torchsko.fused.program.program import Instr, Loop, Port, Program, RowAccess
 from torchsko.mechanism.geometry import NO_SHAPES
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -102,10 +102,17 @@ def _program(content: tuple) -> Program:
         tuple(map(Instr._make, code)),
         constants,
         results,
-        tuple(Loop(_program(inner), *rest) for inner, *rest in loops),
+        tuple(map(_loop, loops)),
         block and DenseBlock(*block),
         stored,
     )
+
+
+def _loop(content: tuple) -> Loop:
+    program, *numbers, reads, writes, guarded = content
+    loop = Loop(_program(program), *numbers)
+    reads, writes = (tuple(RowAccess(*x) for x in every) for every in (reads, writes))
+    return replace(loop, reads=reads, writes=writes, guarded=guarded)
 
 
 def _content(program: Program) -> tuple:
@@ -115,13 +122,16 @@ def _content(program: Program) -> tuple:
         for ports in (program.inputs, program.outputs)
     )
     code = tuple((op, args) for op, args in program.code)
-    loops = tuple(
-        (_content(loop.program), *(getattr(loop, field.name) for field in fields(loop)[1:]))
-        for loop in program.loops
-    )
+    loops = tuple(map(_content_of_loop, program.loops))
     block = program.block and astuple(program.block)
     tables = program.constants, program.results, loops
     return inputs, outputs, code, *tables, block, program.stored
+
+
+def _content_of_loop(loop: Loop) -> tuple:
+    numbers = [getattr(loop, field.name) for field in fields(loop)[1:-3]]
+    accesses = (tuple(map(astuple, every)) for every in (loop.reads, loop.writes))
+    return _content(loop.program), *numbers, *accesses, loop.guarded
 
 
 def save_program(identity: str, program: Program) -> None:

@@ -24,7 +24,12 @@ from torchsko.fused.emit.cuda import WARP, cuda_plan, emit_cuda
 from torchsko.fused.program.program import Port, Program
 from torchsko.implicit.loop_roles import LoopRoles
 
-_GENERATOR = (*WRITERS, "emit/native/lane.cuh", "emit/native/dense.hpp")
+_GENERATOR = (
+    *WRITERS,
+    "emit/native/lane.cuh",
+    "emit/native/dense.hpp",
+    "emit/native/active_rows.hpp",
+)
 
 Launch = Callable[[int, Sequence[int]], None]
 """Runs a kernel, from the number of samples and the other arguments: addresses and integers."""

@@ -14,8 +14,9 @@ from importlib.resources import files
 from itertools import accumulate, pairwise
 
 from torchsko.errors import FusedError
+from torchsko.fused.emit.literals import literal
 from torchsko.fused.emit.loop_source import PARAMETERS, loop_functions
-from torchsko.fused.emit.statements import chunk_lines, literal
+from torchsko.fused.emit.statements import chunk_lines
 from torchsko.fused.layout.driver_passes import ResultVectors, defer_scaling, precompute_sincos
 from torchsko.fused.layout.schedule import Schedule, schedule
 from torchsko.fused.layout.tuning import tuning_for
@@ -106,7 +107,7 @@ def emit_cpp(
     """
     program = scheduled.program
     refuse_unknown(program)
-    prelude = _prelude(bits, vector_bytes) + dense_source(program)
+    prelude = _prelude(bits, vector_bytes) + helper_functions(program)
     results = ResultVectors.of(scheduled) if roles is None else ResultVectors.in_order(program)
     functions = [*loop_functions(scheduled, bits, "", chunk_lines)]
     for k, chunk in enumerate(map(results.of_chunk, scheduled.chunks)):
@@ -127,10 +128,12 @@ def emit_cpp(
     return units
 
 
-def dense_source(program: Program) -> str:
-    """The text of the functions for dense operations, if a program has any."""
-    has_blocks = any(inner.block is not None for inner in program.distinct_programs())
-    return native("dense.hpp") if has_blocks else ""
+def helper_functions(program: Program) -> str:
+    """The text of the functions for dense operations and for skipped iterations, if a program has any."""
+    programs = program.distinct_programs()
+    has_blocks = any(inner.block is not None for inner in programs)
+    has_guards = any(loop.guarded for inner in programs for loop in inner.loops)
+    return native("dense.hpp") * has_blocks + native("active_rows.hpp") * has_guards
 
 
 def native(name: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchsko.fused.emit.cpp import ENTRY, dense_source, native, refuse_unknown
+from torchsko.fused.emit.cpp import ENTRY, helper_functions, native, refuse_unknown
 from torchsko.fused.emit.loop_source import loop_functions
 from torchsko.fused.emit.statements import chunk_lines
 from torchsko.fused.layout.schedule import Schedule, schedule
@@ -66,7 +66,7 @@ def emit_cuda(plan: Schedule, *, bits: int, roles: LoopRoles | None = None) -> s
     tiles = _tiles(program.inputs, carry, _TILE_BYTES * 8 // bits)
     inline = "__forceinline__" if len(plan.order) <= _MAX_INLINED_OPS[bits] else "__noinline__"
     lines = [f"typedef {'double' if bits == 64 else 'float'} T;", f"#define T_BITS {bits}"]
-    lines += [native("lane.cuh"), dense_source(program)]
+    lines += [native("lane.cuh"), helper_functions(program)]
     sizes = [port.size for port in program.inputs]
     lines.extend(_accessor("In", "const T*", "T", sizes, tiles))
     lines.extend(_accessor("Out", "T*", "T&", [p.size for p in program.outputs], {}))

@@ -6,20 +6,19 @@ the scratch of the loop that runs. `torchsko.fused.layout.schedule.Schedule` des
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields
 from functools import partial
 from itertools import groupby
 
-from torchsko.fused.layout.schedule import Chunk, Schedule
+from torchsko.fused.emit.table_source import Lines, table_functions
+from torchsko.fused.layout.row_sources import LoopSources
+from torchsko.fused.layout.schedule import Schedule
 from torchsko.fused.program.dense_block import DenseBlock
 from torchsko.fused.program.program import Loop
 
 PARAMETERS = "const V* __restrict in, V* __restrict out, V* __restrict s"
 """Parameters of the function of a chunk: inputs, outputs, scratch slots."""
-
-Lines = Callable[[Schedule, Chunk, int, str, Callable[[int], str]], Iterator[str]]
-"""Prints a chunk, from (schedule, chunk, bits, name of the program, location of inputs)."""
 
 
 def loop_functions(
@@ -43,21 +42,38 @@ def loop_functions(
     for value, (_, inner) in scheduled.regions.items():
         own = function_name(name, value)
         loop = scheduled.program.loop_of(value)
-        head = f"void {own}(V* r, const V* w, V* s)"
+        sources = scheduled.sources[value]
+        pointers = [f"a{k}" for k in range(len(sources.pointers))]
+        lists = ["const int* list"] if loop.guarded else []
+        arrays = [*lists, *(f"const V* {x}" for x in pointers)]
+        head = f"void {own}({', '.join(['V* r, const V* w, V* s', *arrays])})"
         # Equal bodies share one schedule object.
         key = (id(inner), *(getattr(loop, field.name) for field in fields(loop)[1:]))
+        key += tuple(source.layout for of_array in sources.arrays for source in of_array)
         if key in emitted:
-            yield head, [f"  {emitted[key]}(r, w, s);"]
+            arguments = ["r, w, s", *(["list"] if loop.guarded else []), *pointers]
+            yield head, [f"  {emitted[key]}({', '.join(arguments)});"]
             continue
         emitted[key] = own
+        if loop.writes:
+            yield from loop_functions(inner, bits, own, lines, emitted)
+            yield from table_functions(loop, sources, inner, own, head, bits, lines)
+            continue
         if (block := inner.program.block) is not None:
             yield head, [_block_call(block)]
             continue
         yield from loop_functions(inner, bits, own, lines, emitted)
         for k, chunk in enumerate(inner.chunks):
-            statements = lines(inner, chunk, bits, own, partial(_input, loop))
-            yield f"void {own}c{k}({PARAMETERS}, const V* __restrict w)", [*statements]
-        yield head, _statements(loop, own, len(inner.chunks))
+            statements = lines(inner, chunk, bits, own, partial(_input, loop, sources))
+            arrays = ", ".join(
+                ["const V* __restrict w", *(f"const V* __restrict {x}" for x in pointers)]
+            )
+            yield f"void {own}c{k}({PARAMETERS}, {arrays})", [*statements]
+        arguments = ", ".join(["in", "out", "work", "w", *pointers])
+        yield (
+            head,
+            _statements(loop, [f"{own}c{k}({arguments});" for k in range(len(inner.chunks))]),
+        )
 
 
 def _block_call(block: DenseBlock) -> str:
@@ -84,16 +100,24 @@ def function_name(program: str, value: int) -> str:
     return f"{program}l{value}"
 
 
-def _input(loop: Loop, k: int) -> str:
+def _input(loop: Loop, sources: LoopSources, k: int) -> str:
     """The location of input k of a loop body; the carry lies before ``s``."""
     if k < loop.carry:
         return f"s[{k - loop.carry - loop.num_copied}]"
     k -= loop.carry
-    return f"in[{k}]" if k < loop.stream else f"w[{k - loop.stream}]"
+    if k < loop.stream:
+        return f"in[{k}]"
+    k, num_copied = k - loop.stream, 0
+    for run, source in sources.runs:
+        if k in run:
+            place = k - run.start
+            return f"w[{num_copied + place}]" if source is None else f"a{source}[{place}]"
+        num_copied += len(run) * (source is None)
+    raise IndexError(k)
 
 
-def _statements(loop: Loop, name: str, num_chunks: int) -> list[str]:
-    """The iterations."""
+def _statements(loop: Loop, calls: list[str]) -> list[str]:
+    """The iterations, from the calls of the functions of the body."""
     n, carry, summed = loop.count, loop.carry, loop.first_summed
     writes_directly, stores = loop.num_copied == 0, _stores_of_carry(loop)
     body = [
@@ -118,7 +142,7 @@ def _statements(loop: Loop, name: str, num_chunks: int) -> list[str]:
         f"    const int k = {f'{n - 1} - step' if loop.reverse else 'step'};",
         f"    const V* in = r + {carry} + k * {loop.stream};",
         *([f"    out = r + {loop.first_stacked} + k * {loop.stacked};"] if writes_directly else []),
-        *(f"    {name}c{k}(in, out, work, w);" for k in range(num_chunks)),
+        *(f"    {call}" for call in calls),
     ]
     if not writes_directly:
         body += [

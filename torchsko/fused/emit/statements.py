@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from torchsko.fused.emit.literals import literal
 from torchsko.fused.emit.loop_source import function_name
 from torchsko.fused.layout.schedule import Chunk, Schedule
 
 # All other operations call the function `v<name>` of native/vector.hpp.
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+_FREE = ("const", "input")
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
 
@@ -21,6 +21,7 @@ def chunk_lines(
     bits: int,
     name: str = "",
     location: Callable[[int], str] = "in[{}]".format,
+    written: Callable[[int, str], str] = "out[{}] = {};".format,
 ) -> Iterator[str]:
     """The statements of one chunk, with each load before its first reader and each store after its value.
 
@@ -30,9 +31,10 @@ def chunk_lines(
         bits: bits of its scalars.
         name: name of the program; the names of its loops begin with it.
         location: where an input of the program is read.
+        written: the statement that writes an output of the program.
     """
     blocks = list(_blocks(scheduled, chunk))
-    text = _ChunkText(scheduled, chunk, blocks, bits, name, location)
+    text = _ChunkText(scheduled, chunk, blocks, bits, name, location, written)
     for block in blocks:
         yield from text.statements(block)
 
@@ -74,13 +76,17 @@ class _ChunkText:
         bits: int,
         name: str,
         location: Callable[[int], str],
+        written: Callable[[int, str], str],
     ) -> None:
         self._scheduled, self._bits, self._name, self._location = scheduled, bits, name, location
         self._program, self._loads = scheduled.program, dict(chunk.loads)
-        self._stores = _stores(scheduled, chunk)
+        self._stores = _stores(scheduled, chunk, written)
         self._pairs = _sine_cosine_pairs(scheduled, blocks)
         self._num_reads = Counter(
-            x for value in chunk.instrs for x in self._program.operands(value)
+            x
+            for value in chunk.instrs
+            for x in self._program.operands(value)
+            if self._program.code[value].op != "loop" or self._program.code[x].op in _FREE
         )
         self._num_reads.update(value for _, value in chunk.outputs)
         self._num_reads.update(condition for condition, _ in blocks if condition is not None)
@@ -122,8 +128,10 @@ class _ChunkText:
             return
         op, args = self._program.code[value]
         if op == "loop":
-            yield from _loop_lines(self._scheduled, value, self._name)
+            yield from _loop_lines(self._scheduled, value, self._name, self._location)
             return  # its outputs are in the scratch array already
+        if op == "part" and not self._num_reads[value] and not [*self._stores(value)]:
+            return  # loops read it where it is
         if op in ("const", "input", "part"):
             text = self._source(op, args[0], value)
         else:
@@ -157,18 +165,36 @@ class _ChunkText:
             yield from self._stores(y)
 
 
-def _loop_lines(scheduled: Schedule, value: int, name: str) -> Iterator[str]:
+def _loop_lines(
+    scheduled: Schedule, value: int, name: str, location: Callable[[int], str]
+) -> Iterator[str]:
     """Stores of the inputs and constants that a loop reads, and the call of its function."""
     code = scheduled.program.code
     for x, slot in scheduled.slots_of_arguments(value):
-        if code[x].op in ("input", "const"):
+        if code[x].op in _FREE:
             yield f"s[{slot}] = v{x};"
     region, invariant = scheduled.regions[value][0], scheduled.invariant_slots[value]
-    slots = f"s + {region}, s + {invariant}, s + {scheduled.work_slot}"
-    yield f"{function_name(name, value)}({slots});"
+    slots = [f"s + {region}", f"s + {invariant}", f"s + {scheduled.work_slot}"]
+    pointers = []
+    for source in scheduled.sources[value].pointers:
+        slot = scheduled.slot_of_source(value, source)
+        pointers.append(f"&{location(source.first)}" if slot is None else f"s + {slot}")
+    if value in scheduled.lists:
+        slot, is_new = scheduled.lists[value]
+        slots.append(f"(const int*)(s + {slot})")
+        if is_new:
+            guard = next(x for x in scheduled.sources[value].arrays[0] if 0 in x.columns)
+            array = pointers[scheduled.sources[value].pointers.index(guard)]
+            first = f"{array} + {guard.offsets[guard.columns.index(0)]}"
+            count = scheduled.program.loop_of(value).count
+            yield f"list_active_rows({first}, {guard.stride}, {count}, (int*)(s + {slot}));"
+    slots += pointers
+    yield f"{function_name(name, value)}({', '.join(slots)});"
 
 
-def _stores(scheduled: Schedule, chunk: Chunk) -> Callable[[int], Iterator[str]]:
+def _stores(
+    scheduled: Schedule, chunk: Chunk, written: Callable[[int, str], str]
+) -> Callable[[int], Iterator[str]]:
     """The statements that store a value of a chunk to its slots and outputs."""
     slots = dict(chunk.stores)
     outputs: dict[int, list[int]] = {}
@@ -181,7 +207,7 @@ def _stores(scheduled: Schedule, chunk: Chunk) -> Callable[[int], Iterator[str]]
         for slot in scheduled.loop_slots.get(value, ()):
             yield f"s[{slot}] = v{value};"
         for scalar in outputs.get(value, ()):
-            yield f"out[{scalar}] = v{value};"
+            yield written(scalar, f"v{value}")
 
     return stores
 
@@ -214,17 +240,3 @@ def _expression(op: str, args: list[str]) -> str:
     if op == "recip":
         return f"1 / {args[0]}"
     return f"v{op}({', '.join(args)})"
-
-
-def literal(x: float, bits: int) -> str:
-    """A constant as hexadecimal text, exact in double precision and rounded once in single precision."""
-    if math.isnan(x):
-        return "NOT_A_NUMBER"
-    if bits == 32:
-        try:
-            x = struct.unpack("f", struct.pack("f", x))[0]
-        except OverflowError:
-            x = math.copysign(math.inf, x)
-    if math.isinf(x):
-        return "-INFINITE" if x < 0 else "INFINITE"
-    return x.hex() + ("f" if bits == 32 else "")

@@ -9,11 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from torchsko.fused.layout.row_sources import OUTPUT, LoopSources, Pieces, sources_of
 from torchsko.fused.program.program import Program
 
 _MIN_WAITING_SHARE = 1 / 2
 """Smallest share of a block that waits for later chunks for which the whole block is kept for them."""
+
+
+Key = int | tuple[Any, ...]
+"""A loop, or what its block holds."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +28,18 @@ class LoopSlots:
 
     Attributes:
         regions: for each loop, the first slot of its region.
-        invariants: for each loop, the first slot of its invariant inputs.
+        invariants: for each loop, the first slot of its copied invariant inputs.
+        sources: for each loop, the memory of its invariant inputs.
+        lists: for each guarded loop, the first slot of the list of its iterations that are not skipped, and
+            whether it is the first loop that reads this list.
         waiting: slots of values that later chunks read from a block.
         size: number of slots of all blocks.
     """
 
     regions: Mapping[int, int]
     invariants: Mapping[int, int]
+    sources: Mapping[int, LoopSources]
+    lists: Mapping[int, tuple[int, bool]]
     waiting: Mapping[int, int]
     size: int
 
@@ -51,16 +62,20 @@ class _Block:
 
 
 def allocate_loop_slots(
-    program: Program, order: Sequence[int], last_reads: Mapping[int, int]
+    program: Program,
+    order: Sequence[int],
+    sources: Mapping[int, LoopSources],
+    last_reads: Mapping[int, int],
 ) -> LoopSlots:
     """Allocate the blocks of all loops.
 
     Args:
         program: the program.
         order: its arithmetic values in order of computation.
+        sources: for each loop, the memory of its invariant inputs.
         last_reads: the position in the order of the last reader of each value that a later chunk reads.
     """
-    blocks = _blocks(program, order)
+    blocks = _blocks(program, order, sources)
     homes: dict[int, _Block] = {}
     for block in blocks.values():
         reads = [last_reads[x] for x in block.values if x in last_reads]
@@ -75,24 +90,51 @@ def allocate_loop_slots(
     loops = [value for value in order if program.code[value].op == "loop"]
     return LoopSlots(
         {value: first[value] for value in loops},
-        {value: first[_invariant(program, value)] for value in loops},
+        {value: first[sources[value].copied] for value in loops},
+        sources,
+        _lists(program, loops, first),
         {x: first_of[id(block)] + block.values[x] for x, block in homes.items()},
         size,
     )
 
 
-def _invariant(program: Program, loop: int) -> tuple[int, ...]:
-    return program.code[loop].args[1 + program.loop_of(loop).num_variable :]
+def loop_sources(program: Program, pieces: Pieces) -> dict[int, LoopSources]:
+    """The memory of the invariant inputs of all loops; see `torchsko.fused.layout.row_sources`."""
+    loops = [value for value, instr in enumerate(program.code) if instr.op == "loop"]
+    return {value: sources_of(program, value, pieces) for value in loops}
 
 
-def _blocks(program: Program, order: Sequence[int]) -> dict[int | tuple[int, ...], _Block]:
-    """Blocks of regions by loop, and of invariant inputs by these inputs.
+def _guard(program: Program, value: int) -> tuple[int, ...]:
+    """The guards of all iterations of a loop."""
+    access = program.loop_of(value).reads[0]
+    args = program.code[value].args[1 : 1 + access.size : access.width]
+    return tuple(args[row] for row in access.table)
+
+
+def _lists(
+    program: Program, loops: Sequence[int], first: Mapping[Key, int]
+) -> dict[int, tuple[int, bool]]:
+    """`LoopSlots.lists`, from the first slots of blocks."""
+    found: dict[int, tuple[int, bool]] = {}
+    known: set[object] = set()
+    for value in loops:
+        if program.loop_of(value).guarded:
+            key: Key = ("list", _guard(program, value))
+            found[value] = first[key], key not in known
+            known.add(key)
+    return found
+
+
+def _blocks(
+    program: Program, order: Sequence[int], sources: Mapping[int, LoopSources]
+) -> dict[Key, _Block]:
+    """Blocks of regions by loop, and of copied invariant inputs by these inputs.
 
     Results of the program may stay in a region until its end.
     """
     position = {value: k for k, value in enumerate(order)}
     results = set(program.results)
-    blocks: dict[int | tuple[int, ...], _Block] = {}
+    blocks: dict[Key, _Block] = {}
 
     def first_of(loop: int, arguments: Sequence[int]) -> int:
         return min([position[loop], *(position[x] for x in arguments if x in position)])
@@ -100,13 +142,19 @@ def _blocks(program: Program, order: Sequence[int]) -> dict[int | tuple[int, ...
     for value, at in position.items():
         op, args = program.code[value]
         if op == "loop":
-            loop, invariant = program.loop_of(value), _invariant(program, value)
+            loop, invariant = program.loop_of(value), sources[value].copied
             variable = args[1 : 1 + loop.num_variable]
             blocks[value] = _Block(loop.region_size, first_of(value, variable), at, {})
             places = {x: k for k, x in enumerate(invariant) if x in position}
             new = _Block(len(invariant), first_of(value, invariant), at, places)
             block = blocks.setdefault(invariant, new)
             block.first, block.last = min(block.first, new.first), at
+            if loop.guarded:  # a slot has room for an int
+                new = _Block(loop.count + 1, at, at, {})
+                blocks.setdefault(("list", _guard(program, value)), new).last = at
+            for source in sources[value].pointers:
+                if source.kind == OUTPUT:  # it is read where it is
+                    blocks[source.owner].last = max(blocks[source.owner].last, at)
         elif op == "part":
             block = blocks[args[0]]
             block.values[value] = program.loop_of(args[0]).position_of_part(args[1])

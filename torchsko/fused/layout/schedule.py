@@ -23,10 +23,11 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, count
 from math import prod
 
-from torchsko.fused.layout.loop_slots import LoopSlots, allocate_loop_slots
+from torchsko.fused.layout.loop_slots import LoopSlots, allocate_loop_slots, loop_sources
 from torchsko.fused.layout.register_order import order_for_registers
+from torchsko.fused.layout.row_sources import COPY, INPUT, LoopSources, RowSource
 from torchsko.fused.layout.skipping import group_by_condition
-from torchsko.fused.program.program import Program
+from torchsko.fused.program.program import Loop, Program
 
 _FREE = ("const", "input")
 
@@ -59,7 +60,9 @@ class Schedule:
         num_slots: size of the scratch array, in vectors.
         regions: for the value of each loop, the first slot of its region of the scratch array
             (`torchsko.fused.program.program.Loop.region_size`), and the schedule of its body.
-        invariant_slots: for the value of each loop, the first slot of its invariant inputs.
+        invariant_slots: for the value of each loop, the first slot of its copied invariant inputs.
+        sources: for the value of each loop, the memory of its invariant inputs.
+        lists: see `torchsko.fused.layout.loop_slots.LoopSlots`.
         work_slot: first slot of the scratch of the loop that runs. It holds, in this order: the current
             carry, the outputs of one iteration, scratch of the body.
         loop_slots: for each computed value that loops read, the slots to which it is stored at once.
@@ -77,6 +80,8 @@ class Schedule:
     num_slots: int
     regions: Mapping[int, tuple[int, Schedule]]
     invariant_slots: Mapping[int, int]
+    sources: Mapping[int, LoopSources]
+    lists: Mapping[int, tuple[int, bool]]
     work_slot: int
     loop_slots: Mapping[int, Sequence[int]]
     conditions: Mapping[int, int]
@@ -89,13 +94,18 @@ class Schedule:
         return self.regions[loop][0] + self.program.loop_of(loop).position_of_part(part)
 
     def slots_of_arguments(self, loop: int) -> Iterator[tuple[int, int]]:
-        """Pairs (value, slot) of all inputs of a loop."""
-        args, num_variable = (
-            self.program.code[loop].args[1:],
-            self.program.loop_of(loop).num_variable,
-        )
-        yield from zip(args[:num_variable], count(self.regions[loop][0]), strict=False)
-        yield from zip(args[num_variable:], count(self.invariant_slots[loop]), strict=False)
+        """Pairs (value, slot) of all inputs of a loop that are stored for it."""
+        variable = _variable(self.program, loop)
+        yield from zip(variable, count(self.regions[loop][0]), strict=False)
+        yield from zip(self.sources[loop].copied, count(self.invariant_slots[loop]), strict=False)
+
+    def slot_of_source(self, loop: int, source: RowSource) -> int | None:
+        """The slot of the first scalar of an array that a loop reads; None for inputs of the program."""
+        if source.kind == INPUT:
+            return None
+        if source.kind == COPY:
+            return self.invariant_slots[loop] + source.first
+        return self.regions[source.owner][0] + source.first
 
 
 @dataclass(frozen=True)
@@ -123,7 +133,8 @@ def schedule(program: Program, max_ops: int) -> Schedule:
     orders = [depth_first(program, outermost_first=flag) for flag in (False, True)]
     shortest = min(orders, key=lambda order: _total_lifetime(program, order))
     order, conditions = group_by_condition(program, order_for_registers(program, shortest))
-    split = _split(program, order, conditions, max_ops)
+    sources = loop_sources(program, ())
+    split = _split(program, order, conditions, max_ops, sources)
     return _with_regions(program, order, conditions, split, _LoopSchedules(max_ops))
 
 
@@ -132,18 +143,21 @@ class _LoopSchedules:
 
     def __init__(self, max_ops: int) -> None:
         self._max_ops = max_ops
-        self._schedules: dict[Program, Schedule] = {}
+        self._schedules: dict[tuple[Program, tuple[range, ...]], Schedule] = {}
 
-    def of(self, program: Program) -> Schedule:
+    def of(self, loop: Loop, own: LoopSources) -> Schedule:
         """The schedule with the shorter lifetimes, of the depth-first order and the traced order."""
-        if program not in self._schedules:
+        program, pieces = loop.program, () if loop.writes else tuple(own.pieces(loop))
+        key = program, pieces
+        if key not in self._schedules:
             traced = [v for v, instr in enumerate(program.code) if instr.op not in _FREE]
             orders = depth_first(program), traced
             shortest = min(orders, key=lambda order: _total_lifetime(program, order))
             order, conditions = group_by_condition(program, shortest)
-            split = _split(program, order, conditions, self._max_ops)
-            self._schedules[program] = _with_regions(program, order, conditions, split, self)
-        return self._schedules[program]
+            sources = loop_sources(program, pieces)
+            split = _split(program, order, conditions, self._max_ops, sources)
+            self._schedules[key] = _with_regions(program, order, conditions, split, self)
+        return self._schedules[key]
 
 
 def _total_lifetime(program: Program, order: Sequence[int]) -> int:
@@ -166,7 +180,9 @@ def _with_regions(
 ) -> Schedule:
     """The schedule with the bodies of loops and the scratch that runs them."""
     slots, loops = split.loop_slots, list(split.loop_slots.regions)
-    inner = {value: loop_schedules.of(program.loop_of(value).program) for value in loops}
+    inner = {
+        value: loop_schedules.of(program.loop_of(value), slots.sources[value]) for value in loops
+    }
     works = [program.loop_of(x).work_size + inner[x].num_slots for x in loops]
     scheduled = Schedule(
         program,
@@ -175,6 +191,8 @@ def _with_regions(
         split.num_slots + max(works, default=0),
         {value: (slots.regions[value], inner[value]) for value in loops},
         slots.invariants,
+        slots.sources,
+        slots.lists,
         split.num_slots,
         {},
         conditions,
@@ -196,6 +214,11 @@ def _read(
         return [x for x in args[1:] if program.code[x].op in _FREE]
     own = [conditions[value]] if conditions and value in conditions else []
     return own if op == "part" else [*own, *program.operands(value)]
+
+
+def _variable(program: Program, loop: int) -> tuple[int, ...]:
+    """Inputs of a loop that are not invariant."""
+    return program.code[loop].args[1 : 1 + program.loop_of(loop).num_variable]
 
 
 def depth_first(program: Program, *, outermost_first: bool = False) -> list[int]:
@@ -296,7 +319,11 @@ def _cut(
 
 
 def _split(
-    program: Program, order: Sequence[int], conditions: Mapping[int, int], max_ops: int
+    program: Program,
+    order: Sequence[int],
+    conditions: Mapping[int, int],
+    max_ops: int,
+    sources: Mapping[int, LoopSources],
 ) -> _Split:
     """The chunks of an order, with a scratch slot for every value that a later chunk reads."""
     pieces = _cut(program, order, conditions, max_ops)
@@ -316,13 +343,13 @@ def _split(
             for x in _read(program, value, conditions)
             if last_reader.get(x, 0) > home.get(x, 0)
         )
-    loop_slots = allocate_loop_slots(program, order, last_reads)
+    loop_slots = allocate_loop_slots(program, order, sources, last_reads)
     waiting = loop_slots.waiting
     slot = dict(waiting)
     free: list[int] = []
     num_slots, chunks = loop_slots.size, []
     for k, piece in enumerate(pieces):
-        loads, instrs = _reads(program, piece, conditions, writes[k], home, k)
+        loads, instrs = _reads(program, piece, conditions, sources, writes[k], home, k)
         stores = []
         for value in piece:
             if last_reader[value] > k and value not in waiting:
@@ -350,6 +377,7 @@ def _reads(
     program: Program,
     piece: Sequence[int],
     conditions: Mapping[int, int],
+    sources: Mapping[int, LoopSources],
     writes: list[tuple[int, int]],
     home: dict[int, int],
     chunk: int,
@@ -358,9 +386,11 @@ def _reads(
     loads: dict[int, None] = {}
     instrs: dict[int, None] = {}
     for value in piece:
+        own = {*sources[value].copied} if value in sources else set()
         for x in _read(program, value, conditions):
             if x not in home:
-                instrs[x] = None
+                if value not in sources or x in own or x in _variable(program, value):
+                    instrs[x] = None
             elif home[x] != chunk:
                 loads[x] = None
         instrs[value] = None

@@ -151,6 +151,13 @@ class Graph:
         self.loops.append(loop)
         return self._intern(("loop", len(self.loops) - 1, *args))
 
+    def table_loop(self, loop: Loop, args: Sequence[int]) -> int:
+        """The node of a loop over rows; equal loops of equal inputs are one node."""
+        key = loop, *args
+        if key not in self._blocks:
+            self._blocks[key] = self.loop(loop, args)
+        return self._blocks[key]
+
     def block(self, block: DenseBlock, args: Sequence[int]) -> int:
         """The node of a dense operation; equal operations on equal inputs are one node."""
         key = block, *args

@@ -149,6 +149,35 @@ class Program:
 
 
 @dataclass(frozen=True)
+class RowAccess:
+    """Rows of an array that the iterations of a loop read or write; see `torchsko.implicit.table_loop`.
+
+    Attributes:
+        rows: number of rows of the array.
+        width: number of scalars of a row.
+        table: the row of each iteration and slot.
+        slots: number of rows of one iteration.
+        is_sparse: whether rows of iterations that are skipped are not read.
+    """
+
+    rows: int
+    width: int
+    table: tuple[int, ...]
+    slots: int
+    is_sparse: bool = False
+
+    @property
+    def is_identity(self) -> bool:
+        """True if iteration k accesses row k alone."""
+        return self.slots == 1 and self.table == tuple(range(self.rows))
+
+    @property
+    def size(self) -> int:
+        """Number of scalars of the array."""
+        return self.rows * self.width
+
+
+@dataclass(frozen=True)
 class Loop:
     """A program that is repeated within another one; `torchsko.implicit.loop_roles` defines the terms.
 
@@ -168,6 +197,10 @@ class Loop:
         kept: carried scalars, in increasing order, that are stored after each ``every``-th iteration; all
             others are known only at the end.
         every: iterations between stored carries.
+        reads: arrays of which iterations read rows by tables: the first invariant scalars, by rows. Inputs of
+            the body are the rows of all slots of each array, then the other invariant scalars.
+        writes: arrays of which iterations write rows by tables: the summed scalars, by rows.
+        guarded: whether iterations are skipped in which the first scalar of the body is zero in all lanes.
     """
 
     program: Program
@@ -182,6 +215,9 @@ class Loop:
     summed: int
     kept: tuple[int, ...]
     every: int
+    reads: tuple[RowAccess, ...] = ()
+    writes: tuple[RowAccess, ...] = ()
+    guarded: bool = False
 
     @staticmethod
     def of(
@@ -214,6 +250,22 @@ class Loop:
         )
 
     @staticmethod
+    def over_rows(
+        program: Program,
+        count: int,
+        reads: tuple[RowAccess, ...],
+        writes: tuple[RowAccess, ...],
+        num_inputs: int,
+        guarded: bool,
+    ) -> Loop:
+        """The loop of a body of rows, with this number of input scalars."""
+        num_outputs = sum(x.size for x in writes)
+        return Loop(
+            program, count, False, 0, (0, 0, 0), 0, 0, num_inputs, 0, num_outputs, (), 1,
+            reads, writes, guarded,
+        )  # fmt: skip
+
+    @staticmethod
     def of_block(block: DenseBlock) -> Loop:
         """The loop of a dense operation; see `torchsko.fused.program.dense_block`."""
         names = ("variable", "fixed", "result")
@@ -226,7 +278,8 @@ class Loop:
     @property
     def is_iterated(self) -> bool:
         """True if the loop or one in its body has several iterations."""
-        return self.count > 1 or any(loop.is_iterated for loop in self.program.loops)
+        iterates = self.count > 1 and not self.writes
+        return iterates or any(loop.is_iterated for loop in self.program.loops)
 
     @property
     def num_variable(self) -> int:
@@ -240,9 +293,9 @@ class Loop:
 
     @property
     def num_copied(self) -> int:
-        """Number of body outputs copied after an iteration; 0 if all are stacked and written directly."""
-        stacks_only = self.carry == self.summed == 0
-        return 0 if stacks_only else self.carry + self.stacked + self.summed
+        """Number of body outputs copied after an iteration; 0 if all are written directly."""
+        writes_directly = bool(self.writes) or self.carry == self.summed == 0
+        return 0 if writes_directly else self.carry + self.stacked + self.summed
 
     @property
     def num_rows(self) -> int:

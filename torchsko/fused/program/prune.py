@@ -7,11 +7,13 @@ reads the carry of each iteration, and a gradient may be needed by some inputs o
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import gcd
 
-from torchsko.fused.program.program import Instr, Loop, Port, Program
+from torchsko.fused.program.program import Instr, Loop, Port, Program, RowAccess
 
 
 def prune(program: Program) -> Program:
@@ -91,12 +93,78 @@ class _LiveLoop:
 
 
 @dataclass(frozen=True)
+class _LiveTable:
+    """The live scalars of a loop over rows.
+
+    Attributes:
+        reads: live columns of each array that is read.
+        single: live invariant scalars behind the arrays, by position among them.
+        writes: live columns of each array that is written.
+    """
+
+    reads: tuple[tuple[int, ...], ...]
+    single: tuple[int, ...]
+    writes: tuple[tuple[int, ...], ...]
+
+    def arguments(self, loop: Loop) -> list[int]:
+        """Positions of the live inputs among those of the loop."""
+        arrays = _entries(loop.reads, self.reads, [x.rows for x in loop.reads])
+        first = sum(x.size for x in loop.reads)
+        return [*arrays, *(first + k for k in self.single)]
+
+    def inputs(self, loop: Loop) -> list[int]:
+        """Live inputs of the body."""
+        rows = _entries(loop.reads, self.reads, [x.slots for x in loop.reads])
+        first = sum(x.slots * x.width for x in loop.reads)
+        return [*rows, *(first + k for k in self.single)]
+
+    def outputs(self, loop: Loop) -> list[int]:
+        """Live outputs of the body."""
+        return _entries(loop.writes, self.writes, [x.slots for x in loop.writes])
+
+    def part(self, loop: Loop, old: int) -> int:
+        """The number of an output of the loop among the live ones."""
+        first = 0
+        for access, columns in zip(loop.writes, self.writes, strict=True):
+            if old < access.size:
+                row, column = divmod(old, access.width)
+                return first + row * len(columns) + columns.index(column)
+            old -= access.size
+            first += access.rows * len(columns)
+        raise IndexError(old)
+
+    def pruned(self, loop: Loop, program: Program) -> Loop:
+        """The loop of the live scalars, with its body."""
+        reads, writes = (
+            tuple(
+                replace(x, width=len(columns))
+                for x, columns in zip(every, live, strict=True)
+                if columns
+            )
+            for every, live in ((loop.reads, self.reads), (loop.writes, self.writes))
+        )
+        num_inputs = len(self.arguments(loop))
+        return Loop.over_rows(program, loop.count, reads, writes, num_inputs, loop.guarded)
+
+
+def _entries(
+    accesses: Sequence[RowAccess], live: Sequence[Sequence[int]], rows: Sequence[int]
+) -> list[int]:
+    """Positions of live columns in consecutive arrays with these numbers of rows."""
+    found, first = [], 0
+    for access, columns, num in zip(accesses, live, rows, strict=True):
+        found += [first + row * access.width + k for row in range(num) for k in columns]
+        first += num * access.width
+    return found
+
+
+@dataclass(frozen=True)
 class _Live:
     """The live values and inputs of a program, and its loops by their values."""
 
     values: frozenset[int]
     inputs: frozenset[int]
-    loops: dict[int, _LiveLoop]
+    loops: dict[int, _LiveLoop | _LiveTable]
 
 
 class _Pruning:
@@ -122,7 +190,7 @@ class _Pruning:
         values = {program.results[k] for k in results}
         inputs: set[int] = set()
         parts: dict[int, set[int]] = {}
-        loops: dict[int, _LiveLoop] = {}
+        loops: dict[int, _LiveLoop | _LiveTable] = {}
         for value in reversed(range(len(program.code))):
             if value not in values:
                 continue
@@ -131,7 +199,8 @@ class _Pruning:
                 inputs.update(args)
             elif op == "loop":
                 loop = program.loop_of(value)
-                loops[value] = self._live_loop(loop, parts[value])
+                live_of = self._live_table if loop.writes else self._live_loop
+                loops[value] = live_of(loop, parts[value])
                 values.update(args[1 + k] for k in loops[value].arguments(loop))
             else:
                 values.update(program.operands(value))
@@ -177,6 +246,24 @@ class _Pruning:
             _ordered(kept),
             gcd(*(n for k in kept for n in rounds[k] if n != loop.count)) or 1,
         )
+
+    def _live_table(self, loop: Loop, parts: Iterable[int]) -> _LiveTable:
+        columns: list[set[int]] = [set() for _ in loop.writes]
+        ends = list(accumulate(x.size for x in loop.writes))
+        for k in parts:
+            j = bisect_right(ends, k)
+            columns[j].add((k - ends[j] + loop.writes[j].size) % loop.writes[j].width)
+        writes = tuple(map(_ordered, columns))
+        slots = [x.slots for x in loop.writes]
+        read = set(self.live(loop.program, _entries(loop.writes, writes, slots)).inputs)
+        read |= {0} if loop.guarded else set()
+        found, first = [], 0
+        for access in loop.reads:
+            size = access.slots * access.width
+            own = {(k - first) % access.width for k in read if first <= k < first + size}
+            found.append(_ordered(own))
+            first += size
+        return _LiveTable(tuple(found), _ordered(k - first for k in read if k >= first), writes)
 
     def pruned(
         self, program: Program, results: Sequence[int], inputs: Sequence[int] | None
@@ -228,9 +315,11 @@ class _Pruning:
         )
         return program if found == program else found
 
-    def _loop(self, loop: Loop, live: _LiveLoop) -> Loop:
+    def _loop(self, loop: Loop, live: _LiveLoop | _LiveTable) -> Loop:
         inputs, outputs = live.inputs(loop), live.outputs(loop)
         program = self.pruned(loop.program, outputs, inputs)
+        if isinstance(live, _LiveTable):
+            return live.pruned(loop, program)
         carry, stream, stacked = loop.ports
         bounds = (0, carry), (carry, carry + stream)
         of_inputs = [_num_ports(loop.program.inputs, inputs, *x) for x in bounds]
@@ -254,13 +343,18 @@ def _ordered(numbers: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(set(numbers)))
 
 
-def _sharing_invariants(program: Program, loops: dict[int, _LiveLoop]) -> dict[int, _LiveLoop]:
+def _sharing_invariants(
+    program: Program, loops: dict[int, _LiveLoop | _LiveTable]
+) -> dict[int, _LiveLoop | _LiveTable]:
     """Loops of equal invariant inputs keep the same ones, so that they share one copy of them."""
     read: dict[tuple[int, ...], set[int]] = {}
     for value, live in loops.items():
-        read.setdefault(_invariants(program, value), set()).update(live.invariant)
+        if isinstance(live, _LiveLoop):
+            read.setdefault(_invariants(program, value), set()).update(live.invariant)
     return {
         value: replace(live, invariant=_ordered(read[_invariants(program, value)]))
+        if isinstance(live, _LiveLoop)
+        else live
         for value, live in loops.items()
     }
 

@@ -45,6 +45,7 @@ from torchsko.fused.program.type_promotion import (
 from torchsko.fused.tracing.traced_loops import TracedGraph
 from torchsko.fused.tracing.unsupported import unsupported_operation
 from torchsko.implicit.jacobian_products import Tensors
+from torchsko.implicit.table_loop import TableLoop
 from torchsko.implicit.tensor_loop import TensorLoop
 from torchsko.utils.traced_tensor import TracedTensor
 
@@ -109,6 +110,11 @@ class Symbolic(TracedTensor):
     def record_loop(self, loop: TensorLoop, tensors: Sequence[Tensor]) -> Tensors:
         """The outputs of a loop, which becomes one instruction; some of the inputs are symbolic."""
         ids = self.graph.trace_loop(loop, [lift(self.graph, x) for x in tensors])
+        return tuple(Symbolic(self.graph, x) for x in ids)
+
+    def record_table_loop(self, loop: TableLoop, tensors: Sequence[Tensor]) -> Tensors:
+        """The outputs of a loop over rows, which becomes one instruction."""
+        ids = self.graph.trace_table_loop(loop, [lift(self.graph, x) for x in tensors])
         return tuple(Symbolic(self.graph, x) for x in ids)
 
     def record_solution(self, solve: Callable[[], Tensor]) -> Tensor:

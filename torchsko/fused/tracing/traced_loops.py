@@ -28,6 +28,7 @@ from torchsko.fused.program.program import Loop, Port, Program
 from torchsko.fused.tracing.content import Known, digest_of_content
 from torchsko.fused.tracing.stored_solutions import Solutions, StoredSolutions
 from torchsko.implicit.loop_roles import split_by_sizes
+from torchsko.implicit.table_loop import TableLoop
 from torchsko.implicit.tensor_loop import TensorLoop
 
 Bodies = dict[object, tuple[Program, frozenset[tuple[int, ...]]]]
@@ -56,6 +57,10 @@ class TracedGraph(Graph, ABC):
     @abstractmethod
     def trace_loop(self, loop: TensorLoop, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Expressions of the outputs of a loop, from those of its inputs."""
+
+    @abstractmethod
+    def trace_table_loop(self, loop: TableLoop, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Expressions of the outputs of a loop over rows, from those of its inputs."""
 
 
 def traced_loop(

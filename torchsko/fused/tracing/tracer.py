@@ -26,6 +26,8 @@ from torchsko.fused.program.prune import prune
 from torchsko.fused.tracing.closures import convert_captures, unwrapped_constants
 from torchsko.fused.tracing.symbolic import Symbolic, lift
 from torchsko.fused.tracing.traced_loops import Bodies, TracedGraph, traced_loop
+from torchsko.fused.tracing.traced_tables import traced_table_loop
+from torchsko.implicit.table_loop import TableLoop
 from torchsko.implicit.tensor_loop import TensorLoop
 from torchsko.linalg.scalar_form import scalar_form
 
@@ -99,6 +101,9 @@ class _TracedGraph(TracedGraph):
 
     def trace_loop(self, loop: TensorLoop, tensors: Sequence[Tensor]) -> list[Tensor]:
         return traced_loop(_trace_body, self, loop, tensors)
+
+    def trace_table_loop(self, loop: TableLoop, tensors: Sequence[Tensor]) -> list[Tensor]:
+        return traced_table_loop(_trace_body, self, loop, tensors)
 
 
 def _trace_body(body: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
