@@ -133,7 +133,7 @@ def contact_forces(
     contact = ContactModel.of(mech) if contact is None else contact
     check_fits(mech, contact, q, qd)
     rows = soft_rows(Kinematics.of(mech, q, qd), contact)
-    return cone_forces(rows, -rows.derivatives(rows.motion(qdd) - rows.reference)[0])
+    return cone_forces(rows, -rows.derivatives(rows.motion(qdd, rows.reference))[0])
 
 
 def cone_forces(rows: SoftRows, forces: Tensor) -> Tensor:
@@ -141,9 +141,10 @@ def cone_forces(rows: SoftRows, forces: Tensor) -> Tensor:
     places = [c for cone in rows.cones for c in cone.points]
     if not places:
         return forces.new_zeros(*forces.shape[:-1], 0, 6)
-    parts = [
-        torch.nn.functional.pad(cone.select(forces), (0, 6 - cone.size)) for cone in rows.cones
-    ]
+    parts = []
+    for cone in rows.cones:
+        of_active = torch.where(cone.active[..., None], cone.select(forces), 0.0)
+        parts.append(torch.nn.functional.pad(of_active, (0, 6 - cone.size)))
     return select(torch.cat(parts, -2), sorted(range(len(places)), key=places.__getitem__), -2)
 
 
@@ -272,7 +273,7 @@ class _SoftEquation:
         """(M + J* H J)^-1 rhs, and the last entry of rhs."""
         state, _ = self.split(inputs)
         rows = state.rows
-        jar = rows.motion(x[..., :-1]) - rows.reference
+        jar = rows.motion(x[..., :-1], rows.reference)
         _, diagonal, hessians = rows.derivatives(jar)
         H = state.step_inertia + rows.curvature(diagonal, hessians)
         found = solve_from_leaves(H, rhs[..., :-1])

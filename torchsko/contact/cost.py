@@ -15,41 +15,20 @@ Reference: MuJoCo documentation, "Computation", Constraint model (primal problem
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from operator import add
 
 import torch
 from torch import Tensor
 
 from torchsko.contact.body_motions import BodyMotions
+from torchsko.contact.placements import Between, Grounded
+from torchsko.implicit.jacobian_products import Tensors
+from torchsko.implicit.table_loop import Read, Write, table_loop
 from torchsko.linalg.symmetric import mirror
 from torchsko.utils.shapes import concatenate, matvec, norm
-from torchsko.utils.traced_tensor import is_traced, mark_rare
-
-MAX_SUPPORTS = 8
-"""Largest number of pairs of bodies of which all are expected to touch, such as four feet and the floor."""
-
-
-def of_touching(x: Tensor, active: Tensor, pairs: Sequence[int], num_dims: int) -> Tensor:
-    """Values of contacts of pairs of bodies that touch, and zeros for others, which kernels do not compute.
-
-    Of few pairs all may touch, and eager mode skips nothing: the values are returned as they are.
-
-    Args:
-        x: values, zero or without effect for contacts that are not active, `[*batch, C, *dims]`.
-        active: whether each contact is active, `[*batch, C]`, bool.
-        pairs: number of the pair of bodies of each contact.
-        num_dims: number of the dimensions after C.
-    """
-    if len(set(pairs)) <= MAX_SUPPORTS or not is_traced(active):
-        return x
-    number = torch.tensor(pairs, device=active.device)
-    is_equal = (number[:, None] == number).to(x.dtype)
-    touches = (active.to(x.dtype) @ is_equal) > 0
-    mark_rare(touches)
-    return torch.where(touches[(..., *(None,) * num_dims)], x, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +38,10 @@ class Cones:
     Attributes:
         first: index of the first row of all cones.
         points: contact point of each cone.
-        pairs: number of the pair of bodies of each cone.
     """
 
     first: int
     points: tuple[int, ...]
-    pairs: tuple[int, ...]
 
     @property
     def size(self) -> int:
@@ -76,9 +53,39 @@ class Cones:
         """Mask of active contacts, `[*batch, C]`, bool."""
         raise NotImplementedError
 
-    def of_touching(self, x: Tensor, num_dims: int) -> Tensor:
-        """Values `[*batch, C, *dims]` of pairs of bodies that touch, as by the function `of_touching`."""
-        return of_touching(x, self.active, self.pairs, num_dims)
+    @property
+    def guard(self) -> Tensor:
+        """A number that is zero for contacts that are not active, `[*batch, C]`, without derivatives."""
+        raise NotImplementedError
+
+    @property
+    def dims(self) -> Mapping[str, int]:
+        """The dimension of the cones of each field that is a tensor."""
+        raise NotImplementedError
+
+    def by_cone(
+        self,
+        body: Callable[..., Sequence[Tensor]],
+        reads: Sequence[Read],
+        writes: Sequence[Write],
+    ) -> Tensors:
+        """The results of a loop over active cones (`torchsko.implicit.table_loop`).
+
+        Args:
+            body: a function of these cones, with the rows of the iterations, and of the other rows.
+            reads: other tensors.
+            writes: the results.
+        """
+        names = [*self.dims]
+        own = [Read(getattr(self, name), dim) for name, dim in self.dims.items()]
+        bare = replace(self, **dict.fromkeys(names))  # tensors in the closure would be captured
+
+        def of_rows(_: Tensor, *rows: Tensor) -> Sequence[Tensor]:
+            mine = replace(bare, **dict(zip(names, rows, strict=False)))
+            return body(mine, *rows[len(names) :])
+
+        guard = Read(self.guard, -1)
+        return table_loop(of_rows, [guard, *own, *reads], writes, guarded=True)
 
     def select(self, x: Tensor) -> Tensor:
         """The rows of the cones, `[*batch, r]` to `[*batch, C, size]`."""
@@ -88,6 +95,14 @@ class Cones:
 
     def derivatives(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Gradient `[*batch, C, size]` and Hessian `[*batch, C, size, size]` of the cost."""
+        writes = [Write(-2, is_sparse=True), Write(-3, is_sparse=True)]
+        gradient, hessian = self.by_cone(
+            lambda own, x: own.derivatives_of_rows(x), [Read(x, -2)], writes
+        )
+        return gradient, hessian
+
+    def derivatives_of_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """`derivatives`, of all cones at once."""
         raise NotImplementedError
 
 
@@ -106,21 +121,6 @@ class EllipticCones(Cones):
     scale: Tensor
     stiffness: Tensor
 
-    @staticmethod
-    def of(
-        first: int,
-        points: tuple[int, ...],
-        pairs: tuple[int, ...],
-        weight: Tensor,
-        mu: Tensor,
-        friction: Tensor,
-    ) -> EllipticCones:
-        """Cones with regularised coefficients mu `[*batch, C]` and coefficients `[*, C, size - 1]`."""
-        others = friction.expand(*mu.shape, friction.shape[-1])
-        stiffness = weight[..., 0] / (mu * mu * (1 + mu * mu))
-        scale = torch.cat([mu[..., None], others], -1)
-        return EllipticCones(first, points, pairs, weight, scale, stiffness)
-
     @property
     def size(self) -> int:
         """Dimension of the force, 3, 4 or 6."""
@@ -129,14 +129,24 @@ class EllipticCones(Cones):
     @property
     def active(self) -> Tensor:
         """Mask of active contacts, `[*batch, C]`, bool."""
-        return self.weight[..., 0] > 0
+        return self.guard > 0
+
+    @property
+    def guard(self) -> Tensor:
+        """D of the normal rows, `[*batch, C]`, without derivatives."""
+        return self.weight[..., 0].detach()
+
+    @property
+    def dims(self) -> Mapping[str, int]:
+        """The dimension of the cones of each field that is a tensor."""
+        return {"weight": -2, "scale": -2, "stiffness": -1}
 
     @property
     def mu(self) -> Tensor:
         """Regularised friction coefficients, `[*batch, C]`."""
         return self.scale[..., 0]
 
-    def derivatives(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def derivatives_of_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Gradient `[*batch, C, size]` and Hessian `[*batch, C, size, size]` of the cost."""
         mu, scale = self.mu, self.scale
         u = scale * x
@@ -179,7 +189,17 @@ class Pyramids(Cones):
     @property
     def active(self) -> Tensor:
         """Mask of active contacts, `[*batch, C]`, bool."""
-        return self.weight > 0
+        return self.guard > 0
+
+    @property
+    def guard(self) -> Tensor:
+        """D of the edges, `[*batch, C]`, without derivatives."""
+        return self.weight.detach()
+
+    @property
+    def dims(self) -> Mapping[str, int]:
+        """The dimension of the cones of each field that is a tensor."""
+        return {"weight": -1, "friction": -2}
 
     def edges(self, x: Tensor) -> Tensor:
         """Motion along the edges, `[*batch, C, edges]`, those of one sign first."""
@@ -188,7 +208,7 @@ class Pyramids(Cones):
         normal, sliding = x[..., :1], self.friction * x[..., 1:]
         return torch.cat([normal + sliding, normal - sliding], -1)
 
-    def derivatives(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def derivatives_of_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Gradient `[*batch, C, size]` and Hessian `[*batch, C, size, size]` of the cost."""
         edges, weight, mu = self.edges(x), self.weight[..., None], self.friction
         is_pushed = edges < 0
@@ -205,46 +225,19 @@ class Pyramids(Cones):
 
 
 @dataclass(frozen=True, eq=False)
-class Grounded:
-    """Placement of cones between one body each and the inertial frame.
-
-    Attributes:
-        bodies: body of each cone.
-        placement: X, rows per velocity of the body in `torchsko.contact.body_motions`,
-            `[*batch, C, size, 6]`.
-    """
-
-    bodies: tuple[int, ...]
-    placement: Tensor
-
-    def at_bodies(self, x: Tensor, dim: int) -> Tensor:
-        """Entries of the bodies of the cones."""
-        return x.index_select(dim, torch.tensor(self.bodies, device=x.device))
-
-    def motion(self, velocity: Tensor) -> Tensor:
-        """Rows for the velocities of all bodies, `[*batch, C, size]`."""
-        return matvec(self.placement, self.at_bodies(velocity, -2))
-
-    def total(self, of_cones: Tensor, num_bodies: int) -> Tensor:
-        """Sums of `[*batch, C, n]` over the cones of each body, then zero, `[*batch, num_bodies + 1, n]`."""
-        eye = torch.eye(num_bodies + 1, dtype=of_cones.dtype, device=of_cones.device)
-        return self.at_bodies(eye, 1) @ of_cones
-
-
-@dataclass(frozen=True, eq=False)
 class SoftRows:
     """Linear constraints J qdd - aref of a mechanism at a state.
 
-    The first rows are those of dry friction, then unilateral ones, then those of cones. J is explicit but for
-    the last cones, which are grounded.
+    The first rows are those of dry friction, then unilateral ones, then those of cones. In a kernel, rows of
+    contacts that are not active have no value; they are read by loops over active contacts alone.
 
     Attributes:
-        jacobian: J of the explicit rows, `[*batch, e, num_dof]`.
+        jacobian: J of the first rows, `[*batch, s, num_dof]`.
         reference: aref, `[*batch, r]`.
         weight: D of dry friction and unilateral rows, `[*batch, s]`; zero where inactive.
         loss: largest forces of dry friction, `[*, F]` [N m or N].
         cones: friction cones.
-        grounded: placements of the last cones.
+        placements: J of the rows of each group of cones.
         bodies: motion of the bodies of grounded cones.
         moving: whether each dof can have an entry in each row of J, `[r, num_dof]`, bool.
         has_small_friction: see `ContactModel`.
@@ -255,43 +248,53 @@ class SoftRows:
     weight: Tensor
     loss: Tensor
     cones: tuple[Cones, ...]
-    grounded: tuple[Grounded, ...]
+    placements: tuple[Grounded | Between, ...]
     bodies: BodyMotions
     moving: Tensor
     has_small_friction: bool
 
-    def motion(self, rates: Tensor) -> Tensor:
-        """J x of `[*batch, num_dof]`, `[*batch, r]`."""
-        parts = [matvec(self.jacobian[..., : self.weight.shape[-1], :], rates)]
-        for cone, J in self._explicit_cones():
-            parts.append(cone.of_touching(matvec(J, rates[..., None, :]), 1).flatten(-2))
-        velocity = self.bodies.velocities(rates) if self.grounded else rates
-        for cone, x in self._placed_cones():
-            parts.append(cone.of_touching(x.motion(velocity), 1).flatten(-2))
+    @property
+    def _num_bodies(self) -> int:
+        return self.bodies.moves.shape[0] - 1
+
+    def _placed(self) -> Iterable[tuple[Cones, Grounded | Between]]:
+        return zip(self.cones, self.placements, strict=True)
+
+    def motion(self, rates: Tensor, *less: Tensor) -> Tensor:
+        """J x of `[*batch, num_dof]`, `[*batch, r]`; ``less``, of the same shape, is subtracted."""
+        is_grounded = any(isinstance(x, Grounded) for x in self.placements)
+        velocity = self.bodies.velocities(rates) if is_grounded else rates
+        first = matvec(self.jacobian, rates)
+        parts = [first - less[0][..., : first.shape[-1]] if less else first]
+        for cone, x in self._placed():
+            moved = velocity if isinstance(x, Grounded) else rates
+            own = (cone.select(y) for y in less)
+            parts.append(x.motion(cone.guard, moved, *own).flatten(-2))
+        return concatenate(parts)
+
+    def advance(self, x: Tensor, length: Tensor, along: Tensor) -> Tensor:
+        """Rows x + length * along `[*batch, r]`, for lengths `[*batch, 1]`."""
+        num = self.weight.shape[-1]
+        parts = [x[..., :num] + length * along[..., :num]]
+        for cone in self.cones:
+            reads = [Read(cone.guard, -1), Read(cone.select(x), -2), Read(cone.select(along), -2)]
+            of_rows = partial(_advanced, length[..., None])
+            writes = [Write(-2, is_sparse=True)]
+            parts.append(table_loop(of_rows, reads, writes, guarded=True)[0].flatten(-2))
         return concatenate(parts)
 
     def generalised_forces(self, forces: Tensor) -> Tensor:
         """J* f of `[*batch, r]`, `[*batch, num_dof]`."""
-        num = self.weight.shape[-1]
-        total = matvec(self.jacobian[..., :num, :].mT, forces[..., :num])
-        for cone, J in self._explicit_cones():
-            total = total + cone.of_touching(matvec(J.mT, cone.select(forces)), 1).sum(-2)
-        if not self.grounded:
+        total = matvec(self.jacobian.mT, forces[..., : self.weight.shape[-1]])
+        of_bodies = []
+        for cone, x in self._placed():
+            if isinstance(x, Grounded):
+                of_bodies.append(x.wrenches(cone.guard, cone.select(forces), self._num_bodies))
+            else:
+                total = total + x.forces(cone.guard, cone.select(forces), total.shape[-1])
+        if not of_bodies:
             return total
-        count = self.bodies.moves.shape[0] - 1
-        of_bodies = [
-            x.total(cone.of_touching(matvec(x.placement.mT, cone.select(forces)), 1), count)
-            for cone, x in self._placed_cones()
-        ]
         return total + self.bodies.generalised_forces(reduce(add, of_bodies))
-
-    def _explicit_cones(self) -> Iterable[tuple[Cones, Tensor]]:
-        """The cones with explicit rows, and these rows, `[*batch, C, size, num_dof]`."""
-        for cone in self.cones[: len(self.cones) - len(self.grounded)]:
-            yield cone, cone.select(self.jacobian.mT).movedim(-3, -1)
-
-    def _placed_cones(self) -> Iterable[tuple[Cones, Grounded]]:
-        return zip(self.cones[len(self.cones) - len(self.grounded) :], self.grounded, strict=True)
 
     def derivatives(self, x: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
         """Gradient `[*batch, r]`, diagonal Hessian of the first rows, and Hessians of cones."""
@@ -309,25 +312,24 @@ class SoftRows:
         hessians = []
         for cone in self.cones:
             g, H = cone.derivatives(cone.select(x))
-            gradient.append(cone.of_touching(g, 1).flatten(-2))
+            gradient.append(g.flatten(-2))
             hessians.append(H)
         return torch.cat(gradient, -1), diagonal, tuple(hessians)
 
     def curvature(self, diagonal: Tensor, hessians: tuple[Tensor, ...]) -> Tensor:
         """J* H J, `[*batch, num_dof, num_dof]`."""
         J = self.jacobian
-        first = J[..., : diagonal.shape[-1], :]
-        total = first.mT @ (diagonal[..., None] * first)
-        num_explicit = len(self.cones) - len(self.grounded)
-        for (cone, rows), H in zip(self._explicit_cones(), hessians, strict=False):
-            total = total + cone.of_touching(rows.mT @ (H @ rows), 2).sum(-3)
-        total = mirror(total)
-        if not self.grounded:
-            return total
+        total = mirror(J.mT @ (diagonal[..., None] * J))
         of_bodies = []
-        for (cone, x), H in zip(self._placed_cones(), hessians[num_explicit:], strict=True):
-            # The half that is read has no product of linear rows, which are constant on a level plane.
-            stiffness = mirror((x.placement.mT @ (H @ x.placement)).mT)
-            stiffness = cone.of_touching(stiffness, 2).flatten(-2)
-            of_bodies.append(x.total(stiffness, self.bodies.moves.shape[0] - 1))
-        return total + self.bodies.stiffness(reduce(add, of_bodies).unflatten(-1, (6, 6)))
+        for (cone, x), H in zip(self._placed(), hessians, strict=True):
+            if isinstance(x, Grounded):
+                of_bodies.append(x.stiffness(cone.guard, H, self._num_bodies))
+            else:
+                total = total + x.stiffness(cone.guard, H, J.shape[-1])
+        if not of_bodies:
+            return total
+        return total + self.bodies.stiffness(reduce(add, of_bodies))
+
+
+def _advanced(length: Tensor, _: Tensor, x: Tensor, along: Tensor) -> tuple[Tensor]:
+    return (x + length * along,)

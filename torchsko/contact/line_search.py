@@ -8,14 +8,17 @@ Reference: MuJoCo documentation, "Computation", Newton solver (exact line search
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchsko.contact.cost import Cones, EllipticCones, Pyramids, SoftRows
+from torchsko.implicit.jacobian_products import Tensors
 from torchsko.implicit.loop import loop
+from torchsko.implicit.table_loop import Read, Write
 from torchsko.utils.shapes import MIN_LENGTH
 
 SEARCH_ROUNDS = 4
@@ -148,56 +151,79 @@ def _scalar_line(rows: SoftRows, x: Tensor, along: Tensor) -> Derivatives:
 
 def _cone_line(cone: Cones, x: Tensor, along: Tensor) -> Derivatives:
     """Derivatives of the costs of cones; x and its change are `[*batch, C, size]`."""
-    if isinstance(cone, Pyramids):
-        line = _pyramid_line(cone, x, along)
-    else:
-        assert isinstance(cone, EllipticCones)
-        line = _elliptic_line(cone, x, along)
+    of_rows = _pyramid_line if isinstance(cone, Pyramids) else _elliptic_line
+    coefficients, dims = of_rows(cone, x, along)
+    reads = [Read(y, dim, is_sparse=True) for y, dim in zip(coefficients, dims, strict=True)]
+    slopes = _pyramid_slope if isinstance(cone, Pyramids) else _elliptic_slope
 
     def derivatives(length: Tensor) -> tuple[Tensor, Tensor]:
-        slope, curvature = (cone.of_touching(y, 0).sum(-1) for y in line(length[..., None]))
+        a = length[..., None]
+        total = Write(-1, is_total=True)
+        slope, curvature = cone.by_cone(partial(slopes, a), reads, [total, total])
         return slope, curvature
 
     return derivatives
 
 
-def _pyramid_line(cone: Pyramids, x: Tensor, along: Tensor) -> Derivatives:
+def _pyramid_line(cone: Cones, x: Tensor, along: Tensor) -> tuple[Tensors, Sequence[int]]:
+    """Motion along the edges, its rate, and forces and stiffness of the rate, `[*batch, C, edges]`."""
+
+    def of_rows(cone: Pyramids, x: Tensor, along: Tensor) -> Tensors:
+        edges, rate = cone.edges(x), cone.edges(along)
+        pull = cone.weight[..., None] * rate
+        return edges, rate, pull, pull * rate
+
+    reads = [Read(x, -2), Read(along, -2)]
+    return cone.by_cone(of_rows, reads, [Write(-2, is_sparse=True)] * 4), (-2,) * 4
+
+
+def _pyramid_slope(
+    a: Tensor, cone: Pyramids, edges: Tensor, rate: Tensor, pull: Tensor, curvature: Tensor
+) -> Tensors:
     """Derivatives of the costs of pyramids, `[*batch, C]`, at lengths `[*batch, 1]`."""
-    edges, rate = cone.edges(x), cone.edges(along)
-    pull = cone.weight[..., None] * rate
-    curvature = pull * rate
-
-    def derivatives(length: Tensor) -> tuple[Tensor, Tensor]:
-        at = edges + length[..., None] * rate
-        bend = torch.where(at < 0, curvature, 0.0)
-        return (at.clamp(max=0.0) * pull).sum(-1), bend.sum(-1)
-
-    return derivatives
+    at = edges + a[..., None] * rate
+    bend = torch.where(at < 0, curvature, 0.0)
+    return (at.clamp(max=0.0) * pull).sum(-1), bend.sum(-1)
 
 
-def _elliptic_line(cone: EllipticCones, x: Tensor, along: Tensor) -> Derivatives:
+def _elliptic_line(cone: Cones, x: Tensor, along: Tensor) -> tuple[Tensors, Sequence[int]]:
+    """Coefficients of the normal motion, of squares of the sliding, and of sticking, `[*batch, C]` each."""
+
+    def of_rows(cone: EllipticCones, x: Tensor, along: Tensor) -> Tensors:
+        u, v = cone.scale * x, cone.scale * along
+        start, speed = u[..., 0], v[..., 0]
+        u, v = u[..., 1:], v[..., 1:]
+        square, mixed, square_rate = (u * u).sum(-1), (u * v).sum(-1), (v * v).sum(-1)
+        pull = cone.weight * along
+        stick, stick_rate = (pull * x).sum(-1), (pull * along).sum(-1)
+        return start, speed, square, mixed, square_rate, stick, stick_rate
+
+    reads = [Read(x, -2), Read(along, -2)]
+    return cone.by_cone(of_rows, reads, [Write(-1, is_sparse=True)] * 7), (-1,) * 7
+
+
+def _elliptic_slope(
+    a: Tensor,
+    cone: EllipticCones,
+    start: Tensor,
+    speed: Tensor,
+    square: Tensor,
+    mixed: Tensor,
+    square_rate: Tensor,
+    stick: Tensor,
+    stick_rate: Tensor,
+) -> Tensors:
     """Derivatives of the costs of elliptic cones, `[*batch, C]`, at lengths `[*batch, 1]`."""
     mu = cone.mu
-    u, v = cone.scale * x, cone.scale * along
-    start, speed = u[..., 0], v[..., 0]
-    u, v = u[..., 1:], v[..., 1:]
-    square, mixed, square_rate = (u * u).sum(-1), (u * v).sum(-1), (v * v).sum(-1)
-    pull = cone.weight * along
-    stick, stick_rate = (pull * x).sum(-1), (pull * along).sum(-1)
-
-    def derivatives(a: Tensor) -> tuple[Tensor, Tensor]:
-        normal, half = start + a * speed, mixed + a * square_rate
-        squared_T = square + a * (mixed + half)
-        slides = squared_T > MIN_LENGTH**2
-        inverse = 1 / torch.where(slides, squared_T, 1.0).sqrt()
-        T, rate = torch.where(slides, squared_T * inverse, 0.0), half * inverse
-        polar, dual = mu * normal + T <= 0, normal >= mu * T
-        change = speed - mu * rate
-        push = cone.stiffness * (normal - mu * T)
-        turn = mu * push * inverse * (square_rate - rate * rate)
-        bend = cone.stiffness * change * change - turn
-        slope = torch.where(polar, stick + a * stick_rate, torch.where(dual, 0.0, push * change))
-        curvature = torch.where(polar, stick_rate, torch.where(dual, 0.0, bend))
-        return slope, curvature
-
-    return derivatives
+    normal, half = start + a * speed, mixed + a * square_rate
+    squared_T = square + a * (mixed + half)
+    slides = squared_T > MIN_LENGTH**2
+    inverse = 1 / torch.where(slides, squared_T, 1.0).sqrt()
+    T, rate = torch.where(slides, squared_T * inverse, 0.0), half * inverse
+    polar, dual = mu * normal + T <= 0, normal >= mu * T
+    change = speed - mu * rate
+    push = cone.stiffness * (normal - mu * T)
+    turn = mu * push * inverse * (square_rate - rate * rate)
+    bend = cone.stiffness * change * change - turn
+    slope = torch.where(polar, stick + a * stick_rate, torch.where(dual, 0.0, push * change))
+    return slope, torch.where(polar, stick_rate, torch.where(dual, 0.0, bend))

@@ -83,7 +83,8 @@ def minimise(
         linear, quadratic = (step * inertial).sum(-1), (step * M_step).sum(-1)
         start, is_last = (step * gradient).sum(-1), ~(_square(step) > least * _square(x))
         length = step_length(rows, jar, along, linear, quadratic, start, is_last)[..., None]
-        x, jar, inertial = x + length * step, jar + length * along, inertial + length * M_step
+        x, inertial = x + length * step, inertial + length * M_step
+        jar = rows.advance(jar, length, along)
         gradient, error = evaluate(rows, h_square, jar, inertial)
         moved = _square(step) / _square(x).clamp(min=eps * eps)
         return x, jar, inertial, gradient, error, moved
@@ -97,7 +98,7 @@ def minimise(
         return ~((error > eps**1.9) & goes_on & (moved > least))
 
     x, M_x = _usable(start.expand(*batch, h.shape[-1]), matvec(M, start), h)
-    jar, inertial = rows.motion(x) - rows.reference, M_x - h
+    jar, inertial = rows.motion(x, rows.reference), M_x - h
     gradient, error = evaluate(rows, h_square, jar, inertial)
     jar = jar.expand(*batch, jar.shape[-1])
     carry = (x, jar, inertial, gradient, error, torch.ones_like(error))
@@ -152,7 +153,7 @@ def solve_from_leaves(H: Tensor, rhs: Tensor) -> Tensor:
 
 def _flatten(rows: SoftRows) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], SoftRows]]:
     """Tensors of the rows that the rounds read, and a function that rebuilds the rows from them."""
-    parts = (rows.bodies, *rows.cones, *rows.grounded)
+    parts = (rows.bodies, *rows.cones, *rows.placements)
     names = [[f.name for f in fields(x) if isinstance(getattr(x, f.name), Tensor)] for x in parts]
     tensors = [rows.jacobian, rows.weight, rows.loss]
     tensors += [
@@ -176,7 +177,7 @@ def _flatten(rows: SoftRows) -> tuple[list[Tensor], Callable[[Sequence[Tensor]],
             loss=loss,
             bodies=changed[0],
             cones=tuple(changed[1:num]),
-            grounded=tuple(changed[num:]),
+            placements=tuple(x.known() for x in changed[num:]),
         )
 
     return [x.detach() for x in tensors], rebuild

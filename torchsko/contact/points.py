@@ -12,9 +12,10 @@ from torchsko.bridge.body_poses import Pose
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.pair_groups import NO_DATA, PairGroup
+from torchsko.implicit.table_loop import Read, Write, is_looped, table_loop
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.shapes.candidate_points import Hull, Placed, contact_axes
+from torchsko.shapes.candidate_points import FAR, Hull, Placed, contact_axes
 from torchsko.shapes.registry import COLLISIONS
 from torchsko.utils.shapes import concatenate, matvec
 
@@ -72,73 +73,93 @@ def all_poses(state: Kinematics) -> Pose:
     return Pose(torch.cat([R, eye], -3), torch.cat([r, torch.zeros_like(r[..., :1, :])], -2))
 
 
-def contact_points(contact: ContactModel, pose: Pose) -> Contacts:
-    """Contact points of bodies at given poses, in the order of the groups of pairs."""
-    R, r = (select(x, contact.shape_bodies, -3 + k) for k, x in enumerate(pose))
-    shapes = Placed(
-        R @ contact.shape_rotation, r + matvec(R, contact.shape_position), contact.shape_size
-    )
-    if not contact.groups:
-        empty = r.new_zeros(*shapes.position.shape[:-2], 0)
-        return Contacts(empty, empty[..., None].expand(*empty.shape, 3),
-                        empty[..., None, None].expand(*empty.shape, 3, 3), (), empty != 0, empty)  # fmt: skip
-    found = [_group_points(contact, shapes, group) for group in contact.groups]
-    pair = tuple(k for group in found for k in group.pair)
-    distance = concatenate([x.distance for x in found])
+def contact_points(contact: ContactModel, pose: Pose, *, of_active: bool = False) -> Contacts:
+    """Contact points of bodies at given poses, in the order of the groups of pairs.
+
+    Args:
+        contact: shapes and parameters.
+        pose: of all bodies, then of the inertial frame.
+        of_active: whether only active contacts are read. A kernel computes the distances of all others and
+            zeros in place of their points.
+    """
+    shapes = _placed_shapes(contact, pose)
+    found: list[Sequence[Tensor]] = []
+    pair: list[int] = []
+    count = pose.position.shape[:-2]
+    for group in contact.groups:
+        points = _points_of_group(contact, shapes, group, of_active)
+        pair += [k for k in group.pairs for _ in range(points[0].shape[-1])]
+        flat = zip(points[:-1], (0, 1, 2, 0), strict=True)
+        found.append([*(x.flatten(-2 - n, -1 - n) for x, n in flat), points[-1]])
+    if not found:
+        empty = pose.position.new_zeros(*count, 0)
+        return Contacts(empty, empty[..., None].expand(*count, 0, 3),
+                        empty[..., None, None].expand(*count, 0, 3, 3), (), empty != 0, empty)  # fmt: skip
     order = [k for group in contact.groups for k in group.pairs]
-    dropped = concatenate([x.dropped for x in found])
-    return Contacts(
-        distance,
-        concatenate([x.position for x in found], -2),
-        concatenate([x.axes for x in found], -3),
-        pair,
-        distance < select(contact.margin, pair, -1),
-        select(dropped, [order.index(k) for k in range(len(order))], -1),
+    by_pair = [order.index(k) for k in range(len(order))]
+    distance, position, axes, active, dropped = (
+        concatenate(x, -n) for x, n in zip(zip(*found, strict=True), (1, 2, 3, 1, 1), strict=True)
     )
+    return Contacts(distance, position, axes, tuple(pair), active, select(dropped, by_pair, -1))
 
 
-class _GroupPoints(NamedTuple):
-    """Contact points of a group of pairs, with the fields of `Contacts`; dropped is `[*batch, p]`."""
+def _placed_shapes(contact: ContactModel, pose: Pose) -> Placed:
+    """All shapes in the inertial frame."""
 
-    distance: Tensor
-    position: Tensor
-    axes: Tensor
-    pair: list[int]
-    dropped: Tensor
+    def of_shapes(R: Tensor, r: Tensor, rotation: Tensor, position: Tensor) -> tuple[Tensor, ...]:
+        return R @ rotation, r + matvec(R, position)
 
-
-def _group_points(contact: ContactModel, shapes: Placed, group: PairGroup) -> _GroupPoints:
-    """The deepest points of each pair of a group, pair by pair."""
-    candidates = COLLISIONS[group.kinds].points(*_placed_pairs(contact, shapes, group))
-    points = candidates.deepest(group.max_contacts)
-    margin = select(contact.margin, group.pairs, -1)[..., None]
-    near, kept = ((x.distance < margin).sum(-1) for x in (candidates, points))
-    return _GroupPoints(
-        points.distance.flatten(-2),
-        points.position.flatten(-3, -2),
-        contact_axes(points).flatten(-4, -3),
-        [k for k in group.pairs for _ in range(points.distance.shape[-1])],
-        near - kept,
-    )
+    reads = [
+        Read(pose.rotation, -3, contact.shape_bodies),
+        Read(pose.position, -2, contact.shape_bodies),
+        Read(contact.shape_rotation, -3),
+        Read(contact.shape_position, -2),
+    ]
+    rotation, position = table_loop(of_shapes, reads, [Write(-3), Write(-2)])
+    return Placed(rotation, position, contact.shape_size)
 
 
-def _placed_pairs(contact: ContactModel, shapes: Placed, group: PairGroup) -> tuple[Placed, Placed]:
-    """First and second shapes of the pairs of a group."""
-    first, second = (
-        Placed(
-            select(shapes.rotation, k, -3),
-            select(shapes.position, k, -2),
-            select(shapes.size, k, -2),
-        )
-        for k in (group.first, group.second)
-    )
-    if group.field != NO_DATA:
-        first = first._replace(heights=contact.heights[..., group.field, :, :])
-    if group.hull != NO_DATA:
-        hull = contact.hulls[group.hull]
-        start, stop = hull.vertices[0], hull.vertices[-1] + 1
-        second = second._replace(hull=Hull(contact.mesh_vertices[..., start:stop, :], hull))
-    return first, second
+def _points_of_group(
+    contact: ContactModel, shapes: Placed, group: PairGroup, of_active: bool
+) -> tuple[Tensor, ...]:
+    """Distances, positions, axes, whether points are active, and the number of dropped points.
+
+    All but the last one have the dimension of pairs, then that of the points of a pair.
+    """
+    hull = None if group.hull == NO_DATA else contact.hulls[group.hull]
+    first, last = (0, 0) if hull is None else (hull.vertices[0], hull.vertices[-1] + 1)
+    vertices = contact.mesh_vertices[..., first:last, :]
+    heights = None if group.field == NO_DATA else contact.heights[..., group.field, :, :]
+    kinds, most = group.kinds, group.max_contacts
+
+    def of_pairs(margin: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
+        one, two = Placed(rows[0], rows[1], rows[2]), Placed(rows[3], rows[4], rows[5])
+        one = one if heights is None else one._replace(heights=heights)
+        two = two if hull is None else two._replace(hull=Hull(vertices, hull))
+        candidates = COLLISIONS[kinds].points(one, two)
+        points, near = candidates.deepest(most), margin[..., None]
+        active = (points.distance < near) & (points.distance < FAR)
+        num = [(x.distance < near).sum(-1) for x in (candidates, points)]
+        of_points = points.distance, points.position, contact_axes(points), active
+        return *of_points, num[0] - num[1], active.sum(-1)
+
+    reads = [Read(select(contact.margin, group.pairs, -1), -1)]
+    for table in (group.first, group.second):
+        fields = zip((shapes.rotation, shapes.position, shapes.size), (-3, -2, -2), strict=True)
+        reads += [Read(x, dim, table) for x, dim in fields]
+    writes = [Write(-2), Write(-3), Write(-4), Write(-2), Write(-1), Write(-1)]
+    found = table_loop(of_pairs, reads, writes)
+    if not of_active or not is_looped(shapes.position, len(group.pairs)):
+        return found[:-1]
+    active, dropped, num_active = (x.detach() for x in found[3:])
+
+    def of_active_pairs(_: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
+        return of_pairs(*rows)[:3]
+
+    guard = Read(num_active, -1)
+    sparse = [x._replace(is_sparse=True) for x in writes[1:3]]
+    found = table_loop(of_active_pairs, [guard, *reads], [writes[0], *sparse], guarded=True)
+    return (*found, active, dropped)
 
 
 def select(x: Tensor, indices: Sequence[int], dim: int) -> Tensor:

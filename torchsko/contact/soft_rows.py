@@ -12,8 +12,10 @@ from torch import Tensor
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.body_motions import BodyMotions, tree_moves
 from torchsko.contact.contact_model import ContactModel
-from torchsko.contact.cost import Cones, EllipticCones, Grounded, Pyramids, SoftRows, of_touching
+from torchsko.contact.contact_parameters import ContactParameters
+from torchsko.contact.cost import Cones, SoftRows
 from torchsko.contact.equality_rows import equality_rows
+from torchsko.contact.placements import Between, Grounded, common_length
 from torchsko.contact.points import Contacts, all_poses, contact_points, select
 from torchsko.contact.scalar_rows import (
     all_lengths,
@@ -21,22 +23,18 @@ from torchsko.contact.scalar_rows import (
     largest_forces,
     limit_block,
     loss_block,
-    timing_of,
 )
-from torchsko.contact.shape_pairs import MIN_FRICTION
 from torchsko.contact.softness import (
-    MIN_VALUE,
     Metric,
-    Timing,
     WeightScale,
     scaled_weight,
-    softness,
 )
+from torchsko.implicit.jacobian_products import Tensors
+from torchsko.implicit.table_loop import Read, Write, table_loop
 from torchsko.mechanism.configuration import transport_rate
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.shapes.candidate_points import FAR
 from torchsko.spatial.rotation import cross
-from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
+from torchsko.utils.shapes import broadcast_shapes, concatenate
 
 MIN_GROUNDED = 2
 """Smallest mean number of contacts with the inertial frame per touching body for which stiffnesses of bodies
@@ -57,6 +55,7 @@ def soft_rows(state: Kinematics, contact: ContactModel, metric: Metric | None = 
     return replace(
         rows,
         jacobian=state.independent_rows(rows.jacobian),
+        placements=tuple(_independent(state, x) for x in rows.placements),
         reference=rows.reference if reference is None else reference,
     )
 
@@ -77,7 +76,8 @@ def tree_soft_rows(
         return scaled_weight(invweight, state.independent_rows(jacobian), metric)
 
     pose = all_poses(state)
-    points, bodies = contact_points(contact, pose), BodyMotions.of(state, pose)
+    points = contact_points(contact, pose, of_active=True)
+    bodies = BodyMotions.of(state, pose)
     lengths, equalities = all_lengths(state, contact), []
     if contact.equality_kinds:
         found = equality_rows(state, contact, pose, bodies, lengths)
@@ -90,19 +90,18 @@ def tree_soft_rows(
     first, contacts = sum(x.reference.shape[-1] for x in blocks), []
     for group in _groups(mech, contact, points):
         weigh = None if metric is None else scaled
-        contacts.append(_contact_rows(contact, points, group, bodies, qd, first, weigh))
+        contacts.append(_contact_rows(mech, contact, points, group, bodies, qd, first, weigh))
         first += group.num_rows
-    jacobians = [x.jacobian for x in (*blocks, *contacts) if x.jacobian is not None]
     references = [x.reference for x in (*blocks, *contacts)]
     moving = torch.cat([x.moving for x in (*blocks, *contacts)]).to(mech.dtype)
     batch = broadcast_shapes(*(x.shape[:-1] for x in references), qd.shape[:-1])
     rows = SoftRows(
-        concatenate(jacobians, -2, batch),
+        concatenate([x.jacobian for x in blocks], -2, batch),
         concatenate(references, -1, batch),
         concatenate([x.weight for x in blocks], -1, batch),
         largest_forces(mech, contact, sum(x.weight.shape[-1] for x in equalities)),
         tuple(x.cone for x in contacts),
-        tuple(x.grounded for x in contacts if x.grounded is not None),
+        tuple(x.placement for x in contacts),
         bodies,
         (moving @ _rate_structure(mech)) > 0,
         contact.has_small_friction,
@@ -111,7 +110,7 @@ def tree_soft_rows(
     turning = transport_rate(state.tree, qd, qd)
     if turning is None:
         return rows
-    return replace(rows, reference=rows.reference - rows.motion(turning))
+    return replace(rows, reference=-rows.motion(turning, rows.reference))
 
 
 class ContactGroup(NamedTuple):
@@ -182,24 +181,23 @@ class _ContactRows(NamedTuple):
         cone: their friction cones.
         reference: reference accelerations, `[*batch, rows]`.
         moving: dofs that move each row, `[rows, num_tree_dof]`, bool.
-        jacobian: explicit rows, `[*batch, rows, num_tree_dof]`; None of grounded contacts.
-        grounded: placement of grounded contacts; None of others.
+        placement: motion of their contact axes.
     """
 
     cone: Cones
     reference: Tensor
     moving: Tensor
-    jacobian: Tensor | None
-    grounded: Grounded | None
+    placement: Grounded | Between
 
 
 def _contact_rows(
-    contact: ContactModel, points: Contacts, group: ContactGroup, bodies: BodyMotions, qd: Tensor,
-    first: int, scaled: WeightScale | None,
+    mech: Mechanism, contact: ContactModel, points: Contacts, group: ContactGroup, bodies: BodyMotions,
+    qd: Tensor, first: int, scaled: WeightScale | None,
 ) -> _ContactRows:  # fmt: skip
     """Rows of a group of contacts.
 
     Args:
+        mech: the mechanism.
         contact: parameters.
         points: all contacts.
         group: the contacts.
@@ -208,19 +206,22 @@ def _contact_rows(
         first: index of the first row among those of all constraints.
         scaled: see `WeightScale`; None without the metric of a step.
     """
-    parameters = _ContactParameters.of(contact, points, group)
+    active = select(points.active, group.at, -1)
     moved = select(bodies.moves, group.first, 0) ^ select(bodies.moves, group.second, 0)
-    grounded = _grounded(points, bodies, group) if group.is_grounded else None
-    if grounded is not None:
-        J = None
-        v = grounded.motion(bodies.velocities(qd))
+    placed: Grounded | Between
+    if group.is_grounded:
+        placed = _grounded(points, bodies, group, active)
+        v = placed.motion(active, bodies.velocities(qd))
     else:
-        J = parameters.of_touching(point_jacobians(points, group, bodies, group.condim), 2)
-        v = matvec(J, qd[..., None, :])
+        placed = _between(mech, points, bodies, group, active)
+        v = placed.motion(active, qd)
+    parameters = ContactParameters.of(contact, points, group.at, active)
     is_elliptic = group.condim > 1 and contact.options.cone == "elliptic"
     if scaled is not None:
-        every = J if grounded is None else bodies.rows(grounded.placement, moved)
-        assert every is not None
+        if isinstance(placed, Between):
+            every = placed.dense(qd.shape[-1])
+        else:
+            every = bodies.rows(placed.placement, moved)
         edge = every[..., 0, :]
         if not is_elliptic and group.condim > 1:
             edge = edge + parameters.friction[..., :1] * every[..., 1, :]
@@ -228,24 +229,93 @@ def _contact_rows(
         parameters = parameters._replace(translation=translation)
     make = parameters.elliptic if is_elliptic else parameters.pyramidal
     cone, reference = make(first, tuple(group.at), v)
-    return _ContactRows(
-        cone,
-        parameters.of_touching(reference, 1).flatten(-2),
-        moved.repeat_interleave(group.condim, 0),
-        None if J is None else J.flatten(-3, -2),
-        grounded,
+    moving = moved.repeat_interleave(group.condim, 0)
+    return _ContactRows(cone, reference.flatten(-2), moving, placed)
+
+
+def _independent(state: Kinematics, placed: Grounded | Between) -> Grounded | Between:
+    """The placement of contacts over independent dofs."""
+    mech = state.mech
+    if isinstance(placed, Grounded) or not (mech.closing or mech.coupling):
+        return placed
+    J = state.independent_rows(placed.jacobian.flatten(-3, -2)).unflatten(
+        -2, (len(placed.dofs), -1)
+    )
+    return Between.of((tuple(range(J.shape[-1])),) * len(placed.dofs), J)
+
+
+def _grounded(
+    points: Contacts, bodies: BodyMotions, group: ContactGroup, active: Tensor
+) -> Grounded:
+    """Placement of contacts with the inertial frame."""
+    ground, condim = bodies.moves.shape[0] - 1, group.condim
+    sign = active.new_tensor(
+        [-1.0 if b == ground else 1.0 for b in group.second], dtype=points.axes.dtype
+    )
+    moved = tuple(min(pair) for pair in zip(group.first, group.second, strict=True))
+
+    def of_contacts(_: Tensor, axes: Tensor, at: Tensor, origin: Tensor, sign: Tensor) -> Tensors:
+        return (_placement(axes * sign[..., None, None], at - origin)[..., :condim, :],)
+
+    reads = [
+        Read(active, -1),
+        Read(select(points.axes, group.at, -3), -3),
+        Read(select(points.position, group.at, -2), -2),
+        Read(bodies.origin, -2, moved),
+        Read(sign, -1),
+    ]
+    return Grounded(
+        moved, table_loop(of_contacts, reads, [Write(-3, is_sparse=True)], guarded=True)[0]
     )
 
 
-def _grounded(points: Contacts, bodies: BodyMotions, group: ContactGroup) -> Grounded:
-    """Placement of contacts with the inertial frame."""
-    ground = bodies.moves.shape[0] - 1
-    moved = [min(pair) for pair in zip(group.first, group.second, strict=True)]
-    axes = select(points.axes, group.at, -3)
-    is_first = torch.tensor([second == ground for second in group.second], device=axes.device)
-    axes = torch.where(is_first[:, None, None], -axes, axes)
-    arm = select(points.position, group.at, -2) - select(bodies.origin, moved, -2)
-    return Grounded(tuple(moved), _placement(axes, arm)[..., : group.condim, :])
+def _between(
+    mech: Mechanism, points: Contacts, bodies: BodyMotions, group: ContactGroup, active: Tensor
+) -> Between:
+    """Relative motion of the two bodies of contacts in contact axes.
+
+    Rows are the linear motion along the normal and both tangents, and then the angular motion about them.
+    """
+    first, second, condim = group.first, group.second, group.condim
+    moves = bodies.moves.tolist()
+    dofs = [
+        [d for d, (x, y) in enumerate(zip(moves[i], moves[j], strict=True)) if x != y]
+        for i, j in zip(first, second, strict=True)
+    ]
+    signs = [[1.0 if moves[j][d] else -1.0 for d in x] for x, j in zip(dofs, second, strict=True)]
+    if mech.closing or mech.coupling:
+        every = range(len(moves[0]))
+        signs = [
+            [s.get(d, 0.0) for d in every]
+            for s in (dict(zip(*x, strict=True)) for x in zip(dofs, signs, strict=True))
+        ]
+        dofs = [[*every]] * len(group.at)
+    table = common_length(dofs)
+    sign = points.axes.new_tensor([[*x, *(0.0,) * (len(table[0]) - len(x))] for x in signs])
+    moved = [next(b for b, row in enumerate(moves) if row[d]) for d in range(len(moves[0]))]
+    num = min(condim, 3)
+
+    def of_contacts(
+        _: Tensor, axes: Tensor, at: Tensor, columns: Tensor, origin: Tensor, sign: Tensor
+    ) -> Tensors:
+        turn, shift = columns.split(3, -1)
+        shift = shift + cross(turn, at[..., None, :] - origin)
+        J = axes[..., :num, :] @ shift.mT
+        if condim > 3:
+            J = torch.cat([J, axes[..., : condim - 3, :] @ turn.mT], -2)
+        return (J * sign[..., None, :],)
+
+    reads = [
+        Read(active, -1),
+        Read(select(points.axes, group.at, -3), -3),
+        Read(select(points.position, group.at, -2), -2),
+        Read(bodies.columns, -2, table),
+        Read(bodies.origin, -2, [[moved[d] for d in x] for x in table]),
+        Read(sign, -2),
+    ]
+    return Between.of(
+        table, table_loop(of_contacts, reads, [Write(-3, is_sparse=True)], guarded=True)[0]
+    )
 
 
 def moving_dofs(mech: Mechanism) -> Tensor:
@@ -289,99 +359,3 @@ def _placement(axes: Tensor, arm: Tensor) -> Tensor:
     """Motion along and about contact axes at an arm, per velocity at the origin, `[*batch, C, 6, 6]`."""
     linear = torch.cat([cross(arm[..., None, :], axes), axes], -1)
     return torch.cat([linear, torch.nn.functional.pad(axes, (0, 3))], -2)
-
-
-class _ContactParameters(NamedTuple):
-    """Parameters of the contacts of one dimension, `[*, C, ...]` each.
-
-    Attributes:
-        pairs: number of the pair of bodies of each contact.
-        active: whether the distance is below the margin.
-        distance: distance less margin, zero where inactive [m].
-        translation: sum of the inverse masses of both bodies [1/kg].
-        friction: five coefficients.
-        solref: reference parameters.
-        solref_friction: reference parameters of friction.
-        solimp: impedance parameters.
-        impratio: ratio of the impedances of friction and normal force.
-        timing: of the step.
-    """
-
-    pairs: tuple[int, ...]
-    active: Tensor
-    distance: Tensor
-    translation: Tensor
-    friction: Tensor
-    solref: Tensor
-    solref_friction: Tensor
-    solimp: Tensor
-    impratio: float
-    timing: Timing
-
-    @staticmethod
-    def of(contact: ContactModel, points: Contacts, group: ContactGroup) -> _ContactParameters:
-        pair = [points.pair[c] for c in group.at]
-        first, second = ([contact.pair_shapes[k][end] for k in pair] for end in (0, 1))
-        margin = select(contact.margin, pair, -1)
-        distance = select(points.distance, group.at, -1)
-        active = (distance < margin) & (distance < FAR)
-        inverse_mass = contact.shape_invweight[..., 0]
-        return _ContactParameters(
-            group.pairs,
-            active,
-            torch.where(active, distance - margin, 0.0),
-            select(inverse_mass, first, -1) + select(inverse_mass, second, -1),
-            select(contact.friction, pair, -2).clamp(min=MIN_FRICTION),
-            select(contact.solref, pair, -2),
-            select(contact.solref_friction, pair, -2),
-            select(contact.solimp, pair, -2),
-            contact.options.impratio,
-            timing_of(contact),
-        )
-
-    def _normal(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Softness terms k d (r - m) and b, and the regularisation R of the normal row."""
-        soft = softness(self.solref, self.solimp, self.distance, self.timing)
-        push = soft.stiffness * soft.impedance * self.distance
-        return push, soft.damping, soft.regularisation(self.translation)
-
-    def _of_active(self, x: Tensor, num_dims: int) -> Tensor:
-        """Values `[*batch, C, *dims]` of active contacts, zeros for others."""
-        x = torch.where(self.active[(..., *(None,) * num_dims)], x, 0.0)
-        return self.of_touching(x, num_dims)
-
-    def of_touching(self, x: Tensor, num_dims: int) -> Tensor:
-        """Values `[*batch, C, *dims]` of pairs of bodies that touch, as by the function `of_touching`."""
-        return of_touching(x, self.active, self.pairs, num_dims)
-
-    def pyramidal(self, first: int, points: tuple[int, ...], v: Tensor) -> tuple[Cones, Tensor]:
-        """Pyramids, or contacts without friction, and their reference accelerations `[*batch, C, size]`."""
-        push, damping, R = self._normal()
-        mu = self.friction[..., : v.shape[-1] - 1]
-        if mu.shape[-1]:
-            # R is that of the first edge, whose inverse weight includes the square of the coefficient.
-            square = mu[..., 0] * mu[..., 0]
-            R = torch.clamp(2 * square / self.impratio * (R * (1 + square)), min=MIN_VALUE)
-        cone = Pyramids(first, points, self.pairs, self._of_active(1 / R, 0), mu)
-        return cone, _reference(v, push, damping, damping)
-
-    def elliptic(self, first: int, points: tuple[int, ...], v: Tensor) -> tuple[Cones, Tensor]:
-        """Elliptic cones, and their reference accelerations `[*batch, C, size]`."""
-        push, damping, R = self._normal()
-        coefficients = self.friction[..., : v.shape[-1] - 1]
-        sliding = R[..., None] / self.impratio
-        square = coefficients[..., :1] * coefficients[..., :1]
-        R = torch.cat([R[..., None], sliding * square / (coefficients * coefficients)], -1)
-        own = (self.solref_friction != 0).any(-1, keepdim=True)
-        solref = torch.where(own, self.solref_friction, self.solref)
-        rate = softness(solref, self.solimp, self.distance, self.timing, friction=True).damping
-        mu = coefficients[..., 0] * (R[..., 1] / R[..., 0]).sqrt()
-        weight = self._of_active(1 / R, 1)
-        cone = EllipticCones.of(first, points, self.pairs, weight, mu, coefficients)
-        return cone, _reference(v, push, damping, rate)
-
-
-def _reference(v: Tensor, push: Tensor, damping: Tensor, sliding: Tensor) -> Tensor:
-    """Reference accelerations for velocities, with the damping of normal and sliding rows."""
-    normal = -damping * v[..., 0] - push
-    return concatenate((normal[..., None], -sliding[..., None] * v[..., 1:]))

@@ -113,7 +113,7 @@ class SoftState:
     def constraint_force(self, qdd: Tensor) -> Tensor:
         """J* f of the constraints at an acceleration, `[*batch, num_dof]`."""
         rows = self.rows
-        return -rows.generalised_forces(rows.derivatives(rows.motion(qdd) - rows.reference)[0])
+        return -rows.generalised_forces(rows.derivatives(rows.motion(qdd, rows.reference))[0])
 
     def _tendon_force(self, qdd: Tensor) -> Tensor | None:
         """Joint forces that accelerate tendons, `[*batch, num_dof]`; None without armature."""
