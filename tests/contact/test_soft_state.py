@@ -11,6 +11,7 @@ from torchsko.bridge import kinematics
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact import soft_rows, soft_state
 from torchsko.contact.soft_state import SoftState
+from torchsko.mechanism import coordinates
 
 BALL = """<mujoco><worldbody><geom type="plane" size="1 1 1"/><body pos="0 0 .0999"><freejoint/>
   <geom size=".1" mass="1"/><body pos=".1 0 0"><joint name="hinge" axis="0 1 0" damping=".01"/>
@@ -19,7 +20,7 @@ BALL = """<mujoco><worldbody><geom type="plane" size="1 1 1"/><body pos="0 0 .09
   </fixed></tendon><actuator><position joint="hinge" kp="1"/></actuator></mujoco>"""
 
 EVALUATED = {
-    "tree_q": kinematics,
+    "tree_q": coordinates,
     "body_poses": kinematics,
     "edge_weights": kinematics,
     "model_at": soft_state,

@@ -42,7 +42,7 @@ def apart(mech, steps, fused=False):
     theirs = Twin.of(mech).trajectory(q, qd, steps)
     assert len(theirs[0]) == steps + 1
     if fused:
-        states, tau, step = [(q, qd)], torch.zeros_like(qd), ts.fuse(mech).advance
+        states, tau, step = [(q, qd)], torch.zeros_like(qd), ts.fuse(mech).advance_tensors
         for _ in range(steps):
             states.append(step(*states[-1], tau, 2e-3))
         mine = [torch.stack(x) for x in zip(*states, strict=True)]

@@ -221,7 +221,5 @@ def test_what_a_refusal_of_limits_says_to_type_can_be_typed():
     with pytest.raises(ts.TorchskoError) as refused:
         ts.rollout(mech, ts.State(mech.neutral(), torch.zeros(mech.num_dof).double()), limits=1e6)
     line = str(refused.value).splitlines()[-1]
-    value, _, before = line.removeprefix("Pass limits=").removesuffix(".").partition(", with ")
-    names = {}
-    exec(before, names)
-    assert isinstance(eval(value, names), LimitSprings)
+    value = line.removeprefix("Pass limits=").removesuffix(".")
+    assert isinstance(eval(value, {"ts": ts}), LimitSprings)

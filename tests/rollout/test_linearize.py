@@ -181,7 +181,7 @@ def test_a_fused_mechanism_linearizes_steps_that_kernels_lack():
     fast, state = ts.fuse(mech), ts.State(q, qd)
     expected = ts.linearize(mech, state, tau, dt=0.01)
     for options in (
-        {"dt": torch.tensor(0.01).double()},
+        {"dt": torch.tensor(0.01, dtype=torch.float64)},
         {"dt": 0.01, "method": SEMI_IMPLICIT_EULER},
     ):
         for mine, wanted in zip(ts.linearize(fast, state, tau, **options), expected, strict=True):

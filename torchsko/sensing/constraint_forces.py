@@ -162,7 +162,7 @@ def _with_exact_forces(
     for k in mech.coupling.dependent if mech.coupling is not None else ():
         dof, joint = mech.layout.dofs.places[k][0], mech.tree_joint_names[k]
         scalar[names.get(joint, joint)] = lacking[..., dof : dof + 1]
-    return found._replace(ends=ends)
+    return found._replace(ends=ends, scalar=scalar)
 
 
 def _multipliers(mech: Mechanism, G: Tensor, lacking: Tensor) -> Tensor:

@@ -75,7 +75,7 @@ def _check_size(tree: Tree) -> None:
         raise TreeError(
             f"the tree has {tree.num_nodes} nodes; a figure shows at most {MAX_NODES}.",
             f"The figure could have {tree.num_nodes**2} rectangles.",
-            "Draw a part of it: torchsko.plot.sparsity_figure(torchsko.algebra.topology.subgraph."
+            "Draw a part of it: torchsko.plot.sparsity_figure(torchsko.algebra.theory.path_induced."
             f"induced_subgraph(tree, range({MAX_NODES}))).",
         )
 
