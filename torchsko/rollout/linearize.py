@@ -124,7 +124,12 @@ def linear_model(
     dt: float | Tensor | None = None,
     method: str = "semi_implicit_euler",
 ) -> tuple[Tensor, Tensor]:
-    """`linearize` for joint forces and an integrator by name, from closed-form derivatives."""
+    """`linearize` for joint forces and an integrator by name, from closed-form derivatives.
+
+    Args:
+        dt: see `linearize`.
+        method: see `linearize`.
+    """
     check_method_name(method, "linearize")
     q, qd, tau = _checked_state(mech, q, qd, tau)
     if dt is not None:
