@@ -55,9 +55,9 @@ def calls(robot: str, batch: int, dtype_name: str) -> dict[str, Callable[[], obj
         "fused mass matrix": lambda: fast.mass_matrix(q),
         "fused forward and VJP": lambda: fast.forward_dynamics_vjp(q, qd, tau, case.cotangent),
         "fused forward, VJP by autograd": lambda: gradient(fast.forward_dynamics),
-        "fused step": lambda: ts.advance(fast, ts.State(q, qd), tau, dt=2e-3),
+        "fused step": lambda: ts.integrators.advance(fast, ts.State(q, qd), tau, dt=2e-3),
         "fused step, VJP by autograd": lambda: gradient(
-            lambda q, qd, tau: ts.advance(fast, ts.State(q, qd), tau, dt=2e-3).qd
+            lambda q, qd, tau: ts.integrators.advance(fast, ts.State(q, qd), tau, dt=2e-3).qd
         ),
     }
 

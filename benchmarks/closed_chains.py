@@ -174,7 +174,7 @@ def quadruped(batch: int) -> Contest:
     names = ("armature", "damping", "friction", "stiffness")  # Pinocchio's model has none
     mech = mech.replace(**{name: 0 * getattr(mech, name) for name in names})
     feet = [name for name in mech.frame_names if name.endswith("foot")]
-    holds = [ts.Hold(foot) for foot in feet]
+    holds = [ts.HeldFrame(foot) for foot in feet]
     held, single = (ts.fuse(ts.constrain(m, holds)) for m in (mech, mech.to(torch.float32)))
     q, qd = mech.random_state(batch, generator=torch.Generator().manual_seed(0))
     qd = (held.nullspace(q) @ qd[..., None])[..., 0]
@@ -226,7 +226,7 @@ def mujoco(contest: Contest, threads: int, folder: Path) -> Callable[[], None]:
     import mujoco
 
     closures = tuple(
-        ts.Closure(f"pin{k}", "ball", p.one, p.two, p.at_one, p.at_two)
+        ts.constraints.Closure(f"pin{k}", "ball", p.one, p.two, p.at_one, p.at_two)
         for k, p in enumerate(contest.pins)
     )
     mech = contest.tree

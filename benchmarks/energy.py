@@ -19,7 +19,7 @@ from torch import Tensor
 
 import torchsko as ts
 from torchsko.fused.fused_mechanism import FusedMechanism
-from torchsko.rollout.integrators import INTEGRATORS
+from torchsko.integrators.integrators import INTEGRATORS
 
 ROBOTS = {
     "double pendulum": ("double_pendulum_description/urdf/double_pendulum.urdf", 20.0, 1.0),

@@ -31,8 +31,8 @@ OURS = {"semi_implicit_euler": "Euler", "implicit": "Euler", "rk4": "RK4", "newm
 """Our methods, and the one of MuJoCo whose cost each is given."""
 
 IMPLICIT: dict[str, tuple[Any, str]] = {
-    "midpoint": (ts.ImplicitMidpoint(2), "RK4"),
-    "variational": (ts.Variational(2), "RK4"),
+    "midpoint": (ts.integrators.ImplicitMidpoint(2), "RK4"),
+    "variational": (ts.integrators.Variational(2), "RK4"),
 }
 
 Found = list[tuple[Tensor, float]]
@@ -56,7 +56,7 @@ def still(t: float, q: Tensor, qd: Tensor) -> Tensor:
 
 
 def moved(
-    fast: ts.FusedMechanism, seed: int, method: str, steps: int, dt: float, every: int = 1
+    fast: ts.fused.FusedMechanism, seed: int, method: str, steps: int, dt: float, every: int = 1
 ) -> tuple[Tensor, Tensor]:
     """Our states from a start."""
     given = {"method": method, "control": None}
@@ -68,7 +68,7 @@ def moved(
     )[:2]  # type: ignore
 
 
-def ours(fast: ts.FusedMechanism, method: str, starts: int, steps: int, dt: float) -> Found:
+def ours(fast: ts.fused.FusedMechanism, method: str, starts: int, steps: int, dt: float) -> Found:
     every, found = max(1, steps // STATES), []
     moved(fast, 0, method, 2 * every, dt, every)  # built
     for seed in range(starts):
@@ -118,7 +118,7 @@ def theirs(peer: Peer, starts: int, steps: int) -> Found:
     return found
 
 
-def alike(fast: ts.FusedMechanism, peer: Peer, method: str, name: str, dt: float) -> None:
+def alike(fast: ts.fused.FusedMechanism, peer: Peer, method: str, name: str, dt: float) -> None:
     """Print how far apart two methods are after some steps from one start."""
     marks = (10, 100, 1000, 10_000)
     _, mine = moved(fast, 0, method, marks[-1], dt)

@@ -33,7 +33,7 @@ DT = 1e-3
 WAYS = {
     "full tape": {"fused": False},
     "checkpoint, root": {"checkpoint": "root", "fused": False},
-    "binomial, 43 states": {"checkpoint": ts.Binomial(43), "fused": False},
+    "binomial, 43 states": {"checkpoint": ts.integrators.Binomial(43), "fused": False},
     "kernel": {},
     "kernel, root": {"checkpoint": "root"},
 }

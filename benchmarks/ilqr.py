@@ -76,7 +76,7 @@ def ours(
 
 def gradient(
     arm: ts.Mechanism,
-    fast: ts.FusedMechanism,
+    fast: ts.fused.FusedMechanism,
     start: Tensor,
     u: Tensor,
     hold: Tensor,

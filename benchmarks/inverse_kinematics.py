@@ -136,7 +136,7 @@ def main() -> None:
     goal = ts.frame_pose(arm, q, frame)
     some = min(args.mink, args.batch)
 
-    def ours(mech: ts.Mechanism | ts.FusedMechanism, **options: object) -> Call:
+    def ours(mech: ts.Mechanism | ts.fused.FusedMechanism, **options: object) -> Call:
         def run() -> tuple[Tensor, Tensor]:
             found = ts.inverse_kinematics(
                 mech, start, {frame: goal}, max_iterations=STEPS, tolerance=TOLERANCE, **options

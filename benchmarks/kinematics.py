@@ -1,4 +1,4 @@
-"""Matrices that control and optimisation ask for, beside Pinocchio's C++ templates on the same cores.
+"""Matrices that control and optimization ask for, beside Pinocchio's C++ templates on the same cores.
 
 Usage: python benchmarks/kinematics.py [panda] [talos] [--batch 4096] [--threads 1] [--passes 9] [--only NAME]
 Derivatives of forward and inverse dynamics, Jacobians of four frames, the centroidal map, the torque

@@ -1,9 +1,9 @@
 """Programs of whole-body control: our interior point method, ADMM in torch, and proxsuite where installed.
 
 Usage: python benchmarks/quadratic.py [--batch 64] [--humanoid]
-A quadruped stands on four feet at random velocities, and is asked for accelerations of its centre of mass
+A quadruped stands on four feet at random velocities, and is asked for accelerations of its center of mass
 and posture. All solve the same programs; residuals are the largest violation of a condition of optimality.
-ADMM is OSQP's iteration, one factorisation for all of its steps, at the best of five penalties. Processor
+ADMM is OSQP's iteration, one factorization for all of its steps, at the best of five penalties. Processor
 seconds, with one thread; proxsuite takes the programs one by one. The whole law is timed as a kernel, too;
 with --humanoid nothing else is, of a robot on the eight corners of its feet, which takes minutes to build.
 """

@@ -2,7 +2,7 @@
 
 Usage: python benchmarks/synthetic_log.py [--robot quadruped] [--repetitions 50] [--noise-q 1e-4] [--chosen]
 A Panda (or a quadruped that hangs on a six-axis sensor, which swings it) with secret inertias, friction
-and offsets follows random exciting trajectories. Encoders are quantised, torque sensors have white noise,
+and offsets follows random exciting trajectories. Encoders are quantized, torque sensors have white noise,
 a ripple with the position and a delay of one sample. Terms of the fit are those of the truth but the ripple,
 which is noise to it; with --chosen it finds them itself, and the ripple. Printed are the torque error on a
 motion that no fit has seen, over the noise there (with the ripple), and how many base parameters lie within
@@ -102,8 +102,8 @@ def log_of(model, truth, states, rng, noise_q):
     ripple[:, own] = RIPPLE * np.sin(TEETH * q[:, -ripple[:, own].shape[1] :])
     shown = np.roll(tau, 1, 0) + ripple + NOISE * rng.normal(size=tau.shape)
     seen = q + noise_q * rng.normal(size=q.shape)
-    quantised = slice(7 if free else 0, None)
-    seen[:, quantised] = np.round(seen[:, quantised] / ENCODER) * ENCODER
+    quantized = slice(7 if free else 0, None)
+    seen[:, quantized] = np.round(seen[:, quantized] / ENCODER) * ENCODER
     gyro = rates + noise_q * rng.normal(size=rates.shape) if free else None
     t = np.arange(len(q)) / RATE
     return ts.identification.Log(t, seen, shown, gyro), tau

@@ -71,7 +71,7 @@ def states(robot: Robot, batch: int) -> tuple[Tensor, Tensor]:
     return q, qd / 10
 
 
-def assert_alike(robot: Robot, peer: Peer, fast: ts.FusedMechanism) -> float:
+def assert_alike(robot: Robot, peer: Peer, fast: ts.fused.FusedMechanism) -> float:
     """The largest difference of 100 steps, of speeds over the largest of them."""
     q, qd = states(robot, 4)
     tau = torch.zeros(4, 100, robot.mech.num_dof, dtype=q.dtype)
@@ -93,7 +93,7 @@ def beside_mujoco(robot: Robot, threads: int, passes: int) -> None:
 
 
 def beside_at(
-    robot: Robot, peer: Peer, fast: ts.FusedMechanism, batch: int, steps: int, passes: int
+    robot: Robot, peer: Peer, fast: ts.fused.FusedMechanism, batch: int, steps: int, passes: int
 ) -> None:
     """Print one ratio."""
     q, qd = states(robot, batch)

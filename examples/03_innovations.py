@@ -1,6 +1,6 @@
 """Factor the mass matrix once, then solve, compute its determinant and whiten velocities.
 
-The innovations factorisation M = [I + H A K] D [I + H A K]* costs O(N) and never forms M. H is the joint
+The innovations factorization M = [I + H A K] D [I + H A K]* costs O(N) and never forms M. H is the joint
 map, A the propagation along the tree, K the shifted gain, D the hinge inertias (Jain 2011, Part II, Lemma
 11).
 """

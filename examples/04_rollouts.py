@@ -16,7 +16,7 @@ import torchsko as ts
 DT = 0.005  # s
 
 
-def randomise(arm, count, generator):
+def randomize(arm, count, generator):
     """`count` robots with other masses, inertias and damping, in one mechanism."""
     options = {"generator": generator, "dtype": arm.dtype}
     scale = 0.8 + 0.4 * torch.rand(count, arm.num_bodies, **options)
@@ -32,7 +32,7 @@ def randomise(arm, count, generator):
 def main():
     args = parse_options(__doc__, arms=1024, steps=200, iterations=30)
     arm = ts.load(ts.robots.panda)
-    arms = randomise(arm, args.arms, torch.Generator().manual_seed(0))
+    arms = randomize(arm, args.arms, torch.Generator().manual_seed(0))
     arms = ts.fuse(arms, inputs=("mass", "inertia", "damping"))  # they differ between samples
     goal, zero = (arm.lower + arm.upper) / 2, torch.zeros_like(arm.lower)
     hold = ts.inverse_dynamics(arm, goal, zero, zero)  # gravity compensation of the nominal arm
@@ -54,13 +54,13 @@ def main():
     print(f"  {time.perf_counter() - start:.1f} s (stored on disk for the next run)")
 
     before = joint_errors().detach()
-    optimiser = torch.optim.Adam([log_gains], lr=0.1)
+    optimizer = torch.optim.Adam([log_gains], lr=0.1)
     start = time.perf_counter()
     for iteration in range(args.iterations):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = joint_errors().square().mean()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         if iteration % 5 == 0 or iteration == args.iterations - 1:
             print(f"  iteration {iteration:2}: mean squared error {loss:.5f} rad^2", flush=True)
     rate = args.arms * args.steps * args.iterations / (time.perf_counter() - start)

@@ -24,8 +24,13 @@ def heat_sink(leak, bar, power):
     """The model from leaks, bar conductances [W/K] and powers [W], each `[*batch, 5]`."""
     one = [torch.ones(1, 1, dtype=torch.float64)] * len(PARENTS)
     M, S, b = (x.split(1, dim=-1) for x in (leak, bar, -power))
-    return ts.SKOModel.from_blocks(
-        ts.Tree.from_names(PARENTS), one, one, [m[..., None] for m in M], gyro_force=b, armature=S
+    return ts.algebra.SKOModel.from_blocks(
+        ts.algebra.Tree.from_names(PARENTS),
+        one,
+        one,
+        [m[..., None] for m in M],
+        gyro_force=b,
+        armature=S,
     )
 
 
@@ -37,7 +42,7 @@ def temperatures(model, drop):
 
 def kirchhoff(leak, bar, power):
     """The same temperatures from the dense conductance matrix of the network."""
-    tree = ts.Tree.from_names(PARENTS)
+    tree = ts.algebra.Tree.from_names(PARENTS)
     ends = [[float(k == i) - float(p == i) for k, p in enumerate(tree.parent)] for i in range(5)]
     B = torch.tensor(ends, dtype=torch.float64)  # +1 at the bar's node, -1 at its parent
     L = torch.diag_embed(leak) + B @ torch.diag_embed(bar) @ B.T
@@ -64,7 +69,7 @@ def main():
     )
     logdet = ts.innovations(model).logdet()
     print(f"log det of the network:        {(logdet - torch.logdet(L)).abs().max():.1e}")
-    merged = ts.aggregate(model, ["plate", "fin1", "fin2"])
+    merged = ts.algebra.aggregate(model, ["plate", "fin1", "fin2"])
     same = ts.algorithms.forward_dynamics(merged, nothing)
     print(f"plate and fins as one node:    {(same - drop).abs().max():.1e}")
 

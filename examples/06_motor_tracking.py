@@ -17,7 +17,10 @@ TIP = [0.534, 2 * 0.534, 0.1, 0.534, 0.0]  # kg: the motors of the next links, o
 TREE, CUT = [-1, 0, 1, 1, 3], [-1, 0, 1, 1, -1]  # parents of the links of NAMES
 CASES = {"links 3 and 5 on link 2, 4 on 3": TREE, "cut: link 4 on the far end": CUT}
 NAMES = ["link 1", "link 2", "link 5 (branch)", "link 3", "link 4"]
-MOTOR, GAINS = ts.Motor(3.84e-4, 1.5e-4, 1.5e-4), ts.PID(15.0, 0.80, 0.10)  # Table I
+MOTOR, GAINS = (
+    ts.actuators.Motor(3.84e-4, 1.5e-4, 1.5e-4),
+    ts.actuators.PID(15.0, 0.80, 0.10),
+)  # Table I
 REFERENCE = torch.tensor([0.5, 0.4, 0.6, -0.4, 0.3], dtype=torch.float64)  # rad
 COLORS = {"feedback alone": "C1", "with feed-forward": "C0"}
 
@@ -46,7 +49,7 @@ def track(model, parents, steps, dt):
     plant = links(parents)
     model = model.replace(joint_position=plant.joint_position)  # a new connectivity: two tensors
     share = torch.tensor([[0.0], [1.0]], dtype=torch.float64)  # without and with feed-forward
-    control = ts.MotorControl(model, sway, MOTOR, GAINS, share, torch.tensor(parents))
+    control = ts.actuators.MotorControl(model, sway, MOTOR, GAINS, share, torch.tensor(parents))
     plant = MOTOR.on(plant.replace(mass=1.05 * plant.mass, inertia=1.05 * plant.inertia))
     return ts.rollout(plant, ts.State(*REFERENCE.new_zeros(2, 2, 5)), control, steps=steps, dt=dt).q
 

@@ -1,7 +1,7 @@
 """Bring the hands of many arms to many points at once: iterative LQR on kernels.
 
 Each arm has one second to bring its hand from a random configuration to a random point and stop, within its
-torque limits. Step lengths, regularisation and convergence are separate for each arm. Needs pip install
+torque limits. Step lengths, regularization and convergence are separate for each arm. Needs pip install
 ".[plot]".
 """
 

@@ -1,6 +1,6 @@
 """Move a quadruped's body sideways in MuJoCo with whole-body control.
 
-Each control step solves one quadratic program: the centre of mass follows a reference, the posture is held,
+Each control step solves one quadratic program: the center of mass follows a reference, the posture is held,
 feet push inside their friction cones, motors stay within their limits. Needs pip install ".[identify]".
 """
 
@@ -62,9 +62,9 @@ def main():
     args = parse_options(__doc__, rate=(250, "of control [Hz]"), seconds=2.0)
     dog = ts.load(ts.robots.quadruped, floating_base=True)
     log = sway(dog, on_the_ground(dog), args.rate, args.seconds)
-    print(f"centre of mass: {1e3 * (log[:, 0] - log[:, 1]).abs().max():.2f} mm largest error")
+    print(f"center of mass: {1e3 * (log[:, 0] - log[:, 1]).abs().max():.2f} mm largest error")
     time, (fig, axes) = torch.arange(len(log)) / args.rate, plt.subplots(1, 2, figsize=(10, 4))
-    axes[0].plot(time, 1e3 * log[:, 0], label="centre of mass")
+    axes[0].plot(time, 1e3 * log[:, 0], label="center of mass")
     axes[0].plot(time, 1e3 * log[:, 1], "k--", label="reference")
     axes[0].set(xlabel="time [s]", ylabel="lateral position [mm]")
     axes[1].plot(time, log[:, 2:6], label=[foot.replace("_", " ") for foot in FEET])

@@ -63,24 +63,24 @@ def main():
         place = (args.out / "-".join(("meet", *attempt))).resolve()
         dist.init_process_group("gloo", f"file://{place}", rank=RANK, world_size=WORLD)
     data, layer = measured(arm), ts.Dynamics(arm, {name: make() for name, make in LEARNED.items()})
-    optimiser, file = torch.optim.Adam(layer.parameters(), lr=1e-2), args.out / "run.pt"
+    optimizer, file = torch.optim.Adam(layer.parameters(), lr=1e-2), args.out / "run.pt"
     if file.exists():
         kept = torch.load(file, weights_only=True)
         layer.load_state_dict(kept["layer"])
-        optimiser.load_state_dict(kept["optimiser"])
+        optimizer.load_state_dict(kept["optimizer"])
         first = kept["iteration"]
     for iteration in range(first, args.iterations):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = share(layer, data)
         loss.backward()
         parts = [loss.detach(), *(p.grad for p in layer.parameters())]
         for part in parts if WORLD > 1 else ():
             dist.all_reduce(part)
-        optimiser.step()
+        optimizer.step()
         if iteration == args.kill_at and RANK == WORLD - 1 and first == 0:
             os._exit(1)
         if RANK == 0:
-            done = {"layer": layer.state_dict(), "optimiser": optimiser.state_dict()}
+            done = {"layer": layer.state_dict(), "optimizer": optimizer.state_dict()}
             save_whole(file, done | {"iteration": iteration + 1, "gradients": parts[1:]})
             print(f"iteration {iteration}: squared error {parts[0].item():.16g}", flush=True)
 

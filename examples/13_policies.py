@@ -28,7 +28,7 @@ def two_links(first):
     return builder.joint("second", "revolute", damping=0.1, **joint).build()
 
 
-class Policy(torch.nn.Module, ts.Controller):
+class Policy(torch.nn.Module, ts.actuators.Controller):
     """A network from the error and the state to joint forces; its memory is the target of its sample."""
 
     def __init__(self, force):
@@ -67,13 +67,13 @@ def main():
         setup = (name, mech if args.eager else ts.fuse(mech), policy, args.batch)
         fused, began, rewards = None if args.eager else True, time.perf_counter(), []
         before = target_error(*setup, 2 * args.steps, fused)[:, -1].median()
-        optimiser = torch.optim.Adam(policy.parameters(), lr=0.01)
+        optimizer = torch.optim.Adam(policy.parameters(), lr=0.01)
         for _ in range(args.iterations):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss = target_error(*setup, args.steps, fused).mean()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
-            optimiser.step()
+            optimizer.step()
             rewards.append(-loss.item())
         after = target_error(*setup, 2 * args.steps, fused).detach()
         print(

@@ -17,7 +17,7 @@ LIMIT = torch.tensor([6.0, 3.0]).double()  # N m; held out straight, the pendulu
 
 
 def double_pendulum():
-    """Two rods of a kilogram and half a metre, hanging at q = 0."""
+    """Two rods of a kilogram and half a meter, hanging at q = 0."""
     builder, inertia = ts.MechanismBuilder("pendulum"), torch.eye(3).mul(0.02).tolist()
     for name, parent, height in (("first", None, 0.0), ("second", "first rod", -0.5)):
         builder.link(f"{name} rod", mass=1.0, com=(0, 0, -0.25), inertia=inertia)
@@ -39,8 +39,8 @@ def main():
     knots = torch.randn(args.guesses, 2, 12, generator=g).double()
     u = torch.nn.functional.interpolate(knots, args.steps, mode="linear").mT.clone()
     u.requires_grad_()
-    optimiser = torch.optim.Adam([u], lr=0.05)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, args.iterations)
+    optimizer = torch.optim.Adam([u], lr=0.05)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.iterations)
 
     def simulate():
         tau = LIMIT * torch.tanh(u)
@@ -54,9 +54,9 @@ def main():
         # 1 - cos ignores whole turns; the loss is the mean over the last quarter of a second.
         error = (1 - torch.cos(q - up)).sum(-1) + 0.05 * qd.square().sum(-1)
         loss = error[:, -12:].mean(-1) + 1e-5 * u.square().mean((-1, -2))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.sum().backward()
-        optimiser.step()
+        optimizer.step()
         schedule.step()
         losses.append(loss.detach())
         if iteration % 100 == 0:

@@ -1,4 +1,4 @@
-"""Learn an unmodelled force: a rigid model plus a network, against a network alone.
+"""Learn an unmodeled force: a rigid model plus a network, against a network alone.
 
 A cable pulls at three joints of a Panda, and the library has no term for it. A network of the torque that a
 fit leaves and a network for the whole torque use the same log. Both are tested on motions like it and on

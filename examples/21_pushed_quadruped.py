@@ -32,8 +32,10 @@ def main():
     args = parse_options(__doc__)
     dog, start = standing_quadruped()
     contact = ts.ContactModel.of(dog)
-    servos = [ts.Actuator.position(name, name, kp=60.0, kv=2.0) for name in dog.joint_names[1:]]
-    actuators = ts.Actuators.of(dog, servos)
+    servos = [
+        ts.actuators.Actuator.position(name, name, kp=60.0, kv=2.0) for name in dog.joint_names[1:]
+    ]
+    actuators = ts.actuators.Actuators.of(dog, servos)
 
     def one_step(mech, q, qd, push):
         rotation = ts.frame_pose(mech, q, "body").rotation

@@ -1,6 +1,6 @@
-"""Trajectory optimisation through contact: a finger pushes a puck to a target and stops.
+"""Trajectory optimization through contact: a finger pushes a puck to a target and stops.
 
-Forces of the finger are optimised by gradients through every step, contact included, for eight targets at
+Forces of the finger are optimized by gradients through every step, contact included, for eight targets at
 once. The figure shows the paths before and after. Needs pip install ".[mjcf,plot]".
 """
 

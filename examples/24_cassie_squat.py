@@ -34,7 +34,7 @@ def posture(cassie, knee):
     bend["achilles-spring-joint"] = torch.stack([half.cos(), 0 * half, 0 * half, -half.sin()])
     for name in (x for x in cassie.joint_names if x.split("-", 1)[-1] in bend):
         q[cassie.q_slice(name)] = bend[name.split("-", 1)[1]]
-    return ts.close(cassie, q).q
+    return ts.close_loops(cassie, q).q
 
 
 def law(t, q, qd, *, goal):
@@ -48,12 +48,14 @@ dofs, places = ([f(name).start for name in motors] for f in (cassie.dof_slice, c
 unit, high, low = torch.eye(cassie.num_dof).double(), posture(cassie, 0.6), posture(cassie, 0.74)
 for foot, p in ((foot, p) for foot in FEET for p in SOLE):
     point = ts.frame_pose(cassie, high, ts.Frame(foot, position=torch.tensor(p).double())).position
-    pins.append(ts.Closure(f"pin{len(pins)}", "ball", foot, None, p, tuple(point.tolist())))
+    pins.append(
+        ts.constraints.Closure(f"pin{len(pins)}", "ball", foot, None, p, tuple(point.tolist()))
+    )
 time = DT * torch.arange(1, 1501).double()  # half a second at rest, then the squat
 phase = 0.5 - 0.5 * torch.cos(2 * torch.pi * (time - 0.5).clamp(min=0))
 goals = torch.lerp(high[places], low[places], phase[:, None])
 print("Building the kernel of a step ...", flush=True)
-held = ts.fuse(ts.constrain(cassie, pins, stabilise=20.0))
+held = ts.fuse(ts.constrain(cassie, pins, stabilize=20.0))
 qs = ts.rollout(
     held, ts.State(high, 0 * unit[0]), law, steps=len(time), dt=DT, series={"goal": goals}
 ).q
@@ -73,7 +75,9 @@ for goal in goals.numpy():
     theirs.append(torch.tensor(data.qpos))
 qs, theirs = qs[1:], convention.q_from(torch.stack(theirs))
 print(f"depth of the squat {100 * float(qs[499, 2] - qs[:, 2].min()):.1f} cm")
-print(f"largest closure error after a step {float(ts.close(cassie, qs).distance.max()):.1e} m")
+print(
+    f"largest closure error after a step {float(ts.close_loops(cassie, qs).distance.max()):.1e} m"
+)
 print(f"largest difference from MuJoCo {1e3 * float((theirs - qs).abs().max()):.3f} mm or mrad")
 plt.plot(time, qs[:, 2], "-", time, theirs[:, 2], "--")
 plt.gca().set(xlabel="time [s]", ylabel="pelvis height [m]", title="torchsko, MuJoCo (dashed)")

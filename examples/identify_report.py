@@ -38,7 +38,7 @@ def print_tables(robots, errors, base):
     table(truth.body_names, {"mass [kg]": mass, "error of the com [mm]": error})
     print(
         f"Torques depend on {base.shape[0]} combinations of the {true.numel()} inertial parameters, and "
-        "only these are identified.\nSingle masses and centres of mass, such as the mass of link1, "
+        "only these are identified.\nSingle masses and centers of mass, such as the mass of link1, "
         "are not identifiable and may stay wrong."
     )
 

@@ -10,7 +10,7 @@ mujoco = require("mujoco", "identify")
 
 
 def secret_parameters(mech, generator):
-    """A robot like `mech` with randomly changed masses, centres of mass, inertias, damping and friction."""
+    """A robot like `mech` with randomly changed masses, centers of mass, inertias, damping and friction."""
     layer = ts.Dynamics(mech, {name: ts.learn.InertiaLogCholesky() for name in mech.body_names})
     size = torch.tensor([0.15] + 3 * [0.2] + 3 * [0.01] + 3 * [0.02], dtype=mech.dtype)
     with torch.no_grad():

@@ -30,8 +30,8 @@ def moving(
     return jvp(at, (t,), (torch.ones_like(t),))[1]
 
 
-def centres(mech: ts.Mechanism, q: Tensor) -> Tensor:
-    """Centres of mass in the inertial frame, `[*batch, n, 3]`."""
+def centers(mech: ts.Mechanism, q: Tensor) -> Tensor:
+    """Centers of mass in the inertial frame, `[*batch, n, 3]`."""
     pose = ts.forward_kinematics(mech, q)
     return pose.position + (pose.rotation @ mech.com[..., None])[..., 0]
 
@@ -47,14 +47,14 @@ def unskew(W: Tensor) -> Tensor:
 
 
 def inertias(mech: ts.Mechanism, q: Tensor) -> Tensor:
-    """Rotational inertias about the centres of mass, in inertial axes, `[*batch, n, 3, 3]`."""
+    """Rotational inertias about the centers of mass, in inertial axes, `[*batch, n, 3, 3]`."""
     R = ts.forward_kinematics(mech, q).rotation
     return R @ mech.inertia @ R.mT
 
 
 def kinetic_energy(mech: ts.Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """Of the bodies; a rotor's (armature) is 1/2 S qd^2 besides."""
-    v, w = along(mech, q, qd, lambda q: centres(mech, q)), spins(mech, q, qd)
+    v, w = along(mech, q, qd, lambda q: centers(mech, q)), spins(mech, q, qd)
     turning = (w[..., None, :] @ inertias(mech, q) @ w[..., None])[..., 0, 0]
     rotors = (mech.armature * qd.square()).sum(-1)
     return ((mech.mass * v.square().sum(-1) + turning).sum(-1) + rotors) / 2
@@ -63,13 +63,13 @@ def kinetic_energy(mech: ts.Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 def potential_energy(mech: ts.Mechanism, q: Tensor) -> Tensor:
     """Of gravity, and of springs (of one-dof joints, or equally stiff about every axis)."""
     stretch = ts.difference(mech, mech.spring_reference, q)
-    height = (centres(mech, q) @ mech.gravity[..., None])[..., 0]
+    height = (centers(mech, q) @ mech.gravity[..., None])[..., 0]
     return (mech.stiffness * stretch.square()).sum(-1) / 2 - (mech.mass * height).sum(-1)
 
 
 def momentum(mech: ts.Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """Total [angular about the inertial origin; linear], `[*batch, 6]`."""
-    c, v = centres(mech, q), along(mech, q, qd, lambda q: centres(mech, q))
+    c, v = centers(mech, q), along(mech, q, qd, lambda q: centers(mech, q))
     p = mech.mass[..., None] * v
     spin = (inertias(mech, q) @ spins(mech, q, qd)[..., None])[..., 0]
     return torch.cat([(spin + torch.linalg.cross(c, p)).sum(-2), p.sum(-2)], -1)

@@ -17,7 +17,7 @@ def tensor(*values: float) -> torch.Tensor:
 
 
 def rod(kind: str, **joint) -> ts.Mechanism:
-    """One rod, its centre of mass below its joint."""
+    """One rod, its center of mass below its joint."""
     inertia = [[INERTIA, 0, 0], [0, INERTIA, 0], [0, 0, 0.01]]
     builder = ts.MechanismBuilder("rod")
     builder.link("rod", mass=MASS, com=(0.0, 0.0, -LENGTH), inertia=inertia)

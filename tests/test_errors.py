@@ -65,8 +65,8 @@ DESCRIPTIONS = {
     "negative mass": (lambda: build(mass=-1.0), "'elbow_link': the mass is -1.0"),
     "nan mass": (lambda: build(mass=NAN), "'elbow_link': mass, .* not finite"),
     "infinite mass": (lambda: build(mass=INF), "'elbow_link': mass, .* not finite"),
-    "nan centre": (lambda: build(com=(NAN, 0, 0)), "'elbow_link': .*centre of mass.* not finite"),
-    "flat centre": (lambda: build(com=(0, 0)), "com of link 'elbow_link' has 2 components"),
+    "nan center": (lambda: build(com=(NAN, 0, 0)), "'elbow_link': .*center of mass.* not finite"),
+    "flat center": (lambda: build(com=(0, 0)), "com of link 'elbow_link' has 2 components"),
     "nan inertia": (lambda: build(inertia=matrix(NAN, 1, 1)), "'elbow_link': .* not finite"),
     "flat inertia": (lambda: build(inertia=[[1, 0], [0, 1]]), "inertia of link 'elbow_link' has 2"),
     "diagonal": (

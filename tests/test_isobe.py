@@ -20,14 +20,16 @@ from torchsko.verbs.parallel import parallel_inverse_dynamics
 
 
 @pytest.mark.shows(
-    "Isobe and Yagi (undated), General-purpose expression", "Fig. 3", ts.member_length_matrix
+    "Isobe and Yagi (undated), General-purpose expression",
+    "Fig. 3",
+    ts.algebra.member_length_matrix,
 )
-@pytest.mark.shows("Jain 2011, Part II", "section 2", ts.member_length_operator)
+@pytest.mark.shows("Jain 2011, Part II", "section 2", ts.algebra.member_length_operator)
 @given(trees(12), st.sampled_from(BATCHES))
 def test_rows_added_up_are_the_spo_of_identity_weights_times_the_lengths(tree, batch):
     lengths = torch.rand(*batch, tree.num_nodes, dtype=torch.float64)
-    L = ts.member_length_matrix(tree, lengths)
-    agree(L, ts.member_length_operator(tree, lengths).to_dense())
+    L = ts.algebra.member_length_matrix(tree, lengths)
+    agree(L, ts.algebra.member_length_operator(tree, lengths).to_dense())
     below = [[j == i or tree.is_ancestor(i, j) for j in range(tree.num_nodes)]
              for i in range(tree.num_nodes)]  # fmt: skip
     assert torch.equal(L, torch.tensor(below) * lengths[..., None, :])
@@ -37,17 +39,17 @@ def test_rows_added_up_are_the_spo_of_identity_weights_times_the_lengths(tree, b
 def test_member_lengths_may_be_blocks(tree, rows, data):
     widths = [data.draw(st.integers(1, 3)) for _ in range(tree.num_nodes)]
     blocks = [torch.randn(rows, c, dtype=torch.float64) for c in widths]
-    L = ts.member_length_matrix(tree, blocks)
-    agree(L, ts.member_length_operator(tree, blocks).to_dense())
+    L = ts.algebra.member_length_matrix(tree, blocks)
+    agree(L, ts.algebra.member_length_operator(tree, blocks).to_dense())
     x = torch.randn(sum(widths), 2, dtype=torch.float64)
-    agree(ts.member_length_operator(tree, blocks) @ x, L @ x)
+    agree(ts.algebra.member_length_operator(tree, blocks) @ x, L @ x)
 
 
 @pytest.mark.shows(
     "Isobe and Yagi (undated), General-purpose expression",
     "Eqs. 4-6",
-    ts.member_length_matrix,
-    ts.member_length_operator,
+    ts.algebra.member_length_matrix,
+    ts.algebra.member_length_operator,
 )
 def test_the_printed_matrices_of_serial_parallel_and_branched_systems():
     l1, l2, l3, l4 = lengths = torch.tensor([0.1, 0.2, 0.3, 0.4])
@@ -59,16 +61,16 @@ def test_the_printed_matrices_of_serial_parallel_and_branched_systems():
     }
     for parents, rows in expected.items():
         tree, printed = Tree.from_parents(parents), torch.stack([torch.stack(r) for r in rows])
-        assert torch.equal(ts.member_length_matrix(tree, lengths), printed)
-        assert torch.equal(ts.member_length_operator(tree, lengths).to_dense(), printed)
+        assert torch.equal(ts.algebra.member_length_matrix(tree, lengths), printed)
+        assert torch.equal(ts.algebra.member_length_operator(tree, lengths).to_dense(), printed)
 
 
 def test_member_lengths_that_fit_no_link_are_refused():
     tree = Tree.from_parents([-1, 0])
     with pytest.raises(ShapeError, match=r"3 links|2 links"):
-        ts.member_length_matrix(tree, torch.ones(3))
+        ts.algebra.member_length_matrix(tree, torch.ones(3))
     with pytest.raises(ShapeError, match="the same r"):
-        ts.member_length_operator(tree, [torch.ones(2, 1), torch.ones(1, 1)])
+        ts.algebra.member_length_operator(tree, [torch.ones(2, 1), torch.ones(1, 1)])
 
 
 # The paper's example: 0.5 pi in 1.0 s in the horizontal plane, two links on the tip of a third
@@ -114,7 +116,7 @@ def test_torques_are_member_lengths_times_the_forces_across_the_links_eq_2():
     outboard = torch.stack([sum(force[j] for j in (k, *tree.descendants(k))) for k in range(4)])
     across = torch.stack([-f[0] * h.sin() + f[1] * h.cos()
                           for f, h in zip(outboard, heading, strict=True)])  # fmt: skip
-    L = ts.member_length_matrix(tree, torch.tensor(lengths, dtype=torch.float64))
+    L = ts.algebra.member_length_matrix(tree, torch.tensor(lengths, dtype=torch.float64))
     tau = ts.inverse_dynamics(mech, q, qd, qdd, method="parallel")
     torch.testing.assert_close(tau, L @ across, rtol=1e-10, atol=1e-12)
 
@@ -227,7 +229,7 @@ def float32_error(mech, q, qd, qdd, method):
 
 
 @pytest.mark.parametrize("free", [True, False])
-def test_float32_is_as_accurate_a_kilometre_away_as_at_the_origin(free):
+def test_float32_is_as_accurate_a_kilometer_away_as_at_the_origin(free):
     kinds = ["free" if free else "revolute", *["revolute"] * 5, "spherical"]
     mech = random_mechanism(kinds, [-1, 0, 1, 2, 0, 4, 5], seed=6)
     q, qd, qdd = usual_state(mech, 64)

@@ -80,15 +80,19 @@ def imported(*programs):
 
 def test_an_import_loads_no_package_of_files_or_kernels(first_imports):
     opened = first_imports[0]
-    assert "torchsko.rollout.rollout" in opened and "torchsko.verbs.dynamics" in opened
+    assert "torchsko.integrators.rollout" in opened and "torchsko.verbs.dynamics" in opened
     dispatcher = {"torchsko.fused", "torchsko.fused.automatic"}  # decides when kernels are built
     assert [x for x in opened if x.startswith(SHUT) and x not in dispatcher] == []
     assert {"tomllib", "xml", "importlib.metadata", "torch._dynamo"} & set(opened) == set()
 
 
-def public_names():
-    """Module and name of each import in the stub, and in the table of verbs that it imports."""
-    paths, names = ["__init__.pyi"], {}
+ROOMS = ("", "actuators", "algebra", "constraints", "contact", "fused", "integrators", "verbs")
+"""Packages with a stub that lists their public names; "" is torchsko itself."""
+
+
+def public_names(room=""):
+    """Module and name of each import in a stub, and in the table of verbs that the first one imports."""
+    paths, names = ["/".join((*([room] if room else []), "__init__.pyi"))], {}
     for path in paths:
         for node in ast.parse((ROOT / "torchsko" / path).read_text("utf-8")).body:
             for alias in getattr(node, "names", ()):
@@ -96,21 +100,27 @@ def public_names():
                     paths.append(node.module.partition(".")[2].replace(".", "/") + ".py")
                 elif not (alias.asname or "_").startswith("_"):
                     names[alias.name] = node.module
-    assert len(paths) == 2 and len(names) > 100
+    assert names and len(paths) == (1 if room else 2)
     return [(module, name) for name, module in names.items()]
 
 
-def test_public_names_are_available_on_first_use_and_in_help_and_completion():
-    """Inner packages become attributes of the package when they are imported, and are no public names."""
-    first_use = "import torchsko\n"
-    for module, name in public_names():
-        first_use += f"assert {name!r} in dir(torchsko), {name!r}\nfound = torchsko.{name}\n"
+@pytest.mark.parametrize("room", ROOMS)
+def test_public_names_are_available_on_first_use(room):
+    package = f"torchsko.{room}".rstrip(".")
+    first_use = f"import torchsko, sys\nroom = {package}\n"
+    for module, name in public_names(room):
+        first_use += f"assert {name!r} in dir(room), {name!r}\nfound = room.{name}\n"
         first_use += f"from {module} import {name} as same\nassert found is same, {name!r}\n"
-        first_use += f"assert vars(torchsko)[{name!r}] is found, {name!r}\n"
-    help_and_completion = (
+        first_use += f"assert vars(room)[{name!r}] is found, {name!r}\n"
+    imported(first_use)
+
+
+def test_public_names_are_in_help_and_completion():
+    """Inner packages become attributes of the package when they are imported, and are no public names."""
+    imported(
         "import pydoc, torchsko as ts, torchsko.io.urdf.read_urdf, torchsko.bridge.assemble\n"
         "public = {x for x in dir(ts) if not x.startswith('_')}\n"
-        "inner = {'io', 'bridge', 'algebra', 'table', 'Any', 'import_module', 'TYPE_CHECKING'}\n"
+        "inner = {'io', 'bridge', 'sensing', 'table', 'Any', 'import_module', 'TYPE_CHECKING'}\n"
         "assert not public & inner, public & inner\n"
         "assert {'load', 'mass_matrix', 'Mechanism', 'control', 'learn', 'robots'} <= public\n"
         "page = pydoc.plain(pydoc.render_doc(ts))\n"
@@ -120,18 +130,24 @@ def test_public_names_are_available_on_first_use_and_in_help_and_completion():
         "space = {}\nexec('from torchsko import *', space)\n"
         "assert public <= set(space), public - set(space)"
     )
-    imported(first_use, help_and_completion)
 
 
-def test_public_names_are_those_of_the_stub():
-    names = {name for _, name in public_names()}
-    assert set(ts.__all__) == names
-    assert set(dir(ts)) - {x for x in dir(ts) if x.startswith("__")} == names
+@pytest.mark.parametrize("room", ROOMS)
+def test_public_names_are_those_of_the_stub(room):
+    package = getattr(ts, room) if room else ts
+    names = {name for _, name in public_names(room)}
+    assert set(package.__all__) == names
+    assert set(dir(package)) - {x for x in dir(package) if x.startswith("__")} == names
+
+
+def test_no_name_is_public_in_two_places():
+    names = [name for room in ROOMS for _, name in public_names(room)]
+    assert len(names) == len(set(names))
 
 
 def test_the_stub_is_installed_with_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    assert {"py.typed", "__init__.pyi"} <= set(
+    assert {"py.typed", "__init__.pyi", "*/__init__.pyi"} <= set(
         project["tool"]["setuptools"]["package-data"]["torchsko"]
     )
 
@@ -151,8 +167,8 @@ def shown():
     builder.couple("bend59", {"bend58": 1.0})
     mech = builder.build()
     q, qd = mech.random_state(3)
-    drives = [ts.Actuator(f"motor{k}", {f"bend{k}": 1.0}) for k in range(58)]
-    strings = [ts.Tendon(f"string{k}", {f"bend{k}": 1.0}) for k in range(58)]
+    drives = [ts.actuators.Actuator(f"motor{k}", {f"bend{k}": 1.0}) for k in range(58)]
+    strings = [ts.actuators.Tendon(f"string{k}", {f"bend{k}": 1.0}) for k in range(58)]
 
     def weight(mech, q):
         return ts.gravity_force(mech, q)
@@ -167,8 +183,8 @@ def shown():
         "model": ts.assemble(mech, q, qd),
         "innovations": ts.innovations(ts.assemble(mech, q, qd)),
         "conventions": ts.conventions("mujoco", mech),
-        "actuators": ts.Actuators.of(mech, drives),
-        "tendons": ts.Tendons.of(mech, strings),
+        "actuators": ts.actuators.Actuators.of(mech, drives),
+        "tendons": ts.actuators.Tendons.of(mech, strings),
         "fused": ts.fuse(ts.load(ts.robots.panda), inputs=("mass",)),
         "call": ts.fuse(weight, ts.load(ts.robots.panda)),
         "scene": ts.view.scene_of(mech),

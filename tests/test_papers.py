@@ -77,13 +77,13 @@ def test_a_marked_test_that_does_not_call_its_functions_fails(tmp_path):
     (tmp_path / "test_lie.py").write_text(
         "import pytest\n"
         "import torchsko as ts\n"
-        "shows = pytest.mark.shows('Jain 2011, Part II', 'section 8.2', ts.Tree.from_edges)\n"
+        "shows = pytest.mark.shows('Jain 2011, Part II', 'section 8.2', ts.algebra.Tree.from_edges)\n"
         "@shows\n"
         "def test_true():\n"
-        "    ts.Tree.from_edges([('a', 'b')])\n"
+        "    ts.algebra.Tree.from_edges([('a', 'b')])\n"
         "@shows\n"
         "def test_lie():\n"
-        "    ts.Tree.from_parents([-1])\n"
+        "    ts.algebra.Tree.from_parents([-1])\n"
     )
     done = run_pytest("-p", "tests.papers", str(tmp_path))
     assert done.returncode == 1
@@ -92,16 +92,21 @@ def test_a_marked_test_that_does_not_call_its_functions_fails(tmp_path):
 
 
 def test_calls_are_seen_of_functions_methods_properties_and_classes():
-    tree = ts.Tree.from_parents([-1, 0])
-    wanted = (ts.Tree.from_parents, ts.Tree.path, type(tree).nilpotency, ts.Tree.from_edges)
+    tree = ts.algebra.Tree.from_parents([-1, 0])
+    wanted = (
+        ts.algebra.Tree.from_parents,
+        ts.algebra.Tree.path,
+        type(tree).nilpotency,
+        ts.algebra.Tree.from_edges,
+    )
     before = sys.getprofile()
     with executed(wanted) as unseen:
         assert unseen == {name_of(f) for f in wanted}
-        ts.Tree.from_parents([-1])
+        ts.algebra.Tree.from_parents([-1])
         tree.path(0, 1)
         assert tree.nilpotency == 2
     assert unseen == {"algebra.topology.tree.Tree.from_edges"} and sys.getprofile() is before
-    with executed((ts.Tree,)) as unseen:
+    with executed((ts.algebra.Tree,)) as unseen:
         tree.index("0")
     assert not unseen and sys.getprofile() is before
 

@@ -9,7 +9,7 @@ from torch.func import jacfwd, jacrev, jvp
 from torch.testing import assert_close
 
 import torchsko as ts
-from tests.newton import along, centres, kinetic_energy, momentum, potential_energy, unskew
+from tests.newton import along, centers, kinetic_energy, momentum, potential_energy, unskew
 from tests.states import normal_state
 from tests.strategies import ALL_KINDS, mechanisms, random_mechanism, seeds
 
@@ -61,7 +61,7 @@ def test_the_mass_matrix_is_the_metric_of_kinetic_energy(mech, seed):
 
 
 @given(mechanisms(), seeds)
-def test_diagonalised_rates_carry_the_kinetic_energy(mech, seed):
+def test_diagonalized_rates_carry_the_kinetic_energy(mech, seed):
     q, qd, *_ = normal_state(mech, 2, seed=seed, vectors=3)
     rates = ts.innovations(ts.assemble(mech, q)).sqrt_transpose(qd)
     assert_close(rates.square().sum(-1) / 2, kinetic_energy(mech, q, qd))
@@ -184,7 +184,7 @@ def test_internal_forces_leave_momentum_to_gravity(mech, seed):
 
     t = torch.zeros((), dtype=q.dtype)
     weight = mech.mass[..., None] * mech.gravity
-    moment = torch.linalg.cross(centres(mech, q), weight)
+    moment = torch.linalg.cross(centers(mech, q), weight)
     rate = jvp(at, (t,), (torch.ones_like(t),))[1]
     assert_close(rate, torch.cat([moment, weight], -1).sum(0))
 
@@ -217,7 +217,7 @@ def test_reversing_an_axis_reverses_its_coordinate_and_its_force(mech, seed):
 
 @given(mechanisms(), seeds)
 def test_gravity_acts_like_an_accelerated_inertial_frame(mech, seed):
-    """Weightless and pushed with m g at each centre of mass, a robot moves as under gravity."""
+    """Weightless and pushed with m g at each center of mass, a robot moves as under gravity."""
     q, qd, tau, _ = normal_state(mech, seed=seed, vectors=3)
     R = ts.forward_kinematics(mech, q).rotation
     force = (R.mT @ (mech.mass[:, None] * mech.gravity)[..., None])[..., 0]

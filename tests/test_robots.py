@@ -91,8 +91,10 @@ def test_servo_gains_of_the_documentation_are_stable(kv, implicit):
     assert 10 < float(bound.min()) < 15
     moved = {}
     for gain in {kv, 20.0}:
-        drives = [ts.Actuator.position(n, n, kp=40.0, kv=gain) for n in mech.joint_names]
-        control = ts.ActuatedControl(ts.Actuators.of(mech, drives), stand, implicit=implicit)
+        drives = [ts.actuators.Actuator.position(n, n, kp=40.0, kv=gain) for n in mech.joint_names]
+        control = ts.actuators.ActuatedControl(
+            ts.actuators.Actuators.of(mech, drives), stand, implicit=implicit
+        )
         options = {"steps": 200, "dt": dt, "nonfinite": "ignore", "fused": False}
         with torch.no_grad():
             qs = ts.rollout(mech, ts.State(q, qd), control, **options).q

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 import torchsko as ts
-from tests.newton import centres
+from tests.newton import centers
 from tests.states import normal_state
 from tests.strategies import agree, random_mechanism, seeds
 from torchsko.spatial.rotation import matrix_to_quaternion
@@ -66,7 +66,7 @@ def test_a_floating_chain_moves_alike_from_either_end(kinds, seed):
     q, qd, tau = normal_state(mech, seed=seed)
     tau[:6] = 0
     x, v = there(mech, other, q, qd)
-    agree(centres(other, x).flip(0), centres(mech, q), 1e-11)
+    agree(centers(other, x).flip(0), centers(mech, q), 1e-11)
     energies = (ts.total_energy(*args).reshape(1, 1) for args in ((other, x, v), (mech, q, qd)))
     agree(*energies, 1e-10)
     momenta = (ts.centroidal_momentum(*args)[None] for args in ((other, x, v), (mech, q, qd)))
@@ -225,7 +225,7 @@ def box_arm(lengths: list[float], densities: list[float]) -> ts.Mechanism:
 
 
 def bar(length: Tensor, density: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mass, centre and inertia of a bar that hangs down from its origin."""
+    """Mass, center and inertia of a bar that hangs down from its origin."""
     mass = density * length * WIDTH**2
     zero = torch.zeros_like(mass)
     com = torch.stack([zero, zero, -length / 2], -1)
@@ -253,7 +253,7 @@ QUANTITIES = {
     "Jacobian": lambda m, q, qd, qdd: ts.frame_jacobian(m, q, "bar2", reference="mixed"),
     "its rate": lambda m, q, qd, qdd: ts.frame_jacobian_rate(m, q, qd, "bar2", reference="mixed"),
     "relative Jacobian": lambda m, q, qd, qdd: ts.frame_jacobian(m, q, "bar2", relative_to="bar1"),
-    "centre of mass": lambda m, q, qd, qdd: ts.center_of_mass(m, q),
+    "center of mass": lambda m, q, qd, qdd: ts.center_of_mass(m, q),
     "its Jacobian": lambda m, q, qd, qdd: ts.com_jacobian(m, q),
     "centroidal map": lambda m, q, qd, qdd: ts.centroidal_momentum_matrix(m, q),
     "total mass": lambda m, q, qd, qdd: ts.subtree_masses(m)[..., :1],

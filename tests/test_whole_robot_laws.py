@@ -163,7 +163,7 @@ def test_the_ground_exerts_the_rate_of_momentum_less_the_weight():
 def test_both_regressors_together_are_inverse_dynamics(mech, batch, seed):
     q, qd, qdd = normal_state(mech, *batch, seed=seed)
     bodies = summed(ts.torque_regressor(mech, q, qd, qdd), ts.inertial_parameters(mech)[None])
-    drives = summed(ts.drive_regressor(mech, q, qd, qdd), ts.drive_parameters(mech)[None])
+    drives = summed(ts.friction_regressor(mech, q, qd, qdd), ts.friction_parameters(mech)[None])
     agree(bodies + drives, ts.inverse_dynamics(mech, q, qd, qdd), 1e-9)
 
 

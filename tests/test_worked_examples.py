@@ -6,7 +6,7 @@ an SKO model in inertial axes about the joint points, where (with the paper's le
     v_i = [omega_i; d eta_i / dt],  A*(p(i), i) = D_i = [[e, 0], [-d~_i, e]],  H*(i) = G_i,
     M_i = [[I_i - m_i s~_i s~_i, m_i s~_i], [-m_i s~_i, m_i e]].
 
-Masses, inertias, centres of mass, joint placements and configurations are random; at zero joint angles all
+Masses, inertias, centers of mass, joint placements and configurations are random; at zero joint angles all
 body frames are parallel to the inertial one. Joint 1 sits at the origin, as in the paper (eta_1 = 0).
 
 DEPARTS, all of them loose ends of the print:
@@ -50,9 +50,9 @@ class Example:
     Attributes:
         parents: parent of each body.
         m: masses.
-        s: joint to centre of mass.
+        s: joint to center of mass.
         d: parent's joint to joint.
-        I: inertia about the centre of mass.
+        I: inertia about the center of mass.
         G: free motion axes, `[batch, 6, d_i]`.
         printed: the closed form of the mass matrix, as printed.
         mech: the mechanism, with its configurations q.
@@ -84,11 +84,11 @@ class Example:
         ]
 
     @property
-    def model(self) -> ts.SKOModel:
+    def model(self) -> ts.algebra.SKOModel:
         """The SKO model in inertial axes: A(p(i), i) = D_i*, H = G*."""
         weights = [None if p < 0 else D.mT for p, D in zip(self.parents, self.D, strict=True)]
-        tree = ts.Tree.from_parents(self.parents)
-        return ts.SKOModel.from_blocks(tree, weights, [G.mT for G in self.G], self.M)
+        tree = ts.algebra.Tree.from_parents(self.parents)
+        return ts.algebra.SKOModel.from_blocks(tree, weights, [G.mT for G in self.G], self.M)
 
 
 def tilde(v: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ def rotational(axis: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Bodies:
-    """Random bodies in their own axes: mass, centre of mass, inertia, joint in the parent."""
+    """Random bodies in their own axes: mass, center of mass, inertia, joint in the parent."""
 
     m: list[float]
     s: list[Tensor]
@@ -351,12 +351,12 @@ def test_the_procedure_by_the_jacobian_gives_the_printed_mass_matrix(example):
     agree(mass_matrix_by_jacobian(example.model), example.printed, 1e-12)
 
 
-def test_the_mass_matrix_operator_is_the_printed_factorisation(example):
+def test_the_mass_matrix_operator_is_the_printed_factorization(example):
     agree(operators(example.model).mass_matrix.to_dense(), example.printed, 1e-12)
 
 
 @pytest.mark.shows("Jain 2011, Part II", "Lemma 11", ts.innovations)
-def test_both_innovations_factorisations_invert_the_printed_mass_matrix(example):
+def test_both_innovations_factorizations_invert_the_printed_mass_matrix(example):
     inverse = torch.linalg.inv(example.printed)
     agree(ts.innovations(example.model).inverse(), inverse, 1e-10)
     fac = ts.innovations(ts.assemble(example.mech, example.q))
@@ -365,7 +365,7 @@ def test_both_innovations_factorisations_invert_the_printed_mass_matrix(example)
 
 
 def test_the_mass_matrix_is_the_second_derivative_of_the_kinetic_energy(example):
-    """Eqs. 6, 11 and 15: T = v^T M v / 2 with v = S Psi G qd, body by body at centres of mass."""
+    """Eqs. 6, 11 and 15: T = v^T M v / 2 with v = S Psi G qd, body by body at centers of mass."""
     ops = operators(example.model)
     J = (ops.spo.T @ ops.joint_map.T).to_dense().unflatten(-2, (-1, 6))
 
@@ -374,8 +374,8 @@ def test_the_mass_matrix_is_the_second_derivative_of_the_kinetic_energy(example)
         for k, m in enumerate(example.m):
             v = (J[:, k] @ qd)[..., None]
             omega, joint = v[:, :3], v[:, 3:]
-            centre = joint - tilde(example.s[k]) @ omega
-            twice = omega.mT @ example.I[k] @ omega + m * centre.mT @ centre
+            center = joint - tilde(example.s[k]) @ omega
+            twice = omega.mT @ example.I[k] @ omega + m * center.mT @ center
             total = total + twice.sum() / 2
         return total
 
@@ -427,7 +427,7 @@ def test_the_product_of_the_jacobian_and_its_momenta_is_of_third_order_on_a_chai
     """The paper's Ans1 says second: doubling N would then cost four times as much, zeros left out."""
 
     def products(n: int) -> int:
-        chain = random_model(ts.Tree.from_parents(range(-1, n - 1)), [2] * n, [1] * n)
+        chain = random_model(ts.algebra.Tree.from_parents(range(-1, n - 1)), [2] * n, [1] * n)
         met = (node_jacobian(chain) != 0).any(-2).sum(-1)
         return int((met**2).sum())
 

@@ -60,7 +60,7 @@ class RobotFileError(TorchskoError):
 
 
 class RobotFileWarning(UserWarning):
-    """A robot file has faults, or parts of its dynamics are not modelled. The message names them."""
+    """A robot file has faults, or parts of its dynamics are not modeled. The message names them."""
 
 
 class FusedError(TorchskoError):

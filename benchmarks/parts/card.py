@@ -73,7 +73,7 @@ def contact_step(mech: ts.Mechanism, q: Tensor, qd: Tensor, ctrl: Tensor) -> tup
     return after.q, after.qd, after.residual
 
 
-def fused_contact_step(mech: ts.Mechanism) -> ts.FusedCall:
+def fused_contact_step(mech: ts.Mechanism) -> ts.fused.FusedCall:
     """The step in a kernel."""
     return ts.fuse(contact_step, mech, shapes={"ctrl": (12,)})
 
@@ -85,7 +85,7 @@ def touching_quadruped() -> ts.Mechanism:
         return ts.load(quadruped())
 
 
-def fused_law(mech: ts.Mechanism) -> ts.FusedCall:
+def fused_law(mech: ts.Mechanism) -> ts.fused.FusedCall:
     """Whole-body control of a quadruped on four feet."""
     return ts.fuse(lambda mech, q, qd: quadratic.law(mech, q, qd, quadratic.ON_FEET), mech)
 
@@ -241,7 +241,7 @@ def time_contact(device: Device, names: list[str]) -> None:
 
 
 def time_contact_steps(
-    mech: ts.Mechanism, robot: ts.Mechanism, fast: ts.FusedCall, batch: int
+    mech: ts.Mechanism, robot: ts.Mechanism, fast: ts.fused.FusedCall, batch: int
 ) -> None:
     """Print times of steps forward and with gradients, from states with feet in the floor."""
     given = touching_states(mech, batch)
@@ -323,12 +323,12 @@ def time_graph(device: Device, names: list[str]) -> None:
     layer = ts.Dynamics(case.robot.mech.float(), learn={"link5": ts.learn.InertiaLogCholesky()})
     layer = layer.to(device.kind)
     q, qd, tau, target = (x.to(device.kind) for x in (case.q, case.qd, case.tau, case.qdd))
-    optimiser = torch.optim.SGD(layer.parameters(), lr=1e-6)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1e-6)
 
     def step(robot: Any) -> None:
-        optimiser.zero_grad(set_to_none=False)
+        optimizer.zero_grad(set_to_none=False)
         (ts.forward_dynamics(robot, q, qd, tau) - target).square().mean().backward()
-        optimiser.step()
+        optimizer.step()
 
     fast = ts.fuse(layer)
     runs: dict[str, Callable[[], object]] = {

@@ -58,7 +58,11 @@ def main() -> None:
 
 
 def time_steps(
-    device: Device, mech: ts.Mechanism, robot: ts.Mechanism, fast: ts.FusedCall, given: Tensors
+    device: Device,
+    mech: ts.Mechanism,
+    robot: ts.Mechanism,
+    fast: ts.fused.FusedCall,
+    given: Tensors,
 ) -> None:
     """Print the first call, errors and times of steps."""
     inputs, batch = [x.to(robot.mass) for x in given], given[0].shape[0]
@@ -72,7 +76,9 @@ def time_steps(
     print(f"  forward: {1e9 * took / batch:.4g} ns a step, {batch / took:.3g} steps/s", flush=True)
 
 
-def time_gradients(device: Device, robot: ts.Mechanism, fast: ts.FusedCall, given: Tensors) -> None:
+def time_gradients(
+    device: Device, robot: ts.Mechanism, fast: ts.fused.FusedCall, given: Tensors
+) -> None:
     """Print the first call and times of steps with gradients."""
     leaves, batch = [x.to(robot.mass).requires_grad_() for x in given], given[0].shape[0]
 

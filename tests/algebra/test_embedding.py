@@ -129,7 +129,7 @@ def test_the_members_accelerate_as_the_dense_constrained_system_does(case, metho
 
 def fixed_case(batch: tuple[int, ...] = ()) -> Case:
     """A chain of four nodes as one with two dofs, and under its second member two siblings as one."""
-    tree = ts.Tree.from_parents([-1, 0, 1, 2, 3, 2, 2, 5, 6])
+    tree = ts.algebra.Tree.from_parents([-1, 0, 1, 2, 3, 2, 2, 5, 6])
     model = random_model(tree, [6] * 9, [1] * 9, batch, 5, True)
     return Case(model, [(1, 2, 3, 4), (5, 6)], [2, 1], True, 0)
 
@@ -147,10 +147,10 @@ def test_well_conditioned_members_follow_to_thirteen_digits():
 
 def test_the_step_over_members_is_that_of_the_stacked_node():
     """What reaches the parent c, by members side by side and by m_S x m_S blocks: 1e-14."""
-    tree = ts.Tree.from_parents([-1, 0, 1, 1])
+    tree = ts.algebra.Tree.from_parents([-1, 0, 1, 1])
     model = random_model(tree, [6] * 4, [1, 2, 1, 1], (7,), 2)
     S, (X, xi) = (1, 2, 3), (noise(0, 7, 4, 2), noise(1, 7, 4))
-    made = ts.embed(model, S, X, xi)
+    made = ts.algebra.embed(model, S, X, xi)
     dense, rows = dense_operators(model), slice(6, 24)
     A_S = torch.linalg.inv(torch.eye(18).double() - dense.E[..., rows, rows])
     P, H, E = (
@@ -212,17 +212,17 @@ def test_the_caller_chooses_the_independent_dofs():
     agree(algorithms.mass_matrix(made), case.mass_matrix[order][:, order], 1e-12)
 
 
-@pytest.mark.shows("Jain 2012, Transformations Part II", "constraint embedding", ts.embed)
+@pytest.mark.shows("Jain 2012, Transformations Part II", "constraint embedding", ts.algebra.embed)
 def test_embedding_one_node_after_another_is_embedding_both():
     case = fixed_case()
-    first = ts.embed(case.model, (5, 6), case.X[1], case.xi[1])
-    both = ts.embed(first, (1, 2, 3, 4), case.X[0], case.xi[0])
+    first = ts.algebra.embed(case.model, (5, 6), case.X[1], case.xi[1])
+    both = ts.algebra.embed(first, (1, 2, 3, 4), case.X[0], case.xi[0])
     agree(algorithms.mass_matrix(both), case.mass_matrix, 1e-12)
     agree(column(algorithms.bias_force(both)), case.bias, 1e-12)
 
 
 def test_edges_held_by_levels_stay_as_they_are_where_members_hang_on_the_parent_already():
-    tree = ts.Tree.from_parents([-1, 0, 0, 1, 2])
+    tree = ts.algebra.Tree.from_parents([-1, 0, 0, 1, 2])
     model = random_model(tree, [6] * 5, [1] * 5)
     sizes = model.layout.level_sizes
     edges = LevelEdges(tuple(model.edge_weight.split(sizes)), sizes)
@@ -306,7 +306,7 @@ def test_a_geared_rotor_is_its_closed_formula(ratio):
     q, qd, e = noise(7, 3), noise(8, 3), torch.tensor([0.0, 0.0, 1.0]).double()
     whole = torch.cat([torch.eye(3).double(), N * e[None]])
     names = ("l2", "rotor")
-    made = ts.embed(
+    made = ts.algebra.embed(
         ts.assemble(geared, whole @ q, whole @ qd), names, torch.tensor([[1.0], [N]]).double()
     )
     lumped = ts.assemble(fixed, q, qd)
@@ -323,7 +323,7 @@ def test_a_geared_rotor_is_its_closed_formula(ratio):
 def test_invalid_embeddings_are_refused_by_name():
     case = fixed_case()
     layout = case.model.layout
-    with pytest.raises(ts.TreeError, match=r"Aggregate torchsko.aggregation_subgraph"):
+    with pytest.raises(ts.TreeError, match=r"Aggregate torchsko.algebra.aggregation_subgraph"):
         embedding_plan(layout, [(1, 3)])
     with pytest.raises(ts.TreeError, match=r"'2' would be members of two nodes"):
         embedding_plan(layout, [(1, 2), (2, 3)])
@@ -332,8 +332,8 @@ def test_invalid_embeddings_are_refused_by_name():
     with pytest.raises(
         ts.ShapeError, match=r"X has the shapes \[\(3, 1\)\] for the nodes \['5\+6'\]"
     ):
-        ts.embed(case.model, (5, 6), noise(0, 3, 1))
+        ts.algebra.embed(case.model, (5, 6), noise(0, 3, 1))
     with pytest.raises(ts.ShapeError, match=r"xi has the shapes \[\(3,\)\]"):
-        ts.embed(case.model, (5, 6), noise(0, 2, 1), noise(0, 3))
+        ts.algebra.embed(case.model, (5, 6), noise(0, 2, 1), noise(0, 3))
     with pytest.raises(ts.TreeError, match=r"share a hinge, and only some are members"):
-        ts.aggregate(case.made, [5])
+        ts.algebra.aggregate(case.made, [5])

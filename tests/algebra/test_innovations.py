@@ -1,4 +1,4 @@
-"""The innovations factorisation (Jain Part II, Lemma 11, Cor. 6.1): every law of it, one test each."""
+"""The innovations factorization (Jain Part II, Lemma 11, Cor. 6.1): every law of it, one test each."""
 
 from dataclasses import replace
 

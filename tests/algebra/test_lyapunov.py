@@ -159,7 +159,7 @@ def test_every_backward_block_is_that_of_the_product(p):
 
 @pytest.mark.shows("Jain 2011, Part II", "Lemma 6", backward_terms)
 @given(products(chains=True))
-def test_on_a_serial_chain_the_backward_equation_holds_undiagonalised(p):
+def test_on_a_serial_chain_the_backward_equation_holds_undiagonalized(p):
     Y, one = p.dense(join(list(p.backward))), torch.eye(sum(p.sizes), dtype=torch.float64)
     agree(Y - p.E_A.mT @ Y @ p.E_B, p.dense_X)
     agree(

@@ -75,7 +75,7 @@ def test_articulated_operators_are_their_definitions(model):
 
 
 @given(MODELS)
-def test_the_mass_matrix_operator_is_the_newton_euler_factorisation(model):
+def test_the_mass_matrix_operator_is_the_newton_euler_factorization(model):
     agree(operators(model).mass_matrix.to_dense(), dense_mass_matrix(model))
 
 

@@ -206,7 +206,7 @@ def test_derivatives_by_the_scan_agree_in_every_order_of_modes_and_over_robots()
 
 
 @pytest.mark.nightly
-def test_forward_dynamics_by_the_scan_compiles_and_vectorises():
+def test_forward_dynamics_by_the_scan_compiles_and_vectorizes():
     mech = random_mechanism(["free", "spherical", "revolute", "prismatic"], [-1, 0, 1, 0], seed=5)
     q, qd = mech.random_state(3, generator=torch.Generator().manual_seed(0))
 

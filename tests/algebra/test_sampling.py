@@ -1,4 +1,4 @@
-"""The innovations factorisation as a tool: samples, log-determinants, certificates."""
+"""The innovations factorization as a tool: samples, log-determinants, certificates."""
 
 import math
 
@@ -132,7 +132,7 @@ def test_a_hinge_without_inertia_has_the_certificate_zero_and_others_keep_theirs
     tree = Tree.from_parents([-1, 0])
     heavy = torch.stack([one, one])
     tip = torch.stack([one, 0 * one])
-    model = ts.SKOModel.from_blocks(tree, [None, one], [one[:1], one], [heavy, tip])
+    model = ts.algebra.SKOModel.from_blocks(tree, [None, one], [one[:1], one], [heavy, tip])
     certificate = ts.innovations(model).hinge_certificate()
     assert certificate[0].min() > 0.5
     assert not certificate[1, 1] > 0

@@ -135,7 +135,7 @@ def test_scalar_and_dense_operations_agree(model):
 
 
 def test_masks_of_dofs_may_differ_between_samples():
-    tree = ts.Tree.from_parents([-1, 0, 0, 1])
+    tree = ts.algebra.Tree.from_parents([-1, 0, 0, 1])
     model = random_model(tree, [4] * 4, [2, 1, 2, 1], (3,), 1, armature=True)
     known = torch.tensor([[True, False] * 3, [False] * 6, [True] * 6])
     tau, qdd = vector(model).mT
@@ -151,7 +151,7 @@ def test_masks_of_dofs_may_differ_between_samples():
 
 
 def blocks(places, parents=(-1, 0, 0)):
-    tree = ts.Tree.from_parents(list(parents), [f"n{k}" for k in range(len(parents))])
+    tree = ts.algebra.Tree.from_parents(list(parents), [f"n{k}" for k in range(len(parents))])
     like = random_model(tree, [3] * len(parents), [len(row) for row in places])
     weight = [None if p < 0 else torch.ones(3, 3, dtype=torch.float64) for p in parents]
     H = [like.layout.tree_order(like.joint_map, 0)[k, : len(row)] for k, row in enumerate(places)]
@@ -168,6 +168,6 @@ def test_hinges_are_shared_among_all_siblings_and_no_others(places):
 def test_a_part_has_its_hinges_to_itself():
     model = blocks([[0], [1], [1]])
     with pytest.raises(ts.TreeError, match=r"'n1', 'n2' share a hinge"):
-        ts.partition(model, ["n1"])
-    parts = ts.partition(model, ["n1", "n2"])
+        ts.algebra.partition(model, ["n1"])
+    parts = ts.algebra.partition(model, ["n1", "n2"])
     agree(algorithms.mass_matrix(parts.selected), dense_mass_matrix(model)[1:, 1:])

@@ -25,7 +25,7 @@ from torchsko.algebra.topology.sparsity import (
 from torchsko.algebra.topology.subgraph import segment_groups
 
 
-def generic(tree: ts.Tree, batch: tuple[int, ...] = ()) -> SKOModel:
+def generic(tree: ts.algebra.Tree, batch: tuple[int, ...] = ()) -> SKOModel:
     """A model in which no entry is zero by accident."""
     n = range(tree.num_nodes)
     return random_model(tree, [2 + k % 3 for k in n], [1 + k % 2 for k in n], batch)
@@ -107,7 +107,7 @@ def test_equation_45_and_the_mass_matrix_couple_related_segments_densely(tree):
 @given(trees(12))
 def test_pattern_of_the_aggregated_model_is_that_of_its_segment_tree(tree):
     model = generic(tree, (2,))
-    coarse, segments = ts.aggregate_segments(model), segment_groups(tree)
+    coarse, segments = ts.algebra.aggregate_segments(model), segment_groups(tree)
     assert sorted(coarse.layout.hinges) == sorted(segments)
     dofs = model.layout.dofs
     MM = block_pattern(ts.algorithms.mass_matrix(coarse), dofs, dofs)

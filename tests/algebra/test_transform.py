@@ -39,7 +39,7 @@ from torchsko.algebra.transforms.embedding import embedded
 
 exactly_shaped = torch.testing.assert_close
 
-TREE = ts.Tree.from_parents([3, 0, -1, 2, 3, 2, 1])
+TREE = ts.algebra.Tree.from_parents([3, 0, -1, 2, 3, 2, 1])
 MEMBERS = (0, 3)
 FIELDS = ("maps", "inertia", "coriolis_accel", "gyro_force", "armature")
 
@@ -65,7 +65,7 @@ def models_with_nodes(draw: st.DrawFn, max_nodes: int = 12) -> tuple[SKOModel, t
 def models_with_members(draw: st.DrawFn, max_nodes: int = 12) -> tuple[SKOModel, tuple[int, ...]]:
     """A model and a set of nodes that meets the aggregation condition."""
     model, nodes = draw(models_with_nodes(max_nodes))
-    return model, ts.aggregation_subgraph(model.tree, nodes)
+    return model, ts.algebra.aggregation_subgraph(model.tree, nodes)
 
 
 def places(sizes: tuple[int, ...], nodes: list[int] | tuple[int, ...]) -> list[int]:
@@ -82,11 +82,11 @@ def vectors(model: SKOModel, seed: int = 0) -> Tensor:
     return torch.randn(*model.batch_shape, model.num_dof, generator=g, dtype=torch.float64)
 
 
-@pytest.mark.shows("Jain 2011, Transformations Part I", "Corollary 6.1", ts.aggregate)
+@pytest.mark.shows("Jain 2011, Transformations Part I", "Corollary 6.1", ts.algebra.aggregate)
 @given(models_with_members())
 def test_corollary_6_1_mass_matrix_and_bias_are_invariant(case):
     model, members = case
-    aggregated = ts.aggregate(model, members)
+    aggregated = ts.algebra.aggregate(model, members)
     close(ts.algorithms.mass_matrix(aggregated), dense_mass_matrix(model))
     close(ts.algorithms.bias_force(aggregated), dense_bias(model))
 
@@ -94,7 +94,7 @@ def test_corollary_6_1_mass_matrix_and_bias_are_invariant(case):
 @given(models_with_members())
 def test_every_algorithm_gives_the_same_on_the_aggregated_model(case):
     model, members = case
-    aggregated, x = ts.aggregate(model, members), vectors(model)
+    aggregated, x = ts.algebra.aggregate(model, members), vectors(model)
     for law in (
         ts.algorithms.inverse_dynamics,
         ts.algorithms.forward_dynamics,
@@ -113,7 +113,7 @@ def test_every_algorithm_gives_the_same_on_the_aggregated_model(case):
 def test_hybrid_dynamics_with_the_members_prescribed_is_that_of_the_aggregate(case):
     model, members = case
     tau, qdd = vectors(model, 1), vectors(model, 2)
-    aggregated = ts.aggregate(model, members)
+    aggregated = ts.algebra.aggregate(model, members)
     for found, expected in zip(
         ts.algorithms.hybrid_dynamics(aggregated, tau, qdd, prescribed=members),
         ts.algorithms.hybrid_dynamics(model, tau, qdd, prescribed=members),
@@ -125,14 +125,14 @@ def test_hybrid_dynamics_with_the_members_prescribed_is_that_of_the_aggregate(ca
 @given(models_with_members(max_nodes=8))
 def test_operational_space_compliance_of_the_aggregate_is_that_of_its_members(case):
     model, members = case
-    aggregated = ts.aggregate(model, members)
+    aggregated = ts.algebra.aggregate(model, members)
     for i in members:
         for j in members:
             compliance = ts.algorithms.compliance_block
             close(compliance(aggregated, i, j), compliance(model, i, j))
 
 
-@pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 7", ts.aggregate)
+@pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 7", ts.algebra.aggregate)
 @given(models_with_members())
 def test_lemma_7_sko_operator_of_the_aggregated_tree(case):
     model, members = case
@@ -145,14 +145,14 @@ def test_lemma_7_sko_operator_of_the_aggregated_tree(case):
     rows, cols = torch.tensor(outside, dtype=torch.int64), torch.tensor(inside)
     expected[..., cols[:, None], cols] = 0.0
     expected[..., rows[:, None], cols] = E[..., rows, :][..., cols] @ A_S
-    close(dense_sko(ts.aggregate(model, members)), expected)
+    close(dense_sko(ts.algebra.aggregate(model, members)), expected)
 
 
-@pytest.mark.shows("Jain 2011, Transformations Part I", "Lemmas 8 and 9", ts.aggregate)
+@pytest.mark.shows("Jain 2011, Transformations Part I", "Lemmas 8 and 9", ts.algebra.aggregate)
 @given(models_with_members())
 def test_lemmas_8_and_9_transform_spo_joint_map_and_accelerations(case):
     model, members = case
-    aggregated = ts.aggregate(model, members)
+    aggregated = ts.algebra.aggregate(model, members)
     inside = torch.tensor(places(model.layout.nodes.sizes, members))
     A = dense_spo(model)
     J_inverse = torch.eye(A.shape[-1], dtype=A.dtype).expand_as(A).clone()
@@ -168,7 +168,7 @@ def test_lemmas_8_and_9_transform_spo_joint_map_and_accelerations(case):
 def test_the_bias_takes_the_transformed_acceleration():
     """DEPARTS: Eqs. 40-41 of Part I, taken literally, have the untransformed one."""
     model = fixed_model()
-    whole = ts.aggregate(model, range(7))
+    whole = ts.algebra.aggregate(model, range(7))
     old = model.layout.tree_order(model.coriolis_accel, -3)
     untransformed = whole.layout.breadth_first(old, -3)
     assert not torch.allclose(
@@ -179,7 +179,7 @@ def test_the_bias_takes_the_transformed_acceleration():
 @given(models_with_members())
 def test_lemma_5_members_are_one_node_of_the_contracted_tree_and_keep_numbers_and_names(case):
     model, members = case
-    aggregated = ts.aggregate(model, members)
+    aggregated = ts.algebra.aggregate(model, members)
     assert aggregated.tree.names == model.tree.names
     assert aggregated.num_dof == model.num_dof
     groups = contracted_groups(model.tree, members)
@@ -192,19 +192,19 @@ def test_lemma_5_members_are_one_node_of_the_contracted_tree_and_keep_numbers_an
 @given(models_with_members())
 def test_repeated_aggregation_ends_in_one_node_with_the_same_dynamics(case):
     model, members = case
-    first = ts.aggregate(model, members)
-    second = ts.aggregate(first, ts.aggregation_subgraph(first.tree, [*members, 0]))
-    third = ts.aggregate(second, range(second.tree.num_nodes))
+    first = ts.algebra.aggregate(model, members)
+    second = ts.algebra.aggregate(first, ts.algebra.aggregation_subgraph(first.tree, [*members, 0]))
+    third = ts.algebra.aggregate(second, range(second.tree.num_nodes))
     assert third.tree.num_levels == 1
     for coarser in (second, third):
         close(ts.algorithms.mass_matrix(coarser), dense_mass_matrix(model))
         close(ts.algorithms.bias_force(coarser), dense_bias(model))
 
 
-@pytest.mark.shows("Jain 2011, Transformations Part I", "section 7", ts.aggregate_segments)
+@pytest.mark.shows("Jain 2011, Transformations Part I", "section 7", ts.algebra.aggregate_segments)
 @given(sko_models(12, mixed=True))
 def test_aggregating_every_segment_leaves_no_serial_chain_and_the_same_dynamics(model):
-    coarse, x = ts.aggregate_segments(model), vectors(model)
+    coarse, x = ts.algebra.aggregate_segments(model), vectors(model)
     assert len(coarse.layout.hinges) == len(model.tree.segments)
     nodes = coarse_tree(coarse.tree, coarse.layout.hinges)
     assert all(len(children) != 1 for children in nodes.children)
@@ -212,11 +212,13 @@ def test_aggregating_every_segment_leaves_no_serial_chain_and_the_same_dynamics(
     close(ts.algorithms.forward_dynamics(coarse, x), ts.algorithms.forward_dynamics(model, x))
 
 
-@pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 2", ts.partition, Partition.spo)
+@pytest.mark.shows(
+    "Jain 2011, Transformations Part I", "Lemma 2", ts.algebra.partition, Partition.spo
+)
 @given(models_with_nodes())
 def test_lemma_2_parts_and_connectors_give_the_operators_of_the_whole(case):
     model, nodes = case
-    parts = ts.partition(model, path_induced_nodes(model.tree, nodes))
+    parts = ts.algebra.partition(model, path_induced_nodes(model.tree, nodes))
     C, S, P = parts.child_nodes, parts.selected_nodes, parts.parent_nodes
     sizes = model.layout.nodes.sizes
     E, A = dense_sko(model), dense_spo(model)
@@ -237,11 +239,11 @@ def test_lemma_2_parts_and_connectors_give_the_operators_of_the_whole(case):
     close(parts.spo(), whole)
 
 
-@pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 1", ts.partition)
+@pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 1", ts.algebra.partition)
 @given(models_with_nodes())
 def test_parts_are_models_with_the_joint_maps_and_inertias_of_the_whole(case):
     model, nodes = case
-    parts = ts.partition(model, path_induced_nodes(model.tree, nodes))
+    parts = ts.algebra.partition(model, path_induced_nodes(model.tree, nodes))
     whole = dense_operators(model)
     for part, nodes, dofs in (
         (parts.child, parts.child_nodes, parts.child_dofs),
@@ -266,7 +268,7 @@ def test_parts_are_models_with_the_joint_maps_and_inertias_of_the_whole(case):
 def test_corollary_4_1_outer_block_of_the_mass_matrix_is_that_of_the_outer_system(case):
     model, nodes = case
     outer = sorted({*nodes, *(j for k in nodes for j in model.tree.descendants(k))})
-    parts = ts.partition(model, outer)
+    parts = ts.algebra.partition(model, outer)
     blocks, MM = parts.mass_matrix_blocks(), dense_mass_matrix(model)
     i, j = list(parts.selected_dofs), list(parts.parent_dofs)
     close(ts.algorithms.mass_matrix(parts.selected), MM[..., i, :][..., i])
@@ -281,24 +283,26 @@ def test_corollary_4_1_outer_block_of_the_mass_matrix_is_that_of_the_outer_syste
 
 
 def test_corollary_4_1_is_refused_for_a_system_that_is_not_the_outer_one():
-    parts = ts.partition(fixed_model(), [0])
+    parts = ts.algebra.partition(fixed_model(), [0])
     with pytest.raises(ts.TreeError, match=r"'1', '6' hang below(?s:.*)\[0, 1, 6\]"):
         parts.mass_matrix_blocks()
 
 
 def test_a_part_of_an_aggregated_model_is_the_aggregate_of_the_part():
     model = fixed_model()
-    parts = ts.partition(ts.aggregate(model, MEMBERS), [*MEMBERS, "1"])
-    same = ts.partition(model, [0, 1, 3])
+    parts = ts.algebra.partition(ts.algebra.aggregate(model, MEMBERS), [*MEMBERS, "1"])
+    same = ts.algebra.partition(model, [0, 1, 3])
     assert parts.selected_dofs == same.selected_dofs
     close(ts.algorithms.mass_matrix(parts.selected), dense_mass_matrix(same.selected))
 
 
 @given(straightened(sko_models(8)))
 def test_parts_keep_what_is_written_along_their_hinges(model):
-    part = ts.partition(model, [0]).selected
+    part = ts.algebra.partition(model, [0]).selected
     assert part.straight is not None and part.aligned == (False,)
-    whole = ts.aggregate(model, ts.aggregation_subgraph(model.tree, range(model.tree.num_nodes)))
+    whole = ts.algebra.aggregate(
+        model, ts.algebra.aggregation_subgraph(model.tree, range(model.tree.num_nodes))
+    )
     for made in (part, whole):
         x = vectors(made)
         force = (dense_mass_matrix(made) @ x[..., None])[..., 0] + dense_bias(made)
@@ -314,13 +318,13 @@ def test_a_mechanism_aggregates_at_any_state():
     q = ts.integrate(mech, mech.neutral(), step)
     qd = torch.randn(3, mech.num_dof, generator=g, dtype=torch.float64)
     model = ts.assemble(mech, q, qd)
-    aggregated = ts.aggregate(model, [1, 2, 3])
+    aggregated = ts.algebra.aggregate(model, [1, 2, 3])
     close(ts.algorithms.mass_matrix(aggregated), ts.algorithms.mass_matrix(model))
     close(ts.algorithms.bias_force(aggregated), ts.algorithms.bias_force(model))
     close(ts.algorithms.forward_dynamics(aggregated, qd), ts.algorithms.forward_dynamics(model, qd))
 
 
-# Differentiation, vectorisation, compilation: functions of a model's tensors.
+# Differentiation, vectorization, compilation: functions of a model's tensors.
 
 
 LIKE = fixed_model()
@@ -361,7 +365,7 @@ def segment_dynamics(*fields: Tensor) -> tuple[Tensor, ...]:
 
 def partitioned(*fields: Tensor) -> tuple[Tensor, ...]:
     model = rebuilt(LIKE, *fields)
-    three, two = ts.partition(model, MEMBERS), ts.partition(model, [0, 1, 6])
+    three, two = ts.algebra.partition(model, MEMBERS), ts.algebra.partition(model, [0, 1, 6])
     assert three.child is not None
     force = torch.linspace(-1, 1, three.child.num_dof, dtype=torch.float64)
     return (
@@ -429,20 +433,23 @@ def test_compiled_function_is_the_eager_one(fn):
 def test_one_body_star_and_forest(parents, batch):
     n = len(parents)
     model = random_model(
-        ts.Tree.from_parents(parents), [3] * n, [1 + k % 2 for k in range(n)], batch
+        ts.algebra.Tree.from_parents(parents), [3] * n, [1 + k % 2 for k in range(n)], batch
     )
     for members in ([0], range(n), [n - 1]):
-        close(ts.algorithms.mass_matrix(ts.aggregate(model, members)), dense_mass_matrix(model))
-        parts = ts.partition(model, members)
+        close(
+            ts.algorithms.mass_matrix(ts.algebra.aggregate(model, members)),
+            dense_mass_matrix(model),
+        )
+        parts = ts.algebra.partition(model, members)
         close(ts.algorithms.mass_matrix(parts.selected), dense_mass_matrix(parts.selected))
 
 
 def test_float32_stays_float32():
     model = fixed_model()
     single = rebuilt(model, *(x.float() for x in tensors(model)))
-    aggregated = ts.aggregate(single, MEMBERS)
+    aggregated = ts.algebra.aggregate(single, MEMBERS)
     assert ts.algorithms.mass_matrix(aggregated).dtype == torch.float32
-    assert ts.partition(single, MEMBERS).spo().dtype == torch.float32
+    assert ts.algebra.partition(single, MEMBERS).spo().dtype == torch.float32
 
 
 @pytest.mark.shows("Jain 2011, Part II", "section 2", resolvent)

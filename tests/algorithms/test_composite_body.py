@@ -110,7 +110,7 @@ def tilde(v):
 
 
 class Body:
-    """Mass, inertia about the centre of mass, joint to centre s, parent joint to joint d."""
+    """Mass, inertia about the center of mass, joint to center s, parent joint to joint d."""
 
     def __init__(self, seed, s=None, d=None):
         g = torch.Generator().manual_seed(seed)
@@ -140,9 +140,11 @@ def turning(axis):
 
 
 def check_example(parents, bodies, joint_maps, expected):
-    tree = ts.Tree.from_parents(parents)
+    tree = ts.algebra.Tree.from_parents(parents)
     weights = [None if p < 0 else body.weight() for p, body in zip(parents, bodies, strict=True)]
-    model = ts.SKOModel.from_blocks(tree, weights, joint_maps, [b.spatial() for b in bodies])
+    model = ts.algebra.SKOModel.from_blocks(
+        tree, weights, joint_maps, [b.spatial() for b in bodies]
+    )
     for way in (
         algorithms.mass_matrix,
         algorithms.mass_matrix_by_jacobian,
@@ -214,7 +216,7 @@ def test_example_4_a_three_link_arm():
 
 
 def test_departs_the_influence_matrix_is_triangular_only_when_parents_come_first():
-    tree = ts.Tree.from_parents([1, -1])
+    tree = ts.algebra.Tree.from_parents([1, -1])
     one = torch.eye(2, dtype=torch.float64)
-    E = dense_sko(ts.SKOModel.from_blocks(tree, [one, None], [one, one], [one, one]))
+    E = dense_sko(ts.algebra.SKOModel.from_blocks(tree, [one, None], [one, one], [one, one]))
     assert not E.mT.tril(-1).any() and E.any() and not (E @ E).any()

@@ -247,8 +247,8 @@ def chain(length, axes, turn=0.0):
 
 @pytest.mark.parametrize("scalar", [False, True], ids=["dense", "scalar"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-def test_rank_and_inertia_of_a_robot_are_the_same_in_millimetres(dtype, scalar):
-    """In float32 all samples of a robot of some millimetres were nan."""
+def test_rank_and_inertia_of_a_robot_are_the_same_in_millimeters(dtype, scalar):
+    """In float32 all samples of a robot of some millimeters were nan."""
     axes = [(Z, Y, X)[k % 3] for k in range(9)]
     found, slopes = [], []
     for length in (1.0, 1e-3, 1e3):
@@ -272,8 +272,8 @@ def test_rank_and_inertia_of_a_robot_are_the_same_in_millimetres(dtype, scalar):
 
 @pytest.mark.parametrize("joints", [9, 4])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-def test_a_pseudo_inverse_is_the_same_in_millimetres(dtype, joints):
-    """Rank and the least squares were those of radians and metres, so both changed with the unit."""
+def test_a_pseudo_inverse_is_the_same_in_millimeters(dtype, joints):
+    """Rank and the least squares were those of radians and meters, so both changed with the unit."""
     found, slopes = [], []
     for length in (1.0, 1e-3, 1e3):
         arm = chain(length, [(Z, Y, X)[k % 3] for k in range(joints)]).to(dtype)

@@ -23,7 +23,7 @@ def test_sums_over_bodies_are_those_over_contact_rows(text, cone):
     J = torch.stack([rows.motion(unit) for unit in torch.eye(mech.num_dof, dtype=mech.dtype)], -1)
     torch.testing.assert_close(rows.motion(x), J @ x, rtol=1e-12, atol=1e-12)
     gradient, diagonal, hessians = rows.derivatives(J @ x - rows.reference)
-    force = rows.generalised_forces(gradient)
+    force = rows.generalized_forces(gradient)
     torch.testing.assert_close(force, J.mT @ gradient, rtol=1e-12, atol=1e-9)
     parts = [torch.diag(diagonal), *(H for of_cone in hessians for H in of_cone)]
     curvature = rows.curvature(diagonal, hessians)

@@ -27,7 +27,7 @@ def closed():
 def test_forces_do_virtual_work_on_motions_that_the_loops_allow(closed):
     """On all joints, with the rows of the tree: X* (ID - f) = tau (d'Alembert)."""
     mech, q, qd, tau = closed
-    found = ts.constrained_dynamics(mech, q, qd, tau)
+    found = ts.contact.contact_dynamics(mech, q, qd, tau)
     tree = ts.load(CLOSED, mimic="independent")
     contact = ts.ContactModel.of(tree)
     contact = contact.replace(equality_active=torch.zeros_like(contact.equality_active))
@@ -36,7 +36,7 @@ def test_forces_do_virtual_work_on_motions_that_the_loops_allow(closed):
     rows = soft_rows(Kinematics.of(tree, *state), contact)
     gradient, _, _ = rows.derivatives(rows.motion(accel) - rows.reference)
     assert ((gradient != 0).sum(-1) >= 3).all()
-    force = -rows.generalised_forces(gradient)
+    force = -rows.generalized_forces(gradient)
     smooth = tree.replace(friction=torch.zeros_like(tree.friction))
     left = ts.inverse_dynamics(smooth, *state, accel) - force
     units = torch.eye(mech.num_dof, dtype=q.dtype)[:, None].expand(-1, 6, -1)
@@ -48,7 +48,9 @@ def test_forces_do_virtual_work_on_motions_that_the_loops_allow(closed):
 @pytest.mark.parametrize("independent", ["crank", "rod", "rocker"])
 def test_rows_of_dependent_joints_are_those_of_mujoco(independent):
     """MuJoCo's contacts, limits and dry friction on the tree, at the accelerations of all joints."""
-    loop = ts.Closure("loop", "connect", "rod", "rocker", (0.4, 0, 0), (0.3, 0, 0), method="embed")
+    loop = ts.constraints.Closure(
+        "loop", "connect", "rod", "rocker", (0.4, 0, 0), (0.3, 0, 0), method="embed"
+    )
     start, end = CLOSED.index("<connect"), CLOSED.index("<joint joint1")
     text = CLOSED[:start] + CLOSED[end:]
     mech = ts.load(text, closures=[replace(loop, independent=(independent,))])
@@ -60,7 +62,7 @@ def test_rows_of_dependent_joints_are_those_of_mujoco(independent):
     for _ in range(6):
         step, qd, tau = torch.randn(3, mech.num_dof, dtype=mech.dtype, generator=generator)
         q = ts.integrate(mech, mech.initial(), 0.2 * step)
-        found = ts.constrained_dynamics(mech, q, qd, tau)
+        found = ts.contact.contact_dynamics(mech, q, qd, tau)
         data.qpos[:], data.qvel[:] = there.q_to(q), there.qd_to(q, qd)
         mujoco.mj_forward(model, data)
         J, M = gauss.soft_rows(model, data), np.zeros((model.nv, model.nv))
@@ -80,10 +82,10 @@ def test_rows_of_dependent_joints_are_those_of_mujoco(independent):
 @pytest.mark.parametrize("integrator", ["Euler", "implicitfast", "RK4"])
 def test_short_steps_follow_the_accelerations_and_stay_closed(closed, integrator):
     mech, q, qd, _ = (x if isinstance(x, ts.Mechanism) else x[:2] for x in closed)
-    qdd = ts.constrained_dynamics(mech, q, qd, 0 * qd).qdd
+    qdd = ts.contact.contact_dynamics(mech, q, qd, 0 * qd).qdd
     dt = 1e-6
     after = ts.step(mech, ts.State(q, qd), dt=dt, integrator=integrator)
-    assert (ts.close(mech, after.q).distance < 1e-12).all()
+    assert (ts.close_loops(mech, after.q).distance < 1e-12).all()
     torch.testing.assert_close(ts.difference(mech, q, after.q) / dt, qd, rtol=1e-3, atol=1e-3)
     torch.testing.assert_close((after.qd - qd) / dt, qdd, rtol=1e-3, atol=1e-1)
 
@@ -109,7 +111,7 @@ def test_damping_of_dependent_joints_acts_implicitly(closed):
     dt, M = 0.01, ts.mass_matrix(mech, q)
     contact = ts.ContactModel.of(mech)
     contact = replace(contact, options=replace(contact.options, timestep=dt))
-    qdd = ts.constrained_dynamics(mech, q, qd, 0 * qd, contact=contact).qdd
+    qdd = ts.contact.contact_dynamics(mech, q, qd, 0 * qd, contact=contact).qdd
     X = ts.expand_velocity(
         mech, q.expand(mech.num_dof, -1), torch.eye(mech.num_dof, dtype=q.dtype)
     ).mT
@@ -125,9 +127,9 @@ def test_derivatives_are_those_along_the_closed_motion(closed):
 
     def dynamics(step, qd, tau, size):
         changed = contact.replace(shape_size=size)
-        return ts.constrained_dynamics(mech, ts.integrate(mech, q, step), qd, tau, contact=changed)[
-            :2
-        ]
+        return ts.contact.contact_dynamics(
+            mech, ts.integrate(mech, q, step), qd, tau, contact=changed
+        )[:2]
 
     inputs = (torch.zeros_like(qd), qd, tau, contact.shape_size)
     inputs = [x.clone().requires_grad_() for x in inputs]
@@ -148,7 +150,7 @@ def test_the_armature_of_a_tendon_on_one_joint_is_armature_of_the_joint(closed, 
 
     def after(text):
         mech = light if text is CLOSED else ts.load(text, closures="embed")
-        options = {"contact": ts.SmoothContact.of(mech)} if contact == "smooth" else {}
+        options = {"contact": ts.contact.SmoothContact.of(mech)} if contact == "smooth" else {}
         return ts.step(mech, ts.State(q, qd), tau, **options, dt=0.002).qd
 
     found, expected = after(by_tendon), after(by_joint)

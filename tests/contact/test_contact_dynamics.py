@@ -55,8 +55,8 @@ def test_forces_and_accelerations_equal_those_of_mujoco(compiled, name, options)
     q = mujoco_conventions.q_from(torch.tensor(qpos))
     qd = mujoco_conventions.qd_from(q, torch.tensor(qvel))
     tau = mujoco_conventions.tau_from(q, torch.tensor(actuator))
-    tau = tau + ts.tendons_of(mech).force(mech, q, qd)
-    found = ts.constrained_dynamics(mech, q, qd, tau)
+    tau = tau + ts.actuators.tendons_of(mech).force(mech, q, qd)
+    found = ts.contact.contact_dynamics(mech, q, qd, tau)
     forces = mujoco_conventions.tau_from(q, torch.tensor(constraint))
     qdd = mujoco_conventions.qdd_from(q, qd, torch.tensor(qacc))
     scale = 1 + forces.abs().amax()
@@ -96,7 +96,7 @@ def test_the_residual_states_the_error_of_the_equations_of_motion(compiled):
     mech = ts.from_mujoco(compiled(MODELS["hopper"]()))
     q = mech.file_metadata.initial - torch.tensor([0.0, 0.05, 0.0, 0.0], dtype=torch.float64)
     qd = torch.zeros(4, dtype=torch.float64)
-    found = ts.constrained_dynamics(mech, q, qd, qd)
+    found = ts.contact.contact_dynamics(mech, q, qd, qd)
     smooth = mech.replace(friction=torch.zeros_like(mech.friction))
     error = ts.inverse_dynamics(smooth, q, qd, found.qdd) - found.forces
     assert float(error.abs().max()) == pytest.approx(float(found.residual))
@@ -132,7 +132,7 @@ def test_derivatives_of_all_inputs_are_exact(compiled, cone, condim):
 
     def dynamics(q, qd, tau, mass, *parameters):
         changed = contact.replace(**dict(zip(NAMES, parameters, strict=True)))
-        return ts.constrained_dynamics(mech.replace(mass=mass), q, qd, tau, contact=changed)[:2]
+        return ts.contact.contact_dynamics(mech.replace(mass=mass), q, qd, tau, contact=changed)[:2]
 
     parameters = [getattr(contact, name) for name in NAMES]
     inputs = [x.clone().requires_grad_() for x in (q, qd, tau, mech.mass, *parameters)]
@@ -151,7 +151,7 @@ def test_states_at_the_edges_have_finite_gradients(compiled):
         robot = mech.to(dtype)
         q = states.to(dtype).requires_grad_()
         qd = torch.zeros(3, 18, dtype=dtype, requires_grad=True)
-        found = ts.constrained_dynamics(robot, q, qd, torch.zeros_like(qd))
+        found = ts.contact.contact_dynamics(robot, q, qd, torch.zeros_like(qd))
         gradients = torch.autograd.grad(found.qdd.square().sum(), (q, qd))
         assert all(torch.isfinite(x).all() for x in (found.qdd, *gradients))
 
@@ -167,7 +167,7 @@ def test_second_derivatives_are_exact(compiled, cone):
     qd, tau = 0.3 * torch.randn(2, 4, dtype=torch.float64), torch.randn(2, 4, dtype=torch.float64)
 
     def accelerations(*state):
-        return ts.constrained_dynamics(mech, *state, contact=contact).qdd.sum(0)
+        return ts.contact.contact_dynamics(mech, *state, contact=contact).qdd.sum(0)
 
     inputs = [x.clone().requires_grad_() for x in (q, qd, tau)]
     options = {"eps": 1e-6, "atol": 1e-3, "rtol": 1e-4, "fast_mode": True}

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 import torchsko as ts
 from tests.contact.models import HOPPER, quadruped
 from tests.contact.test_contact_dynamics import reached_states
-from torchsko.contact.contact_dynamics import ConstrainedDynamics
+from torchsko.contact.soft_dynamics import ContactDynamics
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -150,8 +150,8 @@ def test_the_solver_converges_in_both_precisions():
     found = []
     for dtype in (torch.float64, torch.float32):
         mech, parts = double.to(dtype), zip(*(y.to(dtype).split(500) for y in (q, qd)), strict=True)
-        found.append([ts.constrained_dynamics(mech, *x, torch.zeros_like(x[1])) for x in parts])
-    exact, single = (ConstrainedDynamics(*map(torch.cat, zip(*x, strict=True))) for x in found)
+        found.append([ts.contact.contact_dynamics(mech, *x, torch.zeros_like(x[1])) for x in parts])
+    exact, single = (ContactDynamics(*map(torch.cat, zip(*x, strict=True))) for x in found)
     size = 1 + exact.forces.abs().amax(-1)
     assert ((exact.residual / size) > 1e-6).double().mean() < 1e-3
     assert (exact.forces != 0).any(-1).double().mean() > 0.9

@@ -36,7 +36,7 @@ def dynamics_of(name):
     def dynamics(step, qd, *parameters):
         changed = contact.replace(**dict(zip(names, parameters, strict=True)))
         q_moved = ts.integrate(mech, q, step)
-        return ts.constrained_dynamics(mech, q_moved, qd, 0 * qd, contact=changed)[:2]
+        return ts.contact.contact_dynamics(mech, q_moved, qd, 0 * qd, contact=changed)[:2]
 
     inputs = (torch.zeros_like(qd), qd, *(getattr(contact, x) for x in names))
     return dynamics, [x.clone().requires_grad_() for x in inputs]
@@ -93,7 +93,7 @@ def accelerations_of(text, q, qd, **changes):
     mech = ts.load(text)
     contact = ts.ContactModel.of(mech)
     contact = contact.replace(**{name: getattr(contact, name) + x for name, x in changes.items()})
-    return mech, ts.constrained_dynamics(mech, q, qd, torch.zeros_like(qd), contact=contact).qdd
+    return mech, ts.contact.contact_dynamics(mech, q, qd, torch.zeros_like(qd), contact=contact).qdd
 
 
 @pytest.mark.parametrize("text", [CONNECT, WELD], ids=["connect", "weld"])
@@ -148,10 +148,10 @@ def test_an_equality_acts_where_it_is_active():
     assert contact.equality_active.tolist() == [1, 1, 0]
     q, qd = states_near_the_start(mech)
     active = torch.tensor([[1.0, 1, 0], [0, 0, 0]], dtype=torch.float64)
-    both = ts.constrained_dynamics(
+    both = ts.contact.contact_dynamics(
         mech, q, qd, 0 * qd, contact=contact.replace(equality_active=active)
     )
-    held = ts.constrained_dynamics(mech, q[0], qd[0], 0 * qd[0], contact=contact)
+    held = ts.contact.contact_dynamics(mech, q[0], qd[0], 0 * qd[0], contact=contact)
     torch.testing.assert_close(both.qdd[0], held.qdd, rtol=1e-9, atol=1e-9)
     assert (both.qdd[1] - both.qdd[0]).abs().max() > 1
 

@@ -87,7 +87,7 @@ EQUALITIES = {
 @pytest.mark.parametrize("mimic", ["couple", "independent"])
 @pytest.mark.parametrize("name", EQUALITIES)
 def test_computed_weights_are_those_of_the_compiler(name, mimic):
-    """Weights of welded bodies are those of their own centres of mass, also when another body changed."""
+    """Weights of welded bodies are those of their own centers of mass, also when another body changed."""
     light, heavy = (ts.load(LUG.format(m, EQUALITIES[name]), mimic=mimic) for m in (1.0, 1.7))
     only_heavy_link = LUG.format(1.0, EQUALITIES[name]).replace('mass=".2"', 'mass=".9"')
     other = ts.load(only_heavy_link, mimic=mimic)
@@ -102,7 +102,7 @@ def test_computed_weights_are_those_of_the_compiler(name, mimic):
             torch.testing.assert_close(weights(contact), weights(of_file), rtol=1e-10, atol=1e-12)
 
 
-def test_a_shifted_centre_of_mass_moves_those_of_welded_bodies():
+def test_a_shifted_center_of_mass_moves_those_of_welded_bodies():
     """Both geoms of a body and those of the body welded to it, each shifted by the same displacement."""
     text = LUG.format(1.0, EQUALITIES["weld of a welded body"]).replace(' euler=".2 0 0"', "")
     model, mech = mujoco.MjModel.from_xml_string(text), ts.load(text)
@@ -122,7 +122,7 @@ def test_a_ball_of_ten_times_the_mass_rests_as_deep_as_one_that_is_compiled():
       <geom size=".1" mass="{}"/></body></worldbody></mujoco>"""
     model, mech = mujoco.MjModel.from_xml_string(text.format(10)), ts.load(text.format(1))
     data = mujoco.MjData(model)
-    heavy = ts.randomise(mech, 1, {"mass": (10.0, 10.0)})
+    heavy = ts.randomize(mech, 1, {"mass": (10.0, 10.0)})
     contact = ts.ContactModel.of(heavy)
     state = ts.State(mech.initial()[None], torch.zeros(1, 6, dtype=torch.float64))
     for _ in range(60):

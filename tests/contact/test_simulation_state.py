@@ -155,10 +155,10 @@ WRONG = {
     ),
     "contact model is a str": lambda s: ts.step(MECH, s, contact="soft"),
     "contact model is a SmoothContact": lambda s: ts.rollout(
-        MECH, s, None, steps=2, method=ts.ContactStep(ts.SmoothContact.of(MECH))
+        MECH, s, None, steps=2, method=ts.ContactStep(ts.contact.SmoothContact.of(MECH))
     ),
     "actuators are torch.float32": lambda s: ts.step(
-        MECH, s, CTRL, actuators=ts.actuators_of(MECH.to(torch.float32))
+        MECH, s, CTRL, actuators=ts.actuators.actuators_of(MECH.to(torch.float32))
     ),
     "warmstart has shape \\[3, 2\\]": lambda s: ts.step(MECH, s._replace(warmstart=s.q[:, :2])),
     "contact model is torch.float32": lambda s: ts.step(MECH, s, contact=CONTACT.to(torch.float32)),

@@ -29,7 +29,7 @@ def speed_along_x(mech, speed):
 
 def simulate(mech, qd, steps, **parameters):
     """The state after steps that begin at the height of rest."""
-    contact, state = ts.SmoothContact.of(mech, **parameters), ts.State(mech.initial(), qd)
+    contact, state = ts.contact.SmoothContact.of(mech, **parameters), ts.State(mech.initial(), qd)
     for _ in range(steps):
         state = ts.step(mech, state, contact=contact, dt=DT)
     return state
@@ -45,7 +45,7 @@ def test_a_sliding_ball_rolls_at_five_sevenths_of_its_speed():
     ball = ts.load(BALL)
     state = simulate(ball, speed_along_x(ball, 1.0), 120, slip=0.02)
     forward = float(state.q[0])  # of the next step, in inertial axes
-    contact = ts.SmoothContact.of(ball, slip=0.02)
+    contact = ts.contact.SmoothContact.of(ball, slip=0.02)
     forward = float(ts.step(ball, state, contact=contact, dt=DT).q[0]) - forward
     assert forward / DT == pytest.approx(5 / 7, rel=5e-3)
     assert 0.1 * float(state.qd[1]) == pytest.approx(5 / 7, rel=5e-3)
@@ -56,7 +56,7 @@ def test_a_body_rests_at_the_stated_height(stiffness, width):
     ball = ts.load(BALL)
     depth = width * math.log(math.exp(9.81 / (stiffness * width)) - 1)
     q = ball.initial() - depth * torch.eye(7, dtype=ball.dtype)[2]
-    contact = ts.SmoothContact.of(ball, stiffness=stiffness, width=width)
+    contact = ts.contact.SmoothContact.of(ball, stiffness=stiffness, width=width)
     state = ts.State(q, torch.zeros(6, dtype=ball.dtype))
     for _ in range(5):
         state = ts.step(ball, state, contact=contact, dt=DT)
@@ -73,7 +73,7 @@ def leg_states():
 
 
 def smooth_step(leg, q, qd, tau, mass, friction, stiffness, width, dissipation, slip):
-    contact = ts.SmoothContact.of(leg)
+    contact = ts.contact.SmoothContact.of(leg)
     contact = contact.replace(
         shapes=contact.shapes.replace(friction=friction), stiffness=stiffness, width=width,
         dissipation=dissipation, slip=slip,
@@ -84,7 +84,7 @@ def smooth_step(leg, q, qd, tau, mass, friction, stiffness, width, dissipation, 
 
 def test_a_step_has_exact_gradients():
     leg, *states = leg_states()
-    contact = ts.SmoothContact.of(leg)
+    contact = ts.contact.SmoothContact.of(leg)
     names = ("stiffness", "width", "dissipation", "slip")
     inputs = [*states, leg.mass, contact.shapes.friction, *(getattr(contact, x) for x in names)]
     inputs = [x.clone().requires_grad_() for x in inputs]
@@ -96,7 +96,7 @@ def test_a_step_has_exact_gradients():
 
 def test_a_kernel_equals_the_eager_step():
     leg, q, qd, tau = leg_states()
-    contact = ts.SmoothContact.of(leg)
+    contact = ts.contact.SmoothContact.of(leg)
 
     def one_step(mech, q, qd, tau):
         return ts.step(mech, ts.State(q, qd), tau, contact=contact, dt=DT)[:2]
@@ -109,4 +109,4 @@ def test_an_integrator_is_refused():
     ball = ts.load(BALL)
     state = ts.State(ball.initial(), torch.zeros(6, dtype=ball.dtype))
     with pytest.raises(ts.MechanismError, match="RK4"):
-        ts.step(ball, state, contact=ts.SmoothContact.of(ball), integrator="RK4")
+        ts.step(ball, state, contact=ts.contact.SmoothContact.of(ball), integrator="RK4")

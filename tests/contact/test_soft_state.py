@@ -54,7 +54,7 @@ def test_forces_of_the_balance_are_those_of_the_rows(name):
     generator = torch.Generator().manual_seed(0)
     d, qd, tau = torch.randn(3, 5, mech.num_dof, dtype=mech.dtype, generator=generator)
     q = ts.integrate(mech, mech.initial().expand(5, -1), 0.01 * d)
-    found = ts.constrained_dynamics(mech, q, qd, tau)
+    found = ts.contact.contact_dynamics(mech, q, qd, tau)
     state = SoftState(Kinematics.of(mech, q, qd), ts.ContactModel.of(mech))
     of_rows = state.constraint_force(found.qdd)
     assert (of_rows != 0).any(-1).all()

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
-from torchsko.actuation.controller import Controller
+from torchsko.actuators.controller import Controller
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -53,7 +53,7 @@ def test_steps_and_rollouts_with_the_controls_of_a_file_equal_those_of_mujoco(in
     for _ in range(STEPS):
         state = ts.step(mech, state, ctrl_of())
     assert_close((state.q, state.qd, state.act), (q, qd, act), rtol=1e-11, atol=1e-11)
-    drive = ts.ActuatedControl(ts.actuators_of(mech), ctrl_of(STEPS))
+    drive = ts.actuators.ActuatedControl(ts.actuators.actuators_of(mech), ctrl_of(STEPS))
     series = ctrl_of(STEPS)
     for control in (ctrl_of(), series, lambda t, q, qd: ctrl_of(), drive):
         found = ts.rollout(mech, start, control, steps=STEPS, method=ts.ContactStep())
@@ -81,7 +81,7 @@ def test_a_rollout_in_one_kernel_takes_the_steps_of_the_file():
 def test_activations_of_a_rollout_start_where_a_controller_has_them():
     mech, start, *_ = leg("RK4")
     act = torch.tensor([0.7], dtype=torch.float64)
-    drive = ts.ActuatedControl(ts.actuators_of(mech), ctrl_of(), activation=act)
+    drive = ts.actuators.ActuatedControl(ts.actuators.actuators_of(mech), ctrl_of(), activation=act)
     options = {"method": ts.ContactStep(), "memory": drive.initial_memory(*start[:2])}
     found = ts.rollout(mech, start, drive, steps=3, **options)
     state = start._replace(act=act)
@@ -98,7 +98,9 @@ def test_activations_of_a_rollout_start_where_a_controller_has_them():
 
 def test_actuators_of_the_user_replace_those_of_the_file():
     mech, start, *_ = leg("Euler")
-    servo = ts.Actuators.of(mech, [ts.Actuator.position("own", "h", kp=5.0, kv=0.5)])
+    servo = ts.actuators.Actuators.of(
+        mech, [ts.actuators.Actuator.position("own", "h", kp=5.0, kv=0.5)]
+    )
     ctrl = torch.tensor([0.3], dtype=torch.float64)
     state = ts.step(mech, start, ctrl, actuators=servo)
     qs = ts.rollout(mech, start, ctrl, steps=1, method=ts.ContactStep(actuators=servo)).q
@@ -133,10 +135,10 @@ def joint_forces_of(text):
 MUSCLE = """<mujoco><worldbody><body><joint name="a" axis="0 1 0"/><geom size=".1" pos=".3 0 0"/></body>
 </worldbody>
 <actuator><muscle name="biceps" joint="a" lengthrange="0 1"/>{}</actuator></mujoco>"""
-"""One dof and an actuator that is not modelled: one control fits the number of joint forces."""
+"""One dof and an actuator that is not modeled: one control fits the number of joint forces."""
 
 
-def test_controls_of_actuators_that_are_not_modelled_are_refused_by_name():
+def test_controls_of_actuators_that_are_not_modeled_are_refused_by_name():
     mech = ts.load(MUSCLE.format(""))
     u, state = torch.ones(1).double(), ts.initial_state(mech)
     calls = {
@@ -152,21 +154,21 @@ def test_controls_of_actuators_that_are_not_modelled_are_refused_by_name():
             call()
     ts.step(mech, state)
     ts.rollout(mech, state, None, steps=2, method=ts.ContactStep())
-    motor = ts.Actuators.of(mech, [ts.Actuator.motor("m", "a")])
+    motor = ts.actuators.Actuators.of(mech, [ts.actuators.Actuator.motor("m", "a")])
     assert ts.step(mech, state, u, actuators=motor).qd > ts.step(mech, state).qd
 
 
-def test_the_width_of_controls_is_that_of_the_modelled_actuators():
+def test_the_width_of_controls_is_that_of_the_modeled_actuators():
     mech = ts.load(MUSCLE.format('<motor name="m" joint="a"/>'))
-    with pytest.raises(
-        ts.ShapeError, match=r"(?s)actuators are m; not modelled: actuator 'biceps'"
-    ):
+    with pytest.raises(ts.ShapeError, match=r"(?s)actuators are m; not modeled: actuator 'biceps'"):
         ts.step(mech, ts.initial_state(mech), torch.ones(2).double())
 
 
 def test_options_of_joint_forces_are_refused_with_controls_of_actuators():
     mech, start, *_ = leg("Euler")
-    drive = ts.ActuatedControl(ts.actuators_of(mech), ctrl_of(), implicit="velocity")
+    drive = ts.actuators.ActuatedControl(
+        ts.actuators.actuators_of(mech), ctrl_of(), implicit="velocity"
+    )
     with pytest.raises(ts.TorchskoError, match=r"(?s)effort='clamp'.*controls of the actuators"):
         ts.rollout(mech, start, ctrl_of(), steps=2, method=ts.ContactStep(), effort="clamp")
     with pytest.raises(ts.TorchskoError, match=r'(?s)acts implicitly.*integrator="implicitfast"'):
@@ -217,7 +219,7 @@ def test_the_data_of_a_file_are_read_once_for_a_rollout_and_for_substeps(monkeyp
     """Contact model, actuators and tendons."""
     mech, start, *_ = leg("implicitfast")
     u, read = ctrl_of(), []
-    for kind in (ts.ContactModel, ts.Actuators, ts.Tendons):
+    for kind in (ts.ContactModel, ts.actuators.Actuators, ts.actuators.Tendons):
         build, name = kind.of, kind.__name__
         monkeypatch.setattr(
             kind,

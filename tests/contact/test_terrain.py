@@ -50,8 +50,8 @@ def test_an_inclined_height_field_acts_as_an_inclined_plane(body):
     generator = torch.Generator().manual_seed(0)
     q, v = (torch.randn(20, k, dtype=n.dtype, generator=generator) for k in (7, 6))
     q = torch.cat([0.2 * q[:, :3], torch.nn.functional.normalize(q[:, 3:], dim=-1)], -1)
-    one = ts.constrained_dynamics(field, q, v, 0 * v, contact=contact).qdd
-    two = ts.constrained_dynamics(flat, q, v, 0 * v, contact=plane).qdd
+    one = ts.contact.contact_dynamics(field, q, v, 0 * v, contact=contact).qdd
+    two = ts.contact.contact_dynamics(flat, q, v, 0 * v, contact=plane).qdd
     assert (ts.contacts(field, q, contact=contact).active.sum(-1) > 0).sum() > 5
     torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-9)
 
@@ -94,7 +94,7 @@ def test_accelerations_have_exact_derivatives_with_respect_to_heights():
 
     def accelerate(heights):
         changed = contact.replace(heights=heights)
-        return ts.constrained_dynamics(mech, q, v, 0 * v, contact=changed).qdd
+        return ts.contact.contact_dynamics(mech, q, v, 0 * v, contact=changed).qdd
 
     assert ts.contacts(mech, q, contact=contact).active.any()
     heights = contact.heights.clone().requires_grad_()

@@ -10,8 +10,8 @@ from torch.testing import assert_close
 import torchsko as ts
 from tests.strategies import random_mechanism
 from torchsko.control.ilqr.riccati_step import bounded_step, riccati_step
+from torchsko.integrators.integrators import SemiImplicitEuler
 from torchsko.linalg.scalar_form import scalar_form
-from torchsko.rollout.integrators import SemiImplicitEuler
 
 STEPS, DT = 6, 0.04
 
@@ -268,7 +268,7 @@ def test_the_riccati_step_is_that_of_scalar_programs():
         free, bounded_step(mech, V, v, A, B, gradient, hessian, -wide, wide, mu), strict=True
     ):
         assert_close(one, other)
-    # A bound fixes the first input half way; the second input minimises the rest.
+    # A bound fixes the first input half way; the second input minimizes the rest.
     tight = torch.where(torch.tensor([True, False]), free[2].abs() / 2, wide)
     half = bounded_step(mech, V, v, A, B, gradient, hessian, -tight, tight, mu)
     b = B[..., 1:]

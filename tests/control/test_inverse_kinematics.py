@@ -118,7 +118,7 @@ def test_limits_hold_and_restarts_find_more():
 @pytest.mark.parametrize("kind", ["spherical", "free"])
 @pytest.mark.parametrize("batch", [(), (1,), (2, 3)], ids=str)
 def test_quaternions_are_of_unit_length_whatever_the_start_was(kind, batch):
-    """Regression: an initial guess at its target was returned without normalisation."""
+    """Regression: an initial guess at its target was returned without normalization."""
     mech = random_mechanism([kind, "revolute"], [-1, 0], seed=4)
     turned = [i for i, name in enumerate(mech.joints.kinds[0].coordinates) if name.startswith("q")]
     q, _ = mech.random_state(*batch, generator=generator(2))

@@ -223,7 +223,7 @@ def in_a_row(length: float, kinds: str) -> ts.Mechanism:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("kinds", ["rrrrrrrrr", "rrprrrprr", "rrr"])
-def test_tasks_are_done_as_well_in_millimetres(kinds, dtype):
+def test_tasks_are_done_as_well_in_millimeters(kinds, dtype):
     """Regression: the rank depended on units of length, so a small arm in float32 counted as singular."""
     found = []
     for length in (1.0, 1e-3, 1e3):

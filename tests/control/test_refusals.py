@@ -101,7 +101,7 @@ CALLS = {
     ),
     "gain of an axis that is none": (
         lambda: move_com(gains=(torch.tensor([1.0, 1.0, torch.nan]).double(), 1.0)),
-        r"gains of the centre of mass\[0\] is nan in one entry",
+        r"gains of the center of mass\[0\] is nan in one entry",
     ),
     "posture's gain that is infinite": (
         lambda: hold_posture(gains=(1.0, float("inf"))),
@@ -146,13 +146,13 @@ CALLS = {
         lambda: control.impedance(ARM, Q, QD, [control.Task(HAND, POSE)], posture=SHORT),
         r"posture has shape \[3\]",
     ),
-    "centre of mass": (
+    "center of mass": (
         lambda: control.com_objective(ARM, Q, QD, Q[:2]),
-        r"target of the centre of mass has shape \[2\]",
+        r"target of the center of mass has shape \[2\]",
     ),
-    "centre of mass bound nowhere": (
+    "center of mass bound nowhere": (
         lambda: control.com_objective(ARM, Q, QD, None),
-        "target of the centre of mass has type NoneType",
+        "target of the center of mass has type NoneType",
     ),
     "posture objective": (
         lambda: control.posture_objective(ARM, Q, QD, SHORT),
@@ -265,19 +265,19 @@ CALLS = {
         "weight of objective 0 is torch.float32",
     ),
     "no weight": (lambda: move_frame(POSE, weight=None), "weight of objective 0 is None"),
-    "centre's gains": (lambda: move_com(gains=("a", "b")), "gains of the centre of mass is"),
-    "one gain of the centre": (
+    "center's gains": (lambda: move_com(gains=("a", "b")), "gains of the center of mass is"),
+    "one gain of the center": (
         lambda: move_com(gains=100.0),
-        "gains of the centre of mass is 100.0",
+        "gains of the center of mass is 100.0",
     ),
-    "three gains of the centre": (lambda: move_com(gains=(1.0, 2.0, 3.0)), "gains of the centre"),
-    "no centre": (
+    "three gains of the center": (lambda: move_com(gains=(1.0, 2.0, 3.0)), "gains of the center"),
+    "no center": (
         lambda: control.com_objective(ARM, Q, QD, None),
-        "target of the centre of mass has type",
+        "target of the center of mass has type",
     ),
-    "centres of others": (
+    "centers of others": (
         lambda: control.com_objective(ARM, Q4, QD4, of_three(3)),
-        r"the target of the centre of mass has \[3\]",
+        r"the target of the center of mass has \[3\]",
     ),
     "one gain of the posture": (lambda: hold_posture(gains=100.0), "gains of the posture is 100.0"),
     "posture's gains": (lambda: hold_posture(gains=("a", 1.0)), "gains of the posture is"),

@@ -280,7 +280,7 @@ def test_forces_of_a_robot_that_stays_carry_its_weight(dog):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("length", [0.01, 0.001])
-def test_a_quadruped_in_millimetres_has_the_same_solution(dog, length, dtype):
+def test_a_quadruped_in_millimeters_has_the_same_solution(dog, length, dtype):
     """Regression: its equations of motion were below the tolerance, and nonphysical forces balanced it."""
     found = []
     for L in (1.0, length):
@@ -450,7 +450,7 @@ def kernel_is_the_law(law, mech, q, qd, tolerance):
 @pytest.mark.nightly
 @pytest.mark.parametrize(("batch", "once"), [((), quadratic.SUBPROGRAM_MIN_PRODUCTS), ((2, 9), 0)])
 def test_a_law_with_contacts_is_one_kernel(batch, once, monkeypatch):
-    """With its factorisation unrolled, and as a subprogram."""
+    """With its factorization unrolled, and as a subprogram."""
     monkeypatch.setattr(quadratic, "SUBPROGRAM_MIN_PRODUCTS", once)
     mech = random_mechanism(["free", "revolute", "revolute"], [-1, 0, 0], seed=2, passive=False)
     feet = [Contact(ts.Frame(mech.body_names[1]))]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchsko.fused.program.program import BINARY, UNARY, Instr, Port, Program
-from torchsko.implicit.loop import loop
+from torchsko.implicit.loop import iterate
 from torchsko.utils.traced_tensor import mark_rare
 
 ALL_UNARY = tuple(UNARY)
@@ -94,4 +94,4 @@ def with_rare_conditions(x: Tensor, y: Tensor) -> Tensor:
         terms = [torch.where(rare[k % 3], term(k, y), 0.0) for k in range(6)]
         return 0.1 * sum(terms, y) + torch.where(rare[0], term(7, y), -y)
 
-    return total(total(loop(lambda y: total(y).tanh(), y, 3)).tanh())
+    return total(total(iterate(lambda y: total(y).tanh(), y, 3)).tanh())

@@ -508,7 +508,7 @@ def test_another_mechanisms_numbers_are_constants_unless_they_learn(slider, stat
     torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("read", ["the tensor", "a robot of it", "its neighbour in memory"])
+@pytest.mark.parametrize("read", ["the tensor", "a robot of it", "its neighbor in memory"])
 def test_what_the_mechanism_is_given_may_be_read_besides(slider, states, read):
     """As an input of the kernels it is no constant of the function, nor is what lies beside it."""
 
@@ -529,7 +529,7 @@ def test_what_the_mechanism_is_given_may_be_read_besides(slider, states, read):
     torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
 
 
-def test_the_neighbour_of_a_constant_in_memory_is_read_anew(slider, states):
+def test_the_neighbor_of_a_constant_in_memory_is_read_anew(slider, states):
     x = torch.tensor([1.0, 0.5, 2.0], dtype=torch.float64)
     mech, gain = slider.replace(mass=x[:2]), x[2]
 

@@ -20,18 +20,18 @@ def gains() -> torch.Tensor:
 
 
 def plain(q):
-    return torch.vmap(lambda g: ts.loop(lambda x: g * x.sin(), q, 3))(gains())
+    return torch.vmap(lambda g: ts.iterate(lambda x: g * x.sin(), q, 3))(gains())
 
 
 def of_the_last_dimension(q):
     rows = torch.stack([gains(), -gains()])
-    return torch.vmap(lambda g: ts.loop(lambda x: g * x.sin(), q, 3), in_dims=-1)(rows)
+    return torch.vmap(lambda g: ts.iterate(lambda x: g * x.sin(), q, 3), in_dims=-1)(rows)
 
 
 def made_of_what_is_mapped(q):
     def one(g):
         double, on = 2 * g, g > 0.6
-        return ts.loop(lambda x: torch.where(on, double * x, x.sin()), q * g, 3)
+        return ts.iterate(lambda x: torch.where(on, double * x, x.sin()), q * g, 3)
 
     return torch.vmap(one)(gains())
 
@@ -40,28 +40,28 @@ def nested(q):
     """Another vmap of the same size around, whose samples are not these."""
 
     def outer(g):
-        return torch.vmap(lambda h: ts.loop(lambda x: g * x.sin(), q * h, 3))(gains().square())
+        return torch.vmap(lambda h: ts.iterate(lambda x: g * x.sin(), q * h, 3))(gains().square())
 
     return torch.vmap(outer)(gains())
 
 
 def nested_the_other_way(q):
     def outer(g):
-        return torch.vmap(lambda h: ts.loop(lambda x: h * x.sin(), q * g, 3))(gains().square())
+        return torch.vmap(lambda h: ts.iterate(lambda x: h * x.sin(), q * g, 3))(gains().square())
 
     return torch.vmap(outer)(gains())
 
 
 def loop_in_a_loop(q):
     def one(g):
-        return ts.loop(lambda x: ts.loop(lambda y: g * y.sin(), x + g, 3), q, 4)
+        return ts.iterate(lambda x: ts.iterate(lambda y: g * y.sin(), x + g, 3), q, 4)
 
     return torch.vmap(one)(gains())
 
 
 def until(q):
     def one(g):
-        return ts.loop(lambda x: 0.9 * x, q, 9, until=lambda x: x.abs().max() < g)
+        return ts.iterate(lambda x: 0.9 * x, q, 9, until=lambda x: x.abs().max() < g)
 
     return torch.vmap(one)(gains())
 
@@ -76,7 +76,7 @@ def forward(q):
 
 def mapped_gradient(q):
     def one(g):
-        return torch.func.grad(lambda q: ts.loop(lambda x: g * x.sin(), q, 3).sum())(q)
+        return torch.func.grad(lambda q: ts.iterate(lambda x: g * x.sin(), q, 3).sum())(q)
 
     return torch.vmap(one)(gains())
 
@@ -111,7 +111,7 @@ def test_a_body_may_close_over_what_a_vmap_maps(fn):
 def test_a_body_may_close_over_what_a_derivative_is_taken_by(order):
     def fn(q):
         def one(g):
-            return ts.loop(lambda x: g * x.sin(), q, 3).sum()
+            return ts.iterate(lambda x: g * x.sin(), q, 3).sum()
 
         if order == "vmap of grad":
             return torch.vmap(torch.func.grad(one))(gains())
@@ -132,7 +132,7 @@ def test_a_body_may_close_over_captured_tensors_arguments_and_the_robot(inputs):
     gain = torch.linspace(0.1, 0.7, 7, dtype=D, requires_grad=True)
 
     def settle(mech, q, qd):
-        return ts.loop(lambda x: x - 1e-3 * gain * (ts.gravity_force(mech, x) + qd), q, 3)
+        return ts.iterate(lambda x: x - 1e-3 * gain * (ts.gravity_force(mech, x) + qd), q, 3)
 
     fast, states = ts.fuse(settle, arm, inputs=inputs), arm.random_state(2)
     wanted = torch.stack([settle(arm, *x) for x in zip(*states, strict=True)])
@@ -144,9 +144,9 @@ def test_a_body_may_close_over_captured_tensors_arguments_and_the_robot(inputs):
 
 def test_a_body_may_close_over_a_global_tensor():
     arm = ts.load(ts.robots.panda)
-    fast = ts.fuse(lambda mech, q: ts.loop(lambda x: GAIN[0] * x.sin(), q, 3), arm)
+    fast = ts.fuse(lambda mech, q: ts.iterate(lambda x: GAIN[0] * x.sin(), q, 3), arm)
     q = arm.random_state(2)[0]
-    torch.testing.assert_close(fast(q), ts.loop(lambda x: GAIN[0] * x.sin(), q, 3))
+    torch.testing.assert_close(fast(q), ts.iterate(lambda x: GAIN[0] * x.sin(), q, 3))
 
 
 def test_a_robot_for_each_sample_may_be_closed_over():
@@ -156,7 +156,7 @@ def test_a_robot_for_each_sample_may_be_closed_over():
     def settle(mech, q):
         def one(s):
             robot = mech.replace(mass=mech.mass * s)
-            return ts.loop(lambda x: x - 1e-3 * ts.gravity_force(robot, x), q, 3)
+            return ts.iterate(lambda x: x - 1e-3 * ts.gravity_force(robot, x), q, 3)
 
         return torch.vmap(one)(scales.clone())
 

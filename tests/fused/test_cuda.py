@@ -305,13 +305,13 @@ def test_a_step_of_training_replays_as_a_cuda_graph():
     layer = ts.Dynamics(ARM, learn={"joint4.damping": ts.learn.Positive()}).to("cuda")
     q, qd = ARM.to("cuda").random_state(64)
     tau = torch.randn_like(qd)
-    optimiser = torch.optim.SGD(layer.parameters(), lr=1e-3)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
 
     def step():
-        optimiser.zero_grad(set_to_none=False)
+        optimizer.zero_grad(set_to_none=False)
         loss = layer.forward_dynamics(q, qd, tau).square().mean()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         return loss
 
     side = torch.cuda.Stream()

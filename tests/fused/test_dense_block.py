@@ -48,7 +48,7 @@ def program_of(blocks: list[DenseBlock]) -> Program:
 
 
 def inputs_of(block: DenseBlock, batch: int, seed: int) -> Tensor:
-    """Random matrices; those to factorise are positive definite, or singular where pivots may be lost."""
+    """Random matrices; those to factorize are positive definite, or singular where pivots may be lost."""
     g = torch.Generator().manual_seed(seed)
     variable, fixed, _ = block.sizes
     x = torch.randn(batch, variable + fixed, generator=g, dtype=torch.float64)

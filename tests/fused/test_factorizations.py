@@ -1,4 +1,4 @@
-"""Traced factorisations and solves equal those of PyTorch, with derivatives."""
+"""Traced factorizations and solves equal those of PyTorch, with derivatives."""
 
 import pytest
 import torch
@@ -277,7 +277,7 @@ def test_the_type_of_a_kernel_is_told_within_transforms_and_loops():
         return x * torch.finfo(compute_dtype(x)).eps
 
     def function(x: Tensor) -> tuple[Tensor, ...]:
-        return ts.loop(rounding, x, 2), torch.func.vmap(jacrev(rounding))(x), jacfwd(rounding)(x)
+        return ts.iterate(rounding, x, 2), torch.func.vmap(jacrev(rounding))(x), jacfwd(rounding)(x)
 
     x = torch.ones(1, 2, dtype=torch.float64)
     for dtype in (torch.float32, torch.float64):

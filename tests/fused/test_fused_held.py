@@ -28,9 +28,9 @@ ACTIVE = torch.tensor([[1, 1], [0, 1], [0, 0]], dtype=torch.bool)
 
 def test_kernels_of_a_constrained_mechanism_equal_the_eager_functions() -> None:
     mech, q, qd, tau = robot()
-    holds = [ts.Hold("body1", "planar"), ts.Hold(ts.Frame("body2", position=q[0, :3]))]
-    held = ts.constrain(mech, holds, stabilise=5.0)
-    fast = ts.constrain(ts.fuse(mech), holds, stabilise=5.0)
+    holds = [ts.HeldFrame("body1", "planar"), ts.HeldFrame(ts.Frame("body2", position=q[0, :3]))]
+    held = ts.constrain(mech, holds, stabilize=5.0)
+    fast = ts.constrain(ts.fuse(mech), holds, stabilize=5.0)
     expected = held.forward_dynamics(q, qd, tau, ACTIVE)
     equal(fast.forward_dynamics(q, qd, tau, ACTIVE), expected)
 
@@ -39,7 +39,7 @@ def test_kernels_of_a_constrained_mechanism_equal_the_eager_functions() -> None:
 def test_kernels_of_all_methods_have_gradients_to_placements() -> None:
     mech, q, qd, tau = robot()
     place = ts.frame_pose(mech, q[0], "body1").position.requires_grad_()
-    holds = [ts.Hold("body1", "planar", place), ts.Hold("body2", "planar")]
+    holds = [ts.HeldFrame("body1", "planar", place), ts.HeldFrame("body2", "planar")]
     held = ts.constrain(mech, holds)
     fast = ts.fuse(held)
     equal(fast.impulse(q, qd, 0.3), held.impulse(q, qd, 0.3))
@@ -61,7 +61,7 @@ def test_one_kernel_holds_redundant_corners() -> None:
         ts.Frame("body1", position=torch.tensor(x).double())
         for x in ([0.1, 0, 0], [0, 0.2, 0], [0, 0, 0.3])
     ]
-    held = ts.constrain(mech, [ts.Hold(x) for x in corners])
+    held = ts.constrain(mech, [ts.HeldFrame(x) for x in corners])
     assert held.constraints.redundant
     q, _ = mech.random_state(3)
     qd, tau = torch.zeros(3, mech.num_dof).double(), torch.ones(3, mech.num_dof).double()
@@ -74,7 +74,7 @@ def test_one_kernel_holds_redundant_corners() -> None:
 @pytest.mark.nightly
 def test_repeated_calls_without_a_mask_are_direct() -> None:
     mech, q, qd, tau = robot()
-    held = ts.constrain(mech, [ts.Hold("body1", "planar"), ts.Hold("body2")])
+    held = ts.constrain(mech, [ts.HeldFrame("body1", "planar"), ts.HeldFrame("body2")])
     fast = ts.fuse(held)
     for state in ((q, qd, tau), (q[0], qd[0], tau[0]), (q[1], qd[1], tau[1])):
         equal(fast.forward_dynamics(*state), held.forward_dynamics(*state))

@@ -112,7 +112,7 @@ def test_constant_factors_merge(graph, x):
     assert graph.mul(graph.const(-2.0), inner) == graph.mul(x, graph.const(-6.0))
 
 
-def test_cancelled_constants_become_exact_zero(graph):
+def test_canceled_constants_become_exact_zero(graph):
     noise = graph.sub(graph.add(graph.const(0.1), graph.const(0.2)), graph.const(0.3))
     assert noise == 0
 

@@ -15,7 +15,7 @@ from torchsko.fused.functions.traits import Traits
 from torchsko.fused.layout.schedule import schedule
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
-from torchsko.implicit.loop import loop, subprogram
+from torchsko.implicit.loop import iterate, subprogram
 
 D = torch.float64
 
@@ -99,7 +99,7 @@ def inputs(ports, batch, seed=0):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("n", [1, 2, 7])
 def test_a_traced_loop_is_the_loop_written_out(case, n):
-    fn, ports = CASES[case](loop, n)
+    fn, ports = CASES[case](iterate, n)
     plain, _ = CASES[case](written_out, n)
     program = trace(fn, ports)
     assert n == 1 or len(program.loops) == 1
@@ -114,7 +114,7 @@ def test_a_traced_loop_is_the_loop_written_out(case, n):
 
 
 def fused(case, n, order=2):
-    fn, ports = CASES[case](loop, n)
+    fn, ports = CASES[case](iterate, n)
     plain, _ = CASES[case](written_out, n)
     both = []
     for f in (fn, plain):
@@ -164,7 +164,7 @@ def called(call):
             u, v = call(part, (u, y), 2)
             return u * 0.5 + v
 
-        u = loop(body, u + v, 3, (y,))
+        u = iterate(body, u + v, 3, (y,))
         zero = torch.zeros_like(x[:1])
         return u + call(part, (torch.cat([zero, x[:2]]), y), 2)[0]
 
@@ -204,7 +204,7 @@ def test_kernels_with_subprograms_and_their_derivatives_are_those_written_out():
 def test_a_programs_derivative_does_not_grow_with_the_rounds():
     sizes = []
     for n in (10, 80):
-        fn, ports = pendulum(loop, n)
+        fn, ports = pendulum(iterate, n)
         flat = [*ports, Port("by", (3,))]
         program = trace(
             lambda x, v, A, by, fn=fn: torch.func.vjp(lambda *z: fn(*z)[0], x, v, A)[1](by), flat
@@ -215,7 +215,7 @@ def test_a_programs_derivative_does_not_grow_with_the_rounds():
 
 def test_a_function_may_differentiate_its_loops():
     def through(x, a):
-        return loop(lambda y, a: (y * a).sin(), x, 4, [a])
+        return iterate(lambda y, a: (y * a).sin(), x, 4, [a])
 
     ports = [Port("x", (3,)), Port("a", (3,))]
     given = [x.detach() for x in inputs(ports, (2,))]
@@ -234,7 +234,7 @@ def test_a_function_may_differentiate_its_loops():
 
 
 def test_eager_loops_have_every_transform():
-    fn, ports = roots(loop, 8)
+    fn, ports = roots(iterate, 8)
     (a,) = inputs(ports, (4,))
     plain, _ = roots(written_out, 8)
     assert torch.equal(fn(a), plain(a))
@@ -252,7 +252,7 @@ def test_an_eager_loop_stops_when_all_samples_are_finished():
             calls.append(1)
             return x / 2
 
-        return loop(body, x, 40, until=lambda x: x < 1, **options)
+        return iterate(body, x, 40, until=lambda x: x < 1, **options)
 
     x = torch.tensor([0.5, 3.0, 100.0], dtype=D)
     counts = []
@@ -275,7 +275,7 @@ def test_an_eager_loop_stops_when_all_samples_are_finished():
 def test_a_mapped_loop_in_a_kernel_stops_when_all_of_its_samples_are_finished():
     def fn(a):
         def root(a):
-            return loop(lambda x: (x + a / x) / 2, a + 1, 30, until=lambda x: x * x - a < 1e-9)
+            return iterate(lambda x: (x + a / x) / 2, a + 1, 30, until=lambda x: x * x - a < 1e-9)
 
         return torch.vmap(root)(a * torch.linspace(1.0, 2.0, 5, dtype=a.dtype))
 
@@ -296,7 +296,7 @@ def test_a_verb_in_a_loop_in_a_kernel():
             force = ts.gravity_force(mech, q) + stiffness * (q - rest)
             return q - 0.5 * force / (stiffness + 60.0)
 
-        return loop(body, q, 30, (q, stiffness))
+        return iterate(body, q, 30, (q, stiffness))
 
     fast = ts.fuse(hold, arm, shapes={"stiffness": (7,)})
     q = arm.random_state(3)[0]
@@ -309,7 +309,7 @@ def test_a_verb_in_a_loop_in_a_kernel():
 
 
 def test_the_cuda_source_holds_the_loop():
-    fn, ports = roots(loop, 6)
+    fn, ports = roots(iterate, 6)
     source = emit_cuda(schedule(trace(fn, ports), 500), bits=64)
     assert source.count("for (int step = 0;") == 2
 
@@ -332,7 +332,7 @@ X = torch.zeros(3, dtype=D)
 )
 def test_what_is_no_loop_is_named(body, given, words):
     with pytest.raises(ts.ShapeError, match=words):
-        loop(body, *given)
+        iterate(body, *given)
 
 
 def test_a_loop_in_a_control_of_a_rollout_in_one_kernel():
@@ -344,7 +344,7 @@ def test_a_loop_in_a_control_of_a_rollout_in_one_kernel():
         def body(u, q, qd, gain):
             return 0.7 * u - gain * (q + 0.1 * qd) / (1 + u.square().sum(-1, keepdim=True))
 
-        return loop(body, torch.zeros_like(qd), 10, (q, qd, gain))
+        return iterate(body, torch.zeros_like(qd), 10, (q, qd, gain))
 
     found = []
     for fused_ in (True, False):
@@ -358,17 +358,17 @@ def test_what_a_control_closes_over_comes_to_a_loop_by_its_arguments():
     """A body may take it as an argument or close over it: it is an input, read at each call."""
     arm = ts.load(ts.robots.panda)
     gain = torch.tensor(0.5, dtype=D)
-    fast = ts.fuse(lambda mech, q: loop(lambda x, g: g * x, q, 5, (gain,)), arm)
+    fast = ts.fuse(lambda mech, q: iterate(lambda x, g: g * x, q, 5, (gain,)), arm)
     q = arm.random_state(2)[0]
     for value in (0.5, 0.25):
         gain.fill_(value)
         torch.testing.assert_close(fast(q), value**5 * q, rtol=1e-13, atol=1e-13)
-        closing = ts.fuse(lambda mech, q: loop(lambda x: gain * x, q, 5), arm)
+        closing = ts.fuse(lambda mech, q: iterate(lambda x: gain * x, q, 5), arm)
         torch.testing.assert_close(closing(q), value**5 * q, rtol=1e-13, atol=1e-13)
 
 
 def test_a_single_number_halts_where_it_is_done():
-    halved = loop(lambda x: x / 2, torch.tensor(8.0, dtype=D), 9, until=lambda x: x < 1)
+    halved = iterate(lambda x: x / 2, torch.tensor(8.0, dtype=D), 9, until=lambda x: x < 1)
     assert halved == 0.5
 
 
@@ -386,8 +386,8 @@ def along(f):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_forward_derivative_within_a_kernel_is_a_loop_and_right(case):
-    mine, plain = (along(CASES[case](repeat, 6)[0]) for repeat in (loop, written_out))
-    _, ports = CASES[case](loop, 6)
+    mine, plain = (along(CASES[case](repeat, 6)[0]) for repeat in (iterate, written_out))
+    _, ports = CASES[case](iterate, 6)
     num = 4 if case == "pendulum" else 2
     fast = FusedFunction(mine, ports, Traits(num_outputs=num, order=1))
     slow = FusedFunction(plain, ports, Traits(num_outputs=num, order=-1))
@@ -405,7 +405,9 @@ def test_a_forward_derivative_within_a_kernel_is_a_loop_and_right(case):
 
 
 def test_a_programs_forward_derivative_does_not_grow_with_the_rounds():
-    sizes = [trace(along(pendulum(loop, n)[0]), pendulum(loop, n)[1]).num_flops for n in (10, 80)]
+    sizes = [
+        trace(along(pendulum(iterate, n)[0]), pendulum(iterate, n)[1]).num_flops for n in (10, 80)
+    ]
     assert sizes[0] == sizes[1]
 
 
@@ -413,11 +415,11 @@ def test_a_programs_forward_derivative_does_not_grow_with_the_rounds():
 def test_a_derivative_by_what_the_body_closes_over_is_right(derive):
     def closing(q):
         gain = torch.tensor(1.5, dtype=D)
-        return derive(lambda g: loop(lambda x: g * x, q, 3).sum())(gain)
+        return derive(lambda g: iterate(lambda x: g * x, q, 3).sum())(gain)
 
     def given(q):
         gain = torch.tensor(1.5, dtype=D)
-        return derive(lambda g: loop(lambda x, g: g * x, q, 3, [g]).sum())(gain)
+        return derive(lambda g: iterate(lambda x, g: g * x, q, 3, [g]).sum())(gain)
 
     ports, q = [Port("q", (2,))], torch.ones(2, dtype=D)
     for fn in (closing, given):
@@ -429,7 +431,7 @@ def test_a_derivative_of_a_derivative_by_what_the_body_closes_over_is_right():
         gain = torch.tensor(1.5, dtype=D)
 
         def outer(g):
-            return torch.func.grad(lambda x: loop(lambda y: (g * y).sin(), q * x, 3).sum())(
+            return torch.func.grad(lambda x: iterate(lambda y: (g * y).sin(), q * x, 3).sum())(
                 torch.ones_like(g)
             )
 
@@ -444,7 +446,7 @@ def test_a_derivative_of_a_derivative_by_what_the_body_closes_over_is_right():
 def test_a_programs_jacobian_does_not_grow_with_the_rounds(derive):
     sizes = []
     for n in (10, 80):
-        fn, ports = pendulum(loop, n)
+        fn, ports = pendulum(iterate, n)
         program = trace(derive(lambda *z, fn=fn: fn(*z)[0], (0, 1)), ports)
         given = [x.detach() for x in inputs(ports, ())]
         plain = pendulum(written_out, n)[0]
@@ -464,7 +466,7 @@ def test_a_fused_policys_forward_sensitivity_is_that_of_the_plain_function():
             def body(x, rest, k):
                 return x - 0.5 * (ts.gravity_force(mech, x) + k * (x - rest)) / (k + 60.0)
 
-            return loop(body, q, 20, (q, stiffness))
+            return iterate(body, q, 20, (q, stiffness))
 
         return torch.func.jvp(lambda q: hold(q, stiffness), (q,), (dq,))[1]
 
@@ -487,9 +489,9 @@ def test_a_nested_loop_has_the_gradient_of_eager_mode_in_a_kernel():
         g = torch.full_like(q, gain)
 
         def outer(x, g):
-            return x - 1e-3 * g * ts.loop(lambda y, g, x: y * g + x, x, 2, [g, x])
+            return x - 1e-3 * g * ts.iterate(lambda y, g, x: y * g + x, x, 2, [g, x])
 
-        return ts.loop(outer, q, 3, [g])
+        return ts.iterate(outer, q, 3, [g])
 
     arm = ts.MechanismBuilder("arm").link("a", mass=1.0, com=(0, 0, 1))
     arm = arm.joint("x", "revolute", child="a", axis=(0, 1, 0)).build()
@@ -507,9 +509,11 @@ def test_the_kernels_of_four_substeps_have_at_most_1_3_times_the_operations_of_o
 
         def step(mech, q, qd, target, n=n):
             def body(q, qd):
-                return ts.advance(mech, ts.State(q, qd), 20 * (target - q) - qd, dt=1e-3)[:2]
+                return ts.integrators.advance(
+                    mech, ts.State(q, qd), 20 * (target - q) - qd, dt=1e-3
+                )[:2]
 
-            return ts.loop(body, (q, qd), n)
+            return ts.iterate(body, (q, qd), n)
 
         fast = ts.fuse(step, arm, shapes={"target": (7,)}, verify=False)
         function = fast.function(("q", "qd", "target"))

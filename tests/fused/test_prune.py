@@ -28,7 +28,7 @@ D = torch.float64
 
 def swing(n: int, x: Tensor, v: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     """Pendulums of gravity g by n steps."""
-    return ts.loop(lambda x, v, g: (x + 0.1 * v, v - 0.1 * g * x.sin()), (x, v), n, [g])
+    return ts.iterate(lambda x, v, g: (x + 0.1 * v, v - 0.1 * g * x.sin()), (x, v), n, [g])
 
 
 PORTS = [Port(name, (3,)) for name in ("x", "v", "g")]
@@ -53,7 +53,7 @@ def test_a_carry_that_no_result_depends_on_is_removed():
         def body(x: Tensor, v: Tensor, w: Tensor, u: Tensor, g: Tensor) -> tuple[Tensor, ...]:
             return x + 0.1 * v, v - g * x, w + x.exp() + u, (u + v).tanh()
 
-        return ts.loop(body, (x, v, x, v), 5, [g])[0]
+        return ts.iterate(body, (x, v, x, v), 5, [g])[0]
 
     program = trace(fn, PORTS)
     ops = [op for op, _ in program.loops[0].program.code]

@@ -45,7 +45,7 @@ def test_what_fuse_cannot_mean_is_refused(call, words):
     ],
 )
 def test_operators_that_take_functions_are_refused_with_what_serves(fn):
-    with pytest.raises(ts.FusedError, match=r"torch.cond.*\n.*\nWrite ts.loop\(.*torch.where"):
+    with pytest.raises(ts.FusedError, match=r"torch.cond.*\n.*\nWrite ts.iterate\(.*torch.where"):
         ts.fuse(fn, ARM)
 
 

@@ -30,7 +30,7 @@ FOOT = LEG.frame_names[-1]
 class PressedLeg:
     """Motion of least acceleration energy under a force that grows with the approach of a foot.
 
-    The acceleration x minimises 1/2 x* M x + (bias - tau)* x + s(J x), with s(a) = sum log(1 + exp(-a)).
+    The acceleration x minimizes 1/2 x* M x + (bias - tau)* x + s(J x), with s(a) = sum log(1 + exp(-a)).
     This objective is strictly convex. The force on the foot is -grad s.
     """
 
@@ -53,7 +53,7 @@ class PressedLeg:
             tolerance = 1e4 * torch.finfo(compute_dtype(x)).eps
             return self.residual(x, *inputs).abs().amax(-1) < tolerance
 
-        return ts.loop(body, torch.zeros_like(inputs[2]), 40, until=until)
+        return ts.iterate(body, torch.zeros_like(inputs[2]), 40, until=until)
 
     def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
         """The gradient of the objective."""
@@ -164,7 +164,7 @@ def substeps(mech: Any, mass: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
         qd = qd + 0.01 * implicit(PressedLeg(mech), mass, q, qd, tau)
         return q + 0.01 * qd, qd
 
-    return ts.loop(body, (q, qd), 4)
+    return ts.iterate(body, (q, qd), 4)
 
 
 def solver_loops(program: Program) -> list[Loop]:

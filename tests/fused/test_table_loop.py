@@ -13,7 +13,7 @@ from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.traits import Traits
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
-from torchsko.implicit.loop import loop
+from torchsko.implicit.loop import iterate
 from torchsko.implicit.table_loop import MIN_ITERATIONS, Read, Write, table_loop
 
 ROWS = [2, 0, 1, 1, 3, 0, 2, 2, 1, 0]
@@ -70,7 +70,7 @@ def rows_within_a_loop(x, y, z, w):
         reads = [Read(state, -2, ROWS), Read(y, -1, PAIRS), Read(squares, -2)]
         return 0.2 * table_loop(of_rows, reads, [Write(-2, ROWS, 4)])[0]
 
-    return (loop(body, x, 3), z + w.sum())
+    return (iterate(body, x, 3), z + w.sum())
 
 
 CASES = [repeated_rows, skipped_rows, rows_within_a_loop]

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.identification.finding_codes import texts
-from torchsko.identification.diagnostics.log_quality import unmodelled_force
+from torchsko.identification.diagnostics.log_quality import unmodeled_force
 from torchsko.identification.friction import RotorInertia, SmoothCoulomb, Viscous
 
 LINK = """<link name="{}"><inertial><origin xyz="0.1 {} 0"/><mass value="{}"/>
@@ -137,12 +137,12 @@ def test_forces_of_a_joint_that_follows_count_at_the_joint_it_follows_times_the_
 def left_out(mech):
     """Messages about forces of a file that the model does not have."""
     context: Any = SimpleNamespace(nominal=mech)
-    return [x.message for x in unmodelled_force(context)]
+    return [x.message for x in unmodeled_force(context)]
 
 
 def test_a_report_lists_elements_of_the_file_that_the_model_lacks():
     mech = ts.load(TENDON)
-    pulling = ts.tendons_of(mech)
+    pulling = ts.actuators.tendons_of(mech)
     log = log_of(mech, lambda qd, qdd: 0.2 * qd)
     pull = pulling.force(mech, *map(torch.from_numpy, (log.q, log.qd))).numpy()
     felt = ts.identification.Log(log.t, log.q, log.tau - pull, log.qd)
@@ -150,9 +150,9 @@ def test_a_report_lists_elements_of_the_file_that_the_model_lacks():
     head, rest = str(fit).split("that the model does not have:\n")
     assert "tendons" in rest
     # Its spring made a first moment of -0.21 kg m, where there is none, +- 0.0005, without a word above it.
-    (note,) = texts(fit, "unmodelled_force")
+    (note,) = texts(fit, "unmodeled_force")
     assert "1 tendons" in note
-    assert note in head and "ts.tendons_of(mech).force(mech, q, qd) computes" in note
+    assert note in head and "ts.actuators.tendons_of(mech).force(mech, q, qd) computes" in note
     still = TENDON.replace(' stiffness="2"', "")
     assert not left_out(ts.load(still)) and "tendons" in str(ts.load(still).unused)
     rubbing = TENDON.replace('stiffness="2"', 'frictionloss="1" armature="1"')

@@ -57,7 +57,7 @@ def test_ratios_of_constants_do_not_depend_on_errors_of_nominal_links():
     assert np.ptp(found) < 0.02 * found.mean()
 
 
-def test_a_fit_to_currents_is_in_newton_metres():
+def test_a_fit_to_currents_is_in_newton_meters():
     truth, _ = arm()
     fit = ts.identification.identify(truth, currents_of(truth), cutoff=8.0)
     _, (q, qd, qdd, tau) = log_of(truth, friction, seed=5)

@@ -16,7 +16,7 @@ def off(fit, truth):
     return (fit.value - true).norm() / true.norm()
 
 
-def test_reweighting_reduces_the_influence_of_unmodelled_shocks():
+def test_reweighting_reduces_the_influence_of_unmodeled_shocks():
     truth, nominal = arm()
     log, _ = log_of(truth, friction, noise=0.02)
     rng, tau = np.random.default_rng(1), np.array(log.tau)

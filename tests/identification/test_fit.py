@@ -351,7 +351,7 @@ def test_long_names_of_joints_lie_inside_of_a_reports_figures(monkeypatch):
 
 @pytest.mark.nightly
 def test_base_parameters_lie_within_what_is_reported_over_repetitions():
-    """50 logs with quantised encoders, no velocities and noisy torques: 99% within three deviations."""
+    """50 logs with quantized encoders, no velocities and noisy torques: 99% within three deviations."""
     truth, nominal = arm()
     encoder, z = 2 * np.pi / 2**17, []
     for seed in range(50):

@@ -60,7 +60,7 @@ def test_deviations_are_the_spread_of_estimates_and_cover_their_errors(noise, se
 
 
 def test_deviations_of_errors_that_cancel_are_no_larger_than_they_spread():
-    """Blocks without a taper cut pairs of cancelling errors: standard errors were up to 3 times too large."""
+    """Blocks without a taper cut pairs of canceling errors: standard errors were up to 3 times too large."""
     errors, deviations = found(1e-4, 20.0, cutoff=20.0, count=12)
     over = deviations.mean(0) / errors.std(0)
     assert 0.75 < over.median() < 1.2

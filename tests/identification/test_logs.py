@@ -281,7 +281,7 @@ def test_forces_that_are_repeatedly_zero_are_not_saturated():
     assert np.isfinite(saturation_limits(x + 1.0)[0]).all()  # elsewhere it would be
 
 
-def test_quantised_forces_and_a_robot_at_rest_are_not_saturated():
+def test_quantized_forces_and_a_robot_at_rest_are_not_saturated():
     mech = ts.load(ts.robots.panda)
     log, _ = arm_log(mech, n=12000)
     for parts in (30, 300, 3000):

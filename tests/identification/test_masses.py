@@ -24,7 +24,7 @@ ROTORS = (0.6, 0.6, 0.5, 0.5, 0.2, 0.2, 0.1)
 
 
 def panda(share=0.0, seed=5):
-    """A Panda without friction whose masses differ by up to this share, and its centres of mass."""
+    """A Panda without friction whose masses differ by up to this share, and its centers of mass."""
     nominal, g = ts.load(ts.robots.panda), torch.Generator().manual_seed(seed)
     zero = torch.zeros_like(nominal.friction)
     nominal = nominal.replace(friction=zero, damping=zero)

@@ -15,7 +15,7 @@ from torchsko.identification.estimators.shooting import ForwardModel, ShootingEs
 from torchsko.identification.estimators.shooting import shooting_estimator as estimate
 from torchsko.identification.estimators.shooting.anderson import AndersonHistory
 from torchsko.identification.estimators.shooting.block_elimination import eliminate_chain
-from torchsko.identification.estimators.shooting.sensitivities import linearise, simulate_windows
+from torchsko.identification.estimators.shooting.sensitivities import linearize, simulate_windows
 from torchsko.identification.friction import (
     Coulomb,
     Offset,
@@ -127,7 +127,7 @@ def test_sensitivities_are_finite_differences(measured):
     numbers = torch.rand(len(forward.slots), generator=g, dtype=phi.dtype)
     x = windows.starts()
     here = simulate_windows(forward.at(phi, numbers), windows, x, 20)
-    near, h = linearise(forward.at(phi, numbers), windows, here).seen[windows.real], 1e-6
+    near, h = linearize(forward.at(phi, numbers), windows, here).seen[windows.real], 1e-6
     size, lead = x.shape[-1], len(base)
 
     def differences(change):
@@ -165,7 +165,7 @@ def test_steps_are_of_order_two_and_stable_where_friction_is_stiff(measured):
     path = simulate_windows(stiff, windows, windows.starts(), 1)
     before = windows.starts()[..., 3:].abs().max()
     assert path.states[:, :, 1:, 3:].abs().max() < 1e-2 * before
-    near = linearise(stiff, windows, path)
+    near = linearize(stiff, windows, path)
     later = near.seen.unflatten(2, (-1, 3))[:, :, 2:, :, 3:6]
     assert later.abs().max() < 1e-4  # a start's velocity has moved the robot by next to nothing
 
@@ -217,7 +217,7 @@ def test_sensitivities_of_light_links_under_heavy_damping_are_finite_differences
     # Forces jump from a sample to the next, as those of controllers do.
     windows = replace(windows, held=True)
     x, h = windows.starts(), 1e-6
-    near = linearise(at, windows, simulate_windows(at, windows, x, 8)).seen[windows.real]
+    near = linearize(at, windows, simulate_windows(at, windows, x, 8)).seen[windows.real]
     size = x.shape[-1]
     for k in range(6):
         step = torch.zeros_like(numbers).index_fill(0, torch.tensor(k), h)

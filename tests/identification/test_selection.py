@@ -29,7 +29,7 @@ def short_log(seed, samples):
 
 @pytest.mark.parametrize("seed", [3, 6, 7])
 def test_one_second_selects_no_term_beyond_friction_and_rotors(seed):
-    """An offset and a periodic force of 70 N m cancelled, which predicts the rest of a second alone."""
+    """An offset and a periodic force of 70 N m canceled, which predicts the rest of a second alone."""
     _, nominal, log = short_log(seed, 500)
     fit = ts.identification.identify(nominal, log)
     for terms, numbers in zip(fit.terms, fit.numbers, strict=True):

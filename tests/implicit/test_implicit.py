@@ -143,7 +143,7 @@ def eager_robot() -> tuple[ts.Mechanism, ts.Mechanism]:
     return mech, mech
 
 
-def fused_robot() -> tuple[ts.FusedMechanism, ts.Mechanism]:
+def fused_robot() -> tuple[ts.fused.FusedMechanism, ts.Mechanism]:
     """A mechanism with a spring, a pitch, a coupling and a quaternion, whose parameters are all inputs."""
     kinds = ["revolute", "helical", "spherical"]
     mech = random_mechanism(kinds, [-1, 0, 0], 4, armature=True, couplings={1: {0: 0.7}})
@@ -212,7 +212,7 @@ class Root:
         return (A @ x[..., None])[..., 0] + x**3 - b
 
     def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
-        """The solution of the linearised equation by a dense factorisation."""
+        """The solution of the linearized equation by a dense factorization."""
         J = inputs[0] + torch.diag_embed(3 * x.square())
         return torch.linalg.solve(J.mT if transposed else J, rhs[..., None])[..., 0]
 

@@ -139,7 +139,7 @@ FIELDS: dict[str, dict[str, str]] = {
               "option": '<option cone="elliptic"/>'},
     "excludes": {"extra": '<contact><exclude body1="trunk" body2="world"/></contact>'},
     "welded links": {"tip": '<body name="hand" pos="0 0 0.1" euler="0 0.4 0"><geom name="palm" size="0.03" '
-                            'pos="0.1 0 -0.2" mass="0.1"/><site name="centre"/></body>',
+                            'pos="0.1 0 -0.2" mass="0.1"/><site name="center"/></body>',
                      "world": '<body name="table" pos="0 0 0.05"><geom type="box" size="0.2 0.2 0.04"/>'
                               "</body>"},
     "mocap": {"world": '<body name="target" mocap="true" pos="0 0.5 0.2"><geom size="0.1"/></body>',

@@ -61,10 +61,10 @@ def in_base(mech, shape, q):
     return pose.rotation.double() @ local + pose.position.double()
 
 
-def test_shapes_stand_on_their_links_with_their_colours():
+def test_shapes_stand_on_their_links_with_their_colors():
     palm, ball = robot(hand=HAND).geometry.shapes
     assert (palm.form, ball.form) == (forms.Box((1.0, 2.0, 3.0)), forms.Sphere(0.5))
-    assert (palm.frame, palm.name, palm.colour) == ("hand", "palm", (0.1, 0.2, 0.3, 1.0))
+    assert (palm.frame, palm.name, palm.color) == ("hand", "palm", (0.1, 0.2, 0.3, 1.0))
     assert (palm.visual, palm.collision) == (True, False)
     assert (ball.visual, ball.collision) == (False, True)
     assert np.allclose(np.array(palm.rotation) @ [1, 0, 0], [0, 1, 0])
@@ -273,7 +273,7 @@ COLLADA = """<?xml version="1.0"?>
 <library_visual_scenes><visual_scene id="s">{nodes}</visual_scene></library_visual_scenes>
 <scene><instance_visual_scene url="#s"/></scene></COLLADA>"""
 NODE = """<node><translate>{x} 0 0</translate><instance_geometry url="#tip"><bind_material><technique_common>
-<instance_material symbol="m" target="#{colour}"/></technique_common></bind_material>
+<instance_material symbol="m" target="#{color}"/></technique_common></bind_material>
 </instance_geometry></node>"""
 WHOLE = """<effect id="{name}-effect"><profile_COMMON><technique sid="c"><phong><diffuse>
 <color>1 0 0 1</color></diffuse></phong></technique></profile_COMMON></effect>"""
@@ -282,13 +282,13 @@ BROKEN = """<effect id="{name}-effect"><profile_COMMON><newparam sid="t"><sample
 <texture texture="t" texcoord="u"/></diffuse></phong></technique></profile_COMMON></effect>"""
 
 
-@pytest.mark.parametrize(("broken", "coloured"), [((), 2), (("red",), 0), (("red", "blue"), 0)])
+@pytest.mark.parametrize(("broken", "colored"), [((), 2), (("red",), 0), (("red", "blue"), 0)])
 def test_a_collada_file_whose_textures_are_lost_keeps_all_of_its_triangles(
-    package, broken, coloured
+    package, broken, colored
 ):
     pytest.importorskip("collada")
     effects = [(BROKEN if x in broken else WHOLE).format(name=x) for x in ("red", "blue")]
-    nodes = [NODE.format(x=3 * k, colour=x) for k, x in enumerate(("red", "blue"))]
+    nodes = [NODE.format(x=3 * k, color=x) for k, x in enumerate(("red", "blue"))]
     (package / "ws/mine/urdf/tip.dae").write_text(
         COLLADA.format(effects="".join(effects), nodes="".join(nodes))
     )
@@ -296,4 +296,4 @@ def test_a_collada_file_whose_textures_are_lost_keeps_all_of_its_triangles(
     assert sum(len(part.triangles.faces) for part in parts) == 8
     reached = np.concatenate([part.triangles.vertices for part in parts])
     assert reached.max() == 4.0 and reached.min() == 0.0
-    assert sum(part.colour is not None for part in parts) == coloured
+    assert sum(part.color is not None for part in parts) == colored

@@ -91,14 +91,14 @@ def test_limits_of_mujoco_models_are_reported_as_those_of_files():
 
 
 def test_actuators_find_their_own_numbers_in_a_keyframe(model, mech):
-    drive = ts.actuators_of(mech)
+    drive = ts.actuators.actuators_of(mech)
     act, ctrl = drive.at_keyframe(mech.keyframes["home"])
     assert dict(zip(drive.activation_names, act.tolist(), strict=True)) == {
         "slow": 0.6,
         "slower": 0.8,
     }
     assert dict(zip(drive.names, ctrl.tolist(), strict=True)) == {"slow": 1, "fast": 2, "slower": 3}
-    other = ts.Actuators.of(mech, [ts.Actuator.motor("no", "one")])
+    other = ts.actuators.Actuators.of(mech, [ts.actuators.Actuator.motor("no", "one")])
     with pytest.raises(ts.MechanismError, match="0 numbers for actuator 'no'"):
         other.at_keyframe(mech.keyframes["home"])
 

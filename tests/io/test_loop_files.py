@@ -52,7 +52,7 @@ def test_a_loop_of_urdf_plus_is_that_of_the_builder(axis: str) -> None:
     text = four_bar_urdf(axis=axis)
     mech = ts.load(text, closures="embed")
     assert mech.dof_names == ("crank_j",) and closed_residual(mech, mech.initial()) < 1e-12
-    points = ts.Closure("pin", "ball", "rod", "rocker", (0.5, 0, 0), (0.4, 0, 0), method="embed",
+    points = ts.constraints.Closure("pin", "ball", "rod", "rocker", (0.5, 0, 0), (0.4, 0, 0), method="embed",
                         independent=("crank_j",))  # fmt: skip
     tree = text[: text.index("<loop")] + "</robot>"
     other = ts.load(tree, closures=[points])
@@ -305,7 +305,7 @@ ROPE = '<tendon><spatial name="rope" stiffness="3"><site site="one"/><site site=
 
 def test_a_compiled_model_takes_the_loops_of_its_file() -> None:
     """As the file: embedded, with named independent joints, or as loops to add, and strict."""
-    pin = ts.Closure("pin", "ball", "one", "two", method="embed")
+    pin = ts.constraints.Closure("pin", "ball", "one", "two", method="embed")
     cases: tuple[tuple[str, dict[str, Any]], ...] = (
         (PIN, {"closures": "embed"}),
         (PIN, {"closures": "embed", "independent": ("rocker",)}),

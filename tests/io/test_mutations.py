@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import torchsko as ts
-from tests.actuation.test_actuation import ALL
+from tests.actuators.test_actuation import ALL
 from tests.io.test_sdf import ARM
 from tests.io.urdf_texts import LINK, POISON, joint, robot
 from tests.oracles.test_mjcf import STACKED

@@ -43,7 +43,7 @@ DOZEN = (
 NO_MIMIC = "alex_description/urdf/alex_psyonic_hands.urdf"
 # At load entries of rotations within 1e-14 of 0 and +-1 become these.
 SNAPPED = 1e-14
-# Of a body of many welded links, whose inertia is a sum about its centre of mass; in all else.
+# Of a body of many welded links, whose inertia is a sum about its center of mass; in all else.
 WELDED = 1e-15
 
 
@@ -391,7 +391,7 @@ SHAPES = """<mujoco model="shapes"><worldbody><geom name="floor" type="plane" si
 
 
 def places(mech: ts.Mechanism, q: Tensor) -> list[tuple]:
-    """Every shape: its form, colour, what it is for, how it touches, and where it is at a configuration."""
+    """Every shape: its form, color, what it is for, how it touches, and where it is at a configuration."""
     found = []
     for shape in mech.geometry.shapes:
         turn, shift = (torch.tensor(x, dtype=q.dtype) for x in (shape.rotation, shape.position))
@@ -399,7 +399,7 @@ def places(mech: ts.Mechanism, q: Tensor) -> list[tuple]:
             pose = ts.frame_pose(mech, q, shape.frame)
             R, p = pose.rotation.reshape(3, 3), pose.position.reshape(3)
             turn, shift = R @ turn, p + R @ shift
-        what = shape.form, shape.colour, shape.visual, shape.collision, shape.surface
+        what = shape.form, shape.color, shape.visual, shape.collision, shape.surface
         found.append((*what, turn, shift))
     return found
 

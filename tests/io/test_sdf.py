@@ -324,7 +324,7 @@ def test_shapes_are_kept_where_the_file_puts_them(form):
     ]
     mesh, other = shapes
     assert (mesh.form.path, mesh.form.scale) == ("model://a/b.stl", (1.0, 2.0, 3.0))
-    assert mesh.colour == (1.0, 0.0, 0.0, 0.5) and type(other.form).__name__.lower() == form
+    assert mesh.color == (1.0, 0.0, 0.0, 0.5) and type(other.form).__name__.lower() == form
     q, _, _ = normal_state(mech, 1)
     tool, lower = (ts.frame_pose(mech, q[0], name) for name in ("tool", "lower"))
 

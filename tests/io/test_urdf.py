@@ -27,7 +27,7 @@ def report(text: str, **options) -> list[str]:
 # What is read.
 
 
-def test_a_link_keeps_mass_centre_inertia_and_the_rotation_of_its_inertial_frame():
+def test_a_link_keeps_mass_center_inertia_and_the_rotation_of_its_inertial_frame():
     link = robot(
         link='<link name="b"><inertial><origin xyz="1 2 3" rpy="0.1 -0.2 0.3"/><mass value="2e0"/>'
         '<inertia ixx="3" ixy="0.1" ixz=".2" iyy="4." iyz="-3e-1" izz="+5"/></inertial></link>'

@@ -242,7 +242,7 @@ def test_a_stray_frame_does_not_take_forward_dynamics_from_a_floating_robot():
     st.floats(0.01, 1), st.floats(0.01, 1), st.floats(1e-4, 5), st.tuples(*[st.floats(-1, 1)] * 3)
 )
 def test_dynamics_of_an_inertia_that_breaks_the_triangle_inequality_are_newtons(a, b, c, axis):
-    """About an axis n through the centre of mass: tau = (n* I n) qdd, whatever I."""
+    """About an axis n through the center of mass: tau = (n* I n) qdd, whatever I."""
     n = np.array(axis) + (2.0, 0.0, 0.0)
     entries = {"ixx": str(a), "iyy": str(b), "izz": str(a + b + c)}
     text = robot(joint(f'<axis xyz="{n[0]} {n[1]} {n[2]}"/>'), inertia(**entries))

@@ -66,11 +66,11 @@ def test_weight_decay_without_gradient_moves_a_learned_value_to_nominal_and_neve
     (key,) = layer.learned
     (theta,) = layer.parameters()
     goal, before = nominal.learned[key]().detach(), layer.learned[key]().detach()
-    optimiser = torch.optim.AdamW([theta], lr=0.1, weight_decay=1.0)
+    optimizer = torch.optim.AdamW([theta], lr=0.1, weight_decay=1.0)
     far = distances(layer.mechanism(), nominal.mechanism())
     for _ in range(150):
         theta.grad = torch.zeros_like(theta)
-        optimiser.step()
+        optimizer.step()
         now = layer.learned[key]().detach()
         near = distances(layer.mechanism(), nominal.mechanism())
         assert (near <= far * (1 + 1e-12) + 1e-14).all()

@@ -34,7 +34,7 @@ def open_state(mech: ts.Mechanism, *batch: int, size: float = 0.1) -> Tensor:
 def test_no_closed_configuration_nearby_is_nearer_than_that_of_close(name: str) -> None:
     mech = CLOSED[name]()
     q = open_state(mech, 20, size=0.2)
-    found, distance = ts.close(mech, q)
+    found, distance = ts.close_loops(mech, q)
     assert (distance > 1e-3).all() and residual(mech, found) < 1e-13
     cut = replace(mech, closing=None)
     length = lambda x: ts.difference(cut, q, x).norm(dim=-1)  # noqa: E731
@@ -61,7 +61,7 @@ def test_derivatives_of_close_are_those_of_its_result(name: str) -> None:
 
     def value(t: Tensor) -> Tensor:
         moved = {n: getattr(mech, n) + t * x for n, x in zip(names, along, strict=True)}
-        found = ts.close(mech.replace(**moved), ts.integrate(cut, q, t * step)).q
+        found = ts.close_loops(mech.replace(**moved), ts.integrate(cut, q, t * step)).q
         return (weight * found).sum()
 
     def slope(fn, h: float = 1e-3) -> Tensor:
@@ -75,8 +75,8 @@ def test_derivatives_of_close_are_those_of_its_result(name: str) -> None:
     torch.testing.assert_close(forward, first, rtol=1e-10, atol=1e-10)
     second = torch.func.grad(torch.func.grad(value))(zero)
     torch.testing.assert_close(second, slope(torch.func.grad(value)), rtol=1e-7, atol=1e-7)
-    each = torch.vmap(lambda x: ts.close(mech, x).q)(q)
-    torch.testing.assert_close(each, ts.close(mech, q).q, rtol=0, atol=1e-12)
+    each = torch.vmap(lambda x: ts.close_loops(mech, x).q)(q)
+    torch.testing.assert_close(each, ts.close_loops(mech, q).q, rtol=0, atol=1e-12)
 
 
 def test_close_projects_the_steps_of_closed_configurations() -> None:
@@ -84,7 +84,7 @@ def test_close_projects_the_steps_of_closed_configurations() -> None:
     mech = four_bar()
     q, _, _ = state(mech)
     X = ts.expand_velocity(mech, q, torch.ones(1, dtype=q.dtype))[:, None]
-    found = torch.func.jacrev(lambda q: ts.close(mech, q).q)(q)
+    found = torch.func.jacrev(lambda q: ts.close_loops(mech, q).q)(q)
     torch.testing.assert_close(found, X @ torch.linalg.pinv(X), rtol=1e-10, atol=1e-10)
 
 
@@ -115,7 +115,7 @@ def test_closed_markers_have_one_orientation_and_never_opposite_axes(kind: str) 
     arm = close_loops(arm, [replace(loop, kind=kind, method="embed")])
     g = torch.Generator().manual_seed(0)
     q, _ = arm.random_state(40, generator=g)
-    far = ts.close(arm, q + torch.randn(40, 7, generator=g, dtype=q.dtype)).q
+    far = ts.close_loops(arm, q + torch.randn(40, 7, generator=g, dtype=q.dtype)).q
     for found in (q, far):
         R1, R2 = ts.frame_pose(arm, found, [loop.frame1, loop.frame2]).rotation.unbind(-3)
         axes = (R1 * R2).sum(-2)[..., 2 if kind == "revolute" else slice(None)]

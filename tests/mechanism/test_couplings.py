@@ -18,9 +18,9 @@ from tests.states import normal_state
 from tests.strategies import BATCHES, agree, coupled_mechanisms, random_mechanism, seeds
 from torchsko import algorithms
 from torchsko.errors import MechanismError
+from torchsko.integrators.limit_springs import LimitSprings
+from torchsko.integrators.motor import Motor
 from torchsko.linalg.scalar_form import scalar_form
-from torchsko.rollout.limit_springs import LimitSprings
-from torchsko.rollout.motor import Motor
 
 
 def matrix(mech: ts.Mechanism) -> Tensor:

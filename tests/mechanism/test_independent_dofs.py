@@ -84,7 +84,7 @@ def test_random_states_of_loops_are_away_from_singular_ones(name: str) -> None:
     assert torch.equal(q, draw())
     unit = torch.eye(mech.num_dof, dtype=q.dtype)[:, None]
     assert ts.expand_velocity(mech, q, unit).abs().max() <= MAX_RATE_RATIO
-    assert ts.close(mech, q).distance.max() < 1e-12
+    assert ts.close_loops(mech, q).distance.max() < 1e-12
     with torch.device("cpu"):  # a default device
         assert torch.equal(q, draw())
 

@@ -79,7 +79,7 @@ def test_integrate_inverts_difference_and_stays_closed() -> None:
     for q in (mech.neutral(), mech.initial(), mech.middle()):
         assert residual(mech, q) < 1e-9
     far = q + 0.1
-    closed, distance = ts.close(mech, far)
+    closed, distance = ts.close_loops(mech, far)
     assert residual(mech, closed) < 1e-12 and distance > 1e-3
 
 
@@ -297,7 +297,7 @@ def test_refusals_name_the_loop_and_the_remedy() -> None:
     made.close("loop", "ball", "b", (1, 0, 0), "world", (1, 0, 0))
     with pytest.raises(MechanismError, match="closure 'loop': no link is named 'b'"):
         made.build(strict=False)
-    pin = ts.Closure("pin", "ball", "wrist", None)
+    pin = ts.constraints.Closure("pin", "ball", "wrist", None)
     with pytest.raises(MechanismError, match="no frame is named 'wrist'"):
         ts.load(ts.robots.panda, closures=[pin])
     mech = four_bar()
@@ -322,7 +322,9 @@ def test_loops_are_added_to_a_urdf() -> None:
         f"<origin xyz='{x} 0 0'/><axis xyz='0 0 1'/></joint>"
         for c, p, x in (("a", "g", 0), ("b", "a", 0.2), ("c", "g", 0.5))
     )
-    loop = ts.Closure("loop", "connect", "b", "c", (0.5, 0, 0), (0.4, 0, 0), method="embed")
+    loop = ts.constraints.Closure(
+        "loop", "connect", "b", "c", (0.5, 0, 0), (0.4, 0, 0), method="embed"
+    )
     mech = ts.load(f"<robot name='bar'>{links}{joints}</robot>", closures=[loop])
     assert mech.num_dof == 1 and mech.num_q == 3
     assert residual(mech, mech.neutral()) < 1e-12

@@ -28,7 +28,7 @@ def urdf(mass="1", origin="0 0 0.1", com="0 0 0.1", moment="0.1", more="") -> st
     [
         (urdf(mass="1e308"), r"link 'arm': the mass \[kg\] is 1e\+308"),
         (urdf(origin="0 1e300 0"), r"joint 'hinge': the position .* is 1e\+300"),
-        (urdf(com="0 0 -1e200"), r"link 'arm': the centre of mass .* is -1e\+200"),
+        (urdf(com="0 0 -1e200"), r"link 'arm': the center of mass .* is -1e\+200"),
         (urdf(moment="1e308"), r"link 'arm': the inertia .* is 1e\+308"),
         (urdf(more='<dynamics damping="1e307"/>'), r"joint 'hinge': the damping is 1e\+307"),
         (urdf(more='<dynamics friction="1e307"/>'), r"joint 'hinge': the friction is 1e\+307"),

@@ -102,7 +102,9 @@ def test_a_gear_with_a_locked_wheel_fixes_the_other_wheel():
         residual = at - sum(c * at**k for k, c in enumerate(closure.parameters))
         assert residual == pytest.approx(0.0, abs=1e-15)
         q = torch.zeros(2, dtype=left.dtype)
-        qdd = ts.constrained_dynamics(left, q, 0 * q, 0 * q, contact=ts.ContactModel.of(left)).qdd
+        qdd = ts.contact.contact_dynamics(
+            left, q, 0 * q, 0 * q, contact=ts.ContactModel.of(left)
+        ).qdd
         assert qdd[left.joint_names.index(other)] > 1.0  # towards the position of the gear
 
 
@@ -205,7 +207,7 @@ def test_a_keyframe_has_the_other_robot_in_its_initial_configuration(second):
     both = mech.append(tool, "flange", prefix="g_")
     assert list(both.keyframes) == ["home", "g_open"]
     key = both.keyframes["g_open" if second else "home"]
-    drive = ts.Actuators.of_file(both, both.file_metadata.actuators)
+    drive = ts.actuators.Actuators.of_file(both, both.file_metadata.actuators)
     act, ctrl = drive.at_keyframe(key)
     assert key.control_names == drive.names == ("turn", "lift", "g_grip")
     own = mech.initial() if second else mech.keyframes["home"].q
@@ -304,7 +306,7 @@ def test_weights_are_computed_anew(edit):
 
 def test_names_and_notes_are_kept():
     """What has no part in the motion keeps its value, and names get the prefix."""
-    motor = ts.Actuator.torque_source(
+    motor = ts.actuators.Actuator.torque_source(
         "drive", "elbow", stall=3.0, no_load_speed=9.0, efficiency=0.7
     )
     mech = loaded(
@@ -315,20 +317,20 @@ def test_names_and_notes_are_kept():
         ).robot
     )
     data = mech.file_metadata
-    note = UnsupportedElement("actuator 'leg'", "not modelled")
+    note = UnsupportedElement("actuator 'leg'", "not modeled")
     actuators = type(data.actuators)((motor,), unused=(note,))
-    spatial = UnsupportedElement("tendon 'string'", "it is a spatial tendon: not modelled")
+    spatial = UnsupportedElement("tendon 'string'", "it is a spatial tendon: not modeled")
     changes = {"actuators": actuators, "unused_tendons": (spatial,)}
     mech = mech.replace(file_metadata=type(data)(**{**vars(data), **changes}))
     left = mech.lock({"wrist": 0.0})
     assert left.file_metadata.actuators == actuators
-    assert ts.tendons_of(left).unused == (spatial,)
+    assert ts.actuators.tendons_of(left).unused == (spatial,)
     assert left.geometry == mech.geometry.without_weights()
     (closure,) = left.closures
     assert (closure.name, closure.method, closure.independent) == ("hold", "cut", ())
     both = left.append(mech, "flange", prefix="b_")
     assert both.file_metadata.actuators.unused == (note, note)
-    assert ts.tendons_of(both).unused == (spatial, spatial)
+    assert ts.actuators.tendons_of(both).unused == (spatial, spatial)
     one, two = both.file_metadata.actuators.actuators
     assert (one, two.name, two.transmission) == (motor, "b_drive", {"b_elbow": 1.0})
     assert (two.stall, two.no_load_speed, two.efficiency) == (3.0, 9.0, 0.7)
@@ -337,10 +339,10 @@ def test_names_and_notes_are_kept():
     shapes = both.geometry.shapes[len(mech.geometry.shapes) :]
     for shape, own in zip(shapes, mech.geometry.shapes, strict=True):
         assert shape.name == "b_" + own.name and shape.form == own.form
-        assert (shape.visual, shape.collision, shape.colour) == (
+        assert (shape.visual, shape.collision, shape.color) == (
             own.visual,
             own.collision,
-            own.colour,
+            own.color,
         )
         assert shape.frame == ("flange" if own.frame is None else "b_" + own.frame)
 

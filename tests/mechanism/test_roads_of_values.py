@@ -40,7 +40,7 @@ ROADS: dict[str, Callable[[ts.Mechanism], ts.Mechanism]] = {
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,
     "pickle": lambda mech: pickle.loads(pickle.dumps(mech)),
-    "constrain": lambda mech: copied(ts.constrain(mech, [ts.Hold("flange")])).mech(),
+    "constrain": lambda mech: copied(ts.constrain(mech, [ts.HeldFrame("flange")])).mech(),
     "layer": through_layer,
     "fuse": lambda mech: copied(ts.fuse(mech)).mechanism(),
     "save": through_file,

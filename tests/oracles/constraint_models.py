@@ -9,7 +9,7 @@ import torch
 
 import torchsko as ts
 
-Constraint = ts.Hold | ts.Closure
+Constraint = ts.HeldFrame | ts.constraints.Closure
 Point = tuple[float, ...]
 
 
@@ -38,7 +38,7 @@ class Model(NamedTuple):
 
     bodies: str
     loops: dict[str, Loop]
-    coupling: ts.Closure | None = None
+    coupling: ts.constraints.Closure | None = None
 
     def text(self, *soft: str, coupled: bool = False) -> str:
         """MJCF text with these constraints as soft equalities, and with the coupling."""
@@ -60,11 +60,13 @@ def inertia(x: float, mass: float) -> str:
     return f'<inertial pos="{x} .02 .01" mass="{mass}" diaginertia=".02 .03 .04"/>'
 
 
-def ball(name: str, one: str | None, x1: Point, two: str | None, x2: Point) -> ts.Closure:
-    return ts.Closure(name, "ball", one, two, x1, x2)
+def ball(
+    name: str, one: str | None, x1: Point, two: str | None, x2: Point
+) -> ts.constraints.Closure:
+    return ts.constraints.Closure(name, "ball", one, two, x1, x2)
 
 
-def connect(*closures: ts.Closure) -> str:
+def connect(*closures: ts.constraints.Closure) -> str:
     """The `connect` equalities of ball closures; sites are named after them."""
     return "".join(f'<connect site1="{c.name}_1" site2="{c.name}_2"/>' for c in closures)
 
@@ -72,10 +74,10 @@ def connect(*closures: ts.Closure) -> str:
 def slide_bar() -> Model:
     """A four-bar on a slide; a rod holds its rocker, and a cam relates a lever to the slide."""
     loop = ball("loop", "coupler", (0.5, 0, 0), "rocker", (0.4, 0, 0))
-    rod = ts.Closure(
+    rod = ts.constraints.Closure(
         "rod", "distance", "rocker", None, (0.3, 0.1, 0.1), (0.9, 0.4, 0.9), parameters=(0.6,)
     )
-    cam = ts.Closure(
+    cam = ts.constraints.Closure(
         "cam", "joint", None, None, joints=("lever", "slide"), parameters=(0.1, 1.5, 2.0, -1.0, 0.5)
     )
     bodies = f"""<body name="cart"><joint name="slide" type="slide" axis="1 0 .2" damping=".3"/>
@@ -99,10 +101,10 @@ def slide_bar() -> Model:
 
 def mimics() -> Model:
     """A floating hand whose second finger follows the first; a third one does so by a polynomial."""
-    cam = ts.Closure(
+    cam = ts.constraints.Closure(
         "cam", "joint", None, None, joints=("third", "first"), parameters=(0.1, 0.4, -0.5, 0.2, 0.3)
     )
-    rod = ts.Closure(
+    rod = ts.constraints.Closure(
         "rod", "distance", "tip2", "tip3", (0.1, 0, 0.1), (0.1, 0.1, 0), parameters=(0.35,)
     )
     pin = ball("pin", "tip2", (0.2, 0, 0), None, (0.4, 0.1, 0.2))
@@ -123,7 +125,7 @@ def mimics() -> Model:
             "rod": Loop((rod,), None, ("embedded", "held", "open")),
             "pin": Loop((pin,), connect(pin), ("held", "soft")),
         },
-        ts.Closure(
+        ts.constraints.Closure(
             "follow", "joint", None, None, joints=("second", "first"), parameters=(0.1, 0.6)
         ),
     )
@@ -157,7 +159,9 @@ def delta() -> Model:
     bodies += f"""<body name="platform" pos="0 0 {zp}"><freejoint name="platform"/>
     {inertia(0, 0.8)}{sites}</body>"""
     two = (*arms[0], *arms[1])
-    hold = ts.Hold(ts.Frame("platform", position=torch.tensor([0.1, 0.0, 0.05]).double()), "planar")
+    hold = ts.HeldFrame(
+        ts.Frame("platform", position=torch.tensor([0.1, 0.0, 0.05]).double()), "planar"
+    )
     return Model(
         bodies,
         {
@@ -172,7 +176,7 @@ def biped() -> Model:
     """A floating biped; each leg has a spatial loop of a rod at the hip and a four-bar at the knee."""
     out, hips, knees, feet = "", [], [], []
     for s, y in (("l", 0.1), ("r", -0.1)):
-        rod = ts.Closure(
+        rod = ts.constraints.Closure(
             f"hip{s}",
             "distance",
             f"arm{s}",
@@ -225,7 +229,7 @@ def stewart() -> Model:
         sites += f'<site name="c{k}_2" pos="{h[0]} {h[1]} {h[2]}"/>'
         ends.append(ball(f"c{k}", f"rod{k}", (0, 0, length), "platform", h))
     bodies = f"""{legs}<body name="platform"><freejoint name="platform"/>{inertia(0.01, 5)}{sites}</body>"""
-    hold = ts.Hold(ts.Frame("platform", position=torch.tensor([0.1, 0.0, 0.2]).double()))
+    hold = ts.HeldFrame(ts.Frame("platform", position=torch.tensor([0.1, 0.0, 0.2]).double()))
     return Model(
         bodies,
         {

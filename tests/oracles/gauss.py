@@ -1,6 +1,6 @@
 """Gauss's principle on MuJoCo's tree: accelerations under exact and soft constraints from one dense system.
 
-The acceleration minimises :math:`|a - a_0|^2_M + |J a - r|^2_{R^{-1}}` over :math:`G a + \\gamma = 0`. M, the
+The acceleration minimizes :math:`|a - a_0|^2_M + |J a - r|^2_{R^{-1}}` over :math:`G a + \\gamma = 0`. M, the
 bias, and the rows J, R, r of soft equalities are MuJoCo's; G is made of MuJoCo's body Jacobians, and gamma is
 their change along the velocity.
 """
@@ -24,7 +24,7 @@ class Motion(NamedTuple):
 
     Attributes:
         accel: accelerations.
-        of_soft: generalised forces of soft constraints.
+        of_soft: generalized forces of soft constraints.
         multipliers: those of least norm of all exact rows.
     """
 
@@ -70,7 +70,7 @@ class GaussOracle:
         return np.concatenate([empty, *(self._rows(c) for c in self.exact)])
 
     def _rows(self, c: Constraint) -> np.ndarray:
-        if isinstance(c, ts.Hold):
+        if isinstance(c, ts.HeldFrame):
             frame = c.frame if isinstance(c.frame, ts.Frame) else ts.Frame(c.frame)
             position = np.zeros(3) if frame.position is None else frame.position.numpy()
             J = self._jacobian(frame.body, position)[1]
@@ -120,7 +120,7 @@ class GaussOracle:
         mujoco.mj_fullM(self.model, data, M)
         pull = J.T / data.efc_R[: data.nefc]
         force = tau - data.qfrc_bias + data.qfrc_passive + pull @ data.efc_aref[: data.nefc]
-        # Scaled by the mass matrix, so that redundant rows are recognised.
+        # Scaled by the mass matrix, so that redundant rows are recognized.
         L = np.linalg.cholesky(M + pull @ J)
         whole = np.linalg.solve(L, G.T)
         free = np.linalg.solve(L, force)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 import torchsko as ts
-from torchsko.rollout.integrators import SEMI_IMPLICIT_EULER
+from torchsko.integrators.integrators import SEMI_IMPLICIT_EULER
 
 KINDS = {
     "revolute": mujoco.mjtJoint.mjJNT_HINGE,

@@ -11,7 +11,7 @@ from tests.states import normal_state
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
-from torchsko.rollout.step import implicit_losses
+from torchsko.integrators.step import implicit_losses
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -65,11 +65,11 @@ def test_compensation_by_actuators_is_within_their_range():
     mech, data = ts.from_mujoco(model), mujoco.MjData(model)
     assert not any("actuatorgravcomp" in str(x) for x in mech.unused)
     there = ts.conventions("mujoco", mech, names_of_joints(model))
-    drive = ts.actuators_of(mech)
+    drive = ts.actuators.actuators_of(mech)
     assert not drive.unused
     q, qd, _, _ = normal_state(mech, 6, vectors=3)
     ctrl = torch.linspace(-150, 150, 6, dtype=q.dtype)[:, None].expand(6, 2)
-    tau, _ = ts.actuate(mech, drive, q, qd, ctrl=ctrl)
+    tau, _ = ts.actuators.actuate(mech, drive, q, qd, ctrl=ctrl)
     qdd = ts.forward_dynamics(mech, q, qd, tau)
     saturated = 0
     for i in range(6):

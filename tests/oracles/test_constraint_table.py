@@ -79,7 +79,7 @@ def state(row: Row, mech: ts.Mechanism, *batch: int) -> tuple[Tensor, Tensor, Te
     return independent_q(mech, ts.expand(closed, q)), 2 * qd, tau
 
 
-def laws(row: Row, mech: ts.Mechanism) -> ts.HeldMechanism | ts.ContactModel | None:
+def laws(row: Row, mech: ts.Mechanism) -> ts.constraints.HeldMechanism | ts.ContactModel | None:
     """The held constraints, or the soft ones."""
     if "held" in row.modes:
         return ts.constrain(mech, row.exact("held"))
@@ -87,13 +87,13 @@ def laws(row: Row, mech: ts.Mechanism) -> ts.HeldMechanism | ts.ContactModel | N
 
 
 def motion(
-    mech: ts.Mechanism, law: ts.HeldMechanism | ts.ContactModel | None, *state: Tensor
+    mech: ts.Mechanism, law: ts.constraints.HeldMechanism | ts.ContactModel | None, *state: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Accelerations and forces: those of held rows, or those of soft constraints on the dofs."""
-    if isinstance(law, ts.HeldMechanism):
+    if isinstance(law, ts.constraints.HeldMechanism):
         return replace(law, source=mech).forward_dynamics(*state)
     if law is not None:
-        return ts.constrained_dynamics(mech, *state, contact=law)[:2]
+        return ts.contact.contact_dynamics(mech, *state, contact=law)[:2]
     return ts.forward_dynamics(mech, *state), torch.zeros_like(state[1])
 
 
@@ -168,7 +168,7 @@ def test_derivatives_to_states_masses_and_geometry_are_those_of_differences(row:
     (slope,) = torch.autograd.grad(total, t)
     expected = sum((w * x).sum() for w, x in zip(weights, near, strict=True))
     assert abs(slope - expected) < 1e-7 * sum(float(x.abs().max()) for x in near)
-    if isinstance(law, ts.HeldMechanism):
+    if isinstance(law, ts.constraints.HeldMechanism):
         exact = law.forward_dynamics_derivatives(q, qd, tau)
         near = difference(lambda t: at(t, moved=False))
         for parts, expected in zip((exact[:3], exact[3:]), near, strict=True):

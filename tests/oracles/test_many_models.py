@@ -58,7 +58,9 @@ def some(x) -> bool:
     return bool(np.any(np.asarray(x)))
 
 
-def check_report(model, mech: ts.Mechanism, drive: ts.Actuators, tendons: ts.Tendons) -> None:
+def check_report(
+    model, mech: ts.Mechanism, drive: ts.actuators.Actuators, tendons: ts.actuators.Tendons
+) -> None:
     """What is said not to be covered is what MuJoCo's fields hold of it."""
     told = [str(line) for line in (*mech.unused, *drive.unused, *tendons.unused)]
 
@@ -94,7 +96,7 @@ def check_report(model, mech: ts.Mechanism, drive: ts.Actuators, tendons: ts.Ten
     )
 
 
-def take_out(model, drive: ts.Actuators, tendons: ts.Tendons) -> None:
+def take_out(model, drive: ts.actuators.Actuators, tendons: ts.actuators.Tendons) -> None:
     """Leave in MuJoCo's model what is covered."""
     model.opt.disableflags |= int(WITHOUT) & ~int(mujoco.mjtDisableBit.mjDSBL_ACTUATION)
     model.jnt_actgravcomp[:] = False  # gravcomp is passive here
@@ -122,7 +124,7 @@ def differences(model, seed: int = 0) -> dict[str, float]:
         warnings.simplefilter("ignore", ts.RobotFileWarning)
         mech = ts.from_mujoco(model)
     tree = mech.tree
-    drive, tendons = ts.actuators_of(tree), ts.tendons_of(tree)
+    drive, tendons = ts.actuators.actuators_of(tree), ts.actuators.tendons_of(tree)
     check_report(model, mech, drive, tendons)
     take_out(model, drive, tendons)
     tree = tree.replace(friction=torch.zeros_like(tree.friction))  # a constraint of MuJoCo's
@@ -152,7 +154,7 @@ def differences(model, seed: int = 0) -> dict[str, float]:
         mujoco.mj_forward(model, data)
         mujoco.mj_fullM(model, data, M)
         pull = tendons.force(tree, q, qd)
-        drives, _ = ts.actuate(tree, drive, q, qd, act, ctrl=ctrl, dt=model.opt.timestep)
+        drives, _ = ts.actuators.actuate(tree, drive, q, qd, act, ctrl=ctrl, dt=model.opt.timestep)
         passive = ts.passive_force(tree.replace(has_armature=False), q, qd)
         bias = ts.bias_force(free, q, qd)
         theirs = {name: torch.tensor(getattr(data, name)) for name in (

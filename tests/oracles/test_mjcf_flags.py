@@ -42,10 +42,10 @@ def test_what_a_flag_switches_off_does_not_act(flags):
     mujoco.mj_forward(model, data)
 
     damping, _, springs, lifted, *_ = ts.passive_force_parts(tree, q, qd)
-    pulled = ts.tendons_of(tree).force(tree, q, qd)
+    pulled = ts.actuators.tendons_of(tree).force(tree, q, qd)
     mine = pulled - damping - springs - lifted
     assert np.abs(mine.numpy() - data.qfrc_passive).max() < 1e-12
-    tau, _ = ts.actuate(tree, ts.actuators_of(tree), q, qd, ctrl=ctrl)
+    tau, _ = ts.actuators.actuate(tree, ts.actuators.actuators_of(tree), q, qd, ctrl=ctrl)
     assert np.abs(tau.numpy() - data.qfrc_actuator).max() < 1e-12
     welds = sum(closure.active for closure in mech.file_metadata.closures)
     assert len(mech.dependent_joint_names) + 6 * welds == data.ne
@@ -101,7 +101,7 @@ def test_yielding_springs_are_reported():
       </worldbody></mujoco>"""
     for flag in ("enable", "disable"):
         told = [str(x) for x in ts.load(text.replace("able", flag, 1)).unused if "yield" in str(x)]
-        assert told == ["1 joints with springyield: yielding of springs is not modelled"] * (
+        assert told == ["1 joints with springyield: yielding of springs is not modeled"] * (
             flag == "enable"
         )
 
@@ -126,11 +126,11 @@ def test_actuators_of_disabled_groups_exert_no_force():
     text = f"""<mujoco><option actuatorgroupdisable="2"/><worldbody><body><joint name="j"/>{INERTIAL}</body>
       </worldbody><actuator><motor joint="j" group="2"/><motor joint="j" gear="3"/></actuator></mujoco>"""
     model, mech = mujoco.MjModel.from_xml_string(text), ts.load(text)
-    data, drives = mujoco.MjData(model), ts.actuators_of(mech)
+    data, drives = mujoco.MjData(model), ts.actuators.actuators_of(mech)
     data.ctrl[:] = 1.0
     mujoco.mj_forward(model, data)
     q, qd = mech.random_state()
-    tau, _ = ts.actuate(mech, drives, q, qd, ctrl=torch.ones(1, dtype=q.dtype))
+    tau, _ = ts.actuators.actuate(mech, drives, q, qd, ctrl=torch.ones(1, dtype=q.dtype))
     assert tau.tolist() == data.qfrc_actuator.tolist() == [3.0]
     assert [str(x) for x in drives.unused] == [
         "actuator 'actuator0': actuatorgroupdisable contains its group 2"

@@ -37,7 +37,7 @@ def test_constrained_accelerations_and_impacts_agree(path, rows: str) -> None:
     mech = mech.replace(stiffness=0 * mech.stiffness, armature=0 * mech.armature)
     frames = [name for name in mech.frame_names if name.endswith("foot")]
     q, qd, tau, _ = robot.states(5)
-    held = ts.constrain(mech, [ts.Hold(f, rows) for f in frames])
+    held = ts.constrain(mech, [ts.HeldFrame(f, rows) for f in frames])
     moving, qd = qd, (held.nullspace(q) @ qd[..., None])[..., 0]
     qdd, forces = held.forward_dynamics(q, qd, tau)
     models = pinocchio_models(robot, frames, rows)
@@ -55,7 +55,7 @@ def test_constrained_accelerations_and_impacts_agree(path, rows: str) -> None:
     def impact(model, data, q, qd):
         datas = [made.createData() for made in models]
         pin.initConstraintDynamics(model, data, models, datas)
-        exact = pin.ProximalSettings(0.0, 0.0, 1)  # a single, unregularised solve
+        exact = pin.ProximalSettings(0.0, 0.0, 1)  # a single, unregularized solve
         return pin.impulseDynamics(model, data, q, qd, models, datas, 0.0, exact)
 
     expected = robot.map(impact, q, moving)

@@ -105,7 +105,7 @@ def test_contact_settings_of_a_model_are_kept():
     assert np.allclose(hill.form.heights, heights_by_rays(mujoco, model, hill.form), atol=1e-4)
     assert (ball.surface.condim, ball.surface.friction) == (4, (2.0, 0.1, 0.2))
     assert (ball.surface.margin, ball.surface.gap, ball.surface.priority) == (0.3, 0.1, 2)
-    assert ball.surface.solref == (0.03, 0.8) and ball.colour == (1.0, 0.0, 0.0, 1.0)
+    assert ball.surface.solref == (0.03, 0.8) and ball.color == (1.0, 0.0, 0.0, 1.0)
     assert seen.visual and not seen.collision and hidden.collision and not hidden.visual
     assert hidden.form == forms.Capsule(0.2, 1.0)
     q = mech.neutral()

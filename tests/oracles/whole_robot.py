@@ -44,7 +44,7 @@ GROUPS = {
     "kinematics": ("pose", "velocity", "acceleration", "classical acceleration"),
     "Jacobians and rates": ("Jacobian", "Jacobian rate"),
     "their derivatives": ("velocity to", "acceleration to"),
-    "centre of mass": ("centre", "its "),
+    "center of mass": ("center", "its "),
     "centroidal": ("centroidal",),
     "energies": ("kinetic energy", "potential energy", "mechanical energy"),
     "dynamics": ("inverse dynamics", "bias", "gravity force", "joint wrenches", "mass matrix"),
@@ -170,22 +170,22 @@ def moved(mech: ts.Mechanism, q: Tensor, columns: Tensor, names: list[str]) -> T
 
 
 def whole(both: Robot) -> Iterator[Compared]:
-    """Centres of mass, momenta and energies."""
+    """Centers of mass, momenta and energies."""
     m = both.mech
     joints = [both.model.getJointId(name) for name in m.joint_names]
     heavy = (ts.subtree_masses(m) > 0).nonzero().flatten().tolist()
 
-    def centres(q, qd, qdd):
+    def centers(q, qd, qdd):
         found = ts.com_velocity(m, q, qd), ts.com_acceleration(m, q, qd, qdd)
         return ts.center_of_mass(m, q), *found, ts.subtree_centers(m, q)[..., heavy, :]
 
-    def their_centres(model, data, q, v, a):
+    def their_centers(model, data, q, v, a):
         pin.centerOfMass(model, data, q, v, a)
         told = (data.oMi[joints[k]].act(data.com[joints[k]]) for k in heavy)
         return data.com[0], data.vcom[0], data.acom[0], np.stack([*told])
 
-    what = ("centre of mass", "its velocity", "its acceleration", "centres of subtrees")
-    yield Compared(what, centres, their_centres)
+    what = ("center of mass", "its velocity", "its acceleration", "centers of subtrees")
+    yield Compared(what, centers, their_centers)
     yield Compared(
         ("its Jacobian",),
         lambda q, *_: (ts.com_jacobian(m, q),),
@@ -419,7 +419,7 @@ def with_armature(both: Robot) -> Robot:
         armature[mech.dof_slice(mech.joint_names[mech.joint_kinds.index("free")])] = 0
     model = both.model.copy()
     model.armature = both.to_pin(armature)
-    return Robot(ts.checked(mech.replace(armature=armature)), model, both.there)
+    return Robot(ts.mark_singular_joints(mech.replace(armature=armature)), model, both.there)
 
 
 def group_of(quantity: str) -> str:

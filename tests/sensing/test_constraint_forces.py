@@ -111,7 +111,7 @@ def test_sensors_feel_equalities_with_every_option(option):
 @pytest.mark.parametrize("name", EQUALITIES)
 def test_forces_of_equalities_are_those_of_mujoco(name):
     mech, state, ctrl, push, model, every = moved(arms(EQUALITIES[name]))
-    forces = ts.equality_forces(mech, state, ctrl, f_ext=push)
+    forces = ts.constraints.equality_forces(mech, state, ctrl, f_ext=push)
     assert set(forces) == {model.eq(e).name for e in range(model.neq)}
     for i, data in enumerate(every):
         for e in range(model.neq):
@@ -123,11 +123,11 @@ def test_forces_of_equalities_are_those_of_mujoco(name):
             else:
                 expected = -f[:3] if len(rows) else np.zeros(3)
                 np.testing.assert_allclose(found[3:], expected, atol=1e-8, rtol=1e-9)
-                work = J.T @ f - _generalised_force(model, data, e, found)
+                work = J.T @ f - _generalized_force(model, data, e, found)
                 np.testing.assert_allclose(work, 0, atol=1e-8)
 
 
-def _generalised_force(model, data, e, wrench):
+def _generalized_force(model, data, e, wrench):
     """J* of a wrench on the second frame of an equality, and of its opposite on the first one."""
     total = np.zeros(model.nv)
     ends = (model.eq_obj1id[e], model.eq_obj2id[e])
@@ -207,7 +207,8 @@ def test_embedded_and_held_loops_exert_one_force(more):
     )
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
     forces, others = (
-        ts.equality_forces(x, at, ctrl, f_ext=push) for x, at in ((bar, state), (held, opened))
+        ts.constraints.equality_forces(x, at, ctrl, f_ext=push)
+        for x, at in ((bar, state), (held, opened))
     )
     assert list(forces) == list(others) and "pin" in forces
     torch.testing.assert_close(forces, others, rtol=1e-10, atol=1e-10)
@@ -219,7 +220,7 @@ def test_a_hinge_transmits_no_more_about_its_axis_than_its_own_force():
     rates = ts.expand_velocity(bar, state.q, state.qd)
     q = ts.expand(bar, state.q)
     readings = ts.sensors(bar, state, ctrl, f_ext=push)
-    forces = ts.equality_forces(bar, state, ctrl, f_ext=push)
+    forces = ts.constraints.equality_forces(bar, state, ctrl, f_ext=push)
     tension = 3 * (q[:, 1] - q[:, 2] / 2)
     own = {
         0: -0.1 * rates[:, 0],
@@ -240,22 +241,24 @@ def test_the_force_of_a_coupling_is_the_limit_of_a_stiff_equality():
     q, qd = coupled.random_state(3, generator=torch.Generator().manual_seed(0))
     ctrl = torch.ones(3, 2).double()
     whole = ts.State(ts.expand(coupled, q), ts.expand_velocity(coupled, q, qd))
-    found = ts.equality_forces(coupled, ts.State(q, qd), ctrl)
-    expected = ts.equality_forces(soft, whole, ctrl)
+    found = ts.constraints.equality_forces(coupled, ts.State(q, qd), ctrl)
+    expected = ts.constraints.equality_forces(soft, whole, ctrl)
     torch.testing.assert_close(found, expected, rtol=3e-4, atol=3e-4)
     coupled, soft = (x.replace(friction=0 * x.friction) for x in (coupled, soft))
-    found = ts.equality_forces(coupled, ts.State(q, qd), ctrl)
-    expected = ts.equality_forces(ts.constrain(soft, soft.closures), whole, ctrl)
+    found = ts.constraints.equality_forces(coupled, ts.State(q, qd), ctrl)
+    expected = ts.constraints.equality_forces(ts.constrain(soft, soft.closures), whole, ctrl)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
     both = ts.load(ts.robots.panda).append(coupled, "flange", prefix="hand_")
     state = ts.State(both.initial(), torch.zeros(both.num_dof).double())
-    assert "hand_mesh" in ts.equality_forces(both, state, actuators=ts.Actuators.of(both, []))
+    assert "hand_mesh" in ts.constraints.equality_forces(
+        both, state, actuators=ts.actuators.Actuators.of(both, [])
+    )
 
 
 def test_a_held_foot_carries_the_robot():
     dog = ts.load(ts.robots.quadruped, floating_base=True)
     feet = [name for name in dog.frame_names if name.endswith("foot")]
-    held = ts.constrain(dog, [ts.Hold(foot) for foot in feet])
+    held = ts.constrain(dog, [ts.HeldFrame(foot) for foot in feet])
     q, qd = dog.middle().expand(2, -1), torch.zeros(2, dog.num_dof).double()
     tau = torch.randn(qd.shape, generator=torch.Generator().manual_seed(0)).double()
     tau[:, :6] = 0
@@ -282,7 +285,7 @@ def test_a_held_foot_carries_the_robot():
 def test_a_hold_beside_an_embedded_loop_exerts_the_force_of_two_holds():
     bar, cut, _, ctrl, push = four_bar(GEAR)
     tip = ts.Frame("leaf", position=torch.tensor([0, 0, 0.1]).double())
-    hold, pin = ts.Hold(tip, "planar"), next(x for x in cut.closures if x.name == "pin")
+    hold, pin = ts.HeldFrame(tip, "planar"), next(x for x in cut.closures if x.name == "pin")
     q = bar.initial().expand(3, -1)
     places = [bar.tree_joint_names.index(name) for name in cut.joint_names]
     robots = (
@@ -301,7 +304,7 @@ def test_a_touch_sensor_of_a_held_mechanism_is_refused():
         '<mujoco><worldbody><body name="b"><freejoint/><geom size=".1"/><site name="s"/></body>'
         '</worldbody><sensor><touch name="skin" site="s"/></sensor></mujoco>'
     )
-    held = ts.constrain(ball, [ts.Hold("b")])
+    held = ts.constrain(ball, [ts.HeldFrame("b")])
     with pytest.raises(ts.MechanismError, match="skin"):
         ts.sensors(held, ts.State(ball.initial(), torch.zeros(6).double()))
 
@@ -310,7 +313,9 @@ def test_a_force_within_a_body_is_refused():
     arm = ts.load(arms("")).lock({"b": 0.3})
     state = ts.State(arm.initial(), torch.zeros(arm.num_dof).double())
     with pytest.raises(ts.MechanismError, match="wrist"):
-        ts.sensors(arm, state, sensors=["force wrist"], actuators=ts.Actuators.of(arm, []))
+        ts.sensors(
+            arm, state, sensors=["force wrist"], actuators=ts.actuators.Actuators.of(arm, [])
+        )
 
 
 def check_gradients(read, inputs):
@@ -341,7 +346,7 @@ def test_forces_of_soft_equalities_have_exact_gradients():
         model = contact.replace(equality_position=position)
         of = mech.replace(mass=mass)
         readings = ts.sensors(of, at, ctrl, f_ext=push, contact=model)
-        forces = ts.equality_forces(of, at, ctrl, f_ext=push, contact=model)
+        forces = ts.constraints.equality_forces(of, at, ctrl, f_ext=push, contact=model)
         return torch.cat((*readings.values(), *forces.values()), -1)
 
     zero = torch.zeros_like(state.qd)
@@ -356,7 +361,7 @@ def test_forces_of_embedded_loops_have_exact_gradients():
         of = bar.replace(mass=mass, damping=damping, frame_position=place * along)
         q = ts.integrate(of, state.q, step)
         readings = ts.sensors(of, ts.State(q, qd), ctrl, f_ext=push)
-        forces = ts.equality_forces(of, ts.State(q, qd), ctrl, f_ext=push)
+        forces = ts.constraints.equality_forces(of, ts.State(q, qd), ctrl, f_ext=push)
         return torch.cat((*readings.values(), *forces.values()), -1)
 
     along = bar.frame_position
@@ -373,7 +378,7 @@ def test_kernels_and_vmap_read_the_forces_of_loops(is_cut):
     contact = ts.ContactModel.of(bar)
 
     def read(mech, q, qd):
-        force = ts.equality_forces(mech, ts.State(q, qd), contact=contact)["pin"]
+        force = ts.constraints.equality_forces(mech, ts.State(q, qd), contact=contact)["pin"]
         own = ["force 1", "torque 2"]
         return force, ts.sensors(mech, ts.State(q, qd), sensors=own, contact=contact)
 

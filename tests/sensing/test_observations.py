@@ -71,11 +71,11 @@ def falling():
 def test_contacts_of_two_links_are_opposite():
     leg, q, qd, contact = falling()
     links = ["foot", "stone", "leg"]
-    foot, stone, other = ts.contact_wrenches(leg, ts.State(q, qd), links=links).unbind(-2)
+    foot, stone, other = ts.contact.contact_wrenches(leg, ts.State(q, qd), links=links).unbind(-2)
     assert foot.abs().max() > 1
     torch.testing.assert_close(foot, -stone)
     assert not other.any()
-    whole = ts.contact_wrenches(leg, ts.State(q, qd), contact=contact)
+    whole = ts.contact.contact_wrenches(leg, ts.State(q, qd), contact=contact)
     assert whole.shape == (2, 2, 6) and not whole[:, 0].any()
 
 
@@ -83,7 +83,7 @@ def test_wrenches_of_contacts_have_kernels_and_gradients():
     leg, q, qd, contact = falling()
 
     def read(mech, q, qd):
-        return ts.contact_wrenches(mech, ts.State(q, qd), links=["foot"], contact=contact)
+        return ts.contact.contact_wrenches(mech, ts.State(q, qd), links=["foot"], contact=contact)
 
     expected = read(leg, q, qd)
     torch.testing.assert_close(ts.fuse(read, leg)(q, qd), expected, rtol=1e-9, atol=1e-9)
@@ -102,4 +102,4 @@ def test_wrenches_of_contacts_have_kernels_and_gradients():
 def test_an_unknown_link_is_refused_by_name():
     leg, q, qd, contact = falling()
     with pytest.raises(ts.MechanismError, match="boot"):
-        ts.contact_wrenches(leg, ts.State(q, qd), links=["boot"], contact=contact)
+        ts.contact.contact_wrenches(leg, ts.State(q, qd), links=["boot"], contact=contact)

@@ -198,8 +198,8 @@ def test_settings_that_readings_omit_are_named():
     arm = ts.load(ARM)
     notes = {x.reason: x.element for x in arm.unused if "sensor" in x.element}
     assert list(notes.items()) == [
-        ("they measure the force on a body without joints: not modelled", "1 sensors (wrench)"),
-        ("sensors of kind 'clock' are not modelled", "1 sensors (clock)"),
+        ("they measure the force on a body without joints: not modeled", "1 sensors (wrench)"),
+        ("sensors of kind 'clock' are not modeled", "1 sensors (clock)"),
         ("their readings have no noise", "1 sensors (touch)"),
         (
             "their readings are those of the present state, without delay and interval",

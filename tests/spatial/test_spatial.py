@@ -29,7 +29,7 @@ def rotation(seed: int) -> torch.Tensor:
 
 
 def body(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Masses, centres and inertias of four clouds of five points each."""
+    """Masses, centers and inertias of four clouds of five points each."""
     points, masses = normal(seed, 4, 5, 3), normal(seed + 1, 4, 5).square()
     mass = masses.sum(-1)
     com = (masses[..., None] * points).sum(-2) / mass[..., None]

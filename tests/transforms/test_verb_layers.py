@@ -7,8 +7,8 @@ import torchsko as ts
 from tests.states import usual_state
 from tests.transforms.verbs import VERBS, inputs, mixed_tree
 from torchsko.fused.functions.fused_function import FusedFunction
+from torchsko.integrators.motor import Motor
 from torchsko.mechanism.dispatch import as_mechanism
-from torchsko.rollout.motor import Motor
 
 
 class Handle:
@@ -40,7 +40,7 @@ def test_functions_without_a_state_and_rollouts_take_layers_too():
     mech = mixed_tree()
     q, qd = mech.random_state(2)
     for other in (ts.Dynamics(mech), Handle(mech)):
-        assert ts.checked(other).joint_names == mech.joint_names
+        assert ts.mark_singular_joints(other).joint_names == mech.joint_names
         assert torch.equal(ts.inertial_parameters(other), ts.inertial_parameters(mech))
         qs, qds, *_ = ts.rollout(other, ts.State(q, qd), steps=2)
         assert torch.equal(qs, ts.rollout(mech, ts.State(q, qd), steps=2).q)
@@ -48,7 +48,7 @@ def test_functions_without_a_state_and_rollouts_take_layers_too():
         assert torch.equal(driven.armature, torch.full((mech.num_dof,), 0.1, dtype=q.dtype))
         apart = ts.learn.inertia_divergence(other, Handle(mech))
         assert torch.allclose(apart, torch.zeros_like(apart), atol=1e-12)
-        assert ts.first_nonfinite(other, qs, qds) is None
+        assert ts.integrators.first_nonfinite(other, qs, qds) is None
     arm = ts.load(ts.robots.panda)
     of_arm, of_layer = (
         ts.identification.exciting_trajectory(m, generator=torch.Generator().manual_seed(0))

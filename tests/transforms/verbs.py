@@ -76,7 +76,7 @@ def _model(mech: ts.Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor) -> tuple[Te
     return tuple(field.expand(*model.batch_shape, *field.shape[-3:]) for field in fields)
 
 
-def _factor(mech: ts.Mechanism, q: Tensor) -> ts.Innovations:
+def _factor(mech: ts.Mechanism, q: Tensor) -> ts.algebra.Innovations:
     return ts.innovations(ts.assemble(mech, q))
 
 
@@ -130,7 +130,7 @@ _OF_ROWS = (
     of_row("christoffel_symbols", (*KINEMATIC, *INERTIAL)),
     of_row("passive_force_parts", PASSIVE),
     of_row("torque_regressor", (*KINEMATIC, "gravity")),
-    of_row("drive_regressor", ("spring_reference",)),
+    of_row("friction_regressor", ("spring_reference",)),
     of_row("wrench_regressor", (*KINEMATIC, *FRAMES, "gravity")),
     of_row("momentum_regressor", KINEMATIC),
     of_row("kinetic_energy_regressor", KINEMATIC),

@@ -7,7 +7,7 @@ from hypothesis import given
 from torch import Tensor
 
 import torchsko as ts
-from tests.newton import along, centres, moving
+from tests.newton import along, centers, moving
 from tests.states import normal_state
 from tests.strategies import agree, any_mechanisms, mechanisms, random_mechanism, seeds
 
@@ -17,7 +17,7 @@ any_mechanism = any_mechanisms(4, 4)
 @given(any_mechanism, seeds)
 def test_a_subtree_is_a_body_and_all_that_it_carries(mech, seed):
     q, *_ = normal_state(mech, seed=seed)
-    at, masses, found = centres(mech, q), ts.subtree_masses(mech), ts.subtree_centers(mech, q)
+    at, masses, found = centers(mech, q), ts.subtree_masses(mech), ts.subtree_centers(mech, q)
     for k in range(mech.num_bodies):
         carried = [j for j in range(mech.num_bodies) if j == k or carries(mech, k, j)]
         mass = mech.mass[carried]
@@ -25,7 +25,7 @@ def test_a_subtree_is_a_body_and_all_that_it_carries(mech, seed):
         agree(found[k][None], (mass @ at[carried] / mass.sum())[None], 1e-12)
 
 
-def test_a_rotor_has_no_centre_and_spoils_no_gradient_of_the_others():
+def test_a_rotor_has_no_center_and_spoils_no_gradient_of_the_others():
     """Zero by zero of the rotor's own made all gradients nan."""
     found = []
     for rotor in (False, True):
@@ -89,7 +89,7 @@ def test_about_the_zero_moment_point_the_ground_has_no_tipping_moment(mech, seed
     agree(moment[None, :2], 0 * moment[None, :2], 1e-9 * (1 + float(point.abs().max())))
 
 
-def test_at_rest_the_zero_moment_point_is_below_the_centre_of_mass():
+def test_at_rest_the_zero_moment_point_is_below_the_center_of_mass():
     mech = random_mechanism(["free", "revolute"], [-1, 0], seed=1)
     q, *_ = normal_state(mech, 3, seed=2)
     zero = torch.zeros(3, mech.num_dof, dtype=q.dtype)

@@ -22,7 +22,7 @@ def regressor(mech: ts.Mechanism, armature: bool = False) -> torch.Tensor:
     qdd = torch.randn(qd.shape, generator=g, dtype=qd.dtype)
     Y = ts.torque_regressor(mech, q, qd, qdd).flatten(-2)
     if armature:
-        Y = torch.cat([Y, ts.drive_regressor(mech, q, qd, qdd)[..., 0]], -1)
+        Y = torch.cat([Y, ts.friction_regressor(mech, q, qd, qdd)[..., 0]], -1)
     return Y.flatten(0, 1)
 
 
@@ -32,7 +32,7 @@ def has_clear_rank(mech: ts.Mechanism, armature: bool = False) -> bool:
     return not ((size > 1e-12 * size[0]) & (size < 1e-7 * size[0])).any()
 
 
-def check(mech: ts.Mechanism, armature: bool = False) -> ts.BaseParameters:
+def check(mech: ts.Mechanism, armature: bool = False) -> ts.verbs.BaseParameters:
     base, Y = ts.base_parameters(mech, armature=armature), regressor(mech, armature)
     size = torch.linalg.svdvals(Y)
     assert len(base) == int((size > 1e-9 * size[0]).sum())

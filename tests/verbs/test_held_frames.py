@@ -30,7 +30,7 @@ def state(mech: ts.Mechanism, *batch: int, seed: int = 0) -> tuple[Tensor, Tenso
 
 
 def dense(
-    mech: ts.Mechanism, holds: list[ts.Hold], q: Tensor, qd: Tensor, tau: Tensor
+    mech: ts.Mechanism, holds: list[ts.HeldFrame], q: Tensor, qd: Tensor, tau: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Accelerations and forces of least norm from the dense KKT system, and its rows."""
     rows, bias = [], []
@@ -53,10 +53,10 @@ def dense(
 
 
 CASES = {
-    "feet": (DOG, [ts.Hold(foot) for foot in FEET]),
-    "two welded soles": (MAN, [ts.Hold(sole, rows="weld") for sole in SOLES]),
-    "eight corners": (MAN, [ts.Hold(corner) for corner in CORNERS]),
-    "mixed rows": (DOG, [ts.Hold(FEET[0], rows="weld"), ts.Hold(FEET[1], rows="planar")]),
+    "feet": (DOG, [ts.HeldFrame(foot) for foot in FEET]),
+    "two welded soles": (MAN, [ts.HeldFrame(sole, rows="weld") for sole in SOLES]),
+    "eight corners": (MAN, [ts.HeldFrame(corner) for corner in CORNERS]),
+    "mixed rows": (DOG, [ts.HeldFrame(FEET[0], rows="weld"), ts.HeldFrame(FEET[1], rows="planar")]),
 }
 
 
@@ -77,7 +77,7 @@ def test_dynamics_solve_the_kkt_system(name: str) -> None:
 
 
 def test_masks_switch_constraints_for_each_sample() -> None:
-    held = ts.constrain(DOG, [ts.Hold(foot) for foot in FEET], stabilise=10.0)
+    held = ts.constrain(DOG, [ts.HeldFrame(foot) for foot in FEET], stabilize=10.0)
     q, qd, tau = state(DOG, 3)
     active = torch.tensor([[1, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]], dtype=torch.bool)
     qdd, forces = held.forward_dynamics(q, qd, tau, active)
@@ -86,7 +86,7 @@ def test_masks_switch_constraints_for_each_sample() -> None:
         if not feet:
             assert torch.allclose(qdd[k], ts.forward_dynamics(DOG, q[k], qd[k], tau[k]), rtol=1e-11)
         else:
-            alone = ts.constrain(DOG, [ts.Hold(foot) for foot in feet], stabilise=10.0)
+            alone = ts.constrain(DOG, [ts.HeldFrame(foot) for foot in feet], stabilize=10.0)
             expected, f = alone.forward_dynamics(q[k], qd[k], tau[k])
             torch.testing.assert_close(qdd[k], expected, rtol=1e-10, atol=1e-10)
             torch.testing.assert_close(forces[k].unflatten(0, (4, 3))[chosen].flatten(), f)
@@ -120,8 +120,8 @@ def test_derivatives_are_those_of_differences(name: str) -> None:
         rows = name.removeprefix("anchored ").replace("plane", "planar")
         pose = ts.frame_pose(mech, state(mech, seed=3)[0], "body2")
         beside = ts.Frame("body3", position=torch.tensor([0.3, 0.2, 0.1]).double())
-        holds = [ts.Hold("body2", rows, tuple(pose)), ts.Hold(beside, "planar")]
-    held = ts.constrain(mech, holds, stabilise=4.0)
+        holds = [ts.HeldFrame("body2", rows, tuple(pose)), ts.HeldFrame(beside, "planar")]
+    held = ts.constrain(mech, holds, stabilize=4.0)
     q, qd, tau = state(mech, 2)
     if held.constraints.redundant:  # rows that contradict one another have no solution
         qd = (held.nullspace(q) @ qd[..., None])[..., 0]
@@ -141,8 +141,8 @@ def test_gradients_reach_states_masses_and_placements() -> None:
 
     def motion(q, qd, tau, mass, shift):
         frame = ts.Frame("body2", position=shift)
-        holds = [ts.Hold(frame, "point", pose.position), ts.Hold("body1", "planar")]
-        return ts.constrain(mech.replace(mass=mass), holds, stabilise=3.0).forward_dynamics(
+        holds = [ts.HeldFrame(frame, "point", pose.position), ts.HeldFrame("body1", "planar")]
+        return ts.constrain(mech.replace(mass=mass), holds, stabilize=3.0).forward_dynamics(
             q, qd, tau
         )
 
@@ -172,14 +172,14 @@ def test_gradients_reach_states_masses_and_placements() -> None:
 def test_second_derivatives_of_redundant_rows() -> None:
     mech = random_mechanism(parents=[-1, 0], kinds=["free", "revolute"], passive=False)
     q, qd, tau = state(mech)
-    held = ts.constrain(mech, [ts.Hold("body1", "weld"), ts.Hold("body1", "point")])
+    held = ts.constrain(mech, [ts.HeldFrame("body1", "weld"), ts.HeldFrame("body1", "point")])
     assert held.constraints.redundant
     inputs = tuple(x.clone().requires_grad_() for x in (q, qd, tau))
     assert gradgradcheck(held.forward_dynamics, inputs, fast_mode=True)
 
 
 def test_an_impact_keeps_momentum_along_the_free_directions() -> None:
-    held = ts.constrain(DOG, [ts.Hold(foot) for foot in FEET])
+    held = ts.constrain(DOG, [ts.HeldFrame(foot) for foot in FEET])
     q, qd, _ = state(DOG, 2)
     J = ts.frame_jacobian(DOG, q, FEET, reference="mixed")[..., 3:, :].flatten(-3, -2)
     for e in (0.0, 0.5):
@@ -196,7 +196,7 @@ def test_projection_reaches_the_placements_and_the_nullspace_keeps_them() -> Non
     q, qd, _ = state(DOG, 2)
     poses = ts.frame_pose(DOG, q, FEET)
     held = ts.constrain(
-        DOG, [ts.Hold(f, placement=poses.position[:, k]) for k, f in enumerate(FEET)]
+        DOG, [ts.HeldFrame(f, placement=poses.position[:, k]) for k, f in enumerate(FEET)]
     )
     moved = held.project(ts.integrate(DOG, q, 0.05 * qd))
     torch.testing.assert_close(
@@ -214,7 +214,7 @@ def test_projection_reaches_the_placements_and_the_nullspace_keeps_them() -> Non
 def test_errors_of_the_constraint_decay_at_the_given_rate() -> None:
     q, _, tau = state(DOG)
     target = ts.frame_pose(DOG, q, FEET[0]).position + 0.01
-    held = ts.constrain(DOG, [ts.Hold(FEET[0], placement=target)], stabilise=20.0)
+    held = ts.constrain(DOG, [ts.HeldFrame(FEET[0], placement=target)], stabilize=20.0)
     qd, tau, dt = torch.zeros_like(tau), torch.zeros_like(tau), 1e-3
     for _ in range(100):
         qdd, _ = held.forward_dynamics(q, qd, tau)
@@ -227,24 +227,24 @@ def test_errors_of_the_constraint_decay_at_the_given_rate() -> None:
 
 def test_a_layer_is_read_at_each_call() -> None:
     layer = ts.Dynamics(DOG, learn={"body": ts.learn.InertiaLogCholesky()})
-    held = ts.constrain(layer, [ts.Hold(foot) for foot in FEET])
+    held = ts.constrain(layer, [ts.HeldFrame(foot) for foot in FEET])
     q, qd, tau = state(DOG)
     held.forward_dynamics(q, qd, tau)[1].sum().backward()
     assert all(x.grad is not None and x.grad.abs().sum() > 0 for x in layer.parameters())
 
 
 def test_invalid_constraints_are_refused_by_name() -> None:
-    held = ts.constrain(DOG, [ts.Hold(foot) for foot in FEET])
+    held = ts.constrain(DOG, [ts.HeldFrame(foot) for foot in FEET])
     q, qd, tau = state(DOG, 2)
     with pytest.raises(ShapeError, match=r"4 constraints"):
         held.forward_dynamics(q, qd, tau, torch.ones(2, 12))
     with pytest.raises(ShapeError, match="active has the batch dimensions"):
         held.forward_dynamics(q, qd, tau, torch.ones(3, 4))
     with pytest.raises(MechanismError, match="point"):
-        ts.Hold("body", rows="points")
+        ts.HeldFrame("body", rows="points")
     with pytest.raises(MechanismError, match="front_left_foot"):
-        ts.constrain(DOG, [ts.Hold("front_left_fot")])
+        ts.constrain(DOG, [ts.HeldFrame("front_left_fot")])
     with pytest.raises(MechanismError, match="no moving frame"):
         ts.constrain(DOG, [])
     with pytest.raises(MechanismError, match="without a rotation"):
-        ts.Hold("body", "weld", torch.zeros(3))
+        ts.HeldFrame("body", "weld", torch.zeros(3))

@@ -1,4 +1,4 @@
-"""Laws of the whole robot: centre of mass, energies, momenta, forces in joints; Newton is the oracle."""
+"""Laws of the whole robot: center of mass, energies, momenta, forces in joints; Newton is the oracle."""
 
 import hypothesis.strategies as st
 import pytest
@@ -9,7 +9,7 @@ from torch.func import jacrev
 
 import torchsko as ts
 from tests import newton
-from tests.newton import along, centres, moving
+from tests.newton import along, centers, moving
 from tests.states import normal_state
 from tests.strategies import ALL_KINDS, agree, any_mechanisms, random_mechanism, seeds
 from torchsko.bridge.body_momenta import composite_momenta, joint_forces
@@ -22,24 +22,24 @@ def forces(mech: ts.Mechanism, seed: int) -> Tensor:
     return torch.randn(mech.num_bodies, 6, generator=g, dtype=torch.float64)
 
 
-def about_centre(mech: ts.Mechanism, q: Tensor, at_origin: Tensor) -> Tensor:
-    """A spatial momentum or force [moment; linear] at the inertial origin, at the centre of mass."""
+def about_center(mech: ts.Mechanism, q: Tensor, at_origin: Tensor) -> Tensor:
+    """A spatial momentum or force [moment; linear] at the inertial origin, at the center of mass."""
     c, (n, p) = ts.center_of_mass(mech, q), at_origin.split(3, -1)
     return torch.cat([n - torch.linalg.cross(c, p), p], -1)
 
 
-# Centre of mass.
+# Center of mass.
 
 
 @given(any_mechanism, seeds)
-def test_the_centre_of_mass_is_the_mean_of_the_bodies(mech, seed):
+def test_the_center_of_mass_is_the_mean_of_the_bodies(mech, seed):
     q, *_ = normal_state(mech, seed=seed)
-    mean = (mech.mass[:, None] * centres(mech, q)).sum(0) / mech.mass.sum()
+    mean = (mech.mass[:, None] * centers(mech, q)).sum(0) / mech.mass.sum()
     agree(ts.center_of_mass(mech, q), mean, 1e-13)
 
 
 @given(any_mechanism, seeds)
-def test_the_centre_of_mass_moves_at_its_derivatives(mech, seed):
+def test_the_center_of_mass_moves_at_its_derivatives(mech, seed):
     q, qd, qdd = normal_state(mech, seed=seed)
     v, a = ts.com_velocity(mech, q, qd), ts.com_acceleration(mech, q, qd, qdd)
     agree(v, along(mech, q, qd, lambda q: ts.center_of_mass(mech, q)), 1e-12)
@@ -130,7 +130,7 @@ def test_centroidal_momentum_is_newtons_and_its_matrix_times_qd(mech, seed):
     q, qd, _ = normal_state(mech, seed=seed)
     at_origin = newton.momentum(mech.tree, ts.expand(mech, q), ts.expand_velocity(mech, q, qd))
     h = ts.centroidal_momentum(mech, q, qd)
-    agree(h, about_centre(mech, q, at_origin), 1e-11)
+    agree(h, about_center(mech, q, at_origin), 1e-11)
     agree(h, ts.centroidal_momentum_matrix(mech, q) @ qd, 1e-11)
 
 
@@ -166,12 +166,12 @@ def test_joint_wrenches_balance_every_body(mech, seed):
     f_ext = forces(mech, seed)
     at_joints = world_wrench(mech, q, ts.joint_wrenches(mech, q, qd, qdd, f_ext))
     weight = mech.mass[:, None] * mech.gravity
-    moment = torch.linalg.cross(centres(mech, q), weight)
+    moment = torch.linalg.cross(centers(mech, q), weight)
     given_force = world_wrench(mech, q, f_ext) + torch.cat([moment, weight], -1)
 
     def bodies(q: Tensor, qd: Tensor) -> Tensor:
         """Momentum of each body by Newton, at the inertial origin."""
-        at, rate = centres(mech, q), along(mech, q, qd, lambda q: centres(mech, q))
+        at, rate = centers(mech, q), along(mech, q, qd, lambda q: centers(mech, q))
         linear = mech.mass[:, None] * rate
         spin = (newton.inertias(mech, q) @ newton.spins(mech, q, qd)[..., None])[..., 0]
         return torch.cat([spin + torch.linalg.cross(at, linear), linear], -1)

@@ -89,15 +89,15 @@ def test_a_layer_learns_friction_its_width_and_the_offset():
     layer = ts.Dynamics(nominal, learn, fused=False)
     q, qd = truth.random_state(128, generator=torch.Generator().manual_seed(0))
     tau = ts.inverse_dynamics(truth, q, qd, 0 * qd)
-    optimiser = torch.optim.LBFGS(layer.parameters(), max_iter=100, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS(layer.parameters(), max_iter=100, line_search_fn="strong_wolfe")
 
     def closure():
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = (layer.inverse_dynamics(q, qd, 0 * qd) - tau).square().mean()
         loss.backward()
         return loss
 
-    optimiser.step(closure)
+    optimizer.step(closure)
     found = layer.mechanism()
     for field in ("friction", "friction_speed", "force_offset"):
         assert_close(getattr(found, field), getattr(truth, field), rtol=1e-2, atol=1e-3)

@@ -32,7 +32,7 @@ RED = (1.0, 0.0, 0.0, 1.0)
 def arm() -> ts.Mechanism:
     """The arm with a red ball at its tip and a box on each link."""
     shapes = [Shape(forms.Box((0.08, 0.08, 0.2)), f"link{k}") for k in range(8)]
-    tip = Shape(forms.Sphere(0.15), "link7", colour=RED)
+    tip = Shape(forms.Sphere(0.15), "link7", color=RED)
     return ts.load(ts.robots.panda).replace(geometry=Geometry((*shapes, tip)))
 
 

@@ -31,13 +31,13 @@ def arm(shapes=()) -> ts.Mechanism:
 
 
 def is_tint(image, channel: int) -> np.ndarray:
-    """Pixels of a pure colour, whatever the light makes of it."""
+    """Pixels of a pure color, whatever the light makes of it."""
     others = [k for k in range(3) if k != channel]
     return (image[..., channel] > 60) & (image[..., others].max(-1) < 10)
 
 
 def test_a_ball_is_a_disc_where_the_eye_projects_its_middle():
-    mech = arm([Shape(forms.Sphere(0.4), "link7", colour=RED)])
+    mech = arm([Shape(forms.Sphere(0.4), "link7", color=RED)])
     q = mech.middle()
     image = np.asarray(ts.view.picture(mech, q, size=(400, 300)))
     rows, columns = np.nonzero(is_tint(image, 0))
@@ -52,8 +52,8 @@ def test_a_ball_is_a_disc_where_the_eye_projects_its_middle():
 
 def test_the_nearer_shape_hides_the_other():
     near, far = (
-        Shape(forms.Sphere(radius), None, position=(x, 0.0, 1.0), colour=colour)
-        for x, radius, colour in ((2.0, 0.3, RED), (-2.0, 0.1, BLUE))
+        Shape(forms.Sphere(radius), None, position=(x, 0.0, 1.0), color=color)
+        for x, radius, color in ((2.0, 0.3, RED), (-2.0, 0.1, BLUE))
     )
     q = torch.zeros(7, dtype=torch.float64)
     for shapes in ((near, far), (far, near)):
@@ -86,10 +86,10 @@ def test_what_is_behind_a_shape_is_seen_as_far_as_its_opacity_says():
 
     def through(*opacities: float) -> np.ndarray:
         walls = [
-            Shape(forms.Box((0.01, 9.0, 9.0)), None, position=(x, 0, 0), colour=(0, 0, 1, opacity))
+            Shape(forms.Box((0.01, 9.0, 9.0)), None, position=(x, 0, 0), color=(0, 0, 1, opacity))
             for x, opacity in zip((4.0, 5.0), opacities, strict=False)
         ]
-        ball = Shape(forms.Sphere(3.0), None, colour=RED)
+        ball = Shape(forms.Sphere(3.0), None, color=RED)
         image = ts.view.picture(arm([*walls, ball]), q, view=(0.0, 0.0))
         return np.asarray(image).astype(float)
 
@@ -106,7 +106,7 @@ def test_what_is_behind_a_shape_is_seen_as_far_as_its_opacity_says():
 def test_a_motion_is_a_gif_with_its_frames(tmp_path):
     from PIL import Image
 
-    mech = arm([Shape(forms.Sphere(0.1), "link7", colour=RED)])
+    mech = arm([Shape(forms.Sphere(0.1), "link7", color=RED)])
     qs = mech.middle() + torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
     ts.view.animate(mech, qs, tmp_path / "a.gif", dt=0.1, size=(120, 90))
     with Image.open(tmp_path / "a.gif") as gif:
@@ -123,7 +123,7 @@ def rolling() -> tuple[ts.Mechanism, torch.Tensor]:
     builder = ts.MechanismBuilder("ball")
     builder.link("ball", mass=1.0)
     shapes = (
-        Shape(forms.Sphere(0.1), "ball", colour=RED),
+        Shape(forms.Sphere(0.1), "ball", color=RED),
         Shape(forms.Box((0.1, 9.0, 0.1)), None, position=(9.0, 0.0, 0.1)),
         Shape(forms.Plane((9.0, 9.0)), None),
     )

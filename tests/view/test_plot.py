@@ -41,16 +41,16 @@ def test_mass_matrix_picture_has_one_rectangle_per_block_of_related_nodes(model)
     }
 
 
-def test_only_blocks_within_a_segment_have_its_colour():
-    tree = ts.Tree.from_parents([-1, 0, 0, 2])
+def test_only_blocks_within_a_segment_have_its_color():
+    tree = ts.algebra.Tree.from_parents([-1, 0, 0, 2])
     ax = axes()
     ts.plot.draw_pattern(ax, tree, spo_pattern(tree), nodes=range(4))
     from matplotlib.colors import to_hex
 
     face = {(int(r.get_y()), int(r.get_x())): to_hex(r.get_facecolor()) for r in ax.patches}
-    colour = ts.plot.segment_colours(tree)
-    assert face.pop((2, 3)) == colour[2] == colour[3]
-    assert all((c == colour[i]) == (i == j) for (i, j), c in face.items())
+    color = ts.plot.segment_colors(tree)
+    assert face.pop((2, 3)) == color[2] == color[3]
+    assert all((c == color[i]) == (i == j) for (i, j), c in face.items())
     assert set(face) == {(0, 0), (1, 1), (2, 2), (3, 3), (0, 1), (0, 2), (0, 3)}
 
 
@@ -71,7 +71,9 @@ def test_tree_picture_names_every_node_and_draws_every_edge_upwards(model):
 @pytest.mark.parametrize("parents", [[-1], [-1, -1], [-1, 0, 1, 1, 0]], ids=str)
 def test_sparsity_figure_saves(parents):
     file = io.BytesIO()
-    ts.plot.sparsity_figure(ts.Tree.from_parents(parents)).savefig(file, format="png", dpi=30)
+    ts.plot.sparsity_figure(ts.algebra.Tree.from_parents(parents)).savefig(
+        file, format="png", dpi=30
+    )
     assert file.getvalue().startswith(b"\x89PNG")
 
 
@@ -79,7 +81,7 @@ def test_sparsity_figure_saves(parents):
 @given(sko_models(9))
 def test_figure_of_an_aggregated_model_has_a_row_for_each_dof_and_white_where_zeros_are(model):
     tree, dofs = model.tree, model.layout.dofs
-    _, ax = ts.plot.sparsity_figure(ts.aggregate_segments(model)).axes
+    _, ax = ts.plot.sparsity_figure(ts.algebra.aggregate_segments(model)).axes
     assert {label.get_text() for label in ax.get_yticklabels()} == set(segment_tree(tree).names)
     assert ax.get_xlim() == (0, dofs.total)
     area = sum(r.get_height() * r.get_width() for r in ax.patches)
@@ -90,7 +92,7 @@ def test_missing_matplotlib_names_the_extra(monkeypatch):
     for name in [m for m in sys.modules if m.split(".")[0] == "matplotlib"]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ts.MissingExtraError, match=r'pip install matplotlib(.|\n)*"\.\[plot\]"'):
-        ts.plot.sparsity_figure(ts.Tree.from_parents([-1]))
+        ts.plot.sparsity_figure(ts.algebra.Tree.from_parents([-1]))
 
 
 @pytest.mark.parametrize(("module", "distribution"), [("PIL", "pillow"), ("collada", "pycollada")])

@@ -1,4 +1,4 @@
-"""What is drawn stands where `ts.frame_pose` has it, and has the volume, colour and inertia it should."""
+"""What is drawn stands where `ts.frame_pose` has it, and has the volume, color and inertia it should."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_body_without_shapes_is_the_ellipsoid_of_its_inertia():
 
 
 def test_a_dummys_inertia_hides_no_other_body():
-    """Inertias of 1 kg m^2 for want of better, as files have them: of a ball of 10 kg, a metre across."""
+    """Inertias of 1 kg m^2 for want of better, as files have them: of a ball of 10 kg, a meter across."""
     I = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
     builder = ts.MechanismBuilder("wheeled")
     builder.link("suspension", mass=10.0, inertia=I).link("wheel", mass=1.0, inertia=I)

@@ -1,1 +1,5 @@
 """Trees, operators on them, and SKO models of any block sizes; nothing here knows about robots."""
+
+from torchsko.utils.public_names import lazy_names, names_in_stub
+
+__getattr__, __dir__ = lazy_names(__name__, names_in_stub(__name__)[0])

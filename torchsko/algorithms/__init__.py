@@ -1,6 +1,6 @@
 """The papers' algorithms on an `SKOModel`."""
 
-from torchsko.algebra.recursions.factorisation import innovations as innovations
+from torchsko.algebra.recursions.factorization import innovations as innovations
 from torchsko.algorithms.composite_body import (
     composite_inertia as composite_inertia,
 )

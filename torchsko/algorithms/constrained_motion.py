@@ -42,7 +42,7 @@ class Multipliers:
     """The factored rows of one state.
 
     Attributes:
-        factors: the innovations factorisation of the mass matrix.
+        factors: the innovations factorization of the mass matrix.
         G: rows times the mask, `[*batch, r, n]`.
         mask: D, `[*batch, r]`.
         redundant: whether rows are linearly dependent.

@@ -1,4 +1,4 @@
-r"""The Coriolis matrix in the factorisation that makes MMdot - 2 C skew-symmetric, with the mass matrix.
+r"""The Coriolis matrix in the factorization that makes MMdot - 2 C skew-symmetric, with the mass matrix.
 
 With J = A* H* the velocities of all nodes per unit rate, and their rate along the motion J' = A* X*,
 

@@ -2,8 +2,8 @@
 
 A verb is a function whose first argument is a mechanism, decorated with `torchsko.mechanism.dispatch.verb`.
 Its import here makes it public. Its row makes it a method of `torchsko.Dynamics` and a kernel of
-`torchsko.FusedMechanism`. Tensors are inputs of a kernel; every other argument (frame names, a reference
-frame, a method) is a constant, with one kernel for each value.
+`torchsko.fused.FusedMechanism`. Tensors are inputs of a kernel; every other argument (frame names, a
+reference frame, a method) is a constant, with one kernel for each value.
 
 To add a verb: write the function, add its import and its row here, and a case to
 ``tests/transforms/verbs.py``. Names with an underscore stay out of the public names, which
@@ -12,20 +12,26 @@ To add a verb: write the function, add its import and its row here, and a case t
 
 from typing import Any as _Any
 
-from torchsko.actuation.actuator_forces import actuate as actuate
-from torchsko.actuation.file_actuators import actuators_of as actuators_of
-from torchsko.actuation.file_tendons import tendons_of as tendons_of
+from torchsko.actuators.actuator_forces import actuate as _actuate
+from torchsko.actuators.file_actuators import actuators_of as _actuators_of
+from torchsko.actuators.file_tendons import tendons_of as _tendons_of
 from torchsko.algorithms.operational_space import rounding_of_rank as _rounding_of_rank
 from torchsko.api.row import method as _method
 from torchsko.bridge.assemble import assemble as assemble
 from torchsko.bridge.body_poses import Pose as Pose
-from torchsko.bridge.singular_hinges import checked as checked
-from torchsko.contact.contact_dynamics import constrained_dynamics as constrained_dynamics
-from torchsko.contact.contact_dynamics import contact_forces as contact_forces
+from torchsko.bridge.singular_hinges import mark_singular_joints as mark_singular_joints
 from torchsko.contact.contact_step import step as step
 from torchsko.contact.points import contacts as contacts
-from torchsko.contact.randomise import randomise as randomise
+from torchsko.contact.randomize import randomize as randomize
+from torchsko.contact.soft_dynamics import contact_dynamics as _contact_dynamics
+from torchsko.contact.soft_dynamics import contact_forces as contact_forces
 from torchsko.control.ik.inverse_kinematics import inverse_kinematics as inverse_kinematics
+from torchsko.integrators.event_location import stop_at as _stop_at
+from torchsko.integrators.finite_checks import first_nonfinite as _first_nonfinite
+from torchsko.integrators.integrators import advance as _advance
+from torchsko.integrators.linearize import linear_model as _linear_model
+from torchsko.integrators.linearize import linearize as linearize
+from torchsko.integrators.rollout import rollout as _rollout
 from torchsko.io.saving import save as save
 from torchsko.mechanism.dispatch import MechanismSource as _MechanismSource
 from torchsko.mechanism.manifold import difference as difference
@@ -35,14 +41,8 @@ from torchsko.mechanism.manifold import expand_velocity as expand_velocity
 from torchsko.mechanism.manifold import initial_state as initial_state
 from torchsko.mechanism.manifold import integrate as integrate
 from torchsko.mechanism.mechanism import Mechanism as _Mechanism
-from torchsko.rollout.event_location import stop_at as stop_at
-from torchsko.rollout.finite_checks import first_nonfinite as first_nonfinite
-from torchsko.rollout.integrators import advance as advance
-from torchsko.rollout.linearize import linear_model as _linear_model
-from torchsko.rollout.linearize import linearize as linearize
-from torchsko.rollout.rollout import rollout as _rollout
-from torchsko.sensing.contact_wrenches import contact_wrenches as contact_wrenches
-from torchsko.sensing.equality_forces import equality_forces as equality_forces
+from torchsko.sensing.contact_wrenches import contact_wrenches as _contact_wrenches
+from torchsko.sensing.equality_forces import equality_forces as _equality_forces
 from torchsko.sensing.sensors import sensors as sensors
 from torchsko.verbs.analytic import analytic_jacobian as analytic_jacobian
 from torchsko.verbs.analytic import frame_coordinates as frame_coordinates
@@ -54,7 +54,7 @@ from torchsko.verbs.balance import subtree_centers as subtree_centers
 from torchsko.verbs.balance import subtree_masses as subtree_masses
 from torchsko.verbs.balance import zero_moment_point as zero_moment_point
 from torchsko.verbs.base_parameters import base_parameters as base_parameters
-from torchsko.verbs.centroidal_derivatives import CentroidalDerivatives as CentroidalDerivatives
+from torchsko.verbs.centroidal_derivatives import CentroidalDerivatives as _CentroidalDerivatives
 from torchsko.verbs.centroidal_derivatives import centroidal_derivatives as centroidal_derivatives
 from torchsko.verbs.coriolis import christoffel_symbols as christoffel_symbols
 from torchsko.verbs.coriolis import coriolis_matrix as coriolis_matrix
@@ -65,7 +65,7 @@ from torchsko.verbs.dynamics import forward_dynamics as forward_dynamics
 from torchsko.verbs.dynamics import hybrid_dynamics as hybrid_dynamics
 from torchsko.verbs.dynamics import inverse_dynamics as inverse_dynamics
 from torchsko.verbs.dynamics import mass_matrix as mass_matrix
-from torchsko.verbs.energy import PowerBalance as PowerBalance
+from torchsko.verbs.energy import PowerBalance as _PowerBalance
 from torchsko.verbs.energy import centroidal_inertia as centroidal_inertia
 from torchsko.verbs.energy import composite_inertias as composite_inertias
 from torchsko.verbs.energy import power_balance as power_balance
@@ -91,7 +91,7 @@ from torchsko.verbs.frames import frame_jacobian_rate as frame_jacobian_rate
 from torchsko.verbs.frames import frame_pose as frame_pose
 from torchsko.verbs.frames import frame_velocity as frame_velocity
 from torchsko.verbs.held.held_mechanism import constrain as constrain
-from torchsko.verbs.loop_closing import close as close
+from torchsko.verbs.loop_closing import close_loops as close_loops
 from torchsko.verbs.momenta import center_of_mass as center_of_mass
 from torchsko.verbs.momenta import centroidal_momentum as centroidal_momentum
 from torchsko.verbs.momenta import centroidal_momentum_matrix as centroidal_momentum_matrix
@@ -102,11 +102,11 @@ from torchsko.verbs.momenta import gravity_force as gravity_force
 from torchsko.verbs.momenta import joint_wrenches as joint_wrenches
 from torchsko.verbs.momenta import kinetic_energy as kinetic_energy
 from torchsko.verbs.momenta import potential_energy as potential_energy
-from torchsko.verbs.passive_forces import PassiveForces as PassiveForces
+from torchsko.verbs.passive_forces import PassiveForces as _PassiveForces
 from torchsko.verbs.passive_forces import passive_force as passive_force
 from torchsko.verbs.passive_forces import passive_force_parts as passive_force_parts
-from torchsko.verbs.regressors import drive_parameters as drive_parameters
-from torchsko.verbs.regressors import drive_regressor as drive_regressor
+from torchsko.verbs.regressors import friction_parameters as friction_parameters
+from torchsko.verbs.regressors import friction_regressor as friction_regressor
 from torchsko.verbs.regressors import inertial_parameters as inertial_parameters
 from torchsko.verbs.regressors import kinetic_energy_regressor as kinetic_energy_regressor
 from torchsko.verbs.regressors import momentum_regressor as momentum_regressor
@@ -148,9 +148,9 @@ class _Verbs(_MechanismSource):
     linear_model = _method(_linear_model, 2)
     coriolis_matrix = _method(coriolis_matrix)
     christoffel_symbols = _method(christoffel_symbols)
-    passive_force_parts = _method(passive_force_parts, PassiveForces)
+    passive_force_parts = _method(passive_force_parts, _PassiveForces)
     torque_regressor = _method(torque_regressor)
-    drive_regressor = _method(drive_regressor)
+    friction_regressor = _method(friction_regressor)
     wrench_regressor = _method(wrench_regressor)
     momentum_regressor = _method(momentum_regressor)
     kinetic_energy_regressor = _method(kinetic_energy_regressor)
@@ -172,7 +172,7 @@ class _Verbs(_MechanismSource):
     kinetic_energy = _method(kinetic_energy)
     potential_energy = _method(potential_energy)
     total_energy = _method(total_energy)
-    power_balance = _method(power_balance, PowerBalance)
+    power_balance = _method(power_balance, _PowerBalance)
     composite_inertias = _method(composite_inertias)
     centroidal_inertia = _method(centroidal_inertia)
     centroidal_momentum = _method(centroidal_momentum)
@@ -180,7 +180,7 @@ class _Verbs(_MechanismSource):
     subtree_centers = _method(subtree_centers)
     centroidal_momentum_rate = _method(centroidal_momentum_rate)
     centroidal_momentum_matrix_rate = _method(centroidal_momentum_matrix_rate)
-    centroidal_derivatives = _method(centroidal_derivatives, CentroidalDerivatives)
+    centroidal_derivatives = _method(centroidal_derivatives, _CentroidalDerivatives)
     zero_moment_point = _method(zero_moment_point)
     gravity_force = _method(gravity_force)
     joint_wrenches = _method(joint_wrenches)
@@ -196,46 +196,46 @@ class _Verbs(_MechanismSource):
     assemble = _method(
         assemble, 0, refuses={"": "It returns a model of operators; kernels return tensors."}
     )
-    close = _method(
-        close,
+    close_loops = _method(
+        close_loops,
         0,
         refuses={
-            "": "It takes up to 60 steps with a factorisation each; ts.integrate has a kernel."
+            "": "It takes up to 60 steps with a factorization each; ts.integrate has a kernel."
         },
     )
-    checked = _method(
-        checked,
+    mark_singular_joints = _method(
+        mark_singular_joints,
         0,
         refuses={"": _BRANCHES.format("a mechanism")},
     )
     first_nonfinite = _method(
-        first_nonfinite,
+        _first_nonfinite,
         0,
         tensors="qs qds",
         refuses={"": _BRANCHES.format("a report")},
     )
     contacts = contacts
     contact_forces = contact_forces
-    constrained_dynamics = constrained_dynamics
+    contact_dynamics = _contact_dynamics
     constrain = constrain
-    randomise = randomise
+    randomize = randomize
     step = step
     initial_state = initial_state
-    actuators_of = actuators_of
-    tendons_of = tendons_of
+    actuators_of = _actuators_of
+    tendons_of = _tendons_of
     sensors = sensors
-    contact_wrenches = contact_wrenches
-    equality_forces = equality_forces
-    advance = advance
-    stop_at = stop_at
+    contact_wrenches = _contact_wrenches
+    equality_forces = _equality_forces
+    advance = _advance
+    stop_at = _stop_at
     linearize = linearize
     inertial_parameters = inertial_parameters
-    drive_parameters = drive_parameters
+    friction_parameters = friction_parameters
     base_parameters = base_parameters
     subtree_masses = subtree_masses
     rollout = _rollout
     inverse_kinematics = inverse_kinematics
-    actuate = actuate
+    actuate = _actuate
     save = save
 
     def _verb(self, row: _Any, args: tuple[_Any, ...], kwargs: _Any) -> _Any:

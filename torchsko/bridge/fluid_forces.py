@@ -1,6 +1,6 @@
 r"""Forces of a fluid on bodies: the two models of MuJoCo.
 
-A shape moves in the fluid with the angular velocity w and the linear velocity v, in its axes at its centre.
+A shape moves in the fluid with the angular velocity w and the linear velocity v, in its axes at its center.
 Box of edges b, with the mean edge d, for the density rho and the viscosity beta:
 
 .. math::

@@ -24,7 +24,7 @@ NOTHING = 1e-300
 
 @verb
 @torch.no_grad()
-def checked(mech: Mechanism) -> Mechanism:
+def mark_singular_joints(mech: Mechanism) -> Mechanism:
     """The mechanism with its singular joints detected again.
 
     A hinge inertia D(k) vanishes in general for a massless link at the end of a chain, for example.
@@ -57,7 +57,7 @@ def undefined(name: str, joints: Sequence[str]) -> Fields:
         "Its outboard bodies have no mass, only mass that other joints leave free, or an unphysical inertia. "
         "A force there gives no finite acceleration; inverse dynamics and the mass matrix are defined.",
         "Give the link mass, or the joint armature (mech.replace(armature=...)), then call "
-        "torchsko.checked(mech). After lock or append, torchsko.checked(mech) alone may suffice.",
+        "torchsko.mark_singular_joints(mech). After lock or append that call alone may suffice.",
     )
 
 

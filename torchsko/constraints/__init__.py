@@ -24,3 +24,7 @@ gamma    Gdot qd                                       ``bias`` of the set    (r
 Reference: A. Jain, *Multibody graph transformations and analysis, Part II: Closed-chain constraint
 embedding*, Nonlinear Dynamics 67(3), 2012, section 3.
 """
+
+from torchsko.utils.public_names import lazy_names, names_in_stub
+
+__getattr__, __dir__ = lazy_names(__name__, names_in_stub(__name__)[0])

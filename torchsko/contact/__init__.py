@@ -1,1 +1,5 @@
 """Contact and other soft constraints of MuJoCo, with exact gradients."""
+
+from torchsko.utils.public_names import lazy_names, names_in_stub
+
+__getattr__, __dir__ = lazy_names(__name__, names_in_stub(__name__)[0])

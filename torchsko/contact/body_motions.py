@@ -58,7 +58,7 @@ class BodyMotions:
         """Velocities of all bodies at the origins of their trees, `[*batch, num_bodies + 1, 6]`."""
         return self.moves.to(rates.dtype) @ (self.columns * rates[..., None])
 
-    def generalised_forces(self, forces: Tensor) -> Tensor:
+    def generalized_forces(self, forces: Tensor) -> Tensor:
         """Generalised forces of `[*batch, num_bodies + 1, 6]` at the origins, `[*batch, num_tree_dof]`."""
         return (self.columns * (self.moves.to(forces.dtype).mT @ forces)).sum(-1)
 

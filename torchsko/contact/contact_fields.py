@@ -36,7 +36,7 @@ class ContactFields:
     shape_rotation: Tensor = field(metadata=dims(3))
     """Axes of the shapes in their bodies, `[S, 3, 3]`."""
     shape_position: Tensor = field(metadata=dims(2))
-    """Centres in their bodies, `[S, 3]` [m]."""
+    """Centers in their bodies, `[S, 3]` [m]."""
     shape_invweight: Tensor = field(metadata=dims(2))
     """Inverse mass and inverse inertia of the bodies in the initial configuration, `[S, 2]` [1/kg, 1/(kg
     m^2)]. They scale the softness; see `with_weights_of`.

@@ -92,10 +92,10 @@ class ContactParameters(NamedTuple):
         return torch.where(self.active, self.distance - self.margin, 0.0)
 
     def _normal(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Softness terms k d (r - m) and b, and the regularisation R of the normal row."""
+        """Softness terms k d (r - m) and b, and the regularization R of the normal row."""
         soft = softness(self.solref, self.solimp, self._depth, self.timing)
         push = soft.stiffness * soft.impedance * self._depth
-        return push, soft.damping, soft.regularisation(self.translation)
+        return push, soft.damping, soft.regularization(self.translation)
 
     def _of_active(self, x: Tensor, num_dims: int) -> Tensor:
         """Values `[*batch, C, *dims]` of active contacts, zeros for others."""

@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from torchsko.actuation.actuators import Actuators
+from torchsko.actuators.actuators import Actuators
 from torchsko.contact.contact_fields import PARAMETER_DIMS
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.drive import Drive
@@ -51,8 +51,8 @@ def step(
         state: at the start.
         ctrl: controls of the actuators, `[*batch, n]`, constant over the step; zero by default. For a robot
             file without actuators joint forces, `[*batch, num_dof]` [N m or N]; they are refused if the
-            file has actuators and none of them is modelled.
-        actuators: by default those of the robot file, `torchsko.actuators_of`.
+            file has actuators and none of them is modeled.
+        actuators: by default those of the robot file, `torchsko.actuators.actuators_of`.
         contact: shapes and parameters of contact; by default `ContactModel.of` of the mechanism.
             `SmoothContact` selects smooth forces and a linearly implicit step.
         f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin.
@@ -69,7 +69,7 @@ def step(
 
     Raises:
         MechanismError: on an unknown integrator, or one with smooth contact. On controls of a robot whose
-            actuators are not modelled. When the contact model belongs to another robot, or its batch
+            actuators are not modeled. When the contact model belongs to another robot, or its batch
             dimensions fit no state.
         ShapeError: when the state is no `State`, and when a shape or dtype does not fit the mechanism.
         TorchskoError: on a time step that is not positive, or a number of steps below 1.
@@ -205,7 +205,7 @@ def check_contact(mech: Mechanism, contact: ContactModel, batch: Sequence[int]) 
         raise MechanismError(
             f"the contact model is a {type(contact).__name__}.",
             "It contains the shapes and the parameters of soft constraints.",
-            "Pass contact=ts.ContactModel.of(mech); ts.step also accepts ts.SmoothContact.of(mech).",
+            "Pass contact=ts.ContactModel.of(mech); ts.step also accepts ts.contact.SmoothContact.of(mech).",
         )
     check_mechanism(contact, mech)
     for name, dims in PARAMETER_DIMS.items():

@@ -112,7 +112,7 @@ class EllipticCones(Cones):
 
     Attributes:
         weight: D of the rows, `[*batch, C, size]`; zero where the contact is inactive.
-        scale: factors of the rows in u: the regularised friction coefficient mu of the normal row, then the
+        scale: factors of the rows in u: the regularized friction coefficient mu of the normal row, then the
             coefficients of the others, `[*batch, C, size]`.
         stiffness: weight between both cones, D_0 / (mu^2 (1 + mu^2)), `[*batch, C]`.
     """
@@ -283,7 +283,7 @@ class SoftRows:
             parts.append(table_loop(of_rows, reads, writes, guarded=True)[0].flatten(-2))
         return concatenate(parts)
 
-    def generalised_forces(self, forces: Tensor) -> Tensor:
+    def generalized_forces(self, forces: Tensor) -> Tensor:
         """J* f of `[*batch, r]`, `[*batch, num_dof]`."""
         total = matvec(self.jacobian.mT, forces[..., : self.weight.shape[-1]])
         of_bodies = []
@@ -294,7 +294,7 @@ class SoftRows:
                 total = total + x.forces(cone.guard, cone.select(forces), total.shape[-1])
         if not of_bodies:
             return total
-        return total + self.bodies.generalised_forces(reduce(add, of_bodies))
+        return total + self.bodies.generalized_forces(reduce(add, of_bodies))
 
     def derivatives(self, x: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
         """Gradient `[*batch, r]`, diagonal Hessian of the first rows, and Hessians of cones."""

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.actuation.actuator_forces import ActuatorState
-from torchsko.actuation.actuators import Actuators
-from torchsko.actuation.file_actuators import actuators_of
-from torchsko.actuation.implicit_forces import ForceSlopes
-from torchsko.actuation.tendons import Tendons
+from torchsko.actuators.actuator_forces import ActuatorState
+from torchsko.actuators.actuators import Actuators
+from torchsko.actuators.file_actuators import actuators_of
+from torchsko.actuators.implicit_forces import ForceSlopes
+from torchsko.actuators.tendons import Tendons
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.soft_state import SoftState
@@ -125,7 +125,7 @@ class Drive(NamedTuple):
 
 
 def default_actuators(mech: Mechanism) -> Actuators | None:
-    """The actuators of the robot file; None if it has none that are modelled."""
+    """The actuators of the robot file; None if it has none that are modeled."""
     return None if file_actuators(mech) is None else actuators_of(mech)
 
 
@@ -136,7 +136,7 @@ def file_tendons(mech: Mechanism) -> Tendons | None:
 
 
 def file_actuators(mech: Mechanism) -> FileActuators | None:
-    """The actuators of the robot file as data; None if it has none that are modelled."""
+    """The actuators of the robot file as data; None if it has none that are modeled."""
     data = mech.file_metadata.actuators
     return data if data.actuators else None
 
@@ -149,14 +149,14 @@ def check_controls(
     Args:
         mech: the mechanism.
         ctrl: controls, `[*batch, n]`, or joint forces without actuators.
-        actuators: those of the step; None if the robot file has none that are modelled.
+        actuators: those of the step; None if the robot file has none that are modeled.
 
     Raises:
-        MechanismError: when no actuator of the file is modelled; names them.
+        MechanismError: when no actuator of the file is modeled; names them.
         ShapeError: when the width, dtype or device does not fit.
     """
     if actuators is None and mech.file_metadata.actuators.unsupported:
-        raise MechanismError(*_unmodelled(mech))
+        raise MechanismError(*_unmodeled(mech))
     width = mech.num_dof if actuators is None else len(actuators.names)
     if not isinstance(ctrl, Tensor):
         raise ShapeError(
@@ -168,15 +168,16 @@ def check_controls(
         raise ShapeError(*why)
 
 
-def _unmodelled(mech: Mechanism) -> Fields:
-    """Fields of the error for controls of actuators that are not modelled."""
+def _unmodeled(mech: Mechanism) -> Fields:
+    """Fields of the error for controls of actuators that are not modeled."""
     notes = mech.file_metadata.actuators.unsupported
     return (
-        f"controls were given, and no actuator of {mech.name!r} is modelled: "
+        f"controls were given, and no actuator of {mech.name!r} is modeled: "
         + "; ".join(f"{note.element} ({note.reason})" for note in notes)
         + ".",
         "Controls have the meaning that the file gives them; they are not joint forces.",
-        "Pass actuators=ts.Actuators.of(mech, [ts.Actuator.motor('name', 'joint'), ...]).",
+        "Pass actuators=ts.actuators.Actuators.of(mech, "
+        "[ts.actuators.Actuator.motor('name', 'joint'), ...]).",
     )
 
 
@@ -189,7 +190,7 @@ def _meaning(mech: Mechanism, actuators: Actuators | FileActuators | None) -> st
     if not actuators.unused:
         return f"The actuators are {name_list(actuators.names)}."
     rest = ", ".join(note.element for note in actuators.unused)
-    return f"The actuators are {name_list(actuators.names)}; not modelled: {rest}."
+    return f"The actuators are {name_list(actuators.names)}; not modeled: {rest}."
 
 
 def all_activations(

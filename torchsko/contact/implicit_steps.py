@@ -20,7 +20,7 @@ from operator import add
 import torch
 from torch import Tensor
 
-from torchsko.actuation.implicit_forces import ForceSlopes
+from torchsko.actuators.implicit_forces import ForceSlopes
 from torchsko.bridge.fluid_forces import fluid_damping
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.cost import SoftRows

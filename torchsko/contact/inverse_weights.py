@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from torchsko import algorithms
-from torchsko.actuation.tendons import Tendons
+from torchsko.actuators.tendons import Tendons
 from torchsko.bridge.assemble import model_at
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.body_motions import tree_moves
@@ -86,7 +86,7 @@ class InverseWeights:
 
         Args:
             bodies: their indices; num_bodies stands for the inertial frame, whose weights are zero.
-            points: where a force acts, in the bodies, `[*, n, 3]` [m]; by default the centres of mass.
+            points: where a force acts, in the bodies, `[*, n, 3]` [m]; by default the centers of mass.
         """
         mech, num = self.mech, self.mech.num_bodies
         at = torch.tensor([min(k, num - 1) for k in bodies], dtype=torch.int64, device=mech.device)

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from torchsko.actuation.actuators import scalar_dof
-from torchsko.actuation.tendons import Tendons
+from torchsko.actuators.actuators import scalar_dof
+from torchsko.actuators.tendons import Tendons
 from torchsko.constraints.constraint_kinds import soft_kind
 from torchsko.mechanism.file_data.file_metadata import Closure
 from torchsko.mechanism.file_data.solver_options import SOLIMP, SOLREF

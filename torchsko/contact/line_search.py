@@ -17,7 +17,7 @@ from torch import Tensor
 
 from torchsko.contact.cost import Cones, EllipticCones, Pyramids, SoftRows
 from torchsko.implicit.jacobian_products import Tensors
-from torchsko.implicit.loop import loop
+from torchsko.implicit.loop import iterate
 from torchsko.implicit.table_loop import Read, Write
 from torchsko.utils.shapes import MIN_LENGTH
 
@@ -85,7 +85,7 @@ def step_length(
     start: Tensor,
     is_last: Tensor,
 ) -> Tensor:
-    """Length of a step that minimises the cost of the rows and a quadratic function, `[*batch]`.
+    """Length of a step that minimizes the cost of the rows and a quadratic function, `[*batch]`.
 
     Args:
         rows: constraints.
@@ -126,7 +126,7 @@ def step_length(
         *_, at_high, slope = tensors
         return ~((slope.abs() > MAX_SLOPE * start) | (at_high > MAX_END_SLOPE * start))
 
-    return loop(bisect, (*bracket, slope), MAX_BISECTIONS, until=is_done)[0]
+    return iterate(bisect, (*bracket, slope), MAX_BISECTIONS, until=is_done)[0]
 
 
 def _scalar_line(rows: SoftRows, x: Tensor, along: Tensor) -> Derivatives:

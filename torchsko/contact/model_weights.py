@@ -73,9 +73,9 @@ def computed_weights(mech: Mechanism, contact: ContactFields) -> dict[str, Tenso
 
 
 def _centers(mech: Mechanism, bodies: Sequence[int], frames: Sequence[str | None]) -> Tensor | None:
-    """Centres of mass of the links of frames (`FileMetadata.centers`) in their bodies, `[*batch, n, 3]` [m].
+    """Centers of mass of the links of frames (`FileMetadata.centers`) in their bodies, `[*batch, n, 3]` [m].
 
-    A changed centre of mass of a body moves those of all its links. None for those of the bodies themselves.
+    A changed center of mass of a body moves those of all its links. None for those of the bodies themselves.
     """
     known = mech.file_metadata.centers
     if not {*known} & {*frames}:
@@ -100,7 +100,7 @@ def _in_body(mech: Mechanism, frame: str, point: Vector) -> Tensor:
 
 
 def _file_center(mech: Mechanism, body: int) -> Tensor:
-    """Centre of mass of the links of a body in the file, `[*batch, 3]` [m]; of the body without links."""
+    """Center of mass of the links of a body in the file, `[*batch, 3]` [m]; of the body without links."""
     carried = {n for n, k in zip(mech.frame_names, mech.frame_body, strict=True) if k == body}
     links = [x for x in mech.file_metadata.links if x.name in carried and x.mass]
     if not links:

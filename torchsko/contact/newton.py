@@ -1,11 +1,11 @@
 r"""Newton's method for the accelerations of a mechanism with soft constraints.
 
-The acceleration minimises the strictly convex function
+The acceleration minimizes the strictly convex function
 
 .. math::
     \tfrac12 x^* \mathcal M x - h^* x + s(J x - a_{ref}),
 
-with the mass matrix, the smooth generalised forces h and the cost s of the constraints. Each round solves
+with the mass matrix, the smooth generalized forces h and the cost s of the constraints. Each round solves
 with the Hessian :math:`\mathcal M + J^* H J` and searches along the step with Newton's method in one
 variable, kept within a bracket of the minimum.
 
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from torchsko.contact.cost import SoftRows
 from torchsko.contact.line_search import step_length
-from torchsko.implicit.loop import loop
+from torchsko.implicit.loop import iterate
 from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.linalg.symmetric import mirror_upper, spd_solve
 from torchsko.utils.dtype import compute_dtype
@@ -44,16 +44,16 @@ MAX_SCALAR_ROWS = 40
 """Rows up to which a kernel eliminates by scalar operations, which use the zeros of the tree."""
 
 
-def minimise(
+def minimize(
     M: Tensor, h: Tensor, rows: SoftRows, start: Tensor, coupled: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The minimising acceleration and the gradient there, without derivatives.
+    """The minimizing acceleration and the gradient there, without derivatives.
 
     A sample whose error is not a number stops at once.
 
     Args:
         M: mass matrix, `[*batch, n, n]`.
-        h: smooth generalised forces, `[*batch, n]`.
+        h: smooth generalized forces, `[*batch, n]`.
         rows: constraints.
         start: acceleration to start from, `[*batch, n]`; rest where that is huge.
         coupled: whether two dofs can have an entry in M, `[n, n]`, bool.
@@ -68,12 +68,12 @@ def minimise(
         rows: SoftRows, h_square: Tensor, jar: Tensor, inertial: Tensor
     ) -> tuple[Tensor, ...]:
         """The gradient, and its square relative to that of the forces."""
-        push = rows.generalised_forces(rows.derivatives(jar)[0])
+        push = rows.generalized_forces(rows.derivatives(jar)[0])
         gradient = inertial + push
         size = h_square + _square(inertial) + _square(push)
         return gradient, _square(gradient) / torch.where(size > 0, size, 1.0)
 
-    def iterate(*state: Tensor) -> tuple[Tensor, ...]:
+    def newton_round(*state: Tensor) -> tuple[Tensor, ...]:
         x, jar, inertial, gradient, _, _, M, h_square, *fields = state
         M, rows = torch.where(coupled, M, 0.0), rebuild(fields)
         _, diagonal, hessians = rows.derivatives(jar)
@@ -102,7 +102,9 @@ def minimise(
     gradient, error = evaluate(rows, h_square, jar, inertial)
     jar = jar.expand(*batch, jar.shape[-1])
     carry = (x, jar, inertial, gradient, error, torch.ones_like(error))
-    x, _, _, gradient, *_ = loop(iterate, carry, MAX_ROUNDS, (M, h_square, *tensors), until=is_done)
+    x, _, _, gradient, *_ = iterate(
+        newton_round, carry, MAX_ROUNDS, (M, h_square, *tensors), until=is_done
+    )
     return x, gradient
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.actuation.actuators import q_of_dof
+from torchsko.actuators.actuators import q_of_dof
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.equality_rows import EqualityRows, moving_rows
@@ -72,7 +72,7 @@ def equality_blocks(
         soft = softness(solref, solimp, x.size, timing_of(contact))
         mass, inertia = select(contact.equality_invweight, x.equality, -2).unbind(-1)
         is_angular = torch.tensor(x.is_angular, device=qd.device)
-        R = soft.regularisation(scaled(torch.where(is_angular, inertia, mass), x.jacobian))
+        R = soft.regularization(scaled(torch.where(is_angular, inertia, mass), x.jacobian))
         weight = select(contact.equality_active, x.equality, -1) / R
         reference = soft.acceleration(matvec(x.jacobian, qd), x.residual) - x.bias / soft.gain
         blocks.append(Block(x.jacobian, reference, weight, x.moving))
@@ -92,7 +92,7 @@ def loss_block(
         timing_of(contact),
         friction=True,
     )
-    weight = 1 / soft.regularisation(scaled(contact.loss_invweight, J))
+    weight = 1 / soft.regularization(scaled(contact.loss_invweight, J))
     return Block(J, -soft.damping * v, weight, moving_rows(J))
 
 
@@ -108,7 +108,7 @@ def limit_block(
     active = distance < 0
     distance = torch.where(active, distance, 0.0)
     soft = softness(contact.limit_solref, contact.limit_solimp, distance, timing_of(contact))
-    R = soft.regularisation(scaled(contact.limit_invweight, J))
+    R = soft.regularization(scaled(contact.limit_invweight, J))
     reference = soft.acceleration(matvec(J, state.tree_qd), distance)
     return Block(J, reference, torch.where(active, 1 / R, 0.0), moving)
 

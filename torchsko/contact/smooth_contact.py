@@ -7,7 +7,7 @@ friction coefficient mu and slip speed v_s,
     f_n = k\, \epsilon \ln(1 + e^{-\phi / \epsilon}) \Bigl(1 - \frac{d u_n}{\sqrt{1 + d^2 u_n^2}}\Bigr),
     \qquad f_t = -\mu f_n \frac{u_t}{\sqrt{|u_t|^2 + v_s^2}}.
 
-A step of length h evaluates the forces at its end, linearised, for the acceleration x:
+A step of length h evaluates the forces at its end, linearized, for the acceleration x:
 
 .. math::
     (\mathcal M + h D + J^T W J)\, x = \tau - \mathcal C + J^T (f + h f_\phi u_n), \qquad
@@ -97,7 +97,7 @@ class SmoothContact:
             >>> text = '''<mujoco><worldbody><geom type="plane" size="1 1 1"/><body pos="0 0 0.1"><freejoint/>
             ...   <geom size="0.1" mass="1"/></body></worldbody></mujoco>'''
             >>> ball = ts.load(text)
-            >>> state, contact = ts.State(ball.initial(), torch.zeros(6).double()), ts.SmoothContact.of(ball)
+            >>> state, contact = ts.initial_state(ball), ts.contact.SmoothContact.of(ball)
             >>> for _ in range(200):
             ...     state = ts.step(ball, state, contact=contact, dt=0.005)
             >>> f"{1e3 * (0.1 - state.q[2]):.4f} mm"  # 9.81e-4 ln(e - 1) m

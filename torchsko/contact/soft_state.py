@@ -1,7 +1,7 @@
 r"""A mechanism at a state with soft constraints: inertia, smooth forces, rows, error of an acceleration.
 
 The acceleration x solves :math:`\mathcal M x + \mathcal C - \tau = J^* f(x)`; see
-`torchsko.contact.contact_dynamics`.
+`torchsko.contact.soft_dynamics`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class SoftState:
     def constraint_force(self, qdd: Tensor) -> Tensor:
         """J* f of the constraints at an acceleration, `[*batch, num_dof]`."""
         rows = self.rows
-        return -rows.generalised_forces(rows.derivatives(rows.motion(qdd, rows.reference))[0])
+        return -rows.generalized_forces(rows.derivatives(rows.motion(qdd, rows.reference))[0])
 
     def _tendon_force(self, qdd: Tensor) -> Tensor | None:
         """Joint forces that accelerate tendons, `[*batch, num_dof]`; None without armature."""

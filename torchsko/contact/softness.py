@@ -1,6 +1,6 @@
-r"""Softness of constraints: the regularisation and the reference acceleration of MuJoCo.
+r"""Softness of constraints: the regularization and the reference acceleration of MuJoCo.
 
-A row with position r, margin m and velocity v has the impedance d(r), the regularisation R and the reference
+A row with position r, margin m and velocity v has the impedance d(r), the regularization R and the reference
 acceleration
 
 .. math::
@@ -29,7 +29,7 @@ from torch import Tensor
 from torchsko.mechanism.file_data.solver_options import SOLREF
 
 MIN_VALUE = 1e-15
-"""Smallest regularisation (mjMINVAL)."""
+"""Smallest regularization (mjMINVAL)."""
 
 MIN_IMPEDANCE, MAX_IMPEDANCE = 1e-4, 0.9999
 """Bounds of impedances and of the midpoint of their sigmoid (mjMINIMP, mjMAXIMP)."""
@@ -92,7 +92,7 @@ class Softness(NamedTuple):
         """The reference acceleration for velocities and positions less their margins."""
         return -self.damping * velocity - self.stiffness * self.impedance * position
 
-    def regularisation(self, invweight: Tensor) -> Tensor:
+    def regularization(self, invweight: Tensor) -> Tensor:
         """R for an inverse weight."""
         d = self.impedance
         return torch.clamp((1 - d) * invweight / d, min=MIN_VALUE) / self.gain

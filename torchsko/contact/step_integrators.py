@@ -12,7 +12,6 @@ from torch import Tensor
 
 from torchsko.bridge.conventions.conversion import conventions
 from torchsko.bridge.kinematics import Kinematics
-from torchsko.contact.contact_dynamics import solve_dynamics
 from torchsko.contact.drive import Drive
 from torchsko.contact.implicit_steps import (
     constrained_dofs,
@@ -23,6 +22,7 @@ from torchsko.contact.implicit_steps import (
     standalone_bodies,
 )
 from torchsko.contact.smooth_contact import SmoothContact, smooth_acceleration
+from torchsko.contact.soft_dynamics import solve_dynamics
 from torchsko.contact.soft_state import SoftState
 from torchsko.implicit.loop import subprogram
 from torchsko.mechanism.configuration import advance, transport_rate

@@ -1,5 +1,6 @@
 """Control laws, optimal control and inverse kinematics."""
 
+from torchsko.control.ik.levenberg_marquardt import IKResult as IKResult
 from torchsko.control.ilqr.problem import OptimalControl as OptimalControl
 from torchsko.control.ilqr.problem import optimal_control as optimal_control
 from torchsko.control.ilqr.solver import ILQRResult as ILQRResult

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.implicit.loop import loop, subprogram
+from torchsko.implicit.loop import iterate, subprogram
 from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.linalg.symmetric import Eliminated, ldl
 from torchsko.utils.dtype import compute_dtype
@@ -110,7 +110,7 @@ def solve_qp(
     program = _augment_objective(program)
     constant = QuadraticProgram(*(x.detach() for x in program))
 
-    def iterate(*tensors: Tensor) -> Point:
+    def interior_step(*tensors: Tensor) -> Point:
         point, least, best = tensors[:4], tensors[4], tensors[5:9]
         *fields, scale = tensors[9:]
         program = QuadraticProgram(*fields)
@@ -124,8 +124,12 @@ def solve_qp(
     point = _start(constant)
     # The tolerance refers to the unscaled objective, as derivatives do.
     start = (*point, scale[..., 0] * _violation(constant, point), *point)
-    state = loop(
-        iterate, start, iterations, (*constant, scale), until=lambda *state: state[4] <= tolerance
+    state = iterate(
+        interior_step,
+        start,
+        iterations,
+        (*constant, scale),
+        until=lambda *state: state[4] <= tolerance,
     )
     least, point = state[4], state[5:]
     # Derivatives pass through the optimality conditions of the differentiable program.
@@ -262,7 +266,7 @@ def ldl_solver(matrix: KKTMatrix) -> Callable[[Tensor, Tensor], tuple[Tensor, Te
 
     The pivots of a quasidefinite matrix do not vanish in exact arithmetic. A pivot that is lost in rounding,
     as with dependent equalities, is replaced by its initial value, which freezes its variable. Kernels
-    contain a large factorisation once, for the iterations and the last step.
+    contain a large factorization once, for the iterations and the last step.
 
     Reference: R. Vanderbei, *Symmetric quasidefinite matrices*, SIAM Journal on Optimization 5(1), 1995.
     """
@@ -295,7 +299,7 @@ MIN_PIVOTS = (0.5, 64.0)
 
 
 SUBPROGRAM_MIN_PRODUCTS = 100_000
-"""Products of a factorisation above which a kernel contains it once, as a subprogram. Passing the matrices
+"""Products of a factorization above which a kernel contains it once, as a subprogram. Passing the matrices
 costs 10 to 20 % of the time of a quadruped; a humanoid on eight contact points would be too large
 otherwise."""
 

@@ -1,1 +1,5 @@
 """Fused kernels: eager torchsko functions traced to scalar programs and compiled to one loop."""
+
+from torchsko.utils.public_names import lazy_names, names_in_stub
+
+__getattr__, __dir__ = lazy_names(__name__, names_in_stub(__name__)[0])

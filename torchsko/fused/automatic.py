@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import CompilerError, FusedError, TorchskoError
+from torchsko.integrators import rollout as rollouts
+from torchsko.integrators.integrators import INTEGRATORS
 from torchsko.mechanism.dispatch import (
     MechanismLayer,
     MechanismLike,
@@ -33,8 +35,6 @@ from torchsko.mechanism.dispatch import (
 from torchsko.mechanism.fields import PARAMETERS
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
-from torchsko.rollout import rollout as rollouts
-from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.utils.concrete_values import is_vmapped
 from torchsko.verbs.held.held_mechanism import HeldMechanism
 

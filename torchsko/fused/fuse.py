@@ -18,13 +18,13 @@ from torchsko.fused.fused_held import FusedHeldMechanism
 from torchsko.fused.fused_layer import FusedLayer, FusedLayerCall
 from torchsko.fused.fused_mechanism import FusedMechanism
 from torchsko.fused.workshop import Workshop, workshop_of
+from torchsko.integrators.finite_checks import NonFiniteChoice, check_nonfinite
 from torchsko.mechanism.dispatch import (
     MechanismLayer,
     MechanismLike,
     as_mechanism,
     provides_mechanism,
 )
-from torchsko.rollout.finite_checks import NonFiniteChoice, check_nonfinite
 from torchsko.verbs.held.held_mechanism import HeldMechanism
 
 T = TypeVar("T")

@@ -24,8 +24,8 @@ from torchsko.fused.functions.scan import Scan
 from torchsko.fused.functions.traits import ChangedConstantsError
 from torchsko.fused.tracing.swap import Swap
 from torchsko.fused.workshop import Remade, Workshop, check_dtype, refuse_constants
+from torchsko.integrators.finite_checks import NonFiniteChoice
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.finite_checks import NonFiniteChoice
 
 MAX_RETRACES = 3
 """Traces in one call, after which a captured value is taken to change at each read."""

@@ -23,10 +23,10 @@ from torchsko.fused.tracing.clean import (
     is_wrapped,
 )
 from torchsko.fused.workshop import Remade, Workshop, workshop_of
+from torchsko.integrators.finite_checks import NonFiniteChoice
 from torchsko.mechanism.dispatch import MechanismLayer
 from torchsko.mechanism.fields import PARAMETERS
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.finite_checks import NonFiniteChoice
 
 
 class Values:

@@ -25,11 +25,11 @@ from torchsko.fused.fused_rollouts import FusedRollouts
 from torchsko.fused.workshop import Remade, Workshop, check_dtype, refuse_constants
 from torchsko.implicit.equation import implicit_vjp
 from torchsko.implicit.jacobian_products import Flags, Pullback, Tensors
+from torchsko.integrators.integrators import INTEGRATORS, step_of
 from torchsko.mechanism.dispatch import MechanismAttribute
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import sizes
 from torchsko.mechanism.time_step import check_dt
-from torchsko.rollout.integrators import INTEGRATORS, step_of
 from torchsko.verbs.dynamics import forward_dynamics, inverse_dynamics
 from torchsko.verbs.held.held_mechanism import HeldMechanism
 
@@ -143,7 +143,7 @@ class FusedMechanism(Remade, FusedRollouts):
             tau: joint forces, `[*batch, num_dof]`.
             dt: time step [s]; a tensor `[*batch]` may differ from sample to sample.
             f_ext: external forces, `[*batch, num_bodies, 6]`, constant in the body frames.
-            method: a name in `torchsko.rollout.integrators.INTEGRATORS`.
+            method: a name in `torchsko.integrators.integrators.INTEGRATORS`.
 
         Raises:
             ShapeError: a tensor that does not fit, by name.
@@ -316,7 +316,7 @@ class _DynamicsEquation:
         return inverse_dynamics(mech, q, qd, x, *f_ext) - tau
 
     def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
-        """M^-1 rhs by the innovations factorisation; M is symmetric."""
+        """M^-1 rhs by the innovations factorization; M is symmetric."""
         mech, q, *_ = self.split(inputs)
         return innovations(model_at(Kinematics.of(mech, q))).solve(rhs)
 

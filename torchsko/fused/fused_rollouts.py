@@ -17,10 +17,10 @@ from torchsko.fused.functions.scan import Scan
 from torchsko.fused.fused_call import FusedCall
 from torchsko.fused.workshop import Workshop, check_dtype
 from torchsko.implicit.loop_roles import LoopRoles
+from torchsko.integrators.early_termination import EarlyTermination, mask_forces, select_running
+from torchsko.integrators.fused_rollout import WideControlError
+from torchsko.integrators.integrators import INTEGRATORS, step_of
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.early_termination import EarlyTermination, mask_forces, select_running
-from torchsko.rollout.fused_rollout import WideControlError
-from torchsko.rollout.integrators import INTEGRATORS, step_of
 
 _log = logging.getLogger("torchsko")
 
@@ -50,7 +50,7 @@ def _not_for_one_sample(what: str) -> FusedError:
 
 
 class FusedRollouts(Verbs):
-    """Rollouts as kernels, for `torchsko.FusedMechanism`."""
+    """Rollouts as kernels, for `torchsko.fused.FusedMechanism`."""
 
     _mech: Mechanism
     _workshop: Workshop
@@ -91,7 +91,7 @@ class FusedRollouts(Verbs):
                 "f_ext" `[*batch, steps, num_bodies, 6]`.
             constant: tensors of all steps: "tau" `[*batch, num_dof]`, "f_ext" `[*batch, num_bodies, 6]`, and
                 the time step "dt" `[]` [s].
-            method: a name in `torchsko.rollout.integrators.INTEGRATORS`.
+            method: a name in `torchsko.integrators.integrators.INTEGRATORS`.
             every: return every n-th state.
             ends: early termination of samples, which has separate kernels.
 

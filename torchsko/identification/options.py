@@ -24,7 +24,7 @@ from torchsko.identification.regression.normal_equations import Regressor
 from torchsko.mechanism.mechanism import Mechanism
 
 MAX_FOLDS = 100
-"""Number of folds of cross-validation; intervals of more folds are correlated with their neighbours."""
+"""Number of folds of cross-validation; intervals of more folds are correlated with their neighbors."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,7 @@ _RECORDER = torch._C._TorchDispatchModeKey.PROXY  # the mode of make_fx
 
 
 @overload
-def loop(
+def iterate(
     body: Callable[..., Tensor],
     carry: Tensor,
     n: int,
@@ -39,7 +39,7 @@ def loop(
 
 
 @overload
-def loop(
+def iterate(
     body: Callable[..., Sequence[Tensor]],
     carry: Sequence[Tensor],
     n: int,
@@ -50,7 +50,7 @@ def loop(
 ) -> tuple[Tensor, ...]: ...
 
 
-def loop(
+def iterate(
     body: Callable[..., Any],
     carry: Tensor | Sequence[Tensor],
     n: int,
@@ -84,7 +84,7 @@ def loop(
     Example:
         >>> import torch, torchsko as ts
         >>> two = torch.tensor(2.0, dtype=torch.float64)
-        >>> ts.loop(lambda x, a: (x + a / x) / 2, two, 6, [two])
+        >>> ts.iterate(lambda x, a: (x + a / x) / 2, two, 6, [two])
         tensor(1.4142, dtype=torch.float64)
     """
     _check_arguments(carry, n, args)

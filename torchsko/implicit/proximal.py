@@ -17,7 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchsko.implicit.loop import loop
+from torchsko.implicit.loop import iterate
 from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.linalg.symmetric import Eliminated, ldl
 from torchsko.utils.dtype import compute_dtype
@@ -63,7 +63,7 @@ def proximal_solve(W: Tensor, B: Tensor) -> Tensor:
         return x + solve(B - W @ x, factors)
 
     def project_to_range(x: Tensor) -> Tensor:
-        return x - loop(apply_filter, x, FILTERS, (mu, *tensors))
+        return x - iterate(apply_filter, x, FILTERS, (mu, *tensors))
 
     B = project_to_range(B)
-    return project_to_range(loop(refine, torch.zeros_like(B), ROUNDS, (W, B, *tensors)))
+    return project_to_range(iterate(refine, torch.zeros_like(B), ROUNDS, (W, B, *tensors)))

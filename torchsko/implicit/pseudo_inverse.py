@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from torchsko.implicit.loop import loop
+from torchsko.implicit.loop import iterate
 from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.linalg.symmetric import mirror_upper
 from torchsko.utils.dtype import compute_dtype
@@ -74,7 +74,7 @@ def jacobi_eigenvectors(H: Tensor) -> tuple[Tensor, Tensor]:
         return rest <= eps * eps * squares.sum((-2, -1))
 
     rounds = MAX_SWEEPS * max(1, size - 1)
-    A, V = loop(rotate_pairs, (A, V), rounds, until=is_diagonal)
+    A, V = iterate(rotate_pairs, (A, V), rounds, until=is_diagonal)
     return A.diagonal(dim1=-2, dim2=-1), V[..., :n]
 
 

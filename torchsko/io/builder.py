@@ -80,8 +80,8 @@ class MechanismBuilder:
         Args:
             name: of the link.
             mass: [kg].
-            com: centre of mass in the link frame [m].
-            inertia: about the centre of mass, 3 x 3 [kg m^2]; zero (a point mass) when left out.
+            com: center of mass in the link frame [m].
+            inertia: about the center of mass, 3 x 3 [kg m^2]; zero (a point mass) when left out.
             inertia_rotation: takes coordinates in the axes of `inertia` to link coordinates, 3 x 3; identity
                 when left out.
 
@@ -133,7 +133,7 @@ class MechanismBuilder:
             parent: name of the parent link; None for the inertial frame.
             rotation: takes joint-frame coordinates to parent coordinates, 3 x 3; identity when left out.
             position: origin of the joint frame in the parent [m].
-            axis: axis of the joint in the joint frame, for a planar joint the plane's normal; normalised at
+            axis: axis of the joint in the joint frame, for a planar joint the plane's normal; normalized at
                 build.
             damping: viscous, of each dof [N m s or N s/m].
             friction: Coulomb friction [N m or N].
@@ -251,7 +251,7 @@ class MechanismBuilder:
 
         Args:
             joint: name of the driven joint, which has one dof and an axis.
-            ratio: turns of the rotor per turn of the joint, or per metre [rad/rad or rad/m].
+            ratio: turns of the rotor per turn of the joint, or per meter [rad/rad or rad/m].
             inertia: about the axis of the rotor [kg m^2]. The mass of the rotor and its inertia at rest have
                 to be included in the parent link.
 

@@ -56,9 +56,9 @@ def save(
 
     With `like`, the file is a copy of `like` in which only changed numbers are replaced:
 
-    - URDF: mass, centre of mass and inertia of links; placement (<origin>), damping and friction of joints.
+    - URDF: mass, center of mass and inertia of links; placement (<origin>), damping and friction of joints.
       URDF has no gravity.
-    - MJCF: mass, centre of mass and inertia of bodies (in an <inertial> element, which is added if MuJoCo
+    - MJCF: mass, center of mass and inertia of bodies (in an <inertial> element, which is added if MuJoCo
       inferred them from geoms); placement of bodies; damping, dry friction, armature, stiffness and range of
       joints; gravity. MuJoCo computes the boxes of fluid forces from the inertias, so a loaded file has boxes
       of the new inertias.
@@ -72,7 +72,7 @@ def save(
     - MJCF has everything that `torchsko.step` uses: joints with limits, losses and parameters of soft
       constraints, actuators, tendons, sensors, equalities, shapes with contact parameters and pairs,
       keyframes, options and flags. It has no velocity limits, limits without range, torque-speed curves of
-      motors, mesh files and materials beyond a colour; nor parts of the robot's own file that torchsko does
+      motors, mesh files and materials beyond a color; nor parts of the robot's own file that torchsko does
       not model. Cameras become sites, lights are left out. A revolute loop becomes two points on its axis.
       Moving bodies without inertia get 2e-15 kg. A mesh with a simplified hull (``maxhullvert``) becomes that
       hull.
@@ -251,14 +251,14 @@ def _new(mech: Mechanism, path: Path, losses: Losses) -> tuple[bytes, Read]:
             "Choose a name with one of these endings.",
         )
     check_unbatched(mech)
-    losses.add_if(_unmodelled(mech), "parts of its own file that torchsko does not model:")
+    losses.add_if(_unmodeled(mech), "parts of its own file that torchsko does not model:")
     if path.suffix == ".urdf":
         losses.format = "URDF"
         return new_urdf(mech, losses).encode(), lambda file: _loaded_urdf(mech, file)
     return new_mjcf(mech, losses).encode(), lambda file: convert(read_mjcf(file))
 
 
-def _unmodelled(mech: Mechanism) -> list[str]:
+def _unmodeled(mech: Mechanism) -> list[str]:
     """Elements of the robot's own file of which the mechanism has no description."""
     absent = [x for x in mech.unused if x.absent or (x.affects_forces and not x.in_step)]
     return [x.element for x in (*absent, *mech.file_metadata.actuators.unused)]

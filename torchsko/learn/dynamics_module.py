@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from torchsko.api.row import Row
 from torchsko.api.rows import FUSIBLE, Verbs
-from torchsko.bridge.singular_hinges import checked
+from torchsko.bridge.singular_hinges import mark_singular_joints
 from torchsko.errors import FusedError, MechanismError, TorchskoError
 from torchsko.fused.automatic import PAYS, cost, kernels_for, rollout
 from torchsko.fused.tracing.clean import has_saved_tensor_hooks, is_differentiated
@@ -40,7 +40,7 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
 
     Args:
         mech: nominal mechanism; its tensors are copied and detached.
-        learn: parametrization by target. Targets are a body ("link5": mass, centre of mass and
+        learn: parametrization by target. Targets are a body ("link5": mass, center of mass and
             inertia together), a field of a body ("link5.mass", "link5.com") or of a joint
             ("joint4.damping", ".friction", ".friction_speed", ".offset", ".armature", ".stiffness",
             ".position", ".rotation"), "gravity", "medium" and "wind". Parametrizations are those of
@@ -159,7 +159,7 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
 
     def _check_hinges(self) -> None:
         with torch.no_grad():
-            found = checked(self.mechanism())
+            found = mark_singular_joints(self.mechanism())
         self._structure = self._structure.replace(
             singular_joints=found.singular_joints, bare_joints=found.bare_joints
         )

@@ -14,7 +14,7 @@ parametrization      physical value                         domain
 `Positive`           any tensor                             > 0
 `Bounded`            any tensor                             between two bounds
 `Rotation`           rotation matrix                        SO(3)
-`InertiaLogCholesky` mass, centre of mass, inertia          positive definite pseudo-inertia
+`InertiaLogCholesky` mass, center of mass, inertia          positive definite pseudo-inertia
 ==================== ====================================== ======================================
 """
 
@@ -44,7 +44,7 @@ class Parametrization(nn.Module):
 
 
 class Free(Parametrization):
-    """Identity, for values without a constraint: centre of mass, gravity, position of a joint."""
+    """Identity, for values without a constraint: center of mass, gravity, position of a joint."""
 
     def forward(self, theta: Tensor) -> Tensor:
         """The coordinates, unchanged."""
@@ -173,7 +173,7 @@ def _refuse_extent(moments: Tensor, rounding: Tensor) -> None:
         "its initial mass lies on a point, a line or a plane: the largest principal moment of inertia equals "
         "the sum of the others.",
         "InertiaLogCholesky() learns the logarithm of the extent, which is zero there.",
-        "Pass InertiaLogCholesky(spread=0.01), which adds one centimetre in every direction.",
+        "Pass InertiaLogCholesky(spread=0.01), which adds one centimeter in every direction.",
     )
 
 
@@ -186,11 +186,11 @@ class InertiaLogCholesky(Parametrization):
         U = e^{\alpha} \begin{bmatrix} e^{d_1} & s_{12} & s_{13} & t_1 \\ & e^{d_2} & s_{23}
         & t_2 \\ & & e^{d_3} & t_3 \\ & & & 1 \end{bmatrix}.
 
-    The mass is exp(2 alpha), t is the centre of mass, and mass S S* are the second moments about it, with S
+    The mass is exp(2 alpha), t is the center of mass, and mass S S* are the second moments about it, with S
     the upper left triangle. This form avoids differences of large numbers where the frame of the body is far
-    from its centre of mass.
+    from its center of mass.
 
-    Values are packed as `[*, 10]`: mass, centre of mass (3), inertia about it (xx, yy, zz, xy, xz,
+    Values are packed as `[*, 10]`: mass, center of mass (3), inertia about it (xx, yy, zz, xy, xz,
     yz). Coordinates are alpha, d1, d2, d3, s12, s13, s23, t1, t2, t3.
 
     Args:
@@ -212,17 +212,17 @@ class InertiaLogCholesky(Parametrization):
         return value + torch.nn.functional.pad(extra, (4, 3))
 
     def forward(self, theta: Tensor) -> Tensor:
-        """Mass, centre of mass and inertia of log-Cholesky coordinates, `[*, 10]`."""
+        """Mass, center of mass and inertia of log-Cholesky coordinates, `[*, 10]`."""
         alpha, d1, d2, d3, s12, s13, s23, *t = theta.unbind(-1)
         mass, x, y, z = (2 * alpha).exp(), d1.exp(), d2.exp(), d3.exp()
-        # Second moments about the centre of mass, over the mass: S S*.
+        # Second moments about the center of mass, over the mass: S S*.
         xx, yy, zz = x * x + s12 * s12 + s13 * s13, y * y + s23 * s23, z * z
         xy, xz, yz = s12 * y + s13 * s23, s13 * z, s23 * z
         inertia = [mass * part for part in (yy + zz, xx + zz, xx + yy, -xy, -xz, -yz)]
         return torch.stack([mass, *t, *inertia], -1)
 
     def right_inverse(self, value: Tensor) -> Tensor:
-        """Log-Cholesky coordinates of mass [kg], centre of mass [m] and inertia [kg m^2], `[*, 10]`.
+        """Log-Cholesky coordinates of mass [kg], center of mass [m] and inertia [kg m^2], `[*, 10]`.
 
         Raises:
             MechanismError: on a mass that is not positive, an unphysical inertia, or a mass on a point, a

@@ -120,7 +120,7 @@ def find_target(mech: Mechanism, name: str, parametrization: nn.Module) -> Targe
             mech,
             name,
             parametrization,
-            "only InertiaLogCholesky() keeps mass, centre of mass and inertia of a body physical together",
+            "only InertiaLogCholesky() keeps mass, center of mass and inertia of a body physical together",
         )
     if (field == "joint_rotation") != isinstance(parametrization, Rotation):
         _refuse_parametrization(

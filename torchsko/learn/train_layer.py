@@ -58,7 +58,7 @@ def train(
         weight: weight of each squared error, `[*samples, num_dof]` or `[num_dof]`. One over the noise
             variance is optimal. Zero excludes a measurement that the model does not describe, such as the
             dry friction of a joint at rest. Default: one over the mean square force of each dof.
-        steps: number of optimiser steps.
+        steps: number of optimizer steps.
         lr: initial learning rate, reduced to zero on a cosine schedule.
         batch: samples in each step, drawn with replacement.
         prior: weight of the divergence; 0 disables it.
@@ -94,8 +94,8 @@ def train(
     samples = as_samples(reference, q, qd, qdd, tau, weight)
     if prior:
         _check_prior(reference)
-    optimiser = torch.optim.Adam(learned, lr=lr)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    optimizer = torch.optim.Adam(learned, lr=lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     losses, count = [], len(samples.tau)
     before = [p.detach().clone() for p in learned]
     objective = _objective(layer, reference, fused, steps * batch)
@@ -105,7 +105,7 @@ def train(
         errors = objective.misfit(drawn.q, drawn.qd, drawn.qdd, drawn.tau, drawn.weight)
         misfit = errors.mean() / reference.num_dof
         loss = misfit + prior * objective.divergence() if prior else misfit
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
         norm = torch.nn.utils.get_total_norm([p.grad for p in learned if p.grad is not None])
         if not (loss.isfinite() and norm.isfinite()):
@@ -118,7 +118,7 @@ def train(
                 f"Pass a smaller learning rate, for example lr={lr / 10:g}.",
             )
         before = [p.detach().clone() for p in learned]
-        optimiser.step()
+        optimizer.step()
         schedule.step()
         losses.append(misfit.detach())
     return torch.stack(losses)
@@ -200,7 +200,7 @@ def _check_prior(reference: Mechanism) -> None:
     if bad:
         raise FitError(
             f"the initial inertia of body {', '.join(map(repr, bad))} is not positive definite.",
-            "The divergence from it, which the prior penalises, is infinite.",
+            "The divergence from it, which the prior penalizes, is infinite.",
             "Pass prior=0, or give the body mass and inertia in all directions.",
         )
 

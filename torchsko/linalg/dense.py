@@ -1,6 +1,6 @@
 """Factorisations of matrices of several dozen rows in traced functions, as dense operations of a program.
 
-Below `MIN_ROWS` a trace spells a factorisation out in scalars, where zeros and equal entries cost nothing.
+Below `MIN_ROWS` a trace spells a factorization out in scalars, where zeros and equal entries cost nothing.
 From `MIN_ROWS` on it is one instruction on matrices (`torchsko.fused.program.dense_block`), with a fraction
 of the build time. Derivatives consist of the same operations.
 """
@@ -18,14 +18,14 @@ from torchsko.utils.shapes import broadcast_shapes
 from torchsko.utils.traced_tensor import TracedTensor
 
 MIN_ROWS = 16
-"""Rows from which a factorisation, and the solution with its factors, are one instruction."""
+"""Rows from which a factorization, and the solution with its factors, are one instruction."""
 
 MAX_ROWS = 64
 """Largest number of rows of such an instruction."""
 
 
 def uses_blocks(A: Tensor) -> bool:
-    """True if one instruction factorises a square matrix: it is traced and has `MIN_ROWS` or more rows."""
+    """True if one instruction factorizes a square matrix: it is traced and has `MIN_ROWS` or more rows."""
     if not MIN_ROWS <= A.shape[-1] <= MAX_ROWS:
         return False
     return isinstance(torch.func.debug_unwrap(A, recurse=True), TracedTensor)

@@ -16,7 +16,7 @@ from torchsko.utils.shapes import broadcast_shapes
 
 
 def least_squares(G: Tensor, B: Tensor) -> Tensor:
-    """The X that minimises |G X - B|.
+    """The X that minimizes |G X - B|.
 
     Args:
         G: `[*, r, d]`, r >= d, of rank d; its rank is not checked.

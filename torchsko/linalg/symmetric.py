@@ -144,7 +144,7 @@ def _eliminate(D: Tensor, lost: float | None) -> Eliminated:
 def spd_solve(D: Tensor, B: Tensor) -> Tensor:
     """Solve D X = B for symmetric positive definite D.
 
-    Neither form synchronises with the device or checks D: singular hinges are refused at load.
+    Neither form synchronizes with the device or checks D: singular hinges are refused at load.
 
     Args:
         D: `[*, d, d]`.

@@ -84,7 +84,7 @@ def _unphysical(robot: RobotDescription, strict: bool) -> tuple[Fault, ...]:
                 f"link {bad.name!r}: the principal moments of inertia {moments} kg m^2 are negative or "
                 "violate the triangle inequality.",
                 "No rigid body has such an inertia.",
-                "Correct the inertia (is it about the centre of mass, in SI units?).",
+                "Correct the inertia (is it about the center of mass, in SI units?).",
             )
         faults.append(
             Fault(
@@ -160,7 +160,7 @@ def inertial_fault(link: LinkDescription) -> Fields | None:
     entries = [x for row in link.inertia for x in row]
     if not all(map(math.isfinite, (link.mass, *link.com, *entries, link.gravcomp))):
         return (
-            "mass, centre of mass, inertia or gravcomp is not finite.",
+            "mass, center of mass, inertia or gravcomp is not finite.",
             "Parameters of a robot are finite numbers.",
             "Correct the number.",
         )

@@ -28,7 +28,7 @@ The root link's name is appended if a moving joint has this name, or if there ar
 def lower(
     robot: RobotDescription, floating_base: bool, gravity: Sequence[float], strict: bool
 ) -> Mechanism:
-    """Build the mechanism of a description, in float64 on the CPU, without `torchsko.checked`.
+    """Build the mechanism of a description, in float64 on the CPU, without `torchsko.mark_singular_joints`.
 
     Unphysical inertias are refused if `strict`, and reported otherwise.
 

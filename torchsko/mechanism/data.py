@@ -100,8 +100,8 @@ class MechanismData(Numbering):
     def replace(self, **changes: Any) -> Self:
         """A new mechanism with some fields changed.
 
-        `singular_joints` and `bare_joints` are not updated; call `torchsko.checked` for that. Notes on limits
-        in `unused` are updated.
+        `singular_joints` and `bare_joints` are not updated; call `torchsko.mark_singular_joints` for that.
+        Notes on limits in `unused` are updated.
 
         Args:
             **changes: new values by field name; tensors have the shapes listed in the class, with any

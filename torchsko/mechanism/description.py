@@ -33,10 +33,10 @@ class LinkDescription:
     Attributes:
         name: unique among the links.
         mass: mass [kg].
-        com: centre of mass in the link frame [m].
-        inertia: about the centre of mass, along the axes of the *inertial* frame [kg m^2].
+        com: center of mass in the link frame [m].
+        inertia: about the center of mass, along the axes of the *inertial* frame [kg m^2].
         inertia_rotation: from inertial-frame to link-frame coordinates.
-        gravcomp: fraction of its weight that is compensated at the centre of mass.
+        gravcomp: fraction of its weight that is compensated at the center of mass.
     """
 
     name: str
@@ -145,7 +145,7 @@ class UnsupportedElement:
         fixed_inertia: True for an inertia welded to the inertial frame: it matters once that frame moves.
         affects_forces: True if measured joint forces contain a part due to it, which the model lacks.
         in_contact: True if it exerts forces only while bodies touch.
-        in_step: True if it acts in `torchsko.step` and `torchsko.constrained_dynamics`.
+        in_step: True if it acts in `torchsko.step` and `torchsko.contact.contact_dynamics`.
         absent: True if the mechanism has no description of it, so that `torchsko.save` cannot write it.
     """
 

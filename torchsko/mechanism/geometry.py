@@ -24,7 +24,7 @@ from torchsko.shapes.mesh import Triangles as Triangles
 from torchsko.shapes.plane import Plane as Plane
 from torchsko.shapes.sphere import Sphere as Sphere
 
-Colour = tuple[float, float, float, float]
+Color = tuple[float, float, float, float]
 """Red, green, blue and opacity, 0 to 1."""
 
 
@@ -75,9 +75,9 @@ class Shape:
         position: origin of the form in the frame [m].
         visual: whether it is a visual shape.
         collision: whether it is a collision shape.
-        colour: colour; None if the file has none.
+        color: color; None if the file has none.
         name: name; empty if the file has none.
-        group: MuJoCo's visualisation group.
+        group: MuJoCo's visualization group.
         surface: contact parameters; None if the file has none.
     """
 
@@ -87,7 +87,7 @@ class Shape:
     position: Vector = ZERO
     visual: bool = True
     collision: bool = False
-    colour: Colour | None = None
+    color: Color | None = None
     name: str = ""
     group: int = 0
     surface: Surface | None = None

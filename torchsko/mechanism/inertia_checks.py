@@ -1,6 +1,6 @@
 r"""Physical consistency of the inertias of links.
 
-A mass distribution has second moments :math:`\Sigma = \int r r^T dm` about its centre of mass, and
+A mass distribution has second moments :math:`\Sigma = \int r r^T dm` about its center of mass, and
 inertia :math:`I = \mathrm{tr}(\Sigma) 1 - \Sigma`. So I is physical exactly when
 :math:`\Sigma = \mathrm{tr}(I)/2 - I` is positive semidefinite: the eigenvalues of Sigma are half of
 ``b + c - a``, over the principal moments a, b, c, so this one test is the triangle inequality, and
@@ -84,7 +84,7 @@ def unphysical_links(
 
 
 def _second_moments(inertia: Array) -> Array:
-    """Second moments about the centre of mass, `[*, 3, 3]` [kg m^2], from inertias `[*, 3, 3]`."""
+    """Second moments about the center of mass, `[*, 3, 3]` [kg m^2], from inertias `[*, 3, 3]`."""
     return 0.5 * np.trace(inertia, axis1=-2, axis2=-1)[..., None, None] * np.eye(3) - inertia
 
 
@@ -142,7 +142,7 @@ def _rigid_body(members: Sequence[LinkDescription], pose: dict[str, Pose]) -> Bo
 def _fixed_steps(
     links: Sequence[LinkDescription], joints: Sequence[JointDescription]
 ) -> dict[str, list[tuple[str, Pose]]]:
-    """For each link its neighbours by fixed joints, with their poses in its frame."""
+    """For each link its neighbors by fixed joints, with their poses in its frame."""
     steps: dict[str, list[tuple[str, Pose]]] = {link.name: [] for link in links}
     for joint in joints:
         if joint.kind == FIXED and joint.parent in steps and joint.child in steps:

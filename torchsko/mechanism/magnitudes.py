@@ -43,7 +43,7 @@ def within_range(
     for link in robot.links:
         where = f"link {link.name!r}: the"
         refuse_too_large(f"{where} mass [kg]", (link.mass,), largest, dtype)
-        refuse_too_large(f"{where} centre of mass [m]", link.com, largest, dtype)
+        refuse_too_large(f"{where} center of mass [m]", link.com, largest, dtype)
         entries = [x for row in link.inertia for x in row]
         weightless = link.gravcomp * link.mass
         refuse_too_large(f"{where} compensated mass [kg]", (weightless,), largest, dtype)

@@ -18,7 +18,7 @@ def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
     """Move a configuration along a tangent step: q + step for joints whose q is a vector.
 
     Spherical joints rotate by the exponential of the step, free joints move by the exponential of SE(3).
-    Returned quaternions are normalised.
+    Returned quaternions are normalized.
 
     Args:
         step: displacement, for example qd * dt, `[*batch, num_dof]` [rad or m], in the child frame.

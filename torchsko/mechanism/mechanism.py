@@ -37,10 +37,10 @@ class Mechanism(ReferenceStates):
         frame_names: all links of the file, including merged ones.
         frame_body: index of the body that carries each frame; -1 for the inertial frame.
         mass: `[num_bodies]` [kg].
-        com: centre of mass in the body frame, `[num_bodies, 3]` [m].
-        inertia: about the centre of mass, in the body frame's axes, `[num_bodies, 3, 3]` [kg m^2].
+        com: center of mass in the body frame, `[num_bodies, 3]` [m].
+        inertia: about the center of mass, in the body frame's axes, `[num_bodies, 3, 3]` [kg m^2].
         gravcomp: gravity compensation by passive forces, `[num_bodies, 4]`: the fraction of each body's
-            weight that is compensated at its centre of mass [1], and a first moment in the body frame for
+            weight that is compensated at its center of mass [1], and a first moment in the body frame for
             welded bodies with different fractions [kg m]. Zero for most robots.
         joint_rotation: joint frame to parent body coordinates, `[num_bodies, 3, 3]`.
         joint_position: joint frame origin in the parent body, `[num_bodies, 3]` [m].
@@ -68,7 +68,7 @@ class Mechanism(ReferenceStates):
         medium: density [kg/m^3] and viscosity [N s/m^2] of the fluid around the robot, `[2]`.
         wind: velocity of the fluid in the inertial frame, `[3]` [m/s].
         fluid_rotation: axes of each shape with fluid forces in its body, `[num_fluid_shapes, 3, 3]`.
-        fluid_position: its centre in the body, `[num_fluid_shapes, 3]` [m].
+        fluid_position: its center in the body, `[num_fluid_shapes, 3]` [m].
         fluid_size: edges of boxes, semi-axes of ellipsoids, `[num_fluid_shapes, 3]` [m].
         fluid_coefficients: of ellipsoids, `[num_fluid_shapes, 12]`; see `torchsko.bridge.fluid_forces`.
         lower: lower position limits, `[num_q]`, -inf for none.
@@ -148,7 +148,7 @@ class Mechanism(ReferenceStates):
             ShapeError: when a value does not fit its joint.
 
         Warns:
-            RobotFileWarning: names sensors that are not modelled on bodies without joints.
+            RobotFileWarning: names sensors that are not modeled on bodies without joints.
 
         Example:
             >>> import torchsko as ts
@@ -179,7 +179,7 @@ class Mechanism(ReferenceStates):
         parameters of the constraint solver. In a keyframe of one mechanism the other is in its initial
         configuration, with zero controls. Gravity, the medium and options such as the time step are those of
         this mechanism. `singular_joints` and `bare_joints` are not updated, as in `replace`; call
-        `torchsko.checked` if the second mechanism gives inertia to a joint without any.
+        `torchsko.mark_singular_joints` if the second mechanism gives inertia to a joint without any.
 
         Args:
             other: mechanism of the same dtype and device.

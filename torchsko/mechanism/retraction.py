@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 
 from torchsko.implicit.equation import implicit
-from torchsko.implicit.loop import loop
+from torchsko.implicit.loop import iterate
 from torchsko.linalg.symmetric import spd_solve
 from torchsko.mechanism.data import MechanismData, uncoupled
 from torchsko.mechanism.fields import PARAMETERS
@@ -97,7 +97,7 @@ class LoopEquation:
         if not self.moves:
             return start
         least, largest = rounding**LAST_STEP, rounding**MAX_LAST_STEP
-        found, size = loop(step, (start, size), NEWTON_STEPS, until=lambda _, size: size < least)
+        found, size = iterate(step, (start, size), NEWTON_STEPS, until=lambda _, size: size < least)
         return torch.where((size < largest)[..., None], found, torch.nan)
 
     def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:

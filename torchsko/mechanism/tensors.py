@@ -53,7 +53,7 @@ def mechanism_of(
     Raises:
         MechanismError: on such limits, an invalid coupling, or an unknown joint type.
     """
-    kinds = tuple(joint_type(joint.kind).specialise(joint.name, joint.data) for joint in hinges)
+    kinds = tuple(joint_type(joint.kind).specialize(joint.name, joint.data) for joint in hinges)
     following = followers(robot, hinges, kinds)
     independent = [k for k in range(len(hinges)) if k not in following]
     allowed = couplings.limits(hinges, following)

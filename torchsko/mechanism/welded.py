@@ -64,7 +64,7 @@ def welded_links(frames: Mapping[str, Frame]) -> dict[str | None, list[str]]:
 def lump(
     welded: Sequence[str], frames: Mapping[str, Frame], links: Mapping[str, LinkDescription]
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """Mass, centre of mass and inertia about it of the links welded to one body."""
+    """Mass, center of mass and inertia about it of the links welded to one body."""
     masses, coms, inertias = [], [], []
     for name in welded:
         link, frame = links[name], frames[name]

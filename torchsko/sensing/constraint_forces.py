@@ -18,15 +18,15 @@ import torch
 from torch import Tensor
 
 from torchsko import algorithms
-from torchsko.actuation.actuator_forces import ActuatorState
+from torchsko.actuators.actuator_forces import ActuatorState
 from torchsko.bridge.assemble import model_at
 from torchsko.bridge.body_poses import Pose
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.constraints.row_kinds import FrameRows
-from torchsko.contact.contact_dynamics import cone_forces
 from torchsko.contact.drive import Drive
 from torchsko.contact.implicit_steps import end_of_step_inertia
 from torchsko.contact.points import Contacts, all_poses, contact_points
+from torchsko.contact.soft_dynamics import cone_forces
 from torchsko.contact.soft_rows import tree_soft_rows
 from torchsko.contact.soft_state import SoftState
 from torchsko.implicit.pseudo_inverse import symmetric_pinv
@@ -118,7 +118,7 @@ def constraint_forces(
         framed = any(isinstance(kind, FrameRows) for kind in contact.equalities_by_kind())
         ends += [soft_ends(contact, pose, f)] if framed else []
         found = ConstraintForces(pose, points, forces, tuple(ends), scalar_forces(contact, f))
-        on_joints = rows.generalised_forces(f)
+        on_joints = rows.generalized_forces(f)
     else:
         rows, f = held.mechanism.constraints.rows, held.forces(drive, state, qdd)
         on_tree = Kinematics(tree, at.tree_q)

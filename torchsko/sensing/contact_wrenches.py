@@ -1,4 +1,4 @@
-"""Wrenches of contacts on links, merged ones included: `torchsko.contact_wrenches`."""
+"""Wrenches of contacts on links, merged ones included: `torchsko.contact.contact_wrenches`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from torchsko.actuation.actuators import Actuators
+from torchsko.actuators.actuators import Actuators
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.contact_step import State
 from torchsko.errors import MechanismError, unknown_name
@@ -37,7 +37,7 @@ def contact_wrenches(
         ctrl: controls, as in `step`; zero by default.
         links: names of links; by default ``mech.body_names``. Shapes of a link that is not listed do not
             count.
-        qdd: acceleration, `[*batch, num_dof]`, if known; by default that of `constrained_dynamics`.
+        qdd: acceleration, `[*batch, num_dof]`, if known; by default that of `contact_dynamics`.
         actuators: by default those of the robot file.
         contact: shapes and parameters; by default `ContactModel.of` of the mechanism.
         f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin; zero
@@ -60,7 +60,7 @@ def contact_wrenches(
         ...   </worldbody></mujoco>'''
         >>> leg = ts.load(text)
         >>> state = ts.State(leg.initial() - 1e-3 * (torch.arange(7) == 2), leg.gravity.new_zeros(6))
-        >>> (ts.contact_wrenches(leg, state, links=["leg", "foot"])[:, 5] > 0).tolist()
+        >>> (ts.contact.contact_wrenches(leg, state, links=["leg", "foot"])[:, 5] > 0).tolist()
         [False, True]
     """
     drive, state, _ = inputs_at(mech, state, ctrl, actuators, contact, f_ext, None)

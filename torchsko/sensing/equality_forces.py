@@ -1,10 +1,10 @@
-"""Forces of equalities by name: `torchsko.equality_forces`."""
+"""Forces of equalities by name: `torchsko.constraints.equality_forces`."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from torchsko.actuation.actuators import Actuators
+from torchsko.actuators.actuators import Actuators
 from torchsko.contact.contact_model import ContactModel
 from torchsko.mechanism.dispatch import MechanismLike
 from torchsko.mechanism.simulation_state import State
@@ -38,7 +38,7 @@ def equality_forces(
         mech: the mechanism, or one with held constraints.
         state: its state.
         ctrl: controls, as in `step`; zero by default.
-        qdd: acceleration, `[*batch, num_dof]`, if known; by default that of `constrained_dynamics`, or of
+        qdd: acceleration, `[*batch, num_dof]`, if known; by default that of `contact_dynamics`, or of
             `torchsko.constrain`.
         actuators: by default those of the robot file.
         contact: soft constraints; by default `ContactModel.of` of the mechanism.
@@ -64,7 +64,8 @@ def equality_forces(
         >>> state = ts.State(q, lamp.gravity.new_zeros(6))
         >>> for _ in range(200):
         ...     state = ts.step(lamp, state)
-        >>> ts.equality_forces(lamp, state)["hook"][5].round(decimals=2)  # on the world, the second frame
+        >>> forces = ts.constraints.equality_forces(lamp, state)["hook"]
+        >>> forces[5].round(decimals=2)  # on the world, the second frame
         tensor(-19.6200, dtype=torch.float64)
     """
     drive, state, held = inputs_at(mech, state, ctrl, actuators, contact, f_ext, active)

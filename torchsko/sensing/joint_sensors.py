@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from torchsko.actuation.actuator_forces import ActuatorState
-from torchsko.actuation.actuators import scalar_dof
+from torchsko.actuators.actuator_forces import ActuatorState
+from torchsko.actuators.actuators import scalar_dof
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.file_data.sensor import Sensor
@@ -62,7 +62,8 @@ class ActuatorSensors(SensorKind):
             raise MechanismError(
                 f"sensor {sensors[0].name!r} measures an actuator force, and there are no actuators.",
                 "The robot file has no actuators.",
-                "Pass actuators=ts.Actuators.of(mech, [...]), or leave this sensor out of sensors=.",
+                "Pass actuators=ts.actuators.Actuators.of(mech, [...]), or leave this sensor out of "
+                "sensors=.",
             )
         values = ActuatorState.at(inputs.drive.at(q, qd), actuators, act, ctrl, inputs.drive.dt)
         columns = dict(

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.actuation.actuators import Actuators
+from torchsko.actuators.actuators import Actuators
 from torchsko.bridge.body_poses import Pose
-from torchsko.contact.contact_dynamics import check_fits, solve_dynamics
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.drive import Drive
+from torchsko.contact.soft_dynamics import check_fits, solve_dynamics
 from torchsko.contact.step_integrators import end_of_step_dynamics
 from torchsko.errors import MechanismError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchsko.actuation.actuators import Actuators
+from torchsko.actuators.actuators import Actuators
 from torchsko.contact.contact_model import ContactModel
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.dispatch import MechanismLike
@@ -64,7 +64,7 @@ def sensors(
         state: its state.
         ctrl: controls, as in `step`; zero by default.
         sensors: names of sensors of the robot file, or `Sensor` of your own; by default all of the file.
-        qdd: acceleration, `[*batch, num_dof]`, if known; by default that of `constrained_dynamics`, or of
+        qdd: acceleration, `[*batch, num_dof]`, if known; by default that of `contact_dynamics`, or of
             `torchsko.constrain`.
         actuators: by default those of the robot file.
         contact: shapes and parameters of contact; by default `ContactModel.of` of the mechanism.

@@ -1,4 +1,4 @@
-"""Readings of subtrees: centre of mass, its velocity, and angular momentum about it."""
+"""Readings of subtrees: center of mass, its velocity, and angular momentum about it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from torchsko.verbs.momenta import center_of_mass
 
 
 class SubtreeSensors(SensorKind):
-    """Sensors of the centre of mass and the momentum of subtrees."""
+    """Sensors of the center of mass and the momentum of subtrees."""
 
     names: ClassVar[tuple[str, ...]] = ("subtreecom", "subtreelinvel", "subtreeangmom")
 
     def read(self, inputs: SensorInputs, sensors: Sequence[Sensor]) -> list[Tensor]:
-        """Centres of mass [m], their velocities [m/s] and angular momenta [kg m^2/s], `[*batch, 3]` each.
+        """Centers of mass [m], their velocities [m/s] and angular momenta [kg m^2/s], `[*batch, 3]` each.
 
         The subtree of the inertial frame is the whole mechanism.
         """

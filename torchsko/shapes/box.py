@@ -47,13 +47,13 @@ def terrain_box(terrain: Placed, box: Placed) -> Points:
 
 def sphere_box(sphere: Placed, box: Placed) -> Points:
     """The point between a sphere and the nearest point of a box, or its nearest face from inside."""
-    centre = matvec(box.rotation.mT, sphere.position - box.position)
-    return Points.stack([ball_in_box(centre, sphere.size[..., 0], box)])
+    center = matvec(box.rotation.mT, sphere.position - box.position)
+    return Points.stack([ball_in_box(center, sphere.size[..., 0], box)])
 
 
 @dataclass(frozen=True)
 class Box(Form):
-    """A box centred at the origin; `size`: edge lengths [m]."""
+    """A box centered at the origin; `size`: edge lengths [m]."""
 
     size: tuple[float, ...]
 

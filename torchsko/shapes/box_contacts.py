@@ -48,20 +48,20 @@ EDGES = tuple(
     for corner in range(8)
     if not corner >> axis & 1
 )
-"""Axis and signs of the centre of each edge of a box."""
+"""Axis and signs of the center of each edge of a box."""
 
 
 class _Segment(NamedTuple):
     """Axis of a capsule in the frame of a box.
 
     Attributes:
-        centre: `[*batch, p, 3]` [m].
+        center: `[*batch, p, 3]` [m].
         axis: direction, `[*batch, p, 3]`.
         half: axis times half length, `[*batch, p, 3]` [m].
         size: half edges of the box, `[*batch, p, 3]` [m].
     """
 
-    centre: Tensor
+    center: Tensor
     axis: Tensor
     half: Tensor
     size: Tensor
@@ -89,20 +89,20 @@ class _Nearest(NamedTuple):
     face: Tensor
 
 
-def ball_in_box(centre: Tensor, radius: Tensor, box: Placed) -> Points:
-    """The point between a ball, whose centre is in the frame of a box, and the box."""
-    nearest = torch.maximum(torch.minimum(centre, box.size), -box.size)
-    outward = nearest - centre
+def ball_in_box(center: Tensor, radius: Tensor, box: Placed) -> Points:
+    """The point between a ball, whose center is in the frame of a box, and the box."""
+    nearest = torch.maximum(torch.minimum(center, box.size), -box.size)
+    outward = nearest - center
     length = norm(outward)
     inside = length <= MIN_LENGTH
-    depth = box.size - centre.abs()
+    depth = box.size - center.abs()
     smallest = depth == depth.amin(-1, keepdim=True)
     first = smallest & (torch.cumsum(smallest.to(torch.int64), -1) == 1)
-    face = torch.where(first, -torch.sign(torch.where(centre == 0, 1.0, centre)), 0.0)
+    face = torch.where(first, -torch.sign(torch.where(center == 0, 1.0, center)), 0.0)
     n = torch.where(inside[..., None], face, outward / torch.where(inside, 1.0, length)[..., None])
     surface = torch.where(inside, -(depth.amin(-1)), length)
     distance = surface - radius
-    position = centre + n * (radius + distance / 2)[..., None]
+    position = center + n * (radius + distance / 2)[..., None]
     world = box.position + matvec(box.rotation, position)
     return Points.of(distance, world, matvec(box.rotation, n))
 
@@ -111,24 +111,24 @@ def capsule_box(capsule: Placed, box: Placed) -> Points:
     """The nearest point of the capsule's axis, and one more where the axis passes along the box."""
     to_box = box.rotation.mT
     axis = matvec(to_box, capsule.axis)
-    centre = matvec(to_box, capsule.position - box.position)
-    segment = _Segment(centre, axis, axis * capsule.size[..., 1, None], box.size)
+    center = matvec(to_box, capsule.position - box.position)
+    segment = _Segment(center, axis, axis * capsule.size[..., 1, None], box.size)
     nearest = _nearest(segment, capsule.size[..., 1])
     step, exists = _second_place(segment, nearest)
     radius = capsule.size[..., 0]
-    first = ball_in_box(segment.centre + nearest.place * segment.half, radius, box)
-    second = ball_in_box(segment.centre + (nearest.place + step) * segment.half, radius, box)
+    first = ball_in_box(segment.center + nearest.place * segment.half, radius, box)
+    second = ball_in_box(segment.center + (nearest.place + step) * segment.half, radius, box)
     distance = torch.where(exists[..., 0], second.distance, FAR)
     return Points.stack([first, second._replace(distance=distance)])
 
 
 def _nearest(segment: _Segment, half: Tensor) -> _Nearest:
     """The nearest of both ends of the segment over faces, and of its points to the twelve edges."""
-    like = segment.centre
+    like = segment.center
     axes = like.new_tensor([[float(k == axis) for k in range(3)] for axis, _ in EDGES])
     signs = like.new_tensor([sign for _, sign in EDGES])
     size, h = segment.size[..., None, :], segment.half[..., None, :]
-    between = signs * size - segment.centre[..., None, :]
+    between = signs * size - segment.center[..., None, :]
     along = dot(axes, size)
     found = nearest_points(
         along * along, -along * dot(axes, h), (half * half)[..., None],
@@ -136,7 +136,7 @@ def _nearest(segment: _Segment, half: Tensor) -> _Nearest:
     )  # fmt: skip
     gap = between - h * found.second[..., None] + axes * (along * found.first)[..., None]
     distance = torch.where(found.parallel, FAR, dot(gap, gap))
-    ends = torch.stack([segment.centre - segment.half, segment.centre + segment.half], -2)
+    ends = torch.stack([segment.center - segment.half, segment.center + segment.half], -2)
     beyond = ends.abs() > size
     over = torch.where(beyond, ends.abs() - size, 0.0)
     over = torch.where((beyond.sum(-1) > 1), FAR, dot(over, over))
@@ -186,7 +186,7 @@ def _second_place(segment: _Segment, nearest: _Nearest) -> tuple[Tensor, Tensor]
     from_edge = mul * torch.minimum(from_edge, edge_reach)
     crosses = (dot(match, a) * dot(match, b) < 0)[..., None]
     # From an end over a face: to the other end, or to the border of the face.
-    end = segment.centre + place * h
+    end = segment.center + place * h
     limit = torch.full_like(place, 2.0)
     for side in (1.0, -1.0):
         to_side = ratio(-(side * size - end), place * h, -1.0)
@@ -302,24 +302,24 @@ def _face_points(
 ) -> Points:  # fmt: skip
     """Corners of the opposing face of one box clipped to the face of the other box.
 
-    The frame of the clipping has the normal of the face as z, and begins in the centre of its box.
+    The frame of the clipping has the normal of the face as z, and begins in the center of its box.
     """
     is_first = face < 3
     normal = torch.where(is_first, face, face - 3)
     size = torch.where(is_first, *sizes)
     other = torch.where(is_first, sizes[1], sizes[0])
-    centre = torch.where(is_first, *offsets)
+    center = torch.where(is_first, *offsets)
     axes = torch.where(is_first[..., None], rotation, rotation.mT)
-    size, centre = _cycled(size, normal, -1), _cycled(centre, normal, -1)
+    size, center = _cycled(size, normal, -1), _cycled(center, normal, -1)
     axes = _cycled(axes, normal[..., None], -2)
-    side = torch.where(centre[..., 2:] >= 0, 1.0, -1.0).to(centre.dtype)
+    side = torch.where(center[..., 2:] >= 0, 1.0, -1.0).to(center.dtype)
     facing = axes[..., 2, :].abs().argmax(-1, keepdim=True)
     axes, other = _cycled(axes, facing[..., None], -1), _cycled(other, facing, -1)
     u, v, w = (axes * other[..., None, :]).unbind(-1)
     # The face that opposes the normal, with heights above the clipping face.
     towards = torch.where(side * w[..., 2:] > 0, -1.0, 1.0).to(w.dtype)
-    lift = torch.cat([torch.ones_like(centre[..., :2]), side], -1)
-    middle = (centre + towards * w) * lift
+    lift = torch.cat([torch.ones_like(center[..., :2]), side], -1)
+    middle = (center + towards * w) * lift
     middle = torch.cat([middle[..., :2], middle[..., 2:] - size[..., 2:]], -1)
     u, v = u * lift, v * lift
     points, exists = _clipped(middle, u, v, size)

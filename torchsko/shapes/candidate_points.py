@@ -55,7 +55,7 @@ class Placed(NamedTuple):
 
     Attributes:
         rotation: axes of the shapes, `[*batch, p, 3, 3]`.
-        position: centres, `[*batch, p, 3]` [m].
+        position: centers, `[*batch, p, 3]` [m].
         size: half sizes, `[*batch, p, 3]` [m].
         hull: of meshes, the same one for all shapes.
         heights: of a height field, the same ones for all shapes, `[*batch, rows, columns]` [m].

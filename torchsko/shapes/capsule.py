@@ -33,8 +33,8 @@ def plane_capsule(plane: Placed, capsule: Placed) -> Points:
 def terrain_capsule(terrain: Placed, capsule: Placed) -> Points:
     """The points of both caps."""
     half = capsule.size[..., 1, None] * capsule.axis
-    centres = torch.stack([capsule.position + half, capsule.position - half], -2)
-    return terrain_balls(terrain, centres, capsule.size[..., :1])
+    centers = torch.stack([capsule.position + half, capsule.position - half], -2)
+    return terrain_balls(terrain, centers, capsule.size[..., :1])
 
 
 def sphere_capsule(sphere: Placed, capsule: Placed) -> Points:

@@ -30,7 +30,7 @@ class Collision(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Form(ABC):
-    """A geometric shape, centred at the origin of its frame.
+    """A geometric shape, centered at the origin of its frame.
 
     Attributes:
         kind: name of the kind of shape.

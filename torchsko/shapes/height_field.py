@@ -34,7 +34,7 @@ from torchsko.utils.shapes import matvec
 
 @dataclass(frozen=True, eq=False)
 class HeightField(Form):
-    """Heights over a rectangle centred at the origin.
+    """Heights over a rectangle centered at the origin.
 
     Attributes:
         size: edge lengths along x and y [m].
@@ -67,10 +67,10 @@ def terrain_corners(terrain: Placed, shape: Placed, local: Tensor) -> Points:
     return terrain_balls(terrain, points, torch.zeros_like(shape.size[..., :1]))
 
 
-def terrain_balls(terrain: Placed, centres: Tensor, radius: Tensor) -> Points:
-    """Contacts of spheres, centres `[*batch, p, k, 3]` and radii `[*batch, p, 1]`."""
+def terrain_balls(terrain: Placed, centers: Tensor, radius: Tensor) -> Points:
+    """Contacts of spheres, centers `[*batch, p, k, 3]` and radii `[*batch, p, 1]`."""
     rotation = terrain.rotation[..., None, :, :]
-    local = matvec(rotation.mT, centres - terrain.position[..., None, :])
+    local = matvec(rotation.mT, centers - terrain.position[..., None, :])
     size = terrain.size[..., None, :]
     height, slopes = _surface(terrain, local, size)
     scale = (1 + (slopes * slopes).sum(-1)).rsqrt()
@@ -78,7 +78,7 @@ def terrain_balls(terrain: Placed, centres: Tensor, radius: Tensor) -> Points:
     upward = torch.cat([-slopes, torch.ones_like(slopes[..., :1])], -1) * scale[..., None]
     n = matvec(rotation, upward)
     is_over = (local[..., :2].abs() <= size[..., :2]).all(-1)
-    position = centres - n * (radius + distance / 2)[..., None]
+    position = centers - n * (radius + distance / 2)[..., None]
     return Points.of(torch.where(is_over, distance, FAR), position, n)
 
 

@@ -19,7 +19,7 @@ from torchsko.utils.shapes import matvec
 def plane_mesh(plane: Placed, mesh: Placed) -> Points:
     """Corners of a face of the hull: of the faces at its lowest vertex, the one that faces the plane most.
 
-    Corners above the centre of the mesh are no candidates.
+    Corners above the center of the mesh are no candidates.
     """
     assert mesh.hull is not None
     vertices, faces = mesh.hull.vertices[..., None, :, :], mesh.hull.faces

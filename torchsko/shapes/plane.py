@@ -32,11 +32,11 @@ class Plane(Form):
         return grid(np.zeros((2, 2)), (x, y))
 
 
-def plane_ball(plane: Placed, centre: Tensor, radius: Tensor) -> Points:
+def plane_ball(plane: Placed, center: Tensor, radius: Tensor) -> Points:
     """The contact of a ball with a plane, without dimension k."""
-    n = plane.axis.expand(broadcast_shapes(plane.axis.shape, centre.shape))
-    distance = dot(n, centre - plane.position) - radius
-    return Points.of(distance, centre - n * (radius + distance / 2)[..., None], n)
+    n = plane.axis.expand(broadcast_shapes(plane.axis.shape, center.shape))
+    distance = dot(n, center - plane.position) - radius
+    return Points.of(distance, center - n * (radius + distance / 2)[..., None], n)
 
 
 def plane_point(plane: Placed, point: Tensor) -> Points:

@@ -1,4 +1,4 @@
-"""Intersection of rays with balls, boxes and tubes centred at the origin.
+"""Intersection of rays with balls, boxes and tubes centered at the origin.
 
 A ray from a point p along d meets a convex solid if the interval of the line's parameter within the solid
 ends at a parameter that is not negative.

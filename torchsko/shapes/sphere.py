@@ -19,13 +19,13 @@ from torchsko.shapes.tessellation import arc, revolve
 from torchsko.utils.shapes import norm
 
 
-def ball_ball(centre1: Tensor, radius1: Tensor, centre2: Tensor, radius2: Tensor) -> Points:
+def ball_ball(center1: Tensor, radius1: Tensor, center2: Tensor, radius2: Tensor) -> Points:
     """The contact of two balls, without dimension k."""
-    between = centre2 - centre1
+    between = center2 - center1
     default = torch.zeros_like(between) + between.new_tensor([1.0, 0.0, 0.0])
     n = unit(between, default)
     distance = norm(between) - radius1 - radius2
-    return Points.of(distance, centre1 + n * (radius1 + distance / 2)[..., None], n)
+    return Points.of(distance, center1 + n * (radius1 + distance / 2)[..., None], n)
 
 
 def plane_sphere(plane: Placed, sphere: Placed) -> Points:
@@ -34,7 +34,7 @@ def plane_sphere(plane: Placed, sphere: Placed) -> Points:
 
 
 def terrain_sphere(terrain: Placed, sphere: Placed) -> Points:
-    """The point of a sphere over the surface below its centre."""
+    """The point of a sphere over the surface below its center."""
     return terrain_balls(terrain, sphere.position[..., None, :], sphere.size[..., :1])
 
 

@@ -38,7 +38,7 @@ def revolve(r: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def grid(heights: np.ndarray, size: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices and triangles of a height field over a rectangle centred at the origin."""
+    """Vertices and triangles of a height field over a rectangle centered at the origin."""
     rows, columns = heights.shape
     y, x = np.meshgrid(
         size[1] * np.linspace(-0.5, 0.5, rows),

@@ -1,4 +1,4 @@
-"""Spatial inertias: from mass, centre of mass and rotational inertia to 6 x 6, and the pseudo-inertia.
+"""Spatial inertias: from mass, center of mass and rotational inertia to 6 x 6, and the pseudo-inertia.
 
 Spatial vectors are angular first; inertias are about the body frame's origin, in its axes.
 """
@@ -17,8 +17,8 @@ def spatial_inertia(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
 
     Args:
         mass: `[*]` [kg].
-        com: centre of mass in the body frame, `[*, 3]` [m].
-        inertia: rotational inertia about the centre of mass, in the body frame's axes, `[*, 3, 3]`
+        com: center of mass in the body frame, `[*, 3]` [m].
+        inertia: rotational inertia about the center of mass, in the body frame's axes, `[*, 3, 3]`
             [kg m^2]; its symmetric part is used, so that gradients to it are symmetric.
 
     Returns:
@@ -39,7 +39,7 @@ def inertial_vector(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
     Args:
         mass: `[*]` [kg].
         com: `[*, 3]` [m].
-        inertia: about the centre of mass, `[*, 3, 3]` [kg m^2]; its symmetric part is used.
+        inertia: about the center of mass, `[*, 3, 3]` [kg m^2]; its symmetric part is used.
 
     Returns:
         `[*, 10]`: mass, first moment m c (3) [kg m], inertia about the body's origin in its axes
@@ -53,7 +53,7 @@ def inertial_vector(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
 
 
 def pack_inertial(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
-    """Mass `[*]`, centre of mass `[*, 3]`, inertia about it `[*, 3, 3]`, to `[*, 10]`."""
+    """Mass `[*]`, center of mass `[*, 3]`, inertia about it `[*, 3, 3]`, to `[*, 10]`."""
     symmetric = (inertia + inertia.mT) / 2
     moments = [
         symmetric[..., i, j, None] for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
@@ -62,7 +62,7 @@ def pack_inertial(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
 
 
 def unpack_inertial(value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mass `[*]`, centre of mass `[*, 3]` and inertia about it `[*, 3, 3]` of `[*, 10]`."""
+    """Mass `[*]`, center of mass `[*, 3]` and inertia about it `[*, 3, 3]` of `[*, 10]`."""
     mass, _, _, _, xx, yy, zz, xy, xz, yz = value.unbind(-1)
     rows = [torch.stack(row, -1) for row in ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))]
     return mass, value[..., 1:4], torch.stack(rows, -2)
@@ -153,7 +153,7 @@ def pseudo_inertia(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
     Args:
         mass: `[*]` [kg].
         com: `[*, 3]` [m].
-        inertia: about the centre of mass, `[*, 3, 3]` [kg m^2].
+        inertia: about the center of mass, `[*, 3, 3]` [kg m^2].
 
     Returns:
         `[*, 4, 4]`: [[Sigma, m c], [m c*, m]], Sigma the second moment of mass about the origin.
@@ -170,7 +170,7 @@ def pseudo_inertia(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
 
 
 def from_pseudo_inertia(J: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mass `[*]`, centre of mass `[*, 3]` and inertia about it `[*, 3, 3]` of a pseudo-inertia."""
+    """Mass `[*]`, center of mass `[*, 3]` and inertia about it `[*, 3, 3]` of a pseudo-inertia."""
     mass = J[..., 3, 3]
     com = J[..., :3, 3] / mass[..., None]
     sigma = J[..., :3, :3] - mass[..., None, None] * com[..., :, None] * com[..., None, :]

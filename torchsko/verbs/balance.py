@@ -1,6 +1,6 @@
 r"""Balance of the whole robot: subtrees, the rate of centroidal momentum, the zero-moment point.
 
-With X(k) the transform of forces from body k to inertial axes at the centre of mass c, the linear momentum
+With X(k) the transform of forces from body k to inertial axes at the center of mass c, the linear momentum
 p and its columns :math:`A_p`,
 
 .. math::
@@ -30,7 +30,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.motion import cross_force, motion_matrix
 from torchsko.spatial.rigid_transform import rotate_vector, translate_force
 from torchsko.spatial.rotation import cross, skew
-from torchsko.verbs.momenta import about_centre, body_centres, center_of_mass, com_velocity
+from torchsko.verbs.momenta import about_center, body_centers, center_of_mass, com_velocity
 
 
 @verb
@@ -45,18 +45,18 @@ def subtree_masses(mech: Mechanism) -> Tensor:
 
 @verb
 def subtree_centers(mech: Mechanism, q: Tensor) -> Tensor:
-    """Centre of mass of every body with all outboard of it.
+    """Center of mass of every body with all outboard of it.
 
     Args:
-        mech: the mechanism. A massless subtree has no centre: the result is nan, without gradient.
+        mech: the mechanism. A massless subtree has no center: the result is nan, without gradient.
 
     Returns:
         In the inertial frame, `[*batch, num_bodies, 3]` [m].
     """
-    moments = mech.mass[..., None] * body_centres(Kinematics.of(mech, q))
+    moments = mech.mass[..., None] * body_centers(Kinematics.of(mech, q))
     mass = subtree_masses(mech)[..., None]
     none = mass == 0
-    # Zero by zero would be nan in gradients of the other centres, too.
+    # Zero by zero would be nan in gradients of the other centers, too.
     return torch.where(
         none, torch.nan, _outboard_sums(mech, moments) / torch.where(none, 1.0, mass)
     )
@@ -85,7 +85,7 @@ def centroidal_momentum_rate(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor
     """Rate of `centroidal_momentum`, O(N); with qdd = 0 its bias, dA_G/dt qd.
 
     Returns:
-        [angular; linear] in inertial axes at the centre of mass, `[*batch, 6]` [N m, N]: the sum of all
+        [angular; linear] in inertial axes at the center of mass, `[*batch, 6]` [N m, N]: the sum of all
         external forces, weight included.
 
     Reference: Orin, Goswami, Lee 2013.
@@ -94,7 +94,7 @@ def centroidal_momentum_rate(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor
     V, alpha = body_accels(state, qdd, gravity=False)
     M = state.inertia
     forces = mech.layout.tree_order(M @ alpha + cross_force(V, M @ V), -3)
-    return about_centre(state, forces).sum(-3)[..., 0]
+    return about_center(state, forces).sum(-3)[..., 0]
 
 
 @verb
@@ -104,7 +104,7 @@ def centroidal_momentum_matrix_rate(mech: Mechanism, q: Tensor, qd: Tensor) -> T
     Its product with qd alone is cheaper by `centroidal_momentum_rate` at qdd = 0.
 
     Returns:
-        `[*batch, 6, num_dof]`, rows [angular; linear] in inertial axes at the centre of mass.
+        `[*batch, 6, num_dof]`, rows [angular; linear] in inertial axes at the center of mass.
 
     Reference: Orin, Goswami, Lee 2013 (the rate of A_G).
     """
@@ -114,7 +114,7 @@ def centroidal_momentum_matrix_rate(mech: Mechanism, q: Tensor, qd: Tensor) -> T
     momenta = M @ J
     turned = M @ rate - motion_matrix(V).mT @ momenta
     both = torch.cat(torch.broadcast_tensors(momenta, turned), -1)
-    A, change = about_centre(state, mech.layout.tree_order(both, -3)).sum(-3).chunk(2, -1)
+    A, change = about_center(state, mech.layout.tree_order(both, -3)).sum(-3).chunk(2, -1)
     swung = skew(com_velocity(mech, q, qd)) @ A[..., 3:, :]
     return torch.cat([change[..., :3, :] - swung, change[..., 3:, :]], -2)
 
@@ -126,7 +126,7 @@ def zero_moment_point(
     """The point of the ground about which the forces of the ground have no tipping moment.
 
     The ground is level, perpendicular to gravity, and the only external forces are those of the ground.
-    For a robot at rest it is the point below the centre of mass.
+    For a robot at rest it is the point below the center of mass.
 
     Args:
         mech: the mechanism, under gravity.

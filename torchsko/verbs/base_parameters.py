@@ -12,7 +12,7 @@ from torch import Tensor
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.verbs.regressors import drive_regressor, torque_regressor
+from torchsko.verbs.regressors import friction_regressor, torque_regressor
 
 NAMES = ("m", "mx", "my", "mz", "Ixx", "Ixy", "Iyy", "Ixz", "Iyz", "Izz")
 """Labels of the ten numbers of `inertial_parameters` in the names of combinations."""
@@ -93,7 +93,7 @@ def base_parameters(
         mech: one robot; the values of its inertial parameters do not matter.
         tolerance: a column depends on the others if its residual is shorter than this fraction of the longest
             column.
-        armature: include ``mech.armature`` in the combinations, with its columns of `drive_regressor`.
+        armature: include ``mech.armature`` in the combinations, with its columns of `friction_regressor`.
 
     Returns:
         `BaseParameters`: their names, and the matrices to and from them.
@@ -124,7 +124,7 @@ def base_parameters(
     label = [f"{n} of {body}" for body in robot.body_names for n in NAMES]
     order = [10 * body + k for body in range(robot.num_bodies) for k in FIRST]
     if armature:
-        W = torch.cat([W, drive_regressor(double, q, qd, qdd)[..., 0]], -1)
+        W = torch.cat([W, friction_regressor(double, q, qd, qdd)[..., 0]], -1)
         label += _armatures(robot)
         order += range(len(order), len(label))
     W = W.flatten(0, 1)

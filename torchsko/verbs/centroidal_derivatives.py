@@ -1,8 +1,8 @@
-r"""Derivatives of momentum about the centre of mass, and of its rate, in closed form.
+r"""Derivatives of momentum about the center of mass, and of its rate, in closed form.
 
 A step of joint k changes the momentum of all outboard bodies by R Psi + eta x_f p and its rate by
 R beta + 2 Y Psi + eta x_f f. R and Y are composite inertias, p and f the composite momentum and force
-(see `torchsko.bridge.tangents`). In inertial axes at the centre of mass c, which moves with the step,
+(see `torchsko.bridge.tangents`). In inertial axes at the center of mass c, which moves with the step,
 :math:`\partial c \times p_{linear}` is subtracted from the angular part.
 
 References: J. Carpentier, N. Mansard, *Analytical derivatives of rigid body dynamics algorithms*, Robotics:
@@ -25,7 +25,7 @@ from torchsko.spatial.rotation import skew
 from torchsko.verbs.balance import centroidal_momentum_rate
 from torchsko.verbs.joint_tangents import joint_bends
 from torchsko.verbs.manifold_derivatives import state_jacobians
-from torchsko.verbs.momenta import about_centre, centroidal_momentum, of_dofs
+from torchsko.verbs.momenta import about_center, centroidal_momentum, of_dofs
 
 
 class CentroidalDerivatives(NamedTuple):
@@ -52,7 +52,7 @@ def centroidal_derivatives(
 
     Returns:
         `CentroidalDerivatives`, four matrices `[*batch, 6, num_dof]`, rows [angular; linear] in inertial axes
-        at the centre of mass; those to q are to steps d of ``integrate(mech, q, d)`` at d = 0.
+        at the center of mass; those to q are to steps d of ``integrate(mech, q, d)`` at d = 0.
 
     Reference: Carpentier, Mansard 2018; Orin, Goswami, Lee 2013.
 
@@ -69,7 +69,7 @@ def centroidal_derivatives(
     bends = joint_bends(state.tree, state.tree_q, state.tree_qd)
     columns = momentum_tangents(state, state.tree_rates(qdd), bends)
     side_by_side = torch.cat(torch.broadcast_tensors(*columns), -1)
-    about = about_centre(state, mech.layout.tree_order(side_by_side, -3))
+    about = about_center(state, mech.layout.tree_order(side_by_side, -3))
     h_q, rate_q, rate_qd, matrix = (of_dofs(state, x) for x in about.chunk(4, -1))
     shift = matrix[..., 3:, :] / mech.mass.sum(-1)[..., None, None]
     h, rate = centroidal_momentum(mech, q, qd), centroidal_momentum_rate(mech, q, qd, qdd)

@@ -1,4 +1,4 @@
-"""The Coriolis matrix of a mechanism, in the factorisation that makes dM/dt - 2 C skew-symmetric.
+"""The Coriolis matrix of a mechanism, in the factorization that makes dM/dt - 2 C skew-symmetric.
 
 `coriolis_inertia` splits the rate of each body's inertia in the inertial frame.
 
@@ -52,7 +52,7 @@ def christoffel_symbols(mech: Mechanism, q: Tensor) -> Tensor:
     .. math:: C_{ij} = \sum_k \Gamma_{ijk} \dot q_k
 
     Where rates are those of coordinates, :math:`\Gamma_{ijk} = (\partial_k M_{ij} + \partial_j M_{ik} -
-    \partial_i M_{jk}) / 2`, symmetric in j and k; at spherical and free joints generalised ones, whose
+    \partial_i M_{jk}) / 2`, symmetric in j and k; at spherical and free joints generalized ones, whose
     forces :math:`\sum_{jk} \Gamma_{ijk} \dot q_j \dot q_k` are the same.
 
     Returns:

@@ -7,7 +7,7 @@ With qdd the acceleration that tau causes, of :math:`\tau = ID(q, \dot q, \ddot 
     \partial_{\dot q} \ddot q = -\mathcal{M}^{-1} \partial_{\dot q} ID, \qquad
     \partial_\tau \ddot q = \mathcal{M}^{-1} = W^* W,
 
-with the whitening W = D^(-1/2) [I - H psi K] of the innovations factorisation, which is zero wherever two
+with the whitening W = D^(-1/2) [I - H psi K] of the innovations factorization, which is zero wherever two
 joints are not on one path.
 
 References: J. Carpentier, N. Mansard, *Analytical derivatives of rigid body dynamics algorithms*, Robotics:

@@ -209,7 +209,7 @@ def _scan(state: Kinematics, gen_force: Tensor, f_ext: Tensor | None) -> Tensor:
             "about it.",
             "The scan crosses every joint without its outboard bodies; the sweeps do not.",
             'Pass method="articulated", or give the body inertia or the joint armature '
-            "(mech.replace(...)), then call torchsko.checked(mech).",
+            "(mech.replace(...)), then call torchsko.mark_singular_joints(mech).",
         )
     model = coupled(state, assemble_level_free(state, f_ext))
     return algorithms.innovations(model, method="scan").forward_dynamics(gen_force)

@@ -21,7 +21,7 @@ from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.dynamics import forward_dynamics
-from torchsko.verbs.momenta import about_centre, gravity_force, kinetic_energy, potential_energy
+from torchsko.verbs.momenta import about_center, gravity_force, kinetic_energy, potential_energy
 from torchsko.verbs.passive_forces import passive_force_parts
 
 
@@ -112,15 +112,15 @@ def composite_inertias(mech: Mechanism, q: Tensor) -> Tensor:
 
 @verb
 def centroidal_inertia(mech: Mechanism, q: Tensor) -> Tensor:
-    """Spatial inertia of the robot with all joints locked, about its centre of mass.
+    """Spatial inertia of the robot with all joints locked, about its center of mass.
 
     Returns:
-        `[*batch, 6, 6]` in inertial axes at the centre of mass, [angular; linear]; block diagonal: the
+        `[*batch, 6, 6]` in inertial axes at the center of mass, [angular; linear]; block diagonal: the
         locked rotational inertia, and the mass.
 
     Reference: Orin, Goswami, Lee 2013.
     """
     state = Kinematics.of(mech, q)
     M = mech.layout.tree_order(state.inertia, -3)
-    rows = about_centre(state, M)  # rows, then columns, about the centre of mass
-    return about_centre(state, rows.mT).sum(-3)
+    rows = about_center(state, M)  # rows, then columns, about the center of mass
+    return about_center(state, rows.mT).sum(-3)

@@ -67,7 +67,7 @@ def operational_space_inertia(
             default), "raise", "pinv" or ("damped", d). Other samples of the batch are unaffected. See
             `torchsko.algorithms.invert_compliance`.
         rank_tolerance: see `torchsko.algorithms.invert_compliance`. Angular and linear rows are scaled first,
-            so that the rank is the same in metres and in millimetres; for "pinv" by 1 and by the
+            so that the rank is the same in meters and in millimeters; for "pinv" by 1 and by the
             characteristic length of the robot.
 
     Returns:
@@ -138,7 +138,7 @@ def manipulability(
 
     Where J has no more rows than columns it is the root of det(J J*), and vanishes where the frames cannot
     move in some direction. It has a kink there, like |x|: the gradient is a subgradient, and there is no
-    second derivative. The whole measure mixes metres and radians; a part does not.
+    second derivative. The whole measure mixes meters and radians; a part does not.
 
     Args:
         reference: as in `torchsko.frame_velocity`; the measure is the same in "body" and "mixed".
@@ -163,7 +163,7 @@ def manipulability(
 def _volume(J: Tensor) -> Tensor:
     """The product of the singular values of matrices `[*batch, m, n]`, `[*batch]`.
 
-    It is the product of the column lengths of the modified Gram-Schmidt orthogonalisation, whose operations
+    It is the product of the column lengths of the modified Gram-Schmidt orthogonalization, whose operations
     are the same for every matrix. At full rank all its derivatives exist; those of singular values do not
     exist where two are equal (torch returns nan or an arbitrary number).
     """

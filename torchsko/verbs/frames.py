@@ -179,7 +179,7 @@ def frame_jacobian(
         `[*batch, len(frames), 6, num_dof]`, rows [omega; v], times qd [rad/s; m/s]. Of one
         frame without the dimension of frames, `[*batch, 6, num_dof]`.
 
-    Reference: Concurrent Dynamics 2018, Generalized Mass Matrix, Eq. 7 (at centres of mass); Lynch, Park
+    Reference: Concurrent Dynamics 2018, Generalized Mass Matrix, Eq. 7 (at centers of mass); Lynch, Park
     2017, Modern Robotics (body and space Jacobian).
 
     Example:

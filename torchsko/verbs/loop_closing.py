@@ -10,7 +10,7 @@ from torchsko.mechanism.mechanism import Mechanism
 
 
 @verb
-def close(mech: Mechanism, q: Tensor) -> Closed:
+def close_loops(mech: Mechanism, q: Tensor) -> Closed:
     """The closed configuration nearest to a configuration, in the norm of the step of all joints.
 
     Functions of a closed mechanism do not solve for positions: they take q as closed. `torchsko.integrate`

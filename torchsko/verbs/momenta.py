@@ -1,7 +1,7 @@
-r"""The whole robot: centre of mass, energies, momentum about the centre of mass, forces in its joints.
+r"""The whole robot: center of mass, energies, momentum about the center of mass, forces in its joints.
 
 A spatial momentum is [angular; linear]. R(k) is the composite inertia of body k with all outboard joints
-locked, and X(k) the transform of forces from body k to inertial axes at the centre of mass. The matrix
+locked, and X(k) the transform of forces from body k to inertial axes at the center of mass. The matrix
 that maps qd to the centroidal momentum has the columns
 
 .. math:: A_G = \sum_k X(k) M(k) J(k) = \big[ X(k)\, R(k)\, H^*(k) \big]_k.
@@ -34,7 +34,7 @@ from torchsko.verbs.passive_forces import acting_terms
 
 @verb
 def center_of_mass(mech: Mechanism, q: Tensor) -> Tensor:
-    """Centre of mass of the robot.
+    """Center of mass of the robot.
 
     Args:
         mech: the mechanism; a robot without any mass has none (nan).
@@ -42,12 +42,12 @@ def center_of_mass(mech: Mechanism, q: Tensor) -> Tensor:
     Returns:
         In the inertial frame, `[*batch, 3]` [m].
     """
-    return _mean(mech, body_centres(Kinematics.of(mech, q)))
+    return _mean(mech, body_centers(Kinematics.of(mech, q)))
 
 
 @verb
 def com_velocity(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
-    """Velocity of the centre of mass, O(N).
+    """Velocity of the center of mass, O(N).
 
     Returns:
         In inertial axes, `[*batch, 3]` [m/s].
@@ -62,7 +62,7 @@ def com_velocity(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
 @verb
 def com_acceleration(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
-    """Acceleration of the centre of mass, O(N); without gravity's -g.
+    """Acceleration of the center of mass, O(N); without gravity's -g.
 
     Returns:
         In inertial axes, `[*batch, 3]` [m/s^2]; times the mass it is the sum of all external forces,
@@ -80,7 +80,7 @@ def com_acceleration(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Ten
 
 @verb
 def com_jacobian(mech: Mechanism, q: Tensor) -> Tensor:
-    """Jacobian of the centre of mass, O(N), from composite inertias.
+    """Jacobian of the center of mass, O(N), from composite inertias.
 
     Returns:
         `[*batch, 3, num_dof]` [m/rad, or 1 at joints that slide], in inertial axes; times qd it is
@@ -115,7 +115,7 @@ def kinetic_energy(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
     """Potential energy of gravity, less gravity compensation, and of joint springs.
 
-    It is zero where the centre of mass is level with the inertial frame's origin (at a right angle to
+    It is zero where the center of mass is level with the inertial frame's origin (at a right angle to
     gravity) and all springs are relaxed (`spring_reference`). Springs of deflection x count 1/2 stiffness *
     x^2, and the integrals of `higher_stiffness`. That is their potential where the coordinates of each joint
     with springs are a vector, and of spherical and free joints where they are equally stiff about every axis
@@ -128,7 +128,7 @@ def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
     Reference: Siciliano et al. 2009, Robotics (potential energy of links).
     """
     state = Kinematics.of(mech, q)
-    moment = (mech.mass[..., None] * body_centres(state)).sum(-2)
+    moment = (mech.mass[..., None] * body_centers(state)).sum(-2)
     energies = [term.energy(state) for term in acting_terms(mech)]
     stored = reduce(add, [energy for energy in energies if energy is not None])
     return stored - (mech.gravity * moment).sum(-1)
@@ -136,16 +136,16 @@ def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
 
 @verb
 def centroidal_momentum(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
-    """Momentum of the robot about its centre of mass, O(N).
+    """Momentum of the robot about its center of mass, O(N).
 
     Returns:
-        [angular; linear] in inertial axes at the centre of mass, `[*batch, 6]` [kg m^2/s, kg m/s].
+        [angular; linear] in inertial axes at the center of mass, `[*batch, 6]` [kg m^2/s, kg m/s].
 
     Reference: Orin, Goswami, Lee 2013.
     """
     state = Kinematics.of(mech, q, qd)
     momenta = mech.layout.tree_order(body_momenta(state)[1], -3)
-    return about_centre(state, momenta).sum(-3)[..., 0]
+    return about_center(state, momenta).sum(-3)[..., 0]
 
 
 @verb
@@ -153,14 +153,14 @@ def centroidal_momentum_matrix(mech: Mechanism, q: Tensor) -> Tensor:
     """The matrix A_G that takes qd to `centroidal_momentum`, O(N), from composite inertias.
 
     Returns:
-        `[*batch, 6, num_dof]`, rows [angular; linear] in inertial axes at the centre of mass; times
+        `[*batch, 6, num_dof]`, rows [angular; linear] in inertial axes at the center of mass; times
         qd [kg m^2/s; kg m/s].
 
     Reference: Orin, Goswami, Lee 2013.
     """
     state = Kinematics.of(mech, q)
     columns = mech.layout.tree_order(composite_momenta(state), -3)
-    return of_dofs(state, about_centre(state, columns))
+    return of_dofs(state, about_center(state, columns))
 
 
 @verb
@@ -196,8 +196,8 @@ def joint_wrenches(
     return mech.layout.tree_order(forces, -3)[..., 0]
 
 
-def body_centres(state: Kinematics) -> Tensor:
-    """Centres of mass of all bodies in the inertial frame, `[*batch, n, 3]`."""
+def body_centers(state: Kinematics) -> Tensor:
+    """Centers of mass of all bodies in the inertial frame, `[*batch, n, 3]`."""
     return state.poses.position + matvec(state.poses.rotation, state.mech.com)
 
 
@@ -206,11 +206,11 @@ def _mean(mech: Mechanism, x: Tensor) -> Tensor:
     return (mech.mass[..., None] * x).sum(-2) / mech.mass.sum(-1, keepdim=True)
 
 
-def about_centre(state: Kinematics, y: Tensor) -> Tensor:
-    """Force columns of all bodies in inertial axes at the centre of mass, `[*batch, n, 6, r]`."""
+def about_center(state: Kinematics, y: Tensor) -> Tensor:
+    """Force columns of all bodies in inertial axes at the center of mass, `[*batch, n, 6, r]`."""
     pose = state.poses
-    centre = _mean(state.mech, body_centres(state))
-    return translate_force(pose.position - centre[..., None, :], rotate_vector(pose.rotation, y))
+    center = _mean(state.mech, body_centers(state))
+    return translate_force(pose.position - center[..., None, :], rotate_vector(pose.rotation, y))
 
 
 def of_dofs(state: Kinematics, columns: Tensor) -> Tensor:

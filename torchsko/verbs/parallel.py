@@ -1,7 +1,7 @@
 r"""The parallel solution scheme: inverse dynamics without sweeps.
 
 In one frame (inertial axes) and about one reference point all weights of a rigid tree are the identity,
-and its SPO is the mask B of ancestors and descendants. With S = H* carried to that frame, x the centres of
+and its SPO is the mask B of ancestors and descendants. With S = H* carried to that frame, x the centers of
 mass, and all products over all bodies at once,
 
 .. math::
@@ -156,7 +156,7 @@ def _subspaces(R: Tensor, p: Tensor, H: Tensor) -> Tensor:
 def _inertial_force(mech: Mechanism, R: Tensor, p: Tensor, V: Tensor, alpha: Tensor) -> Tensor:
     """Rate of momentum of every body about the reference point, `[*batch, n, 6]`.
 
-    Taken at the centre of mass, where it is smallest, then carried to the reference point.
+    Taken at the center of mass, where it is smallest, then carried to the reference point.
     """
     layout = mech.layout
     mass = layout.breadth_first(mech.mass, -1)[..., None]

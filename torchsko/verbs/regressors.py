@@ -116,7 +116,7 @@ def wrench_regressor(
 
 
 @verb
-def drive_parameters(mech: Mechanism) -> Tensor:
+def friction_parameters(mech: Mechanism) -> Tensor:
     """The joint parameters in which joint forces are linear, one row per dof of the tree.
 
     Returns:
@@ -130,12 +130,13 @@ def drive_parameters(mech: Mechanism) -> Tensor:
 
 
 @verb
-def drive_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
-    """The matrix that maps `drive_parameters` to joint forces: armature, damping, friction, spring columns.
+def friction_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
+    """The matrix that maps `friction_parameters` to joint forces: armature, damping, friction, spring
+    columns.
 
-    Inverse dynamics is `torque_regressor` times `inertial_parameters` plus this times `drive_parameters`, and
-    `force_offset` where a robot has it. A rotor of inertia J behind a gear of ratio n is an armature of
-    n^2 J: its column is that of the armature times n^2.
+    Inverse dynamics is `torque_regressor` times `inertial_parameters` plus this times
+    `friction_parameters`, and `force_offset` where a robot has it. A rotor of inertia J behind a gear of
+    ratio n is an armature of n^2 J: its column is that of the armature times n^2.
 
     Args:
         mech: the mechanism; of its joints' numbers only `spring_reference` and `friction_speed` matter.
@@ -155,7 +156,7 @@ def drive_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tens
 
 @verb
 def momentum_regressor(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
-    """The matrix that maps `inertial_parameters` to the generalised momentum M qd, without armature.
+    """The matrix that maps `inertial_parameters` to the generalized momentum M qd, without armature.
 
     The rate of the momentum equals torques without measured accelerations: for identification and observers.
 

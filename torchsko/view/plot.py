@@ -1,7 +1,7 @@
 """Figures of a tree and of the sparsity of its matrices. Needs the extra `plot` (matplotlib).
 
-Each serial-chain segment has a colour. In a matrix, the diagonal block of a segment has that colour, the
-block of two related segments is grey, and the block of unrelated segments is white.
+Each serial-chain segment has a color. In a matrix, the diagonal block of a segment has that color, the
+block of two related segments is gray, and the block of unrelated segments is white.
 
 Reference: A. Jain, *Multibody graph transformations and analysis, Part I: Tree topology systems*,
 Nonlinear Dynamics, 2011, section 7 (the figures drawn here are its Figs. 6 and 7, for any tree).
@@ -55,9 +55,9 @@ def sparsity_figure(shown: Tree | SKOModel) -> Figure:
     left, right = figure.subplots(1, 2)
     draw_tree(left, tree)
     draw_pattern(right, tree, mass_matrix_pattern(tree), sizes)
-    left.set_title("tree, one colour per serial-chain segment", fontsize=11)
+    left.set_title("tree, one color per serial-chain segment", fontsize=11)
     right.set_xlabel(
-        "mass matrix: grey where segments are related, zero where white", fontsize=11, labelpad=9
+        "mass matrix: gray where segments are related, zero where white", fontsize=11, labelpad=9
     )
     return figure
 
@@ -81,13 +81,13 @@ def _check_size(tree: Tree) -> None:
 
 
 def draw_tree(ax: Axes, tree: Tree) -> None:
-    """Draw a tree on axes: bases at the bottom on the inertial frame, a colour for each segment.
+    """Draw a tree on axes: bases at the bottom on the inertial frame, a color for each segment.
 
     Args:
         ax: matplotlib axes.
         tree: any tree or forest.
     """
-    x, colour = _horizontal_positions(tree), segment_colours(tree)
+    x, color = _horizontal_positions(tree), segment_colors(tree)
     for k, p in enumerate(tree.parent):
         start = (x[p], tree.depth(p)) if p >= 0 else (x[k], -0.75)
         ax.plot(
@@ -102,7 +102,7 @@ def draw_tree(ax: Axes, tree: Tree) -> None:
         ax.text(
             x[k], tree.depth(k), name, ha="center", va="center", fontsize=fontsize, zorder=2,
             color=LINE_COLOUR,
-            bbox={"boxstyle": "round,pad=0.45,rounding_size=0.9", "facecolor": colour[k],
+            bbox={"boxstyle": "round,pad=0.45,rounding_size=0.9", "facecolor": color[k],
                   "edgecolor": LINE_COLOUR, "linewidth": 1.0},
         )  # fmt: skip
     ax.set_xlim(ends[0] - 0.2, ends[1] + 0.2)
@@ -117,7 +117,7 @@ def draw_pattern(
     sizes: Sequence[int] | None = None,
     nodes: Sequence[int] | None = None,
 ) -> None:
-    """Draw the block pattern of a matrix: coloured and grey blocks may be nonzero.
+    """Draw the block pattern of a matrix: colored and gray blocks may be nonzero.
 
     Args:
         ax: matplotlib axes.
@@ -130,7 +130,7 @@ def draw_pattern(
     """
     rectangle = require("matplotlib.patches", "plot").Rectangle
     home = {k: i for i, segment in enumerate(tree.segments) for k in segment}
-    colour = segment_colours(tree)
+    color = segment_colors(tree)
     nodes = _depth_first(tree) if nodes is None else list(nodes)
     size = {k: 1 if sizes is None else sizes[k] for k in nodes}
     start, total = {}, 0
@@ -139,7 +139,7 @@ def draw_pattern(
     for i in nodes:
         for j in nodes:
             if pattern[i, j]:
-                face = colour[i] if home[i] == home[j] else RELATED_COLOUR
+                face = color[i] if home[i] == home[j] else RELATED_COLOUR
                 ax.add_patch(
                     rectangle(
                         (start[j], start[i]), size[j], size[i],
@@ -149,8 +149,8 @@ def draw_pattern(
     ax.set_xlim(0, max(total, 1))
     ax.set_ylim(max(total, 1), 0)
     ax.set_aspect("equal")
-    labelled = [k for k in nodes if size[k]]
-    middles, names = [start[k] + size[k] / 2 for k in labelled], [tree.names[k] for k in labelled]
+    labeled = [k for k in nodes if size[k]]
+    middles, names = [start[k] + size[k] / 2 for k in labeled], [tree.names[k] for k in labeled]
     ax.set_xticks(middles, names, rotation=90 if max(map(len, names), default=0) > 2 else 0)
     ax.set_yticks(middles, names)
     ax.xaxis.tick_top()
@@ -159,8 +159,8 @@ def draw_pattern(
         spine.set_edgecolor(LINE_COLOUR)
 
 
-def segment_colours(tree: Tree) -> list[str]:
-    """A colour for each node; nodes of a serial-chain segment have the same one."""
+def segment_colors(tree: Tree) -> list[str]:
+    """A color for each node; nodes of a serial-chain segment have the same one."""
     home = {k: i for i, segment in enumerate(tree.segments) for k in segment}
     return [PALETTE[home[k] % len(PALETTE)] for k in range(tree.num_nodes)]
 
@@ -175,7 +175,7 @@ def _depth_first(tree: Tree) -> list[int]:
 
 
 def _horizontal_positions(tree: Tree) -> list[float]:
-    """Horizontal position of each node: tips side by side, parents centred over their children."""
+    """Horizontal position of each node: tips side by side, parents centered over their children."""
     order = _depth_first(tree)
     tips = {k: at for at, k in enumerate(k for k in order if not tree.children[k])}
     x = [float(tips.get(k, 0)) for k in range(tree.num_nodes)]

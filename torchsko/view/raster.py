@@ -46,7 +46,7 @@ class Spans(NamedTuple):
 
 
 def covered_spans(corners: np.ndarray, size: tuple[int, int]) -> Spans:
-    """Spans of the pixels whose centres lie in triangles.
+    """Spans of the pixels whose centers lie in triangles.
 
     Args:
         corners: columns, rows and depths, `[n, 3, 3]`.
@@ -86,7 +86,7 @@ def covered_spans(corners: np.ndarray, size: tuple[int, int]) -> Spans:
 def covered_pixels(
     corners: np.ndarray, size: tuple[int, int]
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Pixels whose centres lie in triangles: flat indices, depths and triangle indices, in chunks.
+    """Pixels whose centers lie in triangles: flat indices, depths and triangle indices, in chunks.
 
     Args:
         corners: columns, rows and depths, `[n, 3, 3]`.
@@ -107,18 +107,18 @@ def _expanded(count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw(
-    pixels: np.ndarray, corners: np.ndarray, colours: np.ndarray, depths: np.ndarray | None = None
+    pixels: np.ndarray, corners: np.ndarray, colors: np.ndarray, depths: np.ndarray | None = None
 ) -> None:
     """Draw opaque triangles over an image, the nearest in front.
 
     Args:
         pixels: image `[height, width, 3]`, changed in place.
         corners: columns, rows and depths, `[n, 3, 3]`.
-        colours: `[n, 3]`.
+        colors: `[n, 3]`.
         depths: depth buffer `[height, width]`, changed in place; optional.
     """
     where, depth, owner = _nearest(pixels, corners)
-    pixels.reshape(-1, 3)[where] = colours[owner]
+    pixels.reshape(-1, 3)[where] = colors[owner]
     if depths is not None:
         depths.reshape(-1)[where] = depth
 
@@ -126,7 +126,7 @@ def draw(
 def blend(
     pixels: np.ndarray,
     corners: np.ndarray,
-    colours: np.ndarray,
+    colors: np.ndarray,
     depths: np.ndarray,
     opacity: float,
 ) -> None:
@@ -135,14 +135,14 @@ def blend(
     Args:
         pixels: image `[height, width, 3]`, changed in place.
         corners: columns, rows and depths, `[n, 3, 3]`.
-        colours: `[n, 3]`.
+        colors: `[n, 3]`.
         depths: depth buffer of the opaque shapes, `[height, width]`.
         opacity: from 0 to 1.
     """
     where, depth, owner = _nearest(pixels, corners)
     visible = depth < depths.reshape(-1)[where]
     flat, where = pixels.reshape(-1, 3), where[visible]
-    flat[where] += opacity * (colours[owner[visible]] - flat[where])
+    flat[where] += opacity * (colors[owner[visible]] - flat[where])
 
 
 def mask(shade: np.ndarray, corners: np.ndarray) -> None:

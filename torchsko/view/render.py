@@ -1,6 +1,6 @@
 """Pictures of configurations and animated GIFs of motions, without a browser.
 
-Triangles are rasterised in NumPy with a depth buffer. Light comes from above the camera; shadows fall
+Triangles are rasterized in NumPy with a depth buffer. Light comes from above the camera; shadows fall
 vertically onto the ground. Needs the extra `plot` (Pillow comes with matplotlib).
 """
 
@@ -62,7 +62,7 @@ class Camera:
         radius: of the scene [m].
         size: width and height in pixels.
         ground: height of the ground [m].
-        middle: pixel offset of the picture's centre before the zoom.
+        middle: pixel offset of the picture's center before the zoom.
         zoom: magnification about that point.
     """
 
@@ -183,7 +183,7 @@ def animate(
         image.fromarray(_frame(scene, q[None], replace(camera, target=camera.target + shift)))
         for q, shift in zip(qs, shifts, strict=True)
     ]
-    # A palette for each frame would make colours flicker.
+    # A palette for each frame would make colors flicker.
     palette = frames[0].quantize(255)
     small = [frame.quantize(palette=palette, dither=0) for frame in frames]
     small[0].save(
@@ -199,7 +199,7 @@ def _visible_scene(mech: MechanismLike, kind: Kind) -> Scene:
         warnings.warn(
             f"{scene.mech.name!r}:\n{missing}", RobotFileWarning, stacklevel=caller_stack_level()
         )
-    return replace(scene, nodes=tuple(node for node in scene.nodes if node.colour[3] > 0))
+    return replace(scene, nodes=tuple(node for node in scene.nodes if node.color[3] > 0))
 
 
 def _way(mech: Mechanism, qs: Tensor, frame: str) -> np.ndarray:
@@ -237,11 +237,11 @@ def _frame(scene: Scene, qs: Tensor, camera: Camera) -> np.ndarray:
     flat = np.concatenate([solid[0], *(corners for corners, _, _ in transparent)])
     above = flat[..., 2].max(axis=-1) > camera.ground
     flat[..., 2] = camera.ground
-    grey = _ground(camera)
-    shade = np.zeros(grey.shape, dtype=bool)
+    gray = _ground(camera)
+    shade = np.zeros(gray.shape, dtype=bool)
     mask(shade, camera.project(flat[above]))
-    grey[shade] *= SHADOW_BRIGHTNESS
-    pixels, depths = np.repeat(grey[..., None], 3, axis=-1), np.full(grey.shape, np.inf)
+    gray[shade] *= SHADOW_BRIGHTNESS
+    pixels, depths = np.repeat(gray[..., None], 3, axis=-1), np.full(gray.shape, np.inf)
     draw(pixels, camera.project(solid[0]), _lighted(*solid, camera), depths)
     placed = [(camera.project(c), _lighted(c, tint, camera), a) for c, tint, a in transparent]
     for corners, lit, opacity in sorted(placed, key=lambda x: -float(x[0][..., 2].mean())):
@@ -253,7 +253,7 @@ def _frame(scene: Scene, qs: Tensor, camera: Camera) -> np.ndarray:
 
 
 Tinted = tuple[np.ndarray, np.ndarray]
-"""Corners of triangles in the world `[n, 3, 3]` [m] and their colours `[n, 3]`."""
+"""Corners of triangles in the world `[n, 3, 3]` [m] and their colors `[n, 3]`."""
 
 
 def _triangles(
@@ -266,13 +266,13 @@ def _triangles(
     for node in scene.nodes:
         if node.floor:
             continue  # the ground is drawn instead
-        tint = np.tile(node.colour[:3], (len(node.triangles.faces), 1))
+        tint = np.tile(node.color[:3], (len(node.triangles.faces), 1))
         for turn, shift in zip(R[:, node.frame], r[:, node.frame], strict=True):
             placed = (node.triangles.vertices @ turn.T + shift)[node.triangles.faces]
-            if node.colour[3] >= 1:
+            if node.color[3] >= 1:
                 solid.append((placed, tint))
             else:
-                transparent.append((placed, tint, node.colour[3]))
+                transparent.append((placed, tint, node.color[3]))
             if node.frame < 0:
                 break
     corners, tints = (np.concatenate(column) for column in zip(*solid, strict=True))
@@ -280,7 +280,7 @@ def _triangles(
 
 
 def _ground(camera: Camera) -> np.ndarray:
-    """Grey levels of the ground `[height, width]`: tiles that fade outwards; white around and from below."""
+    """Gray levels of the ground `[height, width]`: tiles that fade outwards; white around and from below."""
     (width, height), (right, up, back) = camera.size, camera.rotation
     eye = camera.target + CAMERA_DISTANCE * camera.radius * back
     across = (np.arange(width) + 0.5 - width / 2) / camera.zoom + camera.middle[0]
@@ -312,7 +312,7 @@ def _ground(camera: Camera) -> np.ndarray:
 
 
 def _lighted(corners: np.ndarray, tint: np.ndarray, camera: Camera) -> np.ndarray:
-    """Shaded colours of triangles; both sides are shaded alike."""
+    """Shaded colors of triangles; both sides are shaded alike."""
     normal = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     normal /= np.maximum(np.linalg.norm(normal, axis=-1, keepdims=True), 1e-30)
     back = camera.rotation[2]

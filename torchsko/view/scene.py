@@ -1,4 +1,4 @@
-"""Scenes: coloured triangles on the frames of a robot.
+"""Scenes: colored triangles on the frames of a robot.
 
 Shapes come from the robot file. A body without shapes, or whose meshes are missing, is drawn as an ellipsoid
 with rods to its joints. The solid ellipsoid of the body's mass and principal moments of inertia has the
@@ -20,7 +20,7 @@ from torchsko.errors import MechanismError, MissingExtraError, RobotFileError
 from torchsko.io.common.meshes import Part, read_mesh
 from torchsko.mechanism.configuration import within_limits
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
-from torchsko.mechanism.geometry import Capsule, Colour, Ellipsoid, Mesh, Plane, Shape, Triangles
+from torchsko.mechanism.geometry import Capsule, Color, Ellipsoid, Mesh, Plane, Shape, Triangles
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.shapes.mesh import triangles_of
 from torchsko.verbs.frames import frame_pose
@@ -28,17 +28,17 @@ from torchsko.verbs.frames import frame_pose
 Kind = Literal["visual", "collision", "inertia"]
 """Kind of shapes to draw."""
 
-DEFAULT_COLOUR: Colour = (0.72, 0.74, 0.78, 1.0)
-"""Colour of a shape without a colour in its file."""
+DEFAULT_COLOUR: Color = (0.72, 0.74, 0.78, 1.0)
+"""Color of a shape without a color in its file."""
 
-FLOOR_COLOUR: Colour = (0.88, 0.89, 0.91, 1.0)
-"""Colour of a plane on the inertial frame."""
+FLOOR_COLOUR: Color = (0.88, 0.89, 0.91, 1.0)
+"""Color of a plane on the inertial frame."""
 
-INERTIA_COLOUR: Colour = (0.96, 0.62, 0.36, 0.8)
-"""Colour of inertia ellipsoids."""
+INERTIA_COLOUR: Color = (0.96, 0.62, 0.36, 0.8)
+"""Color of inertia ellipsoids."""
 
-ROD_COLOUR: Colour = (0.35, 0.38, 0.44, 1.0)
-"""Colour of the rods between joints."""
+ROD_COLOUR: Color = (0.35, 0.38, 0.44, 1.0)
+"""Color of the rods between joints."""
 
 MAX_GROUND_SAMPLES = 100
 """Largest number of configurations of a motion that determine the height of the ground."""
@@ -55,13 +55,13 @@ MAX_LISTED_SHAPES = 12
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """Triangles of one colour on a frame.
+    """Triangles of one color on a frame.
 
     Attributes:
         name: names of the frame and of the shape.
         frame: index of the mechanism's frame; -1: the inertial frame.
         triangles: in the frame's coordinates [m].
-        colour: red, green, blue, opacity.
+        color: red, green, blue, opacity.
         floor: True for a plane on the inertial frame, which does not count for the robot's size.
         substitute: True for an ellipsoid or rod drawn in place of missing shapes.
     """
@@ -69,7 +69,7 @@ class Node:
     name: str
     frame: int
     triangles: Triangles
-    colour: Colour
+    color: Color
     floor: bool = False
     substitute: bool = False
 
@@ -80,7 +80,7 @@ class Scene:
 
     Attributes:
         mech: the mechanism.
-        nodes: coloured triangles.
+        nodes: colored triangles.
         missing: shapes that cannot be drawn, with the reason.
         advice: what the user can type to cure that.
     """
@@ -266,7 +266,7 @@ def _check_kind(mech: Mechanism, kind: str) -> None:
 
 
 def _shape_nodes(shape: Shape, frame: int, known: dict[Mesh, tuple[Part, ...]]) -> list[Node]:
-    """Nodes of a shape: one, or one for each colour of a mesh."""
+    """Nodes of a shape: one, or one for each color of a mesh."""
     form = shape.form
     floor = isinstance(form, Plane) and frame < 0
     if isinstance(form, Mesh):
@@ -281,8 +281,8 @@ def _shape_nodes(shape: Shape, frame: int, known: dict[Mesh, tuple[Part, ...]]) 
             f"{name}: {shape.name or type(form).__name__.lower()}",
             frame,
             Triangles(part.triangles.vertices @ turn.T + shift, part.triangles.faces),
-            # The colours of a mesh with several take precedence over the single colour of its link.
-            (part.colour if len(parts) > 1 else shape.colour or part.colour) or plain,
+            # The colors of a mesh with several take precedence over the single color of its link.
+            (part.color if len(parts) > 1 else shape.color or part.color) or plain,
             floor,
         )
         for part in parts

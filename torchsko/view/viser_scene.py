@@ -1,4 +1,4 @@
-"""A robot in a viser scene, with frames, names, centre of mass and contacts. Needs the extra `view`."""
+"""A robot in a viser scene, with frames, names, center of mass and contacts. Needs the extra `view`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONTACT_HEIGHT = 2e-3
 """Largest height above the ground at which a point counts as in contact [m]."""
 
 OVERLAY_OPACITY = 0.45
-"""Opacity of bodies while frames or the centre of mass are shown."""
+"""Opacity of bodies while frames or the center of mass are shown."""
 
 MAX_CONTACT_POINTS = 64
 """Contact points that are shown for a shape."""
@@ -156,7 +156,7 @@ class ViserRobot:
             place = f"{self._root}/{self._kind}/{node.frame}"
             if node.frame not in self._bodies:
                 self._bodies[node.frame] = self._server.scene.add_frame(place, show_axes=False)
-            red, green, blue, opacity = np.clip(node.colour, 0.0, 1.0)
+            red, green, blue, opacity = np.clip(node.color, 0.0, 1.0)
             mesh = self._server.scene.add_mesh_simple(
                 f"{place}/{k}",
                 np.asarray(node.triangles.vertices, dtype=np.float32),
@@ -169,7 +169,7 @@ class ViserRobot:
             self._meshes.append((mesh, float(opacity)))
 
     def _opacity(self, opacity: float) -> float | None:
-        """Opacity of a mesh, reduced while frames or the centre of mass are shown; None: opaque."""
+        """Opacity of a mesh, reduced while frames or the center of mass are shown; None: opaque."""
         inside = any(handle is not None and handle.visible for handle in (self._axes, self._com))
         return min(opacity, OVERLAY_OPACITY) if inside else opacity if opacity < 1 else None
 
@@ -208,7 +208,7 @@ def place_camera(server: Any, corners: np.ndarray, aside: float = 0.0) -> None:
     Args:
         server: viser's server.
         corners: points to show, `[n, 3]` [m].
-        aside: offset of the points to the left of the centre, in their size, to leave space for a panel.
+        aside: offset of the points to the left of the center, in their size, to leave space for a panel.
     """
     low, high = corners.min(axis=0), corners.max(axis=0)
     middle, size = (low + high) / 2, float(np.linalg.norm(high - low))

@@ -218,7 +218,7 @@ def compose(*factors: TreeOperator) -> TreeOperator:
         *factors: from left to right; each one's columns are the rows of the next.
 
     Raises:
-        ShapeError: when two neighbours do not fit, or belong to different trees.
+        ShapeError: when two neighbors do not fit, or belong to different trees.
     """
     first, *rest = factors
     mapped = first.signature

@@ -18,7 +18,7 @@ S        armature: inertia in series with the hinge     ``armature``         (d_
 Reference: A. Jain, *Graph Theoretic Foundations of Multibody Dynamics, Part II*, Multibody System
 Dynamics 26(3), 2011, section 2.
 DEPARTS: S is not in the paper; it adds a diagonal to the mass matrix and to every D(k), and leaves the
-innovations factorisation as it is.
+innovations factorization as it is.
 """
 
 from __future__ import annotations

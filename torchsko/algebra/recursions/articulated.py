@@ -14,7 +14,7 @@ P      ``art_inertia``     nodes to nodes psi    ``art_spo``             (I - E_
 
 DEPARTS: with an armature S the paper's identities split in two. Those that follow from
 E_psi = E_A - K H hold as printed: psi^-1 - A^-1 = K H, the products of psi and A that follow from
-it, and the innovations factorisation with its inverse. Further ones that hold are M = P - E_A P E_psi*
+it, and the innovations factorization with its inverse. Further ones that hold are M = P - E_A P E_psi*
 and A M psi* = P + A~ P + P psi~*. The same is true of A M A* = P + A~ P + P A~* + A K D K* A*. The rest
 contain S: G H is no projection, and
 
@@ -114,7 +114,7 @@ def operators(model: SKOModel) -> ModelOperators:
     """The operators E_A, A, H, M (and S) of a model.
 
     Example:
-        A chain of two sliding unit masses; its mass matrix by the Newton-Euler factorisation:
+        A chain of two sliding unit masses; its mass matrix by the Newton-Euler factorization:
 
         >>> from torchsko.algebra.topology.tree import Tree
         >>> one, tree = torch.ones(1, 1), Tree.from_parents([-1, 0])

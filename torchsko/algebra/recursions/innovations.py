@@ -1,4 +1,4 @@
-r"""The innovations factorisation of the mass matrix, and everything it solves.
+r"""The innovations factorization of the mass matrix, and everything it solves.
 
 .. math::
     \mathcal{M} = [I + HAK] D [I + HAK]^*, \qquad [I + HAK]^{-1} = I - H \psi K, \qquad
@@ -131,7 +131,7 @@ class Innovations:
     def sqrt_transpose(self, x: Tensor, *, columns: bool = False) -> Tensor:
         """D^(1/2)* [I + H A K]* x, shape of x.
 
-        On velocities these are diagonalised rates: their squared length is twice the kinetic energy.
+        On velocities these are diagonalized rates: their squared length is twice the kinetic energy.
         """
         return self._columns(x, columns, self._sqrt_transpose)
 

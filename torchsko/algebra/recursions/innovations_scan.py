@@ -1,4 +1,4 @@
-r"""The innovations factorisation in O(log depth) operations per round of the tree.
+r"""The innovations factorization in O(log depth) operations per round of the tree.
 
 The factors are those of `innovations`, found by `riccati_scan`; the sweeps by which they act become
 products with powers of two SKO operators, E_A and E_psi = E_A (I - G H) (see `logdepth`):

@@ -66,11 +66,11 @@ def path_induced_subgraph(
     )
 
 
-def _reachable(start: str, neighbours: dict[str, set[str]]) -> set[str]:
+def _reachable(start: str, neighbors: dict[str, set[str]]) -> set[str]:
     """The set of nodes reachable from a node, itself included."""
     found, front = {start}, [start]
     while front:
-        new = neighbours[front.pop()] - found
+        new = neighbors[front.pop()] - found
         found |= new
         front.extend(new)
     return found

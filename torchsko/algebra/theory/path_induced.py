@@ -111,7 +111,7 @@ def split_nodes(
             f"the nodes {quoted_names(tree, S)} are not path-induced: {obstacle}.",
             "Cut there, the nodes between would lie both below and above the set, and the parts "
             "would have no order.",
-            f"Partition by torchsko.path_induced_nodes(tree, {list(S)}) = "
+            f"Partition by torchsko.algebra.path_induced_nodes(tree, {list(S)}) = "
             f"{list(path_induced_nodes(tree, S))} instead.",
         )
     C = sorted({j for k in S for j in tree.descendants(k)}.difference(S))

@@ -146,7 +146,7 @@ def contract(tree: Tree, nodes: Iterable[int | str], name: str | None = None) ->
             f"the nodes {quoted_names(tree, S)} do not contract into one node: {obstacle}.",
             "The contracted graph would have a cycle or a node with two parents, and only trees "
             "have SKO models.",
-            f"Aggregate torchsko.aggregation_subgraph(tree, {list(S)}) = "
+            f"Aggregate torchsko.algebra.aggregation_subgraph(tree, {list(S)}) = "
             f"{list(aggregation_subgraph(tree, S))} instead.",
         )
     groups = contracted_groups(tree, S)

@@ -213,12 +213,12 @@ def conventions(
     pinocchio  x y z w     position, quaternion v, omega; both in the body
     mujoco     w x y z     position, quaternion v in the world, omega in the body
     drake      w x y z     quaternion, position omega, v; both in the world
-    isaaclab   w x y z     position, quaternion v of the centre of mass, omega; in the world
-    newton     x y z w     position, quaternion v of the centre of mass, omega; in the world
+    isaaclab   w x y z     position, quaternion v of the center of mass, omega; in the world
+    newton     x y z w     position, quaternion v of the center of mass, omega; in the world
     ========== =========== ==================== =========================================
 
     The world is the frame of the free joint on its parent: the inertial frame for a floating base. Isaac Lab
-    from version 3.0 is "newton": prepend its root pose (of the link) and root velocity (of the centre of
+    from version 3.0 is "newton": prepend its root pose (of the link) and root velocity (of the center of
     mass) to its joint positions and velocities.
 
     Pinocchio ignores the <axis> of planar joints in a URDF file; the plane is normal to z of the joint frame.

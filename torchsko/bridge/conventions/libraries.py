@@ -30,7 +30,7 @@ class Library:
         angular_first: the angular velocity of a free joint precedes the linear one.
         linear_in_body: the linear velocity of a free joint is in the axes of the body, instead of the joint.
         angular_in_body: the angular velocity of a free joint is in the axes of the body.
-        at_com: the linear velocity is that of the body's centre of mass, instead of its origin.
+        at_com: the linear velocity is that of the body's center of mass, instead of its origin.
         planar_in_body: the velocity of a planar joint is in the axes of the body, and its angle is
             represented by cosine and sine.
     """
@@ -117,7 +117,7 @@ class FreeRates(Rates):
 
     Attributes:
         library: conventions of the library.
-        com: centre of mass in the body `[*batch, 3]` [m]; zero if v is the velocity of the origin.
+        com: center of mass in the body `[*batch, 3]` [m]; zero if v is the velocity of the origin.
     """
 
     library: Library

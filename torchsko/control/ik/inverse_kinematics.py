@@ -55,20 +55,20 @@ def inverse_kinematics(
     """Find configurations that bring frames to their targets.
 
     Where targets are out of reach, the result is a local minimum of the weighted squared error. All samples
-    run `max_iterations` iterations without host-device synchronisation; iterations after convergence change
+    run `max_iterations` iterations without host-device synchronization; iterations after convergence change
     nothing. With a fused mechanism, all iterations of all samples are one kernel, which skips converged
     samples. In a function of `torchsko.fuse` they are a loop of its kernel.
 
     The derivatives of q with respect to targets and parameters are those of the solution, of any order and in
     both modes. Where solutions are not unique, they have minimal norm. The derivative with respect to q0 is
     zero. They are valid where the gradient vanishes: at reached targets, and at the nearest point to an
-    unreachable target after convergence. Unreachable targets take more iterations: half a metre beyond an
-    arm's reach takes about 300, and after 50 the result may be a centimetre off. With `limits`, a joint that
+    unreachable target after convergence. Unreachable targets take more iterations: half a meter beyond an
+    arm's reach takes about 300, and after 50 the result may be a centimeter off. With `limits`, a joint that
     its limit keeps from a target moves with that limit. At reached targets no limit is active.
 
     Args:
         mech: the mechanism. A fused mechanism runs its kernels.
-        q0: initial guess, `[*batch, num_q]`; quaternions are normalised.
+        q0: initial guess, `[*batch, num_q]`; quaternions are normalized.
         targets: by frame (a name of ``mech.frame_names``, or a `Frame`) a `Pose`, a pair of rotation
             `[*batch, 3, 3]` and position `[*batch, 3]` [m] in the inertial frame, either of which may be
             None, or a position alone.

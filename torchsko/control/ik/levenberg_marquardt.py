@@ -20,7 +20,7 @@ from torch import Tensor
 
 from torchsko.control.ik.pose_targets import TargetSpec, error_at, jacobian_at
 from torchsko.control.ik.residual_equation import blocked_dofs
-from torchsko.implicit.loop import loop
+from torchsko.implicit.loop import iterate
 from torchsko.linalg.scalar_form import is_scalar_form
 from torchsko.linalg.symmetric import spd_solve
 from torchsko.mechanism.configuration import within_limits
@@ -35,7 +35,7 @@ START, LOWER, HIGHER = 0.1, 0.3, 4.0
 
 MAX_KERNEL_EQUATIONS = 24
 """Largest number of equations of a step for which all iterations are one kernel. The code of an unrolled
-factorisation grows with the cube of this number."""
+factorization grows with the cube of this number."""
 
 
 class IKResult(NamedTuple):
@@ -109,7 +109,7 @@ class LevenbergMarquardt:
             return self._iteration(mech, mech, tensors[:8], tensors[8:])
 
         start = self._start(mech, mech, q, targets)
-        state = loop(body, start, self.steps, targets, until=lambda *state: state[7])
+        state = iterate(body, start, self.steps, targets, until=lambda *state: state[7])
         return state[0], state[1], state[5], state[6]
 
     def _eager(self, mech: Mechanism, fast: MechanismLike) -> Callable[..., State]:
@@ -128,7 +128,7 @@ class LevenbergMarquardt:
     def _start(
         self, mech: Mechanism, fast: MechanismLike, q: Tensor, targets: Sequence[Tensor]
     ) -> State:
-        # A zero step normalises the quaternions of the initial guess.
+        # A zero step normalizes the quaternions of the initial guess.
         zero_step = torch.zeros_like(q[..., :1]).expand(*q.shape[:-1], mech.num_dof)
         q = self._clamp(mech, integrate(mech, q, zero_step))
         e, J = error_at(fast, self.goals, targets, q), jacobian_at(fast, self.goals, q)

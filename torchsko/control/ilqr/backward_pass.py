@@ -68,7 +68,7 @@ class FeedbackPlan(NamedTuple):
 
 
 def backward_pass(problem: OptimalControl, model: QuadraticModel, mu: Tensor) -> FeedbackPlan:
-    """Solve the model with a regularisation `[*batch]`."""
+    """Solve the model with a regularization `[*batch]`."""
     carry, results, gap_cost = [model.end_hessian, model.end_gradient], [], mu * 0
     shooting = model.gap.shape[-1] > 0
     bounds = () if problem.bounds is None else (model.low, model.high)
@@ -119,7 +119,7 @@ def solve_convexified(
     Args:
         problem: the problem.
         model: the Gauss-Newton model.
-        mu: regularisation, `[*batch]`.
+        mu: regularization, `[*batch]`.
         plan: solution of the model with second derivatives.
         scalar_costs: whether the running and the final cost are scalar; Gauss-Newton Hessians of residuals
             are never negative.

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError
+from torchsko.integrators.linearize import evaluate_step, jacobians, linearize_step, perturbed_step
+from torchsko.integrators.step import Step
 from torchsko.mechanism.configuration import add_step, subtract
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.linearize import evaluate_step, jacobians, linearize_step, perturbed_step
-from torchsko.rollout.step import Step
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.dynamics import refuse_singular
 

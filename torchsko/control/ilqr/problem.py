@@ -1,6 +1,6 @@
 r"""Optimal control problems of a mechanism.
 
-A problem determines the inputs u of N steps that minimise
+A problem determines the inputs u of N steps that minimize
 
 .. math:: J = \sum_{t < N} l(q_t, \dot q_t, u_t) + l_N(q_N, \dot q_N)
 
@@ -29,12 +29,12 @@ from torchsko.control.ilqr.problem_checks import (
 )
 from torchsko.control.ilqr.riccati_step import bounded_step, riccati_step
 from torchsko.errors import TorchskoError
+from torchsko.integrators.implicit import SemiImplicitEuler
+from torchsko.integrators.integrators import INTEGRATORS, check_method_name
+from torchsko.integrators.step import Step
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.time_step import check_dt
-from torchsko.rollout.implicit import SemiImplicitEuler
-from torchsko.rollout.integrators import INTEGRATORS, check_method_name
-from torchsko.rollout.step import Step
 from torchsko.utils.numbers import as_number
 
 Compiler = Callable[..., Any]
@@ -113,7 +113,7 @@ def optimal_control(
             of each: row t for the cost of step t, the last row for the final cost.
         actuated: names of the joints on which inputs act; None: all.
         bounds: lower and upper bounds of the inputs, `[num_u]` each [N m or N], infinite where there is none.
-        method: integrator, a name in `torchsko.rollout.integrators.INTEGRATORS`.
+        method: integrator, a name in `torchsko.integrators.integrators.INTEGRATORS`.
         creep: speed [rad/s or m/s] below which dry friction acts like damping; None: 1e-4, as in rollouts.
             Linear models with so small a value hold for tiny changes of speed only, and `ilqr` needs many
             iterations where joints start, stop or turn back. At 0.1 it takes about as many iterations as

@@ -8,10 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from torchsko.errors import MechanismError, ShapeError, TorchskoError, unknown_name
+from torchsko.integrators.argument_checks import accepts_arguments
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import misfit
 from torchsko.mechanism.validation import check_names
-from torchsko.rollout.argument_checks import accepts_arguments
 from torchsko.utils.concrete_values import concrete_values
 
 Shapes = dict[str, tuple[int, ...]]

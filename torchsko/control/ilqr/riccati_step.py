@@ -8,11 +8,11 @@ With :math:`x' = A x + B u`, costs :math:`\tfrac12 z^* H z + g^* z`, z = [x; u],
     [k\; K] = -(Q_{uu} + \mu)^{-1} [q_u\; Q_{ux}], \\
     V \leftarrow Q_{xx} + Q_{xu} K - \mu K^* K, \qquad v \leftarrow q_x + Q_{xu} k - \mu K^* k.
 
-Inputs that would leave their bounds are fixed there, one after another. The remaining entries of k minimise
+Inputs that would leave their bounds are fixed there, one after another. The remaining entries of k minimize
 the rest, and the rows of K of fixed inputs are zero, so the value function accounts for the bounds.
 
 Reference: Y. Tassa, T. Erez, E. Todorov, *Synthesis and stabilization of complex behaviors through online
-trajectory optimization*, IROS 2012, Eqs. 5 and 10-11 (with the regularisation on the inputs). Y. Tassa,
+trajectory optimization*, IROS 2012, Eqs. 5 and 10-11 (with the regularization on the inputs). Y. Tassa,
 N. Mansard, E. Todorov, *Control-limited differential dynamic programming*, ICRA 2014, section IV (bounds;
 inputs once fixed are not released within a step, where that paper solves the quadratic program).
 """
@@ -31,7 +31,7 @@ from torchsko.utils.shapes import matvec
 
 
 class _Quadratic(NamedTuple):
-    """The regularised value before a step as a function of x and u: D is Q_uu + mu."""
+    """The regularized value before a step as a function of x and u: D is Q_uu + mu."""
 
     q_x: Tensor
     q_u: Tensor
@@ -61,7 +61,7 @@ def riccati_step(
         B: `[*batch, x, m]`.
         gradient: g, `[*batch, x + m]`.
         hessian: H, `[*batch, x + m, x + m]`, symmetric.
-        mu: regularisation, `[*batch]`.
+        mu: regularization, `[*batch]`.
 
     Returns:
         V and v before the step; k `[*batch, m]` and K `[*batch, m, x]`; and `[*batch]` each: the slope and

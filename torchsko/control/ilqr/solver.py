@@ -21,7 +21,7 @@ Single shooting starts from inputs alone. With given states (multiple shooting),
 step and the next state close by the fraction alpha per iteration. A robot that would fall over before its
 inputs are found can so start upright.
 
-Every sample has its own alpha, regularisation and end. The host does not wait for the device except with
+Every sample has its own alpha, regularization and end. The host does not wait for the device except with
 `stop_early`, and for eigenvalues of scalar costs.
 
 Reference: W. Li, E. Todorov, *Iterative linear quadratic regulator design for nonlinear biological movement

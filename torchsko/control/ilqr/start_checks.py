@@ -13,9 +13,9 @@ from torch import Tensor
 from torchsko.control.ilqr.problem import OptimalControl
 from torchsko.control.ilqr.problem_checks import Shapes
 from torchsko.errors import NonFiniteError, ShapeError, TorchskoError, caller_stack_level
+from torchsko.integrators.finite_checks import first_nonfinite
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import misfit, no_tensor, shared_batch
-from torchsko.rollout.finite_checks import first_nonfinite
 from torchsko.utils.concrete_values import concrete_values
 from torchsko.utils.numbers import as_integer, as_number
 

@@ -15,7 +15,7 @@ class SolverState(NamedTuple):
     """Current trajectories of all samples, time first; see `torchsko.control.ILQRResult`.
 
     `gap` is `[steps, *batch, 2 num_dof]` in multiple shooting, otherwise `[steps, *batch, 0]`. `mu` is the
-    regularisation, `exact` the weight of second derivatives, and `weight` that of gaps in the merit function.
+    regularization, `exact` the weight of second derivatives, and `weight` that of gaps in the merit function.
     """
 
     q: Tensor

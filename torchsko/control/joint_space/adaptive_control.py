@@ -18,7 +18,7 @@ body, its velocity W under v, the rate A of W less gravity, and its velocity S u
 one outward and one inward sweep suffice. The map from W to :math:`W \times_f I V` is skew-symmetric, and so
 is dM/dt - 2 C.
 
-Sampled every dt, a step maps the linearised error :math:`(s, \hat\phi - \phi)` by
+Sampled every dt, a step maps the linearized error :math:`(s, \hat\phi - \phi)` by
 
 .. math::
     \begin{bmatrix} 1 - dt\, M^{-1} K & dt\, M^{-1} Y \\ -dt\, \Gamma Y^* & 1 \end{bmatrix}, \quad

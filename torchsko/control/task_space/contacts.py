@@ -5,8 +5,8 @@ A contact at a frame with linear Jacobian J requires
 .. math::
     J \ddot q = - \dot J \dot q + \omega \times (\omega \times a) - k J \dot q,
 
-with the arm a from the centre of all contacts of its body. A rotating body that touches at several points
-cannot have zero acceleration at all of them. The centripetal acceleration relative to their centre is
+with the arm a from the center of all contacts of its body. A rotating body that touches at several points
+cannot have zero acceleration at all of them. The centripetal acceleration relative to their center is
 therefore not constrained. The arm of a single contact is zero.
 """
 
@@ -115,7 +115,7 @@ def _in_contact_axes(contact: Contact, x: Tensor) -> Tensor:
 
 
 def _arms(mech: Mechanism, q: Tensor, frames: Sequence[str | Frame]) -> Tensor:
-    """Vectors from the centre of all frames of a body to each of them, in inertial axes, `[*batch, c, 3]`."""
+    """Vectors from the center of all frames of a body to each of them, in inertial axes, `[*batch, c, 3]`."""
     extended, numbers = with_frames(mech, frames, q=q)
     body = torch.tensor([extended.frame_body[k] for k in numbers], device=q.device)
     same_body = (body[:, None] == body).to(q.dtype)

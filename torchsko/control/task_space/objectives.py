@@ -1,4 +1,4 @@
-"""Objectives of whole-body control: accelerations of frames, of the centre of mass, and of all joints."""
+"""Objectives of whole-body control: accelerations of frames, of the center of mass, and of all joints."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GAINS = (
 
 
 class Objective(NamedTuple):
-    """A desired acceleration: the weighted square of rows qdd - desired is minimised.
+    """A desired acceleration: the weighted square of rows qdd - desired is minimized.
 
     Attributes:
         rows: `[*batch, m, num_dof]`.
@@ -76,7 +76,7 @@ def com_objective(
     velocity: Tensor | None = None,
     acceleration: Tensor | None = None,
 ) -> Objective:
-    """Objective that moves the centre of mass to a point `[*batch, 3]` [m]; gains in 1/s^2 and 1/s.
+    """Objective that moves the center of mass to a point `[*batch, 3]` [m]; gains in 1/s^2 and 1/s.
 
     Gains are numbers, or one for each inertial axis, `[*batch, 3]`. `velocity` and `acceleration` are those
     of a moving target.
@@ -88,10 +88,10 @@ def com_objective(
     robot = as_mechanism(mech)
     check_state(robot, q=q, qd=qd)
     vectors = {"target": target, "velocity": velocity, "acceleration": acceleration}
-    check_gain_pair("gains of the centre of mass", gains, *_GAINS)
+    check_gain_pair("gains of the center of mass", gains, *_GAINS)
     meaning, batches = "It is a vector in space.", {"q": q.shape[:-1], "qd": qd.shape[:-1]}
     for name, x in vectors.items():
-        what = f"{name} of the centre of mass"
+        what = f"{name} of the center of mass"
         batch = check_placement(robot, what, x, (3,), meaning, required=name == "target")
         batches |= {f"the {what}": batch}
     batches |= axis_gains(robot, "gains", gains)

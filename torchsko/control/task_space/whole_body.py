@@ -139,7 +139,7 @@ def _check_sizes(
 ) -> None:
     """Check the shapes of objectives and contacts against the mechanism and the batch."""
     for k, (rows, desired, weight) in enumerate(objectives):
-        meaning = "An objective minimises the square of rows qdd - desired."
+        meaning = "An objective minimizes the square of rows qdd - desired."
         count = rows.shape[-2] if isinstance(rows, Tensor) and rows.ndim > 1 else 1
         for name, x, shape in (
             ("rows", rows, (count, mech.num_dof)),
@@ -175,7 +175,7 @@ def _quadratic_program(
         p = p - w * matvec(padded.mT, desired)
     unactuated, actuated = _split_dofs(mech, undriven)
     J = torch.nn.functional.pad(J.expand(*batch, *J.shape[-2:]), (0, count))
-    # Rows are normalised: those of a robot of a few milligrams would be below the tolerance at any force.
+    # Rows are normalized: those of a robot of a few milligrams would be below the tolerance at any force.
     free_rows = dynamics.index_select(-2, unactuated)
     square = (free_rows * free_rows).sum(-1).detach()
     length = torch.where(square > 0, square, 1.0).sqrt()
@@ -183,7 +183,7 @@ def _quadratic_program(
     b = (-bias.index_select(-1, unactuated) / length, contact_acceleration)
     b = concatenate(b, batch=batch)
     limit = mech.effort_limit.index_select(-1, actuated)
-    size = torch.where(limit.isfinite() & (limit > 0), limit, 1.0)  # normalises rows
+    size = torch.where(limit.isfinite() & (limit > 0), limit, 1.0)  # normalizes rows
     rows = dynamics.index_select(-2, actuated) / size[..., None]
     offset = bias.index_select(-1, actuated)
     cone = torch.nn.functional.pad(friction_cones(contacts, dynamics), (n, 0))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock; on systems and folders without file locks nothing is locked.
+    """HeldFrame an exclusive lock; on systems and folders without file locks nothing is locked.
 
     The file is deleted on release. A file left by a killed process is not locked.
 

@@ -230,7 +230,7 @@ class Compiled:
             raise MemoryError("no memory for the scratch of a fused kernel")
 
     def result(self, like: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """A new uninitialised tensor; a large one may reuse the memory of an earlier result.
+        """A new uninitialized tensor; a large one may reuse the memory of an earlier result.
 
         Raises:
             MemoryError: no memory for it.

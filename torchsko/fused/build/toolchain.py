@@ -15,7 +15,7 @@ from typing import Any
 
 from torchsko.errors import CompilerError
 
-# -fno-math-errno and -fno-trapping-math change no value and allow loops over lanes to be vectorised.
+# -fno-math-errno and -fno-trapping-math change no value and allow loops over lanes to be vectorized.
 _FLAGS = (
     "-std=c++17 -O3 -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math "
     "-ffp-contract=fast -w -pthread"

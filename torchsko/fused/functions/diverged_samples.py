@@ -18,7 +18,7 @@ from torch import Tensor
 from torchsko.errors import NonFiniteError, caller_stack_level
 from torchsko.fused.program.program import Port
 from torchsko.implicit.jacobian_products import Tensors
-from torchsko.rollout.finite_checks import NonFiniteChoice
+from torchsko.integrators.finite_checks import NonFiniteChoice
 from torchsko.utils.concrete_values import concrete_values
 
 

@@ -1,6 +1,6 @@
 """The operators of PyTorch's dispatcher that run fused functions.
 
-torch.compile and torch.func recognise functions by registered operators only. PyTorch keeps memory of each
+torch.compile and torch.func recognize functions by registered operators only. PyTorch keeps memory of each
 registration for ever, so functions with equal numbers of inputs and outputs share one operator. It takes the
 key of a function, and finds the function by a weak reference. A single operator of lists of tensors would
 not do: the vmap of autograd refuses it. `torch.library.custom_op` would be shorter, but its autograd
@@ -272,7 +272,7 @@ def autograd_node_for(
 
 
 def empty_outputs(function: BatchedFunction, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Uninitialised tensors with the shapes of the outputs and the dtype and device of the inputs."""
+    """Uninitialized tensors with the shapes of the outputs and the dtype and device of the inputs."""
     leads = [function.batch_of(k, x) for k, x in enumerate(inputs)]
     batch = broadcast_batch(function.inputs, leads)
     summed_to = function.summed_to or (None,) * function.num_outputs

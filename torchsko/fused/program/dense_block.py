@@ -1,6 +1,6 @@
 """Dense linear algebra as single instructions of a program: blocks of matrices in rolled loops.
 
-Spelled out in scalars, a factorisation of 36 rows is 16 000 instructions, which run at the speed of the
+Spelled out in scalars, a factorization of 36 rows is 16 000 instructions, which run at the speed of the
 instruction fetch and compile for half a minute. A block is one instruction on arrays of the scratch memory
 (`native/dense.hpp`). In a program it is a loop of one iteration without carry: the *variable* matrix is its
 streamed input, the *fixed* matrix, which several blocks may share, its invariant input, and the result its

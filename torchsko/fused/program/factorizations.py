@@ -23,7 +23,7 @@ from torchsko.utils.shapes import broadcast_shapes
 from torchsko.utils.traced_tensor import TracedTensor
 
 MAX_PIVOTED_ROWS = 16
-"""Largest matrix whose factorisation with pivoting is spelled out: each pair of rows costs a selection for
+"""Largest matrix whose factorization with pivoting is spelled out: each pair of rows costs a selection for
 every column. Larger ones are one instruction."""
 
 
@@ -255,7 +255,7 @@ def _no_errors(A: Tensor) -> Tensor:
 def _refuse_large(rows: int, most: int) -> None:
     if rows > most:
         raise FusedError(
-            f"a matrix of {rows} rows is factorised with pivoting in a traced function.",
+            f"a matrix of {rows} rows is factorized with pivoting in a traced function.",
             f"With more than {most} rows the kernel becomes too large.",
             "For a positive definite matrix use torch.linalg.cholesky and torch.cholesky_solve, for the mass "
             "matrix ts.innovations(ts.assemble(mech, q)).solve(x). Otherwise run the function without "

@@ -282,8 +282,8 @@ class Graph:
             return self._scaled(v, x, y)
         if w is not None:
             return self._scaled(w, y, x)
-        cancelled = self._cancelled(x, y) or self._cancelled(y, x)
-        return cancelled or self._intern(("mul", x, y))
+        canceled = self._canceled(x, y) or self._canceled(y, x)
+        return canceled or self._intern(("mul", x, y))
 
     def _scaled(self, v: float, x: int, y: int) -> int:
         """Constant x, of value v, times y: c * (d * z) is (c * d) * z."""
@@ -295,7 +295,7 @@ class Graph:
                     return self.mul(self.factor(_snapped(v * w, 0.0)), z)
         return self._intern(("mul", min(x, y), max(x, y)))
 
-    def _cancelled(self, x: int, y: int) -> int:
+    def _canceled(self, x: int, y: int) -> int:
         """Simplified x * y if y is 1 / x or has this factor, else 0."""
         inverse = self._inverse.get(x)
         if inverse is None or self._regular.isdisjoint((x, inverse)):

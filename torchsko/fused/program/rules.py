@@ -50,8 +50,8 @@ def var(
     graph: Graph, x: Tensor, dim: Any = None, correction: float | None = 1, keepdim: bool = False
 ) -> Tensor:
     """Variance over dimensions, with denominator n - correction."""
-    centred = sub(graph, x, mean(graph, x, dim if dim else range(x.ndim), keepdim=True))
-    sums = total(graph, mul(graph, centred, centred), dim, keepdim)
+    centered = sub(graph, x, mean(graph, x, dim if dim else range(x.ndim), keepdim=True))
+    sums = total(graph, mul(graph, centered, centered), dim, keepdim)
     count = x.numel() // max(sums.numel(), 1) - (1 if correction is None else correction)
     return div(graph, sums, max(float(count), 0.0))
 

@@ -184,7 +184,7 @@ def lift(graph: Graph, x: Tensor) -> Tensor:
             f"a traced tensor of shape {tuple(x.shape)} was used in another trace.",
             "A loop body is traced separately. It finds tensors in closures, globals, attributes and "
             "containers, not in generators and weak references.",
-            "Pass the tensor by args=[...] of ts.loop, and do not store traced tensors.",
+            "Pass the tensor by args=[...] of ts.iterate, and do not store traced tensors.",
         )
     return x.ids
 

@@ -68,7 +68,7 @@ def unsupported_by_functorch(error: RuntimeError) -> FusedError | None:
     if "HigherOrderOperator" in str(error):
         return FusedError(
             "the function calls torch.cond, while_loop, scan, map or another higher-order operator.",
-            "Kernels are straight-line code, with loops made by ts.loop.",
-            "Write ts.loop(body, carry, n, args, until=...) for a loop and torch.where for a branch.",
+            "Kernels are straight-line code, with loops made by ts.iterate.",
+            "Write ts.iterate(body, carry, n, args, until=...) for a loop and torch.where for a branch.",
         )
     return None

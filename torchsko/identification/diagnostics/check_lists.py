@@ -37,7 +37,7 @@ CHECKS_BEFORE_FIT = (
     force_scale.negative_friction,
     force_delay.force_delay,
     log_quality.nominal_inertia,
-    log_quality.unmodelled_force,
+    log_quality.unmodeled_force,
     log_quality.static_joint,
     log_quality.torque_constants,
     missing_forces.unmeasured_force,

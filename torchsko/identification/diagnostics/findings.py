@@ -48,7 +48,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "coupled_position": ("warning", "Positions of a coupled joint do not follow its coupling."),
     "low_sample_rate": ("warning", "The sampling rate is low for the bandwidth of the motion."),
     "beyond_limits": ("warning", "A joint moves beyond the limits of the robot's file."),
-    "unmodelled_force": ("warning", "The robot's file has forces that the model does not have."),
+    "unmodeled_force": ("warning", "The robot's file has forces that the model does not have."),
     "missing_force": ("warning", "The force of a moving joint was not measured."),
     "unknown_constant": ("warning", "The log does not determine the torque constant of a joint."),
     "zero_force": ("warning", "A joint has no force, but the nominal robot needs one."),

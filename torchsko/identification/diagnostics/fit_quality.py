@@ -74,7 +74,7 @@ def unpredicted_force(context: FittedContext) -> Iterator[Finding]:
         yield finding(
             "unpredicted_force",
             f"The fit does not predict these forces (prediction error over standard deviation): {errors_of}.",
-            "Check the units, signs, times and order of the columns, and unmodelled forces.",
+            "Check the units, signs, times and order of the columns, and unmodeled forces.",
             joints=[name for name, _ in rows],
         )
 

@@ -220,8 +220,10 @@ def negative_friction(context: FitContext) -> Iterator[Finding]:
         ) -> tuple[float, float]:
             """Mean product of friction and speed, and friction's share of the force's variance."""
             size = schur_complement(g, len(beta), choice).coefficients(beta)[places]
-            centred = g - torch.outer(g[:, offset], g[offset]) / g[offset, offset].clamp_min(1e-300)
-            share = size @ centred[columns][:, columns] @ size / centred[-1, -1].clamp_min(1e-300)
+            centered = g - torch.outer(g[:, offset], g[offset]) / g[offset, offset].clamp_min(
+                1e-300
+            )
+            share = size @ centered[columns][:, columns] @ size / centered[-1, -1].clamp_min(1e-300)
             return float(g[speed, columns] @ size), float(share)
 
         g = whole[j]

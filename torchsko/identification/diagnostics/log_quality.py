@@ -140,15 +140,15 @@ def repeated_motion(context: FitContext) -> Iterator[Finding]:
     )
 
 
-def unmodelled_force(context: FitContext) -> Iterator[Finding]:
+def unmodeled_force(context: FitContext) -> Iterator[Finding]:
     """All forces of the robot's file are in the model."""
     missing = [f"{x.element} ({x.reason})" for x in context.nominal.unused if x.affects_forces]
     if missing:
         yield finding(
-            "unmodelled_force",
+            "unmodeled_force",
             f"The robot's file has forces that the model does not have: {'; '.join(missing)}.",
-            "Subtract known forces from the logged forces: ts.tendons_of(mech).force(mech, q, qd) computes "
-            "those of springs and dampers of tendons.",
+            "Subtract known forces from the logged forces: ts.actuators.tendons_of(mech).force(mech, q, qd) "
+            "computes those of springs and dampers of tendons.",
             reason="Other parameters compensate for them.",
         )
 

@@ -139,7 +139,7 @@ def velocity_column(raw: RawLog) -> Iterator[Finding]:
 
 
 def _correlation(a: Array, b: Array) -> float:
-    """Uncentred correlation of two series where both are finite; 0 if one is zero."""
+    """Uncentered correlation of two series where both are finite; 0 if one is zero."""
     fine = np.isfinite(a) & np.isfinite(b)
     size = math.sqrt(float(a[fine] @ a[fine]) * float(b[fine] @ b[fine]))
     return float(a[fine] @ b[fine]) / size if size > 0 else 0.0

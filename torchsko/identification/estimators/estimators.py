@@ -66,7 +66,7 @@ from torchsko.identification.uncertainty.prior_covariance import (
 )
 from torchsko.identification.uncertainty.residuals import Residuals, compute_residuals
 from torchsko.identification.uncertainty.robust_covariance import (
-    Cancelling,
+    Canceling,
     with_robust_std,
 )
 from torchsko.identification.workers import cores, threads
@@ -183,7 +183,7 @@ class InstrumentalVariables(Estimator):
         return with_robust_std(
             instrumental_information(*inputs), data.problem, data.sample.motions, pooled, solution,
             left.autocorrelation_samples, Instrumental(pair, self.model, self.lag),
-            Cancelling(length, instrumental_information(*inputs, weak=True)),
+            Canceling(length, instrumental_information(*inputs, weak=True)),
         )  # fmt: skip
 
     def position_bias(self, noise: PositionNoise, choice: TermChoice) -> Tensor | None:

@@ -113,7 +113,7 @@ def exciting_trajectory(
 
     Reference: J. Swevers, C. Ganseman, D. Tukel, J. De Schutter, H. Van Brussel, *Optimal robot
     excitation and identification*, IEEE Trans. Robotics and Automation 13(5), 1997 (the form of the
-    series; `torchsko.identification.optimal_trajectory` optimises it); H. Ehlich, K. Zeller, *Schwankung von
+    series; `torchsko.identification.optimal_trajectory` optimizes it); H. Ehlich, K. Zeller, *Schwankung von
     Polynomen zwischen Gitterpunkten*, Math. Zeitschrift 86, 1964 (the bound between samples).
     """
     check_options(period, harmonics, limit_fraction)

@@ -1,4 +1,4 @@
-r"""Optimal excitation: trajectories that maximise the information about base parameters, within limits.
+r"""Optimal excitation: trajectories that maximize the information about base parameters, within limits.
 
 .. math::
     \max \; \log\det \sum_t Y_b(t)^T S^{-2} Y_b(t)
@@ -58,7 +58,7 @@ def optimal_trajectory(
     generator: torch.Generator | None = None,
     on_step: Callable[[int, float], None] | None = None,
 ) -> Trajectory:
-    """Periodic motion within limits that maximises the information about base parameters.
+    """Periodic motion within limits that maximizes the information about base parameters.
 
     Limits also hold between samples, see
     `torchsko.identification.excitation.trajectory_objective.TrajectoryObjective.worst_violations`.

@@ -1,4 +1,4 @@
-"""Objective of the trajectory optimisation: information about base parameters, and violations of limits."""
+"""Objective of the trajectory optimization: information about base parameters, and violations of limits."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class TrajectoryObjective:
             return float(self.evaluate(trajectory).information)
 
     def cost(self, evaluation: Evaluation) -> Tensor:
-        """Cost to minimise: a penalty on violations, less the information."""
+        """Cost to minimize: a penalty on violations, less the information."""
         excess = (evaluation.violations + MARGIN).clamp_min(0)
         weight = PENALTY * len(self.independent) / len(self.t)
         return weight * excess.square().sum() - evaluation.information

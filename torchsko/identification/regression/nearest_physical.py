@@ -12,7 +12,7 @@ LENGTH_SCALE = 0.1
 """Length unit that makes masses and moments comparable [m]."""
 
 MIN_THICKNESS_SHARE = 1e-4
-"""Smallest second moment over the mass, in units of `LENGTH_SCALE` squared: a thickness of one millimetre."""
+"""Smallest second moment over the mass, in units of `LENGTH_SCALE` squared: a thickness of one millimeter."""
 
 
 MIN_MASS_SHARE = 1e-3
@@ -23,7 +23,7 @@ def nearest_physical(mech: Mechanism) -> tuple[Mechanism, tuple[str, ...]]:
     """Make every pseudo-inertia positive definite; also returns the names of changed bodies.
 
     An unphysical pseudo-inertia is replaced by the nearest one in the Frobenius norm, with lengths in tenths
-    of a metre and eigenvalues bounded below by a small share of the mass. Physical bodies are unchanged to
+    of a meter and eigenvalues bounded below by a small share of the mass. Physical bodies are unchanged to
     the bit.
 
     Reference: N. Higham, *Computing a nearest symmetric positive semidefinite matrix*, Linear Algebra and
@@ -53,7 +53,7 @@ def nearest_physical(mech: Mechanism) -> tuple[Mechanism, tuple[str, ...]]:
 
 
 def unpack_inertias(phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Masses, centres of mass and central inertias of inertial parameters `[bodies * 10]`."""
+    """Masses, centers of mass and central inertias of inertial parameters `[bodies * 10]`."""
     x = phi.reshape(-1, 10)
     mass, first = x[:, 0], x[:, 1:4]
     com = first / mass[:, None]

@@ -275,7 +275,7 @@ def accumulate_equations(
         problem: regression problem, which defines the columns.
         motions: filtered states and forces.
         folds: cross-validation folds.
-        lag: delay of one factor of each product [samples], symmetrised. Noise with a shorter
+        lag: delay of one factor of each product [samples], symmetrized. Noise with a shorter
             autocorrelation then has no expected contribution.
         weigh: weights of samples. Default: all ones.
     """

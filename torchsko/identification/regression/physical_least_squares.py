@@ -13,15 +13,15 @@ convexity and stall near the boundary of the cone.
 
 The divergence of J alone (kappa = 0) prefers to change the masses of small bodies where the log determines a
 first moment, and the fitted masses of simulated arms were up to ten times the true ones. Robot files state
-masses more accurately than centres of mass and inertias.
+masses more accurately than centers of mass and inertias.
 
 Near the boundary plain Newton steps are short, and forces that require inertias far from the nominal ones
 would take a thousand of them. So the log-determinant is also used as a barrier: its weight decreases from a
 large value to lambda, while the weight of the trace stays lambda.
 
 Steps are computed in symmetric matrices S that move J = L L* to L (I - S) L*, and m to m (1 - u* S u), u the
-normalised last row of L. In these coordinates, with the direction u u* scaled by (1 + kappa)^(-1/2), the
-Hessian of the barrier is the identity everywhere, and J is never inverted. A QR factorisation separates the
+normalized last row of L. In these coordinates, with the direction u u* scaled by (1 + kappa)^(-1/2), the
+Hessian of the barrier is the identity everywhere, and J is never inverted. A QR factorization separates the
 null space of K, where only the divergence acts, so that rounding errors of the squares cannot move parameters
 there.
 
@@ -283,7 +283,7 @@ class _Step:
         row = L[..., 3, :, None]
         square = row.square().sum((-2, -1))
         mass = (row @ row.mT).flatten(-2) @ flat.mT / square[..., None]
-        # Householder vectors and R of the QR factorisation of the transposed Jacobian.
+        # Householder vectors and R of the QR factorization of the transposed Jacobian.
         packed = torch.geqrf(scale_along(jacobian, mass).flatten(-3, -2))
         R = packed[0][..., : len(prior.base_map), :].triu()
         beta = prior.parameters_of_factors(L) @ prior.base_map.mT

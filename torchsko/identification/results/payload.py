@@ -37,7 +37,7 @@ class Payload:
 
     @property
     def com(self) -> Tensor:
-        """Centre of mass of the payload, in the axes and from the origin of the body, `[3]` [m]."""
+        """Center of mass of the payload, in the axes and from the origin of the body, `[3]` [m]."""
         return self.change[1:4] / self.change[0]
 
 

@@ -118,7 +118,7 @@ def one_standard_error_rule(scores: Tensor) -> int:
     The standard error is that of the difference of scores over folds.
 
     Args:
-        scores: test errors by model, the simplest or most strongly regularised first, `[models, folds]`.
+        scores: test errors by model, the simplest or most strongly regularized first, `[models, folds]`.
 
     Reference: L. Breiman et al., *Classification and regression trees*, 1984.
     """

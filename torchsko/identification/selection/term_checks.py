@@ -175,9 +175,9 @@ class _DofTerms:
         linear = torch.tensor(
             [x.linear and not isinstance(x, Offset) for x in terms], dtype=torch.bool
         )
-        centred = linear[:, None] | linear
+        centered = linear[:, None] | linear
         covariance = G[base + index[:, None], base + index]
-        covariance = covariance - torch.where(centred, mean[:, None] * mean, 0.0)
+        covariance = covariance - torch.where(centered, mean[:, None] * mean, 0.0)
         return cls(
             terms, chosen, value.abs() / torch.stack([*std, value.new_ones(())])[:-1].clamp_min(1e-300),
             (value * largest[dof, index]).abs(), value[:, None] * covariance * value,
@@ -187,7 +187,7 @@ class _DofTerms:
     def worst(self) -> int | None:
         """Index of the least important of the unsupported terms; None if all are supported."""
         bad = (self.z_score <= 1) | (self.largest > self.force_limit)
-        for a, b in self._cancelling_pairs():
+        for a, b in self._canceling_pairs():
             bad[min(a, b, key=self._rank)] = True
         unsupported = bad.nonzero()[:, 0].tolist()
         return self.chosen[min(unsupported, key=self._rank)] if unsupported else None
@@ -198,7 +198,7 @@ class _DofTerms:
         importance = (term in DEFAULT_TERMS) + (term in FRICTION)
         return importance, float(self.z_score[k])
 
-    def _cancelling_pairs(self) -> list[tuple[int, int]]:
+    def _canceling_pairs(self) -> list[tuple[int, int]]:
         """Pairs of terms of which one cancels most of the other."""
         size = self.products.diagonal()
         total = size[:, None] + size + 2 * self.products

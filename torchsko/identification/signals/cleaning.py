@@ -14,10 +14,10 @@ from torchsko.mechanism.mechanism import Mechanism
 Array = NDArray[np.floating[Any]]
 
 MIN_OUTLIER_RATIO = 30.0
-"""Smallest distance of an outlier from its neighbours, over the typical distance."""
+"""Smallest distance of an outlier from its neighbors, over the typical distance."""
 
 MIN_OUTLIER_NOISE_RATIO = 10.0
-"""Smallest distance of an outlier from its neighbours, over the standard deviation of the noise."""
+"""Smallest distance of an outlier from its neighbors, over the standard deviation of the noise."""
 
 MIN_OUTLIER_SHARE = 0.05
 """Smallest step to an outlier, over the standard deviation of the signal: more than at fast reversals."""
@@ -149,7 +149,7 @@ def replace_outliers(t: Array, x: Array) -> tuple[Array, NDArray[np.bool_]]:
         step[:MAX_BURST], step[-MAX_BURST:] = row[:MAX_BURST] - row[0], row[-1] - row[-MAX_BURST:]
         rise, fall = step[:-MAX_BURST], step[MAX_BURST:]
         up, down = step > threshold, step < -threshold
-        # Few samples are far outside both neighbours; most signals have no such sample.
+        # Few samples are far outside both neighbors; most signals have no such sample.
         at = np.flatnonzero(up[:-MAX_BURST] & down[MAX_BURST:] | down[:-MAX_BURST] & up[MAX_BURST:])
         if not len(at):
             continue
@@ -157,7 +157,7 @@ def replace_outliers(t: Array, x: Array) -> tuple[Array, NDArray[np.bool_]]:
         typical_distances = _distance_outside(rise[thinned], fall[thinned])
         # The typical distance is at least the mean, so the median is rarely needed.
         if distance.max() > MIN_OUTLIER_RATIO * typical_distances.mean():
-            # Most noisy samples lie between their neighbours; their distance from the mean gives the noise.
+            # Most noisy samples lie between their neighbors; their distance from the mean gives the noise.
             noise = 1.4826 * float(np.median(np.abs(rise[thinned] - fall[thinned])) / 2)
             typical = max(1.4826 * float(np.median(typical_distances)), typical_distances.mean())
             limit = max(MIN_OUTLIER_RATIO * typical, MIN_OUTLIER_NOISE_RATIO * noise)
@@ -181,7 +181,7 @@ def _interpolate(t: Array, x: Array, bad: NDArray[np.bool_]) -> Array:
 
 
 def _distance_outside(rise: Array, fall: Array) -> Array:
-    """Distance of samples outside the range of two neighbours, by the steps to and from the sample."""
+    """Distance of samples outside the range of two neighbors, by the steps to and from the sample."""
     return np.maximum(np.minimum(np.abs(rise), np.abs(fall)) * -np.sign(rise * fall), 0.0)
 
 

@@ -25,7 +25,7 @@ MAX_COMMON_RUN = 10.0
 def find_repeated_samples(x: Array) -> NDArray[np.bool_]:
     """Mark samples that only repeat the previous one, `[signals, samples]`.
 
-    A slow sensor is recognised by runs of regular length, or by all signals repeating at once. Neither holds
+    A slow sensor is recognized by runs of regular length, or by all signals repeating at once. Neither holds
     for an encoder of low resolution. Longer runs are a robot at rest, and are not marked.
 
     Args:

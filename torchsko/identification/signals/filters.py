@@ -53,7 +53,7 @@ class FIRFilter:
     """Symmetric or antisymmetric FIR filter with decimation.
 
     Attributes:
-        taps: coefficients, the centre in the middle, `[2 half_width + 1]`.
+        taps: coefficients, the center in the middle, `[2 half_width + 1]`.
         decimation: input samples per output sample.
     """
 
@@ -70,7 +70,7 @@ class FIRFilter:
         return max(0, (samples - len(self.taps)) // self.decimation + 1)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Filter a signal; outputs whose neighbours are not all available are omitted.
+        """Filter a signal; outputs whose neighbors are not all available are omitted.
 
         Args:
             x: `[samples, *]`; output m is at sample half_width + m decimation.
@@ -192,7 +192,7 @@ class DerivativeFilter:
         return self.anti_alias.half_width + width * self.anti_alias.decimation
 
     def __call__(self, x: Tensor, *orders: int) -> list[Tensor]:
-        """Filter signals and differentiate them; outputs without all neighbours are omitted.
+        """Filter signals and differentiate them; outputs without all neighbors are omitted.
 
         Args:
             x: `[signals, samples]`; output m is at sample half_width + m decimation.

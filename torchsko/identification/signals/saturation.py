@@ -15,7 +15,7 @@ MIN_PLATEAU = 3
 MIN_PEAK_RATIO = 8
 """Smallest ratio of samples at the extreme value to samples at the next value.
 
-The peaks of a quantised signal that is not clipped have a ratio of about two.
+The peaks of a quantized signal that is not clipped have a ratio of about two.
 """
 
 

@@ -19,7 +19,7 @@ masses that are all 10 % larger or a missing rotor, makes it too large for the o
 are then on the safe side. Those of joint terms, which have no prior, are at most those of the data alone.
 
 References: A. Hoerl, R. Kennard, *Ridge regression: biased estimation for nonorthogonal problems*,
-Technometrics 12(1), 1970 (variance and bias of penalised least squares); B. Efron, C. Morris, *Stein's
+Technometrics 12(1), 1970 (variance and bias of penalized least squares); B. Efron, C. Morris, *Stein's
 estimation rule and its competitors: an empirical Bayes approach*, JASA 68(341), 1973 (variance of the prior).
 """
 

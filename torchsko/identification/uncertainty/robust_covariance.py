@@ -49,7 +49,7 @@ InfluenceFunction = Callable[[int, Tensor, Tensor], Tensor]
 def with_robust_std(
     plain: ParameterUncertainty, problem: RegressionProblem, motions: Sequence[FilteredMotion],
     normal: NormalEquations, solution: Solution, autocorrelation: Tensor,
-    influence: InfluenceFunction, cancelling: Cancelling | None = None,
+    influence: InfluenceFunction, canceling: Canceling | None = None,
 ) -> ParameterUncertainty:  # fmt: skip
     """Enlarge standard errors where the HAC or the cluster estimate exceeds that of stationary residuals.
 
@@ -63,14 +63,14 @@ def with_robust_std(
         solution: fitted parameters.
         autocorrelation: integrated autocorrelation of each dof's residual in samples, `[num_dof]`.
         influence: influence function of the estimator.
-        cancelling: the part that cancels in time. Its HAC estimate replaces that of `plain`, also where it is
+        canceling: the part that cancels in time. Its HAC estimate replaces that of `plain`, also where it is
             smaller. If the autocorrelation is longer than the blocks and most motions are not periodic, there
             are too few blocks to sum over. Standard errors are then at least those of `plain`.
     """
     sizes = [normal.num_base, *(len(x) for x in plain.term_std)]
     length = max(1, math.ceil(BLOCK_AUTOCORRELATION_TIMES * float(autocorrelation.max())))
-    if cancelling is not None:
-        length = max(length, cancelling.length)
+    if canceling is not None:
+        length = max(length, canceling.length)
     sums = _InfluenceSums(
         problem, solution, influence, autocorrelation, length, _ranges(problem, motions), sum(sizes)
     )
@@ -80,13 +80,13 @@ def with_robust_std(
     scale = normal.count[0].sum() / count.clamp_min(1)
     hac, cluster = scale * hac, scale * clusters.square().sum((0, 1))
     correction = _correction(free, sum(sizes))
-    known = plain if cancelling is None else cancelling.with_rest(correction * hac, sizes)
+    known = plain if canceling is None else canceling.with_rest(correction * hac, sizes)
     stationary, variance = _variances(plain), _variances(known)
     # Influences that cancel in time do not cancel in position bins, and `plain` includes them as well.
     excess = _correction(clusters.any(-1).sum(), sum(sizes)) * (cluster - stationary)
-    if cancelling is None:
+    if canceling is None:
         excess = torch.maximum(excess, correction * (hac.diagonal() - stationary))
-    elif float(autocorrelation.max()) > cancelling.length and float(periodic) < float(count) / 2:
+    elif float(autocorrelation.max()) > canceling.length and float(periodic) < float(count) / 2:
         excess = torch.maximum(excess, stationary - variance)
     factor = (1 + excess.clamp_min(0) / variance.clamp_min(1e-300)).sqrt()
     base_factor, *term_factors = factor.split(sizes)
@@ -109,7 +109,7 @@ def _correction(groups: Tensor, parameters: int) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Cancelling:
+class Canceling:
     """Estimators whose influences cancel in time, as those of noisy accelerations do.
 
     Attributes:

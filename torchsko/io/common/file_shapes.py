@@ -12,19 +12,19 @@ from torchsko.errors import RobotFileError
 from torchsko.io.xml.reader import Element
 from torchsko.io.xml.report import Report
 from torchsko.mechanism.description import Matrix, Vector
-from torchsko.mechanism.geometry import Colour, Form, Geometry, Shape
+from torchsko.mechanism.geometry import Color, Form, Geometry, Shape
 
 ONES: Vector = (1.0, 1.0, 1.0)
 """Scale of a mesh without a scale."""
 
 
 class PlacedForm(NamedTuple):
-    """A form, its pose in its link, and its colour."""
+    """A form, its pose in its link, and its color."""
 
     form: Form
     rotation: Matrix
     position: Vector
-    colour: Colour | None
+    color: Color | None
 
 
 def read_link_shapes(
@@ -59,7 +59,7 @@ def read_link_shapes(
                     placed.position,
                     visual=visual,
                     collision=not visual,
-                    colour=placed.colour if visual else None,
+                    color=placed.color if visual else None,
                     name=child.attributes.get("name", "").strip(),
                 )
             )

@@ -30,7 +30,7 @@ import numpy as np
 
 from torchsko.errors import RobotFileError
 from torchsko.io.common.file_access import MAX_FILE_BYTES, is_near
-from torchsko.mechanism.geometry import Colour, Mesh, Triangles
+from torchsko.mechanism.geometry import Color, Mesh, Triangles
 from torchsko.utils.optional_dependencies import require
 
 MESH_ENDINGS = (".stl", ".obj", ".dae", ".ply", ".off")
@@ -39,7 +39,7 @@ PACKAGE_URI = re.compile(r"(?:package|model)://+([^/]+)/+(.*)", re.DOTALL)
 FILE_URI = re.compile(r"file://(?:localhost)?(?=/)")
 
 COLLADA_MATERIALS = (b"bind_material", b"library_materials", b"library_effects", b"library_images")
-"""COLLADA elements for colours and textures."""
+"""COLLADA elements for colors and textures."""
 
 PACKAGE_VARIABLES = (
     ("AMENT_PREFIX_PATH", "share"),
@@ -202,14 +202,14 @@ def _outside(mesh: Mesh, found: Path, folder: Path) -> RobotFileError:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Triangles of one colour; None if the file has none."""
+    """Triangles of one color; None if the file has none."""
 
     triangles: Triangles
-    colour: Colour | None = None
+    color: Color | None = None
 
 
 def read_mesh(mesh: Mesh) -> tuple[Part, ...]:
-    """Read a mesh file and scale it to metres.
+    """Read a mesh file and scale it to meters.
 
     Args:
         mesh: as a robot file names it.
@@ -233,9 +233,9 @@ def read_mesh(mesh: Mesh) -> tuple[Part, ...]:
         ) from error
     if not any(len(x.faces) for x in meshes):
         raise RobotFileError(f"mesh {mesh.path!r} has no triangles.", advice=advice)
-    scale = np.array(mesh.scale) * (_metres(scene.units) if kind == "dae" else 1.0)
+    scale = np.array(mesh.scale) * (_meters(scene.units) if kind == "dae" else 1.0)
     return tuple(
-        Part(Triangles(np.asarray(x.vertices) * scale, np.asarray(x.faces)), _colour(x))
+        Part(Triangles(np.asarray(x.vertices) * scale, np.asarray(x.faces)), _color(x))
         for x in meshes
         if len(x.faces)
     )
@@ -280,16 +280,16 @@ def _without_materials(data: bytes) -> bytes:
     return data
 
 
-def _metres(unit: str | None) -> float:
+def _meters(unit: str | None) -> float:
     """Length of a unit as trimesh names it: "meters", or "0.01 * meters"."""
     factor, star, _ = (unit or "").partition(" * ")
     return float(factor) if star else 1.0
 
 
-def _colour(mesh: Any) -> Colour | None:
-    """Colour of a mesh's material; None if the material has no colour."""
-    colour = getattr(getattr(mesh.visual, "material", None), "baseColorFactor", None)
-    if colour is None:
+def _color(mesh: Any) -> Color | None:
+    """Color of a mesh's material; None if the material has no color."""
+    color = getattr(getattr(mesh.visual, "material", None), "baseColorFactor", None)
+    if color is None:
         return None
-    r, g, b, a = (float(x) / 255 for x in colour)
+    r, g, b, a = (float(x) / 255 for x in color)
     return r, g, b, a

@@ -30,7 +30,7 @@ SCALING_ROUNDING = 1e-13
 Links = dict[str, LinkDescription]
 
 BodyInertia = Sequence[np.ndarray]
-"""Mass, centre of mass, and inertia about it."""
+"""Mass, center of mass, and inertia about it."""
 
 
 def distribute_body(
@@ -78,7 +78,7 @@ def distribute_body(
 def _common_factor(
     links: Mapping[str, LinkDescription], frames: Mapping[str, Frame], target: BodyInertia
 ) -> float | None:
-    """The factor of mass and inertia of a body with unchanged centre of mass; None for other changes."""
+    """The factor of mass and inertia of a body with unchanged center of mass; None for other changes."""
     mass, com, inertia = lump(list(frames), frames, links)
     factor = float(target[0]) / mass if mass else 0.0
     scaled = (com, factor * inertia)
@@ -96,7 +96,7 @@ def _scaled(link: LinkDescription, factor: float) -> LinkDescription:
 def _scale_masses(members: Links, heaviest: str, mass: float) -> Links:
     """Scale the masses of all links to the body's mass if the heaviest would lose over half of its mass."""
     total = sum(link.mass for link in members.values())
-    # Otherwise the heaviest link would need a distant centre of mass and an unphysical inertia.
+    # Otherwise the heaviest link would need a distant center of mass and an unphysical inertia.
     if not total or mass > total - members[heaviest].mass / 2:
         return members
     return {name: _scaled(link, mass / total) for name, link in members.items()}
@@ -167,7 +167,7 @@ def _map_affinely(members: Links, frames: dict[str, Frame], target: BodyInertia)
 
 
 def _second_moment(inertia: np.ndarray) -> np.ndarray:
-    """Second moment of mass about the centre of mass, from the inertia about it."""
+    """Second moment of mass about the center of mass, from the inertia about it."""
     return np.trace(inertia) / 2 * np.eye(3) - inertia
 
 
@@ -183,7 +183,7 @@ def _is_physical(link: LinkDescription) -> bool:
 
 
 def _distance(body: Iterable[Any], target: Iterable[Any]) -> float:
-    """Largest relative difference of mass, centre of mass and inertia."""
+    """Largest relative difference of mass, center of mass and inertia."""
     return max(
         float(np.abs(x - y).max()) / (float(np.abs(y).max()) or 1.0)
         for x, y in zip(body, target, strict=True)

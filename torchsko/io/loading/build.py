@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from torchsko.bridge.singular_hinges import checked
+from torchsko.bridge.singular_hinges import mark_singular_joints
 from torchsko.mechanism.checks import check_gravity
 from torchsko.mechanism.construct import lower
 from torchsko.mechanism.description import GRAVITY
@@ -50,7 +50,7 @@ def build_mechanism(
     """
     with torch.device("cpu"):  # overrides torch.set_default_device
         mech = unchecked(robot, floating_base, gravity, strict, dtype, device)
-        return checked(mech).to(dtype).to(device)
+        return mark_singular_joints(mech).to(dtype).to(device)
 
 
 def unchecked(

@@ -1,4 +1,4 @@
-"""One warning, or error, about faults of a robot file and parts of its dynamics that are not modelled."""
+"""One warning, or error, about faults of a robot file and parts of its dynamics that are not modeled."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def load(
 ) -> Mechanism:
     """Load a robot file: URDF, MJCF (by MuJoCo's own parser, see `from_mujoco`), or SDF with one model.
 
-    One `RobotFileWarning` names elements that change the dynamics and are not modelled, or in `torchsko.step`
+    One `RobotFileWarning` names elements that change the dynamics and are not modeled, or in `torchsko.step`
     only (contacts, loops; ``mech.unused`` has the details), and faults in the file that leave its dynamics
     defined (``mech.report``). Faults are read as follows:
 
@@ -80,7 +80,8 @@ def load(
             read only when drawn. For MJCF, also textures and included files may lie there.
         closures: "embed" makes the loops of the file part of the dynamics: qd, qdd and tau are those of
             independent dofs. "cut" leaves them open; `torchsko.constrain` with ``mech.closures`` enforces
-            them. A sequence of `torchsko.Closure` adds loops, with their methods, to those of the file.
+            them. A sequence of `torchsko.constraints.Closure` adds loops, with their methods, to those of
+            the file.
         independent: joints of embedded loops that are independent, such as ("crank",). The remaining
             independent dofs are those of actuated joints where the loops allow it.
         dtype: torch.float32 or torch.float64.

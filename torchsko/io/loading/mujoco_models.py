@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from torchsko.bridge.singular_hinges import checked
+from torchsko.bridge.singular_hinges import mark_singular_joints
 from torchsko.errors import MechanismError
 from torchsko.io.common.source import check_model
 from torchsko.io.loading.build import unchecked
@@ -144,7 +144,7 @@ def _convert(
         metadata = replace(metadata, solver=replace(metadata.solver, limit_range=limit_range))
     loops = tuple(closure.note for closure in metadata.closures)
     mech = mech.replace(file_metadata=metadata, unused=(*unused, *loops))
-    return checked(mech).to(dtype).to(device)
+    return mark_singular_joints(mech).to(dtype).to(device)
 
 
 def _ranges(

@@ -63,8 +63,8 @@ def owner(
 ) -> tuple[str, Pose]:
     """The link of a frame, and the frame's pose there.
 
-    MuJoCo scales the softness of an equality by the inverse mass at the centre of mass of the link that has
-    the site. Of the links that are welded together, that with the nearest centre of mass is the frame's.
+    MuJoCo scales the softness of an equality by the inverse mass at the center of mass of the link that has
+    the site. Of the links that are welded together, that with the nearest center of mass is the frame's.
 
     Args:
         mech: a mechanism.

@@ -82,11 +82,11 @@ def write_geoms(bodies: FileBodies, losses: Losses) -> ShapeLines:
         written.add(i)
         if isinstance(shape.form, HeightField):
             p = p + R @ np.array([0.0, 0.0, shape.form.heights.min()])
-        colour = {} if shape.colour is None else {"rgba": words(shape.colour)}
+        color = {} if shape.color is None else {"rgba": words(shape.color)}
         fluid = _fluid_of(bodies, fluids, shape, body, (R, p))
         values = form | {"pos": words(p), "quat": words(quaternion_from_matrix(R))}
         name = {"name": names[i]} if i in names else {}
-        line = element("geom", name | values | _surface(shape) | colour | fluid)
+        line = element("geom", name | values | _surface(shape) | color | fluid)
         bodies.bodies[body].lines.append(line)
     losses.add_if([f"{n} of kind {kind}" for kind, n in lost.items()], "shapes:")
     if large:

@@ -26,7 +26,7 @@ def principal_inertia(
 
     Args:
         body: name of the body, for the message.
-        inertia: `[3, 3]` about the centre of mass [kg m^2].
+        inertia: `[3, 3]` about the center of mass [kg m^2].
         eps: relative rounding of the inertia.
         axes: `[3, 3]`, takes coordinates of `inertia` to body coordinates; identity when left out.
 

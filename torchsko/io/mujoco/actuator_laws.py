@@ -28,14 +28,12 @@ COGGING = 0
 
 ZERO: Affine = (0.0, 0.0, 0.0)
 
-UNKNOWN_LAW = (
-    "its law is that of a muscle, a user function, or another type of MuJoCo: not modelled"
-)
+UNKNOWN_LAW = "its law is that of a muscle, a user function, or another type of MuJoCo: not modeled"
 
 
 @dataclass(frozen=True)
 class Law:
-    """Force law of an actuator, in the terms of `torchsko.Actuator`.
+    """Force law of an actuator, in the terms of `torchsko.actuators.Actuator`.
 
     Attributes:
         gain: force per control: constant, per length, per rate.
@@ -49,7 +47,7 @@ class Law:
 
 
 def law_of(model: Any, i: int) -> Law | str:
-    """The law of an actuator, or the reason why it is not modelled."""
+    """The law of an actuator, or the reason why it is not modeled."""
     gain, bias, dyn = (int(getattr(model, f"actuator_{x}type")[i]) for x in ("gain", "bias", "dyn"))
     if gain <= AFFINE and bias <= AFFINE and dyn < len(ACTIVATIONS):
         kind: Activation = ACTIVATIONS[dyn]  # type: ignore[assignment]
@@ -67,9 +65,9 @@ def law_of(model: Any, i: int) -> Law | str:
     else:
         return UNKNOWN_LAW
     if int(model.actuator_actnum[i]):
-        return f"it is {what} with a state: not modelled"
+        return f"it is {what} with a state: not modeled"
     if int(model.actuator_ctrlnum[i]) != 1:
-        return f"it is {what} with {int(model.actuator_ctrlnum[i])} controls: only one is modelled"
+        return f"it is {what} with {int(model.actuator_ctrlnum[i])} controls: only one is modeled"
     return law(model, i)
 
 
@@ -83,7 +81,7 @@ def _dc_motor_law(model: Any, i: int) -> Law | str:
     """A DC motor without inductance."""
     gain = [float(x) for x in model.actuator_gainprm[i]]
     if model.actuator_biasprm[i][COGGING] or gain[MAX_VOLTAGE]:
-        return "it is a DC motor with cogging or a voltage limit: not modelled"
+        return "it is a DC motor with cogging or a voltage limit: not modeled"
     if "mjINPUT_VOLTAGE" == _input(model, i):
         rate = gain[CONSTANT] / gain[RESISTANCE]
         return Law((rate, 0.0, 0.0), (0.0, 0.0, -rate * gain[CONSTANT]))
@@ -95,7 +93,7 @@ def _servo_law(model: Any, i: int, kp: float, kd: float, bias: Affine) -> Law | 
     gains = {"mjINPUT_POS": kp, "mjINPUT_VEL": kd, "mjINPUT_FF": 1.0}
     control = _input(model, i)
     if control not in gains:
-        return "the type of its control is unknown: not modelled"
+        return "the type of its control is unknown: not modeled"
     return Law((gains[control], 0.0, 0.0), bias)
 
 

@@ -38,7 +38,7 @@ MIN_TIME_CONSTANT = 1e-15
 
 
 def read_actuators(model: Any) -> FileActuators:
-    """The actuators of a model that are modelled, and notes on all others.
+    """The actuators of a model that are modeled, and notes on all others.
 
     Args:
         model: ``mujoco.MjModel``.
@@ -53,7 +53,7 @@ def read_actuators(model: Any) -> FileActuators:
         else:
             supported.append(_actuator(model, i, name, names, law))
     if hasattr(model, "tendon_actfrclimited") and any(model.tendon_actfrclimited):
-        unused.append(UnsupportedElement("actuator force ranges of tendons", "not modelled"))
+        unused.append(UnsupportedElement("actuator force ranges of tendons", "not modeled"))
     lifting = tuple(
         name
         for j, name in names.items()
@@ -63,20 +63,20 @@ def read_actuators(model: Any) -> FileActuators:
 
 
 def _unsupported(model: Any, i: int, names: Mapping[int, str]) -> str:
-    """Reason why an actuator is not modelled regardless of its law; empty if it is."""
+    """Reason why an actuator is not modeled regardless of its law; empty if it is."""
     kind, group = int(model.actuator_trntype[i]), int(model.actuator_group[i])
     if group >= 0 and int(getattr(model.opt, "disableactuator", 0)) >> group & 1:
         return f"actuatorgroupdisable contains its group {group}"
     if kind not in (JOINT, JOINT_IN_PARENT, TENDON):
         known = kind < len(TRANSMISSIONS)
-        return f"its transmission is a {TRANSMISSIONS[kind] if known else kind}: not modelled"
+        return f"its transmission is a {TRANSMISSIONS[kind] if known else kind}: not modeled"
     joints = _transmission(model, i, names)
     if joints is None:
-        return "its transmission is a spatial tendon, a ball joint or a free joint: not modelled"
+        return "its transmission is a spatial tendon, a ball joint or a free joint: not modeled"
     if int(model.actuator_plugin[i]) >= 0:
         return "it is a plugin"
     if hasattr(model, "actuator_delay") and model.actuator_delay[i]:
-        return "its control is delayed: not modelled"
+        return "its control is delayed: not modeled"
     return ""
 
 

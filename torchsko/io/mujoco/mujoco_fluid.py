@@ -25,7 +25,7 @@ class FluidShape(NamedTuple):
         body: name of its body.
         model: "box" or "ellipsoid".
         rotation: axes of the shape in the body.
-        position: centre of the shape in the body [m].
+        position: center of the shape in the body [m].
         size: see `torchsko.mechanism.mechanism.Mechanism`.
         coefficients: see `torchsko.bridge.fluid_forces`.
     """

@@ -38,7 +38,7 @@ FIRST_HIDDEN_GROUP = 3
 """First group that MuJoCo's viewer hides."""
 
 DEFAULT_COLOUR = (0.5, 0.5, 0.5, 1.0)
-"""MuJoCo's default colour of a geom; its material's colour is used instead."""
+"""MuJoCo's default color of a geom; its material's color is used instead."""
 
 MAX_CORNERS = 4
 """Largest number of corners of a face of a mesh that touch a plane."""
@@ -58,7 +58,7 @@ def read_geoms(model: Any, frames: Sequence[str | None]) -> Geometry:
     rotations = quaternion_to_matrix(torch.tensor(model.geom_quat, dtype=torch.float64)).tolist()
     positions, surfaces = model.geom_pos.tolist(), _surfaces(model)
     bodies, groups = model.geom_bodyid.tolist(), model.geom_group.tolist()
-    colours, pairs, visual = _colours(model), _pairs(model), _is_visual(model)
+    colors, pairs, visual = _colors(model), _pairs(model), _is_visual(model)
     paired = {k for pair in pairs for k in (pair.first, pair.second)}
     shapes = tuple(
         Shape(
@@ -68,7 +68,7 @@ def read_geoms(model: Any, frames: Sequence[str | None]) -> Geometry:
             tuple(positions[k]),
             visual=visual[k],
             collision=bool(surface.contype or surface.conaffinity) or k in paired,
-            colour=colours[k],
+            color=colors[k],
             name=model.geom(k).name,
             group=groups[k],
             surface=surface,
@@ -179,12 +179,12 @@ def _heights(model: Any, k: int) -> HeightField:
     return HeightField((2 * x, 2 * y), heights, base + float(heights.min()))
 
 
-def _colours(model: Any) -> list[tuple[float, float, float, float]]:
-    """Colours of geoms; those of their materials if they have the default colour."""
-    colours, materials = model.geom_rgba.tolist(), model.geom_matid.tolist()
+def _colors(model: Any) -> list[tuple[float, float, float, float]]:
+    """Colors of geoms; those of their materials if they have the default color."""
+    colors, materials = model.geom_rgba.tolist(), model.geom_matid.tolist()
     return [
         tuple(model.mat_rgba[m].tolist() if m >= 0 and tuple(rgba) == DEFAULT_COLOUR else rgba)
-        for rgba, m in zip(colours, materials, strict=True)
+        for rgba, m in zip(colors, materials, strict=True)
     ]
 
 

@@ -90,7 +90,7 @@ def _coupled(
 
 
 def _link_centers(model: Any, site_frames: Mapping[int, str]) -> dict[str, Vector]:
-    """Centres of mass of moving bodies that are welded to others, in the frames of bodies and sites."""
+    """Centers of mass of moving bodies that are welded to others, in the frames of bodies and sites."""
     weld = model.body_weldid.tolist()
     welded = [b for b in range(1, model.nbody) if weld[b] and weld.count(weld[b]) > 1]
     found = {body_name(model, b): as_vector(model.body_ipos[b]) for b in welded}

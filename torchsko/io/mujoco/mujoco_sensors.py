@@ -35,7 +35,7 @@ ABBREVIATIONS = {"jointactfrc": "jointactuatorfrc", "tendonactfrc": "tendonactua
 def read_sensors(
     model: Any, frames: Mapping[int, str]
 ) -> tuple[tuple[Sensor, ...], tuple[UnsupportedElement, ...]]:
-    """The sensors of a model that are modelled, and notes on all others.
+    """The sensors of a model that are modeled, and notes on all others.
 
     Args:
         model: ``mujoco.MjModel``.
@@ -54,7 +54,7 @@ def read_sensors(
             and TARGETS[kind] == "actuator"
             and made.target not in actuators
         ):
-            made = "their actuators are not modelled"
+            made = "their actuators are not modeled"
         if isinstance(made, Sensor):
             is_bounded = model.sensor_cutoff[i] > 0 and model.sensor_datatype[i] in BOUNDED
             found.append(
@@ -70,7 +70,7 @@ def read_sensors(
 
 
 def _ignored_settings(model: Any, found: Sequence[Sensor]) -> dict[str, list[str]]:
-    """Settings that readings do not include, each with the names of the modelled sensors that have it."""
+    """Settings that readings do not include, each with the names of the modeled sensors that have it."""
     is_sampled = np.asarray(model.sensor_history)[:, 0] > 0
     settings = {
         "their readings have no noise": np.asarray(model.sensor_noise) > 0,
@@ -92,26 +92,26 @@ def sensor_name(model: Any, i: int) -> str:
 
 
 def _sensor(model: Any, i: int, name: str, kind: str, frames: Mapping[int, str]) -> Sensor | str:
-    """A sensor, or the reason why it is not modelled."""
+    """A sensor, or the reason why it is not modeled."""
     target = int(model.sensor_objid[i])
     if kind not in TARGETS:
-        return f"sensors of kind {kind!r} are not modelled"
+        return f"sensors of kind {kind!r} are not modeled"
     place = TARGETS[kind]
     if place == "joint":
         if int(model.jnt_type[target]) not in (BALL, HINGE, SLIDE):
-            return "they measure a free joint: not modelled"
+            return "they measure a free joint: not modeled"
         return Sensor(name, kind, all_joint_names(model)[target])
     if place == "actuator":
         return Sensor(name, kind, model.actuator(target).name or f"actuator{target}")
     if place == "subtree":
         if target and not model.body_jntnum[target]:
-            return "they measure the subtree of a body without joints: not modelled"
+            return "they measure the subtree of a body without joints: not modeled"
         if not target and np.any(model.body_mass[np.asarray(model.body_weldid) == 0]):
-            return "they measure bodies that are fixed to the world: not modelled"
+            return "they measure bodies that are fixed to the world: not modeled"
         return Sensor(name, kind, body_name(model, target) if target else None)
     frame, body = _frame(model, int(model.sensor_objtype[i]), target, frames)
     if kind in ("force", "torque") and not model.body_jntnum[body]:
-        return "they measure the force on a body without joints: not modelled"
+        return "they measure the force on a body without joints: not modeled"
     reference = None
     if int(model.sensor_refid[i]) >= 0:
         kind_of, index = int(model.sensor_reftype[i]), int(model.sensor_refid[i])

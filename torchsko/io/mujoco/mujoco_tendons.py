@@ -11,10 +11,10 @@ from torchsko.mechanism.file_data.actuator import UNLIMITED, as_range
 from torchsko.mechanism.file_data.tendon import Tendon
 
 UNUSED_FIELDS = (
-    ("actfrclimited", "actuator force range", "not modelled"),
-    ("springyield", "yielding spring", "modelled without yielding"),
+    ("actfrclimited", "actuator force range", "not modeled"),
+    ("springyield", "yielding spring", "modeled without yielding"),
 )
-"""Fields of a tendon that are not modelled: MuJoCo's name, its meaning, and the consequence."""
+"""Fields of a tendon that are not modeled: MuJoCo's name, its meaning, and the consequence."""
 
 
 def tendon_name(model: Any, t: int) -> str:
@@ -36,7 +36,7 @@ def read_tendons(model: Any) -> tuple[tuple[Tendon, ...], tuple[UnsupportedEleme
         name, joints = tendon_name(model, t), tendon_joints(model, t)
         if joints is None:
             unused.append(
-                UnsupportedElement(f"tendon {name!r}", "it is a spatial tendon: not modelled")
+                UnsupportedElement(f"tendon {name!r}", "it is a spatial tendon: not modeled")
             )
             continue
         for field, what, why in UNUSED_FIELDS:

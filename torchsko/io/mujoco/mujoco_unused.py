@@ -34,11 +34,11 @@ IN_CONTACT = f"contact acts {IN_STEP}"
 WITHOUT_COLLISION = "these kinds of shapes do not collide, in ts.step neither"
 """Reason for pairs of shapes without a collision function."""
 
-WITHOUT_OPTION = "not modelled; ts.step solves the constraints without it"
+WITHOUT_OPTION = "not modeled; ts.step solves the constraints without it"
 """Reason for options and flags that change the forces of constraints."""
 
-ONLY_COLOURS = "shapes have their colours, without textures, reflection and emission"
-"""Reason for materials that are more than a colour."""
+ONLY_COLOURS = "shapes have their colors, without textures, reflection and emission"
+"""Reason for materials that are more than a color."""
 
 PLAIN_MATERIAL = {"emission": 0.0, "specular": 0.5, "shininess": 0.5, "reflectance": 0.0}
 """How MuJoCo draws a geom without material."""
@@ -60,7 +60,7 @@ def unused(model: Any, geometry: Geometry) -> list[UnsupportedElement]:
     tendons = (
         model.ntendon,
         "tendons",
-        "their springs and dampers are those of torchsko.tendons_of, and act in ts.step only",
+        "their springs and dampers are those of torchsko.actuators.tendons_of, and act in ts.step only",
     )
     forces = (*_missing_forces(model, disabled), *_of_free_joints(model, disabled))
     rows = (
@@ -119,7 +119,7 @@ def _parts(model: Any) -> tuple[Row, ...]:
         (
             len(model.actuator_trntype),
             "actuators",
-            "not in the dynamics; see torchsko.actuators_of and torchsko.actuate",
+            "not in the dynamics; see torchsko.actuators.actuators_of and torchsko.actuators.actuate",
         ),
         (
             sum(1 for k in range(model.nkey) if not finite_state(model, k)),
@@ -187,7 +187,7 @@ def _missing_forces(model: Any, disabled: set[str]) -> tuple[Row, ...]:
     of_tendons = tendon_numbers(model)
     fixed = [t for t in range(model.ntendon) if tendon_joints(model, t) is not None]
     return (
-        (getattr(model, "nflex", 0), "flexible bodies", "only rigid bodies are modelled"),
+        (getattr(model, "nflex", 0), "flexible bodies", "only rigid bodies are modeled"),
         (
             _count(model, "tendon_frictionloss") if "frictionloss" not in disabled else 0,
             "tendons with dry friction",
@@ -196,7 +196,7 @@ def _missing_forces(model: Any, disabled: set[str]) -> tuple[Row, ...]:
         (
             _spatial_tendons(model, disabled),
             "spatial tendons with limits or forces",
-            "only tendons on joints are modelled",
+            "only tendons on joints are modeled",
         ),
         (
             int(np.count_nonzero(of_tendons["armature"][fixed])),
@@ -206,7 +206,7 @@ def _missing_forces(model: Any, disabled: set[str]) -> tuple[Row, ...]:
         (
             _count(model, "jnt_springyield") if "spring" not in disabled else 0,
             "joints with springyield",
-            "yielding of springs is not modelled",
+            "yielding of springs is not modeled",
         ),
     )  # fmt: skip
 
@@ -270,13 +270,13 @@ def _of_free_joints(model: Any, disabled: set[str]) -> tuple[Row, ...]:
         (
             dampers if "damper" not in disabled else 0,
             "free joints with nonlinear damping",
-            "only the linear part is modelled",
+            "only the linear part is modeled",
         ),
     )
 
 
 def _drawn_materials(model: Any) -> list[str]:
-    """Names of the materials of geoms that are more than a colour."""
+    """Names of the materials of geoms that are more than a color."""
     used = sorted(set(model.geom_matid.tolist()) - {-1})
     return [
         model.mat(m).name or f"material{m}"

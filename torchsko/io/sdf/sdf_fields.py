@@ -70,19 +70,19 @@ OBSOLETE = {
 UNMODELLED = {
     "fluid_added_mass", "velocity_decay", "static", "enable_wind", "wind",
 }  # fmt: skip
-"""Elements that change the dynamics and are not modelled."""
+"""Elements that change the dynamics and are not modeled."""
 
 REASONS = {
     "plugin": "a program of a simulator",
     "static": "torchsko does not fix its joints",
-    "self_collide": "contact is not modelled",
+    "self_collide": "contact is not modeled",
     "allow_auto_disable": "settings of a simulator",
-    "enable_wind": "wind is not modelled",
-    "wind": "wind is not modelled",
-    "gripper": "not modelled",
+    "enable_wind": "wind is not modeled",
+    "wind": "wind is not modeled",
+    "gripper": "not modeled",
     "physics": "settings of a simulator",
-    "sensor": "sensors are not modelled",
-    "fluid_added_mass": "fluids are not modelled",
+    "sensor": "sensors are not modeled",
+    "fluid_added_mass": "fluids are not modeled",
     "velocity_decay": "a loss of the simulator, not of the joints",
     "stiffness": "settings of a simulator for limits",
     "dissipation": "settings of a simulator for limits",

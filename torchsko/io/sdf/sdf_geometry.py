@@ -20,7 +20,7 @@ from torchsko.mechanism.description import Vector
 from torchsko.mechanism.geometry import (
     Box,
     Capsule,
-    Colour,
+    Color,
     Cylinder,
     Ellipsoid,
     Form,
@@ -80,7 +80,7 @@ def _shape(
     else:
         shape = FORMS[form.tag](form, where)
     rotation, position = as_matrix(pose.rotation), as_vector(pose.position)
-    return PlacedForm(shape, rotation, position, _colour(element))
+    return PlacedForm(shape, rotation, position, _color(element))
 
 
 def _pose(element: Element, where: str, frame: str, frames: Frames) -> Pose:
@@ -111,8 +111,8 @@ def _plane(form: Element, where: str, pose: Pose) -> tuple[Plane, Pose]:
     return Plane((x, y)), pose @ Pose(rotation)
 
 
-def _colour(element: Element) -> Colour | None:
-    """The diffuse colour of a material; None if there is none or it is invalid."""
+def _color(element: Element) -> Color | None:
+    """The diffuse color of a material; None if there is none or it is invalid."""
     material = _child(element, "material")
     try:
         words = [number(x, "diffuse") for x in _text(material, "diffuse").split()]

@@ -44,10 +44,10 @@ def urdf_shapes(mech: Mechanism, frame: str | None) -> list[str]:
 
 
 def _material(shape: Shape) -> str:
-    if shape.colour is None:
+    if shape.color is None:
         return ""
-    name = "_".join(f"{round(255 * x):02x}" for x in shape.colour)
-    return f'<material name="rgba_{name}"><color rgba="{words(shape.colour)}"/></material>'
+    name = "_".join(f"{round(255 * x):02x}" for x in shape.color)
+    return f'<material name="rgba_{name}"><color rgba="{words(shape.color)}"/></material>'
 
 
 def _urdf_form(form: Form) -> str | None:

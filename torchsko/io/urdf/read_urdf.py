@@ -1,6 +1,6 @@
 """URDF reader: converts a file to a `RobotDescription` with its unsupported elements and faults.
 
-It reads links with mass, centre of mass, inertia and shapes, joints with placement, axis, limits, damping and
+It reads links with mass, center of mass, inertia and shapes, joints with placement, axis, limits, damping and
 friction, rotor inertias of transmissions, and the loops and couplings of URDF+. It ignores settings of
 simulators and controllers. Rotations are fixed-axis roll, pitch, yaw,
 ``R = Rz(yaw) Ry(pitch) Rx(roll)``.
@@ -52,7 +52,7 @@ def read_urdf(
     """Read a URDF file.
 
     Args:
-        source: path of the file, or XML text (recognised by its first character, ``<``).
+        source: path of the file, or XML text (recognized by its first character, ``<``).
         mimic: ``"couple"`` makes a moving joint with <mimic> follow its leader exactly; ``"independent"``
             reads it as an independent joint.
         strict: raise an error for a fault that leaves the dynamics defined, instead of listing it in

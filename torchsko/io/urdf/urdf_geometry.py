@@ -17,7 +17,7 @@ from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, Vector
 from torchsko.mechanism.geometry import (
     Box,
     Capsule,
-    Colour,
+    Color,
     Cylinder,
     Form,
     Geometry,
@@ -37,11 +37,11 @@ def read_geometry(
         search: further trusted folders for meshes.
         report: records invalid shapes as faults.
     """
-    colours = _colours(root)
+    colors = _colors(root)
     links = [(e.attributes.get("name", ""), e) for e in root.children if e.tag == "link"]
 
     def read(element: Element, where: str, frame: str) -> PlacedForm:
-        return _shape(element, where, colours, home, tuple(search))
+        return _shape(element, where, colors, home, tuple(search))
 
     return read_link_shapes([(name, link) for name, link in links if name], read, report)
 
@@ -49,7 +49,7 @@ def read_geometry(
 def _shape(
     element: Element,
     where: str,
-    colours: dict[str, Colour],
+    colors: dict[str, Color],
     home: str | None,
     search: tuple[str, ...],
 ) -> PlacedForm:
@@ -72,7 +72,7 @@ def _shape(
             "Write it as one of these.",
         )
     rotation, position = _placement(parts.get("origin"), where)
-    return PlacedForm(shape, rotation, position, _colour(parts.get("material"), colours))
+    return PlacedForm(shape, rotation, position, _color(parts.get("material"), colors))
 
 
 def _placement(origin: Element | None, where: str) -> tuple[Matrix, Vector]:
@@ -112,9 +112,9 @@ def _mesh(element: Element, where: str, home: str | None, search: tuple[str, ...
     )
 
 
-def _colours(root: Element) -> dict[str, Colour]:
-    """Colours of named materials, which may be defined anywhere in the file."""
-    found: dict[str, Colour] = {}
+def _colors(root: Element) -> dict[str, Color]:
+    """Colors of named materials, which may be defined anywhere in the file."""
+    found: dict[str, Color] = {}
     elements = [e for e in root.children if e.tag == "material"]
     for link in root.children:
         if link.tag == "link":
@@ -122,21 +122,21 @@ def _colours(root: Element) -> dict[str, Colour]:
                 if child.tag == "visual":
                     elements += [e for e in child.children if e.tag == "material"]
     for element in elements:
-        name, colour = element.attributes.get("name"), _own_colour(element)
-        if name and colour is not None:
-            found.setdefault(name, colour)
+        name, color = element.attributes.get("name"), _own_color(element)
+        if name and color is not None:
+            found.setdefault(name, color)
     return found
 
 
-def _colour(material: Element | None, colours: dict[str, Colour]) -> Colour | None:
+def _color(material: Element | None, colors: dict[str, Color]) -> Color | None:
     if material is None:
         return None
-    own = _own_colour(material)
-    return colours.get(material.attributes.get("name", "")) if own is None else own
+    own = _own_color(material)
+    return colors.get(material.attributes.get("name", "")) if own is None else own
 
 
-def _own_colour(material: Element) -> Colour | None:
-    """The colour in a material; None if there is none or it is invalid."""
+def _own_color(material: Element) -> Color | None:
+    """The color in a material; None if there is none or it is invalid."""
     for child in material.children:
         if child.tag == "color":
             words = child.attributes.get("rgba", "").split()

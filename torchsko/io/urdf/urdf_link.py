@@ -106,5 +106,5 @@ def check_inertias(
                 f"its principal moments are {moments} kg m^2.",
                 "Principal moments are not negative, and the largest is at most the sum of the others "
                 "(the triangle inequality).",
-                "Correct ixx ... izz: about the centre of mass, in the axes of <inertial>.",
+                "Correct ixx ... izz: about the center of mass, in the axes of <inertial>.",
             )

@@ -32,7 +32,7 @@ class Transmission:
         name: of the transmission.
         joint: driven joint.
         actuator: name of the motor.
-        reduction: turns of the motor per turn of the joint, or per metre.
+        reduction: turns of the motor per turn of the joint, or per meter.
         rotor_inertia: of the motor about its axis [kg m^2]; None if the file does not specify it.
     """
 
@@ -57,7 +57,7 @@ def transmissions_of(source: str | os.PathLike[str]) -> tuple[Transmission, ...]
     """The transmissions of a URDF file that drive one joint each, in file order.
 
     Their rotor inertias are armature of the joints that `torchsko.load` returns; `MechanismBuilder.rotor`
-    also models gyroscopic forces. `Transmission.motor` is an actuator for `torchsko.Actuators.of`.
+    also models gyroscopic forces. `Transmission.motor` is an actuator for `torchsko.actuators.Actuators.of`.
 
     Args:
         source: path of the file, or its text.
@@ -73,7 +73,7 @@ def transmissions_of(source: str | os.PathLike[str]) -> tuple[Transmission, ...]
 
     Example:
         >>> import torchsko as ts
-        >>> (motor,) = ts.transmissions_of('''<robot name="r"><transmission name="t">
+        >>> (motor,) = ts.actuators.transmissions_of('''<robot name="r"><transmission name="t">
         ...   <joint name="hip"/><mechanicalReduction>50</mechanicalReduction></transmission></robot>''')
         >>> motor.joint, motor.reduction
         ('hip', 50.0)
@@ -141,7 +141,7 @@ def _transmissions_in(root: Element) -> tuple[list[Transmission], list[Unsupport
         else:
             counts = f"{len(joints)} joints and {len(motors)} actuators"
             unused.append(
-                UnsupportedElement(f"transmission {name!r}", f"it has {counts}: not modelled")
+                UnsupportedElement(f"transmission {name!r}", f"it has {counts}: not modeled")
             )
     return transmissions, unused
 

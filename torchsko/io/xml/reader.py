@@ -49,7 +49,7 @@ START_TAG = re.compile(rb"<\s*+(/?)(" + _NAME + rb")((?:" + _ATTRIBUTE + rb")*+)
 """Groups: ``/`` of an end tag, name, attributes, name and value of the last of them, ``/`` of ``<a/>``."""
 
 _SKIPPED = ((b"<!--", b"-->"), (b"<![CDATA[", b"]]>"), (b"<?", b"?>"), (b"<!", b">"))
-"""Starts and ends of markup that is no element, in the order in which they are recognised."""
+"""Starts and ends of markup that is no element, in the order in which they are recognized."""
 
 _DECLARATION = re.compile(rb"<!(DOCTYPE|ENTITY)\b")
 _ENTITY = re.compile(rb"<!ENTITY\s+(?:%\s+)?([^\s>]+)")

@@ -1,6 +1,6 @@
 r"""The closed configuration nearest to one whose loops are open, with its derivatives.
 
-With the step s of all open dofs from q, the nearest closed configuration minimises |s|^2 on the
+With the step s of all open dofs from q, the nearest closed configuration minimizes |s|^2 on the
 closed manifold. Let g be the gradient of |s|^2 / 2 to rates of the dofs, and X the rates of all dofs per
 independent rate. Then
 

@@ -247,7 +247,7 @@ def _compensated(
     mass: Tensor,
     com: Tensor,
 ) -> Tensor:
-    """`Mechanism.gravcomp` of a combined body with the given total mass and centre of mass."""
+    """`Mechanism.gravcomp` of a combined body with the given total mass and center of mass."""
     if not (mech.has_gravcomp and others):
         return mech.gravcomp[..., body, :]
     compensated = compensated_mass(mech.mass, mech.com, mech.gravcomp)
@@ -264,7 +264,7 @@ def _compensated(
 def _lump(
     mech: MechanismData, placed: Mapping[int, Placed], body: int, others: list[int]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Mass, centre of mass and inertia of one combined body."""
+    """Mass, center of mass and inertia of one combined body."""
     m, c, I = mech.mass[..., body], mech.com[..., body, :], mech.inertia[..., body, :, :]
     if not others:
         return m, c, I
@@ -278,7 +278,7 @@ def _lump(
     first = sum(
         (x[..., None] * y for x, y in zip(masses[1:], coms[1:], strict=True)), m[..., None] * c
     )
-    # A massless body keeps its centre of mass, so that derivatives are finite.
+    # A massless body keeps its center of mass, so that derivatives are finite.
     empty = (mass == 0)[..., None]
     com = torch.where(empty, c, first / torch.where(empty, 1.0, mass[..., None]))
     spread = [

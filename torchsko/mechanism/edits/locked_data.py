@@ -34,7 +34,7 @@ LOCKED = "its joints are locked"
 """Reason for elements that act on locked joints only."""
 
 WITH_FIXED = (
-    "it measures the whole mechanism, of which a part is fixed to the inertial frame: not modelled"
+    "it measures the whole mechanism, of which a part is fixed to the inertial frame: not modeled"
 )
 """Reason for sensors of all bodies."""
 
@@ -56,7 +56,7 @@ class LockedData:
         held: coordinates of the locked joints, by index.
         fixes_inertia: whether a body with inertia becomes fixed to the inertial frame.
         notes: elements left out because they act on locked joints only.
-        lost: sensors that are not modelled on bodies without joints.
+        lost: sensors that are not modeled on bodies without joints.
     """
 
     mech: MechanismData
@@ -204,25 +204,27 @@ class LockedData:
             self._leave_out(element, f"joint {target!r} is locked")
         elif TARGETS[sensor.kind] == "actuator" and target in dropped:
             self._leave_out(element, f"the joints of actuator {target!r} are locked")
-        elif (reason := self._not_modelled(sensor, shifted)) is not None:
+        elif (reason := self._not_modeled(sensor, shifted)) is not None:
             self.lost.append(UnsupportedElement(element, reason))
         else:
             return True
         return False
 
-    def _not_modelled(self, sensor: Sensor, shifted: Collection[str]) -> str | None:
+    def _not_modeled(self, sensor: Sensor, shifted: Collection[str]) -> str | None:
         """Reason why the reading of a sensor cannot be computed with the joints locked."""
         mech, target = self.mech, sensor.target
         if sensor.kind == "actuatorpos" and target in shifted:
-            return f"it measures the length of actuator {target!r} with its locked joints: not modelled"
+            return (
+                f"it measures the length of actuator {target!r} with its locked joints: not modeled"
+            )
         if sensor.kind in ("force", "torque"):
             if mech.frame_body[mech.frame_index(target or "")] in self.held:
-                return f"it measures the force on {target!r}, whose joint is locked: not modelled"
+                return f"it measures the force on {target!r}, whose joint is locked: not modeled"
         if TARGETS[sensor.kind] == "subtree":
             if target is None:
                 return WITH_FIXED if self.fixes_inertia else None
             if mech.body_index(target) in self.held:
-                return f"it measures the subtree of {target!r}, whose joint is locked: not modelled"
+                return f"it measures the subtree of {target!r}, whose joint is locked: not modeled"
         return None
 
 
@@ -276,9 +278,9 @@ def _shifted_polynomial(p: Numbers, c: float) -> Numbers:
 def link_centers(
     mech: MechanismData, welded: Mapping[int, int], known: Mapping[str, Vector]
 ) -> dict[str, Vector]:
-    """Centres of mass of the links of bodies that become one, by frame, in the frame [m].
+    """Centers of mass of the links of bodies that become one, by frame, in the frame [m].
 
-    Centres that are already known, and those whose values cannot be read, are left as they are.
+    Centers that are already known, and those whose values cannot be read, are left as they are.
 
     Args:
         mech: the mechanism before.

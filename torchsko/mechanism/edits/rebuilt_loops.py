@@ -83,6 +83,6 @@ def _is_rigid(mech: MechanismData, closure: Closure) -> bool:
         raise MechanismError(
             f"the loop {closure.name!r} of {mech.name!r} does not close: {residual:.3g} m are left.",
             "All joints between its ends are locked.",
-            "Lock them at positions of a closed configuration, such as those of ts.close(mech, q).",
+            "Lock them at positions of a closed configuration, such as those of ts.close_loops(mech, q).",
         )
     return True

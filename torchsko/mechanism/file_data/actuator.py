@@ -313,7 +313,7 @@ class FileActuators:
         actuators: in the order of controls.
         joint_range: limits of the total actuator force on a joint, by its name [N m or N].
         lifting_joints: joints whose gravity compensation is an actuator force.
-        unused: elements of the file that are not modelled.
+        unused: elements of the file that are not modeled.
     """
 
     actuators: tuple[Actuator, ...] = ()
@@ -333,5 +333,5 @@ class FileActuators:
 
     @property
     def unsupported(self) -> tuple[UnsupportedElement, ...]:
-        """The actuators that are not modelled; `unused` has other elements as well."""
+        """The actuators that are not modeled; `unused` has other elements as well."""
         return tuple(x for x in self.unused if x.element.startswith("actuator '"))

@@ -45,7 +45,8 @@ class Keyframe:
         activation: activations of actuators, `[len(activation_names)]`.
         ctrl: controls of actuators, `[len(control_names)]`.
         activation_names: actuators with an activation, in file order.
-        control_names: actuators with a control, in file order; see `torchsko.Actuators.at_keyframe`.
+        control_names: actuators with a control, in file order; see
+            `torchsko.actuators.Actuators.at_keyframe`.
     """
 
     name: str
@@ -165,8 +166,8 @@ class FileMetadata:
         actuators: the actuators of the file.
         sensors: the sensors of the file.
         tendons: tendons on joints, whose limits, dry friction and armature act in `torchsko.step`.
-        unused_tendons: spatial tendons, and fields of tendons that are not modelled.
-        centers: centre of mass of the link of a frame, in the frame [m], by the name of the frame; for links
+        unused_tendons: spatial tendons, and fields of tendons that are not modeled.
+        centers: center of mass of the link of a frame, in the frame [m], by the name of the frame; for links
             that are welded to others. Inverse masses are those at this point.
         links: inertial parameters of the links as in the file; a new file divides a body into them.
         mocap_bodies: fixed bodies that MuJoCo's users place at run time.

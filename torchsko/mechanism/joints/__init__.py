@@ -15,6 +15,6 @@ free        7     6   `x y z` [m], quaternion `w x y z`        [omega; v] in the
 compound    n     n   one angle or displacement per motion     their rates
 =========== ===== === ======================================== ==================================
 
-Every function normalises quaternions, so the gradient with respect to a quaternion is orthogonal to it. A
+Every function normalizes quaternions, so the gradient with respect to a quaternion is orthogonal to it. A
 quaternion shorter than 1e-15 stands for the identity, as in MuJoCo, and has a zero gradient.
 """

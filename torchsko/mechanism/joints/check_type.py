@@ -54,14 +54,14 @@ def check_joint_type(kind: JointType, example: Mapping[str, Any]) -> None:
 def _random_joints(
     kind: JointType, example: Mapping[str, Any], g: torch.Generator
 ) -> tuple[JointType, Constants]:
-    """The type specialise to the data of one joint, and constants of some joints."""
+    """The type specialize to the data of one joint, and constants of some joints."""
 
     def random(shape: tuple[int, ...], unit: bool) -> np.ndarray:
         x = torch.randn(shape, generator=g, dtype=torch.float64)
         x = x / x.norm(dim=-1, keepdim=True) if unit else 0.5 + 0.5 * x.sigmoid()
         return x.numpy()
 
-    kind = kind.specialise(kind.name, example)
+    kind = kind.specialize(kind.name, example)
     axes, rows = [], []
     for _ in range(NUM_JOINTS):
         data = {p.name: random(p.shape, p.unit) for p in kind.parameters} | dict(example)

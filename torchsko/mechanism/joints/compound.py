@@ -70,7 +70,7 @@ class Compound(JointType):
         """``motions``, a list of `Turn` and `Slide`."""
         return ("motions",)
 
-    def specialise(self, joint: str, data: Mapping[str, Any]) -> JointType:
+    def specialize(self, joint: str, data: Mapping[str, Any]) -> JointType:
         """The joint type for these motions."""
         motions = data.get("motions", ())
         if not 1 <= len(motions) <= 6 or not all(isinstance(m, (Turn, Slide)) for m in motions):

@@ -35,7 +35,7 @@ from torchsko.utils.shapes import norm
 class Free(JointType):
     """Any rigid motion: q is `x y z` [m] and a quaternion `w x y z`, qd [omega; v] in the child frame.
 
-    Quaternions are normalised in every method; zero stands for the identity.
+    Quaternions are normalized in every method; zero stands for the identity.
     """
 
     name: str = "free"

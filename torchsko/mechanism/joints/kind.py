@@ -169,7 +169,7 @@ class JointType(ABC):
         """Keywords of `MechanismBuilder.joint` for this type besides placement and axis."""
         return tuple(parameter.name for parameter in self.parameters)
 
-    def specialise(self, joint: str, data: Mapping[str, Any]) -> JointType:
+    def specialize(self, joint: str, data: Mapping[str, Any]) -> JointType:
         """The type of a joint with this name and data; differs from self if its sizes depend on them."""
         return self
 

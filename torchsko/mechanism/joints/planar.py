@@ -43,7 +43,7 @@ class Planar(JointType):
     def parameter_values(
         self, joint: str, axis: Sequence[float], data: Mapping[str, Any]
     ) -> list[float]:
-        """The direction of x, normalised and made exactly perpendicular to the axis."""
+        """The direction of x, normalized and made exactly perpendicular to the axis."""
         normal = np.array(axis) / np.linalg.norm(axis)
         usual = (1.0, 0.0, 0.0) if abs(normal[0]) < MAX_NORMAL_X else (0.0, 1.0, 0.0)
         direction = np.array(super().parameter_values(joint, axis, {"direction": usual, **data}))

@@ -27,7 +27,7 @@ ANGULAR = ("wx", "wy", "wz")
 class Spherical(JointType):
     """Any rotation: q is a quaternion `w x y z`, qd the angular velocity in the child frame.
 
-    Quaternions are normalised in every method; zero stands for the identity.
+    Quaternions are normalized in every method; zero stands for the identity.
     """
 
     name: str = "spherical"

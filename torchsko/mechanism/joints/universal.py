@@ -41,7 +41,7 @@ class Universal(JointType):
     def parameter_values(
         self, joint: str, axis: Sequence[float], data: Mapping[str, Any]
     ) -> list[float]:
-        """The second axis, normalised and made exactly perpendicular to the first."""
+        """The second axis, normalized and made exactly perpendicular to the first."""
         second = np.array(super().parameter_values(joint, axis, data))
         length = float(np.linalg.norm(second))
         first = np.array(axis) / np.linalg.norm(axis)

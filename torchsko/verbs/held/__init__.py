@@ -21,7 +21,7 @@ symbol   meaning                                       code               block
 ======== ============================================= ================== ===========
 qdd_f    acceleration without constraints              ``free``           (n,)
 G        Jacobian of the rows                          ``jacobian``       (r, n)
-gamma    Gdot qd, and stabilisation                    ``bias``           (r,)
+gamma    Gdot qd, and stabilization                    ``bias``           (r,)
 W        operational-space compliance of the rows      ``compliance``     (r, r)
 f        multipliers: forces on the mechanism          ``forces``         (r,)
 ======== ============================================= ================== ===========

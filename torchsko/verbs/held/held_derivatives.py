@@ -38,7 +38,7 @@ from torchsko.verbs.frame import add_frames
 from torchsko.verbs.frame_derivatives import frame_tangents
 from torchsko.verbs.frames import frame_poses
 from torchsko.verbs.held.held_dynamics import HeldConstraints, forward_dynamics
-from torchsko.verbs.held.held_motion import stabilised_bias
+from torchsko.verbs.held.held_motion import stabilized_bias
 from torchsko.verbs.manifold_derivatives import state_jacobians
 from torchsko.verbs.passive_forces import passive_forces
 
@@ -136,7 +136,7 @@ def _along_the_manifold(
         at = Kinematics.of(mech, q, qd)
         rows = held.rows.at(at, numbers)
         G = rows.jacobian
-        bias = stabilised_bias(rows, qd, held.stabilise)
+        bias = stabilized_bias(rows, qd, held.stabilize)
         moved = algorithms.inverse_dynamics(model_at(at, f_ext), qdd) + passive_forces(at)
         return concatenate([moved - matvec(G.mT, f), matvec(G, qdd) + bias])
 
@@ -156,7 +156,7 @@ def _of_markers(
     """Derivatives of R1 and R2 to q and qd from those of the motion of the markers."""
     pairs = _pairs(held, state, qdd)
     forces = f.split([pair.kind.num_rows for pair in pairs], -1)
-    pieces = [_piece(x, of, held.stabilise) for x, of in zip(pairs, forces, strict=True)]
+    pieces = [_piece(x, of, held.stabilize) for x, of in zip(pairs, forces, strict=True)]
     R2_q, R2_qd = (concatenate([getattr(p, x) for p in pieces], -2) for x in ("rows_q", "rows_qd"))
     held_by, turned = _body_wrenches(held, state, pairs, [p.wrenches for p in pieces])
     total = held_by if f_ext is None else held_by + f_ext

@@ -12,7 +12,7 @@ from torchsko.algorithms.constrained_motion import Multipliers, forces_of
 from torchsko.bridge.assemble import model_at
 from torchsko.bridge.body_momenta import tree_forces_of
 from torchsko.bridge.kinematics import Kinematics
-from torchsko.implicit.loop import loop
+from torchsko.implicit.loop import iterate
 from torchsko.mechanism.configuration import add_step
 from torchsko.mechanism.loops.row_set import Rows
 from torchsko.mechanism.mechanism import Mechanism
@@ -36,12 +36,12 @@ class HeldConstraints:
 
     Attributes:
         rows: rows of the constraints.
-        stabilise: rate at which errors decay [1/s].
+        stabilize: rate at which errors decay [1/s].
         redundant: whether rows are linearly dependent.
     """
 
     rows: HeldRows
-    stabilise: float
+    stabilize: float
     redundant: bool
 
     def multipliers(self, state: Kinematics, active: Tensor | None) -> tuple[Multipliers, Rows]:
@@ -63,7 +63,7 @@ def forward_dynamics(
 ) -> tuple[Tensor, Tensor]:
     """Accelerations and constraint forces."""
     state = Kinematics.of(mech, q, qd)
-    equation = HeldMotion(fixed_fields(mech), held.rows, held.redundant, held.stabilise)
+    equation = HeldMotion(fixed_fields(mech), held.rows, held.redundant, held.stabilize)
     drive = tau - passive_forces(state)
     if f_ext is not None:
         f = state.tree.layout.breadth_first(f_ext, -2)[..., None]
@@ -103,7 +103,7 @@ def project(
         return residual.abs().amax(-1) < least
 
     start = q.expand(*broadcast_shapes(q.shape[:-1], mask.shape[:-1], mech.batch_shape), -1)
-    return loop(step, start, PROJECTIONS, until=is_closed)
+    return iterate(step, start, PROJECTIONS, until=is_closed)
 
 
 def nullspace(

@@ -17,7 +17,7 @@ from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb_docs import documented
 from torchsko.verbs.held import held_derivatives, held_dynamics
 from torchsko.verbs.held.held_dynamics import HeldConstraints
-from torchsko.verbs.held.held_rows import HeldRows, Hold
+from torchsko.verbs.held.held_rows import HeldFrame, HeldRows
 from torchsko.verbs.held.rank import are_redundant
 
 
@@ -48,8 +48,8 @@ class HeldMechanism:
     Arguments are those of the mechanism, with any batch dimensions. A mask ``active``,
     `[*batch, constraints]`, switches constraints on (1, True) and off (0, False) for each sample; all are
     active without it. Forces `[*batch, rows]` act on the mechanism, in the order of the constraints: for a
-    `Hold` in world axes at the frame's origin, moments [N m] before forces [N]; for a closure on its second
-    frame, in world axes.
+    `HeldFrame` in world axes at the frame's origin, moments [N m] before forces [N]; for a closure on its
+    second frame, in world axes.
 
     Rows may be redundant, such as those of many corners of one sole. Then the forces are those of least norm.
     Configurations in which rows that are otherwise independent become dependent have no solution: results are
@@ -186,14 +186,14 @@ class HeldMechanism:
 
 
 def constrain(
-    mech: MechanismLike, constraints: Iterable[Hold | Closure], *, stabilise: float = 0.0
+    mech: MechanismLike, constraints: Iterable[HeldFrame | Closure], *, stabilize: float = 0.0
 ) -> HeldMechanism:
     """A mechanism whose motion satisfies constraints: feet on the ground, held hands, cut loops.
 
     Args:
         mech: a mechanism, a layer (read at each call), or a fused mechanism (then the methods are kernels).
-        constraints: `Hold` objects and entries of ``mech.closures``.
-        stabilise: rate k at which errors of the constraints decay [1/s], as (1 + k t) exp(-k t) (Baumgarte).
+        constraints: `HeldFrame` objects and entries of ``mech.closures``.
+        stabilize: rate k at which errors of the constraints decay [1/s], as (1 + k t) exp(-k t) (Baumgarte).
 
     Returns:
         An object with the constrained dynamics as methods. ``ts.fuse(held)`` makes them kernels.
@@ -209,19 +209,19 @@ def constrain(
         >>> import torchsko as ts, torch
         >>> dog = ts.load(ts.robots.quadruped)
         >>> feet = [name for name in dog.frame_names if name.endswith("foot")]
-        >>> held = ts.constrain(dog, [ts.Hold(foot) for foot in feet])
+        >>> held = ts.constrain(dog, [ts.HeldFrame(foot) for foot in feet])
         >>> q, qd = dog.middle(), torch.zeros(dog.num_dof).double()
         >>> qdd, forces = held.forward_dynamics(q, qd, torch.zeros_like(qd))
         >>> forces.shape
         torch.Size([12])
     """
     robot, chosen = as_mechanism(mech), tuple(constraints)
-    if isinstance(stabilise, bool) or not isinstance(stabilise, Real) or not 0 <= stabilise < 1e6:
+    if isinstance(stabilize, bool) or not isinstance(stabilize, Real) or not 0 <= stabilize < 1e6:
         raise MechanismError(
-            f"stabilise={stabilise!r} is no rate.",
+            f"stabilize={stabilize!r} is no rate.",
             "Errors of the constraints decay at this rate [1/s]; 0 leaves them.",
             "Pass 20.0, say.",
         )
     rows = HeldRows(robot, chosen)
-    held = HeldMechanism(mech, HeldConstraints(rows, float(stabilise), are_redundant(robot, rows)))
+    held = HeldMechanism(mech, HeldConstraints(rows, float(stabilize), are_redundant(robot, rows)))
     return mech.fuse_held(held) if isinstance(mech, FusesHeld) else held

@@ -39,7 +39,7 @@ class HeldMotion:
         fixed: the fields of the mechanism that are not parameters.
         rows: the constraints.
         redundant: whether rows are linearly dependent.
-        stabilise: rate at which errors of the constraints decay [1/s].
+        stabilize: rate at which errors of the constraints decay [1/s].
         restitution: with `is_impact`, ratio of normal velocities after and before.
         is_impact: whether the unknowns are the velocity after an impact and the impulses.
     """
@@ -47,7 +47,7 @@ class HeldMotion:
     fixed: dict[str, Any]
     rows: HeldRows
     redundant: bool
-    stabilise: float = 0.0
+    stabilize: float = 0.0
     restitution: float = 0.0
     is_impact: bool = False
 
@@ -63,11 +63,11 @@ class HeldMotion:
         if self.is_impact:
             bias = self.restitution * matvec(rows.jacobian, drive)
         else:
-            bias = stabilised_bias(rows, qd, self.stabilise)
+            bias = stabilized_bias(rows, qd, self.stabilize)
         return model, drive, rows.jacobian, bias, mask
 
     def solution(self, *inputs: Tensor) -> Tensor:
-        """Accelerations and multipliers, by the innovations factorisation."""
+        """Accelerations and multipliers, by the innovations factorization."""
         model, drive, G, bias, mask = self._at(inputs)
         factors = algorithms.innovations(model)
         found = Multipliers.of(factors, G, mask, self.redundant)
@@ -96,7 +96,7 @@ class HeldMotion:
         return found.solve(rhs[..., None], transposed=transposed)[..., 0]
 
 
-def stabilised_bias(rows: Rows, qd: Tensor, rate: float) -> Tensor:
+def stabilized_bias(rows: Rows, qd: Tensor, rate: float) -> Tensor:
     """Gamma + 2 k G qd + k^2 phi: errors of the constraints decay as (1 + k t) exp(-k t)."""
     assert rows.bias is not None
     if not rate:

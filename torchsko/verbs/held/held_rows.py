@@ -34,7 +34,7 @@ Placement = Tensor | tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Hold:
+class HeldFrame:
     """A frame that is held in the inertial frame: a foot on the ground, a hand on a wall.
 
     Forces of the rows act on the mechanism at the frame's origin, in world axes, moments before forces.
@@ -46,7 +46,7 @@ class Hold:
             and y).
         placement: target in the inertial frame: a position `[*batch, 3]` [m], or a pair of a rotation
             `[*batch, 3, 3]` and a position. None if the frame stays where it is: then only its velocity is
-            stabilised.
+            stabilized.
 
     Raises:
         MechanismError: on unknown rows, or a placement that is no rotation and position.
@@ -58,10 +58,10 @@ class Hold:
 
     def __post_init__(self) -> None:
         if self.rows not in COMPONENTS:
-            raise MechanismError(*unknown_name("rows of a Hold", self.rows, tuple(COMPONENTS)))
+            raise MechanismError(*unknown_name("rows of a HeldFrame", self.rows, tuple(COMPONENTS)))
         rotation, position = _parts(self.placement)
-        check_rotation("rotation of a Hold's placement", rotation)
-        check_position("position of a Hold's placement", position)
+        check_rotation("rotation of a HeldFrame's placement", rotation)
+        check_position("position of a HeldFrame's placement", position)
         if self.rows == "weld" and position is not None and rotation is None:
             raise MechanismError(
                 "the placement of a weld has a position without a rotation.",
@@ -93,9 +93,9 @@ class _Member(NamedTuple):
     numbers: tuple[float, ...] = ()
 
     @staticmethod
-    def of(mech: Mechanism, constraint: Hold | Closure) -> _Member:
+    def of(mech: Mechanism, constraint: HeldFrame | Closure) -> _Member:
         """The indices of a constraint of a mechanism."""
-        if isinstance(constraint, Hold):
+        if isinstance(constraint, HeldFrame):
             ground = MarkerPlace(INERTIAL, *_parts(constraint.placement))
             places = ground, place_of(mech, constraint.frame)
             kind, numbers = _hold_kind(constraint), ()
@@ -109,14 +109,14 @@ class _Member(NamedTuple):
         else:
             raise MechanismError(
                 f"{constraint!r} is no constraint.",
-                "HeldConstraints are ts.Hold objects and entries of mech.closures.",
-                f"Pass ts.Hold({mech.frame_names[-1]!r}), say.",
+                "HeldConstraints are ts.HeldFrame objects and entries of mech.closures.",
+                f"Pass ts.HeldFrame({mech.frame_names[-1]!r}), say.",
             )
         one, two = (place.body(mech) for place in places)
         return _Member(kind, (one, two), places, numbers)
 
 
-def _hold_kind(hold: Hold) -> FrameRows | JointRows:
+def _hold_kind(hold: HeldFrame) -> FrameRows | JointRows:
     """The kind of rows of a frame that is held; without a placement only its velocity vanishes."""
     if hold.placement is None:
         return Still.of(hold.rows)
@@ -131,7 +131,7 @@ class HeldRows:
         structure: indices of their rows.
     """
 
-    def __init__(self, mech: Mechanism, constraints: Sequence[Hold | Closure]) -> None:
+    def __init__(self, mech: Mechanism, constraints: Sequence[HeldFrame | Closure]) -> None:
         if mech.closing is not None:  # embedded closures hold in all motions
             constraints = [
                 c for c in constraints if not (isinstance(c, Closure) and c.method == "embed")
@@ -146,7 +146,7 @@ class HeldRows:
             raise MechanismError(
                 "the constraints hold no moving frame.",
                 "Their rows would not depend on the configuration.",
-                f"Pass ts.Hold({mech.frame_names[-1]!r}), say.",
+                f"Pass ts.HeldFrame({mech.frame_names[-1]!r}), say.",
             )
         self.structure = on_device(RowSet.of(tree, links, sorted(members)), mech.device)
         local = {k: i for i, k in enumerate(self.structure.subtree.dofs.tolist())}
@@ -161,7 +161,7 @@ class HeldRows:
     def numbers(self, mech: Mechanism) -> Placements:
         """Placements and parameters of the constraints."""
         for constraint in self.constraints:
-            if isinstance(constraint, Hold) and isinstance(constraint.frame, Frame):
+            if isinstance(constraint, HeldFrame) and isinstance(constraint.frame, Frame):
                 check_frame(mech, constraint.frame)
         places = [place for x in self._members for place in x.places]
         return Placements.of(mech, places, [number for x in self._members for number in x.numbers])

@@ -18,7 +18,7 @@ class PassiveTerm(ABC):
     and the power balance read every term of `torchsko.verbs.passive_forces.TERMS`.
 
     Attributes:
-        name: field of `torchsko.PassiveForces`.
+        name: field of `torchsko.verbs.PassiveForces`.
     """
 
     name: ClassVar[str]

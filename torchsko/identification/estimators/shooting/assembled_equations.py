@@ -1,4 +1,4 @@
-"""Normal equations of windows at a linearised motion."""
+"""Normal equations of windows at a linearized motion."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def eliminate_states(
     """Build the normal equations and eliminate the states of windows.
 
     Args:
-        near: linearised motion.
+        near: linearized motion.
         windows: measurements.
         noise: their variances.
-        held: rows that regularise initial velocities, from `start_velocity_rows`.
+        held: rows that regularize initial velocities, from `start_velocity_rows`.
     """
     size, pad = near.next.shape[-1], torch.nn.functional.pad
     seen = noise.seen.repeat(windows.seen.shape[2])
@@ -45,7 +45,7 @@ def start_velocity_rows(
     """Rows that hold initial velocities of chains near estimates, `[chains, num_dof, columns]`.
 
     Args:
-        forward: robot at which motions are linearised.
+        forward: robot at which motions are linearized.
         starts: initial states of chains, `[chains, 2 num_dof]`.
         off: estimated velocities minus the present ones, `[chains, num_dof]`.
         known: one over the variances of the estimates, `[chains, num_dof]`.
@@ -63,7 +63,7 @@ def fold_equations(
 
     Args:
         left: equations of parameter changes and -1 of each chain, `[chains, P + 1, P + 1]`.
-        here: parameters at which the motion is linearised, `[P]`.
+        here: parameters at which the motion is linearized, `[P]`.
         windows: measurements.
         folds: number of folds.
         base: number of base parameters.

@@ -20,7 +20,7 @@ from torchsko.identification.estimators.shooting.windows import Windows
 from torchsko.identification.regression.least_squares import scaled_pseudo_inverse
 
 WINDOWS_PER_CLUSTER = 3
-"""Consecutive windows in a cluster; neighbours share a state."""
+"""Consecutive windows in a cluster; neighbors share a state."""
 
 
 def cluster_std_factors(
@@ -30,7 +30,7 @@ def cluster_std_factors(
 
     Args:
         chain: equations of `near`, states eliminated.
-        near: motion linearised at the fit.
+        near: motion linearized at the fit.
         windows: measurements.
         noise: variances of the measurements and states.
         kept: indices of the fitted parameters.

@@ -115,7 +115,7 @@ class NoiseVariances:
         Args:
             old: variances at which the states were estimated.
             windows: measurements.
-            near: linearised motion.
+            near: linearized motion.
             P: covariances of states, `[chains, windows, 2 num_dof, 2 num_dof]`.
             between: covariances with the next state, `[chains, windows - 1, 2 num_dof, 2 num_dof]`.
             move: change of states, `[chains, windows, 2 num_dof]`.

@@ -70,7 +70,7 @@ class LinearisedMotion:
     next: Tensor
 
 
-def linearise(
+def linearize(
     forward: ForwardModel, windows: Windows, path: WindowTrajectories
 ) -> LinearisedMotion:
     """Linearise the motion of windows."""

@@ -8,7 +8,7 @@ measured forces. With parameters p of the robot and of friction,
     x_{w+1} = \phi_w(x_w, p) + g_w, \quad M g \sim N(0, s\, Q(T)),
 
 where Q is the covariance that white noise of joint forces accumulates over the window of T seconds, and M the
-mass matrix of the nominal robot. The likelihood is maximised by Gauss-Newton steps. Motions are linearised,
+mass matrix of the nominal robot. The likelihood is maximized by Gauss-Newton steps. Motions are linearized,
 states are eliminated, and the remaining equations in p are solved in the cone of physical inertias
 (`torchsko.identification.regression.physical_least_squares`). Steps that do not lower the cost are halved,
 and later ones are accelerated (`torchsko.identification.estimators.shooting.anderson`). The variances of both
@@ -16,7 +16,7 @@ noises are estimated for each dof from residuals and their degrees of freedom. S
 nearly closed where the model is right, and open where it is wrong.
 
 Noise of positions causes no bias, since positions are in no column, and accelerations are not needed. Where
-friction is stiff, no sample determines the initial velocity of a chain. It is regularised towards a parabola
+friction is stiff, no sample determines the initial velocity of a chain. It is regularized towards a parabola
 through the first window (`Windows.known_rates`).
 
 Reference: H. G. Bock, *Recent advances in parameter identification techniques for O.D.E.*, in Numerical
@@ -55,7 +55,7 @@ from torchsko.identification.estimators.shooting.integrator import ForwardModel
 from torchsko.identification.estimators.shooting.noise_variances import NoiseVariances
 from torchsko.identification.estimators.shooting.sensitivities import (
     LinearisedMotion,
-    linearise,
+    linearize,
     simulate_windows,
 )
 from torchsko.identification.estimators.shooting.shooting_iterate import (
@@ -78,7 +78,7 @@ MAX_INITIAL_STEP = 5e-3
 """Longest initial time step [s]."""
 
 MAX_STEP_ERROR = 0.1
-"""Largest discretisation error of predictions, relative to the measurement noise."""
+"""Largest discretization error of predictions, relative to the measurement noise."""
 
 MAX_SUBSTEPS = 64
 """Largest number of time steps between two samples."""
@@ -96,13 +96,13 @@ TIME_LIMIT = 45.0
 """Default time after which iterations stop [s]. An iteration in progress is completed."""
 
 SUFFICIENT_DECREASE = 0.1
-"""Smallest decrease of the cost, relative to the prediction of the linearised equations (Armijo rule)."""
+"""Smallest decrease of the cost, relative to the prediction of the linearized equations (Armijo rule)."""
 
 MAX_EXTRAPOLATION_STEP = 0.2
 """Root mean square change of parameters [standard errors] below which variances are extrapolated."""
 
 MAX_VARIANCE_UPDATES = 3
-"""Largest number of variance updates for one linearisation."""
+"""Largest number of variance updates for one linearization."""
 
 UNDAMPED_ITERATIONS = 6
 """Iterations before variances move by half and steps are accelerated, to prevent oscillation."""
@@ -212,20 +212,20 @@ class ShootingEstimator:
     def _iterate(self, weight: float, tolerance: float, undamped: bool) -> bool:
         """Take a Gauss-Newton step; returns False if the iteration has converged or no step helps."""
         now = self.now
-        near = linearise(self.forward.at(now.phi, now.coefficients), self.windows, now.path)
+        near = linearize(self.forward.at(now.phi, now.coefficients), self.windows, now.path)
         chain = self._chain(near)
-        phi, coefficients, p, move = self._solve_linearised(chain, weight)
+        phi, coefficients, p, move = self._solve_linearized(chain, weight)
         before = self.noise
         for _ in range(MAX_VARIANCE_UPDATES if undamped else 1):
             noise = NoiseVariances.of(self.noise, self.windows, near, *chain.covariances(), move, p)
             before, moved = self.noise, self.noise.towards(noise, 1.0 if undamped else 0.5)
-            # Longer steps change the linearisation, and with it the limit of the variances.
+            # Longer steps change the linearization, and with it the limit of the variances.
             trend = self.trend if self.step < MAX_EXTRAPOLATION_STEP else 0 * self.trend
             self.noise, self.trend = moved.extrapolated(before, trend)
             if self.noise.same(before):
                 break
             chain = self._chain(near)
-            phi, coefficients, p, move = self._solve_linearised(chain, weight)
+            phi, coefficients, p, move = self._solve_linearized(chain, weight)
         H = chain.left[:, :-1, :-1].sum(0)
         self.length = float(p @ H @ p)
         settled = tolerance > STEP_TOLERANCE or self.noise.same(before)
@@ -261,10 +261,10 @@ class ShootingEstimator:
         self.now = trial
         return True
 
-    def _solve_linearised(
+    def _solve_linearized(
         self, chain: EliminatedChain, weight: float
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Minimum of the linearised equations.
+        """Minimum of the linearized equations.
 
         Returns:
             Inertial parameters, coefficients, the change of base parameters and coefficients, and the change
@@ -279,8 +279,8 @@ class ShootingEstimator:
         except FitError as error:
             length = float(self.windows.length.mean())
             raise FitError(
-                f"the linearised equations of windows of {length:.3g} s cannot be solved.",
-                f"Simulated motions are too far from the log for a linearisation ({error.what})",
+                f"the linearized equations of windows of {length:.3g} s cannot be solved.",
+                f"Simulated motions are too far from the log for a linearization ({error.what})",
                 f'Pass a shorter window, such as window={length / 4:.2g}, or method="physical".',
             ) from error
         coefficients = full_coefficients(self.forward, aim)
@@ -301,7 +301,7 @@ class ShootingEstimator:
         return value + penalty if math.isfinite(value) else math.inf
 
     def _chain(self, near: LinearisedMotion) -> EliminatedChain:
-        """Normal equations at a linearisation and the present noise, states eliminated."""
+        """Normal equations at a linearization and the present noise, states eliminated."""
         now, (off, known) = self.now, self._off(self.now)
         held = start_velocity_rows(
             self.forward.at(now.phi, now.coefficients), now.starts[:, 0], off, known
@@ -309,12 +309,12 @@ class ShootingEstimator:
         return eliminate_states(near, self.windows, self.noise, held)
 
     def solve(self, normal: NormalEquations, weight: float) -> Solution:
-        """Physically consistent minimum of linearised equations, coefficients as of one dof."""
+        """Physically consistent minimum of linearized equations, coefficients as of one dof."""
         # A start at the fit, near the boundary of the cone, would make Newton steps short.
         return solve_physical(normal, self._model(weight), self.prior, self._terms)
 
     def choose_prior_weight(self, weight: float) -> float:
-        """Weight of the prior by cross-validation of the motion, linearised at the iterate.
+        """Weight of the prior by cross-validation of the motion, linearized at the iterate.
 
         Args:
             weight: present weight.
@@ -333,7 +333,7 @@ class ShootingEstimator:
         return [self.forward.terms[k] for k, _ in self.forward.slots]
 
     def solve_by_dof(self, normal: NormalEquations, weight: float) -> Solution:
-        """Physically consistent solution of linearised equations, coefficients by dof."""
+        """Physically consistent solution of linearized equations, coefficients by dof."""
         return split_by_dof(self.forward, self.solve(normal, weight))
 
     def uncertainty(self, weight: float) -> ParameterUncertainty:
@@ -343,7 +343,7 @@ class ShootingEstimator:
         model = ModelStructure(solution.choice, one, weight)
         plain = parameter_uncertainty(self.normal.pooled, model, solution.choice, one, one)
         (kept,), (std,) = solution.choice, plain.term_std
-        near = linearise(self.forward.at(now.phi, now.coefficients), self.windows, now.path)
+        near = linearize(self.forward.at(now.phi, now.coefficients), self.windows, now.path)
         first = len(self.base)
         places = [*range(first), *(first + k for k in kept)]
         index = torch.tensor(places, device=one.device)

@@ -26,7 +26,7 @@ MIN_DEFAULT_SAMPLES = 5
 """Smallest default number of samples of a window."""
 
 START_STD_FACTOR = 3.0
-"""Factor on the standard error of a chain's initial velocity, which loosens its regularisation."""
+"""Factor on the standard error of a chain's initial velocity, which loosens its regularization."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +139,7 @@ class Windows:
         """Inverse variances of the initial velocities of chains, as estimated by `starts`.
 
         The previous window determines the initial velocity of a window, except for the first of a chain.
-        Where friction is stiff, the motion does not determine it either, and it needs regularisation.
+        Where friction is stiff, the motion does not determine it either, and it needs regularization.
 
         Args:
             seen: variances of measured positions, `[num_dof]`.

@@ -1,1 +1,0 @@
-"""Actuators and tendons: from controls to joint forces."""

@@ -1,1 +1,0 @@
-"""Simulation: integrators as data, and rollouts that gradients pass through."""
