@@ -14,7 +14,7 @@ from torchsko.identification.estimators.shooting.cluster_covariance import (
     cluster_std_factors,
 )
 from torchsko.identification.estimators.shooting.noise_variances import NoiseVariances
-from torchsko.identification.estimators.shooting.sensitivities import LinearisedMotion
+from torchsko.identification.estimators.shooting.sensitivities import LinearizedMotion
 from torchsko.identification.regression.least_squares import parameter_uncertainty
 from torchsko.identification.regression.normal_equations import NormalEquations
 from torchsko.identification.regression.solution import ModelStructure
@@ -162,7 +162,7 @@ def test_errors_common_to_a_window_enlarge_standard_errors_by_the_design_effect(
     chain = eliminate_chain(
         total[..., :1, :1], nothing[..., :1], total[..., :1, 1:], total[..., 1:, 1:].sum(1)
     )
-    near = LinearisedMotion(seen, nothing, nothing[..., :1])
+    near = LinearizedMotion(seen, nothing, nothing[..., :1])
     grown = cluster_std_factors(chain, near, windows, noise, torch.tensor([0]))
     expected = ((white**2 + N * common**2) / (white**2 + common**2)) ** 0.5
     assert grown == pytest.approx(expected, rel=0.05)

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("mujoco")
 pytest.importorskip("gymnasium")
 
-NOT_MODELLED = ("spatial tendons", "actuator 'adhere")
+NOT_MODELED = ("spatial tendons", "actuator 'adhere")
 """Parts of files without which a new file moves differently; the message of `torchsko.save` names them."""
 
 
@@ -21,7 +21,7 @@ def test_saved_public_models_move_as_in_mujoco(monkeypatch, capsys):
     with capsys.disabled():
         print("\n".join(["", HEADER, *map(line, rows)]))
     assert len(rows) >= 9
-    named = {row.name for row in rows if any(x in row.lacks for x in NOT_MODELLED)}
+    named = {row.name for row in rows if any(x in row.lacks for x in NOT_MODELED)}
     wrong = {
         (row.name, road): error
         for row in rows

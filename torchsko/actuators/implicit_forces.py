@@ -84,7 +84,7 @@ def implicit_force(
     dt: float | Tensor,
     positions: bool,
 ) -> ImplicitForce:
-    """Linearise forces tau at the start of a step.
+    """Linearize forces tau at the start of a step.
 
     Args:
         mech: the mechanism.

@@ -59,7 +59,7 @@ class BodyMotions:
         return self.moves.to(rates.dtype) @ (self.columns * rates[..., None])
 
     def generalized_forces(self, forces: Tensor) -> Tensor:
-        """Generalised forces of `[*batch, num_bodies + 1, 6]` at the origins, `[*batch, num_tree_dof]`."""
+        """Generalized forces of `[*batch, num_bodies + 1, 6]` at the origins, `[*batch, num_tree_dof]`."""
         return (self.columns * (self.moves.to(forces.dtype).mT @ forces)).sum(-1)
 
     def stiffness(self, of_bodies: Tensor) -> Tensor:

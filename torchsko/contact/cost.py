@@ -143,7 +143,7 @@ class EllipticCones(Cones):
 
     @property
     def mu(self) -> Tensor:
-        """Regularised friction coefficients, `[*batch, C]`."""
+        """Regularized friction coefficients, `[*batch, C]`."""
         return self.scale[..., 0]
 
     def derivatives_of_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -55,7 +55,7 @@ class StepResult(NamedTuple):
 
     @without_autocast
     def forces(self) -> Tensor:
-        """Generalised forces of all constraints at the start, `[*batch, num_dof]` [N m or N]."""
+        """Generalized forces of all constraints at the start, `[*batch, num_dof]` [N m or N]."""
         if self.start is None:
             return torch.zeros_like(self.qdd)
         return self.start.balance_error(self.qdd, self.tau)

@@ -236,7 +236,7 @@ class KKTMatrix(NamedTuple):
 
 
 Solver = Callable[[KKTMatrix], Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]]
-"""Factorises a KKT matrix; returns a function that solves it for right-hand sides `[*batch, n]`, `[*batch,
+"""Factorizes a KKT matrix; returns a function that solves it for right-hand sides `[*batch, n]`, `[*batch,
 e]`."""
 
 

@@ -58,7 +58,7 @@ class Free(Parametrization):
 class Positive(Parametrization):
     """Exponential, for positive numbers: damping, friction, armature, stiffness, a mass.
 
-    Optimiser steps change values by a factor, so small and large values learn at the same relative rate.
+    Optimizer steps change values by a factor, so small and large values learn at the same relative rate.
 
     Args:
         init: initial value in place of the mechanism's. It is required where that value is zero, which has

@@ -1,4 +1,4 @@
-"""Factorisations of matrices of several dozen rows in traced functions, as dense operations of a program.
+"""Factorizations of matrices of several dozen rows in traced functions, as dense operations of a program.
 
 Below `MIN_ROWS` a trace spells a factorization out in scalars, where zeros and equal entries cost nothing.
 From `MIN_ROWS` on it is one instruction on matrices (`torchsko.fused.program.dense_block`), with a fraction

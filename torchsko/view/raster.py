@@ -1,4 +1,4 @@
-r"""Rasterisation of triangles: coverage, depth test and blending of transparent shapes.
+r"""Rasterization of triangles: coverage, depth test and blending of transparent shapes.
 
 The barycentric weight of a corner k, with the edge from corner i to corner j opposite to it, is linear along
 a row of pixels at the height y,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUPERSAMPLING = 2
-"""Rasterised pixels for each pixel of the picture, per side; their mean has smooth edges."""
+"""Rasterized pixels for each pixel of the picture, per side; their mean has smooth edges."""
 
 CAMERA_DISTANCE = 4.0
 """Distance of the camera, in radii of the scene."""

@@ -80,7 +80,7 @@ class LevenbergMarquardt:
     stop_early: bool
 
     def solve(self, mech: Mechanism, fast: Any, q: Tensor, *targets: Tensor) -> IKResult:
-        """Minimise the errors from initial guesses `[*batch, num_q]`."""
+        """Minimize the errors from initial guesses `[*batch, num_q]`."""
         if is_scalar_form():  # in a traced function, which computes real numbers only
             q, e, iterations, converged = self.iterate(mech, q, *targets)
             return IKResult(q, e, converged != 0, iterations)

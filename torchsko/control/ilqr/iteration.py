@@ -34,7 +34,7 @@ MAX_HALVINGS = 8
 """Halvings of alpha before the line search fails."""
 
 MIN_REGULARIZATION, LOWER, HIGHER = 1e-6, 0.1, 10.0
-"""Regularisation after a first failure, relative to Q_uu; its factors after success and failure."""
+"""Regularization after a first failure, relative to Q_uu; its factors after success and failure."""
 
 MIN_CURVATURE_WEIGHT = 1 / 64
 """Smallest nonzero weight of second derivatives. It is divided by 4 after failure, multiplied after
@@ -269,7 +269,7 @@ def _line_search(
 def _update_regularization(
     state: SolverState, accepted: Tensor, convexified: Tensor, size: Tensor, exact: bool
 ) -> SolverState:
-    """Regularisation, and weight of second derivatives, for the next iteration."""
+    """Regularization, and weight of second derivatives, for the next iteration."""
     active = ~state.converged
     failed, mu = active & ~accepted, state.mu
     raised = torch.maximum(HIGHER * mu, MIN_REGULARIZATION * size)

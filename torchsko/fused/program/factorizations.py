@@ -1,4 +1,4 @@
-"""Factorisations of small matrices in traced functions, written out with + - * / and sqrt.
+"""Factorizations of small matrices in traced functions, written out with + - * / and sqrt.
 
 Arguments and results are those of the ATen operations, since PyTorch's derivative formulas call
 these operations. There are two differences. Pivoting exchanges a row with the pivot row whenever

@@ -203,7 +203,7 @@ class EntropicPrior:
 def entropic_least_squares(
     A: Tensor, c: Tensor, prior: EntropicPrior, weight: float, start: Tensor | None = None
 ) -> tuple[Tensor, int]:
-    """Minimise the objective above for a batch of problems.
+    """Minimize the objective above for a batch of problems.
 
     Args:
         A: positive semidefinite, `[*batch, base, base]`.

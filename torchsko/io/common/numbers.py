@@ -142,7 +142,7 @@ def quaternion_from_matrix(R: np.ndarray) -> np.ndarray:
 
 
 def unit(axis: Vector, where: str) -> Vector:
-    """Normalise an axis.
+    """Normalize an axis.
 
     Raises:
         RobotFileError: if the axis is zero.

@@ -37,7 +37,7 @@ PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = range(8)
 FIRST_HIDDEN_GROUP = 3
 """First group that MuJoCo's viewer hides."""
 
-DEFAULT_COLOUR = (0.5, 0.5, 0.5, 1.0)
+DEFAULT_COLOR = (0.5, 0.5, 0.5, 1.0)
 """MuJoCo's default color of a geom; its material's color is used instead."""
 
 MAX_CORNERS = 4
@@ -183,7 +183,7 @@ def _colors(model: Any) -> list[tuple[float, float, float, float]]:
     """Colors of geoms; those of their materials if they have the default color."""
     colors, materials = model.geom_rgba.tolist(), model.geom_matid.tolist()
     return [
-        tuple(model.mat_rgba[m].tolist() if m >= 0 and tuple(rgba) == DEFAULT_COLOUR else rgba)
+        tuple(model.mat_rgba[m].tolist() if m >= 0 and tuple(rgba) == DEFAULT_COLOR else rgba)
         for rgba, m in zip(colors, materials, strict=True)
     ]
 

@@ -37,7 +37,7 @@ WITHOUT_COLLISION = "these kinds of shapes do not collide, in ts.step neither"
 WITHOUT_OPTION = "not modeled; ts.step solves the constraints without it"
 """Reason for options and flags that change the forces of constraints."""
 
-ONLY_COLOURS = "shapes have their colors, without textures, reflection and emission"
+ONLY_COLORS = "shapes have their colors, without textures, reflection and emission"
 """Reason for materials that are more than a color."""
 
 PLAIN_MATERIAL = {"emission": 0.0, "specular": 0.5, "shininess": 0.5, "reflectance": 0.0}
@@ -69,7 +69,7 @@ def unused(model: Any, geometry: Geometry) -> list[UnsupportedElement]:
         *((row, False) for row in _limits_and_flags(model, disabled)),
         *((row, True) for row in forces),
         *((row, False) for row in _options_of_contact(model)),
-        ((_drawn_materials(model), "materials", ONLY_COLOURS), False),
+        ((_drawn_materials(model), "materials", ONLY_COLORS), False),
     )
     pairs = _touching_pairs(model, geometry, disabled)
     geoms = [model.geom(g).name or f"geom{g}" for g in pairs.shapes()]
@@ -84,7 +84,7 @@ def unused(model: Any, geometry: Geometry) -> list[UnsupportedElement]:
             affects_forces=affects_forces,
             in_contact=row[2] in (IN_CONTACT, WITHOUT_COLLISION, WITHOUT_OPTION),
             in_step=row[2].endswith((IN_STEP, "in ts.step only")),
-            absent=row[2] == ONLY_COLOURS,
+            absent=row[2] == ONLY_COLORS,
         )
         for row, affects_forces in (*rows, *((row, False) for row in touching))
         if row[0]

@@ -67,7 +67,7 @@ OBSOLETE = {
 }
 """Removed elements and attributes that changed the dynamics, with how the file is read instead."""
 
-UNMODELLED = {
+UNMODELED = {
     "fluid_added_mass", "velocity_decay", "static", "enable_wind", "wind",
 }  # fmt: skip
 """Elements that change the dynamics and are not modeled."""
@@ -108,7 +108,7 @@ def leftovers(root: Element, model: Element, report: Report) -> list[Unsupported
             UnsupportedElement(
                 f"{what} in {place}" + f" ({n} times)" * (n > 1),
                 _reason(what),
-                affects_forces=what.strip("<>") in UNMODELLED,
+                affects_forces=what.strip("<>") in UNMODELED,
             )
             for (what, place), n in found.items()
             if (what.strip("<>"), place) not in (("axis", "<joint>"), ("axis2", "<joint>"))

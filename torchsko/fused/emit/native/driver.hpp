@@ -49,7 +49,7 @@ INLINE void prefetch_rows(CallPort port, long long sample, int size, bool to_wri
 }
 
 // Results larger than MAX_CACHED bytes are written with non-temporal stores, which bypass the caches. Smaller ones stay
-// in the caches for the next reader or writer. AMD Zen (recognised by its instruction CLZERO) has a third-level victim
+// in the caches for the next reader or writer. AMD Zen (recognized by its instruction CLZERO) has a third-level victim
 // cache and reports its size; both kinds of stores are equally fast for results of half its size.
 #ifdef __CLZERO__
 static long long half_of_third_level() {

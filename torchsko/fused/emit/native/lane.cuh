@@ -56,8 +56,8 @@ LANE V vsign(V x) { return truth(x > 0) - truth(x < 0); }
 LANE V vround(V x) { return vrint(x); }
 LANE void vsincos(V x, V* sine, V* cosine) { LIBM(sincos)(x, sine, cosine); }
 
-// Rows of the samples of a warp, which all of its threads copy together, so that neighbouring threads access
-// neighbouring scalars. A tile has one column for each thread; its pitch avoids bank conflicts.
+// Rows of the samples of a warp, which all of its threads copy together, so that neighboring threads access
+// neighboring scalars. A tile has one column for each thread; its pitch avoids bank conflicts.
 constexpr int WARP = 32, PITCH = WARP + 1;
 
 // Copy SIZE scalars of each sample to a tile; columns without a sample repeat the last one.

@@ -83,7 +83,7 @@ static void give(Managed* managed) {
   }
 }
 
-// A dense, uninitialised floating-point tensor for a DLPack capsule; null if memory ran out.
+// A dense, uninitialized floating-point tensor for a DLPack capsule; null if memory ran out.
 extern "C" __attribute__((visibility("default"))) Managed* torchsko_result(
     int ndim, const int64_t* shape, int bits, int threads) {
   size_t bytes = bits / 8, size = 0;

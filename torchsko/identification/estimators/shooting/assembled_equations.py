@@ -11,13 +11,13 @@ from torchsko.identification.estimators.shooting.block_elimination import (
 )
 from torchsko.identification.estimators.shooting.integrator import ForwardModel
 from torchsko.identification.estimators.shooting.noise_variances import NoiseVariances
-from torchsko.identification.estimators.shooting.sensitivities import LinearisedMotion
+from torchsko.identification.estimators.shooting.sensitivities import LinearizedMotion
 from torchsko.identification.estimators.shooting.windows import Windows
 from torchsko.identification.regression.normal_equations import NormalEquations
 
 
 def eliminate_states(
-    near: LinearisedMotion, windows: Windows, noise: NoiseVariances, held: Tensor
+    near: LinearizedMotion, windows: Windows, noise: NoiseVariances, held: Tensor
 ) -> EliminatedChain:
     """Build the normal equations and eliminate the states of windows.
 

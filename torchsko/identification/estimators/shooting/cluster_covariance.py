@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchsko.identification.estimators.shooting.block_elimination import EliminatedChain
 from torchsko.identification.estimators.shooting.noise_variances import NoiseVariances
-from torchsko.identification.estimators.shooting.sensitivities import LinearisedMotion
+from torchsko.identification.estimators.shooting.sensitivities import LinearizedMotion
 from torchsko.identification.estimators.shooting.windows import Windows
 from torchsko.identification.regression.least_squares import scaled_pseudo_inverse
 
@@ -24,7 +24,7 @@ WINDOWS_PER_CLUSTER = 3
 
 
 def cluster_std_factors(
-    chain: EliminatedChain, near: LinearisedMotion, windows: Windows, noise: NoiseVariances, kept: Tensor
+    chain: EliminatedChain, near: LinearizedMotion, windows: Windows, noise: NoiseVariances, kept: Tensor
 ) -> Tensor:  # fmt: skip
     """Factors by which standard errors grow, `[kept]`, at least 1.
 
@@ -59,7 +59,7 @@ def block_sum_products(x: Tensor, length: int) -> Tensor:
 
 
 def _scores(
-    chain: EliminatedChain, near: LinearisedMotion, windows: Windows, noise: NoiseVariances
+    chain: EliminatedChain, near: LinearizedMotion, windows: Windows, noise: NoiseVariances
 ) -> Tensor:
     """Contribution of each window to the score at the optimal states, `[chains, windows, parameters]`."""
     change = chain.changes()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchsko.identification.estimators.shooting.sensitivities import (
-    LinearisedMotion,
+    LinearizedMotion,
     WindowTrajectories,
 )
 from torchsko.identification.estimators.shooting.windows import Windows
@@ -108,7 +108,7 @@ class NoiseVariances:
         return float(seen.sum() + gaps.sum())
 
     @classmethod
-    def of(cls, old: NoiseVariances, windows: Windows, near: LinearisedMotion, P: Tensor, between: Tensor,
+    def of(cls, old: NoiseVariances, windows: Windows, near: LinearizedMotion, P: Tensor, between: Tensor,
            move: Tensor, p: Tensor) -> NoiseVariances:  # fmt: skip
         """Residual variances for the degrees of freedom that the states do not use.
 

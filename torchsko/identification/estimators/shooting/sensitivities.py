@@ -55,8 +55,8 @@ def simulate_windows(
 
 
 @dataclass(frozen=True, eq=False)
-class LinearisedMotion:
-    """Linearised motion; columns are the initial state, the parameters, and last the residual.
+class LinearizedMotion:
+    """Linearized motion; columns are the initial state, the parameters, and last the residual.
 
     Attributes:
         seen: rows of measurements, `[chains, windows, N * seen, 2 num_dof + parameters + 1]`.
@@ -72,8 +72,8 @@ class LinearisedMotion:
 
 def linearize(
     forward: ForwardModel, windows: Windows, path: WindowTrajectories
-) -> LinearisedMotion:
-    """Linearise the motion of windows."""
+) -> LinearizedMotion:
+    """Linearize the motion of windows."""
     chains, many, _, size = path.states.shape
     S, error = _sensitivities(forward, windows, path), path.error.flatten(2)
     obs = path.error.shape[-1]
@@ -87,7 +87,7 @@ def linearize(
     length, mass = windows.length[:, :-1], windows.mass[:, 1:]
     unit = torch.eye(size).to(S).expand(chains, many - 1, -1, -1)
     tied = windows.linked[..., None, None]
-    return LinearisedMotion(
+    return LinearizedMotion(
         torch.where(good, seen, 0.0),
         torch.where(
             tied, torch.cat([whiten(S[:, :-1, -1], length, mass), path.gap[..., None]], -1), 0.0

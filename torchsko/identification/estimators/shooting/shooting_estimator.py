@@ -54,7 +54,7 @@ from torchsko.identification.estimators.shooting.coefficient_layout import (
 from torchsko.identification.estimators.shooting.integrator import ForwardModel
 from torchsko.identification.estimators.shooting.noise_variances import NoiseVariances
 from torchsko.identification.estimators.shooting.sensitivities import (
-    LinearisedMotion,
+    LinearizedMotion,
     linearize,
     simulate_windows,
 )
@@ -300,7 +300,7 @@ class ShootingEstimator:
         penalty = float(self.normal.count.sum() * weight * self.prior.value(shot.phi))
         return value + penalty if math.isfinite(value) else math.inf
 
-    def _chain(self, near: LinearisedMotion) -> EliminatedChain:
+    def _chain(self, near: LinearizedMotion) -> EliminatedChain:
         """Normal equations at a linearization and the present noise, states eliminated."""
         now, (off, known) = self.now, self._off(self.now)
         held = start_velocity_rows(
