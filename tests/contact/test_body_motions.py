@@ -6,7 +6,7 @@ import torch
 import torchsko as ts
 from tests.contact.models import BOXES, PILE
 from torchsko.bridge.kinematics import Kinematics
-from torchsko.contact.placements import Grounded
+from torchsko.contact.row_placements import Grounded
 from torchsko.contact.soft_rows import soft_rows
 
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from torchsko.contact.body_motions import BodyMotions
-from torchsko.contact.placements import Between, Grounded
+from torchsko.contact.row_placements import Between, Grounded
 from torchsko.implicit.jacobian_products import Tensors
 from torchsko.implicit.table_loop import Read, Write, table_loop
 from torchsko.linalg.symmetric import mirror

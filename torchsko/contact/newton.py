@@ -179,7 +179,7 @@ def _flatten(rows: SoftRows) -> tuple[list[Tensor], Callable[[Sequence[Tensor]],
             loss=loss,
             bodies=changed[0],
             cones=tuple(changed[1:num]),
-            placements=tuple(x.known() for x in changed[num:]),
+            placements=tuple(x.with_zeros_shown() for x in changed[num:]),
         )
 
     return [x.detach() for x in tensors], rebuild

@@ -15,8 +15,8 @@ from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.contact_parameters import ContactParameters
 from torchsko.contact.cost import Cones, SoftRows
 from torchsko.contact.equality_rows import equality_rows
-from torchsko.contact.placements import Between, Grounded, common_length
 from torchsko.contact.points import Contacts, all_poses, contact_points, select
+from torchsko.contact.row_placements import Between, Grounded, common_length
 from torchsko.contact.scalar_rows import (
     all_lengths,
     equality_blocks,

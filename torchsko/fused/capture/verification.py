@@ -68,7 +68,7 @@ class Schedule:
     ) -> None:
         """Check results as by `verify`, and count the evaluations of the source."""
 
-        def counted(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        def timed_source(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
             start = time.thread_time()
             found = source(tensors)
             seconds = time.thread_time() - start
@@ -78,7 +78,7 @@ class Schedule:
 
         self._is_pending, self.is_verifying = False, True
         try:
-            verify(name, counted, inputs, outputs)
+            verify(name, timed_source, inputs, outputs)
         finally:
             self.is_verifying = False
 

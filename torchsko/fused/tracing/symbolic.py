@@ -385,13 +385,13 @@ def _new_strided(
 
 
 def _any(x: Symbolic, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Whether an entry is not 0. PyTorch's decompositions of any, all and isinf import torch._dynamo."""
+    """True where an entry is not 0. PyTorch's decompositions of any, all and isinf import torch._dynamo."""
     truths = x if x.dtype == torch.bool else x != 0
     return truths.sum(dim, keepdim=keepdim) != 0  # type: ignore[return-value]
 
 
 def _all(x: Symbolic, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Whether no entry is 0."""
+    """True where no entry is 0."""
     return torch.logical_not(torch.any(torch.logical_not(x), dim, keepdim=keepdim))
 
 

@@ -163,11 +163,11 @@ def _pattern(graph: Graph, entries: list[int], tensors: Sequence[Tensor]) -> lis
     """For each entry of the tensors its value, or the position among the entries with its sign."""
     places = {x: k for k, x in enumerate(entries, 1)}
 
-    def found(x: int) -> Any:
+    def entry_key(x: int) -> Any:
         value = graph.value(x)
         return (places[x] if x > 0 else -places[-x]) if value is None else repr(value)
 
-    return [(tuple(x.shape), *map(found, flat_list(x))) for x in tensors]
+    return [(tuple(x.shape), *map(entry_key, flat_list(x))) for x in tensors]
 
 
 def _flat(tensors: Sequence[Tensor]) -> list[int]:

@@ -184,10 +184,10 @@ def search(states: States, scale: float, logged: Tensor) -> tuple[Corrections, T
     found: Corrections = {}
     left, cost = logged, 0.0
     for start in starts:
-        if not few.gain(few.left({}), few.left(start)) > 0:
+        if not few.gain(few.unexplained({}), few.unexplained(start)) > 0:
             continue
         each = few.necessary(few.climb(start))
-        shares = whole.left(each)
+        shares = whole.unexplained(each)
         gain = whole.gain(logged, shares) - len(each) * math.log(MIN_IMPROVEMENT)
         if gain > cost and _is_explained(logged, shares):
             found, left, cost = each, shares, gain
@@ -248,7 +248,7 @@ class Search:
 
     def climb(self, start: Corrections) -> Corrections:
         """Add the best correction to the first ones as long as it helps."""
-        found, left = start, self.left(start)
+        found, left = start, self.unexplained(start)
         while 0 < len(found) < MAX_CORRECTIONS:
             tested = [*self.extensions(found)]
             shares = self.each(tested)
@@ -260,7 +260,7 @@ class Search:
 
     def necessary(self, found: Corrections) -> Corrections:
         """Remove corrections, or single signs and zeros, without which the log is explained about as well."""
-        kept, left = found, self.left(found)
+        kept, left = found, self.unexplained(found)
         while kept:
             reduced = [
                 _with(kept, joint, each)
@@ -278,7 +278,7 @@ class Search:
         """Logarithm of the factor by which the product of all shares decreases."""
         return int(self.states.measured.sum()) * float(_log_mean(before) - _log_mean(after))
 
-    def left(self, found: Corrections) -> Tensor:
+    def unexplained(self, found: Corrections) -> Tensor:
         """Unexplained shares after corrections, `[num_dof]`."""
         return self.each([found])[0]
 

@@ -62,7 +62,7 @@ class Grounded:
         writes = [Write(-3, self.bodies, num_bodies + 1)]
         return table_loop(of_cones, reads, writes, guarded=True)[0]
 
-    def known(self) -> Grounded:
+    def with_zeros_shown(self) -> Grounded:
         """The placement, whose zeros a trace knows."""
         return self
 
@@ -125,7 +125,7 @@ class Between:
         unit = torch.eye(num_dof, dtype=self.jacobian.dtype, device=self.jacobian.device)
         return self.jacobian @ unit[torch.tensor(self.dofs, device=unit.device)]
 
-    def known(self) -> Between:
+    def with_zeros_shown(self) -> Between:
         """The rows, whose zeros a trace knows; rows of a loop are in memory."""
         if is_looped(self.jacobian, len(self.dofs)):
             return self
