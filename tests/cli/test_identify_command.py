@@ -185,11 +185,11 @@ def test_an_interrupt_while_terms_are_selected_keeps_the_best_so_far(files, monk
     robot, log, out = files
     select, calls = model_selection.select_terms, []
 
-    def interrupted(*given):
+    def interrupted(*given, **options):
         calls.append(given[-1])
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return select(*given)
+        return select(*given, **options)
 
     monkeypatch.setattr(model_selection, "select_terms", interrupted)
     assert main(["identify", robot, log, "--out", str(out), "--cutoff", "8"]) == 0

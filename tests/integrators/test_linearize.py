@@ -188,6 +188,7 @@ def test_a_fused_mechanism_linearizes_steps_that_kernels_lack():
             agree(mine, wanted, 1e-12)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "method", [ImplicitMidpoint(), dormand_prince(), pushed], ids=["midpoint", "adaptive", "pushed"]
 )

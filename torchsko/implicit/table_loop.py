@@ -98,8 +98,8 @@ def table_loop(
         >>> x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
         >>> reads = [Read(x, -2, [0, 1, 1])]
         >>> table_loop(lambda row: (2 * row,), reads, [Write(-2, [0, 0, 1], rows=2)])[0]
-        tensor([[8., 12.],
-                [6., 8.]])
+        tensor([[ 8., 12.],
+                [ 6.,  8.]])
     """
     lengths = {x.x.shape[x.dim] if x.table is None else len(x.table) for x in reads}
     lengths |= {len(x.table) for x in writes if x.table is not None}

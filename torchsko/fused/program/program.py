@@ -37,6 +37,7 @@ from typing import NamedTuple
 from torchsko.errors import FusedError
 from torchsko.fused.program.dense_block import DenseBlock
 from torchsko.implicit.loop_roles import LoopRoles
+from torchsko.utils.computed import computed
 
 UNARY = (
     "neg recip sqrt sin cos tan exp log tanh atan asin acos sign abs expm1 log1p erf sinh cosh "
@@ -123,7 +124,7 @@ class Program:
     block: DenseBlock | None = None
     stored: tuple[tuple[int, ...], ...] = ()
 
-    @property
+    @computed
     def num_flops(self) -> int:
         """Number of arithmetic instructions; those of equal loop bodies count once."""
         return sum(
