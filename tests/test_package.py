@@ -155,6 +155,10 @@ def test_the_stub_is_installed_with_the_package():
 def test_a_missing_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="'torchsko' has no attribute 'fly'"):
         _ = ts.fly
+    with pytest.raises(AttributeError, match=r"Did you mean 'actuators\.Tendons'"):
+        _ = ts.Tendons
+    with pytest.raises(AttributeError, match="Did you mean 'mass_matrix'"):
+        _ = ts.mass_matrx
 
 
 def shown():

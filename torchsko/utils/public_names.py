@@ -48,7 +48,8 @@ def lazy_names(
         if name == "__all__":
             return [public for public in names() if not public.startswith("_")]
         if name not in modules:
-            similar = get_close_matches(name, names(), n=3, cutoff=0.7)
+            known = _names_inside(package, modules) | {each: each for each in names()}
+            similar = [known[each] for each in get_close_matches(name, known, n=3, cutoff=0.6)]
             advice = f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
             raise AttributeError(
                 f"module {package!r} has no attribute {name!r}.{advice}", name=name
@@ -59,3 +60,15 @@ def lazy_names(
         return value
 
     return find, names
+
+
+def _names_inside(package: str, modules: dict[str, str]) -> dict[str, str]:
+    """Names in the stubs of a package's public packages, as attributes of the package."""
+    found: dict[str, str] = {}
+    for room in (name for name, module in modules.items() if module == package):
+        try:
+            stub = get_data(package, f"{room}/__init__.pyi") or b""
+        except FileNotFoundError:  # a module, or a package without a stub
+            continue
+        found |= {m[2]: f"{room}.{m[2]}" for m in _NAME.finditer(stub.decode())}
+    return found
