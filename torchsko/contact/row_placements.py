@@ -80,15 +80,14 @@ class Between:
 
     dofs: tuple[tuple[int, ...], ...]
     jacobian: Tensor
-    places: tuple[tuple[int, ...], ...]
+    places: Sequence[Sequence[int]]
 
     @staticmethod
     def of(dofs: tuple[tuple[int, ...], ...], jacobian: Tensor) -> Between:
         """The rows, with their places."""
-        places = tuple(
-            tuple(_place(i, j) for k, i in enumerate(x) for j in x[: k + 1]) for x in dofs
-        )
-        return Between(dofs, jacobian, places)
+        place = _places(1 + max(map(max, dofs), default=-1))
+        lower = [(k, n) for k in range(len(dofs[0])) for n in range(k + 1)]
+        return Between(dofs, jacobian, [[place[x[k]][x[n]] for k, n in lower] for x in dofs])
 
     def motion(self, guard: Tensor, rates: Tensor, *less: Tensor) -> Tensor:
         """J x of `[*batch, num_dof]`, `[*batch, C, size]`; ``less`` is subtracted."""
@@ -116,8 +115,7 @@ class Between:
         ]
         writes = [Write(-1, self.places, num_dof * (num_dof + 1) // 2)]
         (packed,) = table_loop(of_cones, reads, writes, guarded=True)
-        places = [_place(i, j) for i in range(num_dof) for j in range(num_dof)]
-        index = torch.tensor(places, device=packed.device)
+        index = torch.tensor(_places(num_dof), device=packed.device).flatten()
         return packed.index_select(-1, index).unflatten(-1, (num_dof, num_dof))
 
     def dense(self, num_dof: int) -> Tensor:
@@ -153,6 +151,7 @@ def common_length(dofs: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
     return tuple((*x, *((x[0] if x else 0,) * (size - len(x)))) for x in dofs)
 
 
-def _place(i: int, j: int) -> int:
-    """Place of an entry among the packed rows of the lower half of a symmetric matrix."""
-    return max(i, j) * (max(i, j) + 1) // 2 + min(i, j)
+def _places(n: int) -> list[list[int]]:
+    """Place of each entry of a symmetric matrix among the packed rows of its lower half."""
+    first = [i * (i + 1) // 2 for i in range(n)]
+    return [[first[i] + j if j <= i else first[j] + i for j in range(n)] for i in range(n)]
