@@ -60,7 +60,7 @@ def loop_functions(
             yield from table_functions(loop, sources, inner, own, head, bits, lines)
             continue
         if (block := inner.program.block) is not None:
-            yield head, [_block_call(block)]
+            yield head, [_block_call(block, "a0" if pointers else "w")]
             continue
         yield from loop_functions(inner, bits, own, lines, emitted)
         for k, chunk in enumerate(inner.chunks):
@@ -76,8 +76,8 @@ def loop_functions(
         )
 
 
-def _block_call(block: DenseBlock) -> str:
-    """The call of the function in `native/dense.hpp` for a dense operation."""
+def _block_call(block: DenseBlock, invariant: str) -> str:
+    """The call of the function in `native/dense.hpp` for a dense operation, whose matrix is `invariant`."""
     sizes = {
         "ldl": (block.rows, f"(T){block.least.hex()}"),
         "cholesky": (block.rows,),
@@ -90,7 +90,7 @@ def _block_call(block: DenseBlock) -> str:
         "adjoint_product": (block.rows, block.inner, block.columns, 1, block.rows),
     }[block.kind]
     variable, fixed, _ = block.sizes
-    tensors = ("r", "w", f"r + {variable}") if fixed else ("r", f"r + {variable}")
+    tensors = ("r", invariant, f"r + {variable}") if fixed else ("r", f"r + {variable}")
     name = block.kind.removeprefix("adjoint_")
     return f"  dense_{name}({', '.join(map(str, (*sizes, *tensors)))});"
 

@@ -91,7 +91,10 @@ def sources_of(program: Program, value: int, pieces: Pieces) -> LoopSources:
     loop = program.loop_of(value)
     args = program.code[value].args[1 + loop.num_variable :]
     if not loop.writes:
-        return _of_runs(program, args, pieces)
+        found = _of_runs(program, args, pieces)
+        # A dense operation reads its matrix from one place.
+        is_apart = loop.program.block is not None and len(found.runs) > 1
+        return LoopSources((), args, 0) if is_apart else found
     arrays, copied, start = [], [], 0
     for access in loop.reads:
         columns = [
