@@ -98,6 +98,32 @@ def test_cuda_agrees_with_the_interpreter(program):
     compare(kernel(inputs), evaluate(program, inputs), 1e-11)
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize("on_card", [False, True])
+def test_a_matrix_is_read_from_an_earlier_result(is_whole, on_card):
+    """Where the factor of an earlier operation is the whole matrix, and where an entry is not its."""
+    n, factor, solve = 9, DenseBlock("cholesky", 9), DenseBlock("forward", 9, columns=1)
+    size, graph = n * (n + 1) // 2, Graph()
+    A, b, last = (range(*x) for x in ((0, size), (size, size + n), (size + n, size + n + 1)))
+    A, b, last = ([graph.input(k) for k in x] for x in (A, b, last))
+    node = graph.block(factor, A)
+    L = [graph.part(node, k) for k in range(size)]
+    node = graph.block(solve, [*b, *(L if is_whole else [*L[:-1], *last])])
+    x = [graph.part(node, k) for k in range(n)]
+    ports = [Port("A", (size,)), Port("b", (n,)), Port("last", (1,))]
+    program = lower(graph, x, ports, [Port("x", (n,))])
+    g = torch.Generator().manual_seed(0)
+    rest = torch.rand(11, n + 1, generator=g, dtype=torch.float64) + 1
+    inputs = [inputs_of(factor, 11, 0), rest[:, :n], rest[:, n:]]
+    if on_card:
+        launch = launch_on_cpu(cuda_plan(program), 64)
+        (found,) = CudaKernel(program.inputs, program.outputs, torch.float64, launch)(inputs)
+    else:
+        (found,) = build_kernel(program, torch.float64)(inputs)
+    (expected,) = evaluate(program, inputs)
+    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
+
+
 def test_equal_operations_are_one_instruction():
     graph = Graph()
     args = [graph.input(k) for k in range(3)]
