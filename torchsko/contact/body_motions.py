@@ -17,11 +17,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchsko.bridge.body_poses import Pose
 from torchsko.bridge.kinematics import Kinematics
+from torchsko.implicit.table_loop import Table
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import cross
 
@@ -41,18 +43,16 @@ class BodyMotions:
     moves: Tensor
 
     @staticmethod
-    def of(state: Kinematics, pose: Pose) -> BodyMotions:
-        """From the poses of all bodies, then of the inertial frame."""
-        tree, moves = state.tree, tree_moves(state.mech)
-        roots = list(range(tree.num_bodies + 1))
-        for k, parent in enumerate(tree.parents):
-            roots[k] = k if parent < 0 else roots[parent]
-        origin = pose.position.index_select(-2, torch.tensor(roots, device=moves.device))
+    def of(state: Kinematics, pose: Pose, moves: np.ndarray, roots: Table) -> BodyMotions:
+        """From the poses of all bodies, then of the inertial frame; see `ContactTables` for the others."""
+        tree = state.tree
+        origin = pose.position.index_select(-2, roots.tensor(pose.position.device))
         R, arm = pose.rotation[..., :-1, :, :], (pose.position - origin)[..., :-1, :]
         R, arm = tree.layout.breadth_first(R, -3), tree.layout.breadth_first(arm, -2)
         turn, shift = (x @ R.mT for x in state.joint_map.split(3, -1))
         shift = shift + cross(arm[..., None, :], turn)
-        return BodyMotions(tree.layout.dofs.unpack(torch.cat([turn, shift], -1)), origin, moves)
+        columns = tree.layout.dofs.unpack(torch.cat([turn, shift], -1))
+        return BodyMotions(columns, origin, torch.tensor(moves, device=columns.device))
 
     def velocities(self, rates: Tensor) -> Tensor:
         """Velocities of all bodies at the origins of their trees, `[*batch, num_bodies + 1, 6]`."""

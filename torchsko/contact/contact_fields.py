@@ -8,9 +8,10 @@ from torch import Tensor
 
 from torchsko.constraints.constraint_kinds import soft_kind
 from torchsko.constraints.row_kinds import FrameRows, JointRows
+from torchsko.contact.contact_tables import ContactTables
 from torchsko.contact.pair_groups import PairGroup
 from torchsko.mechanism.file_data.solver_options import SolverOptions
-from torchsko.mechanism.geometry import ConvexHull
+from torchsko.shapes.candidate_points import ConvexHull
 
 WEIGHTS = ("shape_invweight", "equality_invweight", "limit_invweight", "loss_invweight")
 """Inverse weights, which scale the softness."""
@@ -51,6 +52,8 @@ class ContactFields:
     """Pairs by kinds of shapes."""
     pair_shapes: tuple[tuple[int, int], ...]
     """First and second shape of each pair."""
+    tables: ContactTables
+    """Constant tables of the contacts."""
     condim: tuple[int, ...]
     """Dimension of the contact force of each pair."""
     friction: Tensor = field(metadata=dims(2))

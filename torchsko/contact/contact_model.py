@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchsko.contact.contact_fields import PARAMETER_DIMS, WEIGHTS, ContactFields
+from torchsko.contact.contact_tables import ContactTables
 from torchsko.contact.inverse_weights import has_file_weights
 from torchsko.contact.lengths import Lengths, equality_fields, limit_fields, loss_fields
 from torchsko.contact.model_weights import computed_weights, file_weights
@@ -77,11 +78,6 @@ class ContactModel(ContactFields):
     def num_limits(self) -> int:
         """Number of rows of limits."""
         return len(self.limit_dof) + len(self.ball_dof)
-
-    def points_by_condim(self, pair: Sequence[int]) -> dict[int, list[int]]:
-        """Indices of contact points by the dimension of their force, for the pair of each point."""
-        condims = [self.condim[k] for k in pair]
-        return {d: [c for c, x in enumerate(condims) if x == d] for d in sorted({*condims})}
 
     def replace(self, **changes: Tensor) -> ContactModel:
         """A copy with some tensors of parameters changed, with any leading batch dimensions.
@@ -168,22 +164,26 @@ def _contact_model(
     equalities, unknown = equality_fields(mech, lengths, number)
     names = tuple(mech.geometry.shapes[k].name or f"shape{k}" for k in used)
     kinds = tuple(mech.geometry.shapes[k].form.kind for k in used)
-    most = max_contacts_of(
-        [(place[pair.first], place[pair.second]) for pair in pairs], names, kinds, max_contacts
-    )
+    ends = tuple((place[pair.first], place[pair.second]) for pair in pairs)
+    most = max_contacts_of(ends, names, kinds, max_contacts)
     hulls, vertices, meshes = mesh_hulls(mech, used)
     fields, heights = height_fields(mech, used)
+    elevations = torch.as_tensor(heights, dtype=mech.dtype, device=mech.device)
+    groups = group_pairs(pairs, place, kinds, most, meshes, fields)
+    condim, of_shapes = tuple(pair.condim for pair in pairs), shape_fields(mech, used, number)
+    points = [(group, group.num_points(hulls, elevations)) for group in groups]
     unknown_weights: dict[str, Any] = dict.fromkeys(WEIGHTS, number([]))
     model = ContactModel(
         shape_names=names,
         shape_kinds=kinds,
-        **shape_fields(mech, used, number),
+        **of_shapes,
         mesh_vertices=number(vertices, 3),
         hulls=hulls,
-        heights=torch.as_tensor(heights, dtype=mech.dtype, device=mech.device),
-        groups=group_pairs(pairs, place, kinds, most, meshes, fields),
-        pair_shapes=tuple((place[pair.first], place[pair.second]) for pair in pairs),
-        condim=tuple(pair.condim for pair in pairs),
+        heights=elevations,
+        groups=groups,
+        pair_shapes=ends,
+        tables=ContactTables.of(mech, points, ends, of_shapes["shape_bodies"], condim),
+        condim=condim,
         friction=number([pair.friction for pair in pairs], 5),
         solref=number([pair.solref for pair in pairs], 2),
         solref_friction=number([pair.solref_friction for pair in pairs], 2),

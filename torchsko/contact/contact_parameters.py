@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchsko.contact.contact_model import ContactModel
+from torchsko.contact.contact_tables import ContactGroup
 from torchsko.contact.cost import Cones, EllipticCones, Pyramids
 from torchsko.contact.points import Contacts, select
 from torchsko.contact.scalar_rows import timing_of
@@ -48,15 +49,14 @@ class ContactParameters(NamedTuple):
 
     @staticmethod
     def of(
-        contact: ContactModel, points: Contacts, at: Sequence[int], active: Tensor
+        contact: ContactModel, points: Contacts, group: ContactGroup, active: Tensor
     ) -> ContactParameters:
-        """The parameters of contacts, by the indices of their points."""
-        pair = [points.pair[c] for c in at]
-        first, second = ([contact.pair_shapes[k][end] for k in pair] for end in (0, 1))
+        """The parameters of contacts."""
+        pair, (first, second) = group.pairs, group.shapes
         inverse_mass = contact.shape_invweight[..., 0]
         return ContactParameters(
             active,
-            select(points.distance, at, -1),
+            select(points.distance, group.at, -1),
             select(contact.margin, pair, -1),
             select(inverse_mass, first, -1) + select(inverse_mass, second, -1),
             select(contact.friction, pair, -2).clamp(min=MIN_FRICTION),

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from torchsko.contact.shape_pairs import ShapePair
 from torchsko.errors import MechanismError, unknown_name
+from torchsko.shapes.candidate_points import ConvexHull, Hull, Placed
 from torchsko.shapes.registry import COLLISIONS, KINDS
 
 NO_DATA = -1
@@ -34,6 +38,18 @@ class PairGroup:
     pairs: tuple[int, ...]
     first: tuple[int, ...]
     second: tuple[int, ...]
+
+    def num_points(self, hulls: Sequence[ConvexHull], heights: Tensor) -> int:
+        """Number of contact points of each pair, by one evaluation of the function of its kinds."""
+        one = two = Placed(torch.eye(3)[None], torch.zeros(1, 3), torch.ones(1, 3))
+        if self.field != NO_DATA:
+            one = one._replace(heights=torch.zeros(heights.shape[-2:]))
+        if self.hull != NO_DATA:
+            hull = hulls[self.hull]
+            vertices = torch.zeros(hull.vertices[-1] + 1 - hull.vertices[0], 3)
+            two = two._replace(hull=Hull(vertices, hull))
+        found = COLLISIONS[self.kinds].points(one, two)
+        return min(self.max_contacts, found.distance.shape[-1])
 
 
 def max_contacts_of(

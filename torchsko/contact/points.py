@@ -12,7 +12,7 @@ from torchsko.bridge.body_poses import Pose
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.pair_groups import NO_DATA, PairGroup
-from torchsko.implicit.table_loop import Read, Write, is_looped, table_loop
+from torchsko.implicit.table_loop import Read, Table, Write, is_looped, table_loop
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.shapes.candidate_points import FAR, Hull, Placed, contact_axes
@@ -84,11 +84,9 @@ def contact_points(contact: ContactModel, pose: Pose, *, of_active: bool = False
     """
     shapes = _placed_shapes(contact, pose)
     found: list[Sequence[Tensor]] = []
-    pair: list[int] = []
     count = pose.position.shape[:-2]
     for group in contact.groups:
         points = _points_of_group(contact, shapes, group, of_active)
-        pair += [k for k in group.pairs for _ in range(points[0].shape[-1])]
         flat = zip(points[:-1], (0, 1, 2, 0), strict=True)
         found.append([*(x.flatten(-2 - n, -1 - n) for x, n in flat), points[-1]])
     if not found:
@@ -96,11 +94,13 @@ def contact_points(contact: ContactModel, pose: Pose, *, of_active: bool = False
         return Contacts(empty, empty[..., None].expand(*count, 0, 3),
                         empty[..., None, None].expand(*count, 0, 3, 3), (), empty != 0, empty)  # fmt: skip
     order = [k for group in contact.groups for k in group.pairs]
-    by_pair = [order.index(k) for k in range(len(order))]
+    by_pair = sorted(range(len(order)), key=order.__getitem__)
     distance, position, axes, active, dropped = (
         concatenate(x, -n) for x, n in zip(zip(*found, strict=True), (1, 2, 3, 1, 1), strict=True)
     )
-    return Contacts(distance, position, axes, tuple(pair), active, select(dropped, by_pair, -1))
+    return Contacts(
+        distance, position, axes, contact.tables.pairs, active, select(dropped, by_pair, -1)
+    )
 
 
 def _placed_shapes(contact: ContactModel, pose: Pose) -> Placed:
@@ -162,6 +162,8 @@ def _points_of_group(
     return (*found, active, dropped)
 
 
-def select(x: Tensor, indices: Sequence[int], dim: int) -> Tensor:
+def select(x: Tensor, indices: Sequence[int] | Table, dim: int) -> Tensor:
     """Entries of a dimension by their indices."""
+    if isinstance(indices, Table):
+        return x.index_select(dim, indices.tensor(x.device))
     return x.index_select(dim, torch.tensor(indices, dtype=torch.int64, device=x.device))

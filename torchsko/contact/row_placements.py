@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchsko.implicit.table_loop import Read, Write, is_looped, table_loop
+from torchsko.contact.contact_tables import DofTable
+from torchsko.implicit.table_loop import Read, Table, Write, is_looped, table_loop
 from torchsko.linalg.symmetric import mirror
 from torchsko.utils.shapes import matvec
 
@@ -22,12 +23,12 @@ class Grounded:
     """Placement of cones between one body each and the inertial frame.
 
     Attributes:
-        bodies: body of each cone.
+        bodies: body of each cone, among all bodies and the inertial frame.
         placement: X, rows per velocity of the body in `torchsko.contact.body_motions`,
             `[*batch, C, size, 6]`.
     """
 
-    bodies: tuple[int, ...]
+    bodies: Table
     placement: Tensor
 
     def motion(self, guard: Tensor, velocity: Tensor, *less: Tensor) -> Tensor:
@@ -72,37 +73,27 @@ class Between:
     """Rows of cones between two bodies each, for the dofs that move one of them alone.
 
     Attributes:
-        dofs: the dofs of each cone; all cones have as many, by repetition of the first one.
+        table: the dofs of each cone.
         jacobian: J, zero for repeated dofs, `[*batch, C, size, m]`.
-        places: places of J* H J of each cone, by rows of its lower half, among the packed rows of the lower
-            half of the sum.
     """
 
-    dofs: tuple[tuple[int, ...], ...]
+    table: DofTable
     jacobian: Tensor
-    places: Sequence[Sequence[int]]
-
-    @staticmethod
-    def of(dofs: tuple[tuple[int, ...], ...], jacobian: Tensor) -> Between:
-        """The rows, with their places."""
-        place = _places(1 + max(map(max, dofs), default=-1))
-        lower = [(k, n) for k in range(len(dofs[0])) for n in range(k + 1)]
-        return Between(dofs, jacobian, [[place[x[k]][x[n]] for k, n in lower] for x in dofs])
 
     def motion(self, guard: Tensor, rates: Tensor, *less: Tensor) -> Tensor:
         """J x of `[*batch, num_dof]`, `[*batch, C, size]`; ``less`` is subtracted."""
         rows = Read(self.jacobian, -3, is_sparse=True)
-        return _motion(guard, rows, Read(rates, -1, self.dofs), less)
+        return _motion(guard, rows, Read(rates, -1, self.table.dofs), less)
 
     def forces(self, guard: Tensor, forces: Tensor, num_dof: int) -> Tensor:
         """Sum of J* f of `[*batch, C, size]`, `[*batch, num_dof]`."""
         reads = [Read(guard, -1), Read(self.jacobian, -3, is_sparse=True), Read(forces, -2)]
-        writes = [Write(-1, self.dofs, num_dof)]
+        writes = [Write(-1, self.table.dofs, num_dof)]
         return table_loop(lambda _, J, f: (matvec(J.mT, f),), reads, writes, guarded=True)[0]
 
     def stiffness(self, guard: Tensor, hessians: Tensor, num_dof: int) -> Tensor:
         """Sum of J* H J of `[*batch, C, size, size]`, `[*batch, num_dof, num_dof]`."""
-        m = len(self.dofs[0])
+        m = self.jacobian.shape[-1]
         row, column = torch.tril_indices(m, m, device=hessians.device)
 
         def of_cones(_: Tensor, J: Tensor, H: Tensor) -> tuple[Tensor]:
@@ -113,25 +104,22 @@ class Between:
             Read(self.jacobian, -3, is_sparse=True),
             Read(hessians, -3, is_sparse=True),
         ]
-        writes = [Write(-1, self.places, num_dof * (num_dof + 1) // 2)]
+        writes = [Write(-1, self.table.places, num_dof * (num_dof + 1) // 2)]
         (packed,) = table_loop(of_cones, reads, writes, guarded=True)
-        index = torch.tensor(_places(num_dof), device=packed.device).flatten()
-        return packed.index_select(-1, index).unflatten(-1, (num_dof, num_dof))
+        unpacked = torch.tensor(self.table.unpacked, device=packed.device)
+        return packed.index_select(-1, unpacked).unflatten(-1, (num_dof, num_dof))
 
     def dense(self, num_dof: int) -> Tensor:
         """J over all dofs, `[*batch, C, size, num_dof]`."""
         unit = torch.eye(num_dof, dtype=self.jacobian.dtype, device=self.jacobian.device)
-        return self.jacobian @ unit[torch.tensor(self.dofs, device=unit.device)]
+        return self.jacobian @ unit[torch.tensor(self.table.dofs.index, device=unit.device)]
 
     def with_zeros_shown(self) -> Between:
         """The rows, whose zeros a trace knows; rows of a loop are in memory."""
-        if is_looped(self.jacobian, len(self.dofs)):
+        if is_looped(self.jacobian, len(self.table.is_own)):
             return self
-        first = torch.tensor(
-            [[i == 0 or d != dofs[0] for i, d in enumerate(dofs)] for dofs in self.dofs]
-        )
-        first = first.to(self.jacobian.device)
-        return replace(self, jacobian=torch.where(first[:, None], self.jacobian, 0.0))
+        is_own = torch.tensor(self.table.is_own[:, None], device=self.jacobian.device)
+        return replace(self, jacobian=torch.where(is_own, self.jacobian, 0.0))
 
 
 def _motion(guard: Tensor, rows: Read, rates: Read, less: Sequence[Tensor]) -> Tensor:
@@ -143,15 +131,3 @@ def _motion(guard: Tensor, rows: Read, rates: Read, less: Sequence[Tensor]) -> T
 
     reads = [Read(guard, -1), rows, rates, *(Read(x, -2) for x in less)]
     return table_loop(of_cones, reads, [Write(-2, is_sparse=True)], guarded=True)[0]
-
-
-def common_length(dofs: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """Lists of dofs of equal lengths, by repetition of their first dof, or of dof 0."""
-    size = max(1, *map(len, dofs))
-    return tuple((*x, *((x[0] if x else 0,) * (size - len(x)))) for x in dofs)
-
-
-def _places(n: int) -> list[list[int]]:
-    """Place of each entry of a symmetric matrix among the packed rows of its lower half."""
-    first = [i * (i + 1) // 2 for i in range(n)]
-    return [[first[i] + j if j <= i else first[j] + i for j in range(n)] for i in range(n)]

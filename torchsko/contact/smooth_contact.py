@@ -32,7 +32,7 @@ from torchsko.contact.body_motions import BodyMotions
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.points import all_poses, contact_points, select
 from torchsko.contact.scalar_rows import all_lengths, largest_forces, limit_distances
-from torchsko.contact.soft_rows import ContactGroup, point_jacobians
+from torchsko.contact.soft_rows import point_jacobians
 from torchsko.contact.soft_state import SoftState
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.configuration import transport_rate
@@ -191,9 +191,9 @@ def _contact_forces(state: Kinematics, contact: SmoothContact) -> list[_Forces]:
     if not points.pair:
         return []
     q = state.tree_q
-    bodies = BodyMotions.of(state, pose)
-    group = ContactGroup.of(contact.shapes, points, range(len(points.pair)), 3, False)
-    J = point_jacobians(points, group, bodies, 3)
+    tables = contact.shapes.tables
+    bodies = BodyMotions.of(state, pose, tables.moves, tables.roots)
+    J = point_jacobians(points, contact.shapes, bodies)
     u = matvec(J, state.tree_qd[..., None, :])
     J = state.independent_rows(J.flatten(-3, -2)).unflatten(-2, (-1, 3))
     un, ut = u[..., 0], u[..., 1:]

@@ -30,7 +30,7 @@ from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.cost import SoftRows
 from torchsko.contact.newton import minimize, solve_from_leaves
 from torchsko.contact.points import select
-from torchsko.contact.soft_rows import moving_dofs, soft_rows
+from torchsko.contact.soft_rows import soft_rows
 from torchsko.contact.soft_state import SoftState
 from torchsko.contact.value_checks import check_batch, check_mechanism
 from torchsko.implicit.equation import implicit
@@ -255,7 +255,7 @@ class _SoftEquation:
         state = state.with_inertia(given.inertia)
         M, h = state.step_inertia, given.smooth_force
         start = solve_from_leaves(M, h) if given.start is None else given.start
-        moves = moving_dofs(state.mech)
+        moves = state.contact.tables.over_independent(state.rows.bodies.moves)
         # Dofs on one path to the root have an entry in M: one of them moves all bodies of the other.
         coupled = (moves.T.to(M.dtype) @ moves.to(M.dtype)) > 0
         coupled = coupled if state.added is None else coupled | can_be_nonzero(state.added)

@@ -112,6 +112,12 @@ def check_mechanism(contact: ContactFields, mech: Mechanism) -> None:
             "Its rows belong to the joints and bodies of one mechanism.",
             "Pass ContactModel.of(mech) of this mechanism.",
         )
+    if not contact.tables.fits(mech):
+        raise MechanismError(
+            "the contact model was made of a mechanism with another tree, or with other couplings or loops.",
+            "Its rows belong to the dofs of one mechanism.",
+            "Pass ContactModel.of(mech) of this mechanism.",
+        )
     unknown = {*contact.shape_names} - {
         shape.name or f"shape{k}" for k, shape in enumerate(mech.geometry.shapes)
     }

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -32,6 +33,52 @@ Indices = Sequence[int] | Sequence[Sequence[int]]
 """Row of each iteration, or several rows of each."""
 
 
+@dataclass(frozen=True)
+class Access:
+    """Rows of an array that the iterations of a loop read or write.
+
+    Attributes:
+        rows: number of rows.
+        entries: the row of each iteration and slot.
+        slots: number of rows of one iteration; None for one row without a dimension.
+        is_sparse: see `Write`.
+    """
+
+    rows: int
+    entries: tuple[int, ...]
+    slots: int | None
+    is_sparse: bool = field(default=False, compare=False)
+
+    @property
+    def num_slots(self) -> int:
+        """Number of rows of one iteration."""
+        return 1 if self.slots is None else self.slots
+
+    @property
+    def is_identity(self) -> bool:
+        """True if iteration k accesses row k alone."""
+        return self.slots is None and self.entries == tuple(range(self.rows))
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table that is an array, for loops that run at each step: a list takes longer than the loop.
+
+    An array is a constant of any trace, where a tensor may be wrapped by a transform.
+
+    Attributes:
+        index: the rows, `[iterations]`, or `[iterations, slots]` for several rows of each, int64.
+        rows: number of rows of the arrays that are read or written.
+    """
+
+    index: np.ndarray
+    rows: int
+
+    def tensor(self, device: torch.device) -> Tensor:
+        """The rows of all iterations and slots, int64."""
+        return torch.tensor(self.index.reshape(-1), device=device)
+
+
 class Read(NamedTuple):
     """Rows of a tensor that the iterations read.
 
@@ -45,7 +92,7 @@ class Read(NamedTuple):
 
     x: Tensor
     dim: int
-    table: Indices | None = None
+    table: Indices | Table | None = None
     is_sparse: bool = False
 
 
@@ -63,7 +110,7 @@ class Write(NamedTuple):
     """
 
     dim: int
-    table: Indices | None = None
+    table: Indices | Table | None = None
     rows: int = 0
     is_total: bool = False
     is_sparse: bool = False
@@ -101,8 +148,8 @@ def table_loop(
         tensor([[ 8., 12.],
                 [ 6.,  8.]])
     """
-    lengths = {x.x.shape[x.dim] if x.table is None else len(x.table) for x in reads}
-    lengths |= {len(x.table) for x in writes if x.table is not None}
+    lengths = {x.x.shape[x.dim] if x.table is None else _count(x.table) for x in reads}
+    lengths |= {_count(x.table) for x in writes if x.table is not None}
     if len(lengths) != 1:
         raise ShapeError(
             f"the tables of a loop have the lengths {sorted(lengths)}.",
@@ -112,8 +159,13 @@ def table_loop(
     (count,) = lengths
     traced = None if count < MIN_ITERATIONS else first_traced([x.x for x in reads])
     if traced is None:
-        return _at_once(body, reads, writes, count)
+        return _at_once(body, reads, writes)
     return _traced(traced, body, reads, writes, count, guarded)
+
+
+def _count(table: Indices | Table) -> int:
+    """Number of iterations of a table."""
+    return len(table.index if isinstance(table, Table) else table)
 
 
 def is_looped(x: Tensor, count: int) -> bool:
@@ -121,51 +173,20 @@ def is_looped(x: Tensor, count: int) -> bool:
     return count >= MIN_ITERATIONS and is_traced(x)
 
 
-@dataclass(frozen=True)
-class Access:
-    """Rows of an array that the iterations of a loop read or write.
-
-    Attributes:
-        rows: number of rows.
-        entries: the row of each iteration and slot.
-        slots: number of rows of one iteration; None for one row without a dimension.
-        is_sparse: see `Write`.
-    """
-
-    rows: int
-    entries: tuple[int, ...]
-    slots: int | None
-    is_sparse: bool = field(default=False, compare=False)
-
-    @property
-    def num_slots(self) -> int:
-        """Number of rows of one iteration."""
-        return 1 if self.slots is None else self.slots
-
-    @property
-    def is_identity(self) -> bool:
-        """True if iteration k accesses row k alone."""
-        return self.slots is None and self.entries == tuple(range(self.rows))
-
-    def index(self, like: Tensor) -> Tensor:
-        """The entries as a tensor."""
-        return torch.tensor(self.entries, dtype=torch.int64, device=like.device)
-
-
-def _table(name: str, table: Indices | None, rows: int, is_sparse: bool) -> Access:
+def _access(name: str, table: Indices | Table | None, rows: int, is_sparse: bool = False) -> Access:
     """The access by a table, checked; by default row by row."""
     if table is None:
         return Access(rows, tuple(range(rows)), None, is_sparse)
-    if isinstance(table, Tensor):
-        if is_traced(table):
-            raise ShapeError(
-                f"the table of {name} of a loop depends on traced values.",
-                "The rows that a kernel reads are the same for all samples.",
-                "Select entries by torch.where.",
-            )
-        table = table.tolist()
-    has_slots = len(table) > 0 and isinstance(table[0], Sequence)
-    lists: Any = table if has_slots else (table,)
+    given: Any = table.index if isinstance(table, Table) else table
+    if isinstance(given, Tensor) and is_traced(given):
+        raise ShapeError(
+            f"the table of {name} of a loop depends on traced values.",
+            "The rows that a kernel reads are the same for all samples.",
+            "Select entries by torch.where.",
+        )
+    found: Any = given.tolist() if isinstance(given, (Tensor, np.ndarray)) else given
+    has_slots = len(found) > 0 and isinstance(found[0], Sequence)
+    lists = found if has_slots else (found,)
     entries = tuple(chain.from_iterable(lists))
     slots = len(lists[0]) if has_slots else None
     is_even = slots is None or all(len(x) == slots for x in lists)
@@ -180,32 +201,40 @@ def _table(name: str, table: Indices | None, rows: int, is_sparse: bool) -> Acce
     return Access(rows, entries, slots, is_sparse)
 
 
+def _table(name: str, table: Indices | Table, rows: int) -> Table:
+    """The table, checked."""
+    if isinstance(table, Table) and table.rows == rows:
+        return table
+    access = _access(name, table, rows)
+    shape = (-1,) if access.slots is None else (-1, access.slots)
+    return Table(np.array(access.entries, dtype=np.int64).reshape(shape), rows)
+
+
 def _at_once(
     body: Callable[..., Sequence[Tensor]],
     reads: Sequence[Read],
     writes: Sequence[Write],
-    count: int,
 ) -> Tensors:
     """The results by operations on all rows."""
     rows = []
-    for k, (x, dim, table, is_sparse) in enumerate(reads):
+    for k, (x, dim, table, _) in enumerate(reads):
         if table is not None:
-            access = _table(f"input {k}", table, x.shape[dim], is_sparse)
-            x = x.index_select(dim, access.index(x))
-            if access.slots is not None:
-                x = x.unflatten(dim, (count, access.slots))
+            of_input = _table(f"input {k}", table, x.shape[dim])
+            x = x.index_select(dim, of_input.tensor(x.device))
+            if of_input.index.ndim > 1:
+                x = x.unflatten(dim, of_input.index.shape)
         rows.append(x)
     results = []
     for k, (y, write) in enumerate(zip(_checked(body(*rows), writes), writes, strict=True)):
         if write.is_total:
             y = y.sum(write.dim)
         elif write.table is not None:
-            access = _table(f"output {k}", write.table, write.rows, write.is_sparse)
-            if access.slots is not None:
+            of_output = _table(f"output {k}", write.table, write.rows)
+            if of_output.index.ndim > 1:
                 y = y.flatten(write.dim - 1, write.dim)
             shape = list(y.shape)
-            shape[write.dim] = access.rows
-            y = y.new_zeros(shape).index_add(write.dim, access.index(y), y)
+            shape[write.dim] = write.rows
+            y = y.new_zeros(shape).index_add(write.dim, of_output.tensor(y.device), y)
         results.append(y)
     return tuple(results)
 
@@ -232,12 +261,12 @@ def _traced(
     """The results by a loop of the traced program."""
     dims = [x.dim for x in reads]
     tables = [
-        _table(f"input {k}", x.table, x.x.shape[x.dim], x.is_sparse) for k, x in enumerate(reads)
+        _access(f"input {k}", x.table, x.x.shape[x.dim], x.is_sparse) for k, x in enumerate(reads)
     ]
     out_tables = [
         None
         if y.is_total
-        else _table(f"output {k}", y.table, count if y.table is None else y.rows, y.is_sparse)
+        else _access(f"output {k}", y.table, count if y.table is None else y.rows, y.is_sparse)
         for k, y in enumerate(writes)
     ]
 

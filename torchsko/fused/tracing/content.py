@@ -1,7 +1,7 @@
 """Bytes of the content of objects: equal bytes mean that a trace finds the same.
 
-Objects of this package, functions of it and of PyTorch with what they capture, tensors, numbers and
-containers have content. Functions and types of the user have none, since their source may change.
+Objects of this package, functions of it and of PyTorch with what they capture, tensors, arrays,
+numbers and containers have content. Functions and types of the user have none, since their source may change.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from pathlib import Path
 from types import FunctionType, MethodType
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchsko.contact.contact_model import ContactModel
+from torchsko.contact.contact_tables import ContactTables
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.traced_tensor import TracedTensor
 
@@ -89,6 +91,11 @@ def _texts(x: object, walk: _Walk) -> Iterator[bytes]:
         digest, tensors = _stored_digest(x, walk)
         yield digest
         yield from map(walk.number, tensors)
+    elif isinstance(x, ContactTables):
+        yield from _texts(x.key, walk)
+    elif isinstance(x, np.ndarray):
+        yield repr((x.dtype, x.shape)).encode()
+        yield x.tobytes()
     elif is_dataclass(x) and not isinstance(x, type):
         if not type(x).__module__.startswith("torchsko."):
             raise TypeError  # a type of the user

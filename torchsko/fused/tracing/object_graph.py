@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchsko.contact.contact_tables import ContactTables
 from torchsko.fused.tracing.clean import is_wrapped
 from torchsko.mechanism.fields import PARAMETERS
 from torchsko.mechanism.mechanism import Mechanism
@@ -47,7 +48,7 @@ KEYS: Step = ("keys", None)
 
 VALUES = (
     *(type(None), bool, int, float, complex, str, bytes, Fraction, Decimal, np.generic),
-    *(slice, range, frozenset, torch.dtype, torch.device, CodeType),
+    *(slice, range, frozenset, torch.dtype, torch.device, CodeType, ContactTables),
 )
 """Types of values, which are compared by their numbers and have no entries."""
 
