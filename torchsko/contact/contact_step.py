@@ -53,7 +53,8 @@ def step(
             file without actuators joint forces, `[*batch, num_dof]` [N m or N]; they are refused if the
             file has actuators and none of them is modeled.
         actuators: by default those of the robot file, `torchsko.actuators.actuators_of`.
-        contact: shapes and parameters of contact; by default `ContactModel.of` of the mechanism.
+        contact: shapes and parameters of contact; by default `ContactModel.of` of the mechanism, which each
+            call makes anew: a loop of steps makes it once.
             `SmoothContact` selects smooth forces and a linearly implicit step.
         f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin.
         dt: time step of the integrator [s], a number or a tensor `[]`; by default that of the robot file.
@@ -81,9 +82,9 @@ def step(
         >>> text = '''<mujoco><worldbody><geom type="plane" size="1 1 1"/><body pos="0 0 0.1"><freejoint/>
         ...   <geom size="0.1"/></body></worldbody></mujoco>'''
         >>> ball = ts.load(text)
-        >>> state = ts.initial_state(ball)
+        >>> state, contact = ts.initial_state(ball), ts.ContactModel.of(ball)
         >>> for _ in range(5):
-        ...     state = ts.step(ball, state)
+        ...     state = ts.step(ball, state, contact=contact)
         >>> round(float(state.q[2]), 3)
         0.1
     """
