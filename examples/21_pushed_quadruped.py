@@ -9,7 +9,9 @@ import torch
 from command_line import parse_options, save_figure
 
 import torchsko as ts
-from torchsko.mechanism.geometry import Geometry, Plane, Shape, Sphere, Surface
+from torchsko.mechanism.geometry import Geometry, Shape, Surface
+from torchsko.shapes.plane import Plane
+from torchsko.shapes.sphere import Sphere
 
 STAND, RADIUS, DT = [0.0, -0.8, 1.6] * 4, 0.02, 0.004
 STEPS, PUSHED = 400, range(100, 125)  # the push lasts 0.1 s

@@ -9,7 +9,9 @@ import torch
 
 import torchsko as ts
 from tests.oracles.pinocchio_bridge import robot_files
-from torchsko.mechanism.geometry import Plane, Shape, Sphere, Surface
+from torchsko.mechanism.geometry import Shape, Surface
+from torchsko.shapes.plane import Plane
+from torchsko.shapes.sphere import Sphere
 
 gymnasium = pytest.importorskip("gymnasium")
 pytest.importorskip("mujoco")

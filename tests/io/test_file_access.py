@@ -11,7 +11,7 @@ import torchsko as ts
 from tests.strategies import agree
 from torchsko.io.common import file_access
 from torchsko.io.common.meshes import mesh_file
-from torchsko.mechanism.geometry import Mesh
+from torchsko.shapes.mesh import Mesh
 
 mujoco = pytest.importorskip("mujoco")
 

@@ -11,7 +11,9 @@ import torch
 
 import torchsko as ts
 from torchsko.io.common.meshes import mesh_file, read_mesh
-from torchsko.mechanism import geometry as forms
+from torchsko.shapes.box import Box
+from torchsko.shapes.mesh import Mesh
+from torchsko.shapes.sphere import Sphere
 
 LINKS = """
 <robot name="shapes">
@@ -63,7 +65,7 @@ def in_base(mech, shape, q):
 
 def test_shapes_stand_on_their_links_with_their_colors():
     palm, ball = robot(hand=HAND).geometry.shapes
-    assert (palm.form, ball.form) == (forms.Box((1.0, 2.0, 3.0)), forms.Sphere(0.5))
+    assert (palm.form, ball.form) == (Box((1.0, 2.0, 3.0)), Sphere(0.5))
     assert (palm.frame, palm.name, palm.color) == ("hand", "palm", (0.1, 0.2, 0.3, 1.0))
     assert (palm.visual, palm.collision) == (True, False)
     assert (ball.visual, ball.collision) == (False, True)
@@ -198,12 +200,12 @@ def test_a_package_around_the_file_is_named_as_what_to_pass(tmp_path):
     for place in ("iCub/meshes", "iCub/robots/A"):
         (tmp_path / place).mkdir(parents=True)
     (tmp_path / "iCub/meshes/tip.obj").write_text(TETRAHEDRON)
-    form = forms.Mesh("package://iCub/meshes/tip.obj", home=str(tmp_path / "iCub/robots/A"))
+    form = Mesh("package://iCub/meshes/tip.obj", home=str(tmp_path / "iCub/robots/A"))
     with pytest.raises(ts.RobotFileError, match="lies outside the folder") as told:
         mesh_file(form)
     folder = str((tmp_path / "iCub").resolve())
     assert f"mesh_path=[{folder!r}]" in str(told.value)
-    trusted = forms.Mesh(form.path, home=form.home, search=(folder,))
+    trusted = Mesh(form.path, home=form.home, search=(folder,))
     assert mesh_file(trusted) == (tmp_path / "iCub/meshes/tip.obj").resolve()
 
 
@@ -228,7 +230,7 @@ def test_meshes_that_leave_the_folders_are_refused_when_opened(package, path):
     "path", ["nowhere.stl", "\0.stl", "package://mine/x" + "y" * 5000, "package://"]
 )
 def test_missing_meshes_are_named(package, path):
-    form = forms.Mesh(path, home=str(package / "ws/mine/urdf"))
+    form = Mesh(path, home=str(package / "ws/mine/urdf"))
     with pytest.raises(ts.RobotFileError, match="was not found"):
         mesh_file(form)
 

@@ -15,7 +15,7 @@ from tests.oracles.pinocchio_bridge import Robot, mass_matrix, robot_files, wors
 from tests.oracles.test_mjcf import STACKED, gymnasium_models
 from tests.strategies import agree, random_mechanism
 from torchsko.io.mjcf.assets import asset_paths
-from torchsko.mechanism.geometry import Mesh
+from torchsko.shapes.mesh import Mesh
 from torchsko.spatial.rotation import quaternion_exp, quaternion_to_matrix
 
 pin = pytest.importorskip("pinocchio")

@@ -8,7 +8,8 @@ import torch
 import torchsko as ts
 from tests.states import normal_state
 from tests.strategies import agree
-from torchsko.mechanism.geometry import Shape, Sphere
+from torchsko.mechanism.geometry import Shape
+from torchsko.shapes.sphere import Sphere
 
 INERTIA = "<ixx>0.3</ixx><ixy>0.01</ixy><ixz>0</ixz><iyy>0.2</iyy><iyz>0.02</iyz><izz>0.25</izz>"
 URDF_INERTIA = '<inertia ixx="0.3" ixy="0.01" ixz="0" iyy="0.2" iyz="0.02" izz="0.25"/>'

@@ -18,7 +18,10 @@ from tests.mechanism.road_parts import PARTS
 from tests.mechanism.test_roads import loaded, pickled, through_file
 from torchsko.mechanism.fields import FIELDS
 from torchsko.mechanism.file_data.file_metadata import Coupled, Keyframe
-from torchsko.mechanism.geometry import ConvexHull, HeightField, Shape, Triangles
+from torchsko.mechanism.geometry import Shape
+from torchsko.shapes.candidate_points import ConvexHull
+from torchsko.shapes.height_field import HeightField
+from torchsko.shapes.mesh import Triangles
 
 pytest.importorskip("mujoco")
 

@@ -11,8 +11,10 @@ import torch
 
 import torchsko as ts
 from torchsko.io.common.meshes import mesh_file
-from torchsko.mechanism import geometry as forms
-from torchsko.mechanism.geometry import Mesh, Shape
+from torchsko.mechanism.geometry import Shape
+from torchsko.shapes.capsule import Capsule
+from torchsko.shapes.mesh import Mesh
+from torchsko.shapes.plane import Plane
 
 ROBOTS = (
     "panda_description/urdf/panda.urdf",
@@ -100,14 +102,14 @@ def test_contact_settings_of_a_model_are_kept():
         friction="0.7 0.7 0.01 0.02 0.02"/></contact></mujoco>""")
     mech = ts.from_mujoco(model)
     floor, hill, ball, seen, hidden = mech.geometry.shapes
-    assert floor.form == forms.Plane((8.0, 10.0)) and floor.frame is None
+    assert floor.form == Plane((8.0, 10.0)) and floor.frame is None
     assert hill.form.size == (6.0, 4.0)
     assert np.allclose(hill.form.heights, heights_by_rays(mujoco, model, hill.form), atol=1e-4)
     assert (ball.surface.condim, ball.surface.friction) == (4, (2.0, 0.1, 0.2))
     assert (ball.surface.margin, ball.surface.gap, ball.surface.priority) == (0.3, 0.1, 2)
     assert ball.surface.solref == (0.03, 0.8) and ball.color == (1.0, 0.0, 0.0, 1.0)
     assert seen.visual and not seen.collision and hidden.collision and not hidden.visual
-    assert hidden.form == forms.Capsule(0.2, 1.0)
+    assert hidden.form == Capsule(0.2, 1.0)
     q = mech.neutral()
     R, r = placed(mech, seen, q)
     corners = torch.tensor(seen.form.vertices, dtype=torch.float64) @ R.mT + r

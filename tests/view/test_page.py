@@ -15,8 +15,9 @@ import pytest
 import torch
 
 import torchsko as ts
-from torchsko.mechanism import geometry as forms
 from torchsko.mechanism.geometry import Geometry, Shape
+from torchsko.shapes.box import Box
+from torchsko.shapes.sphere import Sphere
 from torchsko.spatial.rotation import quaternion_to_matrix
 from torchsko.view import server as serving
 from torchsko.view.playback import motion_of
@@ -31,8 +32,8 @@ RED = (1.0, 0.0, 0.0, 1.0)
 
 def arm() -> ts.Mechanism:
     """The arm with a red ball at its tip and a box on each link."""
-    shapes = [Shape(forms.Box((0.08, 0.08, 0.2)), f"link{k}") for k in range(8)]
-    tip = Shape(forms.Sphere(0.15), "link7", color=RED)
+    shapes = [Shape(Box((0.08, 0.08, 0.2)), f"link{k}") for k in range(8)]
+    tip = Shape(Sphere(0.15), "link7", color=RED)
     return ts.load(ts.robots.panda).replace(geometry=Geometry((*shapes, tip)))
 
 
@@ -155,7 +156,7 @@ def test_robots_of_one_name_have_panels_of_their_own(monkeypatch):
 
 def test_robots_stand_on_one_ground_and_apart():
     hanging = ts.load(ts.robots.quadruped)  # its body fixed, legs below
-    small = Shape(forms.Sphere(0.05), "link7")
+    small = Shape(Sphere(0.05), "link7")
     robots = [arm(), hanging, ts.load(ts.robots.quadruped, floating_base=True)]
     robots.append(robots[0].replace(geometry=Geometry((small,))))
     with page(robots, port=9100) as served:
@@ -192,7 +193,7 @@ def test_a_robot_of_any_size_is_between_the_planes_of_the_camera(length):
     builder = ts.MechanismBuilder("fly or crane")
     builder.link("wing", mass=1.0, com=(0.0, 0.0, length))
     builder.joint("hinge", "revolute", child="wing", axis=(1.0, 0.0, 0.0))
-    wing = Shape(forms.Box((length, length, 2 * length)), "wing")
+    wing = Shape(Box((length, length, 2 * length)), "wing")
     mech = builder.build().replace(geometry=Geometry((wing,)))
     with page([mech], port=9100) as served:
         camera, (figure,) = served.server.initial_camera, served.robots

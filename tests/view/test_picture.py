@@ -13,8 +13,11 @@ import torch
 
 import torchsko as ts
 from torchsko.cli.main import main
-from torchsko.mechanism import geometry as forms
 from torchsko.mechanism.geometry import Geometry, Shape
+from torchsko.shapes.box import Box
+from torchsko.shapes.mesh import Mesh
+from torchsko.shapes.plane import Plane
+from torchsko.shapes.sphere import Sphere
 from torchsko.view.notebook import NotebookView
 from torchsko.view.option_checks import configurations
 from torchsko.view.raster import draw
@@ -37,7 +40,7 @@ def is_tint(image, channel: int) -> np.ndarray:
 
 
 def test_a_ball_is_a_disc_where_the_eye_projects_its_middle():
-    mech = arm([Shape(forms.Sphere(0.4), "link7", color=RED)])
+    mech = arm([Shape(Sphere(0.4), "link7", color=RED)])
     q = mech.middle()
     image = np.asarray(ts.view.picture(mech, q, size=(400, 300)))
     rows, columns = np.nonzero(is_tint(image, 0))
@@ -52,7 +55,7 @@ def test_a_ball_is_a_disc_where_the_eye_projects_its_middle():
 
 def test_the_nearer_shape_hides_the_other():
     near, far = (
-        Shape(forms.Sphere(radius), None, position=(x, 0.0, 1.0), color=color)
+        Shape(Sphere(radius), None, position=(x, 0.0, 1.0), color=color)
         for x, radius, color in ((2.0, 0.3, RED), (-2.0, 0.1, BLUE))
     )
     q = torch.zeros(7, dtype=torch.float64)
@@ -86,10 +89,10 @@ def test_what_is_behind_a_shape_is_seen_as_far_as_its_opacity_says():
 
     def through(*opacities: float) -> np.ndarray:
         walls = [
-            Shape(forms.Box((0.01, 9.0, 9.0)), None, position=(x, 0, 0), color=(0, 0, 1, opacity))
+            Shape(Box((0.01, 9.0, 9.0)), None, position=(x, 0, 0), color=(0, 0, 1, opacity))
             for x, opacity in zip((4.0, 5.0), opacities, strict=False)
         ]
-        ball = Shape(forms.Sphere(3.0), None, color=RED)
+        ball = Shape(Sphere(3.0), None, color=RED)
         image = ts.view.picture(arm([*walls, ball]), q, view=(0.0, 0.0))
         return np.asarray(image).astype(float)
 
@@ -106,7 +109,7 @@ def test_what_is_behind_a_shape_is_seen_as_far_as_its_opacity_says():
 def test_a_motion_is_a_gif_with_its_frames(tmp_path):
     from PIL import Image
 
-    mech = arm([Shape(forms.Sphere(0.1), "link7", color=RED)])
+    mech = arm([Shape(Sphere(0.1), "link7", color=RED)])
     qs = mech.middle() + torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
     ts.view.animate(mech, qs, tmp_path / "a.gif", dt=0.1, size=(120, 90))
     with Image.open(tmp_path / "a.gif") as gif:
@@ -123,9 +126,9 @@ def rolling() -> tuple[ts.Mechanism, torch.Tensor]:
     builder = ts.MechanismBuilder("ball")
     builder.link("ball", mass=1.0)
     shapes = (
-        Shape(forms.Sphere(0.1), "ball", color=RED),
-        Shape(forms.Box((0.1, 9.0, 0.1)), None, position=(9.0, 0.0, 0.1)),
-        Shape(forms.Plane((9.0, 9.0)), None),
+        Shape(Sphere(0.1), "ball", color=RED),
+        Shape(Box((0.1, 9.0, 0.1)), None, position=(9.0, 0.0, 0.1)),
+        Shape(Plane((9.0, 9.0)), None),
     )
     mech = builder.joint("free", "free", child="ball").build()
     qs = mech.neutral().expand(4, -1).clone()
@@ -202,8 +205,8 @@ def test_the_command_saves_pictures_without_a_browser(tmp_path, capsys):
 
 
 def test_omitted_shapes_are_named_with_advice(tmp_path, capsys):
-    lost = [Shape(forms.Mesh(f"lost{k}.stl"), f"link{k % 8}") for k in range(20)]
-    mech = arm([*lost, Shape(forms.Sphere(0.1), "link7")])
+    lost = [Shape(Mesh(f"lost{k}.stl"), f"link{k % 8}") for k in range(20)]
+    mech = arm([*lost, Shape(Sphere(0.1), "link7")])
     q = mech.middle()
     for look in (lambda: ts.view.picture(mech, q),
                  lambda: ts.view.animate(mech, q[None], tmp_path / "a.gif")):  # fmt: skip

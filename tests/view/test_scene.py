@@ -9,9 +9,15 @@ import pytest
 import torch
 
 import torchsko as ts
-from torchsko.mechanism import geometry as forms
 from torchsko.mechanism.geometry import Geometry, Shape
-from torchsko.shapes.mesh import triangles_of
+from torchsko.shapes.box import Box
+from torchsko.shapes.capsule import Capsule
+from torchsko.shapes.cylinder import Cylinder
+from torchsko.shapes.ellipsoid import Ellipsoid
+from torchsko.shapes.height_field import HeightField
+from torchsko.shapes.mesh import Mesh, triangles_of
+from torchsko.shapes.plane import Plane
+from torchsko.shapes.sphere import Sphere
 from torchsko.view.playback import motion_of, read_log
 from torchsko.view.scene import scene_of, start_of
 from torchsko.view.viser_scene import ground_contacts
@@ -26,11 +32,11 @@ def volume(triangles) -> float:
 @pytest.mark.parametrize(
     ("form", "exact"),
     [
-        (forms.Box((1.0, 2.0, 3.0)), 6.0),
-        (forms.Sphere(0.7), 4 / 3 * math.pi * 0.7**3),
-        (forms.Cylinder(0.5, 2.0), 2 * math.pi * 0.25),
-        (forms.Capsule(0.5, 2.0), 2 * math.pi * 0.25 + 4 / 3 * math.pi * 0.125),
-        (forms.Ellipsoid((1.0, 2.0, 0.5)), 4 / 3 * math.pi),
+        (Box((1.0, 2.0, 3.0)), 6.0),
+        (Sphere(0.7), 4 / 3 * math.pi * 0.7**3),
+        (Cylinder(0.5, 2.0), 2 * math.pi * 0.25),
+        (Capsule(0.5, 2.0), 2 * math.pi * 0.25 + 4 / 3 * math.pi * 0.125),
+        (Ellipsoid((1.0, 2.0, 0.5)), 4 / 3 * math.pi),
     ],
 )
 def test_forms_as_triangles_are_closed_look_outwards_and_have_their_volume(form, exact):
@@ -45,7 +51,7 @@ def test_forms_as_triangles_are_closed_look_outwards_and_have_their_volume(form,
 
 def test_a_field_of_heights_passes_through_them():
     heights = np.array([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
-    corners = triangles_of(forms.HeightField((4.0, 2.0), heights)).vertices
+    corners = triangles_of(HeightField((4.0, 2.0), heights)).vertices
     assert {tuple(x) for x in corners.tolist()} == {
         (x, y, heights[i, j])
         for i, y in enumerate((-1.0, 1.0))
@@ -59,8 +65,8 @@ def arm(shapes=()) -> ts.Mechanism:
 
 def test_nodes_stand_where_frame_pose_has_their_frames():
     R = ((0.0, -1.0, 0.0), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0))
-    mech = arm([Shape(forms.Box((0.1, 0.2, 0.3)), "link5", R, (0.1, 0.2, 0.3)),
-                Shape(forms.Sphere(0.1), None, position=(1.0, 0.0, 0.0))])  # fmt: skip
+    mech = arm([Shape(Box((0.1, 0.2, 0.3)), "link5", R, (0.1, 0.2, 0.3)),
+                Shape(Sphere(0.1), None, position=(1.0, 0.0, 0.0))])  # fmt: skip
     q, _ = mech.random_state(2, 3, generator=torch.Generator().manual_seed(0))
     scene = scene_of(mech)
     turns, shifts = scene.poses(q)
@@ -79,7 +85,7 @@ def test_nodes_stand_where_frame_pose_has_their_frames():
 
 
 def test_a_body_without_shapes_is_the_ellipsoid_of_its_inertia():
-    mech = arm([Shape(forms.Sphere(0.1), "link1")])
+    mech = arm([Shape(Sphere(0.1), "link1")])
     scene = scene_of(mech)
     lumps = [node for node in scene.nodes if "inertia" in node.name]
     assert {node.name for node in lumps} == {f"link{k}: inertia" for k in range(2, 8)}
@@ -105,7 +111,7 @@ def test_a_dummys_inertia_hides_no_other_body():
     builder.joint("rocker", "revolute", child="suspension", axis=(0, 1, 0))
     builder.joint("axle", "revolute", parent="suspension", child="wheel", axis=(0, 1, 0))
     bare = builder.build()
-    mech = bare.replace(geometry=Geometry((Shape(forms.Cylinder(0.1, 0.05), "wheel"),)))
+    mech = bare.replace(geometry=Geometry((Shape(Cylinder(0.1, 0.05), "wheel"),)))
 
     def size(mech, kind):
         (ball,) = (n for n in scene_of(mech, kind).nodes if n.name == "suspension: inertia")
@@ -117,10 +123,10 @@ def test_a_dummys_inertia_hides_no_other_body():
 
 
 def test_a_missing_mesh_is_named_and_the_collision_shape_stands_in():
-    mech = arm([Shape(forms.Mesh("nowhere.stl"), "link3"),
-                Shape(forms.Sphere(0.1), "link3", visual=False, collision=True),
-                Shape(forms.Sphere(0.2), "link4"),
-                Shape(forms.Sphere(0.3), "link4", visual=False, collision=True)])  # fmt: skip
+    mech = arm([Shape(Mesh("nowhere.stl"), "link3"),
+                Shape(Sphere(0.1), "link3", visual=False, collision=True),
+                Shape(Sphere(0.2), "link4"),
+                Shape(Sphere(0.3), "link4", visual=False, collision=True)])  # fmt: skip
     scene = scene_of(mech)
     (line,) = scene.missing
     (typed,) = scene.advice
@@ -133,10 +139,10 @@ def test_a_missing_mesh_is_named_and_the_collision_shape_stands_in():
 
 
 def test_points_on_the_ground_are_those_of_moving_shapes_that_reach_it():
-    mech = arm([Shape(forms.Box((0.2, 0.2, 0.2)), "link0", collision=True)])
+    mech = arm([Shape(Box((0.2, 0.2, 0.2)), "link0", collision=True)])
     q = torch.zeros(7, dtype=torch.float64)
     heights = ts.frame_pose(mech, q, "link1").position[2].item()
-    foot = Shape(forms.Box((0.2, 0.2, 2 * heights)), "link1", collision=True)
+    foot = Shape(Box((0.2, 0.2, 2 * heights)), "link1", collision=True)
     assert not len(ground_contacts(scene_of(mech, "collision"), -10.0, q))
     both = mech.replace(geometry=Geometry((*mech.geometry.shapes, foot)))
     scene = scene_of(both, "collision")
@@ -210,7 +216,7 @@ def test_times_of_a_motion_are_as_exact_as_they_are_given():
 def test_a_robot_that_floats_starts_on_the_ground():
     mech = ts.load(ts.robots.panda, floating_base=True)
     for height in (None, 0.7):
-        floor = () if height is None else (Shape(forms.Plane(), None, position=(0.0, 0.0, height)),)
+        floor = () if height is None else (Shape(Plane(), None, position=(0.0, 0.0, height)),)
         scene = scene_of(mech.replace(geometry=Geometry(floor)))
         R, r = scene.poses(start_of(scene))
         low = min(

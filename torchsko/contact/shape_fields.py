@@ -11,8 +11,10 @@ from torch import Tensor
 
 from torchsko.contact.shape_pairs import body_of
 from torchsko.errors import MechanismError
-from torchsko.mechanism.geometry import ConvexHull, HeightField, Triangles
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.shapes.candidate_points import ConvexHull
+from torchsko.shapes.height_field import HeightField
+from torchsko.shapes.mesh import Triangles
 
 
 def mesh_hulls(

@@ -12,17 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, Vector
-from torchsko.shapes.box import Box as Box
-from torchsko.shapes.candidate_points import ConvexHull as ConvexHull
-from torchsko.shapes.capsule import Capsule as Capsule
-from torchsko.shapes.cylinder import Cylinder as Cylinder
-from torchsko.shapes.ellipsoid import Ellipsoid as Ellipsoid
-from torchsko.shapes.form import Form as Form
-from torchsko.shapes.height_field import HeightField as HeightField
-from torchsko.shapes.mesh import Mesh as Mesh
-from torchsko.shapes.mesh import Triangles as Triangles
-from torchsko.shapes.plane import Plane as Plane
-from torchsko.shapes.sphere import Sphere as Sphere
+from torchsko.shapes.form import Form
 
 Color = tuple[float, float, float, float]
 """Red, green, blue and opacity, 0 to 1."""

@@ -20,9 +20,12 @@ from torchsko.errors import MechanismError, MissingExtraError, RobotFileError
 from torchsko.io.common.meshes import Part, read_mesh
 from torchsko.mechanism.configuration import within_limits
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
-from torchsko.mechanism.geometry import Capsule, Color, Ellipsoid, Mesh, Plane, Shape, Triangles
+from torchsko.mechanism.geometry import Color, Shape
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.shapes.mesh import triangles_of
+from torchsko.shapes.capsule import Capsule
+from torchsko.shapes.ellipsoid import Ellipsoid
+from torchsko.shapes.mesh import Mesh, Triangles, triangles_of
+from torchsko.shapes.plane import Plane
 from torchsko.verbs.frames import frame_pose
 
 Kind = Literal["visual", "collision", "inertia"]

@@ -12,7 +12,8 @@ from torchsko.errors import RobotFileError
 from torchsko.io.xml.reader import Element
 from torchsko.io.xml.report import Report
 from torchsko.mechanism.description import Matrix, Vector
-from torchsko.mechanism.geometry import Color, Form, Geometry, Shape
+from torchsko.mechanism.geometry import Color, Geometry, Shape
+from torchsko.shapes.form import Form
 
 ONES: Vector = (1.0, 1.0, 1.0)
 """Scale of a mesh without a scale."""

@@ -30,7 +30,8 @@ import numpy as np
 
 from torchsko.errors import RobotFileError
 from torchsko.io.common.file_access import MAX_FILE_BYTES, is_near
-from torchsko.mechanism.geometry import Color, Mesh, Triangles
+from torchsko.mechanism.geometry import Color
+from torchsko.shapes.mesh import Mesh, Triangles
 from torchsko.utils.optional_dependencies import require
 
 MESH_ENDINGS = (".stl", ".obj", ".dae", ".ply", ".off")

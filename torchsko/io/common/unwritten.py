@@ -11,8 +11,10 @@ import torch
 
 from torchsko.io.common.losses import Losses
 from torchsko.mechanism.file_data.file_metadata import Closure, Coupled, Keyframe
-from torchsko.mechanism.geometry import HeightField, Mesh, Pair, Shape, Triangles
+from torchsko.mechanism.geometry import Pair, Shape
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.shapes.height_field import HeightField
+from torchsko.shapes.mesh import Mesh, Triangles
 
 INVERSE_WEIGHTS = ("dof_invweight",)
 """Options that a reader computes from the robot."""

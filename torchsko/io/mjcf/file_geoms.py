@@ -16,20 +16,16 @@ from torchsko.io.mjcf.file_bodies import WORLD, FileBodies
 from torchsko.io.mjcf.poses import Pose, compose, frame_pose, rotation_of
 from torchsko.io.xml.edits import unique_name, words
 from torchsko.io.xml.reader import MAX_BYTES
-from torchsko.mechanism.geometry import (
-    Box,
-    Capsule,
-    Cylinder,
-    Ellipsoid,
-    Form,
-    HeightField,
-    Mesh,
-    Plane,
-    Shape,
-    Sphere,
-    Surface,
-    Triangles,
-)
+from torchsko.mechanism.geometry import Shape, Surface
+from torchsko.shapes.box import Box
+from torchsko.shapes.capsule import Capsule
+from torchsko.shapes.cylinder import Cylinder
+from torchsko.shapes.ellipsoid import Ellipsoid
+from torchsko.shapes.form import Form
+from torchsko.shapes.height_field import HeightField
+from torchsko.shapes.mesh import Mesh, Triangles
+from torchsko.shapes.plane import Plane
+from torchsko.shapes.sphere import Sphere
 from torchsko.utils.optional_dependencies import require
 
 VISUAL_GROUP, COLLISION_GROUP = 2, 3

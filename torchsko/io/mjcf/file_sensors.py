@@ -18,7 +18,7 @@ from torchsko.mechanism.file_data.sensor import (
     Sensor,
     SensorFrame,
 )
-from torchsko.mechanism.geometry import Form
+from torchsko.shapes.form import Form
 
 AT_SITES = ("velocimeter", "gyro", "accelerometer", "force", "torque", "touch")
 """Kinds of sensors that MuJoCo has at sites only."""

@@ -13,22 +13,17 @@ import torch
 
 from torchsko.io.common.numbers import as_vector
 from torchsko.mechanism.description import Matrix
-from torchsko.mechanism.geometry import (
-    Box,
-    Capsule,
-    ConvexHull,
-    Cylinder,
-    Ellipsoid,
-    Form,
-    Geometry,
-    HeightField,
-    Pair,
-    Plane,
-    Shape,
-    Sphere,
-    Surface,
-    Triangles,
-)
+from torchsko.mechanism.geometry import Geometry, Pair, Shape, Surface
+from torchsko.shapes.box import Box
+from torchsko.shapes.candidate_points import ConvexHull
+from torchsko.shapes.capsule import Capsule
+from torchsko.shapes.cylinder import Cylinder
+from torchsko.shapes.ellipsoid import Ellipsoid
+from torchsko.shapes.form import Form
+from torchsko.shapes.height_field import HeightField
+from torchsko.shapes.mesh import Triangles
+from torchsko.shapes.plane import Plane
+from torchsko.shapes.sphere import Sphere
 from torchsko.spatial.rotation import quaternion_to_matrix
 
 PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = range(8)

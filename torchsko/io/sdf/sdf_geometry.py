@@ -17,18 +17,15 @@ from torchsko.io.sdf.sdf_poses import Frames, Pose, read_pose
 from torchsko.io.xml.reader import Element
 from torchsko.io.xml.report import Report
 from torchsko.mechanism.description import Vector
-from torchsko.mechanism.geometry import (
-    Box,
-    Capsule,
-    Color,
-    Cylinder,
-    Ellipsoid,
-    Form,
-    Geometry,
-    Mesh,
-    Plane,
-    Sphere,
-)
+from torchsko.mechanism.geometry import Color, Geometry
+from torchsko.shapes.box import Box
+from torchsko.shapes.capsule import Capsule
+from torchsko.shapes.cylinder import Cylinder
+from torchsko.shapes.ellipsoid import Ellipsoid
+from torchsko.shapes.form import Form
+from torchsko.shapes.mesh import Mesh
+from torchsko.shapes.plane import Plane
+from torchsko.shapes.sphere import Sphere
 
 
 def read_shapes(

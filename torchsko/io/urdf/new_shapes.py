@@ -12,17 +12,14 @@ from torchsko.io.common.losses import Losses
 from torchsko.io.common.numbers import as_matrix
 from torchsko.io.urdf.edit_urdf import rpy_from_rotation
 from torchsko.io.xml.edits import words
-from torchsko.mechanism.geometry import (
-    Box,
-    Capsule,
-    Cylinder,
-    Form,
-    Mesh,
-    Shape,
-    Sphere,
-    Surface,
-)
+from torchsko.mechanism.geometry import Shape, Surface
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.shapes.box import Box
+from torchsko.shapes.capsule import Capsule
+from torchsko.shapes.cylinder import Cylinder
+from torchsko.shapes.form import Form
+from torchsko.shapes.mesh import Mesh
+from torchsko.shapes.sphere import Sphere
 
 
 def urdf_shapes(mech: Mechanism, frame: str | None) -> list[str]:

@@ -14,16 +14,13 @@ from torchsko.io.urdf.urdf_fields import attribute, missing_child, place
 from torchsko.io.xml.reader import Element
 from torchsko.io.xml.report import Report
 from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, Vector
-from torchsko.mechanism.geometry import (
-    Box,
-    Capsule,
-    Color,
-    Cylinder,
-    Form,
-    Geometry,
-    Mesh,
-    Sphere,
-)
+from torchsko.mechanism.geometry import Color, Geometry
+from torchsko.shapes.box import Box
+from torchsko.shapes.capsule import Capsule
+from torchsko.shapes.cylinder import Cylinder
+from torchsko.shapes.form import Form
+from torchsko.shapes.mesh import Mesh
+from torchsko.shapes.sphere import Sphere
 
 
 def read_geometry(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, Vector
-from torchsko.mechanism.geometry import Form
+from torchsko.shapes.form import Form
 
 TARGETS: dict[str, str] = {
     **dict.fromkeys(
