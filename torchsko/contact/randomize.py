@@ -44,39 +44,21 @@ class RandomRobots(NamedTuple, Generic[Contact, Gains]):
 
 @overload
 def randomize(
-    mech: MechanismLike,
-    n: int,
-    ranges: Mapping[str, Range],
-    generator: torch.Generator | None = None,
-) -> Mechanism: ...
-
-
+    mech: MechanismLike, n: int, ranges: Mapping[str, Range], generator: torch.Generator | None = None,
+) -> Mechanism: ...  # fmt: skip
 @overload
 def randomize(
-    mech: MechanismLike,
-    n: int,
-    ranges: Mapping[str, Range],
-    generator: torch.Generator | None = None,
+    mech: MechanismLike, n: int, ranges: Mapping[str, Range], generator: torch.Generator | None = None,
     *, contact: ContactModel, update_weights: bool = False,
 ) -> RandomRobots[ContactModel, None]: ...  # fmt: skip
-
-
 @overload
 def randomize(
-    mech: MechanismLike,
-    n: int,
-    ranges: Mapping[str, Range],
-    generator: torch.Generator | None = None,
+    mech: MechanismLike, n: int, ranges: Mapping[str, Range], generator: torch.Generator | None = None,
     *, actuators: Actuators,
 ) -> RandomRobots[None, Actuators]: ...  # fmt: skip
-
-
 @overload
 def randomize(
-    mech: MechanismLike,
-    n: int,
-    ranges: Mapping[str, Range],
-    generator: torch.Generator | None = None,
+    mech: MechanismLike, n: int, ranges: Mapping[str, Range], generator: torch.Generator | None = None,
     *, contact: ContactModel, actuators: Actuators, update_weights: bool = False,
 ) -> RandomRobots[ContactModel, Actuators]: ...  # fmt: skip
 

@@ -38,6 +38,7 @@ from torchsko.integrators.simulation import Simulation
 from torchsko.integrators.step import Integrator, Step, StepWithResults
 from torchsko.integrators.trajectory import Trajectory
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
+from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State, check_is_state
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.time_step import check_dt
@@ -81,11 +82,10 @@ def rollout(
         control: joint forces [N m or N]; with the method `torchsko.ContactStep` the controls of the actuators
             of the robot file, n in place of num_dof, as in `torchsko.step`. A tensor `[*batch, num_dof]` with
             at most the batch dimensions of the state is constant in time; with one more, `[*batch, steps,
-            num_dof]`, it is a series, constant
-            over each step (a size of 1 instead of `steps`: constant). A function or module returns
-            `[*batch, num_dof]`. It is called as control(t, q, qd), t in seconds, at every evaluation of the
-            dynamics (four times per step in "rk4"). If it takes four arguments, it is called as
-            control(mech, t, q, qd) with the mechanism of the rollout. A
+            num_dof]`, it is a series, constant over each step (a size of 1 instead of `steps`: constant). A
+            function or module returns `[*batch, num_dof]`. It is called as control(t, q, qd), t in seconds,
+            at every evaluation of the dynamics (four times per step in "rk4"). If it takes four arguments,
+            it is called as control(mech, t, q, qd) with the mechanism of the rollout. A
             `torchsko.actuators.Controller`, such as `torchsko.actuators.ActuatedControl`, is evaluated once
             per step and has a memory. None: no force.
         steps: number of time steps.
@@ -214,13 +214,7 @@ def rollout(
         require_implicit_damping(step, "limits= was given")
     if isinstance(forces.source, BoundController) and forces.source.acts_implicitly:
         require_implicit_damping(step, "a controller that acts implicitly was given")
-    fast = mech if "trajectory" in fused_methods_of(mech) and fused is not False else robot
-    if fused and "trajectory" not in fused_methods_of(fast):
-        raise FusedError(
-            "fused=True was given with a mechanism that has no kernels.",
-            "Kernels must be compiled for a mechanism first.",
-            "Pass ts.fuse(mech).",
-        )
+    fast = _mechanism_with_kernels(mech, robot, fused)
     batch = forces.batch
     q, qd = q.expand(*batch, robot.num_q), qd.expand(*batch, robot.num_dof)
     if memory is not None:
@@ -237,6 +231,39 @@ def rollout(
     )  # fmt: skip
     use_kernel = fused or (fused is None and has_trajectory_kernel(simulation, steps))
 
+    found, last_memory, seen = _run(simulation, q, qd, steps, checkpoint, use_kernel, nonfinite)
+    report_nonfinite(robot, seen[0], seen[1], h, every, nonfinite, step)
+    return _trajectory(simulation, state.t, found, last_memory, steps)
+
+
+def _mechanism_with_kernels(
+    mech: MechanismLike, robot: Mechanism, fused: bool | None
+) -> MechanismLike:
+    """The mechanism whose kernels a rollout calls; the plain one for a rollout without kernels."""
+    has_kernels = "trajectory" in fused_methods_of(mech)
+    if fused and not has_kernels:
+        raise FusedError(
+            "fused=True was given with a mechanism that has no kernels.",
+            "Kernels must be compiled for a mechanism first.",
+            "Pass ts.fuse(mech).",
+        )
+    return mech if has_kernels and fused is not False else robot
+
+
+def _run(
+    simulation: Simulation,
+    q: Tensor,
+    qd: Tensor,
+    steps: int,
+    checkpoint: int | Binomial | None,
+    use_kernel: bool,
+    nonfinite: str,
+) -> tuple[list[Tensor], Tensor, list[Tensor]]:
+    """States and results of a rollout, its last memory, and the states that a warning names.
+
+    Samples that diverge are constants in the gradient, or have none with ``nonfinite="zero"``.
+    """
+
     def run(simulation: Simulation, q: Tensor, qd: Tensor) -> tuple[list[Tensor], Tensor]:
         if not use_kernel:
             return simulation.unbound().run(q, qd, steps, checkpoint)
@@ -248,13 +275,10 @@ def rollout(
 
     found, last_memory = run(simulation, q, qd)
     if nonfinite == "zero":
-        found, last_memory, seen = drop_diverged(run, simulation, (q, qd), found, last_memory)
-    else:
-        if not use_kernel:
-            found, last_memory = mask_diverged(run, simulation, (q, qd), found, last_memory)
-        seen = found
-    report_nonfinite(robot, seen[0], seen[1], h, every, nonfinite, step)
-    return _trajectory(simulation, state.t, found, last_memory, steps)
+        return drop_diverged(run, simulation, (q, qd), found, last_memory)
+    if not use_kernel:
+        found, last_memory = mask_diverged(run, simulation, (q, qd), found, last_memory)
+    return found, last_memory, found
 
 
 def _trajectory(

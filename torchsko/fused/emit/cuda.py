@@ -10,6 +10,7 @@ the rows of their samples together, through tiles of shared memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from torchsko.fused.emit.cpp import ENTRY, helper_functions, native, refuse_unknown
 from torchsko.fused.emit.loop_source import loop_functions
@@ -179,78 +180,112 @@ def _run(plan: Schedule) -> Iterator[str]:
     yield from (f"  c{k}(in, out, s);" for k in range(len(plan.chunks)))
 
 
+class _ScanPorts(NamedTuple):
+    """Ports of a step of a scan.
+
+    Attributes:
+        carry: inputs of the state, and outputs of the next state.
+        series: inputs with a row for each step.
+        stacked: outputs with a row for each step.
+        summed: outputs that are summed over the steps.
+    """
+
+    carry: range
+    series: range
+    stacked: range
+    summed: range
+
+    @staticmethod
+    def of(roles: LoopRoles) -> _ScanPorts:
+        """The ports by their numbers."""
+        first = roles.carry
+        summed = range(first + roles.stacked, first + roles.stacked + roles.summed)
+        series, stacked = range(first, first + roles.stream), range(first, summed.start)
+        return _ScanPorts(range(first), series, stacked, summed)
+
+
 def _scan(plan: Schedule, roles: LoopRoles, tiles: dict[int, int]) -> list[str]:
     """The kernel of a scan: ``x`` is the state, ``y`` the next state and the other outputs of a step."""
     inputs, outputs = plan.program.inputs, plan.program.outputs
-    carry, series = range(roles.carry), range(roles.carry, roles.carry + roles.stream)
-    stacked = range(roles.carry, roles.carry + roles.stacked)
-    summed = range(stacked.stop, stacked.stop + roles.summed)
+    ports = _ScanPorts.of(roles)
     reads = [
         f"const T* __restrict__ i{k}, long long n{k}, long long m{k}" for k in range(len(inputs))
     ]
     writes = [f"T* __restrict__ o{k}" for k in range(len(outputs))]
-    rows_in = [
-        f"x{k}" if k in carry else _row(k, tiles, f" + m{k} * t" * (k in series))
-        for k in range(len(inputs))
-    ]
-    arrays = ", ".join(f"y{k}" for k in range(len(outputs)))
     numbers = [f"long long {name}" for name in ("batch", "steps", "every", "backward")]
-    arguments = ", ".join([*numbers, *reads, *writes])
-
-    def read(ports: range, step: str = "") -> list[str]:
-        places = {k: f"i{k} + n{k} * first{step.format(k)}" for k in ports}
-        return [_read(k, inputs[k], place, tiles) for k, place in places.items()]
-
-    def store_state(row: str) -> Iterator[str]:
-        """Write the state into a row of its series."""
-        for k in carry:
-            size = inputs[k].size
-            yield _write(f"x{k}", size, f"o{k} + {size} * (first * rows + {row})", f"{size} * rows")
-
+    constants = range(ports.series.stop, len(inputs))
     return [
-        _head(arguments),
+        _head(", ".join([*numbers, *reads, *writes])),
         *_samples(inputs, tiles),
         "  const long long rows = every > 0 ? steps / every + 1 : 1, stride = every > 1 ? every : 1;",
         "  const long long taken = steps / stride;  // each row is written by its last step at last",
-        *(f"  T x{k}[{max(1, inputs[k].size)}];" for k in carry),
+        *(f"  T x{k}[{max(1, inputs[k].size)}];" for k in ports.carry),
         *(f"  T y{k}[{max(1, port.size)}];" for k, port in enumerate(outputs)),
-        *(f"  T total{k}[{max(1, outputs[k].size)}];" for k in summed),
-        *(_each(inputs[k].size, f"x{k}[i] = i{k}[n{k} * sample + i];") for k in carry),
-        *(_each(outputs[k].size, f"total{k}[i] = 0;") for k in summed),
-        *read(range(series.stop, len(inputs))),
+        *(f"  T total{k}[{max(1, outputs[k].size)}];" for k in ports.summed),
+        *(_each(inputs[k].size, f"x{k}[i] = i{k}[n{k} * sample + i];") for k in ports.carry),
+        *(_each(outputs[k].size, f"total{k}[i] = 0;") for k in ports.summed),
+        *_reads_of_scan(plan, tiles, constants),
         "  if (every > 0) {",
         "    const long long row = backward ? rows - 1 : 0;",
-        *store_state("row"),
+        *_store_state(plan, ports, "row"),
         "  }",
         "#pragma unroll 1",
         "  for (int step = 0; step < steps; ++step) {",
+        *_step_of_scan(plan, ports, tiles),
+        "  }",
+        "  if (every == 0) {",
+        *_store_state(plan, ports, "0"),
+        "  }",
+        *(
+            _write(f"total{k}", size, f"o{k} + {size} * first", str(size))
+            for k, size in ((k, outputs[k].size) for k in ports.summed)
+        ),
+        "}",
+    ]
+
+
+def _step_of_scan(plan: Schedule, ports: _ScanPorts, tiles: dict[int, int]) -> list[str]:
+    """One step, with the rows that it writes."""
+    inputs, outputs = plan.program.inputs, plan.program.outputs
+    rows_in = [
+        f"x{k}" if k in ports.carry else _row(k, tiles, f" + m{k} * t" * (k in ports.series))
+        for k in range(len(inputs))
+    ]
+    return [
         "    const long long t = backward ? steps - 1 - step : step;",
-        *read(series, " + m{} * t"),
+        *_reads_of_scan(plan, tiles, ports.series, " + m{} * t"),
         f"    const In in = {{{', '.join(rows_in)}}};",
-        f"    const Out out = {{{arrays}}};",
+        f"    const Out out = {{{', '.join(f'y{k}' for k in range(len(outputs)))}}};",
         *_run(plan),
-        *(_each(inputs[k].size, f"x{k}[i] = y{k}[i];") for k in carry),
-        *(_each(outputs[k].size, f"total{k}[i] += y{k}[i];") for k in summed),
+        *(_each(inputs[k].size, f"x{k}[i] = y{k}[i];") for k in ports.carry),
+        *(_each(outputs[k].size, f"total{k}[i] += y{k}[i];") for k in ports.summed),
         *(
             _write(
                 f"y{k}", size, f"o{k} + {size} * (first * taken + t / stride)", f"{size} * taken"
             )
-            for k, size in ((k, outputs[k].size) for k in stacked)
+            for k, size in ((k, outputs[k].size) for k in ports.stacked)
         ),
         "    if (every > 0 && (step + 1) % every == 0) {",
         "      const long long done = (step + 1) / every, row = backward ? rows - 1 - done : done;",
-        *store_state("row"),
+        *_store_state(plan, ports, "row"),
         "    }",
-        "  }",
-        "  if (every == 0) {",
-        *store_state("0"),
-        "  }",
-        *(
-            _write(f"total{k}", size, f"o{k} + {size} * first", str(size))
-            for k, size in ((k, outputs[k].size) for k in summed)
-        ),
-        "}",
     ]
+
+
+def _reads_of_scan(
+    plan: Schedule, tiles: dict[int, int], ports: range, step: str = ""
+) -> Iterator[str]:
+    """Read inputs of the samples, at a row of each step."""
+    for k in ports:
+        place = f"i{k} + n{k} * first{step.format(k)}"
+        yield _read(k, plan.program.inputs[k], place, tiles)
+
+
+def _store_state(plan: Schedule, ports: _ScanPorts, row: str) -> Iterator[str]:
+    """Write the state into a row of its series."""
+    for k in ports.carry:
+        size = plan.program.inputs[k].size
+        yield _write(f"x{k}", size, f"o{k} + {size} * (first * rows + {row})", f"{size} * rows")
 
 
 def _each(size: int, statement: str) -> str:
