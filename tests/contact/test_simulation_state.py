@@ -180,6 +180,36 @@ def test_wrong_arguments_are_named_with_advice(message):
         WRONG[message](fresh())
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda s: ts.step(MECH, s),
+        lambda s: ts.rollout(MECH, s, steps=1),
+        lambda s: ts.rollout(MECH, s, steps=1, method=ts.ContactStep()),
+        lambda s: ts.integrators.advance(MECH, s),
+        lambda s: ts.linearize(MECH, s),
+    ],
+)
+def test_forces_in_place_of_activations_are_refused(call):
+    q, qd = fresh()[:2]
+    with pytest.raises(
+        ts.ShapeError, match=r"(?s)act has shape \[3, 7\].*drive.*Forces are an arg"
+    ):
+        call(ts.State(q, qd, torch.ones_like(qd)))
+
+
+LOOP = """<mujoco><worldbody><body><joint name="a" axis="0 1 0"/><geom size=".1"/><body pos="1 0 0">
+<joint name="b" axis="0 1 0"/><geom size=".1"/></body></body></worldbody>
+<equality><connect body1="world" body2="body2" anchor="1 0 0"/></equality></mujoco>"""
+
+
+def test_the_contact_model_of_a_cut_loop_does_not_fit_the_embedded_one():
+    names = LOOP.replace('<body pos="1', '<body name="body2" pos="1')
+    cut, embedded = (ts.load(names, closures=x) for x in ("cut", "embed"))
+    with pytest.raises(ts.MechanismError, match="other couplings or loops"):
+        ts.step(embedded, ts.initial_state(embedded), contact=ts.ContactModel.of(cut))
+
+
 def test_a_captured_batch_of_friction_is_refused_with_the_shapes_of_the_argument():
     many = CONTACT.replace(friction=CONTACT.friction.expand(8, -1, -1))
 

@@ -201,6 +201,18 @@ def all_activations(
     if act.shape[-1:] == (1,) and count != 1:
         act = act.expand(*act.shape[:-1], count) if count else act[..., :0]
     names = name_list(actuators.activation_names) if actuators and count else "no actuator has one"
-    if (why := misfit(mech, "act", act, (count,), f"Activations: {names}.")) is not None:
+    meaning = (
+        f"Activations: {names}. Forces are an argument of the step, not of ts.State(q, qd, act)."
+    )
+    if (why := misfit(mech, "act", act, (count,), meaning)) is not None:
         raise ShapeError(*why)
     return act
+
+
+def check_activations(mech: Mechanism, state: State) -> None:
+    """Check the activations of a state that a step without actuators leaves as they are.
+
+    Raises:
+        ShapeError: when they are not those of the robot file, such as forces in their place.
+    """
+    all_activations(mech, state.act, file_actuators(mech))

@@ -34,6 +34,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
+from torchsko.contact.drive import check_activations
 from torchsko.errors import TorchskoError, unknown_name
 from torchsko.integrators.implicit import ImplicitEuler, SemiImplicitEuler
 from torchsko.integrators.step import Coordinates, Dynamics, Integrator
@@ -314,6 +315,7 @@ def advance(
         True
     """
     check_is_state("state", state, "ts.integrators.advance(mech, ts.State(q, qd), tau)")
+    check_activations(as_mechanism(mech), state)
     q, qd = state.q, state.qd
     dt = as_mechanism(mech).file_metadata.solver.timestep if dt is None else dt
     tau = torch.zeros_like(qd) if tau is None else tau

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from torchsko.actuators.sampled_control import SampledControl
-from torchsko.contact.drive import Drive
+from torchsko.contact.drive import Drive, check_activations
 from torchsko.integrators.argument_checks import resolve_step
 from torchsko.integrators.contact_integrator import ContactStep
 from torchsko.integrators.first_order import expand_step, first_order_dynamics
@@ -99,6 +99,7 @@ def linearize(
     check_is_state("state", state, "ts.linearize(mech, ts.State(q, qd), tau)")
     if isinstance(method, ContactStep):
         return _linearize_contact_step(as_mechanism(mech), state, inputs, dt, method)
+    check_activations(as_mechanism(mech), state)
     q, qd = state.q, state.qd
     tau = torch.zeros_like(qd) if inputs is None else inputs
     if isinstance(method, str):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchsko.actuators.law import Binding, Law, check_law_inputs, refuse_unused_inputs
+from torchsko.contact.drive import check_activations
 from torchsko.errors import FusedError
 from torchsko.integrators.argument_checks import (
     check_counts,
@@ -222,6 +223,8 @@ def rollout(
         forces = forces.with_memory(memory, q, qd)
     elif contact_step is not None:
         forces = forces.with_activations(state.act)
+    else:
+        check_activations(robot, state)
     counts = None if lengths is None else check_lengths(lengths, steps, every, batch)
     simulation = Simulation(
         fast, robot, forces, h, method, step, limits, every, truncate,
