@@ -24,7 +24,6 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError
-from torchsko.mechanism.joints.weights import WeightTerms
 from torchsko.spatial.rigid_transform import force_matrix
 from torchsko.utils.shapes import norm
 
@@ -33,6 +32,31 @@ Constants = Mapping[str, Tensor]
 
 Pose = tuple[Tensor | None, Tensor | None]
 """Rotation from child to joint coordinates and position [m]; None stands for the identity and for zero."""
+
+
+@dataclass(frozen=True, eq=False)
+class WeightTerms:
+    """Weights of a group of joints: a constant plus functions of q times constant matrices.
+
+    The weight of a joint with one degree of freedom is affine in (cos q, sin q) or in q. Its coefficients are
+    shared by all samples, so the sum takes two passes over memory instead of products of small matrices.
+
+    Attributes:
+        constant: constant term, `[*, g, 6, 6]`.
+        factors: functions of q, `[*batch, g, 1, 1]`, each with its matrix `[*, g, 6, 6]`.
+    """
+
+    constant: Tensor
+    factors: tuple[tuple[Tensor, Tensor], ...] = ()
+
+    def split(self, sizes: Sequence[int]) -> list[Tensor]:
+        """Weights of consecutive runs of joints, each `[*batch, n, 6, 6]`, contiguous."""
+        # One split per tensor: the gradient of each separate slice would have the size of the whole tensor.
+        runs = list(self.constant.split(tuple(sizes), -3))
+        for coefficient, matrix in self.factors:
+            cuts = coefficient.split(tuple(sizes), -3), matrix.split(tuple(sizes), -3)
+            runs = [torch.addcmul(*parts) for parts in zip(runs, *cuts, strict=True)]
+        return [run.contiguous() for run in runs]
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.joints.kind import Constants, JointType, Pose
-from torchsko.mechanism.joints.weights import WeightTerms
+from torchsko.mechanism.joints.kind import Constants, JointType, Pose, WeightTerms
 from torchsko.spatial.rigid_transform import force_matrix
 from torchsko.spatial.rotation import skew
 
