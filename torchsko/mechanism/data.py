@@ -9,7 +9,6 @@ from dataclasses import dataclass, fields
 from typing import Any, Self, TypeVar
 
 import torch
-from torch import Tensor
 
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.packing import Packing
@@ -17,7 +16,7 @@ from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.coupling import Coupling
 from torchsko.mechanism.description import Fault, UnsupportedElement
 from torchsko.mechanism.dof_numbering import Numbering
-from torchsko.mechanism.fields import FIELDS, PARAMETERS
+from torchsko.mechanism.fields import FIELDS, PARAMETERS, MechanismTensors
 from torchsko.mechanism.file_data.file_metadata import NO_FILE_METADATA, Closure, FileMetadata
 from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.joints.groups import JointSet
@@ -28,7 +27,7 @@ from torchsko.utils.devices import on_device
 
 
 @dataclass(frozen=True, eq=False)
-class MechanismData(Numbering):
+class MechanismData(Numbering, MechanismTensors):
     """Base class of `Mechanism`, which documents the attributes."""
 
     name: str
@@ -36,38 +35,6 @@ class MechanismData(Numbering):
     tree_joint_names: tuple[str, ...]
     frame_names: tuple[str, ...]
     frame_body: tuple[int, ...]
-    mass: Tensor
-    com: Tensor
-    inertia: Tensor
-    gravcomp: Tensor
-    joint_rotation: Tensor
-    joint_position: Tensor
-    axis: Tensor
-    joint_parameters: Tensor
-    coupling_ratio: Tensor
-    coupling_offset: Tensor
-    damping: Tensor
-    higher_damping: Tensor
-    friction: Tensor
-    friction_speed: Tensor
-    force_offset: Tensor
-    armature: Tensor
-    stiffness: Tensor
-    higher_stiffness: Tensor
-    spring_reference: Tensor
-    gravity: Tensor
-    medium: Tensor
-    wind: Tensor
-    fluid_rotation: Tensor
-    fluid_position: Tensor
-    fluid_size: Tensor
-    fluid_coefficients: Tensor
-    lower: Tensor
-    upper: Tensor
-    velocity_limit: Tensor
-    effort_limit: Tensor
-    frame_rotation: Tensor
-    frame_position: Tensor
     layout: Layout
     coordinates: Packing
     joints: JointSet
@@ -77,14 +44,6 @@ class MechanismData(Numbering):
     closing: EmbeddedLoops | None = None
     singular_joints: tuple[str, ...] = ()
     bare_joints: tuple[str, ...] = ()
-    has_armature: bool = False
-    has_losses: bool = False
-    has_higher_damping: bool = False
-    has_higher_stiffness: bool = False
-    has_smooth_friction: bool = False
-    has_force_offset: bool = False
-    has_gravcomp: bool = False
-    has_fluid: bool = False
     fluid_bodies: tuple[int, ...] = ()
     fluid_models: tuple[str, ...] = ()
     aligned: bool = False

@@ -4,15 +4,18 @@
 entries of the joints, dofs and coordinates that remain, and combines those of bodies. `torchsko.save` writes
 or refuses a change by `Field.files`, and `torchsko.Dynamics` learns fields with a `Field.target`.
 
-To add a tensor: add a row here and an attribute to `Mechanism`, and a rule to `lock.combine_bodies` if bodies
-own it. Robots from files have zeros in fields of dofs that `JointDescription` lacks.
-``tests/mechanism/test_fields.py`` sends every row through these functions and through the dynamics.
+To add a tensor: add a row here and a line of the docstring of `Mechanism`, and a rule to
+`lock.combine_bodies` if bodies own it. Robots from files have zeros in fields of dofs that `JointDescription`
+lacks. ``tests/mechanism/test_fields.py`` sends every row through these functions and
+through the dynamics.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from torch import Tensor
 
 Shape = tuple[str | int, ...]
 """Sizes: names of attributes of `Mechanism`, and numbers."""
@@ -54,53 +57,102 @@ _LOSS = ("has_losses",)
 _FLUID = ("has_fluid",)
 _SHAPES = "num_fluid_shapes"
 
+
+def _row(*args: Any, **kwargs: Any) -> dict[str, Field]:
+    """Metadata of a tensor: its `Field`."""
+    return {"row": Field(*args, **kwargs)}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MechanismTensors:
+    """Tensors of a mechanism, and flags of those that are not zero; `Mechanism` documents them."""
+
+    mass: Tensor = field(metadata=_row("body", ("num_bodies",), "mass", True, files=_ALL))
+    com: Tensor = field(
+        metadata=_row("body", ("num_bodies", 3), "com", files=_ALL, variation="offset")
+    )
+    inertia: Tensor = field(metadata=_row("body", ("num_bodies", 3, 3), files=_ALL))
+    gravcomp: Tensor = field(
+        metadata=_row("body", ("num_bodies", 4), flags=("has_gravcomp",), files=("new",))
+    )
+    joint_rotation: Tensor = field(
+        metadata=_row("joint", ("num_bodies", 3, 3), "rotation", files=_ALL, variation="rotation")
+    )
+    joint_position: Tensor = field(
+        metadata=_row("joint", ("num_bodies", 3), "position", files=_ALL, variation="offset")
+    )
+    axis: Tensor = field(metadata=_row("joint", ("num_bodies", 3), variation="rotation"))
+    joint_parameters: Tensor = field(
+        metadata=_row("joint", ("num_joint_parameters",), variation="none")
+    )
+    coupling_ratio: Tensor = field(metadata=_row("coupling", ("num_ratios",)))
+    coupling_offset: Tensor = field(
+        metadata=_row("coupling", ("num_dependent",), variation="offset")
+    )
+    damping: Tensor = field(metadata=_row("dof", _DOFS, "damping", True, _LOSS, _ALL))
+    higher_damping: Tensor = field(
+        metadata=_row(
+            "dof", (*_DOFS, 2), flags=("has_losses", "has_higher_damping"), files=("new",)
+        )
+    )
+    friction: Tensor = field(metadata=_row("dof", _DOFS, "friction", True, _LOSS, _ALL))
+    friction_speed: Tensor = field(
+        metadata=_row("dof", _DOFS, "friction_speed", True, ("has_smooth_friction",))
+    )
+    force_offset: Tensor = field(metadata=_row("dof", _DOFS, "offset", flags=("has_force_offset",)))
+    armature: Tensor = field(
+        metadata=_row("dof", _DOFS, "armature", True, ("has_armature",), ("mjcf", "new"))
+    )
+    stiffness: Tensor = field(metadata=_row("dof", _DOFS, "stiffness", files=("mjcf", "new")))
+    higher_stiffness: Tensor = field(
+        metadata=_row(
+            "dof", (*_DOFS, 2), flags=("has_higher_stiffness",), files=("new",), variation="none"
+        )
+    )
+    spring_reference: Tensor = field(metadata=_row("coordinate", ("num_tree_q",), variation="none"))
+    gravity: Tensor = field(
+        metadata=_row("mechanism", (3,), "gravity", files=("urdf", "mjcf"), variation="offset")
+    )
+    medium: Tensor = field(metadata=_row("mechanism", (2,), "medium", True, files=("mjcf",)))
+    wind: Tensor = field(
+        metadata=_row("mechanism", (3,), "wind", files=("mjcf",), variation="offset")
+    )
+    fluid_rotation: Tensor = field(
+        metadata=_row("fluid", (_SHAPES, 3, 3), flags=_FLUID, variation="rotation")
+    )
+    fluid_position: Tensor = field(
+        metadata=_row("fluid", (_SHAPES, 3), flags=_FLUID, variation="offset")
+    )
+    fluid_size: Tensor = field(metadata=_row("fluid", (_SHAPES, 3), flags=_FLUID))
+    fluid_coefficients: Tensor = field(metadata=_row("fluid", (_SHAPES, 12), flags=_FLUID))
+    lower: Tensor = field(metadata=_row("limit", ("num_q",), files=("mjcf",), variation="offset"))
+    upper: Tensor = field(metadata=_row("limit", ("num_q",), files=("mjcf",), variation="offset"))
+    velocity_limit: Tensor = field(metadata=_row("limit", ("num_dof",)))
+    effort_limit: Tensor = field(metadata=_row("limit", ("num_dof",)))
+    frame_rotation: Tensor = field(
+        metadata=_row("frame", ("num_frames", 3, 3), variation="rotation")
+    )
+    frame_position: Tensor = field(metadata=_row("frame", ("num_frames", 3), variation="offset"))
+    has_armature: bool = False
+    has_losses: bool = False
+    has_higher_damping: bool = False
+    has_higher_stiffness: bool = False
+    has_smooth_friction: bool = False
+    has_force_offset: bool = False
+    has_gravcomp: bool = False
+    has_fluid: bool = False
+
+
 FIELDS: dict[str, Field] = {
-    "mass": Field("body", ("num_bodies",), "mass", True, files=_ALL),
-    "com": Field("body", ("num_bodies", 3), "com", files=_ALL, variation="offset"),
-    "inertia": Field("body", ("num_bodies", 3, 3), files=_ALL),
-    "gravcomp": Field("body", ("num_bodies", 4), flags=("has_gravcomp",), files=("new",)),
-    "joint_rotation": Field(
-        "joint", ("num_bodies", 3, 3), "rotation", files=_ALL, variation="rotation"
-    ),
-    "joint_position": Field("joint", ("num_bodies", 3), "position", files=_ALL, variation="offset"),
-    "axis": Field("joint", ("num_bodies", 3), variation="rotation"),
-    "joint_parameters": Field("joint", ("num_joint_parameters",), variation="none"),
-    "coupling_ratio": Field("coupling", ("num_ratios",)),
-    "coupling_offset": Field("coupling", ("num_dependent",), variation="offset"),
-    "damping": Field("dof", _DOFS, "damping", True, _LOSS, _ALL),
-    "higher_damping": Field(
-        "dof", (*_DOFS, 2), flags=("has_losses", "has_higher_damping"), files=("new",)
-    ),
-    "friction": Field("dof", _DOFS, "friction", True, _LOSS, _ALL),
-    "friction_speed": Field("dof", _DOFS, "friction_speed", True, ("has_smooth_friction",)),
-    "force_offset": Field("dof", _DOFS, "offset", flags=("has_force_offset",)),
-    "armature": Field("dof", _DOFS, "armature", True, ("has_armature",), ("mjcf", "new")),
-    "stiffness": Field("dof", _DOFS, "stiffness", files=("mjcf", "new")),
-    "higher_stiffness": Field(
-        "dof", (*_DOFS, 2), flags=("has_higher_stiffness",), files=("new",), variation="none"
-    ),
-    "spring_reference": Field("coordinate", ("num_tree_q",), variation="none"),
-    "gravity": Field("mechanism", (3,), "gravity", files=("urdf", "mjcf"), variation="offset"),
-    "medium": Field("mechanism", (2,), "medium", True, files=("mjcf",)),
-    "wind": Field("mechanism", (3,), "wind", files=("mjcf",), variation="offset"),
-    "fluid_rotation": Field("fluid", (_SHAPES, 3, 3), flags=_FLUID, variation="rotation"),
-    "fluid_position": Field("fluid", (_SHAPES, 3), flags=_FLUID, variation="offset"),
-    "fluid_size": Field("fluid", (_SHAPES, 3), flags=_FLUID),
-    "fluid_coefficients": Field("fluid", (_SHAPES, 12), flags=_FLUID),
-    "lower": Field("limit", ("num_q",), files=("mjcf",), variation="offset"),
-    "upper": Field("limit", ("num_q",), files=("mjcf",), variation="offset"),
-    "velocity_limit": Field("limit", ("num_dof",)),
-    "effort_limit": Field("limit", ("num_dof",)),
-    "frame_rotation": Field("frame", ("num_frames", 3, 3), variation="rotation"),
-    "frame_position": Field("frame", ("num_frames", 3), variation="offset"),
+    x.name: x.metadata["row"] for x in fields(MechanismTensors) if x.metadata
 }
 """Every tensor of a mechanism by name."""
 
-PARAMETERS: dict[str, Shape] = {name: field.shape for name, field in FIELDS.items()}
+PARAMETERS: dict[str, Shape] = {name: row.shape for name, row in FIELDS.items()}
 """Shape of every tensor of a mechanism, for one robot."""
 
 FLAGS: dict[str, tuple[str, ...]] = {
-    flag: tuple(name for name, field in FIELDS.items() if flag in field.flags)
-    for flag in dict.fromkeys(flag for field in FIELDS.values() for flag in field.flags)
+    flag: tuple(name for name, row in FIELDS.items() if flag in row.flags)
+    for flag in dict.fromkeys(flag for row in FIELDS.values() for flag in row.flags)
 }
 """Flags of a mechanism, each with the tensors of which one is not zero if the flag is true."""
