@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 import torchsko as ts
 from tests.strategies import random_mechanism
 from torchsko.fused import automatic as auto
-from torchsko.fused.fused_layer import FusedLayer
+from torchsko.fused.fused_mechanism import FusedMechanism
 from torchsko.learn import dynamics_module as module
 
 
@@ -43,7 +43,7 @@ def test_a_fused_layer_learns(arm):
     """Values are read at each call, gradients reach the parameters; copies go their own ways."""
     layer = layer_of(arm)
     fast = ts.fuse(layer)
-    assert isinstance(fast, FusedLayer)
+    assert isinstance(fast, FusedMechanism)
     q, qd = arm.random_state(5)
     for change in (0.0, 0.3):
         with torch.no_grad():
@@ -109,7 +109,7 @@ def test_a_layer_asked_for_kernels_has_them_at_once(arm, caplog):
     with caplog.at_level(logging.WARNING, "torchsko"):
         layer = layer_of(arm, fused=True)
         layer(q, qd, qd)
-    assert isinstance(layer._fast, FusedLayer)
+    assert isinstance(layer._fast, FusedMechanism)
     assert not caplog.records  # nothing was weighed
 
 
@@ -120,7 +120,7 @@ def test_the_use_of_kernels_is_logged_once_for_all_copies(arm, told, monkeypatch
     layer(q, qd, qd)
     for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), layer.double()):
         twin(q, qd, qd)
-        assert isinstance(twin._fast, FusedLayer)
+        assert isinstance(twin._fast, FusedMechanism)
     assert len(told.records) == 1
 
 
@@ -233,7 +233,7 @@ def test_short_rollouts_of_a_layer_are_counted_and_logged_once(arm, told, monkey
     for call in range(1, 6):
         found = ts.rollout(layer, ts.State(q, qd), None, steps=4)[:2]
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
-        assert isinstance(layer._fast, FusedLayer) == (call >= 3)
+        assert isinstance(layer._fast, FusedMechanism) == (call >= 3)
     assert len(told.records) == 1
 
 
@@ -241,7 +241,7 @@ def test_rollouts_of_a_layer_asked_for_kernels_have_them_at_once(arm):
     layer = layer_of(arm, fused=True)
     q, qd = arm.random_state(2)
     ts.rollout(layer, ts.State(q, qd), None, steps=4)
-    assert isinstance(layer._fast, FusedLayer)
+    assert isinstance(layer._fast, FusedMechanism)
 
 
 @pytest.mark.some(1)

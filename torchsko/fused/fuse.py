@@ -11,13 +11,11 @@ from contextlib import nullcontext
 from typing import TypeVar, cast, overload
 
 from torchsko.errors import FusedError
-from torchsko.fused.capture.arguments import Eager
 from torchsko.fused.functions.traits import TraceContext
 from torchsko.fused.fused_call import FusedCall
 from torchsko.fused.fused_held import FusedHeldMechanism
-from torchsko.fused.fused_layer import FusedLayer, FusedLayerCall
 from torchsko.fused.fused_mechanism import FusedMechanism
-from torchsko.fused.workshop import Workshop, workshop_of
+from torchsko.fused.workshop import Eager, workshop_of
 from torchsko.integrators.finite_checks import NonFiniteChoice, check_nonfinite
 from torchsko.mechanism.dispatch import (
     MechanismLayer,
@@ -25,6 +23,7 @@ from torchsko.mechanism.dispatch import (
     as_mechanism,
     provides_mechanism,
 )
+from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.held.held_mechanism import HeldMechanism
 
 T = TypeVar("T")
@@ -93,9 +92,9 @@ def fuse(
       that attributes, closures and containers hold are compared at each call. After a change the function is
       traced again. If its program is the same, that value is ignored from then on; else new kernels are
       built, which takes seconds, with a warning of the logger ``torchsko``.
-    * **Clocks, files, environment variables and random generators** are refused where the trace sees them.
-    * For **all else**, such as the state of an iterator, ``verify`` compares the results with the function's.
-      ``fast.retrace()`` of the returned object traces again at the next call.
+    * **Random draws** are refused.
+    * For **all else**, such as a clock, a file or the state of an iterator, ``verify`` compares the results
+      with the function's. ``fast.retrace()`` of the returned object traces again at the next call.
 
     A mechanism changed in place (``mech.mass.mul_(2)``) gets new kernels, too, on a CPU.
 
@@ -176,16 +175,12 @@ def fuse(
             "Kernels are compiled for one mechanism.",
             "Call ts.fuse(fn, mech).",
         )
-    if isinstance(mech, MechanismLayer):
-        workshop = workshop_of(mech, inputs, order)
-        return FusedLayerCall(
-            cast(Eager, target), workshop, mech, shapes or {}, verify=verify, nonfinite=nonfinite
-        )
-    robot = as_mechanism(mech)
-    workshop = Workshop(robot, inputs, order)
-    return FusedCall(
-        cast(Eager, target), workshop, robot, shapes or {}, verify=verify, nonfinite=nonfinite
+    source = _source_of(mech)
+    workshop, treatment = (
+        workshop_of(source, inputs, order),
+        {"verify": verify, "nonfinite": nonfinite},
     )
+    return FusedCall(source, workshop, cast(Eager, target), shapes or {}, **treatment).prepare()
 
 
 def kernels_of_robot(
@@ -205,15 +200,19 @@ def kernels_of_robot(
         around: makes a context to trace in.
         verify: see `fuse`.
     """
-    if isinstance(given, MechanismLayer):
-        return FusedLayer(workshop_of(given, inputs, order, around), given, verify=verify)
-    robot = as_mechanism(given)
-    return FusedMechanism(Workshop(robot, inputs, order, around), robot, verify=verify)
+    source = _source_of(given)
+    return FusedMechanism(source, workshop_of(source, inputs, order, around), verify=verify)
+
+
+def _source_of(given: MechanismLike) -> Mechanism | MechanismLayer:
+    """A layer, which is read at each call, or the mechanism of another object."""
+    return given if isinstance(given, MechanismLayer) else as_mechanism(given)
 
 
 def _layer_itself(given: T) -> T | MechanismLayer:
     """The layer of kernels of a layer; any other object as it is."""
-    return given.layer if isinstance(given, FusedLayer) else given
+    layer = given.layer if isinstance(given, FusedMechanism) else None
+    return given if layer is None else layer
 
 
 def _check_choices(inputs: Sequence[str], order: int) -> None:

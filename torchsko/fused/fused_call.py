@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
@@ -12,23 +13,32 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from torchsko.errors import FusedError, ShapeError
-from torchsko.fused.calls.memory_snapshot import MemorySnapshot
-from torchsko.fused.capture.arguments import Arguments, Choice, Eager, no_constant
-from torchsko.fused.capture.captured import Captured, Changes, log_retrace
+from torchsko.fused.capture.arguments import Arguments, Choice, no_constant
+from torchsko.fused.capture.captured import Captured, Changes
 from torchsko.fused.capture.recipe import Recipe, recipe_of
 from torchsko.fused.capture.verification import Schedule, can_verify, first_sample
-from torchsko.fused.capture.watch import Watch
 from torchsko.fused.functions.diverged_samples import treat_nonfinite
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.scan import Scan
 from torchsko.fused.functions.traits import ChangedConstantsError
+from torchsko.fused.fused_object import FusedObject
 from torchsko.fused.tracing.swap import Swap
-from torchsko.fused.workshop import Remade, Workshop, check_dtype, refuse_constants
+from torchsko.fused.tracing.watch import Watch, is_within
+from torchsko.fused.workshop import Eager, Workshop, check_dtype
 from torchsko.integrators.finite_checks import NonFiniteChoice
+from torchsko.mechanism.dispatch import MechanismLayer
 from torchsko.mechanism.mechanism import Mechanism
+
+_log = logging.getLogger("torchsko")
 
 MAX_RETRACES = 3
 """Traces in one call, after which a captured value is taken to change at each read."""
+
+
+_AGAIN = (
+    "kernels of %s are made again: %s has changed, which they hold constant. Keep values that change "
+    "often in a tensor of real numbers: it is read at each call"
+)
 
 
 class _Kernels:
@@ -61,7 +71,7 @@ class _Kernels:
         return pytree.tree_unflatten(list(outputs), self._spec)
 
 
-class FusedCall(Remade):
+class FusedCall(FusedObject):
     """A function of a mechanism as kernels: `torchsko.fuse` makes it.
 
     Call it like the function, without the mechanism. Tensors are inputs; other arguments, such as names of
@@ -73,31 +83,34 @@ class FusedCall(Remade):
     a function is pickled by its name, so a lambda cannot be pickled.
     """
 
-    captured_attributes = ("_fn", "_mech", "_workshop")
+    captured_attributes = (*FusedObject.captured_attributes, "_fn")
 
     def __init__(
         self,
-        fn: Eager,
+        source: Mechanism | MechanismLayer,
         workshop: Workshop,
-        mech: Mechanism,
+        fn: Eager,
         shapes: Mapping[str, tuple[int, ...]],
-        recipes: Mapping[Choice, Recipe] | None = None,
         *,
         verify: bool = True,
         nonfinite: NonFiniteChoice = "ignore",
     ) -> None:
-        self._mech = mech
+        super().__init__(source, workshop)
+        self._fn, self._shapes, self._verify = fn, dict(shapes), verify
         self._nonfinite: NonFiniteChoice = nonfinite
-        self._fn, self._workshop, self._shapes, self._verify = fn, workshop, dict(shapes), verify
-        self._values = tuple(getattr(mech, name) for name in workshop.parameters)
         self._arguments = Arguments.of(fn)
         self._arguments.refuse_unknown(shapes)
         self._made: dict[Choice, _Kernels] = {}
-        self._recipes: dict[Choice, Recipe] = dict(recipes or {})
+
+    def prepare(self) -> FusedCall:
+        """Evaluate the function with the required arguments, if their shapes are known; returns itself.
+
+        A new function is prepared at once, since torch.compile could not make it while it traces a caller.
+        """
         required = self._arguments.required
-        if recipes is None and all(self._shape(name) is not None for name in required):
-            # Made now, since torch.compile could not make it while it traces a caller.
+        if all(self._shape(name) is not None for name in required):
             self._make((required, ()))
+        return self
 
     def __repr__(self) -> str:
         return f"FusedCall({self.name}({', '.join(self._arguments.names)}), {self._mech!r})"
@@ -119,11 +132,16 @@ class FusedCall(Remade):
 
         Raises:
             FusedError: a tensor of unknown shape; a result that is not a tensor nor a nest of tensors; a
-                random draw, or a read of a clock, a file or the environment; a write into a captured tensor;
-                a number that the function changes each time that it runs; results that differ from the
-                function's (see ``verify`` of `torchsko.fuse`); within torch.compile, a changed constant.
+                random draw; a write into a captured tensor; a number that the function changes each time that
+                it runs; results that differ from the function's (see ``verify`` of `torchsko.fuse`); within
+                torch.compile, a changed constant.
             ShapeError: a tensor that does not fit, or an array or a list in its place.
         """
+        if self.layer is not None:
+            if not torch.compiler.is_compiling() and is_within((*args, *kwargs.values())):
+                # Within another fused function its kernel reads all values of the layer.
+                return self._fn(self.mechanism(), *args, **kwargs)
+            self._follow()
         states, options = self._arguments.chosen(args, kwargs)
         choice = (tuple(states), options)
         try:
@@ -177,16 +195,11 @@ class FusedCall(Remade):
         sample[carry:stop] = [x[0] for x in sample[carry:stop]]
         made.schedule.verify(self.name, lambda x: made.function.sample(*x), sample, rows)
 
-    def _renew(self) -> None:
-        """Make kernels for the present numbers of the mechanism, which was changed in place."""
-        self._workshop = self._workshop.renewed(self._mech)
-        self._made = {}
-
     def retrace(self) -> None:
         """Trace the function again at its next call, with the Python values that it reads then."""
         for choice in self._made:
             self._workshop.remove(choice)
-        self._made, self._recipes = {}, {}
+        self._made.clear()
 
     def function(self, names: tuple[str, ...]) -> FusedFunction:
         """The kernels' function of these arguments, the captured tensors and the mechanism's parameters."""
@@ -194,8 +207,7 @@ class FusedCall(Remade):
 
     def current(self, names: tuple[str, ...]) -> tuple[FusedFunction, list[Tensor]]:
         """The function as in `function`, and the captured tensors as they are now."""
-        if not self._workshop.is_unchanged():
-            self._renew()
+        self._follow()
         if (names, ()) not in self._made:
             self._make((names, ()))
         made, captured = self._current((names, ()))
@@ -203,63 +215,29 @@ class FusedCall(Remade):
 
     def _current(self, choice: Choice) -> tuple[_Kernels, list[Tensor]]:
         """The kernels of a choice of arguments for the present Python values, and the captured tensors."""
-        made = self._made[choice]
-        for _ in range(MAX_RETRACES):
-            captured = made.captured.read()
-            if not isinstance(captured, Changes):
-                # Promoted to the mechanism's dtype, as PyTorch's operators do.
-                return made, [x.to(self._mech.dtype) for x in captured]
-            made = self._follow_changes(choice, made, captured)
-        changes = made.captured.read()
-        if isinstance(changes, Changes):
-            raise FusedError(
-                f"{changes.name} changes at each read.",
-                "Kernels hold it constant, so none fits the next call.",
-                f"Pass it to {self.name} as an argument.",
-            )
-        return made, [x.to(self._mech.dtype) for x in changes]
-
-    def mechanism(self) -> Mechanism:
-        """The mechanism, with the current values of the parameters that are inputs."""
-        return self._mech
-
-    def replace(self, **changes: Tensor) -> FusedCall:
-        """Change parameters that are inputs; the kernels stay the same.
-
-        Raises:
-            FusedError: a parameter that is a constant of the kernels.
-        """
-        refuse_constants(self._workshop, changes)
-        mech = self.mechanism().replace(**changes)
-        other = FusedCall(
-            self._fn, self._workshop, mech, self._shapes, self._recipes, **self._treatment
-        )
-        other._made = dict(self._made)
-        return other
-
-    def _made_of(self) -> tuple[Any, ...]:
-        return (self._fn,), self._mech, (self._shapes, self._recipes), self._treatment
+        made, traces = self._made[choice], 0
+        while isinstance(captured := made.captured.read(), Changes):
+            if traces == MAX_RETRACES:
+                raise FusedError(
+                    f"{captured.name} changes at each read.",
+                    "Kernels hold it constant, so none fits the next call.",
+                    f"Pass it to {self.name} as an argument.",
+                )
+            made, traces = self._follow_changes(choice, made, captured), traces + 1
+        # Promoted to the mechanism's dtype, as PyTorch's operators do.
+        return made, [x.to(self._mech.dtype) for x in captured]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FusedCall:
         other = memo[id(self)] = FusedCall.__new__(FusedCall)  # its function may hold it
-        if deepcopy(self._fn, memo) is not self._fn:
+        if self.layer is None and deepcopy(self._fn, memo) is self._fn:
+            self._share_with(other, deepcopy(self._mech, memo))
+        else:
             other.__setstate__(deepcopy(self.__getstate__(), memo))
-            return other
-        # A copy of the same function has the same kernels.
-        mech, options = deepcopy(self._mech, memo), self._treatment
-        other.__init__(self._fn, self._workshop, mech, self._shapes, self._recipes, **options)
-        other._made = dict(self._made)
         return other
 
-    @property
-    def _treatment(self) -> dict[str, Any]:
-        """The options of results: ``verify`` and ``nonfinite`` of `torchsko.fuse`."""
-        return {"verify": self._verify, "nonfinite": self._nonfinite}
-
-    @property
-    def _parameters(self) -> tuple[Tensor, ...]:
-        """The current values of the parameters that are inputs."""
-        return self._values
+    def _options(self) -> dict[str, Any]:
+        treatment = {"verify": self._verify, "nonfinite": self._nonfinite}
+        return {"fn": self._fn, "shapes": self._shapes, **treatment}
 
     def _shape(self, name: str) -> tuple[int, ...] | None:
         return self._shapes.get(name, self._workshop.shape(name))
@@ -286,8 +264,7 @@ class FusedCall(Remade):
             if changes.paths and self._is_same_program(choice, made):
                 made.captured.ignore(made.captured.ignored | changes.paths)
                 return made
-            log_retrace(self.name, changes.name)
-        self._recipes.pop(choice, None)
+            _log.warning(_AGAIN, self.name, changes.name)
         self._workshop.remove(choice)
         return self._make(choice)
 
@@ -310,17 +287,13 @@ class FusedCall(Remade):
         names, options = choice
         self._arguments.refuse_unknown((*names, *dict(options)))
         shapes = self._shapes_of(names)
-        recipe = self._recipes.get(choice)
-        if recipe is None:
-            recipe = recipe_of(self._fn, self._arguments, choice, shapes, self._workshop)
+        recipe = recipe_of(self._fn, self._arguments, choice, shapes, self._workshop)
         fixed = self._workshop.constants
-        snapshot = lambda x: MemorySnapshot(x).is_unchanged  # noqa: E731
-        captured = Captured(self._fn, recipe.captures, recipe.changing, fixed, snapshot)
+        captured = Captured(self._fn, recipe.captures, recipe.changing, fixed)
         for k, capture in enumerate(captured.inputs):
             shapes[f"{capture.name} ({k})"] = capture.shape  # no name of an argument
         made = _Kernels(recipe, captured)
         made.function = self._traced(choice, shapes, made)
-        self._recipes[choice] = recipe
         self._made[choice] = made
         return made
 
@@ -351,7 +324,8 @@ class FusedCall(Remade):
                 return found
 
         def watched() -> AbstractContextManager:
-            return Watch((*self._workshop.constants, *made.captured.constants), traces=True)
+            fixed = [x for _, x in made.captured.constants]
+            return Watch((*self._workshop.constants, *fixed), traces=True)
 
         return self._workshop.make(
             choice,

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.fused.capture.arguments import Eager
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.fused_call import FusedCall
+from torchsko.fused.workshop import Eager
 from torchsko.verbs.held.held_mechanism import FUNCTIONS, HeldMechanism
 
 MakeCall = Callable[[Eager, Mapping[str, tuple[int, ...]]], FusedCall]

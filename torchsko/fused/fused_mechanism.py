@@ -16,17 +16,19 @@ from torchsko.api.rows import FUSIBLE, ROWS
 from torchsko.bridge.assemble import model_at
 from torchsko.bridge.kinematics import Kinematics
 from torchsko.errors import FusedError, unknown_name
-from torchsko.fused.capture.arguments import Eager, exact_key
+from torchsko.fused.capture.arguments import exact_key
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.traits import ChangedConstantsError
 from torchsko.fused.fused_call import FusedCall
 from torchsko.fused.fused_held import FusedHeldMechanism
+from torchsko.fused.fused_object import FusedObject, refuse_move
 from torchsko.fused.fused_rollouts import FusedRollouts
-from torchsko.fused.workshop import Remade, Workshop, check_dtype, refuse_constants
+from torchsko.fused.tracing.watch import is_within
+from torchsko.fused.workshop import Eager, Workshop, check_dtype, workshop_of
 from torchsko.implicit.equation import implicit_vjp
 from torchsko.implicit.jacobian_products import Flags, Pullback, Tensors
 from torchsko.integrators.integrators import INTEGRATORS, step_of
-from torchsko.mechanism.dispatch import MechanismAttribute
+from torchsko.mechanism.dispatch import MechanismAttribute, MechanismLayer
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import sizes
 from torchsko.mechanism.time_step import check_dt
@@ -34,8 +36,8 @@ from torchsko.verbs.dynamics import forward_dynamics, inverse_dynamics
 from torchsko.verbs.held.held_mechanism import HeldMechanism
 
 
-class FusedMechanism(Remade, FusedRollouts):
-    """A mechanism whose verbs are kernels: `torchsko.fuse` makes it.
+class FusedMechanism(FusedObject, FusedRollouts):
+    """A mechanism or a layer whose verbs are kernels: `torchsko.fuse` makes it.
 
     Every method gives the result of the eager function of its name, with the same batch shapes and
     derivatives of any order. An option without a kernel is refused with the reason. Arguments other than
@@ -51,13 +53,13 @@ class FusedMechanism(Remade, FusedRollouts):
         fused_methods: names of the methods that run compiled kernels.
     """
 
-    captured_attributes = ("_mech", "_workshop")
     fused_methods = FUSIBLE | {"advance", "trajectory"}
 
-    def __init__(self, workshop: Workshop, mech: Mechanism, *, verify: bool = True) -> None:
-        self._mech, self._verify = mech, verify
-        self._workshop = workshop
-        self._values = _values(workshop, mech)
+    def __init__(
+        self, source: Mechanism | MechanismLayer, workshop: Workshop, *, verify: bool = True
+    ) -> None:
+        super().__init__(source, workshop)
+        self._verify = verify
         # Made here, since torch.compile cannot make them while it traces a caller.
         self._positional = {
             (row.name, len(names)): self._function(row, names, tuple(row.options.items()))
@@ -69,53 +71,20 @@ class FusedMechanism(Remade, FusedRollouts):
         inputs = ", ".join(self._workshop.parameters) or "states alone"
         return f"FusedMechanism({self._mech!r}; inputs: {inputs})"
 
-    def mechanism(self) -> Mechanism:
-        """The mechanism, with the current values of the parameters that are inputs."""
-        return self._mech
-
-    def _follow(self) -> None:
-        """Make kernels again if the mechanism was changed in place."""
-        if not torch.compiler.is_compiling() and not self._workshop.is_unchanged():
-            self._renew()
-
-    def _renew(self) -> None:
-        """Make kernels for the current values of the mechanism."""
-        if torch.compiler.is_compiling():
-            raise ChangedConstantsError
-        self.__init__(self._workshop.renewed(self._mech), self._mech, verify=self._verify)
-
     def retrace(self) -> None:
         """Trace controls of rollouts again, with the current Python values."""
         self._workshop.clear_recent()
 
-    @property
-    def _parameters(self) -> tuple[Tensor, ...]:
-        """The current values of the parameters that are inputs."""
-        return self._values
-
-    def replace(self, **changes: Tensor) -> FusedMechanism:
-        """The same kernels with other values of parameters that are inputs.
-
-        Args:
-            **changes: tensors by name, as in `Mechanism.replace`.
+    def to(self, target: torch.device | torch.dtype | str) -> FusedMechanism:
+        """Kernels of the mechanism on another device, or in float32 or float64; see `Mechanism.to`.
 
         Raises:
-            FusedError: a parameter that is a constant of the kernels.
-            MechanismError: a tensor that does not fit.
+            FusedError: for kernels of a layer, which moves in place.
         """
-        self._follow()
-        refuse_constants(self._workshop, changes)
-        other = FusedMechanism.__new__(FusedMechanism)
-        other._mech, other._workshop = self.mechanism().replace(**changes), self._workshop
-        other._values, other._positional = _values(self._workshop, other._mech), self._positional
-        other._verify = self._verify
-        return other
-
-    def to(self, target: torch.device | torch.dtype | str) -> FusedMechanism:
-        """Kernels of the mechanism on another device, or in float32 or float64; see `Mechanism.to`."""
+        if self.layer is not None:
+            refuse_move(target)
         moved = self.mechanism().to(target)
-        workshop = Workshop(moved, *self._workshop.choices)
-        return FusedMechanism(workshop, moved, verify=self._verify)
+        return FusedMechanism(moved, Workshop(moved, *self._workshop.choices), **self._options())
 
     def solve(self, q: Tensor, x: Tensor) -> Tensor:
         """The inverse mass matrix times x `[*batch, num_dof]`; see `Innovations.solve`."""
@@ -208,8 +177,8 @@ class FusedMechanism(Remade, FusedRollouts):
         return FusedHeldMechanism(self, held.constraints, self._fuse_call)
 
     def _fuse_call(self, fn: Eager, shapes: Mapping[str, tuple[int, ...]]) -> FusedCall:
-        workshop = Workshop(self._mech, *self._workshop.choices)
-        return FusedCall(fn, workshop, self._mech, shapes, verify=self._verify)
+        workshop = workshop_of(self._source, *self._workshop.choices)
+        return FusedCall(self._source, workshop, fn, shapes, verify=self._verify).prepare()
 
     def forward_dynamics_vjp(
         self, q: Tensor, qd: Tensor, tau: Tensor, cotangent: Tensor, f_ext: Tensor | None = None
@@ -235,10 +204,15 @@ class FusedMechanism(Remade, FusedRollouts):
         qdd, *gradients = both(*states, *self._parameters, cotangent)
         return qdd, tuple(gradients)
 
-    def _made_of(self) -> tuple[Any, ...]:
-        return (), self._mech, (), {"verify": self._verify}
+    def _options(self) -> dict[str, Any]:
+        return {"verify": self._verify}
 
     def _verb(self, row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if self.layer is not None:
+            if not torch.compiler.is_compiling() and is_within((*args, *kwargs.values())):
+                # Within another fused function its kernel reads all values of the layer.
+                return row.function(self.mechanism(), *args, **kwargs)
+            self._follow()
         function = None if kwargs else self._positional.get((row.name, len(args)))
         if function is not None and args[-1] is not None:  # fast path of the usual call
             check_dtype(self._mech, args[0])
@@ -278,10 +252,6 @@ class FusedMechanism(Remade, FusedRollouts):
 
 
 MechanismAttribute.add_to(FusedMechanism)
-
-
-def _values(workshop: Workshop, mech: Mechanism) -> tuple[Tensor, ...]:
-    return tuple(getattr(mech, name) for name in workshop.parameters)
 
 
 def _solve(mech: Mechanism, q: Tensor, x: Tensor) -> Tensor:

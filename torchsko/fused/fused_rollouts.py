@@ -11,11 +11,10 @@ from torch import Tensor
 
 from torchsko.api.rows import Verbs
 from torchsko.errors import FusedError, ShapeError, unknown_name
-from torchsko.fused.capture.arguments import Eager
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.scan import Scan
 from torchsko.fused.fused_call import FusedCall
-from torchsko.fused.workshop import Workshop, check_dtype
+from torchsko.fused.workshop import Eager, Workshop, check_dtype
 from torchsko.implicit.loop_roles import LoopRoles
 from torchsko.integrators.early_termination import EarlyTermination, mask_forces, select_running
 from torchsko.integrators.fused_rollout import WideControlError
@@ -198,7 +197,7 @@ class FusedRollouts(Verbs):
     ) -> tuple[FusedCall, dict[FusedFunction, Scan]] | WideControlError:
         own = Workshop(self._mech, *self._workshop.choices)
         try:
-            call = FusedCall(step, own, self._mech, shapes, verify=self._verify)
+            call = FusedCall(self._mech, own, step, shapes, verify=self._verify)
             function = call.function(tuple(shapes))
         except WideControlError as error:
             _log.warning(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from copy import deepcopy
 from dataclasses import replace
 from types import FunctionType
 from typing import Any, TypeVar, cast
@@ -19,8 +17,6 @@ from torch._C import _are_functorch_transforms_active
 from torchsko.errors import FusedError, ShapeError, unknown_name
 from torchsko.fused.build.program_cache import digest, identity_of
 from torchsko.fused.calls.memory_snapshot import MemorySnapshot
-from torchsko.fused.capture.arguments import Eager
-from torchsko.fused.capture.watch import constants_of
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.traits import TraceContext, Traits
 from torchsko.fused.program.program import Port
@@ -30,6 +26,7 @@ from torchsko.fused.tracing.clean import (
     in_clean_thread,
     is_differentiated,
 )
+from torchsko.fused.tracing.watch import constants_of
 from torchsko.implicit.jacobian_products import Pullback, Tensors
 from torchsko.mechanism.dispatch import MechanismLayer, MechanismLike, as_mechanism
 from torchsko.mechanism.fields import PARAMETERS
@@ -38,6 +35,8 @@ from torchsko.mechanism.state import SHAPES, dtype_advice, no_tensor, sizes
 from torchsko.utils.dtype import is_traced_as
 
 T = TypeVar("T")
+Eager = Callable[..., Any]
+"""A function of a mechanism and further arguments."""
 
 _RECENT = 8
 _log = logging.getLogger("torchsko")
@@ -74,8 +73,7 @@ class Workshop:
         _refuse_lost_gradients(mech, self.parameters)
         self._order, self._around = order, around
         self.choices = (self.parameters, order)
-        self._made: dict[Any, FusedFunction] = {}
-        self._kept: dict[Any, Any] = {}
+        self._made: dict[Any, Any] = {}
         self._recent: dict[Any, Any] = {}
         self._told = False
         self._lock = threading.Lock()
@@ -131,26 +129,27 @@ class Workshop:
         package, so that its program can be stored on disk; ``around`` is the context of its trace,
         if it differs from the default; for ``num_joint`` see `Traits`.
         """
-        with self._lock:
-            if key not in self._made:
-                ports = [Port(name, shape) for name, shape in arguments.items()]
-                ports += [Port(name, cast(tuple, self.shape(name))) for name in self.parameters]
 
-                def source(*tensors: Tensor) -> Any:
-                    return fn(*self.split(tensors))
+        def made() -> FusedFunction:
+            ports = [Port(name, shape) for name, shape in arguments.items()]
+            ports += [Port(name, cast(tuple, self.shape(name))) for name in self.parameters]
 
-                traits = Traits(
-                    num_outputs,
-                    self._order,
-                    batched=source if broadcasts else None,
-                    identity=name and self._identity and digest(self._identity, name, ports),
-                    trace_context=around or self._around,
-                    dtype=self.mechanism.dtype,
-                    is_unchanged=self.is_unchanged,
-                    num_joint=num_joint,
-                )
-                self._made[key] = FusedFunction(source, ports, traits, pullback=pullback)
-            return self._made[key]
+            def source(*tensors: Tensor) -> Any:
+                return fn(*self.split(tensors))
+
+            traits = Traits(
+                num_outputs,
+                self._order,
+                batched=source if broadcasts else None,
+                identity=name and self._identity and digest(self._identity, name, ports),
+                trace_context=around or self._around,
+                dtype=self.mechanism.dtype,
+                is_unchanged=self.is_unchanged,
+                num_joint=num_joint,
+            )
+            return FusedFunction(source, ports, traits, pullback=pullback)
+
+        return self.get_or_make(key, made)
 
     def renewed(self, mech: Mechanism) -> Workshop:
         """A workshop for a mechanism whose tensors were changed in place; logs a warning."""
@@ -169,9 +168,9 @@ class Workshop:
     def get_or_make(self, key: Any, make: Callable[[], T]) -> T:
         """The object stored under a key, made at the first call."""
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = make()
-            return self._kept[key]
+            if key not in self._made:
+                self._made[key] = make()
+            return self._made[key]
 
     def get_or_make_recent(self, key: Any, make: Callable[[], T]) -> T:
         """The object stored under a key, of the eight keys used last."""
@@ -220,33 +219,6 @@ class Workshop:
             mech = mech.to(like.device)
         values = dict(zip(self.parameters, tensors[num_states:], strict=True))
         return mech.replace(**values), *tensors[:num_states]
-
-
-class Remade:
-    """Objects with a workshop whose copies, also unpickled ones, are made anew from their arguments."""
-
-    _workshop: Workshop
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        """Make the object of the arguments that `_made_of` returns, with a workshop."""
-        raise NotImplementedError
-
-    @abstractmethod
-    def _made_of(self) -> tuple[Any, ...]:
-        """Arguments before the workshop, the mechanism or layer, further arguments, and options by name."""
-
-    def __getstate__(self) -> tuple[Any, ...]:
-        return *self._made_of(), self._workshop.choices
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        first, source, others, options, choices = state
-        workshop = workshop_of(source, *choices)
-        self.__init__(*first, workshop, source, *others, **options)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        other = memo[id(self)] = type(self).__new__(type(self))  # its function may hold it
-        other.__setstate__(deepcopy(self.__getstate__(), memo))
-        return other
 
 
 def workshop_of(

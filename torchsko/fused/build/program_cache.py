@@ -9,17 +9,17 @@ from __future__ import annotations
 import hashlib
 import marshal
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import astuple, fields, is_dataclass, replace
+from collections.abc import Iterable
+from dataclasses import astuple, fields, replace
 from functools import cache
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from torchsko.fused.build.library_cache import read_cached, write_cached
 from torchsko.fused.program.dense_block import DenseBlock
 from torchsko.fused.program.program import Instr, Loop, Port, Program, RowAccess
+from torchsko.fused.tracing.content import digest_of_content
 from torchsko.mechanism.geometry import NO_SHAPES
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -30,17 +30,12 @@ def identity_of(mech: Mechanism, *choices: object) -> str | None:
     Returns:
         The digest; None if an object cannot be digested, such as a joint type of the user.
     """
-    total = hashlib.sha256()
-    try:
-        # Programs do not depend on shapes, nor on the history of the mechanism.
-        bare = mech.replace(geometry=NO_SHAPES, replaced=())
-        for part in _texts((bare, choices, torch.__version__, sys.version)):
-            total.update(part)
-            total.update(b";")
-    except TypeError:
-        return None
-    total.update(_source_digest())
-    return total.hexdigest()
+    # Programs do not depend on shapes, nor on the history of the mechanism.
+    bare = mech.replace(geometry=NO_SHAPES, replaced=())
+    content = digest_of_content(
+        bare, choices, str(torch.__version__), sys.version, known={}, reads_computed=False
+    )
+    return None if content is None else hashlib.sha256(content + _source_digest()).hexdigest()
 
 
 @cache  # the imported source does not change within a process, and hashing 430 files takes 30 ms
@@ -55,29 +50,6 @@ def _source_digest() -> bytes:
 def digest(*parts: object) -> str:
     """A digest of objects, by their ``repr``."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
-def _texts(x: object) -> Iterator[bytes]:
-    """The bytes of all parts of an object of dataclasses, tuples, dicts, tensors and numbers."""
-    yield type(x).__qualname__.encode()
-    if isinstance(x, Tensor):
-        yield repr((x.dtype, tuple(x.shape))).encode()
-        yield x.detach().cpu().contiguous().numpy().tobytes()
-    elif is_dataclass(x):
-        if not type(x).__module__.startswith("torchsko."):
-            raise TypeError  # a type of the user: its source is not in the digest
-        for field in fields(x):
-            yield from _texts(getattr(x, field.name))
-    elif isinstance(x, (tuple, list)):
-        yield str(len(x)).encode()
-        for part in x:
-            yield from _texts(part)
-    elif isinstance(x, dict):
-        yield from _texts(list(x.items()))
-    elif x is None or isinstance(x, (bool, int, float, str)):
-        yield repr(x).encode()
-    else:
-        raise TypeError
 
 
 def load_ports(identity: str) -> tuple[Port, ...] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -12,10 +12,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from torchsko.errors import Fields, FusedError, unknown_name
+from torchsko.fused.workshop import Eager
 from torchsko.mechanism.mechanism import Mechanism
-
-Eager = Callable[..., Any]
-"""A function of a mechanism and further arguments."""
 
 
 @dataclass(frozen=True, eq=False)

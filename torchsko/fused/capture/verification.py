@@ -12,9 +12,9 @@ from torch._C import _are_functorch_transforms_active
 from torch._subclasses import FakeTensor
 
 from torchsko.errors import FusedError
-from torchsko.fused.capture.watch import is_within
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.clean import in_clean_thread
+from torchsko.fused.tracing.watch import is_within
 
 Source = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError
-from torchsko.fused.capture.watch import is_within
 from torchsko.fused.functions.diverged_samples import ZeroWithoutCotangent
 from torchsko.fused.functions.lazy_kernel import LazyKernel
 from torchsko.fused.functions.operator import (
@@ -31,6 +30,7 @@ from torchsko.fused.functions.traits import Traits
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.clean import in_clean_thread
 from torchsko.fused.tracing.tracer import at_stored_solutions
+from torchsko.fused.tracing.watch import is_within
 from torchsko.implicit.jacobian_products import (
     Flags,
     Function,

@@ -1,4 +1,4 @@
-"""Bytes of the content of objects: equal bytes mean that a trace finds the same.
+"""Digests of the content of objects: equal digests mean that a trace finds the same.
 
 Objects of this package, functions of it and of PyTorch with what they capture, tensors, arrays,
 numbers and containers have content. Functions and types of the user have none, since their source may change.
@@ -7,12 +7,14 @@ numbers and containers have content. Functions and types of the user have none, 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+import io
+import pickle
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from types import FunctionType, MethodType
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,13 +29,15 @@ from torchsko.utils.traced_tensor import TracedTensor
 _SOURCES = tuple(str(Path(x).parent) for x in (torch.__file__, Path(__file__).parents[1]))
 """Folders whose source does not change within a process."""
 
-
 Known = dict[int, tuple[object, bytes, list[int]]]
 """Mechanisms and contact models with the digests of their content and the ids of their tensors, by id."""
 
 
 def digest_of_content(
-    *parts: object, known: Known, is_captured: Callable[[Tensor], bool] = lambda x: False
+    *parts: object,
+    known: Known,
+    is_captured: Callable[[Tensor], bool] = lambda x: False,
+    reads_computed: bool = True,
 ) -> bytes | None:
     """A digest of the content of objects; None if one of them has no content.
 
@@ -44,104 +48,93 @@ def digest_of_content(
         known: mechanisms and contact models that were digested before, to which those among the parts are
             added.
         is_captured: whether another object of equal content does not equal a tensor.
+        reads_computed: read values that an object computed from its fields and stores, as a trace does.
     """
-    total = hashlib.sha256()
     try:
         with torch._C.DisableTorchFunction(), _disable_current_modes():
-            for text in _texts(parts, _Walk({}, known, is_captured)):
-                total.update(text)
-    except (TypeError, ValueError, RuntimeError):  # ValueError: a variable that is not assigned
+            return _Content(known, is_captured, reads_computed).digest(parts)
+    except (pickle.PicklingError, ValueError, RuntimeError):  # ValueError: a variable without value
         return None
-    return total.digest()
 
 
-class _Walk(NamedTuple):
-    """State of a digest.
+class _Content(pickle.Pickler):
+    """A pickler whose output is compared, never read: pickle walks the containers.
+
+    Args:
+        known: see `digest_of_content`.
+        is_captured: see `digest_of_content`.
+        reads_computed: see `digest_of_content`.
 
     Attributes:
         numbers: the order in which tensors and functions were met, by their ids.
-        known: see `digest_of_content`.
-        is_captured: see `digest_of_content`.
     """
 
-    numbers: dict[int, int]
-    known: Known
-    is_captured: Callable[[Tensor], bool]
+    def __init__(
+        self, known: Known, is_captured: Callable[[Tensor], bool], reads_computed: bool
+    ) -> None:
+        self._file = io.BytesIO()
+        super().__init__(self._file, pickle.HIGHEST_PROTOCOL)
+        self.fast = True  # equal content in one object or in two has the same bytes
+        self.numbers: dict[int, int] = {}
+        self._options = known, is_captured, reads_computed
 
-    def number(self, key: int) -> bytes:
-        """The number of a tensor or a function with this id."""
-        return b"%d;" % self.numbers.setdefault(key, len(self.numbers))
+    def digest(self, x: object) -> bytes:
+        """The digest of an object."""
+        self.dump(x)
+        return hashlib.sha256(self._file.getbuffer()).digest()
 
+    def reducer_override(self, x: Any) -> Any:
+        """The content of an object that is no plain number, text, list, tuple or dict."""
+        if x is tuple:  # which each other object is written as
+            return NotImplemented
+        return tuple, ((type(x).__qualname__, self._content(x)),)
 
-def _texts(x: object, walk: _Walk) -> Iterator[bytes]:
-    """The bytes of all parts of an object.
+    def _content(self, x: Any) -> object:
+        if isinstance(x, (Tensor, FunctionType)):
+            is_new = id(x) not in self.numbers
+            number = self.numbers.setdefault(id(x), len(self.numbers))
+            return number, self._content_of_new(x) if is_new else None
+        if isinstance(x, (Mechanism, ContactModel)):
+            return self._stored(x)
+        if isinstance(x, ContactTables):
+            return x.key
+        if isinstance(x, np.ndarray):
+            return str(x.dtype), x.shape, x.tobytes()
+        if is_dataclass(x) and type(x).__module__.startswith("torchsko."):
+            computed = getattr(x, "__dict__", {}) if self._options[2] else {}
+            return {f.name: getattr(x, f.name) for f in fields(x)} | computed
+        if isinstance(x, (tuple, list)):
+            return [*x]
+        if isinstance(x, partial):
+            return x.func, x.args, x.keywords
+        if isinstance(x, MethodType):
+            return x.__func__, x.__self__
+        if isinstance(x, torch.dtype):
+            return str(x)
+        raise pickle.PicklingError  # such as a type of the user
 
-    Raises:
-        TypeError: a part has no content.
-    """
-    yield type(x).__qualname__.encode()
-    if isinstance(x, (Tensor, FunctionType)):
-        is_new = id(x) not in walk.numbers
-        yield walk.number(id(x))
-        if not is_new:
-            return
-    if isinstance(x, Tensor):
-        yield from _texts_of_tensor(x, walk)
-    elif isinstance(x, (Mechanism, ContactModel)):
-        digest, tensors = _stored_digest(x, walk)
-        yield digest
-        yield from map(walk.number, tensors)
-    elif isinstance(x, ContactTables):
-        yield from _texts(x.key, walk)
-    elif isinstance(x, np.ndarray):
-        yield repr((x.dtype, x.shape)).encode()
-        yield x.tobytes()
-    elif is_dataclass(x) and not isinstance(x, type):
-        if not type(x).__module__.startswith("torchsko."):
-            raise TypeError  # a type of the user
-        # Values that were computed before, which the object stores, are read instead of its fields.
-        members = {f.name: getattr(x, f.name) for f in fields(x)} | getattr(x, "__dict__", {})
-        yield from _texts(members, walk)
-    elif isinstance(x, (tuple, list)):
-        yield str(len(x)).encode()
-        for part in x:
-            yield from _texts(part, walk)
-    elif isinstance(x, dict):
-        yield from _texts(list(x.items()), walk)
-    elif isinstance(x, partial):
-        yield from _texts((x.func, x.args, x.keywords), walk)
-    elif isinstance(x, MethodType):
-        yield from _texts((x.__func__, x.__self__), walk)
-    elif isinstance(x, FunctionType):
-        code = x.__code__
-        if not code.co_filename.startswith(_SOURCES):
-            raise TypeError  # a function of the user
-        yield f"{code.co_filename}:{code.co_firstlineno}:{code.co_qualname};".encode()
-        cells = [cell.cell_contents for cell in x.__closure__ or ()]
-        yield from _texts((cells, x.__defaults__, x.__kwdefaults__), walk)
-    elif x is None or isinstance(x, (bool, int, float, str, torch.dtype)):
-        yield repr(x).encode()
-        yield b";"
-    else:
-        raise TypeError
+    def _content_of_new(self, x: Tensor | FunctionType) -> object:
+        """The content of a tensor or a function that is met for the first time."""
+        if isinstance(x, FunctionType):
+            code = x.__code__
+            if not code.co_filename.startswith(_SOURCES):
+                raise pickle.PicklingError  # a function of the user
+            cells = [cell.cell_contents for cell in x.__closure__ or ()]
+            name = code.co_filename, code.co_firstlineno, code.co_qualname
+            return name, cells, x.__defaults__, x.__kwdefaults__
+        value = torch.func.debug_unwrap(x, recurse=True)
+        if isinstance(value, TracedTensor):
+            return None
+        shape = str(value.dtype), tuple(value.shape), tuple(x.shape)
+        content = value.detach().cpu().contiguous().numpy().tobytes()
+        return *shape, content, id(x) if self._options[1](x) else None
 
-
-def _stored_digest(x: Mechanism | ContactModel, walk: _Walk) -> tuple[bytes, list[int]]:
-    """The digest of a large object, which is computed once, and the ids of its tensors."""
-    if id(x) not in walk.known:
-        inner, total = walk._replace(numbers={}), hashlib.sha256()
-        for field in fields(x):
-            for text in _texts(getattr(x, field.name), inner):
-                total.update(text)
-        walk.known[id(x)] = x, total.digest(), [*inner.numbers]
-    return walk.known[id(x)][1:]
-
-
-def _texts_of_tensor(x: Tensor, walk: _Walk) -> Iterator[bytes]:
-    value = torch.func.debug_unwrap(x, recurse=True)
-    if isinstance(value, TracedTensor):
-        return
-    if walk.is_captured(x):
-        yield b"%d;" % id(x)
-    yield repr((value.dtype, tuple(value.shape), tuple(x.shape))).encode()
-    yield value.detach().cpu().contiguous().numpy().tobytes()
+    def _stored(self, x: Mechanism | ContactModel) -> object:
+        """The digest of a large object, which is computed once, and the numbers of its tensors."""
+        known = self._options[0]
+        if id(x) not in known:
+            inner = _Content(*self._options)
+            digest = inner.digest([getattr(x, field.name) for field in fields(x)])
+            known[id(x)] = x, digest, [*inner.numbers]
+        _, digest, tensors = known[id(x)]
+        return digest, [self.numbers.setdefault(k, len(self.numbers)) for k in tensors]

@@ -10,6 +10,7 @@ Values that no entry holds, such as the state of an iterator, are left to the co
 
 from __future__ import annotations
 
+import copyreg
 import logging
 import os
 import sys
@@ -30,7 +31,6 @@ import torch
 from torch import Tensor, nn
 
 from torchsko.contact.contact_tables import ContactTables
-from torchsko.fused.tracing.clean import is_wrapped
 from torchsko.mechanism.fields import PARAMETERS
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -42,9 +42,6 @@ Entries = tuple[Callable[[], Iterable[Any]], Sequence[Step]]
 
 MAX_ENTRIES = 10_000
 """Entries of objects that are read: comparing so many takes about 0.2 ms a call."""
-
-KEYS: Step = ("keys", None)
-"""Step to the keys of a dict, or the length of a list."""
 
 VALUES = (
     *(type(None), bool, int, float, complex, str, bytes, Fraction, Decimal, np.generic),
@@ -58,16 +55,15 @@ GONE = (LookupError, AttributeError, TypeError, ValueError, RuntimeError)
 MISSING = object()
 """In the place of what a path no longer leads to."""
 
-_UNREAD = (Mechanism, Tensor, logging.Logger)
+_COMPARED = (*VALUES, np.ndarray, set, tuple)
 _MEMBERS = ("_parameters", "_buffers", "_modules")
 _STATIC = ("fget", "__func__", "func", "args", "keywords", "__self__")
-_OF_NAMESPACES = frozenset(("globals", "vars", "eval", "exec"))
+_NAMESPACES = frozenset(("globals", "vars", "eval", "exec"))
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
-PACKAGES = tuple(
+_PACKAGES = tuple(
     f"{FilePath(x).parent}{os.sep}"
     for x in (torch.__file__, np.__file__, FilePath(__file__).parents[1])
 )
-"""Folders of PyTorch, NumPy and this package."""
 
 
 class ObjectGraph:
@@ -78,69 +74,68 @@ class ObjectGraph:
     Args:
         root: the function, or another object that is called.
         constants: ids of tensors that must stay the same objects; others may be replaced.
+        captured: ids of tensors whose values are the first path to them, so that ties are compared.
 
     Attributes:
-        values: all that a program may depend on, by path: numbers, texts, the code of functions, types of
-            objects, keys of dicts, and objects of which no entry can be read.
-        paths: all paths to each object, by its id.
+        values: all that a program may depend on, by path: numbers, texts, types and keys of objects that have
+            entries, objects that have none, and a constant in place of each tensor.
+        paths: the first path to each object that is not a number or a text, by its id.
+        objects: these objects.
     """
 
-    def __init__(self, root: Callable[..., Any], constants: Collection[int] = ()) -> None:
-        self.root, self._constants = root, constants
+    def __init__(
+        self,
+        root: Callable[..., Any],
+        constants: Collection[int] = (),
+        captured: Collection[int] = (),
+    ) -> None:
+        self.root, self._constants, self._captured = root, constants, captured
         self.values: dict[Path, Any] = {}
-        self.paths: dict[int, list[Path]] = {}
-        self._objects: dict[int, Any] = {}  # keeps the ids valid
-        self._names_read: dict[int, frozenset[str]] = {}  # of modules
+        self.paths: dict[int, Path] = {}
+        self.objects: list[Any] = []  # keeps the ids valid
+        self._expanded: set[tuple[int, frozenset[str]]] = set()
         self._reads: list[Callable[[], Iterable[Any]]] = []
         self._stored: list[Any] = []
         self._arrays: list[tuple[Any, Any]] = []  # and sets
-        self._pending: deque[tuple[Any, frozenset[str]]] = deque()
-        self._visit((), root, frozenset())
-        while self._pending:
-            self._expand(*self._pending.popleft())
+        pending: deque[tuple[Path, Any, frozenset[str]]] = deque([((), root, frozenset())])
+        while pending:
+            pending.extend(self._visit(*pending.popleft()))
 
-    def _visit(self, path: Path, x: Any, names: frozenset[str]) -> None:
-        """Note an object at a path; queue it if it has entries that are not read yet."""
+    def _visit(self, path: Path, x: Any, names: frozenset[str]) -> Iterator[tuple[Path, Any, Any]]:
+        """Note an object at a path; yields its entries, unless they are known."""
         if isinstance(x, (np.ndarray, set)):
             self.values[path] = x.copy()
             self._arrays.append((x, self.values[path]))
             return
+        self.values[path] = x
         if isinstance(x, VALUES):
-            self.values[path] = x
             return
-        is_read = has_entries(x)
-        is_input = isinstance(x, Tensor) and id(x) not in self._constants
-        is_opaque = not is_read or _is_bound_builtin(x)
-        self.values[path] = Tensor if is_input else x if is_opaque else type(x)
-        self.paths.setdefault(id(x), []).append(path)
-        is_new = id(x) not in self._objects
-        self._objects[id(x)] = x
-        if isinstance(x, ModuleType) and is_read:
-            known = self._names_read.get(id(x), frozenset())
-            is_new, self._names_read[id(x)] = is_new or not names <= known, known | names
-        if is_new and (is_read or isinstance(x, Mechanism)):
-            self._pending.append((x, names))
-
-    def _expand(self, holder: Any, names: frozenset[str]) -> None:
-        """Read the entries of an object, or keep the object itself where there are too many."""
-        path = self.path_to(holder)
-        sections = [(read, steps, [*read()]) for read, steps in _entries_of(holder, names)]
-        if len(self._stored) + sum(len(values) for _, _, values in sections) > MAX_ENTRIES:
-            self.values[path] = holder
+        if id(x) not in self.paths:
+            self.paths[id(x)] = path
+            self.objects.append(x)
+        first = self.paths[id(x)]
+        if isinstance(x, Tensor):
+            if id(x) not in self._constants:
+                self.values[path] = first if id(x) in self._captured else Tensor
             return
-        if isinstance(holder, (list, deque)):
-            self.values[*path, KEYS] = len(holder)
-        elif not isinstance(holder, FunctionType):
-            self.values[*path, KEYS] = tuple(key for _, steps, _ in sections for _, key in steps)
-        if isinstance(holder, FunctionType):
-            names = names_in(holder.__code__)
-        elif not isinstance(holder, ModuleType):
-            names = frozenset()
-        for read, steps, values in sections:
+        expansion = id(x), names if isinstance(x, ModuleType) else frozenset()
+        if expansion in self._expanded:
+            self.values[path] = self.values[first]
+            return
+        self._expanded.add(expansion)
+        sections = [(read, steps, [*read()]) for read, steps in _entries_of(x, names)]
+        if len(self._stored) + sum(len(found) for _, _, found in sections) > MAX_ENTRIES:
+            return
+        if sections and not (isinstance(x, Mechanism) or _is_bound_builtin(x)):
+            keys = tuple(step for _, steps, _ in sections for step in steps)
+            self.values[path] = type(x), keys[-1:] if isinstance(x, (list, deque)) else keys
+        if not isinstance(x, ModuleType):
+            names = names_in(x.__code__) if isinstance(x, FunctionType) else frozenset()
+        for read, steps, found in sections:
             self._reads.append(read)
-            self._stored += values
-            for step, x in zip(steps, values, strict=True):
-                self._visit((*path, step), x, names)
+            self._stored += found
+            for step, y in zip(steps, found, strict=True):
+                yield (*path, step), y, names
 
     def is_unchanged(self) -> bool:
         """True if every entry is the object that it was, and arrays have the same contents."""
@@ -152,70 +147,39 @@ class ObjectGraph:
             return False
         return all(_is_same(x, content) for x, content in self._arrays)
 
-    def changes(self, now: ObjectGraph, ignored: Collection[Path]) -> dict[Path, Any]:
-        """Values that are others in a later graph of the function, by path."""
-        return {
-            path: x
+    def changes(self, now: ObjectGraph, ignored: Collection[Path] = ()) -> list[Path]:
+        """Paths of values that are others in a later graph of the function."""
+        return [
+            path
             for path, x in self.values.items()
             if path not in ignored and not _is_same(now.values.get(path, MISSING), x)
-        }
+        ]
 
     def name_of_change(self, path: Path, now: ObjectGraph) -> str:
         """A changed value in words; of changed keys the first that is new or gone."""
         old, new = self.values[path], now.values.get(path)
-        if path[-1] == KEYS and isinstance(old, tuple) and isinstance(new, tuple):
-            key = next((k for k in (*new, *old) if (k in new) != (k in old)), None)
-            holder = follow(self.root, path[:-1])
-            kind = "item" if isinstance(holder, (dict, MappingProxyType)) else "attr"
-            path = path if key is None else (*path[:-1], (kind, key))
+        if isinstance(old, tuple) and isinstance(new, tuple) and old[0] is new[0]:
+            path = (*path, *[x for x in (*new[1], *old[1]) if (x in new[1]) != (x in old[1])][:1])
         return self.name(path)
 
-    def guards(self, ignored: Collection[Path]) -> list[tuple[Path, Any]]:
-        """Numbers and texts that attributes, closures, globals and containers hold, by path."""
-        return [
-            (path, x)
-            for path, x in self.values.items()
-            if path and path[-1] != KEYS and path not in ignored
-            if isinstance(x, (bool, int, float, str)) and not any(s[0] == "vars" for s in path)
-        ]
-
-    def path_to(self, x: Any) -> Path:
-        """The shortest path to an object.
-
-        Raises:
-            KeyError: the function does not reach it.
-        """
-        return self.paths[id(x)][0]
-
-    def reaches(self, x: Any) -> bool:
-        """True if the function reaches an object."""
-        return id(x) in self._objects
-
-    def objects(self) -> list[Any]:
-        """All objects, without plain values."""
-        return list(self._objects.values())
-
-    def wrapped(self) -> list[Tensor]:
-        """The tensors that a transform of torch.func has wrapped."""
-        return [x for x in self.objects() if isinstance(x, Tensor) and is_wrapped(x)]
+    def tensors(self) -> list[Tensor]:
+        """The tensors that the function reaches."""
+        return [x for x in self.objects if isinstance(x, Tensor)]
 
     def name(self, path: Path) -> str:
         """A path in words, such as ``policy.0.weight``."""
-        text, holder = "", self.root
+        text = ""
         for kind, key in path:
-            if kind == "cell" and isinstance(holder, FunctionType):
-                text = holder.__code__.co_freevars[key]
-            elif kind == "global" or (kind in ("attr", "vars") and not text):
+            if kind == "cell":
+                text = key[1]
+            elif kind == "global" or not text:
                 text = str(key)
-            elif (kind, key) == KEYS:
-                text = f"the entries of {text}"
             elif key == "__defaults__":
                 text = f"a default of {text}"
-            elif kind in ("attr", "vars"):
-                text += f".{key}"
             elif kind == "item":
                 text += f"[{key!r}]"
-            holder = follow(holder, ((kind, key),))
+            else:
+                text += f".{key}"
         text = text.removesuffix(".__self__").removesuffix(".__code__").removeprefix("__self__.")
         return text.removeprefix("__class__.") or type(self.root).__name__
 
@@ -227,7 +191,7 @@ def follow(holder: Any, path: Path) -> Any:
             if kind == "attr":
                 holder = getattr(holder, key)
             elif kind == "cell":
-                holder = holder.__closure__[key].cell_contents
+                holder = holder.__closure__[key[0]].cell_contents
             elif kind == "global":
                 holder = holder.__globals__[key]
             elif kind == "vars":
@@ -243,9 +207,7 @@ def _is_same(now: Any, old: Any) -> bool:
     """True if values are of one type and equal, nan to nan; other objects are compared by identity."""
     if now is old:
         return True
-    if type(now) is not type(old) or not isinstance(
-        now, (*VALUES, np.ndarray, set, MethodType, FunctionType, tuple)
-    ):
+    if type(now) is not type(old) or not isinstance(now, _COMPARED):
         return False
     if isinstance(now, np.ndarray):
         if now.shape != old.shape or now.dtype != old.dtype:
@@ -255,26 +217,6 @@ def _is_same(now: Any, old: Any) -> bool:
 
 
 # -- entries -------------------------------------------------------------------------------------
-
-
-def has_entries(x: Any) -> bool:
-    """True if entries of an object are read."""
-    if isinstance(x, (*VALUES, *_UNREAD)):
-        return False
-    if isinstance(x, (type, ModuleType)):
-        return not is_library(_file_of(x))
-    return (
-        isinstance(x, (FunctionType, MethodType, dict, list, tuple, deque, partial, property))
-        or isinstance(x, (staticmethod, classmethod, MappingProxyType))
-        or hasattr(x, "__dict__")
-        or hasattr(type(x), "__slots__")
-        or _is_bound_builtin(x)
-    )
-
-
-def _is_bound_builtin(x: Any) -> bool:
-    """True if an object is a function of compiled code, such as ``rng.normal``."""
-    return hasattr(type(x), "__self__") and not isinstance(x, MethodType)
 
 
 def _entries_of(x: Any, names: frozenset[str]) -> Iterator[Entries]:
@@ -289,14 +231,13 @@ def _entries_of(x: Any, names: frozenset[str]) -> Iterator[Entries]:
         yield _of_mapping(x, "item")
     elif isinstance(x, (list, deque, tuple)):
         yield x.__iter__, [("item", k) for k in range(len(x))]
-    elif isinstance(x, ModuleType):
-        chosen = [k for k, y in vars(x).items() if k in names or _is_data(k, y)]
-        yield _of_namespace(vars(x), "attr", chosen)
-    elif isinstance(x, type):
+    elif not isinstance(x, (ModuleType, type, logging.Logger)):
+        yield from _of_instance(x)
+    elif isinstance(x, ModuleType) and not is_library(_file_of(x)):
+        yield _of_namespace(vars(x), "attr", names, has_data=True)
+    elif isinstance(x, type) and not is_library(_file_of(x)):
         yield _of_names(x, ("__bases__",))
         yield _of_mapping(vars(x), "vars")
-    else:
-        yield from _of_instance(x)
 
 
 def _of_names(x: Any, names: Sequence[str]) -> Entries:
@@ -307,26 +248,32 @@ def _of_mapping(x: Mapping[Any, Any], kind: str) -> Entries:
     return x.values, [(kind, key) for key in x]
 
 
-def _of_namespace(x: Mapping[str, Any], kind: str, names: Sequence[str]) -> Entries:
-    return lambda: [x[name] for name in names], [(kind, name) for name in names]
+def _of_namespace(
+    x: Mapping[str, Any], kind: str, names: frozenset[str], *, has_data: bool
+) -> Entries:
+    """Entries with these names; with ``has_data`` all others but functions, classes and modules as well."""
+    chosen = names & x.keys()
+    if has_data:
+        inner = (k for k, y in x.items() if not (callable(y) or isinstance(y, ModuleType)))
+        chosen |= {k for k in inner if not k.startswith("__")}
+    order = sorted(chosen)
+    return lambda: [x[name] for name in order], [(kind, name) for name in order]
 
 
 def _of_function(fn: FunctionType) -> Iterator[Entries]:
     yield _of_names(fn, ("__code__", "__defaults__", "__kwdefaults__"))
     if vars(fn):
         yield _of_mapping(vars(fn), "attr")
-    steps = [("cell", k) for k in range(len(fn.__closure__ or ()))]
+    named = enumerate(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+    steps = [("cell", (k, name)) for k, (name, _) in named]
     steps = [step for step in steps if follow(fn, (step,)) is not MISSING]  # those assigned
     if steps:
-        cells = [(fn.__closure__ or ())[k] for _, k in steps]
+        cells = [(fn.__closure__ or ())[key[0]] for _, key in steps]
         yield lambda: [cell.cell_contents for cell in cells], steps
     if not is_library(fn.__code__.co_filename):
-        names, space = names_in(fn.__code__), fn.__globals__
-        if names.isdisjoint(_OF_NAMESPACES):
-            yield _of_namespace(space, "global", sorted(names & space.keys()))
-        else:
-            every = [k for k, y in space.items() if k in names or _is_data(k, y)]
-            yield _of_namespace(space, "global", every)
+        names = names_in(fn.__code__)
+        has_data = not names.isdisjoint(_NAMESPACES)
+        yield _of_namespace(fn.__globals__, "global", names, has_data=has_data)
 
 
 def _of_instance(x: Any) -> Iterator[Entries]:
@@ -334,34 +281,28 @@ def _of_instance(x: Any) -> Iterator[Entries]:
     if str(own.__module__).startswith("torchsko.") and hasattr(own, "captured_attributes"):
         yield _of_names(x, own.captured_attributes)
         return
-    members = vars(x) if hasattr(x, "__dict__") else {}
-    yield _of_mapping(members, "attr")
+    if hasattr(x, "__dict__"):
+        yield _of_mapping(vars(x), "attr")
     if isinstance(x, nn.Module):
-        yield from (_of_mapping(members[name], "attr") for name in _MEMBERS)
+        yield from (_of_mapping(vars(x)[name], "attr") for name in _MEMBERS)
     if isinstance(x, (property, staticmethod, classmethod, partial)) or _is_bound_builtin(x):
         yield _of_names(x, [name for name in _STATIC if hasattr(own, name)])
-    slots = [name for owner in own.__mro__ for name in _slots_of(owner) if hasattr(x, name)]
+    slots = [name for name in copyreg._slotnames(own) if hasattr(x, name)]  # pyright: ignore
     if slots:
         yield _of_names(x, slots)
     if not is_library(_file_of(own)):
         yield _of_names(x, ("__class__",))
 
 
-def _slots_of(owner: type) -> Sequence[str]:
-    slots = vars(owner).get("__slots__", ())
-    names = (slots,) if isinstance(slots, str) else tuple(slots)
-    return [n for n in names if n not in ("__dict__", "__weakref__") and not n.startswith("__")]
+def _is_bound_builtin(x: Any) -> bool:
+    """True if an object is a function of compiled code, such as ``rng.normal``."""
+    return hasattr(type(x), "__self__") and not isinstance(x, MethodType)
 
 
 def names_in(code: CodeType) -> frozenset[str]:
     """All names that a function's code, and code within it, uses."""
     inner = (names_in(x) for x in code.co_consts if isinstance(x, CodeType))
     return frozenset(code.co_names).union(*inner)
-
-
-def _is_data(name: str, x: Any) -> bool:
-    """True if an entry of a module is neither internal nor a function, a class or a module."""
-    return not (name.startswith("__") or callable(x) or isinstance(x, ModuleType))
 
 
 def _file_of(x: type | ModuleType) -> str:
@@ -379,6 +320,6 @@ def _file_of(x: type | ModuleType) -> str:
 
 def is_library(file: str) -> bool:
     """True if a source file belongs to Python's standard library, PyTorch, NumPy or this package."""
-    if file.startswith((*PACKAGES, "<frozen ", "<__array_function__")):
+    if file.startswith((*_PACKAGES, "<frozen ", "<__array_function__")):
         return True
     return file.startswith(_STANDARD) and "-packages" not in file

@@ -11,11 +11,14 @@ marked as in eager code: it is computed outside of the differentiated function, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor, unwrap_if_dead
+from torch.overrides import _get_current_function_mode_stack
 
 from torchsko.errors import FusedError
 from torchsko.fused.program.elementwise import flat_list, input_ids
@@ -23,7 +26,9 @@ from torchsko.fused.program.graph import Graph
 from torchsko.fused.program.lower import lower
 from torchsko.fused.program.program import Port, Program
 from torchsko.fused.program.prune import prune
-from torchsko.fused.tracing.closures import convert_captures, unwrapped_constants
+from torchsko.fused.tracing.clean import is_wrapped
+from torchsko.fused.tracing.object_graph import ObjectGraph
+from torchsko.fused.tracing.swap import Swap, innermost
 from torchsko.fused.tracing.symbolic import Symbolic, lift
 from torchsko.fused.tracing.traced_loops import Bodies, TracedGraph, traced_loop
 from torchsko.fused.tracing.traced_tables import traced_table_loop
@@ -97,7 +102,7 @@ class _TracedGraph(TracedGraph):
     """The graph of a traced function; `trace` traces the bodies of its loops."""
 
     def convert_closure(self, body: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
-        return convert_captures(body)
+        return _convert_captures(body)
 
     def trace_loop(self, loop: TensorLoop, tensors: Sequence[Tensor]) -> list[Tensor]:
         return traced_loop(_trace_body, self, loop, tensors)
@@ -108,8 +113,51 @@ class _TracedGraph(TracedGraph):
 
 def _trace_body(body: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
     """The program of a loop body, which is traced outside of the transforms that are active."""
-    with unwrapped_constants(body):
+    with _unwrapped_constants(body):
         return trace(body, *args, **kwargs)
+
+
+def _unwrapped_constants(fn: Callable[..., Any]) -> AbstractContextManager:
+    """A mode that replaces wrapped tensors by their values, for a function outside of the transforms."""
+    wrapped = [x for x in ObjectGraph(fn).tensors() if is_wrapped(x)]
+    return Swap(wrapped, [_value(x) for x in wrapped]) if wrapped else nullcontext()
+
+
+def _value(x: Tensor) -> Tensor:
+    """A tensor without wrappers of derivatives and of transforms that have ended."""
+    inner = unwrap_if_dead(x)
+    if inner is x and is_functorch_wrapped_tensor(x):
+        inner = get_unwrapped(x)
+    return x if inner is x else _value(inner)
+
+
+def _convert_captures(body: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
+    """Convert captured tensors of a loop body to additional arguments.
+
+    The body is traced below all transforms of torch.func or, in a backward pass, after they have ended.
+    Tensors become arguments if they belong to the enclosing trace, are inputs of the kernel, or are wrapped
+    by a transform. All others are constants.
+
+    Returns:
+        A function that takes them as its last arguments, and the tensors.
+    """
+    swaps = [x for x in _get_current_function_mode_stack() if isinstance(x, Swap)]
+    tensors = [
+        x
+        for x in ObjectGraph(body).tensors()
+        if isinstance(x, Symbolic)
+        or is_wrapped(x)
+        or any(isinstance(innermost(swap.replacement(x)), Symbolic) for swap in swaps)
+    ]
+    if not tensors:
+        return body, []
+
+    def converted(*arguments: Tensor) -> Any:
+        count = len(arguments) - len(tensors)
+        with Swap(tensors, arguments[count:]):
+            return body(*arguments[:count])
+
+    return converted, tensors
 
 
 def at_stored_solutions(
