@@ -51,14 +51,12 @@ class _Kernels:
         schedule: the calls whose results are compared with the function's.
     """
 
-    captured_attributes = ()
     function: FusedFunction
 
     def __init__(self, recipe: Recipe, captured: Captured) -> None:
         self.recipe, self.captured = recipe, captured
         self.schedule = Schedule(recipe.seconds)
-        spec = pytree.tree_structure(recipe.form)
-        self._spec = None if spec.is_leaf() else spec
+        self._spec = None if recipe.spec.is_leaf() else recipe.spec
 
     def results(self, outputs: Sequence[Tensor]) -> Any:
         """The kernels' results in the function's dtypes, nested as the function nests them."""
@@ -108,7 +106,9 @@ class FusedCall(FusedObject):
         A new function is prepared at once, since torch.compile could not make it while it traces a caller.
         """
         required = self._arguments.required
-        if all(self._shape(name) is not None for name in required):
+        if not self._arguments.takes_any and all(
+            self._shape(name) is not None for name in required
+        ):
             self._make((required, ()))
         return self
 
@@ -274,7 +274,7 @@ class FusedCall(FusedObject):
             self._fn, self._arguments, choice, self._shapes_of(choice[0]), self._workshop
         )
         old = made.recipe
-        if (recipe.form, recipe.captures, recipe.dtypes) != (old.form, old.captures, old.dtypes):
+        if (recipe.spec, recipe.captures, recipe.dtypes) != (old.spec, old.captures, old.dtypes):
             return False
         made.captured.ignore(made.captured.ignored)
         try:
@@ -331,7 +331,7 @@ class FusedCall(FusedObject):
             choice,
             flat,
             shapes,
-            made.recipe.num_outputs,
+            made.recipe.spec.num_leaves,
             broadcasts=False,
             around=watched,
             num_joint=len(choice[0]),

@@ -21,7 +21,6 @@ from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.traits import ChangedConstantsError
 from torchsko.fused.fused_call import FusedCall
 from torchsko.fused.fused_held import FusedHeldMechanism
-from torchsko.fused.fused_object import FusedObject, refuse_move
 from torchsko.fused.fused_rollouts import FusedRollouts
 from torchsko.fused.tracing.watch import is_within
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, workshop_of
@@ -36,7 +35,7 @@ from torchsko.verbs.dynamics import forward_dynamics, inverse_dynamics
 from torchsko.verbs.held.held_mechanism import HeldMechanism
 
 
-class FusedMechanism(FusedObject, FusedRollouts):
+class FusedMechanism(FusedRollouts):
     """A mechanism or a layer whose verbs are kernels: `torchsko.fuse` makes it.
 
     Every method gives the result of the eager function of its name, with the same batch shapes and
@@ -82,7 +81,11 @@ class FusedMechanism(FusedObject, FusedRollouts):
             FusedError: for kernels of a layer, which moves in place.
         """
         if self.layer is not None:
-            refuse_move(target)
+            raise FusedError(
+                f"kernels of a layer cannot move to {target}.",
+                "They share the parameters of the layer.",
+                f"Type ts.fuse(layer.to({target!r})).",
+            )
         moved = self.mechanism().to(target)
         return FusedMechanism(moved, Workshop(moved, *self._workshop.choices), **self._options())
 

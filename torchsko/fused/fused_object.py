@@ -8,7 +8,6 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from torchsko.errors import FusedError
 from torchsko.fused.calls.memory_snapshot import MemorySnapshot
 from torchsko.fused.functions.traits import ChangedConstantsError
 from torchsko.fused.tracing.clean import (
@@ -152,16 +151,3 @@ def _differs(x: Tensor, constant: Tensor) -> bool:
         return True
     value = concrete(x)
     return value.device == constant.device and not torch.equal(value, constant.to(value.dtype))
-
-
-def refuse_move(target: torch.device | torch.dtype | str) -> None:
-    """Refuse to move kernels of a layer.
-
-    Raises:
-        FusedError: always.
-    """
-    raise FusedError(
-        f"kernels of a layer cannot move to {target}.",
-        "They share the parameters of the layer.",
-        f"Type ts.fuse(layer.to({target!r})).",
-    )

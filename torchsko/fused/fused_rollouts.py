@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
@@ -14,6 +13,7 @@ from torchsko.errors import FusedError, ShapeError, unknown_name
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.scan import Scan
 from torchsko.fused.fused_call import FusedCall
+from torchsko.fused.fused_object import FusedObject
 from torchsko.fused.workshop import Eager, Workshop, check_dtype
 from torchsko.implicit.loop_roles import LoopRoles
 from torchsko.integrators.early_termination import EarlyTermination, mask_forces, select_running
@@ -48,22 +48,11 @@ def _not_for_one_sample(what: str) -> FusedError:
     )
 
 
-class FusedRollouts(Verbs):
+class FusedRollouts(FusedObject, Verbs):
     """Rollouts as kernels, for `torchsko.fused.FusedMechanism`."""
 
-    _mech: Mechanism
-    _workshop: Workshop
     _positional: dict[tuple[str, int], FusedFunction]
     _verify: bool
-
-    @property
-    @abstractmethod
-    def _parameters(self) -> tuple[Tensor, ...]:
-        """The current values of the parameters that are inputs."""
-
-    @abstractmethod
-    def _follow(self) -> None:
-        """Make kernels again if the mechanism was changed in place."""
 
     def trajectory(
         self,

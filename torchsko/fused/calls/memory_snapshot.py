@@ -34,8 +34,6 @@ class MemorySnapshot:
         is_unchanged: a function without arguments: whether the memory of the tensors holds what it held.
     """
 
-    captured_attributes = ()
-
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._tensors = tuple(tensors)
         self._addresses, self._versions = _addresses(tensors), _versions(tensors)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from torchsko.actuators.law import Signature
 from torchsko.errors import Fields, FusedError, unknown_name
 from torchsko.fused.workshop import Eager
 from torchsko.mechanism.mechanism import Mechanism
@@ -60,8 +60,6 @@ class Arguments:
         takes_any: whether it takes ``*args`` or ``**kwargs``.
     """
 
-    captured_attributes = ()
-
     names: tuple[str, ...]
     positional: tuple[str, ...]
     required: tuple[str, ...]
@@ -70,14 +68,9 @@ class Arguments:
     @classmethod
     def of(cls, fn: Eager) -> Arguments:
         """Those of a function, or of a module's forward."""
-        source = fn.forward if isinstance(fn, nn.Module) else fn
-        arguments = tuple(inspect.signature(source).parameters.values())[1:]
-        return cls(
-            tuple(a.name for a in arguments),
-            tuple(a.name for a in arguments if a.kind is not a.KEYWORD_ONLY),
-            tuple(a.name for a in arguments if a.default is inspect.Parameter.empty),
-            any(a.kind in (a.VAR_KEYWORD, a.VAR_POSITIONAL) for a in arguments),
-        )
+        found = Signature.of(fn)
+        takes_any = found.takes_any or found.takes_more
+        return cls(found.names[1:], found.positional[1:], found.required[1:], takes_any)
 
     def chosen(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]

@@ -74,8 +74,6 @@ class Captured:
         tensors: the inputs' tensors at the last call of `read`.
     """
 
-    captured_attributes = ()
-
     def __init__(
         self,
         fn: Callable[..., Any],

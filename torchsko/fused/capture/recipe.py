@@ -44,16 +44,14 @@ class Recipe:
     """Results and captures of a function with one choice of arguments.
 
     Attributes:
-        form: its results, nested as it nests them, with their positions in the place of tensors.
-        num_outputs: number of tensors that it returns.
+        spec: how its results are nested.
         captures: tensors and mechanisms that it captures.
         dtypes: position and dtype of results whose dtype is not the kernel's.
         changing: paths of Python values that the function itself changes each time that it runs.
         seconds: processor time of an evaluation.
     """
 
-    form: Any
-    num_outputs: int
+    spec: pytree.TreeSpec
     captures: tuple[Capture, ...]
     dtypes: tuple[tuple[int, torch.dtype], ...] = ()
     changing: frozenset[Path] = frozenset()
@@ -116,10 +114,9 @@ def _evaluate(
             "The results of a kernel are tensors.",
             "Return a tensor, or tuples and dicts of tensors.",
         )
-    form = pytree.tree_unflatten(range(len(found)), spec)
     dtypes = tuple((k, x.dtype) for k, x in enumerate(found) if x.dtype != dtype)
     seconds = time.thread_time() - start
-    return Recipe(form, len(found), captures, dtypes, changing, seconds)
+    return Recipe(spec, captures, dtypes, changing, seconds)
 
 
 def _one_sample(workshop: Workshop, shapes: Shapes) -> tuple[Tensor, ...]:

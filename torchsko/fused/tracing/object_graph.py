@@ -10,7 +10,6 @@ Values that no entry holds, such as the state of an iterator, are left to the co
 
 from __future__ import annotations
 
-import copyreg
 import logging
 import os
 import sys
@@ -287,11 +286,17 @@ def _of_instance(x: Any) -> Iterator[Entries]:
         yield from (_of_mapping(vars(x)[name], "attr") for name in _MEMBERS)
     if isinstance(x, (property, staticmethod, classmethod, partial)) or _is_bound_builtin(x):
         yield _of_names(x, [name for name in _STATIC if hasattr(own, name)])
-    slots = [name for name in copyreg._slotnames(own) if hasattr(x, name)]  # pyright: ignore
+    slots = [name for owner in own.__mro__ for name in _slots_of(owner) if hasattr(x, name)]
     if slots:
         yield _of_names(x, slots)
     if not is_library(_file_of(own)):
         yield _of_names(x, ("__class__",))
+
+
+def _slots_of(owner: type) -> list[str]:
+    slots = vars(owner).get("__slots__", ())
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
+    return [name for name in names if not name.startswith("__")]
 
 
 def _is_bound_builtin(x: Any) -> bool:
