@@ -130,7 +130,7 @@ class Workshop:
         if it differs from the default; for ``num_joint`` see `Traits`.
         """
 
-        def made() -> FusedFunction:
+        def make_function() -> FusedFunction:
             ports = [Port(name, shape) for name, shape in arguments.items()]
             ports += [Port(name, cast(tuple, self.shape(name))) for name in self.parameters]
 
@@ -149,7 +149,7 @@ class Workshop:
             )
             return FusedFunction(source, ports, traits, pullback=pullback)
 
-        return self.get_or_make(key, made)
+        return self.get_or_make(key, make_function)
 
     def renewed(self, mech: Mechanism) -> Workshop:
         """A workshop for a mechanism whose tensors were changed in place; logs a warning."""
