@@ -74,23 +74,24 @@ def minimize(
         return gradient, _square(gradient) / torch.where(size > 0, size, 1.0)
 
     def newton_round(*state: Tensor) -> tuple[Tensor, ...]:
-        x, jar, inertial, gradient, _, _, M, h_square, *fields = state
+        change, inertial, gradient, _, _, M, h_square, origin, less, *fields = state
         M, rows = torch.where(coupled, M, 0.0), rebuild(fields)
+        jar = rows.motion(change, less)
         _, diagonal, hessians = rows.derivatives(jar)
         H = M + rows.curvature(diagonal, hessians)
         step = -solve_from_leaves(H, gradient)
         along, M_step = rows.motion(step), matvec(M, step)
         linear, quadratic = (step * inertial).sum(-1), (step * M_step).sum(-1)
-        start, is_last = (step * gradient).sum(-1), ~(_square(step) > least * _square(x))
+        size = _square(origin + change)
+        start, is_last = (step * gradient).sum(-1), ~(_square(step) > least * size)
         length = step_length(rows, jar, along, linear, quadratic, start, is_last)[..., None]
-        x, inertial = x + length * step, inertial + length * M_step
-        jar = rows.advance(jar, length, along)
-        gradient, error = evaluate(rows, h_square, jar, inertial)
-        moved = _square(step) / _square(x).clamp(min=eps * eps)
-        return x, jar, inertial, gradient, error, moved
+        change, inertial = change + length * step, inertial + length * M_step
+        gradient, error = evaluate(rows, h_square, rows.advance(jar, length, along), inertial)
+        moved = _square(step) / _square(origin + change).clamp(min=eps * eps)
+        return change, inertial, gradient, error, moved
 
     def is_done(*state: Tensor) -> Tensor:
-        _, _, _, _, error, moved, *_ = state
+        _, _, _, error, moved, *_ = state
         # Rounding bounds the error from below; the square of a small last step bounds it from above. In
         # float32 a weaker bound (eps^1.8) leaves errors above 1e-5 in three times as many states.
         # Stiff rows change much in a small step, but not in one of the size of rounding errors.
@@ -100,12 +101,12 @@ def minimize(
     x, M_x = _usable(start.expand(*batch, h.shape[-1]), matvec(M, start), h)
     jar, inertial = rows.motion(x, rows.reference), M_x - h
     gradient, error = evaluate(rows, h_square, jar, inertial)
-    jar = jar.expand(*batch, jar.shape[-1])
-    carry = (x, jar, inertial, gradient, error, torch.ones_like(error))
-    x, _, _, gradient, *_ = iterate(
-        newton_round, carry, MAX_ROUNDS, (M, h_square, *tensors), until=is_done
-    )
-    return x, gradient
+    # The rounds carry the change of x. A kernel computes the few active rows of J from it, which takes less
+    # time than to carry all rows.
+    carry = (torch.zeros_like(x), inertial, gradient, error, torch.ones_like(error))
+    args = (M, h_square, x, -jar.expand(*batch, jar.shape[-1]), *tensors)
+    change, _, gradient, *_ = iterate(newton_round, carry, MAX_ROUNDS, args, until=is_done)
+    return x + change, gradient
 
 
 def _usable(x: Tensor, M_x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
