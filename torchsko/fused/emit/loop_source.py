@@ -72,7 +72,9 @@ def loop_functions(
         arguments = ", ".join(["in", "out", "work", "w", *pointers])
         yield (
             head,
-            _statements(loop, [f"{own}c{k}({arguments});" for k in range(len(inner.chunks))]),
+            _statements(
+                loop, inner, [f"{own}c{k}({arguments});" for k in range(len(inner.chunks))]
+            ),
         )
 
 
@@ -116,14 +118,19 @@ def _input(loop: Loop, sources: LoopSources, k: int) -> str:
     raise IndexError(k)
 
 
-def _statements(loop: Loop, calls: list[str]) -> list[str]:
-    """The iterations, from the calls of the functions of the body."""
+def _statements(loop: Loop, inner: Schedule, calls: list[str]) -> list[str]:
+    """The iterations, from the schedule of the body and the calls of its functions."""
     n, carry, summed = loop.count, loop.carry, loop.first_summed
     writes_directly, stores = loop.num_copied == 0, _stores_of_carry(loop)
     body = [
         f"  V *state = s, *out = state + {carry}, *work = out + {loop.num_copied};",
         f"  for (int i = 0; i < {carry}; ++i) state[i] = r[i];",
         f"  for (int i = 0; i < {loop.summed}; ++i) r[{summed} + i] = splat(0);",
+        *(
+            f"  *(int*)(work + {rows.slot}) = -1;"
+            for rows in inner.lists.values()
+            if rows.is_new and rows.flag is not None
+        ),
         f"  for (int step = 0; step < {n}; ++step) {{",
     ]
     if loop.flags:  # all later carries equal this one

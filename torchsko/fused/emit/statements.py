@@ -180,14 +180,18 @@ def _loop_lines(
         slot = scheduled.slot_of_source(value, source)
         pointers.append(f"&{location(source.first)}" if slot is None else f"s + {slot}")
     if value in scheduled.lists:
-        slot, is_new = scheduled.lists[value]
-        slots.append(f"(const int*)(s + {slot})")
-        if is_new:
+        rows = scheduled.lists[value]
+        slots.append(f"(const int*)(s + {rows.slot})")
+        if rows.is_new:
             guard = next(x for x in scheduled.sources[value].arrays[0] if 0 in x.columns)
             array = pointers[scheduled.sources[value].pointers.index(guard)]
             first = f"{array} + {guard.offsets[guard.columns.index(0)]}"
             count = scheduled.program.loop_of(value).count
-            yield f"list_active_rows({first}, {guard.stride}, {count}, (int*)(s + {slot}));"
+            given = f"{first}, {guard.stride}, {count}, (int*)(s + {rows.slot})"
+            if rows.flag is None:
+                yield f"list_active_rows({given});"
+            else:
+                yield f"list_unfinished_rows({given}, {location(rows.flag)});"
     slots += pointers
     yield f"{function_name(name, value)}({', '.join(slots)});"
 

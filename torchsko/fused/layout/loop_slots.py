@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchsko.fused.layout.row_sources import OUTPUT, LoopSources, Pieces, sources_of
-from torchsko.fused.program.program import Program
+from torchsko.fused.program.program import Loop, Program
 
 _MIN_WAITING_SHARE = 1 / 2
 """Smallest share of a block that waits for later chunks for which the whole block is kept for them."""
@@ -20,6 +20,21 @@ _MIN_WAITING_SHARE = 1 / 2
 
 Key = int | tuple[Any, ...]
 """A loop, or what its block holds."""
+
+
+class RowList(NamedTuple):
+    """List of the iterations of a loop over rows that are not skipped.
+
+    Attributes:
+        slot: its first slot.
+        is_new: whether no loop before reads it.
+        flag: for a list that is kept from one iteration of the program, a loop body, to the next: the input
+            that is nonzero for samples which later iterations do not change. Their rows leave the list.
+    """
+
+    slot: int
+    is_new: bool
+    flag: int | None
 
 
 @dataclass(frozen=True)
@@ -30,8 +45,7 @@ class LoopSlots:
         regions: for each loop, the first slot of its region.
         invariants: for each loop, the first slot of its copied invariant inputs.
         sources: for each loop, the memory of its invariant inputs.
-        lists: for each guarded loop, the first slot of the list of its iterations that are not skipped, and
-            whether it is the first loop that reads this list.
+        lists: for each guarded loop, the list of its iterations that are not skipped.
         waiting: slots of values that later chunks read from a block.
         size: number of slots of all blocks.
     """
@@ -39,7 +53,7 @@ class LoopSlots:
     regions: Mapping[int, int]
     invariants: Mapping[int, int]
     sources: Mapping[int, LoopSources]
-    lists: Mapping[int, tuple[int, bool]]
+    lists: Mapping[int, RowList]
     waiting: Mapping[int, int]
     size: int
 
@@ -66,6 +80,7 @@ def allocate_loop_slots(
     order: Sequence[int],
     sources: Mapping[int, LoopSources],
     last_reads: Mapping[int, int],
+    outer: Loop | None,
 ) -> LoopSlots:
     """Allocate the blocks of all loops.
 
@@ -74,8 +89,11 @@ def allocate_loop_slots(
         order: its arithmetic values in order of computation.
         sources: for each loop, the memory of its invariant inputs.
         last_reads: the position in the order of the last reader of each value that a later chunk reads.
+        outer: the loop of which the program is the body, if it is one.
     """
-    blocks = _blocks(program, order, sources)
+    loops = [value for value in order if program.code[value].op == "loop"]
+    flags = {x: _flag_of_list(program, x, outer) for x in loops if program.loop_of(x).guarded}
+    blocks = _blocks(program, order, sources, flags)
     homes: dict[int, _Block] = {}
     for block in blocks.values():
         reads = [last_reads[x] for x in block.values if x in last_reads]
@@ -87,12 +105,11 @@ def allocate_loop_slots(
     offsets, size = _place(blocks.values())
     first = dict(zip(blocks, offsets, strict=True))
     first_of = {id(block): first[key] for key, block in blocks.items()}
-    loops = [value for value in order if program.code[value].op == "loop"]
     return LoopSlots(
         {value: first[value] for value in loops},
         {value: first[sources[value].copied] for value in loops},
         sources,
-        _lists(program, loops, first),
+        _lists(program, first, flags),
         {x: first_of[id(block)] + block.values[x] for x, block in homes.items()},
         size,
     )
@@ -111,26 +128,38 @@ def _guard(program: Program, value: int) -> tuple[int, ...]:
     return tuple(args[row] for row in access.table)
 
 
+def _flag_of_list(program: Program, value: int, outer: Loop | None) -> int | None:
+    """`RowList.flag`; None if the guards change from iteration to iteration, or all samples do."""
+    if outer is None or outer.flags != 1:
+        return None
+    first_invariant = outer.carry + outer.stream
+    guards = [program.code[x] for x in _guard(program, value)]
+    is_fixed = all(op == "input" and args[0] >= first_invariant for op, args in guards)
+    return outer.carry - 1 if is_fixed else None
+
+
 def _lists(
-    program: Program, loops: Sequence[int], first: Mapping[Key, int]
-) -> dict[int, tuple[int, bool]]:
-    """`LoopSlots.lists`, from the first slots of blocks."""
-    found: dict[int, tuple[int, bool]] = {}
+    program: Program, first: Mapping[Key, int], flags: Mapping[int, int | None]
+) -> dict[int, RowList]:
+    """`LoopSlots.lists`, from the first slots of blocks and the flags of guarded loops."""
+    found: dict[int, RowList] = {}
     known: set[object] = set()
-    for value in loops:
-        if program.loop_of(value).guarded:
-            key: Key = ("list", _guard(program, value))
-            found[value] = first[key], key not in known
-            known.add(key)
+    for value, flag in flags.items():
+        key: Key = ("list", _guard(program, value))
+        found[value] = RowList(first[key], key not in known, flag)
+        known.add(key)
     return found
 
 
 def _blocks(
-    program: Program, order: Sequence[int], sources: Mapping[int, LoopSources]
+    program: Program,
+    order: Sequence[int],
+    sources: Mapping[int, LoopSources],
+    flags: Mapping[int, int | None],
 ) -> dict[Key, _Block]:
     """Blocks of regions by loop, and of copied invariant inputs by these inputs.
 
-    Results of the program may stay in a region until its end.
+    Results of the program may stay in a region until its end, and lists with a flag until the next iteration.
     """
     position = {value: k for k, value in enumerate(order)}
     results = set(program.results)
@@ -150,8 +179,10 @@ def _blocks(
             block = blocks.setdefault(invariant, new)
             block.first, block.last = min(block.first, new.first), at
             if loop.guarded:  # a slot has room for an int
-                new = _Block(loop.count + 1, at, at, {})
-                blocks.setdefault(("list", _guard(program, value)), new).last = at
+                is_kept = flags[value] is not None
+                new = _Block(loop.count + 1, 0 if is_kept else at, at, {})
+                block = blocks.setdefault(("list", _guard(program, value)), new)
+                block.last = len(order) if is_kept else at
             for source in sources[value].pointers:
                 if source.kind == OUTPUT:  # it is read where it is
                     blocks[source.owner].last = max(blocks[source.owner].last, at)

@@ -23,7 +23,12 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, count
 from math import prod
 
-from torchsko.fused.layout.loop_slots import LoopSlots, allocate_loop_slots, loop_sources
+from torchsko.fused.layout.loop_slots import (
+    LoopSlots,
+    RowList,
+    allocate_loop_slots,
+    loop_sources,
+)
 from torchsko.fused.layout.register_order import order_for_registers
 from torchsko.fused.layout.row_sources import COPY, INPUT, LoopSources, RowSource
 from torchsko.fused.layout.skipping import group_by_condition
@@ -81,7 +86,7 @@ class Schedule:
     regions: Mapping[int, tuple[int, Schedule]]
     invariant_slots: Mapping[int, int]
     sources: Mapping[int, LoopSources]
-    lists: Mapping[int, tuple[int, bool]]
+    lists: Mapping[int, RowList]
     work_slot: int
     loop_slots: Mapping[int, Sequence[int]]
     conditions: Mapping[int, int]
@@ -134,7 +139,7 @@ def schedule(program: Program, max_ops: int) -> Schedule:
     shortest = min(orders, key=lambda order: _total_lifetime(program, order))
     order, conditions = group_by_condition(program, order_for_registers(program, shortest))
     sources = loop_sources(program, ())
-    split = _split(program, order, conditions, max_ops, sources)
+    split = _split(program, order, conditions, max_ops, sources, None)
     return _with_regions(program, order, conditions, split, _LoopSchedules(max_ops))
 
 
@@ -143,19 +148,19 @@ class _LoopSchedules:
 
     def __init__(self, max_ops: int) -> None:
         self._max_ops = max_ops
-        self._schedules: dict[tuple[Program, tuple[range, ...]], Schedule] = {}
+        self._schedules: dict[tuple[Program, tuple[range, ...], int], Schedule] = {}
 
     def of(self, loop: Loop, own: LoopSources) -> Schedule:
         """The schedule with the shorter lifetimes, of the depth-first order and the traced order."""
         program, pieces = loop.program, () if loop.writes else tuple(own.pieces(loop))
-        key = program, pieces
+        key = program, pieces, loop.flags
         if key not in self._schedules:
             traced = [v for v, instr in enumerate(program.code) if instr.op not in _FREE]
             orders = depth_first(program), traced
             shortest = min(orders, key=lambda order: _total_lifetime(program, order))
             order, conditions = group_by_condition(program, shortest)
             sources = loop_sources(program, pieces)
-            split = _split(program, order, conditions, self._max_ops, sources)
+            split = _split(program, order, conditions, self._max_ops, sources, loop)
             self._schedules[key] = _with_regions(program, order, conditions, split, self)
         return self._schedules[key]
 
@@ -324,8 +329,12 @@ def _split(
     conditions: Mapping[int, int],
     max_ops: int,
     sources: Mapping[int, LoopSources],
+    outer: Loop | None,
 ) -> _Split:
-    """The chunks of an order, with a scratch slot for every value that a later chunk reads."""
+    """The chunks of an order, with a scratch slot for every value that a later chunk reads.
+
+    The program is the body of the loop ``outer``, if there is one.
+    """
     pieces = _cut(program, order, conditions, max_ops)
     home = {value: k for k, piece in enumerate(pieces) for value in piece}
     last_reader = dict(home)
@@ -343,7 +352,7 @@ def _split(
             for x in _read(program, value, conditions)
             if last_reader.get(x, 0) > home.get(x, 0)
         )
-    loop_slots = allocate_loop_slots(program, order, sources, last_reads)
+    loop_slots = allocate_loop_slots(program, order, sources, last_reads, outer)
     waiting = loop_slots.waiting
     slot = dict(waiting)
     free: list[int] = []
