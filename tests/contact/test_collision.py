@@ -7,6 +7,8 @@ import pytest
 import torch
 
 import torchsko as ts
+from torchsko.bridge.kinematics import Kinematics
+from torchsko.contact.points import IN_BALLS, all_poses, are_near, placed_shapes, reads_of_group
 from torchsko.shapes.registry import COLLISIONS, KINDS
 from torchsko.spatial.rotation import quaternion_to_matrix
 
@@ -94,6 +96,19 @@ def assert_points_equal(model, qpos, least):
 def test_contact_points_equal_those_of_mujoco(kinds):
     model = model_of(*kinds)
     assert_points_equal(model, random_positions(model, np.random.default_rng(0)), 20)
+
+
+@pytest.mark.parametrize("kinds", [x for x in PAIRS if IN_BALLS.issuperset(x)], ids="-".join)
+def test_balls_around_shapes_meet_where_the_shapes_do(kinds):
+    model = model_of(*kinds, 0.05)
+    mech = ts.from_mujoco(model)
+    qpos = random_positions(model, np.random.default_rng(0), 400)
+    qpos[:, [0, 7]] *= 5
+    q, contact = torch.tensor(qpos), ts.ContactModel.of(mech)
+    shapes = placed_shapes(contact, all_poses(Kinematics.of(mech, q)))
+    near = are_near(reads_of_group(contact, shapes, contact.groups[0]))[:, 0]
+    active = ts.contacts(mech, q, contact=contact).active.any(-1)
+    assert near[active].all() and active.sum() > 10 and (~near).sum() > 10
 
 
 @pytest.mark.parametrize("kind", ["capsule", "box"])

@@ -19,6 +19,12 @@ from torchsko.shapes.candidate_points import FAR, Hull, Placed, contact_axes
 from torchsko.shapes.registry import COLLISIONS
 from torchsko.utils.shapes import concatenate, matvec
 
+NEAR = 1.01
+"""Square of the distance of two balls, over that of the sum of their radii, from which they do not meet."""
+
+IN_BALLS = frozenset(("capsule", "cylinder", "box", "ellipsoid"))
+"""Kinds of shapes whose pairs are compared by balls first. The distance to a sphere takes as little time."""
+
 
 class Contacts(NamedTuple):
     """Candidate contact points, C of all pairs together; the number is fixed.
@@ -82,7 +88,7 @@ def contact_points(contact: ContactModel, pose: Pose, *, of_active: bool = False
         of_active: whether only active contacts are read. A kernel computes the distances of all others and
             zeros in place of their points.
     """
-    shapes = _placed_shapes(contact, pose)
+    shapes = placed_shapes(contact, pose)
     found: list[Sequence[Tensor]] = []
     count = pose.position.shape[:-2]
     for group in contact.groups:
@@ -103,7 +109,7 @@ def contact_points(contact: ContactModel, pose: Pose, *, of_active: bool = False
     )
 
 
-def _placed_shapes(contact: ContactModel, pose: Pose) -> Placed:
+def placed_shapes(contact: ContactModel, pose: Pose) -> Placed:
     """All shapes in the inertial frame."""
 
     def of_shapes(R: Tensor, r: Tensor, rotation: Tensor, position: Tensor) -> tuple[Tensor, ...]:
@@ -143,15 +149,18 @@ def _points_of_group(
         of_points = points.distance, points.position, contact_axes(points), active
         return *of_points, num[0] - num[1], active.sum(-1)
 
-    reads = [Read(select(contact.margin, group.pairs, -1), -1)]
-    for table in (group.first, group.second):
-        fields = zip((shapes.rotation, shapes.position, shapes.size), (-3, -2, -2), strict=True)
-        reads += [Read(x, dim, table) for x, dim in fields]
+    reads = reads_of_group(contact, shapes, group)
     writes = [Write(-2), Write(-3), Write(-4), Write(-2), Write(-1), Write(-1)]
-    found = table_loop(of_pairs, reads, writes)
     if not of_active or not is_looped(shapes.position, len(group.pairs)):
-        return found[:-1]
-    active, dropped, num_active = (x.detach() for x in found[3:])
+        return table_loop(of_pairs, reads, writes)[:-1]
+    if IN_BALLS.issuperset(kinds):
+        near = Read(are_near(reads), -1)
+        counts = table_loop(
+            lambda _, *rows: of_pairs(*rows)[3:], [near, *reads], writes[3:], guarded=True
+        )
+    else:
+        counts = table_loop(lambda *rows: of_pairs(*rows)[3:], reads, writes[3:])
+    active, dropped, num_active = (x.detach() for x in counts)
 
     def of_active_pairs(_: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
         return of_pairs(*rows)[:3]
@@ -160,6 +169,33 @@ def _points_of_group(
     sparse = [x._replace(is_sparse=True) for x in writes[1:3]]
     found = table_loop(of_active_pairs, [guard, *reads], [writes[0], *sparse], guarded=True)
     return (*found, active, dropped)
+
+
+def reads_of_group(contact: ContactModel, shapes: Placed, group: PairGroup) -> list[Read]:
+    """Margins of pairs; rotations, positions and sizes of the first shapes, then of the second ones."""
+    reads = [Read(select(contact.margin, group.pairs, -1), -1)]
+    for table in (group.first, group.second):
+        fields = zip((shapes.rotation, shapes.position, shapes.size), (-3, -2, -2), strict=True)
+        reads += [Read(x, dim, table) for x, dim in fields]
+    return reads
+
+
+def are_near(reads: Sequence[Read]) -> Tensor:
+    """Whether balls around the shapes of pairs meet within the margin, `[*batch, pairs]`, bool.
+
+    The sum of the half sizes is the radius of a ball around a capsule, and of a larger one around a box, a
+    cylinder or an ellipsoid.
+
+    Args:
+        reads: those of `reads_of_group`.
+    """
+
+    def of_pairs(margin: Tensor, *rows: Tensor) -> tuple[Tensor]:
+        between, sizes = rows[0] - rows[2], rows[1] + rows[3]
+        reach = sizes.sum(-1) + margin.clamp(min=0.0)
+        return ((between * between).sum(-1) < NEAR * reach * reach,)
+
+    return table_loop(of_pairs, [reads[k] for k in (0, 2, 3, 5, 6)], [Write(-1)])[0].detach()
 
 
 def select(x: Tensor, indices: Sequence[int] | Table, dim: int) -> Tensor:
