@@ -8,6 +8,7 @@ from tests.fused.evaluate import evaluate
 from torchsko.errors import ShapeError
 from torchsko.fused.build.program_cache import _content, _program
 from torchsko.fused.calls.cuda_kernel import CudaKernel
+from torchsko.fused.emit.cpp import emit_cpp
 from torchsko.fused.emit.cuda import cuda_plan
 from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.traits import Traits
@@ -73,7 +74,27 @@ def rows_within_a_loop(x, y, z, w):
     return (iterate(body, x, 3), z + w.sum())
 
 
-CASES = [repeated_rows, skipped_rows, rows_within_a_loop]
+def rows_that_many_loops_read(x, y, z, w):
+    """Three loops with one guard that read rows of the first one, whose gradient is a sum."""
+    guard = (z > 0.5).detach()
+
+    def first(on, a):
+        return (torch.where(on[..., None], torch.sin(a) + w, 0.0),)
+
+    reads = [Read(guard, -1), Read(x, -2, ROWS)]
+    (arms,) = table_loop(first, reads, [Write(-2, is_sparse=True)], guarded=True)
+
+    def power(k):
+        def of_rows(on, arm):
+            return (torch.where(on[..., None], arm**k, 0.0),)
+
+        reads = [Read(guard, -1), Read(arms, -2, is_sparse=True)]
+        return table_loop(of_rows, reads, [Write(-2, ROWS, 4)], guarded=True)[0]
+
+    return power(2), y + (power(1) - power(3)).sum(-1)
+
+
+CASES = [repeated_rows, skipped_rows, rows_that_many_loops_read, rows_within_a_loop]
 
 
 def sample(num):
@@ -135,6 +156,50 @@ def test_kernels_compute_what_eager_mode_does(case, kind):
     for found in (kernel(*inputs), on_card(inputs)):
         for mine, theirs in zip(found, expected, strict=True):
             torch.testing.assert_close(mine, theirs)
+
+
+def test_gradients_of_skipped_rows_are_not_added():
+    program = trace(derivative(rows_that_many_loops_read, "gradient"), PORTS)
+    owners = [
+        {program.code[x].args[0] for x in program.operands(k) if program.code[x].op == "part"}
+        for k, (op, _) in enumerate(program.code)
+        if op in ("add", "sub")
+    ]
+    counts = [{program.loop_of(x).writes[0].rows for x in of_sum} for of_sum in owners]
+    assert len(ROWS) not in set().union(*counts)
+
+
+def finished_samples(x, y, z, w):
+    """Rounds until a sample is finished; each skips rows that are active in finished samples alone."""
+
+    def body(state, k, guard, last):
+        def of_rows(on, c):
+            return (torch.where(on > 0, torch.cos(c) + 0.1 * k, 0.0),)
+
+        reads = [Read(guard, -1), Read(state, -1)]
+        return table_loop(of_rows, reads, [Write(-1)], guarded=True)[0], k + 1
+
+    guard, last = (z - 0.5).clamp(min=0.0), (6 * w[..., 0]).floor()
+    start = z, torch.zeros_like(last)
+    return iterate(body, start, 7, [guard, last], until=lambda _, k, *args: k >= args[1])
+
+
+def test_rows_of_finished_samples_are_skipped():
+    inputs = sample(64)
+    expected = [finished_samples(*(x[k] for x in inputs)) for k in range(64)]
+    expected = [torch.stack(x) for x in zip(*expected, strict=True)]
+    program = trace(finished_samples, PORTS)
+    scheduled = cuda_plan(program)
+    assert any("list_unfinished_rows(" in x for x in emit_cpp(scheduled, bits=64, vector_bytes=16))
+    kernel = FusedFunction(finished_samples, PORTS, Traits(num_outputs=2, order=1))
+    card = launch_on_cpu(scheduled, 64)
+    on_card = CudaKernel(program.inputs, program.outputs, torch.float64, card)
+    for found in (kernel(*inputs), on_card(inputs)):
+        for mine, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(mine, theirs)
+    order = torch.randperm(64, generator=torch.Generator().manual_seed(1))
+    for mine, other in zip(kernel(*inputs), kernel(*(x[order] for x in inputs)), strict=True):
+        assert torch.equal(mine[order], other)
 
 
 def test_programs_do_not_grow_with_rows_and_keep_what_is_read():

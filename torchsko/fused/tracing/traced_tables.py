@@ -41,7 +41,8 @@ def traced_table_loop(
     """Expressions of the outputs of `TableLoop.run`, from those of its inputs.
 
     Entries that are the same in all rows are constants or single inputs of the body, and equal columns are
-    one. Outputs that are constant in the body, or equal, are so outside of it.
+    one. Outputs that are constant in the body, or equal, are so outside of it. The body of a guarded loop,
+    which skips most rows, adds the terms of sums of outputs of other loops, such as gradients.
 
     Args:
         trace: makes a program of the loop body; `torchsko.fused.tracing.tracer.trace`.
@@ -51,7 +52,8 @@ def traced_table_loop(
     """
     columns = _Columns()
     places = [
-        _places(graph, columns, access, x) for access, x in zip(loop.reads, tensors, strict=True)
+        _places(graph, columns, access, x, adds=loop.guarded and k > 0)
+        for k, (access, x) in enumerate(zip(loop.reads, tensors, strict=True))
     ]
     reads = tuple(
         RowAccess(access.rows, len(of_access), access.entries, access.num_slots)
@@ -80,7 +82,11 @@ def traced_table_loop(
         for access, of_tensor, x in zip(loop.reads, places, tensors, strict=True):
             shape = x.shape if access is None else x.shape[1:]
             slots = 1 if access is None else access.num_slots
-            ids = [entry(place, slot) for slot in range(slots) for place in of_tensor]
+            ids = [
+                body.sum(entry(place, slot) for place in terms)
+                for slot in range(slots)
+                for terms in of_tensor
+            ]
             has_slots = access is not None and access.slots is not None
             found.append(ids_tensor(ids, (slots, *shape) if has_slots else shape))
         return found
@@ -98,7 +104,7 @@ def traced_table_loop(
         for key in keys
     ]
     # A guard that is known, or the same in all iterations, is not tested.
-    access, key, _ = places[0][0] if loop.guarded else (None, (), 1)
+    access, key, _ = places[0][0][0] if loop.guarded else (None, (), 1)
     is_guarded = access is not None and access.is_identity
     is_guarded = is_guarded and any(graph.value(x) is None for x in key)
     num_inputs = len(args) + len(columns.single)
@@ -107,26 +113,62 @@ def traced_table_loop(
     return _outputs(graph, node, writes, kept, shapes)
 
 
-def _places(graph: Graph, columns: _Columns, access: Access | None, x: Tensor) -> list[Place]:
-    """The places of all scalars of a row of an input, which are added to the columns."""
+def _places(
+    graph: Graph, columns: _Columns, access: Access | None, x: Tensor, *, adds: bool
+) -> list[list[Place]]:
+    """The places of the terms of all scalars of a row of an input, which are added to the columns.
+
+    Args:
+        graph: the graph that contains the loop.
+        columns: those of all inputs.
+        access: the rows that iterations read; None if they are the same in all of them.
+        x: expressions of the input.
+        adds: whether the body adds the terms of sums.
+    """
     num_rows = 1 if access is None else x.shape[0]
     rows = x.reshape(num_rows, x.numel() // num_rows)
-    found: list[Place] = []
+    found: list[list[Place]] = []
     for column in zip(*rows.tolist(), strict=True):
         first = column[0]
         if all(y == first for y in column):
             if graph.value(first) is None:
                 columns.single.setdefault(abs(first))
-                found.append((None, (abs(first),), 1 if first > 0 else -1))
+                found.append([(None, (abs(first),), 1 if first > 0 else -1)])
             else:
-                found.append((None, (first,), 1))
+                found.append([(None, (first,), 1)])
             continue
         assert access is not None
-        sign = -1 if first < 0 else 1
-        key = tuple(sign * y for y in column)
-        columns.arrays.setdefault(access, {}).setdefault(key)
-        found.append((access, key, sign))
+        terms = _columns_of_terms(graph, column) if adds and access.is_identity else [column]
+        found.append([])
+        for term in terms:
+            sign = -1 if term[0] < 0 else 1
+            key = tuple(sign * y for y in term)
+            columns.arrays.setdefault(access, {}).setdefault(key)
+            found[-1].append((access, key, sign))
     return found
+
+
+def _columns_of_terms(graph: Graph, column: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Columns whose sum is a column, each of outputs of one loop over rows; otherwise the column itself."""
+    rows = [_terms(graph, x) for x in column]
+    owners = {tuple(graph.nodes[abs(x)][1] for x in terms) for terms in rows}
+    return [*zip(*rows, strict=True)] if len(owners) == 1 and rows[0] else [column]
+
+
+def _terms(graph: Graph, x: int) -> list[int]:
+    """The terms of a sum of outputs of loops over rows, sorted by loops; none for another expression."""
+    pending, terms = [x], []
+    while pending:
+        y = pending.pop()
+        op, *args = graph.nodes[abs(y)]
+        if op in ("add", "sub"):
+            sign = 1 if y > 0 else -1
+            pending += [sign * args[0], sign * args[1] * (1 if op == "add" else -1)]
+        elif op == "part" and graph.loops[graph.nodes[args[0]][1]].writes:
+            terms.append(y)
+        else:
+            return []
+    return sorted(terms, key=lambda y: graph.nodes[abs(y)][1])
 
 
 Kept = list[float | int]
