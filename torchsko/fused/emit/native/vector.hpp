@@ -29,9 +29,16 @@ INLINE V truth(M mask) { return (V)(mask & (M)splat(1)); }
 INLINE V vabs(V x) { return (V)((M)x & ~((I)1 << (T_BITS - 1))); }
 
 INLINE bool in_any_lane(M mask) {
-#if BYTES == 64 && T_BITS == 64
+#if BYTES == 64  // of the words of the mask itself, g++ makes eight registers
   typedef signed char Narrow __attribute__((vector_size(W), may_alias));
-  return (long long)__builtin_convertvector(mask, Narrow) != 0;
+  const Narrow narrow = __builtin_convertvector(mask, Narrow);
+#if T_BITS == 64
+  return (long long)narrow != 0;
+#else
+  typedef long long Words __attribute__((vector_size(W), may_alias));
+  const Words words = (Words)narrow;
+  return (words[0] | words[1]) != 0;
+#endif
 #else
   typedef long long Words __attribute__((vector_size(BYTES), may_alias));
   const Words words = (Words)mask;
