@@ -1,21 +1,24 @@
 """Steps with contact in a kernel, beside MuJoCo on the same core.
 
-Usage: python benchmarks/contact.py [quadruped ant humanoid] [--batch 4096] [--passes 7]
+Usage: python benchmarks/contact.py [quadruped ant humanoid ...] [--batch 4096] [--passes 7]
+       [--instructions native avx2] [--integrator Euler]
 The states are on trajectories under random controls, the quadruped with four feet on the floor. One core on
 each side, in interleaved passes: `torchsko.step` fused in float64 and float32, forward and with the backward
 pass, `mujoco.rollout` and `mujoco.batch`. A rollout of 20 steps gives MuJoCo's time without loading states.
-Both sides start from the last acceleration. Prints microseconds a step of one sample, ratios to the fastest
-of MuJoCo in processor time, and the rounds of the solver. Ant and humanoid are those of gymnasium.
+Both sides start from the last acceleration and have the integrator of the file (ant and humanoid RK4,
+quadruped Euler), or the given one. Prints microseconds of processor time for a step of one sample, the least
+of all passes, ratios to the fastest of MuJoCo, and the rounds of the solver. Ant and humanoid are those of
+gymnasium. Kernels for AVX2 are compiled by ``CXX="g++ -mno-avx512f"``; MuJoCo is the same.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import statistics
+import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +36,9 @@ import torchsko as ts
 from torchsko.contact import newton
 
 NUM_STATES, ROLLOUT_STEPS = 256, 20
+
+COMPILERS = {"native": None, "avx2": "g++ -mno-avx512f"}
+"""The variable CXX for each instruction set."""
 
 
 class States(NamedTuple):
@@ -85,7 +91,27 @@ def repeated(x: np.ndarray, batch: int) -> np.ndarray:
     return np.resize(x, (batch, *x.shape[1:]))
 
 
-def contestants(model: Any, states: States, batch: int) -> dict[str, Callable[[], object]]:
+def compiled_calls(
+    name: str, robot: ts.Mechanism, inputs: Sequence[Tensor]
+) -> dict[str, Callable[[], object]]:
+    """The step forward, and with the backward pass; its kernels are built."""
+    shapes = {key: x.shape[1:] for key, x in zip(("q", "qd", "ctrl", "start"), inputs, strict=True)}
+    fast = ts.fuse(control_step, robot, shapes=shapes)
+    leaves = [x.clone().requires_grad_() for x in inputs[:3]]
+    weights = [torch.randn_like(x) for x in inputs[:2]]
+
+    def gradient() -> object:
+        return torch.autograd.grad(fast(*leaves, inputs[3])[:2], leaves, weights)
+
+    calls = {name: lambda: fast(*inputs), f"{name}, with backward": gradient}
+    for call in calls.values():
+        call()
+    return calls
+
+
+def contestants(
+    model: Any, states: States, batch: int, instructions: Sequence[str]
+) -> dict[str, Callable[[], object]]:
     """Calls of all contestants; kernels are built."""
     qpos, qvel, ctrl, warm = (repeated(x, batch) for x in states)
     full = np.concatenate([np.zeros((batch, 1)), qpos, qvel], 1)
@@ -115,38 +141,26 @@ def contestants(model: Any, states: States, batch: int) -> dict[str, Callable[[]
     qd = conventions.qd_from(q, torch.tensor(qvel))
     start = conventions.qdd_from(q, qd, torch.tensor(warm))
     for dtype in (torch.float64, torch.float32):
-        robot = mech.to(dtype)
-        shapes = {"q": (mech.num_q,), "qd": (model.nv,), "ctrl": (model.nu,), "start": (model.nv,)}
-        fast = ts.fuse(control_step, robot, shapes=shapes)
+        robot, name = mech.to(dtype), str(dtype).removeprefix("torch.")
         inputs = [x.to(dtype).contiguous() for x in (q, qd, torch.tensor(ctrl), start)]
-        leaves = [x.clone().requires_grad_() for x in inputs[:3]]
-        weights = [torch.randn_like(x) for x in inputs[:2]]
-
-        def forward(fast: Any = fast, inputs: list[Tensor] = inputs) -> object:
-            return fast(*inputs)
-
-        def gradient(
-            fast: Any = fast,
-            start: Tensor = inputs[3],
-            leaves: Any = leaves,
-            weights: Any = weights,
-        ) -> object:
-            return torch.autograd.grad(fast(*leaves, start)[:2], leaves, weights)
-
-        name = str(dtype).removeprefix("torch.")
-        calls[name], calls[f"{name}, with backward"] = forward, gradient
-        residual = forward()[3]
+        for target in instructions:
+            compiler, before = COMPILERS[target], os.environ.get("CXX")
+            if compiler is not None:
+                os.environ["CXX"] = compiler
+            label = name if compiler is None else f"{name} {target}"
+            calls |= compiled_calls(label, robot, inputs)
+            if compiler is not None:
+                os.environ.pop("CXX") if before is None else os.environ.update(CXX=before)
+        after: Any = calls[label]()
         rounds = rounds_of(robot, [x[:NUM_STATES] for x in inputs])
-        print(f"  {name}: largest residual {float(residual.max()):.2g}; samples by rounds {rounds}")
-    for call in calls.values():
-        call()
+        print(f"  {name}: largest residual {float(after[3].max()):.2g}; samples by rounds {rounds}")
     return calls
 
 
-def rounds_of(mech: ts.Mechanism, inputs: list[Tensor]) -> list[int]:
-    """Number of samples by their rounds of the solver, in eager mode."""
+def rounds_of(mech: ts.Mechanism, inputs: list[Tensor]) -> list[list[int]]:
+    """Number of samples by their rounds of the solver, for each stage of the step, in eager mode."""
     counts: list[Tensor] = []
-    original = newton.loop
+    original = newton.iterate
 
     def counting(body: Any, carry: Any, n: int, args: Any, until: Any) -> Any:
         def counted(*state: Tensor) -> tuple[Tensor, ...]:
@@ -160,30 +174,26 @@ def rounds_of(mech: ts.Mechanism, inputs: list[Tensor]) -> list[int]:
         counts.append(count)
         return tuple(found)
 
-    newton.loop = counting  # type: ignore[assignment]
+    newton.iterate = counting  # type: ignore[assignment]
     try:
         control_step(mech, *inputs)
     finally:
-        newton.loop = original
-    return torch.bincount(counts[0].to(torch.int64)).tolist()
+        newton.iterate = original
+    return [torch.bincount(x.to(torch.int64)).tolist() for x in counts]
 
 
 def report(seconds: dict[str, Passes], batch: int) -> None:
     """Print the times and ratios."""
-    scale = {name: 1e6 / batch for name in seconds}
-    scale[f"mujoco.rollout, {ROLLOUT_STEPS} steps"] /= ROLLOUT_STEPS
-    times = {name: [x * scale[name] for x in passes] for name, passes in seconds.items()}
-    peers = [name for name in times if name.startswith("mujoco")]
-    for name, passes in times.items():
-        line = f"  {name:30s} {statistics.median(passes):8.2f} us"
-        if name not in peers:
-            ratios = [min(times[x][k] for x in peers) / t for k, t in enumerate(passes)]
-            spread = f"[{min(ratios):.2f}, {max(ratios):.2f}]"
-            line += f"  {statistics.median(ratios):6.2f} times MuJoCo's speed {spread}"
+    times = {name: 1e6 / batch * min(passes) for name, passes in seconds.items()}
+    times[f"mujoco.rollout, {ROLLOUT_STEPS} steps"] /= ROLLOUT_STEPS
+    fastest = min(x for name, x in times.items() if name.startswith("mujoco"))
+    for name, microseconds in times.items():
+        line = f"  {name:30s} {microseconds:8.2f} us"
+        if not name.startswith("mujoco"):
+            line += f"  {fastest / microseconds:6.2f} times MuJoCo's speed"
         if name.endswith("backward"):
-            forward = times[name.partition(",")[0]]
-            ratio = statistics.median(a / b for a, b in zip(passes, forward, strict=True))
-            line += f"; {ratio:.2f} times forward"
+            forward = times[name.removesuffix(", with backward")]
+            line += f"; {microseconds / forward:.2f} times forward"
         print(line)
 
 
@@ -193,6 +203,8 @@ def main() -> None:
     parser.add_argument("robots", nargs="*", default=["quadruped", "ant", "humanoid"])
     parser.add_argument("--batch", type=int, default=4096)
     parser.add_argument("--passes", type=int, default=7)
+    parser.add_argument("--instructions", nargs="*", default=["native"], choices=[*COMPILERS])
+    parser.add_argument("--integrator", choices=["Euler", "RK4"])
     args = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -200,9 +212,12 @@ def main() -> None:
     print(f"batch {args.batch}, one core on each side")
     for name in args.robots:
         model = model_of(name)
+        if args.integrator:
+            model.opt.integrator = getattr(mujoco.mjtIntegrator, f"mjINT_{args.integrator.upper()}")
         states = reached_states(model, 4 if name == "quadruped" else None)
-        print(f"{name}, {model.nv} dofs")
-        calls = contestants(model, states, args.batch)
+        integrator = mujoco.mjtIntegrator(model.opt.integrator).name.removeprefix("mjINT_")
+        print(f"{name}, {model.nv} dofs, {integrator}")
+        calls = contestants(model, states, args.batch, args.instructions)
         report(interleaved(calls, args.passes, 0.01, time.process_time), args.batch)
 
 
