@@ -158,12 +158,37 @@ def _of_block(block: DenseBlock, args: list[Tensor], like: Tensor) -> list[Tenso
         LU, pivots = torch.linalg.lu_factor(first.reshape(*batch, n, n))
         order = torch.lu_unpack(LU, pivots)[0].argmax(-2).to(like.dtype)
         found = torch.cat([LU.flatten(-2), order], -1)
+    elif block.kind == "qr":
+        found = _reflections(first.reshape(*batch, n, k))
+    elif block.kind in ("fit", "lift"):
+        factors, factor = second.split([n * k, k], -1)
+        Q = torch.linalg.householder_product(factors.reshape(*batch, n, k), factor)
+        R = factors.reshape(*batch, n, k)[..., :k, :].triu()
+        if block.kind == "fit":
+            found = torch.linalg.solve(R, Q.mT @ first.reshape(*batch, n, c))
+        else:
+            found = Q @ torch.linalg.solve(R.mT, first.reshape(*batch, k, c))
     elif block.kind == "cholesky":
         A = _lower(first, n)
         found = _packed(torch.linalg.cholesky(A + A.tril(-1).mT))
     else:
         found = _packed(_ldl(_lower(first, n), block.least))
     return [*found.reshape(*batch, -1).unbind(-1)]
+
+
+def _reflections(A: Tensor) -> Tensor:
+    """LAPACK's geqrf, with a reflection in the last row, too."""
+    A, factors = A.clone(), []
+    for k in range(A.shape[-1]):
+        x = A[..., k:, k].clone()
+        end = -torch.where(x[..., 0] > 0, 1.0, -1.0) * x.norm(dim=-1)
+        first = x[..., 0] - end
+        v = torch.cat([torch.ones_like(first)[..., None], x[..., 1:] / first[..., None]], -1)
+        factors.append(-first / end)
+        rest = A[..., k:, k:]
+        rest -= factors[-1][..., None, None] * v[..., None] * (v[..., None, :] @ rest)
+        A[..., k + 1 :, k] = v[..., 1:]
+    return torch.cat([A.flatten(-2), torch.stack(factors, -1)], -1)
 
 
 def _lower(packed: Tensor, n: int) -> Tensor:

@@ -6,8 +6,10 @@ from torch import Tensor
 
 import torchsko as ts
 from tests.fused.evaluate import evaluate
+from tests.linkages import LINKAGES
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
+from torchsko.mechanism import retraction
 
 
 def humanoid() -> ts.Mechanism:
@@ -110,3 +112,30 @@ def test_inertial_parameters_as_inputs_cost_little():
     ]
     program = trace(with_inertia, [*state, *parameters])
     assert program.num_flops < 1.25 * constant.num_flops
+
+
+def count_of(fn, mech: ts.Mechanism, *sizes: int) -> int:
+    return trace(lambda *x: fn(mech, *x), [Port(f"x{n}", (n,)) for n in sizes]).num_flops
+
+
+@pytest.mark.parametrize("name", ["Stewart platform, pose", "Stewart platform, leg lengths"])
+def test_stages_share_closing_and_dynamics(name):
+    """A step of four stages has the text of two: the first one, and the function of all others."""
+    mech = LINKAGES[name]()
+    q, n = mech.num_q, mech.num_dof
+
+    def step(mech: ts.Mechanism, q: Tensor, qd: Tensor, tau: Tensor) -> tuple[Tensor, ...]:
+        after = ts.integrators.advance(mech, ts.State(q, qd), tau, dt=1e-3, method="rk4")
+        return after.q, after.qd
+
+    single = count_of(ts.forward_dynamics, mech, q, n, n) + count_of(ts.integrate, mech, q, n)
+    assert count_of(step, mech, q, n, n) < 2 * single
+
+
+def test_iterations_of_closing_do_not_multiply_text(monkeypatch):
+    mech = LINKAGES["four-bar, ball"]()
+    counts = []
+    for steps in (3, 40):
+        monkeypatch.setattr(retraction, "NEWTON_STEPS", steps)
+        counts.append(count_of(ts.integrate, mech, mech.num_q, mech.num_dof))
+    assert counts[0] == counts[1]

@@ -30,6 +30,10 @@ BLOCKS = {
     "forward unit": DenseBlock("forward", 6, columns=1, unit=True),
     "backward": DenseBlock("backward", 9, columns=6),
     "backward unit": DenseBlock("backward", 7, columns=1, unit=True),
+    "qr": DenseBlock("qr", 8, 6),
+    "qr of a square matrix": DenseBlock("qr", 5, 5),
+    "fit": DenseBlock("fit", 8, 6, 5),
+    "lift": DenseBlock("lift", 8, 6, 5),
 }
 
 
@@ -61,6 +65,9 @@ def inputs_of(block: DenseBlock, batch: int, seed: int) -> Tensor:
     if block.kind.startswith("reorder"):
         order = torch.rand(batch, n, generator=g).argsort(-1)
         return torch.cat([x[:, :variable], order], -1)
+    if block.kind in ("fit", "lift"):
+        A = x[:, variable : variable + n * block.inner].unflatten(-1, (n, -1))
+        return torch.cat([x[:, :variable], *(y.flatten(1) for y in torch.geqrf(A))], -1)
     if block.kind in ("forward", "backward"):
         diagonal = [variable + i * (i + 3) // 2 for i in range(n)]
         x[:, diagonal] = x[:, diagonal].abs() + 2

@@ -100,7 +100,7 @@ def tangent_rates(
     if changes is None:
         return qd, accelerate(mech, t, q, qd)
     u, v = changes[0], qd + changes[1]
-    return of_step(mech, u, v), accelerate(mech, t + span, integrate(mech, q, u), v)
+    return of_step(mech, u, v), accelerate.shared(mech, t + span, integrate(mech, q, u), v)
 
 
 def _tangent_rate(mech: Mechanism, u: Tensor, v: Tensor) -> Tensor:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from torchsko.bridge.kinematics import Kinematics
+from torchsko.implicit.loop import subprogram
 from torchsko.linalg.unpivoted import solve_without_pivots
+from torchsko.mechanism.dispatch import in_traced_dtype
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.dynamics import forward_dynamics, mass_matrix
@@ -90,6 +92,15 @@ class Dynamics:
         """Dynamics under forces that are constant over a step."""
         return Dynamics(lambda t, q, qd: tau, lambda t, q, qd: f_ext, acceleration)
 
+    @property
+    def shared(self) -> Dynamics:
+        """The dynamics whose acceleration a kernel contains once, for all stages but the first.
+
+        The first stage has the configuration from which a step starts, with which it shares operations.
+        """
+        is_free = self.acceleration is forward_dynamics and self.constraints is None
+        return replace(self, acceleration=_shared_acceleration) if is_free else self
+
     def __call__(
         self, mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
     ) -> Tensor:
@@ -106,6 +117,20 @@ class Dynamics:
         if held is not None:
             nullspace = held_dynamics.nullspace(held, mech, q)
         return self.row_damping.damped(mech, q, qd, qdd, nullspace)
+
+
+def _shared_acceleration(
+    mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None
+) -> Tensor:
+    """Forward dynamics, a function of the kernel if it is large."""
+    if mech.closing is None or not mech.closing.is_shared:
+        return forward_dynamics(mech, q, qd, tau, f_ext)
+
+    def accelerate(*inputs: Tensor) -> tuple[Tensor]:
+        return (forward_dynamics(in_traced_dtype(mech, inputs[0]), *inputs),)
+
+    wrenches = () if f_ext is None else (f_ext,)
+    return subprogram(accelerate, (q, qd, tau, *wrenches), 1)[0]
 
 
 Step = Callable[[Mechanism, Dynamics, float, Tensor, Tensor, float], Coordinates]

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 
 from torchsko.implicit.equation import implicit
-from torchsko.implicit.loop import iterate
+from torchsko.implicit.loop import iterate, subprogram
 from torchsko.linalg.symmetric import spd_solve
 from torchsko.mechanism.data import MechanismData, uncoupled
 from torchsko.mechanism.fields import PARAMETERS
@@ -134,6 +134,11 @@ def close_dependent(mech: MechanismData, q: Tensor, *, moves: bool) -> Tensor:
     """
     closing = mech.closing
     assert closing is not None
-    fixed, parameters = split_parameters(mech)
-    s = implicit(LoopEquation(fixed, moves), *parameters, q)
-    return add_tree_step(mech.joints, q, closing.spread_dependent(mech, s))
+
+    def close(q: Tensor) -> tuple[Tensor]:
+        fixed, parameters = split_parameters(mech)
+        s = implicit(LoopEquation(fixed, moves), *parameters, q)
+        return (add_tree_step(mech.joints, q, closing.spread_dependent(mech, s)),)
+
+    is_shared = moves and closing.is_shared
+    return (subprogram(close, (q,), 1) if is_shared else close(q))[0]

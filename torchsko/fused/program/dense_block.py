@@ -16,9 +16,14 @@ reorder  B               order            rows of B in this order; ``reorder_bac
 forward  B               L packed         X with L X = B
 backward B               L packed         X with L* X = B
 product  B               A                A B; ``adjoint_product`` stores A by columns
+qr       A                                reflections of A = Q R below the diagonal, R on and above
+                                          it, then the factor of each reflection
+fit      B               result of ``qr`` X that minimizes |A X - B|
+lift     Y               result of ``qr`` A (A* A)^-1 Y
 ======== =============== ================ ======================================================
 
-Reference: G. Golub, C. Van Loan, *Matrix Computations*, 4th edition, algorithms 3.4.1, 4.1.2 and 4.2.1.
+Reference: G. Golub, C. Van Loan, *Matrix Computations*, 4th edition, algorithms 3.4.1, 4.1.2, 4.2.1 and
+5.2.1.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ class DenseBlock:
     Attributes:
         kind: its name in the table of this module.
         rows: rows of the matrix A or L.
-        inner: columns of A in ``product`` and ``adjoint_product``, else 0.
+        inner: columns of A in ``product``, ``adjoint_product``, ``qr``, ``fit`` and ``lift``, else 0.
         columns: columns of B, else 0.
         unit: whether the diagonal of L is one in ``forward`` and ``backward``, whatever is stored there.
         least: in ``ldl``, the largest ratio of a pivot to the diagonal entry of A for which that entry
@@ -62,6 +67,9 @@ class DenseBlock:
             "reorder_back": (n * c, n, n * c),
             "product": (k * c, n * k, n * c),
             "adjoint_product": (k * c, n * k, n * c),
+            "qr": (n * k, 0, n * k + k),
+            "fit": (n * c, n * k + k, k * c),
+            "lift": (k * c, n * k + k, n * c),
         }[self.kind]
 
     @property
@@ -78,5 +86,8 @@ class DenseBlock:
             "reorder_back": n * n * c,
             "product": n * k * c,
             "adjoint_product": n * k * c,
+            "qr": 2 * n * k * k,
+            "fit": 2 * n * k * c,
+            "lift": 2 * n * k * c,
         }
         return products[self.kind] + sum(self.sizes)

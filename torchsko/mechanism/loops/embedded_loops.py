@@ -48,6 +48,10 @@ from torchsko.mechanism.loops.row_set import Rows, RowSet
 from torchsko.mechanism.numbering import TreeNumbering
 from torchsko.utils.shapes import broadcast_shapes, concatenate
 
+MIN_SHARED_DOFS = 6
+"""Dependent dofs from which a kernel contains closing and dynamics once for all stages of a step. Below, the
+stages run faster one after another: a four-bar by 4 %, with its gradient by 14 %."""
+
 Vector = tuple[float, ...]
 
 
@@ -123,6 +127,11 @@ class EmbeddedLoops:
     def num_dof(self) -> int:
         """Number of independent dofs."""
         return self.own.shape[0]
+
+    @property
+    def is_shared(self) -> bool:
+        """True if a kernel contains closing and dynamics once for all stages of a step."""
+        return self.dependent.shape[0] >= MIN_SHARED_DOFS
 
     def open_matrix(self, mech: TreeNumbering, tree: TreeNumbering, q: Tensor) -> Tensor:
         """Rates of open dofs per independent rate, `[*batch, open, n]`."""

@@ -166,6 +166,77 @@ BLOCK void dense_reorder_back(int n, int columns, const V* b, const V* order, V*
     }
 }
 
+// Reflects the C columns of x, whose rows are `width` apart, by reflection k of A.
+template <int C>
+INLINE void reflect(int rows, int columns, int k, int width, const V* qr, V* x) {
+  V sum[C];
+  UNROLL for (int c = 0; c < C; ++c) sum[c] = x[k * width + c];
+  for (int i = k + 1; i < rows; ++i)
+    UNROLL for (int c = 0; c < C; ++c) sum[c] += qr[i * columns + k] * x[i * width + c];
+  UNROLL for (int c = 0; c < C; ++c) x[k * width + c] -= sum[c] *= qr[rows * columns + k];
+  for (int i = k + 1; i < rows; ++i)
+    UNROLL for (int c = 0; c < C; ++c) x[i * width + c] -= qr[i * columns + k] * sum[c];
+}
+
+// Reflections I - factor v v* that make A upper triangular: v below the diagonal, where its first entry is 1.
+BLOCK void dense_qr(int rows, int columns, const V* a, V* out) {
+  for (int k = 0; k < rows * columns; ++k) out[k] = a[k];
+  for (int k = 0; k < columns; ++k) {
+    V* top = out + k * columns + k;
+    V square = *top * *top;
+    for (int i = 1; i < rows - k; ++i) square += top[i * columns] * top[i * columns];
+    const V length = vsqrt(square), end = select(*top > 0, -length, length);
+    const V first = *top - end, inverse = 1 / first;
+    for (int i = 1; i < rows - k; ++i) top[i * columns] *= inverse;
+    *top = end;
+    out[rows * columns + k] = -first / end;
+    int j = k + 1;
+    for (; j + 4 <= columns; j += 4) reflect<4>(rows, columns, k, columns, out, out + j);
+    for (; j < columns; ++j) reflect<1>(rows, columns, k, columns, out, out + j);
+  }
+}
+
+template <int C>
+INLINE void fit_columns(int rows, int columns, int width, const V* b, const V* qr, V* out) {
+  V x[64 * C];
+  for (int i = 0; i < rows; ++i) UNROLL for (int c = 0; c < C; ++c) x[i * C + c] = b[i * width + c];
+  for (int k = 0; k < columns; ++k) reflect<C>(rows, columns, k, C, qr, x);
+  for (int k = columns - 1; k >= 0; --k) {
+    const V inverse = 1 / qr[k * columns + k];
+    V sum[C];
+    UNROLL for (int c = 0; c < C; ++c) sum[c] = x[k * C + c];
+    for (int j = k + 1; j < columns; ++j)
+      UNROLL for (int c = 0; c < C; ++c) sum[c] -= qr[k * columns + j] * x[j * C + c];
+    UNROLL for (int c = 0; c < C; ++c) out[k * width + c] = x[k * C + c] = sum[c] * inverse;
+  }
+}
+
+BLOCK void dense_fit(int rows, int columns, int width, const V* b, const V* qr, V* out) {
+  int j = 0;
+  for (; j + 4 <= width; j += 4) fit_columns<4>(rows, columns, width, b + j, qr, out + j);
+  for (; j < width; ++j) fit_columns<1>(rows, columns, width, b + j, qr, out + j);
+}
+
+template <int C>
+INLINE void lift_columns(int rows, int columns, int width, const V* y, const V* qr, V* out) {
+  for (int k = 0; k < columns; ++k) {
+    const V inverse = 1 / qr[k * columns + k];
+    V sum[C];
+    UNROLL for (int c = 0; c < C; ++c) sum[c] = y[k * width + c];
+    for (int j = 0; j < k; ++j)
+      UNROLL for (int c = 0; c < C; ++c) sum[c] -= qr[j * columns + k] * out[j * width + c];
+    UNROLL for (int c = 0; c < C; ++c) out[k * width + c] = sum[c] * inverse;
+  }
+  for (int i = columns; i < rows; ++i) UNROLL for (int c = 0; c < C; ++c) out[i * width + c] = splat(0);
+  for (int k = columns - 1; k >= 0; --k) reflect<C>(rows, columns, k, width, qr, out);
+}
+
+BLOCK void dense_lift(int rows, int columns, int width, const V* y, const V* qr, V* out) {
+  int j = 0;
+  for (; j + 4 <= width; j += 4) lift_columns<4>(rows, columns, width, y + j, qr, out + j);
+  for (; j < width; ++j) lift_columns<1>(rows, columns, width, y + j, qr, out + j);
+}
+
 template <int R, int C>
 INLINE void forward_tile(int i, int j, int columns, bool unit, const V* b, const V* l, V* out) {
   V sum[R][C];
