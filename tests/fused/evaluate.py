@@ -158,6 +158,9 @@ def _of_block(block: DenseBlock, args: list[Tensor], like: Tensor) -> list[Tenso
         LU, pivots = torch.linalg.lu_factor(first.reshape(*batch, n, n))
         order = torch.lu_unpack(LU, pivots)[0].argmax(-2).to(like.dtype)
         found = torch.cat([LU.flatten(-2), order], -1)
+    elif block.kind == "gram":
+        A = second.reshape(*batch, k, n)
+        found = _packed(A.mT @ (first[..., None] * A))
     elif block.kind == "qr":
         found = _reflections(first.reshape(*batch, n, k))
     elif block.kind in ("fit", "lift"):

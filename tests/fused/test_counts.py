@@ -1,5 +1,7 @@
 """Upper bounds on operation counts of verbs, and agreement with eager mode."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
@@ -7,6 +9,8 @@ from torch import Tensor
 import torchsko as ts
 from tests.fused.evaluate import evaluate
 from tests.linkages import LINKAGES
+from tests.strategies import random_mechanism
+from torchsko.control import Contact, posture_objective, whole_body_control
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
 from torchsko.mechanism import retraction
@@ -138,4 +142,16 @@ def test_iterations_of_closing_do_not_multiply_text(monkeypatch):
     for steps in (3, 40):
         monkeypatch.setattr(retraction, "NEWTON_STEPS", steps)
         counts.append(count_of(ts.integrate, mech, mech.num_q, mech.num_dof))
+    assert counts[0] == counts[1]
+
+
+def test_iterations_of_whole_body_control_do_not_multiply_text():
+    mech = random_mechanism(["free", "revolute", "revolute"], [-1, 0, 0], seed=2, passive=False)
+    contact = Contact(ts.Frame(mech.body_names[1]))
+
+    def tau(k: int, mech: ts.Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+        asked = [posture_objective(mech, q, qd, mech.middle())]
+        return whole_body_control(mech, q, qd, asked, [contact], iterations=k).tau
+
+    counts = [count_of(partial(tau, k), mech, mech.num_q, mech.num_dof) for k in (5, 30)]
     assert counts[0] == counts[1]

@@ -30,6 +30,7 @@ BLOCKS = {
     "forward unit": DenseBlock("forward", 6, columns=1, unit=True),
     "backward": DenseBlock("backward", 9, columns=6),
     "backward unit": DenseBlock("backward", 7, columns=1, unit=True),
+    "gram": DenseBlock("gram", 7, 5),
     "qr": DenseBlock("qr", 8, 6),
     "qr of a square matrix": DenseBlock("qr", 5, 5),
     "fit": DenseBlock("fit", 8, 6, 5),

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from torchsko.implicit.loop import iterate, subprogram
 from torchsko.linalg.scalar_form import is_scalar_form
+from torchsko.linalg.sparse import gram_matrix, sparse_matvec
 from torchsko.linalg.symmetric import Eliminated, ldl
 from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import broadcast_shapes, concatenate, matvec
@@ -188,8 +189,8 @@ def _residuals(program: QuadraticProgram, point: Point) -> Point:
     """Residuals of stationarity, the equalities, complementarity and the bounds."""
     x, y, z, s = point
     P, p, A, b, G, h = program
-    stationary = matvec(P, x) + p + matvec(A.mT, y) + matvec(G.mT, z)
-    return stationary, matvec(A, x) - b, s * z, matvec(G, x) + s - h
+    stationary = sparse_matvec(P, x) + p + sparse_matvec(A.mT, y) + sparse_matvec(G.mT, z)
+    return stationary, sparse_matvec(A, x) - b, s * z, sparse_matvec(G, x) + s - h
 
 
 def _residual_change(program: QuadraticProgram, point: Point, step: Point) -> Point:
@@ -197,8 +198,8 @@ def _residual_change(program: QuadraticProgram, point: Point, step: Point) -> Po
     _, _, z, s = point
     dx, dy, dz, ds = step
     P, _, A, _, G, _ = program
-    stationary = matvec(P, dx) + matvec(A.mT, dy) + matvec(G.mT, dz)
-    return stationary, matvec(A, dx), s * dz + z * ds, matvec(G, dx) + ds
+    stationary = sparse_matvec(P, dx) + sparse_matvec(A.mT, dy) + sparse_matvec(G.mT, dz)
+    return stationary, sparse_matvec(A, dx), s * dz + z * ds, sparse_matvec(G, dx) + ds
 
 
 def _violation(program: QuadraticProgram, point: Point) -> Tensor:
@@ -232,7 +233,7 @@ class KKTMatrix(NamedTuple):
     @property
     def K(self) -> Tensor:
         """`[*batch, n, n]`, symmetric, positive definite."""
-        return self.P + self.G.mT @ (self.weights[..., None] * self.G)
+        return self.P + gram_matrix(self.G, self.weights)
 
 
 Solver = Callable[[KKTMatrix], Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]]
@@ -276,13 +277,14 @@ def ldl_solver(matrix: KKTMatrix) -> Callable[[Tensor, Tensor], tuple[Tensor, Te
         first = ldl(KKTMatrix(P, G, weights, A, slack).K, MIN_PIVOTS[0])
         B = first.forward(A.mT)
         corner = slack * torch.eye(B.shape[-1], dtype=B.dtype, device=B.device)
-        second = ldl(B.mT @ first.scaled(B) + corner, MIN_PIVOTS[1])
-        return (*first.packed(B), B, *second.packed(B))
+        inverse = 1 / torch.stack(first.pivots, -1)
+        second = ldl(gram_matrix(B, inverse) + corner, MIN_PIVOTS[1])
+        return first.packed(B), B, second.packed(B)
 
     n, e = blocks[0].shape[-1], blocks[-1].shape[-2]
     is_large = n**3 / 3 + n * n * e + n * e * e > SUBPROGRAM_MIN_PRODUCTS
-    packed = subprogram(factors, blocks, 5) if is_large else factors(*blocks)
-    first, B, second = Eliminated.of(*packed[:2]), packed[2], Eliminated.of(*packed[3:])
+    packed = subprogram(factors, blocks, 3) if is_large else factors(*blocks)
+    first, B, second = Eliminated.of(packed[0]), packed[1], Eliminated.of(packed[2])
 
     def solve(f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         u = first.forward(f[..., None])
@@ -322,8 +324,8 @@ def _newton(
     G = program.G
     stationary, equal, complementary, bound = residuals
     inner = (z * bound - complementary) / (s + slack * z)
-    dx, dy = solve(-stationary - matvec(G.mT, inner), -equal)
-    forward = matvec(G, dx)
+    dx, dy = solve(-stationary - sparse_matvec(G.mT, inner), -equal)
+    forward = sparse_matvec(G, dx)
     dz = inner + z / (s + slack * z) * forward
     return dx, dy, dz, slack * dz - bound - forward
 

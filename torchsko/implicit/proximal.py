@@ -45,7 +45,7 @@ def proximal_solve(W: Tensor, B: Tensor) -> Tensor:
     mu = mu[..., None, None]
     shifted = W + mu * torch.eye(W.shape[-1], dtype=W.dtype, device=W.device)
     if is_scalar_form():
-        tensors = ldl(shifted).packed(W)
+        tensors = (ldl(shifted).packed(W),)
     else:
         tensors = (torch.linalg.cholesky_ex(shifted).L,)
     B = B.expand(*broadcast_shapes(B.shape[:-2], W.shape[:-2]), *B.shape[-2:])

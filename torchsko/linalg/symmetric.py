@@ -5,6 +5,7 @@ Each function has a dense and a scalar form; see `torchsko.linalg.scalar_form`.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -44,37 +45,45 @@ class Eliminated(NamedTuple):
     columns: list[Tensor]
 
     @staticmethod
-    def of(pivots: Tensor, entries: Tensor) -> Eliminated:
-        """From what `packed` gives."""
-        sizes = range(pivots.shape[-1] - 1, 0, -1)
-        return Eliminated([*pivots.unbind(-1)], [*entries.split([*sizes], -1)] if sizes else [])
+    def of(entries: Tensor) -> Eliminated:
+        """From the result of `packed`."""
+        d = math.isqrt(2 * entries.shape[-1])
+        row = torch.arange(d, device=entries.device)
+        matrix = entries[..., (row * (row + 1) // 2)[:, None].tril() + row.expand(d, d).tril()]
+        return Eliminated.from_matrix(matrix)
 
-    def packed(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Pivots `[*, d]`, and what is below the diagonal, column by column, `[*, d (d - 1) / 2]`.
+    @staticmethod
+    def from_matrix(factors: Tensor) -> Eliminated:
+        """From L below the diagonal, and the pivots on it, `[*, d, d]`."""
+        columns = [factors[..., i + 1 :, i] for i in range(factors.shape[-1] - 1)]
+        return Eliminated([*factors.diagonal(0, -2, -1).unbind(-1)], columns)
+
+    def packed(self, like: Tensor) -> Tensor:
+        """The rows of L with the pivots on the diagonal, one after another, `[*, d (d + 1) / 2]`.
 
         Args:
             like: `[*, ...]`, of the type and device of a matrix without rows.
         """
-        none = like[..., 0, :0]
-        return (
-            torch.stack(self.pivots, -1) if self.pivots else none,
-            torch.cat(self.columns, -1) if self.columns else none,
-        )
+        if not self.pivots:
+            return like[..., 0, :0]
+        rows, columns = torch.tril_indices(len(self.pivots), len(self.pivots), device=like.device)
+        return self.matrix[..., rows, columns]
 
     @property
-    def L(self) -> Tensor:
-        """L, `[*, d, d]`."""
-        d, ones = len(self.pivots), torch.ones_like(self.pivots[0])[..., None]
-        below = [*self.columns, ones[..., :0]]
+    def matrix(self) -> Tensor:
+        """L below the diagonal, and the pivots on it, `[*, d, d]`."""
         columns = [
-            torch.nn.functional.pad(torch.cat([ones, x], -1), (i, 0)) for i, x in enumerate(below)
+            torch.nn.functional.pad(
+                torch.cat([pivot[..., None], *self.columns[i : i + 1]], -1), (i, 0)
+            )
+            for i, pivot in enumerate(self.pivots)
         ]
-        return torch.stack(columns[:d], -1)
+        return torch.stack(columns, -1)
 
     def forward(self, B: Tensor) -> Tensor:
         """Y with L Y = B, `[*, d, r]`."""
         if len(self.pivots) >= MIN_ROWS:
-            return torch.linalg.solve_triangular(self.L, B, upper=False, unitriangular=True)
+            return torch.linalg.solve_triangular(self.matrix, B, upper=False, unitriangular=True)
         rows = [*B.unbind(-2)]
         for i, column in enumerate(self.columns):
             for j, entry in enumerate(column.unbind(-1), i + 1):
@@ -89,7 +98,7 @@ class Eliminated(NamedTuple):
     def backward(self, B: Tensor) -> Tensor:
         """X with L* X = B, `[*, d, r]`."""
         if len(self.pivots) >= MIN_ROWS:
-            return torch.linalg.solve_triangular(self.L.mT, B, upper=True, unitriangular=True)
+            return torch.linalg.solve_triangular(self.matrix.mT, B, upper=True, unitriangular=True)
         rows = [*B.unbind(-2)]
         for i, column in reversed([*enumerate(self.columns)]):
             for j, entry in enumerate(column.unbind(-1), i + 1):
@@ -111,15 +120,8 @@ def ldl(D: Tensor, lost: float | None = None) -> Eliminated:
     """
     if uses_blocks(D):
         least = -1.0 if lost is None else lost * torch.finfo(compute_dtype(D)).eps
-        factors = ldl_matrix(D, least, lambda x: _matrix_of(_eliminate(x, lost)))
-        columns = [factors[..., i + 1 :, i] for i in range(D.shape[-1] - 1)]
-        return Eliminated([*factors.diagonal(0, -2, -1).unbind(-1)], columns)
+        return Eliminated.from_matrix(ldl_matrix(D, least, lambda x: _eliminate(x, lost).matrix))
     return _eliminate(D, lost)
-
-
-def _matrix_of(factors: Eliminated) -> Tensor:
-    """L below the diagonal, and the pivots on it, `[*, d, d]`."""
-    return factors.L.tril(-1) + torch.diag_embed(torch.stack(factors.pivots, -1))
 
 
 def _eliminate(D: Tensor, lost: float | None) -> Eliminated:

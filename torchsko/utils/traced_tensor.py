@@ -65,6 +65,10 @@ class TracedTensor(Tensor):
         """
         raise NotImplementedError
 
+    def record_product(self, kind: str, A: Tensor, x: Tensor) -> Tensor:
+        """A x ("vector_product"), or A* x A with x as a diagonal matrix ("gram"), of a sparse matrix A."""
+        raise NotImplementedError
+
     def mark_regular(self) -> None:
         """Declare that all entries are finite and not zero; see the function `mark_regular`."""
         raise NotImplementedError

@@ -90,6 +90,7 @@ def _block_call(block: DenseBlock, invariant: str) -> str:
         "reorder_back": (block.rows, block.columns),
         "product": (block.rows, block.inner, block.columns, block.inner, 1),
         "adjoint_product": (block.rows, block.inner, block.columns, 1, block.rows),
+        "gram": (block.rows, block.inner),
         "qr": (block.rows, block.inner),
         "fit": (block.rows, block.inner, block.columns),
         "lift": (block.rows, block.inner, block.columns),

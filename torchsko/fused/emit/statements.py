@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from torchsko.fused.emit.literals import literal
 from torchsko.fused.emit.loop_source import function_name
-from torchsko.fused.layout.schedule import Chunk, Schedule
+from torchsko.fused.layout.schedule import COPIED, Chunk, Schedule
 
 # All other operations call the function `v<name>` of native/vector.hpp.
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
@@ -86,7 +86,7 @@ class _ChunkText:
             x
             for value in chunk.instrs
             for x in self._program.operands(value)
-            if self._program.code[value].op != "loop" or self._program.code[x].op in _FREE
+            if self._program.code[value].op != "loop"
         )
         self._num_reads.update(value for _, value in chunk.outputs)
         self._num_reads.update(condition for condition, _ in blocks if condition is not None)
@@ -128,10 +128,12 @@ class _ChunkText:
             return
         op, args = self._program.code[value]
         if op == "loop":
+            yield from self._copied_arguments(value)
             yield from _loop_lines(self._scheduled, value, self._name, self._location)
             return  # its outputs are in the scratch array already
-        if op == "part" and not self._num_reads[value] and not [*self._stores(value)]:
-            return  # loops read it where it is
+        is_unread = not self._num_reads[value] and not [*self._stores(value)]
+        if is_unread and op in ("const", "input", "part"):
+            return  # loops read it where it is, or copy it
         if op in ("const", "input", "part"):
             text = self._source(op, args[0], value)
         else:
@@ -144,6 +146,34 @@ class _ChunkText:
         self._printed.add(value)
         yield f"{'' if value in self._declared else 'const V '}v{value} = {text};"
         yield from self._stores(value)
+
+    def _copied_arguments(self, loop: int) -> Iterator[str]:
+        """Copies of values that a loop reads, those of consecutive slots by one statement."""
+        copies: list[
+            tuple[int, int, str, int]
+        ] = []  # first slot, number, array or constant, first place
+        for x, slot in self._scheduled.slots_of_arguments(loop):
+            op, args = self._program.code[x]
+            if op not in COPIED:
+                continue
+            source = self._source(op, args[0], x)
+            array, _, place = source.removesuffix("]").rpartition("[")
+            is_array = op != "const" and source == f"{array}[{place}]"
+            is_array = is_array and place.lstrip("-").isdecimal()
+            name, at = (array, int(place)) if is_array else (source, -1)
+            if copies:
+                first, count, last_name, start = copies[-1]
+                follows = at == start + count if is_array else start == -1
+                if slot == first + count and name == last_name and follows:
+                    copies[-1] = first, count + 1, name, start
+                    continue
+            copies.append((slot, 1, name, at if is_array else -1))
+        for slot, count, name, start in copies:
+            source = name if start == -1 else f"{name}[{start} + i]"
+            if count == 1:
+                yield f"s[{slot}] = {name if start == -1 else f'{name}[{start}]'};"
+            else:
+                yield f"for (int i = 0; i < {count}; ++i) s[{slot} + i] = {source};"
 
     def _source(self, op: str, index: int, value: int) -> str:
         """A constant, an input or an output of a loop."""
@@ -168,11 +198,7 @@ class _ChunkText:
 def _loop_lines(
     scheduled: Schedule, value: int, name: str, location: Callable[[int], str]
 ) -> Iterator[str]:
-    """Stores of the inputs and constants that a loop reads, and the call of its function."""
-    code = scheduled.program.code
-    for x, slot in scheduled.slots_of_arguments(value):
-        if code[x].op in _FREE:
-            yield f"s[{slot}] = v{x};"
+    """The call of the function of a loop."""
     region, invariant = scheduled.regions[value][0], scheduled.invariant_slots[value]
     slots = [f"s + {region}", f"s + {invariant}", f"s + {scheduled.work_slot}"]
     pointers = []

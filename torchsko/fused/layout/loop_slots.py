@@ -1,8 +1,9 @@
 """Scratch slots of loops: blocks for their inputs and outputs, which loops use one after another.
 
 The block of a loop is its region (`torchsko.fused.program.program.Loop.region_size`). Arguments are
-stored as soon as they are computed. Invariant inputs have separate blocks: they are never overwritten, so
-loops with equal ones share a block. Values that wait in a block for later chunks need no other slot.
+stored as soon as they are computed; outputs of other loops are copied when the loop is called. Invariant
+inputs have separate blocks: they are never overwritten, so loops with equal ones share a block. Values that
+wait in a block for later chunks need no other slot.
 """
 
 from __future__ import annotations
@@ -165,8 +166,12 @@ def _blocks(
     results = set(program.results)
     blocks: dict[Key, _Block] = {}
 
+    def stored(arguments: Sequence[int]) -> list[int]:
+        """Arguments that are stored when they are computed."""
+        return [x for x in arguments if x in position and program.code[x].op != "part"]
+
     def first_of(loop: int, arguments: Sequence[int]) -> int:
-        return min([position[loop], *(position[x] for x in arguments if x in position)])
+        return min([position[loop], *(position[x] for x in stored(arguments))])
 
     for value, at in position.items():
         op, args = program.code[value]
@@ -174,7 +179,8 @@ def _blocks(
             loop, invariant = program.loop_of(value), sources[value].copied
             variable = args[1 : 1 + loop.num_variable]
             blocks[value] = _Block(loop.region_size, first_of(value, variable), at, {})
-            places = {x: k for k, x in enumerate(invariant) if x in position}
+            kept = {*stored(invariant)}
+            places = {x: k for k, x in enumerate(invariant) if x in kept}
             new = _Block(len(invariant), first_of(value, invariant), at, places)
             block = blocks.setdefault(invariant, new)
             block.first, block.last = min(block.first, new.first), at
@@ -183,6 +189,10 @@ def _blocks(
                 new = _Block(loop.count + 1, 0 if is_kept else at, at, {})
                 block = blocks.setdefault(("list", _guard(program, value)), new)
                 block.last = len(order) if is_kept else at
+            for x in {*variable, *invariant}:
+                if program.code[x].op == "part":  # it is copied when the loop is called
+                    owner = blocks[program.code[x].args[0]]
+                    owner.last = max(owner.last, at)
             for source in sources[value].pointers:
                 if source.kind == OUTPUT:  # it is read where it is
                     blocks[source.owner].last = max(blocks[source.owner].last, at)

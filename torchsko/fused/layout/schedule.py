@@ -36,6 +36,9 @@ from torchsko.fused.program.program import Loop, Program
 
 _FREE = ("const", "input")
 
+COPIED = (*_FREE, "part")
+"""Operations whose values a loop copies when it is called; it finds all others in its slots."""
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -70,6 +73,7 @@ class Schedule:
         lists: see `torchsko.fused.layout.loop_slots.LoopSlots`.
         work_slot: first slot of the scratch of the loop that runs. It holds, in this order: the current
             carry, the outputs of one iteration, scratch of the body.
+        copying: loops for which invariant inputs are copied; others read those of an earlier loop.
         loop_slots: for each computed value that loops read, the slots to which it is stored at once.
         sincos_inputs: inputs whose sines and cosines are the last input port; see
             `torchsko.fused.layout.driver_passes.precompute_sincos`.
@@ -88,6 +92,7 @@ class Schedule:
     sources: Mapping[int, LoopSources]
     lists: Mapping[int, RowList]
     work_slot: int
+    copying: frozenset[int]
     loop_slots: Mapping[int, Sequence[int]]
     conditions: Mapping[int, int]
     sincos_inputs: tuple[int, ...] = ()
@@ -99,10 +104,12 @@ class Schedule:
         return self.regions[loop][0] + self.program.loop_of(loop).position_of_part(part)
 
     def slots_of_arguments(self, loop: int) -> Iterator[tuple[int, int]]:
-        """Pairs (value, slot) of all inputs of a loop that are stored for it."""
+        """Pairs (value, slot) of all inputs of a loop that are stored for it, not for an earlier one."""
         variable = _variable(self.program, loop)
         yield from zip(variable, count(self.regions[loop][0]), strict=False)
-        yield from zip(self.sources[loop].copied, count(self.invariant_slots[loop]), strict=False)
+        if loop in self.copying:
+            copied = self.sources[loop].copied
+            yield from zip(copied, count(self.invariant_slots[loop]), strict=False)
 
     def slot_of_source(self, loop: int, source: RowSource) -> int | None:
         """The slot of the first scalar of an array that a loop reads; None for inputs of the program."""
@@ -188,6 +195,9 @@ def _with_regions(
     inner = {
         value: loop_schedules.of(program.loop_of(value), slots.sources[value]) for value in loops
     }
+    first: dict[object, int] = {}
+    for value in loops:  # in order of computation
+        first.setdefault((slots.sources[value].copied, conditions.get(value)), value)
     works = [program.loop_of(x).work_size + inner[x].num_slots for x in loops]
     scheduled = Schedule(
         program,
@@ -199,13 +209,14 @@ def _with_regions(
         slots.sources,
         slots.lists,
         split.num_slots,
+        frozenset(first.values()),
         {},
         conditions,
     )
     loop_slots: dict[int, dict[int, None]] = {}
     for value in loops:
         for x, slot in scheduled.slots_of_arguments(value):
-            if program.code[x].op not in _FREE:
+            if program.code[x].op not in COPIED:
                 loop_slots.setdefault(x, {})[slot] = None
     return replace(scheduled, loop_slots={x: tuple(slots) for x, slots in loop_slots.items()})
 

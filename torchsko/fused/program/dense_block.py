@@ -16,6 +16,7 @@ reorder  B               order            rows of B in this order; ``reorder_bac
 forward  B               L packed         X with L X = B
 backward B               L packed         X with L* X = B
 product  B               A                A B; ``adjoint_product`` stores A by columns
+gram     weights w       A                A* w A, packed
 qr       A                                reflections of A = Q R below the diagonal, R on and above
                                           it, then the factor of each reflection
 fit      B               result of ``qr`` X that minimizes |A X - B|
@@ -37,8 +38,9 @@ class DenseBlock:
 
     Attributes:
         kind: its name in the table of this module.
-        rows: rows of the matrix A or L.
-        inner: columns of A in ``product``, ``adjoint_product``, ``qr``, ``fit`` and ``lift``, else 0.
+        rows: rows of the matrix A or L; in ``gram`` columns of A.
+        inner: rows of A in ``gram``; columns of A in ``product``, ``adjoint_product``, ``qr``, ``fit`` and
+            ``lift``; else 0.
         columns: columns of B, else 0.
         unit: whether the diagonal of L is one in ``forward`` and ``backward``, whatever is stored there.
         least: in ``ldl``, the largest ratio of a pivot to the diagonal entry of A for which that entry
@@ -67,6 +69,7 @@ class DenseBlock:
             "reorder_back": (n * c, n, n * c),
             "product": (k * c, n * k, n * c),
             "adjoint_product": (k * c, n * k, n * c),
+            "gram": (k, n * k, packed),
             "qr": (n * k, 0, n * k + k),
             "fit": (n * c, n * k + k, k * c),
             "lift": (k * c, n * k + k, n * c),
@@ -86,6 +89,7 @@ class DenseBlock:
             "reorder_back": n * n * c,
             "product": n * k * c,
             "adjoint_product": n * k * c,
+            "gram": n * n * k // 2,
             "qr": 2 * n * k * k,
             "fit": 2 * n * k * c,
             "lift": 2 * n * k * c,

@@ -32,6 +32,7 @@ from torchsko.fused.program.factorizations import FACTORIZATIONS, lu, pivots_of
 from torchsko.fused.program.graph import Graph
 from torchsko.fused.program.indexing import VALUE_INDEXED, first_index_of
 from torchsko.fused.program.rules import ELEMENTWISE, RULES
+from torchsko.fused.program.sparse_products import gram, vector_product
 from torchsko.fused.program.type_promotion import (
     WRITES_INTO_FIRST,
     are_all_bool,
@@ -132,6 +133,11 @@ class Symbolic(TracedTensor):
         node = self.graph.block(block, args)
         parts = [self.graph.part(node, k) for k in range(block.sizes[2])]
         return Symbolic(self.graph, ids_tensor(parts, (len(parts),)))
+
+    def record_product(self, kind: str, A: Tensor, x: Tensor) -> Tensor:
+        """A product with a sparse matrix; see `torchsko.fused.program.sparse_products`."""
+        product = {"gram": gram, "vector_product": vector_product}[kind]
+        return Symbolic(self.graph, product(self.graph, lift(self.graph, A), lift(self.graph, x)))
 
     def mark_regular(self) -> None:
         """Declare that all entries are finite and not zero."""

@@ -54,6 +54,30 @@ BLOCK void dense_product(
   if (rows - i == 1) product_rows<1>(i, inner, columns, down, along, a, b, out);
 }
 
+template <int R, int C>
+INLINE void gram_tile(int i, int j, int columns, int inner, const V* w, const V* a, V* out) {
+  V sum[R][C];
+  set_zero(sum);
+  add_products(sum, 0, inner, [=](int r, int k) { return w[k] * a[k * columns + i + r]; },
+               [=](int k, int c) { return a[k * columns + j + c]; });
+  UNROLL for (int r = 0; r < R; ++r) UNROLL for (int c = 0; c < C; ++c)
+    if (j + c <= i + r) out[packed_index(i + r, j + c)] = sum[r][c];
+}
+
+template <int R>
+INLINE void gram_rows(int i, int columns, int inner, const V* w, const V* a, V* out) {
+  int j = 0;
+  for (; j + 4 <= i + R; j += 4) gram_tile<R, 4>(i, j, columns, inner, w, a, out);
+  for (; j < i + R; ++j) gram_tile<R, 1>(i, j, columns, inner, w, a, out);
+}
+
+// A* w A with the diagonal matrix w, packed.
+BLOCK void dense_gram(int columns, int inner, const V* w, const V* a, V* out) {
+  int i = 0;
+  for (; i + 4 <= columns; i += 4) gram_rows<4>(i, columns, inner, w, a, out);
+  for (; i < columns; ++i) gram_rows<1>(i, columns, inner, w, a, out);
+}
+
 // Columns j to j + C - 1 of the rows i to i + R - 1 of L D, left of the diagonal block, into u.
 template <int R, int C>
 INLINE void eliminate_tile(int i, int j, const V* a, const V* l, const V* inverse, V (&u)[R][64], V* out) {
