@@ -46,6 +46,7 @@ def ctrl_of(*batch):
     return torch.tensor(CTRL, dtype=torch.float64).expand(*batch, 3).clone()
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 def test_steps_and_rollouts_with_the_controls_of_a_file_equal_those_of_mujoco(integrator):
     mech, start, q, qd, act = leg(integrator)

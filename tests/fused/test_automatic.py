@@ -39,6 +39,7 @@ def gradients(layer, verb, *args):
     return result.detach(), [p.grad.clone() for p in layer.parameters()]
 
 
+@pytest.mark.nightly
 def test_a_fused_layer_learns(arm):
     """Values are read at each call, gradients reach the parameters; copies go their own ways."""
     layer = layer_of(arm)
@@ -76,6 +77,7 @@ def test_rollouts_of_a_fused_layer_have_its_gradients(arm):
     torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_a_layer_takes_kernels_once_they_pay(arm, told):
     layer, slow = layer_of(arm), layer_of(arm, fused=False)
     q, qd = arm.random_state(30_000)
@@ -346,6 +348,7 @@ def test_a_layer_without_numbers_says_that_it_has_none(arm):
     assert layer_of(arm, fused=False).to("meta")(q, qd, qd).shape == qd.shape
 
 
+@pytest.mark.nightly
 def test_a_compiled_layer_asked_for_kernels_runs_them_as_operators():
     """It was traced eagerly: thousands of operations for a few steps."""
     limb = random_mechanism(["revolute", "prismatic"], [-1, 0], seed=1)

@@ -294,6 +294,7 @@ def test_programs_count_for_the_bound_too(cache, monkeypatch):
     assert [build.read_cached(name) is not None for name in names] == [False, False, True, True]
 
 
+@pytest.mark.nightly
 def test_processes_build_the_same_kernel_at_the_same_time(cache):
     code = textwrap.dedent("""
         import torch

@@ -79,6 +79,7 @@ def test_a_layer_and_its_derivatives_agree(name):
         assert_close(found, function(x), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_the_kernel_of_a_network_trains_as_the_network(fast_network):
     mech, network, fast, eager = fast_network
     q, qd = mech.random_state(3, generator=torch.Generator().manual_seed(1))

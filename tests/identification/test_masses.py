@@ -104,7 +104,7 @@ SITUATIONS = {
 """The nominal robot, the simulation, and the share by which masses are wrong."""
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_the_default_predicts_as_well_as_its_references_and_keeps_masses(name):
     robot, options, share = SITUATIONS[name]

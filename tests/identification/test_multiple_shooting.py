@@ -73,6 +73,7 @@ def off(fit, truth):
     return fit.value - true, true.norm()
 
 
+@pytest.mark.nightly
 def test_positions_alone_give_the_robot_within_three_deviations(measured, fits):
     fit = fits["shooting"]
     away, _ = off(fit, measured[0])

@@ -63,7 +63,7 @@ STEPS = {1: 10, 2: 8, 3: 5, 4: 3}
 """Steps by order: fewer for higher orders, whose errors would reach rounding."""
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "kinds",
     [KINDS, ("revolute", "prismatic"), ("spherical",), ("free",), *((k,) for k in MORE_KINDS)],

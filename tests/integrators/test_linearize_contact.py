@@ -27,7 +27,7 @@ def sliding_crate(integrator):
     return mech, ts.State(q, qd, act=act), torch.tensor([[0.2, 0.5], [0.3, -1.0]], dtype=q.dtype)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("integrator", ["Euler", "implicitfast", "RK4"])
 def test_linear_models_of_steps_with_contact_equal_differences(integrator):
     mech, state, ctrl = sliding_crate(integrator)

@@ -49,6 +49,7 @@ def test_what_was_appended_hangs_in_a_new_file_where_it_was_put(suffix, tmp_path
     agree(theirs, there(mine, "dof_slice"), 1e-12)
 
 
+@pytest.mark.nightly
 def test_a_long_chain_is_written(tmp_path):
     """No call of the writer for each link: Python's stack has some thousand."""
     chain = ts.MechanismBuilder("chain")

@@ -97,7 +97,7 @@ def motion(
     return ts.forward_dynamics(mech, *state), torch.zeros_like(state[1])
 
 
-@pytest.mark.some(12)
+@pytest.mark.some(7)
 @pytest.mark.parametrize("row", TABLE, ids=NAMES)
 def test_accelerations_and_forces_solve_the_dense_system(row: Row) -> None:
     mech, model = mechanism(row), MODELS[row.name]
