@@ -54,6 +54,22 @@ def test_a_rollout_and_a_cached_kernel_import_no_optional_package():
     assert {"sympy", "scipy", "matplotlib", "mujoco"} & set(modules) == set()
 
 
+GRADIENT = """
+import torchsko as ts
+mech = ts.load(ts.robots.panda)
+q, qd = mech.random_state()
+push = lambda mech, q, qd: ts.forward_dynamics(mech, q, qd, 0 * qd)
+ts.fuse(push, mech)(q.requires_grad_(), qd).sum().backward()
+"""
+
+
+def test_a_traced_gradient_imports_neither_sympy_nor_dynamo():
+    """They take two seconds of processor time."""
+    (modules,) = imported(GRADIENT)
+    assert "torchsko.fused.tracing.tracer" in modules
+    assert {"sympy", "torch._dynamo"} & set(modules) == set()
+
+
 SHUT = (
     *(
         "torchsko.fused",

@@ -36,6 +36,7 @@ from torchsko.fused.build.library_cache import (
 from torchsko.fused.build.toolchain import find_toolchain
 from torchsko.fused.calls import cuda_kernel
 from torchsko.fused.calls.kernel import build_kernel
+from torchsko.fused.emit.cpp import emit_cpp, plan
 
 UNIT = 'extern "C" __attribute__((visibility("default"))) int answer() { return 42; }\n'
 
@@ -496,6 +497,19 @@ def test_the_key_of_a_library_includes_every_file_that_generates_its_text(files,
     named = {name.removeprefix("torchsko.fused.").replace(".", "/") + ".py" for name in reached}
     assert named <= set(files)
     assert len({compiled._source_digest(file) for file in files}) == len(files)
+
+
+def test_estimates_of_operations_from_the_program_and_from_its_source_agree():
+    quadruped = ts.load(ts.robots.quadruped)
+
+    def step(mech, q, qd):
+        after = ts.step(mech, ts.State(q, qd))
+        return after.q, after.qd
+
+    program = ts.fuse(step, quadruped).function(("q", "qd")).program
+    units = emit_cpp(plan(program, 32, None), bits=64, vector_bytes=32, max_units=2)
+    of_source = sum(map(len, units)) / progress.CHARACTERS_PER_OPERATION
+    assert program.num_flops > 2000 and 1 / 1.5 < program.num_flops / of_source < 1.5
 
 
 @pytest.mark.parametrize("has_tqdm", [True, False])

@@ -22,7 +22,7 @@ import torch
 
 import torchsko as ts
 from torchsko.errors import FusedError
-from torchsko.fused.capture.verification import verify
+from torchsko.fused.capture.verification import Schedule, verify
 from torchsko.fused.fused_call import FusedCall
 
 NAMES = ("left", "right")
@@ -554,7 +554,25 @@ def test_results_that_are_rounding_errors_are_not_compared():
         return [1e-3 * (torch.round(inputs[0] * 1e5) % 2)]
 
     for x in torch.linspace(0.1, 1.0, 200):
-        verify("residual", residual, [x], residual([x * (1 - 6e-7)]))
+        verify("residual", residual, [x], residual([x * (1 - 6e-7)]), {})
+
+
+def test_sensitivity_to_rounding_is_measured_once():
+    calls = []
+
+    def sensitive(inputs):
+        calls.append(inputs)
+        return [torch.sin(1e6 * inputs[0])]
+
+    schedule, x = Schedule(0.0), torch.tensor([0.3, 0.7])
+    rounded = [torch.sin(1e6 * (x * (1 + 2e-7)))]
+    for count in (
+        3,
+        4,
+        5,
+    ):  # the first comparison repeats the evaluation, and maps it over changed inputs
+        schedule.verify("sensitive", sensitive, [x], rounded)
+        assert len(calls) == count
 
 
 def test_rollouts_compare_their_control_with_the_source(states):

@@ -3,7 +3,6 @@
 import time
 from functools import partial
 
-import pytest
 import torch
 
 import torchsko as ts
@@ -101,21 +100,17 @@ def test_a_constant_result_of_a_loop_body_is_a_constant():
     assert [program.code[k].op for k in program.results[2:]] == ["const", "const"]
 
 
-@pytest.mark.some(1)
-def test_a_long_function_has_one_kernel_for_its_gradients():
+def test_a_function_has_one_kernel_for_its_gradients():
+    """Whichever arguments need one, as in the first and the later steps of a rollout."""
     arm = ts.load(ts.robots.panda)
 
-    def steps(mech, q, qd, tau):
-        for _ in range(3):
-            qd = qd + 1e-3 * ts.forward_dynamics(mech, q, qd, tau)
-            q = q + 1e-3 * qd
-        return q, qd
+    def push(mech, q, qd, tau):
+        return ts.integrate(mech, q, 0.1 * qd), qd + 0.1 * tau * q.cos()
 
-    fast, (q, qd) = ts.fuse(steps, arm), arm.random_state(2)
+    fast, (q, qd) = ts.fuse(push, arm), arm.random_state(2)
     tau = torch.zeros_like(q, requires_grad=True)
     mine = torch.autograd.grad(fast(q, qd, tau)[1].sum(), tau)
-    torch.testing.assert_close(mine, torch.autograd.grad(steps(arm, q, qd, tau)[1].sum(), tau))
+    torch.testing.assert_close(mine, torch.autograd.grad(push(arm, q, qd, tau)[1].sum(), tau))
     q.requires_grad_()
     torch.autograd.grad(fast(q, qd, tau)[1].sum(), (q, tau))
-    function = fast.function(("q", "qd", "tau"))
-    assert function.program.num_flops > 2000 and len(function._derivatives) == 1
+    assert len(fast.function(("q", "qd", "tau"))._derivatives) == 1

@@ -202,6 +202,20 @@ def test_rows_of_finished_samples_are_skipped():
         assert torch.equal(mine[order], other)
 
 
+def test_loops_that_return_masks_and_counts_have_gradients():
+    def weighted(x, y, z, w):
+        def body(a):
+            return a.square().sum(-1), a[..., 0] > 0.5, (a > 0.5).sum(-1)
+
+        square, mask, count = table_loop(body, [Read(x, -2, ROWS)], [Write(-1)] * 3)
+        return (torch.where(mask != 0, square, 2 * square) * count).sum()
+
+    gradient = torch.func.grad(weighted)
+    program, inputs = trace(gradient, PORTS), sample(5)
+    assert any(body.loops for body in program.distinct_programs())
+    torch.testing.assert_close(evaluate(program, inputs)[0], torch.vmap(gradient)(*inputs))
+
+
 def test_programs_do_not_grow_with_rows_and_keep_what_is_read():
     def total(x):
         def body(a):

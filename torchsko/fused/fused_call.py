@@ -335,6 +335,7 @@ class FusedCall(FusedObject):
             broadcasts=False,
             around=watched,
             num_joint=len(choice[0]),
+            label=self.name,
         )
 
     def _shapes_of(self, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:

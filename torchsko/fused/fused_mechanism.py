@@ -250,8 +250,10 @@ class FusedMechanism(FusedRollouts):
         shapes = {name: sizes(self._mech, row.shapes[name]) for name in names}
         fn = row.bound(names, options, self._mech)
         pullback = _implicit_pullback(self._workshop.split) if row is _FORWARD else None
-        name = repr((row.name, names, options))
-        return self._workshop.make(key, fn, shapes, row.num_outputs, pullback, name=name)
+        name, label = repr((row.name, names, options)), row.name
+        return self._workshop.make(
+            key, fn, shapes, row.num_outputs, pullback, name=name, label=label
+        )
 
 
 MechanismAttribute.add_to(FusedMechanism)

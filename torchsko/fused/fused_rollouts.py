@@ -112,7 +112,8 @@ class FusedRollouts(FusedObject, Verbs):
         own = {"going": (), "q_rest": q, "qd_rest": qd}
         shapes = {n: own[n] if n in own else cast(tuple, self._workshop.shape(n)) for n in names}
         key = ("step over", method, names)
-        return self._workshop.make(key, step_over(method, names), shapes, 2, name=repr(key))
+        step = step_over(method, names)
+        return self._workshop.make(key, step, shapes, 2, name=repr(key), label="a step")
 
     def driven(
         self,

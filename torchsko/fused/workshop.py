@@ -122,12 +122,14 @@ class Workshop:
         name: str | None = None,
         around: TraceContext | None = None,
         num_joint: int = 0,
+        label: str = "",
     ) -> FusedFunction:
         """The fused form of ``fn(mech, *arguments)``, which returns a flat tuple or a tensor.
 
         ``broadcasts`` means that fn accepts batches; ``name`` identifies it within this
         package, so that its program can be stored on disk; ``around`` is the context of its trace,
-        if it differs from the default; for ``num_joint`` see `Traits`.
+        if it differs from the default; for ``num_joint`` see `Traits`; ``label`` is its name in
+        messages.
         """
 
         def make_function() -> FusedFunction:
@@ -146,6 +148,7 @@ class Workshop:
                 dtype=self.mechanism.dtype,
                 is_unchanged=self.is_unchanged,
                 num_joint=num_joint,
+                name=label or name or "",
             )
             return FusedFunction(source, ports, traits, pullback=pullback)
 

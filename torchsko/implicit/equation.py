@@ -28,7 +28,7 @@ from torch.autograd import forward_ad
 from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 from torch.overrides import has_torch_function_unary
 
-from torchsko.implicit.jacobian_products import Tensors, fix_inputs, jvp_by_double_vjp
+from torchsko.implicit.jacobian_products import Tensors, fix_inputs, jvp_by_double_vjp, vjp
 from torchsko.utils.dtype import without_autocast
 from torchsko.utils.traced_tensor import TracedTensor
 
@@ -110,7 +110,7 @@ def implicit_vjp(
     """
     mu = equation.solve(cotangent, solution, *inputs, transposed=True)
     part, chosen = fix_inputs(_at(equation, solution), inputs, needed)
-    return torch.func.vjp(part, *chosen)[1]((-mu,))
+    return vjp(part, *chosen)[1]((-mu,))
 
 
 def implicit_jvp(

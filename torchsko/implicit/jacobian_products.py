@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import _engine_run_backward
 
 T = TypeVar("T")
 Flags = tuple[bool, ...]
@@ -61,15 +62,53 @@ def fix_inputs(
     return part, tuple(inputs[k] for k in positions)
 
 
+def vjp(
+    fn: Callable[..., Tensors], *inputs: Tensor
+) -> tuple[Tensors, Callable[[Sequence[Tensor]], Tensors]]:
+    """The outputs of a function and its pullback, which maps cotangents to gradients, as `torch.func.vjp`.
+
+    The pullback of `torch.func.vjp` and `torch.autograd.grad` import torch._dynamo and sympy, which takes one
+    to two seconds of processor time in each process.
+    """
+    if torch.compiler.is_compiling():  # Dynamo knows torch.func.vjp alone
+        return torch.func.vjp(fn, *inputs)[:2]
+    wrapped: list[Tensors] = []
+
+    def recording(*primals: Tensor) -> Tensors:
+        wrapped.extend((primals, tuple(fn(*primals))))
+        return wrapped[1]
+
+    outputs = torch.func.vjp(recording, *inputs)[0]
+    primals, results = wrapped
+
+    def pull(cotangents: Sequence[Tensor]) -> Tensors:
+        pairs = [z for z in zip(results, cotangents, strict=True) if z[0].requires_grad]
+        found: Sequence[Tensor | None] = [None] * len(primals)
+        if pairs:
+            ends, grads = zip(*pairs, strict=True)
+            options = (
+                True,
+                torch.is_grad_enabled(),
+                primals,
+                True,
+            )  # retain, create graph; allow unused
+            found = _engine_run_backward(ends, grads, *options, accumulate_grad=False)
+        return tuple(
+            torch.zeros_like(x) if dx is None else dx for x, dx in zip(primals, found, strict=True)
+        )
+
+    return outputs, pull
+
+
 def jvp_by_double_vjp(fn: Callable[..., Tensors], inputs: Tensors, tangents: Tensors) -> Tensors:
     """JVP of a function, computed as the VJP of its VJP with respect to the cotangent.
 
     `torch.func.jvp` fails if the caller has entered forward mode, which has one level for the whole
     process. A traced program loses nothing: the cotangent occurs linearly and is eliminated.
     """
-    outputs, pullback = torch.func.vjp(fn, *inputs)[:2]
+    outputs, pullback = vjp(fn, *inputs)
     zeros = tuple(torch.zeros_like(y) for y in outputs)
-    return torch.func.vjp(lambda *cotangents: pullback(cotangents), *zeros)[1](tangents)
+    return vjp(lambda *cotangents: pullback(cotangents), *zeros)[1](tangents)
 
 
 def vjp_of(
@@ -94,7 +133,7 @@ def vjp_of(
         inputs, cotangents = tensors[:num_inputs], tensors[-num_outputs:]
         if pullback is None:
             part, chosen = fix_inputs(fn, inputs, needed)
-            value, pull = torch.func.vjp(part, *chosen)[:2]
+            value, pull = vjp(part, *chosen)
             found = pull(cotangents)
         else:
             value = fn(*inputs) if with_value else tensors[num_inputs:-num_outputs]

@@ -238,11 +238,11 @@ def _checked(result: Any, state: Tensors) -> Tensors:
 def with_float_inputs(
     body: Callable[..., Tensors], are_bool: Sequence[bool]
 ) -> Callable[..., Tensors]:
-    """The body with 1.0 and 0.0 in place of bool tensors, which have no derivatives."""
+    """The body with floats in place of bool inputs, bool and integer outputs, which have no derivatives."""
 
     def float_body(*tensors: Tensor) -> Tensors:
         outputs = body(*(x != 0 if b else x for x, b in zip(tensors, are_bool, strict=True)))
-        return tuple(torch.where(x, 1.0, 0.0) if x.dtype == torch.bool else x for x in outputs)
+        return tuple(x if x.is_floating_point() else x.to(tensors[0].dtype) for x in outputs)
 
     return float_body
 

@@ -294,7 +294,7 @@ def _traced(
     converted, captured = traced.convert_closure(of_iteration)
     inputs = [*(x.x.movedim(x.dim, 0) for x in reads), *captured]
     are_bool = [x.dtype == torch.bool for x in inputs]
-    converted = with_float_inputs(converted, are_bool) if any(are_bool) else converted
+    converted = with_float_inputs(converted, are_bool)
     floats = [
         torch.where(x, 1.0, 0.0) if flag else x.clone()
         for x, flag in zip(inputs, are_bool, strict=True)

@@ -42,9 +42,6 @@ from torchsko.implicit.jacobian_products import (
     vjp_of,
 )
 
-MIN_JOINT_OPERATIONS = 2000
-"""Length of a program whose second kernel would take seconds to build."""
-
 
 class FusedFunction(LazyKernel):
     """A function of one sample that a kernel applies to batches, differentiable to any order.
@@ -171,11 +168,9 @@ class FusedFunction(LazyKernel):
         return select_flagged(found, flags, needed)
 
     def _jointly(self, needed: Flags) -> Flags:
-        """The needed inputs, with all first ones of a long program if one of them is needed."""
+        """The needed inputs, with all first ones if one of them is needed: the next call may need others."""
         first, others = needed[: self.traits.num_joint], needed[self.traits.num_joint :]
-        if not any(first) or self.program.num_flops < MIN_JOINT_OPERATIONS:
-            return needed
-        return (*(True for _ in first), *others)
+        return (*(any(first) for _ in first), *others)
 
     def jvp(self, moving: Flags, inputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> Tensors:
         """Tangents of the outputs; ``moving`` flags the inputs that have a tangent in ``tangents``."""

@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import count
 from math import prod
 from typing import Any
 
@@ -41,7 +42,7 @@ class LazyKernel:
     """A function of one sample that a kernel applies to batches of plain tensors.
 
     The program is traced and the kernels are compiled on first use, in the dtype of the inputs;
-    both are then kept. Without a compiler the source runs eagerly, after one warning.
+    both are then kept. Without a compiler the source runs eagerly; calls 1, 10, 100, ... warn of it.
 
     Attributes:
         inputs: the input ports.
@@ -263,9 +264,7 @@ class LazyKernel:
                 return self._cpu_kernel(dtype, *narrow)
             return self._launched(self._cuda_kernel(dtype, device), (dtype, device, *narrow))
         except CompilerError as error:
-            message = f"{error}\nThe eager functions run instead."
-            warnings.warn(message, stacklevel=caller_stack_level())
-            return self._run_eagerly
+            return self._fallback(error)
 
     def _launched(
         self, kernel: Callable[..., Tensors], key: tuple[Any, ...]
@@ -276,11 +275,25 @@ class LazyKernel:
             try:
                 return kernel(inputs, summed)
             except LaunchError as error:
-                names = ", ".join(port.name for port in self.inputs)
-                message = f"kernel of ({names}): {error}\nThe eager functions run instead."
+                self._kernels[key] = self._fallback(error)
+                return self._kernels[key](inputs, summed)
+
+        return call
+
+    def _fallback(self, error: Exception) -> Callable[..., Tensors]:
+        """The eager functions, with a warning at calls 1, 10, 100, ..., which names the function."""
+        inputs_of_kernel = ", ".join(port.name for port in self.inputs)
+        numbers = count(1)
+
+        def call(inputs: Sequence[Tensor], summed: object = None) -> Tensors:
+            number = next(numbers)
+            if str(number).rstrip("0") == "1":
+                message = (
+                    f"no kernel of {self.traits.name}({inputs_of_kernel}): {error}\n"
+                    f"The eager functions run instead (call {number})."
+                )
                 warnings.warn(message, stacklevel=caller_stack_level())
-                self._kernels[key] = self._run_eagerly
-                return self._run_eagerly(inputs)
+            return self._run_eagerly(inputs)
 
         return call
 

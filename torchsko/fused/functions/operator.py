@@ -12,7 +12,7 @@ The following private names of PyTorch are used by fused functions and may chang
   `_len_torch_dispatch_stack`, `_get_current_dispatch_mode_stack`, `_get_dispatch_mode`.
 * The vmap of autograd: `_dispatch_tls_is_dispatch_key_included`, `_parse_dispatch_key`.
 * Forward mode: `forward_ad._current_level`, `forward_ad._set_fwd_grad_enabled`.
-* Calls below autograd: `_AutoDispatchBelowAutograd`.
+* Calls below autograd: `_AutoDispatchBelowAutograd`; backward passes: `_engine_run_backward`.
 * Tracing: `get_inplace_requires_grad_allowed`, `get_unwrapped`, `compute_elementwise_output_strides`,
   `decomposition_table`.
 * Saved-tensor hooks: `_top_saved_tensors_default_hooks`.

@@ -51,8 +51,9 @@ class Traits:
         stores: whether the kernels also return the solutions of solvers, for the VJP.
         is_unchanged: returns whether the mechanism's constants are those of the trace; called at each run.
         bodies: loop bodies that were traced, shared by derivatives.
-        num_joint: number of first inputs whose gradients are computed together if the program is long: one
-            kernel then serves calls that need different ones.
+        num_joint: number of first inputs whose gradients are computed together: one kernel then serves calls
+            that need different ones.
+        name: name of the function, for messages.
     """
 
     num_outputs: int = 1
@@ -67,6 +68,7 @@ class Traits:
     is_unchanged: Callable[[], bool] = lambda: True
     bodies: Bodies = field(default_factory=dict)
     num_joint: int = 0
+    name: str = ""
 
     def derived(
         self,
@@ -95,6 +97,7 @@ class Traits:
             identity=self.identity and digest(self.identity, *kind),
             stores=False,
             num_joint=0,
+            name=f"{kind[0]} of {self.name}",
         )
 
 

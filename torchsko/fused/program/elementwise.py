@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import count, islice, repeat
 from math import log
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +25,12 @@ def flat_list(ids: Tensor) -> list[Any]:
         return ids.reshape(-1).tolist()
 
 
+def id_array(ids: Tensor) -> np.ndarray:
+    """The numbers of expressions as an array of the same memory; no active mode sees its operations."""
+    with torch._C.DisableTorchFunction():
+        return ids.numpy()
+
+
 def constants(graph: Graph, values: Tensor) -> Tensor:
     """Expressions of the entries of a concrete tensor, without rounding."""
     if values._is_zerotensor():  # tangents of PyTorch without memory
@@ -35,16 +43,15 @@ def constants(graph: Graph, values: Tensor) -> Tensor:
 
 def ids_tensor(flat: list[int], shape: Sequence[int]) -> Tensor:
     """A tensor of expressions from a flat list of their numbers."""
-    return torch.tensor(flat, dtype=torch.int64).reshape(tuple(shape))
+    # `torch.tensor` takes three times as long; active modes need not see a new tensor of numbers.
+    with torch._C._DisableTorchDispatch():
+        return torch.from_numpy(np.array(flat, dtype=np.int64).reshape(tuple(shape)))
 
 
 def input_ids(graph: Graph, ports: Sequence[Port]) -> list[Tensor]:
     """Expressions of the inputs, one tensor for each port."""
-    numbers = iter(range(sum(port.size for port in ports)))
-    return [
-        ids_tensor([graph.input(next(numbers)) for _ in range(port.size)], port.shape)
-        for port in ports
-    ]
+    numbers = map(graph.input, count())
+    return [ids_tensor([*islice(numbers, port.size)], port.shape) for port in ports]
 
 
 def invariant_ids(graph: Graph, tensors: Sequence[Tensor]) -> list[int]:
@@ -73,14 +80,20 @@ def ids_in_body(graph: Graph, body: Graph, inputs: Mapping[int, int], tensor: Te
 
 def ids_of(graph: Graph, x: Number) -> Tensor:
     """Expressions of a number, or the tensor itself."""
-    return x if isinstance(x, Tensor) else torch.tensor(graph.const(float(x)))
+    return x if isinstance(x, Tensor) else ids_tensor([graph.const(float(x))], ())
 
 
 def apply_elementwise(function: Callable[..., int], graph: Graph, *operands: Number) -> Tensor:
     """Apply a function of expressions elementwise, with broadcasting."""
-    tensors = torch.broadcast_tensors(*(ids_of(graph, x) for x in operands))
-    columns = [x.reshape(-1).tolist() for x in tensors]
-    return ids_tensor([function(*xs) for xs in zip(*columns, strict=True)], tensors[0].shape)
+    arrays = [ids_of(graph, x).numpy() for x in operands]
+    shapes = {x.shape for x in arrays if x.ndim}
+    if not shapes:
+        return ids_tensor([function(*(int(x) for x in arrays))], ())
+    if len(shapes) > 1:
+        arrays = np.broadcast_arrays(*arrays)
+        shapes = {arrays[0].shape}
+    columns = [x.ravel().tolist() if x.ndim else repeat(int(x)) for x in arrays]
+    return ids_tensor([*map(function, *columns)], *shapes)
 
 
 def unary(op: str) -> Rule:
@@ -117,7 +130,7 @@ def mul(graph: Graph, x: Number, y: Number) -> Tensor:
 
 def _factor(graph: Graph, x: Number) -> Tensor:
     """Expressions of a factor: the number 0 is no structural zero."""
-    return x if isinstance(x, Tensor) else torch.tensor(graph.factor(float(x)))
+    return x if isinstance(x, Tensor) else ids_tensor([graph.factor(float(x))], ())
 
 
 def div(graph: Graph, x: Number, y: Number, rounding_mode: str | None = None) -> Tensor:

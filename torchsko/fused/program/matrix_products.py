@@ -84,7 +84,9 @@ def _groups(x: Tensor, y: Tensor) -> tuple[list[Group], bool] | None:
 
 
 def _product(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
-    chosen = _groups(x, y)
+    # Small products are unrolled whatever their zeros.
+    limit = _MIN_DENSE_VECTOR if y.shape[1] == 1 else _MAX_UNROLLED + 1
+    chosen = None if x.numel() * y.shape[1] < limit else _groups(x, y)
     if chosen is None:
         return _unrolled(graph, x.tolist(), y.mT.tolist())
     groups, by_rows = chosen

@@ -125,6 +125,13 @@ class Program:
     stored: tuple[tuple[int, ...], ...] = ()
 
     @computed
+    def _hash(self) -> int:
+        return hash((self.inputs, self.outputs, self.code, self.results))
+
+    def __hash__(self) -> int:  # of long programs, which are keys again and again
+        return self._hash
+
+    @computed
     def num_flops(self) -> int:
         """Number of arithmetic instructions; those of equal loop bodies count once."""
         return sum(

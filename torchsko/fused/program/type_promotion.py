@@ -18,6 +18,7 @@ from torchsko.fused.program.elementwise import apply_elementwise, truth
 from torchsko.fused.program.graph import Graph
 
 _DTYPES = (torch.bool, torch.int64, torch.float64)
+_RANKS = {dtype: rank for rank, dtype in enumerate(_DTYPES)}
 
 _PREDICATES = frozenset(
     "lt le gt ge eq ne logical_not logical_and logical_or logical_xor "
@@ -59,8 +60,9 @@ def promoted_dtype(*operands: Any) -> torch.dtype:
 
 def _rank(x: Any) -> int:
     if isinstance(x, Tensor):
-        if x.dtype in _DTYPES:
-            return _DTYPES.index(x.dtype)
+        rank = _RANKS.get(x.dtype)
+        if rank is not None:
+            return rank
         is_float = x.is_floating_point() or x.is_complex()
         return 2 if is_float else int(x.dtype != torch.bool)
     return 2 if type(x) is float else int(type(x) is int)

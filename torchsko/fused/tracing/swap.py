@@ -56,7 +56,7 @@ class Swap(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         self._function = func
         kwargs = kwargs or {}
-        if self._new:
+        if self._new and any(map(self._is_replaced, (*args, *kwargs.values()))):
             args, kwargs = self._swapped(args), self._swapped(kwargs)
         name = getattr(func, "__name__", "")
         return (
@@ -93,6 +93,10 @@ class Swap(TorchFunctionMode):
     def replacement(self, x: Tensor) -> Tensor:
         """The tensor that replaces another; the tensor itself if it is not replaced."""
         return self._new.get(id(x), x)
+
+    def _is_replaced(self, x: Any) -> bool:
+        """True for a tensor that is replaced, and for containers, which may have one."""
+        return id(x) in self._new or type(x) in (list, tuple, dict)
 
     def _swapped(self, x: Any) -> Any:
         if isinstance(x, Tensor):

@@ -156,7 +156,8 @@ class Symbolic(TracedTensor):
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        result = _run_by_rule(func, args, kwargs)
+        with torch._C.DisableTorchFunction():  # modes of functions are active in a backward pass
+            result = _run_by_rule(func, args, kwargs)
         return _run_otherwise(func, args, kwargs) if result is NotImplemented else result
 
 
@@ -174,7 +175,8 @@ class Recording(TorchDispatchMode):
         kwargs = kwargs or {}
         if Symbolic not in types:
             return func(*args, **kwargs)
-        result = _run_by_rule(func, args, kwargs)
+        with torch._C.DisableTorchFunction():
+            result = _run_by_rule(func, args, kwargs)
         if result is NotImplemented:
             with self:
                 result = _run_otherwise(func, args, kwargs)
@@ -239,7 +241,11 @@ def _run_by_rule(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if "out" in kwargs:
         raise unsupported_operation(func, "out")
     base = _rule_of(base, args)
-    first = next(x for x in leaves((args, kwargs)) if isinstance(x, Symbolic))
+    first = (
+        args[0]
+        if type(args[0]) is Symbolic
+        else next(x for x in leaves((args, kwargs)) if isinstance(x, Symbolic))
+    )
     refuse_bitwise(base, args[:2])
     result = _run_on_ids(first.graph, base, func, args, kwargs)
     dtype = result_dtype(base, found.moves, args, kwargs)

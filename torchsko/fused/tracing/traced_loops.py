@@ -13,11 +13,13 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchsko.fused.program.elementwise import (
     flat_list,
+    id_array,
     ids_in_body,
     ids_tensor,
     input_ids,
@@ -111,8 +113,9 @@ def _traced_loop(
     streamed = (*streamed, *known.values())
     shapes = (*(x.shape for x in carry), *(x.shape[1:] for x in streamed))
     ports = [Port(f"x{k}", tuple(shape)) for k, shape in enumerate(shapes)]
-    same = [(x == x[0]).all(0) for x in streamed]
-    steady = [torch.where(*z, 0) for z in zip(same, [x[0] for x in streamed], strict=True)]
+    series = [id_array(x) for x in streamed]
+    same = [(x == x[0]).all(0) for x in series]
+    steady = [torch.from_numpy(np.where(z, x[0], 0)) for z, x in zip(same, series, strict=True)]
     entries = invariant_ids(graph, [*invariant, *steady])
     ports.append(Port("invariant", (len(entries),)))
 
@@ -124,8 +127,11 @@ def _traced_loop(
         *variable, inputs = input_ids(body, ports)
         input_of = dict(zip(entries, flat_list(inputs), strict=True))
         fixed = [ids_in_body(graph, body, input_of, x) for x in (*steady, *invariant)]
-        of_carry, series = variable[: roles.carry], variable[roles.carry :]
-        mixed = [torch.where(*z) for z in zip(same, fixed, series, strict=False)]
+        of_carry, varying = variable[: roles.carry], variable[roles.carry :]
+        mixed = [
+            torch.from_numpy(np.where(z, id_array(x), id_array(y)))
+            for z, x, y in zip(same, fixed, varying, strict=False)
+        ]
         body.solutions.read(dict(zip(known, mixed[roles.stream :], strict=True)))
         return [*of_carry, *mixed[: roles.stream], *fixed[len(steady) :]]
 
@@ -135,7 +141,15 @@ def _traced_loop(
     parts = loop.body, roles, n, loop.reverse, loop.stops_early
     content = digest_of_content(*parts, known=graph.mechanisms)
     pattern = _pattern(graph, entries, [*steady, *invariant])
-    key = content, graph.dtype, tuple(ports), *map(_mask, same), *known, *pattern, stores
+    key = (
+        content,
+        graph.dtype,
+        tuple(ports),
+        *(tuple(x.ravel().tolist()) for x in same),
+        *known,
+        *pattern,
+        stores,
+    )
     found = None if content is None else graph.bodies.get(key)
     if found is None:
         program = trace(loop.body, ports, graph.dtype, arguments, stores=stores)
@@ -147,16 +161,12 @@ def _traced_loop(
     all_roles = replace(roles, stream=len(streamed), stacked=num_stacked)
     instruction = Loop.of(program, all_roles, n, reverse=loop.reverse, stops_early=loop.stops_early)
     start = _flat(carry)
-    args = [*start, *(x for k in range(n) for x in _flat([y[k] for y in streamed])), *entries]
+    args = [*start, *(x for k in range(n) for y in series for x in y[k].ravel().tolist()), *entries]
     node = graph.loop(instruction, args)
     outputs = _outputs(graph, node, instruction, start, [port.shape for port in program.outputs])
     count = len(outputs) - len(program.stored)
     stacked = dict(zip(program.stored, outputs[count:], strict=True))
     return outputs[:count], stacked, iterated
-
-
-def _mask(x: Tensor) -> tuple[bool, ...]:
-    return tuple(flat_list(x))
 
 
 def _pattern(graph: Graph, entries: list[int], tensors: Sequence[Tensor]) -> list[Any]:
@@ -197,12 +207,11 @@ def _outputs(
             tensors.append(ids_tensor(ids, (length, *shape)))
         return tensors
 
-    outputs = [
+    return [
         *series(carries, 0, loop.count + 1),
         *series(stacked, first_stacked, loop.count),
-        *(x[0] for x in series(summed, first_summed, 1)),
+        *(ids_tensor(flat_list(x), x.shape[1:]) for x in series(summed, first_summed, 1)),
     ]
-    return [torch.clone(x) for x in outputs]
 
 
 def _constant_results(loop: Loop) -> Iterator[tuple[int, float]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from torchsko.fused.program.elementwise import ids_tensor, input_ids
+from torchsko.fused.program.elementwise import flat_list, id_array, ids_tensor, input_ids
 from torchsko.fused.program.graph import Graph
 from torchsko.fused.program.program import Loop, Port, Program, RowAccess
 from torchsko.fused.tracing.traced_loops import TracedGraph
@@ -68,13 +68,13 @@ def traced_table_loop(
             access: {key: j for j, key in enumerate(keys)}
             for access, keys in columns.arrays.items()
         }
-        of_array = dict(zip(columns.arrays, rows, strict=True))
-        of_single = dict(zip(columns.single, single.tolist(), strict=True))
+        of_array = dict(zip(columns.arrays, (id_array(x).tolist() for x in rows), strict=True))
+        of_single = dict(zip(columns.single, flat_list(single), strict=True))
 
         def entry(place: Place, slot: int) -> int:
             access, key, sign = place
             if access is not None:
-                return sign * int(of_array[access][slot, number[access][key]])
+                return sign * of_array[access][slot][number[access][key]]
             value = graph.value(key[0])
             return body.const(value) if value is not None else sign * of_single[key[0]]
 
@@ -126,7 +126,7 @@ def _places(
         adds: whether the body adds the terms of sums.
     """
     num_rows = 1 if access is None else x.shape[0]
-    rows = x.reshape(num_rows, x.numel() // num_rows)
+    rows = id_array(x).reshape(num_rows, x.numel() // num_rows)
     found: list[list[Place]] = []
     for column in zip(*rows.tolist(), strict=True):
         first = column[0]

@@ -7,6 +7,7 @@ active from those that existed before.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -75,8 +76,8 @@ class Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        name = func.overloadpacket.__name__
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        name, is_random, is_mutable = _facts(func)
+        if is_random:
             raise _random(self._swap.called or f"torch.{name}", name)
         # A backward pass makes aliases of saved tensors that it never reads, and a mechanism of expressions
         # makes copies: they stay captured tensors.
@@ -88,14 +89,14 @@ class Watch(TorchDispatchMode):
             self._note_made(args)
         elif not is_alias:
             for x in tensors:
-                if id(x) not in self._made and self._is_outside(x):
+                if type(x) is not Symbolic and id(x) not in self._made and self._is_outside(x):
                     self._meet(x, name)
-        if self._outside and func._schema.is_mutable:
+        if self._outside and is_mutable:
             self._refuse_writes(func, args, kwargs)
         result = func(*args, **kwargs)
         if self._dtype != torch.float64:
             self._refuse_wider(args, result)
-        if not is_alias:
+        if not is_alias and type(result) is not Symbolic:
             self._note_made((result,))
         return result
 
@@ -152,6 +153,13 @@ class Watch(TorchDispatchMode):
                     "A kernel returns results and changes nothing.",
                     "Return the new value, and assign it after the call.",
                 )
+
+
+@cache
+def _facts(func: Any) -> tuple[str, bool, bool]:
+    """The name of an operation, whether it draws random numbers, and whether it writes into an argument."""
+    seeded = torch.Tag.nondeterministic_seeded in func.tags
+    return func.overloadpacket.__name__, seeded, func._schema.is_mutable
 
 
 def is_within(inputs: Iterable[Any]) -> bool:
