@@ -46,6 +46,7 @@ from torchsko import algebra as algebra
 from torchsko import constraints as constraints
 from torchsko import contact as contact
 from torchsko import control as control
+from torchsko import envs as envs
 from torchsko import fused as fused
 from torchsko import identification as identification
 from torchsko import integrators as integrators

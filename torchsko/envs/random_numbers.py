@@ -1,0 +1,106 @@
+"""Random numbers by counter: the same for one environment in every batch, in every order, on every device.
+
+A number depends on the seed, the environment, the episode, the control step and its place alone. The hash is
+the output function of SplitMix64, with wrapping 64-bit arithmetic.
+
+Reference: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, figure 14.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import ShapeError
+
+GAMMA = -0x61C8864680B583EB
+"""0x9E3779B97F4A7C15 as a signed number: the odd integer closest to 2^64 over the golden ratio."""
+
+AGE_STEP = -1
+"""Step of the stream of random ages."""
+
+
+def _mix(x: Tensor) -> Tensor:
+    """The output function of SplitMix64, a bijection of 64-bit integers."""
+    x = (x ^ _shifted(x, 30)) * -0x40A7B892E31B1A47  # 0xBF58476D1CE4E5B9
+    x = (x ^ _shifted(x, 27)) * -0x6B2FB644ECCEEE15  # 0x94D049BB133111EB
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """Logical shift to the right."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _split(x: Tensor, counter: Tensor | int) -> Tensor:
+    """The state of the counter-th stream that splits off another one."""
+    return _mix(x + GAMMA * (counter + 1))
+
+
+def environment_keys(seed: int, index: Tensor) -> Tensor:
+    """Key of the random numbers of each environment.
+
+    Args:
+        seed: any integer.
+        index: number of each environment, int64 `[n]`.
+
+    Returns:
+        int64 `[n]`.
+    """
+    wrapped = (seed + (1 << 63)) % (1 << 64) - (1 << 63)
+    return _split(_mix(torch.full_like(index, wrapped)), index)
+
+
+def uniform_numbers(
+    key: Tensor, episode: Tensor, step: Tensor | int, count: int, dtype: torch.dtype
+) -> Tensor:
+    """Uniform numbers of one control step of each environment.
+
+    Args:
+        key: of each environment, int64 `[n]`.
+        episode: its number, int64 `[n]`.
+        step: of the episode, int64 `[n]` or one number.
+        count: numbers for each environment.
+        dtype: of the result; float32 numbers are the leading 24 bits of the 53 bits of float64 numbers.
+
+    Returns:
+        In [0, 1), `[n, count]`.
+    """
+    stream = _split(_split(key, episode), step)
+    places = torch.arange(count, device=key.device)
+    bits = 53 if dtype == torch.float64 else 24
+    return _shifted(_split(stream[:, None], places), 64 - bits).to(dtype) * 2.0**-bits
+
+
+class Draws:
+    """Random numbers of one environment for a task; each call takes the next ones.
+
+    Args:
+        numbers: uniform in [0, 1), `[k]`; None to count how many a task takes, with 1/2 for all.
+        like: tensor with the dtype and device of the numbers.
+    """
+
+    def __init__(self, numbers: Tensor | None, like: Tensor) -> None:
+        self._numbers, self._like, self.count = numbers, like, 0
+
+    def uniform(
+        self, low: float | Tensor = 0.0, high: float | Tensor = 1.0, size: int = 1
+    ) -> Tensor:
+        """Uniform in [low, high), `[size]`; the bounds broadcast."""
+        first, self.count = self.count, self.count + size
+        if self._numbers is None:
+            u = self._like.new_full((size,), 0.5)
+        elif self.count > self._numbers.shape[-1]:
+            raise ShapeError(
+                f"a task draws more than {self._numbers.shape[-1]} random numbers.",
+                "The number of draws is that of its first evaluation.",
+                "Draw the same numbers each time that a method of the task is called.",
+            )
+        else:
+            u = self._numbers[..., first : self.count]
+        return low + (high - low) * u
+
+    def normal(self, size: int = 1) -> Tensor:
+        """Standard normal numbers, `[size]`, by the method of Box and Muller (1958)."""
+        radius = (-2 * (1 - self.uniform(size=size)).log()).sqrt()
+        return radius * (2 * torch.pi * self.uniform(size=size)).cos()
