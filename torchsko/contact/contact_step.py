@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -27,6 +27,32 @@ from torchsko.utils.numbers import as_integer
 from torchsko.utils.shapes import is_expandable
 
 Advance = Callable[[Drive, State], StepResult]
+
+
+class Evaluation(NamedTuple):
+    """A state at which accelerations were evaluated, with what acts on the mechanism.
+
+    Attributes:
+        drive: the mechanism with its actuators, controls and contact.
+        state: the state.
+        qdd: acceleration, `[*batch, num_dof]`.
+    """
+
+    drive: Drive
+    state: State
+    qdd: Tensor
+
+    @property
+    def constraint_force(self) -> Tensor:
+        """Joint forces of contact and other soft constraints, `[*batch, num_dof]` [N m or N]."""
+        start = self.drive.constrained(self.drive.at(self.state.q, self.state.qd))
+        tau = self.drive.forces(start.kinematics, self.state.act)[0]
+        return start.balance_error(self.qdd, tau)
+
+    @property
+    def actuator_force(self) -> Tensor:
+        """Joint forces of the actuators, `[*batch, num_dof]` [N m or N]."""
+        return self.drive.forces(self.drive.at(self.state.q, self.state.qd), self.state.act)[3]
 
 
 def step(
@@ -88,6 +114,51 @@ def step(
         >>> round(float(state.q[2]), 3)
         0.1
     """
+    drive, state, advance_once = _prepared(
+        mech, state, ctrl, actuators, contact, f_ext, dt, integrator, substeps
+    )
+    return _advance_finite(advance_once, drive, state, substeps)
+
+
+def step_with_evaluation(
+    mech: MechanismLike,
+    state: State,
+    ctrl: Tensor | None = None,
+    actuators: Actuators | None = None,
+    *,
+    contact: ContactModel | None = None,
+    f_ext: Tensor | None = None,
+    substeps: int = 1,
+) -> tuple[State, Evaluation]:
+    """The result of `step`, and the last evaluation of accelerations in it.
+
+    The data of MuJoCo after ``mj_step`` are those of this evaluation: poses and forces at the start of the
+    last time step, or at the last stage of a Runge-Kutta step. Samples that are not finite have no finite
+    gradients.
+    """
+    drive, state, advance_once = _prepared(
+        mech, state, ctrl, actuators, contact, f_ext, None, None, substeps
+    )
+    found = [advance_once(drive, state)]
+    for _ in range(substeps - 1):
+        found.append(advance_once(drive, found[-1].state))
+    residual = torch.stack([x.state.residual for x in found]).amax(0)
+    last = Evaluation(drive, found[-1].last, found[-1].last_qdd)
+    return found[-1].state._replace(residual=residual), last
+
+
+def _prepared(
+    mech: MechanismLike,
+    state: State,
+    ctrl: Tensor | None,
+    actuators: Actuators | None,
+    contact: ContactModel | SmoothContact | None,
+    f_ext: Tensor | None,
+    dt: float | Tensor | None,
+    integrator: str | None,
+    substeps: int,
+) -> tuple[Drive, State, Advance]:
+    """Checked arguments of a step: what acts, the state with all activations, and the integrator."""
     check_is_state("state", state, "ts.step(mech, ts.State(q, qd), ctrl)")
     mech = as_mechanism(mech)
     check_state(mech, q=state.q, qd=state.qd, f_ext=f_ext, warmstart=state.warmstart)
@@ -107,8 +178,7 @@ def step(
     step_length = cast(float, shapes.options.timestep if dt is None else dt)
     advance_once = _advance_once(smooth, integrator, shapes.options.integrator)
     shapes = shapes.at_timestep(step_length)
-    drive, state = Drive.of(mech, state, ctrl, actuators, shapes, f_ext, step_length)
-    return _advance_finite(advance_once, drive, state, substeps)
+    return *Drive.of(mech, state, ctrl, actuators, shapes, f_ext, step_length), advance_once
 
 
 def _advance_once(smooth: SmoothContact | None, integrator: str | None, of_file: str) -> Advance:

@@ -45,6 +45,9 @@ class StepResult(NamedTuple):
         qdd: acceleration at the start, `[*batch, num_dof]`.
         tau: joint forces at the start, `[*batch, num_dof]`.
         applied: part of them that the controls exert, `[*batch, num_dof]`.
+        last: state at which the accelerations were evaluated last, such as the fourth stage of a Runge-Kutta
+            step.
+        last_qdd: acceleration at ``last``, `[*batch, num_dof]`.
     """
 
     state: State
@@ -52,6 +55,8 @@ class StepResult(NamedTuple):
     qdd: Tensor
     tau: Tensor
     applied: Tensor
+    last: State
+    last_qdd: Tensor
 
     @without_autocast
     def forces(self) -> Tensor:
@@ -77,7 +82,7 @@ def _euler(fixed: Drive, state: State, all_forces: bool) -> StepResult:
     qdd, residual = solve_dynamics(start, tau, _warmstart(state))
     damped = euler_acceleration(start, qdd, fixed.dt, slopes, all_forces=all_forces)
     after = fixed.advance(state, damped, rate, qdd, residual)
-    return StepResult(after, start, qdd, tau, applied)
+    return StepResult(after, start, qdd, tau, applied, state, qdd)
 
 
 @without_autocast
@@ -88,7 +93,7 @@ def smooth_step(fixed: Drive, state: State, contact: SmoothContact) -> StepResul
     damping = damping_of_forces(start.kinematics, slopes, joints=True, fluid=False)
     qdd = smooth_acceleration(start, contact, tau, damping, fixed.dt)
     after = fixed.advance(state, qdd, rate, qdd, torch.zeros_like(qdd[..., 0]).detach())
-    return StepResult(after, None, qdd, tau, applied)
+    return StepResult(after, None, qdd, tau, applied, state, qdd)
 
 
 class EndOfStep(NamedTuple):
@@ -134,7 +139,7 @@ def _discrete(fixed: Drive, state: State) -> StepResult:
         free = implicit_acceleration(start, qdd, None, fixed.dt, gyroscopic=True)
         found = torch.where(constrained_dofs(start.rows), qdd, free)
     after = fixed.advance(state, found, rate, qdd, residual)
-    return StepResult(after, start, qdd, tau, applied)
+    return StepResult(after, start, qdd, tau, applied, state, qdd)
 
 
 @without_autocast
@@ -148,11 +153,12 @@ def _runge_kutta(fixed: Drive, state: State) -> StepResult:
     q0, act0 = state.q, state.act
     v0 = mujoco.qd_to(q0, state.qd)
     first: tuple[Kinematics, Tensor, Tensor, Tensor] | None = None
+    last: tuple[State, Tensor] | None = None
     warmstart, residuals = _warmstart(state), []
 
     def rate(span: object, changes: Rates | None) -> Rates:
         """Rates of the displacement and of the velocity in MuJoCo's coordinates, and of activations."""
-        nonlocal first, warmstart
+        nonlocal first, last, warmstart
         u, q, qd, act = None, q0, state.qd, act0
         if changes is not None:
             u, v, *rest = changes
@@ -166,6 +172,7 @@ def _runge_kutta(fixed: Drive, state: State) -> StepResult:
         # In a kernel the stages share one function.
         qdd, residual = subprogram(partial(_accelerate, fixed), inputs, 2)
         first, warmstart = first or (at, qdd, tau, applied), qdd.detach()
+        last = State(q, qd, act), qdd
         residuals.append(residual)
         speed = _rate_of_change(mech, u, mujoco.qd_from(q0, mujoco.qd_to(q, qd)))
         rates = speed, mujoco.qdd_to(q, qd, qdd)
@@ -176,11 +183,11 @@ def _runge_kutta(fixed: Drive, state: State) -> StepResult:
     of_act = combine(RK4_WEIGHTS, [x[2:] for x in rates], 1.0)
     q = _displaced(mech, q0, u)
     act = fixed.after(act0, *of_act) if of_act else act0
-    assert first is not None
+    assert first is not None and last is not None
     start, qdd, tau, applied = first
     residual = torch.stack(residuals).amax(0)
     after = State(q, mujoco.qd_from(q, v0 + v), act, state.t + dt, qdd.detach(), residual)
-    return StepResult(after, fixed.constrained(start), qdd, tau, applied)
+    return StepResult(after, fixed.constrained(start), qdd, tau, applied, *last)
 
 
 def _accelerate(

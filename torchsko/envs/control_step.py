@@ -114,7 +114,8 @@ class Kernels:
         world = self.world(mech, params, disturbances=task.disturbances(draw))
         state = task.initial(world, draw)
         memory = task.memory(world, state, draw)
-        return Beginning(state, params, memory, task.observe(world, state, memory)), draw.count
+        observation = task.observe(world, state, memory)
+        return Beginning(state, dict(params), dict(memory), observation), draw.count
 
     @computed
     def _fused_begin(self) -> FusedCall:

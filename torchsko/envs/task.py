@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,13 +14,14 @@ from torch import Tensor
 from torchsko.actuators.actuators import Actuators
 from torchsko.bridge.conventions.conversion import Conventions, conventions
 from torchsko.contact.contact_model import ContactModel
-from torchsko.contact.contact_step import step
+from torchsko.contact.contact_step import Evaluation, step, step_with_evaluation
 from torchsko.contact.drive import default_actuators
 from torchsko.envs.random_numbers import Draws
 from torchsko.errors import MechanismError, RobotFileWarning
 from torchsko.io.loading.files import load
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
+from torchsko.sensing.sensor_inputs import accelerations, inputs_at
 
 Memory = Mapping[str, Tensor]
 """Tensors that a task keeps from step to step, by name."""
@@ -82,8 +83,26 @@ class World:
             ctrl: controls, `[num_controls]`.
             f_ext: external force on each body, `[num_bodies, 6]`, in the body frame at its origin.
         """
-        options = {"contact": self.contact, "f_ext": f_ext, "substeps": self.frame_skip}
-        return step(self.mech, state, ctrl, self.actuators, **options)
+        return step(self.mech, state, ctrl, self.actuators, **self._options(f_ext))
+
+    def step_with_evaluation(
+        self, state: State, ctrl: Tensor, f_ext: Tensor | None = None
+    ) -> tuple[State, Evaluation]:
+        """The result of `step`, and the evaluation that MuJoCo's data have after ``mj_step``.
+
+        See `torchsko.envs.mujoco_data` for these data.
+        """
+        return step_with_evaluation(self.mech, state, ctrl, self.actuators, **self._options(f_ext))
+
+    def evaluate(self, state: State) -> Evaluation:
+        """Accelerations at a state without controls, as after ``mj_forward``."""
+        drive, state, _ = inputs_at(
+            self.mech, state, None, self.actuators, self.contact, None, None
+        )
+        return Evaluation(drive, state, accelerations(drive, state, None))
+
+    def _options(self, f_ext: Tensor | None) -> dict[str, Any]:
+        return {"contact": self.contact, "f_ext": f_ext, "substeps": self.frame_skip}
 
     def qpos(self, state: State) -> Tensor:
         """Configuration in MuJoCo's coordinates."""
@@ -144,11 +163,11 @@ class Task:
             )
         return world.actuators.control_range
 
-    def parameters(self, world: World, draw: Draws) -> dict[str, Tensor]:
+    def parameters(self, world: World, draw: Draws) -> Memory:
         """Parameters of an environment at its reset; see ``World.params``."""
         return {}
 
-    def disturbances(self, draw: Draws) -> dict[str, Tensor]:
+    def disturbances(self, draw: Draws) -> Memory:
         """Random tensors of each control step, such as pushes and noise of sensors."""
         return {}
 
@@ -156,7 +175,7 @@ class Task:
         """The state after a reset."""
         raise NotImplementedError
 
-    def memory(self, world: World, state: State, draw: Draws) -> dict[str, Tensor]:
+    def memory(self, world: World, state: State, draw: Draws) -> Memory:
         """Tensors that the task keeps from step to step, at the reset: a command, the last action."""
         return {}
 
