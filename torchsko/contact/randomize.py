@@ -12,10 +12,11 @@ from torch import Tensor
 from torchsko.actuators.actuators import Actuators
 from torchsko.contact.contact_model import ContactModel
 from torchsko.errors import MechanismError, unknown_name
-from torchsko.mechanism.dispatch import MechanismLike
+from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.validation import check_batch
 from torchsko.utils.concrete_values import concrete_values
-from torchsko.verbs.randomize import Range, bounds_of, vary_mechanism
+from torchsko.verbs.randomize import Range, Uniform, bounds_of, vary_mechanism
 
 OF_CONTACT = ("contact_friction",)
 """Names of factors of a contact model."""
@@ -129,9 +130,41 @@ def randomize(
         >>> drives.gain.shape
         torch.Size([64, 7, 3])
     """
+    robot = as_mechanism(mech)
+
+    def uniform(shape: Sequence[int]) -> Tensor:
+        return torch.rand(shape, generator=generator, dtype=robot.dtype, device=robot.device)
+
+    check_batch((n,))
+    robots = vary_robots(robot, (n,), ranges, uniform, contact, actuators)
+    if contact is None and actuators is None:
+        return robots.mech
+    if robots.contact is not None and update_weights:
+        robots = robots._replace(contact=robots.contact.with_weights_of(robots.mech))
+    return robots
+
+
+def vary_robots(
+    mech: Mechanism,
+    lead: Sequence[int],
+    ranges: Mapping[str, Range],
+    uniform: Uniform,
+    contact: ContactModel | None,
+    actuators: Actuators | None,
+) -> RandomRobots[Any, Any]:
+    """A batch of robots with random parameters; see `randomize`.
+
+    Args:
+        mech: the nominal robot.
+        lead: batch dimensions of the result.
+        ranges: lower and upper bound by name.
+        uniform: draws uniform numbers of a shape.
+        contact: contact model whose parameters vary.
+        actuators: actuators whose parameters vary.
+    """
     others = {x: ranges[x] for x in ranges if x.rpartition(".")[2] in (*OF_CONTACT, *OF_ACTUATORS)}
     own = {name: x for name, x in ranges.items() if name not in others}
-    robots = vary_mechanism(mech, n, own, generator, (*OF_CONTACT, *OF_ACTUATORS))
+    robots = vary_mechanism(mech, lead, own, uniform, (*OF_CONTACT, *OF_ACTUATORS))
     batch = {
         ContactModel: contact.friction.shape[:-2] if contact is not None else (),
         Actuators: actuators.gain.shape[:-2] if actuators is not None else (),
@@ -147,15 +180,11 @@ def randomize(
                 f"It is a parameter of {what}, not of the mechanism.",
                 f"Pass {what}= as well.",
             )
-        draws = _Draws((n, *batch[type(target)]), low, high, robots, generator)
+        draws = _Draws((*lead, *batch[type(target)]), low, high, uniform)
         if isinstance(target, ContactModel):
             contact = _with_friction(target, owner, draws)
         else:
             actuators = _with_gains(target, owner, last, draws)
-    if contact is None and actuators is None:
-        return robots
-    if contact is not None and update_weights:
-        contact = contact.with_weights_of(robots)
     return RandomRobots(robots, contact, actuators)
 
 
@@ -165,15 +194,12 @@ class _Draws(NamedTuple):
     batch: tuple[int, ...]
     low: float | Tensor
     high: float | Tensor
-    like: Mechanism
-    generator: torch.Generator | None
+    uniform: Uniform
 
     def among(self, count: int, chosen: Sequence[int], *, shared: bool) -> Tensor:
         """Factors `[*batch, count]`, 1 for entries that are not chosen."""
         shape = (*self.batch, 1 if shared else count)
-        u = torch.rand(
-            shape, generator=self.generator, dtype=self.like.dtype, device=self.like.device
-        )
+        u = self.uniform(shape)
         is_chosen = torch.tensor([k in chosen for k in range(count)], device=u.device)
         return torch.where(is_chosen, self.low + (self.high - self.low) * u, 1.0)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,15 +14,19 @@ from torch import Tensor
 
 from torchsko.actuators.actuators import Actuators
 from torchsko.bridge.conventions.conversion import Conventions, conventions
+from torchsko.contact.contact_fields import PARAMETER_DIMS
 from torchsko.contact.contact_model import ContactModel
 from torchsko.contact.contact_step import Evaluation, step, step_with_evaluation
 from torchsko.contact.drive import default_actuators
+from torchsko.contact.randomize import vary_robots
 from torchsko.envs.random_numbers import Draws
 from torchsko.errors import MechanismError, RobotFileWarning
 from torchsko.io.loading.files import load
+from torchsko.mechanism.fields import FIELDS
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
 from torchsko.sensing.sensor_inputs import accelerations, inputs_at
+from torchsko.verbs.randomize import Range
 
 Memory = Mapping[str, Tensor]
 """Tensors that a task keeps from step to step, by name."""
@@ -130,12 +135,15 @@ class Task:
         model: path of a robot file, or its text.
         frame_skip: time steps of a control step.
         episode_length: control steps after which an episode is truncated.
+        ranges: lower and upper bounds of random parameters of each episode, by the names of
+            `torchsko.randomize`: those of the robot, its contact and its actuators.
     """
 
     name: ClassVar[str] = ""
     model: str | Path = field(default="", repr=False)
     frame_skip: int = 1
     episode_length: int = 1000
+    ranges: Mapping[str, Range] = field(default_factory=dict)
 
     def mechanism(self, dtype: torch.dtype, device: torch.device | str) -> Mechanism:
         """The robot; by default that of ``model``, with soft equalities of joints as in MuJoCo."""
@@ -164,8 +172,25 @@ class Task:
         return world.actuators.control_range
 
     def parameters(self, world: World, draw: Draws) -> Memory:
-        """Parameters of an environment at its reset; see ``World.params``."""
-        return {}
+        """Parameters of an environment at its reset, see ``World.params``; by default those of ``ranges``."""
+
+        def uniform(shape: Sequence[int]) -> Tensor:
+            return draw.uniform(size=prod(shape)).reshape(*shape)
+
+        ranges = self.ranges
+        robots = vary_robots(world.mech, (), ranges, uniform, world.contact, world.actuators)
+        owners = {
+            "": (FIELDS, world.mech, robots.mech),
+            "contact.": (PARAMETER_DIMS, world.contact, robots.contact),
+            "actuators.": (("transmission", "gain", "bias"), world.actuators, robots.actuators),
+        }
+        return {
+            prefix + name: getattr(after, name)
+            for prefix, (names, before, after) in owners.items()
+            if before is not after
+            for name in names
+            if getattr(after, name) is not getattr(before, name)
+        }
 
     def disturbances(self, draw: Draws) -> Memory:
         """Random tensors of each control step, such as pushes and noise of sensors."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,25 +19,28 @@ from torchsko.utils.concrete_values import concrete_values
 Range = Sequence[float | Tensor]
 """Lower and upper bound of a uniform distribution: numbers, or tensors that broadcast with the entries."""
 
+Uniform = Callable[[Sequence[int]], Tensor]
+"""Draws uniform numbers in [0, 1) of a shape, in the dtype and on the device of the mechanism."""
+
 Entries = tuple[int, int]
 """First entry of one body, joint or frame along the first dimension of a field, and the number of entries."""
 
 
 def vary_mechanism(
     mech: MechanismLike,
-    n: int,
+    batch: Sequence[int],
     ranges: Mapping[str, Range],
-    generator: torch.Generator | None,
+    uniform: Uniform,
     extra: Sequence[str] = (),
 ) -> Mechanism:
-    """A batch of n robots with random parameters of the mechanism; see `torchsko.randomize`.
+    """A batch of robots with random parameters of the mechanism; see `torchsko.randomize`.
 
     ``extra`` are names that the message on an unknown name lists besides.
     """
     robot = as_mechanism(mech)
-    check_batch((n,))
+    check_batch(tuple(batch))
     targets = [(*_find(robot, name, extra), name) for name in ranges]
-    order, batch = list(FIELDS), robot.batch_shape
+    order, batch = list(FIELDS), (*batch, *robot.batch_shape)
     for field, entries, name in sorted(targets, key=lambda x: (order.index(x[0]), x[1] or (0, 0))):
         low, high = bounds_of(name, ranges[name], FIELDS[field].variation == "factor")
         shape = list(getattr(robot, field).shape[-len(FIELDS[field].shape) :])
@@ -45,9 +48,8 @@ def vary_mechanism(
             shape.pop()  # three factors, or a rotation vector
         if entries is not None:
             shape[0] = entries[1]
-        shape = [n, *batch, *shape]
-        u = torch.rand(shape, generator=generator, dtype=robot.dtype, device=robot.device)
-        robot = robot.replace(**_varied(robot, field, entries, low + (high - low) * u))
+        draw = low + (high - low) * uniform([*batch, *shape])
+        robot = robot.replace(**_varied(robot, field, entries, draw))
     return robot
 
 
