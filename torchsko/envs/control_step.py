@@ -102,8 +102,9 @@ class Kernels:
     ) -> Advanced:
         """A control step of all environments."""
         inputs = {f"state_{name}": getattr(physics, name) for name in INPUTS}
-        inputs |= {f"param_{name}": x for name, x in params.items()}
-        inputs |= {f"memory_{name}": x for name, x in memory.items()}
+        # In one order, since each order of arguments has a kernel.
+        inputs |= {f"param_{name}": params[name] for name in self.outline.params}
+        inputs |= {f"memory_{name}": memory[name] for name in self.outline.memory}
         return self._fused_step(**inputs, action=action, numbers=numbers)
 
     def _begin(self, mech: Mechanism, numbers: Tensor | None) -> tuple[Beginning, int]:
@@ -143,7 +144,8 @@ class Kernels:
             ends = task.terminated(world, after, memory)
             parts = (after.q, after.qd, after.act, observation, reward[None], *memory.values())
             finite = torch.cat([x.flatten() for x in parts]).isfinite().all()
-            return Advanced(after, dict(memory), observation, reward, ends, finite)
+            memory = {name: memory[name] for name in outline.memory}
+            return Advanced(after, memory, observation, reward, ends, finite)
 
         tensors = {f"state_{name}": getattr(outline.physics, name) for name in INPUTS}
         tensors |= {f"param_{name}": x for name, x in outline.params.items()}

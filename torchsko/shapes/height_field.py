@@ -72,7 +72,8 @@ def terrain_balls(terrain: Placed, centers: Tensor, radius: Tensor) -> Points:
     rotation = terrain.rotation[..., None, :, :]
     local = matvec(rotation.mT, centers - terrain.position[..., None, :])
     size = terrain.size[..., None, :]
-    height, slopes = _surface(terrain, local, size)
+    assert terrain.heights is not None
+    height, slopes = surface(terrain.heights, local, size)
     scale = (1 + (slopes * slopes).sum(-1)).rsqrt()
     distance = (local[..., 2] - height) * scale - radius
     upward = torch.cat([-slopes, torch.ones_like(slopes[..., :1])], -1) * scale[..., None]
@@ -82,10 +83,15 @@ def terrain_balls(terrain: Placed, centers: Tensor, radius: Tensor) -> Points:
     return Points.of(torch.where(is_over, distance, FAR), position, n)
 
 
-def _surface(terrain: Placed, local: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
-    """Heights `[*batch, p, k]` [m] and slopes along x and y `[*batch, p, k, 2]` under local points."""
-    assert terrain.heights is not None
-    H = _extended(_extended(terrain.heights, -1), -2)[..., None, :, :]
+def surface(heights: Tensor, local: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+    """Heights `[*batch, p, k]` [m] and slopes along x and y `[*batch, p, k, 2]` under points.
+
+    Args:
+        heights: `[*batch, rows, columns]` [m].
+        local: points in the frame of the height field, `[*batch, p, k, 2 or 3]` [m].
+        size: half sizes along x and y, `[*batch, p, 1, 2 or 3]` [m].
+    """
+    H = _extended(_extended(heights, -1), -2)[..., None, :, :]
     rows, columns = (n - 2 for n in H.shape[-2:])
     at_x, rate_x = _weights(local[..., 0], size[..., 0], columns)
     at_y, rate_y = _weights(local[..., 1], size[..., 1], rows)
