@@ -128,6 +128,7 @@ def step_with_evaluation(
     *,
     contact: ContactModel | None = None,
     f_ext: Tensor | None = None,
+    integrator: str | None = None,
     substeps: int = 1,
 ) -> tuple[State, Evaluation]:
     """The result of `step`, and the last evaluation of accelerations in it.
@@ -137,7 +138,7 @@ def step_with_evaluation(
     gradients.
     """
     drive, state, advance_once = _prepared(
-        mech, state, ctrl, actuators, contact, f_ext, None, None, substeps
+        mech, state, ctrl, actuators, contact, f_ext, None, integrator, substeps
     )
     found = [advance_once(drive, state)]
     for _ in range(substeps - 1):

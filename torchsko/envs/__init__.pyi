@@ -4,6 +4,7 @@ from torchsko.envs import blocks as blocks
 from torchsko.envs.environment import Environment as Environment
 from torchsko.envs.environment import EnvState as EnvState
 from torchsko.envs.environment import Transition as Transition
+from torchsko.envs.environment import detached as detached
 from torchsko.envs.gymnasium import GymnasiumVectorEnv as GymnasiumVectorEnv
 from torchsko.envs.mujoco_data import Links as Links
 from torchsko.envs.random_numbers import Draws as Draws

@@ -20,6 +20,9 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
 from torchsko.utils.computed import computed
 
+MAX_VALUE = 1e10
+"""Bound of the entries of states, observations and rewards, beyond which a sample has diverged (MuJoCo's)."""
+
 INPUTS = ("q", "qd", "act", "t", "warmstart")
 """Fields of a state that a step depends on."""
 
@@ -64,7 +67,8 @@ class Kernels:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RobotFileWarning)  # `make` has warned
             contact, actuators = self.task.contact(mech), self.task.actuators(mech)
-        world = World(mech, contact, actuators, self.task.frame_skip, {}, {})
+        options = self.task.frame_skip, self.task.integrator
+        world = World(mech, contact, actuators, *options, {}, {})
         return replace(_with_parameters(world, params or {}), **fields)
 
     @computed
@@ -143,7 +147,7 @@ class Kernels:
             reward = task.reward(world, Step(before, after, memory, action))
             ends = task.terminated(world, after, memory)
             parts = (after.q, after.qd, after.act, observation, reward[None], *memory.values())
-            finite = torch.cat([x.flatten() for x in parts]).isfinite().all()
+            finite = (torch.cat([x.flatten() for x in parts]).abs() < MAX_VALUE).all()
             memory = {name: memory[name] for name in outline.memory}
             return Advanced(after, memory, observation, reward, ends, finite)
 

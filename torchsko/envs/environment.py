@@ -37,7 +37,7 @@ class EnvState(NamedTuple):
         memory: tensors that the task keeps from step to step, `[n, ...]`.
         observation: the last observation, `[n, k]`.
         ended: whether the episode has ended and the next step resets, bool `[n]`.
-        num_diverged: episodes that ended since a number was not finite, int64 `[n]`.
+        num_diverged: episodes that ended since they diverged, int64 `[n]`.
         num_clipped: control steps with an action out of bounds, int64 `[n]`.
     """
 
@@ -63,7 +63,8 @@ class Transition(NamedTuple):
         truncated: whether it has ended by its length, bool `[n]`.
         final_observation: after the step, before the reset, `[n, k]`: the value after a truncation is that of
             this observation. The last finite one of an environment that diverged.
-        diverged: whether a number was not finite, bool `[n]`. The reward is zero then.
+        diverged: whether an entry of state, observation or reward was not finite, or beyond 1e10 as
+            in MuJoCo, bool `[n]`. The reward is zero then.
         clipped: whether an entry of the action was out of bounds, bool `[n]`.
     """
 
@@ -289,6 +290,11 @@ def select(mask: Tensor, x: Tree, y: Tree) -> Tree:
         return torch.where(mask[(..., *[None] * (b.ndim - mask.ndim))], a, b)
 
     return pytree.tree_map(chosen, x, y)
+
+
+def detached(tree: Tree) -> Tree:
+    """A state without gradients to what it was computed from, or any other tree of tensors."""
+    return pytree.tree_map(Tensor.detach, tree)
 
 
 def _is_known_false(mask: Tensor) -> bool:

@@ -57,6 +57,7 @@ class World:
         contact: its contact model.
         actuators: None if actions are joint forces.
         frame_skip: time steps of a control step.
+        integrator: see `torchsko.step`.
         params: tensors of this environment, drawn at its reset. "mass" and other names of fields replace
             those of ``mech``, "contact.friction" those of ``contact``, "actuators.gain" those of
             ``actuators``; other names are for the task.
@@ -67,6 +68,7 @@ class World:
     contact: ContactModel
     actuators: Actuators | None
     frame_skip: int
+    integrator: str | None
     params: Mapping[str, Tensor]
     disturbances: Mapping[str, Tensor]
 
@@ -107,7 +109,8 @@ class World:
         return Evaluation(drive, state, accelerations(drive, state, None))
 
     def _options(self, f_ext: Tensor | None) -> dict[str, Any]:
-        return {"contact": self.contact, "f_ext": f_ext, "substeps": self.frame_skip}
+        steps = {"integrator": self.integrator, "substeps": self.frame_skip}
+        return {"contact": self.contact, "f_ext": f_ext, **steps}
 
     def qpos(self, state: State) -> Tensor:
         """Configuration in MuJoCo's coordinates."""
@@ -134,6 +137,7 @@ class Task:
     Attributes:
         model: path of a robot file, or its text.
         frame_skip: time steps of a control step.
+        integrator: see `torchsko.step`; by default that of the file.
         episode_length: control steps after which an episode is truncated.
         ranges: lower and upper bounds of random parameters of each episode, by the names of
             `torchsko.randomize`: those of the robot, its contact and its actuators.
@@ -142,6 +146,7 @@ class Task:
     name: ClassVar[str] = ""
     model: str | Path = field(default="", repr=False)
     frame_skip: int = 1
+    integrator: str | None = None
     episode_length: int = 1000
     ranges: Mapping[str, Range] = field(default_factory=dict)
 

@@ -22,7 +22,8 @@ class TorchRLEnv(EnvBase):
     """An environment of TorchRL with the batch [num_envs]: resets by ``"_reset"``, and gradients.
 
     Rollouts and collectors reset environments that end. A rollout has gradients to its actions, and to the
-    tensors of ``state``, the state of the environments; call ``state = detached(state)`` between updates.
+    tensors of ``state``, the state of the environments; set ``env.state = ts.envs.detached(env.state)``
+    between updates.
 
     Args:
         env: the environments; their own resets are turned off.
