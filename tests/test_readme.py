@@ -107,6 +107,8 @@ def leads(name: str) -> bool:
             module = importlib.import_module(".".join(["torchsko", *parts[:count]]))
             operator.attrgetter(".".join(parts[count:]) or "__name__")(module)
             return True
+        except ts.MissingExtraError:  # of a wrapper whose library is not installed
+            return True
         except (ImportError, AttributeError):
             continue
     return False

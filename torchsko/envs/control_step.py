@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.contact.drive import all_activations
 from torchsko.envs.random_numbers import Draws
 from torchsko.envs.task import Memory, Step, Task, World
 from torchsko.errors import RobotFileWarning
@@ -118,6 +119,7 @@ class Kernels:
         params = task.parameters(world, draw)
         world = self.world(mech, params, disturbances=task.disturbances(draw))
         state = task.initial(world, draw)
+        state = state._replace(act=all_activations(world.mech, state.act, world.actuators))
         memory = task.memory(world, state, draw)
         observation = task.observe(world, state, memory)
         return Beginning(state, dict(params), dict(memory), observation), draw.count

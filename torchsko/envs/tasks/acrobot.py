@@ -41,7 +41,7 @@ class AcrobotSwingup(Task):
 
     def initial(self, world: World, draw: Draws) -> State:
         q = draw.uniform(-torch.pi, torch.pi, 2)
-        return State(q, torch.zeros_like(q), q.new_zeros(0))
+        return State(q, torch.zeros_like(q))
 
     def observe(self, world: World, state: State, memory: Memory) -> Tensor:
         angles = torch.stack([state.q[0], state.q.sum()])

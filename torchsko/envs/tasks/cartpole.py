@@ -39,7 +39,7 @@ class CartpoleSwingup(Task):
 
     def initial(self, world: World, draw: Draws) -> State:
         x, angle = draw.uniform(-0.1, 0.1), torch.pi + draw.uniform(-1, 1) * self.start_angle
-        return State(torch.cat([x, angle]), draw.uniform(-0.01, 0.01, 2), x.new_zeros(0))
+        return State(torch.cat([x, angle]), draw.uniform(-0.01, 0.01, 2))
 
     def observe(self, world: World, state: State, memory: Memory) -> Tensor:
         x, angle = state.q

@@ -1,6 +1,6 @@
 """The flange of a seven-dof arm reaches a point, and stays there.
 
-The robot is `torchsko.robots.panda`, with servos on its joints, without contact, and without gravity, which its
+The robot is `torchsko.robots.panda` with servos on its joints, without contact, and without gravity, which a
 controller compensates.
 """
 
@@ -51,7 +51,7 @@ class PandaReach(Task):
 
     def initial(self, world: World, draw: Draws) -> State:
         q = world.mech.middle() + draw.uniform(-0.3, 0.3, 7)
-        return State(q, torch.zeros_like(q), q.new_zeros(0))
+        return State(q, torch.zeros_like(q))
 
     def memory(self, world: World, state: State, draw: Draws) -> Memory:
         parts = [draw.uniform(*x) for x in ((0.3, 0.6), (-0.4, 0.4), (0.2, 0.7))]

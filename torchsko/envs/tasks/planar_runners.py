@@ -59,7 +59,7 @@ class Runner(Task):
     def initial(self, world: World, draw: Draws) -> State:
         q = world.mech.initial()
         noise = draw.uniform(-self.start_noise, self.start_noise, len(q))
-        return State(torch.cat([q[:2], (q + noise)[2:]]), 0 * q, q.new_zeros(0))
+        return State(torch.cat([q[:2], (q + noise)[2:]]), 0 * q)
 
     def observe(self, world: World, state: State, memory: Memory) -> Tensor:
         return torch.cat([state.q[1:], state.qd])

@@ -108,7 +108,7 @@ class Quadruped(Task):
         feet = frame_pose(world.mech, q, FEET).position
         drop = (feet[:, 2] - self.ground_heights(world, feet)).amin() - RADIUS
         q = torch.cat([q[:2], q[2:3] - drop, q[3:]])
-        return State(q, draw.uniform(-0.05, 0.05, 18), q.new_zeros(0))
+        return State(q, draw.uniform(-0.05, 0.05, 18))
 
     def memory(self, world: World, state: State, draw: Draws) -> Memory:
         nothing = state.q.new_zeros(12)
