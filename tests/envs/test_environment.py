@@ -99,6 +99,16 @@ def test_without_resets_a_mask_restarts_environments():
     assert (after.age[mask] == 0).all() and (after.episode[mask] == 1).all()
 
 
+def test_float32_has_the_same_random_numbers_and_nearly_the_same_steps():
+    single, double = pendulums(dtype=torch.float32), pendulums()
+    controls = actions(double, 5)
+    found, few = run(single, single.reset(), controls.float())
+    expected, many = run(double, double.reset(), controls)
+    assert torch.equal(found.key, expected.key) and found.observation.dtype == torch.float32
+    assert torch.allclose(found.observation.double(), expected.observation, atol=1e-4)
+    assert torch.equal(few[-1].done, many[-1].done)
+
+
 def test_random_ages_spread_over_the_episode():
     env = pendulums(episode_length=50)
     age = env.reset(2000, random_ages=True).age
