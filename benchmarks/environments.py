@@ -4,7 +4,7 @@ Usage: python benchmarks/environments.py [--tasks Hopper-v5 ...] [--batch 1024] 
 (> benchmarks/results/environments.txt)
 
 The error is the largest difference of observations and rewards over 200 random steps of 4 environments, each
-one step after both had the same state; the solver of MuJoCo iterates to rounding. The speed is in steps of one
+one step after both had the same state; the solver of MuJoCo iterates to rounding. The speed is in steps of an
 environment per second of processor time, in float64 and float32, and with a gradient over 8 steps, beside
 ``SyncVectorEnv`` of Gymnasium with 16 environments. Actions are random.
 """
