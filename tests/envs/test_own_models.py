@@ -55,7 +55,7 @@ def test_the_servos_of_an_arm_hold_their_targets_within_its_limits():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["QuadrupedFlat", "QuadrupedRough"])
+@pytest.mark.parametrize("name", ["QuadrupedFlat", "QuadrupedRough", "Go2Flat", "AnymalFlat"])
 def test_a_quadruped_stands_without_actions_and_falls_to_strong_pushes(name):
     for force, stands in ((0.0, True), (3000.0, False)):
         env = ts.envs.make(name, 8, push_force=force, push_time=0.2, autoreset="off")

@@ -22,8 +22,8 @@ from torchsko.envs.task import Memory, Step, Task, World
 from torchsko.mechanism.simulation_state import State
 from torchsko.verbs.frames import frame_pose
 
-RADIUS, STAND = 0.02, (0.0, 0.8, -1.5)
-"""Radius of a foot [m], and angles of a leg that stands [rad]."""
+RADIUS = 0.02
+"""Radius of a foot [m]."""
 
 FEET = ("foot_fl", "foot_fr", "foot_rl", "foot_rr")
 
@@ -68,6 +68,13 @@ class Quadruped(Task):
     """
 
     name: ClassVar[str] = "QuadrupedFlat"
+    base: ClassVar[str] = "body"
+    feet: ClassVar[tuple[str, ...]] = FEET
+    radius: ClassVar[float] = RADIUS
+    standing: ClassVar[tuple[float, ...]] = (0.0, 0.8, -1.5) * 4
+    """Joint angles of the standing pose [rad]."""
+    num_sensed: ClassVar[int] = 33
+    """Observations with noise: those of sensors."""
     model: str = field(
         default=model('<geom type="plane" size="50 50 1" conaffinity="1"/>'), repr=False
     )
@@ -95,18 +102,15 @@ class Quadruped(Task):
             drawn["push_chance"] = draw.uniform()
         return drawn
 
-    num_sensed: ClassVar[int] = 33
-    """Observations with noise: those of sensors."""
-
     def stand(self, world: World) -> Tensor:
         """Joint targets of the standing pose, `[12]` [rad]."""
-        return world.mech.mass.new_tensor(STAND * 4)
+        return world.mech.mass.new_tensor(self.standing)
 
     def initial(self, world: World, draw: Draws) -> State:
         joints = self.stand(world) + draw.uniform(-0.1, 0.1, 12)
         q = torch.cat([world.mech.initial()[:7], joints])
-        feet = frame_pose(world.mech, q, FEET).position
-        drop = (feet[:, 2] - self.ground_heights(world, feet)).amin() - RADIUS
+        feet = frame_pose(world.mech, q, self.feet).position
+        drop = (feet[:, 2] - self.ground_heights(world, feet)).amin() - self.radius
         q = torch.cat([q[:2], q[2:3] - drop, q[3:]])
         return State(q, draw.uniform(-0.05, 0.05, 18))
 
@@ -125,10 +129,10 @@ class Quadruped(Task):
         f_ext = None
         if self.push_force:
             is_pushed = random["push_chance"] < world.dt / self.push_time
-            f_ext = push(world, state, "body", self.push_force * random["push"] * is_pushed)
+            f_ext = push(world, state, self.base, self.push_force * random["push"] * is_pushed)
         after = world.step(state, ctrl, f_ext)
-        feet = frame_pose(world.mech, after.q, FEET).position
-        touches = feet[:, 2] - self.ground_heights(world, feet) < RADIUS + 2e-3
+        feet = frame_pose(world.mech, after.q, self.feet).position
+        touches = feet[:, 2] - self.ground_heights(world, feet) < self.radius + 2e-3
         time, landed = air_time(memory["air_time"], touches, world.dt)
         chance = world.dt / self.command_time
         command = occasional(chance, random["chance"], random["command"], memory["command"])
@@ -136,8 +140,8 @@ class Quadruped(Task):
         return after, {"command": command, "air_time": time, "landed": landed, **actions}
 
     def observe(self, world: World, state: State, memory: Memory) -> Tensor:
-        omega, v = base_velocity(world, state, "body")
-        down = projected_gravity(world, state, "body")
+        omega, v = base_velocity(world, state, self.base)
+        down = projected_gravity(world, state, self.base)
         joints = [state.q[7:] - self.stand(world), 0.1 * state.qd[6:]]
         sensed = torch.cat([v, 0.3 * omega, down, *joints])
         if self.observation_noise:
@@ -146,8 +150,8 @@ class Quadruped(Task):
 
     def reward(self, world: World, step: Step) -> Tensor:
         memory, command = step.memory, step.memory["command"]
-        omega, v = base_velocity(world, step.after, "body")
-        down = projected_gravity(world, step.after, "body")
+        omega, v = base_velocity(world, step.after, self.base)
+        down = projected_gravity(world, step.after, self.base)
         error = (v[:2] - command[:2]).square().sum()
         follows = (-error / 0.25).exp() + 0.5 * (-(omega[2] - command[2]).square() / 0.25).exp()
         steady = v[2].square() + 0.05 * omega[:2].square().sum() + 2.0 * down[:2].square().sum()
@@ -158,12 +162,12 @@ class Quadruped(Task):
         return follows - 0.5 * steady - smooth - pose - 5.0 * height.square() + steps
 
     def terminated(self, world: World, state: State, memory: Memory) -> Tensor:
-        falls = projected_gravity(world, state, "body")[2] > -0.5
+        falls = projected_gravity(world, state, self.base)[2] > -0.5
         return falls | (self.height(world, state) < 0.12)
 
     def height(self, world: World, state: State) -> Tensor:
         """Height of the body above the ground, `[]` [m]."""
-        position = frame_pose(world.mech, state.q, "body").position
+        position = frame_pose(world.mech, state.q, self.base).position
         return position[2] - self.ground_heights(world, position[None])[0]
 
     def ground_heights(self, world: World, points: Tensor) -> Tensor:
@@ -202,7 +206,7 @@ class RoughQuadruped(Quadruped):
 
     def scan(self, world: World, state: State) -> list[Tensor]:
         points = [[x, y] for x in (0.0, 0.25, 0.5) for y in (-0.15, 0.0, 0.15)]
-        found = height_scan(world, state, "body", state.q.new_tensor(points))
+        found = height_scan(world, state, self.base, state.q.new_tensor(points))
         return [5.0 * (found - self.stand_height)]
 
     def terminated(self, world: World, state: State, memory: Memory) -> Tensor:
