@@ -1,13 +1,12 @@
 """The task of `QuadrupedFlat` for robots of the installed package example-robot-data.
 
-DEPARTS: servos with the effort limits of the file drive the joints. Feet are spheres, and nothing else touches
+DEPARTS: servos with the effort limits of the file drive the joints. Feet are spheres, and only they touch
 the ground.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -27,14 +26,14 @@ class LoadedQuadruped(Quadruped):
 
     name: ClassVar[str] = ""
     base: ClassVar[str] = "base"
-    model: str | Path = ""
+    model: str = ""
     frame_skip: int = 10
     integrator: str | None = "implicitfast"
     kp: float = 40.0
     kv: float = 1.0
 
     def mechanism(self, dtype: torch.dtype, device: torch.device | str) -> Mechanism:
-        robot = load(find(str(self.model)), floating_base=True, dtype=dtype, device=device)
+        robot = load(find(self.model), floating_base=True, dtype=dtype, device=device)
         foot, floor = Surface(contype=1, conaffinity=0), Surface(contype=0, conaffinity=1)
         shapes = [Shape(Sphere(self.radius), x, collision=True, surface=foot) for x in self.feet]
         ground = Shape(Plane(), name="ground", collision=True, surface=floor)
@@ -44,8 +43,10 @@ class LoadedQuadruped(Quadruped):
         servos = []
         for joint in mech.joint_names[1:]:
             limit = float(mech.effort_limit[mech.dof_slice(joint)])
-            bounds = {"force_range": (-limit, limit)}
-            servos.append(Actuator.position(joint, joint, kp=self.kp, kv=self.kv, **bounds))
+            servo = Actuator.position(
+                joint, joint, kp=self.kp, kv=self.kv, force_range=(-limit, limit)
+            )
+            servos.append(servo)
         return Actuators.of(mech, servos)
 
 
@@ -57,7 +58,7 @@ class Go2(LoadedQuadruped):
     feet: ClassVar[tuple[str, ...]] = ("FL_foot", "FR_foot", "RL_foot", "RR_foot")
     radius: ClassVar[float] = 0.022
     standing: ClassVar[tuple[float, ...]] = (0.0, 0.8, -1.5) * 4
-    model: str | Path = "example-robot-data/go2_description/urdf/go2.urdf"
+    model: str = "example-robot-data/go2_description/urdf/go2.urdf"
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Anymal(LoadedQuadruped):
     feet: ClassVar[tuple[str, ...]] = ("LF_FOOT", "RF_FOOT", "LH_FOOT", "RH_FOOT")
     radius: ClassVar[float] = 0.03
     standing: ClassVar[tuple[float, ...]] = (0.0, 0.5, -0.9) * 2 + (0.0, -0.5, 0.9) * 2
-    model: str | Path = "example-robot-data/anymal_b_simple_description/robots/anymal.urdf"
+    model: str = "example-robot-data/anymal_b_simple_description/robots/anymal.urdf"
     kp: float = 150.0
     kv: float = 4.0
     stand_height: float = 0.5
