@@ -15,9 +15,11 @@ from torchsko.actuators.actuators import Actuators
 from torchsko.envs.tasks.quadruped import Quadruped
 from torchsko.io.loading.files import load
 from torchsko.mechanism.file_data.actuator import Actuator
-from torchsko.mechanism.geometry import Geometry, Plane, Shape, Sphere, Surface
+from torchsko.mechanism.geometry import Geometry, Shape, Surface
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.robots import find
+from torchsko.shapes.plane import Plane
+from torchsko.shapes.sphere import Sphere
 
 
 @dataclass(frozen=True)
