@@ -1,4 +1,4 @@
-"""The command ``python -m torchsko`` with its subcommands info, view and identify.
+"""The command ``python -m torchsko`` with its subcommands info, view, identify, train and play.
 
 Errors print the text of the library's exception and end with exit code 2.
 """
@@ -66,8 +66,8 @@ def _discard_output() -> None:
 def _run(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m torchsko",
-        description="Tools for robots in URDF, MJCF and SDF files: print the model, view it, or identify its "
-        "parameters from a motion log. Type COMMAND --help for the options of a command.",
+        description="Tools for robots in URDF, MJCF and SDF files: print the model, view it, identify its "
+        "parameters from a motion log, or train a policy. Type COMMAND --help for the options of a command.",
     )
     parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -118,5 +118,21 @@ def _identify(commands: Any) -> Run:
     return run_identify
 
 
-COMMANDS: dict[str, Callable[[Any], Run]] = {"info": _info, "view": _view, "identify": _identify}
+def _train(commands: Any) -> Run:
+    from torchsko.cli.train import add_train, run_train
+
+    add_train(commands)
+    return run_train
+
+
+def _play(commands: Any) -> Run:
+    from torchsko.cli.play import add_play, run_play
+
+    add_play(commands)
+    return run_play
+
+
+COMMANDS: dict[str, Callable[[Any], Run]] = {
+    "info": _info, "view": _view, "identify": _identify, "train": _train, "play": _play,
+}  # fmt: skip
 """Function that adds a command's parser and returns the function that runs it, by the command's name."""

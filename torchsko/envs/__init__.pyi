@@ -7,6 +7,14 @@ from torchsko.envs.environment import Transition as Transition
 from torchsko.envs.environment import detached as detached
 from torchsko.envs.gymnasium import GymnasiumVectorEnv as GymnasiumVectorEnv
 from torchsko.envs.mujoco_data import Links as Links
+from torchsko.envs.learning.evaluation import evaluate as evaluate
+from torchsko.envs.learning.evaluation import evaluate_in_mujoco as evaluate_in_mujoco
+from torchsko.envs.learning.policy import Policy as Policy
+from torchsko.envs.learning.ppo import PPO as PPO
+from torchsko.envs.learning.run_folder import load_policy as load_policy
+from torchsko.envs.learning.shac import APG as APG
+from torchsko.envs.learning.shac import SHAC as SHAC
+from torchsko.envs.learning.training import train as train
 from torchsko.envs.random_numbers import Draws as Draws
 from torchsko.envs.registry import make as make
 from torchsko.envs.registry import register as register

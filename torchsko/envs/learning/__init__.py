@@ -1,0 +1,1 @@
+"""Policy learning on environments: SHAC and APG by gradients through the simulation, PPO without them."""
