@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from torchsko.envs.environment import Environment
 from torchsko.envs.learning.mujoco_world import MujocoWorld, Simulations
@@ -180,7 +181,7 @@ def _by_mujoco(
         _apply(model, change)
     world, kernels = env.world, env._kernels
     rows = Simulations([m for m in models for _ in range(starts)], world.frame_skip, env.mech)
-    start = torch.utils._pytree.tree_map(
+    start = pytree.tree_map(
         lambda x: x.repeat(len(changes), *[1] * (x.ndim - 1)), env.reset(starts, seed=seed)
     )
     # The robot of MuJoCo is the nominal one, so that parameters of the robot are left out.

@@ -63,8 +63,9 @@ class _Step(torch.autograd.Function):
         pass
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, simulations: Simulations, *inputs: Tensor) -> Any:
-        count, dims = info.batch_size, in_dims[1:]
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        (simulations, *inputs), (_, *dims) = args, in_dims
+        count = info.batch_size
         rows = [
             (x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)).double().numpy()
             for x, dim in zip(inputs, dims, strict=True)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from torchsko.envs.environment import EnvState, Transition
 from torchsko.envs.learning.learner import Learner, detached
@@ -146,7 +147,7 @@ class Run:
         content = torch.load(folder / CHECKPOINT, weights_only=True, map_location=device)
         learner.load_state_dict(content["learner"])
         mine = slice(learner.first, learner.first + learner.n)
-        state, episodes = torch.utils._pytree.tree_map(
+        state, episodes = pytree.tree_map(
             lambda x: x[mine], (content["state"], content["episodes"])
         )
         run = Run(learner, state, Episodes(*episodes), content["rows"])
