@@ -228,3 +228,42 @@ def test_24_squats_as_in_mujoco(tmp_path):
     )  # the file's axes differ by 1e-8
     assert float(re.search(r"from MuJoCo ([\d.]+) mm", out)[1]) < 0.5
     assert (tmp_path / "cassie_squat.png").stat().st_size > 10_000
+
+
+@pytest.mark.nightly
+def test_25_trains_a_policy_and_tests_it_in_mujoco(tmp_path):
+    for needed in ("gymnasium", "matplotlib", "viser"):
+        pytest.importorskip(needed)
+    sizes = ("--task", "InvertedPendulum-v5", "--updates", "40", "--envs", "32")
+    out = run("25_hopper_by_shac.py", tmp_path, *sizes)
+    here, there = map(float, re.search(r"return ([\d.]+) here, ([\d.]+) in MuJoCo", out).groups())
+    assert here > 900 and there > 900
+    assert (tmp_path / "InvertedPendulum-v5-1" / "rollout.gif").stat().st_size > 10_000
+
+
+@pytest.mark.nightly
+def test_26_trains_a_robot_of_a_urdf_file(tmp_path):
+    pytest.importorskip("mujoco")
+    out = run("26_task_from_urdf.py", tmp_path, "--updates", "2", "--envs", "4")
+    here, there = (
+        float(re.search(rf"return (-?[\d.]+) \(least \S+\) {x}", out)[1])
+        for x in ("of 10", "in MuJoCo, nominal")
+    )
+    assert abs(here - there) < 1.0
+    assert (tmp_path / "cart_pole" / "report.json").stat().st_size > 100
+
+
+@pytest.mark.nightly
+def test_27_differentiates_returns_by_the_friction(tmp_path):
+    pytest.importorskip("mujoco")
+    out = run("27_gradients_to_parameters.py", tmp_path)
+    assert float(re.search(r"(-?[\d.]+) per unit of friction", out)[1]) < -20
+    assert (tmp_path / "gradients_to_parameters.png").stat().st_size > 10_000
+
+
+@pytest.mark.nightly
+def test_28_swings_up_without_training(tmp_path):
+    pytest.importorskip("mujoco")
+    out = run("28_mppi.py", tmp_path)
+    assert float(re.search(r"first, ([\d.]+) rad", out)[1]) < 0.2
+    assert (tmp_path / "mppi.png").stat().st_size > 10_000

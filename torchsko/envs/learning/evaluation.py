@@ -20,13 +20,16 @@ from torchsko.envs.learning.mujoco_world import MujocoWorld, Simulations
 from torchsko.envs.random_numbers import Draws, uniform_numbers
 from torchsko.envs.task import Step
 from torchsko.envs.tasks.gymnasium_task import GymnasiumTask
-from torchsko.errors import RobotFileWarning
+from torchsko.errors import MechanismError, RobotFileWarning
 from torchsko.io.saving import save
 from torchsko.mechanism.fields import FIELDS
 from torchsko.utils.optional_dependencies import require
 
 STARTS = 10
 """Episodes of an evaluation."""
+
+OPTIONS_OF_TASKS = ("episode_length", "ranges")
+"""Fields of tasks that are no options of Gymnasium; its robot is the nominal one."""
 
 Act = Callable[[Tensor], Tensor]
 """A policy: actions `[n, num_actions]` of observations `[n, k]`."""
@@ -135,6 +138,7 @@ def evaluate_in_mujoco(
 
     Raises:
         MissingExtraError: if MuJoCo is not installed.
+        MechanismError: if the actuators of the task are not in the data of its robot.
     """
     require("mujoco", "envs")
     test = _by_gymnasium if isinstance(env.task, GymnasiumTask) else _by_mujoco
@@ -147,7 +151,7 @@ def _by_gymnasium(
 ) -> list[Returns]:
     """Episodes in Gymnasium's environment of the task."""
     gymnasium, task = require("gymnasium", "envs"), env.task
-    nominal = {name: x for name, x in vars(type(task)()).items() if name != "episode_length"}
+    nominal = {name: x for name, x in vars(type(task)()).items() if name not in OPTIONS_OF_TASKS}
     options = {name: getattr(task, name) for name in nominal}
     options = {name: x for name, x in options.items() if x != nominal[name]}
     found, like = [], env.mech.mass
@@ -177,6 +181,12 @@ def _by_mujoco(
         warnings.simplefilter("ignore", RobotFileWarning)  # of parts that do not act
         save(env.mech, path := Path(folder) / "robot.xml")
         models = [mujoco.MjModel.from_xml_path(str(path)) for _ in changes]
+    if models[0].nu != len(env.world.actuators.names if env.world.actuators else ()):
+        raise MechanismError(
+            f"{env.mech.name!r} has other actuators in MuJoCo than in the task.",
+            "A saved robot has those of its file_metadata.",
+            "Override Task.mechanism to put them there, instead of Task.actuators.",
+        )
     for model, change in zip(models, changes, strict=True):
         _apply(model, change)
     world, kernels = env.world, env._kernels

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchsko.contact.contact_step import Evaluation
 from torchsko.envs.task import World
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
@@ -95,3 +96,10 @@ class MujocoWorld(World):
         act = after[nq + nv :] if count else state.act
         at = self.state_at(after[:nq], after[nq : nq + nv])
         return State(at.q, at.qd, act, state.t + self.dt)
+
+    def step_with_evaluation(
+        self, state: State, ctrl: Tensor, f_ext: Tensor | None = None
+    ) -> tuple[State, Evaluation]:
+        """The state after a control step of MuJoCo, and our evaluation of the step from the same start."""
+        _, evaluation = World.step_with_evaluation(self, state, ctrl, f_ext)
+        return self.step(state, ctrl, f_ext), evaluation

@@ -18,7 +18,7 @@ from torchsko.envs.learning.evaluation import CHANGES, evaluate, evaluate_in_muj
 from torchsko.envs.learning.export import save_numpy, save_onnx, save_torchscript
 from torchsko.envs.learning.policy import Policy
 from torchsko.envs.learning.run_folder import write, write_json
-from torchsko.errors import MissingExtraError, RobotFileWarning
+from torchsko.errors import MechanismError, MissingExtraError, RobotFileWarning
 from torchsko.io.saving import save
 from torchsko.utils.optional_dependencies import require
 from torchsko.view.notebook import show
@@ -73,7 +73,7 @@ def write_report(
         missing = _write_files(folder, env, copy, rows, found.qs)
     try:
         content["mujoco"] = _compare(env, copy, seed, say)
-    except MissingExtraError as error:
+    except (MissingExtraError, MechanismError) as error:
         missing["evaluation in MuJoCo"] = str(error).splitlines()[0]
     for name, cause in missing.items():
         say(f"no {name}: {cause}")
@@ -86,7 +86,7 @@ def _compare(
 ) -> dict[str, dict[str, float]]:
     """Returns in MuJoCo, by the name of the robot."""
     env = replace(env, mech=env.mech.to(torch.device("cpu")))
-    found = evaluate_in_mujoco(env, policy, seed=seed, changes=list(CHANGES.values()))
+    found = evaluate_in_mujoco(env, policy, seed=seed + TEST_SEED, changes=tuple(CHANGES.values()))
     results = {name: x.summary() for name, x in zip(CHANGES, found, strict=True)}
     for name, numbers in results.items():
         say(f"return {numbers['mean']:.1f} (least {numbers['min']:.1f}) in MuJoCo, {name}")
