@@ -1,14 +1,13 @@
 """Model predictive path integral control (Williams et al. 2017): a pole swings up without training.
 
 Samples of controls run as rows of one batch from the present state; their mean, weighted by the exponential
-of the return, is the plan. Needs pip install ".[plot]".
+of the return, is the plan. Needs pip install ".[mjcf]".
 """
 
 from dataclasses import dataclass
 
-import matplotlib.pyplot as plt
 import torch
-from command_line import parse_options, save_figure
+from command_line import parse_options
 from torch.utils import _pytree as pytree
 
 import torchsko as ts
@@ -41,27 +40,22 @@ class SwingUp(ts.envs.Task):
 def main():
     args = parse_options(__doc__, samples=256, horizon=40, steps=200)
     env, angles = ts.envs.make(SwingUp(), autoreset="off"), []
-    g = torch.Generator().manual_seed(0)
     state, plan = env.reset(), torch.zeros(args.horizon, 1, 1, dtype=torch.float64)
+    torch.manual_seed(0)
     with torch.no_grad():
         for _ in range(args.steps):
-            noise = torch.randn(args.horizon, args.samples, 1, generator=g, dtype=plan.dtype)
+            noise = torch.randn(args.horizon, args.samples, 1, dtype=plan.dtype)
             controls = (plan + 0.6 * noise).clamp(-1, 1)
             rows, total = pytree.tree_map(lambda x: x.repeat_interleave(args.samples, 0), state), 0
             for control in controls:
                 rows, transition = env.step(rows, control)
                 total = total + transition.reward
-            weight = total.softmax(0)
-            plan = (weight[:, None] * controls).sum(1, keepdim=True)
+            plan = (total.softmax(0)[:, None] * controls).sum(1, keepdim=True)
             state, _ = env.step(state, plan[0])
             plan = torch.cat([plan[1:], plan[-1:]])
             angles.append(state.physics.q[0, 1].item())
     error = (torch.tensor(angles) + torch.pi).remainder(2 * torch.pi) - torch.pi
     print(f"angle from upright: {error[0]:.2f} rad at first, {error[-1].abs():.2f} rad at the end")
-    figure, axis = plt.subplots(figsize=(5, 3.2))
-    axis.plot(env.dt * torch.arange(len(error)), error)
-    axis.set(xlabel="time [s]", ylabel="angle from upright [rad]")
-    save_figure(figure, args.out / "mppi.png")
 
 
 if __name__ == "__main__":

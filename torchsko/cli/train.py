@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import ast
-import runpy
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +64,13 @@ def run_train(options: argparse.Namespace) -> None:
         report=lambda line: print(line, flush=True),
         **dict(parse_option(word) for word in options.set),
     )
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
     print(f"The results are in {options.out}.")
 
 
 def task_name(word: str) -> str:
-    """The name of a task; of FILE.py:NAME the file is run first, which registers the task.
+    """The name of a task; the file of FILE.py:NAME is imported first, and registers it.
 
     Raises:
         TorchskoError: when there is no such file.
@@ -75,13 +78,18 @@ def task_name(word: str) -> str:
     file, separator, name = word.rpartition(":")
     if not separator:
         return word
-    if not Path(file).is_file():
+    if not (file.endswith(".py") and Path(file).is_file()):
         raise TorchskoError(
-            f"there is no file {file!r}.",
+            f"there is no Python file {file!r}.",
             "It registers the task.",
             "Pass FILE.py:NAME, or the name of a task of torchsko.",
         )
-    runpy.run_path(file)
+    path = Path(file).resolve()
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[path.stem] = module_from_spec(spec)
+    sys.path.insert(0, str(path.parent))  # as for python FILE.py
+    spec.loader.exec_module(module)
     return name
 
 
