@@ -6,7 +6,6 @@ from torchsko.envs.environment import EnvState as EnvState
 from torchsko.envs.environment import Transition as Transition
 from torchsko.envs.environment import detached as detached
 from torchsko.envs.gymnasium import GymnasiumVectorEnv as GymnasiumVectorEnv
-from torchsko.envs.mujoco_data import Links as Links
 from torchsko.envs.learning.evaluation import evaluate as evaluate
 from torchsko.envs.learning.evaluation import evaluate_in_mujoco as evaluate_in_mujoco
 from torchsko.envs.learning.policy import Policy as Policy
@@ -15,6 +14,7 @@ from torchsko.envs.learning.run_folder import load_policy as load_policy
 from torchsko.envs.learning.shac import APG as APG
 from torchsko.envs.learning.shac import SHAC as SHAC
 from torchsko.envs.learning.training import train as train
+from torchsko.envs.mujoco_data import Links as Links
 from torchsko.envs.random_numbers import Draws as Draws
 from torchsko.envs.registry import make as make
 from torchsko.envs.registry import register as register

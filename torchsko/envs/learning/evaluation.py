@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from torchsko.envs.environment import Environment
 from torchsko.envs.learning.mujoco_world import MujocoWorld, Simulations
 from torchsko.envs.random_numbers import Draws, uniform_numbers
-from torchsko.envs.task import Step
+from torchsko.envs.task import Step, Task
 from torchsko.envs.tasks.gymnasium_task import GymnasiumTask
 from torchsko.errors import MechanismError, RobotFileWarning
 from torchsko.io.saving import save
@@ -27,9 +27,6 @@ from torchsko.utils.optional_dependencies import require
 
 STARTS = 10
 """Episodes of an evaluation."""
-
-OPTIONS_OF_TASKS = ("episode_length", "ranges")
-"""Fields of tasks that are no options of Gymnasium; its robot is the nominal one."""
 
 Act = Callable[[Tensor], Tensor]
 """A policy: actions `[n, num_actions]` of observations `[n, k]`."""
@@ -151,14 +148,14 @@ def _by_gymnasium(
 ) -> list[Returns]:
     """Episodes in Gymnasium's environment of the task."""
     gymnasium, task = require("gymnasium", "envs"), env.task
-    nominal = {name: x for name, x in vars(type(task)()).items() if name not in OPTIONS_OF_TASKS}
-    options = {name: getattr(task, name) for name in nominal}
-    options = {name: x for name, x in options.items() if x != nominal[name]}
+    own = {x.name for x in fields(task)} - {x.name for x in fields(Task)} | {"frame_skip"}
+    nominal = type(task)()
+    options = {x: getattr(task, x) for x in own if getattr(task, x) != getattr(nominal, x)}
     found, like = [], env.mech.mass
     for change in changes:
         peers = [gymnasium.make(task.name, **options).unwrapped for _ in range(starts)]
         for peer in peers:
-            _apply(peer.model, change)
+            _apply(peer.model, change, task)
         rows = [peer.reset(seed=seed * starts + k)[0] for k, peer in enumerate(peers)]
         sums, queue = _Sums(like, starts), _delayed(change, like.new_zeros(starts, env.action_size))
         for _ in range(env.episode_length):
@@ -188,7 +185,7 @@ def _by_mujoco(
             "Override Task.mechanism to put them there, instead of Task.actuators.",
         )
     for model, change in zip(models, changes, strict=True):
-        _apply(model, change)
+        _apply(model, change, task)
     world, kernels = env.world, env._kernels
     rows = Simulations([m for m in models for _ in range(starts)], world.frame_skip, env.mech)
     start = pytree.tree_map(
@@ -236,11 +233,13 @@ def _delayed(change: Change, action: Tensor) -> deque[Tensor]:
     return deque([action] * (change.delay + 1), maxlen=change.delay + 1)
 
 
-def _apply(model: Any, change: Change) -> None:
-    """Change a model of MuJoCo."""
+def _apply(model: Any, change: Change, task: Task) -> None:
+    """Set the integrator of the task in a model of MuJoCo, and change its robot."""
+    mujoco = require("mujoco", "envs")
+    if task.integrator is not None:
+        model.opt.integrator = getattr(mujoco.mjtIntegrator, f"mjINT_{task.integrator.upper()}")
     if change == Change():
         return
-    mujoco = require("mujoco", "envs")
     model.body_mass[:] *= change.mass
     model.body_inertia[:] *= change.mass
     model.geom_friction[:] *= change.friction

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from torchsko.envs.environment import Environment, EnvState, Transition
+from torchsko.envs.environment import Environment, EnvState, Transition, detached
 from torchsko.envs.learning.policy import Critic, Policy
 from torchsko.envs.learning.processes import Processes
 from torchsko.envs.random_numbers import Draws, environment_keys, uniform_numbers
@@ -161,11 +161,6 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Set the learning rate."""
     for group in optimizer.param_groups:
         group["lr"] = rate
-
-
-def detached(tree: Any) -> Any:
-    """A tree of tensors without gradients."""
-    return pytree.tree_map(Tensor.detach, tree)
 
 
 def clip_adjoint(state: EnvState, limit: float) -> EnvState:

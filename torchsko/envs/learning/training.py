@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from torchsko.envs.environment import EnvState, Transition
-from torchsko.envs.learning.learner import Learner, detached
+from torchsko.envs.environment import EnvState, Transition, detached
+from torchsko.envs.learning.learner import Learner
 from torchsko.envs.learning.policy import Policy
 from torchsko.envs.learning.ppo import PPO
 from torchsko.envs.learning.processes import Processes
