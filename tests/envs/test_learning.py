@@ -20,6 +20,7 @@ from torchsko.envs.learning.evaluation import (
     evaluate,
     evaluate_in_mujoco,
 )
+from torchsko.envs.learning.export import save_onnx
 from torchsko.envs.learning.learner import clip_adjoint
 from torchsko.envs.learning.policy import Normalizer
 from torchsko.envs.learning.processes import Processes
@@ -219,6 +220,21 @@ def test_a_finished_run_has_its_files(tmp_path):
         check=True,
     )
     assert "position after 1000" in done.stdout
+
+
+def test_a_policy_is_the_same_function_in_onnx(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    from onnx.reference import ReferenceEvaluator
+
+    one = torch.ones(2, dtype=torch.float64)
+    policy = ts.envs.Policy(-one, 2 * one, 5)
+    observations = torch.randn(3, 4, 5, dtype=torch.float64)
+    policy.normalizer.update(observations, lambda x: x)
+    save_onnx(tmp_path / "policy.onnx", policy)
+    model = ReferenceEvaluator(onnx.load(tmp_path / "policy.onnx"))
+    found = model.run(None, {"observation": observations[0].numpy()})[0]
+    assert np.allclose(found, policy(observations[0]).detach(), atol=1e-12)
 
 
 def test_mujoco_gives_the_return_of_the_simulation():

@@ -89,5 +89,5 @@ def save_onnx(path: Path, policy: Policy) -> None:
         warnings.simplefilter("ignore")
         torch.onnx.export(
             policy, (example,), str(path), input_names=["observation"], output_names=["action"],
-            dynamic_shapes=({0: torch.export.Dim("batch")},), verbose=False,
+            dynamic_shapes=({0: torch.export.Dim("batch")},), verbose=False, external_data=False,
         )  # fmt: skip

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +39,9 @@ ALGORITHMS: dict[str, type[SHAC | PPO]] = {kind.name: kind for kind in (SHAC, AP
 """Options of the algorithms by name."""
 
 UPDATES_PER_CHECKPOINT = 50
+
+SAVED = ("number", "seconds", "best_return", "best")
+"""Fields of a `Run` that a checkpoint has as they are."""
 
 SECONDS_PER_LINE = 2.0
 """Least time between two progress lines [s]."""
@@ -89,6 +93,8 @@ class Run:
         rows: the learning curve.
         number: updates done.
         seconds: time that they took [s].
+        best_return: largest return of the learning curve at a checkpoint.
+        best: weights of the policy there. Policies of high learning rates come and go.
     """
 
     learner: Learner
@@ -97,6 +103,8 @@ class Run:
     rows: list[dict[str, float]]
     number: int = 0
     seconds: float = 0.0
+    best_return: float = float("nan")
+    best: dict[str, Tensor] = field(default_factory=dict)
 
     @staticmethod
     def begin(learner: Learner) -> Run:
@@ -129,16 +137,29 @@ class Run:
         row |= {"diverged": diverged, "clipped": clipped}
         self.rows.append(row | {name: x.item() for name, x in update.measures.items()})
 
+    def keep_best(self) -> None:
+        """Keep the weights of the policy if its return is the largest so far."""
+        found = self.rows[-1]["return"]
+        if not found <= self.best_return:
+            weights = self.learner.policy.state_dict()
+            self.best_return, self.best = found, {k: x.clone() for k, x in weights.items()}
+
+    def best_policy(self) -> Policy:
+        """A policy with the weights of `keep_best`."""
+        policy = deepcopy(self.learner.policy)
+        policy.load_state_dict(self.best or policy.state_dict())
+        return policy
+
     def save(self, folder: Path) -> None:
-        """Write the checkpoint of all processes, the learning curve and the policy."""
+        """Write the checkpoint of all processes, the learning curve and the best policy."""
         whole = self.learner.processes.gather((self.state, tuple(self.episodes)))
         if self.learner.processes.rank == 0:
             content = {"state": whole[0], "episodes": whole[1], "rows": self.rows}
-            content |= {"number": self.number, "seconds": self.seconds}
+            content |= {name: getattr(self, name) for name in SAVED}
             content["learner"] = self.learner.state_dict()
             write(folder / CHECKPOINT, lambda new: torch.save(content, new))
             write_curve(folder / CURVE, self.rows)
-            save_policy(folder / POLICY, self.learner.policy)
+            save_policy(folder / POLICY, self.best_policy())
 
     @staticmethod
     def load(folder: Path, learner: Learner) -> Run:
@@ -151,8 +172,7 @@ class Run:
             lambda x: x[mine], (content["state"], content["episodes"])
         )
         run = Run(learner, state, Episodes(*episodes), content["rows"])
-        run.number, run.seconds = content["number"], content["seconds"]
-        return run
+        return replace(run, **{name: content[name] for name in SAVED})
 
 
 def train(
@@ -199,7 +219,7 @@ def train(
         **options: fields of the algorithm (`torchsko.envs.SHAC`) or of the task.
 
     Returns:
-        The policy, a module from observations to actions.
+        The policy, a module from observations to actions: that of the checkpoint with the largest return.
 
     Raises:
         TorchskoError: on an unknown task, algorithm or option, with the most similar names.
@@ -224,9 +244,9 @@ def train(
     limits = Limits(updates, 600.0 if updates is None and minutes is None else 60 * (minutes or 0))
     _advance(run, folder, limits, report if processes.rank == 0 else None, clock)
     if evaluate and processes.rank == 0:
-        write_report(folder, env, learner.policy, run.rows, task, seed, report)
+        write_report(folder, env, run.best_policy(), run.rows, task, seed, report)
     processes.wait()
-    return learner.policy
+    return run.best_policy()
 
 
 @dataclass(frozen=True)
@@ -299,11 +319,13 @@ def _advance(
             break
         run.advance(progress)
         if run.number % UPDATES_PER_CHECKPOINT == 0:
+            run.keep_best()
             run.save(folder)
         if report is not None and clock() - printed > SECONDS_PER_LINE:
             printed = clock()
             report(progress_line(run, limits, printed - began))
     if run.rows:
+        run.keep_best()
         run.save(folder)
 
 
