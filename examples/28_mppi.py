@@ -33,15 +33,14 @@ class SwingUp(ts.envs.Task):
         return torch.cat([state.q, state.qd])
 
     def reward(self, world, step):
-        x, angle = step.after.q
-        return angle.cos() - 0.2 * x.square() - 0.01 * step.after.qd[1].square()
+        q, qd = step.after.q, step.after.qd
+        return q[1].cos() - 0.2 * q[0].square() - 0.01 * qd[1].square()
 
 
 def main():
     args = parse_options(__doc__, samples=256, horizon=40, steps=200)
-    env = ts.envs.make(SwingUp(), autoreset="off")
+    env, _ = ts.envs.make(SwingUp(), autoreset="off"), torch.manual_seed(0)
     state, plan = env.reset(), torch.zeros(args.horizon, 1, 1, dtype=torch.float64)
-    torch.manual_seed(0)
     with torch.no_grad():
         for _ in range(args.steps):
             noise = torch.randn(args.horizon, args.samples, 1, dtype=plan.dtype)
