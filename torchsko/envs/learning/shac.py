@@ -54,7 +54,7 @@ class SHAC:
     gamma: float = 0.99
     lam: float = 0.95
     actor_rate: float = 2e-3
-    critic_rate: float = 5e-4
+    critic_rate: float = 2e-3
     final_rate: float = 1e-5
     betas: tuple[float, float] = (0.7, 0.95)
     critic_epochs: int = 8
