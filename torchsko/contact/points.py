@@ -181,7 +181,7 @@ def reads_of_group(contact: ContactModel, shapes: Placed, group: PairGroup) -> l
 
 
 def are_near(reads: Sequence[Read]) -> Tensor:
-    """Whether balls around the shapes of pairs meet within the margin, `[*batch, pairs]`, bool.
+    """True if balls around the shapes of pairs meet within the margin, `[*batch, pairs]`, bool.
 
     The sum of the half sizes is the radius of a ball around a capsule, and of a larger one around a box, a
     cylinder or an ellipsoid.

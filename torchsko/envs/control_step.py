@@ -73,18 +73,18 @@ class Kernels:
         return replace(_with_parameters(world, params or {}), **fields)
 
     @computed
-    def _counted(self) -> tuple[Beginning, int]:
+    def _nominal_start(self) -> tuple[Beginning, int]:
         return self._begin(self.mech, None)
 
     @property
     def outline(self) -> Beginning:
         """The start of an episode with 1/2 for all random numbers: shapes of all tensors."""
-        return self._counted[0]
+        return self._nominal_start[0]
 
     @property
     def num_draws(self) -> int:
         """Random numbers that the start of an episode takes."""
-        return self._counted[1]
+        return self._nominal_start[1]
 
     @computed
     def num_disturbances(self) -> int:

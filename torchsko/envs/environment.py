@@ -78,7 +78,7 @@ class Transition(NamedTuple):
 
     @property
     def done(self) -> Tensor:
-        """Whether the episode has ended, bool `[n]`."""
+        """True if the episode has ended, bool `[n]`."""
         return self.terminated | self.truncated
 
 

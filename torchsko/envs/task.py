@@ -224,5 +224,5 @@ class Task:
         raise NotImplementedError
 
     def terminated(self, world: World, state: State, memory: Memory) -> Tensor:
-        """Whether the episode ends in this state, bool `[]`; by default never."""
+        """True if the episode ends in this state, bool `[]`; by default never."""
         return torch.zeros((), dtype=torch.bool, device=state.q.device)

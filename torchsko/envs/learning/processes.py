@@ -72,14 +72,14 @@ class Processes:
         if self.count == 1:
             return tree
 
-        def whole(x: Tensor) -> Tensor:
+        def gathered(x: Tensor) -> Tensor:
             # Communication libraries have no boolean tensors.
             part = (x.to(torch.uint8) if x.dtype == torch.bool else x).contiguous()
             parts = [torch.empty_like(part) for _ in range(self.count)]
             dist.all_gather(parts, part)
             return torch.cat(parts).to(x.dtype)
 
-        return pytree.tree_map(whole, tree)
+        return pytree.tree_map(gathered, tree)
 
     def wait(self) -> None:
         """Wait for the other processes."""

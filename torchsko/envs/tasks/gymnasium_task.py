@@ -91,7 +91,7 @@ class HealthyTask(ForwardTask):
     healthy_z_range: tuple[float, float] = (0.0, inf)
 
     def is_healthy(self, state: State) -> Tensor:
-        """Whether a state is healthy, bool `[]`."""
+        """True if a state is healthy, bool `[]`."""
         raise NotImplementedError
 
     def reward(self, world: World, step: Step) -> Tensor:
@@ -103,5 +103,5 @@ class HealthyTask(ForwardTask):
 
 
 def is_within(x: Tensor, bounds: tuple[float, float]) -> Tensor:
-    """Whether numbers are strictly between two bounds."""
+    """True if numbers are strictly between two bounds."""
     return (bounds[0] < x) & (x < bounds[1])
