@@ -105,6 +105,8 @@ def can_be_nonzero(x: Tensor) -> Tensor:
 
 def is_traced(x: Tensor) -> bool:
     """True if operations on a tensor are recorded in a program."""
+    if torch.compiler.is_compiling():  # compilers refuse `debug_unwrap`
+        return False
     return isinstance(torch.func.debug_unwrap(x, recurse=True), TracedTensor)
 
 
