@@ -62,7 +62,7 @@ def test_names_in_the_page_about_other_libraries_exist() -> None:
         "<mujoco><worldbody><body><joint/><geom size='1'/></body></worldbody></mujoco>"
     )
     mech, data, theirs = ts.load(ts.robots.panda), mujoco.MjData(model), pin.Model()
-    page = (ROOT / "docs" / "coming_from.md").read_text()
+    page = (ROOT / "docs" / "coming_from.md").read_text().partition("\n## ")[0]
     rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| ")]
     table = [[cell.strip() for cell in row] for row in rows[2:]]
     assert len(table) > 25
