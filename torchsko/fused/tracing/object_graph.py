@@ -10,10 +10,12 @@ Values that no entry holds, such as the state of an iterator, are left to the co
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import sys
 import sysconfig
+from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -54,7 +56,8 @@ GONE = (LookupError, AttributeError, TypeError, ValueError, RuntimeError)
 MISSING = object()
 """In the place of what a path no longer leads to."""
 
-_COMPARED = (*VALUES, np.ndarray, set, tuple)
+_ARRAYS = (np.ndarray, array, set)  # which are changed in place
+_COMPARED = (*VALUES, *_ARRAYS, tuple)
 _MEMBERS = ("_parameters", "_buffers", "_modules")
 _STATIC = ("fget", "__func__", "func", "args", "keywords", "__self__")
 _NAMESPACES = frozenset(("globals", "vars", "eval", "exec"))
@@ -102,8 +105,8 @@ class ObjectGraph:
 
     def _visit(self, path: Path, x: Any, names: frozenset[str]) -> Iterator[tuple[Path, Any, Any]]:
         """Note an object at a path; yields its entries, unless they are known."""
-        if isinstance(x, (np.ndarray, set)):
-            self.values[path] = x.copy()
+        if isinstance(x, _ARRAYS):
+            self.values[path] = copy.copy(x)
             self._arrays.append((x, self.values[path]))
             return
         self.values[path] = x
