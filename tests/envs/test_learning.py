@@ -168,6 +168,7 @@ def test_noise_does_not_depend_on_the_number_of_processes(env):
         assert torch.equal(torch.cat(found).sort()[0], alone.sort()[0])
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("algorithm", ["shac", "ppo", "apg"])
 def test_a_resumed_run_is_the_uninterrupted_one(algorithm, tmp_path):
     options = SHORT | {"seed": 5, "evaluate": False, "episode_length": 9}
