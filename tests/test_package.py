@@ -121,6 +121,7 @@ def public_names(room=""):
     return [(module, name) for name, module in names.items()]
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("room", ROOMS)
 def test_public_names_are_available_on_first_use(room):
     package = f"torchsko.{room}".rstrip(".")

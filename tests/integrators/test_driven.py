@@ -53,6 +53,7 @@ def test_feedback_with_gains_that_learn(arm, fast, start):
     assert_same(*both(arm, fast, start, law))
 
 
+@pytest.mark.nightly
 def test_a_policy_is_trained_through_the_kernel(arm, fast, start):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(14, 16), nn.Tanh(), nn.Linear(16, 7)).double()

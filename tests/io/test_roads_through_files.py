@@ -128,7 +128,7 @@ ROBOTS = (*FIELDS, *(f"arm: {name}" for name in FEATURES))
 """The robots of both lists: with a floating trunk, and with the edits of tests/mechanism/test_roads.py."""
 
 
-@pytest.mark.some(30)
+@pytest.mark.some(20)
 @pytest.mark.parametrize("field", ROBOTS)
 def test_a_new_mjcf_file_keeps_every_part_of_a_robot(field, tmp_path):
     for road in ROADS:
@@ -137,7 +137,7 @@ def test_a_new_mjcf_file_keeps_every_part_of_a_robot(field, tmp_path):
         same(field, *road(heavier(field, 1.0), folder))
 
 
-@pytest.mark.some(30)
+@pytest.mark.some(20)
 @pytest.mark.parametrize("field", ROBOTS)
 def test_an_edited_file_keeps_every_part_of_a_robot(field, tmp_path):
     """A heavier link, written into a copy of the file, is that of a file written by hand."""
@@ -148,7 +148,7 @@ def test_an_edited_file_keeps_every_part_of_a_robot(field, tmp_path):
     same(field, written, heavy, tmp_path / "like.xml")
 
 
-@pytest.mark.some(30)
+@pytest.mark.some(20)
 @pytest.mark.parametrize("field", ROBOTS)
 def test_a_changed_robot_in_a_new_file_is_the_robot_written_by_hand(field, tmp_path):
     """New files have softness, boxes of fluids and springs of the new masses, as MuJoCo computes them."""
