@@ -11,6 +11,8 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 from torchsko.errors import TorchskoError
@@ -97,42 +99,14 @@ def _format_warning(message: Warning | str, *_: Any, **__: Any) -> str:
     return f"Warning: {message}\n"
 
 
-def _info(commands: Any) -> Run:
-    from torchsko.cli.info import add_info, run_info
-
-    add_info(commands)
-    return run_info
-
-
-def _view(commands: Any) -> Run:
-    from torchsko.cli.view import add_view, run_view
-
-    add_view(commands)
-    return run_view
-
-
-def _identify(commands: Any) -> Run:
-    from torchsko.cli.identify import add_identify, run_identify
-
-    add_identify(commands)
-    return run_identify
-
-
-def _train(commands: Any) -> Run:
-    from torchsko.cli.train import add_train, run_train
-
-    add_train(commands)
-    return run_train
-
-
-def _play(commands: Any) -> Run:
-    from torchsko.cli.play import add_play, run_play
-
-    add_play(commands)
-    return run_play
+def _add(name: str, commands: Any) -> Run:
+    """Add the parser of a command, whose module in this package has its name, and return what runs it."""
+    module = import_module(f"torchsko.cli.{name}")
+    getattr(module, f"add_{name}")(commands)
+    return getattr(module, f"run_{name}")
 
 
 COMMANDS: dict[str, Callable[[Any], Run]] = {
-    "info": _info, "view": _view, "identify": _identify, "train": _train, "play": _play,
-}  # fmt: skip
+    name: partial(_add, name) for name in ("info", "view", "identify", "train", "play")
+}
 """Function that adds a command's parser and returns the function that runs it, by the command's name."""

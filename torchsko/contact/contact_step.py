@@ -140,12 +140,8 @@ def step_with_evaluation(
     drive, state, advance_once = _prepared(
         mech, state, ctrl, actuators, contact, f_ext, None, integrator, substeps
     )
-    found = [advance_once(drive, state)]
-    for _ in range(substeps - 1):
-        found.append(advance_once(drive, found[-1].state))
-    residual = torch.stack([x.state.residual for x in found]).amax(0)
-    last = Evaluation(drive, found[-1].last, found[-1].last_qdd)
-    return found[-1].state._replace(residual=residual), last
+    after = _advance_substeps(advance_once, drive, state, substeps)
+    return after.state, Evaluation(drive, after.last, after.last_qdd)
 
 
 def _prepared(
@@ -206,13 +202,18 @@ def integrator_of(name: str) -> Advance:
     return INTEGRATORS[name]
 
 
-def _advance_substeps(advance_once: Advance, drive: Drive, state: State, substeps: int) -> State:
-    """The state after some steps, with the largest of their residuals."""
-    residuals: list[Tensor] = []
-    for _ in range(substeps):
-        state = advance_once(drive, state).state
-        residuals.append(state.residual)
-    return state if substeps == 1 else state._replace(residual=torch.stack(residuals).amax(0))
+def _advance_substeps(
+    advance_once: Advance, drive: Drive, state: State, substeps: int
+) -> StepResult:
+    """The last of some steps, with the largest of their residuals."""
+    after = advance_once(drive, state)
+    residuals = [after.state.residual]
+    for _ in range(substeps - 1):
+        after = advance_once(drive, after.state)
+        residuals.append(after.state.residual)
+    if substeps == 1:
+        return after
+    return after._replace(state=after.state._replace(residual=torch.stack(residuals).amax(0)))
 
 
 def _advance_finite(advance_once: Advance, drive: Drive, state: State, substeps: int) -> State:
@@ -221,7 +222,7 @@ def _advance_finite(advance_once: Advance, drive: Drive, state: State, substeps:
     In reverse mode, zero times a derivative that is not finite is nan, also where a mask excludes the sample
     from the loss. The step is therefore repeated from finite inputs in these samples.
     """
-    after = _advance_substeps(advance_once, drive, state, substeps)
+    after = _advance_substeps(advance_once, drive, state, substeps).state
     finite = after.q.isfinite().all(-1) & after.qd.isfinite().all(-1) & after.act.isfinite().all(-1)
     read = concrete_values(finite)
     if read is None or read.all() or not torch.is_grad_enabled():
@@ -241,7 +242,7 @@ def _advance_finite(advance_once: Advance, drive: Drive, state: State, substeps:
         ctrl=None if ctrl is None else _finite_rows(finite, ctrl, 1),
         f_ext=None if f_ext is None else _finite_rows(finite, f_ext, 2),
     )
-    again = _advance_substeps(advance_once, drive, state, substeps)
+    again = _advance_substeps(advance_once, drive, state, substeps).state
     pairs = zip(again, after, RANKS.values(), strict=True)
     return State(*(torch.where(_rows(finite, rank), x, y.detach()) for x, y, rank in pairs))
 

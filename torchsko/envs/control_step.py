@@ -144,10 +144,7 @@ class Kernels:
             world = self.world(mech, params, disturbances=task.disturbances(draw))
             before = State(**part("state", INPUTS))
             memory = part("memory", tuple(outline.memory))
-            after, memory = task.advance(world, before, memory, action)
-            observation = task.observe(world, after, memory)
-            reward = task.reward(world, Step(before, after, memory, action))
-            ends = task.terminated(world, after, memory)
+            after, memory, observation, reward, ends = outcome(task, world, before, memory, action)
             parts = (after.q, after.qd, after.act, observation, reward[None], *memory.values())
             finite = (torch.cat([x.flatten() for x in parts]).abs() < MAX_VALUE).all()
             memory = {name: memory[name] for name in outline.memory}
@@ -159,6 +156,16 @@ class Kernels:
         shapes = {name: tuple(x.shape) for name, x in tensors.items()}
         shapes |= {"action": (self.task.action_bounds(self.world(self.mech)).shape[-2],)}
         return fuse(control_step, self.mech, shapes={**shapes, "numbers": (self.num_disturbances,)})
+
+
+def outcome(
+    task: Task, world: World, before: State, memory: Memory, action: Tensor
+) -> tuple[State, Memory, Tensor, Tensor, Tensor]:
+    """State and memory after a control step, observation, reward, and whether the episode ends."""
+    after, memory = task.advance(world, before, memory, action)
+    observation = task.observe(world, after, memory)
+    reward = task.reward(world, Step(before, after, memory, action))
+    return after, memory, observation, reward, task.terminated(world, after, memory)
 
 
 def _with_parameters(world: World, params: Mapping[str, Tensor]) -> World:

@@ -86,12 +86,8 @@ def vjp(
         found: Sequence[Tensor | None] = [None] * len(primals)
         if pairs:
             ends, grads = zip(*pairs, strict=True)
-            options = (
-                True,
-                torch.is_grad_enabled(),
-                primals,
-                True,
-            )  # retain, create graph; allow unused
+            # Retain the graph, create that of higher derivatives where they are on, allow unused inputs.
+            options = True, torch.is_grad_enabled(), primals, True
             found = _engine_run_backward(ends, grads, *options, accumulate_grad=False)
         return tuple(
             torch.zeros_like(x) if dx is None else dx for x, dx in zip(primals, found, strict=True)

@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 
 from torchsko.linalg.dense import MAX_ROWS, over_batch
 from torchsko.linalg.scalar_form import is_scalar_form
-from torchsko.utils.shapes import broadcast_shapes
+from torchsko.utils.shapes import broadcast_shapes, mapped_first
 from torchsko.utils.traced_tensor import TracedTensor, can_be_nonzero, is_traced
 
 MAX_UNROLLED = 2000
@@ -93,11 +93,7 @@ class _Solution(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
         kind, *matrices = arguments
-        pairs = zip(matrices, in_dims[1:], strict=True)
-        moved = [
-            x.expand(info.batch_size, *x.shape) if d is None else x.movedim(d, 0) for x, d in pairs
-        ]
-        return _Solution.apply(kind, *moved), 0
+        return _Solution.apply(kind, *mapped_first(info.batch_size, in_dims[1:], matrices)), 0
 
 
 def _by_projections(kind: str, G: Tensor, B: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from torchsko.linalg.dense import over_batch
-from torchsko.utils.shapes import matvec
+from torchsko.utils.shapes import mapped_first, matvec
 from torchsko.utils.traced_tensor import TracedTensor, is_traced
 
 
@@ -77,8 +77,4 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
         kind, *tensors = arguments
-        pairs = zip(tensors, in_dims[1:], strict=True)
-        moved = [
-            x.expand(info.batch_size, *x.shape) if d is None else x.movedim(d, 0) for x, d in pairs
-        ]
-        return _Product.apply(kind, *moved), 0
+        return _Product.apply(kind, *mapped_first(info.batch_size, in_dims[1:], tensors)), 0

@@ -6,8 +6,7 @@ or refuses a change by `Field.files`, and `torchsko.Dynamics` learns fields with
 
 To add a tensor: add a row here and a line of the docstring of `Mechanism`, and a rule to
 `lock.combine_bodies` if bodies own it. Robots from files have zeros in fields of dofs that `JointDescription`
-lacks. ``tests/mechanism/test_fields.py`` sends every row through these functions and
-through the dynamics.
+lacks. ``tests/mechanism/test_fields.py`` sends every row through these functions and through the dynamics.
 """
 
 from __future__ import annotations

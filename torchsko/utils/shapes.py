@@ -58,6 +58,18 @@ def norm(x: Tensor) -> Tensor:
     return torch.where(is_zero, 0.0, torch.where(is_zero, 1.0, square).sqrt())
 
 
+def mapped_first(size: int, dims: Sequence[int | None], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Arguments of a rule of vmap with its dimension as the first one, also of those that are not mapped.
+
+    Args:
+        size: of the dimension.
+        dims: the dimension of each tensor; None for those that are not mapped.
+        tensors: the arguments.
+    """
+    pairs = zip(tensors, dims, strict=True)
+    return [x.expand(size, *x.shape) if d is None else x.movedim(d, 0) for x, d in pairs]
+
+
 def concatenate(parts: Sequence[Tensor], dim: int = -1, batch: Sequence[int] = ()) -> Tensor:
     """Concatenate tensors along a dimension; the dimensions before it broadcast.
 

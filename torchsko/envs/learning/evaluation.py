@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from torchsko.envs.control_step import outcome
 from torchsko.envs.environment import Environment
 from torchsko.envs.learning.mujoco_world import MujocoWorld, Simulations
 from torchsko.envs.random_numbers import Draws, uniform_numbers
-from torchsko.envs.task import Step, Task
+from torchsko.envs.task import Task
 from torchsko.envs.tasks.gymnasium_task import GymnasiumTask
 from torchsko.errors import MechanismError, RobotFileWarning
 from torchsko.io.saving import save
@@ -204,10 +205,7 @@ def _by_mujoco(
         here = MujocoWorld(
             **{x.name: getattr(here, x.name) for x in fields(here)}, simulations=rows
         )
-        after, memory = task.advance(here, state, memory, action)
-        observation = task.observe(here, after, memory)
-        reward = task.reward(here, Step(state, after, memory, action))
-        return after, memory, observation, reward, task.terminated(here, after, memory)
+        return outcome(task, here, state, memory, action)
 
     batched = torch.func.vmap(advance)
     state, memory, observation = start.physics, start.memory, start.observation

@@ -138,18 +138,16 @@ class Learner:
             mine = (row >= 0) & (row < self.n)
             yield (step * self.n + row)[mine].to(self.noise_key.device)
 
-    def descend(
-        self, optimizer: torch.optim.Optimizer, loss: Tensor, limit: float | None
-    ) -> Tensor:
+    def descend(self, optimizer: torch.optim.Optimizer, loss: Tensor, limit: float) -> Tensor:
         """A step of an optimizer along the sum of the gradients of all processes; returns their norm.
 
-        A gradient that is not finite is zero.
+        The norm is clipped to ``limit``. A gradient that is not finite is zero.
         """
         parameters = [x for group in optimizer.param_groups for x in group["params"]]
         optimizer.zero_grad()
         loss.backward()
         self.processes.sum_gradients(parameters)
-        norm = nn.utils.clip_grad_norm_(parameters, limit or torch.inf)
+        norm = nn.utils.clip_grad_norm_(parameters, limit)
         for x in parameters:
             if x.grad is not None:
                 x.grad.copy_(torch.where(norm.isfinite(), x.grad, 0.0))
@@ -157,10 +155,10 @@ class Learner:
         return norm
 
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Set the learning rate."""
+def set_rate(optimizer: torch.optim.Optimizer, first: float, last: float, progress: float) -> None:
+    """Set the learning rate, which changes linearly over a run."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = first + progress * (last - first)
 
 
 def clip_adjoint(state: EnvState, limit: float) -> EnvState:

@@ -15,6 +15,7 @@ from torchsko.envs.task import World
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
 from torchsko.utils.optional_dependencies import require
+from torchsko.utils.shapes import mapped_first
 
 
 class Simulations:
@@ -66,12 +67,8 @@ class _Step(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
         (simulations, *inputs), (_, *dims) = args, in_dims
-        count = info.batch_size
-        rows = [
-            (x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)).double().numpy()
-            for x, dim in zip(inputs, dims, strict=True)
-        ]
-        after = [simulations.step(k, *(x[k] for x in rows)) for k in range(count)]
+        rows = [x.double().numpy() for x in mapped_first(info.batch_size, dims, inputs)]
+        after = [simulations.step(k, *(x[k] for x in rows)) for k in range(info.batch_size)]
         return torch.tensor(np.array(after), dtype=inputs[0].dtype), 0
 
 

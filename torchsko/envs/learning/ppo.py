@@ -72,9 +72,8 @@ class PpoLearner(Learner):
     def update(self, state: EnvState, number: int, progress: float) -> Update:
         """Algorithm 1: collect a window, then K epochs of minibatches."""
         options, normalizer = self.options, self.policy.normalizer
-        rate = options.rate + progress * (options.final_rate - options.rate)
-        set_rate(self.actor_optimizer, rate)
-        set_rate(self.critic_optimizer, rate)
+        for optimizer in (self.actor_optimizer, self.critic_optimizer):
+            set_rate(optimizer, options.rate, options.final_rate, progress)
         with torch.no_grad():
             state, window, _ = self.collect(state, number)
             advantage, target = (x.flatten() for x in self.estimates(window))

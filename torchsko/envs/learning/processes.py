@@ -30,9 +30,7 @@ class Processes:
     @staticmethod
     def join(device: torch.device | str) -> Processes:
         """Join the processes of torchrun, whose environment variables name them."""
-        rank, count = (
-            int(os.environ.get(name, k)) for k, name in enumerate(("RANK", "WORLD_SIZE"))
-        )
+        rank, count = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         if count > 1 and not dist.is_initialized():
             dist.init_process_group("nccl" if torch.device(device).type == "cuda" else "gloo")
         return Processes(rank, count)

@@ -105,11 +105,8 @@ class ShacLearner(Learner):
     def update(self, state: EnvState, number: int, progress: float) -> Update:
         """Algorithm 1: a gradient step of the policy along a window, then the fit of the critic."""
         options, total = self.options, self.options.horizon * self.env.num_envs
-        for optimizer, rate in (
-            (self.actor_optimizer, options.actor_rate),
-            (self.critic_optimizer, options.critic_rate),
-        ):
-            set_rate(optimizer, rate + progress * (options.final_rate - rate))
+        set_rate(self.actor_optimizer, options.actor_rate, options.final_rate, progress)
+        set_rate(self.critic_optimizer, options.critic_rate, options.final_rate, progress)
         state, window, _ = self.collect(state, number, options.clip / total)
         loss = self.actor_loss(window)
         norm = self.descend(self.actor_optimizer, loss, options.grad_norm)

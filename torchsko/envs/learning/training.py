@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -279,7 +280,7 @@ def _open(folder: Path, settings: dict[str, Any], learner: Learner, resume: bool
         )
     if exists:
         of_run = read_settings(folder)
-        known = {name: _plain(x) for name, x in settings.items()}
+        known = json.loads(json.dumps(settings))  # lists in place of tuples
         if other := [name for name in known if of_run[name] != known[name]]:
             raise RobotFileError(
                 f"the run in {folder} has another {other[0]}: {of_run[other[0]]}.",
@@ -291,13 +292,6 @@ def _open(folder: Path, settings: dict[str, Any], learner: Learner, resume: bool
     if learner.processes.rank == 0:
         write_json(folder / SETTINGS, settings)
     return Run.begin(learner)
-
-
-def _plain(x: Any) -> Any:
-    """A value as a JSON file returns it."""
-    if isinstance(x, dict):
-        return {name: _plain(each) for name, each in x.items()}
-    return [_plain(each) for each in x] if isinstance(x, tuple | list) else x
 
 
 def _advance(

@@ -61,8 +61,9 @@ class Ant(HealthyTask):
         low, high = self.healthy_z_range
         return (low <= state.q[2]) & (state.q[2] <= high)
 
-    def reward(self, world: World, step: Step) -> Tensor:
-        speed = (step.memory["x"] - step.memory["x_before"]) / world.dt
-        contact = self.contact_cost_weight * step.memory["contact_forces"].square().sum()
-        healthy = torch.where(self.is_healthy(step.after), self.healthy_reward, 0.0)
-        return self.forward_reward_weight * speed + healthy - self.control_cost(step) - contact
+    def speed(self, world: World, step: Step) -> Tensor:
+        return (step.memory["x"] - step.memory["x_before"]) / world.dt
+
+    def cost(self, step: Step) -> Tensor:
+        forces = step.memory["contact_forces"]
+        return self.control_cost(step) + self.contact_cost_weight * forces.square().sum()

@@ -74,8 +74,15 @@ class ForwardTask(GymnasiumTask):
         return world.qpos(state)[first:]
 
     def reward(self, world: World, step: Step) -> Tensor:
-        speed = (step.after.q[0] - step.before.q[0]) / world.dt
-        return self.forward_reward_weight * speed - self.control_cost(step)
+        return self.forward_reward_weight * self.speed(world, step) - self.cost(step)
+
+    def speed(self, world: World, step: Step) -> Tensor:
+        """Speed along x, `[]` [m/s]."""
+        return (step.after.q[0] - step.before.q[0]) / world.dt
+
+    def cost(self, step: Step) -> Tensor:
+        """What the reward is less, `[]`."""
+        return self.control_cost(step)
 
     def control_cost(self, step: Step) -> Tensor:
         """Cost of the action, `[]`."""

@@ -60,11 +60,11 @@ class Humanoid(HealthyTask):
     def is_healthy(self, state: State) -> Tensor:
         return is_within(state.q[2], self.healthy_z_range)
 
-    def reward(self, world: World, step: Step) -> Tensor:
-        speed = (step.memory["x"] - step.memory["x_before"]) / world.dt
-        healthy = torch.where(self.is_healthy(step.after), self.healthy_reward, 0.0)
-        cost = self.control_cost(step) + self.contact_cost(step)
-        return self.forward_reward_weight * speed + healthy - cost
+    def speed(self, world: World, step: Step) -> Tensor:
+        return (step.memory["x"] - step.memory["x_before"]) / world.dt
+
+    def cost(self, step: Step) -> Tensor:
+        return self.control_cost(step) + self.contact_cost(step)
 
     def control_cost(self, step: Step) -> Tensor:
         return self.ctrl_cost_weight * step.memory["ctrl"].square().sum()
@@ -87,7 +87,7 @@ class HumanoidStandup(Humanoid):
 
     def reward(self, world: World, step: Step) -> Tensor:
         up = self.uph_cost_weight * step.after.q[2] / world.contact.options.timestep
-        return up - self.control_cost(step) - self.contact_cost(step) + 1
+        return up - self.cost(step) + 1
 
 
 def _measured(last: Evaluation) -> dict[str, Tensor]:
