@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 
 import gymnasium
+import mujoco
 import numpy as np
 import torch
 from report import origin
@@ -45,6 +46,7 @@ def parity(name: str, steps: int = 200) -> tuple[float, bool]:
     env = ts.envs.make(name, 4, autoreset="off")
     peers = [gymnasium.make(name).unwrapped for _ in range(4)]
     for seed, peer in enumerate(peers):
+        peer.model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
         peer.model.opt.tolerance, peer.model.opt.iterations = 0.0, 100
         peer.model.opt.ls_tolerance = 1e-12
         peer.reset(seed=seed)

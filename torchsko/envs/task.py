@@ -23,6 +23,7 @@ from torchsko.envs.random_numbers import Draws
 from torchsko.errors import MechanismError, RobotFileWarning
 from torchsko.io.loading.files import load
 from torchsko.mechanism.fields import FIELDS
+from torchsko.mechanism.manifold import integrate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.simulation_state import State
 from torchsko.sensing.sensor_inputs import accelerations, inputs_at
@@ -122,7 +123,7 @@ class World:
 
     def state_at(self, qpos: Tensor, qvel: Tensor) -> State:
         """The state of a configuration and a velocity in MuJoCo's coordinates; quaternions have unit norm."""
-        q = self.mujoco.q_from(qpos)
+        q = integrate(self.mech, self.mujoco.q_from(qpos), qpos.new_zeros(self.mech.num_dof))
         count = 0 if self.actuators is None else len(self.actuators.activation_names)
         return State(q, self.mujoco.qd_from(q, qvel), q.new_zeros(count))
 
