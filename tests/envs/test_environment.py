@@ -6,6 +6,7 @@ from torch.utils import _pytree as pytree
 
 import torchsko as ts
 from torchsko.envs.environment import select
+from torchsko.fused.functions import lazy_kernel
 
 
 @cache
@@ -164,6 +165,21 @@ def test_the_gradient_is_cut_at_a_reset():
     assert (torch.autograd.grad(transition.final_observation.sum(), action)[0] != 0).all()
     _, transition = env.step(env.reset(), action)
     assert not torch.autograd.grad(transition.observation.sum(), action)[0].any()
+
+
+def test_a_new_process_does_not_trace_the_steps_of_a_task_again(monkeypatch):
+    def stepped(env):
+        action = torch.full((6, 1), 0.3, dtype=torch.float64, requires_grad=True)
+        _, transition = env.step(env.reset(), action)
+        (gradient,) = torch.autograd.grad(transition.observation.sum(), action)
+        return transition.observation, gradient
+
+    first = stepped(pendulums())
+    monkeypatch.setattr(lazy_kernel, "trace", None)
+    pendulums.cache_clear()
+    assert_equal(stepped(pendulums()), first)
+    with pytest.raises(TypeError, match="NoneType"):
+        stepped(pendulums(reset_noise_scale=0.2))
 
 
 def test_actions_are_checked():

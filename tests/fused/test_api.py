@@ -287,6 +287,20 @@ def test_what_was_built_before_is_neither_traced_nor_compiled_again(arm, monkeyp
         heavier.forward_dynamics(q, qd, tau)
 
 
+def test_functions_of_this_package_are_not_traced_again_and_those_of_users_are(arm, monkeypatch):
+    q = usual_state(arm, 4)[0]
+
+    def through_verb(mech, q):
+        return ts.mass_matrix(mech, q)
+
+    first = [ts.fuse(fn, arm)(q) for fn in (ts.mass_matrix, through_verb)]
+    monkeypatch.setattr(traced, "trace", None)
+    again = ts.fuse(ts.mass_matrix, ts.load(ts.robots.panda))
+    assert torch.equal(again(q), first[0])
+    with pytest.raises(TypeError, match="NoneType"):
+        ts.fuse(through_verb, arm)(q)
+
+
 def kinetic_energy(mech, q, qd):
     return 0.5 * (qd * (ts.mass_matrix(mech, q) @ qd[..., None])[..., 0]).sum(-1)
 

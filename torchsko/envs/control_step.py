@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -57,6 +57,7 @@ class Kernels:
         mech: its robot.
     """
 
+    captured_attributes: ClassVar = ("task", "mech")  # see `torchsko.fused.tracing.object_graph`
     task: Task
     mech: Mechanism
 

@@ -22,6 +22,7 @@ from torchsko.fused.functions.fused_function import FusedFunction
 from torchsko.fused.functions.scan import Scan
 from torchsko.fused.functions.traits import ChangedConstantsError
 from torchsko.fused.fused_object import FusedObject
+from torchsko.fused.tracing.content import digest_of_content
 from torchsko.fused.tracing.swap import Swap
 from torchsko.fused.tracing.watch import Watch, is_within
 from torchsko.fused.workshop import Eager, Workshop, check_dtype
@@ -333,10 +334,16 @@ class FusedCall(FusedObject):
             shapes,
             made.recipe.spec.num_leaves,
             broadcasts=False,
+            name=self._content_for(choice),
             around=watched,
             num_joint=len(choice[0]),
             label=self.name,
         )
+
+    def _content_for(self, choice: Choice) -> str | None:
+        """A digest of the function, of what it captures and of the choice; None for functions of the user."""
+        content = digest_of_content(self._fn, choice, known={}, reads_computed=False)
+        return None if content is None else content.hex()
 
     def _shapes_of(self, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
         shapes: dict[str, tuple[int, ...]] = {}

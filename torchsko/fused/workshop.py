@@ -126,8 +126,8 @@ class Workshop:
     ) -> FusedFunction:
         """The fused form of ``fn(mech, *arguments)``, which returns a flat tuple or a tensor.
 
-        ``broadcasts`` means that fn accepts batches; ``name`` identifies it within this
-        package, so that its program can be stored on disk; ``around`` is the context of its trace,
+        ``broadcasts`` means that fn accepts batches; ``name`` identifies it and what
+        it captures, so that its program can be stored on disk; ``around`` is the context of its trace,
         if it differs from the default; for ``num_joint`` see `Traits`; ``label`` is its name in
         messages.
         """

@@ -1,7 +1,8 @@
 """Cache of traced programs on disk, so that a cached kernel needs no tracing.
 
-Only verbs of a mechanism are cached, since everything that their trace depends on is known: the values of the
-mechanism, the verb, and the source of this package.
+Programs are cached where everything that their trace depends on is known: the values of the mechanism, the
+source of this package, and a verb or a function of this package with what it captures, such as the control
+step of an environment. Functions of the user are traced in each process, since they may read anything.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, fields, replace
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -24,11 +26,24 @@ from torchsko.mechanism.geometry import NO_SHAPES
 from torchsko.mechanism.mechanism import Mechanism
 
 
+class Outline(NamedTuple):
+    """What calls of a kernel need to know of its program.
+
+    Attributes:
+        outputs: the output ports.
+        cost: time for one vector of samples, in additions.
+    """
+
+    outputs: tuple[Port, ...]
+    cost: int
+
+
 def identity_of(mech: Mechanism, *choices: object) -> str | None:
     """A digest of a mechanism, of options and of the source of this package.
 
     Returns:
-        The digest; None if an object cannot be digested, such as a joint type of the user.
+        The digest; None if an object has no content (`torchsko.fused.tracing.content`), such as a joint type
+        or a function of the user.
     """
     # Programs do not depend on shapes, nor on the history of the mechanism.
     bare = mech.replace(geometry=NO_SHAPES, replaced=())
@@ -52,10 +67,13 @@ def digest(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def load_ports(identity: str) -> tuple[Port, ...] | None:
-    """The output ports of the program saved under an identity, or None."""
+def load_outline(identity: str) -> Outline | None:
+    """The outline of the program saved under an identity, or None."""
     content = read_cached(f"{identity}.ports")
-    return None if content is None else _ports(marshal.loads(content))
+    if content is None:
+        return None
+    outputs, cost = marshal.loads(content)
+    return Outline(_ports(outputs), cost)
 
 
 def load_program(identity: str) -> Program | None:
@@ -106,11 +124,11 @@ def _content_of_loop(loop: Loop) -> tuple:
     return _content(loop.program), *numbers, *accesses, loop.guarded
 
 
-def save_program(identity: str, program: Program) -> None:
-    """Save a program and, separately, its output ports; does nothing if the cache is not writable."""
+def save_program(identity: str, program: Program, cost: int) -> None:
+    """Save a program and, separately, its outline; does nothing if the cache is not writable."""
     content = _content(program)
     write_cached(f"{identity}.program", marshal.dumps(content))
-    write_cached(f"{identity}.ports", marshal.dumps(content[1]))
+    write_cached(f"{identity}.ports", marshal.dumps((content[1], cost)))
 
 
 def _ports(ports: Iterable[tuple[str, tuple[int, ...], bool]]) -> tuple[Port, ...]:

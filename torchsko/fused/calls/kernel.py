@@ -60,14 +60,18 @@ def build_kernel(
 
 
 def load_kernel(
-    identity: str, inputs: Sequence[Port], outputs: Sequence[Port], dtype: torch.dtype
+    identity: str,
+    inputs: Sequence[Port],
+    outputs: Sequence[Port],
+    dtype: torch.dtype,
+    vector_bytes: int | None = None,
 ) -> Kernel | None:
     """The kernel that `build_kernel` stored under an identity; None if there is none.
 
     Raises:
         CompilerError: there is no compiler.
     """
-    compiled = load_library(identity, dtype, find_toolchain())
+    compiled = load_library(identity, dtype, find_toolchain(), vector_bytes=vector_bytes)
     return compiled and Kernel(inputs, outputs, dtype, compiled)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from torchsko.errors import CompilerError, FusedError, ShapeError, caller_stack_level
 from torchsko.fused.build.kernel_library import is_built
-from torchsko.fused.build.program_cache import load_ports, load_program, save_program
+from torchsko.fused.build.program_cache import Outline, load_outline, load_program, save_program
 from torchsko.fused.build.progress import report_stage
 from torchsko.fused.build.toolchain import Toolchain
 from torchsko.fused.calls.cuda_kernel import CudaKernel, LaunchError, load_cuda
@@ -65,7 +65,6 @@ class LazyKernel:
         self.summed_to, self.num_outputs = traits.summed_to, traits.num_outputs
         self._fn, self._is_unchanged = fn, traits.is_unchanged
         self._lock = threading.RLock()
-        self._results = traits.outputs
         self._program: Program | None = None
         self._native_call: NativeCall | None = None  # of the latest kernel
         self._kernels: dict[tuple[Any, ...], Callable[..., Tensors]] = {}
@@ -80,7 +79,7 @@ class LazyKernel:
             if program is None:
                 program = in_clean_thread(self._trace)
                 if self.traits.identity is not None:
-                    save_program(self.traits.identity, program)
+                    save_program(self.traits.identity, program, cost(program))
             self._program = program
             return program
 
@@ -122,10 +121,13 @@ class LazyKernel:
     @property
     def results(self) -> tuple[Port, ...]:
         """The ports of all results of the kernels: of the outputs, then of stored solutions."""
-        if self._results is None:
-            cached = self.traits.identity and load_ports(self.traits.identity)
-            self._results = cached or self.program.outputs
-        return self._results
+        return self.traits.outputs or self._outline.outputs
+
+    @cached_property
+    def _outline(self) -> Outline:
+        """The outline of the program, which is loaded or traced if the disk cache has none."""
+        cached = self.traits.identity and load_outline(self.traits.identity)
+        return cached or Outline(self.program.outputs, cost(self.program))
 
     @property
     def outputs(self) -> tuple[Port, ...]:
@@ -229,15 +231,8 @@ class LazyKernel:
 
     @cached_property
     def _has_narrow_kernel(self) -> bool:
-        """True if small batches use a kernel with narrower vectors, which pays for expensive programs.
-
-        Functions with an identity are loaded from disk without their program, and are cheaper than
-        the threshold.
-        """
-        traits = self.traits
-        return (
-            traits.order >= 0 and traits.identity is None and cost(self.program) > MIN_NARROW_COST
-        )
+        """True if small batches use a kernel with narrower vectors, which pays for expensive programs."""
+        return self.traits.order >= 0 and self._outline.cost > MIN_NARROW_COST
 
     def _kernel(self, *key: Any) -> Callable[..., Tensors]:
         with self._lock:
@@ -301,9 +296,8 @@ class LazyKernel:
         return below_modes(lambda: self.eager(*inputs))
 
     def _cpu_kernel(self, dtype: torch.dtype, narrow: bool = False) -> Callable[..., Tensors]:
-        identity = self.traits.identity
-        cached = identity and load_kernel(identity, self.inputs, self.results, dtype)
-        width = NARROW_VECTOR_BYTES if narrow else None
+        identity, width = self.traits.identity, NARROW_VECTOR_BYTES if narrow else None
+        cached = identity and load_kernel(identity, self.inputs, self.results, dtype, width)
         kernel = cached or build_kernel(self.program, dtype, identity=identity, vector_bytes=width)
         if isinstance(kernel, Kernel) and not self._has_narrow_kernel:
             self._native_call = kernel.native_call(equal_batches=self.summed_to is not None)
