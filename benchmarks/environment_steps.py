@@ -1,9 +1,10 @@
 """Seconds to the first step and the first gradient of environments, cold and with kernels on disk.
 
 Usage: python benchmarks/environment_steps.py [Hopper-v5 Ant-v5 ...] [FOLDER ...]
-Each measurement is a new process, without its imports. Printed are processor seconds with those of compilers,
-seconds on the clock in parentheses, and the operations of the kernels of a step, for this checkout and for
-those in the folders given. Errors against Gymnasium are in ``environments.py``.
+Each measurement is a new process, without its imports. The last line is the time from the start of a process,
+with its imports, to the end of the first update of SHAC. Printed are processor seconds with those of
+compilers, seconds on the clock in parentheses, and the operations of the kernels of a step, for this checkout
+and for those in the folders given. Errors against Gymnasium are in ``environments.py``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import torch
 
 TASKS = ("Hopper-v5", "HalfCheetah-v5", "Ant-v5", "Humanoid-v5")
 NUM_ENVS = 64
+START = time.time()
 
 
 def measure(name: str) -> dict[str, Any]:
@@ -59,12 +61,21 @@ def measure(name: str) -> dict[str, Any]:
     return {"times": times, "operations": operations}
 
 
-def child(tree: Path, name: str, cache: str) -> Any:
+def first_update(name: str) -> list[float]:
+    """Processor seconds and seconds from the start of a process to the end of the first update of SHAC."""
+    import torchsko as ts
+
+    with tempfile.TemporaryDirectory() as folder:
+        ts.envs.train(name, out=folder, updates=1, evaluate=False, report=None)
+    return [sum(os.times()[:4]), time.time() - START]
+
+
+def child(tree: Path, mode: str, name: str, cache: str) -> Any:
     """The measurements of a checkout in a new process."""
     here = str(Path(__file__).parent)
     variables = {"TORCHSKO_CACHE": cache, "PYTHONPATH": f"{tree}{os.pathsep}{here}"}
     run = subprocess.run(
-        [sys.executable, __file__, "--child", name],
+        [sys.executable, __file__, "--child", mode, name],
         env={**os.environ, **variables},
         cwd=tree,
         stdout=subprocess.PIPE,
@@ -77,12 +88,18 @@ def report(name: str, tree: Path) -> None:
     """Print the measurements of one environment."""
     with tempfile.TemporaryDirectory() as cache:
         for label in ("cold", "warm"):
-            found = child(tree, name, cache)
+            found = child(tree, "measure", name, cache)
             parts = [f"{phase} {a:.2f} ({b:.2f})" for phase, (a, b) in found["times"].items()]
             total = [sum(x) for x in zip(*found["times"].values(), strict=True)]
             print(
                 f"  {tree.name}, {label}: {'; '.join(parts)}; all {total[0]:.2f} ({total[1]:.2f}) s"
             )
+    with tempfile.TemporaryDirectory() as cache:
+        updates = [child(tree, "first_update", name, cache) for _ in range(2)]
+        (cold, x), (warm, y) = updates
+        print(
+            f"  {tree.name}, train to first update: cold {cold:.2f} ({x:.2f}), warm {warm:.2f} ({y:.2f}) s"
+        )
     forward, *gradient = found["operations"]
     print(f"  {tree.name}: {forward} operations forward, {gradient} with gradient", flush=True)
 
@@ -93,12 +110,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", help="environments, and checkouts of other commits")
-    parser.add_argument("--child", metavar="NAME", help="measure in this process")
+    parser.add_argument(
+        "--child", choices=("measure", "first_update"), help="measure in this process"
+    )
     args = parser.parse_args()
     if args.child:
         torch.set_num_threads(1)
         warnings.simplefilter("ignore")
-        print(json.dumps(measure(args.child)))
+        print(json.dumps(globals()[args.child](args.names[0])))
         return
     from report import origin
 
