@@ -266,3 +266,19 @@ def test_28_swings_up_without_training(tmp_path):
     pytest.importorskip("mujoco")
     out = run("28_mppi.py", tmp_path)
     assert float(re.search(r"first, ([\d.]+) rad", out)[1]) < 0.2
+
+
+@pytest.mark.nightly
+def test_29_trains_through_gymnasium(tmp_path):
+    pytest.importorskip("gymnasium")
+    out = run("29_ppo_through_gymnasium.py", tmp_path)
+    first, last = map(float, re.search(r": (\d+) at first, (\d+)", out).groups())
+    assert last > 10 * first
+
+
+@pytest.mark.nightly
+def test_30_trains_by_an_algorithm_of_torchrl(tmp_path):
+    pytest.importorskip("torchrl")
+    out = run("30_sac_of_torchrl.py", tmp_path)
+    first, last = map(float, re.search(r"return (\d+) at first, (\d+)", out).groups())
+    assert last > 10 * first
