@@ -8,15 +8,19 @@ import sys
 import time
 from pathlib import Path
 
+import mujoco
 import numpy as np
 import pytest
 import torch
 from torch.utils import _pytree as pytree
 
 import torchsko as ts
+from torchsko.envs import blocks
 from torchsko.envs.learning.evaluation import (
+    HEIGHTS,
     Change,
     _by_mujoco,
+    _models,
     evaluate,
     evaluate_in_mujoco,
 )
@@ -267,6 +271,24 @@ def test_mujoco_gives_the_return_of_the_simulation():
     assert (heavy.total != there.total).all() and (late.total != there.total).all()
     (found,) = evaluate_in_mujoco(env, policy, 2)
     assert found.total.tolist() == [40.0, 40.0]
+
+
+def test_an_evaluation_in_mujoco_has_the_terrain_of_each_start():
+    env = ts.envs.make("QuadrupedRough", 2)
+    params = env.reset().params
+    places = torch.tensor([[0.0, 0.0], [1.234, -2.468], [-4.5, 3.3]], dtype=torch.float64)
+    for row, model in enumerate(_models(env, params, 2, Change())):
+        world = env._kernels.world(env.mech, {HEIGHTS: params[HEIGHTS][row]})
+        data = mujoco.MjData(model)
+        data.qpos[0] = 5.5  # away from the rays
+        mujoco.mj_forward(model, data)
+        geom, down = np.zeros(1, dtype=np.int32), np.array([0.0, 0.0, -1.0])
+        for (x, y), height in zip(
+            places.tolist(), blocks.terrain_heights(world, places).tolist(), strict=True
+        ):
+            distance = mujoco.mj_ray(model, data, np.array([x, y, 5.0]), down, None, 1, -1, geom)
+            assert abs(5.0 - distance - height) < 1e-3
+    assert not torch.equal(*params[HEIGHTS])
 
 
 def test_unknown_names_are_refused(tmp_path):

@@ -8,9 +8,18 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from torchsko.envs import Draws, blocks
+from torchsko.envs.tasks.commanded_walk import CommandedWalk
 
 BY_DAY = ["CartpoleSwingup"]
-BY_NIGHT = ["AcrobotSwingup", "HopperHop", "WalkerWalk", "CheetahRun", "QuadrupedFlat"]
+BY_NIGHT = [
+    "AcrobotSwingup",
+    "HopperHop",
+    "WalkerWalk",
+    "CheetahRun",
+    "QuadrupedFlat",
+    "HumanoidWalk",
+]
+WALKERS = ["QuadrupedFlat", "QuadrupedRough", "Go2Flat", "AnymalFlat", "HumanoidWalk"]
 NAMES = [*BY_DAY, *(pytest.param(x, marks=pytest.mark.nightly) for x in BY_NIGHT)]
 
 
@@ -28,9 +37,10 @@ def test_states_are_those_of_mujoco_with_the_file_of_the_task(name):
         action = 2 * torch.rand(2, env.action_size, generator=g, dtype=torch.float64) - 1
         state, transition = env.step(state, action)
         data.ctrl[:] = action[1]
-        if name == "QuadrupedFlat":
+        if isinstance(env.task, CommandedWalk):
             stand = env.task.stand(env.world)
-            data.ctrl[:] = stand + stand.new_tensor(env.task.action_scale * 4) * action[1]
+            scale = stand.new_tensor(env.task.action_scale).repeat(len(env.task.feet))
+            data.ctrl[:] = stand + scale * action[1]
         mujoco.mj_step(model, data, nstep=env.task.frame_skip)
     assert not transition.diverged.any()
     assert_close(convert.q_to(state.physics.q)[1], torch.tensor(data.qpos), atol=1e-6, rtol=0)
@@ -55,8 +65,8 @@ def test_the_servos_of_an_arm_hold_their_targets_within_its_limits():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["QuadrupedFlat", "QuadrupedRough", "Go2Flat", "AnymalFlat"])
-def test_a_quadruped_stands_without_actions_and_falls_to_strong_pushes(name):
+@pytest.mark.parametrize("name", WALKERS)
+def test_a_robot_stands_without_actions_and_falls_to_strong_pushes(name):
     for force, stands in ((0.0, True), (3000.0, False)):
         env = ts.envs.make(name, 8, push_force=force, push_time=0.2, autoreset="off")
         state, fallen = env.reset(), torch.zeros(8, dtype=torch.bool)
@@ -125,6 +135,16 @@ def test_the_force_on_a_ball_at_rest_is_its_weight():
     weight = float(mech.mass.sum()) * 9.81
     force = blocks.link_forces(last, ["ball"])
     assert_close(force, force.new_tensor([[0.0, 0.0, weight]]), rtol=1e-4, atol=1e-4)
+
+
+def test_a_pseudo_huber_norm_grows_like_a_square_and_then_like_the_norm():
+    error = torch.tensor([3.0, 4.0], dtype=torch.float64, requires_grad=True)
+    found = blocks.pseudo_huber(error, 1e-6)
+    assert_close(found.item(), 5.0, atol=1e-5, rtol=0)
+    assert_close(torch.autograd.grad(found, error)[0], error.detach() / 5)
+    near = blocks.pseudo_huber(1e-4 * error.detach(), 1.0)
+    assert_close(float(near), 0.5 * (5e-4) ** 2, rtol=1e-6, atol=0)
+    assert blocks.pseudo_huber(0 * error, 0.1).item() == 0.0
 
 
 def test_air_time_is_reported_at_touch_down():

@@ -9,6 +9,7 @@ from torchsko.envs.blocks.observations import appended as appended
 from torchsko.envs.blocks.observations import base_velocity as base_velocity
 from torchsko.envs.blocks.observations import link_forces as link_forces
 from torchsko.envs.blocks.observations import projected_gravity as projected_gravity
+from torchsko.envs.blocks.rewards import pseudo_huber as pseudo_huber
 from torchsko.envs.blocks.rewards import tolerance as tolerance
 from torchsko.envs.blocks.terrain import height_scan as height_scan
 from torchsko.envs.blocks.terrain import terrain_heights as terrain_heights

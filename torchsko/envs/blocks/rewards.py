@@ -1,4 +1,4 @@
-"""Rewards between 0 and 1."""
+"""Parts of rewards."""
 
 from __future__ import annotations
 
@@ -35,3 +35,16 @@ def tolerance(
         return (log(at_margin) * distance.square()).exp()
     decrease = (1 - at_margin) * (distance if kind == "linear" else distance.square())
     return (1 - decrease).clamp(min=0)
+
+
+def pseudo_huber(error: Tensor, small: float) -> Tensor:
+    """Smooth norm of an error: in proportion beyond ``small``, quadratic below it, zero at zero.
+
+    Args:
+        error: `[n]`.
+        small: positive, in the units of the error.
+
+    Returns:
+        `[]`. Its gradient has the norm 1 far from zero, where that of ``exp(-error**2)`` vanishes.
+    """
+    return (error.square().sum(-1) + small**2).sqrt() - small

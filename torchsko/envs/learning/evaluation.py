@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -24,10 +24,17 @@ from torchsko.envs.tasks.gymnasium_task import GymnasiumTask
 from torchsko.errors import MechanismError, RobotFileWarning
 from torchsko.io.saving import save
 from torchsko.mechanism.fields import FIELDS
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.shapes.height_field import HeightField, surface
 from torchsko.utils.optional_dependencies import require
 
 STARTS = 10
 """Episodes of an evaluation."""
+
+MAX_CELL = 0.1
+"""Edge of the cells of a terrain in MuJoCo [m]."""
+
+HEIGHTS = "contact.heights"
 
 Act = Callable[[Tensor], Tensor]
 """A policy: actions `[n, num_actions]` of observations `[n, k]`."""
@@ -174,29 +181,24 @@ def _by_mujoco(
     env: Environment, policy: Act, starts: int, seed: int, changes: Sequence[Change]
 ) -> list[Returns]:
     """Episodes of all robots at once: ``mj_step`` takes the place of `World.step`."""
-    mujoco, task, n = require("mujoco", "envs"), env.task, starts * len(changes)
-    with TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore", RobotFileWarning)  # of parts that do not act
-        save(env.mech, path := Path(folder) / "robot.xml")
-        models = [mujoco.MjModel.from_xml_path(str(path)) for _ in changes]
+    task, n = env.task, starts * len(changes)
+    start = env.reset(starts, seed=seed)
+    models = [model for change in changes for model in _models(env, start.params, starts, change)]
     if models[0].nu != len(env.world.actuators.names if env.world.actuators else ()):
         raise MechanismError(
             f"{env.mech.name!r} has other actuators in MuJoCo than in the task.",
             "A saved robot has those of its file_metadata.",
             "Override Task.mechanism to put them there, instead of Task.actuators.",
         )
-    for model, change in zip(models, changes, strict=True):
-        _apply(model, change, task)
     world, kernels = env.world, env._kernels
-    rows = Simulations([m for m in models for _ in range(starts)], world.frame_skip, env.mech)
-    start = pytree.tree_map(
-        lambda x: x.repeat(len(changes), *[1] * (x.ndim - 1)), env.reset(starts, seed=seed)
-    )
-    # The robot of MuJoCo is the nominal one, so that parameters of the robot are left out.
+    rows = Simulations(models, world.frame_skip, env.mech)
+    start = pytree.tree_map(lambda x: x.repeat(len(changes), *[1] * (x.ndim - 1)), start)
+    # The robot of MuJoCo is the nominal one on the ground of each start: its other parameters are left out.
     params = {
         name: x
         for name, x in start.params.items()
-        if name not in FIELDS and not name.startswith(("contact.", "actuators."))
+        if name == HEIGHTS
+        or (name not in FIELDS and not name.startswith(("contact.", "actuators.")))
     }
 
     def advance(state: Any, memory: Any, params: Any, action: Tensor, numbers: Tensor) -> Any:
@@ -224,6 +226,41 @@ def _by_mujoco(
             break
     parts = zip(sums.total.split(starts), sums.length.split(starts), strict=True)
     return [Returns(total, length, total.new_zeros(0)) for total, length in parts]
+
+
+def _models(
+    env: Environment, params: Mapping[str, Tensor], starts: int, change: Change
+) -> list[Any]:
+    """A model of MuJoCo for each start, with its terrain."""
+    mujoco, heights = require("mujoco", "envs"), params.get(HEIGHTS)
+    mechs = [env.mech] if heights is None else [_with_terrain(env.mech, x) for x in heights]
+    models = []
+    for mech in mechs:
+        with TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore", RobotFileWarning)  # of parts that do not act
+            save(mech, path := Path(folder) / "robot.xml")
+            models.append(mujoco.MjModel.from_xml_path(str(path)))
+        _apply(models[-1], change, env.task)
+    return models * (starts // len(models))
+
+
+def _with_terrain(mech: Mechanism, heights: Tensor) -> Mechanism:
+    """A robot on other heights, `[fields, rows, columns]`.
+
+    They are sampled finely: MuJoCo's ground is flat between samples, and ours smooth.
+    """
+    shapes, remaining = [], list(heights)
+    for shape in mech.geometry.shapes:
+        if isinstance(form := shape.form, HeightField):
+            half = torch.tensor(form.half_sizes[:2], dtype=heights.dtype)
+            x, y = (
+                h * torch.linspace(-1, 1, int(2 * h / MAX_CELL) + 2, dtype=h.dtype) for h in half
+            )
+            points = torch.stack(torch.meshgrid(x, y, indexing="xy"), -1)
+            fine = surface(remaining.pop(0), points, half[None, None])[0].double().numpy()
+            shape = replace(shape, form=replace(form, heights=fine))
+        shapes.append(shape)
+    return mech.replace(geometry=replace(mech.geometry, shapes=tuple(shapes)))
 
 
 def _delayed(change: Change, action: Tensor) -> deque[Tensor]:

@@ -6,15 +6,14 @@ the ground.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 
-from torchsko.actuators.actuators import Actuators
 from torchsko.envs.tasks.quadruped import Quadruped
 from torchsko.io.loading.files import load
-from torchsko.mechanism.file_data.actuator import Actuator
+from torchsko.mechanism.file_data.actuator import Actuator, FileActuators
 from torchsko.mechanism.geometry import Geometry, Shape, Surface
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.robots import find
@@ -39,17 +38,16 @@ class LoadedQuadruped(Quadruped):
         foot, floor = Surface(contype=1, conaffinity=0), Surface(contype=0, conaffinity=1)
         shapes = [Shape(Sphere(self.radius), x, collision=True, surface=foot) for x in self.feet]
         ground = Shape(Plane(), name="ground", collision=True, surface=floor)
-        return robot.replace(geometry=Geometry((*shapes, ground)))
+        data = replace(robot.file_metadata, actuators=FileActuators(self.servos(robot)))
+        return robot.replace(geometry=Geometry((*shapes, ground)), file_metadata=data)
 
-    def actuators(self, mech: Mechanism) -> Actuators:
-        servos = []
-        for joint in mech.joint_names[1:]:
-            limit = float(mech.effort_limit[mech.dof_slice(joint)])
-            servo = Actuator.position(
-                joint, joint, kp=self.kp, kv=self.kv, force_range=(-limit, limit)
-            )
-            servos.append(servo)
-        return Actuators.of(mech, servos)
+    def servos(self, mech: Mechanism) -> tuple[Actuator, ...]:
+        """A servo of each joint, with the effort limit of the file."""
+        limits = [float(mech.effort_limit[mech.dof_slice(x)]) for x in mech.joint_names[1:]]
+        return tuple(
+            Actuator.position(joint, joint, kp=self.kp, kv=self.kv, force_range=(-limit, limit))
+            for joint, limit in zip(mech.joint_names[1:], limits, strict=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -61,6 +59,7 @@ class Go2(LoadedQuadruped):
     radius: ClassVar[float] = 0.022
     standing: ClassVar[tuple[float, ...]] = (0.0, 0.8, -1.5) * 4
     model: str = "example-robot-data/go2_description/urdf/go2.urdf"
+    stand_height: float = 0.32
 
 
 @dataclass(frozen=True)
