@@ -39,6 +39,7 @@ class CommandedWalk(Task):
         observation_noise: standard deviation of the noise of sensors.
         push_force: of a push during one control step [N].
         push_time: mean time between pushes [s].
+        start_noise: bound of the noise of joint angles at the start [rad].
         stand_height: of the base above the ground [m].
         period: of the gait [s].
         swing_height: largest height of a foot [m].
@@ -59,6 +60,7 @@ class CommandedWalk(Task):
     observation_noise: float = 0.0
     push_force: float = 0.0
     push_time: float = 4.0
+    start_noise: float = 0.1
     stand_height: float = 0.0
     period: float = 0.4
     swing_height: float = 0.06
@@ -88,7 +90,8 @@ class CommandedWalk(Task):
         return world.mech.mass.new_tensor(self.standing)
 
     def initial(self, world: World, draw: Draws) -> State:
-        joints = self.stand(world) + draw.uniform(-0.1, 0.1, self.num_joints)
+        noise = draw.uniform(-self.start_noise, self.start_noise, self.num_joints)
+        joints = self.stand(world) + noise
         q = torch.cat([world.mech.initial()[:7], joints])
         q = torch.cat([q[:2], q[2:3] - self.foot_heights(world, q).amin(), q[3:]])
         return State(q, draw.uniform(-0.05, 0.05, world.mech.num_dof))

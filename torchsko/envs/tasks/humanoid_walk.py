@@ -75,6 +75,7 @@ class HumanoidWalk(CommandedWalk):
     frame_skip: int = 4
     command_range: tuple[float, float, float] = (0.8, 0.2, 0.5)
     action_scale: tuple[float, ...] = (0.2, 0.2, 0.5, 0.5, 0.4, 0.2)
+    start_noise: float = 0.03
     stand_height: float = 0.76
     period: float = 0.7
     swing_height: float = 0.08
