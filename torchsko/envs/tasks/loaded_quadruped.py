@@ -28,7 +28,7 @@ class LoadedQuadruped(Quadruped):
     name: ClassVar[str] = ""
     base: ClassVar[str] = "base"
     model: str = ""
-    frame_skip: int = 10
+    timestep: float = 0.005
     integrator: str | None = "implicitfast"
     kp: float = 40.0
     kv: float = 1.0
@@ -38,7 +38,9 @@ class LoadedQuadruped(Quadruped):
         foot, floor = Surface(contype=1, conaffinity=0), Surface(contype=0, conaffinity=1)
         shapes = [Shape(Sphere(self.radius), x, collision=True, surface=foot) for x in self.feet]
         ground = Shape(Plane(), name="ground", collision=True, surface=floor)
-        data = replace(robot.file_metadata, actuators=FileActuators(self.servos(robot)))
+        solver = replace(robot.file_metadata.solver, timestep=self.timestep)
+        servos = FileActuators(self.servos(robot))
+        data = replace(robot.file_metadata, actuators=servos, solver=solver)
         return robot.replace(geometry=Geometry((*shapes, ground)), file_metadata=data)
 
     def servos(self, mech: Mechanism) -> tuple[Actuator, ...]:
