@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/legged_robots.py QuadrupedFlat --seeds 1 2 3 --minutes 4
 
 Minutes are processor time, with the building of kernels and their compilers, and without evaluations. The
-last policy is judged in ``mj_step`` by 16 episodes without noise:
+best policy is judged in ``mj_step`` by 16 episodes without noise:
 
 - Tasks with commands: one random command in 10 s. Errors of the velocity in the axes of the body, after the
   first second: those of its mean over an episode, and the mean distance to the command.
@@ -142,8 +142,10 @@ def one_run(args, seed):
             )
             print(f"{seconds / 60:.2f} min: {line}", flush=True)
             save_policy(args.out / f"{args.task}-{seed}.pt", run.learner.policy)
-    save_policy(args.out / f"{args.task}-{seed}.pt", run.learner.policy)
-    found = in_mujoco(env, run.learner.policy, seed)
+    run.keep_best()
+    policy = run.best_policy()
+    save_policy(args.out / f"{args.task}-{seed}.pt", policy)
+    found = in_mujoco(env, policy, seed)
     print(
         f"| {args.task} | {seed} | {args.minutes:g} min | {run.number} updates | {found} |",
         flush=True,
