@@ -1,10 +1,12 @@
 """Return of policies in MuJoCo against minutes of one core, by SHAC and PPO.
 
-    OMP_NUM_THREADS=1 python benchmarks/policies.py --tasks Hopper-v5 --seeds 1 2 3 --minutes 5 --out DIR
+    OMP_NUM_THREADS=1 python benchmarks/policies.py --algorithms shac --seeds 1 2 3 --minutes 2 --out DIR
+    OMP_NUM_THREADS=1 python benchmarks/policies.py --algorithms ppo --seeds 1 --minutes 10 --out DIR
+    python benchmarks/policies.py --seeds --out DIR  # table and picture of the runs in DIR
 
-Each run has a budget of processor time, which includes building kernels at the first calls and leaves out the
-evaluations: episodes in ``mj_step`` without noise, by Gymnasium. Runs in DIR are not repeated; the table and
-the picture show all of them.
+A run ends at a budget of processor time, which its learning rates depend on. The budget includes kernels at the
+first calls and the own evaluations that choose the best policy; it leaves out those of this script, which are
+episodes of the best policy so far without noise, from other starts: in ``mj_step`` by Gymnasium, and here.
 """
 
 import argparse
@@ -24,10 +26,10 @@ POINTS = 10
 """Evaluations of a run."""
 
 
-def one_run(task, algorithm, seed, minutes, folder):
+def one_run(task, algorithm, seed, minutes, path):
     """Train, and write time and return in MuJoCo at the evaluations."""
     began = time.process_time()
-    env = ts.envs.make(task, num_envs=64, seed=seed)
+    env = ts.envs.make(task, num_envs=64, seed=seed, dtype=torch.float32)
     run = Run.begin(ALGORITHMS[algorithm]().learner(env, seed, Processes()))
     points, budget = [], 60 * minutes
     while len(points) < POINTS:
@@ -35,83 +37,111 @@ def one_run(task, algorithm, seed, minutes, folder):
         if run.seconds < (len(points) + 1) * budget / POINTS:
             run.advance(min(1.0, run.seconds / budget))
             continue
-        paused = time.process_time()
+        run.keep_best()
+        run.seconds = paused = time.process_time() - began
         starts = 10 if len(points) == POINTS - 1 else 3
-        (found,) = ts.envs.evaluate_in_mujoco(env, run.learner.policy, starts, seed)
-        here = ts.envs.evaluate(env, run.learner.policy, starts, seed=seed)
+        (there,) = ts.envs.evaluate_in_mujoco(env, run.best_policy(), starts, seed)
+        here = ts.envs.evaluate(env, run.best_policy(), starts, seed=seed)
         points.append(
             {
-                "minutes": run.seconds / 60, "updates": run.number, "mujoco": found.total.tolist(),
-                "lengths": found.length.tolist(), "here": here.total.tolist(),
+                "minutes": run.seconds / 60, "updates": run.number, "mujoco": there.total.tolist(),
+                "lengths": there.length.tolist(), "here": here.total.tolist(),
             }
         )  # fmt: skip
         print(
             f"{task} {algorithm} seed {seed}: {run.seconds / 60:.2f} min, {run.number} updates, return "
-            f"{found.total.mean():.0f} (least {found.total.min():.0f}) in MuJoCo, "
+            f"{there.total.mean():.0f} (least {there.total.min():.0f}) in MuJoCo, "
             f"{here.total.mean():.0f} here, {run.state.num_diverged.sum()} diverged",
             flush=True,
         )
-        began += time.process_time() - paused
-        name = f"{task}-{algorithm}-{seed}"
-        save_policy(folder / f"{name}.pt", run.learner.policy)
-        (folder / f"{name}.json").write_text(json.dumps(points))
+        save_policy(path.with_suffix(".pt"), run.best_policy())
+        began = time.process_time() - paused
+    path.write_text(json.dumps(points))
 
 
 def read(folder):
-    """Points of finished runs by task, algorithm and seed."""
+    """Points of finished runs by task, algorithm, minutes and seed."""
     found = {}
     for path in sorted(folder.glob("*.json")):
-        task, algorithm, seed = path.stem.rsplit("-", 2)
-        found[task, algorithm, int(seed)] = json.loads(path.read_text())
-    return found
+        task, algorithm, minutes, seed = path.stem.rsplit("-", 3)
+        found[task, algorithm, float(minutes), int(seed)] = json.loads(path.read_text())
+    order = {task: k for k, task in enumerate(TASKS)}
+    return dict(sorted(found.items(), key=lambda x: (order[x[0][0]], *x[0][1:])))
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def table(runs):
+    """Final policies; and PPO's return beside that of SHAC in a fifth of its time."""
+    print("task            algorithm  minutes  seed  mj_step: mean  least  shortest    here")
+    for (task, algorithm, minutes, seed), points in runs.items():
+        last = points[-1]
+        print(
+            f"{task:15s} {algorithm:9s}  {minutes:7.1f}  {seed:4d}  {mean(last['mujoco']):13.0f}  "
+            f"{min(last['mujoco']):5.0f}  {min(last['lengths']):8d}  {mean(last['here']):6.0f}"
+        )
+    print(
+        "\nmeans over seeds: PPO, and SHAC in a fifth of the time (the last evaluation before it)"
+    )
+    for task in dict.fromkeys(task for task, *_ in runs):
+        minutes = max((x[2] for x in runs if x[:2] == (task, "ppo")), default=None)
+        if minutes is None:
+            continue
+        ppo = [p[-1] for x, p in runs.items() if x[:3] == (task, "ppo", minutes)]
+        shac = [
+            max((x for x in p if x["minutes"] < 1.02 * minutes / 5), key=lambda x: x["minutes"])
+            for x, p in runs.items()
+            if x[:2] == (task, "shac")
+        ]
+        values = [[mean(x["mujoco"]) for x in points] for points in (ppo, shac)]
+        spread = ", ".join(f"{x:.0f}" for x in values[1])
+        print(
+            f"{task:15s} PPO {mean(values[0]):6.0f} after {minutes:g} min ({len(ppo)} seeds); "
+            f"SHAC {mean(values[1]):6.0f} after {minutes / 5:g} min (seeds: {spread})"
+        )
 
 
 def picture(runs, path):
     """Mean return in MuJoCo against minutes."""
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
-    tasks = sorted({task for task, *_ in runs})
-    figure, axes = plt.subplots(1, len(tasks), figsize=(4 * len(tasks), 3.2), squeeze=False)
-    for axis, task in zip(axes[0], tasks, strict=True):
-        for (name, algorithm, _), points in runs.items():
+    tasks = list(dict.fromkeys(task for task, *_ in runs))
+    figure = Figure(figsize=(3 * len(tasks), 2.6), layout="constrained")
+    axes = figure.subplots(1, len(tasks), squeeze=False)[0]
+    for axis, task in zip(axes, tasks, strict=True):
+        for (name, algorithm, *_), points in runs.items():
             if name == task:
-                returns = [sum(x["mujoco"]) / len(x["mujoco"]) for x in points]
                 color = {"shac": "C0", "ppo": "C1"}.get(algorithm, "C2")
+                returns = [mean(x["mujoco"]) for x in points]
                 axis.plot([x["minutes"] for x in points], returns, color=color, label=algorithm)
-        handles = {x.get_label(): x for x in axis.lines}
-        axis.legend(handles.values(), handles.keys())
-        axis.set(title=task, xlabel="minutes of one core", ylabel="return in mj_step")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
+        axis.set(title=task, xlabel="minutes of one core")
+        axis.grid(alpha=0.3)
+    axes[0].set(ylabel="return in mj_step")
+    handles = {x.get_label(): x for axis in axes for x in axis.lines}
+    axes[0].legend(handles.values(), handles.keys())
+    figure.savefig(path, dpi=80)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tasks", nargs="+", default=TASKS)
     parser.add_argument("--algorithms", nargs="+", default=("shac", "ppo"))
-    parser.add_argument("--seeds", nargs="+", type=int, default=(1, 2, 3))
+    parser.add_argument("--seeds", nargs="*", type=int, default=(1, 2, 3))
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--out", type=Path, default=Path("policies"))
     args = parser.parse_args()
     torch.set_num_threads(1)
     args.out.mkdir(parents=True, exist_ok=True)
-    for task in args.tasks:
-        for algorithm in args.algorithms:
-            for seed in args.seeds:
-                if not (args.out / f"{task}-{algorithm}-{seed}.json").exists():
-                    one_run(task, algorithm, seed, args.minutes, args.out)
+    for seed in args.seeds:
+        for task in args.tasks:
+            for algorithm in args.algorithms:
+                path = args.out / f"{task}-{algorithm}-{args.minutes:g}-{seed}.json"
+                if not path.exists():  # runs in the folder are not repeated
+                    one_run(task, algorithm, seed, args.minutes, path)
     runs = read(args.out)
-    print(
-        "| task | algorithm | seed | minutes | return in mj_step, mean (least) | shortest | here |"
-    )
-    print("|---|---|---|---|---|---|---|")
-    for (task, algorithm, seed), points in runs.items():
-        last = points[-1]
-        here, there = (sum(last[x]) / len(last[x]) for x in ("here", "mujoco"))
-        print(
-            f"| {task} | {algorithm} | {seed} | {last['minutes']:.1f} | {there:.0f} "
-            f"({min(last['mujoco']):.0f}) | {min(last['lengths'])} | {here:.0f} |"
-        )
+    table(runs)
     picture(runs, args.out / "policies.png")
 
 

@@ -66,6 +66,8 @@ def uniform_numbers(
     Returns:
         In [0, 1), `[n, count]`.
     """
+    if count == 0:  # tasks without disturbances, at each step
+        return key.new_empty((len(key), 0), dtype=dtype)
     stream = _split(_split(key, episode), step)
     places = torch.arange(count, device=key.device)
     bits = 53 if dtype == torch.float64 else 24

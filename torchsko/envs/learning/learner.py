@@ -70,7 +70,9 @@ class Learner:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             policy = Policy(*bounds, size, options.actor_units, options.log_std)
-            critic = Critic(size, options.critic_units, policy.low.dtype)
+            # Effective number of rewards in a value.
+            scale = 1 / (1 - options.gamma * (1 - 1 / env.episode_length))
+            critic = Critic(size, options.critic_units, scale, policy.low.dtype)
         self.policy, self.critic = policy.to(device), critic.to(device)
         self.first, self.n = self.processes.share(env.num_envs)
         index = torch.arange(self.first, self.first + self.n, device=device)

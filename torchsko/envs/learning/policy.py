@@ -133,12 +133,22 @@ class Policy(nn.Module):
 
 
 class Critic(nn.Module):
-    """A value function of normalized observations."""
+    """A value function of normalized observations.
 
-    def __init__(self, num_observations: int, hidden: Sequence[int], dtype: torch.dtype) -> None:
+    Args:
+        num_observations: numbers in an observation.
+        hidden: units of the hidden layers.
+        scale: factor of the network's output, so that the output is of the size of a reward.
+        dtype: of the weights.
+    """
+
+    def __init__(
+        self, num_observations: int, hidden: Sequence[int], scale: float, dtype: torch.dtype
+    ) -> None:
         super().__init__()
-        self.network = Network((num_observations, *hidden, 1), 1.0, dtype)
+        self.network = Network((num_observations, *hidden, 1), 0.01, dtype)
+        self.scale = scale
 
     def forward(self, observation: Tensor) -> Tensor:
         """Values, `[*batch]`."""
-        return self.network(observation).squeeze(-1)
+        return self.scale * self.network(observation).squeeze(-1)

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from torchsko.envs.environment import EnvState, Transition, detached
+from torchsko.envs.learning.evaluation import evaluate as returns_of
 from torchsko.envs.learning.learner import Learner
 from torchsko.envs.learning.policy import Policy
 from torchsko.envs.learning.ppo import PPO
@@ -39,7 +40,10 @@ from torchsko.errors import RobotFileError, TorchskoError, unknown_name
 ALGORITHMS: dict[str, type[SHAC | PPO]] = {kind.name: kind for kind in (SHAC, APG, PPO)}
 """Options of the algorithms by name."""
 
-UPDATES_PER_CHECKPOINT = 50
+UPDATES_PER_CHECKPOINT = 100
+
+BEST_SEED = 2_000_003
+"""Added to the seed of a run for the starts of the evaluations of its checkpoints."""
 
 SAVED = ("number", "seconds", "best_return", "best")
 """Fields of a `Run` that a checkpoint has as they are."""
@@ -94,7 +98,7 @@ class Run:
         rows: the learning curve.
         number: updates done.
         seconds: time that they took [s].
-        best_return: largest return of the learning curve at a checkpoint.
+        best_return: largest return of an evaluation without noise, at a checkpoint.
         best: weights of the policy there. Policies of high learning rates come and go.
     """
 
@@ -114,7 +118,7 @@ class Run:
         return Run(learner, state, Episodes.begin(state), [])
 
     def advance(self, progress: float) -> None:
-        """Do an update, and add a row to the learning curve."""
+        """Do an update, and add a row to the learning curve; at a checkpoint keep the policy if it is the best."""
         learner = self.learner
         update = learner.update(self.state, self.number, progress)
         transition = detached(update.window.transition)
@@ -137,13 +141,18 @@ class Run:
         row |= {"return": returns / count, "length": lengths / count, "reward": reward / steps}
         row |= {"diverged": diverged, "clipped": clipped}
         self.rows.append(row | {name: x.item() for name, x in update.measures.items()})
+        if self.number % UPDATES_PER_CHECKPOINT == 0:
+            self.keep_best()
 
     def keep_best(self) -> None:
-        """Keep the weights of the policy if its return is the largest so far."""
-        found = self.rows[-1]["return"]
-        if not found <= self.best_return:
-            weights = self.learner.policy.state_dict()
-            self.best_return, self.best = found, {k: x.clone() for k, x in weights.items()}
+        """Keep the weights of the policy if its return without noise is the largest so far."""
+        learner = self.learner
+        # The learning curve is that of older policies, by up to an episode.
+        found = returns_of(learner.env, learner.policy, seed=learner.seed + BEST_SEED)
+        mean = found.total.mean().item()
+        if not mean <= self.best_return:
+            weights = learner.policy.state_dict()
+            self.best_return, self.best = mean, {k: x.clone() for k, x in weights.items()}
 
     def best_policy(self) -> Policy:
         """A policy with the weights of `keep_best`."""
@@ -313,7 +322,6 @@ def _advance(
             break
         run.advance(progress)
         if run.number % UPDATES_PER_CHECKPOINT == 0:
-            run.keep_best()
             run.save(folder)
         if report is not None and clock() - printed > SECONDS_PER_LINE:
             printed = clock()
