@@ -4,9 +4,9 @@
     OMP_NUM_THREADS=1 python benchmarks/policies.py --algorithms ppo --seeds 1 --minutes 10 --out DIR
     python benchmarks/policies.py --seeds --out DIR  # table and picture of the runs in DIR
 
-A run ends at a budget of processor time, which its learning rates depend on. The budget includes kernels at the
-first calls and the own evaluations that choose the best policy; it leaves out those of this script, which are
-episodes of the best policy so far without noise, from other starts: in ``mj_step`` by Gymnasium, and here.
+A run ends at a budget of processor time, which its learning rates depend on. The budget includes kernels at
+the first calls and the evaluations that choose the best policy. It leaves out those of this script: episodes
+of the best policy so far without noise, from other starts, in ``mj_step`` by Gymnasium, and here.
 """
 
 import argparse

@@ -62,7 +62,7 @@ class SHAC:
     critic_minibatches: int = 4
     alpha: float = 0.2
     grad_norm: float = 1.0
-    clip: float = 1000.0
+    clip: float = 300.0
     actor_units: tuple[int, ...] = (128, 64, 32)
     critic_units: tuple[int, ...] = (64, 64)
     log_std: float = -1.0

@@ -118,7 +118,7 @@ class Run:
         return Run(learner, state, Episodes.begin(state), [])
 
     def advance(self, progress: float) -> None:
-        """Do an update, and add a row to the learning curve; at a checkpoint keep the policy if it is the best."""
+        """Do an update, and add a row to the learning curve; at checkpoints keep the best policy."""
         learner = self.learner
         update = learner.update(self.state, self.number, progress)
         transition = detached(update.window.transition)
